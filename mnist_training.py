@@ -4,8 +4,6 @@ __generated_with = "0.25.2"
 app = marimo.App(width="full", app_title="Why is my GPU slower?", css_file="lib/pages/page.css")
 
 with app.setup(hide_code=True):
-    from functools import partial
-
     import marimo as mo
 
     from lib.backends.registry import Runtime
@@ -16,50 +14,47 @@ with app.setup(hide_code=True):
     if recognised() is None:
         shared_engine().warm(Runtime())
 
-    from lib.pages import (
-        network_inside,
-        own_data,
-        predict_first,
-        streaming,
-        random_search as search_page,
-        mnist_training as page,
+    from lib.experiments.axes import batch_sizes_of, networks_of, rates_between
+    from lib.experiments.mnist_training import Experiment, every_runtime
+    from lib.pages import mnist_training as first, random_search
+    from lib.spec import Network, Training
+    from lib.views.conclusions import best_network, best_rate, fastest_backend, first_to_the_target
+    from lib.views.mnist_training import (
+        accuracy_by_cost,
+        accuracy_by_epoch,
+        accuracy_by_rate,
+        accuracy_by_seconds,
+        backend_dots,
+        loss_by_step,
+        seconds_by_batch_size,
     )
-    from lib.pages.export_menu import ExportMenu
-    from lib.pages.stage import Stage
-    from lib.storage.store import Store
-    from lib.pages.widgets import DrawDigit
+    from lib.workers.messages import Item as Job
 
 
 @app.cell(hide_code=True)
-def title(address, get_known, get_own, get_reset, page_tools):
-    get_reset()
-    page.title(address, *get_known(), page_tools, get_own())
+def title():
+    lab = first.FirstLab()
+    reset = lab.reset
+    lab.title()
+    return lab, reset
+
+
+@app.cell(hide_code=True)
+def own_data_controls(lab, reset):
+    reset()
+    data = lab.own.panel()
+    return (data,)
+
+
+@app.cell(hide_code=True)
+def own_data(data, lab):
+    lab.own.read(data)
     return
 
 
 @app.cell(hide_code=True)
-def own_data_panel(address, get_reset):
-    get_reset()
-    own_panel, chosen = own_data.panel(address), own_data.Chosen()
-    return chosen, own_panel
-
-
-@app.cell(hide_code=True)
-def read_own_data(chosen, own_panel, own_stage, set_own):
-    read_at_once = own_data.read(own_stage, own_panel, chosen, set_own)
-    return (read_at_once,)
-
-
-@app.cell(hide_code=True)
-def which_data(get_own, read_at_once):
-    own = own_data.now(get_own(), read_at_once)
-    return (own,)
-
-
-@app.cell(hide_code=True)
-def rate_question(address, get_reset, rate_stage):
-    get_reset()
-    rate_panel = page.rate_panel(address, rate_stage)
+def rate_controls(lab, reset):
+    rate = lab.controls("rate", reset())
     mo.md(r"""
     ## 1 · How large a step?
 
@@ -67,44 +62,23 @@ def rate_question(address, get_reset, rate_stage):
     The learning rate $\eta$ is the length of that step. Too small, and three epochs get nowhere; too large, and the
     loss jumps about or stops being a number.
     """)
-    return (rate_panel,)
+    return (rate,)
 
 
 @app.cell(hide_code=True)
-def rate_guess(get_class, get_rate_asked, viewer):
-    get_class()
-    rate_form = predict_first.ask(viewer, get_rate_asked())
-    return (rate_form,)
+def learning_rate(lab, rate):
+    def rates(at):
+        network, runtime = Network.parse(at.hidden), Runtime(at.backend)
+        trainings = [Training(network, one, at.size, at.epochs) for one in rates_between(*at.range, at.count)]
+        return Experiment.by("learning rate", [Job(training, runtime) for training in trainings])
 
-
-@app.cell(hide_code=True)
-def rate_experiment(own, rate_form, rate_panel, rate_stage, set_best, set_known, store, viewer):
-    streaming.show(
-        rate_stage,
-        lambda: page.rate_experiment(rate_panel.value, own),
-        page.controls(rate_panel),
-        asked=rate_panel.value["again"],
-        pinned=page.pinned("rate", rate_panel.value, own),
-        after=own_data.compared_with_mnist(rate_stage, own),
-        on_done=page.remember(set_best),
-        on_data=page.tell(set_known, store),
-        first=predict_first.First(viewer, rate_form),
-        unseen=own_data.trained_on_mnist_too(rate_stage, own, rate_panel),
-    )
+    lab.show(rate, rates, draw=[loss_by_step, accuracy_by_epoch, accuracy_by_rate], say=best_rate)
     return
 
 
 @app.cell(hide_code=True)
-def rate_after(class_stages, get_class, get_rate_asked, viewer):
-    get_class()
-    predict_first.after(class_stages[0], viewer, get_rate_asked())
-    return
-
-
-@app.cell(hide_code=True)
-def size_question(address, get_reset, size_stage):
-    get_reset()
-    size_panel = page.size_panel(address, size_stage)
+def size_controls(lab, reset):
+    size = lab.controls("size", reset())
     mo.md(r"""
     ## 2 · How many images a step?
 
@@ -112,133 +86,68 @@ def size_question(address, get_reset, size_stage):
     $N$ images, 48,000 of MNIST, then has only $N / B$ steps to learn in. What counts is the time to an accuracy, not
     the time of an epoch.
     """)
-    return (size_panel,)
+    return (size,)
 
 
 @app.cell(hide_code=True)
-def size_guess(get_class, get_size_asked, viewer):
-    get_class()
-    size_form = predict_first.ask(viewer, get_size_asked())
-    return (size_form,)
+def batch_size(lab, size):
+    def sizes(at):
+        network, runtime = Network.parse(at.hidden), Runtime(at.backend)
+        trainings = [Training(network, at.rate, one, at.epochs) for one in batch_sizes_of(at.sizes)]
+        return Experiment.by("batch size", [Job(training, runtime) for training in trainings], at.target)
 
-
-@app.cell(hide_code=True)
-def size_experiment(own, set_best, set_known, size_form, size_panel, size_stage, store, viewer):
-    streaming.show(
-        size_stage,
-        lambda: page.size_experiment(size_panel.value, own),
-        page.controls(size_panel),
-        asked=size_panel.value["again"],
-        pinned=page.pinned("size", size_panel.value, own),
-        target=size_panel.value["target"],
-        after=own_data.compared_with_mnist(size_stage, own, page.left_out(size_panel.value, own)),
-        on_done=page.remember(set_best),
-        on_data=page.tell(set_known, store),
-        first=predict_first.First(viewer, size_form),
-        unseen=own_data.trained_on_mnist_too(size_stage, own, size_panel),
-    )
+    charts = [accuracy_by_epoch, accuracy_by_seconds, seconds_by_batch_size]
+    lab.show(size, sizes, draw=charts, say=first_to_the_target)
     return
 
 
 @app.cell(hide_code=True)
-def size_after(class_stages, get_class, get_size_asked, viewer):
-    get_class()
-    predict_first.after(class_stages[1], viewer, get_size_asked())
-    return
-
-
-@app.cell(hide_code=True)
-def depth_question(address, depth_stage, get_reset):
-    get_reset()
-    depth_panel = page.depth_panel(address, depth_stage)
+def depth_controls(lab, reset):
+    depth = lab.controls("depth", reset())
     mo.md(r"""
     ## 3 · How many layers?
 
     More and wider layers have more parameters to fit the data with, and more arithmetic in each step. Which of them
     are worth their seconds?
     """)
-    return (depth_panel,)
+    return (depth,)
 
 
 @app.cell(hide_code=True)
-def depth_guess(get_class, get_depth_asked, viewer):
-    get_class()
-    depth_form = predict_first.ask(viewer, get_depth_asked())
-    return (depth_form,)
+def hidden_layers(depth, lab):
+    def networks(at):
+        trainings = [Training(one, at.rate, at.size, at.epochs) for one in networks_of(at.networks, at.own)]
+        return Experiment.by("hidden layers", [Job(training, Runtime(at.backend)) for training in trainings])
 
-
-@app.cell(hide_code=True)
-def depth_experiment(depth_form, depth_panel, depth_stage, own, set_best, set_known, store, viewer):
-    streaming.show(
-        depth_stage,
-        lambda: page.depth_experiment(depth_panel.value, own),
-        page.controls(depth_panel),
-        asked=depth_panel.value["again"],
-        pinned=page.pinned("depth", depth_panel.value, own),
-        after=own_data.compared_with_mnist(depth_stage, own),
-        on_done=page.remember(set_best),
-        on_data=page.tell(set_known, store),
-        first=predict_first.First(viewer, depth_form),
-        unseen=own_data.trained_on_mnist_too(depth_stage, own, depth_panel),
-    )
+    lab.show(depth, networks, draw=[loss_by_step, accuracy_by_epoch, accuracy_by_cost], say=best_network)
     return
 
 
 @app.cell(hide_code=True)
-def depth_after(class_stages, get_class, get_depth_asked, viewer):
-    get_class()
-    predict_first.after(class_stages[2], viewer, get_depth_asked())
-    return
-
-
-@app.cell(hide_code=True)
-def backend_question(address, backend_stage, get_reset):
-    get_reset()
-    backend_panel = page.backend_panel(address, backend_stage)
+def backend_controls(lab, reset):
+    backend = lab.controls("backend", reset())
     mo.md(r"""
     ## 4 · Which library?
 
     The same parameters, the same batches, the same mathematics, by every library that can run here. They differ in
     what happens *between* the products: how often Python is asked what to do next, and what each answer costs.
     """)
-    return (backend_panel,)
+    return (backend,)
 
 
 @app.cell(hide_code=True)
-def backend_guess(get_class, get_backend_asked, viewer):
-    get_class()
-    backend_form = predict_first.ask(viewer, get_backend_asked())
-    return (backend_form,)
+def which_backend(backend, lab):
+    def backends(at):
+        training = Training(Network.parse(at.hidden), at.rate, at.size, at.epochs)
+        return Experiment.by("backend", [Job(training, runtime) for runtime in every_runtime()])
 
-
-@app.cell(hide_code=True)
-def backend_experiment(backend_form, backend_panel, backend_stage, own, set_known, store, viewer):
-    streaming.show(
-        backend_stage,
-        lambda: page.backend_experiment(backend_panel.value, own),
-        page.controls(backend_panel),
-        asked=backend_panel.value["again"],
-        pinned=page.pinned("backend", backend_panel.value, own),
-        after=own_data.compared_with_mnist(backend_stage, own, partial(page.missing_backends, own=own)),
-        on_done=page.remember(lambda _: None),
-        on_data=page.tell(set_known, store),
-        first=predict_first.First(viewer, backend_form),
-        unseen=own_data.trained_on_mnist_too(backend_stage, own, backend_panel),
-    )
+    lab.show(backend, backends, draw=[backend_dots], say=fastest_backend, below=lab.what_is_missing)
     return
 
 
 @app.cell(hide_code=True)
-def backend_after(class_stages, get_class, get_backend_asked, viewer):
-    get_class()
-    predict_first.after(class_stages[3], viewer, get_backend_asked())
-    return
-
-
-@app.cell(hide_code=True)
-def search_question(address, get_reset, search_stage):
-    get_reset()
-    search_panel = search_page.panel(address, search_stage)
+def search_controls(lab, reset):
+    search = lab.controls("search", reset())
     mo.md(r"""
     ## 5 · All of it at once?
 
@@ -246,107 +155,54 @@ def search_question(address, get_reset, search_stage):
     draws settings from all of them, and they are trained in whatever way a few measured steps show to be quickest
     here. Which of these settings is best?
     """)
-    return (search_panel,)
+    return (search,)
 
 
 @app.cell(hide_code=True)
-def random_search(own, search_panel, search_stage):
-    search_page.show(search_stage, search_panel, page.controls(search_panel), own)
+def search_all(lab, search):
+    lab.measure(search, *random_search.search(lab.own))
     return
 
 
 @app.cell(hide_code=True)
-def inside_prose():
-    mo.md(r"""
+def look_inside(lab):
+    prose = r"""
     ## 6 · Look inside
 
     The best network of the experiment that finished last. If it knows MNIST, draw a digit: this page computes the ten
     probabilities again at every stroke.
+    """
+    lab.inside.show(mo.md(prose))
+    return
+
+
+@app.cell(hide_code=True)
+def draw_a_digit(lab):
+    mo.ui.anywidget(lab.inside.digit)
+    return
+
+
+@app.cell(hide_code=True)
+def your_controls(lab, reset):
+    your = lab.controls("your", reset())
+    mo.md(r"""
+    ## 7 · Your own experiment
+
+    The cell below this one is ten lines: what is trained, what is drawn, what is said. In the editor (`make edit`)
+    show its code and change it, such as the networks that it trains.
     """)
+    return (your,)
+
+
+@app.cell
+def your_experiment(lab, your):
+    def wide_or_deep(at):
+        networks = [Network((256,)), Network((64, 64))]
+        trainings = [Training(network, at.rate, at.size, at.epochs) for network in networks]
+        return Experiment.by("hidden layers", [Job(training, Runtime()) for training in trainings])
+
+    lab.show(your, wide_or_deep, draw=[loss_by_step, accuracy_by_epoch, accuracy_by_cost], say=best_network)
     return
-
-
-@app.cell(hide_code=True)
-def look_inside(digit, get_best, inside_stage):
-    network_inside.show(
-        inside_stage,
-        get_best(),
-        partial(network_inside.drawn_for, digit),
-        "The best network appears here once an experiment above is done and this section is in sight.",
-    )
-    return
-
-
-@app.cell(hide_code=True)
-def draw_a_digit(digit):
-    mo.ui.anywidget(digit)
-    return
-
-
-@app.cell(hide_code=True)
-def class_note(get_class, viewer):
-    get_class()
-    predict_first.note(viewer)
-    return
-
-
-@app.cell(hide_code=True)
-def shared_state():
-    address = page.opened(
-        "mnist_training", page.settings() | search_page.settings() | own_data.settings() | predict_first.SETTING
-    )
-    store = Store()
-    get_best, set_newest = page.state(None)
-    digit = DrawDigit()
-    set_best = page.once_seen(digit, set_newest)
-    get_reset, set_reset = mo.state(0)
-    get_known, set_known = page.state((shared_engine().known_facts(), store.trouble))
-    get_class, set_class = mo.state(0)
-    get_rate_asked, set_rate_asked = mo.state(None)
-    get_size_asked, set_size_asked = mo.state(None)
-    get_depth_asked, set_depth_asked = mo.state(None)
-    get_backend_asked, set_backend_asked = mo.state(None)
-    viewer = predict_first.Viewer(
-        address,
-        set_class,
-        (set_rate_asked, set_size_asked, set_depth_asked, set_backend_asked),
-    )
-    rate_stage, size_stage, depth_stage, backend_stage, search_stage = (
-        Stage(shared_engine(), store, address, ExportMenu()) for _ in range(5)
-    )
-    inside_stage, own_stage = (Stage(shared_engine(), store, address) for _ in range(2))
-    class_stages = [Stage(shared_engine(), store, address) for _ in range(4)]
-    get_own, set_own = mo.state(own_data.at_first(address))
-    page_tools = page.tools(
-        [rate_stage, size_stage, depth_stage, backend_stage, search_stage, inside_stage], address, set_reset
-    )
-    return (
-        address,
-        backend_stage,
-        class_stages,
-        depth_stage,
-        digit,
-        get_backend_asked,
-        get_best,
-        get_class,
-        get_depth_asked,
-        get_known,
-        get_own,
-        get_rate_asked,
-        get_reset,
-        get_size_asked,
-        inside_stage,
-        own_stage,
-        page_tools,
-        rate_stage,
-        search_stage,
-        set_best,
-        set_known,
-        set_own,
-        size_stage,
-        store,
-        viewer,
-    )
 
 
 if __name__ == "__main__":

@@ -16,8 +16,8 @@ from benchmarks.report import RATIO, LeftOut, Row, Target, note, row, show
 from lib.backends.registry import BACKENDS, Runtime, unavailable, versions
 from lib.data.mnist import load_test
 from lib.experiments.axes import rates_between
-from lib.experiments.mnist_training import learning_rate
 from lib.experiments.trained import epoch_s
+from lib.spec import Network, Training
 from lib.storage.records import Key
 from lib.storage.store import Store
 from lib.sweeps.events import Finished
@@ -45,10 +45,8 @@ def main() -> None:
             if (gap := unavailable(Runtime(backend))) is not None:
                 left_out.append(f"{label}: {gap.reason}; {gap.remedy}")
                 continue
-            experiment = learning_rate(
-                rates_between(*RATES), epochs=EPOCHS, batch_size=BATCH_SIZE, hidden="128", backend=backend
-            )
-            items = [item for item in experiment.items if item.runtime.backend == backend]  # others stand beside these
+            trainings = [Training(Network(), rate, BATCH_SIZE, EPOCHS) for rate in rates_between(*RATES)]
+            items = [Item(training, Runtime(backend)) for training in trainings]
             query = f"?rate.range={RATES[0]:g},{RATES[1]:g}&rate.count={RATES[2]}&rate.epochs={EPOCHS}"
             with left_out.unless_it_works(label), looking(), fresh_cache() as cache, server(cache) as (_, address):
                 with visitor(opened) as person:

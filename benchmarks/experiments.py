@@ -17,13 +17,14 @@ from pathlib import Path
 from benchmarks import article
 from benchmarks.report import SECONDS, LeftOut, Row, Target, note, row, show
 from lib.backends.registry import Runtime, unavailable
-from lib.experiments import mnist_training
 from lib.experiments.mnist_training import Experiment
 from lib.experiments.published import ARTICLE_ARCHITECTURES
+from lib.spec import Network, Training
 from lib.sweeps.events import Finished
 from lib.sweeps.sweep import Options, updates
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine, MachineLock
+from lib.workers.messages import Item
 
 EPOCHS = 3
 REPEATS = 5
@@ -31,11 +32,14 @@ LIMIT_S = 900
 TIMES_FASTER = {"jax-epoch": 25, "numba": 50}  # wanted
 THEIRS = "keras-tensorflow"
 
-OURS = {
-    "learning-rate": mnist_training.learning_rate((0.001, 0.01, 0.1, 1.0), epochs=EPOCHS, batch_size=32, hidden="128"),
-    "batch-size": mnist_training.batch_size((1, 32, 256), epochs=EPOCHS, rate=0.01, hidden="128"),
-    "depth": mnist_training.depth(ARTICLE_ARCHITECTURES, epochs=EPOCHS, rate=0.1, batch_size=32),
+_NETWORKS = [Network.parse(written) for written in ARTICLE_ARCHITECTURES]
+_TRAININGS = {
+    "learning rate": [Training(Network(), rate, 32, EPOCHS) for rate in (0.001, 0.01, 0.1, 1.0)],
+    "batch size": [Training(Network(), 0.01, size, EPOCHS) for size in (1, 32, 256)],
+    "hidden layers": [Training(network, 0.1, 32, EPOCHS) for network in _NETWORKS],
 }
+_EXPERIMENTS = [Experiment.by(axis, map(Item, trainings)) for axis, trainings in _TRAININGS.items()]
+OURS = {experiment.name: experiment for experiment in _EXPERIMENTS}
 
 
 def main() -> None:

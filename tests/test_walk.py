@@ -9,12 +9,9 @@ from types import FrameType
 
 import pytest
 
+import mnist_training
 from lib import ROOT
-from lib.pages import layout
-from lib.pages import mnist_training as page
-from lib.pages.stage import Stage
-from lib.pages.url_state import Address
-from lib.storage.store import Store
+from tests import made
 
 WALK = (ROOT / "docs/architecture.md").read_text().split("## The walk")[1].split("\n## ")[0]
 STATIONS = re.findall(r"^\d+\. `([\w/*]+)`", WALK, re.MULTILINE)
@@ -44,17 +41,11 @@ def entered(work) -> list[str]:
 
 
 @pytest.mark.slow
-def test_the_walk_is_the_one_that_is_written_down(engine, tmp_path):
-    stage = Stage(engine, Store(tmp_path / "r.sqlite"))
-    panel = page.rate_panel(Address(arguments={"rate.size": "4096", "rate.epochs": "1", "rate.count": "2"}), stage)
-
-    def from_slider_to_chart() -> None:
-        experiment = page.rate_experiment(panel.value)
-        seat = stage.run(experiment, 0)
-        assert seat.wait_for_end(120)
-        assert layout.result(experiment, seat.results, 0.9, layout.state_of(seat.results))
-
-    found = entered(from_slider_to_chart)
+def test_the_walk_is_the_one_that_is_written_down(engine, tmp_path, monkeypatch):
+    quick = {"rate.size": "4096", "rate.epochs": "1", "rate.count": "2"}
+    lab = made.first_lab(monkeypatch, engine, tmp_path, **quick)
+    panel = lab.controls("rate")
+    found = entered(lambda: mnist_training.learning_rate.run(lab=lab, rate=panel))
     assert set(STATIONS) - ELSEWHERE <= set(found)
     assert [module for module in found if module not in STATIONS and module not in BESIDE] == []
 

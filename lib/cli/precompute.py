@@ -14,7 +14,8 @@ from lib.backends.registry import versions
 from lib.cli.time_limit import say, time_limit
 from lib.experiments.precomputation import Group, Slider, answered, groups, positions, train
 from lib.formatting import sentence
-from lib.pages.mnist_training import settings
+from lib.pages.mnist_training import EXPERIMENTS
+from lib.pages.panel import settings_of
 from lib.storage.records import Key
 from lib.storage.store import Store
 from lib.workers.cancel import Cancel
@@ -66,7 +67,7 @@ def precompute(store: Store, minutes: float) -> bool:
     Raises:
         CannotPrecompute: The store cannot be written.
     """
-    every = list(positions({name: Slider(one.usual, one.options) for name, one in settings().items()}))
+    every = list(positions({name: Slider(one.usual, one.options) for name, one in settings_of(EXPERIMENTS).items()}))
     cancel, engine, before_bytes = Cancel(), Engine(), _bytes(store)
     began = time.monotonic()
     try:

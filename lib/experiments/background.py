@@ -72,8 +72,8 @@ class Watchable(ABC):
         with self.changed:
             return self.now.over and self.now.version == version
 
-    def wait_for_news(self, version: int, timeout_s: float) -> bool:
-        """Wait until the version is no longer this one, at most `timeout_s` seconds; whether there is a later one."""
+    def wait_for_news(self, version: int, timeout_s: float | None = None) -> bool:
+        """Wait until the version is no longer this one, at most `timeout_s` seconds (None: no limit); whether it is."""
         with self.changed:
             return self.changed.wait_for(lambda: self.now.version != version, timeout_s)
 
@@ -110,6 +110,11 @@ class Watched(Watchable):
         with self.changed:
             self._followers.add(other)
 
+    def left_by(self, other: "Watched") -> None:
+        """Have the other one change no more with this."""
+        with self.changed:
+            self._followers.discard(other)
+
     def _tell(self) -> None:
         """Count a change, and wake all who wait. To be called with `changed` held."""
         self.version += 1
@@ -119,6 +124,18 @@ class Watched(Watchable):
         for follower in list(self._followers):
             with follower.changed:
                 follower._tell()
+
+
+class News(Watched):
+    """What changes and never ends, such as all that is drawn together."""
+
+    def __init__(self) -> None:
+        super().__init__(State.MEASURING)
+
+    def tell(self) -> None:
+        """Wake all who watch."""
+        with self.changed:
+            self._tell()
 
 
 @dataclass(frozen=True)

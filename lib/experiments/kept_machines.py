@@ -74,7 +74,7 @@ class KeptMachines(Watched):
             self._look()
             return View(list(self._machines), self.state, "", "", self.version)
 
-    def wait_for_news(self, version: int, timeout_s: float) -> bool:
+    def wait_for_news(self, version: int, timeout_s: float | None = None) -> bool:
         """Look; where nothing is new, wait once and look again. Whether the version is another one."""
         with self.changed:
             self._look()

@@ -1,19 +1,22 @@
-"""The four experiments of the notebook: from the values of the controls to trainings.
-
-Knows nothing of marimo: the notebook, the script and the benchmarks all use these functions.
-"""
+"""An experiment: trainings that differ in one thing, and how they are drawn. Knows nothing of marimo."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lib.backends.registry import BACKENDS, DEFAULT, Runtime, all_runtimes, unavailable
-from lib.experiments.axes import batch_sizes_of, networks_of
 from lib.formatting import format_rate
-from lib.spec import DataSet, Network, Training
+from lib.spec import DataSet
 from lib.workers.messages import Item
 from lib.sweeps.strategies import AUTO
 
+# What lines may differ in: the experiment's name, what a line is called, and the strategy of its sweep.
+AXES: dict[str, tuple[str, Callable[[Item], str], str]] = {
+    "learning rate": ("learning-rate", lambda item: format_rate(item.training.learning_rate), AUTO),
+    "batch size": ("batch-size", lambda item: f"{item.training.batch_size}", "sequential"),
+    "hidden layers": ("depth", lambda item: item.training.network.label, "sequential"),
+    "backend": ("backend", lambda item: item.runtime.label, "sequential"),
+}
 MOST_NAMED = 16  # a search has hundreds of networks
 
 
@@ -27,6 +30,46 @@ class Experiment:
     ordered_by: str
     n_compared: int  # the lines after these are the same trainings by the default runtime, for their seconds
     strategy: str = "sequential"  # of the sweep: where seconds are shown side by side, each is trained by itself
+    target: float = field(default=0.95, compare=False)  # validation accuracy, 0 to 1, where seconds to it are shown
+    draw: tuple[Callable[..., Any], ...] = field(default=(), compare=False)  # its charts, of itself and its results
+    say: Callable[..., str] | None = field(default=None, compare=False)  # what its finished trainings show
+
+    @classmethod
+    def by(cls, axis: str, jobs: Iterable[Item], target: float = 0.95) -> "Experiment":
+        """The trainings as lines that differ in one thing.
+
+        Args:
+            axis: A key of `AXES`.
+            jobs: In the order of the lines; where they are trained by another backend than the default, the same
+                trainings by the default follow, for comparison.
+            target: Validation accuracy, 0 to 1.
+
+        Raises:
+            ValueError: There is no training, two lines have the same label, or a backend cannot run here; the text is
+                a sentence for the person.
+        """
+        compared = tuple(jobs)
+        name, label, strategy = AXES[axis]
+        labels = [label(item) for item in compared]
+        if not labels or len(labels) != len(set(labels)):
+            raise ValueError(f"{axis}: expected different values, got {', '.join(labels) or 'none'}; choose some more")
+        for runtime in {item.runtime: None for item in compared}:
+            if (gap := unavailable(runtime)) is not None:
+                raise ValueError(
+                    f"{runtime.label} cannot run here: {gap.reason}; {gap.remedy}, or choose another backend"
+                )
+        items = compared
+        if axis != "backend" and any(item.runtime != Runtime() for item in compared):
+            items += tuple(Item(item.training, Runtime()) for item in compared)
+            labels += [f"{one} ({BACKENDS[DEFAULT].label})" for one in labels]
+            strategy = "sequential"
+        return cls(name, items, tuple(labels), axis, len(compared), strategy, target)
+
+    def kept(self, keep: Callable[[Item], bool]) -> "Experiment":
+        """Without the lines whose training is not to be kept."""
+        places = [place for place, item in enumerate(self.items) if keep(item)]
+        items, labels = (tuple(every[place] for place in places) for every in (self.items, self.labels))
+        return replace(self, items=items, labels=labels, n_compared=sum(place in self.compared for place in places))
 
     @property
     def data(self) -> DataSet:
@@ -39,91 +82,9 @@ class Experiment:
         return range(self.n_compared)
 
 
-def learning_rate(
-    rates: Sequence[float], *, epochs: int, batch_size: int, hidden: str, backend: str = DEFAULT
-) -> Experiment:
-    """One network trained with several learning rates.
-
-    Args:
-        rates: In the order of the lines.
-        epochs: Of each training.
-        batch_size: Images per step.
-        hidden: Widths of the hidden layers, as `Network.parse` reads them.
-        backend: A key of `BACKENDS`; with any but the default, the same trainings by the default follow, for
-            comparison.
-
-    Raises:
-        ValueError: A value is out of its limits, two rates have the same label, or the backend cannot run here; the
-            text is a sentence for the person.
-    """
-    network = Network.parse(hidden)
-    trainings = [Training(network, rate, batch_size, epochs) for rate in rates]
-    return _experiment(
-        "learning-rate", trainings, [format_rate(rate) for rate in rates], "learning rate", backend, AUTO
-    )
-
-
-def batch_size(sizes: Sequence[int], *, epochs: int, rate: float, hidden: str, backend: str = DEFAULT) -> Experiment:
-    """One network trained with several batch sizes, smallest first.
-
-    Args:
-        sizes: Images per step, in any order; equal ones are trained once.
-        epochs: Of each training.
-        rate: Learning rate.
-        hidden: Widths of the hidden layers, as `Network.parse` reads them.
-        backend: A key of `BACKENDS`; with any but the default, the same trainings by the default follow, for
-            comparison.
-
-    Raises:
-        ValueError: There is no size, a value is out of its limits, or the backend cannot run here; the text is a
-            sentence for the person.
-    """
-    network = Network.parse(hidden)
-    trainings = [Training(network, rate, size, epochs) for size in batch_sizes_of(sizes)]
-    return _experiment("batch-size", trainings, [f"{t.batch_size}" for t in trainings], "batch size", backend)
-
-
-def depth(
-    chosen: Sequence[str], *, own: str = "", epochs: int, rate: float, batch_size: int, backend: str = DEFAULT
-) -> Experiment:
-    """Several networks trained alike; equal ones once.
-
-    Args:
-        chosen: Networks, each as `Network.parse` reads it.
-        own: Further ones, as `parse_networks` reads them; empty for none.
-        epochs: Of each training.
-        rate: Learning rate.
-        batch_size: Images per step.
-        backend: A key of `BACKENDS`; with any but the default, the same trainings by the default follow, for
-            comparison.
-
-    Raises:
-        ValueError: There is no network or more than `MAX_LINES`, one cannot be read, a value is out of its limits, or
-            the backend cannot run here; the text is a sentence for the person.
-    """
-    networks = networks_of(chosen, own)
-    trainings = [Training(network, rate, batch_size, epochs) for network in networks]
-    return _experiment("depth", trainings, [network.label for network in networks], "hidden layers", backend)
-
-
-def backends(*, batch_size: int, epochs: int, rate: float, hidden: str) -> Experiment:
-    """The same training by every runtime that can run here and trains whole epochs.
-
-    Args:
-        batch_size: Images per step.
-        epochs: Of the training.
-        rate: Learning rate.
-        hidden: Widths of the hidden layers, as `Network.parse` reads them.
-
-    Raises:
-        ValueError: A value is out of its limits; the text is a sentence for the person.
-    """
-    training = Training(Network.parse(hidden), rate, batch_size, epochs)
-    runtimes = [
-        runtime for runtime in all_runtimes() if unavailable(runtime) is None and BACKENDS[runtime.backend].whole_epochs
-    ]
-    items = tuple(Item(training, runtime) for runtime in runtimes)
-    return Experiment("backend", items, tuple(runtime.label for runtime in runtimes), "backend", len(items))
+def every_runtime() -> list[Runtime]:
+    """The runtimes that can run here and train whole epochs."""
+    return [one for one in all_runtimes() if unavailable(one) is None and BACKENDS[one.backend].whole_epochs]
 
 
 def missing_backends() -> list[tuple[Runtime, str, str]]:
@@ -152,19 +113,3 @@ def _range(found: Sequence[Any], written: Callable[[Any], str]) -> str:
 def _each(names: Iterable[str]) -> str:
     different = list(dict.fromkeys(names))
     return " / ".join(different) if len(different) <= MOST_NAMED else f"{len(different):,} different"
-
-
-def _experiment(
-    name: str, trainings: list[Training], labels: list[str], ordered_by: str, backend: str, strategy: str = "sequential"
-) -> Experiment:
-    if len(labels) != len(set(labels)):
-        raise ValueError(f"{ordered_by}: expected different values, got {', '.join(labels)}; widen the range")
-    runtime = Runtime(backend)
-    if (gap := unavailable(runtime)) is not None:
-        raise ValueError(f"{runtime.label} cannot run here: {gap.reason}; {gap.remedy}, or choose another backend")
-    items = tuple(Item(training, runtime) for training in trainings)
-    if backend != DEFAULT:  # the same trainings by the default runtime, for the seconds side by side
-        items += tuple(Item(training, Runtime()) for training in trainings)
-        labels = labels + [f"{label} ({BACKENDS[DEFAULT].label})" for label in labels]
-        strategy = "sequential"
-    return Experiment(name, items, tuple(labels), ordered_by, len(trainings), strategy)

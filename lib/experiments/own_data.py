@@ -93,18 +93,13 @@ def experiment_on(own: Prepared | None, experiment: Experiment) -> Experiment:
     Raises:
         ValueError: As `on`; or the data suit none of the runtimes that are compared.
     """
-    items = tuple(Item(on(own, item.training), item.runtime) for item in experiment.items)
-    gaps = not_used(own, [item.runtime for item in items])
-    if own is None or not gaps:
-        return replace(experiment, items=items)
-    left_out = {runtime for runtime, _, _ in gaps}
-    kept = [index for index, item in enumerate(items) if item.runtime not in left_out]
-    n_compared = sum(index in experiment.compared for index in kept)
-    if not n_compared:
+    moved = replace(experiment, items=tuple(Item(on(own, one.training), one.runtime) for one in experiment.items))
+    gaps = not_used(own, [item.runtime for item in moved.items])
+    kept = moved.kept(lambda item: item.runtime not in {runtime for runtime, _, _ in gaps})
+    if own is not None and not kept.n_compared:
         runtime, reason, remedy = gaps[0]
         raise ValueError(f"“{runtime.label}” is not used on {own.about.name}: {reason}; {remedy}")
-    labels = tuple(experiment.labels[index] for index in kept)
-    return replace(experiment, items=tuple(items[index] for index in kept), labels=labels, n_compared=n_compared)
+    return kept
 
 
 def not_used(own: Prepared | None, runtimes: Iterable[Runtime]) -> list[tuple[Runtime, str, str]]:

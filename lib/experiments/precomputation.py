@@ -10,8 +10,8 @@ from functools import cache
 from itertools import chain, combinations, product
 from typing import Any
 
-from lib.experiments import mnist_training
 from lib.experiments.axes import rates_between
+from lib.experiments.mnist_training import every_runtime
 from lib.spec import Network, Training
 from lib.storage.store import Store
 from lib.sweeps.events import Finished
@@ -91,10 +91,9 @@ def positions(sliders: Sliders) -> Iterator[Position]:
         items = tuple(item(network, rate, size, most["depth"]) for network in networks)
         yield Position("depth", moved("depth", networks=networks, rate=rate, size=size), items)
     for rate, size in offered("backend", "rate", "size"):
-        experiment = mnist_training.backends(
-            batch_size=size, epochs=most["backend"], rate=rate, hidden=sliders["backend.hidden"].usual
-        )
-        yield Position("backend", moved("backend", rate=rate, size=size), experiment.items)
+        training = Training(Network.parse(sliders["backend.hidden"].usual), rate, size, most["backend"])
+        items = tuple(Item(training, runtime) for runtime in every_runtime())
+        yield Position("backend", moved("backend", rate=rate, size=size), items)
 
 
 def _plain(value: Any) -> Any:

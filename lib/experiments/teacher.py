@@ -1,15 +1,14 @@
 """What a teacher says to all pages of a class, and which section they look at: in memory, for one server.
 
-A page hears what is said through an inbox, so that nothing has to be asked again and again.
+Pages follow what is said, which is not told of what they do themselves: a class has a hundred.
 """
 
 from collections import Counter, deque
 from dataclasses import dataclass, replace
-from queue import SimpleQueue
 from threading import Event
 from typing import Any
 
-from lib.experiments.background import Watched
+from lib.experiments.background import News, Watched
 from lib.experiments.guesses import guesses_of_class
 from lib.experiments.runs import under_way
 from lib.once import once
@@ -34,16 +33,13 @@ class Said:
     observed: bool = False
 
 
-Inbox = SimpleQueue[bool]  # True: something new was said; False: the page has gone
-
-
 class Classroom(Watched):
     """What is said to a class, and where its pages are. Safe to use from any thread."""
 
     def __init__(self) -> None:
         super().__init__(State.MEASURING)
-        self.said = Said()
-        self._inboxes: set[Inbox] = set()
+        self.said, self.heard = Said(), News()
+        self._pages: set[str] = set()
         self._sections: dict[str, str] = {}
         self._gone: deque[str] = deque()
         self._observers: set[str] = set()
@@ -54,9 +50,8 @@ class Classroom(Watched):
             said = replace(self.said, **changes)
             if said != self.said:
                 self.said = said
-                for inbox in self._inboxes:
-                    inbox.put(True)
                 self._tell()
+                self.heard.tell()
 
     def wait_until_it_goes_on(self, ended: Event) -> None:
         """While the class is paused, wait, or until the event is set, which is looked at once a second."""
@@ -64,16 +59,10 @@ class Classroom(Watched):
             while self.said.pauses and not ended.is_set():
                 self.changed.wait(1.0)
 
-    def subscribe(self, inbox: Inbox) -> None:
-        """Have an inbox told whenever something new is said."""
+    def come(self, name: str) -> None:
+        """A page of the first notebook was opened; it goes when it is forgotten."""
         with self.changed:
-            self._inboxes.add(inbox)
-            self._tell()
-
-    def unsubscribe(self, inbox: Inbox) -> None:
-        """Tell an inbox no more."""
-        with self.changed:
-            self._inboxes.discard(inbox)
+            self._pages.add(name)
             self._tell()
 
     def look(self, viewer: str, section: str) -> None:
@@ -108,12 +97,13 @@ class Classroom(Watched):
         with self.changed:
             self._forget_who_left()
             found = Counter(self._sections.values())
-            return {section: found[section] for section in SECTIONS}, len(self._inboxes)
+            return {section: found[section] for section in SECTIONS}, len(self._pages)
 
     def _forget_who_left(self) -> None:
         while self._gone:
             name = self._gone.popleft()
             self._sections.pop(name, None)
+            self._pages.discard(name)
             self._observers.discard(name)
         self.say(observed=bool(self._observers))
 
@@ -147,7 +137,7 @@ class Overview(Watched):
         self.room.followed_by(self)
         self.guesses.followed_by(self)
 
-    def wait_for_news(self, version: int, timeout_s: float) -> bool:
+    def wait_for_news(self, version: int, timeout_s: float | None = None) -> bool:
         """Wait, and look at the queue. Whether the version is another one."""
         super().wait_for_news(version, timeout_s)
         self.look()

@@ -36,7 +36,6 @@ from lib.workers.notes import State
 def result(
     experiment: Experiment,
     results: Results,
-    target: float,
     state: str,
     after: str = "",
     said: str = "",
@@ -51,7 +50,6 @@ def result(
     Args:
         experiment: What is trained.
         results: So far.
-        target: Validation accuracy, 0 to 1.
         state: HTML of `state_of` these results, asked for before this: the charts beside a “Done” are then complete.
         after: HTML that stands above the table.
         said: The sentence of the run before, whose space is reserved while this one has none.
@@ -61,10 +59,10 @@ def result(
     """
     return (
         quiet(_trained_on(experiment, results))
-        + _figures(experiment, results, target, not blank, guess, pinned)
+        + _figures(experiment, results, not blank, guess, pinned)
         + state
         + problems(results.notices)
-        + sentence(told(experiment, results, target, guess), said)
+        + sentence(told(experiment, results, guess), said)
         + quiet(mnist_training_sentences.published_note(experiment.name) if experiment.data == MNIST else "")
         + after
         + _details(experiment, results)
@@ -74,13 +72,12 @@ def result(
 def _figures(
     experiment: Experiment,
     results: Results,
-    target: float,
     drawn: bool,
     guess: Guess | None,
     pinned: tuple[Experiment, Results] | None,
 ) -> str:
     """HTML of the charts; where another run is pinned, its charts left of these, and in which they differ."""
-    shown, beside = charts(experiment, results, target), ""
+    shown, beside = charts(experiment, results), ""
     if guess is not None:
         shown = marked(shown, experiment, guess)
     if pinned is not None:
@@ -88,7 +85,7 @@ def _figures(
     if pinned is None or pinned[0] == experiment:
         figures = "".join(figure(chart.title, chart, drawn) for chart in shown)
         return f'{beside}<div class="lab-charts lab-{experiment.name}">{figures}</div>'
-    pairs = (with_same_axes(*pair) for pair in zip(charts(*pinned, target), shown, strict=True))
+    pairs = (with_same_axes(*pair) for pair in zip(charts(*pinned), shown, strict=True))
     figures = "".join(
         figure(f"pinned: {kept.title}", kept, drawn, "lab-kept") + figure(now.title, now, drawn) for kept, now in pairs
     )
@@ -108,12 +105,12 @@ def _trained_on(experiment: Experiment, results: Results) -> str:
     return f"On {name}: {experiment.data.n_train:,} training and {experiment.data.n_validation:,} validation rows."
 
 
-def told(experiment: Experiment, results: Results, target: float, guess: Guess | None = None) -> str:
+def told(experiment: Experiment, results: Results, guess: Guess | None = None) -> str:
     """The run's result in words, after what the viewer guessed of it."""
-    text = mnist_training_sentences.sentence(experiment, results, target)
+    text = mnist_training_sentences.sentence(experiment, results)
     if guess is None:
         return text
-    return f"{predict_first.sentence(experiment, results, target, guess)} {text}".strip()
+    return f"{predict_first.sentence(experiment, results, guess)} {text}".strip()
 
 
 def figure(caption: str, chart: Chart, drawn: bool = True, css: str = "") -> str:

@@ -5,7 +5,6 @@ Its parameters come from the run that trained it, or from a new one.
 
 import html
 from collections import OrderedDict
-from collections.abc import Callable
 from functools import partial
 
 import marimo as mo
@@ -16,9 +15,12 @@ from lib.backends.base import Parameters
 from lib.backends.registry import Runtime
 from lib.data.mnist import Facts, load_test
 from lib.data.mnist_arrays import DataError
+from lib.experiments.background import News
+from lib.experiments.results import Results
 from lib.once import Once, once
 from lib.pages import figures, layout, own_data
-from lib.pages.stage import Stage, until_the_class_goes_on
+from lib.pages.lab import Hook, Page
+from lib.pages.stage import Showing, Stage, until_the_class_goes_on
 from lib.pages.streaming import end_script
 from lib.pages.widgets import MAX_PARAMETERS, TOO_LARGE, DrawDigit, encode, sample_digits
 from lib.spec import MNIST, Training
@@ -28,53 +30,84 @@ from lib.workers.engine import Engine
 from lib.workers.messages import How, Item, Ready, Trained, TrainingFailed, WorkerDied
 from lib.workers.queue import Request, Urgency
 
+NOTHING = "The best network appears here once an experiment above is done and this section is in sight."
 
-def show(
-    stage: Stage,
-    item: Item | None,
-    draw_network: Callable[[Item, Parameters, Facts], mo.Html],
-    nothing: str,
-) -> None:
-    """Draw one trained network into this cell.
 
-    Its parameters come from the run that trained it (`remember`), or from training it again: they are the same, because
-    training is deterministic.
+class Inside(Hook):
+    """The best network of the section that finished last, drawn once somebody looks.
 
-    Args:
-        stage: Where it runs.
-        item: The training; None where there is none yet.
-        draw_network: Draws it, from its parameters and the data that it was trained on.
-        nothing: Shown where there is no training.
+    Its parameters come from the run that trained it, or from training it again: they are the same, because training is
+    deterministic.
     """
-    showing = stage.next_showing()
-    if item is None:
-        stage.stop()
-        mo.output.replace(layout.note(nothing))
-        return
-    cancel, engine, request = stage.cancel(), stage.engine, Request(stage.viewer, Urgency.LATER)
-    is_teacher = stage.is_teacher
 
-    def work() -> None:
-        output, problem = None, ""
+    def __init__(self) -> None:
+        self.digit = DrawDigit(self._seen)
+        self.best: Item | None = None
+        self._news, self._is_seen, self._cancel = News(), False, Cancel()
+
+    def attach(self, page: Page) -> None:
+        """Know where it is trained again."""
+        super().attach(page)
+        self.stage = Stage(page.engine, page.store, page.address)
+
+    def close(self) -> None:
+        """End what runs, and the thread that draws."""
+        self._cancel.set()
+        self.stage.close()
+        self._news.tell()
+
+    def done(self, results: Results) -> None:
+        """Look into the best network of these results next."""
+        if (best := results.best()) is not None:
+            if results.parameters is not None and results.data is not None:
+                remember(*results.parameters, results.data)
+            self.best = best
+            self._cancel.set()
+            self._news.tell()
+
+    def _seen(self) -> None:
+        figures.load()  # in the kernel's own thread
+        self._is_seen = True
+        self._news.tell()
+
+    def show(self, prose: mo.Html) -> None:
+        """Draw into this cell, below the prose, what is the best network, now and later; once where nobody watches."""
+        self._prose = prose.text
+        self._put(layout.note(NOTHING))
+        if not self.stage.streams:
+            if self.best is not None:
+                self._draw(self.stage.next_showing(), self.best)
+            return
+        mo.Thread(target=self._keep, args=(self.stage.next_showing(),), daemon=True).start()
+
+    def _put(self, content: mo.Html) -> None:
+        mo.output.replace(mo.Html(self._prose + content.text))
+
+    def _keep(self, showing: Showing) -> None:
+        version, drawn = -1, None
+        while showing.is_latest:
+            version, best = self._news.version, self.best
+            if self._is_seen and best is not None and best != drawn:
+                self._cancel, drawn = Cancel(), best
+                self._draw(showing, best)
+            self._news.wait_for_news(version)
+
+    def _draw(self, showing: Showing, item: Item) -> None:
+        cancel, engine, output = self._cancel, self.stage.engine, None
         try:
             known = _parameters.get(item.training)
             if known is None:
-                for note in until_the_class_goes_on(is_teacher, cancel):
-                    showing.draw(partial(mo.output.replace, layout.note(note.text)))
+                for note in until_the_class_goes_on(self.stage.is_teacher, cancel):
+                    showing.draw(partial(self._put, layout.note(note.text)))
+                request = Request(self.stage.viewer, Urgency.LATER)
                 known = _train_for_parameters(engine, item.training, cancel, request)
             if known is not None and not cancel.is_set():
-                output = draw_network(item, *known)
+                output = drawn_for(self.digit, item, *known)
         except (WorkerDied, TrainingFailed, OSError) as error:
-            output, problem = layout.failed(str(error)), str(error)
+            showing.draw(partial(self._put, layout.failed(str(error))))
+            end_script(str(error), 1)
         if output is not None:
-            showing.draw(partial(mo.output.replace, output))
-        if problem:
-            end_script(problem, 1)
-
-    if not stage.streams:
-        return work()
-    figures.load()
-    mo.Thread(target=work, daemon=True).start()
+            showing.draw(partial(self._put, output))
 
 
 # Of the networks looked into last, for all viewers, and the data that they were trained on.

@@ -4,7 +4,7 @@ import html
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import marimo as mo
 
@@ -14,16 +14,18 @@ from lib.data.mnist import Facts
 from lib.data.mnist_arrays import DataError
 from lib.data.own import prepared
 from lib.data.own.prepared import Prepared
-from lib.experiments import own_data as experiment
 from lib.experiments.background import BackgroundTask
 from lib.experiments.mnist_training import Experiment
+from lib.experiments.own_data import both_winners, bring, experiment_on, moved_to_mnist, that_fit
 from lib.experiments.results import Results
+from lib.experiments.runs import Seat
 from lib.pages import layout, url_state
 from lib.pages.controls import Control, Controls
 from lib.pages.dropped_files import file_fields, files_of, stacked
-from lib.pages.stage import Stage
-from lib.pages.streaming import OFFERED, Unseen, paint_while_it_runs, painted
-from lib.pages.url_state import Address, Refused, Setting
+from lib.pages.lab import Hook, Page, Section
+from lib.pages.stage import Stage, button
+from lib.pages.streaming import paint_while_it_runs, painted
+from lib.pages.url_state import Refused, Setting
 from lib.spec import MAX_TEXT, MNIST
 from lib.storage.store import Store
 from lib.views import network_inside
@@ -32,7 +34,7 @@ from lib.views.markup import quiet
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
 from lib.workers.messages import Item
-from lib.workers.notes import Note, State
+from lib.workers.notes import Note
 from lib.workers.queue import Request, Urgency
 
 NONE = "mnist"
@@ -43,7 +45,6 @@ SETS = {
     "scikit-learn: wine": "wine",
     "scikit-learn: breast cancer": "breast_cancer",
 }
-PENDING = "pending"  # in place of data that the address names, until they are read
 
 
 def _setting() -> Setting[str]:
@@ -73,27 +74,6 @@ def _controls() -> Controls:
     )
 
 
-def settings() -> dict[str, Setting]:
-    """What the address may say of the data: a set of scikit-learn's, a table's labels, never a dropped file."""
-    return _controls().settings
-
-
-def panel(address: Address) -> mo.ui.dictionary:
-    """The sets to choose from, a field for files, in the editor one for a path, and one for labels."""
-    controls = _controls().elements(address)
-    files = file_fields("Or drop your own: CSV with a label column; .npz with x and y; IDX files; also packed")
-    save = address.save("data")
-    return mo.ui.dictionary(
-        {"set": controls["set"], **files, "label": controls["label"]},
-        on_change=lambda values: save({name: values[name] for name in controls}),
-    )
-
-
-def at_first(address: Address) -> str | None:
-    """What is trained on when the page opens: None for MNIST, `PENDING` where the address names a set."""
-    return PENDING if address.read(_setting()) != NONE else None
-
-
 class Chosen:
     """Which field of the panel a viewer changed last: that is what is trained on."""
 
@@ -116,42 +96,118 @@ class Chosen:
         return (files, "") if files and self._last == "files" else ((), str(values["set"] or NONE))
 
 
-def read(stage: Stage, fields: mo.ui.dictionary, chosen: Chosen, done: Callable[[object], object]) -> Prepared | None:
-    """Read what was chosen, in a process of its own, and say what it is or why it cannot be used.
+class OwnData(Hook):
+    """What a viewer trains on in place of MNIST, once it is read, in every section that trains.
 
-    What cannot be used changes nothing: the page goes on with what it had.
-
-    Args:
-        stage: Where it is read.
-        fields: From `panel`.
-        chosen: Of this viewer.
-        done: Sets a state: to the data once they are read, or to None for MNIST; or by a function of what it was.
-
-    Returns:
-        The data, where nobody watches; else None, and `done` is told later.
+    `data` is what was read; None for MNIST.
     """
-    try:
-        values = _controls().checked(fields.value)
-    except ValueError as error:
-        mo.output.replace(_shown(fields, True, layout.failed(formatting.sentence(error)).text))
-        return None
-    files, built_in = chosen.of(values)
-    shown = partial(_shown, fields, chosen.touched or bool(files) or built_in != NONE)
-    if not files and built_in == NONE:
-        had_some = stage.running is not None
-        stage.stop()
-        stage.next_showing()
-        stage.running = None
-        mo.output.replace(shown(""))
-        if had_some:
-            done(None)
-        return None
-    label = str(values["label"]).strip() if files else ""
-    asked = (built_in, label, tuple((name, hash(content)) for name, content in files))
-    request = Request(stage.viewer, Urgency.NOW)
-    running = stage.begin_if_new(asked, 0, request, lambda _: ((), partial(_bring, files, built_in, label)))
-    paint_while_it_runs(stage, running, partial(_paint, running, shown, done, []))
-    return _found(running) if not stage.streams else None
+
+    def __init__(self) -> None:
+        self.settings = _controls().settings
+        self.data: Prepared | None = None
+        self._chosen = Chosen()
+        self._left_out: dict[str, str] = {}  # by the experiment's name
+
+    def attach(self, page: Page) -> None:
+        """Know where data are read, and whether the address names some."""
+        super().attach(page)
+        self.stage = Stage(page.engine, page.store, page.address)
+        self._pending = page.address.read(_setting()) != NONE
+
+    def panel(self) -> mo.ui.dictionary:
+        """The sets to choose from, a field for files, in the editor one for a path, and one for labels."""
+        controls = _controls().elements(self.page.address)
+        files = file_fields("Or drop your own: CSV with a label column; .npz with x and y; IDX files; also packed")
+        save = self.page.address.save("data")
+        return mo.ui.dictionary(
+            {"set": controls["set"], **files, "label": controls["label"]},
+            on_change=lambda values: save({name: values[name] for name in controls}),
+        )
+
+    def read(self, fields: mo.ui.dictionary) -> None:
+        """Read what was chosen, in a process of its own, and say what it is or why it cannot be used.
+
+        What cannot be used changes nothing: the page goes on with what it had.
+        """
+        stage, chosen = self.stage, self._chosen
+        try:
+            values = _controls().checked(fields.value)
+        except ValueError as error:
+            mo.output.replace(_shown(fields, True, layout.failed(formatting.sentence(error)).text))
+            return
+        files, built_in = chosen.of(values)
+        shown = partial(_shown, fields, chosen.touched or bool(files) or built_in != NONE)
+        if not files and built_in == NONE:
+            stage.stop()
+            stage.next_showing()
+            stage.running = None
+            mo.output.replace(shown(""))
+            return self._use(None)
+        label = str(values["label"]).strip() if files else ""
+        asked = (built_in, label, tuple((name, hash(content)) for name, content in files))
+        request = Request(stage.viewer, Urgency.NOW)
+        running = stage.begin_if_new(asked, 0, request, lambda _: ((), partial(_bring, files, built_in, label)))
+        paint_while_it_runs(stage, running, partial(self._paint, running, shown))
+
+    def _paint(self, running: BackgroundTask, shown: Callable[[str], mo.Html]) -> int:
+        now = running.view()
+        found = next((item for item in now.items if isinstance(item, Prepared)), None)
+        if found is not None:
+            told_below = layout.sentence(view.loaded(found.about))
+        else:
+            told_below = layout.state_line(now.state, 0.0, 1.0, now.note, now.problem)
+            told_below += quiet("The experiments go on with the data that they had." if now.problem else "")
+        version = painted(now, shown(told_below).text, view.loaded(found.about) if found is not None else "")
+        if now.over:
+            self._use(found if found is not None else self.data)
+        return version
+
+    def _use(self, data: Prepared | None) -> None:
+        if self._pending or data is not self.data:
+            self._pending, self.data = False, data
+            self.page.news.tell()
+
+    def waits(self) -> str:
+        """The sections wait while the set of the address is being read."""
+        return layout.note("The experiments begin when the data are read.").text if self._pending else ""
+
+    def elements(self) -> dict[str, Any]:
+        """A button that trains on MNIST too; it is shown below a result."""
+        return {"mnist": button(view.COMPARE, view.COMPARE_MEANS)}
+
+    def changed(self, experiment: Experiment) -> Experiment:
+        """The experiment on the data, without the batch sizes and runtimes that do not suit them."""
+        if self.data is None:
+            return experiment
+        sizes = [item.training.batch_size for item in experiment.items]
+        if experiment.ordered_by == "batch size":
+            fitting = that_fit(self.data, sizes)
+            self._left_out[experiment.name] = view.left_out(sorted(set(sizes)), fitting)
+            experiment = experiment.kept(lambda item: item.training.batch_size in fitting)
+        return experiment_on(self.data, experiment)
+
+    def beside(self, section: Section, experiment: Experiment) -> Seat | None:
+        """The run on MNIST, where its button was pressed."""
+        if self.data is None:
+            return None
+        return section.stage.run_unseen(moved_to_mnist(experiment), cast(int, section.value("mnist")))
+
+    def below(self, section: Section, experiment: Experiment, results: Results) -> str:
+        """Whether the data change the winner, and the button that finds out where that is not known."""
+        if self.data is None:
+            return ""
+        left_out = layout.quiet(self._left_out.get(experiment.name, ""))
+        if not results.over:
+            return left_out
+        unseen = section.stage.unseen
+        if unseen is not None and unseen.results.state.under_way:
+            return layout.state_of(unseen.results) + left_out
+        found = both_winners(experiment, results, self.page.store, self.page.engine.known_facts())
+        if found is None:
+            return left_out
+        sentence = layout.said(view.winner_sentence(experiment, self.data.about.name, *found))
+        offer = f'<div class="lab-buttons">{section.button("mnist")}</div>' if found[1] is None else ""
+        return sentence + offer + left_out
 
 
 def _bring(
@@ -163,35 +219,7 @@ def _bring(
     cancel: Cancel,
     request: Request,
 ) -> Iterator[Prepared | Note]:
-    yield from experiment.bring(files, built_in, label, cancel, request, engine.niceness)
-
-
-def _found(running: BackgroundTask) -> Prepared | None:
-    return next((item for item in running.view().items if isinstance(item, Prepared)), None)
-
-
-def _paint(
-    running: BackgroundTask, shown: Callable[[str], mo.Html], done: Callable[[object], object], told: list[bool]
-) -> int:
-    now, found = running.view(), _found(running)
-    if found is not None:
-        told_below = layout.sentence(view.loaded(found.about))
-    else:
-        told_below = layout.state_line(now.state, 0.0, 1.0, now.note, now.problem)
-        told_below += quiet("The experiments go on with the data that they had." if now.problem else "")
-    version = painted(now, shown(told_below).text, view.loaded(found.about) if found is not None else "")
-    if now.over and not told:
-        told.append(True)
-        if found is not None:
-            done(found)
-        elif now.state is State.FAILED:
-            done(_what_there_was)
-    return version
-
-
-def _what_there_was(told: object) -> object:
-    """The data as they were before something could not be read: MNIST, where there were none yet."""
-    return None if told == PENDING else told
+    yield from bring(files, built_in, label, cancel, request, engine.niceness)
 
 
 def _shown(fields: mo.ui.dictionary, is_open: bool, below: str) -> mo.Html:
@@ -199,61 +227,6 @@ def _shown(fields: mo.ui.dictionary, is_open: bool, below: str) -> mo.Html:
         f'<details class="lab-own"{" open" if is_open else ""}><summary>Your own data</summary>'
         f'<div class="lab-own-fields">{stacked(fields).text}</div>{below}</details>'
     )
-
-
-def now(told: object, at_once: Prepared | None) -> Prepared | None:
-    """What is trained on now; the cells that ask wait while the set of the address is being read.
-
-    Args:
-        told: The state that `read` sets.
-        at_once: From `read`, where nobody watches.
-    """
-    mo.stop(told == PENDING and at_once is None, layout.note("The experiments begin when the data are read."))
-    return at_once if at_once is not None else told if isinstance(told, Prepared) else None
-
-
-def compared_with_mnist(
-    stage: Stage, own: Prepared | None, after: Callable[[Experiment, Results], str] | None = None
-) -> Callable[[Experiment, Results], str] | None:
-    """An `after` for an experiment: whether these data change the winner; `after` itself on MNIST.
-
-    Args:
-        stage: Its store has what was trained on MNIST.
-        own: The data; None for MNIST.
-        after: Gives HTML that comes below; None for none.
-    """
-    if own is None:
-        return after
-    store, engine = stage.store, stage.engine
-
-    def below(shown: Experiment, results: Results) -> str:
-        sentence = ""
-        if results.over:
-            found = experiment.both_winners(shown, results, store, engine.known_facts())
-            sentence = view.winner_sentence(shown, own.about.name, *found) if found is not None else ""
-        return layout.said(sentence) + OFFERED + (after(shown, results) if after is not None else "")
-
-    return below
-
-
-def trained_on_mnist_too(stage: Stage, own: Prepared | None, panel: mo.ui.dictionary) -> Unseen | None:
-    """What an experiment offers to train on MNIST at the press of its panel's button, where that is not stored; None on
-    MNIST.
-
-    Args:
-        stage: Its store has what was trained on MNIST.
-        own: The data; None for MNIST.
-        panel: Has the button.
-    """
-    if own is None:
-        return None
-    store, engine, button = stage.store, stage.engine, panel["mnist"].text
-
-    def offer(shown: Experiment, results: Results) -> str:
-        found = experiment.both_winners(shown, results, store, engine.known_facts()) if results.over else None
-        return f'<div class="lab-buttons">{button}</div>' if found is not None and found[1] is None else ""
-
-    return Unseen(experiment.moved_to_mnist, cast(int, panel.value["mnist"]), offer)
 
 
 def inside(item: Item, parameters: Parameters, data: Facts) -> mo.Html:

@@ -168,6 +168,16 @@ class Stage:
                 place.go_to(lambda: join(experiment, self.engine, self.store, request))
         return place.seat
 
+    @property
+    def unseen(self) -> Seat | None:
+        """The seat at the run beside the present one that is not drawn."""
+        return self._unseen.seat
+
+    def close(self) -> None:
+        """Stop what runs, and let nothing be drawn any more: the session has ended."""
+        self.stop()
+        self._place.close()
+
     def pins(self, experiment: Experiment | None) -> bool:
         """Whether the pinned run is of this experiment; None for no run."""
         return self._pinned.is_at(experiment)

@@ -1,6 +1,7 @@
 """What each of the four experiments shows, in words: computed from the rows, and nothing but what they show.
 
-Imports nothing heavy: it runs in readers' browsers, too.
+Each function takes the label and the training of each finished line, at least one, and the target accuracy, 0 to 1. It
+imports nothing heavy: it runs in readers' browsers, too.
 """
 
 from collections.abc import Sequence
@@ -12,19 +13,7 @@ from lib.formatting import listed, percent, seconds
 from lib.spec import CHANCE_ACCURACY, MAX_RATE
 
 
-def conclusion(name: str, done: Sequence[tuple[str, Trained]], target: float) -> str:
-    """What the finished trainings of an experiment show.
-
-    Args:
-        name: Of the experiment: `learning-rate`, `batch-size`, `depth` or `backend`.
-        done: The label and the training of each, at least one.
-        target: Validation accuracy, 0 to 1, for the experiment on batch sizes.
-    """
-    tell = {"learning-rate": _tell_rates, "batch-size": _tell_sizes, "depth": _tell_depths, "backend": _tell_backends}
-    return tell[name](done, target)
-
-
-def _tell_rates(done: Sequence[tuple[str, Trained]], _target: float) -> str:
+def best_rate(done: Sequence[tuple[str, Trained]], _target: float) -> str:
     learnt = [
         (label, line)
         for label, line in done
@@ -53,7 +42,7 @@ def _tell_rates(done: Sequence[tuple[str, Trained]], _target: float) -> str:
     return " ".join(parts)
 
 
-def _tell_sizes(done: Sequence[tuple[str, Trained]], target: float) -> str:
+def first_to_the_target(done: Sequence[tuple[str, Trained]], target: float) -> str:
     fastest = min(done, key=lambda pair: np.median(pair[1].epoch_s))
     best = max(done, key=lambda pair: pair[1].accuracy or 0)
     text = (
@@ -71,7 +60,7 @@ def _tell_sizes(done: Sequence[tuple[str, Trained]], target: float) -> str:
     return text + (f"; {listed(missed)} did not reach it." if missed else ".")
 
 
-def _tell_depths(done: Sequence[tuple[str, Trained]], _target: float) -> str:
+def best_network(done: Sequence[tuple[str, Trained]], _target: float) -> str:
     ok = [(label, line) for label, line in done if line.diverged_step is None] or done
     best = max(ok, key=lambda pair: pair[1].accuracy or 0)
     quickest = min(ok, key=lambda pair: pair[1].train_s)
@@ -90,7 +79,7 @@ def _tell_depths(done: Sequence[tuple[str, Trained]], _target: float) -> str:
     return text + (f" {listed(diverged)} diverged." if diverged else "")
 
 
-def _tell_backends(done: Sequence[tuple[str, Trained]], _target: float) -> str:
+def fastest_backend(done: Sequence[tuple[str, Trained]], _target: float) -> str:
     ranked = sorted(done, key=lambda pair: np.median(pair[1].epoch_s))
     (first, fast), (last, slow) = ranked[0], ranked[-1]
     fast_s, slow_s = np.median(fast.epoch_s), np.median(slow.epoch_s)

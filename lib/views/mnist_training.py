@@ -55,31 +55,16 @@ def colors_of(experiment: Experiment) -> tuple[str, ...]:
     return ordered_palette(experiment.n_compared) * (1 if len(experiment.items) == experiment.n_compared else 2)
 
 
-def charts(experiment: Experiment, results: Results, target: float = 0.95) -> list[Chart]:
+def charts(experiment: Experiment, results: Results) -> list[Chart]:
     """The charts of an experiment, in their order on the page.
 
     Args:
         experiment: What is trained.
         results: So far.
-        target: Validation accuracy, 0 to 1, drawn in for the experiment on batch sizes.
     """
     lines = ((experiment.labels[index], results.lines[index].state) for index in experiment.compared)
     states = {label: state.lower() for label, state in lines if state not in (State.DONE, State.SAVED)}
-    return [replace(chart, states=states) for chart in _charts(experiment, results, target)]
-
-
-def _charts(experiment: Experiment, results: Results, target: float) -> list[Chart]:
-    kind = experiment.name
-    if kind == "backend":
-        return [backend_dots(experiment, results)]
-    if kind == "batch-size":
-        return [
-            accuracy_by_epoch(experiment, results),
-            accuracy_by_seconds(experiment, results, target),
-            seconds_by_batch_size(experiment, results),
-        ]
-    last = accuracy_by_rate if kind == "learning-rate" else accuracy_by_cost
-    return [loss_by_step(experiment, results), accuracy_by_epoch(experiment, results), last(experiment, results)]
+    return [replace(draw(experiment, results), states=states) for draw in experiment.draw]
 
 
 class _Curve(NamedTuple):
@@ -110,13 +95,13 @@ def accuracy_by_epoch(experiment: Experiment, results: Results) -> Chart:
     return _filled(template, experiment, _accuracies(experiment, results, "epoch"), ERROR_DOMAIN, most)
 
 
-def accuracy_by_seconds(experiment: Experiment, results: Results, target: float) -> Chart:
+def accuracy_by_seconds(experiment: Experiment, results: Results) -> Chart:
     """Validation accuracy against the seconds spent until then, with the target as a dashed line."""
     curves = _accuracies(experiment, results, "spent_s")
     spent_s = max((curve.x[-1] for curve in curves if curve.x), default=0.1)
     template = _line_frame("the same by seconds of training", "seconds", "accuracy")
     chart = _filled(template, experiment, curves, ERROR_DOMAIN, nice_above(max(spent_s, 0.1)))
-    chart.spec["datasets"]["rule"] = [{"y": round(1 - target, 4)}]
+    chart.spec["datasets"]["rule"] = [{"y": round(1 - experiment.target, 4)}]
     return chart
 
 

@@ -4,17 +4,15 @@ from lib.experiments.mnist_training import Experiment
 from lib.experiments.published import EXPERIMENT_S
 from lib.experiments.results import Results
 from lib.formatting import seconds
-from lib.views.conclusions import conclusion
 from lib.workers.notes import State
 
 
-def sentence(experiment: Experiment, results: Results, target: float = 0.95) -> str:
+def sentence(experiment: Experiment, results: Results) -> str:
     """The run's result in words, or why it failed; empty while it is running.
 
     Args:
         experiment: What was trained.
         results: Of its run.
-        target: Validation accuracy, 0 to 1, for the experiment on batch sizes.
     """
     if results.state is State.FAILED:
         return results.failure
@@ -24,7 +22,8 @@ def sentence(experiment: Experiment, results: Results, target: float = 0.95) -> 
         return f"{said} {results.failure}".strip()
     if not results.over or not done:
         return ""
-    return f"{conclusion(experiment.name, done, target)} {_tell_wait(experiment, results)}".strip()
+    said = experiment.say(done, experiment.target) if experiment.say is not None else ""
+    return f"{said} {_tell_wait(experiment, results)}".strip()
 
 
 def _tell_wait(experiment: Experiment, results: Results) -> str:

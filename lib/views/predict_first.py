@@ -53,13 +53,12 @@ class _Line:
         return "did not learn" if (self.line.accuracy or 0) <= self.line.item.training.data.chance else ""
 
 
-def sentence(experiment: Experiment, results: Results, target: float, guess: Guess | None) -> str:
+def sentence(experiment: Experiment, results: Results, guess: Guess | None) -> str:
     """What was guessed and what came of it; empty where nothing was guessed, or not all lines are finished.
 
     Args:
         experiment: What was trained.
         results: Of its run.
-        target: Validation accuracy, 0 to 1, for the experiment on batch sizes.
         guess: The viewer's.
     """
     if guess is None or results.state not in (State.DONE, State.SAVED):
@@ -69,7 +68,11 @@ def sentence(experiment: Experiment, results: Results, target: float, guess: Gue
     if yours is None or any(one.line.curve is None for one in lines):
         return ""
     tell = {"batch-size": _tell_target, "backend": _tell_fastest}.get(experiment.name, _tell_accuracy)
-    parts = (tell(lines, yours, target), _tell_divergence(lines, guess.diverges), _tell_factor(lines, guess.factor))
+    parts = (
+        tell(lines, yours, experiment.target),
+        _tell_divergence(lines, guess.diverges),
+        _tell_factor(lines, guess.factor),
+    )
     return " ".join(filter(None, parts))
 
 

@@ -16,7 +16,8 @@ from lib.cache_folder import cache_dir
 from lib.cli import precompute as command
 from lib.cli.precompute import main
 from lib.experiments.precomputation import EXPERIMENTS
-from lib.pages.mnist_training import settings
+from lib.pages.mnist_training import EXPERIMENTS as PANELS
+from lib.pages.panel import settings_of
 from lib.storage.store import Store
 from lib.workers import engine as engine_module
 from tests import stub_worker
@@ -49,7 +50,7 @@ FEW = {
 
 def only(monkeypatch, positions):
     """Let sliders have these positions, and the last experiment none."""
-    every = settings()
+    every = settings_of(PANELS)
     few = {name: replace(every[name], usual=usual, options=options) for name, (usual, options) in positions.items()}
     monkeypatch.setattr(command, "settings", lambda: every | few)
 

@@ -6,6 +6,7 @@ from lib.backends.registry import BACKENDS, DEFAULT, Runtime, unavailable
 from lib.experiments import axes, mnist_training
 from lib.spec import MAX_RATE
 from lib.sweeps.strategies import AUTO
+from tests import made
 
 
 @pytest.mark.parametrize(
@@ -13,10 +14,10 @@ from lib.sweeps.strategies import AUTO
     [
         (lambda: axes.rates_between(0.1, 0.1, 4), "range"),
         (lambda: axes.rates_between(0.001, 1, 1), "2 to 16"),
-        (lambda: mnist_training.batch_size([], epochs=3, rate=0.1, hidden="128"), "at least one, got none"),
-        (lambda: mnist_training.depth([], epochs=3, rate=0.1, batch_size=32), "at least one network"),
-        (lambda: mnist_training.depth([], own="12; x", epochs=3, rate=0.1, batch_size=32), "“x”"),
-        (lambda: mnist_training.learning_rate((0.1, 1.0), epochs=3, batch_size=50_000, hidden="128"), "50,000"),
+        (lambda: made.batch_size([], epochs=3, rate=0.1, hidden="128"), "at least one, got none"),
+        (lambda: made.depth([], epochs=3, rate=0.1, batch_size=32), "at least one network"),
+        (lambda: made.depth([], own="12; x", epochs=3, rate=0.1, batch_size=32), "“x”"),
+        (lambda: made.learning_rate((0.1, 1.0), epochs=3, batch_size=50_000, hidden="128"), "50,000"),
     ],
 )
 def test_bad_controls_are_one_sentence(make, wanted):
@@ -26,21 +27,21 @@ def test_bad_controls_are_one_sentence(make, wanted):
 
 
 def test_lines_are_in_order_and_each_once():
-    experiment = mnist_training.batch_size((512, 1, 32, 32), epochs=3, rate=0.01, hidden="128")
+    experiment = made.batch_size((512, 1, 32, 32), epochs=3, rate=0.01, hidden="128")
     assert experiment.labels == ("1", "32", "512")
     assert [item.training.batch_size for item in experiment.items] == [1, 32, 512]
 
 
 def test_own_networks_follow_the_chosen_ones_without_repeating_them():
-    experiment = mnist_training.depth(("128", "256"), own="64; 128; None", epochs=3, rate=0.1, batch_size=32)
+    experiment = made.depth(("128", "256"), own="64; 128; None", epochs=3, rate=0.1, batch_size=32)
     assert [item.training.network.hidden for item in experiment.items] == [(128,), (256,), (64,), ()]
 
 
 def test_another_backend_is_followed_by_the_default_one_trained_one_by_one():
     """Seconds side by side would not be comparable if several networks shared a program."""
     values = {"epochs": 1, "batch_size": 32, "hidden": "9"}
-    alone = mnist_training.learning_rate((0.1, 1.0), **values)
-    beside = mnist_training.learning_rate((0.1, 1.0), **values, backend="numpy")
+    alone = made.learning_rate((0.1, 1.0), **values)
+    beside = made.learning_rate((0.1, 1.0), **values, backend="numpy")
     assert (alone.strategy, beside.strategy) == (AUTO, "sequential")
     assert [item.runtime for item in beside.items] == [Runtime("numpy")] * 2 + [Runtime()] * 2
     assert list(beside.compared) == [0, 1]
@@ -49,7 +50,7 @@ def test_another_backend_is_followed_by_the_default_one_trained_one_by_one():
 
 
 def test_backends_are_those_that_run_here_and_the_missing_are_explained():
-    experiment = mnist_training.backends(batch_size=32, epochs=1, rate=0.1, hidden="9")
+    experiment = made.backends(batch_size=32, epochs=1, rate=0.1, hidden="9")
     assert len({item.training for item in experiment.items}) == 1
     assert all(unavailable(item.runtime) is None for item in experiment.items)
     assert not {item.runtime for item in experiment.items} & {

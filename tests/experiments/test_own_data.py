@@ -12,7 +12,6 @@ from lib.backends.registry import Runtime, versions
 from lib.data.mnist import Facts
 from lib.data.own import prepared
 from lib.data.own.prepared import About, Prepared
-from lib.experiments import mnist_training as experiments
 from lib.experiments import own_data as experiment
 from lib.experiments.mnist_training import Experiment
 from lib.experiments.own_data import Winners
@@ -29,6 +28,7 @@ from lib.views.own_data import search_winner_sentence, winner_sentence
 from lib.views.random_search import Dimension
 from lib.workers.cancel import Cancel
 from lib.workers.messages import Item, Ready, TrainingFailed
+from tests import made as experiments
 from tests.conftest import draw_patterns
 
 

@@ -5,7 +5,6 @@ from itertools import pairwise
 import pytest
 
 from lib.backends.registry import versions
-from lib.experiments import mnist_training as experiments
 from lib.experiments.precomputation import EXPERIMENTS, POINTS, Group, Slider, answered, groups, positions, train
 from lib.pages import mnist_training as page
 from lib.spec import Network, Training
@@ -16,6 +15,7 @@ from lib.workers.cancel import Cancel
 from lib.workers.messages import Item
 from lib.workers.notes import Note
 from lib.workers.queue import Request
+from tests import made
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +92,7 @@ def test_what_is_trained_is_thinned_and_served_for_fewer_epochs(engine, tmp_path
     assert store.parameters(Key(item.training, item.runtime, facts.digest, versions(item.runtime))) is None, (
         "thousands of networks are not kept"
     )
-    shorter = experiments.learning_rate((0.1, 1.0), epochs=2, batch_size=32, hidden="4").items[0]
+    shorter = made.learning_rate((0.1, 1.0), epochs=2, batch_size=32, hidden="4").items[0]
     (again,) = train(Group("rate", 0, (shorter,)), engine, store, Cancel(), Request())
     assert isinstance(again, Finished)
     assert again.cached

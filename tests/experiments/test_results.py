@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from lib.backends.base import Epoch, FirstCall, Steps, no_parameters
-from lib.experiments import mnist_training
 from lib.experiments.results import Results
 from lib.spec import DataSet, Training
 from lib.storage.records import Curve
@@ -14,6 +13,7 @@ from lib.sweeps.events import Continued, Finished, Void
 from lib.views import mnist_training_sentences
 from lib.workers.messages import Item, Progress, Waiting
 from lib.workers.notes import State
+from tests import made
 from tests.sweeps.test_sweep import FAST
 
 
@@ -64,7 +64,7 @@ def filled(experiment, accuracies, epoch_s=0.1, diverged=()):
 
 
 def test_states_are_told_apart():
-    experiment = mnist_training.learning_rate((0.1, 1.0), epochs=1, batch_size=32, hidden="128")
+    experiment = made.learning_rate((0.1, 1.0), epochs=1, batch_size=32, hidden="128")
     results = filled(experiment, (0.9, 0.1), diverged=(1,))
     assert [line.state for line in results.lines] == [State.DONE, State.DIVERGED]
     results = Results(experiment.items, experiment.labels)
@@ -84,7 +84,7 @@ def test_states_are_told_apart():
 
 @pytest.mark.parametrize(("end", "cut_off"), [(State.STOPPED, "stopped"), (State.FAILED, "failed")])
 def test_after_the_end_nothing_runs_and_nothing_waits(end, cut_off):
-    experiment = mnist_training.learning_rate((0.1, 1.0, 0.3, 0.4), epochs=3, batch_size=32, hidden="128")
+    experiment = made.learning_rate((0.1, 1.0, 0.3, 0.4), epochs=3, batch_size=32, hidden="128")
     results = Results(experiment.items, experiment.labels)
     curve = filled(experiment, (0.9,) * 4).lines[0].curve
     assert curve is not None

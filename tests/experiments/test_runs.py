@@ -7,11 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from lib.experiments import mnist_training
 from lib.experiments.runs import SavedRuns, join
 from lib.storage.store import Store
 from lib.workers.notes import State
 from lib.workers.queue import ALLOWANCE, Request, Urgency
+from tests import made
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def seats(n, engine, experiment):
 
 @pytest.mark.slow
 def test_who_leaves_a_run_keeps_what_there_was_and_the_others_see_it_end(engine):
-    experiment = mnist_training.learning_rate((0.1, 0.2), epochs=3, batch_size=32, hidden="9", backend="numpy")
+    experiment = made.learning_rate((0.1, 0.2), epochs=3, batch_size=32, hidden="9", backend="numpy")
     mine, yours = seats(2, engine, experiment)
     assert mine.run is yours.run
     with mine.results.changed:
@@ -40,7 +40,7 @@ def test_who_leaves_a_run_keeps_what_there_was_and_the_others_see_it_end(engine)
 
 
 def test_a_run_ends_when_all_have_left_and_whoever_comes_then_begins_another(engine):
-    experiment = mnist_training.learning_rate((0.1, 0.2), epochs=3, batch_size=1, hidden="9", backend="numpy")
+    experiment = made.learning_rate((0.1, 0.2), epochs=3, batch_size=1, hidden="9", backend="numpy")
     mine, yours = seats(2, engine, experiment)
     mine.leave()
     assert not mine.run.cancel.is_set()
@@ -54,7 +54,7 @@ def test_a_run_ends_when_all_have_left_and_whoever_comes_then_begins_another(eng
 @pytest.mark.slow
 def test_who_leaves_is_told_at_once_and_those_who_stay_wait_on(engine, monkeypatch):
     """Who draws a run waits for its end between two frames; Stop must not wait for the next one."""
-    experiment = mnist_training.learning_rate((0.1, 0.2), epochs=9, batch_size=1, hidden="9", backend="numpy")
+    experiment = made.learning_rate((0.1, 0.2), epochs=9, batch_size=1, hidden="9", backend="numpy")
     mine, yours = seats(2, engine, experiment)
     stop = mine.run.results.stopped
 
@@ -76,9 +76,7 @@ def test_who_leaves_is_told_at_once_and_those_who_stay_wait_on(engine, monkeypat
 
 def test_who_leaves_last_holds_up_nobody_who_comes_to_another_run(engine, monkeypatch):
     """To end a run waits for the queue; in front of a class each of a hundred leaves one every few seconds."""
-    slow, quick = (
-        mnist_training.learning_rate((0.1, 0.2), epochs=n, batch_size=1, hidden="9", backend="numpy") for n in (9, 2)
-    )
+    slow, quick = (made.learning_rate((0.1, 0.2), epochs=n, batch_size=1, hidden="9", backend="numpy") for n in (9, 2))
     (mine,) = seats(1, engine, slow)
     at_the_queue, may_go, end, was_let_go = threading.Event(), threading.Event(), mine.run.cancel.set, []
 
@@ -103,9 +101,7 @@ def test_who_leaves_last_holds_up_nobody_who_comes_to_another_run(engine, monkey
 
 def test_a_run_beyond_the_allowance_says_so_and_disturbs_no_other(engine, monkeypatch):
     monkeypatch.setattr(ALLOWANCE, "most", 0)
-    long, other = (
-        mnist_training.learning_rate((0.1, 0.2), epochs=n, batch_size=1, hidden="9", backend="numpy") for n in (9, 2)
-    )
+    long, other = (made.learning_rate((0.1, 0.2), epochs=n, batch_size=1, hidden="9", backend="numpy") for n in (9, 2))
     viewer = object()
     first = join(long, engine, None, Request(viewer, Urgency.NOW))
     try:
@@ -123,9 +119,7 @@ def test_a_run_beyond_the_allowance_says_so_and_disturbs_no_other(engine, monkey
 @pytest.mark.parametrize("first", ["who is at the limit", "who is not"])
 def test_who_is_at_the_limit_is_refused_alone_at_an_equal_run(engine, monkeypatch, first):
     monkeypatch.setattr(ALLOWANCE, "most", 0)
-    long, equal = (
-        mnist_training.learning_rate((0.1, 0.2), epochs=n, batch_size=1, hidden="9", backend="numpy") for n in (9, 8)
-    )
+    long, equal = (made.learning_rate((0.1, 0.2), epochs=n, batch_size=1, hidden="9", backend="numpy") for n in (9, 8))
     busy, free = (Request(object(), Urgency.NOW) for _ in range(2))
     before = join(long, engine, None, busy)
     asked = (busy, free) if first == "who is at the limit" else (free, busy)
@@ -149,7 +143,7 @@ def test_who_is_at_the_limit_is_refused_alone_at_an_equal_run(engine, monkeypatc
 
 def test_a_saved_run_is_shown_at_once_until_one_of_its_curves_is_trained_anew(engine, tmp_path):
     def of(*rates, epochs=2):
-        return mnist_training.learning_rate(rates, epochs=epochs, batch_size=512, hidden="9", backend="numpy")
+        return made.learning_rate(rates, epochs=epochs, batch_size=512, hidden="9", backend="numpy")
 
     def ended(experiment, fresh=False):
         seat = join(experiment, engine, store, Request(viewer=object()), fresh)

@@ -5,26 +5,23 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from lib.experiments import teacher
+from lib.experiments.background import News
 from lib.experiments.guesses import Guesses, Question
-from lib.experiments.teacher import SECTIONS, Classroom, Inbox, Overview
+from lib.experiments.teacher import SECTIONS, Classroom, Overview
 from lib.workers.queue import Request
 
 
-def heard(inbox):
-    """How often it was told of something since it was last asked."""
-    return sum(inbox.get() for _ in range(inbox.qsize()))
-
-
 def test_what_is_said_reaches_every_page_once_and_silence_none():
-    room, pages = Classroom(), [Inbox() for _ in range(3)]
-    for inbox in pages:
-        room.subscribe(inbox)
+    room, pages = Classroom(), [News() for _ in range(3)]
+    for page in pages:
+        room.heard.followed_by(page)
     room.say(predicts=True)
     room.say(predicts=True)
-    assert [heard(inbox) for inbox in pages] == [1, 1, 1], "the second time nothing new was said"
-    room.unsubscribe(pages[0])
+    assert [page.version for page in pages] == [1, 1, 1], "the second time nothing new was said"
+    room.heard.left_by(pages[0])
     room.say(pauses=True)
-    assert [heard(inbox) for inbox in pages] == [0, 1, 1]
+    room.look("a", "depth")
+    assert [page.version for page in pages] == [1, 2, 2], "where others look is nobody's news"
     assert (room.said.predicts, room.said.pauses, room.said.shows) == (True, True, False)
 
 
@@ -41,8 +38,8 @@ def test_pages_are_counted_by_their_section_until_they_have_gone():
 
 
 def test_pages_report_for_as_long_as_a_teacher_looks():
-    room, inbox = Classroom(), Inbox()
-    room.subscribe(inbox)
+    room, page = Classroom(), News()
+    room.heard.followed_by(page)
     room.observe("one teacher")
     room.observe("another")
     assert room.said.observed
@@ -52,20 +49,19 @@ def test_pages_report_for_as_long_as_a_teacher_looks():
     room.forget("another")
     room.look("a", "depth")
     assert not room.said.observed
-    assert heard(inbox) == 2
+    assert page.version == 2
 
 
 def test_all_that_many_threads_say_is_there_in_the_end():
-    room, pages = Classroom(), [Inbox() for _ in range(20)]
+    room = Classroom()
     fields = ("predicts", "shows", "pauses")
 
     def act(number):
-        room.subscribe(pages[number])
+        room.come(str(number))
         room.look(str(number), SECTIONS[number % 3])
         for on in (True, False) * 5 + (True,):
             room.say(**{fields[number % 3]: on})
         if number % 2:
-            room.unsubscribe(pages[number])
             room.forget(str(number))
 
     with ThreadPoolExecutor(20) as threads:

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from lib.data.mnist import batch_starts
-from lib.experiments import mnist_training as experiments
 from lib.formatting import percent
 from lib.pages import in_your_browser
 from lib.pages.in_your_browser import N_TRAIN, N_VALIDATION, SECTIONS, USUAL, code, driver, images_kept, runtime
 from lib.pages.in_your_browser.runtime import DIGESTS, NoRuntime, members, runtime_files
+from tests import made
 
 EPOCHS = 3
 
@@ -60,11 +60,11 @@ def test_every_experiment_is_told_step_by_step_and_epoch_by_epoch(data, experime
 
 def test_the_rates_and_networks_are_those_of_the_notebook(data):
     settings = USUAL["learning-rate"] | {"low": 0.001, "high": 1.0, "count": 4}
-    asked = experiments.learning_rate((0.001, 0.01, 0.1, 1.0), epochs=3, batch_size=32, hidden="32", backend="numpy")
+    asked = made.learning_rate((0.001, 0.01, 0.1, 1.0), epochs=3, batch_size=32, hidden="32", backend="numpy")
     made = driver.trainings("learning-rate", settings, data)
     assert [label for label, _ in made] == [asked.labels[place] for place in asked.compared]
     settings = USUAL["depth"] | {"networks": ["128"], "own": "none; 128; 64, 32"}
-    asked = experiments.depth(("128",), own="none; 128; 64, 32", epochs=3, rate=0.1, batch_size=32, backend="numpy")
+    asked = made.depth(("128",), own="none; 128; 64, 32", epochs=3, rate=0.1, batch_size=32, backend="numpy")
     made = driver.trainings("depth", settings, data)
     assert [one.network for _, one in made] == [asked.items[place].training.network for place in asked.compared]
 

@@ -10,7 +10,6 @@ from lib.backends.base import Epoch, FirstCall, no_parameters
 from lib.backends.devices import CardFacts
 from lib.backends.registry import Runtime
 from lib.data.mnist import Facts
-from lib.experiments import mnist_training
 from lib.experiments.results import Results
 from lib.pages import layout
 from lib.pages.notebooks import SERVED, STATIC
@@ -22,6 +21,7 @@ from lib.timing.disturbance import Disturbance
 from lib.views.chart import Chart
 from lib.workers.messages import Item, Progress, Ready, Starting, Waiting
 from lib.workers.notes import State
+from tests import made
 
 
 @pytest.mark.parametrize("state", list(State))
@@ -153,7 +153,7 @@ def test_a_chart_is_read_as_its_text_also_before_it_is_drawn():
 
 
 def test_what_else_was_at_work_is_said_where_nothing_moves_for_it():
-    experiment = mnist_training.learning_rate((0.1,), epochs=1, batch_size=4096, hidden="8")
+    experiment = made.learning_rate((0.1,), epochs=1, batch_size=4096, hidden="8")
     results = Results(experiment.items, experiment.labels)
     epoch = Epoch(0, 11, 0.3, 0.9, 0.1, 0.01, no_parameters)
     # A training that was continued has been disturbed twice, each time by another share.
@@ -162,7 +162,7 @@ def test_what_else_was_at_work_is_said_where_nothing_moves_for_it():
     def shown(*warnings):
         curve = Curve(0.1, (epoch,), np.ones(11, np.float32), warnings=warnings)
         results.add(Finished(experiment.items[0], curve, cached=False))
-        return layout.result(experiment, results, 0.95, "")
+        return layout.result(experiment, results, "")
 
     assert "Disturbed" not in shown()
     html = shown(*warnings)

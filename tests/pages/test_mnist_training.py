@@ -5,10 +5,12 @@ import os
 import re
 import subprocess
 import sys
+import time
 
 import marimo as mo
 import pytest
 
+import mnist_training
 from lib.backends.registry import Runtime
 from lib.cli import launch
 from lib.data.mnist import Facts
@@ -16,13 +18,12 @@ from lib.data.own.prepared import About, Prepared
 from lib.experiments import mnist_training as experiments
 from lib.experiments import runs
 from lib.experiments.own_data import experiment_on
-from lib.experiments.results import Results
 from lib.pages import mnist_training as page
-from lib.pages import predict_first, server, streaming
-from lib.pages.stage import Stage
+from lib.pages import server
+from lib.pages.lab import View
 from lib.pages.url_state import Address
-from lib.storage.store import Store
 from lib.workers.messages import WorkerDied
+from tests import made
 from tests.browser import HEAVY
 from tests.conftest import ROOT
 from tests.hiding import hiding
@@ -52,8 +53,15 @@ def arguments(settings=QUICK):
 
 
 @pytest.fixture
-def stage(engine, tmp_path):
-    return Stage(engine, Store(tmp_path / "results.sqlite"))
+def lab(engine, tmp_path, monkeypatch):
+    """`lab(**settings)`: the first notebook's, with these settings in its address."""
+    return lambda streams=False, **settings: made.first_lab(monkeypatch, engine, tmp_path, streams, **settings)
+
+
+def asked(lab, prefix):
+    """The experiment that a section's controls ask for."""
+    panel, declared = lab.controls(prefix), page.PANELS[prefix]
+    return made.jobs(prefix)(declared.checked(prefix, panel.value))
 
 
 @pytest.mark.release
@@ -100,39 +108,27 @@ def test_as_an_export(tmp_path):
 
 
 @pytest.mark.slow
-def test_one_cell_by_name(engine, stage):
+def test_one_cell_by_name(lab):
     """The notebook's own cell, with controls made here."""
-    import mnist_training
-
-    panel = page.rate_panel(Address(arguments=QUICK), stage)
-    best = []
-    mnist_training.rate_experiment.run(
-        own=None,
-        rate_form=None,
-        rate_panel=panel,
-        rate_stage=stage,
-        set_best=best.append,
-        set_known=lambda _: None,
-        store=stage.store,
-        viewer=predict_first.Viewer(Address(), print, []),
-    )
-    assert page.rate_experiment(panel.value).labels == ("0.001", "1")
-    assert [item.training.learning_rate for item in best] == [1.0]
+    here = lab(**QUICK)
+    panel = here.controls("rate")
+    mnist_training.learning_rate.run(lab=here, rate=panel)
+    assert asked(here, "rate").labels == ("0.001", "1")
+    assert here.inside.best is not None
+    assert here.inside.best.training.learning_rate == 1.0
 
 
-def test_the_defaults_are_the_articles(stage):
-    address = Address()
-    rates = page.rate_experiment(page.rate_panel(address, stage).value)
+def test_the_defaults_are_the_articles(lab):
+    here = lab()
+    rates, sizes, depths = (asked(here, prefix) for prefix in ("rate", "size", "depth"))
     assert [item.training.learning_rate for item in rates.items] == [0.001, 0.01, 0.1, 1.0]
-    sizes = page.size_experiment(page.size_panel(address, stage).value)
     assert [item.training.batch_size for item in sizes.items] == [1, 32, 256]
-    depths = page.depth_experiment(page.depth_panel(address, stage).value)
     assert depths.labels == ("128", "256", "128→64", "256→128→64")
     assert {item.training.epochs for e in (rates, sizes, depths) for item in e.items} == {3}
-    assert not address.problems
+    assert not here.page.address.problems
 
 
-def test_the_address_restores_the_controls_and_names_what_it_cannot_use(stage):
+def test_the_address_restores_the_controls_and_names_what_it_cannot_use(lab):
     given = {
         "rate.range": "0.01,10",
         "rate.epochs": "7",
@@ -140,37 +136,38 @@ def test_the_address_restores_the_controls_and_names_what_it_cannot_use(stage):
         "rate.backend": "numpy",
         "size.sizes": "8,4096",
     }
-    address = Address(arguments=given)
-    values = page.rate_panel(address, stage).value
+    here = lab(**given)
+    values = here.controls("rate").value
     assert (tuple(values["range"]), values["epochs"], values["hidden"], values["backend"]) == (
         (0.01, 10.0),
         7,
         "256, 64",
         "numpy",
     )
-    assert page.size_panel(address, stage).value["sizes"] == [8, 4096]
-    bad = Address(
-        arguments={"rate.epochs": "many", "size.sizes": "3", "rate.range": "1,0.01", "depth.backend": "abacus"}
-    )
-    bad.check(page.settings())
-    assert page.rate_panel(bad, stage).value["epochs"] == 3
-    page.size_panel(bad, stage)
-    page.depth_panel(bad, stage)
-    assert len(bad.problems) == 4
-    assert all("expected" in problem for problem in bad.problems)
-    shown = page.title(bad, Facts("MNIST", ""), "", mo.Html("")).text
+    assert here.controls("size").value["sizes"] == [8, 4096]
+    bad = lab(**{"rate.epochs": "many", "size.sizes": "3", "rate.range": "1,0.01", "depth.backend": "abacus"})
+    address = bad.page.address
+    address.check(bad.page.settings)
+    assert bad.controls("rate").value["epochs"] == 3
+    bad.controls("size")
+    bad.controls("depth")
+    assert len(address.problems) == 4
+    assert all("expected" in problem for problem in address.problems)
+    shown = page.title(address, Facts("MNIST", ""), "", mo.Html(""), "").text
     assert "rate.epochs=many" in shown
 
 
-def test_an_equal_state_is_not_set_again(monkeypatch):
-    """The title ran again at the end of every run, for each viewer of a class."""
-    told = []
-    monkeypatch.setattr(mo, "state", lambda first: (lambda: told[-1] if told else first, told.append))
-    get, put = page.state(("MNIST", ""))
-    for value in (("MNIST", ""), ("MNIST", "disk full"), ("MNIST", "disk full"), ("MNIST", "")):
-        put(value)
-        assert get() == value
-    assert told == [("MNIST", "disk full"), ("MNIST", "")]
+@pytest.mark.slow
+def test_the_title_knows_the_images_before_a_frame_shows_what_was_trained_on_them(lab, monkeypatch):
+    said, here = [], lab(True, **QUICK)
+    monkeypatch.setattr(View, "draw", lambda *_: said.append("frame"))
+    monkeypatch.setattr(here._title, "knows", lambda results: said.append(results.data.source))
+    monkeypatch.setattr(mo.output, "replace", lambda _: None)
+    mnist_training.learning_rate.run(lab=here, rate=here.controls("rate"))
+    deadline = time.monotonic() + 60
+    while "MNIST" not in said and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert said[said.index("MNIST") + 1] == "frame"
 
 
 def test_changes_are_written_into_the_address():
@@ -184,9 +181,9 @@ def test_changes_are_written_into_the_address():
     assert written == {"rate.epochs": "5", "rate.range": "0.001,10", "rate.hidden": "128"}
 
 
-def test_offline_digits_are_announced(stage):
+def test_offline_digits_are_announced():
     digits = Facts("scikit-learn digits", "0", "This is not MNIST but …: no connection.")
-    shown = page.title(Address(), digits, "Not saved.", mo.Html("")).text
+    shown = page.title(Address(), digits, "Not saved.", mo.Html(""), "").text
     assert "This is not MNIST" in shown
     assert "Not saved." in shown
     assert "no connection" in shown
@@ -201,28 +198,27 @@ def test_offline_digits_are_announced(stage):
         ({"range": [1.0, 1.0]}, "range"),
     ],
 )
-def test_bad_controls_show_a_sentence_in_the_cell(stage, monkeypatch, values, wanted):
-    shown = []
-    monkeypatch.setattr(streaming.mo.output, "replace", shown.append)
-    usual = page.rate_panel(Address(), stage).value
-    streaming.show(stage, lambda: page.rate_experiment(usual | values), mo.Html("controls"))
+def test_bad_controls_show_a_sentence_in_the_cell(lab, monkeypatch, values, wanted):
+    shown, here = [], lab()
+    monkeypatch.setattr(mo.output, "replace", shown.append)
+    panel = here.controls("rate")
+    panel._value = panel.value | values  # what no browser sends
+    mnist_training.learning_rate.run(lab=here, rate=panel)
     assert wanted in shown[-1].text
     assert 'role="alert"' in shown[-1].text
-    assert "controls" in shown[-1].text, "the controls stay"
+    assert "How many rates" in shown[-1].text, "the controls stay"
 
 
-def test_a_failure_is_shown_in_the_cell(stage, monkeypatch):
-    shown = []
-    monkeypatch.setattr(streaming.mo.output, "replace", shown.append)
+def test_a_failure_is_shown_in_the_cell(lab, monkeypatch):
+    shown, here = [], lab(**QUICK)
+    monkeypatch.setattr(mo.output, "replace", shown.append)
 
     def broken(*_arguments):
         raise WorkerDied("The worker process ended while it trained. Press “Run again”.")
         yield
 
     monkeypatch.setattr(runs, "updates", broken)
-    streaming.show(
-        stage, lambda: experiments.learning_rate((0.1, 1.0), epochs=1, batch_size=4096, hidden="8"), mo.Html("")
-    )
+    mnist_training.learning_rate.run(lab=here, rate=here.controls("rate"))
     assert "lab-failed" in shown[-1].text
     assert "Press “Run again”" in shown[-1].text
 
@@ -235,9 +231,9 @@ def test_a_failure_is_shown_in_the_cell(stage, monkeypatch):
     ],
 )
 def test_missing_backends_give_reason_and_remedy(monkeypatch, gaps):
-    experiment = experiments.backends(batch_size=32, epochs=2, rate=0.1, hidden="128")
+    experiment = made.backends(batch_size=32, epochs=2, rate=0.1, hidden="128")
     monkeypatch.setattr(experiments, "missing_backends", lambda: gaps)
-    shown = page.missing_backends(experiment, Results(experiment.items, experiment.labels))
+    shown = page.missing(experiment, None)
     assert shown.count("<li>") == len(gaps)
     assert all(f"<b>{runtime.label}</b>: {reason}; {remedy}." in shown for runtime, reason, remedy in gaps)
     assert "published" in shown
@@ -247,8 +243,7 @@ def test_what_is_not_used_on_somebodys_data_is_named_below_the_bars(monkeypatch)
     own = Prepared("0" * 32, About("pets", 4, ("cat", "dog"), 60, 20, 20, 0.5, "by a test", zeros=0.25))
     monkeypatch.setattr(experiments, "missing_backends", list)
     monkeypatch.setattr(page, "usable_runtimes", lambda: [Runtime("numpy"), Runtime("numba")])
-    made = experiment_on(own, experiments.learning_rate((0.1,), epochs=2, batch_size=8, hidden="4"))
-    shown = page.missing_backends(made, Results(made.items, made.labels), own)
+    shown = page.missing(experiment_on(own, made.learning_rate((0.1,), epochs=2, batch_size=8, hidden="4")), own)
     assert shown.count("<li>") == 1
     assert "<b>Numba, zeros left out</b>: expected at least 75.0\u202f% of the inputs to be zero" in shown
     assert "got 25.0\u202f%; choose another backend" in shown

@@ -39,15 +39,17 @@ from lib.pages import (
 from lib.pages import mnist_training as page
 from lib.pages import random_search as search_page
 from lib.pages.compare_machines import Remembered
+from lib.pages.panel import settings_of
 from lib.pages.stage import Stage
 from lib.pages.url_state import Address, checked
 from lib.spec import MAX_TEXT
 from lib.sweeps import random_search
+from tests import made
 from tests.conftest import ROOT
 
 # Each notebook's settings, and the panels that they fill, by their names in the address.
 PAGES = {
-    "mnist_training": page.settings() | search_page.settings() | own_data.settings(),
+    "mnist_training": settings_of(page.PANELS) | own_data.OwnData().settings,
     "backend_race": backend_race.settings(),
     "anatomy_of_a_step": anatomy_of_a_step.settings(),
     "traps": traps.settings(),
@@ -62,14 +64,22 @@ PAGES = {
     "claims": {},
     "teacher": {},
 }
+
+
+def elements(prefix, declared, address, _stage):
+    """A panel of these controls."""
+    return mo.ui.dictionary(declared.elements(prefix, address))
+
+
+def experiment(prefix, values):
+    """What a section's cell makes of values."""
+    return made.jobs(prefix)(page.PANELS[prefix].checked(prefix, values))
+
+
 EVERY = [setting for known in PAGES.values() for setting in known.values()]
 PANELS = {
-    "rate": page.rate_panel,
-    "size": page.size_panel,
-    "depth": page.depth_panel,
-    "backend": page.backend_panel,
-    "search": search_page.panel,
-    "data": lambda address, _stage: own_data.panel(address),
+    **{prefix: partial(elements, prefix, one) for prefix, one in page.PANELS.items()},
+    "data": lambda address, _stage: mo.ui.dictionary(own_data._controls().elements(address)),
     "race": backend_race.panel,
     "step": anatomy_of_a_step.panel,
     "traps": traps.panel,
@@ -85,11 +95,8 @@ PANELS = {
     **{name: partial(when_does_a_gpu_win.panel, name) for name in when_does_a_gpu_win.sections()},
 }
 EXPERIMENTS = {
-    "rate": page.rate_experiment,
-    "size": page.size_experiment,
-    "depth": page.depth_experiment,
-    "backend": page.backend_experiment,
-    "search": lambda values: search_page.trainings_of(checked(search_page.settings(), "search", values)),
+    **{prefix: partial(experiment, prefix) for prefix in page.EXPERIMENTS},
+    "search": lambda values: search_page.trainings_of(search_page.Search.checked("search", values).values),
 }
 
 # What people write, what they mistype, and what nobody should send.
@@ -158,7 +165,7 @@ def test_a_seed_that_cannot_be_is_said_and_the_usual_one_taken(said):
     assert address.problems == [
         f"The address says search.seed={said}: expected a whole number from 0 to 9999. The usual value is used instead."
     ]
-    assert search_page.panel(address, Stage(None, None)).value["seed"] == 0
+    assert search_page.Search.elements("search", address)["seed"].value == 0
 
 
 @QUICKLY
@@ -217,9 +224,9 @@ def test_a_text_of_20_mb_is_neither_read_nor_written_into_the_address():
     written = Parameters()
     Address(written).save("rate")({"hidden": text, "epochs": 4})
     assert written == {"rate.epochs": "4"}
-    usual = {name.partition(".")[2]: one.usual for name, one in page.settings().items() if name.startswith("rate.")}
+    usual = {name.partition(".")[2]: one.usual for name, one in page.Rate.settings("rate").items()}
     with pytest.raises(ValueError, match="expected at most 200 characters, got 20,000,000") as caught:
-        page.rate_experiment(usual | {"hidden": text})
+        page.Rate.checked("rate", usual | {"hidden": text})
     assert len(str(caught.value)) < MAX_TEXT
 
 
@@ -232,18 +239,10 @@ def test_a_name_that_is_no_setting_is_told_with_the_nearest():
 
 
 def test_the_warnings_of_an_address_are_there_before_any_control():
-    """They come with the first paint: the title needs nothing but the address."""
-    import mnist_training
-
+    """They come with the first paint."""
     address = Address(arguments={"rate.epochs": "many"})
     address.check(PAGES["mnist_training"])
-    shown, _ = mnist_training.title.run(  # type: ignore[misc]
-        address=address,
-        get_known=lambda: (None, ""),
-        get_own=lambda: None,
-        page_tools=mo.Html(""),
-    )
-    assert "rate.epochs=many" in shown.text
+    assert "rate.epochs=many" in page.title(address, None, "", mo.Html(""), "").text
 
 
 @pytest.mark.parametrize(("count", "wanted"), [(1024, "at most 36"), (36, "")])

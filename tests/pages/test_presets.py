@@ -3,6 +3,7 @@
 from typing import Any
 from urllib.parse import parse_qsl
 
+import marimo as mo
 import pytest
 
 from lib.experiments import when_does_a_gpu_win as gpu
@@ -14,6 +15,7 @@ from lib.pages.stage import Stage
 from lib.pages.url_state import Address
 from lib.storage.store import Store
 from lib.workers.notes import State
+from tests import made
 from tests.pages.test_options import PAGES
 
 IDS = [preset.title for preset in PRESETS]
@@ -62,9 +64,9 @@ def test_an_exported_page_lists_none():
 @pytest.mark.release
 def test_what_diverges_does_so(engine, tmp_path):
     preset = next(one for one in PRESETS if one.title == "It diverges")
-    stage = Stage(engine, Store(tmp_path / "r.sqlite"))
-    panel = page.rate_panel(Address(arguments=dict(parse_qsl(preset.query))), stage)
-    seat = stage.run(page.rate_experiment(panel.value), 0)
+    panel = mo.ui.dictionary(page.Rate.elements("rate", Address(arguments=dict(parse_qsl(preset.query)))))
+    experiment = made.jobs("rate")(page.Rate.checked("rate", panel.value))
+    seat = Stage(engine, Store(tmp_path / "r.sqlite")).run(experiment, 0)
     assert seat.wait_for_end(200)
     states = [line.state for line in seat.results.lines]
     assert State.DIVERGED in states

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import marimo as mo
 import pytest
 
-from lib.experiments.mnist_training import learning_rate
 from lib.experiments.runs import Run, Seat
 from lib.experiments.teacher import Classroom
 from lib.pages import stage as stage_module
@@ -17,6 +16,7 @@ from lib.pages.stage import Stage
 from lib.views.predict_first import PAUSED
 from lib.workers.notes import State
 from lib.workers.queue import ALLOWANCE, Request, SharedRequest, Urgency
+from tests.made import learning_rate
 
 
 @pytest.fixture

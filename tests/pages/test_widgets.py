@@ -32,18 +32,8 @@ def test_two_test_images_of_each_digit_are_offered():
     assert greys == [{n} for n in range(20)], "the first of each digit, then the second"
 
 
-def test_a_network_is_drawn_once_somebody_has_scrolled_near():
-    canvas, done = DrawDigit(), []
-    canvas.when_seen(lambda: done.append("first"))
-    canvas.when_seen(lambda: done.append("second"))
-    assert done == []
-    canvas._handle_custom_msg({"seen": True}, [])
-    assert done == ["second"], "what was to be drawn last"
-    canvas.when_seen(lambda: done.append("third"))
-    assert done == ["second", "third"], "and every later one at once"
-
-
 WIDGETS = [
+    widgets.GuessForm,
     DrawDigit,
     widgets.CopyLink,
     widgets.ExportFiles,

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.experiments import mnist_training
 from lib.experiments.results import Results
 from lib.views import chart_text
 from lib.views import mnist_training as view
 from lib.views.chart import Chart, styled
 from lib.views.chart_text import written
+from tests import made
 from tests.experiments.test_results import filled
 
 # A series may be called “NaN”, which no missing number is told by: the check of every chart could not tell them apart.
@@ -87,7 +87,7 @@ def test_values_are_written_as_in_a_tooltip(value, form, shown):
 
 
 def test_the_charts_of_an_experiment_follow_their_run():
-    experiment = mnist_training.learning_rate((0.01, 0.1, 10.0), epochs=3, batch_size=32, hidden="128")
+    experiment = made.learning_rate((0.01, 0.1, 10.0), epochs=3, batch_size=32, hidden="128")
     loss, accuracy, by_rate = view.charts(experiment, Results(experiment.items, experiment.labels))
     assert loss.text.content == "No value yet. Waiting: 0.01, 0.1 and 10."
     full = view.charts(experiment, filled(experiment, [0.9, 0.95, 0.5], diverged=(2,)))

@@ -2,19 +2,19 @@
 
 import pytest
 
-from lib.experiments import mnist_training
 from lib.experiments.results import Results
 from lib.views import mnist_training as view
+from tests import made
 from tests.experiments.test_results import filled
 
 
 @pytest.mark.parametrize(
     "experiment",
     [
-        mnist_training.learning_rate((0.01, 0.1, 10.0), epochs=3, batch_size=32, hidden="128"),
-        mnist_training.batch_size((1, 32, 4096), epochs=3, rate=0.01, hidden="128"),
-        mnist_training.depth(("128", "256→128→64"), own="none", epochs=3, rate=0.1, batch_size=32),
-        mnist_training.backends(batch_size=32, epochs=5, rate=0.1, hidden="128"),
+        made.learning_rate((0.01, 0.1, 10.0), epochs=3, batch_size=32, hidden="128"),
+        made.batch_size((1, 32, 4096), epochs=3, rate=0.01, hidden="128"),
+        made.depth(("128", "256→128→64"), own="none", epochs=3, rate=0.1, batch_size=32),
+        made.backends(batch_size=32, epochs=5, rate=0.1, hidden="128"),
     ],
     ids=lambda experiment: experiment.name,
 )
@@ -35,14 +35,14 @@ def test_charts_of_empty_and_full_results(experiment):
 
 
 def test_published_figures_stand_beside_measured_ones():
-    experiment = mnist_training.backends(batch_size=32, epochs=2, rate=0.1, hidden="128")
+    experiment = made.backends(batch_size=32, epochs=2, rate=0.1, hidden="128")
     (dots,) = view.charts(experiment, filled(experiment, [0.95] * len(experiment.items)))
     quoted = {row["label"]: row["y"] for row in dots.spec["datasets"]["published"]}
     assert quoted["NumPy"] == 2.71
     assert quoted["Keras on TensorFlow"] == 11.31
     (dots,) = view.charts(
         *[
-            e := mnist_training.backends(batch_size=8, epochs=2, rate=0.1, hidden="128"),
+            e := made.backends(batch_size=8, epochs=2, rate=0.1, hidden="128"),
             filled(e, [0.95] * len(e.items)),
         ]
     )

@@ -2,15 +2,15 @@
 
 import pytest
 
-from lib.experiments import mnist_training
 from lib.views import mnist_training as view
 from lib.views.pinned import difference, with_same_axes
 from lib.workers.notes import State
+from tests import made
 from tests.experiments.test_results import filled, on_rows
 
 
 def rates(epochs=3, size=32, rates=(0.01, 0.1)):
-    return mnist_training.learning_rate(rates, epochs=epochs, batch_size=size, hidden="128")
+    return made.learning_rate(rates, epochs=epochs, batch_size=size, hidden="128")
 
 
 def ends(chart, channel):
@@ -23,8 +23,8 @@ def ends(chart, channel):
     "make",
     [
         rates,
-        lambda epochs, size: mnist_training.depth(("128", "256→128→64"), epochs=epochs, rate=0.1, batch_size=size),
-        lambda epochs, size: mnist_training.batch_size((32, size), epochs=epochs, rate=0.1, hidden="128"),
+        lambda epochs, size: made.depth(("128", "256→128→64"), epochs=epochs, rate=0.1, batch_size=size),
+        lambda epochs, size: made.batch_size((32, size), epochs=epochs, rate=0.1, hidden="128"),
     ],
     ids=["learning-rate", "depth", "batch-size"],
 )

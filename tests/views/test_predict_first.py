@@ -4,19 +4,19 @@ import altair as alt
 import numpy as np
 import pytest
 
-from lib.experiments import mnist_training
 from lib.experiments.predict_first import Guess, questions
 from lib.experiments.results import Results
 from lib.pages import layout
 from lib.views import mnist_training as charts_view
 from lib.views import predict_first as view
 from lib.workers.notes import State
+from tests import made
 from tests.experiments.test_results import filled, on_rows
 
-RATES = mnist_training.learning_rate((0.01, 0.1, 10.0), epochs=3, batch_size=32, hidden="128")
-SIZES = mnist_training.batch_size((1, 32), epochs=3, rate=0.01, hidden="128")
-DEPTHS = mnist_training.depth(("128", "256"), epochs=3, rate=0.1, batch_size=32)
-BACKENDS = mnist_training.backends(batch_size=32, epochs=5, rate=0.1, hidden="128")
+RATES = made.learning_rate((0.01, 0.1, 10.0), epochs=3, batch_size=32, hidden="128")
+SIZES = made.batch_size((1, 32), epochs=3, rate=0.01, hidden="128")
+DEPTHS = made.depth(("128", "256"), epochs=3, rate=0.1, batch_size=32)
+BACKENDS = made.backends(batch_size=32, epochs=5, rate=0.1, hidden="128")
 EACH = [RATES, SIZES, DEPTHS, BACKENDS]
 
 

@@ -16,9 +16,15 @@ from lib.experiments.axes import batch_sizes_of, networks_of, rates_between
 from lib.experiments.trained import Trained
 from lib.formatting import format_rate
 from lib.spec import DataSet, Network, Training
-from lib.views.conclusions import conclusion
+from lib.views.conclusions import best_network, best_rate, fastest_backend, first_to_the_target
 
 NUMPY = "NumPy"  # the label of what is trained here; the page trains the other lines of the experiment on backends
+CONCLUSIONS = {
+    "learning-rate": best_rate,
+    "batch-size": first_to_the_target,
+    "depth": best_network,
+    "backend": fastest_backend,
+}
 SLICE = 500  # images that the page evaluates at a time
 
 
@@ -142,7 +148,7 @@ def concluded(
     for place, (label, epochs) in enumerate(lines):
         _, training = made[min(place, len(made) - 1)]  # on backends, all train the same
         told.append((label, _Told(training, list(map(_epoch, epochs)), sum(one["train_s"] for one in epochs))))
-    return conclusion(experiment, told, settings.get("target", 0.0))
+    return CONCLUSIONS[experiment](told, settings.get("target", 0.0))
 
 
 def _epoch(one: Mapping[str, Any]) -> Epoch:

@@ -33,6 +33,10 @@ class DrawDigit(anywidget.AnyWidget):
 
     `network` is what `encode` returns, empty for none; `samples` what `sample_digits` returns; `says` is shown where
     there is no network.
+
+    Args:
+        seen: A method, called when somebody has scrolled near; its object is not kept, as of `InSight`. Most of a class
+            never scroll there: a network is half a megabyte.
     """
 
     _esm = _together("draw.js")
@@ -40,26 +44,14 @@ class DrawDigit(anywidget.AnyWidget):
     samples = traitlets.List().tag(sync=True)
     says = traitlets.Unicode("No network is trained yet.").tag(sync=True)
 
-    def __init__(self) -> None:
+    def __init__(self, seen: Callable[[], object]) -> None:
         super().__init__()
-        self._seen = False
-        self._awaited: Callable[[], object] | None = None
+        self._tell_seen = WeakMethod(seen)
         self.on_msg(self._come_into_sight)
 
-    def when_seen(self, act: Callable[[], object]) -> None:
-        """Call `act` once somebody has scrolled near, or now if they have; only the latest one waits.
-
-        Most of a class never scroll there: a network is half a megabyte, and cells that run anew are messages.
-        """
-        if self._seen:
-            act()
-        else:
-            self._awaited = act
-
     def _come_into_sight(self, *_: object) -> None:
-        self._seen, awaited, self._awaited = True, self._awaited, None
-        if awaited is not None:
-            awaited()
+        if (seen := self._tell_seen()) is not None:
+            seen()
 
 
 class CopyLink(anywidget.AnyWidget):
@@ -117,6 +109,28 @@ class InSight(anywidget.AnyWidget):
         look = self._look_at()
         if isinstance(section, int) and look is not None:
             look(section)
+
+
+class GuessForm(anywidget.AnyWidget):
+    """A form that asks for a guess before a result is shown.
+
+    `asked` is what `lib.pages.predict_first` asks, empty for nothing.
+
+    Args:
+        hear: A method, called with what the browser says, whatever that is; its object is not kept, as of `InSight`.
+    """
+
+    _esm = _together("buttons.js", "guess.js")
+    asked = traitlets.Dict().tag(sync=True)
+
+    def __init__(self, hear: Callable[[object], object]) -> None:
+        super().__init__()
+        self._hear_it = WeakMethod(hear)
+        self.on_msg(self._hear)
+
+    def _hear(self, _widget: object, content: object, _buffers: object) -> None:
+        if (hear := self._hear_it()) is not None:
+            hear(content)
 
 
 class RaceTable(anywidget.AnyWidget):
