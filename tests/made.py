@@ -51,7 +51,7 @@ def backends(*, batch_size, epochs, rate, hidden):
     return _made("backend", size=batch_size, epochs=epochs, rate=rate, hidden=hidden)
 
 
-def first_lab(monkeypatch, engine, folder, streams=False, **settings):
+def first_lab(monkeypatch, engine, folder, streams: bool = False, **settings: str):
     """The first notebook's lab with these settings in its address, on an engine and a folder of the test's own."""
     monkeypatch.setattr(lab_module, "shared_engine", lambda: engine)
     monkeypatch.setattr(lab_module, "Store", lambda: Store(folder / "results.sqlite"))

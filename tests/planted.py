@@ -258,9 +258,9 @@ FAULTS = (
     ),
     Fault(
         "frame-of-another-target",
-        "lib/pages/streaming.py",
-        "    target: float\n    guess: Guess | None\n    pinned:",
-        "    target: float = field(compare=False)\n    guess: Guess | None\n    pinned:",
+        "lib/pages/lab.py",
+        "    target: float\n    draw:",
+        "    target: float = field(compare=False)\n    draw:",
         "After the target accuracy is moved, chart and sentence of a finished run stay those of the old target, "
         "or of another viewer's.",
     ),

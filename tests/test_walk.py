@@ -43,7 +43,7 @@ def entered(work) -> list[str]:
 @pytest.mark.slow
 def test_the_walk_is_the_one_that_is_written_down(engine, tmp_path, monkeypatch):
     quick = {"rate.size": "4096", "rate.epochs": "1", "rate.count": "2"}
-    lab = made.first_lab(monkeypatch, engine, tmp_path, **quick)
+    lab = made.first_lab(monkeypatch, engine, tmp_path, False, **quick)
     panel = lab.controls("rate")
     found = entered(lambda: mnist_training.learning_rate.run(lab=lab, rate=panel))
     assert set(STATIONS) - ELSEWHERE <= set(found)

@@ -6,50 +6,56 @@ from types import SimpleNamespace
 import marimo as mo
 import pytest
 
+import mnist_training
 from lib.backends.base import initial_parameters
 from lib.data.own import reading
-from lib.pages import mnist_training, network_inside
+from lib.experiments.results import Results
+from lib.pages import mnist_training as mnist_page
+from lib.pages import network_inside
 from lib.pages import own_data as page
-from lib.pages.stage import Stage
 from lib.pages.url_state import Address
-from lib.pages.widgets import DrawDigit
 from lib.spec import Training
-from lib.storage.store import Store
 from lib.workers.messages import Item
+from tests import made
 
 
 @pytest.fixture
-def stage(engine, tmp_path, monkeypatch):
+def shown(monkeypatch):
     shown = []
     monkeypatch.setattr(mo.output, "replace", lambda html: shown.append(html.text))
-    made = Stage(engine, Store(tmp_path / "results.sqlite"))
-    made.shown = shown
-    return made
+    return shown
 
 
-def test_mnist_is_the_default_and_reads_nothing(stage):
-    told = []
-    assert page.read(stage, page.panel(Address()), page.Chosen(), told.append) is None
-    assert told == []
-    assert stage.running is None
-    assert "<details" in stage.shown[-1]
-    assert "<details open" not in stage.shown[-1].replace(' class="lab-own"', "")
+@pytest.fixture
+def lab(engine, tmp_path, monkeypatch):
+    """`lab(**settings)`: the first notebook's, with these settings in its address."""
+    return lambda **settings: made.first_lab(monkeypatch, engine, tmp_path, False, **settings)
+
+
+def test_mnist_is_the_default_and_reads_nothing(lab, shown):
+    here = lab()
+    here.own.read(here.own.panel())
+    assert here.own.data is None
+    assert here.own.stage.running is None
+    assert "<details" in shown[-1]
+    assert "<details open" not in shown[-1].replace(' class="lab-own"', "")
 
 
 @pytest.mark.slow
-def test_a_set_of_the_address_is_read_before_the_experiments_begin(stage):
-    address, told = Address(arguments={"data.set": "iris"}), []
-    address.check(page.settings())
+def test_a_set_of_the_address_is_read_before_the_experiments_begin(lab, shown):
+    here = lab(**{"data.set": "iris", "rate.size": "8", "rate.epochs": "1", "rate.hidden": "4"})
+    address = here.page.address
+    address.check(here.page.settings)
     assert address.problems == []
-    assert page.at_first(address) == page.PENDING
-    found = page.read(stage, page.panel(address), page.Chosen(), told.append)
-    assert told == [found]
-    assert page.now(page.PENDING, found) is found
-    assert page.now(found, None) is found
-    assert page.now(None, None) is None
-    assert "iris: 150 rows, 4 inputs scaled to [0, 1], 3 classes (setosa, versicolor, virginica)" in stage.shown[-1]
-    with pytest.raises(mo.MarimoStopError):
-        page.now(page.PENDING, None)
+    rate = here.controls("rate")
+    mnist_training.learning_rate.run(lab=here, rate=rate)
+    assert "The experiments begin when the data are read." in shown[-1]
+    here.own.read(here.own.panel())
+    assert here.own.data is not None
+    assert "iris: 150 rows, 4 inputs scaled to [0, 1], 3 classes (setosa, versicolor, virginica)" in shown[-1]
+    mnist_training.learning_rate.run(lab=here, rate=rate)
+    assert "On scikit-learn’s iris: " in shown[-1]
+    assert "lab-figure" in shown[-1]
 
 
 @pytest.mark.parametrize(
@@ -61,42 +67,42 @@ def test_a_set_of_the_address_is_read_before_the_experiments_begin(stage):
 )
 def test_an_address_names_a_set_and_never_a_file(said, problem):
     address = Address(arguments={"data.set": said})
-    address.check(page.settings())
+    address.check(page.OwnData().settings)
     assert problem in address.problems[0]
-    assert page.at_first(address) is None
+    assert address.read(page._setting()) == page.NONE
 
 
 @pytest.mark.slow
-def test_a_link_restores_the_column_of_labels_and_another_is_read_anew(stage):
-    address = Address(arguments={"data.label": "colour"})
-    address.check(page.settings())
-    assert address.problems == []
-    panel = page.panel(address)
+def test_a_link_restores_the_column_of_labels_and_another_is_read_anew(lab, shown):
+    here = lab(**{"data.label": "colour"})
+    here.page.address.check(here.page.settings)
+    assert here.page.address.problems == []
+    panel = here.own.panel()
     assert (panel.value["set"], panel.value["label"]) == ("mnist", "colour")
     rows = "".join(f"{n / 7},{n % 3},{'rb'[n % 2]},{'xyz'[n % 3]}\n" for n in range(30))
     content = f"size,parts,colour,kind\n{rows}".encode()
     values = {"set": "mnist", "files": [SimpleNamespace(name="a.csv", contents=content)]}
-
-    chosen = page.Chosen()
-    chosen.of({"set": "mnist", "files": []})
+    here.own._chosen.of({"set": "mnist", "files": []})
 
     def read(label):
-        return page.read(stage, SimpleNamespace(value=values | {"label": label}, elements={}), chosen, id)
+        here.own.read(SimpleNamespace(value=values | {"label": label}, elements={}))
+        return here.own.data
 
     assert read("nowhere") is None
-    assert "expected “nowhere” among the columns of “a.csv”, got size, parts, colour, kind;" in stage.shown[-1]
+    assert "expected “nowhere” among the columns of “a.csv”, got size, parts, colour, kind;" in shown[-1]
     assert read("colour") is None
-    assert "numbers in column “kind”, got “x” in row 1" in stage.shown[-1]
+    assert "numbers in column “kind”, got “x” in row 1" in shown[-1]
     content = content.replace(b"x\n", b"1\n").replace(b"y\n", b"2\n").replace(b"z\n", b"4\n")
     values["files"] = [SimpleNamespace(name="a.csv", contents=content)]
     assert (found := read("colour")) is not None
     assert found.about.classes == ("b", "r")
+    assert read("nowhere") is found, "what cannot be read changes nothing"
 
 
 @pytest.mark.parametrize("label", ["x" * 201, "y" * 5000])
 def test_a_column_of_labels_is_a_short_text(label):
     address = Address(arguments={"data.label": label})
-    address.check(page.settings())
+    address.check(page.OwnData().settings)
     assert "expected at most 200 characters" in address.problems[0]
 
 
@@ -109,23 +115,29 @@ def test_the_field_that_changed_last_counts():
     assert chosen.of({"set": "iris", "files": []}) == ((), "iris"), "the file is taken away again"
 
 
-def test_experiments_run_on_the_data_and_name_what_they_leave_out(stage):
-    own = reading.read([], "iris")
-    sizes = mnist_training.size_experiment(mnist_training.size_panel(Address(), stage).value, own)
+@pytest.mark.slow
+def test_experiments_run_on_the_data_and_name_what_they_leave_out(lab):
+    here = lab()
+    here.own.data = reading.read([], "iris")
+
+    def asked(prefix):
+        panel = here.controls(prefix)
+        return here.own.changed(made.jobs(prefix)(mnist_page.PANELS[prefix].checked(prefix, panel.value)))
+
+    sizes = asked("size")
     assert sizes.labels == ("1", "32")
-    below = mnist_training.left_out({"sizes": [1, 32, 256]}, own)(sizes, None)
+    results = Results(sizes.items, sizes.labels)
+    below = here.own.below(here.page.sections["size"], sizes, results)
     assert "Batch size 256 is left out: there are fewer training rows." in below
-    rates = mnist_training.rate_experiment(mnist_training.rate_panel(Address(), stage).value, own)
-    assert {item.training.network.widths for item in rates.items} == {(4, 128, 3)}
-    backends = mnist_training.backend_experiment(mnist_training.backend_panel(Address(), stage).value, own)
-    assert {item.training.data for item in backends.items} == {own.data_set}
+    assert {item.training.network.widths for item in asked("rate").items} == {(4, 128, 3)}
+    assert {item.training.data for item in asked("backend").items} == {here.own.data.data_set}
 
 
 @pytest.mark.parametrize(("name", "figures"), [("iris", 1), ("digits", 3)])
 def test_a_network_on_such_data_is_looked_into(name, figures):
     own = reading.read([], name)
     training = Training(own.network((6,)), batch_size=8, data=own.data_set)
-    canvas = DrawDigit()
+    canvas = network_inside.Inside().digit
     seen = network_inside.drawn_for(canvas, Item(training), initial_parameters(training.network, 0), own.facts).text
     assert seen.count("<figure") == figures
     assert f"test rows of scikit-learn’s {name}" in seen

@@ -7,12 +7,10 @@ from dataclasses import replace
 import marimo as mo
 import pytest
 
-from lib.data.mnist import Facts
 from lib.experiments.results import Results
 from lib.pages import layout
 from lib.pages.lab import MAX_FRAMES, View, _frames
 from lib.sweeps.events import Finished
-from lib.workers.messages import Ready
 from lib.workers.notes import State
 from lib.workers.queue import Request
 from tests import made
@@ -33,7 +31,6 @@ def test_two_runs_that_are_pinned_beside_each_other_are_forgotten():
     assert [one() for one in gone] == [None, None]
 
 
-@pytest.mark.parametrize("facts", [Facts("MNIST", "1"), Facts("scikit-learn digits", "2", "no connection")])
 def test_saved_results_are_drawn_once_for_all_viewers(monkeypatch):
     experiment = made.learning_rate((0.1, 1.0), epochs=1, batch_size=32, hidden="128")
     curve = filled(experiment, (0.9, 0.9)).lines[0].curve
