@@ -160,7 +160,7 @@ def search_controls(lab, reset):
 
 @app.cell(hide_code=True)
 def search_all(lab, search):
-    lab.measure(search, *random_search.search(lab.own))
+    lab.work(search, *random_search.search(lab.own))
     return
 
 

@@ -6,34 +6,31 @@ app = marimo.App(width="full", app_title="The anatomy of a step", css_file="../l
 with app.setup(hide_code=True):
     import marimo as mo
 
-    from lib.pages import anatomy_of_a_step, mnist_training
-    from lib.workers.engine import shared_engine
-    from lib.pages.stage import Stage
-    from lib.storage.store import Store
+    from lib.pages import anatomy_of_a_step as anatomy
+    from lib.pages.lab import Lab
 
 
 @app.cell(hide_code=True)
-def title(address):
-    mnist_training.plain_title(
-        "anatomy_of_a_step",
+def title():
+    lab = Lab("anatomy_of_a_step", step=anatomy.Step)
+    lab.title(
         "Where does one training step go?",
         "One step multiplies a few small matrices. Around that, somebody writes a loop, calls a library, waits for an"
         " answer and fetches the next images. Each of these is measured here by an experiment of its own. Move a"
         " slider: does the arithmetic grow, or the rest?",
-        address,
     )
-    return
+    return (lab,)
 
 
 @app.cell(hide_code=True)
-def controls(address, stage):
-    panel = anatomy_of_a_step.panel(address, stage)
+def controls(lab):
+    panel = lab.controls("step")
     return (panel,)
 
 
 @app.cell(hide_code=True)
-def the_step(panel, stage):
-    anatomy_of_a_step.show(stage, panel, mnist_training.controls(panel))
+def the_step(lab, panel):
+    lab.measure(panel, anatomy.tasks, anatomy.draw)
     return
 
 
@@ -45,13 +42,6 @@ def what_next():
     library? There, and not before, faster hardware helps.
     """)
     return
-
-
-@app.cell(hide_code=True)
-def shared_state():
-    address = mnist_training.opened("anatomy_of_a_step", anatomy_of_a_step.settings())
-    stage = Stage(shared_engine(), Store())
-    return address, stage
 
 
 if __name__ == "__main__":

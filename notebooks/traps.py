@@ -6,33 +6,30 @@ app = marimo.App(width="full", app_title="How to mistime a training step", css_f
 with app.setup(hide_code=True):
     import marimo as mo
 
-    from lib.pages import traps, mnist_training
-    from lib.workers.engine import shared_engine
-    from lib.pages.stage import Stage
-    from lib.storage.store import Store
+    from lib.pages import traps
+    from lib.pages.lab import Lab
 
 
 @app.cell(hide_code=True)
-def title(address):
-    mnist_training.plain_title(
-        "traps",
+def title():
+    lab = Lab("traps", traps=traps.Traps)
+    lab.title(
         "How wrong can a stopwatch be?",
         "One training step, one machine, one program, and six honest-looking ways to time it wrongly. Each stands"
         " beside the right one, both measured now.",
-        address,
     )
-    return
+    return (lab,)
 
 
 @app.cell(hide_code=True)
-def controls(address, stage):
-    panel = traps.panel(address, stage)
+def controls(lab):
+    panel = lab.controls("traps")
     return (panel,)
 
 
 @app.cell(hide_code=True)
-def the_traps(panel, stage):
-    traps.show(stage, panel, mnist_training.controls(panel))
+def the_traps(lab, panel):
+    lab.measure(panel, traps.tasks, traps.draw)
     return
 
 
@@ -43,13 +40,6 @@ def what_next():
     Where the device may be one of WebGPU: a submission returns at once, whatever it asks for.
     """)
     return
-
-
-@app.cell(hide_code=True)
-def shared_state():
-    address = mnist_training.opened("traps", traps.settings())
-    stage = Stage(shared_engine(), Store())
-    return address, stage
 
 
 if __name__ == "__main__":

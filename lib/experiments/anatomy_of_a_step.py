@@ -5,8 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from lib.backends.registry import BACKENDS, Runtime, versions
+from lib.backends.registry import ALL_DEVICES, BACKENDS, Runtime, versions
 from lib.experiments.failures import Marked
+from lib.hardware.machine import machine_id
 from lib.profiling.operations import ALL, KERNELS, LIBRARIES, OPERATIONS, PRODUCT
 from lib.profiling.request import (
     CALLS,
@@ -27,11 +28,12 @@ from lib.storage.records import Kind, Record
 from lib.storage.store import Store
 from lib.sweeps.cost_model import StepTime
 from lib.workers.cancel import Cancel
-from lib.workers.engine import Engine
+from lib.workers.engine import Engine, Turn
 from lib.workers.messages import Measured, Message
 from lib.workers.notes import Note, note_of
 from lib.workers.queue import Request
 
+CEILINGS = "ceilings"
 AT_ONCE = (CONVOLUTIONAL, RESNET, LAUNCHES, CALLS, CORES)  # examinations whose rows all come at their end
 
 
@@ -43,8 +45,16 @@ class AnatomyTask:
     examination: Examination
 
     @property
+    def kind(self) -> Kind:
+        """Of its records."""
+        return Kind.CEILING if self.examination.kind == CEILINGS else Kind.ANATOMY
+
+    @property
     def subject(self) -> dict[str, str | int | float]:
-        """The subject of its records; operations and traps go by the library, all else by the backend."""
+        """The subject of its records; peak rates, operations and traps go by the library, all else by the backend."""
+        if self.kind == Kind.CEILING:
+            library = BACKENDS[self.runtime.backend].worker
+            return {"device": self.runtime.device, "precision": self.runtime.precision, "library": library}
         by_backend = self.examination.kind not in ("operations", "traps")
         return {
             "examination": self.examination.kind,
@@ -86,7 +96,11 @@ class AnatomyTask:
         return split(self.runtime, self.seconds(records))
 
     def complete(self, records: Sequence[Record]) -> bool:
-        """Whether every experiment of this task has a valid record."""
+        """Whether every experiment of this task has a valid record; peak rates may be of older code."""
+        if self.kind == Kind.CEILING:
+            here = machine_id(), versions(self.runtime)
+            of_it = (one for one in records if one.kind == Kind.CEILING and one.is_about(self.subject))
+            return any((one.machine, one.versions) == here for one in of_it)
         if self.examination.kind == "parts":
             return self.split(records) is not None
         if self.examination.kind == "traps":
@@ -117,7 +131,7 @@ def tasks(runtimes: Sequence[Runtime], network: Network, batch_size: int) -> lis
 
 
 def measure_tasks(
-    todo: Sequence[AnatomyTask], engine: Engine, store: Store, cancel: Cancel, request: Request
+    todo: Sequence[AnatomyTask], engine: Engine, store: Store, cancel: Cancel, request: Request | Turn | None = None
 ) -> Iterator[Record | Note]:
     """Measure these tasks one after the other, and store each record before it is yielded, so that a stop loses none.
 
@@ -126,30 +140,31 @@ def measure_tasks(
         engine: Runs each examination in the worker of the task's library.
         store: Where the records go.
         cancel: Ends the measurement when it is set.
-        request: Place in the queue of all that runs on this machine.
+        request: Place in the queue of all that runs on this machine; None for one of its own.
 
     Yields:
-        Each record as it is measured, one of kind `FAILURE` for a task that failed on a graphics card, and notes on
-        what is measured or waited for.
+        Each record as it is measured, one of kind `FAILURE` for a task that failed on a graphics card or whose peak
+        rates are not known, and notes on what is measured or waited for.
 
     Raises:
         WorkerDied: A worker on a CPU ended while it measured; the text says what to do.
         TrainingFailed: The backend could not do what was asked on a CPU; the text says why.
     """
-    marked = Marked(store)
+    marked = {Kind.ANATOMY: Marked(store), Kind.CEILING: Marked(store, ALL_DEVICES)}  # nothing else needs peak rates
 
     def measure(task: AnatomyTask, doing: str) -> Iterator[Record | Note]:
         messages = engine.examine(task.runtime, task.examination, cancel, request)
-        return stored(messages, store, Kind.ANATOMY, task.subject, versions(task.runtime), doing)
+        return stored(messages, store, task.kind, task.subject, versions(task.runtime), doing)
 
     for task in todo:
         if cancel.is_set():
             return
         doing = f"{task.runtime.label}: {_TITLES.get(task.examination.kind, task.examination.kind)}"
-        yield from marked.row(doing, task.runtime, task.subject, partial(measure, task, doing))
+        yield from marked[task.kind].row(doing, task.runtime, task.subject, partial(measure, task, doing))
 
 
 _TITLES = {
+    CEILINGS: "what this machine can reach at best",
     "operations": "operation by operation",
     "parts": "the parts of its step",
     "traps": "the traps",

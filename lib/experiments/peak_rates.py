@@ -1,11 +1,9 @@
 """This machine's peak rates, measured once by each library and stored; `lib.timing.roofline` turns them into floors."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 
-from lib.backends.registry import ALL_DEVICES, BACKENDS, PRECISIONS, Runtime, versions
-from lib.experiments.anatomy_of_a_step import stored
-from lib.experiments.failures import Marked, Subject
+from lib.backends.registry import BACKENDS, PRECISIONS, Runtime
+from lib.experiments.anatomy_of_a_step import CEILINGS, AnatomyTask, measure_tasks
 from lib.hardware.machine import last_level_cache_bytes, machine_id
 from lib.profiling.request import Examination
 from lib.storage.records import Kind, Record
@@ -35,24 +33,16 @@ def measure_ceilings(
     Yields:
         Notes on what is measured or waited for, and records of kind `FAILURE`; the others are in the store alone.
     """
-    marked = Marked(store, ALL_DEVICES)
-
-    def measure(runtime: Runtime, subject: Subject, doing: str) -> Iterator[Note]:
-        messages = engine.examine(runtime, Examination("ceilings"), cancel, request)
-        events = stored(messages, store, Kind.CEILING, subject, versions(runtime), doing)
-        return (event for event in events if isinstance(event, Note))
-
-    cached = store.records(Kind.CEILING)
     libraries = {runtime.process: runtime for runtime in runtimes}
-    for number, runtime in enumerate(libraries.values(), 1):
-        here = (machine_id(), versions(runtime))
-        subject = runtime.subject | {"library": BACKENDS[runtime.backend].worker}
-        del subject["backend"]
-        of_it = [record for record in cached if record.is_about(subject)]
-        if cancel.is_set() or any((record.machine, record.versions) == here for record in of_it):
-            continue
-        doing = f"what this machine can reach at best: {runtime.label}, {number} of {len(libraries)} libraries"
-        yield from marked.row(doing, runtime, subject, partial(measure, runtime, subject, doing))
+    asked, cached = ceiling_tasks(libraries.values()), store.records(Kind.CEILING)
+    for event in measure_tasks([task for task in asked if not task.complete(cached)], engine, store, cancel, request):
+        if isinstance(event, Note) or event.kind == Kind.FAILURE:
+            yield event
+
+
+def ceiling_tasks(runtimes: Iterable[Runtime]) -> list[AnatomyTask]:
+    """The peak rates of these runtimes' libraries, as tasks."""
+    return [AnatomyTask(runtime, Examination(CEILINGS)) for runtime in runtimes]
 
 
 def ceilings(runtime: Runtime, store: Store) -> Ceilings | None:

@@ -1,19 +1,14 @@
 """Six wrong ways to time one step, each beside the right one, and how fast that step could be here."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from lib.backends.registry import ADAPTERS, ALL_DEVICES, DEFAULT, Runtime, Unavailable, unavailable
-from lib.experiments.anatomy_of_a_step import AnatomyTask, measure_tasks
-from lib.experiments.peak_rates import measure_ceilings
+from lib.experiments.anatomy_of_a_step import AnatomyTask
+from lib.experiments.peak_rates import ceiling_tasks
 from lib.profiling.request import Examination
 from lib.spec import Network
 from lib.storage.records import Record
-from lib.storage.store import Store
 from lib.timing.measurement import Measurement
-from lib.workers.cancel import Cancel
-from lib.workers.engine import Engine
-from lib.workers.notes import Note
-from lib.workers.queue import Request
 
 NETWORK = Network((128,))
 
@@ -43,20 +38,9 @@ def _runtime(device: str) -> Runtime:
     return Runtime("webgpu-step" if device in ADAPTERS else DEFAULT, device)
 
 
-def measure(
-    task: AnatomyTask, complete: bool, engine: Engine, store: Store, cancel: Cancel, request: Request
-) -> Iterator[Record | Note]:
-    """Measure the peak rates where they are missing, and the traps unless they are `complete`.
-
-    Yields:
-        The records of the traps, and notes on what is measured or waited for.
-
-    Raises:
-        WorkerDied: A worker ended while it measured; the text says what to do.
-        TrainingFailed: The library could not be measured; the text says why.
-    """
-    yield from measure_ceilings([task.runtime], engine, store, cancel, request)
-    yield from measure_tasks([] if complete else [task], engine, store, cancel, request)
+def tasks(device: str, batch_size: int) -> list[AnatomyTask]:
+    """The device's peak rates, and the traps."""
+    return [*ceiling_tasks([_runtime(device)]), task_of(device, batch_size)]
 
 
 def measurements(task: AnatomyTask, records: Sequence[Record]) -> Mapping[str, Measurement]:

@@ -1,114 +1,67 @@
-"""Where marimo and the anatomy of a step meet: two sliders, what is measured for them, and how it is drawn."""
-
-from functools import partial
+"""One step taken apart: two sliders, what is measured for them, and how it is drawn."""
 
 import marimo as mo
 
-from lib.experiments.anatomy_of_a_step import AnatomyTask, measure_tasks, tasks
-from lib.experiments.background import BackgroundTask
+from lib.experiments import anatomy_of_a_step as anatomy
+from lib.experiments.anatomy_of_a_step import AnatomyTask
 from lib.pages import layout
-from lib.pages.controls import Controls, runtime, runtimes, several, slider
-from lib.pages.stage import Stage, button, stop_button
-from lib.pages.streaming import paint_while_it_runs, painted, refuse
-from lib.pages.url_state import Address, Setting
+from lib.pages.controls import runtime, runtimes
+from lib.pages.lab import Drawing, Shown
+from lib.pages.panel import Controls, several, slider
 from lib.spec import BATCH_SIZES, Network
-from lib.storage.records import Kind, Record
 from lib.views import anatomy_of_a_step as view
 from lib.views import recorded_gpus
 from lib.views.markup import on_demand
-from lib.workers.queue import Request, Urgency
 
 WIDTHS = (16, 32, 64, 128, 256, 512, 1024)
 ARTICLE = (32, 128)  # batch size and width of the published table
 
 
-def _controls() -> Controls:
-    usable = runtimes()
-    return Controls(
-        slider("step.size", "Batch size", ARTICLE[0], BATCH_SIZES),
-        slider("step.width", "Neurons of the hidden layer", ARTICLE[1], WIDTHS),
-        several("step.by", "Trained by", list(usable.values()), usable),
-    )
+class Step(Controls):
+    """Of the one section."""
+
+    size = slider("Batch size", ARTICLE[0], BATCH_SIZES)
+    width = slider("Neurons of the hidden layer", ARTICLE[1], WIDTHS)
+    by = several("Trained by", lambda: list(runtimes().values()), runtimes)
 
 
-def settings() -> dict[str, Setting]:
-    """What the controls may say, by name."""
-    return _controls().settings
+def tasks(at: Step) -> list[AnatomyTask]:
+    """What is measured."""
+    return anatomy.tasks([runtime(written) for written in at.by], Network((at.width,)), at.size)
 
 
-def panel(address: Address, stage: Stage) -> mo.ui.dictionary:
-    """Batch size, width and runtimes, as the address says, and the two buttons."""
-    return _controls().panel(address, stop=stop_button(stage), again=button("Measure again", "Measure all of it anew"))
-
-
-def show(stage: Stage, panel: mo.ui.dictionary, controls: mo.Html) -> None:
-    """Show what is stored for these controls, and measure what is missing, or all of it where the button was pressed.
-
-    Values that cannot be used are refused on the page.
-    """
-    try:
-        values = _controls().checked(panel.value)
-    except ValueError as error:
-        return refuse(stage, controls.text, error)
-    size, width = values["size"], values["width"]
-    wanted = tasks([runtime(written) for written in values["by"]], Network((width,)), size)
-
-    def make(again: bool):
-        cached = stage.store.records(Kind.ANATOMY)
-        missing = wanted if again else [task for task in wanted if not task.complete(cached)]
-        return (cached, not missing), partial(measure_tasks, missing)
-
-    running = stage.begin_if_new(tuple(wanted), values["again"], Request(stage.viewer, Urgency.NOW), make)
-    paint_while_it_runs(
-        stage, running, partial(_paint, running, wanted, *stage.began_with, (size, width), controls.text)
-    )
-
-
-def _paint(
-    running: BackgroundTask,
-    wanted: list[AnatomyTask],
-    cached: list[Record],
-    complete: bool,
-    sizes: tuple[int, int],
-    controls: str,
-) -> int:
-    now = running.view()
-    records = [*cached, *now.items]
+def draw(shown: Shown) -> Drawing:
+    """The parts of a step by every runtime, then its operations, then its lines where it is one compiled loop."""
+    wanted, records = shown.tasks, shown.records
     operations, parts = ([t for t in wanted if t.examination.kind == kind] for kind in ("operations", "parts"))
     known = view.splits(parts, records)
-    done = sum(task.complete(records) for task in wanted)
-    words = now.note or (f"{done} of {len(wanted)} examinations" if wanted else "choose at least one backend")
-    words += f", measured {max(r.measured_at for r in records)[:16]} UTC" if complete and records else ""
-    sentence = view.sentence(known, sizes[0])
+    sentence = view.sentence(known, shown.at.size)
+    of = "examinations" if wanted else "examinations: choose at least one backend"
     figure = view.parts_chart(known, [task.runtime for task in parts])
-    result = (
+    return Drawing(
         layout.framed("where a step goes; the mark is the step as it was measured", figure)
-        + layout.state_line(layout.saved_or(now.state, complete), done, len(wanted), words, now.problem)
+        + shown.state_line(sum(task.complete(records) for task in wanted), len(wanted), of)
         + layout.said(sentence)
-        + (on_demand("the parts, and how each is known", view.experiments_table(parts, records)) if known else "")
-    )
-    below = (
+        + (on_demand("the parts, and how each is known", view.experiments_table(parts, records)) if known else ""),
+        sentence,
         mo.md("## Operation by operation").text
         + layout.quiet(
             "All rows in turns, each call waited for; medians, with quartiles on hover. Repeated by itself, an"
             " operation finds its numbers in the cache and the library’s threads awake, so the sum may be less than the"
             " whole step. A training waits less often, and writes into arrays that it keeps."
         )
-        + view.operations_table(operations, parts, records, sizes == ARTICLE)
-        + _line_by_line(parts, records)
+        + view.operations_table(operations, parts, records, (shown.at.size, shown.at.width) == ARTICLE)
+        + _line_by_line(view.loop_table(parts, records))
         + layout.disturbed([record for task in wanted for record in task.found(records).values()])
         + layout.software(task.runtime for task in wanted)
-        + layout.quiet(recorded_gpus.step_note())
+        + layout.quiet(recorded_gpus.step_note()),
     )
-    return painted(now, layout.page(controls, result).text + below, sentence)
 
 
-def _line_by_line(parts: list[AnatomyTask], records: list[Record]) -> str:
+def _line_by_line(table: str) -> str:
     """HTML: heading and table of the steps that are one compiled loop; empty without any."""
-    if not (found := view.loop_table(parts, records)):
-        return ""
     how = (
         "One compiled loop, run up to each of its parts in turn: a part is what a step takes longer with it. Below"
         " zero: too little for this measurement to tell."
     )
-    return mo.md("## Line by line").text + layout.quiet(how) + found
+    return mo.md("## Line by line").text + layout.quiet(how) + table if table else ""

@@ -17,7 +17,8 @@ import marimo as mo
 import pandas as pd
 
 from lib import formatting
-from lib.experiments.background import News
+from lib.experiments.anatomy_of_a_step import AnatomyTask, measure_tasks
+from lib.experiments.background import News, View
 from lib.experiments.exported_rows import Takeaway, takeaway
 from lib.experiments.mnist_training import Experiment
 from lib.experiments.predict_first import Guess
@@ -26,12 +27,14 @@ from lib.experiments.runs import Seat, join
 from lib.pages import layout, streaming
 from lib.pages.controls import pin_button
 from lib.pages.export_menu import ExportMenu
+from lib.pages.heading import plain_title
 from lib.pages.opened import opened
 from lib.pages.pacing import Pacer
 from lib.pages.panel import Controls
 from lib.pages.stage import Showing, Stage, Work, button, stop_button
 from lib.pages.url_state import Setting, values_of
 from lib.spec import MNIST
+from lib.storage.records import Record
 from lib.storage.store import Store
 from lib.views import mnist_training_sentences
 from lib.views.pinned import HIDDEN, PIN, PIN_MEANS, WAITS
@@ -112,7 +115,7 @@ class Page:
     """
 
     def __init__(self, name: str, hooks: Sequence[Hook], panels: dict[str, type[Controls]]) -> None:
-        self.engine, self.store, self.hooks = shared_engine(), Store(), tuple(hooks)
+        self.name, self.engine, self.store, self.hooks = name, shared_engine(), Store(), tuple(hooks)
         self.news = News()  # of the hooks: every section looks again
         self.sections = {prefix: Section(self, prefix, one) for prefix, one in panels.items()}
         parts = (*self.sections.values(), *hooks)
@@ -162,17 +165,48 @@ class Lab:
         section.show(_Trainings(section, lambda at: replace(jobs(at), draw=tuple(draw), say=say), below))
 
     def measure(
-        self, panel: mo.ui.dictionary, ask: Callable[[Any], "Asked"], draw: Callable[["Shown"], "Drawing"]
+        self,
+        panel: mo.ui.dictionary,
+        tasks: Callable[[Any], Sequence[AnatomyTask]],
+        draw: Callable[["Shown"], "Drawing"],
     ) -> None:
-        """Measure what the panel's values ask for, and draw it into this cell until the cell runs again.
+        """Measure what the panel's values ask for and is not stored, and draw it until the cell runs again.
 
         Args:
             panel: From `controls`.
-            ask: What is measured for the checked values; its ValueError is shown in place of the result.
+            tasks: What is measured for the checked values; its ValueError is shown in place of the result.
             draw: Draws what is known of it.
+        """
+        store = self.page.store
+
+        def ask(at: Any) -> Asked:
+            wanted = list(tasks(at))
+
+            def make(again: bool) -> tuple[tuple, Work]:
+                cached = [record for kind in {task.kind for task in wanted} for record in store.records(kind)]
+                missing = wanted if again else [task for task in wanted if not task.complete(cached)]
+                return (wanted, cached, not missing), partial(measure_tasks, missing)
+
+            return Asked(tuple(wanted), make)
+
+        self.work(panel, ask, draw)
+
+    def work(
+        self, panel: mo.ui.dictionary, ask: Callable[[Any], "Asked"], draw: Callable[["Shown"], "Drawing"]
+    ) -> None:
+        """Do what the panel's values ask for, and draw it into this cell until the cell runs again.
+
+        Args:
+            panel: From `controls`.
+            ask: What is done for the checked values; its ValueError is shown in place of the result.
+            draw: Draws what has come of it.
         """
         section = self._section(panel)
         section.show(_Measurements(section, ask, draw))
+
+    def title(self, heading: str, question: str) -> mo.Html:
+        """Title, machine and question of a notebook that has one question."""
+        return plain_title(self.page.name, heading, question, self.page.address)
 
     def _section(self, panel: mo.ui.dictionary) -> "Section":
         return next(one for one in self.page.sections.values() if one.panel is panel)
@@ -382,14 +416,14 @@ class _Trainings(_Drawing):
             return stage.pin(None), layout.difference_line(WAITS)
         return stage.pin(kept), ""
 
-    def _view(self, experiment: Experiment, pinned: Seat | None = None, lead: str = "") -> "View":
+    def _view(self, experiment: Experiment, pinned: Seat | None = None, lead: str = "") -> "Framed":
         stage, menu = self._stage, ""
         if stage.menu is not None and stage.streams:  # what nobody can ask is not offered
             menu = stage.menu.text
             if stage.curves is not None and experiment.ordered_by != "backend":  # that one has no curves
                 menu += stage.curves.text
         guess = next((found for hook in self._hooks if (found := hook.guess(experiment)) is not None), None)
-        return View(experiment, self._controls, stage.said, menu, guess, pinned, lead)
+        return Framed(experiment, self._controls, stage.said, menu, guess, pinned, lead)
 
     def _below(self, experiment: Experiment, results: Results) -> str:
         below = "".join(hook.below(self._section, experiment, results) for hook in self._hooks)
@@ -444,12 +478,30 @@ class Asked:
 
 @dataclass(frozen=True)
 class Shown:
-    """What is drawn of a measurement: the checked values, what has come of it so far, and what `make` knew before."""
+    """What is drawn: the checked values, what has come of them so far, and what `make` knew before."""
 
     at: Any
-    now: Any
+    now: View
     known: tuple
     section: Section
+
+    @property
+    def tasks(self) -> list[AnatomyTask]:
+        """What is measured."""
+        return self.known[0]
+
+    @property
+    def records(self) -> list[Record]:
+        """What is known of the tasks, stored before or measured since."""
+        return [*self.known[1], *self.now.items]
+
+    def state_line(self, n_done: int, n_wanted: int, of: str) -> str:
+        """HTML: how far the tasks are, so many `of` what they are."""
+        now, complete = self.now, self.known[2]
+        words = now.note or f"{n_done} of {n_wanted} {of}"
+        if complete and self.records:
+            words += f", measured {max(one.measured_at for one in self.records)[:16]} UTC"
+        return layout.state_line(layout.saved_or(now.state, complete), n_done, n_wanted, words, now.problem)
 
 
 @dataclass(frozen=True)
@@ -533,7 +585,7 @@ BELOW = "<!-- below -->"  # where a frame that all see has room for what one vie
 
 
 @dataclass(frozen=True)
-class View:
+class Framed:
     """How one experiment is drawn for a viewer.
 
     Args:

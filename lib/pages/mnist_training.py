@@ -1,6 +1,5 @@
 """The first notebook's controls, and what stands around its experiments: title, buttons, own data, a class."""
 
-import html
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -15,13 +14,12 @@ from lib.experiments.mnist_training import Experiment
 from lib.experiments.own_data import not_used
 from lib.experiments.published import ARTICLE_ARCHITECTURES, OVERHEAD_ARTICLE
 from lib.experiments.results import Results
-from lib.formatting import listed
-from lib.hardware.machine import details, this_machine
 from lib.pages import layout
 from lib.pages.controls import pin_button
+from lib.pages.heading import heading, plain_title  # noqa: F401 – asked for here by notebooks without a lab
 from lib.pages.lab import Hook, Lab, Page
 from lib.pages.network_inside import Inside
-from lib.pages.notebooks import is_static, navigation, notebook_of
+from lib.pages.notebooks import is_static
 from lib.pages.own_data import OwnData
 from lib.pages.panel import Controls, backend, several, slider, span, text
 from lib.pages.predict_first import PredictFirst
@@ -30,12 +28,10 @@ from lib.pages.random_search import Search
 from lib.pages.stage import Stage
 from lib.pages.streaming import paint_at_changes
 from lib.pages.url_state import Address
-from lib.pages.where_computed import static_note
 from lib.pages.widgets import CopyLink, Present, WholePage
 from lib.spec import BATCH_SIZES, MNIST, RATE_STEPS, Network
 from lib.views import recorded_gpus
 from lib.views.glossary import glossary
-from lib.views.markup import on_demand, table
 
 EPOCHS = tuple(range(1, 21))
 TARGETS = (0.8, 0.85, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98)
@@ -185,33 +181,11 @@ def title(address: Address, data: Facts | None, trouble: str, tools: mo.Html, br
     """
     notes = [*address.problems, *filter(None, [trouble])]
     return mo.Html(
-        _heading("mnist_training", "Why is my GPU slower?", _QUESTION + ("" if is_static() else _MOVE))
+        heading("mnist_training", "Why is my GPU slower?", _QUESTION + ("" if is_static() else _MOVE))
         + layout.images_line(data or recognised(), brought)
         + layout.problems(notes)
         + f'<div class="lab-tools">{tools.text}</div><div class="lab-asides">{listed_presets()}{glossary()}</div>'
         + below
-    )
-
-
-def plain_title(name: str, heading: str, question: str, address: Address) -> mo.Html:
-    """Title, machine and question of a notebook that has one question."""
-    machine = table([], ([html.escape(name), html.escape(value)] for name, value in details().items()), "lab-machine")
-    return mo.Html(
-        _heading(name, heading, question)
-        + f'<div class="lab-asides">{on_demand("this machine", machine)}{glossary()}'
-        + f'<div class="lab-tools">{mo.ui.anywidget(Present()).text}</div></div>'
-        + mo.ui.anywidget(WholePage()).text
-        + layout.problems(address.problems)
-    )
-
-
-def _heading(name: str, heading: str, question: str) -> str:
-    sources = f"After {listed([f'“{title}”' for title in notebook_of(name).articles])}."
-    static = static_note(name) if is_static() else layout.chart_ahead()
-    return (
-        f'{navigation(name)}<div class="lab-title"><h1>{html.escape(heading)}</h1>'
-        f'<p class="lab-line">{html.escape(this_machine().line)}</p></div>'
-        f'<p class="lab-question">{html.escape(question)}</p>{layout.quiet(sources)}{static}'
     )
 
 

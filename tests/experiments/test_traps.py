@@ -4,6 +4,7 @@ import pytest
 
 from lib.backends.registry import Runtime, versions
 from lib.experiments import traps
+from lib.experiments.anatomy_of_a_step import measure_tasks
 from lib.hardware import webgpu
 from lib.profiling.request import REFERENCE, TRAPS
 from lib.storage.store import Store
@@ -37,23 +38,22 @@ class StandIn(Engine):
             yield Measured(name, measured(number * 1e-4), 1.0)
 
 
-def test_the_ceilings_come_first_and_only_once(store):
-    engine, task = StandIn(), traps.task_of("cpu", 512)
-    for _ in range(2):
-        list(traps.measure(task, False, engine, store, Cancel(), Request()))
+def measure(device, size, engine, store, cancel=None):
+    todo = [task for task in traps.tasks(device, size) if not task.complete(store.records())]
+    return list(measure_tasks(todo, engine, store, cancel or Cancel(), Request()))
+
+
+def test_the_ceilings_come_first_and_nothing_is_measured_twice(store):
+    engine = StandIn()
+    for size in (512, 32, 32):
+        measure("cpu", size, engine, store)
     assert [kind for kind, *_ in engine.asked] == ["ceilings", "traps", "traps"]
     assert engine.asked[1][1:] == (Runtime(), 512)
 
 
-def test_what_is_complete_is_not_measured_again(store):
-    engine = StandIn()
-    list(traps.measure(traps.task_of("cpu", 32), True, engine, store, Cancel(), Request()))
-    assert [kind for kind, *_ in engine.asked] == ["ceilings"]
-
-
 def test_measurements_are_those_of_the_device_and_batch_size(store):
     engine, task = StandIn(), traps.task_of("cpu", 32)
-    list(traps.measure(task, False, engine, store, Cancel(), Request()))
+    measure("cpu", 32, engine, store)
     found = traps.measurements(task, store.records("anatomy"))
     assert found[REFERENCE] == measured(1e-4)
     assert set(found) == {REFERENCE, *TRAPS}
@@ -91,5 +91,5 @@ def test_webgpus_devices_are_those_whose_adapter_is_there(monkeypatch, allowed):
 def test_a_stop_leaves_the_traps_out(store):
     engine, cancel = StandIn(), Cancel()
     cancel.set()
-    assert list(traps.measure(traps.task_of("cpu", 32), False, engine, store, cancel, Request())) == []
+    assert measure("cpu", 32, engine, store, cancel) == []
     assert engine.asked == []

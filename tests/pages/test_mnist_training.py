@@ -20,7 +20,7 @@ from lib.experiments import runs
 from lib.experiments.own_data import experiment_on
 from lib.pages import mnist_training as page
 from lib.pages import server
-from lib.pages.lab import View
+from lib.pages.lab import Framed
 from lib.pages.url_state import Address
 from lib.workers.messages import WorkerDied
 from tests import made
@@ -160,7 +160,7 @@ def test_the_address_restores_the_controls_and_names_what_it_cannot_use(lab):
 @pytest.mark.slow
 def test_the_title_knows_the_images_before_a_frame_shows_what_was_trained_on_them(lab, monkeypatch):
     said, here = [], lab(True, **QUICK)
-    monkeypatch.setattr(View, "draw", lambda *_: said.append("frame"))
+    monkeypatch.setattr(Framed, "draw", lambda *_: said.append("frame"))
     monkeypatch.setattr(here._title, "knows", lambda results: said.append(results.data.source))
     monkeypatch.setattr(mo.output, "replace", lambda _: None)
     mnist_training.learning_rate.run(lab=here, rate=here.controls("rate"))

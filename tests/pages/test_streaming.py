@@ -9,7 +9,7 @@ import pytest
 
 from lib.experiments.results import Results
 from lib.pages import layout
-from lib.pages.lab import MAX_FRAMES, View, _frames
+from lib.pages.lab import MAX_FRAMES, Framed, _frames
 from lib.sweeps.events import Finished
 from lib.workers.notes import State
 from lib.workers.queue import Request
@@ -24,7 +24,7 @@ def test_two_runs_that_are_pinned_beside_each_other_are_forgotten():
     one, other = (rates(epochs) for epochs in (1, 2))
     seats = [watched(experiment, None, None, Request()) for experiment in (one, other)]
     for experiment, seat, beside in ((one, seats[0], seats[1]), (other, seats[1], seats[0])):
-        View(experiment, "", [""], pinned=beside).draw(seat.results)
+        Framed(experiment, "", [""], pinned=beside).draw(seat.results)
     gone = [weakref.ref(seat.results) for seat in seats]
     del seats, seat, beside
     gc.collect()
@@ -45,7 +45,7 @@ def test_saved_results_are_drawn_once_for_all_viewers(monkeypatch):
     monkeypatch.setattr(mo.output, "replace", lambda page: shown.append(page.text))
 
     def show(target=0.9):
-        view = View(replace(experiment, target=target), "controls of one viewer", [""])
+        view = Framed(replace(experiment, target=target), "controls of one viewer", [""])
         assert view.draw(results) == results.version
 
     show()
@@ -69,7 +69,7 @@ def test_a_run_under_way_is_drawn_once_for_all_viewers_though_its_words_change(m
     monkeypatch.setattr(layout, "result", lambda *seen: drawn.append(seen) or f"frame, {seen[2]}")
     monkeypatch.setattr(mo.output, "replace", lambda page: None)
     for _ in range(3):
-        View(experiment, "", [""]).draw(results)
+        Framed(experiment, "", [""]).draw(results)
     assert len(drawn) == 1
 
 
@@ -81,7 +81,7 @@ def test_a_run_that_ends_while_it_is_drawn_is_not_yet_done_and_keeps_its_charts(
     monkeypatch.setattr(layout, "charts", lambda *_: results.end(State.DONE) or [])
     monkeypatch.setattr(layout, "_details", lambda *_: 'format=".0%"')
     monkeypatch.setattr(mo.output, "replace", lambda page: shown.append(page.text))
-    view = View(experiment, "", [""])
+    view = Framed(experiment, "", [""])
     assert view.draw(results) != results.version, "what was drawn is of before its end"
     view.draw(results)
     view.draw(results)
