@@ -24,7 +24,7 @@ from lib.pages.own_data import OwnData
 from lib.pages.panel import Controls, backend, several, slider, span, text
 from lib.pages.predict_first import PredictFirst
 from lib.pages.presets import listed_presets
-from lib.pages.random_search import Search
+from lib.pages.random_search import SearchControls
 from lib.pages.stage import Stage
 from lib.pages.streaming import paint_at_changes
 from lib.pages.url_state import Address
@@ -52,14 +52,14 @@ def _steps(label: str, usual: float, options: Collection[float]) -> Any:
     return slider(label, usual, options, debounce=False)
 
 
-class Trainings(Controls):
+class TrainingControls(Controls):
     """Of an experiment whose lines are trainings."""
 
     AGAIN = "Run again", "Train and time it anew"
     EXPORTS = PINS = True
 
 
-class Rate(Trainings):
+class RateControls(TrainingControls):
     """Of the experiment on learning rates; by default the articles' settings, as of the other three."""
 
     range = span("Learning rates", (0.001, 1.0), RATE_STEPS)
@@ -70,7 +70,7 @@ class Rate(Trainings):
     backend = backend()
 
 
-class Size(Trainings):
+class SizeControls(TrainingControls):
     """Of the experiment on batch sizes."""
 
     sizes = several("Batch sizes", (1, 32, 256), BATCH_SIZES)
@@ -81,7 +81,7 @@ class Size(Trainings):
     backend = backend()
 
 
-class Depth(Trainings):
+class DepthControls(TrainingControls):
     """Of the experiment on hidden layers."""
 
     networks = several("Hidden layers", ARTICLE_ARCHITECTURES, ARTICLE_ARCHITECTURES)
@@ -92,7 +92,7 @@ class Depth(Trainings):
     backend = backend()
 
 
-class Backend(Trainings):
+class BackendControls(TrainingControls):
     """Of the experiment on backends."""
 
     size = _steps("Batch size", 32, BATCH_SIZES)
@@ -101,7 +101,7 @@ class Backend(Trainings):
     hidden = _hidden()
 
 
-class Your(Trainings):
+class YourControls(TrainingControls):
     """Of the experiment that is the reader's own: change it, and the cell below it."""
 
     rate = _steps("Learning rate", 0.1, RATE_STEPS)
@@ -109,8 +109,8 @@ class Your(Trainings):
     epochs = _steps("Epochs", 3, EPOCHS)
 
 
-EXPERIMENTS = {"rate": Rate, "size": Size, "depth": Depth, "backend": Backend}
-PANELS = EXPERIMENTS | {"search": Search, "your": Your}
+EXPERIMENTS = {"rate": RateControls, "size": SizeControls, "depth": DepthControls, "backend": BackendControls}
+PANELS = EXPERIMENTS | {"search": SearchControls, "your": YourControls}
 
 
 class FirstLab(Lab):

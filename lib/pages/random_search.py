@@ -39,7 +39,7 @@ def _strategies() -> dict[str, str]:
     return {label: key for label, key in found.items() if not (alone and key in ("sharded", *POOLED))}
 
 
-class Search(Controls):
+class SearchControls(Controls):
     """Of the search: what is drawn from, how many settings, and how they are trained."""
 
     AGAIN = "Search", "Train the settings that are not saved yet"
@@ -72,14 +72,14 @@ def trainings_of(values: dict, own: Prepared | None = None) -> list[Training]:
     return [on(own, training) for training in drawn]
 
 
-def search(own: OwnData) -> tuple[Callable[[Search], Asked], Callable[[Shown], Drawing]]:
+def search(own: OwnData) -> tuple[Callable[[SearchControls], Asked], Callable[[Shown], Drawing]]:
     """What is stored of the settings, and what a press of “Search” trains; a script always trains.
 
     Args:
         own: The data that is trained on.
     """
 
-    def runtimes(at: Search) -> tuple[Runtime, str]:
+    def runtimes(at: SearchControls) -> tuple[Runtime, str]:
         """What trains on these data, and a sentence on them."""
         runtime, data = Runtime(at.backend), own.data
         on_what = "" if data is None else f"On {data.about.name}: {data.about.n_train:,} training rows."
@@ -88,7 +88,7 @@ def search(own: OwnData) -> tuple[Callable[[Search], Asked], Callable[[Shown], D
             on_what += f" Trained by {runtime.label}, not by {left_out.label}: {reason}."
         return runtime, on_what
 
-    def ask(at: Search) -> Asked:
+    def ask(at: SearchControls) -> Asked:
         trainings, (runtime, _), section = trainings_of(at.values, own.data), runtimes(at), own.page.sections["search"]
 
         def make(again: bool) -> tuple[tuple, Work]:

@@ -118,6 +118,17 @@ def test_one_cell_by_name(lab):
     assert here.inside.best.training.learning_rate == 1.0
 
 
+@pytest.mark.slow
+def test_what_a_reader_writes_into_the_last_cell_is_trained(lab, monkeypatch):
+    shown, here = [], lab(**{"your.epochs": "1", "your.size": "2048"})
+    monkeypatch.setattr(mo.output, "replace", shown.append)
+    edited = mnist_training.your_experiment.code.replace("Network((256,))", "Network((16,))")
+    exec(edited, vars(mnist_training) | {"lab": here, "your": here.controls("your")})
+    results = here.page.sections["your"]._drawing._told
+    assert results.labels == ("16", "64→64")
+    assert "lab-figure" in shown[-1].text
+
+
 def test_the_defaults_are_the_articles(lab):
     here = lab()
     rates, sizes, depths = (asked(here, prefix) for prefix in ("rate", "size", "depth"))

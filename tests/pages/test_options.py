@@ -96,7 +96,7 @@ PANELS = {
 }
 EXPERIMENTS = {
     **{prefix: partial(experiment, prefix) for prefix in page.EXPERIMENTS},
-    "search": lambda values: search_page.trainings_of(search_page.Search.checked("search", values).values),
+    "search": lambda values: search_page.trainings_of(search_page.SearchControls.checked("search", values).values),
 }
 
 # What people write, what they mistype, and what nobody should send.
@@ -165,7 +165,7 @@ def test_a_seed_that_cannot_be_is_said_and_the_usual_one_taken(said):
     assert address.problems == [
         f"The address says search.seed={said}: expected a whole number from 0 to 9999. The usual value is used instead."
     ]
-    assert search_page.Search.elements("search", address)["seed"].value == 0
+    assert search_page.SearchControls.elements("search", address)["seed"].value == 0
 
 
 @QUICKLY
@@ -224,9 +224,9 @@ def test_a_text_of_20_mb_is_neither_read_nor_written_into_the_address():
     written = Parameters()
     Address(written).save("rate")({"hidden": text, "epochs": 4})
     assert written == {"rate.epochs": "4"}
-    usual = {name.partition(".")[2]: one.usual for name, one in page.Rate.settings("rate").items()}
+    usual = {name.partition(".")[2]: one.usual for name, one in page.RateControls.settings("rate").items()}
     with pytest.raises(ValueError, match="expected at most 200 characters, got 20,000,000") as caught:
-        page.Rate.checked("rate", usual | {"hidden": text})
+        page.RateControls.checked("rate", usual | {"hidden": text})
     assert len(str(caught.value)) < MAX_TEXT
 
 

@@ -65,7 +65,7 @@ class Viewer:
 
     @property
     def experiment(self):
-        return made.jobs("rate")(page.Rate.checked("rate", self.panel.value))
+        return made.jobs("rate")(page.RateControls.checked("rate", self.panel.value))
 
     def press(self, best, **said):
         self.first._forms["learning-rate"]._handle_custom_msg(
