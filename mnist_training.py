@@ -35,7 +35,7 @@ with app.setup(hide_code=True):
 def title():
     lab = first.FirstLab()
     reset = lab.reset
-    lab.title()
+    lab.head()
     return lab, reset
 
 

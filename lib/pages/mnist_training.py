@@ -126,7 +126,7 @@ class FirstLab(Lab):
         """HTML below the bars of the backends."""
         return missing(experiment, self.own.data)
 
-    def title(self) -> None:
+    def head(self) -> None:
         """Draw title, machine, question, and what the reader must know before trusting the page, as it changes."""
         self._title.show(self.own, self.first)
 
