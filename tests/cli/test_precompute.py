@@ -52,7 +52,7 @@ def only(monkeypatch, positions):
     """Let sliders have these positions, and the last experiment none."""
     every = settings_of(PANELS)
     few = {name: replace(every[name], usual=usual, options=options) for name, (usual, options) in positions.items()}
-    monkeypatch.setattr(command, "settings", lambda: every | few)
+    monkeypatch.setattr(command, "settings_of", lambda _: every | few)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from tests import made
 from tests.experiments.test_results import filled, on_rows
 
 RATES = made.learning_rate((0.01, 0.1, 10.0), epochs=3, batch_size=32, hidden="128")
-SIZES = made.batch_size((1, 32), epochs=3, rate=0.01, hidden="128")
+SIZES = made.batch_size((1, 32), epochs=3, rate=0.01, hidden="128", target=0.9)
 DEPTHS = made.depth(("128", "256"), epochs=3, rate=0.1, batch_size=32)
 BACKENDS = made.backends(batch_size=32, epochs=5, rate=0.1, hidden="128")
 EACH = [RATES, SIZES, DEPTHS, BACKENDS]
@@ -56,13 +56,13 @@ EACH = [RATES, SIZES, DEPTHS, BACKENDS]
     ],
 )
 def test_a_guess_is_told_exactly(experiment, accuracies, diverged, guess, wanted):
-    assert view.sentence(experiment, filled(experiment, accuracies, diverged=diverged), 0.9, guess) == wanted
+    assert view.sentence(experiment, filled(experiment, accuracies, diverged=diverged), guess) == wanted
 
 
 @pytest.mark.parametrize(("n", "may_be_chance"), [(12_000, False), (300, True)])
 def test_whether_a_gap_may_be_chance_depends_on_the_number_of_validation_rows(n, may_be_chance):
     depths = on_rows(DEPTHS, n)
-    told = view.sentence(depths, filled(depths, (0.95, 0.965)), 0.9, Guess("128"))
+    told = view.sentence(depths, filled(depths, (0.95, 0.965)), Guess("128"))
     assert ("may well be right" in told) is may_be_chance
 
 
@@ -84,34 +84,34 @@ def test_the_page_says_how_far_apart_is_chance_near_the_best(n, points):
 )
 def test_whether_a_loss_stops_being_a_number(said, diverged, wanted):
     results = filled(RATES, (0.9, 0.965, 0.2), diverged=diverged)
-    assert view.sentence(RATES, results, 0.9, Guess("0.1", diverges=said)).endswith(wanted)
+    assert view.sentence(RATES, results, Guess("0.1", diverges=said)).endswith(wanted)
 
 
 def test_a_library_is_called_slower_only_by_the_one_rule():
     """Each line of these results takes a multiple of the first one's 0.1 s."""
     first, second, *_, last = BACKENDS.labels
     results = filled(BACKENDS, [0.95] * len(BACKENDS.items))
-    assert view.sentence(BACKENDS, results, 0.9, Guess(first)) == f"You said {first}, and its epochs were the fastest."
-    text = view.sentence(BACKENDS, results, 0.9, Guess(second))
+    assert view.sentence(BACKENDS, results, Guess(first)) == f"You said {first}, and its epochs were the fastest."
+    text = view.sentence(BACKENDS, results, Guess(second))
     assert text == f"You said {second}; {first} was the fastest: yours took 2 times as long."
     factor = len(BACKENDS.items)
-    text = view.sentence(BACKENDS, results, 0.9, Guess(last, factor="1000"))
+    text = view.sentence(BACKENDS, results, Guess(last, factor="1000"))
     assert f"you said 1000 times as long; it took {factor:.1f} times: less than you thought." in text
     noisy = filled(BACKENDS, [0.95] * len(BACKENDS.items))
     for line, seconds in zip(noisy.lines[:2], ((0.1, 0.1, 0.4, 0.1, 0.2), (0.1, 0.11, 0.5, 0.11, 0.3)), strict=True):
         for epoch, taken_s in zip(line.epochs, seconds, strict=True):
             object.__setattr__(epoch, "train_s", taken_s)
     assert np.median(noisy.lines[0].epoch_s) < np.median(noisy.lines[1].epoch_s)
-    assert "cannot tell the two apart: you may well be right." in view.sentence(BACKENDS, noisy, 0.9, Guess(second))
+    assert "cannot tell the two apart: you may well be right." in view.sentence(BACKENDS, noisy, Guess(second))
 
 
 @pytest.mark.parametrize("state", [State.STOPPED, State.FAILED])
 def test_nothing_is_told_of_a_run_that_was_not_finished(state):
     results = filled(RATES, (0.9, 0.965, 0.9))
     results.state = state
-    assert view.sentence(RATES, results, 0.9, Guess("0.1")) == ""
-    assert view.sentence(RATES, Results(RATES.items, RATES.labels), 0.9, Guess("0.1")) == ""
-    assert view.sentence(RATES, filled(RATES, (0.9, 0.965, 0.9)), 0.9, None) == ""
+    assert view.sentence(RATES, results, Guess("0.1")) == ""
+    assert view.sentence(RATES, Results(RATES.items, RATES.labels), Guess("0.1")) == ""
+    assert view.sentence(RATES, filled(RATES, (0.9, 0.965, 0.9)), None) == ""
 
 
 @pytest.mark.parametrize("experiment", EACH, ids=lambda experiment: experiment.name)
