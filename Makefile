@@ -85,6 +85,7 @@ check: $(INSTALLED_DEV)
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/marimo check --strict --ignore-scripts mnist_training.py notebooks
+	$(BIN)/python -m docs.house
 
 # The peers of the benchmark of that name are installed when it is asked for, or all are. Each by itself: one that cannot be
 # had here must not cost the others, and the benchmark says which are missing.

@@ -15,19 +15,19 @@ from lib import ROOT
 
 NOTEBOOK = ROOT / "mnist_training.py"
 LIMITS = {
-    "statements in lib": 0,
-    "real ones, without imports and docstrings": 0,
-    "modules in lib": 0,
-    "classes in lib": 0,
-    "class names with two meanings": 0,
-    "stations from slider to chart": 0,
-    "lines of mnist_training.py": 0,
-    "cells": 0,
-    "lines of the longest cell": 0,
-    "names that a cell takes": 0,
-    "names that cells share": 0,
-    "lines of tests": 0,
-    "words of docs and README": 0,
+    "statements in lib": 28_988,
+    "real ones, without imports and docstrings": 22_710,
+    "modules in lib": 299,
+    "classes in lib": 441,
+    "class names with two meanings": 45,
+    "stations from slider to chart": 19,
+    "lines of mnist_training.py": 209,
+    "cells": 17,
+    "lines of the longest cell": 7,
+    "names that a cell takes": 2,
+    "names that cells share": 9,
+    "lines of tests": 38_954,
+    "words of docs and README": 12_363,
 }
 
 
@@ -59,8 +59,8 @@ def rows() -> dict[str, int]:
 
 
 def _docstrings(tree: ast.Module) -> int:
-    kinds = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-    return sum(ast.get_docstring(node, clean=False) is not None for node in ast.walk(tree) if isinstance(node, kinds))
+    with_one = (n for n in ast.walk(tree) if isinstance(n, ast.Module | ast.ClassDef | ast.FunctionDef))
+    return sum(ast.get_docstring(node, clean=False) is not None for node in with_one)
 
 
 def _cells() -> Iterator[ast.FunctionDef]:
