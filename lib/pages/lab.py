@@ -24,14 +24,14 @@ from lib.experiments.mnist_training import Experiment
 from lib.experiments.predict_first import Guess
 from lib.experiments.results import Results
 from lib.experiments.runs import Seat, join
-from lib.pages import layout, streaming
+from lib.pages import layout, pacing, streaming
 from lib.pages.controls import pin_button
 from lib.pages.export_menu import ExportMenu
 from lib.pages.heading import plain_title
 from lib.pages.opened import opened
-from lib.pages.pacing import Pacer
 from lib.pages.panel import Controls
 from lib.pages.stage import Showing, Stage, Work, button, stop_button
+from lib.pages.streaming import FIRST_FRAME_S, LATER_FRAME_S, SLOWER, TIMED_FRAME_S
 from lib.pages.url_state import Setting, values_of
 from lib.spec import MNIST
 from lib.storage.records import Record
@@ -42,10 +42,6 @@ from lib.workers.engine import Engine, shared_engine
 from lib.workers.notes import State
 from lib.workers.queue import Request
 
-# The first frames follow quickly, later ones ever more slowly: drawing takes a core for as long as a frame is due, and
-# the training that is being timed wants that core.
-FIRST_FRAME_S, LATER_FRAME_S, SLOWER = 0.15, 0.6, 1.3
-TIMED_FRAME_S = 2.0  # of a race, whose seconds are what is asked for
 AT_ONCE_S = 0.12  # stored results, and a warm worker's first points, are shown without an empty frame before them
 STORE_S = 1.0  # more than the store takes to answer, unless a whole class asks
 QUIET_S = 2.0  # what follows from a result waits until its controls have rested for so long
@@ -335,8 +331,8 @@ class _Drawing(ABC):
                 self.news.wait_for_news(painted)
             if not showing.is_latest:
                 return
-            self._rest(_pacer.turn_in_s(time.monotonic()))
-            painted = showing.draw(partial(_pacer.draw, self.draw)) or painted
+            self._rest(pacing.shared.turn_in_s(time.monotonic()))
+            painted = showing.draw(partial(pacing.shared.draw, self.draw)) or painted
             self._rest(next(frames_s))
 
 
@@ -548,9 +544,6 @@ class _Measurements(_Drawing):
 
 def _first_frame_s(experiment: Experiment) -> float:
     return TIMED_FRAME_S if experiment.ordered_by == "backend" else FIRST_FRAME_S
-
-
-_pacer = Pacer()
 
 
 @dataclass

@@ -20,6 +20,7 @@ from lib.pages.heading import heading, plain_title  # noqa: F401 – asked for h
 from lib.pages.lab import Hook, Lab, Page
 from lib.pages.network_inside import Inside
 from lib.pages.notebooks import is_static
+from lib.pages.opened import opened  # noqa: F401 – as above
 from lib.pages.own_data import OwnData
 from lib.pages.panel import Controls, backend, several, slider, span, text
 from lib.pages.predict_first import PredictFirst

@@ -32,3 +32,6 @@ class Pacer:
         with self._guard:
             self._cost_s += (time.thread_time() - began - self._cost_s) / 8  # their mean, of the latest
         return painted
+
+
+shared = Pacer()  # of all that is drawn here

@@ -12,8 +12,7 @@ import marimo as mo
 
 from lib import formatting
 from lib.experiments.background import BackgroundTask, View, Watchable
-from lib.pages import layout
-from lib.pages.pacing import Pacer
+from lib.pages import layout, pacing
 from lib.pages.stage import Showing, Stage
 from lib.views.chart import Chart
 from lib.workers.notes import State
@@ -22,9 +21,6 @@ from lib.workers.notes import State
 # the training that is being timed wants that core.
 FIRST_FRAME_S, LATER_FRAME_S, SLOWER = 0.15, 0.6, 1.3
 TIMED_FRAME_S = 2.0  # where seconds are what is asked for, it is drawn seldom: a race from the start, other tasks soon
-AT_ONCE_S = 0.12  # stored results, and a warm worker's first points, are shown without an empty frame before them
-STORE_S = 1.0  # more than the store takes to answer, unless a whole class asks
-QUIET_S = 2.0  # what follows from a result waits until its controls have rested for so long
 
 
 def refuse(stage: Stage, controls: str, error: ValueError) -> None:
@@ -115,9 +111,6 @@ def slower(first_s: float, last_s: float) -> Iterator[float]:
         frame_s = min(SLOWER * frame_s, last_s)
 
 
-_pacer = Pacer()
-
-
 def _keep_painting(
     watched: Watchable,
     paint: Callable[[], int],
@@ -137,6 +130,6 @@ def _keep_painting(
         if not showing.is_latest or mo.current_thread().should_exit:
             return
         if news:
-            rest(_pacer.turn_in_s(time.monotonic()))  # the end waits neither for its turn
-            painted = showing.draw(partial(_pacer.draw, paint)) or painted
+            rest(pacing.shared.turn_in_s(time.monotonic()))  # the end waits neither for its turn
+            painted = showing.draw(partial(pacing.shared.draw, paint)) or painted
             rest(next(frames_s))  # nor for its frame

@@ -7,6 +7,7 @@ import pytest
 from lib.backends.registry import versions
 from lib.experiments.precomputation import EXPERIMENTS, POINTS, Group, Slider, answered, groups, positions, train
 from lib.pages import mnist_training as page
+from lib.pages.panel import settings_of
 from lib.spec import Network, Training
 from lib.storage.records import Key
 from lib.storage.store import Store
@@ -20,11 +21,16 @@ from tests import made
 
 @pytest.fixture(scope="module")
 def every():
-    return list(positions({name: Slider(one.usual, one.options) for name, one in page.settings().items()}))
+    return list(
+        positions({name: Slider(one.usual, one.options) for name, one in settings_of(page.EXPERIMENTS).items()})
+    )
 
 
-def values(panel):
-    return {name.partition(".")[2]: one.usual for name, one in page.settings().items() if name.startswith(f"{panel}.")}
+def experiment_of(panel, **moved):
+    """What the page trains, with its usual values but for these."""
+    controls = page.EXPERIMENTS[panel]
+    usual = {name: one.setting.usual for name, one in controls.declared(panel).items()}
+    return made.jobs(panel)(controls(usual | moved))
 
 
 def at_most_epochs(experiment):
@@ -39,7 +45,7 @@ def at_most_epochs(experiment):
 @pytest.mark.parametrize("panel", EXPERIMENTS)
 def test_the_usual_position_is_what_the_page_opens_with(every, panel):
     (usual,) = [one for one in every if one.experiment == panel and one.moved == 0]
-    experiment = getattr(page, f"{panel}_experiment")(values(panel))
+    experiment = experiment_of(panel)
     assert set(usual.items) == at_most_epochs(experiment)
 
 
@@ -54,7 +60,7 @@ def test_the_usual_position_is_what_the_page_opens_with(every, panel):
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_moved_position_is_among_them(every, panel, moved):
-    experiment = getattr(page, f"{panel}_experiment")(values(panel) | moved)
+    experiment = experiment_of(panel, **moved)
     assert at_most_epochs(experiment) in [set(one.items) for one in every if one.experiment == panel]
 
 

@@ -4,14 +4,10 @@ import subprocess
 import sys
 from functools import partial
 
-import marimo as mo
 import pytest
 
-from lib.pages import figures, network_inside, server
-from lib.pages.stage import Stage
-from lib.spec import Training
-from lib.storage.store import Store
-from lib.workers.messages import Item
+from lib.pages import figures, server
+from lib.pages.network_inside import Inside
 from tests.conftest import ROOT
 
 KERNELS_BEGIN = """
@@ -57,13 +53,12 @@ def test_a_site_loads_it_before_anybody_can_come(monkeypatch):
     assert done == ["figures", "site"]
 
 
-def test_the_editor_loads_it_in_the_kernel_and_not_beside_it(monkeypatch, engine, tmp_path):
+def test_the_editor_loads_it_in_the_kernel_before_a_network_is_drawn_beside_it(monkeypatch):
     done = []
-    stage = Stage(engine, Store(tmp_path / "results.sqlite"))
-    stage.streams = True
     monkeypatch.setattr(figures, "load", partial(done.append, "figures"))
-    monkeypatch.setattr(mo.Thread, "start", lambda _: done.append("thread"))
-    network_inside.show(stage, None, lambda *_: mo.Html(""), "nothing")
+    inside = Inside()
     assert done == [], "there is nothing to draw"
-    network_inside.show(stage, Item(Training()), lambda *_: mo.Html(""), "nothing")
-    assert done == ["figures", "thread"]
+    version = inside._news.version
+    inside.digit._handle_custom_msg({"seen": True}, [])
+    assert done == ["figures"]
+    assert inside._news.version > version, "the thread that draws is woken"

@@ -1,11 +1,13 @@
 # pyright: reportArgumentType=false
 """The notebook as an app, as a script and as an export, and its controls without a browser."""
 
+import importlib
 import os
 import re
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import marimo as mo
 import pytest
@@ -119,11 +121,14 @@ def test_one_cell_by_name(lab):
 
 
 @pytest.mark.slow
-def test_what_a_reader_writes_into_the_last_cell_is_trained(lab, monkeypatch):
+def test_what_a_reader_writes_into_the_last_cell_is_trained(lab, monkeypatch, tmp_path):
     shown, here = [], lab(**{"your.epochs": "1", "your.size": "2048"})
     monkeypatch.setattr(mo.output, "replace", shown.append)
-    edited = mnist_training.your_experiment.code.replace("Network((256,))", "Network((16,))")
-    exec(edited, vars(mnist_training) | {"lab": here, "your": here.controls("your")})
+    text = Path(mnist_training.__file__).read_text(encoding="utf-8").replace("Network((256,))", "Network((16,))")
+    edited = tmp_path / "edited_notebook.py"
+    edited.write_text(text, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.import_module("edited_notebook").your_experiment.run(lab=here, your=here.controls("your"))
     results = here.page.sections["your"]._drawing._told
     assert results.labels == ("16", "64→64")
     assert "lab-figure" in shown[-1].text

@@ -7,8 +7,10 @@ from types import SimpleNamespace
 import numpy as np
 
 from lib.backends.base import Steps
+from lib.experiments.background import News
 from lib.experiments.results import Results
-from lib.pages import layout, streaming
+from lib.pages import lab, layout, pacing, streaming
+from lib.pages.lab import _Trainings
 from lib.pages.pacing import Pacer
 from lib.pages.stage import Showing, _Place
 from lib.sweeps.events import ToTrain
@@ -43,7 +45,7 @@ def test_the_end_of_a_run_waits_for_no_turn(monkeypatch):
         asked.set()
         return 1000.0
 
-    monkeypatch.setattr(streaming, "_pacer", SimpleNamespace(turn_in_s=turn_in_s, draw=lambda paint: paint()))
+    monkeypatch.setattr(pacing, "shared", SimpleNamespace(turn_in_s=turn_in_s, draw=lambda paint: paint()))
     monkeypatch.setattr(streaming.mo, "current_thread", lambda: SimpleNamespace(should_exit=False))
     run, showing = Results((), ()), Showing(_Place(), 0)
 
@@ -60,21 +62,40 @@ def test_the_end_of_a_run_waits_for_no_turn(monkeypatch):
     assert drawn == [State.STOPPED]
 
 
+def section_at(seat):
+    """A section whose controls ask for what the seat is at, and whose page has no hooks."""
+    stage = SimpleNamespace(
+        streams=True,
+        pauses=False,
+        opening=False,
+        menu=None,
+        said=[""],
+        engine=SimpleNamespace(known_facts=lambda: None),
+        run=lambda experiment, again: seat,
+        pin=lambda experiment: None,
+    )
+    panel = SimpleNamespace(value={"pin": "", "again": 0})
+    declared = SimpleNamespace(checked=lambda prefix, values: None)
+    page = SimpleNamespace(hooks=(), news=News())
+    return SimpleNamespace(
+        stage=stage, panel=panel, declared=declared, page=page, prefix="rate", members=[], controls=lambda: ""
+    )
+
+
 def test_the_first_points_of_a_run_wait_for_neither_turn_nor_frame(monkeypatch):
     """A moved slider: a frame says that the run trains, and its first points come just after."""
     turns, drawn, painted = iter((0.0, 1000.0, 1000.0)), [], threading.Semaphore(0)
     pacer = SimpleNamespace(turn_in_s=lambda now: next(turns), draw=lambda paint: paint())
-    monkeypatch.setattr(streaming, "_pacer", pacer)
-    monkeypatch.setattr(streaming, "FIRST_FRAME_S", 1000.0)
-    monkeypatch.setattr(streaming, "LATER_FRAME_S", 1000.0)
-    monkeypatch.setattr(streaming.mo, "current_thread", lambda: SimpleNamespace(should_exit=False))
-    monkeypatch.setattr(streaming.mo.output, "replace", lambda page: painted.release())
-    monkeypatch.setattr(streaming._View, "done_when_quiet", lambda *_: None)
+    monkeypatch.setattr(pacing, "shared", pacer)
+    monkeypatch.setattr(lab, "FIRST_FRAME_S", 1000.0)
+    monkeypatch.setattr(lab, "LATER_FRAME_S", 1000.0)
+    monkeypatch.setattr(lab, "AT_ONCE_S", 0.0)
+    monkeypatch.setattr(lab.mo.output, "replace", lambda page: painted.release())
     monkeypatch.setattr(layout, "result", lambda experiment, results, *_: drawn.append(results.worth_showing) or "")
     experiment = rates(1)
-    seat = watched(experiment, None, None, Request())
-    view = streaming._View(experiment, None, "", 0.9, None, None, [""])  # type: ignore[arg-type]
-    page = threading.Thread(target=streaming._paint, args=(view, seat, -1, Showing(_Place(), 0), False), daemon=True)
+    seat, place = watched(experiment, None, None, Request()), _Place()
+    drawing = _Trainings(section_at(seat), lambda at: experiment, None)
+    page = threading.Thread(target=drawing.keep, args=(Showing(place, 0), drawing.draw()), daemon=True)
     page.start()
     assert painted.acquire(timeout=10)
     assert drawn == [False]
@@ -85,5 +106,9 @@ def test_the_first_points_of_a_run_wait_for_neither_turn_nor_frame(monkeypatch):
     seat.results.add(Progress(experiment.items[0], Steps(0, 3, np.ones(3, np.float32), 0.1)))
     assert not painted.acquire(timeout=0.3), "what comes later waits"
     seat.results.end(State.STOPPED)
-    page.join(10)
+    assert painted.acquire(timeout=10)
     assert drawn == [False, True, True]
+    place.number += 1  # the cell runs again
+    drawing.news.tell()
+    page.join(10)
+    assert not page.is_alive()

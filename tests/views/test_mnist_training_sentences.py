@@ -14,11 +14,12 @@ def test_sentences_say_what_the_rows_show():
     stuck = mnist_training_sentences.sentence(rates, filled(rates, (0.9, 0.95, 0.113)))
     assert "10 did not learn: 11.3" in stuck
     sizes = made.batch_size((1, 32), epochs=3, rate=0.01, hidden="128")
-    text = mnist_training_sentences.sentence(sizes, filled(sizes, (0.97, 0.9)), 0.95)
+    text = mnist_training_sentences.sentence(sizes, filled(sizes, (0.97, 0.9)))
     assert "To 95.0" in text
     assert "quickest was batch size 1" in text
     assert "32 did not reach it" in text
-    nearly = mnist_training_sentences.sentence(sizes, filled(sizes, (0.8997, 0.88)), 0.9)
+    sizes = made.batch_size((1, 32), epochs=3, rate=0.01, hidden="128", target=0.9)
+    nearly = mnist_training_sentences.sentence(sizes, filled(sizes, (0.8997, 0.88)))
     assert "(90.0\u202f% after" in nearly
     assert "None reached 90.0\u202f% (0.03 points short)" in nearly, "it would read as if it had"
     depths = made.depth(("128", "256"), epochs=3, rate=0.1, batch_size=32)

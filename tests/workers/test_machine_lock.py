@@ -121,7 +121,6 @@ def test_who_waits_reads_what_for_and_how_to_end_it(served, program, words, monk
 RUN = """
 import time
 from lib.backends.registry import Runtime
-from lib.experiments import mnist_training
 from lib.experiments.background import BackgroundTask
 from lib.experiments.runs import join
 from lib.spec import Training
@@ -129,12 +128,12 @@ from lib.views.mnist_training_sentences import sentence
 from lib.workers import engine
 from lib.workers.cancel import Cancel
 from lib.workers.queue import Request
-from tests import stub_worker
+from tests import made, stub_worker
 
 engine.Process = stub_worker.start
 page, cancel = engine.Engine(), Cancel()
 long = [Training(batch_size=1, epochs=100, seed=seed) for seed in range(2)]
-experiment = mnist_training.batch_size((1, 2), epochs=100, rate=0.01, hidden="8")
+experiment = made.batch_size((1, 2), epochs=100, rate=0.01, hidden="8")
 first = join(experiment, page, None, Request())
 while not first.results.worth_showing:
     time.sleep(0.02)
