@@ -1,4 +1,4 @@
-"""Whether the parts of a step add up: every backend at four batch sizes, as `notebooks/anatomy_of_a_step.py` takes
+"""Whether the parts of a step add up: every backend at four batch sizes, as `notebooks/inside_a_step.py` takes
 them apart; and line by line, in rows of their own, the step that is one compiled loop."""
 
 from benchmarks.report import LeftOut, Row, Target, note, show

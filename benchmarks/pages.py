@@ -15,15 +15,8 @@ from benchmarks.report import SECONDS, LeftOut, Row, Target, note, row, show
 from lib.pages.notebooks import FIRST, notebook_of
 from lib.workers.notes import State
 
-PAGES = ("single_operations", "input_pipeline", "trace_of_a_step")  # that measure all their sections when they open
-WITH_A_FIGURE = (
-    FIRST.name,
-    "anatomy_of_a_step",
-    "when_does_a_gpu_win",
-    "parallel_sweeps",
-    "what_would_help",
-    "traps",
-)
+PAGES = ("single_operations", "input_pipeline", "inside_a_step")  # that measure all their sections when they open
+WITH_A_FIGURE = (FIRST.name, "when_does_a_gpu_win", "parallel_sweeps", "what_would_help")
 OPENINGS = 3
 FIRST_SECTION_S = 60.0
 LIMIT_S = 240

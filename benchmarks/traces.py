@@ -20,12 +20,12 @@ import psutil
 from benchmarks.report import SECONDS, LeftOut, Row, Target, note, row, seconds_of, show
 from lib.backends.registry import Runtime
 from lib.experiments.trace_of_a_step import Brought, profile, read_files, task_of
+from lib.labs.inside_a_step import trace as view
 from lib.profiling.request import PROFILED
 from lib.profiling.traces.form import Trace
 from lib.spec import Network
 from lib.storage.records import Record
 from lib.storage.store import Store
-from lib.views import trace_of_a_step as view
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
 from lib.workers.queue import Request

@@ -20,6 +20,7 @@ FLOORS = (
     ("experiments",),
     ("views",),
     ("pages",),
+    ("labs",),
     ("cli",),
 )
 _PICTURE = re.compile(r"(?<=```mermaid\n).*?(?=```)", re.DOTALL)

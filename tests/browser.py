@@ -285,3 +285,21 @@ def assert_accessible(page) -> None:
         assert page.evaluate(CUT) == [], size
     found = found_by_axe(page)
     assert not found, found
+
+
+def assert_figures_stand_beside_their_labels(page, table):
+    """On a phone: two columns of figures are in sight, and at the table's far end the labels still are."""
+    page.set_viewport_size(PHONE)
+    row = page.locator(table).locator("tr").nth(1)
+    label, figure, last = (row.locator("th, td").nth(n) for n in (0, 2, -1))
+    assert _right_of(figure) <= PHONE["width"]
+    assert _right_of(last) > PHONE["width"], "there is something to scroll to"
+    left = label.bounding_box()["x"]
+    row.evaluate("row => row.closest('.lab-scroll, .race-scroll').scrollBy(1000, 0)")
+    assert label.bounding_box()["x"] == pytest.approx(left, abs=5)  # the space between cells
+    assert _right_of(last) <= PHONE["width"]
+
+
+def _right_of(cell):
+    box = cell.bounding_box()
+    return box["x"] + box["width"]

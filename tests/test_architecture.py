@@ -59,7 +59,7 @@ def test_there_is_no_circle(imported):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("library", "rooms"), [("marimo", {"pages"}), ("altair", {"views", "pages"})])
+@pytest.mark.parametrize(("library", "rooms"), [("marimo", {"pages", "labs"}), ("altair", {"views", "pages", "labs"})])
 def test_the_page_s_libraries_stay_upstairs(library, rooms):
     who = {
         name for name, path in MODULES.items() if any(one.split(".")[0] == library for one in imports(path, MODULES))
@@ -89,7 +89,9 @@ def test_what_a_notebook_imports_is_there(notebook):
 
 
 @pytest.mark.parametrize(
-    "module", [*ROOT.glob("lib/pages/*.py"), *ROOT.glob("notebooks/*.py")], ids=lambda one: one.stem
+    "module",
+    [*ROOT.glob("lib/pages/*.py"), *ROOT.glob("lib/labs/**/*.py"), *ROOT.glob("notebooks/*.py")],
+    ids=lambda one: one.stem,
 )
 def test_what_is_put_into_a_label_is_text(module):
     """marimo's labels are Markdown, which passes HTML."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from lib import ROOT, python_path
 from lib.formatting import sentence
-from lib.pages.notebooks import FIRST, NOTEBOOKS, SERVED
+from lib.pages.notebooks import FIRST, NOTEBOOKS, SERVED, present_file
 
 
 def port_problem(port: int, host: str = "127.0.0.1") -> str:
@@ -54,6 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--notebook", default=FIRST.file, help="which to open first: one of notebooks/*.py")
     _add_class_options(parser)
     options, further = parser.parse_known_args(arguments)
+    options.notebook = present_file(options.notebook)
     if further and options.mode == "run":
         parser.error(f"expected the options above, got {' '.join(further)}")
     if options.mode == "edit" and (given := _class_options_given(parser, options)):

@@ -31,6 +31,7 @@ from lib.pages.static_site import (
     begin,
     write_browser_page,
     write_failure,
+    write_former,
     write_front_page,
     write_notebook,
 )
@@ -101,6 +102,8 @@ def write_site(
     with time_limit(minutes, cancel) as stopped:
         pages_bytes, failed = _write_all(folder, pages, cancel)
         write_front_page(folder)
+        for one in notebooks:
+            write_former(folder, one)
     return _said(folder, failed, pages_bytes, cancel.is_set(), stopped.is_set())
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from lib.backends.registry import ALL_DEVICES, BACKENDS, Runtime, versions
+from lib.backends.registry import ADAPTERS, ALL_DEVICES, BACKENDS, DEFAULT, Runtime, versions
 from lib.experiments.failures import Marked
 from lib.hardware.machine import machine_id
 from lib.profiling.operations import ALL, KERNELS, LIBRARIES, OPERATIONS, PRODUCT
@@ -34,6 +34,7 @@ from lib.workers.notes import Note, note_of
 from lib.workers.queue import Request
 
 CEILINGS = "ceilings"
+TRAPS_NETWORK = Network((128,))
 AT_ONCE = (CONVOLUTIONAL, RESNET, LAUNCHES, CALLS, CORES)  # examinations whose rows all come at their end
 
 
@@ -128,6 +129,12 @@ def tasks(runtimes: Sequence[Runtime], network: Network, batch_size: int) -> lis
         for runtime in runtimes
         if BACKENDS[runtime.backend].taken_apart
     ]
+
+
+def traps_task(device: str, batch_size: int) -> AnatomyTask:
+    """The wrong ways to time a step on a device, by the library that knows it: JAX or WebGPU."""
+    runtime = Runtime("webgpu-step" if device in ADAPTERS else DEFAULT, device)
+    return AnatomyTask(runtime, Examination("traps", TRAPS_NETWORK, batch_size))
 
 
 def measure_tasks(

@@ -28,7 +28,6 @@ from lib.experiments import (
     parallel_sweeps,
     single_operations,
     time_to_accuracy,
-    traps,
 )
 from lib.experiments.anatomy_of_a_step import AnatomyTask, measure_tasks
 from lib.experiments.backend_race import NETWORK, Cell, all_cells, records_and_notes
@@ -351,7 +350,8 @@ class Battery:
         )
 
     def _traps(self) -> list[RecordingTask]:
-        return self._examinations([one for one in map(traps.task_for, self.runtimes) if one is not None])
+        tasks = {one: anatomy_of_a_step.traps_task(one.device, 32) for one in self.runtimes}
+        return self._examinations([task for one, task in tasks.items() if task.runtime == one])
 
     def _larger_networks(self) -> list[RecordingTask]:
         small = self._examined(CONVOLUTIONAL, "jax", IN_LARGER_NETWORKS)

@@ -16,7 +16,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from lib.pages.notebooks import AS_PAGE, NOTEBOOKS
+from lib.pages.notebooks import AS_PAGE, present_file, present_path
 from lib.pages.plain_page import plain_page
 from lib.pages.uploads import Uploads
 
@@ -65,7 +65,7 @@ class Gate:
         headers: Of each response, beside the one that forbids guessing types.
         hosts: Names of this server, beside localhost and addresses in digits; a request for any other name is refused,
             because somebody else's name may lead here too.
-        first: The notebook that a request for none is redirected to, shown as a page; empty for no redirection.
+        first: The notebook that the editor opens, as a page, for a request that names none; empty for no editor.
     """
 
     def __init__(self, app: ASGIApp, headers: Mapping[str, str], hosts: Iterable[str] = (), first: str = "") -> None:
@@ -111,13 +111,15 @@ class Gate:
         settings = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         if (length := len(urlencode(settings))) > MAX_SETTINGS_BYTES:
             return _too_long(scope["path"], length)
-        # marimo's own redirection forgets the settings.
-        if any(notebook.path == f"{scope['path']}/" for notebook in NOTEBOOKS):
-            return RedirectResponse(f"{scope['path']}/?{urlencode(settings)}", 307)
-        if self._first and scope["path"] == "/" and "file" not in dict(settings):
-            said = {name for name, _ in settings}
-            settings += [(name, value) for name, value in (("file", self._first), AS_PAGE) if name not in said]
-            return RedirectResponse(f"/?{urlencode(settings, safe='/')}", 303)
+        if (path := present_path(scope["path"])) != scope["path"]:  # marimo's own redirection forgets the settings
+            return RedirectResponse(f"{path}?{urlencode(settings)}", 308)
+        if self._first and path == "/":
+            said = dict(settings)
+            wanted = {**said, "file": present_file(said.get("file", self._first))}
+            if "file" not in said:
+                wanted.setdefault(*AS_PAGE)
+            if wanted != said:
+                return RedirectResponse(f"/?{urlencode(wanted, safe='/')}", 303)
         return None
 
     def _is_ours(self, host: str) -> bool:

@@ -224,7 +224,8 @@ class Section:
         self.panel: mo.ui.dictionary | None = None
         self.members, self.settings = declared.members(prefix), declared.settings(prefix)
         self._pin = declared.pin(prefix)
-        self._drawing: _Drawing | None = None
+        self._rows: tuple[str, ...] = ()  # the elements that stand one below the other
+        self.drawing: _Drawing | None = None  # since its cell ran last
 
     def attach(self, page: Page) -> None:
         """Called once, when the address is known."""
@@ -235,6 +236,7 @@ class Section:
         """Its elements, and its buttons; values are written into the address when they change, presses not."""
         address, members = self.page.address, self.members
         elements = self.declared.elements(self.prefix, address)
+        self._rows = tuple(elements)
         if self._pin is not None:
             elements["pin"] = mo.ui.button(
                 label=PIN,
@@ -242,7 +244,8 @@ class Section:
                 on_click=lambda pinned: "" if pinned else address.state(members),
                 tooltip=PIN_MEANS,
             )
-        saved, save = tuple(elements), address.save(self.prefix)
+        saved = [name for name in elements if f"{self.prefix}.{name}" in self.settings]
+        save = address.save(self.prefix)
         for hook in self.page.hooks:
             elements |= hook.elements()
         elements |= {"stop": stop_button(self.stage), "again": button(*self.declared.AGAIN)}
@@ -260,13 +263,13 @@ class Section:
     def controls(self) -> str:
         """HTML: the controls one below the other, and the buttons in a row."""
         assert self.panel is not None, "a section is shown with its panel"
-        rows = "".join(f"<div>{self.panel[name].text}</div>" for name in self.declared.declared(self.prefix))
+        rows = "".join(f"<div>{self.panel[name].text}</div>" for name in self._rows)
         pin = pin_button(self.panel["pin"]) if self._pin is not None else ""
         return f'{rows}<div class="lab-buttons">{self.button("stop")}{self.button("again")}{pin}</div>'
 
     def show(self, drawing: "_Drawing") -> None:
         """Draw until the next showing; once, at the end, where nobody watches."""
-        before, self._drawing = self._drawing, drawing
+        before, self.drawing = self.drawing, drawing
         showing = self.stage.next_showing()
         if before is not None:
             before.news.tell()  # its thread ends
@@ -274,11 +277,15 @@ class Section:
         if self.stage.streams:
             mo.Thread(target=drawing.keep, args=(showing, painted), daemon=True).start()
 
+    def redraw(self) -> None:
+        """Draw again what is shown: something beside its run has changed."""
+        if self.drawing is not None:
+            self.drawing.news.tell()
+
     def close(self) -> None:
         """End what runs and what is drawn."""
         self.stage.close()
-        if self._drawing is not None:
-            self._drawing.news.tell()
+        self.redraw()
 
 
 class _Drawing(ABC):
@@ -502,11 +509,12 @@ class Shown:
 
 @dataclass(frozen=True)
 class Drawing:
-    """HTML beside the controls, the sentence that a script prints, and HTML below both."""
+    """HTML beside the controls, the sentence that a script prints, HTML below both, and HTML below the controls."""
 
     result: str
     sentence: str
     below: str = ""
+    controls: str = ""
 
 
 class _Measurements(_Drawing):
@@ -526,7 +534,7 @@ class _Measurements(_Drawing):
         self._running, now = running, running.view()
         drawing = self._drawn(Shown(at, now, stage.began_with, self._section))
         menu = stage.menu.text if stage.menu is not None and stage.streams else ""
-        shown = layout.page(self._controls, drawing.result, menu).text + drawing.below
+        shown = layout.page(self._controls + drawing.controls, drawing.result, menu).text + drawing.below
         streaming.painted(now, shown, drawing.sentence)
         if not stage.streams and now.state is State.FAILED:
             streaming.end_script(now.problem, 1)

@@ -35,7 +35,8 @@ ON_A_PRESS = "published figures at once, its own on a press"
 @dataclass(frozen=True)
 class Notebook:
     """A notebook's file from the project's root, what a link to it says, the question that it answers, the articles
-    that it follows, and how long its first result takes: measured seconds, or words."""
+    that it follows, how long its first result takes (measured seconds, or words), and the names of the notebooks that
+    became part of it, whose addresses lead to it."""
 
     file: str
     title: str
@@ -43,6 +44,7 @@ class Notebook:
     articles: tuple[str, ...] = (OVERHEAD_ARTICLE, MACHINES_ARTICLE)
     first_figure_s: float | None = None
     first_result: str = ""
+    former: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -96,16 +98,10 @@ NOTEBOOKS = (
         first_result=ON_A_PRESS,
     ),
     Notebook(
-        "notebooks/anatomy_of_a_step.py",
-        "The anatomy of a step",
-        "Where does one training step spend its time?",
-        first_figure_s=36.1,
-    ),
-    Notebook(
-        "notebooks/traps.py",
-        "How to mistime a step",
-        "How do people time it wrongly, and by how much is each off?",
-        first_figure_s=21.7,
+        "notebooks/inside_a_step.py",
+        "Inside a step",
+        "Where does one training step spend its time, who waits for whom meanwhile, and how do people time it wrongly?",
+        former=("anatomy_of_a_step", "trace_of_a_step", "traps"),
     ),
     Notebook(
         "notebooks/input_pipeline.py",
@@ -113,14 +109,6 @@ NOTEBOOKS = (
         "Does the step wait for its data, and what would help?",
         (SLOWER_ARTICLE, CREATING_ARTICLE),
         first_figure_s=19.2,
-    ),
-    Notebook(
-        "notebooks/trace_of_a_step.py",
-        "The trace of a step",
-        "Where did the time of this step go? By JAX's, TensorFlow's or PyTorch's profiler, or from a trace that you"
-        " drop.",
-        (OVERHEAD_ARTICLE,),
-        first_figure_s=7.28,
     ),
     Notebook(
         "notebooks/parallel_sweeps.py",
@@ -176,8 +164,20 @@ NOTEBOOKS = (
 
 
 def notebook_of(name: str) -> Notebook:
-    """The notebook of this name."""
-    return next(one for one in NOTEBOOKS if one.name == name)
+    """The notebook of this name, present or former."""
+    return next(one for one in NOTEBOOKS if name in (one.name, *one.former))
+
+
+def present_path(path: str) -> str:
+    """Where a page is under `make class` that is asked for by a former name, or without its last slash; any other path
+    as it is."""
+    paths = {f"/{name}": one.path for one in NOTEBOOKS for name in (one.name, *one.former)}
+    return paths.get(path.rstrip("/"), path)
+
+
+def present_file(file: str) -> str:
+    """The file of the notebook that this former one is part of now; any other file as it is."""
+    return next((one.file for one in NOTEBOOKS if file in (f"notebooks/{name}.py" for name in one.former)), file)
 
 
 def is_static(environment: Mapping[str, str] = os.environ) -> bool:

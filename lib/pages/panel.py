@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any
 
 from lib.pages import controls, url_state
+from lib.pages.dropped_files import file_fields, files_of
 from lib.pages.url_state import Address, Setting
 
 
@@ -66,6 +67,7 @@ class Controls:
 
     AGAIN = "Measure again", "Measure all of it anew"  # what the button says, and what it does
     EXPORTS = PINS = False  # whether what it shows can be taken away, or stay beside the next run
+    FILES = ""  # label of a field for files, which no address holds; `at.values["files"]` is what `files_of` gives
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         self.values = dict(values)
@@ -100,7 +102,8 @@ class Controls:
     @classmethod
     def elements(cls, prefix: str, address: Address) -> dict[str, Any]:
         """The elements by name, with the values of the address."""
-        return {name: one.element(address.read(one.setting)) for name, one in cls.declared(prefix).items()}
+        fields = file_fields(cls.FILES) if cls.FILES else {}
+        return fields | {name: one.element(address.read(one.setting)) for name, one in cls.declared(prefix).items()}
 
     @classmethod
     def checked(cls, prefix: str, values: Mapping[str, Any]) -> Any:
@@ -110,7 +113,8 @@ class Controls:
             ValueError: A value is not allowed; the text is a sentence for the person.
         """
         given = {name: values[name] for name in cls.declared(prefix)}
-        return cls(url_state.checked(cls.settings(prefix), prefix, given))
+        files = {"files": files_of(values)} if cls.FILES else {}
+        return cls(url_state.checked(cls.settings(prefix), prefix, given) | files)
 
 
 def settings_of(panels: Mapping[str, type[Controls]]) -> dict[str, Setting]:

@@ -94,6 +94,17 @@ def write_failure(folder: Path, file_name: str, title: str, why: str) -> None:
         _write(folder, file_name, bytes(plain_page(title, content).body))
 
 
+def write_former(folder: Path, notebook: Notebook) -> None:
+    """Write a page that leads to the notebook's own for each of its former names; raises CannotWrite."""
+    address, title = notebook.file_name, html.escape(notebook.title)
+    content = (
+        f'<meta http-equiv="refresh" content="0; url={address}">'
+        f'<h1>{title}</h1><p>This page is now part of <a href="{address}">{title}</a>.</p>'
+    )
+    for name in notebook.former:
+        _write(folder, f"{name}.html", bytes(plain_page(notebook.title, content).body))
+
+
 def write_front_page(folder: Path) -> int:
     """Write the front page, and return its bytes; raises CannotWrite."""
     return _write(folder, FRONT, bytes(front_page((), where_and_when()).body))

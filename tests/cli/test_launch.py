@@ -5,6 +5,7 @@ import socket
 import pytest
 
 from benchmarks.browser import free_port
+from lib import ROOT
 from lib.cli import launch
 from lib.pages import server
 from lib.pages.notebooks import SERVED
@@ -15,10 +16,21 @@ from lib.workers.queue import MAX_WAITING
 @pytest.mark.parametrize("name", ["notebooks/nothing.py", "lib/pages/mnist_training.py", "../elsewhere.py"])
 def test_only_the_projects_notebooks_are_opened(name):
     assert (
-        "expected one of mnist_training.py, notebooks/backend_race.py, notebooks/anatomy_of_a_step.py"
+        "expected one of mnist_training.py, notebooks/backend_race.py, notebooks/inside_a_step.py"
         in launch.notebook_problem(name)
     )
     assert launch.notebook_problem("notebooks/backend_race.py") == ""
+
+
+def test_a_former_notebook_opens_the_one_that_it_is_part_of(monkeypatch):
+    opened = []
+    for name in (SERVED, "PYTHONPATH"):  # which it sets
+        monkeypatch.setenv(name, "")
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(server, "serve_editor", lambda *given: opened.append(given[3]))
+    for name in ("anatomy_of_a_step", "traps"):
+        assert launch.main(["edit", "--port", str(free_port()), "--notebook", f"notebooks/{name}.py"]) == 0
+    assert opened == ["notebooks/inside_a_step.py"] * 2
 
 
 @pytest.mark.parametrize("port", [0, -1, 65_536])

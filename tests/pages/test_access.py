@@ -130,12 +130,12 @@ PUPILS, TEACHERS = (f"{name}={OPEN.token(role)}" for name, role in access.LINKS.
 @pytest.mark.parametrize("query", [PUPILS, TEACHERS, f"a=1&{PUPILS}"])
 @pytest.mark.parametrize("dest", ["image", "iframe", "empty", "script", "embed"])
 def test_a_page_follows_no_link_for_its_reader(query, dest):
-    status, headers, _ = ask(OPEN, "/traps/", query=query, sec_fetch_dest=dest)
+    status, headers, _ = ask(OPEN, "/claims/", query=query, sec_fetch_dest=dest)
     assert (status, "set-cookie" in headers) == (403, False)
-    assert ask(OPEN, "/traps/", query=query, sec_fetch_dest="document")[0] == 303
+    assert ask(OPEN, "/claims/", query=query, sec_fetch_dest="document")[0] == 303
 
 
-@pytest.mark.parametrize("path", ["/", "/traps/"])
+@pytest.mark.parametrize("path", ["/", "/claims/"])
 def test_a_teacher_is_asked_before_becoming_a_pupil(path):
     """Also where no browser says what a link is followed for, as over http."""
     teacher = OPEN.cookie(Card("teacher", "abc"))
@@ -168,7 +168,7 @@ def test_a_session_is_reached_by_the_browser_that_opened_it_alone(card):
 
     def found(of: Card, **asked) -> list[str]:
         door = Door(says_session, OPEN, "class-1")
-        return json.loads(asyncio.run(asking(door, "/traps/", cookie=OPEN.cookie(of), **asked))[2])
+        return json.loads(asyncio.run(asking(door, "/claims/", cookie=OPEN.cookie(of), **asked))[2])
 
     for said in ("s_abc123", "ü", ""):
         escaped = urlencode({"session_id": said})
@@ -192,11 +192,11 @@ def test_a_link_that_does_not_fit_is_refused_in_a_sentence(token):
 
 @pytest.mark.parametrize("keys", [BY_LINK, BY_PASSWORD], ids=["link", "password"])
 def test_a_closed_server_lets_nobody_in_without(keys):
-    status, headers, _ = ask(keys, "/traps/", "task.size=8")
-    assert (status, headers["location"]) == (303, "/enter?next=/traps/%3Ftask.size%3D8")
+    status, headers, _ = ask(keys, "/claims/", "task.size=8")
+    assert (status, headers["location"]) == (303, "/enter?next=/claims/%3Ftask.size%3D8")
     assert ask(keys, "/assets/x.js", accept="*/*")[0] == 401
-    assert ask(keys, "/traps/api/kernel/instantiate", method="POST")[0] == 401
-    asked = ask(keys, "/enter", "next=/traps/")[2]
+    assert ask(keys, "/claims/api/kernel/instantiate", method="POST")[0] == 401
+    asked = ask(keys, "/enter", "next=/claims/")[2]
     assert ('<input id="password"' in asked) == bool(keys.password)
 
 
@@ -206,15 +206,15 @@ def test_a_websocket_wants_a_card_where_the_door_is_closed():
     async def send(message):
         said.append(message)
 
-    scope = {"type": "websocket", "path": "/traps/ws", "headers": [], "query_string": b""}
+    scope = {"type": "websocket", "path": "/claims/ws", "headers": [], "query_string": b""}
     asyncio.run(Door(says_who, BY_LINK, "class-1")(scope, None, send))  # type: ignore[arg-type]
     assert said == [{"type": "websocket.close", "code": 1008}]
 
 
 def test_the_password_opens_the_door_and_the_page_that_was_wanted():
-    body = b"password=correct+horse&next=%2Ftraps%2F%3Ftask.size%3D8"
+    body = b"password=correct+horse&next=%2Fclaims%2F%3Ftask.size%3D8"
     status, headers, _ = ask(BY_PASSWORD, "/enter", method="POST", body=body)
-    assert (status, headers["location"]) == (303, "/traps/?task.size=8")
+    assert (status, headers["location"]) == (303, "/claims/?task.size=8")
     assert card_of(BY_PASSWORD, cookie_of(headers)).role == "pupil"
 
 
@@ -225,10 +225,10 @@ def test_the_door_leads_nowhere_else(aim):
 
 
 def test_a_wrong_password_is_refused_in_a_sentence():
-    status, headers, text = ask(BY_PASSWORD, "/enter", method="POST", body=b"password=wrong&next=/traps/")
+    status, headers, text = ask(BY_PASSWORD, "/enter", method="POST", body=b"password=wrong&next=/claims/")
     assert status == 403
     assert "This is not the password" in text
-    assert 'value="/traps/"' in text
+    assert 'value="/claims/"' in text
     assert "set-cookie" not in headers
 
 
@@ -251,7 +251,7 @@ def test_no_memory_is_reserved_for_strangers_at_the_door(keys, declares):
     assert (status, headers["connection"], reserved) == (413, "close", [])
 
 
-@pytest.mark.parametrize("path", ["/enter", "/traps/api/kernel/set_ui_element_value"])
+@pytest.mark.parametrize("path", ["/enter", "/claims/api/kernel/set_ui_element_value"])
 def test_who_hangs_up_while_sending_is_no_failure(path):
     async def reads(scope, receive, send):
         await Request(scope, receive).body()
@@ -448,14 +448,14 @@ def test_a_page_learns_the_role_from_marimo(tmp_path):
 
 def test_it_is_a_request_of_starlette_that_the_form_is_read_from():
     """A body in many parts, as a slow connection sends it."""
-    parts = [b"password=correct", b"+horse&ne", b"xt=/traps/"]
+    parts = [b"password=correct", b"+horse&ne", b"xt=/claims/"]
 
     async def receive():
         return {"type": "http.request", "body": parts.pop(0), "more_body": bool(parts)}
 
     scope = {"type": "http", "method": "POST", "path": "/enter", "headers": [], "query_string": b""}
     form = asyncio.run(access._form(Request(scope, receive)))
-    assert form == {"password": "correct horse", "next": "/traps/"}
+    assert form == {"password": "correct horse", "next": "/claims/"}
 
 
 @pytest.mark.parametrize(

@@ -52,11 +52,11 @@ def test_the_full_page_opens_the_notebook_once_there_is_room(browser, page, clos
             with suppress(InvalidStatus):  # a viewer of another test may still have a place
                 inside.enter_context(connect(address, additional_headers={"Cookie": cookie}, max_size=None))
         outside = context.new_page()
-        full = outside.goto(f"{base}/traps/")
+        full = outside.goto(f"{base}/claims/")
         assert full.status == 503
         page.set_content(full.text())  # a copy does not reload while axe looks at it
         assert page.get_by_text(f"Places for viewers: {VIEWERS}. All are taken.").is_visible()
         assert_accessible(page)
         inside.close()
         outside.wait_for_selector(".lab-nav", timeout=60_000)
-        assert outside.url == f"{base}/traps/"
+        assert outside.url == f"{base}/claims/"

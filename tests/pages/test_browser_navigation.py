@@ -27,7 +27,7 @@ def follow(page, title):
 
 
 # One experiment, or one table, in one piece; and a teacher's page for who is none.
-WITHOUT_SECTIONS = ("anatomy_of_a_step", "traps", "teacher", "claims")
+WITHOUT_SECTIONS = ("teacher", "claims")
 SEEN = "() => [...document.querySelectorAll('#App h1, #App h2')].filter(e => e.checkVisibility()).map(e => e.innerText)"
 DRAWN = "() => document.querySelector('#App :is(.lab, .race-head, .lab-failed, table.claims, table.compare)')"
 
@@ -48,9 +48,9 @@ def test_a_class_goes_from_each_notebook_to_the_next(page, base):
             assert page.locator(f".lab-note a[href='{address}']").first.get_attribute("target") == "_blank"
         assert_presented_one_a_screen(page, notebook)
         assert_a_thumb_hits_what_it_is_to_hit(page, notebook.path)
-    page.locator("span, p, div", has_text="Try next.").last.get_by_role("link", name="How to mistime a step").click()
-    page.wait_for_function(HERE, arg="How to mistime a step", timeout=60_000)
-    page.get_by_role("button", name="Stop", exact=True).click()
+    page.locator("span, p, div", has_text="Try next.").last.get_by_role("link", name="Inside a step").click()
+    page.wait_for_function(HERE, arg="Inside a step", timeout=60_000)
+    page.get_by_role("button", name="Stop", exact=True).first.click()
     page.set_viewport_size(PHONE)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
 

@@ -11,7 +11,7 @@ from lib.experiments.parallel_sweeps import methods
 from lib.storage.records import Kind, Record
 from lib.timing.measurement import Ended, Measurement
 from lib.views.claims import sentence
-from tests.browser import MARKS, PAST_THE_EDGE, PHONE, assert_accessible
+from tests.browser import MARKS, PAST_THE_EDGE, assert_accessible, assert_figures_stand_beside_their_labels
 from tests.software_adapter import needs_software_adapter
 
 pytestmark = [*MARKS, pytest.mark.release]
@@ -75,76 +75,6 @@ def test_the_race_fills_cell_by_cell_stops_and_resumes(page, race_page):
     assert measured(page) == kept, "what was measured is kept"
     assert_accessible(page)
     assert_figures_stand_beside_their_labels(page, "table.race")
-
-
-def assert_figures_stand_beside_their_labels(page, table):
-    """On a phone: two columns of figures are in sight, and at the table's far end the labels still are."""
-    page.set_viewport_size(PHONE)
-    row = page.locator(table).locator("tr").nth(1)
-    label, figure, last = (row.locator("th, td").nth(n) for n in (0, 2, -1))
-    assert right_of(figure) <= PHONE["width"]
-    assert right_of(last) > PHONE["width"], "there is something to scroll to"
-    left = label.bounding_box()["x"]
-    row.evaluate("row => row.closest('.lab-scroll, .race-scroll').scrollBy(1000, 0)")
-    assert label.bounding_box()["x"] == pytest.approx(left, abs=5)  # the space between cells
-    assert right_of(last) <= PHONE["width"]
-
-
-def right_of(cell):
-    box = cell.bounding_box()
-    return box["x"] + box["width"]
-
-
-def test_the_anatomy_is_measured_kept_and_measured_for_a_moved_slider(page, site):
-    page.goto(
-        f"{site.at('notebooks/anatomy_of_a_step.py')}/?step.size=256&step.width=16&step.by=numpy/cpu,jax-epoch/cpu"
-    )
-    state = "() => document.querySelector('.lab-state b')?.innerText"
-    page.wait_for_function(f"() => ({state})() === 'Done'", timeout=120_000)
-    assert "A step on 256 images takes" in page.locator(".lab-sentence").inner_text()
-    rows = page.locator("table.anatomy tr.anatomy-sum")
-    assert rows.count() >= 7
-    assert "751" in page.locator("table.anatomy").last.inner_text(), "the published total stands beside"
-    assert page.locator(".lab-figure svg").count() == 1
-    page.locator("summary", has_text="the parts, and how each is known").click()
-    assert "unexplained" in page.locator("details[open] table.anatomy").inner_text()
-    before = page.locator(".lab-sentence").inner_text()
-    slider = page.get_by_role("slider").first
-    slider.focus()
-    page.keyboard.press("ArrowRight")
-    page.wait_for_function(f"() => ({state})() === 'Measuring'", timeout=60_000)
-    page.wait_for_function(
-        "() => /[1-9] of \\d+ exam|μs/.test(document.querySelector('table.anatomy')?.innerText)", timeout=60_000
-    )
-    page.wait_for_function("() => location.search.includes('step.size=')", timeout=10_000)
-    page.get_by_role("button", name="Stop", exact=True).click()
-    page.wait_for_function(f"() => ({state})() === 'Stopped'", timeout=20_000)
-    slider.focus()
-    page.keyboard.press("ArrowLeft")
-    page.wait_for_function(f"() => ({state})() === 'Saved result'", timeout=20_000)
-    assert page.locator(".lab-sentence").inner_text() == before, "a position seen before is not measured again"
-    assert_accessible(page)
-    assert_figures_stand_beside_their_labels(page, "table.anatomy >> nth=-1")
-
-
-def test_the_traps_are_measured_and_told(page, site):
-    page.goto(f"{site.at('notebooks/traps.py')}/?traps.size=512")
-    page.wait_for_function("() => document.querySelector('.lab-state b')?.innerText === 'Done'", timeout=90_000)
-    assert page.locator("table.claims tr").count() == 1 + 1 + 6, "one right figure, six wrong ones"
-    assert "Largest mistake here" in page.locator(".lab-sentence").inner_text()
-    assert_accessible(page)
-
-
-@needs_software_adapter
-def test_webgpus_step_is_mistimed_too_and_a_software_adapter_is_no_gpu(page, adapter_site):
-    page.goto(f"{adapter_site.at('notebooks/traps.py')}/?traps.size=1&traps.device=software")
-    page.wait_for_function("() => document.querySelector('.lab-state b')?.innerText === 'Done'", timeout=90_000)
-    assert page.locator("table.claims tr").count() == 1 + 1 + 6, "one right figure, six wrong ones"
-    assert "WebGPU (software adapter)" in page.locator(".lab-figure figcaption").inner_text()
-    notes = " ".join(page.locator(".lab-note").all_inner_texts())
-    assert "A software adapter computes on the processor, and says nothing of a GPU's speed." in notes
-    assert "not timed here" not in notes
-    assert_accessible(page)
 
 
 @needs_software_adapter

@@ -133,11 +133,11 @@ def test_wrong_passwords_are_refused_and_lock_nobody_out(site, bystander):
         answers = [one.result() for one in guesses]
     assert {status for status, _ in answers} == {403}
     assert all("This is not the password" in text for _, text in answers)
-    assert ask(f"{site.base}/traps/", Cookie=site.cookie("pupil"))[0] == 200, "who is in stays in"
+    assert ask(f"{site.base}/claims/", Cookie=site.cookie("pupil"))[0] == 200, "who is in stays in"
 
 
 def test_nobody_comes_in_without_a_card(site, bystander):
-    for path in ("/traps/ws?session_id=s_nobody", "/mnist_training/ws?session_id=s_nobody"):
+    for path in ("/claims/ws?session_id=s_nobody", "/mnist_training/ws?session_id=s_nobody"):
         assert opens(site.base + path, origin=site.base) == 403
         assert opens(site.base + path, origin=site.base, Cookie=f"class-{site.where.port}=forged.card.x") == 403
     status, _, text = ask(f"{site.base}/assets/nothing.js")
@@ -156,13 +156,13 @@ def test_a_thousand_connections_leave_nothing_behind(site, bystander):
                 flood = stack.enter_context(closing(socket.create_connection((site.where.hostname, site.where.port))))
                 kind = number % 3  # one that asks, one that stops in the middle, one that wants a WebSocket
                 request = b"GET /enter HTTP/1.1\r\nHost: localhost\r\n"
-                upgrade = b"GET /traps/ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+                upgrade = b"GET /claims/ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
                 flood.sendall((request + b"\r\n", request, upgrade + b"\r\n")[kind])
                 time.sleep(max(0.0, began + FLOOD_S * number / CONNECTIONS - time.monotonic()))
             assert ask(f"{site.base}/healthz")[0] == 200, "with all of them open"
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    assert ask(f"{site.base}/traps/", Cookie=site.cookie("pupil"))[0] == 200
+    assert ask(f"{site.base}/claims/", Cookie=site.cookie("pupil"))[0] == 200
     limit = time.monotonic() + 60
     while (now_mb := server.memory_info().rss / 1e6) > before_mb + 50:
         assert time.monotonic() < limit, f"expected about {before_mb:.0f} MB again, got {now_mb:.0f} MB"
@@ -173,10 +173,10 @@ def test_a_thousand_connections_leave_nothing_behind(site, bystander):
 def test_a_forged_origin_or_host_is_refused_even_with_a_card(site, bystander):
     cookie = {"Cookie": site.cookie("victim")}
     for origin in ("http://evil.example", "null", f"{site.base}.evil.example"):
-        assert opens(f"{site.base}/traps/ws?session_id=s_forged", origin=origin, **cookie) == 403
-        status, _, text = ask(f"{site.base}/traps/", Origin=origin, **cookie)
+        assert opens(f"{site.base}/claims/ws?session_id=s_forged", origin=origin, **cookie) == 403
+        status, _, text = ask(f"{site.base}/claims/", Origin=origin, **cookie)
         assert (status, "got one of another site" in text) == (403, True)
-    status, _, text = ask(f"{site.base}/traps/", Host="evil.example", **cookie)
+    status, _, text = ask(f"{site.base}/claims/", Host="evil.example", **cookie)
     assert (status, "got evil.example" in text) == (403, True)
 
 
@@ -213,10 +213,10 @@ UP = ("../" * 12, "..%2f" * 12, "%2e%2e/" * 12, "%252e%252e%252f" * 12, "..%5c" 
 
 
 @pytest.mark.parametrize(
-    "folder", ["/assets/", "/traps/assets/", "/traps/public/", "/traps/@file/10000-", "/traps/", "/"]
+    "folder", ["/assets/", "/claims/assets/", "/claims/public/", "/claims/@file/10000-", "/claims/", "/"]
 )
 def test_no_path_leads_out_of_a_folder(site, bystander, folder):
-    cookie = {"Cookie": site.cookie("pupil"), "X-Notebook-Id": "traps.py"}
+    cookie = {"Cookie": site.cookie("pupil"), "X-Notebook-Id": "claims.py"}
     for up in UP:
         for file in ("etc/passwd", "proc/self/environ", "pyproject.toml", "etc/passwd%00.js"):
             status, text = site.raw(folder + up + file, **cookie)
@@ -228,10 +228,10 @@ def test_no_path_leads_out_of_a_folder(site, bystander, folder):
 
 def test_a_query_of_a_megabyte_is_refused(site, bystander):
     cookie = {"Cookie": site.cookie("pupil")}
-    status, text = site.raw(f"/traps/?task.size={'a' * 30_000}", **cookie)
+    status, text = site.raw(f"/claims/?task.size={'a' * 30_000}", **cookie)
     assert (status, "This address is too long" in text) == (414, True)
     with suppress(ConnectionError):  # it may hang up in the middle of a longer one
-        status, text = site.raw(f"/traps/?task.size={'a' * 1_000_000}", **cookie)
+        status, text = site.raw(f"/claims/?task.size={'a' * 1_000_000}", **cookie)
         assert 400 <= status < 500
     assert ask(f"{site.base}/healthz")[0] == 200
 
@@ -395,7 +395,7 @@ def test_two_hundred_reloads_take_one_place_and_leave_no_run(site, bystander):
         viewer.wait(under_way, LIMIT_S, "an experiment that has begun")
         assert runs_left(psutil.Process(site.pid)) > 0, "as long as somebody looks"
     assert viewers(site, at_most=3) <= 3
-    assert ask(f"{site.base}/traps/", Cookie=site.cookie("somebody"))[0] == 200
+    assert ask(f"{site.base}/claims/", Cookie=site.cookie("somebody"))[0] == 200
     assert runs_left(psutil.Process(site.pid)) == 0, f"one of {started(site)}"
 
 

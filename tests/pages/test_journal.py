@@ -23,20 +23,20 @@ def lines(scope, *sent) -> list[dict]:
 def test_a_request_is_a_line_without_settings_cookies_and_address():
     scope = {
         "type": "http",
-        "path": "/traps/",
+        "path": "/claims/",
         "query_string": b"class=SECRET",
         "headers": [(b"cookie", b"SECRET")],
         "client": ("10.0.0.99", 1),
     }
     (line,) = lines(scope, {"type": "http.response.start", "status": 200})
     assert list(line) == ["time", "event", "path", "status", "seconds"]
-    assert (line["event"], line["path"], line["status"]) == ("request", "/traps/", 200)
+    assert (line["event"], line["path"], line["status"]) == ("request", "/claims/", 200)
     assert "SECRET" not in json.dumps(line)
     assert "10.0.0.99" not in json.dumps(line)
 
 
 def test_a_websocket_is_noted_when_it_opens_and_when_it_closes():
-    scope = {"type": "websocket", "path": "/traps/ws"}
+    scope = {"type": "websocket", "path": "/claims/ws"}
     opened, closed = lines(scope, {"type": "websocket.accept"}, {"type": "websocket.close"})
     assert (opened["event"], opened["status"]) == ("websocket opened", 101)
     assert closed["event"] == "websocket closed"

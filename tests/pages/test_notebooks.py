@@ -6,19 +6,45 @@ import pytest
 
 from lib import ROOT
 from lib.experiments import published
-from lib.pages.notebooks import FIRST, MEASURED, NOTEBOOKS, SERVED, link, navigation, notebook_of
+from lib.pages.notebooks import (
+    FIRST,
+    MEASURED,
+    NOTEBOOKS,
+    SERVED,
+    link,
+    navigation,
+    notebook_of,
+    present_file,
+    present_path,
+)
 
 
 @pytest.mark.parametrize(
-    ("served", "address"), [("edit", "/?file=notebooks/traps.py&amp;view-as=present"), ("run", "/traps/")]
+    ("served", "address"), [("edit", "/?file=notebooks/claims.py&amp;view-as=present"), ("run", "/claims/")]
 )
 def test_a_link_leads_where_the_server_has_the_notebook(served, address):
-    assert link("traps", {SERVED: served}) == f'<a href="{address}">How to mistime a step</a>'
+    assert link("claims", {SERVED: served}) == f'<a href="{address}">Claims and figures</a>'
 
 
 def test_a_notebook_alone_has_no_way_to_others():
-    assert link("traps", {}) == "How to mistime a step"
-    assert navigation("traps", {}) == ""
+    assert link("claims", {}) == "Claims and figures"
+    assert navigation("claims", {}) == ""
+
+
+@pytest.mark.parametrize("name", ["anatomy_of_a_step", "traps"])
+def test_a_former_name_leads_to_the_notebook_that_it_is_part_of_now(name):
+    now = notebook_of("inside_a_step")
+    assert notebook_of(name) is now
+    assert present_path(f"/{name}") == present_path(f"/{name}/") == now.path
+    assert present_file(f"notebooks/{name}.py") == now.file
+    assert link(name, {SERVED: "run"}, "traps.size=8") == f'<a href="{now.path}?traps.size=8">{now.title}</a>'
+
+
+def test_a_name_leads_to_one_notebook_and_no_other_address_is_changed():
+    names = [name for one in NOTEBOOKS for name in (one.name, *one.former)]
+    assert len(names) == len(set(names))
+    assert [present_path(one) for one in ("/", "/enter", "/claims/ws")] == ["/", "/enter", "/claims/ws"]
+    assert present_file("notebooks/my_own.py") == "notebooks/my_own.py"
 
 
 def test_the_way_names_every_notebook_once_and_marks_the_one_that_is_open():
@@ -49,7 +75,7 @@ def test_how_long_a_first_figure_takes_is_what_the_benchmark_measured():
     section = (ROOT / "benchmarks/RESULTS.md").read_text().split("\n## pages\n")[1].split("\n## ")[0]
     measured = dict(re.findall(r"^\| (\w+) \| first-figure \| ([\d.]+) \|", section, re.MULTILINE))
     said = {one.name: one.first_figure_s for one in NOTEBOOKS if one.first_figure_s is not None}
-    assert said == {name: float(median_s) for name, median_s in measured.items()}
+    assert said.items() <= {name: float(median_s) for name, median_s in measured.items()}.items()
     assert "· 2 cores ·" in section
     day = re.search(r"^(\d{4}-\d\d-\d\d)T", section, re.MULTILINE)
     assert day is not None

@@ -20,8 +20,8 @@ from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
 
 from lib.experiments.recorded_machines import Collection, published_machines
+from lib.labs.inside_a_step import anatomy, trace, traps
 from lib.pages import (
-    anatomy_of_a_step,
     backend_race,
     compare_machines,
     input_pipeline,
@@ -30,8 +30,6 @@ from lib.pages import (
     own_data,
     parallel_sweeps,
     single_operations,
-    trace_of_a_step,
-    traps,
     what_would_help,
     when_does_a_gpu_win,
     your_gpu,
@@ -47,14 +45,13 @@ from lib.sweeps import random_search
 from tests import made
 from tests.conftest import ROOT
 
+INSIDE_A_STEP = {"step": anatomy.Step, "live": trace.Live, "file": trace.TraceFile, "traps": traps.Traps}
 # Each notebook's settings, and the panels that they fill, by their names in the address.
 PAGES = {
     "mnist_training": settings_of(page.PANELS) | own_data.OwnData().settings,
     "backend_race": backend_race.settings(),
-    "anatomy_of_a_step": anatomy_of_a_step.Step.settings("step"),
-    "traps": traps.Traps.settings("traps"),
+    "inside_a_step": settings_of(INSIDE_A_STEP),
     "input_pipeline": input_pipeline.settings(),
-    "trace_of_a_step": trace_of_a_step.settings(),
     "parallel_sweeps": parallel_sweeps.settings(),
     "compare_machines": compare_machines.settings(),
     "single_operations": single_operations.settings(),
@@ -78,14 +75,10 @@ def experiment(prefix, values):
 
 EVERY = [setting for known in PAGES.values() for setting in known.values()]
 PANELS = {
-    **{prefix: partial(elements, prefix, one) for prefix, one in page.PANELS.items()},
+    **{prefix: partial(elements, prefix, one) for prefix, one in (page.PANELS | INSIDE_A_STEP).items()},
     "data": lambda address, _stage: mo.ui.dictionary(own_data._controls().elements(address)),
     "race": backend_race.panel,
-    "step": partial(elements, "step", anatomy_of_a_step.Step),
-    "traps": partial(elements, "traps", traps.Traps),
     "feed": input_pipeline.feeds_panel,
-    "live": trace_of_a_step.live_panel,
-    "file": lambda address, _stage: trace_of_a_step.file_panel(address, (), None, trace_of_a_step.Choices()),
     "count": parallel_sweeps.count_panel,
     "mixed": parallel_sweeps.mixed_panel,
     "yours": lambda address, stage: your_gpu.panel(address, your_gpu.InBrowser(stage.store)),
@@ -132,7 +125,7 @@ CONTROLS = {
 
 
 def test_every_setting_is_a_control_and_every_control_has_a_setting():
-    not_saved = {"compare.machines", "compare.prices", "file.trace", "data.files", "data.path"}
+    not_saved = {"compare.machines", "compare.prices", "file.files", "data.files", "data.path"}
     buttons = {
         name
         for name in CONTROLS
@@ -232,7 +225,7 @@ def test_a_text_of_20_mb_is_neither_read_nor_written_into_the_address():
 
 
 def test_a_name_that_is_no_setting_is_told_with_the_nearest():
-    address = Address(arguments={"rate.epoch": "4", "file": "notebooks/traps.py", "utm_source": "mail"})
+    address = Address(arguments={"rate.epoch": "4", "file": "notebooks/claims.py", "utm_source": "mail"})
     address.check(PAGES["mnist_training"])
     assert address.problems == [
         "The address says rate.epoch, which is no setting of this page; the nearest is rate.epochs. It is left out."
@@ -346,7 +339,7 @@ def test_a_script_whose_settings_do_not_fit_together_ends_with_status_2():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "notebook", ["mnist_training.py", pytest.param("notebooks/traps.py", marks=pytest.mark.release)]
+    "notebook", ["mnist_training.py", pytest.param("notebooks/inside_a_step.py", marks=pytest.mark.release)]
 )
 def test_a_script_whose_experiment_fails_ends_with_status_1(notebook, tmp_path):
     answer = run_script(notebook, MNIST_NPZ=str(tmp_path))

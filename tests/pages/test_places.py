@@ -142,11 +142,11 @@ def test_the_full_page_says_how_many_places_there_are_and_reloads():
     capacity, _ = limited_to(1)
     connected(capacity, "a")
     limit = LimitViewers(nothing, capacity)
-    start, body = answer(limit, "/traps/", "b")
+    start, body = answer(limit, "/claims/", "b")
     assert start["status"] == 503
     assert (b"refresh", str(REFRESH_S).encode()) in start["headers"]
     assert b"Places for viewers: 1. All are taken." in body["body"]
-    assert answer(limit, "/traps/", "a") == [], "who has a place sees the page"
+    assert answer(limit, "/claims/", "a") == [], "who has a place sees the page"
     assert answer(limit, "/", "b") == [], "the front page is for everybody"
 
 
@@ -154,21 +154,21 @@ def test_the_teacher_needs_no_place():
     capacity, clock = limited_to(1)
     (only,) = connected(capacity, "a")
     limit = LimitViewers(nothing, capacity)
-    assert answer(limit, "/traps/", "t", role="teacher") == []
-    assert answer(limit, "/traps/ws", "t", "websocket", "teacher") == []
-    assert answer(limit, "/traps/ws_sync", "t", "websocket", "teacher") != []
+    assert answer(limit, "/claims/", "t", role="teacher") == []
+    assert answer(limit, "/claims/ws", "t", "websocket", "teacher") == []
+    assert answer(limit, "/claims/ws_sync", "t", "websocket", "teacher") != []
     capacity.disconnect(only)
     clock.now_s += RELOADING_S + 1
-    assert answer(limit, "/traps/", "t", role="teacher") == []
+    assert answer(limit, "/claims/", "t", role="teacher") == []
     assert capacity.hold("b"), "the teacher's page has taken none"
 
 
 def test_other_ways_into_a_session_are_closed():
     limit = LimitViewers(nothing, limited_to(5)[0])
-    for path in ("/traps/ws_sync", "/terminal/ws", "/traps/terminal/ws", "/ws", "/nowhere/ws"):
+    for path in ("/claims/ws_sync", "/terminal/ws", "/claims/terminal/ws", "/ws", "/nowhere/ws"):
         assert answer(limit, path, kind="websocket") == [{"type": "websocket.close", "code": 1013}]
-    assert answer(limit, "/traps/sse")[0]["status"] == 403
-    assert answer(limit, "/traps/ws", kind="websocket") == [], "this one is let through"
+    assert answer(limit, "/claims/sse")[0]["status"] == 403
+    assert answer(limit, "/claims/ws", kind="websocket") == [], "this one is let through"
 
 
 def test_who_gives_way_is_told_once_and_nothing_more_is_sent():
@@ -188,7 +188,7 @@ def test_who_gives_way_is_told_once_and_nothing_more_is_sent():
 
     async def play():
         limit = LimitViewers(session, capacity)
-        scope = {"type": "websocket", "path": "/traps/ws", "meta": {"viewer": "a"}}
+        scope = {"type": "websocket", "path": "/claims/ws", "meta": {"viewer": "a"}}
         first = asyncio.create_task(limit(scope, never, send))  # type: ignore[arg-type]
         while not said:
             await asyncio.sleep(0)

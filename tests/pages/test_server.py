@@ -90,7 +90,7 @@ def test_every_notebook_is_served_below_one_address(base):
 
 
 def test_a_page_cannot_be_framed_and_sends_nothing_elsewhere(base):
-    for path in ("/", "/mnist_training/", "/traps/"):
+    for path in ("/", "/mnist_training/", "/claims/"):
         _, headers, page = ask(base + path)
         policy = dict(part.split(" ", 1) for part in headers["Content-Security-Policy"].split("; "))
         assert policy["frame-ancestors"] == "'self'"
@@ -154,11 +154,11 @@ def test_other_sites_may_link_to_us_and_no_more(base, headers, wanted):
 
 @pytest.mark.parametrize("query", ["a" * LONG, "," * (LONG // 3), "%20" * 13_000, "%C3%A9" * 6_000, "a" * 39_000])
 def test_an_address_that_is_too_long_is_said_on_the_page(base, query):
-    status, _, page = ask(f"{base}/traps/?rate.hidden={query}")
+    status, _, page = ask(f"{base}/claims/?rate.hidden={query}")
     assert status == 414
     assert "This address is too long" in page
     assert f"Expected at most {LONG:,} bytes" in page
-    assert '<a href="/traps/">' in page
+    assert '<a href="/claims/">' in page
 
 
 def head(path: str = "/", query: bytes = b"", **headers: str) -> dict:
@@ -186,8 +186,8 @@ def quick_status(app, scope: dict, limit_s: float = 0.3) -> int:
 @pytest.mark.parametrize(
     "scope",
     [
-        head("/traps/", b"a&" * 490_000),
-        head("/traps/", b"%41=%42&" * 120_000),
+        head("/claims/", b"a&" * 490_000),
+        head("/claims/", b"%41=%42&" * 120_000),
         head("/enter", b"next=" + b"%2F" * 300_000),
         head("/" + "a/" * 450_000),
         head(cookie="class-1=" + "a;" * 450_000),
@@ -242,7 +242,7 @@ def sent(base: str, request: bytes) -> bytes:
 def test_a_head_of_the_longest_length_is_read_in_no_time():
     door = Door(PlainTextResponse("in"), Keys(b"s" * 32, "correct horse"), "class-1")
     for cookie in ('class-1="' + "\\0" * 15_000 + '"', "a;" * 15_000, "class-1=" + "." * 30_000):
-        assert quick_status(gate.Gate(door, {}), head("/traps/", cookie=cookie)) == 401
+        assert quick_status(gate.Gate(door, {}), head("/claims/", cookie=cookie)) == 401
 
 
 def test_the_longest_address_that_is_served_opens_its_websocket(base):
@@ -428,6 +428,9 @@ def test_the_editor_has_all_notebooks_and_begins_with_the_first(editor):
         assert answer.url == f"{base}/?rate.epochs=4&file=mnist_training.py&view-as=present"
     with opener.open(f"{base}/?view-as=edit", timeout=60) as answer:
         assert answer.url == f"{base}/?view-as=edit&file=mnist_training.py", "who asks for the cells gets them"
+    for name in ("anatomy_of_a_step", "traps"):
+        with opener.open(f"{base}/?file=notebooks/{name}.py&traps.size=8", timeout=60) as answer:
+            assert answer.url == f"{base}/?file=notebooks/inside_a_step.py&traps.size=8"
     for notebook in NOTEBOOKS:
         status, headers, page = ask(base + notebook.address("edit"), opener)
         assert status == 200
@@ -449,21 +452,29 @@ def test_the_editors_websockets_want_the_cookie_and_the_origin(editor, path):
 
 
 def test_links_are_there_where_the_server_has_the_other_notebooks():
-    assert link("traps", {}) == "How to mistime a step"
-    assert link("traps", {SERVED: "run"}) == '<a href="/traps/">How to mistime a step</a>'
+    assert link("claims", {}) == "Claims and figures"
+    assert link("claims", {SERVED: "run"}) == '<a href="/claims/">Claims and figures</a>'
     assert link("mnist_training", {SERVED: "run"}) == '<a href="/mnist_training/">Training</a>'
-    assert link("traps", {SERVED: "edit"}, title="traps") == (
-        '<a href="/?file=notebooks/traps.py&amp;view-as=present">traps</a>'
+    assert link("claims", {SERVED: "edit"}, title="claims") == (
+        '<a href="/?file=notebooks/claims.py&amp;view-as=present">claims</a>'
     )
-    assert navigation("traps", {}) == ""
-    shown = navigation("traps", {SERVED: "run"})
+    assert navigation("claims", {}) == ""
+    shown = navigation("claims", {SERVED: "run"})
     assert shown.count("<a ") == len(NOTEBOOKS), "all others, and the front page"
-    assert '<li aria-current="page">How to mistime a step</li>' in shown
+    assert '<li aria-current="page">Claims and figures</li>' in shown
 
 
-def test_an_address_without_its_last_slash_keeps_its_settings(base):
-    with urllib.request.urlopen(f"{base}/parallel_sweeps?mixed.spread=0.2&count.most=4") as answer:
-        assert answer.url.endswith("/parallel_sweeps/?mixed.spread=0.2&count.most=4")
+@pytest.mark.parametrize(
+    ("asked", "answered"),
+    [
+        ("/parallel_sweeps?mixed.spread=0.2&count.most=4", "/parallel_sweeps/?mixed.spread=0.2&count.most=4"),
+        ("/traps/?traps.size=8&live.size=64", "/inside_a_step/?traps.size=8&live.size=64"),
+        ("/anatomy_of_a_step?step.size=8", "/inside_a_step/?step.size=8"),
+    ],
+)
+def test_an_address_without_its_last_slash_or_with_a_former_name_keeps_its_settings(base, asked, answered):
+    with urllib.request.urlopen(base + asked) as answer:
+        assert answer.url == base + answered
 
 
 @pytest.mark.parametrize("notebook", [NOTEBOOKS[0], NOTEBOOKS[3], NOTEBOOKS[-1]], ids=lambda one: one.name)

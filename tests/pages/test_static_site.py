@@ -8,12 +8,13 @@ import pytest
 
 from lib.hardware.machine import this_machine
 from lib.pages import your_gpu
-from lib.pages.notebooks import FIRST, IN_BROWSER, NOTEBOOKS, SERVED, STATIC, link, navigation
+from lib.pages.notebooks import FIRST, IN_BROWSER, NOTEBOOKS, SERVED, STATIC, link, navigation, notebook_of
 from lib.pages.presets import listed_presets
 from lib.pages.static_site import (
     CannotWrite,
     begin,
     write_failure,
+    write_former,
     write_front_page,
     write_notebook,
 )
@@ -26,7 +27,7 @@ THERE = {SERVED: STATIC}
 def test_it_says_on_which_machine_and_day_its_figures_were_computed():
     assert re.search(r", 20\d\d-\d\d-\d\d$", where_and_when())
     assert this_machine().line in where_and_when()
-    note = unescape(static_note("traps"))
+    note = unescape(static_note("claims"))
     assert IN_BROWSER not in note
     assert f'href="{IN_BROWSER}"' in static_note(FIRST.name)
     assert f"Computed on {where_and_when()}" in note
@@ -34,14 +35,14 @@ def test_it_says_on_which_machine_and_day_its_figures_were_computed():
 
 
 def test_links_lead_to_files_beside_each_other():
-    assert link("traps", THERE) == '<a href="traps.html">How to mistime a step</a>'
+    assert link("claims", THERE) == '<a href="claims.html">Claims and figures</a>'
     shown = navigation(FIRST.name, THERE)
     assert '<a href="index.html">All notebooks</a>' in shown
     assert re.findall(r'href="([^"]+)"', shown)[1:] == [one.file_name for one in NOTEBOOKS[1:]]
 
 
 def test_there_is_no_link_to_settings_that_nothing_would_answer():
-    assert link("traps", THERE, "traps.size=8") == "How to mistime a step"
+    assert link("claims", THERE, "claims.size=8") == "Claims and figures"
     assert listed_presets(THERE) == ""
 
 
@@ -63,6 +64,12 @@ def test_an_earlier_page_outlives_a_failure(tmp_path):
     write_notebook(tmp_path, FIRST, "an earlier page")
     write_failure(tmp_path, FIRST.file_name, FIRST.title, "no room")
     assert (tmp_path / FIRST.file_name).read_text() == "an earlier page"
+
+
+def test_a_former_name_has_a_page_that_leads_on(tmp_path):
+    write_former(tmp_path, notebook_of("inside_a_step"))
+    for name in ("anatomy_of_a_step", "traps"):
+        assert "url=inside_a_step.html" in (tmp_path / f"{name}.html").read_text()
 
 
 def test_no_file_is_larger_than_page_hosts_take(tmp_path):

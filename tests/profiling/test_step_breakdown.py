@@ -3,8 +3,8 @@
 import pytest
 
 from lib.backends.registry import Runtime
+from lib.labs.inside_a_step.anatomy import sentence
 from lib.profiling.step_breakdown import LOOP_PARTS, PARTS, loop_parts, split, up_to
-from lib.views.anatomy_of_a_step import sentence
 
 FOUND = {
     "step": 200e-6,

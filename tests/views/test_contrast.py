@@ -6,9 +6,9 @@ import pytest
 
 from lib.backends.registry import TRAINERS
 from lib.experiments.parallel_sweeps import methods
+from lib.labs.inside_a_step import trace, traps
 from lib.profiling.step_breakdown import PARTS
 from lib.sweeps.strategies import STRATEGIES
-from lib.views import trace_of_a_step, traps
 from lib.views.anatomy_of_a_step import UNEXPLAINED_COLOR
 from lib.views.chart import ink, ordered_palette
 from tests.contrast import channels, contrast
@@ -24,7 +24,7 @@ PALETTE = sorted(
         UNEXPLAINED_COLOR,
         traps.WRONG,
         traps.RIGHT,
-        *trace_of_a_step.COLORS.values(),
+        *trace.COLORS.values(),
         *(color for count in range(2, 17) for color in ordered_palette(count)),
     }
 )

@@ -119,47 +119,30 @@ def hidden(trace: Trace) -> list[str]:
     counts = {call.name: call.count for call in trace.calls}
     graphs = sum(count for name, count in counts.items() if "GraphLaunch" in name)
     loops = sum(count for name, count in counts.items() if re.fullmatch(r"while(\.\d+)?", name))
-    programs = [name for name in counts if _COMPILED.search(name)]
-    by_xla = trace.made_by.startswith(("JAX", "TensorFlow"))
-    said = []
-    if graphs:
-        kernels = sum(call.count for call in trace.calls if call.kind == KERNEL and call.name != "a whole CUDA graph")
-        inside = f"{kernels:,} kernels" if kernels else "no kernel"
-        said.append(
-            f"{graphs:,} launch{'es' * (graphs > 1)} of a CUDA graph: the profiler shows {inside} beside them, and what"
-            " runs inside a graph may be one row or none. Profile with --cuda-graph-trace=node to see each."
-        )
-    if by_xla and trace.has_device and not graphs:
-        said.append(
-            "While a profile is recorded, XLA launches kernel by kernel what it otherwise puts into CUDA graphs: there"
-            " may be fewer launches without the profiler. The flag --xla_enable_command_buffers_during_profiling=true"
-            " keeps the graphs."
-        )
-    if loops:
-        said.append(
-            f"{loops:,} loop{'s' * (loops > 1)} of a compiled program: many steps are one call, so the host has"
-            " nothing to show between them, and which step a row belongs to is lost."
-        )
-    elif programs:
-        said.append(
-            "A step is one compiled program: dispatch is seen once for each call, and a fused row no longer says which"
-            " lines of the model are in it."
-        )
-    if trace.made_by.startswith("WebGPU") and trace.has_device:
-        said.append(
-            "Timestamps are written between passes, so each operation is in a pass of its own here: a training puts all"
-            " that it submits at once into one. What runs inside an operation, or a kernel of many steps, is one row."
-        )
-    if trace.made_by.startswith("PyTorch") and not trace.has_device and not no_share(trace):
-        said.append(
-            "On a processor PyTorch's arithmetic runs inside its calls: the time that such a call needs to begin counts"
-            " as a kernel's here, so overhead is larger than shown."
-        )
-    if trace.calls and not len(trace.rows):
-        said.append("A report of sums: it has no starts, so there are no lanes and no gaps to draw.")
-    if len(trace.rows) and trace.n_rows > len(trace.rows):
-        said.append(
-            f"Drawn are {len(trace.rows):,} of {trace.n_rows:,} rows: without those inside others of their kind, and of"
-            " the steps or a stretch in the middle; the table counts all of them."
-        )
-    return said
+    kernels = sum(call.count for call in trace.calls if call.kind == KERNEL and call.name != "a whole CUDA graph")
+    inside = f"{kernels:,} kernels" if kernels else "no kernel"
+    said = {
+        f"{graphs:,} launch{'es' * (graphs > 1)} of a CUDA graph: the profiler shows {inside} beside them, and what"
+        " runs inside a graph may be one row or none. Profile with --cuda-graph-trace=node to see each.": graphs,
+        "While a profile is recorded, XLA launches kernel by kernel what it otherwise puts into CUDA graphs: there may"
+        " be fewer launches without the profiler. The flag --xla_enable_command_buffers_during_profiling=true keeps"
+        " the graphs.": trace.made_by.startswith(("JAX", "TensorFlow")) and trace.has_device and not graphs,
+        f"{loops:,} loop{'s' * (loops > 1)} of a compiled program: many steps are one call, so the host has nothing to"
+        " show between them, and which step a row belongs to is lost.": loops,
+        "A step is one compiled program: dispatch is seen once for each call, and a fused row no longer says which"
+        " lines of the model are in it.": not loops and any(map(_COMPILED.search, counts)),
+        "Timestamps are written between passes, so each operation is in a pass of its own here: a training puts all"
+        " that it submits at once into one. What runs inside an operation, or a kernel of many steps, is one row.": (
+            trace.made_by.startswith("WebGPU") and trace.has_device
+        ),
+        "On a processor PyTorch's arithmetic runs inside its calls: the time that such a call needs to begin counts as"
+        " a kernel's here, so overhead is larger than shown.": (
+            trace.made_by.startswith("PyTorch") and not trace.has_device and not no_share(trace)
+        ),
+        "A report of sums: it has no starts, so there are no lanes and no gaps to draw.": (
+            trace.calls and not len(trace.rows)
+        ),
+        f"Drawn are {len(trace.rows):,} of {trace.n_rows:,} rows: without those inside others of their kind, and of the"
+        " steps or a stretch in the middle; the table counts all of them.": 0 < len(trace.rows) < trace.n_rows,
+    }
+    return [text for text, holds in said.items() if holds]

@@ -1,19 +1,28 @@
-"""A trace as a reader sees it: lanes over time, who was waited for, calls, the dearest of them. Measures nothing."""
+"""A step as a profiler sees it, profiled now or in a dropped file: lanes over time, calls, two traces compared."""
 
 import html
+import itertools
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import altair as alt
+import marimo as mo
 import numpy as np
 
 from lib.experiments import published
+from lib.experiments.trace_of_a_step import Brought, profile, read_files, runtimes, saved, shipped, task_of
 from lib.formatting import listed, seconds
+from lib.labs.inside_a_step.calls import hidden, meaning
+from lib.pages import layout
+from lib.pages.controls import runtime
+from lib.pages.lab import Asked, Drawing, Section, Shown
+from lib.pages.panel import Controls, dropdown, slider, span, text
+from lib.pages.stage import Work
 from lib.profiling.traces import kinds
 from lib.profiling.traces.explanation import (
     NO_WORK,
     NOBODY,
     STATES,
-    Change,
     Stretches,
     changes,
     dearest,
@@ -25,12 +34,17 @@ from lib.profiling.traces.explanation import (
     waited_for,
     window,
 )
-from lib.profiling.traces.form import REST, Call, Trace
+from lib.profiling.traces.form import REST, Call, Trace, as_chrome_json
+from lib.spec import BATCH_SIZES, Network
+from lib.storage.records import Kind
+from lib.storage.store import Store
 from lib.timing.comparison import Verdict, without_spread
 from lib.views.chart import ROW_COLOR, Chart, names_y, styled
 from lib.views.markup import on_demand, table
-from lib.views.trace_meanings import hidden, meaning
+from lib.workers.notes import State
 
+PERCENT = tuple(range(0, 101, 5))  # of the time of a trace
+PREFERRED = "jax-step/cpu"
 COLORS: Mapping[str, str] = {
     kinds.KERNEL: "#0b7a57",
     kinds.TRANSFER: "#b9801c",
@@ -50,6 +64,179 @@ MAX_MARKS, MAX_WAITS = 900, 400
 MAX_LISTED = 25  # rows of the table of calls
 ROW_PX = 17
 _SPLIT = "\u2009\u2009"  # between a lane's name and how deep a row lies in it; not part of any name that is shown
+_PLACE = '<div class="trace-place"></div>'  # of the charts, while there are none
+
+
+def _profilers() -> dict[str, str]:
+    return {one.label: one.address for one in runtimes()}
+
+
+def _usual() -> str:
+    return PREFERRED if PREFERRED in _profilers().values() else next(iter(_profilers().values()), "")
+
+
+class Live(Controls):
+    """Which training is profiled, and which part of its profile is drawn."""
+
+    AGAIN = "Profile now", "Record a new profile of these settings"
+    by = dropdown("Trained by", _usual, _profilers, full_width=True)
+    size = slider("Batch size", 32, BATCH_SIZES)
+    hidden = text("Hidden layers", "128", Network.parse, "none")
+    part = span("Part of the profile that is shown, %", (45, 60), PERCENT)
+
+
+class TraceFile(Controls):
+    """Traces that are dropped, and which part of the chosen one is drawn."""
+
+    AGAIN = "Read again", "Read these files once more"
+    FILES = "Drop traces here: .xplane.pb, Chrome or PyTorch JSON (also .gz), Nsight Systems as SQLite or CSV"
+    part = span("Part of the trace that is shown, %", (0, 100), PERCENT)
+
+
+class Traces:
+    """The traces on one viewer's page, and which of them are looked at.
+
+    Args:
+        store: Has the records of profiles that were saved.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._live: Trace | None = None  # the last that was profiled
+        self._dropped: tuple[Trace, ...] = ()
+        self._chosen: dict[str, str] = {}  # titles by the fields' names, until other files are dropped
+        self._fields: dict[str, mo.ui.dropdown] = {}
+        self._fields_of: tuple = ()
+
+    def profile(self, at: Live) -> Asked:
+        """The saved profile of these settings, or one that is recorded now."""
+        task = task_of(runtime(at.by), Network.parse(at.hidden), at.size)
+
+        def make(again: bool) -> tuple[tuple, Work]:
+            kept = None if again else saved(task, self._store.records(Kind.ANATOMY))
+            return (task, kept is not None), partial(profile, task) if kept is None else lambda *_: iter([kept])
+
+        return Asked(task, make)
+
+    def draw_profile(self, shown: Shown) -> Drawing:
+        """The profile; until there is one, the one before stays, so that nothing below it jumps."""
+        (task, was_saved), now, part = shown.known, shown.now, part_of(shown.at.part)
+        trace = next((item for item in reversed(now.items) if isinstance(item, Trace)), None)
+        words = now.note or (origin(trace) if trace is not None else "")
+        line = layout.state_line(
+            layout.saved_or(now.state, was_saved), float(trace is not None), 1.0, words, now.problem
+        )
+        charts, said, below = _PLACE, "", ""
+        if (drawn := trace or self._live) is not None:
+            parts = figures(drawn, part), layout.sentence(sentence(drawn, *part)), all_calls(drawn)
+            css = "" if trace is not None else "trace-before"
+            charts, said, below = (f'<div class="{css}">{one}</div>' for one in parts)
+        if trace is not None and trace is not self._live and now.state is State.DONE:
+            self._live = trace
+            shown.section.page.sections["file"].redraw()
+        spoken = sentence(trace, *part) if trace is not None else ""
+        return Drawing(charts + line + said + layout.software([task.runtime]), spoken, below)
+
+    def read(self, at: TraceFile) -> Asked:
+        """The files that were dropped, read in a process of their own."""
+        files = at.values["files"]
+
+        def make(_again: bool) -> tuple[tuple, Work]:
+            self._chosen.clear()
+            return (), lambda engine, _store, cancel, request: read_files(files, cancel, request, engine.niceness)
+
+        return Asked(files, make)
+
+    def draw(self, shown: Shown) -> Drawing:
+        """One trace, and below it two beside each other; the dropped ones come before the project's own."""
+        files, now = shown.at.values["files"], shown.now
+        found = [item for item in now.items if isinstance(item, Brought)]
+        traces = tuple(one.trace for one in found if one.trace is not None)
+        if now.over:
+            self._dropped = traces
+        line = ""
+        if files:
+            words = now.note or f"{len(traces)} of {len(files)} files read"
+            line = layout.state_line(now.state, len(found), len(files), words, now.problem)
+            line += layout.problems(one.problem for one in found if one.problem)
+        known = titles([*self._dropped, *shipped(), *([self._live] if self._live is not None else [])])
+        trace, before, after = (known[title] for title in self._choose(shown.section, list(known)))
+        fields = {name: f"<div>{field.text}</div>" for name, field in self._fields.items()}
+        part = part_of(shown.at.part)
+        ours = " · recorded by this project" if any(trace is one for one in shipped()) else ""
+        said = sentence(trace, *part)
+        return Drawing(
+            line + figures(trace, part) + layout.quiet(origin(trace) + ours) + layout.sentence(said),
+            f"{trace.title}: {said}",
+            all_calls(trace) + compared(before, after, fields["before"] + fields["after"]),
+            fields["trace"],
+        )
+
+    def _choose(self, section: Section, known: list[str]) -> list[str]:
+        """The chosen titles. Their fields stay the same elements while they offer the same, and keep the focus."""
+        usual = {"trace": known[0], "before": known[0], "after": known[-1 if self._live is not None else 1]}
+        chosen = {name: one if (one := self._chosen.get(name)) in known else usual[name] for name in usual}
+        if self._fields_of != (section.drawing, known):  # marimo counts the elements of each run of a cell from 0
+            self._fields_of = section.drawing, known
+
+            def choose(name: str, title: str) -> None:
+                self._chosen[name] = title
+                section.redraw()
+
+            self._fields = {
+                name: mo.ui.dropdown(
+                    known, value=chosen[name], label=label, full_width=True, on_change=partial(choose, name)
+                )
+                for name, label in (("trace", "Trace"), ("before", "First"), ("after", "Second"))
+            }
+        return list(chosen.values())
+
+
+def part_of(ends: Sequence[float]) -> tuple[float, float]:
+    """The two ends of a part, which is never empty, as shares; given in percent."""
+    low, high = ends
+    low, high = (low, high) if high > low else (max(0, low - 5), min(100, low + 5))
+    return low / 100, high / 100
+
+
+def figures(trace: Trace, part: tuple[float, float]) -> str:
+    """HTML: the lanes, and overhead against kernels, under one legend; nothing where a report of sums has no rows."""
+    if not len(trace.rows):
+        return ""
+    lanes = "who was waited for, and what each thread did; Shift and the wheel zoom, dragging moves"
+    shown = legend() + layout.figure(lanes, timeline_chart(trace, *part)) + layout.quiet(not_drawn(trace, *part))
+    if no_share(trace):
+        return shown
+    return shown + layout.figure("overhead against kernels", part_and_whole_chart(trace, *part))
+
+
+def all_calls(trace: Trace) -> str:
+    """HTML: what is told of a trace below its charts."""
+    saving = ""
+    if len(trace.rows):
+        button = mo.download(
+            data=lambda: as_chrome_json(trace).encode(),
+            filename="trace.json",
+            mimetype="application/json",
+            label="Save for Perfetto",
+        )
+        saving = f'<div class="lab-buttons">{button.text}</div>' + layout.quiet(
+            "Open the saved file at ui.perfetto.dev, or drop it below: this page reads it again."
+        )
+    table_of_all = on_demand("all calls: how often, how long", calls_table(trace))
+    return f"<h3>The ten most expensive calls</h3>{dearest_list(trace)}{hidden_list(trace)}{table_of_all}{saving}"
+
+
+def compared(before: Trace, after: Trace, fields: str) -> str:
+    """HTML: two traces beside each other, where the time of each went, and which calls became shorter."""
+    shown = layout.sentence(comparison_sentence(before, after)) + changes_table(before, after)
+    if all(len(trace.rows) and not no_share(trace) for trace in (before, after)):
+        shown = legend() + layout.figure("where the time went, a bar for each", both_chart(before, after)) + shown
+    note = (
+        "Seconds of a step where the number of steps is known; calls by their own time, without what runs inside them."
+    )
+    heading = "<h3>Two traces beside each other: what became shorter?</h3>"
+    return f"{heading}{layout.quiet(note)}{layout.page(fields, shown).text}"
 
 
 def word(kind: str) -> str:
@@ -59,11 +246,11 @@ def word(kind: str) -> str:
 
 def legend() -> str:
     """HTML: what the colours of all charts here mean."""
-    rest = "waiting, the profiler itself, or nobody knows"
-    shown = [(COLORS[state], rest if state == NOBODY else word(state)) for state in STATES if state != kinds.PROFILER]
+    meant = {state: word(state) for state in STATES if state != kinds.PROFILER}
+    meant[NOBODY] = "waiting, the profiler itself, or nobody knows"
     entries = "".join(
-        f'<span class="compare-key"><i style="border-top: 9px solid {color}"></i>{html.escape(text)}</span>'
-        for color, text in shown
+        f'<span class="compare-key"><i style="border-top: 9px solid {COLORS[state]}"></i>{html.escape(text)}</span>'
+        for state, text in meant.items()
     )
     return f'<p class="compare-legend">{entries}</p>'
 
@@ -84,6 +271,7 @@ def timeline_chart(trace: Trace, low: float, high: float) -> Chart:
     drawn = _lanes(trace)
     order = _drawable(trace, drawn, began_ns, ended_ns)[:MAX_MARKS]
     shown, depth = trace.rows.chosen(order), trace.depth[order]
+    columns = (shown.lane, depth, shown.name, shown.kind, shown.start_ns, shown.duration_ns)
     marks = [
         _mark(
             _row_name(drawn[lane], level),
@@ -93,15 +281,7 @@ def timeline_chart(trace: Trace, low: float, high: float) -> Chart:
             f"{trace.names[name]}: {seconds(duration_ns * 1e-9)}",
             began_ns,
         )
-        for lane, level, name, kind, start_ns, duration_ns in zip(
-            shown.lane.tolist(),
-            depth.tolist(),
-            shown.name.tolist(),
-            shown.kind.tolist(),
-            shown.start_ns.tolist(),
-            shown.duration_ns.tolist(),
-            strict=True,
-        )
+        for lane, level, name, kind, start_ns, duration_ns in zip(*(one.tolist() for one in columns), strict=True)
     ]
     used = {mark["row"] for mark in marks}
     levels = [_row_name(name, level) for name in drawn.values() for level in range(MAX_DEPTH)]
@@ -266,12 +446,11 @@ def sentence(trace: Trace, low: float, high: float) -> str:
     if not trace.calls:
         return "It has no calls."
     if not len(trace.rows):
-        total_s = sum(call.total_s for call in trace.calls)
-        worst = trace.calls[0]
-        return (
-            f"{sum(call.count for call in trace.calls):,} calls, {seconds(total_s)} in all; {worst.name} alone takes"
-            f" {worst.total_ns / max(1, sum(call.total_ns for call in trace.calls)):.0%}."
+        count, total_ns = (
+            sum(ones) for ones in zip(*((call.count, call.total_ns) for call in trace.calls), strict=True)
         )
+        worst = f"{trace.calls[0].name} alone takes {trace.calls[0].total_ns / max(1, total_ns):.0%}"
+        return f"{count:,} calls, {seconds(total_ns * 1e-9)} in all; {worst}."
     if why := no_share(trace):
         return f"{why} {_profiler_itself(trace)}".strip()
     parts = waited_for(trace, *window(trace, low, high))
@@ -285,14 +464,17 @@ def sentence(trace: Trace, low: float, high: float) -> str:
         return seconds(known[state]) if off else _share(known[state] / whole_s)
 
     others = sorted((s for s in known if s not in (kinds.KERNEL, NOBODY) and known[s]), key=lambda s: -known[s])
-    told = [f"{word(state)} {amount(state)}" for state in others[:3]]
-    said = f"In these {seconds(whole_s)} kernels run "
-    said += f"for {amount(kinds.KERNEL)}" if off else f"{amount(kinds.KERNEL)} of the time"
-    said += f"; the rest waits, for {', '.join(told)}" if told else ""
-    said += f"; for {amount(NOBODY)} nobody knows who is waited for." if known[NOBODY] else "."
-    said += f" No shares: {off}." if off else ""
-    left_out = parts.profiler_s / (whole_s + parts.profiler_s)
-    return " ".join([said, *filter(None, [_profiler_itself(trace, left_out), _cost_of_profiling(trace)])])
+    told = ", ".join(f"{word(state)} {amount(state)}" for state in others[:3])
+    said = [
+        f"In these {seconds(whole_s)} kernels run "
+        + (f"for {amount(kinds.KERNEL)}" if off else f"{amount(kinds.KERNEL)} of the time")
+        + (f"; the rest waits, for {told}" if told else "")
+        + (f"; for {amount(NOBODY)} nobody knows who is waited for." if known[NOBODY] else "."),
+        f"No shares: {off}." if off else "",
+        _profiler_itself(trace, parts.profiler_s / (whole_s + parts.profiler_s)),
+        _cost_of_profiling(trace),
+    ]
+    return " ".join(filter(None, said))
 
 
 def _profiler_itself(trace: Trace, left_out: float = 0.0) -> str:
@@ -315,64 +497,45 @@ def _cost_of_profiling(trace: Trace) -> str:
     if took is None or not isinstance(steps, int | float) or not steps > 0:
         return ""
     with_s, without_s = took
-    told = f"A step took {seconds(with_s)} under the profiler ({steps:,.0f} steps) and {seconds(without_s)} without it."
-    if without_spread(with_s / without_s).verdict is Verdict.SLOWER:
-        told += " What the profiler adds lies in the rows too, most where rows are short."
-    return told
+    slower = without_spread(with_s / without_s).verdict is Verdict.SLOWER
+    return (
+        f"A step took {seconds(with_s)} under the profiler ({steps:,.0f} steps) and {seconds(without_s)} without it."
+        + " What the profiler adds lies in the rows too, most where rows are short." * slower
+    )
 
 
 def origin(trace: Trace) -> str:
     """Where a trace comes from, in a line."""
-    about = trace.about
-    machine, when = about.get("machine"), str(about.get("measured_at", ""))[:16].replace("T", " ")
-    parts = [trace.made_by, f"{trace.n_rows:,} rows"]
-    parts += [str(machine)] if machine else []
-    parts += [f"{when} UTC"] if when else []
-    return " · ".join([*parts, *trace.notes])
+    when = str(trace.about.get("measured_at", ""))[:16].replace("T", " ")
+    known = [str(trace.about.get("machine") or ""), f"{when} UTC" if when else ""]
+    return " · ".join([trace.made_by, f"{trace.n_rows:,} rows", *filter(None, known), *trace.notes])
 
 
 def calls_table(trace: Trace) -> str:
     """HTML: the calls that took longest, with the article's counts beside where it has the same call."""
-    known = {name: (count, total_s) for name, _, count, total_s in published.CUDA_CALLS}
-    beside = any(call.name in known for call in trace.calls)
-    head = ["call", "kind", "calls", "total", "mean", *(["published calls", "published total"] if beside else [])]
-    shown = list(trace.calls[:MAX_LISTED])
-    shown += [call for call in trace.calls[MAX_LISTED:] if call.name in known]
-    rows = []
-    for call in shown:
-        row = [
-            html.escape(call.name),
-            word(call.kind),
-            f"{call.count:,}",
-            seconds(call.total_s),
-            seconds(call.mean_s),
-        ]
-        if beside:
-            count, total_s = known.get(call.name, (None, None))
-            row += ["–" if count is None else f"{count:,}", "–" if total_s is None else seconds(total_s)]
-        rows.append(row)
-    left = len(trace.calls) - len(shown)
-    more = f'<p class="lab-note">{left:,} more calls are shorter.</p>' if left > 0 else ""
-    return table(head, rows, "trace-calls") + more + ("" if beside else on_demand(_PUBLISHED_HEAD, published_table()))
-
-
-_PUBLISHED_HEAD = "published: CUDA's calls in an epoch of Keras on a graphics card"
-
-
-def published_table() -> str:
-    """HTML: the article's table of CUDA's calls in one epoch."""
-    rows = [
-        [name, kind, f"{count:,}", seconds(total_s), seconds(total_s / count)]
-        for name, kind, count, total_s in published.CUDA_CALLS
-    ]
+    known = {name: [f"{count:,}", seconds(total_s)] for name, _, count, total_s in published.CUDA_CALLS}
+    shown = [call for number, call in enumerate(trace.calls) if number < MAX_LISTED or call.name in known]
+    rows = [_call_row(call.name, call.kind, call.count, call.total_s) for call in shown]
+    more = f"{len(trace.calls) - len(shown):,} more calls are shorter." if len(trace.calls) > len(shown) else ""
+    if any(call.name in known for call in shown):
+        rows = [row + known.get(call.name, ["–", "–"]) for row, call in zip(rows, shown, strict=True)]
+        return table([*_HEAD, "published calls", "published total"], rows, "trace-calls") + layout.quiet(more)
+    of_article = table(_HEAD, [_call_row(*one) for one in published.CUDA_CALLS], "trace-calls")
     note = (
         f"Published in “{published.OVERHEAD_ARTICLE}”: an epoch of {published.CUDA_EPOCH_S} s, of which about"
         f" {published.CUDA_OVERHEAD_S} s are these calls. Its 1,875 graph launches are 1,500 steps and 375 batches of"
         " the validation. This trace has none of these calls."
     )
-    return table(["call", "kind", "calls", "total", "mean"], rows, "trace-calls") + (
-        f'<p class="lab-note">{html.escape(note)}</p>'
-    )
+    summary = "published: CUDA's calls in an epoch of Keras on a graphics card"
+    shorter = table(_HEAD, rows, "trace-calls") + layout.quiet(more)
+    return shorter + on_demand(summary, of_article + layout.quiet(note))
+
+
+_HEAD = ["call", "kind", "calls", "total", "mean"]
+
+
+def _call_row(name: str, kind: str, count: int, total_s: float) -> list[str]:
+    return [html.escape(name), word(kind), f"{count:,}", seconds(total_s), seconds(total_s / count if count else 0.0)]
 
 
 def dearest_list(trace: Trace) -> str:
@@ -417,27 +580,19 @@ def _steps(trace: Trace) -> float:
     return float(steps) if of_steps_alone else 0.0
 
 
-def _time_of(state: str) -> str:
-    return {NOBODY: "what nobody can explain", kinds.KERNEL: "kernels"}.get(state, word(state))
-
-
 def changes_table(before: Trace, after: Trace) -> str:
     """HTML: the calls whose own time differs most between two traces."""
     unit, per = _per_step(before, after)
     rows = [
-        [html.escape(change.name), word(change.kind), _s(change.before_s), _s(change.after_s), _difference(change)]
+        [
+            html.escape(change.name),
+            word(change.kind),
+            *("–" if s is None else seconds(s) for s in (change.before_s, change.after_s)),
+            f"{'−' if change.saved_s > 0 else '+' if change.saved_s < 0 else ''}{seconds(abs(change.saved_s))}",
+        ]
         for change in changes(before, after, per)
     ]
     return table(["call", "kind", f"first, {unit}", f"second, {unit}", "difference"], rows, "trace-calls")
-
-
-def _s(value_s: float | None) -> str:
-    return "–" if value_s is None else seconds(value_s)
-
-
-def _difference(change: Change) -> str:
-    sign = "−" if change.saved_s > 0 else "+" if change.saved_s < 0 else ""
-    return f"{sign}{seconds(abs(change.saved_s))}"
 
 
 def comparison_sentence(before: Trace, after: Trace) -> str:
@@ -462,23 +617,21 @@ def comparison_sentence(before: Trace, after: Trace) -> str:
         Verdict.FASTER: f"{unit} of the second takes {seconds(second_s)} instead of {seconds(first_s)}",
         Verdict.SLOWER: f"{unit} of the second takes {seconds(second_s)}, longer than the first's {seconds(first_s)}",
     }.get(verdict, f"{unit} takes about as long in both: {seconds(first_s)} and {seconds(second_s)}")
-    moved = sorted(known[0], key=lambda state: known[1][state] - known[0][state])
-    shorter, longer = moved[0], moved[-1]
-    told = []
-    if known[1][shorter] < known[0][shorter]:
-        told.append(f"shortened most: {_time_of(shorter)}, by {seconds(known[0][shorter] - known[1][shorter])}")
-    if known[1][longer] > known[0][longer]:
-        told.append(f"lengthened most: {_time_of(longer)}, by {seconds(known[1][longer] - known[0][longer])}")
-    said = said[0].upper() + said[1:]
-    return f"{said}; {'; '.join(told)}. One profile of each: no spread is known." if told else f"{said}."
+    names = {NOBODY: "what nobody can explain", kinds.KERNEL: "kernels"}
+    moved = sorted((known[1][state] - known[0][state], names.get(state, word(state))) for state in known[0])
+    ends = {"shortened": (-moved[0][0], moved[0][1]), "lengthened": moved[-1]}
+    told = [f"; {how} most: {name}, by {seconds(by_s)}" for how, (by_s, name) in ends.items() if by_s > 0]
+    spread = " One profile of each: no spread is known." if told else ""
+    return f"{said[0].upper()}{said[1:]}{''.join(told)}.{spread}"
 
 
 def titles(traces: Sequence[Trace]) -> dict[str, Trace]:
     """The traces by titles that differ."""
     named: dict[str, Trace] = {}
     for trace in traces:
-        title, number = trace.title or "trace", 2
-        while title in named:
-            title, number = f"{trace.title} ({number})", number + 1
-        named[title] = trace
+        title = trace.title or "trace"
+        free = (
+            one for one in itertools.chain([title], (f"{title} ({n})" for n in itertools.count(2))) if one not in named
+        )
+        named[next(free)] = trace
     return named

@@ -4,17 +4,12 @@ import pytest
 
 from lib.backends.registry import Runtime, versions
 from lib.experiments.anatomy_of_a_step import tasks
-from lib.profiling.operations import (
-    ALL,
-    ON_CARD,
-    OPERATIONS,
-    PRODUCT,
-)
+from lib.labs.inside_a_step.anatomy import loop_table, operations_table, parts_chart, parts_table, sentence, splits
+from lib.profiling.operations import ALL, ON_CARD, OPERATIONS, PRODUCT
 from lib.profiling.step_breakdown import LOOP_PARTS, ON_DEVICE, up_to
 from lib.spec import Network
 from lib.storage.records import Kind, Record
 from lib.timing.measurement import Ended, Measurement
-from lib.views.anatomy_of_a_step import experiments_table, loop_table, operations_table, parts_chart, sentence, splits
 from tests.profiling.test_step_breakdown import FOUND
 
 
@@ -46,11 +41,11 @@ def test_the_table_and_the_chart_show_what_is_kept():
     table = operations_table([operations], [parts], [*records, *on_card], True)
     assert ">20.0 μs<" in table[table.index("the card’s own work") :].split("</tr>")[0]
     known = splits([parts], records)
-    assert "unexplained" in experiments_table([parts], records)
-    assert "by the device’s clock" not in experiments_table([parts], records), "which tells none"
-    launched = experiments_table([parts], records).split("launch and wait")[1]
+    assert "unexplained" in parts_table([parts], records)
+    assert "by the device’s clock" not in parts_table([parts], records), "which tells none"
+    launched = parts_table([parts], records).split("launch and wait")[1]
     assert launched.startswith("</th><td>–</td>"), "NumPy works in the caller's thread"
-    told = experiments_table([parts], [*records, *cached(parts, {ON_DEVICE: 3e-6})])
+    told = parts_table([parts], [*records, *cached(parts, {ON_DEVICE: 3e-6})])
     assert "<td>3\u202fμs<" in told[told.index("by the device’s clock") :].split("</tr>")[0]
     spec = parts_chart(known, [Runtime("numpy")]).spec
     drawn = [row for rows in spec["datasets"].values() for row in rows if "part" in row]
@@ -61,7 +56,7 @@ def test_the_table_and_the_chart_show_what_is_kept():
 
 def test_parts_that_are_more_than_the_step_have_a_minus_in_both_figures():
     (_, parts) = tasks([Runtime("numpy")], Network((128,)), 32)
-    table = experiments_table([parts], cached(parts, FOUND | {"step": 100e-6, "busy": 100e-6}))
+    table = parts_table([parts], cached(parts, FOUND | {"step": 100e-6, "busy": 100e-6}))
     assert "<td>−71\u202fμs (−71%)</td>" in table
     chart = parts_chart(splits([parts], cached(parts, FOUND | {"step": 100e-6})), [Runtime("numpy")])
     assert chart.spec["layer"][0]["encoding"]["x"]["scale"]["domain"][1] == 500, "171, and room for the step in words"

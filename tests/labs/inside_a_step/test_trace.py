@@ -1,0 +1,351 @@
+# pyright: reportArgumentType=false
+"""A trace as a reader sees it: charts of bounded size, sentences that its rows bear, names that are no HTML; which of
+them are shown, and who may name a path."""
+
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+
+import altair as alt
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lib import ROOT
+from lib.experiments import published
+from lib.experiments.background import View
+from lib.experiments.trace_of_a_step import Brought, shipped
+from lib.labs.inside_a_step import trace as view
+from lib.labs.inside_a_step.calls import hidden
+from lib.pages import dropped_files
+from lib.pages.lab import Shown
+from lib.pages.url_state import Address
+from lib.profiling.traces import nsight_csv, nsight_sqlite
+from lib.profiling.traces.form import Collector
+from lib.profiling.traces.kinds import DISPATCH, KERNEL, KINDS, LAUNCH, PROFILER, PYTHON
+from lib.storage.store import Store
+from lib.workers.notes import State
+from tests.profiling.traces.files import API_SUM, nsight
+
+
+def trace_of(rows, **about):
+    found = Collector()
+    for lane, role, kind, name, start, length in rows:
+        found.add(found.lane(lane, lane, role), name, kind, start, length)
+    return found.trace("made", "a test", **about)
+
+
+# 1 μs of which kernels run a quarter, and the rest waits for dispatch.
+QUARTER = trace_of([("main", "host", DISPATCH, "call", 0, 1000), ("worker", "host", KERNEL, "gemm", 500, 250)])
+CARD = [("thread", "host", LAUNCH, "cudaLaunchKernel", 0, 5), ("thread", "host", DISPATCH, "aten::mm", 5, 500)]
+SLOWER, AS_FAST = ({"profiled_step_s": s, "plain_step_s": 1e-4, "steps": 7} for s in (3e-4, 1e-4))
+
+
+def marks(chart):
+    return chart.spec["datasets"]["rows"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trace", shipped(), ids=lambda trace: trace.made_by.split("'")[0])
+def test_a_shipped_trace_is_drawn_and_told(trace):
+    chart = view.timeline_chart(trace, 0.0, 1.0)
+    alt.Chart.from_dict(chart.spec)
+    drawn, encoding = marks(chart), chart.spec["layer"][0]["encoding"]
+    assert 0 < len(drawn) <= view.MAX_MARKS + view.MAX_WAITS
+    assert {mark["row"] for mark in drawn} <= set(encoding["y"]["scale"]["domain"])
+    low, high = encoding["x"]["scale"]["domain"]
+    assert all(low <= mark["from"] <= mark["to"] <= high + 1e-6 for mark in drawn)
+    assert "kernels run" in view.sentence(trace, 0.0, 1.0)
+    assert view.dearest_list(trace).count("<li>") == 10
+
+
+def test_the_sentence_says_what_the_rows_say():
+    said = "In these 1\u202fμs kernels run 25% of the time; the rest waits, for dispatch 75%."
+    assert view.sentence(QUARTER, 0.0, 1.0) == said
+    assert view.sentence(QUARTER, 0.5, 0.75).endswith("kernels run 100% of the time.")
+    told = view.sentence(replace(QUARTER, about=SLOWER), 0.0, 1.0)
+    assert "300\u202fμs under the profiler (7 steps) and 100\u202fμs without it. What the profiler adds" in told
+    assert "What the profiler adds" not in view.sentence(replace(QUARTER, about=AS_FAST), 0.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("trace", "begins"),
+    [
+        (trace_of(CARD), "The GPU's rows are missing from this file"),
+        (trace_of([("main", "python", PYTHON, "main", 0, 9)]), "Its rows are functions of"),
+    ],
+)
+def test_where_no_share_can_be_told_it_is_said_why_instead(trace, begins):
+    said = view.sentence(trace, 0.0, 1.0)
+    assert said.startswith(begins)
+    assert "kernels run 0%" not in said
+    for both in ((trace, QUARTER), (QUARTER, trace)):
+        assert "no share can be compared" in view.comparison_sentence(*both)
+
+
+def test_a_card_s_rows_make_its_share():
+    with_card = trace_of([*CARD, ("stream", "device", KERNEL, "gemm", 505, 505)])
+    assert "kernels run 50% of the time" in view.sentence(with_card, 0.0, 1.0)
+
+
+def test_the_profiler_s_own_rows_are_named_and_count_in_no_share():
+    rows = [("main", "host", PROFILER, "start_trace", 0, 3000), ("main", "host", PYTHON, "walk", 100, 2000)]
+    rows += [("main", "host", DISPATCH, "call", 3000, 750), ("worker", "host", KERNEL, "gemm", 3750, 250)]
+    trace = trace_of(rows)
+    said = view.sentence(trace, 0.0, 1.0)
+    assert said.startswith("In these 1\u202fμs kernels run 25% of the time; the rest waits, for dispatch 75%.")
+    assert "“start_trace”, are left out of all shares, 75% of this part's time" in said
+    assert "only the profiler itself" in view.sentence(trace, 0.0, 0.5)
+    assert "start_trace" not in view.dearest_list(trace)
+    assert marks(view.part_and_whole_chart(trace, 0.0, 1.0))[-1]["to"] == pytest.approx(1.0)
+
+
+def test_shares_are_of_the_whole_and_meet():
+    bars = [bar for bar in marks(view.part_and_whole_chart(QUARTER, 0.0, 1.0)) if bar["row"] == "all of it"]
+    assert [bar["what"].split(":")[0] for bar in bars] == ["all of it, kernel", "all of it, dispatch"], "no empty bar"
+    assert all(a["to"] == b["from"] for a, b in pairwise(bars))
+    assert (bars[0]["to"], bars[-1]["to"]) == (pytest.approx(0.25), pytest.approx(1.0))
+
+
+@pytest.mark.parametrize(
+    ("trace", "why"),
+    [
+        (replace(QUARTER, about={"profiled_step_s": 1.2e-4, "plain_step_s": 1e-4}), "the profiler changes the step"),
+        (replace(QUARTER, about={"profiled_step_s": 0.8e-4, "plain_step_s": 1e-4}), "the profiler changes the step"),
+        (
+            trace_of([("a", "host", DISPATCH, "f", 0, 400), ("b", "host", KERNEL, "g", 600, 400)]),
+            "what nobody knows is more",
+        ),
+    ],
+)
+def test_what_is_more_than_15_percent_off_its_whole_is_no_share(trace, why):
+    amounts, _, reason = view.sentence(trace, 0.0, 1.0).partition(" No shares: ")
+    assert "%" not in amounts
+    assert why in reason
+    for chart in (view.part_and_whole_chart(trace, 0.0, 1.0), view.both_chart(QUARTER, trace)):
+        assert not any("%" in bar["what"] for bar in marks(chart))
+        assert chart.spec["layer"][0]["encoding"]["x"]["title"] == "milliseconds of the profile"
+    close = replace(QUARTER, about={"profiled_step_s": 1.1e-4, "plain_step_s": 1e-4, "steps": 1})
+    assert "kernels run 25% of the time" in view.sentence(close, 0.0, 1.0)
+    told = view.comparison_sentence(replace(trace, about=trace.about | {"steps": 2}), QUARTER)
+    assert told.startswith("The two are not of equally many steps")
+
+
+def test_time_in_kernels_is_not_called_arithmetic():
+    charts = view.timeline_chart(QUARTER, 0.0, 1.0), view.part_and_whole_chart(QUARTER, 0.0, 1.0)
+    said = [view.legend(), view.sentence(QUARTER, 0.0, 1.0), view.comparison_sentence(QUARTER, QUARTER)]
+    said += [mark["what"] for chart in charts for mark in marks(chart)]
+    assert "arithmetic" not in " ".join(said).lower()
+    assert "“arithmetic” above is less" in (ROOT / "notebooks" / "inside_a_step.py").read_text()
+
+
+def test_a_card_s_gaps_are_coloured_by_who_was_waited_for(tmp_path):
+    trace = nsight_sqlite.read(nsight(tmp_path / "a.sqlite", 3), "card")
+    faint = [mark for mark in marks(view.timeline_chart(trace, 0.0, 1.0)) if mark["opacity"] < 1]
+    assert {mark["row"] for mark in faint} == {"device 0, stream 7"}
+    assert {view.COLORS[LAUNCH], view.COLORS[view.NOBODY]} <= {mark["color"] for mark in faint}
+    assert any("3 launches of a CUDA graph" in text for text in hidden(trace))
+
+
+def test_the_article_s_counts_stand_beside_the_same_calls(tmp_path):
+    assert sum(calls for _, _, calls, _ in published.CUDA_CALLS) == 135_731
+    assert sum(total for *_, total in published.CUDA_CALLS) == pytest.approx(2.45)
+    path = tmp_path / "report.csv"
+    path.write_text(API_SUM)
+    trace = nsight_csv.read(path, "report")
+    text, other = view.calls_table(trace), view.calls_table(QUARTER)
+    assert "published calls" in text
+    assert text.count("98,168") == 2, "measured and published"
+    assert "cuCtxSetCurrent alone takes 61%" in view.sentence(trace, 0.0, 1.0)
+    assert "no lanes" in view.hidden_list(trace)
+    assert "published calls" not in other
+    assert "1,500 steps and 375 batches" in other
+
+
+BY_XLA = [("thread", "host", LAUNCH, "cuLaunchKernel", 0, 5), ("stream", "device", KERNEL, "fusion", 5, 5)]
+LOOP = [("main", "host", DISPATCH, "while.1", 0, 10), ("main", "host", DISPATCH, "PjitFunction(f)", 20, 5)]
+
+
+@pytest.mark.parametrize(
+    ("trace", "said"),
+    [
+        (trace_of(LOOP), "1 loop of a compiled program"),
+        (replace(trace_of(BY_XLA), made_by="JAX's profiler"), "XLA launches kernel by kernel"),
+        (replace(trace_of(BY_XLA), made_by="WebGPU's timestamps"), "each operation is in a pass of its own here"),
+        (replace(QUARTER, n_rows=9), "Drawn are 2 of 9 rows"),
+        *(
+            (trace_of([("main", "host", DISPATCH, name, 0, 10)]), "A step is one compiled program")
+            for name in ("PjitFunction(step)", "Torch-Compiled Region: 0/0", "XlaLaunch")
+        ),
+    ],
+)
+def test_what_is_hidden_is_said(trace, said):
+    assert [said in text for text in hidden(trace)] == [True]
+
+
+def test_what_is_not_hidden_is_not_said():
+    assert hidden(QUARTER) == hidden(replace(trace_of(BY_XLA), made_by="Nsight Systems")) == []
+    assert "kernels run" not in " ".join(hidden(replace(trace_of(CARD), made_by="PyTorch's profiler")))
+
+
+def test_two_traces_are_compared_a_step_where_both_know_their_steps():
+    slow = replace(QUARTER, about={"steps": 1})
+    quick = trace_of([("main", "host", DISPATCH, "call", 0, 400), ("worker", "host", KERNEL, "gemm", 0, 250)])
+    told = view.comparison_sentence(slow, replace(quick, about={"steps": 2}))
+    assert told.startswith(
+        "A step of the second takes 0.2\u202fμs instead of 1\u202fμs; shortened most: dispatch, by 0.68"
+    )
+    assert told.endswith("One profile of each: no spread is known.")
+    assert view.comparison_sentence(QUARTER, quick).startswith("The profile of the second takes")
+    other = view.comparison_sentence(slow, quick)
+    assert other.startswith("Kernels run 62% of the second's time and 25% of the first's.")
+    assert "about as long in both" in view.comparison_sentence(slow, slow)
+    assert "first, a step" in view.changes_table(slow, slow)
+    assert "first, the profile" in view.changes_table(slow, quick)
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        {"steps": 2, "profiled_step_s": 1e-7},  # the rows last five times as long as two steps
+        {"steps": 2, "kept": "a part"},
+        {"steps": 1e300},
+        {"steps": "two", "profiled_step_s": 3e-4, "plain_step_s": 1e-4},
+        {"steps": -1.0, "profiled_step_s": 3e-4, "plain_step_s": 1e-4},
+    ],
+)
+def test_seconds_of_a_step_are_told_only_where_all_rows_are_of_steps(about):
+    other = replace(QUARTER, about=about, n_rows=9 if "kept" in about else len(QUARTER.rows))
+    assert "cannot be compared" in view.comparison_sentence(replace(QUARTER, about={"steps": 1}), other)
+    assert "first, the profile" in view.changes_table(QUARTER, other)
+    assert "under the profiler" not in view.sentence(other, 0.0, 1.0)
+
+
+def test_what_is_not_drawn_is_said(monkeypatch):
+    assert view.not_drawn(QUARTER, 0.0, 1.0) == ""
+    nested = trace_of([("main", "host", DISPATCH, f"call {n}", n, 100 - 2 * n) for n in range(5)])
+    monkeypatch.setattr(view, "MAX_MARKS", 2)
+    assert view.not_drawn(nested, 0.0, 1.0) == (
+        "Of 5 rows in this part, drawn are the 2 longest and those at most 3 deep in others; choose a shorter part for"
+        " more."
+    )
+    assert len([mark for mark in marks(view.timeline_chart(nested, 0.0, 1.0)) if mark["row"] != view.WAITED]) == 2
+    many = trace_of([(f"thread {n}", "host", DISPATCH, "call", n, 5) for n in range(10)])
+    assert "those of the 8 busiest of 10 threads and streams" in view.not_drawn(many, 0.0, 1.0)
+
+
+def test_traces_of_one_title_are_told_apart():
+    assert list(view.titles([QUARTER, QUARTER, QUARTER])) == ["made", "made (2)", "made (3)"]
+
+
+def test_a_lane_of_python_is_first_and_a_card_last():
+    rows = [("card", "device", KERNEL), ("other", "host", DISPATCH), ("main", "python", PYTHON)]
+    assert list(view._lanes(trace_of([(*one, "f", 0, 5) for one in rows])).values()) == ["main", "other", "card"]
+
+
+ROWS = st.tuples(
+    st.text(max_size=8),
+    st.sampled_from(["python", "host", "device"]),
+    st.sampled_from(KINDS),
+    st.text(max_size=8) | st.just("<script>alert(1)</script>"),
+    st.integers(0, 10**6),
+    st.integers(1, 10**6),
+)
+
+
+@given(st.lists(ROWS, max_size=20), st.tuples(st.floats(0, 1), st.floats(0, 1)).map(sorted))
+def test_any_rows_are_drawn_and_told_without_markup_of_theirs(rows, part):
+    trace = trace_of(rows)
+    assert view.sentence(trace, *part)
+    for mark in marks(view.timeline_chart(trace, *part)) if len(trace.rows) else []:
+        assert np.isfinite([mark["from"], mark["to"]]).all()
+    tables = (view.calls_table(trace), view.changes_table(trace, trace))
+    assert "<script" not in view.dearest_list(trace) + view.hidden_list(trace) + "".join(tables)
+
+
+class Page:
+    """What a viewer's page knows of traces, without a browser."""
+
+    def __init__(self, folder):
+        self.traces, self.redrawn = view.Traces(Store(folder / "results.sqlite")), 0
+        self.section = SimpleNamespace(drawing=object(), redraw=self.redraw, page=SimpleNamespace(sections={}))
+        self.section.page.sections["file"] = self.section
+
+    def redraw(self):
+        self.redrawn += 1
+
+    def profiled(self, *items, state=State.DONE):
+        at = view.Live({"by": "jax-step/cpu", "size": 32, "hidden": "128", "part": [0, 100]})
+        known, _ = self.traces.profile(at).make(False)
+        return self.traces.draw_profile(Shown(at, View([*items], state, "", "", 1), known, self.section))
+
+    def dropped(self, *files):
+        """What is drawn for these files, and the titles that the fields show."""
+        at = view.TraceFile({"files": tuple((one.name, b"") for one in files), "part": [0, 100]})
+        drawing = self.traces.draw(Shown(at, View([*files], State.DONE, "", "", 1), (), self.section))
+        return drawing, {name: field.value for name, field in self.traces._fields.items()}
+
+
+@pytest.fixture
+def page(tmp_path):
+    return Page(tmp_path)
+
+
+def test_the_project_s_traces_are_shown_and_compared_at_once(page):
+    drawing, chosen = page.dropped()
+    assert chosen["trace"] == shipped()[0].title
+    assert "recorded by this project" in drawing.result
+    assert "kernels run" in drawing.sentence
+    assert "A step of the second takes" in drawing.below
+    assert "lab-state" not in drawing.result, "nothing is read"
+
+
+def test_what_was_dropped_comes_first_and_what_cannot_be_read_is_said(page):
+    drawing, chosen = page.dropped(Brought("a", QUARTER), Brought("b", None, "b: it is empty."))
+    assert chosen == {"trace": "made", "before": "made", "after": shipped()[0].title}
+    assert "1 of 2 files read" in drawing.result
+    assert "b: it is empty." in drawing.result
+    page.profiled(shipped()[1])
+    assert page.redrawn == 1
+    assert page.dropped(Brought("a", QUARTER))[1]["after"] == f"{shipped()[1].title} (2)", "what was profiled now"
+
+
+def test_a_trace_stays_chosen_and_its_field_the_same_until_others_are_there(page):
+    page.dropped()
+    field, third = page.traces._fields["trace"], shipped()[2].title
+    field._update([third])
+    assert page.redrawn == 1
+    assert third in page.dropped()[0].sentence
+    assert page.traces._fields["trace"] is field, "the focus stays in it"
+    page.profiled(shipped()[1])
+    assert page.dropped()[1]["trace"] == third
+    page.traces.read(view.TraceFile({"files": (("a", b""),), "part": [0, 100]})).make(False)
+    assert page.dropped(Brought("a", QUARTER))[1]["trace"] == "made"
+
+
+def test_the_profile_before_stays_until_there_is_a_new_one(page):
+    assert view._PLACE in page.profiled(state=State.MEASURING).result
+    assert "trace-before" not in page.profiled(QUARTER).result
+    waiting = page.profiled(state=State.MEASURING)
+    assert "trace-before" in waiting.result
+    assert waiting.sentence == ""
+
+
+def test_a_path_is_read_for_who_edits_and_never_for_a_viewer(monkeypatch):
+    """Whatever a browser sends in place of the field that it does not have."""
+    said = {"files": [SimpleNamespace(name="a.json", contents=b"{}")], "path": " /etc/passwd ", "part": [0, 100]}
+    found = {}
+    for mode in ("run", "edit"):
+        monkeypatch.setattr(dropped_files.mo, "app_meta", lambda mode=mode: SimpleNamespace(mode=mode, request=None))
+        assert ("path" in view.TraceFile.elements("file", Address())) is (mode == "edit")
+        found[mode] = view.TraceFile.checked("file", said).values["files"]
+    assert found == {"run": (("a.json", b"{}"),), "edit": (("a.json", b"{}"), ("passwd", Path("/etc/passwd")))}
+
+
+@pytest.mark.parametrize(
+    ("ends", "part"), [((20, 60), (0.2, 0.6)), ((50, 50), (0.45, 0.55)), ((100, 100), (0.95, 1)), ((0, 0), (0, 0.05))]
+)
+def test_a_part_is_never_empty(ends, part):
+    assert view.part_of(ends) == pytest.approx(part)
