@@ -248,7 +248,8 @@ class Section:
         save = address.save(self.prefix)
         for hook in self.page.hooks:
             elements |= hook.elements()
-        elements |= {"stop": stop_button(self.stage), "again": button(*self.declared.AGAIN)}
+        if self.declared.AGAIN:
+            elements |= {"stop": stop_button(self.stage), "again": button(*self.declared.AGAIN)}
         self.panel = mo.ui.dictionary(elements, on_change=lambda now: save({name: now[name] for name in saved}))
         return self.panel
 
@@ -265,7 +266,8 @@ class Section:
         assert self.panel is not None, "a section is shown with its panel"
         rows = "".join(f"<div>{self.panel[name].text}</div>" for name in self._rows)
         pin = pin_button(self.panel["pin"]) if self._pin is not None else ""
-        return f'{rows}<div class="lab-buttons">{self.button("stop")}{self.button("again")}{pin}</div>'
+        buttons = self.button("stop") + self.button("again") if self.declared.AGAIN else ""
+        return f'{rows}<div class="lab-buttons">{buttons}{pin}</div>'
 
     def show(self, drawing: "_Drawing") -> None:
         """Draw until the next showing; once, at the end, where nobody watches."""

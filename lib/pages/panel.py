@@ -65,7 +65,8 @@ class Controls:
         values: Of every control.
     """
 
-    AGAIN = "Measure again", "Measure all of it anew"  # what the button says, and what it does
+    # What the button says, and what it does; empty for a section that has neither this one nor “Stop”.
+    AGAIN: tuple[str, ...] = ("Measure again", "Measure all of it anew")
     EXPORTS = PINS = False  # whether what it shows can be taken away, or stay beside the next run
     FILES = ""  # label of a field for files, which no address holds; `at.values["files"]` is what `files_of` gives
 
