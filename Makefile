@@ -1,4 +1,4 @@
-# make run | test | test-all | check | class | precompute | site | bench | install | torch | cupy | cluster | lock | bare | clean        (PORT=2718, HEADLESS=1; NOTEBOOK=notebooks/backend_race.py first; site SITE=FOLDER; class PASSWORD_FILE=FILE, OPTIONS="--class-link"; test QUICK=1)
+# make run | test | test-all | check | class | precompute | site | bench | install | torch | cupy | cluster | lock | bare | clean        (PORT=2718, HEADLESS=1; NOTEBOOK=notebooks/traps.py first; site SITE=FOLDER; class PASSWORD_FILE=FILE, OPTIONS="--class-link"; test QUICK=1)
 PORT ?= 2718
 HEADLESS ?= 0
 NOTEBOOK ?= mnist_training.py

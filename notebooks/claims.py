@@ -42,7 +42,7 @@ def the_claims(panel, stage):
 @app.cell(hide_code=True)
 def what_next():
     mo.md(rf"""
-    **Try next.** {link("backend_race")} measures every batch size by every backend; {link("inside_a_step")} takes one
+    **Try next.** {link("which_library")} measures every batch size by every backend; {link("inside_a_step")} takes one
     step apart, and shows how such figures go wrong.
     """)
     return

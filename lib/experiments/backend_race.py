@@ -100,12 +100,6 @@ def records_of(cell: Cell, records: Sequence[Record]) -> list[Record]:
     return current(records, Kind.RACE, cell.subject, cell.runtime)
 
 
-def failures(cells: Sequence[Cell], records: Sequence[Record]) -> dict[Cell, str]:
-    """Why a cell could not be measured, by its latest valid record of kind `FAILURE`; no others are in it."""
-    found = {cell: current(records, Kind.FAILURE, cell.subject, cell.runtime) for cell in cells}
-    return {cell: "; ".join(of_cell[-1].warnings) for cell, of_cell in found.items() if of_cell}
-
-
 def race(
     repetitions: Sequence[Cell],
     engine: Engine,
@@ -298,16 +292,3 @@ def _standing(cell: Cell, repetitions: Sequence[Record]) -> Standing:
 def all_cells(runtimes: Sequence[Runtime], batch_sizes: Sequence[int] = BATCH_SIZES) -> list[Cell]:
     """Every runtime at every batch size, with the article's network."""
     return [Cell(runtime, size) for runtime in runtimes for size in batch_sizes]
-
-
-def time_left_s(repetitions: Sequence[Cell], known: dict[Cell, Standing]) -> float | None:
-    """Estimated seconds that the repetitions will take; None before any cell was measured.
-
-    For a measured cell, the time of `EPOCHS` epochs, but no more than the budget allows; for any other, the median of
-    those.
-    """
-    if not known:
-        return None
-    spent = {cell: min(EPOCHS * standing.quartiles_s[1], BUDGET_S + PART_S) + 0.3 for cell, standing in known.items()}
-    usual = float(np.median(list(spent.values())))
-    return sum(spent.get(cell, usual) for cell in repetitions)

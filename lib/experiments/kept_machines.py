@@ -13,8 +13,7 @@ from pathlib import Path
 
 from lib.backends.registry import ALL_DEVICES
 from lib.experiments.background import View, Watched
-from lib.experiments.compare_machines import Best, best_runtime
-from lib.experiments.recorded_machines import Machine, browsers_in, recorded_gpus, told_apart
+from lib.experiments.recorded_machines import Best, Machine, best_runtime, browsers_in, recorded_gpus, told_apart
 from lib.hardware.nvidia_smi import nvidia_driver_answers
 from lib.hardware.webgpu import SOFTWARE
 from lib.once import once

@@ -6,7 +6,7 @@ published, and `devices.json`, which holds what data sheets say.
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, reduce
 from multiprocessing.connection import Connection
@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from lib.backends.fingerprint import source_digest
-from lib.backends.registry import TRAINERS, Runtime, all_runtimes, versions
+from lib.backends.registry import PRECISIONS, TRAINERS, Runtime, all_runtimes, versions
 from lib.data.mnist_arrays import MNIST_DIGEST
 from lib.experiments import published
 from lib.experiments.anatomy_of_a_step import AnatomyTask, seconds_of
@@ -254,6 +254,41 @@ class Machine:
             for record in self.records
             if record.kind == Kind.MODELS and record.subject["device"] == device
         }
+
+
+@dataclass(frozen=True)
+class Best:
+    """The fastest runtime of a machine for one piece of work, and the seconds that it takes."""
+
+    machine: Machine
+    runtime: Runtime
+    seconds: Seconds
+
+    def cost(self, prices: Mapping[str, float]) -> Seconds | None:
+        """Dollars for the work, with their quartiles; None where the machine has no price, or a price of zero.
+
+        Args:
+            prices: Dollars per hour, by the machine's name.
+        """
+        price = prices.get(self.machine.name)
+        return self.seconds.times(price / 3600) if price else None
+
+
+# Seconds of a piece of work on a machine by a runtime; None where they are not known.
+Measure = Callable[[Machine, Runtime], Seconds | None]
+
+
+def best_runtime(machine: Machine, of: Measure, device: str | None = None) -> Best | None:
+    """The fastest of a machine's float32 runtimes by median, on one of `ALL_DEVICES` or on any; None where none has the
+    figure."""
+    known = [
+        Best(machine, runtime, seconds)
+        for runtime in machine.runtimes
+        if runtime.precision == PRECISIONS[0]
+        and device in (None, runtime.device)
+        and (seconds := of(machine, runtime)) is not None
+    ]
+    return min(known, key=lambda best: best.seconds.middle, default=None)
 
 
 def _is_wide(record: Record) -> bool:

@@ -25,9 +25,8 @@ from lib.experiments.calibration import (
     measure_trials,
     recorded_step_times,
 )
-from lib.experiments.compare_machines import Best
 from lib.experiments.kept_machines import contests
-from lib.experiments.recorded_machines import Machine
+from lib.experiments.recorded_machines import Best, Machine
 from lib.hardware.device_memory import usable_memory_bytes
 from lib.once import Once
 from lib.prediction.calibration import LEAST_SAMPLES, Calibration, NotCalibrated

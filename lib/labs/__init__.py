@@ -1,1 +1,1 @@
-"""What a notebook asks, measures, draws and says: a file or a folder for each."""
+"""A file or folder for each notebook: what it asks, measures, draws and says."""

@@ -6,7 +6,6 @@ the elements on the page, and the check of their values.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
 from typing import Any
 
 import marimo as mo
@@ -118,11 +117,6 @@ def number(
 def checkbox(name: str, label: str, usual: bool) -> Control:
     """Yes or no."""
     return Control(url_state.choice(name, usual, (False, True)), lambda value: mo.ui.checkbox(value=value, label=label))
-
-
-def day(name: str, label: str, usual: date) -> Control:
-    """A day of the calendar, in ISO 8601."""
-    return Control(url_state.day(name, usual), lambda value: mo.ui.date(value=value, label=label))
 
 
 def with_pin(name: str, address: Address | None, *controls: Control) -> Controls:

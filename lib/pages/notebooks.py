@@ -35,8 +35,8 @@ ON_A_PRESS = "published figures at once, its own on a press"
 @dataclass(frozen=True)
 class Notebook:
     """A notebook's file from the project's root, what a link to it says, the question that it answers, the articles
-    that it follows, how long its first result takes (measured seconds, or words), and the names of the notebooks that
-    became part of it, whose addresses lead to it."""
+    that it follows, how long its first result takes (measured seconds, or words), and the names of the notebooks whose
+    questions it answers now."""
 
     file: str
     title: str
@@ -92,10 +92,12 @@ FIRST = Notebook(
 NOTEBOOKS = (
     FIRST,
     Notebook(
-        "notebooks/backend_race.py",
-        "The race of the backends",
-        "Which library is fastest at which batch size, by seconds, by cost, and to an accuracy?",
-        first_result=ON_A_PRESS,
+        "notebooks/which_library.py",
+        "Which library?",
+        "Which library is fastest at which batch size, and to an accuracy? Which machine for which work, and at what"
+        " cost?",
+        first_result=AT_ONCE,
+        former=("backend_race", "compare_machines"),
     ),
     Notebook(
         "notebooks/inside_a_step.py",
@@ -153,12 +155,6 @@ NOTEBOOKS = (
         "Claims and figures",
         "Do the articles' claims hold on this machine?",
         first_result=ON_A_PRESS,
-    ),
-    Notebook(
-        "notebooks/compare_machines.py",
-        "Machines compared",
-        "Which machine for which work, and at what cost?",
-        first_result=AT_ONCE,
     ),
 )
 

@@ -8,7 +8,6 @@ import difflib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 from urllib.parse import parse_qsl, urlencode
@@ -105,13 +104,6 @@ def text(name: str, usual: str, understand: Callable[[str], object]) -> Setting[
         return said
 
     return Setting(name, usual, f"at most {MAX_TEXT} characters", parse)
-
-
-def day(name: str, usual: date) -> Setting[str]:
-    """A day in ISO 8601, such as 2026-11-21."""
-    return Setting(
-        name, usual.isoformat(), f"a day such as {usual.isoformat()}", lambda said: date.fromisoformat(said).isoformat()
-    )
 
 
 ALL_USUAL = "usual"

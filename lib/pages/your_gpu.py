@@ -245,7 +245,7 @@ def panel(address: Address, browser: InBrowser) -> mo.ui.dictionary:
         label="Keep as a machine",
         value=0,
         on_click=lambda n: browser.keep() or n + 1,
-        tooltip="Stored on this notebook's server, and nowhere else; “Machines compared” shows it",
+        tooltip="Stored on this notebook's server, and nowhere else; “Which library?” shows it",
     )
     return _controls().panel(address, keep=keep, stop=stop, again=again)
 
@@ -300,7 +300,7 @@ def _paint_kept(kept: KeptMachines, browser: InBrowser, training: Training) -> i
         details = on_demand("the same in figures", kept_view.contests_table(contests, yours))
         content += f'{kept_view.legend()}<div class="compare-grid">{drawn}</div>{details}'
     content += layout.quiet(kept_view.elsewhere_note(kept_machines.elsewhere(now.items, *cell)))
-    content += f'<p class="lab-note">Beside all other machines: {link("compare_machines")}.</p>'
+    content += f'<p class="lab-note">Beside all other machines: {link("which_library")}.</p>'
     mo.output.replace(mo.Html(f'<div class="webgpu-kept">{content}</div>'))
     return now.version
 

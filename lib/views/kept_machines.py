@@ -7,15 +7,14 @@ from collections.abc import Mapping, Sequence
 import altair as alt
 import pandas as pd
 
-from lib.experiments.compare_machines import Best
 from lib.experiments.kept_machines import Contest
-from lib.experiments.recorded_machines import Machine
+from lib.experiments.recorded_machines import Best, Machine
 from lib.formatting import justified, listed
 from lib.spec import Network
 from lib.timing.comparison import Verdict
 from lib.views.chart import ROW_COLOR, Chart, decades, log_scale, names_y, styled
-from lib.views.compare_machines import marked
 from lib.views.markup import table
+from lib.views.recorded_gpus import marked
 
 # The two devices of a browser, as `webgpu_drawing.js` draws them.
 GPU_COLOR, SOFTWARE_COLOR, CPU_COLOR = "#3a72d8", "#8a8f98", "#d1623a"

@@ -4,16 +4,31 @@ from collections.abc import Callable
 
 from lib.experiments.input_pipeline import recorded_figures
 from lib.experiments.kept_machines import gpus_elsewhere
-from lib.experiments.recorded_machines import WIDE, Machine, gpu_runtimes, named, recorded_gpus
+from lib.experiments.recorded_machines import WIDE, Machine, Seconds, gpu_runtimes, named, recorded_gpus
 from lib.formatting import listed, seconds
 from lib.hardware.nvidia_smi import nvidia_driver_answers
 from lib.views.anatomy_of_a_step import arithmetic_share
-from lib.views.compare_machines import interval
 
 NONE_YET = (
     "No graphics card has been recorded yet: `python -m lib.cli.record FILE.json` on a machine with one, and its file"
     " in recorded/, put its figures here."
 )
+
+
+def interval(one: Seconds) -> str:
+    """A time with its quartiles, and a warning where they are far apart; a published time has none."""
+    if one.n <= 1:
+        return seconds(one.middle) + (", once" if one.n else "")
+    wide = "; wide: the host was busy, or its clock changed" if one.is_wide else ""
+    return f"{seconds(one.middle)} ({seconds(one.low)} – {seconds(one.high)}{wide})"
+
+
+def marked(machine: Machine) -> str:
+    """Where a machine's figures come from: published, recorded or live, with the dates of measurement."""
+    if machine.is_published:
+        return "published"
+    first, last = machine.dates
+    return ("live, " if machine.live else "recorded ") + first + (f" to {last}" if last != first else "")
 
 
 def epoch_note(batch_size: int) -> str:

@@ -330,4 +330,4 @@ KEEP_LATER = "There is nothing to keep yet: wait until a few blocks are measured
 
 def kept(name: str) -> str:
     """What was kept, and where it is seen."""
-    return f"Kept on this notebook's server as “{name}”; “Machines compared” shows it beside the others."
+    return f"Kept on this notebook's server as “{name}”; “Which library?” shows it beside the others."

@@ -91,7 +91,7 @@ def test_what_trains_or_measures_is_part_of_it(copy, name):
         "pages/layout.py",
         "pages/mnist_training.py",
         "pages/streaming.py",
-        "views/backend_race.py",
+        "labs/which_library/race.py",
     ],
 )
 def test_what_only_shows_figures_is_not(copy, name):

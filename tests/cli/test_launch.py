@@ -16,10 +16,10 @@ from lib.workers.queue import MAX_WAITING
 @pytest.mark.parametrize("name", ["notebooks/nothing.py", "lib/pages/mnist_training.py", "../elsewhere.py"])
 def test_only_the_projects_notebooks_are_opened(name):
     assert (
-        "expected one of mnist_training.py, notebooks/backend_race.py, notebooks/inside_a_step.py"
+        "expected one of mnist_training.py, notebooks/which_library.py, notebooks/inside_a_step.py"
         in launch.notebook_problem(name)
     )
-    assert launch.notebook_problem("notebooks/backend_race.py") == ""
+    assert launch.notebook_problem("notebooks/which_library.py") == ""
 
 
 def test_a_former_notebook_opens_the_one_that_it_is_part_of(monkeypatch):

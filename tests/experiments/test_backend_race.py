@@ -1,13 +1,9 @@
-"""The race: order, resuming, scaling, its table and sentence; once with a real worker, and once in a real browser."""
+"""The race: order, resuming, scaling, and repetitions by a real worker."""
 
-import json
 import os
 import subprocess
 import sys
 import time
-from dataclasses import replace
-from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
@@ -25,8 +21,6 @@ from lib.experiments.backend_race import (
 from lib.storage.records import Kind, Record
 from lib.storage.store import Store
 from lib.timing.measurement import Ended, Measurement
-from lib.timing.roofline import Ceiling, Floor
-from lib.views.backend_race import detail
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
 from lib.workers.messages import Waiting
@@ -76,39 +70,25 @@ def test_a_standing_joins_all_repetitions():
     standing = standings([cell], [record(cell, [1.0, 3.0], 1), record(cell, [2.0, 2.0], 1)])[cell]
     assert standing.quartiles_s == (1.75, 2.0, 2.25)
     assert (standing.repetitions, standing.scaled) == (2, True)
-    assert "scaled" in detail(standing)
-    assert "disturbed" not in detail(standing)
-    assert "spreads over 25% of the median" in detail(standing)
-    floor = Floor(1e-6, Ceiling.COPY, dict.fromkeys(Ceiling, 1e-6))
-    assert "cache is not known" not in detail(standing, floor)
-    assert "cache is not known" in detail(standing, replace(floor, cache_known=False))
+    assert standing.spread == 0.25
 
 
 @pytest.mark.slow
-def test_a_race_says_what_it_is_doing(tmp_path):
+def test_a_real_repetition_says_what_it_is_doing_is_cached_and_not_made_again(tmp_path):
     """A worker that starts takes seconds, up to half a minute: meanwhile it is said which."""
-    own = Engine()
+    store, cells, began, own = Store(tmp_path / "r.sqlite"), [Cell(NUMPY, 4096)], time.perf_counter(), Engine()
     try:
-        events = list(race([Cell(NUMPY, 4096)], own, Store(tmp_path / "r.sqlite"), Cancel(), Request()))
+        events = list(race(plan(cells, [], rounds=1), own, store, Cancel(), Request(), budget_s=1e9))
     finally:
         own.close()
     notes = [(one.state, one.text) for one in events if isinstance(one, Note)]
-    assert notes[0] == (State.MEASURING, "NumPy, batch size 4,096")
+    assert notes[0] == notes[-1] == (State.MEASURING, "NumPy, batch size 4,096")
     assert (State.STARTING, "NumPy: its worker imports the library and loads the images") in notes
-    assert notes[-1] == (State.MEASURING, "NumPy, batch size 4,096")
-    assert isinstance(events[-1], Repetition)
-
-
-@pytest.mark.slow
-def test_a_real_repetition_is_cached_and_not_made_again(engine, tmp_path):
-    store, cells, began = Store(tmp_path / "results.sqlite"), [Cell(NUMPY, 4096)], time.perf_counter()
-    (repetition,) = repetitions_of(race(plan(cells, [], rounds=1), engine, store, Cancel(), Request(), budget_s=1e9))
+    (repetition,) = repetitions_of(events)
     assert len(repetition.record.block_s) == 3, "the first epoch is not timed"
     assert all(second > 0 for second in repetition.record.block_s)
     assert sum(repetition.record.block_s) < time.perf_counter() - began, "seconds, of those that passed here"
     assert 0.5 < float(repetition.record.subject["first_accuracy"]) < 1
-    shown = detail(standings(cells, [repetition.record])[cells[0]])
-    assert "of the validation images, with products in float32" in shown
     assert store.records(Kind.RACE) == [repetition.record]
     assert plan(cells, store.records(Kind.RACE), rounds=1) == []
 
@@ -159,7 +139,7 @@ def test_a_stop_does_not_wait_for_the_end_of_a_repetition(tmp_path):
 @pytest.mark.slow
 def test_the_notebook_as_a_script(tmp_path):
     answer = subprocess.run(
-        [sys.executable, "notebooks/backend_race.py"],
+        [sys.executable, "notebooks/which_library.py"],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -169,75 +149,3 @@ def test_the_notebook_as_a_script(tmp_path):
     )
     assert answer.returncode == 0, answer.stderr
     assert "Traceback" not in answer.stderr
-
-
-# A program of its own: it makes a repetition for each line that it reads, and answers with the seconds of its epochs,
-# and with when it held the machine's turn, by the clock that all programs share.
-PROGRAM = """
-import json, sys, time
-from pathlib import Path
-from lib.experiments import backend_race as race
-from lib.workers import engine
-from lib.workers.cancel import Cancel
-from lib.backends.registry import Runtime
-from lib.spec import Network
-from lib.storage.store import Store
-from lib.workers.machine_lock import MachineLock
-from lib.workers.queue import Request
-held, since = [], []
-class Watched(MachineLock):
-    def take(self):
-        taken = super().take()
-        if taken and not since:
-            since.append(time.monotonic())
-        return taken
-    def release(self):
-        if since:
-            held.append((since.pop(), time.monotonic()))
-        super().release()
-engine.MachineLock = Watched
-race.NETWORK = Network((32,))
-trainer, store = engine.Engine(), Store(Path(sys.argv[1]))
-for _ in sys.stdin:
-    held.clear()
-    told = race.race([race.Cell(Runtime("numpy"), 4096)], trainer, store, Cancel(), Request(), budget_s=1e9)
-    (repetition,) = [one for one in told if isinstance(one, race.Repetition)]
-    print(json.dumps([repetition.record.block_s, held]), flush=True)
-trainer.close()
-"""
-N_REPETITIONS = 5
-
-
-def started(path: Path) -> subprocess.Popen:
-    command = [sys.executable, "-c", PROGRAM, str(path)]
-    return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-
-def repetitions(*programs: subprocess.Popen) -> list[tuple[list[float], list[list[float]]]]:
-    """One repetition by each of these programs, all begun at once: seconds of its timed epochs, and when it held the
-    turn."""
-    for program in programs:
-        assert program.stdin is not None
-        program.stdin.write("repetition\n")
-        program.stdin.flush()
-    return [json.loads(program.stdout.readline()) for program in programs if program.stdout is not None]
-
-
-@pytest.mark.release
-def test_two_programs_that_measure_at_once_do_not_disturb_each_other(tmp_path):
-    """They take turns by the machine's lock: what each times lies in turns of its own, and no two turns overlap."""
-    path, turns = tmp_path / "results.sqlite", []
-    programs = [started(path) for _ in range(2)]
-    try:
-        for _ in range(N_REPETITIONS):
-            for epoch_s, held in repetitions(*programs):
-                assert len(epoch_s) == 3, "the first is not timed"
-                assert 0 < sum(epoch_s) < sum(end - begin for begin, end in held)
-                turns += held
-    finally:
-        for program in programs:
-            program.communicate(timeout=60)  # its input ends, and so does it
-    turns.sort()
-    assert len(turns) >= 2 * N_REPETITIONS
-    assert all(end <= begin for (_, end), (begin, _) in pairwise(turns))
-    assert len(Store(path).records(Kind.RACE)) == 2 * N_REPETITIONS, "both wrote into one file"

@@ -6,26 +6,25 @@ import pytest
 from lib.backends.base import Epoch, FirstCall, Steps, no_parameters
 from lib.backends.registry import Runtime
 from lib.data.mnist import Facts
-from lib.experiments import backend_race
 from lib.experiments.anatomy_of_a_step import AnatomyTask, measure_tasks
-from lib.experiments.backend_race import Cell, Repetition, race
+from lib.experiments.backend_race import Cell, Repetition, plan, race, records_and_notes
 from lib.experiments.background import BackgroundTask
 from lib.experiments.failures import Attempts, Marked, words
 from lib.experiments.parallel_sweeps import Method, compare
 from lib.experiments.peak_rates import measure_ceilings
-from lib.pages.backend_race import Plan
+from lib.labs.which_library.race import Raced, table
 from lib.profiling.request import Examination
 from lib.spec import MNIST
 from lib.storage.records import Kind, Record
 from lib.storage.store import Store
 from lib.timing.measurement import Ended, Measurement
-from lib.views.backend_race import table
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
 from lib.workers.messages import CardLost, Item, Measured, Progress, Ready, Trained, TrainingFailed, WorkerDied
-from lib.workers.notes import Note, State
+from lib.workers.notes import State
 from lib.workers.queue import Request
 from tests.generators import collected
+from tests.labs.test_race import at
 
 LOST, OTHER, CPU = Runtime("jax-epoch", "gpu"), Runtime("torch", "gpu"), Runtime("numpy")
 WHY = "the graphics card no longer answers"
@@ -79,17 +78,18 @@ def test_a_race_goes_on_with_the_others(store):
 
 def test_the_table_shows_which_cells_failed_and_why(store):
     """While the others go on, and when the page is opened again."""
-    begun = Plan(CELLS, [], list(CELLS), {}, {})
-    events = list(backend_race.records_and_notes(race(CELLS, Losing(), store, Cancel(), Request())))
-    items = [event for event in events if not isinstance(event, Note)]
-    at = begun.after(items[:2])  # one failed, one was made
-    assert at.left == [CELLS[2], *CELLS[3:]]
-    assert begun.after(items).left == []
-    for failed in (begun.after(items).failed, backend_race.failures(CELLS, store.records())):
-        assert failed == {cell: WHY for cell in CELLS if cell.runtime == LOST}
-        rows = table([LOST, CPU], [32], {}, None, None, failed)["rows"][:2]
-        assert [row["cells"][0]["text"] for row in rows] == ["failed", "–"]
-        assert rows[0]["cells"][0]["title"] == WHY
+    events = list(records_and_notes(race(CELLS, Losing(), store, Cancel(), Request())))
+    items = [event for event in events if isinstance(event, Record)]
+    lost = {cell: WHY for cell in CELLS if cell.runtime == LOST}
+    made = [cell for cell in CELLS if cell not in lost]
+    assert sorted(set(Raced(CELLS, [], {}, items[:2]).left)) == sorted({*CELLS} - {CELLS[0]}), "that one failed"
+    now, opened_again = Raced(CELLS, [], {}, items), Raced(CELLS, store.records(), {})
+    assert now.left == [cell for cell in plan(CELLS, items) if cell in made]
+    assert {*opened_again.left} == {*CELLS}, "what failed is tried again"
+    for known in (now, opened_again):
+        assert known.failed == lost
+        (row, *_) = table([LOST, CPU], [32], known, at())["rows"]
+        assert (row["cells"][0]["text"], row["cells"][0]["title"]) == ("failed", WHY)
 
 
 MEASURED = {

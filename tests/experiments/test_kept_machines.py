@@ -22,12 +22,14 @@ from lib.experiments.kept_machines import (
 from lib.experiments.recorded_machines import Machine, browsers_in
 from lib.experiments.your_gpu import USUAL_WAY, Block, BrowserAdapter, Found, Opened
 from lib.hardware.webgpu import BROWSER, SOFTWARE
+from lib.labs.which_library import race
 from lib.spec import Network
 from lib.storage.records import Record
 from lib.storage.store import Store
 from lib.timing.comparison import Verdict
-from lib.views import backend_race, recorded_gpus
+from lib.views import recorded_gpus
 from tests.experiments.test_your_gpu import JOB, WHO
+from tests.labs.test_race import at, raced
 
 CELL = (JOB.training.network, JOB.training.batch_size)
 SWIFTSHADER = replace(WHO, reader="s", adapter=BrowserAdapter("google", "swiftshader", fallback=True))
@@ -168,7 +170,7 @@ def test_the_last_kept_gpus_stand_beside_what_is_measured_here_where_there_is_no
     monkeypatch.setattr(kept_machines, "Store", lambda *_: store)
     monkeypatch.setattr(kept_machines, "kept_in", lambda _: KeptMachines(store))
     monkeypatch.setattr(kept_machines, "nvidia_driver_answers", lambda: False)
-    rows = backend_race.table([Runtime("numpy")], (32,), {})["rows"]
+    rows = race.table([Runtime("numpy")], (32,), raced({}), at())["rows"]
     mine = [row for row in rows if "GPU of a browser" in row["label"]]
     assert [row["label"].split(",")[0] for row in mine] == [f"somebody model-{number}" for number in (1, 2, 3)]
     assert all(row["cells"][0]["text"].startswith("1.5") for row in mine)

@@ -25,6 +25,7 @@ from lib.experiments.recorded_machines import (
     told_apart,
     total_of,
 )
+from lib.labs.which_library import machines, race
 from lib.profiling.input_pipeline import QUANTITIES
 from lib.profiling.request import Pipeline
 from lib.spec import Network, Training
@@ -32,9 +33,10 @@ from lib.storage.export import export_to, parse_export
 from lib.storage.records import Curve, Key, Kind, Record
 from lib.storage.store import Store
 from lib.timing.measurement import Ended, Measurement
-from lib.views import backend_race, compare_machines, recorded_gpus
+from lib.views import recorded_gpus
 from lib.workers.cancel import Cancel
 from lib.workers.notes import Note
+from tests.labs.test_race import at, raced
 from tests.machines import CARD, PROCESSOR, write
 
 GPU, CPU = Runtime("jax-epoch", "gpu"), Runtime("jax-epoch")
@@ -204,7 +206,7 @@ def test_what_comes_with_the_project_is_sound_and_was_produced_by_a_machine():
 @pytest.fixture
 def with_card(card, monkeypatch):
     """As if a card had been recorded, and this machine had none."""
-    for module in (recorded_gpus, backend_race):
+    for module in (recorded_gpus, race):
         monkeypatch.setattr(module, "gpus_elsewhere", lambda: (only(card),))
 
 
@@ -219,7 +221,7 @@ def test_recorded_cards_stand_in_with_machine_and_date(with_card):
         == "Imaginary 9000, recorded 2026-11-01: an epoch of each network takes 10\u202fms alone and 1.2\u202fms with 8"
         " in one program."
     )
-    rows = backend_race.table([Runtime("numpy")], (32,), {})["rows"]
+    rows = race.table([Runtime("numpy")], (32,), raced({}), at())["rows"]
     assert [row["label"] for row in rows[1:3]] == [
         f"Imaginary 9000, recorded 2026-11-01: {runtime.label}" for runtime in (GPU, Runtime("torch", "gpu"))
     ]
@@ -328,8 +330,8 @@ def test_this_machine_takes_part_by_what_its_store_holds_of_this_code(tmp_path):
     assert (machine.live, machine.is_published, machine.runtimes) == (True, False, (CPU,))
     assert machine.epoch(CPU, 1) is None
     assert machine.epoch(CPU, 32) == Seconds(1.5, 2.0, 2.5, 3)
-    assert compare_machines.names([machine])[machine.name] == "this machine"
-    assert compare_machines.marked(machine).startswith("live, 20")
+    assert machines.names([machine])[machine.name] == "this machine"
+    assert recorded_gpus.marked(machine).startswith("live, 20")
 
 
 def test_trainings_of_the_first_page_count_where_no_race_timed_the_same(tmp_path):
@@ -357,8 +359,8 @@ def test_the_price_of_this_machine_is_an_assumption_until_one_is_entered(tmp_pat
     assert watts, machine.price_date
     price = machine.price_per_h or 0.0
     assert price == pytest.approx(int(watts[1]) / 1000 * 0.30)
-    assert "is assumed" in compare_machines.machines_table([machine], {machine.name: price})
-    entered = compare_machines.machines_table([machine], {machine.name: 2.5})
+    assert "is assumed" in machines.machines_table([machine], {machine.name: price})
+    entered = machines.machines_table([machine], {machine.name: 2.5})
     assert "2.5 (entered here)" in entered
     assert "assumed" not in entered
 
@@ -367,4 +369,4 @@ def test_what_a_recording_of_one_round_tells_is_still_told():
     """Its cells have one repetition each: their own times say how sure they are."""
     found = recorded_module.recorded_here().machines
     (machine,) = [one for one in found if not one.has_gpu]
-    assert "times less (" in compare_machines.article_sentence([machine])
+    assert "times less (" in machines.article_sentence([machine])

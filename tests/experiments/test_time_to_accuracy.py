@@ -21,15 +21,16 @@ from lib.experiments.time_to_accuracy import (
     needed,
     trials,
 )
+from lib.labs.which_library.race import sentence, table
 from lib.spec import Network, Training
 from lib.storage.records import Curve
 from lib.storage.store import Store
 from lib.sweeps.plan import Cached
-from lib.views.backend_race import Shown, sentence, table
 from lib.workers.cancel import Cancel
 from lib.workers.messages import Item
 from lib.workers.notes import Note
 from lib.workers.queue import Request
+from tests.labs.test_race import at, raced
 
 NETWORK = Network((128,))
 
@@ -81,32 +82,25 @@ def standing(backend, size, epoch_s, evaluation_s=0.1):
     return {cell: Standing(cell, (epoch_s,) * 3, (epoch_s,), False, (), "2026-11-01T00:00:00", evaluation_s)}
 
 
-def text(known, **shown):
-    return table([Runtime("numpy")], (32,), known, Shown(**shown))["rows"][0]["cells"][0]
+def text(learned, target=0.95):
+    made = raced(standing("numpy", 32, 1.0), learned)
+    return table([Runtime("numpy")], (32,), made, at("target", target=target))["rows"][0]["cells"][0]
 
 
 def test_the_table_multiplies_epochs_with_epoch_and_evaluation():
-    known = standing("numpy", 32, 1.0)
-    cell = text(known, view="target", learned=curves({**GOOD, 3: (0.9, 0.95)}))
+    cell = text(curves({**GOOD, 3: (0.9, 0.95)}))
     assert cell["text"] == "2.2 s", "two epochs of 1.0 + 0.1 s, to two digits: one to three epochs justify no more"
     assert "3 of 3 runs reached it within 8 epochs (1, 2, 3), at learning rate 0.1" in cell["title"]
     assert "2.2" in cell["title"]
-    assert text(known, view="target", learned=curves(GOOD))["text"].endswith("(2 of 3)")
-    assert text(known, view="target", target=0.99, learned=curves(GOOD))["text"] == "not reached"
-    assert text(known, view="target")["text"] == "–", "not counted yet"
-    priced = text(
-        known, view="target-cost", learned=curves({**GOOD, 3: (0.9, 0.95)}), price_per_h=3600.0, price_date="2026-11-01"
-    )
-    assert priced["text"] == "$2.2"
-    assert "at $3600 per hour, price of 2026-11-01" in priced["title"]
+    assert text(curves(GOOD))["text"].endswith("(2 of 3)")
+    assert text(curves(GOOD), 0.99)["text"] == "not reached"
+    assert text({})["text"] == "–", "not counted yet"
 
 
 def test_the_sentence_warns_until_accuracy_is_compared():
     known = standing("numpy", 32, 1.0) | standing("numpy", 128, 0.5)
-    assert "needs more epochs for the same accuracy" in sentence(known)
-    assert "To 95% accuracy the fastest is NumPy at batch size 32" in sentence(
-        known, Shown("target", learned=curves(GOOD))
-    )
+    assert "needs more epochs for the same accuracy" in sentence(raced(known), at())
+    assert "To 95% accuracy the fastest is NumPy at batch size 32" in sentence(raced(known, curves(GOOD)), at("target"))
 
 
 @pytest.mark.slow

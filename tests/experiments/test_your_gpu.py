@@ -29,12 +29,13 @@ from lib.experiments.your_gpu import (
     rounded_clock,
 )
 from lib.hardware.webgpu import BROWSER, SOFTWARE
+from lib.labs.which_library import machines
 from lib.spec import Network, Training
 from lib.storage.export import export_to
 from lib.storage.store import Store
 from lib.timing.comparison import Verdict, between, compared
 from lib.timing.roofline import Ceiling
-from lib.views import compare_machines, compare_machines_charts
+from lib.views.recorded_gpus import marked
 
 APPLE = BrowserAdapter("apple", "metal-3", largest_bytes=2**30)
 WHO = Opened("Safari 26", "macOS", 8, True, True, "localhost", 1e-4, APPLE, [])
@@ -265,17 +266,17 @@ def test_the_comparison_shows_each_row_of_a_kept_browser_and_says_where_and_when
     (machine,) = browsers_in(store)
     gpu, cpu = Runtime("webgpu-chunk", BROWSER), Runtime("wasm-simd")
     assert machine.runtimes == (cpu, gpu)
-    assert compare_machines.marked(machine) == "recorded 2026-11-22"
-    assert compare_machines.names([machine]) == {machine.name: "macOS, Safari 26 · 8 cores · apple metal-3"}
-    table = compare_machines.figures([machine], {}, {}, 0.95).set_index("trained_by")
+    assert marked(machine) == "recorded 2026-11-22"
+    assert machines.names([machine]) == {machine.name: "macOS, Safari 26 · 8 cores · apple metal-3"}
     for runtime, seconds in ((cpu, 6.0), (gpu, 1.5)):
-        row = table.loc[runtime.label]
-        assert row["epoch_median_s"] == pytest.approx(seconds)
-        assert row["epoch_q3_s"] - row["epoch_q1_s"] == pytest.approx(2 * 1500 * WHO.clock_s / 10)
-    ((caption, chart),) = compare_machines_charts.epoch_charts([machine])
+        epoch = machine.epoch(runtime, 32)
+        assert epoch is not None
+        assert epoch.middle == pytest.approx(seconds)
+        assert epoch.high - epoch.low == pytest.approx(2 * 1500 * WHO.clock_s / 10)
+    ((caption, chart),) = machines.epoch_charts([machine])
     assert "recorded 2026-11-22" in caption
     assert {row["runtime"] for rows in chart.spec["datasets"].values() for row in rows} == {gpu.label, cpu.label}
-    legend = compare_machines_charts.legend([machine])
+    legend = machines.legend([machine])
     assert "WebAssembly SIMD on one core" in legend
     assert legend.count("dashed") == 1, "the GPU"
 

@@ -115,12 +115,12 @@ def test_what_is_wrong_with_an_address_is_there_with_the_title(page, base):
 
 
 def test_the_editor_goes_from_notebook_to_notebook(page, tmp_path):
-    with started("edit", tmp_path, "notebooks/compare_machines.py") as (_, base, opener):
+    with started("edit", tmp_path, "notebooks/which_library.py") as (_, base, opener):
         page.context.add_cookies(
             [{"name": one.name, "value": one.value, "url": base, "httpOnly": True} for one in opener.jar]
         )
         page.goto(base)
-        page.wait_for_function(HERE, arg="Machines compared", timeout=90_000)
+        page.wait_for_function(HERE, arg="Which library?", timeout=90_000)
         follow(page, "Claims and figures")
         assert unquote(page.url) == f"{base}/?file=notebooks/claims.py&view-as=present"
         page.wait_for_selector("table.claims", timeout=90_000)
@@ -140,7 +140,7 @@ def cmdline(process):
     return []
 
 
-@pytest.mark.parametrize("left_for", ["about:blank", "/?file=notebooks/compare_machines.py&view-as=present"])
+@pytest.mark.parametrize("left_for", ["about:blank", "/?file=notebooks/which_library.py&view-as=present"])
 def test_a_page_that_was_left_in_the_editor_gives_its_turn_away_until_it_is_shown_again(
     page, tmp_path, monkeypatch, left_for
 ):

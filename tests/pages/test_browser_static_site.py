@@ -37,7 +37,7 @@ def no_runtime():
 def site(tmp_path_factory, no_runtime):
     """The address of the folder; it has the front page, one notebook's, and the page that trains, if that can be."""
     folder = tmp_path_factory.mktemp("host")
-    notebooks = [notebook_of("compare_machines")]
+    notebooks = [notebook_of("which_library")]
     assert write_site(folder / "some" / "where", notebooks=notebooks, in_browser=not no_runtime)
     with ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder))) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -63,7 +63,7 @@ def test_from_the_front_page_to_a_notebook_and_back(offline, site):
     offline.goto(site)
     assert where_and_when() in offline.locator(".lead").inner_text()
     assert_accessible(offline)
-    offline.get_by_role("link", name="Machines compared").click()
+    offline.get_by_role("link", name="Which library?").click()
     offline.locator(".lab-static").wait_for(timeout=60_000)
     assert offline.locator(".lab-static").inner_text().startswith(f"Computed on {where_and_when()}")
     offline.locator(TABLE).first.wait_for(timeout=60_000)
@@ -72,7 +72,7 @@ def test_from_the_front_page_to_a_notebook_and_back(offline, site):
 
 
 def test_a_notebook_s_page_is_for_everybody_too(offline, site):
-    offline.goto(f"{site}compare_machines.html")
+    offline.goto(f"{site}which_library.html")
     offline.locator(TABLE).first.wait_for(timeout=60_000)
     assert not offline.get_by_role("button", name="Reset").is_visible()
     assert_accessible(offline)

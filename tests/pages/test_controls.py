@@ -1,8 +1,6 @@
 # pyright: reportArgumentType=false
 """A control is declared once: its setting, its element and the check of what it says agree."""
 
-from datetime import date
-
 import pytest
 
 from lib.pages import controls
@@ -18,7 +16,6 @@ PANEL = Controls(
     controls.dropdown("x.target", "Target", 0.95, {"90%": 0.9, "95%": 0.95}),
     controls.number("x.price", "Price", 0.0, 0, 10, step=0.01),
     controls.checkbox("x.same", "Same images", False),
-    controls.day("x.dated", "Date", date(2026, 11, 22)),
     controls.text("x.hidden", "Hidden layers", "128", Network.parse, "256, 128"),
 )
 USUAL = {
@@ -28,7 +25,6 @@ USUAL = {
     "target": 0.95,
     "price": 0.0,
     "same": False,
-    "dated": date(2026, 11, 22),
     "hidden": "128",
 }
 
@@ -42,7 +38,7 @@ def test_the_elements_say_the_defaults_and_the_check_gives_them_back():
     panel = PANEL.panel(Address(), stop=button("Stop", ""))
     said = {name: list(value) if name == "range" else value for name, value in panel.value.items()}  # type: ignore[call-overload]
     assert said == {**USUAL, "stop": 0}
-    assert PANEL.checked(panel.value) == {**USUAL, "stop": 0, "dated": "2026-11-22"}
+    assert PANEL.checked(panel.value) == {**USUAL, "stop": 0}
 
 
 def test_an_address_fills_the_elements():

@@ -9,21 +9,18 @@ import sys
 import time
 from collections import Counter
 from contextlib import suppress
-from datetime import date
 from functools import partial
 
 import marimo as mo
 import psutil
 import pytest
-from hypothesis import HealthCheck, example, given
+from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
 
-from lib.experiments.recorded_machines import Collection, published_machines
 from lib.labs.inside_a_step import anatomy, trace, traps
+from lib.labs.which_library import machines, race
 from lib.pages import (
-    backend_race,
-    compare_machines,
     input_pipeline,
     live_calibration,
     options,
@@ -36,7 +33,6 @@ from lib.pages import (
 )
 from lib.pages import mnist_training as page
 from lib.pages import random_search as search_page
-from lib.pages.compare_machines import Remembered
 from lib.pages.panel import settings_of
 from lib.pages.stage import Stage
 from lib.pages.url_state import Address, checked
@@ -49,11 +45,10 @@ INSIDE_A_STEP = {"step": anatomy.Step, "live": trace.Live, "file": trace.TraceFi
 # Each notebook's settings, and the panels that they fill, by their names in the address.
 PAGES = {
     "mnist_training": settings_of(page.PANELS) | own_data.OwnData().settings,
-    "backend_race": backend_race.settings(),
+    "which_library": race.Race.settings("race") | machines.Machines.settings("compare"),
     "inside_a_step": settings_of(INSIDE_A_STEP),
     "input_pipeline": input_pipeline.settings(),
     "parallel_sweeps": parallel_sweeps.settings(),
-    "compare_machines": compare_machines.settings(),
     "single_operations": single_operations.settings(),
     "your_gpu": your_gpu.settings(),
     "when_does_a_gpu_win": when_does_a_gpu_win.settings(),
@@ -77,7 +72,7 @@ EVERY = [setting for known in PAGES.values() for setting in known.values()]
 PANELS = {
     **{prefix: partial(elements, prefix, one) for prefix, one in (page.PANELS | INSIDE_A_STEP).items()},
     "data": lambda address, _stage: mo.ui.dictionary(own_data._controls().elements(address)),
-    "race": backend_race.panel,
+    "race": partial(elements, "race", race.Race),
     "feed": input_pipeline.feeds_panel,
     "count": parallel_sweeps.count_panel,
     "mixed": parallel_sweeps.mixed_panel,
@@ -110,7 +105,7 @@ QUICKLY = hypothesis(suppress_health_check=[HealthCheck.function_scoped_fixture]
 def panels_of(prefix, address):
     """The panels whose settings begin so; two pages have one called `compare`."""
     if prefix == "compare":
-        compared = compare_machines.panel(address, Collection(published_machines(), (), ()), Remembered())
+        compared = elements("compare", machines.Machines, address, None)
         return [parallel_sweeps.comparison_panel(address, Stage(None, None)), compared]
     make = PANELS[prefix]
     return [make(address, Stage(None, None))]
@@ -125,7 +120,7 @@ CONTROLS = {
 
 
 def test_every_setting_is_a_control_and_every_control_has_a_setting():
-    not_saved = {"compare.machines", "compare.prices", "file.files", "data.files", "data.path"}
+    not_saved = {"compare.files", "file.files", "data.files", "data.path"}
     buttons = {
         name
         for name in CONTROLS
@@ -195,15 +190,6 @@ def test_what_a_control_saves_is_read_again(data, setting):
     panel, _, key = setting.name.partition(".")
     Address(written).save(panel)({key: value})
     assert Address(written).read(setting) == value
-
-
-@given(st.floats(0, 1000))
-@example(123.4567)
-def test_a_price_is_read_again_with_all_its_digits(price):
-    written = Parameters()
-    Address(written).save("race")({"price": price, "dated": date(2026, 11, 22)})
-    assert Address(written).read(backend_race.settings()["race.price"]) == price
-    assert Address(written).read(backend_race.settings()["race.dated"]) == "2026-11-22"
 
 
 class Parameters(dict):
@@ -277,7 +263,7 @@ def test_rates_are_counted_as_they_are_drawn(low, high):
         ("mnist_training", ["--search.seed", "-1"], "--search.seed -1: expected a whole number from 0 to 9999"),
         ("mnist_training", ["--rate.backend", "nump"], "the nearest is numpy"),
         ("mnist_training", ["--depth.own", "128, x"], "got “x”"),
-        ("backend_race", ["--race.dated", "tomorrow"], "expected a day such as"),
+        ("which_library", ["--race.view", "second"], "the nearest is seconds"),
         ("claims", ["--rate.epochs", "5"], "Expected options of claims.py, got --rate.epochs"),
     ],
 )

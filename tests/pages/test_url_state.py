@@ -1,7 +1,5 @@
 """Settings and the address: what is read comes back as what it is, and what cannot be used is a sentence."""
 
-from datetime import date
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,7 +20,6 @@ from lib.pages.url_state import Address
         (url_state.ends("x", (1, 2), (1, 2, 4)), "2,4", [2, 4]),
         (url_state.number("x", 0, 0, 9, whole=True), "7", 7),
         (url_state.number("x", 0.0, 0, 9), "0.25", 0.25),
-        (url_state.day("x", date(2026, 1, 1)), "2026-11-22", "2026-11-22"),
         (url_state.text("x", "", int), "12", "12"),
     ],
 )

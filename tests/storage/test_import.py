@@ -17,17 +17,14 @@ from lib.backends.base import Epoch, no_parameters
 from lib.backends.registry import DEVICES, Runtime
 from lib.cli.record import CannotRecord, resume
 from lib.cli.store import main
-from lib.experiments.compare_machines import learned_from
 from lib.experiments.peak_rates import best_rate
 from lib.experiments.recorded_machines import collect, told_apart
-from lib.pages import compare_machines as page
-from lib.pages.compare_machines import Chosen
+from lib.labs.which_library import machines as lab
 from lib.spec import Network, Training
 from lib.storage.export import NoExport, export_to, import_from, parse_export
 from lib.storage.frames import records_frame
 from lib.storage.records import Curve, Key
 from lib.storage.store import Store
-from lib.views import compare_machines as view
 from tests.conftest import ROOT
 from tests.machines import CARD, write
 
@@ -59,15 +56,15 @@ def use(store: Store, text: str, charts: bool = False) -> None:
     records_frame(store.records())
     machines = told_apart(collect([("a.json", text)]).machines)
     prices = {machine.name: machine.price_per_h or 0.0 for machine in machines}
-    now = Chosen(machines, prices, 0.95)
-    for section in ("article", "verdict", *(("epochs", "accuracy", "steps", "models") if charts else ())):
-        getattr(page, section)(now).text.encode()
+    asked = lab.works(lab.learned_from(machines), 0.95).items()
+    judged = [one for name, of in asked if (one := lab.judge(machines, name, of, prices)) is not None]
+    shown = lab.judged_sentence(judged, machines) + lab.judged_table(judged, prices, machines)
+    shown += lab.article(machines).text + lab.machines_table(machines, prices)
+    (shown + (lab.epochs(machines).text if charts else "")).encode()
     for machine in machines:
         assert all(parts.drawn_s >= 0 for runtime in machine.runtimes if (parts := machine.split(runtime)) is not None)
         assert all(machine.models(device) is not None for device in DEVICES)
         assert all(best_rate(machine.records, device, "product") != 0 for device in DEVICES)
-    view.machines_table(machines, prices).encode()
-    view.figures(machines, prices, learned_from(machines), 0.95)
     with tempfile.TemporaryDirectory() as folder:
         again = Path(folder) / "again.json"
         rows = export_to(again, store)

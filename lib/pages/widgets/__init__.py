@@ -136,7 +136,7 @@ class GuessForm(anywidget.AnyWidget):
 class RaceTable(anywidget.AnyWidget):
     """A table of cells that can be chosen.
 
-    `table` is what `lib.views.backend_race.table` returns, `selected` the key of the chosen cell, empty for none.
+    `table` is what `lib.labs.which_library.race.table` returns, `selected` the key of the chosen cell, empty for none.
     """
 
     _esm = _together("race_table.js")

@@ -5,9 +5,9 @@ import pytest
 
 from lib.backends.registry import Runtime
 from lib.experiments.backend_race import Cell, standings
+from lib.labs.which_library import roofline
 from lib.spec import N_TRAIN
 from lib.timing.roofline import intensity
-from lib.views import roofline
 from tests.experiments.test_backend_race import JAX, NUMPY, record
 
 PRODUCTS = {"float32": 200e9, "bfloat16": 500e9}

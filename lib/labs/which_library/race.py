@@ -1,0 +1,520 @@
+"""The race: seconds of an epoch by every library and batch size, in a table that fills as cells are measured."""
+
+import html
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+import altair as alt
+import marimo as mo
+import numpy as np
+import pandas as pd
+
+from lib.backends.registry import BACKENDS, Runtime, usable_runtimes
+from lib.experiments import published
+from lib.experiments.backend_race import (
+    BATCH_SIZES,
+    BUDGET_S,
+    EPOCHS,
+    NETWORK,
+    PART_S,
+    ROUNDS,
+    Cell,
+    Standing,
+    all_cells,
+    plan,
+    race,
+    records_and_notes,
+    standings,
+)
+from lib.experiments.kept_machines import gpus_elsewhere
+from lib.experiments.peak_rates import ceilings, measure_ceilings, product_rates
+from lib.experiments.recorded_machines import Machine, Seconds, exactly, gpu_runtimes, named
+from lib.experiments.time_to_accuracy import TARGETS, Learned, Needed, TrialTrained, learn, learned, needed, trials
+from lib.formatting import justified, percent, seconds
+from lib.labs.which_library import roofline
+from lib.pages import layout
+from lib.pages.controls import runtime, runtimes
+from lib.pages.lab import Asked, Drawing, Page, Shown
+from lib.pages.panel import Controls, dropdown
+from lib.profiling.step_breakdown import ONE_CALL
+from lib.spec import N_TRAIN, Training
+from lib.storage.current import current
+from lib.storage.frames import records_frame
+from lib.storage.records import Kind, Record
+from lib.storage.store import Store
+from lib.timing.comparison import Estimate, Verdict
+from lib.timing.diagnosis import Observed, findings
+from lib.timing.roofline import Ceiling, step_floor
+from lib.views.chart import Chart, styled
+from lib.views.markup import quiet
+from lib.workers.cancel import Cancel
+from lib.workers.engine import Engine
+from lib.workers.notes import Note, State
+from lib.workers.queue import Request
+
+VIEWS = {
+    "seconds per epoch": "seconds",
+    "seconds to the target accuracy": "target",
+    "times faster than …": "speed-up",
+}
+SCALES = {
+    "seconds": "an epoch; the stronger the colour, the longer",
+    "target": "to the target accuracy; the stronger the colour, the longer",
+    "speed-up": "as fast; the stronger the colour, the faster",
+}
+NOTHING_YET = "Nothing is measured here yet: press “Race”. Below are figures of other machines, recorded and published."
+LEAST_GROUND = 0.15  # of the darkest: a measured cell is never without ground
+_PUBLISHED = {
+    ("keras-tensorflow", "gpu"): "Keras on TensorFlow, Quadro RTX 5000",
+    ("keras-tensorflow", "cpu"): "Keras on TensorFlow, CPU",
+    ("numpy", "cpu"): "NumPy, CPU",
+    ("jax-step", "cpu"): "JAX, one call a step, CPU",
+}
+
+
+def _usual_rival() -> str:
+    usable = list(runtimes().values())
+    return "keras-tensorflow/cpu" if "keras-tensorflow/cpu" in usable else usable[0]
+
+
+class Race(Controls):
+    """Of the race, which begins when its button is pressed."""
+
+    AGAIN = "Race", "Measure all cells, or go on where it stopped"
+    view = dropdown("Show", "seconds", VIEWS, full_width=True)
+    beside = dropdown("… than", _usual_rival, runtimes, full_width=True)
+    target = dropdown("Target accuracy", 0.95, {f"{target:.0%}": target for target in TARGETS})
+
+
+class Raced:
+    """What is known of a race.
+
+    Args:
+        cells: What is raced.
+        stored: Records from before.
+        known: Validation accuracies after each epoch, by training.
+        items: Records and trainings of this race so far.
+    """
+
+    def __init__(
+        self,
+        cells: Sequence[Cell],
+        stored: Sequence[Record],
+        known: Learned,
+        items: Sequence[Record | TrialTrained] = (),
+    ) -> None:
+        made = [item for item in items if isinstance(item, Record)]
+        records = [*stored, *made]
+        self.cells, self.standings, self.failed = cells, standings(cells, records), failures(cells, records)
+        failed_now = failures(cells, made)  # those of before are tried again
+        repetitions = {cell: one.repetitions for cell, one in self.standings.items()}
+        self.left = [
+            cell
+            for number, cell in enumerate(plan(cells, []))
+            if repetitions.get(cell, 0) <= number // len(cells) and cell not in failed_now
+        ]
+        trained: dict[Training, tuple[float, ...]] = {
+            item.training: item.accuracies for item in items if isinstance(item, TrialTrained)
+        }
+        self.learned: Learned = {**known, **trained}
+
+    @property
+    def time_left_s(self) -> float | None:
+        """Estimated seconds of the repetitions left; None before any cell was measured.
+
+        A measured cell takes `EPOCHS` epochs, but no more than the budget; any other the median of those.
+        """
+        if not self.standings:
+            return None
+        spent = {
+            cell: min(EPOCHS * one.quartiles_s[1], BUDGET_S + PART_S) + 0.3 for cell, one in self.standings.items()
+        }
+        usual = float(np.median(list(spent.values())))
+        return sum(spent.get(cell, usual) for cell in self.left)
+
+
+def failures(cells: Sequence[Cell], records: Sequence[Record]) -> dict[Cell, str]:
+    """Why a cell could not be measured, by its latest valid record of kind `FAILURE`; no others are in it."""
+    found = {cell: current(records, Kind.FAILURE, cell.subject, cell.runtime) for cell in cells}
+    return {cell: "; ".join(of_cell[-1].warnings) for cell, of_cell in found.items() if of_cell}
+
+
+def fill(
+    begun: Raced, engine: Engine, store: Store, cancel: Cancel, request: Request
+) -> Iterator[Record | TrialTrained | Note]:
+    """Measure the peak rates once, make the repetitions, then count the epochs that accuracies need.
+
+    Raises:
+        WorkerDied: A worker ended while it trained; the text says what to do.
+        TrainingFailed: A backend could not train; the text says why.
+    """
+    yield from measure_ceilings(usable_runtimes(), engine, store, cancel, request)
+    yield from records_and_notes(race(begun.left, engine, store, cancel, request))
+    todo = [training for training in trials(NETWORK) if training not in begun.learned]
+    if todo and not cancel.is_set():
+        yield from learn(todo, engine, store, cancel, request)
+
+
+def racing(page: Page, shown_table: mo.ui.anywidget) -> tuple[Callable[[Race], Asked], Callable[[Shown], Drawing]]:
+    """What a press of “Race” measures, and its state, whose cells go into the `RaceTable`."""
+    engine, store = page.engine, page.store
+
+    def stored() -> tuple[list[Cell], list[Record], Learned]:
+        records = [*store.records(Kind.RACE), *store.records(Kind.FAILURE)]
+        return all_cells(usable_runtimes()), records, learned(store, NETWORK, engine.known_facts())
+
+    def ask(_at: Race) -> Asked:
+        def make(pressed: bool) -> tuple[tuple, Callable]:
+            begun = stored() if pressed else None
+            return (begun,), partial(fill, Raced(*begun)) if begun else lambda *_: iter(())
+
+        return Asked("race", make)
+
+    def draw(shown: Shown) -> Drawing:
+        at, now, (begun,) = shown.at, shown.now, shown.known
+        raced = Raced(*(begun or stored()), now.items)
+        state = now.state if begun or now.state is State.FAILED else State.NOT_RUNNING
+        running = raced.left[0] if raced.left and state.under_way else None
+        shown_table.widget.table = table(usable_runtimes(), BATCH_SIZES, raced, at, running)
+        said = sentence(raced, at)
+        line = _state_line(raced, state, now.note, now.problem)
+        return Drawing(
+            f'<div class="race-head">{layout.sentence(said or NOTHING_YET)}{line}</div>{shown_table.text}', said
+        )
+
+    return ask, draw
+
+
+def _state_line(raced: Raced, state: State, note: str, problem: str) -> str:
+    repetitions, trainings = ROUNDS * len(raced.cells), len(trials(NETWORK))
+    made = sum(min(ROUNDS, one.repetitions) for one in raced.standings.values())
+    left_s = raced.time_left_s if state.under_way else None
+    words = (
+        (f"{note} · " if note else "")
+        + f"{made} of {repetitions} repetitions, {len(raced.learned)} of {trainings} trainings to an accuracy"
+        + (f", about {seconds(left_s)} left" if left_s else "")
+    )
+    return layout.state_line(state, made + len(raced.learned), repetitions + trainings, words, problem)
+
+
+# The table.
+
+
+def key_of(cell: Cell) -> str:
+    """A cell's name in the widget: `runtime/batch size`."""
+    return f"{cell.runtime.address}/{cell.batch_size}"
+
+
+def table(
+    runtimes: Sequence[Runtime], batch_sizes: Sequence[int], raced: Raced, at: Race, running: Cell | None = None
+) -> dict:
+    """Columns and rows for the widget: measured rows first, recorded and published ones below them in the same form.
+
+    Args:
+        runtimes: A row each.
+        batch_sizes: A column each.
+        raced: What is known.
+        at: Which figures are shown.
+        running: The cell that is being measured.
+
+    Returns:
+        Of each cell the text, an explanation, the state, the key, its `level` from `LEAST_GROUND` to 1 on the scale of
+        the chosen view, None where it was not measured; `best` marks the best figure of a column.
+    """
+    figures, values = _figures(raced, at)
+    best, rows = _best_of_columns(values, at), []
+    for row in runtimes:
+        cells = []
+        for cell in (Cell(row, size) for size in batch_sizes):
+            level = _level(values[cell], values.values()) if cell in values else None
+            drawn = _cell(cell, figures.get(cell), raced, running)
+            cells.append(drawn | {"level": level, "best": cell in best})
+        rows.append({"label": _label(row), "published": False, "cells": cells})
+    if at.view == "seconds":
+        rows += _rows_of_others(batch_sizes)
+    scale = None
+    if values:
+        low, high = (figures[end(values, key=values.__getitem__)][0] for end in (min, max))
+        scale = {"low": low, "high": high, "words": SCALES[at.view]}
+    return {"corner": "batch size", "columns": [f"{size:,}" for size in batch_sizes], "rows": rows, "scale": scale}
+
+
+def _rows_of_others(batch_sizes: Sequence[int]) -> list[dict]:
+    """Recorded graphics cards where this machine has none, and what the articles published."""
+    found = [
+        (f"{named(machine)}: {_label(runtime)}", [_recorded_cell(machine, runtime, size) for size in batch_sizes])
+        for machine in gpus_elsewhere()
+        for runtime in gpu_runtimes(machine)
+        if any(machine.epoch(runtime, size) for size in batch_sizes)
+    ]
+    for of, by_size in published.EPOCH_S.items():
+        texts = [f"{by_size[size]:g} s" if size in by_size else "" for size in batch_sizes]
+        cells = [_cell_of_others(text, "published, not measured here") for text in texts]
+        found.append((f"published: {_PUBLISHED[of]}", cells))
+    return [{"label": label, "published": True, "cells": cells} for label, cells in found]
+
+
+def _label(runtime: Runtime) -> str:
+    """A runtime's name; on a card also where its batches come from, as backends differ in that and are compared."""
+    backend = BACKENDS.get(runtime.backend)
+    feeds = backend is not None and runtime.device != "cpu" and not backend.holds_images
+    return f"{runtime.label}, each batch from the host" if feeds else runtime.label
+
+
+def _figures(raced: Raced, at: Race) -> tuple[dict[Cell, "Figure"], dict[Cell, float]]:
+    """The chosen view's figure of each cell, and the values of those that have one."""
+    figures = {cell: _FIGURES[at.view](standing, raced, at) for cell, standing in raced.standings.items()}
+    return figures, {cell: value for cell, (_, _, value) in figures.items() if value is not None}
+
+
+def _best_of_columns(values: Mapping[Cell, float], at: Race) -> set[Cell]:
+    best: dict[int, Cell] = {}
+    for cell in sorted(values, key=values.__getitem__, reverse=at.view == "speed-up"):
+        best.setdefault(cell.batch_size, cell)
+    return set(best.values())
+
+
+def _level(value: float, values: Collection[float]) -> float:
+    low, high = np.log(min(values)), np.log(max(values))
+    place = (np.log(value) - low) / (high - low) if high > low else 1.0
+    return round(LEAST_GROUND + (1 - LEAST_GROUND) * float(place), 3)
+
+
+def _cell(cell: Cell, figure: "Figure | None", raced: Raced, running: Cell | None) -> dict:
+    if figure is None:
+        why_not = "" if cell == running else raced.failed.get(cell, "")
+        text, state = ("…", "running") if cell == running else ("failed" if why_not else "–", "waiting")
+        return {"text": text, "title": why_not or "not measured yet", "state": state, "key": ""}
+    text, title, value = figure
+    scaled = raced.standings[cell].scaled
+    state = "waiting" if value is None else "running" if cell == running else "scaled" if scaled else "done"
+    return {"text": text, "title": title, "state": state, "key": key_of(cell)}
+
+
+def _recorded_cell(machine: Machine, runtime: Runtime, size: int) -> dict:
+    known = machine.epoch(runtime, size)
+    text = justified(known.middle, known.low, known.high) if known else "–"
+    return _cell_of_others(text, f"{named(machine)}, not measured here")
+
+
+def _cell_of_others(text: str, title: str) -> dict:
+    return {"text": text, "title": title, "state": "published", "level": None, "best": False, "key": ""}
+
+
+Figure = tuple[str, str, float | None]  # text, explanation, and the value that the scale of the view is made of
+
+
+def _epoch(standing: Standing, _raced: Raced, _at: Race) -> Figure:
+    low, middle, high = standing.quartiles_s
+    title = (
+        f"{seconds(middle)} per epoch ({seconds(low)} to {seconds(high)}), {len(standing.epoch_s)} epochs in"
+        f" {_repetitions(standing)}"
+    )
+    return justified(middle, low, high), title, middle
+
+
+def _speed_up(standing: Standing, raced: Raced, at: Race) -> Figure:
+    other = raced.standings.get(Cell(runtime(at.beside), standing.cell.batch_size))
+    if other is None:
+        return "–", "the other one is not measured yet", None
+    comparison = other.repeated.beside(standing.repeated)
+    verdict = {
+        Verdict.SLOWER: "faster",
+        Verdict.FASTER: "slower",
+        Verdict.SAME: "the same",
+        Verdict.UNCLEAR: "not told apart",
+    }
+    interval = (
+        f" ({comparison.low:.3g} to {comparison.high:.3g}, from {comparison.n} repetitions of each)"
+        if comparison.n > 1
+        else ", without two repetitions of each in one session"
+    )
+    title = f"{comparison.ratio:.3g} times as fast{interval}: {verdict[comparison.verdict]}"
+    return f"{comparison.ratio:.2g} ×", title, comparison.ratio
+
+
+def _to_target(standing: Standing, raced: Raced, at: Race) -> Figure:
+    """Epochs of the runs that got there, times the seconds of an epoch with its evaluation."""
+    counted = needed(raced.learned, standing.cell.training.network, standing.cell.batch_size, at.target)
+    if counted is None:
+        return "–", "the epochs that it needs are not counted yet: they come after the race", None
+    words = f"{at.target:.0%} accuracy: {counted.words}"
+    if not counted.reached:
+        return "not reached", words, None
+    one = to_accuracy(Seconds(*standing.quartiles_s), _evaluation_s(standing, raced.standings), counted)
+    share = "" if len(counted.reached) == len(counted.epochs) else f" ({len(counted.reached)} of {len(counted.epochs)})"
+    title = (
+        f"{seconds(one.middle)} ({seconds(one.low)} to {seconds(one.high)}); evaluation after each epoch is counted;"
+        f" {words}"
+    )
+    return justified(one.middle, one.low, one.high) + share, title, one.middle
+
+
+def to_accuracy(epoch: Seconds, evaluation_s: float, counted: Needed) -> Seconds:
+    """Seconds of the judged runs that reached an accuracy: their epochs, each with its evaluation.
+
+    The ends are the fewest epochs at the first quartile and the most epochs at the third; the relative errors of the
+    epoch and of the number of epochs are added in quadrature.
+    """
+    one = epoch.plus(exactly(evaluation_s))
+    least, middle, most = (counted.reached[i] for i in (0, len(counted.reached) // 2, -1))
+    epochs = Estimate.of(counted.reached)  # their number varies too, from seed to seed
+    error, n = math.hypot(one.estimate.error, epochs.error), min(one.estimate.n, epochs.n)
+    estimate = replace(one.estimate.times(middle), error=error, n=n)
+    return Seconds(one.low * least, one.middle * middle, one.high * most, epoch.n, estimate)
+
+
+def _evaluation_s(standing: Standing, known: Mapping[Cell, Standing]) -> float:
+    """Of this cell, or of the same runtime at another batch size, which evaluation does not depend on."""
+    alike = [s.evaluation_s for cell, s in known.items() if cell.runtime == standing.cell.runtime and s.evaluation_s]
+    return standing.evaluation_s or (float(np.median(alike)) if alike else 0.0)
+
+
+_FIGURES: dict[str, Callable[[Standing, Raced, Race], Figure]] = {
+    "seconds": _epoch,
+    "target": _to_target,
+    "speed-up": _speed_up,
+}
+
+
+def _repetitions(standing: Standing) -> str:
+    return f"{standing.repetitions} repetition{'s' if standing.repetitions != 1 else ''}"
+
+
+# The sentence.
+
+_BEST = {
+    "seconds": "Fastest so far: {runtime} at batch size {size}, {figure} per epoch.",
+    "target": "To {target} accuracy the fastest is {runtime} at batch size {size}: {figure}, which is what counts.",
+    "speed-up": "Farthest ahead of {beside} at the same batch size: {runtime} at {size}, {figure} as fast.",
+}
+_NOTHING = {
+    "target": (
+        "How many epochs each batch size needs is counted after the race: until then nobody knows who is first at the"
+        " accuracy."
+    ),
+    "speed-up": "There is nothing to be faster than: {beside} is not measured yet.",
+}
+
+
+def sentence(raced: Raced, at: Race) -> str:
+    """What the chosen view shows so far; empty before any cell was measured."""
+    if not raced.standings:
+        return ""
+    figures, values = _figures(raced, at)
+    beside = runtime(at.beside).label
+    if not values:
+        return _NOTHING[at.view].format(beside=beside)
+    cell = (max if at.view == "speed-up" else min)(values, key=values.__getitem__)
+    best = _BEST[at.view].format(
+        runtime=cell.runtime.label,
+        size=f"{cell.batch_size:,}",
+        figure=figures[cell][0],
+        beside=beside,
+        target=f"{at.target:.0%}",
+    )
+    return " ".join([best, *(_remarks(raced.standings) if at.view == "seconds" else [])])
+
+
+def _remarks(known: Mapping[Cell, Standing]) -> list[str]:
+    """What seconds per epoch show beside the fastest, and what they hide."""
+    parts = []
+    keras, jax = (known.get(Cell(Runtime(key), 32)) for key in ("keras-tensorflow", "jax-epoch"))
+    if keras is not None and jax is not None:
+        comparison = keras.repeated.beside(jax.repeated)
+        unclear = " (not told apart yet)" if comparison.verdict is Verdict.UNCLEAR else ""
+        parts.append(
+            f"At batch size 32 the same epoch takes Keras on TensorFlow {comparison.ratio:.1f} times as long as JAX in"
+            f" one call{unclear}."
+        )
+    compared = Observed(
+        batch_sizes=tuple({cell.batch_size for cell in known}),
+        precisions=tuple({cell.runtime.precision for cell in known}),
+    )
+    return parts + [finding.text for finding in findings(compared)]
+
+
+# One cell in full.
+
+
+def one_cell(store: Store, key: str) -> mo.Html:
+    """The chosen cell in full, and which runtimes are missing in the table, or are no GPU.
+
+    Args:
+        store: Has its repetitions and the peak rates.
+        key: From `key_of`; empty where no cell is chosen.
+    """
+    known = standings(all_cells(usable_runtimes()), store.records(Kind.RACE))
+    standing = next((one for cell, one in known.items() if key_of(cell) == key), None)
+    text = quiet("Choose a cell of the table to see its epochs, their spread and a verdict.")
+    if standing is not None:
+        text = _detail(standing, known, store)
+    return mo.Html(f'<div class="race-detail">{text}</div>{layout.software(usable_runtimes())}{layout.missing()}')
+
+
+def _detail(standing: Standing, known: dict[Cell, Standing], store: Store) -> str:
+    cell, best, floor_s = standing.cell, ceilings(standing.cell.runtime, store), None
+    lines, drawn = _of_epochs(standing), ""
+    if best is not None:
+        calls = cell.batch_size / N_TRAIN if cell.runtime.backend in ONE_CALL else 1.0
+        floor = step_floor(NETWORK, cell.batch_size, best, cell.runtime.backend, calls)
+        floor_s = floor.parts_s[Ceiling.PRODUCT] * (N_TRAIN // cell.batch_size)
+        least_s, middle = N_TRAIN // cell.batch_size * floor.seconds, standing.quartiles_s[1]
+        rest = "the rest is overhead" if middle >= least_s else "it does less, as where zeros are left out"
+        lines.append(
+            f"The least that this machine could take for all products is {seconds(least_s)} per epoch, set by"
+            f" {floor.by.value}: the cell stands at {middle / least_s:.2g} times that; {rest}."
+        )
+        if not floor.cache_known and floor.by is Ceiling.COPY:
+            lines.append(
+                "The size of this device's cache is not known, so all parameters count as moved in each step: where"
+                " they fit into it, a step can take less than that least."
+            )
+        products = product_rates(cell.runtime.device, store)
+        chart = roofline.chart(known, cell, best.copy_bytes_per_s, products)
+        drawn = layout.framed(chart.title, chart) + quiet(roofline.sentence(standing, products))
+    lines += [html.escape(finding.text) for finding in standing.findings(floor_s)]
+    lines += [html.escape(warning[:1].upper() + warning[1:] + ".") for warning in standing.warnings]
+    chart = epochs_chart(standing)
+    said = "".join(f'<p class="lab-note">{line}</p>' for line in lines)
+    return said + layout.framed(chart.title, chart) + drawn
+
+
+def _of_epochs(standing: Standing) -> list[str]:
+    """HTML: what the repetitions themselves say."""
+    low, middle, high = standing.quartiles_s
+    lines = [
+        f"<b>{html.escape(standing.cell.runtime.label)}</b>, batch size {standing.cell.batch_size:,}:"
+        f" {justified(middle, low, high)} per epoch (quartiles {seconds(low)} to {seconds(high)},"
+        f" {len(standing.epoch_s)} epochs in {_repetitions(standing)}, last {standing.measured_at[:16]} UTC)."
+    ]
+    if standing.first_accuracy is not None:
+        lines.append(
+            f"After its first epoch it names {percent(standing.first_accuracy)} of the validation images, with products"
+            f" in {standing.cell.runtime.precision}."
+        )
+    if standing.scaled:
+        lines.append("An epoch takes so long here that half a second of steps was measured at a time, and scaled.")
+    return lines
+
+
+def epochs_chart(standing: Standing) -> Chart:
+    """Seconds of each timed epoch in the order of measurement, with the quartiles as a band."""
+    low, middle, high = standing.quartiles_s
+    rows = pd.DataFrame({"epoch": np.arange(1, len(standing.epoch_s) + 1), "seconds": standing.epoch_s})
+    color = BACKENDS[standing.cell.runtime.backend].color
+    band = alt.Chart(pd.DataFrame({"low": [low], "high": [high]})).mark_rect(opacity=0.15, color=color)
+    y = alt.Y("seconds:Q", scale=alt.Scale(zero=True), axis=alt.Axis(tickCount=5), title="seconds per epoch")
+    x = alt.X("epoch:Q", axis=alt.Axis(tickMinStep=1, format="d"), title="timed epoch, in order")
+    points = alt.Chart(rows).mark_point(filled=True, size=50, color=color, opacity=1)
+    rule = alt.Chart(pd.DataFrame({"seconds": [middle]})).mark_rule(color=color)
+    chart = band.encode(y=alt.Y("low:Q", title="seconds per epoch"), y2="high:Q") + rule.encode(y=y)
+    chart += points.encode(x=x, y=y, tooltip=["epoch", alt.Tooltip("seconds:Q", format=".4g")])
+    return Chart(styled(chart, height=160), "epochs")
+
+
+def record(store: Store) -> mo.Html:
+    """Every repetition in the store, those of imported machines too, as a table that is built when it is opened."""
+    return layout.lazy_table("every repetition that was stored", lambda: records_frame(store.records(Kind.RACE)))

@@ -1,0 +1,127 @@
+"""The race and the machines in a real browser: cells fill, stop and are kept; files are dropped, sound and not."""
+
+import re
+
+import pytest
+
+from lib.backends.registry import BACKENDS, Runtime, usable_runtimes, versions
+from lib.experiments.backend_race import all_cells, plan
+from lib.storage.records import Kind, Record
+from lib.timing.measurement import Ended, Measurement
+from tests.browser import MARKS, PAST_THE_EDGE, assert_accessible
+from tests.machines import CARD, PROCESSOR, write
+from tests.pages.test_browser_notebooks import assert_figures_stand_beside_their_labels
+from tests.software_adapter import needs_software_adapter
+
+THIRD = "Zuse · 2 cores · AVX2 · 4 GiB · no GPU"
+REPETITIONS = r"(\d+) of \d+ repetitions"
+CUT = (
+    "[...document.querySelectorAll('.lab-scroll')].filter(box => box.checkVisibility() && box.scrollWidth >"
+    " box.clientWidth).map(box => box.innerText)"
+)
+
+pytestmark = [*MARKS, pytest.mark.release]
+
+
+@pytest.fixture(scope="module")
+def address(full_site):
+    """As if all libraries had been probed before but those of the race's first two repetitions: no other worker is
+    needed for these. NumPy's batch size 1 was timed before: this machine is among those compared."""
+    cells = all_cells(usable_runtimes())
+    first = {BACKENDS[cell.runtime.backend].worker for cell in plan(cells, [])[:2]}
+    for runtime in usable_runtimes():
+        library = BACKENDS[runtime.backend].worker
+        if library not in first:
+            subject = {"library": library, "device": runtime.device, "name": "dispatch", "work": 1.0}
+            measured = Measurement((1e-6,) * 3, 1, Ended.SPREAD)
+            full_site.store.add(Record.of(Kind.CEILING, subject, measured, versions(runtime)))
+    subject = {"backend": "numpy", "device": "cpu", "hidden": "16", "batch_size": 1}
+    measured = Measurement((7.0, 7.1, 7.2), 1, Ended.CAP)
+    full_site.store.add(Record.of(Kind.RACE, subject, measured, versions(Runtime("numpy"))))
+    return full_site.at("notebooks/which_library.py")
+
+
+def measured(page):
+    """How many repetitions the race's line tells of."""
+    return int(re.findall(REPETITIONS, page.locator(".race-head .lab-state span").inner_text())[0])
+
+
+def select(page, label):
+    return page.locator(".lab-controls").first.get_by_label(label)
+
+
+def drop(page, *paths):
+    page.locator("input[type=file]").first.set_input_files([str(path) for path in paths])
+
+
+def test_the_race_fills_stops_and_resumes_and_machines_are_dropped_and_priced(page, address, tmp_path):
+    page.goto(address)
+    page.get_by_role("button", name="Race", exact=True).wait_for(timeout=60_000)
+    published = page.locator("tr.race-published", has_text="published: ").first
+    published.wait_for(timeout=60_000)
+    assert "6.26 s" in page.locator("table.race").inner_text(), "the published figures are there from the start"
+    assert measured(page) == 0
+    page.get_by_role("button", name="Race", exact=True).click()
+    state = "document.querySelector('.race-head .lab-state')?.innerText"
+    page.wait_for_function(f"() => +{state}.match(/{REPETITIONS}/)?.[1] >= 2", timeout=120_000)
+    page.get_by_role("button", name="Stop", exact=True).click()
+    page.wait_for_function(f"() => {state}.startsWith('Stopped')", timeout=20_000)
+    kept = measured(page)
+    chosen = page.locator("button.race-cell").first
+    chosen.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".race-detail svg", timeout=20_000)
+    assert "quartiles" in page.locator(".race-detail").inner_text()
+    assert chosen.get_attribute("aria-pressed") == "true"
+    select(page, "Show").select_option(label="times faster than …")
+    page.wait_for_function("() => location.search.includes('race.view=speed-up')", timeout=10_000)
+    select(page, "… than").select_option(label=plan(all_cells(usable_runtimes()), [])[0].runtime.label)
+    page.locator("table.race .race-published").first.wait_for(state="detached", timeout=10_000)
+    page.locator("button.race-cell", has_text="×").first.wait_for()
+
+    machines_are_dropped_and_priced(page, tmp_path)
+    assert_accessible(page)
+    page.reload()
+    page.wait_for_selector(".race-head .lab-state span", timeout=60_000)
+    assert measured(page) == kept, "what was measured is kept"
+    assert_figures_stand_beside_their_labels(page, "table.race")
+
+
+def machines_are_dropped_and_priced(page, folder):
+    card = write(folder / "card.json", CARD, 0.002, [Runtime("jax-epoch", "gpu")])
+    processor = write(folder / "processor.json", PROCESSOR, 0.001, [Runtime("jax-epoch")], curves=True)
+    broken = folder / "broken.json"
+    broken.write_text(card.read_text()[:-300])
+    here = page.locator(".lab-table.compare tr", has_text="this machine: ")
+    assert "assumed: " in here.inner_text()
+    assert page.get_by_text("published: GCP g2-standard-4: NVIDIA L4").count() >= 1
+    assert page.get_by_text(CARD).count() == 0
+    drop(page, card, processor, broken)
+    page.wait_for_selector(f"text={CARD}", timeout=20_000)
+    problem = page.locator("p.lab-problem").inner_text()
+    assert "broken.json is no JSON or was cut off" in problem
+    page.locator(".lab-sentence", has_text="Colossus · 4 cores is surely the quickest").wait_for(timeout=20_000)
+    assert page.locator(".compare-grid figure svg").count() >= 3, "a chart for each machine with a race"
+    page.locator("summary", has_text="prices").click()
+    for of, price in ((CARD.split(" · ")[0], "500"), ("this machine", "2.5")):
+        field = page.get_by_label(f"$ per hour: {of}").first
+        field.fill(price)
+        field.press("Enter")
+        page.wait_for_function(f"() => document.body.innerText.includes('{price} (entered here)')", timeout=20_000)
+    drop(page, card, processor, write(folder / "third.json", THIRD, 0.004, [Runtime("numpy")]))
+    page.wait_for_selector(f"text={THIRD}", timeout=20_000)
+    page.get_by_text("500 (entered here)").wait_for(timeout=10_000)  # another file loses no price
+    page.locator(".lab-controls").nth(1).get_by_label("Target accuracy").select_option(label="94%")
+    page.wait_for_function("() => location.search.includes('compare.target=0.94')", timeout=10_000)
+    page.wait_for_selector("text=to 94% accuracy", timeout=10_000)
+    assert page.evaluate(CUT) == [], "at this width every table is whole"
+
+
+@needs_software_adapter
+def test_long_names_of_ways_to_launch_keep_within_the_race(page, adapter_site):
+    page.goto(adapter_site.at("notebooks/which_library.py"))
+    page.get_by_label("… than").wait_for(timeout=60_000)
+    assert_accessible(page)
+    page.set_viewport_size({"width": 360, "height": 800})  # a narrower phone
+    page.wait_for_timeout(300)
+    assert page.evaluate(PAST_THE_EDGE) == []
