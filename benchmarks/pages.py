@@ -15,7 +15,7 @@ from benchmarks.report import SECONDS, LeftOut, Row, Target, note, row, show
 from lib.pages.notebooks import FIRST, notebook_of
 from lib.workers.notes import State
 
-PAGES = ("single_operations", "input_pipeline", "inside_a_step")  # that measure all their sections when they open
+PAGES = ("operations_and_feeds", "inside_a_step")  # that measure all their sections when they open
 WITH_A_FIGURE = (FIRST.name, "when_does_a_gpu_win", "parallel_sweeps", "what_would_help")
 OPENINGS = 3
 FIRST_SECTION_S = 60.0

@@ -1,4 +1,4 @@
-"""Seconds of a batch by what feeds the step: every feed of `notebooks/input_pipeline.py`.
+"""Seconds of a batch by what feeds the step: every feed of `notebooks/operations_and_feeds.py`.
 
 With preprocessing by compiled code that releases the interpreter's lock, and by Python code that holds it. `low_s` and
 `high_s` enclose the median in 95 of 100 cases, and so do those of the share of the time in which the step waits.

@@ -7,21 +7,20 @@ size measured so far took.
 import os
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby, pairwise
+from itertools import groupby
 
-from lib.backends.registry import BACKENDS, DEVICES, Runtime, usable_runtimes, versions
+from lib.backends.registry import BACKENDS, Runtime, usable_runtimes, versions
 from lib.experiments.anatomy_of_a_step import stored
 from lib.experiments.failures import Attempts
-from lib.experiments.peak_rates import ceilings, measure_ceilings
+from lib.experiments.peak_rates import measure_ceilings
+from lib.hardware.cores import usable_cores
 from lib.hardware.device_memory import usable_memory_bytes
 from lib.profiling.operations import LIBRARIES
-from lib.profiling.request import ITEM_BYTES, LANES, WAITED, Examination, Operation
+from lib.profiling.request import ITEM_BYTES, Examination, Operation
 from lib.storage.current import current
 from lib.storage.records import Kind, Record
 from lib.storage.store import Store
-from lib.timing.comparison import Verdict, compared
-from lib.timing.latency import Cost, cost_of
-from lib.timing.roofline import Ceilings
+from lib.timing.comparison import Comparison, compared
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine, Turn
 from lib.workers.notes import Note
@@ -102,6 +101,17 @@ class OperationPoint:
         """Median seconds of a call, timed in this way; None where it was not."""
         return self.records[way].measurement.median_s if way in self.records else None
 
+    def text(self, way: str) -> str:
+        """A call's time in this way, for a table."""
+        return self.records[way].measurement.text if way in self.records else "–"
+
+    def beside(
+        self, way: str, other_way: str, other: "OperationPoint | None" = None, paired: bool = True
+    ) -> Comparison:
+        """How many times as long a call takes in this way as in another one, by default of the same point, in turns."""
+        records = self.records[way], (other or self).records[other_way]
+        return compared(*(record.measurement.step_s for record in records), paired=paired and other is None)
+
     def rate(self, way: str) -> float | None:
         """Floating-point operations or bytes a second; None where it was not timed in this way."""
         seconds = self.seconds(way)
@@ -116,11 +126,6 @@ def libraries() -> list[Runtime]:
             found.setdefault((BACKENDS[runtime.backend].worker, runtime.device), runtime)
     order = [name for group in GROUPS for name in group]
     return sorted(found.values(), key=lambda one: (order.index(BACKENDS[one.backend].worker), one.device))
-
-
-def labels() -> list[str]:
-    """The libraries that can run here, as they are called on the page; with their device where that is a card."""
-    return [OperationTask(runtime, Operation("product")).label for runtime in libraries()]
 
 
 def tasks(runtimes: Sequence[Runtime], operation: Operation, sizes: Sequence[int]) -> list[OperationTask]:
@@ -138,7 +143,7 @@ def tasks(runtimes: Sequence[Runtime], operation: Operation, sizes: Sequence[int
 
 def products(runtimes: Sequence[Runtime], largest: int, precision: str, threads: int) -> list[OperationTask]:
     """Products of square matrices, up to this many rows and columns."""
-    asked = Operation("product", precision=precision, threads=threads)
+    asked = Operation("product", precision=precision, threads=threads if threads < usable_cores() else 0)
     # A card's factors are rounded by a worker of its own: some libraries can be told before they are loaded only.
     rounding = {(one.backend, one.device): one for one in usable_runtimes() if one.precision == precision == "tf32"}
     runtimes = [rounding.get((one.backend, one.device), one) for one in runtimes]
@@ -172,47 +177,6 @@ def overlaps(runtimes: Sequence[Runtime], size: int, depth: int, pieces: int) ->
         one for one in runtimes if (BACKENDS[one.backend].worker, one.device) in (("numpy", "cpu"), ("torch", "gpu"))
     ]
     return tasks(able, Operation("overlap", depth=depth, pieces=pieces), [size])
-
-
-def spans_of(point: OperationPoint, way: str) -> dict[str, list[tuple[float, float]]]:
-    """Seconds at which each piece began and ended, by lane; empty where that was not measured."""
-    names = {lane: [f"{way}/{lane}/{end}" for end in ("begins", "ends")] for lane in LANES}
-    return {
-        lane: list(zip(*(point.records[name].block_s for name in both), strict=True))
-        for lane, both in names.items()
-        if set(both) <= point.records.keys()
-    }
-
-
-def overlapped_share(spans: Mapping[str, Sequence[tuple[float, float]]]) -> float:
-    """The share of a run in which two lanes or more were at work.
-
-    >>> overlapped_share({"there": [(0.0, 1.0), (1.0, 2.0)], "compute": [(1.0, 2.0)], "back": [(2.0, 4.0)]})
-    0.25
-    """
-    edges = sorted({edge for lane in spans.values() for span in lane for edge in span})
-    if not edges or edges[-1] <= edges[0]:
-        return 0.0
-    both_s = sum(
-        high - low
-        for low, high in pairwise(edges)
-        if sum(begin <= low and high <= end for lane in spans.values() for begin, end in lane) > 1
-    )
-    return both_s / (edges[-1] - edges[0])
-
-
-def transfer_costs(points: Sequence[OperationPoint]) -> dict[str, Cost]:
-    """Latency and bandwidth of each way that was measured at three sizes or more.
-
-    Args:
-        points: Transfers by one library on one device.
-    """
-    ways = dict.fromkeys(way for point in points for way in point.records)
-    fitted = {}
-    for way in ways:
-        known = {point.size: seconds for point in points if (seconds := point.seconds(way))}
-        fitted[way] = cost_of(list(known), list(known.values()))
-    return {way: cost for way, cost in fitted.items() if cost is not None}
 
 
 def found(todo: Sequence[OperationTask], records: Sequence[Record]) -> dict[OperationTask, OperationPoint]:
@@ -384,54 +348,3 @@ def predicted_s(operation: Operation, earlier: Sequence[OperationPoint]) -> floa
     largest = max(measured, key=lambda point: point.size)
     slowest_s = max(seconds for way in largest.records if (seconds := largest.seconds(way)) is not None)
     return slowest_s * work_of(operation) / work_of(largest.task.operation)
-
-
-def worth_from(points: Sequence[OperationPoint], others: Sequence[OperationPoint], way: str) -> int | None:
-    """The size from which one library is faster than another at every larger size that both measured; None for none.
-
-    Args:
-        points: Of one library, timed in this way.
-        others: Of the one that it is compared with, waited for.
-        way: How `points` are timed.
-    """
-    usual = {point.size: point.records[WAITED] for point in others if WAITED in point.records}
-    least: int | None = None
-    for point in sorted(points, key=lambda one: one.size, reverse=True):
-        if way not in point.records or point.size not in usual:
-            continue
-        mine, other = (one.measurement.step_s for one in (point.records[way], usual[point.size]))
-        if compared(mine, other, paired=False).verdict is not Verdict.FASTER:
-            break
-        least = point.size
-    return least
-
-
-def peak_rates(points: Sequence[OperationPoint], store: Store) -> dict[str, float]:
-    """Floating-point operations a second at best, by device: of the probe, or of a float32 product that beat it.
-
-    Args:
-        points: Of products.
-        store: Where the probes are; a device without one has no peak.
-    """
-    peaks = {device: one.product_flops_per_s for device, one in _ceilings(store).items()}
-    for point in points:
-        asked, device = point.task.operation, point.task.runtime.device
-        if asked.precision == "float32" and not asked.threads and device in peaks:
-            peaks[device] = max(peaks[device], point.rate(WAITED) or 0.0)
-    return peaks
-
-
-def bandwidths(store: Store) -> dict[str, float]:
-    """Bytes a second that a large copy reads and writes, by device; a device that was not probed has none."""
-    return {device: one.copy_bytes_per_s for device, one in _ceilings(store).items()}
-
-
-def _ceilings(store: Store) -> dict[str, Ceilings]:
-    probed = {device: ceilings(Runtime(device=device), store) for device in DEVICES}
-    return {device: one for device, one in probed.items() if one is not None}
-
-
-def half_peak_from(points: Sequence[OperationPoint], peak_per_s: float, way: str = WAITED) -> int | None:
-    """The smallest size at which half of the peak rate is reached (Hockney's n½); None where none does."""
-    reached = [point.size for point in points if (rate := point.rate(way)) is not None and rate >= peak_per_s / 2]
-    return min(reached, default=None)

@@ -97,6 +97,9 @@ class Hook:
     def done(self, results: Results) -> None:
         """Called with the results at the end, after the controls have rested for a while."""
 
+    def ended(self, section: "Section") -> None:
+        """Called when a section's measurements are over, after its controls have rested for a while."""
+
     def close(self) -> None:
         """Called once, when the session has ended."""
 
@@ -248,6 +251,7 @@ class Section:
         save = address.save(self.prefix)
         for hook in self.page.hooks:
             elements |= hook.elements()
+        elements |= {name: button(says, does) for name, says, does in self.declared.BUTTONS}
         if self.declared.AGAIN:
             elements |= {"stop": stop_button(self.stage), "again": button(*self.declared.AGAIN)}
         self.panel = mo.ui.dictionary(elements, on_change=lambda now: save({name: now[name] for name in saved}))
@@ -256,6 +260,10 @@ class Section:
     def value(self, name: str) -> Any:
         """What an element of its panel says now."""
         return self.panel.value[name] if self.panel is not None else None
+
+    def pressed(self, name: str) -> bool:
+        """Whether this button was pressed since what runs was begun: which one it was, for `Asked.make`."""
+        return bool(self.stage.asked) and (name, self.value(name)) not in self.stage.asked[-1]
 
     def button(self, name: str) -> str:
         """HTML of an element of its panel that is shown elsewhere."""
@@ -266,7 +274,8 @@ class Section:
         assert self.panel is not None, "a section is shown with its panel"
         rows = "".join(f"<div>{self.panel[name].text}</div>" for name in self._rows)
         pin = pin_button(self.panel["pin"]) if self._pin is not None else ""
-        buttons = self.button("stop") + self.button("again") if self.declared.AGAIN else ""
+        names = [name for name, *_ in self.declared.BUTTONS] + ["stop", "again"] * bool(self.declared.AGAIN)
+        buttons = "".join(self.button(name) for name in names)
         return f'{rows}<div class="lab-buttons">{buttons}{pin}</div>'
 
     def show(self, drawing: "_Drawing") -> None:
@@ -491,7 +500,7 @@ class Shown:
     section: Section
 
     @property
-    def tasks(self) -> list[AnatomyTask]:
+    def tasks(self) -> list[Any]:
         """What is measured."""
         return self.known[0]
 
@@ -528,7 +537,8 @@ class _Measurements(_Drawing):
 
     def _paint(self, at: Any) -> None:
         stage, asked = self._stage, self._ask(at)
-        presses = tuple(value for name, value in self._values.items() if name in ("again", "mnist"))
+        buttons = ("again", "mnist", *(name for name, *_ in self._section.declared.BUTTONS))
+        presses = tuple((name, value) for name, value in self._values.items() if name in buttons)
         running = stage.begin_if_new(asked.about, presses, stage.request(), asked.make)
         running.followed_by(self.news)
         if not stage.streams:
@@ -546,7 +556,9 @@ class _Measurements(_Drawing):
             self._running.wait_for_end(at_most_s)
 
     def _when_quiet(self) -> None:
-        pass
+        if self._running is not None and self._running.over:
+            for hook in self._hooks:
+                hook.ended(self._section)
 
     def _frames_s(self) -> Iterator[float]:
         return streaming.slower(FIRST_FRAME_S, TIMED_FRAME_S)

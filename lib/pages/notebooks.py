@@ -105,13 +105,7 @@ NOTEBOOKS = (
         "Where does one training step spend its time, who waits for whom meanwhile, and how do people time it wrongly?",
         former=("anatomy_of_a_step", "trace_of_a_step", "traps"),
     ),
-    Notebook(
-        "notebooks/input_pipeline.py",
-        "What feeds a step",
-        "Does the step wait for its data, and what would help?",
-        (SLOWER_ARTICLE, CREATING_ARTICLE),
-        first_figure_s=19.2,
-    ),
+    Notebook(),
     Notebook(
         "notebooks/parallel_sweeps.py",
         "Many trainings at once",
@@ -119,11 +113,12 @@ NOTEBOOKS = (
         first_figure_s=20.6,
     ),
     Notebook(
-        "notebooks/single_operations.py",
-        "Single operations",
-        "From which size of a product, a sine or a copy on does a graphics card pay?",
-        (OVERHEAD_ARTICLE, OPERATIONS_ARTICLE),
+        "notebooks/operations_and_feeds.py",
+        "Operations and feeds",
+        "From which size of a product, a sine or a copy on does a graphics card pay? Does the step wait for its data?",
+        (OVERHEAD_ARTICLE, OPERATIONS_ARTICLE, SLOWER_ARTICLE, CREATING_ARTICLE),
         first_figure_s=11.7,
+        former=("single_operations", "input_pipeline"),
     ),
     Notebook(
         "notebooks/your_gpu.py",

@@ -44,7 +44,7 @@ def _declared(factory: Callable[..., controls.Control]) -> Callable[..., Any]:
     return declare
 
 
-slider, span, several, dropdown, number, text, backend = map(
+slider, span, several, dropdown, number, checkbox, text, backend = map(
     _declared,
     (
         controls.slider,
@@ -52,6 +52,7 @@ slider, span, several, dropdown, number, text, backend = map(
         controls.several,
         controls.dropdown,
         controls.number,
+        controls.checkbox,
         controls.text,
         controls.backend,
     ),
@@ -67,6 +68,7 @@ class Controls:
 
     # What the button says, and what it does; empty for a section that has neither this one nor “Stop”.
     AGAIN: tuple[str, ...] = ("Measure again", "Measure all of it anew")
+    BUTTONS: tuple[tuple[str, str, str], ...] = ()  # further ones: the name of each, what it says, and what it does
     EXPORTS = PINS = False  # whether what it shows can be taken away, or stay beside the next run
     FILES = ""  # label of a field for files, which no address holds; `at.values["files"]` is what `files_of` gives
 

@@ -92,7 +92,7 @@ def search(own: OwnData) -> tuple[Callable[[SearchControls], Asked], Callable[[S
         trainings, (runtime, _), section = trainings_of(at.values, own.data), runtimes(at), own.page.sections["search"]
 
         def make(again: bool) -> tuple[tuple, Work]:
-            if again and section.stage.asked[-1][1] != section.value("mnist"):
+            if again and section.pressed("mnist"):
                 return (True,), partial(search_on_mnist_too, trainings, runtime, Runtime(at.backend))
             if again or not section.stage.streams:
                 return (True,), partial(random_search.search, trainings, runtime, strategy=at.strategy)

@@ -1,7 +1,5 @@
 """Single operations: what is refused before it is allocated, what fails in the middle, and what is measured once."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,9 +14,8 @@ from lib.experiments.single_operations import (
     needed_bytes,
     predicted_s,
     refused,
-    worth_from,
 )
-from lib.profiling.request import MOVED, WAITED, Operation
+from lib.profiling.request import WAITED, Operation
 from lib.storage.records import Kind, Record
 from lib.storage.store import Store
 from lib.timing.measurement import Ended, Measurement
@@ -214,35 +211,3 @@ def test_a_prediction_goes_by_the_arithmetic():
     assert predicted_s(Operation("product", 64), [point(NUMPY, 32, 1e-3)]) == pytest.approx(8e-3, rel=0.01)
     sine = point(NUMPY, 32, 1e-3, name="sine")
     assert predicted_s(Operation("sine", 64), [sine]) == pytest.approx(2e-3, rel=0.01)
-
-
-def test_a_card_pays_from_where_it_is_faster_to_the_end():
-    usual = [point(NUMPY, size, 1e-6 * size) for size in (1, 2, 4, 8)]
-
-    def card(*seconds, way=WAITED):
-        return [point(CARD, 2**k, one, way) for k, one in enumerate(seconds)]
-
-    assert worth_from(card(5e-6, 5e-6, 3e-6, 3e-6), usual, WAITED) == 4
-    assert worth_from(card(5e-7, 5e-6, 5e-6, 3e-6), usual, WAITED) == 8, (
-        "an early win that is lost again does not count"
-    )
-    assert worth_from(card(9e-6, 9e-6, 9e-6, 9e-6), usual, WAITED) is None
-    assert worth_from(card(5e-7, 5e-7, 5e-7, 5e-7, way=MOVED), usual, MOVED) == 1
-    vague = [
-        replace(one, records={WAITED: point(CARD, 8, 7e-6, spread=0.5).records[WAITED]}) for one in card(1, 1, 1, 1)
-    ]
-    assert worth_from(vague[-1:], usual, WAITED) is None, "not told apart is not faster"
-
-
-def test_the_peak_is_the_best_that_was_seen(store):
-    fast = OperationTask(NUMPY, Operation("product", 100))
-    seen = OperationPoint(fast, {WAITED: Record.of(Kind.OPERATION, {"work": 2e6}, of_seconds(1e-5, 0.0))})
-    assert single.peak_rates([seen], store) == {}, "without a probe there is no peak"
-    for name in ("product", "copy"):
-        subject = {"library": "numpy", "device": "cpu", "name": name, "work": 1e9}
-        store.add(Record.of(Kind.CEILING, subject, of_seconds(0.1, 0.0)))
-    assert single.peak_rates([], store) == {"cpu": pytest.approx(1e10)}
-    assert single.peak_rates([seen], store) == {"cpu": pytest.approx(2e11)}
-    assert single.bandwidths(store) == {"cpu": pytest.approx(1e10)}
-    assert single.half_peak_from([seen], 2e11) == 100
-    assert single.half_peak_from([seen], 5e11) is None

@@ -1,3 +1,3 @@
-"""Charts of the labs, too, say themselves in words."""
+"""Every chart that a test of this folder draws must say itself in words."""
 
 from tests.views.conftest import charts_in_words  # noqa: F401

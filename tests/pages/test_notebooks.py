@@ -58,7 +58,6 @@ def test_the_way_names_every_notebook_once_and_marks_the_one_that_is_open():
 def test_each_notebook_names_the_articles_that_it_follows():
     named = {title for notebook in NOTEBOOKS for title in notebook.articles}
     assert named == {title for name, title in vars(published).items() if name.endswith("_ARTICLE")}
-    assert notebook_of("input_pipeline").articles == (published.SLOWER_ARTICLE, published.CREATING_ARTICLE)
 
 
 def test_the_readme_asks_the_same_questions():
@@ -74,10 +73,11 @@ def test_the_editor_has_no_front_page():
 def test_how_long_a_first_figure_takes_is_what_the_benchmark_measured():
     section = (ROOT / "benchmarks/RESULTS.md").read_text().split("\n## pages\n")[1].split("\n## ")[0]
     measured = dict(re.findall(r"^\| (\w+) \| first-figure \| ([\d.]+) \|", section, re.MULTILINE))
-    said = {one.name: one.first_figure_s for one in NOTEBOOKS if one.first_figure_s is not None}
-    assert said.items() <= {name: float(median_s) for name, median_s in measured.items()}.items()
+    for one in NOTEBOOKS:
+        if one.first_figure_s is not None:
+            assert one.first_figure_s in [float(measured[name]) for name in (one.name, *one.former) if name in measured]
     assert "· 2 cores ·" in section
     day = re.search(r"^(\d{4}-\d\d-\d\d)T", section, re.MULTILINE)
     assert day is not None
     assert f"measured on two cores, {day[1]}" == MEASURED
-    assert all(MEASURED in one.takes for one in NOTEBOOKS if one.name in said)
+    assert all(MEASURED in one.takes for one in said)

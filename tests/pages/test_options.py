@@ -18,15 +18,14 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
 
+from lib.labs import operations_and_feeds
 from lib.labs.inside_a_step import anatomy, trace, traps
 from lib.labs.which_library import machines, race
 from lib.pages import (
-    input_pipeline,
     live_calibration,
     options,
     own_data,
     parallel_sweeps,
-    single_operations,
     what_would_help,
     when_does_a_gpu_win,
     your_gpu,
@@ -47,9 +46,8 @@ PAGES = {
     "mnist_training": settings_of(page.PANELS) | own_data.OwnData().settings,
     "which_library": race.Race.settings("race") | machines.Machines.settings("compare"),
     "inside_a_step": settings_of(INSIDE_A_STEP),
-    "input_pipeline": input_pipeline.settings(),
     "parallel_sweeps": parallel_sweeps.settings(),
-    "single_operations": single_operations.settings(),
+    "operations_and_feeds": settings_of(operations_and_feeds.PANELS),
     "your_gpu": your_gpu.settings(),
     "when_does_a_gpu_win": when_does_a_gpu_win.settings(),
     "what_would_help": what_would_help.settings(),
@@ -73,13 +71,12 @@ PANELS = {
     **{prefix: partial(elements, prefix, one) for prefix, one in (page.PANELS | INSIDE_A_STEP).items()},
     "data": lambda address, _stage: mo.ui.dictionary(own_data._controls().elements(address)),
     "race": partial(elements, "race", race.Race),
-    "feed": input_pipeline.feeds_panel,
     "count": parallel_sweeps.count_panel,
     "mixed": parallel_sweeps.mixed_panel,
     "yours": lambda address, stage: your_gpu.panel(address, your_gpu.InBrowser(stage.store)),
     "remedy": what_would_help.panel,
     what_would_help.CALIBRATIONS: partial(live_calibration.panel, what_would_help.CALIBRATIONS),
-    **{name: partial(single_operations.panel, name) for name in single_operations.sections()},
+    **{prefix: partial(elements, prefix, one) for prefix, one in operations_and_feeds.PANELS.items()},
     **{name: partial(when_does_a_gpu_win.panel, name) for name in when_does_a_gpu_win.sections()},
 }
 EXPERIMENTS = {

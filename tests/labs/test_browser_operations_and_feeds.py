@@ -1,0 +1,90 @@
+"""Operations and feeds in a real browser, on one page: they fill, stop, what would help is applied, and all is kept."""
+
+import pytest
+
+from lib.backends.registry import Runtime, unavailable, versions
+from lib.experiments.input_pipeline import tasks
+from lib.labs.operations_and_feeds.tensorflow import MODELS, TENSORFLOW, _model_subject, _placement_subject
+from lib.profiling.fresh_model import FRESH, REPEATED
+from lib.profiling.input_pipeline import QUANTITIES
+from lib.profiling.request import Pipeline
+from lib.storage.records import Kind, Record
+from lib.timing.measurement import Ended, Measurement
+from tests.browser import MARKS, assert_accessible
+
+pytestmark = [
+    *MARKS,
+    pytest.mark.release,
+    pytest.mark.skipif(unavailable(Runtime(TENSORFLOW)) is not None, reason="TensorFlow is not installed"),
+]
+MINE = Pipeline(rows=100, batch_size=10, preprocessing_ms=0.02)
+QUERY = "?product.largest=16&sine.largest=64&transfer.largest=64&overlap.size=65536"
+QUERY += "&feed.rows=100&feed.size=10&feed.ms=0.02"
+STATE = "n => document.querySelectorAll('.lab')[n]?.querySelector('.lab-state b')?.innerText"
+FEED = 6  # which section it is
+
+
+def keep_all_but(store, *left_out):
+    """As if the others had been measured before, each of them in 50 ms a batch: slower than any that is measured."""
+
+    def keep(subject, name, seconds):
+        measured = Measurement((seconds,) * 9, 1, Ended.CAP)
+        of = {**subject, "name": name, "work": 1.0}
+        store.add(Record.of(Kind.PIPELINE, of, measured, versions(Runtime(TENSORFLOW))))
+
+    for task in tasks(MINE, "cpu"):
+        if task.pipelines[0].feed not in left_out and task.runtime.backend == TENSORFLOW:
+            for name in QUANTITIES:
+                keep(task.subject, f"0/{name}", 0.001 if name == "step" else 0.05)
+    for name in ("MatMul/CPU/CPU", "gpus"):
+        keep(_placement_subject("cpu"), name, 5.0)
+    for network in MODELS:
+        for name in (*FRESH, *REPEATED):
+            keep(_model_subject(network, "cpu"), name, 0.1)
+
+
+def wait_for(page, nth, state, seconds=60):
+    page.wait_for_function(f"n => ({STATE})(n) === '{state}'", arg=nth, timeout=1000 * seconds)
+
+
+def wait_for_sentence(page, nth, words, seconds=60):
+    page.wait_for_function(
+        "([n, words]) => [...document.querySelectorAll('.lab')[n].querySelectorAll('.lab-sentence')]"
+        ".some(e => e.innerText.includes(words))",
+        arg=[nth, words],
+        timeout=1000 * seconds,
+    )
+
+
+def test_sections_fill_move_stop_and_are_kept(page, full_site):
+    keep_all_but(full_site.store, "prefetch")
+    served = full_site.at("notebooks/operations_and_feeds.py") + QUERY
+    page.goto(served)
+    wait_for(page, 0, "Done", 120)
+    assert "At n = 16" in page.locator(".lab-sentence").first.inner_text()
+    assert "A100" in page.locator(".lab-table:not(.lab-values)", has_text="published").first.inner_text()
+    wait_for(page, FEED, "Done", 240)
+    feed = page.locator(".lab").nth(FEED)
+    sentence = feed.locator(".lab-sentence").first.inner_text()
+    assert "for 100% of that" in sentence
+    assert "What would help: “tf.data + prefetch”" in sentence
+    assert feed.locator(".lab-figure svg").count() == 1
+    assert page.locator("table.claims tr").count() == 1 + 6
+    page.wait_for_function("() => document.querySelector('table.claims').innerText.includes('tf.data + prefetch')")
+    feed.get_by_role("button", name="Apply what would help").click()
+    wait_for_sentence(page, FEED, "Applied:")
+    wait_for(page, FEED, "Done", 20)
+    page.get_by_role("slider").first.focus()
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function("() => location.search.includes('product.largest=32')", timeout=10_000)
+    wait_for_sentence(page, 0, "At n = 32")
+    feed.get_by_role("slider").first.focus()
+    page.keyboard.press("End")
+    page.wait_for_function("() => location.search.includes('feed.ms=5')", timeout=10_000)
+    wait_for(page, FEED, "Measuring")
+    feed.get_by_role("button", name="Stop", exact=True).click()
+    wait_for(page, FEED, "Stopped", 20)
+    page.goto(served)
+    for nth in range(FEED + 3):
+        wait_for(page, nth, "Done" if nth == 4 else "Saved result")
+    assert_accessible(page)
