@@ -15,6 +15,7 @@ from tests.browser import MARKS, assert_accessible
 pytestmark = [
     *MARKS,
     pytest.mark.release,
+    pytest.mark.timeout(400),
     pytest.mark.skipif(unavailable(Runtime(TENSORFLOW)) is not None, reason="TensorFlow is not installed"),
 ]
 MINE = Pipeline(rows=100, batch_size=10, preprocessing_ms=0.02)
@@ -60,10 +61,12 @@ def test_sections_fill_move_stop_and_are_kept(page, full_site):
     keep_all_but(full_site.store, "prefetch")
     served = full_site.at("notebooks/operations_and_feeds.py") + QUERY
     page.goto(served)
-    wait_for(page, 0, "Done", 120)
+    wait_for(page, 0, "Done", 180)
     assert "At n = 16" in page.locator(".lab-sentence").first.inner_text()
     assert "A100" in page.locator(".lab-table:not(.lab-values)", has_text="published").first.inner_text()
-    wait_for(page, FEED, "Done", 240)
+    for nth in range(1, FEED):  # the others would be measured first
+        page.locator(".lab").nth(nth).get_by_role("button", name="Stop", exact=True).click()
+    wait_for(page, FEED, "Done", 120)
     feed = page.locator(".lab").nth(FEED)
     sentence = feed.locator(".lab-sentence").first.inner_text()
     assert "for 100% of that" in sentence
@@ -85,6 +88,6 @@ def test_sections_fill_move_stop_and_are_kept(page, full_site):
     feed.get_by_role("button", name="Stop", exact=True).click()
     wait_for(page, FEED, "Stopped", 20)
     page.goto(served)
-    for nth in range(FEED + 3):
-        wait_for(page, nth, "Done" if nth == 4 else "Saved result")
+    for nth in (0, FEED, FEED + 1, FEED + 2):
+        wait_for(page, nth, "Saved result")
     assert_accessible(page)
