@@ -8,11 +8,12 @@ from unittest.mock import Mock
 import pytest
 
 from lib.experiments.input_pipeline import NETWORK, Figures
+from lib.labs.operations_and_feeds import OperationsAndFeeds, tensorflow
 from lib.labs.operations_and_feeds import checklist as advice
 from lib.labs.operations_and_feeds import feeds as view
-from lib.labs.operations_and_feeds import tensorflow
 from lib.labs.operations_and_feeds.feeds import Bound, Feeds, remedy
 from lib.labs.operations_and_feeds.tensorflow import MODELS
+from lib.pages import lab as lab_module
 from lib.pages.lab import Section
 from lib.pages.url_state import Address
 from lib.profiling.fresh_model import FRESH, REPEATED
@@ -26,6 +27,7 @@ from lib.workers.engine import Engine
 from lib.workers.messages import Measured, TrainingFailed
 from lib.workers.notes import Note
 from lib.workers.queue import Request
+from tests.experiments.test_input_pipeline import StandIn
 
 MINE = Pipeline()
 PIPELINES = [Pipeline(feed) for feed in FEEDS["keras-tensorflow"]]
@@ -295,3 +297,21 @@ def test_cards_without_cuda_are_not_registered(monkeypatch):
         monkeypatch.setattr(advice, "cards", lambda cards=cards: cards)
         monkeypatch.setattr(advice, "unavailable", lambda _, why=why: why)
         assert advice.gpus() == expected
+
+
+def test_apply_measures_the_reader_s_pipeline_and_the_suggested_one_in_turns(monkeypatch, tmp_path):
+    engine, shown = StandIn(), []
+    monkeypatch.setattr(lab_module, "shared_engine", lambda: engine)
+    monkeypatch.setattr(lab_module, "Store", lambda: Store(tmp_path / "results.sqlite"))
+    monkeypatch.setattr(lab_module, "opened", lambda *_: Address(arguments={"feed.lock": "True"}))
+    monkeypatch.setattr(lab_module.mo.output, "replace", lambda html: shown.append(html.text))
+    lab = OperationsAndFeeds()
+    panel, section = lab.controls("feed"), lab.page.sections["feed"]
+    for button in ("", "apply"):
+        if button:
+            panel._update({button: 1})
+        lab.work(panel, *view.by_feeds(section))
+    *alone, (_, _, pair) = engine.asked
+    assert len(alone) == len(view.tasks(MINE, "cpu")), "what is stored is not measured again"
+    assert pair == (Pipeline(holds_lock=True), Pipeline("autotune"))
+    assert ["Applied: “tf.data, AUTOTUNE”" in one for one in (shown[0], shown[-1])] == [False, True]
