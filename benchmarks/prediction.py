@@ -28,6 +28,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.report import LeftOut, Row, Target, note, row, seconds_of, show
+from docs.published_figures import written
 from lib.backends.base import Epoch
 from lib.experiments.calibration import (
     LEARNING_RATE,
@@ -44,7 +45,7 @@ from lib.experiments.calibration import (
 )
 from lib.experiments.calibration import ROUNDS as CALIBRATION_ROUNDS
 from lib.experiments.live_calibration import FIRST, unasked, ways
-from lib.experiments.published_predictions import accuracy, published_rows, table
+from lib.experiments.published_predictions import accuracy, published_rows
 from lib.experiments.recorded_machines import recorded_here
 from lib.formatting import seconds
 from lib.prediction.calibration import Calibration
@@ -82,7 +83,7 @@ def main() -> None:
     card, card_targets = recorded_card()
     rows.append(card)
     published = published_rows()
-    print(table(published))
+    print(written())
     of = accuracy(published)
     rows.append(row("published", [], **{name: getattr(of, name, None) for name in PUBLISHED}))
     show(

@@ -1,4 +1,4 @@
-"""The surface of “When does a GPU win?” in a real browser: from a key press on a slider to the new picture.
+"""The surface of “When a GPU wins” in a real browser: from a key press on a slider to the new picture.
 
 card            a slider of the imagined card
 networks        how many networks are trained at once
@@ -96,7 +96,7 @@ def _on_a_new_server(opened: Browser, seconds: dict[str, list[float]], kind: str
         with class_server(cache) as (_, address), visitor(opened) as person:
             person.add_init_script(WATCH)
             left = f"?win.left=here/{BY.address}" if kind else ""
-            with page_of(person, address + notebook_of("when_does_a_gpu_win").path.lstrip("/") + left) as page:
+            with page_of(person, address + notebook_of("when_a_gpu_wins").path.lstrip("/") + left) as page:
                 page.get_by_role("button", name="Stop", exact=True).first.click(timeout=1000 * LIMIT_S)  # it calibrates
                 page.wait_for_function(
                     "[...document.querySelectorAll('.lab-state b')].some(e => e.textContent === 'Stopped')",

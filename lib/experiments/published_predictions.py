@@ -12,7 +12,6 @@ import numpy as np
 
 from lib.experiments.known_devices import known_devices
 from lib.experiments.published_figures import published_figures
-from lib.formatting import seconds
 
 # Published, and nothing that a model of a training step speaks of.
 NOT_PREDICTED: Mapping[str, str] = {
@@ -93,16 +92,3 @@ def accuracy(rows: Sequence[Row]) -> Accuracy:
         statistics.fmean(right) if right else None,
         statistics.fmean(row.covered for row in unseen) if unseen else None,
     )
-
-
-def table(rows: Sequence[Row]) -> str:
-    """The rows as lines of text, then what the model was set from, then what is not predicted and why."""
-    width = max(len(row.name) for row in rows)
-    lines = [f"{'':{width}}  {'published':>9}  {'predicted':>9}  {'from':>9}  {'to':>9}  {'error':>8}"]
-    for row in rows:
-        cells = "  ".join(f"{seconds(s):>9}" for s in (row.published_s, row.predicted_s, row.low_s, row.high_s))
-        notes = ["used"] * row.used + ["outside"] * (not row.covered)
-        lines.append(f"{row.name:{width}}  {cells}  {100 * row.error:>+6.0f} %  {', '.join(notes)}".rstrip())
-    used = [row.name for row in rows if row.used]
-    lines.append(f"Used, {len(used)} of {len(rows)}: {'; '.join(used)}.")
-    return "\n".join(lines + [f"Not predicted: {what}: {why}." for what, why in NOT_PREDICTED.items()])

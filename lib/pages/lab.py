@@ -203,6 +203,18 @@ class Lab:
         section = self._section(panel)
         section.show(_Measurements(section, ask, draw))
 
+    def answer(self, panel: mo.ui.dictionary, draw: Callable[..., "Drawing"], *others: mo.ui.dictionary) -> None:
+        """Draw what takes no work into this cell, again at every news, until the cell runs again.
+
+        Args:
+            panel: From `controls`.
+            draw: Called with what is shown and the checked values of the other panels; its ValueError is shown in place
+                of the result.
+            others: Panels of other sections.
+        """
+        section = self._section(panel)
+        section.show(_Answers(section, draw, [self._section(one) for one in others]))
+
     def title(self, heading: str, question: str) -> mo.Html:
         """Title, machine and question of a notebook that has one question."""
         return plain_title(self.page.name, heading, question, self.page.address)
@@ -251,11 +263,16 @@ class Section:
         save = address.save(self.prefix)
         for hook in self.page.hooks:
             elements |= hook.elements()
-        elements |= {name: button(says, does) for name, says, does in self.declared.BUTTONS}
+        elements |= {name: button(says, does) for name, says, does in self.declared.further_buttons()}
         if self.declared.AGAIN:
             elements |= {"stop": stop_button(self.stage), "again": button(*self.declared.AGAIN)}
         self.panel = mo.ui.dictionary(elements, on_change=lambda now: save({name: now[name] for name in saved}))
         return self.panel
+
+    def checked(self) -> Controls:
+        """The values of its controls now; raises ValueError with a sentence."""
+        assert self.panel is not None, "a section is asked once it has a panel"
+        return self.declared.checked(self.prefix, self.panel.value)
 
     def value(self, name: str) -> Any:
         """What an element of its panel says now."""
@@ -276,7 +293,7 @@ class Section:
         pin = pin_button(self.panel["pin"]) if self._pin is not None else ""
         names = [name for name, *_ in self.declared.BUTTONS] + ["stop", "again"] * bool(self.declared.AGAIN)
         buttons = "".join(self.button(name) for name in names)
-        return f'{rows}<div class="lab-buttons">{buttons}{pin}</div>'
+        return rows + (f'<div class="lab-buttons">{buttons}{pin}</div>' if buttons or pin else "")
 
     def show(self, drawing: "_Drawing") -> None:
         """Draw until the next showing; once, at the end, where nobody watches."""
@@ -317,13 +334,13 @@ class _Drawing(ABC):
     def _rest(self, at_most_s: float) -> None:
         """Wait, but not longer than for what no frame holds up."""
 
-    @abstractmethod
     def _frames_s(self) -> Iterator[float]:
         """Seconds of one frame after another."""
+        return streaming.slower(FIRST_FRAME_S, TIMED_FRAME_S)
 
-    @abstractmethod
     def _when_quiet(self) -> None:
         """Do what waits until nothing has changed for a while."""
+        return
 
     def draw(self) -> int:
         """Draw the present state into the cell; returns the version of the news that it is of."""
@@ -537,7 +554,7 @@ class _Measurements(_Drawing):
 
     def _paint(self, at: Any) -> None:
         stage, asked = self._stage, self._ask(at)
-        buttons = ("again", "mnist", *(name for name, *_ in self._section.declared.BUTTONS))
+        buttons = ("again", "mnist", *(name for name, *_ in self._section.declared.further_buttons()))
         presses = tuple((name, value) for name, value in self._values.items() if name in buttons)
         running = stage.begin_if_new(asked.about, presses, stage.request(), asked.make)
         running.followed_by(self.news)
@@ -560,8 +577,22 @@ class _Measurements(_Drawing):
             for hook in self._hooks:
                 hook.ended(self._section)
 
-    def _frames_s(self) -> Iterator[float]:
-        return streaming.slower(FIRST_FRAME_S, TIMED_FRAME_S)
+
+class _Answers(_Drawing):
+    """Draws what takes no work."""
+
+    def __init__(self, section: Section, draw: Callable[..., Drawing], others: Sequence[Section]) -> None:
+        super().__init__(section)
+        self._drawn, self._others = draw, others
+
+    def _paint(self, at: Any) -> None:
+        shown = Shown(at, View([], State.DONE, "", "", 0), (), self._section)
+        drawing = self._drawn(shown, *(one.checked() for one in self._others))
+        content = layout.page(self._controls, drawing.result).text + drawing.below
+        streaming.painted(shown.now, content, drawing.sentence)
+
+    def _rest(self, at_most_s: float) -> None:
+        time.sleep(at_most_s)
 
 
 def _first_frame_s(experiment: Experiment) -> float:

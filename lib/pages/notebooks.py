@@ -128,16 +128,12 @@ NOTEBOOKS = (
         first_result="first figures once your own browser has measured them",
     ),
     Notebook(
-        "notebooks/when_does_a_gpu_win.py",
-        "When does a GPU win?",
-        "From which width and batch size on does a GPU win, and what moves that border? Predicted, also without a GPU.",
+        "notebooks/when_a_gpu_wins.py",
+        "When a GPU wins",
+        "From which width and batch size on does a GPU win, what moves that border, and what would help your training?"
+        " Predicted, also without a GPU.",
         first_figure_s=7.24,
-    ),
-    Notebook(
-        "notebooks/what_would_help.py",
-        "What would help?",
-        "What would make your training faster? Lines to change, each predicted, then applied and measured.",
-        first_figure_s=65.0,
+        former=("when_does_a_gpu_win", "what_would_help"),
     ),
     Notebook(
         "notebooks/teacher.py",

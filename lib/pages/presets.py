@@ -42,12 +42,12 @@ PRESETS: tuple[Preset, ...] = (
     ),
     Preset(
         "The GPU loses",  # also as published: the page draws the article's own seconds
-        "when_does_a_gpu_win",
+        "when_a_gpu_wins",
         "win.left=i9-10885h/jax-step/step&win.right=quadro-rtx-5000&win.way=operations",
     ),
     Preset(
         "The GPU wins: 128 networks in one graph, not one by one",
-        "when_does_a_gpu_win",
+        "when_a_gpu_wins",
         "win.left=c3-highcpu-22/keras-tensorflow/step&win.right=h100-pcie&win.way=graph&win.networks=128",
     ),
     Preset("The same step, one call an operation and compiled", "inside_a_step", "step.by=numpy/cpu,jax-epoch/cpu"),

@@ -18,7 +18,7 @@ from lib.experiments.published_figures import (
 )
 from lib.experiments.published_predictions import published_rows
 from lib.formatting import seconds
-from lib.pages import when_does_a_gpu_win as page
+from lib.labs.when_a_gpu_wins import border as page
 from lib.prediction.device import DRIVEN, QUANTITIES, Figure, Origin, read_devices
 from lib.prediction.predict import predict
 from lib.prediction.workload import Way, fully_connected

@@ -18,19 +18,16 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
 
-from lib.labs import operations_and_feeds
+from lib.labs import operations_and_feeds, when_a_gpu_wins
 from lib.labs.inside_a_step import anatomy, trace, traps
 from lib.labs.which_library import machines, race
+from lib.pages import mnist_training as page
 from lib.pages import (
-    live_calibration,
     options,
     own_data,
     parallel_sweeps,
-    what_would_help,
-    when_does_a_gpu_win,
     your_gpu,
 )
-from lib.pages import mnist_training as page
 from lib.pages import random_search as search_page
 from lib.pages.panel import settings_of
 from lib.pages.stage import Stage
@@ -49,8 +46,7 @@ PAGES = {
     "parallel_sweeps": parallel_sweeps.settings(),
     "operations_and_feeds": settings_of(operations_and_feeds.PANELS),
     "your_gpu": your_gpu.settings(),
-    "when_does_a_gpu_win": when_does_a_gpu_win.settings(),
-    "what_would_help": what_would_help.settings(),
+    "when_a_gpu_wins": settings_of(when_a_gpu_wins.PANELS),
     "claims": {},
     "teacher": {},
 }
@@ -74,10 +70,8 @@ PANELS = {
     "count": parallel_sweeps.count_panel,
     "mixed": parallel_sweeps.mixed_panel,
     "yours": lambda address, stage: your_gpu.panel(address, your_gpu.InBrowser(stage.store)),
-    "remedy": what_would_help.panel,
-    what_would_help.CALIBRATIONS: partial(live_calibration.panel, what_would_help.CALIBRATIONS),
     **{prefix: partial(elements, prefix, one) for prefix, one in operations_and_feeds.PANELS.items()},
-    **{name: partial(when_does_a_gpu_win.panel, name) for name in when_does_a_gpu_win.sections()},
+    **{prefix: partial(elements, prefix, one) for prefix, one in when_a_gpu_wins.PANELS.items()},
 }
 EXPERIMENTS = {
     **{prefix: partial(experiment, prefix) for prefix in page.EXPERIMENTS},
@@ -119,9 +113,7 @@ CONTROLS = {
 def test_every_setting_is_a_control_and_every_control_has_a_setting():
     not_saved = {"compare.files", "file.files", "data.files", "data.path"}
     buttons = {
-        name
-        for name in CONTROLS
-        if name.endswith((".stop", ".again", ".start", ".apply", ".keep", ".mnist", *what_would_help.BUTTONS))
+        name for name in CONTROLS if name.endswith((".stop", ".again", ".start", ".keep", ".mnist")) or ".apply" in name
     }
     pins = {f"{prefix}.pin" for prefix, one in page.PANELS.items() if one.PINS}  # whose button a section makes
     assert CONTROLS - buttons - not_saved == {setting.name for setting in EVERY} - pins

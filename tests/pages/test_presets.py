@@ -6,9 +6,8 @@ from urllib.parse import parse_qsl
 import marimo as mo
 import pytest
 
-from lib.experiments import when_does_a_gpu_win as gpu
+from lib.labs.when_a_gpu_wins import border, sides
 from lib.pages import mnist_training as page
-from lib.pages import when_does_a_gpu_win as gpu_page
 from lib.pages.notebooks import NOTEBOOKS, SERVED
 from lib.pages.presets import PRESETS, listed_presets
 from lib.pages.stage import Stage
@@ -50,9 +49,9 @@ def test_they_are_listed_as_links_where_a_server_has_them(served, start):
     assert shown.count("<a href=") == len(PRESETS)
     assert start in shown
     other = (
-        '<a href="/when_does_a_gpu_win/?win.'
+        '<a href="/when_a_gpu_wins/?win.'
         if served == "run"
-        else "file=notebooks/when_does_a_gpu_win.py&amp;view-as=present&amp;win."
+        else "file=notebooks/when_a_gpu_wins.py&amp;view-as=present&amp;win."
     )
     assert other in shown
 
@@ -73,28 +72,28 @@ def test_what_diverges_does_so(engine, tmp_path):
     assert State.DONE in states, "and a smaller rate learns"
 
 
-def sides(title: str):
+def surface_of(title: str):
     """The surface of a preset between two devices that are known without measuring, and its settings."""
     preset = next(one for one in PRESETS if one.title.startswith(title))
     address = Address(arguments=dict(parse_qsl(preset.query)))
     settings = PAGES[preset.notebook]
     said = {name.partition(".")[2]: address.read(one) for name, one in settings.items() if name.startswith("win.")}
     unused: Any = None  # no calibration of this machine is asked for
-    left, right = (gpu_page.side(said[name], gpu_page.WAYS[said["way"]], unused) for name in ("left", "right"))
+    left, right = (border.side(said[name], border.WAYS[said["way"]], unused) for name in ("left", "right"))
     assert left is not None
     assert right is not None
-    return gpu.surface(left, right, said["depth"], said["networks"]), said
+    return sides.surface(left, right, said["depth"], said["networks"]), said
 
 
 def test_where_the_gpu_loses_the_article_s_own_seconds_say_so():
-    _, said = sides("The GPU loses")
-    published = gpu.published_points(said["depth"], said["networks"])
+    _, said = surface_of("The GPU loses")
+    published = sides.published_points(said["depth"], said["networks"])
     assert len(published) >= 3
     assert all(point.left_s < point.right_s for point in published), "the processor took less, at every batch size"
 
 
 def test_where_the_gpu_wins_it_is_predicted_to_by_both_intervals():
-    shown, said = sides("The GPU wins")
+    shown, said = surface_of("The GPU wins")
     assert said["networks"] == 128
-    assert shown.share(shown.low > 1) > 0.5
-    assert shown.share(shown.high < 1) == 0
+    assert (shown.low > 1).mean() > 0.5
+    assert not (shown.high < 1).any()

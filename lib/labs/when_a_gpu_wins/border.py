@@ -1,0 +1,538 @@
+"""The border between a processor and a card: where it is, and what moves it. All of it is predicted, and drawn at once.
+
+Sections are drawn again whenever this machine's calibrations change.
+"""
+
+import base64
+import html
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import altair as alt
+import numpy as np
+from matplotlib.image import imsave
+
+from lib.experiments.calibration import Trained
+from lib.experiments.kept_machines import kept_in
+from lib.experiments.known_devices import known_devices, of_machine
+from lib.experiments.live_calibration import LiveCalibrations, live_in, ways
+from lib.experiments.published_predictions import Row, published_rows
+from lib.experiments.recorded_machines import recorded_gpus, recorded_here, told_apart
+from lib.formatting import listed, seconds, times
+from lib.labs.when_a_gpu_wins.sides import (
+    CHANGEABLE,
+    KINDS,
+    MOVES,
+    RULE_PARAMETERS,
+    RULE_SIZE,
+    SIZE_ENDS,
+    SIZES,
+    WIDTH_ENDS,
+    WIDTHS,
+    RecordedSteps,
+    Side,
+    Surface,
+    SurfacePoint,
+    against_rule,
+    border_lines,
+    calibrated_side,
+    imagined,
+    known_side,
+    measured_points,
+    measured_steps,
+    points_elsewhere,
+    published_points,
+    recorded_side,
+    recorded_ways,
+    rule_failures,
+    rule_width,
+    surface,
+)
+from lib.once import once
+from lib.pages import layout
+from lib.pages.lab import Drawing, Shown
+from lib.pages.panel import Controls, dropdown, slider
+from lib.prediction.device import Device
+from lib.prediction.workload import Way
+from lib.views.chart import ROW_COLOR, Chart, log_scale, ordered_palette, styled
+from lib.views.markup import quiet
+
+WAYS = {"operations": Way.OPERATIONS, "step": Way.STEP, "epoch": Way.EPOCH, "graph": Way.GRAPH}  # as in an address
+WAY_NAMES = {str(way): key for key, way in WAYS.items()}
+DRIVEN = dict(zip(MOVES, (*WAYS, "many"), strict=True))
+ON_HERE = "here/"  # begins the address of a way to train of this machine
+RECORDED = "recorded/"  # begins that of a way to train of another, which was calibrated there
+PROCESSOR, CARD = "i9-10885h/jax-step", "l4"  # for a side of this machine that is not calibrated yet
+FACTORS = tuple(2.0**power for power in range(-6, 7))
+NAMED_WIDTHS = (128, 1024)  # at which a sentence says where the border lies
+LEFT, RIGHT = (47, 111, 176), (209, 98, 58)  # blue and orange: told apart without red-green vision
+FULL = np.log10(100)  # times faster, at which a colour is as strong as it gets
+TILE = 4  # cells along each side of what a tooltip speaks of
+HEIGHT = 340
+DASHES = {"border": [1, 0], "end": [5, 3], "before": [2, 3], "rule": [8, 4]}  # of lines
+
+
+@once
+def devices() -> dict[str, Device]:
+    """The devices that are known by their figures, by key."""
+    return known_devices()
+
+
+@once
+def elsewhere() -> dict[str, tuple[Trained, str, RecordedSteps]]:
+    """The ways to train of the recorded machines, by their address behind `RECORDED`."""
+    return recorded_ways(told_apart(recorded_here().machines))
+
+
+def _calibrated(on_gpu: bool) -> dict[str, str]:
+    """Labels of the ways to train that were calibrated, this machine's first, with their addresses."""
+    found = [(one, "here", ON_HERE + one.address) for one in ways()]
+    found += [(one, f"recorded on {machine}", RECORDED + key) for key, (one, machine, _) in elsewhere().items()]
+    return {f"{one.label}, {where}": written for one, where, written in found if one.runtime.on_gpu is on_gpu}
+
+
+def processors() -> dict[str, str]:
+    """Labels of what may stand on the left, with their addresses: what was calibrated, then known processors."""
+    return _calibrated(on_gpu=False) | {
+        f"{device.name}, {device.driven(way)}": f"{key}/{name}"
+        for key, device in devices().items()
+        if not device.on_gpu
+        for name, way in WAYS.items()
+        if way in device.ways
+    }
+
+
+def cards() -> dict[str, str]:
+    """Labels of what may stand on the right, with their addresses: cards that were calibrated, then known ones."""
+    return _calibrated(on_gpu=True) | known_cards()
+
+
+def known_cards() -> dict[str, str]:
+    """Labels of the cards that are known by their figures, with their addresses."""
+    return {device.name: key.partition("/")[0] for key, device in devices().items() if device.on_gpu}
+
+
+class Border(Controls):
+    """Both sides, and the networks that they train."""
+
+    AGAIN = ()
+    left = dropdown("Processor", f"{ON_HERE}jax-epoch/cpu", processors, full_width=True)
+    right = dropdown("GPU", "l4", cards, full_width=True)
+    way = dropdown("The GPU is driven by a", "step", WAY_NAMES, full_width=True)
+    depth = slider("Hidden layers", 1, (1, 2, 3, 4))
+    networks = slider("Networks at once", 1, (1, 2, 4, 8, 16, 32, 64, 128))
+
+
+def _factor(label: str) -> Any:
+    return slider(f"{label}, times", 1.0, FACTORS, debounce=False)
+
+
+class ImaginedCard(Controls):
+    """A card that is known, and what is changed of it."""
+
+    AGAIN = ()
+    card = dropdown("Begin with", "l4", known_cards, full_width=True)
+    launch = _factor("Starting a kernel")
+    dispatch = _factor("Calls and dispatch by the host")
+    bandwidth = _factor("Memory and cache bandwidth")
+    throughput = _factor("Products")
+    feeding = _factor("Bringing the batches")
+
+
+class DrivenCard(Controls):
+    """How the card is driven."""
+
+    AGAIN = ()
+    way = dropdown("The GPU is driven by", "step", DRIVEN, full_width=True)
+
+
+def live_of(shown: Shown) -> LiveCalibrations:
+    """This machine's calibrations."""
+    return live_in(shown.section.page.store.path)
+
+
+def side(written: str, way: Way, live: LiveCalibrations) -> Side | None:
+    """A side by its address; None where it is not calibrated.
+
+    Args:
+        written: As `processors` and `cards` write it.
+        way: Of a device whose address does not say it.
+        live: This machine's calibrations.
+    """
+    if written.startswith(ON_HERE):
+        trained = _trained(written, live)
+        calibration = live.of(trained).calibration
+        return calibrated_side(trained, calibration) if calibration is not None else None
+    if written.startswith(RECORDED):
+        return _recorded(written.removeprefix(RECORDED))
+    key, _, name = written.rpartition("/")
+    return known_side(devices()[key], WAYS[name]) if key else known_side(of_machine(devices(), written, way), way)
+
+
+@once
+def _recorded(key: str) -> Side:
+    return recorded_side(*elsewhere()[key])
+
+
+def _trained(written: str, live: LiveCalibrations) -> Trained:
+    return next(one.trained for one in live.view().items if ON_HERE + one.trained.address == written)
+
+
+def sides(of: Border, live: LiveCalibrations) -> tuple[Side, Side, list[str]]:
+    """Both sides, and a sentence for each that is not calibrated on what stands in its place."""
+    way, notes, found = WAYS[of.way], [], []
+    stand_ins = (known_side(devices()[PROCESSOR], Way.STEP), known_side(of_machine(devices(), CARD, way), way))
+    for wanted, instead in zip((of.left, of.right), stand_ins, strict=True):
+        found.append(side(wanted, way, live) or instead)
+        if found[-1] is instead:
+            notes.append(
+                f"{_trained(wanted, live).label} is not calibrated on this machine yet, so {instead.label}, known by"
+                " published figures and its data sheet, stands in its place until it is: see below."
+            )
+    return found[0], found[1], notes
+
+
+def remarks(notes: Iterable[str], judged: Iterable[tuple[str, str]]) -> str:
+    """HTML: the notes, and which predictions may be further off than their ranges say, once for each reason.
+
+    Args:
+        notes: Sentences.
+        judged: Names and reasons; an empty reason is none.
+    """
+    reasons: dict[str, dict[str, None]] = {}
+    for name, reason in judged:
+        reasons.setdefault(reason, {})[name] = None
+    unsure = [f"Unsure: {'; '.join(names)}: {reason}." for reason, names in reasons.items() if reason]
+    return "".join(map(quiet, (*notes, *unsure)))
+
+
+def warnings_of(judged: Iterable[Side]) -> list[tuple[str, str]]:
+    """Their names, and what is uncertain about the devices that are known by their figures."""
+    return [(one.label, one.device.warning) for one in judged if isinstance(one.device, Device)]
+
+
+# Where it is.
+
+
+def border(shown: Shown) -> Drawing:
+    """The surface between both sides, with every point at which more is known, and the articles' rule."""
+    at, store = shown.at, shown.section.page.store
+    left, right, notes = sides(at, live_of(shown))
+    of = surface(left, right, at.depth, at.networks)
+    steps = measured_steps(store, left.here) if left.here and left.together == 1 else {}
+    machines = (*recorded_gpus(), *kept_in(store.path).view().items)
+    points = [
+        *measured_points(steps, left, right, at.depth, at.networks),
+        *points_elsewhere(machines, at.depth, at.networks),
+        *published_points(at.depth, at.networks),
+    ]
+    chart = surface_chart(of, left.label, right.label, at.depth, points)
+    said = surface_sentence(of, left.label, right.label, at.depth, at.networks)
+    # The rule speaks of one network: what many at once do elsewhere says nothing of it.
+    measured = against_rule(points, at.depth) if at.networks == 1 else []
+    rule = rule_sentence(rule_failures(of, at.depth), left.label, right.label, measured)
+    articles = published_sentence(_published())
+    return Drawing(
+        remarks(notes, warnings_of([left, right]))
+        + layout.figure(chart.title, chart)
+        + legend(left.label, right.label, points)
+        + layout.sentence(said)
+        + layout.said(rule)
+        + quiet(articles),
+        f"{said} {rule} {articles}",
+    )
+
+
+def surface_sentence(shown: Surface, left: str, right: str, depth: int, networks: int) -> str:
+    """Which side is predicted to win where."""
+    known = np.isfinite(shown.ratio)
+    if not known.any():
+        return "No network of this depth fits into the memory of both sides; choose fewer networks or layers."
+    wins, loses, unclear = map(np.mean, (shown.low > 1, shown.high < 1, shown.unclear))
+    layers = "one hidden layer" if depth == 1 else f"{depth} hidden layers"
+    trained = "one network" if networks == 1 else f"{networks:,} networks"
+    starts = [f"at width {width:,} {_from(shown.wins_from(width))}" for width in NAMED_WIDTHS]
+    grey = f" Grey: {np.mean(~known):.0%} of the field fits into no memory of its side." if not known.all() else ""
+    return (
+        f"For {trained} of {layers}, {right} is predicted to be faster than {left} in {wins:.0%} of this field and"
+        f" slower in {loses:.0%}; in the other {unclear:.0%} the intervals overlap, and neither wins for sure."
+        f" It wins {listed(starts)}.{grey}"
+    )
+
+
+def _from(size: int | None) -> str:
+    return "at no batch size" if size is None else f"from batch size {size:,} on"
+
+
+def rule_sentence(
+    failures: Sequence[tuple[float, int, int, float]], left: str, right: str, measured: Sequence[SurfacePoint] = ()
+) -> str:
+    """Where the articles' rule fails: by predictions (`rule_failures`), and as measured (`against_rule`)."""
+    said = [f"The articles' rule: below {RULE_PARAMETERS:,} parameters and batch size {RULE_SIZE}, a fast CPU wins."]
+    failed = [
+        f"{where} both, {winner} wins for sure in {share:.0%} of the corner (at width {width:,} and batch size {size:,}"
+        f" it is {times(ratio)} times faster)"
+        for where, winner, (share, width, size, ratio) in zip(("below", "above"), (right, left), failures, strict=True)
+        if share
+    ]
+    said.append(f"Here it fails: {'; '.join(failed)}." if failed else "No prediction here contradicts it for sure.")
+    if measured:
+        one, where = measured[0], "one diamond" if len(measured) == 1 else f"{len(measured)} diamonds"
+        slower, faster = one.names if one.ratio > 1 else reversed(one.names)
+        said.append(
+            f"Measured, it fails at {where}: at width {one.width:,} and batch size {one.batch_size:,} {faster} is"
+            f" {times(max(one.ratio, 1 / one.ratio))} times faster than {slower}."
+        )
+    return " ".join(said)
+
+
+_published = once(published_rows)
+
+
+def published_sentence(rows: Sequence[Row]) -> str:
+    """How far off the predictions are for figures that the model was not set from."""
+    unseen = [one for one in rows if not one.used]
+    errors = [abs(one.error) for one in unseen]
+    return (
+        f"Of {len(rows)} figures that the articles print, {len(rows) - len(unseen)} set the model. The other"
+        f" {len(unseen)} are off by {np.median(errors):.0%} at the median and by {max(errors):.0%} at worst;"
+        f" {sum(one.covered for one in unseen)} of them lie in the range that was predicted. All are in"
+        " `docs/published_figures.csv`."
+    )
+
+
+# What moves it.
+
+
+def imagined_card(shown: Shown, of: Border) -> Drawing:
+    """The border of a card that is changed, with the border before it was."""
+    at, way = shown.at, WAYS[of.way]
+    left, _, notes = sides(of, live_of(shown))
+    card = of_machine(devices(), at.card, way)
+    changed = imagined(card, {name: getattr(at, name) for name in CHANGEABLE})
+    old, new = (known_side(one, way) for one in (card, changed))
+    before, after = (surface(left, one, of.depth, of.networks) for one in (old, new))
+    chart = surface_chart(after, left.label, new.label, of.depth, before=before)
+    said = imagined_sentence(before, after, new.label)
+    figure = layout.figure(chart.title, chart)
+    return Drawing(figure + layout.sentence(said) + remarks(notes, warnings_of([left, new])), said)
+
+
+def imagined_sentence(before: Surface, after: Surface, name: str) -> str:
+    """How the border moves at the named widths."""
+    moved = [
+        f"at width {width:,} it wins {_from(after.wins_from(width))} (before: {_from(before.wins_from(width))})"
+        for width in NAMED_WIDTHS
+    ]
+    return f"{name}: {listed(moved)}. The dotted line is the border before the change."
+
+
+def driven_card(shown: Shown, of: Border) -> Drawing:
+    """The border of each way to drive the card."""
+    left, _, notes = sides(of, live_of(shown))
+    chosen = next(name for name, key in DRIVEN.items() if key == shown.at.way)
+    machine = CARD if of.right.startswith((ON_HERE, RECORDED)) else of.right
+    driven = {name: known_side(of_machine(devices(), machine, way), way) for name, (way, _) in MOVES.items()}
+    surfaces = {name: surface(left, driven[name], of.depth, networks) for name, (_, networks) in MOVES.items()}
+    card = devices()[machine].name
+    chart, said = moves_chart(surfaces, chosen, card), moves_sentence(surfaces, chosen, card, left.label)
+    result = layout.figure(chart.title, chart) + moves_legend(chosen) + layout.sentence(said)
+    return Drawing(result + remarks(notes, warnings_of([left, *driven.values()])), said)
+
+
+def moves_sentence(surfaces: Mapping[str, Surface], chosen: str, right: str, left: str) -> str:
+    """Where the border lies by the chosen way, and by all others."""
+    width = NAMED_WIDTHS[0]
+    places = {name: _from(shown.wins_from(width)) for name, shown in surfaces.items()}
+    others = [f"{name}, {place}" for name, place in places.items() if name != chosen]
+    wins = np.mean(surfaces[chosen].ratio > 1)
+    return (
+        f"Driven by {chosen}, {right} is predicted to be faster than {left} in {wins:.0%} of the field; at width"
+        f" {width:,} {places[chosen]}. By the others: {'; '.join(others)}."
+    )
+
+
+# Charts.
+
+
+def rgba(ratio: np.ndarray, unclear: np.ndarray) -> np.ndarray:
+    """The ground's colours, (..., 4) from 0 to 1: orange where the right side is faster, blue where the left one is.
+
+    At equal speed it is transparent, so that the page's own ground, light or dark, is the middle of the palette. Where
+    it is unclear it has a third of its strength; NaN is grey.
+    """
+    known = np.isfinite(ratio)
+    strength = np.clip(np.abs(np.log10(np.where(known, ratio, 1.0))) / FULL, 0, 1)
+    alpha = np.where(known, (0.12 + 0.78 * strength) * np.where(unclear, 0.35, 1.0), 0.3)
+    color = np.where((known & (ratio > 1))[..., None], RIGHT, LEFT) / 255
+    return np.concatenate([np.where(known[..., None], color, 0.5), alpha[..., None]], axis=-1)
+
+
+def surface_chart(
+    shown: Surface,
+    left: str,
+    right: str,
+    depth: int,
+    points: Sequence[SurfacePoint] = (),
+    before: Surface | None = None,
+) -> Chart:
+    """The ground with its border, the articles' rule, and points; the border of a surface `before` is dotted."""
+    moved = _lines(before.ratio, "before", 1.6) if before is not None else []
+    ends = [line for ratio in (shown.low, shown.high) for line in _lines(ratio, "end", 1.0)]
+    width, looks = rule_width(depth), _looks("rule", 1.4)
+    corner = [
+        {"x": SIZE_ENDS[0], "x2": RULE_SIZE, "y": width, "y2": width} | looks,
+        {"x": RULE_SIZE, "x2": RULE_SIZE, "y": WIDTH_ENDS[0], "y2": width} | looks,
+    ]
+    lines = [*_lines(shown.ratio, "border", 2.4), *ends, *moved, *corner]
+    words = [{"x": SIZE_ENDS[0], "y": width, "text": "the articles' rule"}]
+    title = f"how many times faster {right} is than {left}, by batch size and width"
+    return _drawn(title, shown, lines, _tips(shown, left, right), words, points)
+
+
+def moves_chart(surfaces: Mapping[str, Surface], chosen: str, right: str) -> Chart:
+    """The border of each way to drive the card; the chosen one is thick. Borders have the ways' ordered colours."""
+    lines = [
+        line
+        for name, shown in surfaces.items()
+        for line in _lines(shown.ratio, "border", 3.4 if name == chosen else 1.3, _move_colors()[name])
+    ]
+    return _drawn(f"borders by how {right} is driven, by batch size and width", surfaces[chosen], lines)
+
+
+def _move_colors() -> dict[str, str]:
+    return dict(zip(MOVES, ordered_palette(len(MOVES)), strict=True))
+
+
+def _drawn(
+    title: str,
+    shown: Surface,
+    lines: Sequence[dict],
+    tips: Sequence[dict] = (),
+    words: Sequence[dict] = (),
+    points: Sequence[SurfacePoint] = (),
+) -> Chart:
+    picture = io.BytesIO()
+    imsave(picture, rgba(shown.ratio, shown.unclear)[::-1], format="png")  # a pixel a cell, the largest width on top
+    ground = "data:image/png;base64," + base64.b64encode(picture.getvalue()).decode()
+    datasets = {"ground": [{"url": ground}], "lines": lines, "tips": tips, "words": words}
+    datasets |= {kind: [_mark(one) for one in points if one.kind == kind] for kind in KINDS}
+    return Chart(_frame() | {"datasets": datasets}, title)
+
+
+@cache
+def _frame() -> dict:
+    """All layers without their rows: Altair checks a specification once, which takes longer than to draw it."""
+
+    def axis(kind: type, field: str, ends: tuple[int, int], title: str):
+        powers = [2**k for k in range(0, 13, 2) if ends[0] <= 2**k <= ends[1]]
+        return kind(f"{field}:Q", scale=log_scale(ends, base=2), title=title, axis=alt.Axis(values=powers, format=",d"))
+
+    x, y = axis(alt.X, "x", SIZE_ENDS, "batch size"), axis(alt.Y, "y", WIDTH_ENDS, "width of the hidden layers")
+    box = {"x": x, "y": y, "x2": "x2:Q", "y2": "y2:Q"}
+    ground = alt.Chart(alt.NamedData("ground")).mark_image(
+        align="left",
+        baseline="top",
+        width=alt.ExprRef("width"),
+        height=alt.ExprRef("height"),
+        aspect=False,
+        smooth=False,
+    )
+    tips = alt.Chart(alt.NamedData("tips")).mark_rect(opacity=0)
+    dash = alt.Scale(domain=list(DASHES), range=list(DASHES.values()))
+    lines = alt.Chart(alt.NamedData("lines")).mark_rule()
+    words = alt.Chart(alt.NamedData("words")).mark_text(
+        align="left", baseline="bottom", dx=5, dy=-3, fontSize=11, color="currentColor"
+    )
+    dots, diamonds, rings = (alt.Chart(alt.NamedData(kind)) for kind in KINDS)
+    point = {"x": x, "y": y, "tooltip": ["kind:N", "words:N"]}
+    layers = [
+        ground.encode(x=alt.value(0), y=alt.value(0), url="url:N"),
+        tips.encode(**box, tooltip=["at:N", "predicted:N"]),
+        lines.encode(
+            **box,
+            color=ROW_COLOR,
+            strokeWidth=alt.StrokeWidth("width:Q", scale=None, legend=None),
+            strokeDash=alt.StrokeDash("kind:N", scale=dash, legend=None),
+        ),
+        words.encode(x=x, y=y, text="text:N"),
+        *(
+            marks.mark_point(shape=shape, size=size, opacity=1, stroke="currentColor", strokeWidth=1.2).encode(
+                **point, fill=alt.Fill("color:N", scale=None, legend=None)
+            )
+            for marks, shape, size in ((dots, "circle", 64), (diamonds, "diamond", 110))
+        ),
+        rings.mark_point(size=120, opacity=1, strokeWidth=3).encode(**point, color=ROW_COLOR),
+    ]
+    return styled(alt.layer(*layers), height=HEIGHT)
+
+
+def _tips(shown: Surface, left: str, right: str) -> list[dict]:
+    """Unseen tiles that say what is predicted in their middle."""
+    x, y = (np.geomspace(*ends, len(WIDTHS) // TILE + 1).round(2) for ends in (SIZE_ENDS, WIDTH_ENDS))
+
+    def tip(i: int, j: int) -> dict:
+        row, column = TILE * i + TILE // 2, TILE * j + TILE // 2
+        left_s, right_s = (float(side.step_s[row, column]) for side in (shown.left, shown.right))
+        ratio, words = left_s / right_s, "it does not fit into the memory of both"
+        if np.isfinite(ratio):
+            faster = f"{right if ratio > 1 else left} is {times(max(ratio, 1 / ratio))} times faster"
+            overlap = ", but the intervals overlap" if shown.unclear[row, column] else ""
+            words = f"{seconds(left_s)} and {seconds(right_s)} a step: {faster}{overlap}"
+        at = f"width {WIDTHS[row]:,}, batch size {SIZES[column]:,}"
+        return {"x": x[j], "x2": x[j + 1], "y": y[i], "y2": y[i + 1], "at": at, "predicted": words}
+
+    return [tip(i, j) for i, j in np.ndindex(len(y) - 1, len(x) - 1)]
+
+
+def _lines(ratio: np.ndarray, kind: str, width: float, color: str = "currentColor") -> list[dict]:
+    ends = [dict(zip(("x", "y", "x2", "y2"), line, strict=True)) for line in border_lines(ratio)]
+    return [{name: round(value, 3) for name, value in one.items()} | _looks(kind, width, color) for one in ends]
+
+
+def _looks(kind: str, width: float, color: str = "currentColor") -> dict:
+    return {"kind": kind, "width": width, "color": color}
+
+
+def _mark(one: SurfacePoint) -> dict:
+    """A row of a point, in the ground's colours."""
+    (left, right), what = one.names, "a step" if one.kind == KINDS[0] else "an epoch"
+    words = f"{seconds(one.left_s)} by {left}, {seconds(one.right_s)} by {right}: {what}"
+    color = f"rgb{LEFT if one.ratio < 1 else RIGHT}"
+    return {"x": one.batch_size, "y": one.width, "kind": one.kind, "color": color, "words": words}
+
+
+def legend(left: str, right: str, points: Sequence[SurfacePoint] = ()) -> str:
+    """HTML: what colours, lines and points mean, how many points there are, and in how many the GPU was faster."""
+    ramp = ", ".join(
+        f"rgba({255 * color[0]:.0f}, {255 * color[1]:.0f}, {255 * color[2]:.0f}, {color[3]:.2f})"
+        for color in rgba(np.array([0.01, 0.1, 0.5, 1.0, 2, 10, 100]), np.zeros(7, bool))
+    )
+    scale = (
+        f"<span>{html.escape(left)} 100 times faster</span>"
+        f'<i class="win-ramp" style="background: linear-gradient(to right, {ramp})"></i>'
+        f"<span>{html.escape(right)} 100 times faster</span>"
+    )
+    keys = {
+        "win-line": "border, predicted",
+        "win-line win-dashed": "ends of its uncertainty; between them the colours are pale",
+    }
+    whose = ("steps stored here", "each GPU beside its own processor", "the first article's GPU and processor")
+    for css, kind, words in zip(("win-dot", "win-dot win-diamond", "win-ring"), KINDS, whose, strict=True):
+        if ratios := [one.ratio for one in points if one.kind == kind]:
+            faster = sum(ratio > 1 for ratio in ratios)
+            keys[css] = f"{kind}: {words}, the GPU faster in {faster} of {len(ratios)}"
+    entries = "".join(f'<span><i class="{css}"></i>{html.escape(words)}</span>' for css, words in keys.items())
+    return f'<p class="win-legend">{scale}</p><p class="win-legend">{entries}</p>'
+
+
+def moves_legend(chosen: str) -> str:
+    """HTML: the colour of each way's border."""
+    words = {name: f"<b>{html.escape(name)}</b>" if name == chosen else html.escape(name) for name in MOVES}
+    entries = "".join(
+        f'<span><i class="win-line" style="border-color: {color}"></i>{words[name]}</span>'
+        for name, color in _move_colors().items()
+    )
+    return f'<p class="win-legend">{entries}</p>'

@@ -1,0 +1,165 @@
+import marimo
+
+__generated_with = "0.25.2"
+app = marimo.App(width="full", app_title="When a GPU wins", css_file="../lib/pages/page.css")
+
+with app.setup(hide_code=True):
+    import marimo as mo
+
+    from lib.labs.when_a_gpu_wins import PANELS, border, work
+    from lib.labs.when_a_gpu_wins.calibration import calibration
+    from lib.labs.when_a_gpu_wins.remedies import remedies
+    from lib.pages.lab import Lab
+
+
+@app.cell(hide_code=True)
+def title():
+    lab = Lab("when_a_gpu_wins", **PANELS)
+    lab.title(
+        "When does a GPU win?",
+        "The articles answer with a rule of thumb from machines that you do not have. Here your processor is calibrated"
+        " while you read, and the border between it and a card is predicted for every width and batch size, with its"
+        " uncertainty. Dots and diamonds were measured, rings published; all else is predicted.",
+    )
+    return (lab,)
+
+
+@app.cell(hide_code=True)
+def border_controls(lab):
+    win = lab.controls("win")
+    mo.md(r"""
+    ## 1 · Where is the border?
+
+    A step takes as long as its calls, its launches, its bytes and its arithmetic together. A GPU has more of the last
+    two and pays more for the first two, so it wins where the work of a step is large: wide layers, large batches.
+    """)
+    return (win,)
+
+
+@app.cell(hide_code=True)
+def the_border(calibrated, win):
+    calibrated.answer(win, border.border)
+    return
+
+
+@app.cell(hide_code=True)
+def calibration_controls(lab):
+    here = lab.controls("here")
+    mo.md(r"""
+    ## 2 · How well is this machine known?
+
+    Steps of drawn networks are measured, and costs are fitted to them. Each step is then predicted from all others: the
+    error that is left is what an interval is made of. What is measured is kept, and the next visit goes on with it.
+    """)
+    return (here,)
+
+
+@app.cell(hide_code=True)
+def the_calibration(here, lab):
+    lab.work(here, *calibration(lab.page))
+    calibrated = lab  # a script calibrates before it predicts
+    return (calibrated,)
+
+
+@app.cell(hide_code=True)
+def imagined_controls(lab):
+    what = lab.controls("what")
+    mo.md(r"""
+    ## 3 · What if?
+
+    A card that nobody built: begin with one that is known, and change what it costs, or how its library feeds it. The
+    dotted line is where the border was.
+    """)
+    return (what,)
+
+
+@app.cell(hide_code=True)
+def the_imagined_card(calibrated, what, win):
+    calibrated.answer(what, border.imagined_card, win)
+    return
+
+
+@app.cell(hide_code=True)
+def driven_controls(lab):
+    move = lab.controls("move")
+    mo.md(r"""
+    ## 4 · Move the border yourself
+
+    The card stays the same, and so does the arithmetic. Only how often the host has to say something changes.
+    """)
+    return (move,)
+
+
+@app.cell(hide_code=True)
+def the_driven_card(calibrated, move, win):
+    calibrated.answer(move, border.driven_card, win)
+    return
+
+
+@app.cell(hide_code=True)
+def larger_controls(lab):
+    larger = lab.controls("larger")
+    mo.md(r"""
+    ## 5 · Larger work
+
+    The network that the second article proposes for a GPU, a small convolutional one, and ResNet-18. A step of the
+    first two is measured here too; predictions know nothing of how a library multiplies for a convolution.
+    """)
+    return (larger,)
+
+
+@app.cell(hide_code=True)
+def the_larger_work(calibrated, larger):
+    calibrated.work(larger, work.measured_here, work.larger)
+    return
+
+
+@app.cell(hide_code=True)
+def cost_controls(lab):
+    cost = lab.controls("cost")
+    mo.md(r"""
+    ## 6 · What does it cost?
+
+    Faster is not cheaper: an hour of each machine has its price, and a larger batch needs more epochs. The network is
+    784→128→10.
+    """)
+    return (cost,)
+
+
+@app.cell(hide_code=True)
+def the_cost(calibrated, cost):
+    calibrated.answer(cost, work.cost)
+    return
+
+
+@app.cell(hide_code=True)
+def remedy_controls(lab):
+    remedy = lab.controls("remedy")
+    mo.md(r"""
+    ## 7 · What would help?
+
+    Choose what you train, and by what. Each remedy changes one thing, and shows the line to paste. Its gain is
+    predicted from the steps that were measured in section 2; a press on its name applies it, and measures it. How far
+    the prediction was off stands beside it.
+    """)
+    return (remedy,)
+
+
+@app.cell(hide_code=True)
+def the_remedies(calibrated, remedy):
+    calibrated.work(remedy, *remedies(calibrated.page))
+    return
+
+
+@app.cell(hide_code=True)
+def what_next():
+    mo.md(r"""
+    **Try next.** Drive the GPU operation by operation: how wide must a network be then? Then by a compiled epoch with
+    64 networks at once: what do they do to the border, and why does a processor not gain as much? Remedies at batch
+    size 1, then 4,096: which one is worth most at which end?
+    """)
+    return
+
+
+if __name__ == "__main__":
+    app.run()

@@ -1,0 +1,66 @@
+"""The notebook's lab on a store of the test's own, and what its sections draw."""
+
+import marimo as mo
+import pytest
+
+from lib.experiments import live_calibration
+from lib.labs.when_a_gpu_wins import PANELS
+from lib.pages import lab as lab_module
+from lib.pages.lab import Lab
+from lib.pages.url_state import Address
+from lib.storage.store import Store
+from tests.experiments.test_live_calibration import invented
+
+
+@pytest.fixture
+def opened(monkeypatch, tmp_path):
+    """Opens the lab with settings, given as `prefix_name`; calibrating its machine takes no time."""
+    monkeypatch.setattr(live_calibration, "measure_trials", invented)
+    monkeypatch.setattr(lab_module, "shared_engine", lambda: None)
+    monkeypatch.setattr(lab_module, "Store", lambda: Store(tmp_path / "results.sqlite"))
+
+    def make(**settings):
+        said = {name.replace("_", ".", 1): value for name, value in settings.items()}
+        monkeypatch.setattr(lab_module, "opened", lambda *_: Address(arguments=said))
+        lab = Lab("when_a_gpu_wins", **PANELS)
+        for section in lab.page.sections.values():
+            section.stage.streams = False
+        return lab
+
+    return make
+
+
+@pytest.fixture
+def live(tmp_path):
+    """The calibrations that the lab watches."""
+    return live_calibration.live_in(tmp_path / "results.sqlite")
+
+
+@pytest.fixture
+def shown(monkeypatch):
+    """What was drawn, one after another."""
+    found = []
+    monkeypatch.setattr(mo.output, "replace", lambda html: found.append(html.text))
+    return found
+
+
+class Panel:
+    """A section's panel, whose values a test sets as a browser does."""
+
+    def __init__(self, lab, prefix):
+        self._panel = lab.controls(prefix)
+        self.value = dict(self._panel.value)
+        lab.page.sections[prefix].panel = self
+
+    def __getitem__(self, name):
+        return self._panel[name]
+
+    def set(self, **values):
+        self.value |= values
+        return self
+
+
+@pytest.fixture
+def panel():
+    """Makes a panel of a lab's section, as `Panel` does."""
+    return Panel

@@ -1,0 +1,159 @@
+"""Remedies: what a press asks for, what is refused, and words, table and chart that change with the figures."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from lib.backends.registry import Runtime
+from lib.experiments import what_would_help
+from lib.experiments.calibration import Trained
+from lib.experiments.what_would_help import Applied, Findings, Outcome
+from lib.labs.when_a_gpu_wins import remedies as page
+from lib.prediction.predict import Prediction
+from lib.prediction.remedies import Effect, Remedy, Setup
+from lib.sweeps.cost_model import StepTime
+from lib.workers.notes import State
+from tests.experiments.test_live_calibration import run
+
+
+@pytest.fixture
+def applied(monkeypatch):
+    """What was asked for, call by call; each is done at once."""
+    found = []
+
+    def apply(_question, _by, chosen, *_):
+        found.append(list(chosen))
+        yield from map(Applied, chosen)
+
+    monkeypatch.setattr(what_would_help, "apply", apply)
+    return found
+
+
+@pytest.fixture
+def show(opened, panel):
+    """Shows the section, with whatever has been pressed or moved since."""
+    lab = opened()
+    remedy = panel(lab, "remedy")
+
+    def draw(**values):
+        lab.work(remedy.set(**values), *page.remedies(lab.page))
+
+    return draw
+
+
+def test_before_anything_is_calibrated_the_page_says_so_and_a_script_asks_for_all(show, shown, applied):
+    show()
+    assert "JAX, one call a step is not calibrated on this machine" in shown[-1]
+    assert applied == [list(Remedy)]
+
+
+def test_a_calibrated_machine_answers_and_each_remedy_that_exists_has_its_button(show, shown, applied, live):
+    run(live, [Trained(Runtime(key)) for key in ("jax-step", "jax-epoch")])
+    show()
+    assert "JAX, one call a step, batch size 32: a step is predicted to take" in shown[-1]
+    assert "Its step is compiled already." in shown[-1]
+    assert "Not calibrated yet: JAX, one call an epoch, many networks at once." in shown[-1]
+    assert shown[-1].count("marimo-button") >= 3
+    parts = shown[-1].rpartition("<details")[2].partition("</details>")[0]
+    for name in ("Today", "Compile the epoch", "A larger batch", "calls by the host", "products"):
+        assert name in parts
+    assert "Another backend" not in parts, "none is calibrated"
+
+
+def test_a_press_asks_for_its_remedy_alone_and_one_button_for_all(show, shown, applied):
+    for pressed in ({}, {"apply_epoch": 1}, {"apply_batch": 1}, {"again": 1}, {}):
+        show(**pressed)
+    assert applied == [list(Remedy), [Remedy.EPOCH], [Remedy.BATCH], list(Remedy)], (
+        "what is shown again is not asked again"
+    )
+
+
+def test_what_was_waited_for_is_not_lost_by_another_press_and_is_by_another_question():
+    asked, second = ("a question", "a way"), [Remedy.EPOCH]
+    view = SimpleNamespace(items=[Applied(Remedy.NETWORKS)], state=State.MEASURING)
+    stage = SimpleNamespace(asked=(asked, ()), began_with=([Remedy.NETWORKS, Remedy.DATA],))
+    stage.running = SimpleNamespace(view=lambda: view)
+    assert page.chosen(stage, asked, second) == [Remedy.DATA, Remedy.EPOCH]  # pyright: ignore[reportArgumentType]
+    assert page.chosen(stage, ("another", "a way"), second) == [Remedy.EPOCH]  # pyright: ignore[reportArgumentType]
+    view.items, view.state = [], State.STOPPED
+    assert page.chosen(stage, asked, second) == [Remedy.EPOCH]  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"hidden": "12a"}, "Hidden layers: expected widths"),
+        ({"networks": 0}, "expected a whole number from 1 to 100000, got 0"),
+        ({"by": "cupy-image/gpu"}, "expected one of"),
+        ({"size": 3}, "expected one of"),
+    ],
+)
+def test_what_cannot_be_used_is_one_sentence_in_place_of_the_remedies(show, shown, values, words):
+    show(**values)
+    assert len(shown) == 1
+    assert words in shown[0]
+
+
+def took(step_s: float) -> Prediction:
+    return Prediction(step_s, 0.8 * step_s, 1.25 * step_s, {})
+
+
+BEFORE = Setup("JAX, one call a step", 32, took(1e-3))
+COMPILED = Effect(Remedy.EPOCH, Setup("JAX, one call an epoch", 32, took(0.5e-3)), "", 2.0, 1.5, 2.5)
+LARGER = Effect(Remedy.BATCH, Setup(BEFORE.by, 128, took(1e-3)), "", 4.0, 3.0, 5.0)
+SLOWER = Outcome(Effect(Remedy.BACKEND, Setup("NumPy", 32, took(2e-3)), "", 0.5, 0.4, 0.6))
+NONE = Outcome(Effect(Remedy.STEP, why_not="its step is compiled already"))
+PLAIN = Findings(BEFORE, None, [NONE, Outcome(COMPILED), Outcome(LARGER), SLOWER])
+OUTCOMES = [NONE, Outcome(COMPILED, StepTime(0.25e-3, 0.1)), Outcome(LARGER, StepTime(2e-3, 0.1)), SLOWER]
+MEASURED = Findings(BEFORE, StepTime(2e-3, 0.1), OUTCOMES)
+
+
+def said(found: Findings) -> str:
+    """With usual spaces before units."""
+    return page.remedies_sentence(found).replace("\u202f", " ")
+
+
+def test_what_is_predicted_to_help_most_is_said_before_anything_is_measured():
+    assert said(PLAIN).startswith("JAX, one call a step, batch size 32: a step is predicted to take 1 ms (")
+    assert said(PLAIN).endswith(
+        "; that is 31 μs an image. Predicted to help most: a larger batch, 4 (3 to 5) times as fast, with batch size"
+        " 128 in place of 32."
+    )
+    assert "No remedy that can be predicted here is predicted to help." in said(Findings(BEFORE, None, [NONE, SLOWER]))
+
+
+def test_what_was_measured_and_the_largest_miss_are_said():
+    assert "took 2 ms when it was measured, a miss of 50%" in said(MEASURED)
+    assert "Of those measured, compile the epoch helps most: 8 times as fast." in said(MEASURED)
+    assert "Largest miss: 100% of the step, with compile the epoch." in said(MEASURED)
+
+
+def test_each_row_has_its_button_or_says_why_it_has_none():
+    slow = Outcome(replace(COMPILED, remedy=Remedy.NETWORKS, setup=replace(BEFORE, step=took(100.0))))
+    buttons = {remedy: f"<b>press {remedy.name}</b>" for remedy in Remedy}
+    shown = page.remedies_table(replace(MEASURED, outcomes=[*OUTCOMES, slow]), buttons)
+    assert shown.count("<tr") == 1 + 1 + 5
+    assert "press EPOCH" in shown
+    assert "press STEP" not in shown
+    assert "Its step is compiled already." in shown
+    assert "expected at most 3 s" in shown.lower()
+    assert "2 (1.5 to 2.5)" in shown
+    assert "<td>8</td>" in shown, "measured: 2 ms become 0.25 ms"
+    assert "<td>100%</td>" in shown, "0.5 ms predicted, 0.25 ms measured"
+    assert "<script>" not in page.remedies_table(replace(PLAIN, before=replace(BEFORE, by="<script>")), {})
+
+
+@pytest.mark.parametrize("found", [Findings(), PLAIN, MEASURED])
+def test_the_chart_keeps_its_rows_and_has_a_mark_for_what_is_known(found):
+    chart = page.gains_chart(found)
+    layers, data = chart.spec["layer"], chart.spec["datasets"]
+    rows = [data[one["data"]["name"]] for one in layers]
+    assert len(rows[1]) == sum(one.effect.setup is not None for one in found.outcomes)
+    assert len(rows[3]) == sum(one.measured is not None for one in found.outcomes)
+    low, high = layers[0]["encoding"]["x"]["scale"]["domain"]
+    assert low < 1 < high
+    for row in rows[1]:
+        assert low < row["low"] <= row["gain"] <= row["high"] < high
+    names = [page.NAMES[one.effect.remedy] for one in found.outcomes] or list(page.NAMES.values())
+    assert layers[1]["encoding"]["y"]["scale"]["domain"] == names, "those of this program"
