@@ -16,7 +16,7 @@ from lib.pages.notebooks import FIRST, notebook_of
 from lib.workers.notes import State
 
 PAGES = ("operations_and_feeds", "inside_a_step")  # that measure all their sections when they open
-WITH_A_FIGURE = (FIRST.name, "when_a_gpu_wins", "parallel_sweeps")
+WITH_A_FIGURE = (FIRST.name, "when_a_gpu_wins", "many_networks")
 OPENINGS = 3
 FIRST_SECTION_S = 60.0
 LIMIT_S = 240

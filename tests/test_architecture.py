@@ -90,8 +90,8 @@ def test_what_a_notebook_imports_is_there(notebook):
 
 @pytest.mark.parametrize(
     "module",
-    [*ROOT.glob("lib/pages/*.py"), *ROOT.glob("lib/labs/**/*.py"), *ROOT.glob("notebooks/*.py")],
-    ids=lambda one: one.stem,
+    [path for folder in ("lib/labs", "lib/pages", "notebooks") for path in ROOT.glob(f"{folder}/**/*.py")],
+    ids=lambda one: "/".join(one.parts[-2:]),
 )
 def test_what_is_put_into_a_label_is_text(module):
     """marimo's labels are Markdown, which passes HTML."""

@@ -1,11 +1,9 @@
-"""The experiments of the notebook on sweeps: ways to sweep, an increasing number of networks, and how they differ.
+"""Many trainings at once: the article's sweep by each strategy, and more and more networks in one program.
 
-The comparison of ways is the article's; each sweep is timed whole, and stored. The other two rest on step times: a few
-measured steps of each program (`lib.sweeps.cost_model`), stored too, so that a slider that comes back to a position
-finds its figure.
+A sweep is timed whole, and stored. Numbers of networks rest on step times: a few measured steps of each program
+(`lib.sweeps.cost_model`), stored too, so that a slider that comes back to a position finds its figure.
 """
 
-import math
 import time
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,14 +14,13 @@ import numpy as np
 from lib.backends.base import Epoch
 from lib.backends.environment_variables import device_count
 from lib.backends.registry import Runtime, unavailable, versions
-from lib.backends.stacked.packing import Shape, waste
+from lib.backends.stacked.packing import Shape
 from lib.experiments.failures import Marked
-from lib.hardware.cores import usable_cores
 from lib.spec import Network, Training
 from lib.storage.current import current
 from lib.storage.records import Kind, Record
 from lib.storage.store import Store
-from lib.sweeps.cost_model import StepTimes, evaluation_flops, expected_s, step_flops
+from lib.sweeps.cost_model import StepTimes, evaluation_flops, step_flops
 from lib.sweeps.events import Finished, Void
 from lib.sweeps.strategies import POOLED, STRATEGIES, Limits, parts
 from lib.sweeps.sweep import Options, updates
@@ -36,9 +33,7 @@ from lib.workers.queue import Request
 
 RATES = (0.001, 0.01, 0.1, 1.0, 10.0)  # the article's
 COUNTS = tuple(2**k for k in range(11))
-N_DIFFERENT = 8
 COUNTED_BY = ("sequential", "vmap", "sharded")
-MIXED_BY = ("sequential", "vmap", "padded", "sharded")
 NETWORK = Network((128,))
 SHARE_OF_MEMORY = 0.4
 CORES_TIMES = 3  # sweeps that are timed of each number of networks, a core each
@@ -300,87 +295,3 @@ def on_cores(
         timed = sorted(each_s[1:])  # the first warms up
         marked = watch.marked(Measurement(tuple(timed), 1, Ended.CAP))
         yield Point(method.strategy, "cpu", count, marked.median_s, 0, "", timed[0], timed[-1], marked.warnings)
-
-
-def different(spread: float) -> list[Network]:
-    """Eight networks of one hidden layer each; the geometric mean of their widths is about 90.
-
-    Args:
-        spread: 0 (all alike) to 1 (16 to 512 neurons, evenly spaced on a log scale).
-
-    >>> {network.hidden for network in different(0.0)}
-    {(91,)}
-    """
-    middle, farthest = np.log(np.sqrt(16 * 512)), np.log(512 / 16) / 2
-    widths = np.exp(middle + spread * farthest * np.linspace(-1, 1, N_DIFFERENT))
-    return [Network((max(1, round(float(width))),)) for width in widths]
-
-
-@dataclass(frozen=True)
-class Mixed:
-    """The eight networks by one strategy.
-
-    `all_s` are the seconds of an epoch of all, `programs` is how many programs they take, and `wasted` the share of the
-    arithmetic that is padding.
-    """
-
-    strategy: str
-    all_s: float
-    programs: int
-    wasted: float
-    disturbed: tuple[str, ...] = ()
-
-
-def mixed(
-    spread: float,
-    batch_size: int,
-    engine: Engine,
-    store: Store,
-    cancel: Cancel,
-    request: Request,
-    again: bool = False,
-) -> Iterator[Mixed | Note]:
-    """Time an epoch of the same eight networks by each strategy of `MIXED_BY`, as far as it can run here.
-
-    Args:
-        spread: How different they are, 0 to 1: see `different`.
-        batch_size: Images per step.
-        engine: Measures the steps.
-        store: Where step times are looked up and stored.
-        cancel: Ends the measurement when it is set.
-        request: Place in the queue of all that runs on this machine.
-        again: Measure stored step times once more.
-
-    Yields:
-        A `Mixed` for each strategy, and notes on what is measured or waited for.
-    """
-    trainings = [Training(network, 0.1, batch_size, 1) for network in different(spread)]
-    step_times = StepTimes(engine, store, Runtime(), cancel, request, N_DIFFERENT, again)
-    limits = Limits(float("inf"), float("inf"), usable_cores(), 1.0)
-    for key in MIXED_BY:
-        plan = parts(STRATEGIES[key], trainings, limits)
-        if cancel.is_set() or (key == "sharded" and limits.n_devices < 2):
-            return
-        yield Note(STRATEGIES[key].label)
-        found = yield from noted(step_times.of(plan), STRATEGIES[key].label)
-        if cancel.is_set() or not found:
-            return
-        wasted = waste([t.network for t in trainings]) if STRATEGIES[key].padded else 0.0
-        disturbed = tuple(dict.fromkeys(flag for step_time in found.values() for flag in step_time.disturbed))
-        yield Mixed(key, expected_s(plan, found, compiled_s=0.0), len(plan), wasted, disturbed)
-
-
-def saturates_at(points: Sequence[Point], within: float = 0.05) -> int | None:
-    """The smallest number of networks whose seconds are within a share of the best; None without any figure.
-
-    Args:
-        points: Of one strategy; those that were not measured are left out.
-        within: Share by which a figure may exceed the best.
-
-    >>> of = lambda count, each_s: Point("vmap", "cpu", count, each_s, 0)
-    >>> saturates_at([of(2, 1.0), of(4, 0.5), of(8, 0.49), of(16, 0.6)])
-    4
-    """
-    known = sorted((point for point in points if not math.isnan(point.each_s)), key=lambda point: point.count)
-    best_s = min((point.each_s for point in known), default=0.0)
-    return next((point.count for point in known if point.each_s <= (1 + within) * best_s), None)

@@ -10,7 +10,7 @@ from typing import Any
 
 import marimo as mo
 
-from lib.backends.registry import BACKENDS, DEFAULT, DEVICES, Runtime, unavailable, usable_runtimes
+from lib.backends.registry import BACKENDS, DEFAULT, Runtime, unavailable, usable_runtimes
 from lib.pages import url_state
 from lib.pages.url_state import Address, Setting
 from lib.spec import MAX_TEXT
@@ -159,12 +159,6 @@ def text(name: str, label: str, usual: str, understand: Callable[[str], object],
             value, label=label, placeholder=placeholder, debounce=300, max_length=MAX_TEXT, full_width=True
         ),
     )
-
-
-def device(name: str) -> Control:
-    """A device: "cpu", or "gpu" where JAX can use one."""
-    usable = [one for one in DEVICES if unavailable(Runtime(DEFAULT, one)) is None]
-    return dropdown(name, "Device", "cpu", usable)
 
 
 def backend(name: str, usual: str = DEFAULT) -> Control:

@@ -8,7 +8,7 @@ import threading
 import time
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -37,6 +37,7 @@ from lib.spec import MNIST
 from lib.storage.records import Record
 from lib.storage.store import Store
 from lib.views import mnist_training_sentences
+from lib.views.chart import Chart
 from lib.views.pinned import HIDDEN, PIN, PIN_MEANS, WAITS
 from lib.workers.engine import Engine, shared_engine
 from lib.workers.notes import State
@@ -543,6 +544,11 @@ class Drawing:
     sentence: str
     below: str = ""
     controls: str = ""
+
+    @classmethod
+    def of(cls, figures: Mapping[str, Chart | str], line: str, sentence: str, below: str = "") -> "Drawing":
+        """Figures by their captions, the state line, the sentence, and HTML `below` it, all beside the controls."""
+        return cls(layout.figures(figures) + line + layout.sentence(sentence) + below, sentence)
 
 
 class _Measurements(_Drawing):

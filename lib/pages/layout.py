@@ -5,7 +5,7 @@ Draws what it is given, runs nothing.
 
 import html
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import marimo as mo
 import pandas as pd
@@ -147,6 +147,12 @@ def framed(caption: str, content: Chart | str, css: str = "") -> str:
     return f'<figure class="{classes}"><figcaption>{html.escape(caption)}</figcaption>{shown}</figure>'
 
 
+def figures(shown: Mapping[str, Chart | str]) -> str:
+    """HTML: charts, or other HTML, by their captions, beside each other where there is room."""
+    drawn = (figure(name, one) if isinstance(one, Chart) else framed(name, one) for name, one in shown.items())
+    return f'<div class="lab-figures">{"".join(drawn)}</div>'
+
+
 def lazy_table(label: str, rows: Callable[[], pd.DataFrame]) -> mo.Html:
     """A table that is built only when somebody opens it."""
     return mo.accordion({label: lambda: mo.ui.table(rows(), selection=None)}, lazy=True)
@@ -226,7 +232,12 @@ def software(runtimes: Iterable[Runtime]) -> str:
 
 def disturbed(records: Sequence[Record]) -> str:
     """HTML: how other work on the machine disturbed these measurements; nothing where it did not."""
-    return quiet(_spoilt(disturbances([warning for record in records for warning in record.warnings])))
+    return disturbed_by(warning for record in records for warning in record.warnings)
+
+
+def disturbed_by(warnings: Iterable[str]) -> str:
+    """HTML: the disturbances among the warnings of measurements; nothing where there are none."""
+    return quiet(_spoilt(disturbances([*warnings])))
 
 
 def _spoilt(flags: Sequence[str]) -> str:

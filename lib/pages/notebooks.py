@@ -105,12 +105,12 @@ NOTEBOOKS = (
         "Where does one training step spend its time, who waits for whom meanwhile, and how do people time it wrongly?",
         former=("anatomy_of_a_step", "trace_of_a_step", "traps"),
     ),
-    Notebook(),
     Notebook(
-        "notebooks/parallel_sweeps.py",
+        "notebooks/many_networks.py",
         "Many trainings at once",
         "How many networks can be trained at once?",
         first_figure_s=20.6,
+        former=("parallel_sweeps",),
     ),
     Notebook(
         "notebooks/operations_and_feeds.py",

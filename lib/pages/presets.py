@@ -51,7 +51,7 @@ PRESETS: tuple[Preset, ...] = (
         "win.left=c3-highcpu-22/keras-tensorflow/step&win.right=h100-pcie&win.way=graph&win.networks=128",
     ),
     Preset("The same step, one call an operation and compiled", "inside_a_step", "step.by=numpy/cpu,jax-epoch/cpu"),
-    Preset("256 networks beside each other", "parallel_sweeps", "count.most=256&count.size=512"),
+    Preset("256 networks beside each other", "many_networks", "count.most=256&count.size=512"),
 )
 
 

@@ -62,11 +62,7 @@ def paint_figures(
     now: View, figures: Mapping[str, Chart | str], line: str, sentence: str, below: str, controls: str
 ) -> int:
     """Put figures by their captions, state line, sentence and what is below into the cell, as `painted` does."""
-    drawn = "".join(
-        layout.figure(caption, shown) if isinstance(shown, Chart) else layout.framed(caption, shown)
-        for caption, shown in figures.items()
-    )
-    result = f'<div class="lab-figures">{drawn}</div>{line}{layout.sentence(sentence)}{below}'
+    result = f"{layout.figures(figures)}{line}{layout.sentence(sentence)}{below}"
     return painted(now, layout.page(controls, result).text, sentence)
 
 

@@ -1,4 +1,4 @@
-"""The notebook on sweeps: what is measured for it, and what its sentences and charts say of that."""
+"""Many trainings at once: what is timed, and what is kept of it."""
 
 import time
 from dataclasses import replace
@@ -7,23 +7,10 @@ import pytest
 
 from lib.backends.registry import Runtime, unavailable
 from lib.experiments import parallel_sweeps
-from lib.experiments.parallel_sweeps import (
-    Compared,
-    Mixed,
-    Point,
-    compare,
-    compared,
-    different,
-    methods,
-    mixed,
-    on_cores,
-    saturation,
-)
-from lib.storage.records import Kind, Record
+from lib.experiments.parallel_sweeps import Compared, Point, compare, compared, methods, on_cores, saturation
+from lib.storage.records import Kind
 from lib.storage.store import Store
 from lib.timing.disturbance import Disturbance
-from lib.timing.measurement import Ended, Measurement
-from lib.views import parallel_sweeps as view
 from lib.workers.cancel import Cancel
 from lib.workers.notes import Note
 from lib.workers.queue import Request
@@ -111,19 +98,6 @@ def test_what_does_not_fit_into_memory_is_said(engine, tmp_path):
     refused = [p for p in points if p.why_not]
     assert refused
     assert "GB free" in refused[0].why_not
-    assert "Not tried" in view.saturation_sentence(points)
-
-
-@pytest.mark.release
-def test_eight_networks_from_alike_to_different(engine, tmp_path):
-    assert len({n.hidden for n in different(0.0)}) == 1
-    assert [different(1.0)[0].hidden, different(1.0)[-1].hidden] == [(16,), (512,)]
-    store = Store(tmp_path / "results.sqlite")
-    found = [item for item in mixed(0.2, 4096, engine, store, Cancel(), Request()) if isinstance(item, Mixed)]
-    assert [m.strategy for m in found][:3] == ["sequential", "vmap", "padded"]
-    assert 0 < found[2].wasted < 0.5
-    assert found[2].programs == 1
-    assert all(m.all_s > 0 for m in found)
 
 
 def test_a_card_is_timed_too_and_named(monkeypatch):
@@ -133,7 +107,3 @@ def test_a_card_is_timed_too_and_named(monkeypatch):
     on_card = {method.key: method for method in methods() if method.runtime.device == "gpu"}
     assert set(on_card) == {"sequential-gpu", "vmap-gpu"}
     assert on_card["vmap-gpu"].label == "JAX, vmap, GPU"
-    known = {
-        key: Record.of(Kind.SWEEP, {}, Measurement((s,), 1, Ended.CAP)) for key, s in (("vmap-gpu", 1.0), ("vmap", 2.0))
-    }
-    assert view.comparison_sentence(methods(), known, 3).startswith("Quickest: JAX, vmap, GPU, 1.0")

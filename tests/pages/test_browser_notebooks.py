@@ -39,7 +39,7 @@ def keep_all_but_one_after_another(store):
 
 def test_the_sweeps_fill_move_stop_and_are_kept(page, site):
     keep_all_but_one_after_another(site.store)
-    base = site.at("notebooks/parallel_sweeps.py")
+    base = site.at("notebooks/many_networks.py")
     query = "?compare.epochs=1&count.most=4&count.size=4096&mixed.spread=0.2&mixed.size=4096"
     page.goto(base + query)
     state = "n => document.querySelectorAll('.lab')[n]?.querySelector('.lab-state b')?.innerText"

@@ -18,14 +18,13 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
 
-from lib.labs import operations_and_feeds, when_a_gpu_wins
+from lib.labs import many_networks, operations_and_feeds, when_a_gpu_wins
 from lib.labs.inside_a_step import anatomy, trace, traps
 from lib.labs.which_library import machines, race
 from lib.pages import mnist_training as page
 from lib.pages import (
     options,
     own_data,
-    parallel_sweeps,
     your_gpu,
 )
 from lib.pages import random_search as search_page
@@ -38,12 +37,17 @@ from tests import made
 from tests.conftest import ROOT
 
 INSIDE_A_STEP = {"step": anatomy.Step, "live": trace.Live, "file": trace.TraceFile, "traps": traps.Traps}
+MANY = {
+    "compare": many_networks.ArticleSweep,
+    "count": many_networks.Saturation,
+    "mixed": many_networks.MixedWidths,
+}
 # Each notebook's settings, and the panels that they fill, by their names in the address.
 PAGES = {
     "mnist_training": settings_of(page.PANELS) | own_data.OwnData().settings,
     "which_library": race.Race.settings("race") | machines.Machines.settings("compare"),
     "inside_a_step": settings_of(INSIDE_A_STEP),
-    "parallel_sweeps": parallel_sweeps.settings(),
+    "many_networks": settings_of(MANY),
     "operations_and_feeds": settings_of(operations_and_feeds.PANELS),
     "your_gpu": your_gpu.settings(),
     "when_a_gpu_wins": settings_of(when_a_gpu_wins.PANELS),
@@ -67,8 +71,7 @@ PANELS = {
     **{prefix: partial(elements, prefix, one) for prefix, one in (page.PANELS | INSIDE_A_STEP).items()},
     "data": lambda address, _stage: mo.ui.dictionary(own_data._controls().elements(address)),
     "race": partial(elements, "race", race.Race),
-    "count": parallel_sweeps.count_panel,
-    "mixed": parallel_sweeps.mixed_panel,
+    **{prefix: partial(elements, prefix, one) for prefix, one in MANY.items()},
     "yours": lambda address, stage: your_gpu.panel(address, your_gpu.InBrowser(stage.store)),
     **{prefix: partial(elements, prefix, one) for prefix, one in operations_and_feeds.PANELS.items()},
     **{prefix: partial(elements, prefix, one) for prefix, one in when_a_gpu_wins.PANELS.items()},
@@ -97,17 +100,11 @@ def panels_of(prefix, address):
     """The panels whose settings begin so; two pages have one called `compare`."""
     if prefix == "compare":
         compared = elements("compare", machines.Machines, address, None)
-        return [parallel_sweeps.comparison_panel(address, Stage(None, None)), compared]
-    make = PANELS[prefix]
-    return [make(address, Stage(None, None))]
+        return [elements(prefix, MANY[prefix], address, None), compared]
+    return [PANELS[prefix](address, Stage(None, None))]
 
 
-CONTROLS = {
-    f"{prefix}.{key}"
-    for prefix in (*PANELS, "compare")
-    for made in panels_of(prefix, Address())
-    for key in made.elements
-}
+CONTROLS = {f"{prefix}.{key}" for prefix in PANELS for made in panels_of(prefix, Address()) for key in made.elements}
 
 
 def test_every_setting_is_a_control_and_every_control_has_a_setting():

@@ -467,7 +467,8 @@ def test_links_are_there_where_the_server_has_the_other_notebooks():
 @pytest.mark.parametrize(
     ("asked", "answered"),
     [
-        ("/parallel_sweeps?mixed.spread=0.2&count.most=4", "/parallel_sweeps/?mixed.spread=0.2&count.most=4"),
+        ("/many_networks?mixed.spread=0.2&count.most=4", "/many_networks/?mixed.spread=0.2&count.most=4"),
+        ("/parallel_sweeps?count.most=4", "/many_networks/?count.most=4"),
         ("/traps/?traps.size=8&live.size=64", "/inside_a_step/?traps.size=8&live.size=64"),
         ("/anatomy_of_a_step?step.size=8", "/inside_a_step/?step.size=8"),
     ],

@@ -6,28 +6,26 @@ app = marimo.App(width="full", app_title="Many trainings at once", css_file="../
 with app.setup(hide_code=True):
     import marimo as mo
 
-    from lib.pages import parallel_sweeps, mnist_training
-    from lib.workers.engine import shared_engine
-    from lib.pages.stage import Stage
-    from lib.storage.store import Store
+    from lib.labs import many_networks as networks
+    from lib.pages.lab import Lab
 
 
 @app.cell(hide_code=True)
-def title(address):
-    mnist_training.plain_title(
-        "parallel_sweeps",
+def title():
+    panels = {"compare": networks.ArticleSweep, "count": networks.Saturation, "mixed": networks.MixedWidths}
+    lab = Lab("many_networks", **panels)
+    lab.title(
         "How many networks can be trained at once?",
         "Nobody trains one network: one tries learning rates, widths, depths. These trainings do not depend on each"
         " other, so they can run side by side, in processes of their own or as one program that multiplies all their"
         " matrices together. Which of them pays, and from how many on?",
-        address,
     )
-    return
+    return (lab,)
 
 
 @app.cell(hide_code=True)
-def comparison_question(address, compare_stage):
-    compare_panel = parallel_sweeps.comparison_panel(address, compare_stage)
+def sweep_controls(lab):
+    compare = lab.controls("compare")
     mo.md(r"""
     ## 1 · The article's sweep
 
@@ -35,18 +33,18 @@ def comparison_question(address, compare_stage):
     five processes, then with `vmap`. Here are these three and more, each timed whole, for as many epochs as the
     slider says; a rate of 10 does not learn, but it is trained to the end all the same.
     """)
-    return (compare_panel,)
+    return (compare,)
 
 
 @app.cell(hide_code=True)
-def the_comparison(compare_panel, compare_stage):
-    parallel_sweeps.comparison(compare_stage, compare_panel, mnist_training.controls(compare_panel))
+def the_sweep(compare, lab):
+    lab.work(compare, networks.time_sweep(lab.page.store), networks.draw_sweep)
     return
 
 
 @app.cell(hide_code=True)
-def count_question(address, count_stage):
-    count_panel = parallel_sweeps.count_panel(address, count_stage)
+def count_controls(lab):
+    count = lab.controls("count")
     mo.md(r"""
     ## 2 · How many in one program?
 
@@ -54,18 +52,18 @@ def count_question(address, count_stage):
     ones, and one call serves all. The time of each falls until the arithmetic is all there is, or until the
     parameters of all no longer fit into the caches.
     """)
-    return (count_panel,)
+    return (count,)
 
 
 @app.cell(hide_code=True)
-def the_count(count_panel, count_stage):
-    parallel_sweeps.saturation(count_stage, count_panel, mnist_training.controls(count_panel))
+def more_and_more(count, lab):
+    lab.work(count, networks.time_saturation, networks.draw_saturation)
     return
 
 
 @app.cell(hide_code=True)
-def mixed_question(address, mixed_stage):
-    mixed_panel = parallel_sweeps.mixed_panel(address, mixed_stage)
+def mixed_controls(lab):
+    mixed = lab.controls("mixed")
     mo.md(r"""
     ## 3 · Must they be alike?
 
@@ -73,12 +71,12 @@ def mixed_question(address, mixed_stage):
     to the width of the widest, and the zeros stay zero: ReLU passes no gradient at zero. The price is arithmetic on
     nothing.
     """)
-    return (mixed_panel,)
+    return (mixed,)
 
 
 @app.cell(hide_code=True)
-def the_mix(mixed_panel, mixed_stage):
-    parallel_sweeps.mixed(mixed_stage, mixed_panel, mnist_training.controls(mixed_panel))
+def networks_that_differ(lab, mixed):
+    lab.work(mixed, networks.time_mixed, networks.draw_mixed)
     return
 
 
@@ -90,13 +88,6 @@ def what_next():
     `sweep()` in `lib/sweeps/sweep.py` makes that choice by itself, from a few measured steps.
     """)
     return
-
-
-@app.cell(hide_code=True)
-def shared_state():
-    address = mnist_training.opened("parallel_sweeps", parallel_sweeps.settings())
-    compare_stage, count_stage, mixed_stage = (Stage(shared_engine(), Store(), address) for _ in range(3))
-    return address, compare_stage, count_stage, mixed_stage
 
 
 if __name__ == "__main__":

@@ -1,0 +1,429 @@
+"""Many networks at once: the article's sweep by each strategy, ever more networks in one program, and unlike ones.
+
+`lib.experiments.parallel_sweeps` measures the first two, for the recorder too.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import altair as alt
+import numpy as np
+import pandas as pd
+
+from lib.backends.registry import DEFAULT, DEVICES, Runtime, unavailable
+from lib.backends.stacked.packing import Shape, waste
+from lib.experiments import published
+from lib.experiments.parallel_sweeps import (
+    COUNTED_BY,
+    COUNTS,
+    RATES,
+    Compared,
+    Method,
+    Point,
+    compare,
+    compared,
+    methods,
+    saturation,
+)
+from lib.formatting import listed, seconds
+from lib.hardware.cores import usable_cores
+from lib.hardware.device_memory import usable_memory_bytes
+from lib.pages import layout
+from lib.pages.lab import Asked, Drawing, Shown
+from lib.pages.panel import Controls, dropdown, slider
+from lib.pages.stage import Work
+from lib.spec import BATCH_SIZES, Network, Training
+from lib.storage.store import Store
+from lib.sweeps.cost_model import StepTimes, expected_s
+from lib.sweeps.strategies import STRATEGIES, Limits, parts
+from lib.timing.comparison import Verdict, without_spread
+from lib.views import recorded_gpus
+from lib.views.chart import (
+    HEIGHT,
+    ROW_COLOR,
+    Chart,
+    labels,
+    log_scale,
+    moved_apart,
+    names_y,
+    nice_above,
+    room,
+    styled,
+)
+from lib.views.markup import quiet, table
+from lib.workers.cancel import Cancel
+from lib.workers.engine import Engine
+from lib.workers.notes import Note, State, noted
+from lib.workers.queue import Request
+
+SPREADS = tuple(round(0.1 * k, 1) for k in range(11))
+N_DIFFERENT = 8
+MIXED_BY = ("sequential", "vmap", "padded", "sharded")
+
+
+class ArticleSweep(Controls):
+    """Of the article's sweep."""
+
+    AGAIN = "Time Keras too", "Time what is missing, Keras too: that takes a minute or more"
+    epochs = slider("Epochs of each of five rates", 3, range(1, 11))
+
+
+class Saturation(Controls):
+    """Of more and more networks in one program."""
+
+    most = slider("Networks at once, up to", 32, COUNTS[1:])
+    size = slider("Batch size", 32, BATCH_SIZES)
+    device = dropdown("Device", "cpu", lambda: [one for one in DEVICES if unavailable(Runtime(DEFAULT, one)) is None])
+
+
+class MixedWidths(Controls):
+    """Of eight networks that differ."""
+
+    spread = slider("How different: 0 all alike, 1 from 16 to 512 neurons", 0.3, SPREADS)
+    size = slider("Batch size", 32, BATCH_SIZES)
+
+
+# The article's sweep.
+
+
+def time_sweep(store: Store) -> Callable[[ArticleSweep], Asked]:
+    """Times the strategies that `store` does not have; Keras, which takes minutes, only at a press."""
+
+    def ask(at: ArticleSweep) -> Asked:
+        def make(with_keras: bool) -> tuple[tuple, Work]:
+            cached = compared(store, at.epochs)
+            todo = [one for one in methods() if one.key not in cached and (with_keras or not one.by_keras)]
+            return (cached, not todo), partial(compare, todo, at.epochs)
+
+        return Asked(at, make)
+
+    return ask
+
+
+def draw_sweep(shown: Shown) -> Drawing:
+    """Seconds of the whole sweep by each strategy, beside the published speed-ups."""
+    now, every, epochs = shown.now, methods(), shown.at.epochs
+    cached, complete = shown.known
+    known = cached | {one.method: one.record for one in now.items if isinstance(one, Compared)}
+    took_s = {key: record.measurement.median_s for key, record in known.items()}
+    words = now.note or f"{len(known)} of {len(every)} strategies timed, once each"
+    if now.state is State.DONE and len(known) < len(every):
+        words += "; Keras takes a minute or more: press “Time Keras too”"
+    caption = f"five learning rates, {epochs} epochs each, batch size 32, evaluation included"
+    line = layout.state_line(layout.saved_or(now.state, complete), len(known), len(every), words, now.problem)
+    below = layout.disturbed(list(known.values())) + published_table(took_s)
+    return Drawing.of({caption: sweep_chart(every, took_s)}, line, sweep_sentence(every, took_s, epochs), below)
+
+
+def sweep_chart(methods: Sequence[Method], took_s: Mapping[str, float]) -> Chart:
+    """Wall seconds of the whole sweep by the method's key, and how many times faster that is than Keras one after
+    another."""
+    usual_s = took_s.get("keras-sequential")
+    faster = {key: f" · {usual_s / s:.1f} ×" if usual_s else "" for key, s in took_s.items()}
+    return _bars(
+        [(one.label, one.color, took_s.get(one.key), faster.get(one.key, "")) for one in methods],
+        "seconds of the whole sweep",
+    )
+
+
+def _bars(bars: Sequence[tuple[str, str, float | None, str]], title: str) -> Chart:
+    """A bar for each label, colour, seconds and remark; where there are no seconds yet the row is empty."""
+    rows = [
+        {"label": label, "color": color, "s": s, "text": seconds(s) + remark}
+        for label, color, s, remark in bars
+        if s is not None
+    ]
+    most = nice_above(1.25 * max((row["s"] for row in rows), default=0.8))
+    y = names_y([label for label, *_ in bars], 230, domain=False, ticks=False)
+    x = alt.X(
+        "s:Q", axis=alt.Axis(format=".3~g", tickCount=5), title=title, scale=alt.Scale(domain=[0, most], nice=False)
+    )
+    base = alt.Chart(pd.DataFrame(rows, columns=["label", "color", "s", "text"]))
+    tooltip = ["label:N", alt.Tooltip("s:Q", format=".3~g", title="seconds")]
+    drawn = base.mark_bar(height=14, opacity=0.85).encode(x=x, y=y, color=ROW_COLOR, tooltip=tooltip)
+    text = base.mark_text(align="left", dx=6, fontSize=11, fontWeight=600, color="currentColor").encode(
+        x=x, y=y, text="text:N"
+    )
+    return Chart(styled(drawn + text, height=30 * len(bars)), title)
+
+
+def sweep_sentence(methods: Sequence[Method], took_s: Mapping[str, float], epochs: int) -> str:
+    """What was fastest, compared with Keras; empty until a method other than Keras was timed."""
+    ours_s = {one: took_s[one.key] for one in methods if one.key in took_s and not one.by_keras}
+    if not ours_s:
+        return ""
+    best = min(ours_s, key=ours_s.__getitem__)
+    best_s, keras_s, jax_s = ours_s[best], took_s.get("keras-sequential"), took_s.get("sequential")
+    text = f"Quickest: {best.label}, {seconds(best_s)} for {len(RATES)} rates and {epochs} epoch{'s' * (epochs > 1)}"
+    keras = {"keras-sequential": "one after another", "keras-processes": "in one process per core"}
+    beside = [
+        f"{took_s[key] / best_s:.1f} times faster than Keras {how}" for key, how in keras.items() if key in took_s
+    ]
+    text += f": {listed(beside)}." if beside else "."
+    if keras_s and jax_s:
+        text += (
+            " Most of that is less overhead in each step: JAX one after another is"
+            f" {keras_s / jax_s:.1f} times faster already"
+        )
+        text += "." if best.key == "sequential" else f", and “{best.label}” {jax_s / best_s:.1f} times faster still."
+    return text
+
+
+def published_table(took_s: Mapping[str, float]) -> str:
+    """HTML: the article's speed-ups beside those measured here."""
+    usual_s, rows = took_s.get("keras-sequential"), []
+    for key, label in (("keras-processes", "a process for each training"), ("vmap", "JAX with vmap")):
+        here = f"{usual_s / took_s[key]:.1f} ×" if usual_s and key in took_s else "not measured yet"
+        rows.append([label, f"about {published.SWEEP_TIMES_FASTER[key]:g} ×", here])
+    before_s, after_s = published.SWEEP_S
+    return table(["beside Keras one after another", "published, 8 cores", "here"], rows) + quiet(
+        f"Published: “{published.MACHINES_ARTICLE}”, which also says {before_s:g} s before and under {after_s:g} s"
+        " after. Its 4 × come from eight cores: one process per core cannot be faster than there are cores."
+    )
+
+
+# More and more networks.
+
+
+def time_saturation(at: Saturation) -> Asked:
+    """Times what is not stored, or all of it again."""
+
+    def make(again: bool) -> tuple[tuple, Work]:
+        free_bytes = usable_memory_bytes(at.device)
+        return (), partial(saturation, at.most, at.size, device=at.device, free_bytes=free_bytes, again=again)
+
+    return Asked(at, make)
+
+
+def draw_saturation(shown: Shown) -> Drawing:
+    """Time of each network by how many are trained."""
+    now, most = shown.now, shown.at.most
+    points = [item for item in now.items if isinstance(item, Point)]
+    total = 3 * sum(count <= most for count in COUNTS) - 2
+    line = layout.state_line(
+        now.state, total if now.over else len(points), total, now.note or f"{len(points)} points", now.problem
+    )
+    return Drawing.of(
+        {"milliseconds of an epoch, for each network": saturation_chart(points, most)},
+        line,
+        saturation_sentence(points) if now.over else "",
+        layout.disturbed_by(flag for point in points for flag in point.disturbed) + quiet(recorded_gpus.models_note()),
+    )
+
+
+def saturation_chart(points: Sequence[Point], most: int) -> Chart:
+    """Milliseconds of an epoch per network by number of networks up to `most`, both logarithmic, a line per strategy.
+
+    Points that were not measured are left out.
+    """
+    rows = [
+        {
+            "label": STRATEGIES[p.strategy].label,
+            "color": STRATEGIES[p.strategy].color,
+            "x": p.count,
+            "y": 1e3 * p.each_s,
+            "low": 1e3 * (p.low_s or p.each_s),
+            "high": 1e3 * (p.high_s or p.each_s),
+        }
+        for p in points
+        if not p.why_not
+    ]
+    low, high = min((row["low"] for row in rows), default=50.0), max((row["high"] for row in rows), default=500.0)
+    domain = (1 / nice_above(1 / low), nice_above(1.05 * high))
+    frame = pd.DataFrame(rows, columns=["label", "color", "x", "y", "low", "high"])
+
+    def y(field: str) -> alt.Y:
+        return alt.Y(f"{field}:Q", scale=log_scale(domain), title=None, axis=alt.Axis(format="~s", tickCount=6))
+
+    x = alt.X(
+        "x:Q",
+        scale=log_scale([1, max(2, most)], base=2),
+        title="networks in one program",
+        axis=alt.Axis(values=list(COUNTS), format="d", labelOverlap=True),
+    )
+    tooltip = [
+        "label:N",
+        alt.Tooltip("x:Q", title="networks"),
+        alt.Tooltip("y:Q", title="ms per epoch and network", format=".3~g"),
+    ]
+    base = alt.Chart(frame).encode(x=x, color=ROW_COLOR)
+    spread = base.mark_rule(strokeWidth=5, opacity=0.3).encode(y=y("low"), y2="high:Q")
+    lines = base.mark_line(point={"size": 30, "filled": True}, strokeWidth=1.8).encode(y=y("y"), tooltip=tooltip)
+    spec = styled(alt.layer(spread, lines, *labels(x, y("y"), y("at"), ROW_COLOR)), height=HEIGHT)
+    ends = frame.sort_values("x").groupby("label", sort=False).tail(1).to_dict("records")
+    spec["datasets"] |= {
+        "ends": moved_apart(ends, domain),
+        "room": room([STRATEGIES[key].label for key in COUNTED_BY]),
+    }
+    return Chart(spec, "by number of networks")
+
+
+def saturation_sentence(points: Sequence[Point]) -> str:
+    """Where each strategy stops gaining, and how much it gains over training one after another."""
+    alone = [p.each_s for p in points if p.strategy == "sequential"]
+    said = []
+    for key in ("vmap", "sharded"):
+        mine = [p for p in points if p.strategy == key and not p.why_not]
+        if not mine or not alone:
+            continue
+        best, largest = min(mine, key=lambda p: p.each_s), max(mine, key=lambda p: p.count)
+        gain, slowdown = alone[0] / best.each_s, largest.each_s / best.each_s
+        gains = without_spread(gain).verdict is Verdict.SLOWER
+        what = f"{gain:.2g} times faster" if gains else "never faster"
+        worse = f", and of {largest.count:,} each takes {slowdown:.1f} times as long as at best" * (slowdown > 1.2)
+        label = STRATEGIES[key].label.capitalize()
+        said.append(
+            f"{label} is {what} than one after another and gains nothing beyond {saturates_at(mine)} networks{worse}."
+        )
+    refused = [f"Not tried: {p.why_not}." for p in points if p.why_not]
+    return " ".join(said + refused[:1])
+
+
+def saturates_at(points: Sequence[Point], within: float = 0.05) -> int | None:
+    """The smallest number of networks whose seconds are within a share of the best; None without any figure.
+
+    Args:
+        points: Of one strategy; those that were not measured are left out.
+        within: Share by which a figure may exceed the best.
+
+    >>> of = lambda count, each_s: Point("vmap", "cpu", count, each_s, 0)
+    >>> saturates_at([of(2, 1.0), of(4, 0.5), of(8, 0.49), of(16, 0.6)])
+    4
+    """
+    known = sorted((point for point in points if not math.isnan(point.each_s)), key=lambda point: point.count)
+    best_s = min((point.each_s for point in known), default=0.0)
+    return next((point.count for point in known if point.each_s <= (1 + within) * best_s), None)
+
+
+# Networks that differ.
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """The eight networks by one strategy.
+
+    `all_s` are the seconds of an epoch of all, `programs` is how many programs they take, and `wasted` the share of the
+    arithmetic that is padding.
+    """
+
+    strategy: str
+    all_s: float
+    programs: int
+    wasted: float
+    disturbed: tuple[str, ...] = ()
+
+
+def time_mixed(at: MixedWidths) -> Asked:
+    """Times what is not stored, or all of it again."""
+    return Asked(at, lambda again: ((), partial(mixed, at.spread, at.size, again=again)))
+
+
+def different(spread: float) -> list[Network]:
+    """Eight networks of one hidden layer each; the geometric mean of their widths is about 90.
+
+    Args:
+        spread: 0 (all alike) to 1 (16 to 512 neurons, evenly spaced on a log scale).
+
+    >>> {network.hidden for network in different(0.0)}
+    {(91,)}
+    """
+    middle, farthest = np.log(np.sqrt(16 * 512)), np.log(512 / 16) / 2
+    widths = np.exp(middle + spread * farthest * np.linspace(-1, 1, N_DIFFERENT))
+    return [Network((max(1, round(float(width))),)) for width in widths]
+
+
+def mixed(
+    spread: float,
+    batch_size: int,
+    engine: Engine,
+    store: Store,
+    cancel: Cancel,
+    request: Request,
+    again: bool = False,
+) -> Iterator[Mixed | Note]:
+    """Time an epoch of the same eight networks by each strategy of `MIXED_BY`, as far as it can run here.
+
+    Args:
+        spread: How different they are, 0 to 1: see `different`.
+        batch_size: Images per step.
+        engine: Measures the steps.
+        store: Where step times are looked up and stored.
+        cancel: Ends the measurement when it is set.
+        request: Place in the queue of all that runs on this machine.
+        again: Measure stored step times once more.
+
+    Yields:
+        A `Mixed` for each strategy, and notes on what is measured or waited for.
+    """
+    trainings = [Training(network, 0.1, batch_size, 1) for network in different(spread)]
+    step_times = StepTimes(engine, store, Runtime(), cancel, request, N_DIFFERENT, again)
+    limits = Limits(float("inf"), float("inf"), usable_cores(), 1.0)
+    for key in MIXED_BY:
+        plan = parts(STRATEGIES[key], trainings, limits)
+        if cancel.is_set() or (key == "sharded" and limits.n_devices < 2):
+            return
+        yield Note(STRATEGIES[key].label)
+        found = yield from noted(step_times.of(plan), STRATEGIES[key].label)
+        if cancel.is_set() or not found:
+            return
+        wasted = waste([t.network for t in trainings]) if STRATEGIES[key].padded else 0.0
+        disturbed = tuple(dict.fromkeys(flag for step_time in found.values() for flag in step_time.disturbed))
+        yield Mixed(key, expected_s(plan, found, compiled_s=0.0), len(plan), wasted, disturbed)
+
+
+def draw_mixed(shown: Shown) -> Drawing:
+    """The shapes, and seconds of an epoch of all by each strategy."""
+    now = shown.now
+    found = [item for item in now.items if isinstance(item, Mixed)]
+    line = layout.state_line(now.state, len(found), len(MIXED_BY), now.note or f"{len(found)} strategies", now.problem)
+    figures = {
+        "neurons of the eight networks, in the width that all are padded to": shapes_figure(different(shown.at.spread)),
+        "seconds of an epoch of all eight, from measured steps": mixed_chart(found),
+    }
+    below = layout.disturbed_by(flag for one in found for flag in one.disturbed)
+    return Drawing.of(figures, line, mixed_sentence(found), below)
+
+
+def mixed_chart(found: Sequence[Mixed]) -> Chart:
+    """Seconds of an epoch of all networks, by strategy; a strategy that was not measured yet has an empty row."""
+    known, fastest_s, bars = {one.strategy: one for one in found}, min((one.all_s for one in found), default=0.0), []
+    for strategy in (STRATEGIES[key] for key in MIXED_BY):
+        one = known.get(strategy.key)
+        programs = f", {one.programs} programs" if one and one.programs > 1 else ""
+        quickest = " · quickest" if one and one.all_s == fastest_s else ""
+        bars.append((strategy.label + programs, strategy.color, one and one.all_s, quickest))
+    return _bars(bars, "seconds of an epoch of all eight")
+
+
+def mixed_sentence(found: Sequence[Mixed]) -> str:
+    """The share of padding, and what one padded program gains; empty until both were measured."""
+    known = {m.strategy: m for m in found}
+    alone, padded = known.get("sequential"), known.get("padded")
+    if alone is None or padded is None:
+        return ""
+    ratio = alone.all_s / padded.all_s
+    verdict = {
+        Verdict.SAME: "about as quick as",
+        Verdict.SLOWER: f"{ratio:.2g} times faster than",
+        Verdict.FASTER: f"{1 / ratio:.2g} times slower than",
+    }[without_spread(ratio).verdict]
+    return (
+        f"Padding is {padded.wasted:.0%} of the arithmetic, and one padded program is {verdict} one network after"
+        " another."
+    )
+
+
+def shapes_figure(networks: Sequence[Network]) -> str:
+    """HTML: each network's neurons as a bar in the width that all are padded to; of one hidden layer each."""
+    widest = Shape.of(networks).widths[0]
+    bars = "".join(
+        f'<div title="{network.label} neurons">'
+        f'<i><b style="width:{100 * network.hidden[0] / widest:.1f}%"></b></i><span>{network.label}</span></div>'
+        for network in networks
+    )
+    return (
+        f'<div class="shapes" role="img" aria-label="neurons of each network: {", ".join(n.label for n in networks)},'
+        f' padded to {widest}">{bars}</div>'
+    )
