@@ -6,36 +6,32 @@ app = marimo.App(width="full", app_title="Do the articles' claims hold?", css_fi
 with app.setup(hide_code=True):
     import marimo as mo
 
-    from lib.pages import claims, mnist_training
-    from lib.workers.engine import shared_engine
-    from lib.pages.stage import Stage
+    from lib.labs import claims
+    from lib.pages.lab import Lab
     from lib.pages.notebooks import link
-    from lib.storage.store import Store
 
 
 @app.cell(hide_code=True)
-def title(address):
-    mnist_training.plain_title(
-        "claims",
+def title():
+    lab = Lab("claims", claims=claims.Claims)
+    lab.title(
         "Do the articles' claims hold?",
         "Two articles say why a small network trains faster on a processor. The reason that they give, overhead, holds;"
         " many of their figures do not. Here is each beside the one that this machine gives, and, where an article"
         " contradicts itself, the arithmetic.",
-        address,
     )
-    return
+    return (lab,)
 
 
 @app.cell(hide_code=True)
-def buttons(stage):
-    panel = claims.buttons(stage)
-    mo.hstack(list(panel.elements.values()), justify="start", gap=0.5)
+def controls(lab):
+    panel = lab.controls("claims")
     return (panel,)
 
 
 @app.cell(hide_code=True)
-def the_claims(panel, stage):
-    claims.show(stage, panel)
+def the_claims(lab, panel):
+    lab.work(panel, claims.measure(lab.page.store), claims.draw)
     return
 
 
@@ -46,13 +42,6 @@ def what_next():
     step apart, and shows how such figures go wrong.
     """)
     return
-
-
-@app.cell(hide_code=True)
-def shared_state():
-    address = mnist_training.opened("claims", {})
-    stage = Stage(shared_engine(), Store())
-    return address, stage
 
 
 if __name__ == "__main__":

@@ -508,6 +508,11 @@ class Asked:
     make: Callable[[bool], tuple[tuple, Work]]
 
 
+def nothing(*_: Any) -> Iterator[Any]:
+    """The work of a section whose button nobody has pressed."""
+    return iter(())
+
+
 @dataclass(frozen=True)
 class Shown:
     """What is drawn: the checked values, what has come of them so far, and what `make` knew before."""

@@ -5,9 +5,9 @@ import pytest
 from lib.backends.registry import Runtime, usable_runtimes, versions
 from lib.experiments.claims import CLAIMS, known
 from lib.experiments.parallel_sweeps import methods
+from lib.labs.claims import sentence
 from lib.storage.records import Kind, Record
 from lib.timing.measurement import Ended, Measurement
-from lib.views.claims import sentence
 from tests.browser import MARKS, assert_accessible
 
 pytestmark = [*MARKS, pytest.mark.release]
