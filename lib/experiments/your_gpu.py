@@ -111,6 +111,11 @@ class Opened:
     failed: Annotated[list[Refusal], Meta(max_length=2)]  # devices that could not be opened
     reader: _Name = ""  # a number that the browser keeps, by which equal machines are told apart
 
+    @property
+    def has_software(self) -> bool:
+        """Whether what it offers as a GPU computes on the processor."""
+        return self.adapter is not None and self.adapter.is_software
+
 
 @dataclass(frozen=True)
 class Prepared:
@@ -482,7 +487,7 @@ def records(found: Found) -> list[Record]:
     """
     who, training, n_steps = found.who, found.job.training, found.job.steps_per_epoch
     machine, line = machine_of(who)
-    device = SOFTWARE if who.adapter is not None and who.adapter.is_software else BROWSER
+    device = SOFTWARE if who.has_software else BROWSER
     trained_by = {("gpu", way): (backend, device) for way, backend in BACKEND_OF_WAY.items()}
     trained_by |= {("cpu", way): (backend, "cpu") for way, backend in BACKEND_OF_CPU_WAY.items()}
     made = []

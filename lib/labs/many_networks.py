@@ -91,15 +91,12 @@ class MixedWidths(Controls):
 def time_sweep(store: Store) -> Callable[[ArticleSweep], Asked]:
     """Times the strategies that `store` does not have; Keras, which takes minutes, only at a press."""
 
-    def ask(at: ArticleSweep) -> Asked:
-        def make(with_keras: bool) -> tuple[tuple, Work]:
-            cached = compared(store, at.epochs)
-            todo = [one for one in methods() if one.key not in cached and (with_keras or not one.by_keras)]
-            return (cached, not todo), partial(compare, todo, at.epochs)
+    def make(at: ArticleSweep, with_keras: bool) -> tuple[tuple, Work]:
+        cached = compared(store, at.epochs)
+        todo = [one for one in methods() if one.key not in cached and (with_keras or not one.by_keras)]
+        return (cached, not todo), partial(compare, todo, at.epochs)
 
-        return Asked(at, make)
-
-    return ask
+    return lambda at: Asked(at, partial(make, at))
 
 
 def draw_sweep(shown: Shown) -> Drawing:

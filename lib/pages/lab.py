@@ -101,6 +101,9 @@ class Hook:
     def ended(self, section: "Section") -> None:
         """Called when a section's measurements are over, after its controls have rested for a while."""
 
+    def stopped(self, section: "Section") -> None:
+        """Called when the section's “Stop” is pressed, after what it runs was ended."""
+
     def close(self) -> None:
         """Called once, when the session has ended."""
 
@@ -266,7 +269,7 @@ class Section:
             elements |= hook.elements()
         elements |= {name: button(says, does) for name, says, does in self.declared.further_buttons()}
         if self.declared.AGAIN:
-            elements |= {"stop": stop_button(self.stage), "again": button(*self.declared.AGAIN)}
+            elements |= {"stop": stop_button(self), "again": button(*self.declared.AGAIN)}
         self.panel = mo.ui.dictionary(elements, on_change=lambda now: save({name: now[name] for name in saved}))
         return self.panel
 
@@ -310,6 +313,12 @@ class Section:
         """Draw again what is shown: something beside its run has changed."""
         if self.drawing is not None:
             self.drawing.news.tell()
+
+    def stop(self) -> None:
+        """End what runs, here and for the hooks."""
+        self.stage.stop()
+        for hook in self.page.hooks:
+            hook.stopped(self)
 
     def close(self) -> None:
         """End what runs and what is drawn."""

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import marimo as mo
 
@@ -265,9 +265,16 @@ def _browser() -> str:
     return str(request.meta.get("viewer", "")) if request is not None else ""
 
 
-def stop_button(stage: Stage, tooltip: str = "Stop; what is measured is saved") -> mo.ui.button:
-    """A button that stops what runs on the stage."""
-    return mo.ui.button(label="Stop", value=0, on_click=lambda n: stage.stop() or n + 1, tooltip=tooltip)
+class Stoppable(Protocol):
+    """What runs something, such as a stage."""
+
+    def stop(self) -> None:
+        """End what runs."""
+
+
+def stop_button(what: Stoppable, tooltip: str = "Stop; what is measured is saved") -> mo.ui.button:
+    """A button that stops what runs on a stage or in a section."""
+    return mo.ui.button(label="Stop", value=0, on_click=lambda n: what.stop() or n + 1, tooltip=tooltip)
 
 
 def button(label: str, tooltip: str) -> mo.ui.button:

@@ -18,14 +18,13 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
 
-from lib.labs import many_networks, operations_and_feeds, when_a_gpu_wins
+from lib.labs import many_networks, operations_and_feeds, when_a_gpu_wins, your_gpu
 from lib.labs.inside_a_step import anatomy, trace, traps
 from lib.labs.which_library import machines, race
 from lib.pages import mnist_training as page
 from lib.pages import (
     options,
     own_data,
-    your_gpu,
 )
 from lib.pages import random_search as search_page
 from lib.pages.panel import settings_of
@@ -49,7 +48,7 @@ PAGES = {
     "inside_a_step": settings_of(INSIDE_A_STEP),
     "many_networks": settings_of(MANY),
     "operations_and_feeds": settings_of(operations_and_feeds.PANELS),
-    "your_gpu": your_gpu.settings(),
+    "your_gpu": your_gpu.ReaderTraining.settings("yours"),
     "when_a_gpu_wins": settings_of(when_a_gpu_wins.PANELS),
     "claims": {},
     "teacher": {},
@@ -72,7 +71,7 @@ PANELS = {
     "data": lambda address, _stage: mo.ui.dictionary(own_data._controls().elements(address)),
     "race": partial(elements, "race", race.Race),
     **{prefix: partial(elements, prefix, one) for prefix, one in MANY.items()},
-    "yours": lambda address, stage: your_gpu.panel(address, your_gpu.InBrowser(stage.store)),
+    "yours": partial(elements, "yours", your_gpu.ReaderTraining),
     **{prefix: partial(elements, prefix, one) for prefix, one in operations_and_feeds.PANELS.items()},
     **{prefix: partial(elements, prefix, one) for prefix, one in when_a_gpu_wins.PANELS.items()},
 }

@@ -3,11 +3,10 @@
 import re
 from html import unescape
 
-import marimo as mo
 import pytest
 
 from lib.hardware.machine import this_machine
-from lib.pages import your_gpu
+from lib.labs.your_gpu import InBrowser
 from lib.pages.notebooks import FIRST, IN_BROWSER, NOTEBOOKS, SERVED, STATIC, link, navigation, notebook_of
 from lib.pages.presets import listed_presets
 from lib.pages.static_site import (
@@ -19,7 +18,6 @@ from lib.pages.static_site import (
     write_notebook,
 )
 from lib.pages.where_computed import static_note, where_and_when
-from lib.storage.store import Store
 
 THERE = {SERVED: STATIC}
 
@@ -86,8 +84,6 @@ def test_a_folder_that_it_wrote_is_written_again(tmp_path):
         begin(tmp_path / "other")
 
 
-def test_what_only_a_server_can_ask_a_browser_for_is_not_begun(monkeypatch, tmp_path):
+def test_what_only_a_server_can_ask_a_browser_for_is_not_begun(monkeypatch):
     monkeypatch.setenv(SERVED, STATIC)
-    shown = your_gpu.show(your_gpu.InBrowser(Store(tmp_path / "r.sqlite")), mo.Html("the controls"))
-    assert "make run NOTEBOOK=notebooks/your_gpu.py" in shown.text
-    assert "the controls" not in shown.text
+    assert "make run NOTEBOOK=notebooks/your_gpu.py" in InBrowser().show().text

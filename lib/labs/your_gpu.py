@@ -1,0 +1,590 @@
+"""The reader's own devices: what the browser is asked for, what its answers say, and what stands beside them.
+
+`lib.experiments.your_gpu` checks and compares what a browser sends.
+"""
+
+import html
+import platform
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import marimo as mo
+
+from lib.backends.webgpu.for_browsers import kernels
+from lib.data.mnist import Facts, load_part
+from lib.data.mnist_arrays import DataError
+from lib.experiments import kept_machines, your_gpu
+from lib.experiments.backend_race import Cell, Standing, plan, race, records_and_notes
+from lib.experiments.kept_machines import KeptMachines, kept_in
+from lib.experiments.your_gpu import (
+    CPU_WAYS,
+    MAX_IMAGES,
+    N_SAMPLE,
+    PART,
+    SIDES,
+    USUAL_WAY,
+    WAYS,
+    Found,
+    Job,
+    Opened,
+    Refusal,
+)
+from lib.formatting import justified, percent, seconds
+from lib.formatting import sentence as as_sentence
+from lib.hardware.machine import ThisMachine, this_machine
+from lib.once import once
+from lib.pages import layout
+from lib.pages.lab import Asked, Drawing, Hook, Lab, Section, Shown, nothing
+from lib.pages.notebooks import is_static, link
+from lib.pages.panel import Controls, dropdown, slider
+from lib.pages.stage import Work, streaming
+from lib.pages.streaming import paint_at_changes, say
+from lib.pages.widgets import MeasureInBrowser
+from lib.spec import BATCH_SIZES, RATE_STEPS, Network, Training
+from lib.storage.records import Kind, Record
+from lib.storage.store import Store
+from lib.timing.comparison import Comparison, Verdict
+from lib.timing.measurement import Measurement
+from lib.timing.roofline import Ceiling
+from lib.views import kept_machines as kept_view
+from lib.views.markup import on_demand, quiet, table
+from lib.workers.cancel import Cancel
+from lib.workers.engine import Engine
+from lib.workers.notes import Note, State
+from lib.workers.queue import Request
+
+WIDTHS = (8, 16, 32, 64, 128, 256, 512, 1024)
+DEPTHS = (0, 1, 2, 3, 4)
+CAPTIONS = (
+    "loss by seconds of training, in turns",
+    "seconds of a product by its size; hollow: predicted, not measured",
+)
+# What the browser is at, how many of the `N_STAGES` before it are done, and the words for it.
+N_STAGES = 6
+STAGES = {
+    "opening": (State.STARTING, 0, "your browser opens its GPU"),
+    "images": (State.STARTING, 1, "images come to your browser, for a second"),
+    "starting": (State.STARTING, 2, "kernels are compiled, first steps are made"),
+    "training": (State.MEASURING, 3, "GPU and processor train in turns"),
+    "ways": (State.MEASURING, 4, "the other ways of launching, in turns"),
+    "sizes": (State.MEASURING, 5, "products of growing size, on both devices"),
+    "hidden": (State.WAITING, 6, "this tab is in the background; it goes on when you look at it"),
+    "another tab": (State.WAITING, 6, "another tab of this page measures; this one follows"),
+    "held": (State.WAITING, 6, "the server measures, which may be this machine; this goes on afterwards"),
+    "over": (State.DONE, 6, "measured in your browser just now"),
+    "stopped": (State.STOPPED, 6, "“Measure again” begins anew"),
+}
+ONLY_IN_A_BROWSER = (
+    "This notebook measures in the browser of whoever opens it on a server: `make run NOTEBOOK=notebooks/your_gpu.py`."
+)
+KEPT = "Kept on this notebook's server as “{}”; “Which library?” shows it beside the others."
+NO_FAULT = ("no adapter", "not offered")  # kinds of a device that could not be opened
+
+
+class ReaderTraining(Controls):
+    """Of what the reader's browser trains."""
+
+    size = slider("Batch size", 32, BATCH_SIZES)
+    width = slider("Width of the hidden layers", 128, WIDTHS)
+    depth = slider("Hidden layers", 1, DEPTHS)
+    rate = slider("Learning rate", 0.1, RATE_STEPS)
+    way = dropdown("The GPU's operations are launched by", USUAL_WAY, {v: k for k, v in WAYS.items()}, full_width=True)
+
+
+class ServerLibraries(Controls):
+    """Of the server's libraries: a button alone."""
+
+    AGAIN = "Measure the server's libraries", "Time an epoch of the same training by each; your browser waits"
+
+
+class YourGpu(Lab):
+    """The notebook, and what its reader's browser is asked for."""
+
+    def __init__(self) -> None:
+        self.browser = InBrowser()
+        super().__init__("your_gpu", (self.browser,), yours=ReaderTraining, server=ServerLibraries)
+
+
+class InBrowser(Hook):
+    """What one viewer's browser is asked for, and what it has answered."""
+
+    def __init__(self) -> None:
+        self._who: Opened | None = None
+        self._job: Job | None = None
+        self._found: Found | None = None
+        self._server: Mapping[Cell, Standing] = {}
+        self._number = self._presses = 0  # of the present job; of “Measure again”
+        self._sent = self._n_kept = 0  # images; blocks
+        self._images_line = self._problem = self._kept = ""
+        self._stage = "opening"
+        self.widget = MeasureInBrowser(kernels(), {})
+        self.widget.on_msg(lambda _widget, content, _buffers: self._hear(content))
+        means = "Stored on this notebook's server, and nowhere else; “Which library?” shows it"
+        self._keep = mo.ui.button(
+            label="Keep as a machine", value=0, on_click=lambda n: self.keep() or n + 1, tooltip=means
+        )
+
+    def stopped(self, section: Section) -> None:
+        """End what the browser measures; the server's measurement has a button of its own."""
+        if section.prefix == "yours":
+            self.widget.send({"do": "stop"})
+
+    def show(self) -> mo.Html:
+        """The controls, and what the browser measures and draws."""
+        if is_static():  # nothing would tell it what to measure, and it would be starting for ever
+            return layout.note(ONLY_IN_A_BROWSER)
+        self.tell()
+        controls = f'{self.page.sections["yours"].controls()}<div class="lab-buttons">{self._keep.text}</div>'
+        return layout.page(controls, mo.as_html(mo.ui.anywidget(self.widget)).text)
+
+    def follow(self, panel: mo.ui.dictionary) -> None:
+        """Have the browser measure what the controls say, and show the machines that are kept of that as they come."""
+        try:
+            job = _job(panel.value)
+        except ValueError as error:
+            self._job, self._problem = None, as_sentence(error)
+            self.widget.send({"do": "stop"})
+            return self.tell()
+        if streaming():
+            self.measure(job, panel.value["again"])
+        else:
+            say(ONLY_IN_A_BROWSER)
+        kept = kept_in(self.page.store.path)
+        paint_at_changes(self.page.sections["yours"].stage, kept, partial(self._paint_kept, kept, job.training))
+
+    def measure(self, job: Job, presses: int) -> None:
+        """Have this measured in place of what is measured now.
+
+        Args:
+            job: What.
+            presses: How often “Measure again” was pressed; a new count opens the GPU anew, and measures everything.
+        """
+        again, self._presses = presses != self._presses, presses
+        if job == self._job and not again:
+            return  # another button was pressed
+        self._job, self._problem = job, ""
+        if again and self._found is not None:
+            self._found, self._images_line, self._stage = None, "", "opening"
+            self.widget.send({"do": "reopen"})
+            self.tell()
+        else:
+            self._begin()
+
+    def keep(self) -> None:
+        """Store what was measured as a machine of its own; of what is stored already, only what came since."""
+        found = self._found
+        new = your_gpu.records(replace(found, blocks=found.blocks[self._n_kept :])) if found is not None else []
+        if found is not None and new:
+            try:
+                self._problem = kept_in(self.page.store.path).keep(self.page.sections["yours"].stage.viewer, new)
+                self._kept = "Nothing was kept." if self._problem else KEPT.format(new[0].machine_line)
+                self._n_kept = len(found.blocks)
+            except ValueError as error:
+                self._kept = as_sentence(error)
+        self._kept = self._kept or "There is nothing to keep yet: wait until a few blocks are measured."
+        self.tell()
+
+    def look_at_server(self) -> None:
+        """Read anew what the server has measured of this training, and tell it."""
+        if self._job is not None:
+            self._server = your_gpu.on_server(self._job.training, self.page.store.records(Kind.RACE))
+        self.tell()
+
+    def _begin(self) -> None:
+        if self._job is None or self._who is None or not self._images_line:
+            return
+        before, self._kept, self._n_kept = self._found, "", 0
+        self._found = before.again(self._job) if before else Found(self._who, self._job, self._sent)
+        self._number += 1
+        message = {"do": "measure", "id": self._number, **self._job.message(sizes=not self._found.has_sizes)}
+        self.widget.send(message, buffers=self._job.buffers(self._sent))
+        self._stage = "starting"
+        self.look_at_server()
+
+    def _hear(self, content: Any) -> None:
+        """A message of the browser; one that is not sound is told, and changes nothing."""
+        try:
+            self._answer(content if isinstance(content, dict) else {})
+        except (ValueError, DataError) as error:
+            self._problem = as_sentence(error)
+        self.tell()
+
+    def _answer(self, content: Mapping[str, Any]) -> None:
+        what, of_this_job = content.get("is"), content.get("job") == self._number
+        if what == "opened":
+            self._who, self._found, self._sent, self._images_line = your_gpu.opened(content), None, 0, ""
+            self._stage = "images"
+            kept_in(self.page.store.path).recognise(your_gpu.machine_of(self._who)[0])
+            self._send_images("validation", slice(None), sample=True)
+        elif what == "more":
+            part = slice(self._sent, self._sent + PART)
+            self._sent = min(part.stop, MAX_IMAGES)
+            self._send_images("train", part, last=self._sent == MAX_IMAGES)
+        elif what == "enough":
+            self._images_line = images_line(self._sent, float(content.get("took_s") or 0), _images()[1])
+            self._begin()
+        elif what == "rows" and self._found is not None and of_this_job:
+            self._found.take(your_gpu.rows(content))
+        elif what == "at" and of_this_job and content.get("stage") in STAGES:
+            self._stage = str(content["stage"])
+
+    def _send_images(self, kind: str, part: slice, **about: bool) -> None:
+        arrays, _ = _images()
+        buffers = [arrays[f"{of}_{kind}"][part].tobytes() for of in "xy"]
+        self.widget.send({"do": "images", **about}, buffers=buffers)
+
+    def tell(self) -> None:
+        """Say what is known now."""
+        who, found, server = self._who, self._found, self._server
+        state, n_done, words = STAGES[self._stage]
+        line = layout.state_line(state, n_done, N_STAGES, words, self._problem)
+        told: dict[str, Any] = {"captions": CAPTIONS, "line": line}
+        if who is not None:
+            told["labels"] = labels(who, found)
+        if who is not None and found is not None and self._job is not None:
+            server_line = which_is_which(who, this_machine(), platform.system())
+            notes = (self._kept, accuracy_line(found), self._images_line, hidden_line(found), server_line)
+            told |= {
+                "border": found.border() or 0,
+                "sentence": layout.problems(problems(found))
+                + layout.sentence(sentence(found))
+                + layout.said(border_sentence(found))
+                + layout.said(server_sentence(found, server)),
+                "table": ways_table(found, server),
+                "below": "".join(map(quiet, (*notes, clock_line(who)))),
+            }
+        self.widget.told = told
+
+    def _paint_kept(self, kept: KeptMachines, training: Training) -> int:
+        now, yours = kept.view(), your_gpu.machine_of(self._who)[0] if self._who is not None else ""
+        cell = training.network, training.batch_size
+        contests = kept_machines.contests(now.items, *cell)
+        content = layout.said(kept_view.sentence(contests, *cell, yours) or kept_view.NO_SIDE_BY_SIDE)
+        if contests:
+            figures = kept_view.charts(contests, yours)
+            drawn = "".join(layout.framed(caption, chart, "lab-low") for caption, chart in figures)
+            details = on_demand("the same in figures", kept_view.contests_table(contests, yours))
+            content += f'{kept_view.legend()}<div class="compare-grid">{drawn}</div>{details}'
+        content += quiet(kept_view.elsewhere_note(kept_machines.elsewhere(now.items, *cell)))
+        content += f'<p class="lab-note">Beside all other machines: {link("which_library")}.</p>'
+        mo.output.replace(mo.Html(f'<div class="webgpu-kept">{content}</div>'))
+        return now.version
+
+    def on_server(
+        self, panel: mo.ui.dictionary
+    ) -> tuple[Callable[[ServerLibraries], Asked], Callable[[Shown], Drawing]]:
+        """What a press measures of the training that the browser's panel says; the table above shows it."""
+        values = dict(panel.value)
+
+        def ask(_: ServerLibraries) -> Asked:
+            training = _job(values).training
+
+            def make(pressed: bool) -> tuple[tuple, Work]:
+                todo = plan(your_gpu.cells(training), self.page.store.records(Kind.RACE), rounds=1) if pressed else []
+                return (len(todo),), partial(self._race, todo) if todo else nothing
+
+            return Asked((training.network, training.batch_size), make)
+
+        return ask, self._draw_server
+
+    def _race(
+        self, todo: Sequence[Cell], engine: Engine, store: Store, cancel: Cancel, request: Request
+    ) -> Iterator[Record | Note]:
+        """Time these; the browser waits before its next block, because its machine may be the server."""
+        self.widget.send({"do": "hold", "hold": True})
+        try:
+            yield from records_and_notes(race(todo, engine, store, cancel, request))
+        finally:
+            self.widget.send({"do": "hold", "hold": False})
+
+    def _draw_server(self, shown: Shown) -> Drawing:
+        self.look_at_server()
+        (n_todo,), now = shown.known, shown.now
+        known = f"{len(now.items)} of {n_todo} libraries" if n_todo else "stored figures are in the table above"
+        state = now.state if n_todo else State.NOT_RUNNING
+        return Drawing(layout.state_line(state, len(now.items), n_todo, now.note or known, now.problem), "")
+
+
+def _job(values: Mapping[str, Any]) -> Job:
+    """What the controls say; raises ValueError with a sentence for the person."""
+    at = ReaderTraining.checked("yours", values)
+    return Job(Training(Network((at.width,) * at.depth), at.rate, at.size, 1), at.way)
+
+
+@once
+def _images() -> tuple[Mapping[str, Any], Facts]:
+    """The images that travel to browsers, loaded once for all viewers."""
+    return load_part(MAX_IMAGES, N_SAMPLE)
+
+
+# What the answers say.
+
+
+def gpu_name(who: Opened) -> str:
+    """The GPU as the browser names it; a software adapter is called what it is."""
+    if who.adapter is None:
+        return "no GPU"
+    return f"{who.adapter.name} (software, no GPU)" if who.has_software else who.adapter.name
+
+
+def labels(who: Opened, found: Found | None) -> dict[str, str | bool]:
+    """What the lines of both charts are called, and whether that of the GPU is a piece of software."""
+    return {"gpu": gpu_name(who), "cpu": _cpu(found) if found is not None else "", "software": who.has_software}
+
+
+def _cpu(found: Found) -> str:
+    """The processor, by the way that is compared."""
+    return CPU_WAYS[found.way("cpu")]
+
+
+def _gpu(who: Opened) -> str:
+    """The GPU in a sentence."""
+    return gpu_name(who) if who.adapter is None or who.has_software else f"your GPU ({who.adapter.name})"
+
+
+def _short(who: Opened) -> str:
+    return "your GPU" if who.adapter is not None and not who.has_software else "software adapter"
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def why_no_gpu(who: Opened) -> str:
+    """Why the browser offers no GPU and what to do about it, in one sentence; empty where it does."""
+    if who.adapter is not None:
+        return ""
+    fault = next((one.message for one in who.failed if one.device == "gpu" and one.kind not in NO_FAULT), None)
+    reasons = (
+        (
+            not who.secure,
+            f" to a page that came over http from {who.host}: only localhost and https are trusted with it, so open the"
+            " page through a tunnel (`ssh -L 2718:localhost:2718 MACHINE`, then localhost:2718) or behind TLS.",
+        ),
+        (
+            not who.offered,
+            f": {who.browser} does not know WebGPU; Chrome and Edge from 113, Safari from 26 and Firefox from 141 do,"
+            " where they support the system.",
+        ),
+        (fault is not None, f": it says “{fault}”; reload the page, or update browser and driver."),
+        (
+            True,
+            f": {who.browser} knows WebGPU, but found no adapter that it uses; update the graphics driver, look at"
+            " chrome://gpu, and on Linux start Chrome with --enable-unsafe-webgpu.",
+        ),
+    )
+    return "Your browser offers no GPU" + next(why for holds, why in reasons if holds)
+
+
+def trouble(failed: Refusal, who: Opened) -> str:
+    """Why something could not be measured and what to do, in a sentence."""
+    what = CPU_WAYS.get(failed.way, "Your processor") if failed.device == "cpu" else gpu_name(who)
+    way = f", {WAYS[failed.way]}" if failed.way in WAYS else ""
+    needs, allows = (f"{size / 2**20:,.0f} MiB" for size in (failed.needs, failed.allows))
+    words = {
+        "too large": (
+            f"needs a buffer of {needs}, and the adapter allows {allows}; nothing was allocated: choose a smaller"
+            " network or batch"
+        ),
+        "memory": (f"is out of memory at a buffer of {needs}; choose a smaller network or batch, or close other pages"),
+        "too slow": (
+            f"would need about {seconds(failed.expected_s)} a step, so none was made; choose a smaller network or batch"
+        ),
+        "too much for one kernel": (
+            "would run on one of the GPU's many processors for so long that drivers may end it, so it was not begun;"
+            " choose a smaller network or batch"
+        ),
+        "shader": f"does not compile, says the driver: {failed.message}; the other ways go on",
+        "no WebAssembly": (
+            f"is not in your browser ({failed.message or 'switched off'}); update it, JavaScript goes on alone"
+        ),
+        "lost": f"was lost ({failed.message or 'no reason given'}); “Measure again” opens it once more",
+        "diverged": "ended with a loss that is no number: choose a smaller learning rate",
+    }
+    said = words.get(failed.kind, f"failed: {failed.message or failed.kind}; “Measure again” tries once more")
+    return f"{what}{way} {said}."
+
+
+def sentence(found: Found) -> str:
+    """Which of the reader's two devices won, by how much, and what bounds the other; empty before there is a pair."""
+    comparison, gpu, cpu = found.comparison(), _gpu(found.who), _cpu(found)
+    on_gpu, on_cpu = (_epoch(found, found.training_of(device, found.way(device))) for device in ("gpu", "cpu"))
+    if comparison is None or not on_gpu or not on_cpu:
+        alone = f"{gpu} takes {on_gpu}" if on_gpu else f"{cpu} takes {on_cpu}"
+        return _capital(f"{alone} an epoch.") if on_gpu or on_cpu else ""
+    ratio = _interval(comparison)
+    words = {
+        Verdict.FASTER: f"{gpu} wins over {cpu}: {on_gpu} an epoch against {on_cpu}, {ratio} of the time. ",
+        Verdict.SLOWER: f"{cpu} wins over {gpu}: {on_cpu} an epoch against {on_gpu}, which is {ratio} times as long. ",
+        Verdict.SAME: f"{gpu} and {cpu} are equally fast",
+        Verdict.UNCLEAR: f"{gpu} and {cpu} are not told apart yet",
+    }
+    bounded = {Verdict.FASTER: "cpu", Verdict.SLOWER: "gpu"}.get(comparison.verdict)
+    why = bound(found, bounded) if bounded else f": {on_gpu} and {on_cpu} an epoch, a ratio of {ratio}."
+    return _capital(f"{words[comparison.verdict]}{why}".strip())
+
+
+def _epoch(found: Found, measured: Measurement | None) -> str:
+    """The seconds of an epoch of all training images, by its steps; empty where there is no measurement."""
+    if measured is None:
+        return ""
+    low, high = measured.quartiles_s
+    return justified(*(found.job.steps_per_epoch * one for one in (measured.median_s, low, high)))
+
+
+def _interval(comparison: Comparison) -> str:
+    return f"{comparison.ratio:.3g} ({comparison.low:.3g} to {comparison.high:.3g})"
+
+
+def bound(found: Found, device: str) -> str:
+    """What bounds a device, in a sentence; empty where that was not measured."""
+    parts = found.launching(device)
+    if parts is None or parts.arithmetic_s is None or parts.launching_s is None:
+        return ""
+    step, n = seconds(parts.step_s), len(found.job.program.operations)
+    launching = f"{n} operations with nothing to do take {seconds(parts.launching_s)} of its {step} a step"
+    arithmetic = f"at its best rate of a product the arithmetic takes {seconds(parts.arithmetic_s)}"
+    by = {
+        Ceiling.DISPATCH: f"launching: {launching}; {arithmetic}.",
+        Ceiling.PRODUCT: f"arithmetic: {arithmetic} of its {step} a step.",
+        None: (
+            f"neither launching nor arithmetic: {launching}, and {arithmetic}; the rest goes into products too small"
+            " to run at that rate, and into memory."
+        ),
+    }
+    return f"What bounds {_cpu(found) if device == 'cpu' else _gpu(found.who)} is {by[parts.bound]}"
+
+
+def border_sentence(found: Found) -> str:
+    """From which product on the GPU pays, and what an empty launch and a copy cost; empty before both measured one."""
+    measured = [side for side in SIDES if found.product("gpu", side) and found.product("cpu", side)]
+    if not measured:
+        return ""
+    name, border, most = _gpu(found.who), found.border(), max(measured)
+    said = f"No product of up to {most} × {most} is faster by {name} than by the processor."
+    if border is not None:
+        said = f"From {border} × {border} on, a product is faster by {name} than by the processor."
+    if (least := found.product("gpu", 1)) is not None:
+        said += f" The smallest, one multiplication, takes {least.text} there, waited for: that is the price of asking."
+    if (cost := found.copies("gpu")) is not None and cost.latency_s > 0:
+        low, high = cost.latency_interval_s
+        said += f" A copy there and back costs {justified(cost.latency_s, low, high)}, whatever its size"
+        said += f", and then {cost.bytes_per_s / 1e9:.2g} GB/s." if cost.grows else "."
+    return said
+
+
+def ways_table(found: Found, server: Mapping[Cell, Standing]) -> str:
+    """HTML: a row for each way of launching and of computing on the processor, then the server's libraries."""
+    on_gpu = WAYS if found.who.adapter is not None else {}
+    ways = [("gpu", way, f"{_short(found.who)}, {words}") for way, words in on_gpu.items()]
+    ways += [("cpu", way, words) for way, words in CPU_WAYS.items()]
+    rows = [_row(found, device, way, words) for device, way, words in ways]
+    css = ["webgpu-chosen" if way == found.way(device) else "" for device, way, _ in ways]
+    for cell, standing in server.items():
+        low, middle, high = standing.quartiles_s
+        label = html.escape(f"server: {cell.runtime.label}")
+        rows.append([label, justified(middle, low, high), f"{1 / middle:.3g}", "", "", ""])
+        css.append("webgpu-server")
+    head = ["trained by", "an epoch", "epochs a second", "of the chosen", "launching", "first step"]
+    return table(head, rows, "webgpu-ways", css)
+
+
+def server_sentence(found: Found, server: Mapping[Cell, Standing]) -> str:
+    """The server's fastest library beside the browser's fastest; empty where one of both has nothing."""
+    if (beside := your_gpu.beside_server(found, server)) is None:
+        return ""
+    device, way, comparison = beside
+    (cell, standing), *_ = server.items()
+    low, middle, high = standing.quartiles_s
+    yours = CPU_WAYS[way] if device == "cpu" else f"{_short(found.who)}, {WAYS[way]}"
+    words = {Verdict.FASTER: "faster", Verdict.SLOWER: "slower", Verdict.SAME: "equally fast"}
+    told = words.get(comparison.verdict, "not told apart from it")
+    return (
+        f"The server's fastest is {cell.runtime.label}, {justified(middle, low, high)} an epoch; your browser's fastest"
+        f" ({yours}) is {told}: {_interval(comparison)} times as long."
+    )
+
+
+def _row(found: Found, device: str, way: str, name: str) -> list[str]:
+    failed = found.failed.get((device, way)) or found.failed.get((device, ""))
+    measured, prepared, empty = (
+        found.training_of(device, way),
+        found.prepared.get((device, way)),
+        found.empty(device, way),
+    )
+    first = seconds(prepared.first_s) if prepared is not None else ""
+    if measured is None:
+        marks = {"shader": "does not compile", "no WebAssembly": "not in this browser"}
+        mark = marks.get(failed.kind, failed.kind) if failed is not None else "–"
+        return [html.escape(name), html.escape(mark), "", "", "", first]
+    compared, epoch_s = found.of_way(device, way), found.job.steps_per_epoch * measured.median_s
+    ratio = _interval(compared) if compared else ""
+    if way == found.way(device):  # what stands in the sentence
+        ratio = {"gpu": "chosen", "cpu": "the faster"}[device]
+    share = f"{min(1.0, empty.median_s / measured.median_s):.0%}" if empty and measured.median_s else ""
+    return [html.escape(name), _epoch(found, measured), f"{1 / epoch_s:.3g}" if epoch_s else "", ratio, share, first]
+
+
+def accuracy_line(found: Found) -> str:
+    """How good both networks are after their seconds of training."""
+    names = {"cpu": _cpu(found), "gpu": gpu_name(found.who)}
+    said = [
+        f"{names[device]}: {percent(last.accuracy)} after {seconds(last.train_s)} of training"
+        for device, (*_, last) in found.evaluated.items()
+    ]
+    return f"{'; '.join(said)}. Of 1,000 validation images that no training saw." if said else ""
+
+
+def images_line(n_images: int, took_s: float, facts: Facts) -> str:
+    """How many images the browser has, and which."""
+    which = f"Images: {facts.source}. {facts.note}".rstrip()
+    return (
+        f"Trained on {n_images:,} images, as many as reached your browser in {seconds(took_s)}; an epoch is counted as"
+        f" 48,000. {which}"
+    )
+
+
+def which_is_which(who: Opened, server: ThisMachine, system: str) -> str:
+    """Whose figures are whose: the browser's machine and the server's."""
+    yours = f"{who.browser} on {who.platform or 'an unnamed system'}, {who.cores} core{'s' if who.cores != 1 else ''}"
+    local = who.host in ("localhost", "127.0.0.1", "[::1]")
+    alike = who.cores == server.cores and system.lower() in who.platform.lower() and local
+    one, other = (
+        "As far as a browser tells, both are one machine",
+        "Your browser's machine is another one than the server",
+    )
+    return f"Yours: {yours}. The server: {server.line}. {one if alike else other}."
+
+
+def clock_line(who: Opened) -> str:
+    """How fine the browser's clock is."""
+    return (
+        f"Your browser's clock shows multiples of {seconds(who.clock_s)}; a block lasts at least a hundred of them, and"
+        " one more or less at each end is part of every interval. The processor computes on one core: by WebAssembly"
+        " with vectors of four float32, and by JavaScript without vectors, which it does not have, and with sums in"
+        " float64. The faster of both is compared with the GPU."
+    )
+
+
+def hidden_line(found: Found) -> str:
+    """How often the tab was in the background; empty where it never was."""
+    why = "thrown away and measured again: this tab was in the background meanwhile, where browsers slow it down."
+    return f"{found.hidden} block{'s' * (found.hidden > 1)} {why}" if found.hidden else ""
+
+
+def problems(found: Found) -> list[str]:
+    """A sentence for each thing that could not be measured, and for a GPU that is none."""
+    said, who = [], found.who
+    if why := why_no_gpu(who):
+        said.append(f"{why} Your processor is measured all the same.")
+    elif who.adapter is not None and who.has_software:
+        said.append(
+            f"What your browser offers as a GPU is {who.adapter.name}, software that computes on the processor: it"
+            " proves that the kernels are right, and says nothing of a GPU's speed."
+        )
+    alike: dict[str, list[Refusal]] = {}  # what several ways failed by is said once
+    for one in found.failed.values():
+        alike.setdefault(trouble(replace(one, way=""), who), []).append(one)
+    return said + [trouble(of[0], who) if len(of) == 1 else words for words, of in alike.items()]

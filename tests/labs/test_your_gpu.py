@@ -1,0 +1,268 @@
+"""What a page asks of its reader's browser, which is played here, and the words for its answers."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from lib.data.mnist import Facts
+from lib.experiments.your_gpu import (
+    CPU_WAYS,
+    USUAL_WAY,
+    WAYS,
+    Block,
+    BrowserAdapter,
+    Figure,
+    Found,
+    Hidden,
+    Job,
+    Refusal,
+)
+from lib.hardware.machine import ThisMachine
+from lib.labs import your_gpu as lab
+from lib.spec import Network, Training
+from lib.storage.records import Kind
+from lib.storage.store import Store
+from tests.experiments.test_your_gpu import JOB, WHO, found, product
+
+SMALL, SMALLER = (Job(Training(Network((width,)), 0.1, 32, 1)) for width in (16, 8))
+OPENED = {
+    "is": "opened",
+    "browser": "Safari 26",
+    "platform": "macOS",
+    "cores": 8,
+    "secure": True,
+    "offered": True,
+    "host": "localhost",
+    "clock_s": 1e-4,
+    "adapter": {"vendor": "apple", "architecture": "metal-3"},
+    "failed": [],
+}
+SOFTWARE = replace(WHO, adapter=BrowserAdapter("google", "swiftshader", fallback=True))
+SERVER = ThisMachine("AMD EPYC", 8, 2**33, "AVX2", "")
+
+
+class Played:
+    """A page, and its reader's browser, which says what a test has it say."""
+
+    def __init__(self, store: Store, monkeypatch) -> None:
+        images = {f"x_{kind}": np.zeros((1024, 784), np.uint8) for kind in ("train", "validation")}
+        images |= {f"y_{kind}": np.zeros(1024, np.uint8) for kind in ("train", "validation")}
+        monkeypatch.setattr(lab, "_images", lambda: (images, Facts("MNIST", "")))
+        self.page, self.sent = lab.InBrowser(), []
+        yours = SimpleNamespace(stage=SimpleNamespace(viewer=None))
+        self.page.attach(SimpleNamespace(store=store, sections={"yours": yours}))
+        monkeypatch.setattr(self.page.widget, "send", lambda content, buffers=(): self.sent.append((content, buffers)))
+
+    def says(self, **content: object) -> None:
+        self.page.widget._handle_custom_msg(content, [])
+
+    def asked(self) -> list[str]:
+        return [content["do"] for content, _ in self.sent]
+
+    def told(self, where: str) -> str:
+        return self.page.widget.told[where]
+
+    def open(self, **else_said: object) -> None:
+        for message in (OPENED | else_said, {"is": "more"}, {"is": "enough", "took_s": 1.0}):
+            self.says(**message)
+
+    def measures(self, pairs: int = 9, job: int = 1) -> None:
+        rows = [
+            {"is": "block", "device": device, "way": way, "steps": 10, "block_s": seconds, "pair": pair}
+            for pair in range(pairs)
+            for device, way, seconds in (("gpu", "one_submission", 0.01), ("cpu", "simd", 0.04))
+        ]
+        self.says(**{"is": "rows", "job": job, "rows": rows})
+
+
+@pytest.fixture
+def played(tmp_path, monkeypatch) -> Played:
+    return Played(Store(tmp_path / "results.sqlite"), monkeypatch)
+
+
+def test_images_come_first_and_then_the_job_with_its_buffers(played):
+    played.page.measure(SMALL, 0)
+    assert played.asked() == [], "nobody has opened the page yet"
+    played.open()
+    assert played.asked() == ["images", "images", "measure"]
+    (sample, (x, y)), (part, _), (job, (parameters, starts)) = played.sent
+    assert (sample["sample"], len(x), len(y)) == (True, 1024 * 784, 1024)
+    assert part == {"do": "images", "last": False}
+    assert (job["id"], job["sizes"], len(parameters)) == (1, True, 4 * SMALL.training.network.n_parameters)
+    assert len(starts) % 4 == 0
+    played.measures()
+    assert "wins over" in played.told("sentence")
+
+
+def test_a_moved_slider_begins_a_job_and_another_button_does_not(played):
+    played.page.measure(SMALL, 0)
+    played.open()
+    played.page.measure(SMALL, 0)  # “Stop” was pressed
+    assert played.asked().count("measure") == 1
+    played.page.measure(SMALLER, 0)
+    assert played.asked().count("measure") == 2
+    played.measures(job=1)
+    assert "wins over" not in played.told("sentence"), "of the job before"
+    played.measures(job=2)
+    assert "wins over" in played.told("sentence")
+    played.page.measure(SMALLER, 1)
+    assert played.asked()[-1] == "reopen"
+    played.open()
+    assert played.asked()[-1] == "measure"
+
+
+def test_what_is_not_sound_is_told_and_changes_nothing(played):
+    played.page.measure(SMALL, 0)
+    played.open()
+    played.measures()
+    before = played.told("sentence")
+    played.says(**{"is": "rows", "job": 1, "rows": [{"is": "block", "device": "gpu"}]})
+    assert "reload the page" in played.told("line")
+    for strange in ({"is": "gossip"}, {}, {"is": "at", "job": 1, "stage": "the moon"}):
+        played.says(**strange)
+    assert played.told("sentence") == before
+
+
+def test_a_wrong_control_stops_the_browser_and_says_why(played):
+    values = {"size": 0, "width": 16, "depth": 1, "rate": 0.1, "way": USUAL_WAY, "again": 0}
+    played.page.follow(SimpleNamespace(value=values))
+    assert played.asked() == ["stop"]
+    assert "expected" in played.told("line")
+    assert "got 0" in played.told("line")
+
+
+def test_what_is_measured_is_kept_once(played):
+    played.page.measure(SMALL, 0)
+    played.open()
+    played.page.keep()
+    assert "nothing to keep yet" in played.told("below")
+    played.measures()
+    for _ in range(3):
+        played.page.keep()
+    store = played.page.page.store
+    assert len(store.records(Kind.RACE)) == 2
+    assert "Kept on this notebook" in played.told("below")
+    played.measures(pairs=4)
+    played.page.keep()
+    blocks = [len(record.block_s) for record in store.records(Kind.RACE)]
+    assert sorted(blocks) == [4, 4, 9, 9], "no block twice: it would count as two repetitions"
+    for number in range(1, 5):
+        played.open(reader=str(number))
+        played.measures(job=1 + number)
+        played.page.keep()
+    assert "Expected at most 3 machines of yours" in played.told("below")
+    for record in store.records(Kind.RACE):
+        assert set(record.subject) >= {"browser", "clock_s", "off_s"}
+        assert "Safari 26" in record.command
+
+
+def test_the_winner_comes_first_with_the_interval():
+    said = lab.sentence(found(0.001, 0.004))
+    assert said.startswith(
+        "Your GPU (apple metal-3) wins over WebAssembly SIMD on one core: 1.50 s an epoch against 6.00 s"
+    )
+    assert "0.25 (0.2" in said
+    said = lab.sentence(found(0.004, 0.001))
+    assert said.startswith("WebAssembly SIMD on one core wins over your GPU (apple metal-3): 1.5")
+    assert "4 (3.9" in said
+    assert "not told apart" in lab.sentence(found(0.004, 0.001, n=3))
+    assert "equally fast" in lab.sentence(found(0.1, 0.1, n=9))
+
+
+def test_what_bounds_the_loser_is_said():
+    one = found(0.004, 0.001)
+    one.take([Figure("empty", "gpu", USUAL_WAY, 1, 10, 0.035, k) for k in range(5)])
+    one.take(product("gpu", 256, 1e-4))
+    said = lab.sentence(one)
+    assert "What bounds your GPU (apple metal-3) is launching: 7 operations with nothing to do take 3.5" in said
+
+
+def test_a_software_adapter_is_never_called_a_gpu():
+    one = replace(found(0.004, 0.001), who=SOFTWARE)
+    one.take(product("gpu", 1, 0.001) + product("cpu", 1, 0.0001))
+    text = " ".join([lab.sentence(one), lab.border_sentence(one), lab.ways_table(one, {}), *lab.problems(one)])
+    assert "your gpu" not in text.lower()
+    assert lab.labels(SOFTWARE, one) == {
+        "gpu": "google swiftshader (software, no GPU)",
+        "cpu": "WebAssembly SIMD on one core",
+        "software": True,
+    }
+
+
+@pytest.mark.parametrize(
+    ("who", "words"),
+    [
+        (replace(WHO, secure=False, offered=False, host="lab.example.org"), ["http from lab.example.org", "ssh -L"]),
+        (
+            replace(WHO, offered=False, browser="Firefox 128"),
+            ["Firefox 128 does not know WebGPU", "Chrome and Edge from 113"],
+        ),
+        (WHO, ["found no adapter", "--enable-unsafe-webgpu"]),
+        (replace(WHO, failed=[Refusal("gpu", "", "fault", "out of handles")]), ["out of handles", "reload the page"]),
+    ],
+)
+def test_a_missing_gpu_has_a_reason_and_a_remedy(who, words):
+    why = lab.why_no_gpu(replace(who, adapter=None))
+    assert all(word in why for word in words), why
+    assert why.endswith(".")
+    assert lab.why_no_gpu(WHO) == ""
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("too large", "256 MiB, and the adapter allows 128 MiB; nothing was allocated"),
+        ("memory", "out of memory"),
+        ("too slow", "would need about 3.0"),
+        ("too much for one kernel", "it was not begun"),
+        ("shader", "does not compile, says the driver: no such function"),
+        ("lost", "was lost (no such function)"),
+        ("diverged", "choose a smaller learning rate"),
+        ("another kind", "failed: no such function"),
+    ],
+)
+def test_each_trouble_says_what_to_do_once(kind, words):
+    failed = Refusal("gpu", "one_kernel", kind, "no such function", 256 * 2**20, 128 * 2**20, 3.0)
+    said = lab.trouble(failed, WHO)
+    assert words in said
+    assert said.startswith("apple metal-3, one kernel for many steps")
+    one = Found(WHO, JOB, 512)
+    one.take([failed])
+    assert said in lab.problems(one)
+    assert "–" in lab.ways_table(one, {}), "the other ways wait"
+    one.take([replace(failed, way=way) for way in WAYS] + [Refusal("cpu", "simd", "no WebAssembly", "no such opcode")])
+    of_gpu, of_cpu = lab.problems(one)
+    assert of_gpu.startswith("apple metal-3 "), "once for all its ways"
+    assert of_cpu == (
+        "WebAssembly SIMD on one core is not in your browser (no such opcode); update it, JavaScript goes on alone."
+    )
+
+
+def test_the_table_has_a_row_for_each_way_the_processor_and_the_server():
+    one = found(0.001, 0.002)
+    for round in range(9):
+        one.take([Block("gpu", way, 10, 0.01 * (k + 1), -1 - round) for k, way in enumerate(WAYS)])
+    table = lab.ways_table(one, {})
+    assert table.count("<tr") == 1 + len(WAYS) + len(CPU_WAYS)
+    assert table.count("chosen") == 2 + 2  # the column, its row's class and cell, and the class of the processor's row
+    assert "the faster" in table
+    assert all(words in table for words in CPU_WAYS.values())
+
+
+def test_which_machine_is_which_and_which_images():
+    told = lab.which_is_which(replace(WHO, platform="Linux"), SERVER, "Linux")
+    assert told.endswith("As far as a browser tells, both are one machine.")
+    for other in (replace(WHO, platform="macOS"), replace(WHO, platform="Linux", host="lab"), replace(WHO, cores=4)):
+        assert lab.which_is_which(other, SERVER, "Linux").endswith("is another one than the server.")
+    said = lab.images_line(4096, 1.0, Facts("scikit-learn digits", "", "This is not MNIST."))
+    assert "4,096 images, as many as reached your browser in 1.0" in said
+    assert "not MNIST" in said
+
+
+def test_before_anything_is_measured_nothing_is_said():
+    one = Found(WHO, JOB, 512)
+    assert lab.sentence(one) == lab.border_sentence(one) == lab.accuracy_line(one) == lab.hidden_line(one) == ""
+    one.take([Hidden("cpu"), Hidden("gpu")])
+    assert lab.hidden_line(one).startswith("2 blocks thrown away")
