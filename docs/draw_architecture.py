@@ -20,7 +20,7 @@ FLOORS = (
     ("experiments",),
     ("views",),
     ("pages",),
-    ("labs",),
+    ("labs", "site"),
     ("cli",),
 )
 _PICTURE = re.compile(r"(?<=```mermaid\n).*?(?=```)", re.DOTALL)

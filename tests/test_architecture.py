@@ -59,7 +59,9 @@ def test_there_is_no_circle(imported):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("library", "rooms"), [("marimo", {"pages", "labs"}), ("altair", {"views", "pages", "labs"})])
+@pytest.mark.parametrize(
+    ("library", "rooms"), [("marimo", {"pages", "labs", "site"}), ("altair", {"views", "pages", "labs"})]
+)
 def test_the_page_s_libraries_stay_upstairs(library, rooms):
     who = {
         name for name, path in MODULES.items() if any(one.split(".")[0] == library for one in imports(path, MODULES))

@@ -9,19 +9,20 @@ from pathlib import Path
 from starlette.responses import HTMLResponse
 
 from lib.formatting import sentence
-from lib.pages.notebooks import IN_BROWSER, NOTEBOOKS, STATIC, Notebook, notebook_of
+from lib.pages.notebooks import IN_BROWSER, NOTEBOOKS, STATIC, TEACHERS, Notebook, notebook_of
 from lib.pages.plain_page import plain_page
 from lib.pages.presets import PRESETS, Preset
 
 _PICTURES = Path(__file__).with_name("pictures")
 
 
-def front_page(presets: Sequence[Preset] = PRESETS, computed: str = "") -> HTMLResponse:
+def front_page(presets: Sequence[Preset] = PRESETS, computed: str = "", is_teacher: bool = False) -> HTMLResponse:
     """The whole page.
 
     Args:
         presets: Examples below the notebooks; empty for no gallery of them.
         computed: Where and when the pages of a static site were computed; empty where a server computes them.
+        is_teacher: Whether to link the teacher's page, too.
     """
     cards = "".join(_card(notebook, bool(computed)) for notebook in NOTEBOOKS)
     says = (
@@ -31,10 +32,11 @@ def front_page(presets: Sequence[Preset] = PRESETS, computed: str = "") -> HTMLR
         else "asks one question, measures the answer on the machine that serves this page, and lets you move what it"
         " depends on."
     )
+    teacher = f'<p>You are the teacher here: <a href="{TEACHERS.path}">{TEACHERS.title}</a>.</p>' if is_teacher else ""
     return plain_page(
         "Why is my GPU slower?",
         '<h1>Why is my GPU slower?</h1><p class="lead">For small networks, <b>less overhead beats bigger hardware</b>.'
-        f' Each notebook {says}</p><ul class="notebooks">{cards}</ul>{_gallery(presets)}',
+        f' Each notebook {says}</p>{teacher}<ul class="notebooks">{cards}</ul>{_gallery(presets)}',
         wide=True,
     )
 

@@ -8,6 +8,7 @@ from lib.formatting import listed
 from lib.hardware.machine import details, this_machine
 from lib.pages import layout
 from lib.pages.notebooks import is_static, navigation, notebook_of
+from lib.pages.role import TEACHER, role
 from lib.pages.url_state import Address
 from lib.pages.where_computed import static_note
 from lib.pages.widgets import Present, WholePage
@@ -32,7 +33,7 @@ def heading(name: str, title: str, question: str) -> str:
     sources = f"After {listed([f'“{one}”' for one in notebook_of(name).articles])}."
     static = static_note(name) if is_static() else layout.chart_ahead()
     return (
-        f'{navigation(name)}<div class="lab-title"><h1>{html.escape(title)}</h1>'
+        f'{navigation(name, is_teacher=role() == TEACHER)}<div class="lab-title"><h1>{html.escape(title)}</h1>'
         f'<p class="lab-line">{html.escape(this_machine().line)}</p></div>'
         f'<p class="lab-question">{html.escape(question)}</p>{layout.quiet(sources)}{static}'
     )

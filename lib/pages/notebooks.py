@@ -136,29 +136,26 @@ NOTEBOOKS = (
         former=("when_does_a_gpu_win", "what_would_help"),
     ),
     Notebook(
-        "notebooks/teacher.py",
-        "In front of a class",
-        "What does the class expect? For the teacher.",
-        first_result=AT_ONCE,
-    ),
-    Notebook(
         "notebooks/claims.py",
         "Claims and figures",
         "Do the articles' claims hold on this machine?",
         first_result=ON_A_PRESS,
     ),
 )
+# Only a class site has it, and only for the teacher.
+TEACHERS = Notebook("lib/site/teacher.py", "In front of a class", "What does the class expect? For the teacher.")
+OF_A_CLASS_SITE = (*NOTEBOOKS, TEACHERS)
 
 
 def notebook_of(name: str) -> Notebook:
     """The notebook of this name, present or former."""
-    return next(one for one in NOTEBOOKS if name in (one.name, *one.former))
+    return next(one for one in OF_A_CLASS_SITE if name in (one.name, *one.former))
 
 
 def present_path(path: str) -> str:
     """Where a page is under `make class` that is asked for by a former name, or without its last slash; any other path
     as it is."""
-    paths = {f"/{name}": one.path for one in NOTEBOOKS for name in (one.name, *one.former)}
+    paths = {f"/{name}": one.path for one in OF_A_CLASS_SITE for name in (one.name, *one.former)}
     return paths.get(path.rstrip("/"), path)
 
 
@@ -188,8 +185,9 @@ def link(name: str, environment: Mapping[str, str] = os.environ, query: str = ""
     return f'<a href="{html.escape(notebook.address(served, query))}">{shown}</a>' if served else shown
 
 
-def navigation(here: str, environment: Mapping[str, str] = os.environ) -> str:
-    """HTML: links to the front page and the other notebooks; nothing where the server has no other."""
+def navigation(here: str, environment: Mapping[str, str] = os.environ, is_teacher: bool = False) -> str:
+    """HTML: links to the front page and the other notebooks, for a teacher of a class to that page too; nothing where
+    the server has no other."""
     if SERVED not in environment:
         return ""
     items = (
@@ -198,7 +196,7 @@ def navigation(here: str, environment: Mapping[str, str] = os.environ) -> str:
             if one.name == here
             else f"<li>{link(one.name, environment)}</li>"
         )
-        for one in NOTEBOOKS
+        for one in (OF_A_CLASS_SITE if is_teacher and environment[SERVED] == "run" else NOTEBOOKS)
     )
     front = {"run": "/", STATIC: FRONT}.get(environment[SERVED])
     home = f'<li><a href="{front}">All notebooks</a></li>' if front else ""

@@ -13,7 +13,7 @@ from contextlib import suppress
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from lib.pages.notebooks import NOTEBOOKS
+from lib.pages.notebooks import OF_A_CLASS_SITE
 from lib.pages.plain_page import plain_page
 
 MAX_VIEWERS = 120
@@ -21,8 +21,8 @@ LOADING_S = 30.0  # from a page's HTML to its WebSocket; a phone loads the scrip
 RELOADING_S = 8.0  # from a closed WebSocket to the next page's HTML
 REFRESH_S = 5  # of the page that says “full”
 FOR_GOOD = "MARIMO_SHUTDOWN"  # the reason after which marimo's page does not try to connect again
-_PAGES = {notebook.path for notebook in NOTEBOOKS}
-_SOCKETS = {f"{notebook.path}ws" for notebook in NOTEBOOKS}
+_PAGES = {notebook.path for notebook in OF_A_CLASS_SITE}
+_SOCKETS = {f"{notebook.path}ws" for notebook in OF_A_CLASS_SITE}
 
 
 class Capacity:

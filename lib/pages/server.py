@@ -38,7 +38,7 @@ from lib.pages.front_page import front_page
 from lib.pages.gate import CLASS_HEADERS, MAX_HEAD_BYTES, MAX_SETTINGS_BYTES, NOT_FRAMED, Gate
 from lib.pages.journal import Journal
 from lib.pages.kernel_start import import_ahead
-from lib.pages.notebooks import FIRST, NOTEBOOKS, Notebook
+from lib.pages.notebooks import FIRST, OF_A_CLASS_SITE, Notebook
 from lib.pages.places import MAX_VIEWERS, Capacity, LimitViewers
 from lib.pages.plain_page import ICON_SVG
 from lib.workers.engine import shared_engine
@@ -253,7 +253,7 @@ def notebook_site(capacity: Capacity) -> Starlette:
 
     # The scripts of all pages have one address, so that a browser fetches them once.
     builder = marimo.create_asgi_app(quiet=True, skew_protection=True, session_ttl=SESSION_TTL_S, asset_url="")
-    for notebook in NOTEBOOKS:
+    for notebook in OF_A_CLASS_SITE:
         builder = builder.with_app(path=notebook.path.rstrip("/"), root=str(ROOT / notebook.file))
     site = cast(Starlette, builder.build())
     began = time.monotonic()
@@ -278,7 +278,7 @@ async def _icon(_: Request) -> Response:
 async def _front(request: Request) -> Response:
     if query := request.url.query:  # the first notebook was here once, and old links have its settings
         return RedirectResponse(f"{FIRST.path}?{query}", 307)
-    return front_page()
+    return front_page(is_teacher=request.scope.get("meta", {}).get("role") == "teacher")
 
 
 class _Server(uvicorn.Server):

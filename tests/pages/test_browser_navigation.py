@@ -26,8 +26,7 @@ def follow(page, title):
     page.wait_for_function(HERE, arg=title, timeout=60_000)
 
 
-# One experiment, or one table, in one piece; and a teacher's page for who is none.
-WITHOUT_SECTIONS = ("teacher", "claims")
+WITHOUT_SECTIONS = ("claims",)
 SEEN = "() => [...document.querySelectorAll('#App h1, #App h2')].filter(e => e.checkVisibility()).map(e => e.innerText)"
 DRAWN = "() => document.querySelector('#App :is(.lab, .race-head, .lab-failed, table.claims, table.compare)')"
 

@@ -39,8 +39,10 @@ def test_no_picture_is_left_over():
     assert {path.stem for path in _PICTURES.iterdir()} == {notebook.name for notebook in NOTEBOOKS}
 
 
-def test_without_presets_there_is_no_gallery():
+def test_without_presets_there_is_no_gallery_and_without_a_teacher_no_link_to_the_teacher_s_page():
     assert "<section" not in text()
+    assert "/teacher/" not in text()
+    assert '<a href="/teacher/">' in bytes(front_page(is_teacher=True).body).decode()
 
 
 def test_a_preset_is_a_link_with_its_settings():

@@ -55,6 +55,13 @@ def test_the_way_names_every_notebook_once_and_marks_the_one_that_is_open():
     assert f'<li aria-current="page">{FIRST.title}</li>' in shown
 
 
+def test_only_a_teacher_of_a_class_is_shown_the_way_to_the_teacher_s_page():
+    assert [
+        "/teacher/" in navigation(FIRST.name, {SERVED: served}, is_teacher)
+        for served, is_teacher in (("run", True), ("run", False), ("edit", True))
+    ] == [True, False, False]
+
+
 def test_each_notebook_names_the_articles_that_it_follows():
     named = {title for notebook in NOTEBOOKS for title in notebook.articles}
     assert named == {title for name, title in vars(published).items() if name.endswith("_ARTICLE")}

@@ -51,7 +51,6 @@ PAGES = {
     "your_gpu": your_gpu.ReaderTraining.settings("yours"),
     "when_a_gpu_wins": settings_of(when_a_gpu_wins.PANELS),
     "claims": {},
-    "teacher": {},
 }
 
 

@@ -1,0 +1,1 @@
+"""What only a class site has: the teacher's page."""

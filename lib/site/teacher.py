@@ -1,0 +1,52 @@
+import marimo
+
+__generated_with = "0.25.2"
+app = marimo.App(width="full", app_title="In front of a class", css_file="../pages/page.css")
+
+with app.setup(hide_code=True):
+    import marimo as mo
+
+    from lib.pages.heading import plain_title
+    from lib.pages.opened import opened
+    from lib.site import desk as site
+
+
+@app.cell(hide_code=True)
+def title():
+    plain_title(
+        "teacher",
+        "What does the class expect?",
+        "Who predicts a result before seeing it learns more from it than who only watches. Have the sections of the"
+        " first notebook ask first, see what the class says, show it to everybody, then talk about it.",
+        opened("teacher", {}),
+    )
+    return
+
+
+@app.cell(hide_code=True)
+def switches():
+    desk = site.desk()
+    site.controls(desk)
+    return (desk,)
+
+
+@app.cell(hide_code=True)
+def where_they_are(desk):
+    desk.watch(site.where) if desk is not None else None
+    return
+
+
+@app.cell(hide_code=True)
+def guesses_prose(desk):
+    mo.md("## What they guess") if desk is not None else None
+    return
+
+
+@app.cell(hide_code=True)
+def guesses(desk):
+    desk.watch(site.guesses) if desk is not None else None
+    return
+
+
+if __name__ == "__main__":
+    app.run()

@@ -1,0 +1,74 @@
+"""The teacher's page: its switches hold for the class, no pupil sees it, and it shows literal counts."""
+
+import pytest
+
+from lib.experiments.guesses import Guesses, Question
+from lib.experiments.predict_first import TIMED
+from lib.experiments.teacher import SECTIONS, Classroom, Queued
+from lib.site import desk as site
+
+
+@pytest.fixture
+def desk(monkeypatch):
+    room = Classroom()
+    monkeypatch.setattr(site, "classroom", lambda: room)
+    monkeypatch.setattr("lib.experiments.teacher.classroom", lambda: room)
+    monkeypatch.setattr("lib.experiments.teacher.guesses_of_class", Guesses)
+    return site.Desk()
+
+
+def test_the_switches_say_what_holds(desk):
+    for field, switch in desk.switches.items():
+        switch._update(True)
+        assert getattr(desk.room.said, field)
+        switch._update(False)
+        assert not getattr(desk.room.said, field)
+    assert desk.room.said.observed
+
+
+def test_all_guesses_are_forgotten_at_a_press(desk):
+    desk.overview.guesses.guess("p", Question("depth", "best", ("128",)), "128")
+    desk.clear._update(1)
+    assert desk.overview.guesses.tally().counts == {}
+
+
+def test_a_pupil_is_refused_in_one_sentence(monkeypatch):
+    monkeypatch.setattr(site, "role", lambda: "pupil")
+    shown = site.controls(site.desk()).text
+    assert site.REFUSED.replace("'", "&#x27;") in shown
+    assert "switch" not in shown
+
+
+def test_guesses_stand_below_their_section_the_latest_settings_first():
+    pool = Guesses()
+    for rates in (("0.1", "1"), ("0.1", "10"), ("0.2", "1"), ("0.3", "3")):
+        pool.guess("p", Question("learning-rate", "best", rates, rates), rates[1])
+        pool.guess("p", Question("learning-rate", "diverges", ("yes", "no"), rates), "no")
+    shown = site.tallied(pool.tally())
+    assert site.TITLES["learning-rate"] in shown
+    assert site.TITLES["depth"] not in shown
+    assert shown.count("Which learning rate") == site.MAX_SETTINGS
+    assert shown.index("<span>0.3") < shown.index("<span>10") < shown.index("</section></div>")
+    assert shown.index("Which learning rate") < shown.index("stop being a number")
+    assert site.NO_GUESSES in site.tallied(Guesses().tally())
+
+
+@pytest.mark.parametrize("section", TIMED)
+def test_of_many_factors_those_are_shown_that_somebody_said(section):
+    pool, names = Guesses(), ("JAX", "NumPy")
+    pool.guess("p", Question(section, "factor", ("1", "2", "3"), names), "2")
+    shown = site.tallied(pool.tally())
+    assert "How many times as long" in shown
+    assert "<span>2</span>" in shown
+    assert "<span>3</span>" not in shown
+
+
+def test_where_the_class_is_and_what_trains():
+    shown = site.presence(dict.fromkeys(SECTIONS, 0) | {"depth": 2}, 3)
+    assert "3 pages of the first notebook are open." in shown
+    assert f"<span>{site.TITLES['depth']}</span>" in shown
+    assert set(site.TITLES) == set(SECTIONS)
+    shown = site.queue(Queued(1, 4, ("depth", "something else")))
+    assert "<td>1</td>" in shown
+    assert "<td>4</td>" in shown
+    assert f"<li>{site.TITLES['depth']}</li><li>something else</li>" in shown
