@@ -115,8 +115,8 @@ class InBrowser(Hook):
         self._job: Job | None = None
         self._found: Found | None = None
         self._server: Mapping[Cell, Standing] = {}
-        self._number = self._presses = 0  # of the present job; of “Measure again”
-        self._sent = self._n_kept = 0  # images; blocks
+        self._presses: object = 0  # of “Measure again”
+        self._number = self._sent = self._n_kept = 0  # of the present job; images; blocks
         self._images_line = self._problem = self._kept = ""
         self._stage = "opening"
         self.widget = MeasureInBrowser(kernels(), {})
@@ -154,7 +154,7 @@ class InBrowser(Hook):
         kept = kept_in(self.page.store.path)
         paint_at_changes(self.page.sections["yours"].stage, kept, partial(self._paint_kept, kept, job.training))
 
-    def measure(self, job: Job, presses: int) -> None:
+    def measure(self, job: Job, presses: object) -> None:
         """Have this measured in place of what is measured now.
 
         Args:
@@ -431,7 +431,8 @@ def _epoch(found: Found, measured: Measurement | None) -> str:
     if measured is None:
         return ""
     low, high = measured.quartiles_s
-    return justified(*(found.job.steps_per_epoch * one for one in (measured.median_s, low, high)))
+    n_steps = found.job.steps_per_epoch
+    return justified(n_steps * measured.median_s, n_steps * low, n_steps * high)
 
 
 def _interval(comparison: Comparison) -> str:

@@ -1,3 +1,4 @@
+# pyright: reportArgumentType=false
 """What a page asks of its reader's browser, which is played here, and the words for its answers."""
 
 from dataclasses import replace
