@@ -109,7 +109,7 @@ lock: $(INSTALLED_DEV)
 # What a bare machine with a card lacks, as wheels for its Python, and the images: see deploy/README.md.
 BARE := .bare
 BARE_PYTHON ?= 3.12
-BARE_NAMES := absl-py cffi cloudpickle filelock h5py keras loky markdown-it-py mdurl msgspec namex nvidia-ml-py optree \
+BARE_NAMES := absl-py cffi cloudpickle filelock h5py keras markdown-it-py mdurl msgspec namex nvidia-ml-py optree \
 	packaging platformdirs psutil pycparser pygments rich threadpoolctl wgpu
 bare: $(INSTALLED)
 	rm -rf $(BARE)

@@ -152,7 +152,7 @@ def search_controls(lab, reset):
     ## 5 · All of it at once?
 
     Rate, batch size, width and depth act on each other, so one cannot be chosen after the other. A random search
-    draws settings from all of them, and they are trained in whatever way a few measured steps show to be quickest
+    draws settings from all of them, and they are trained in the way that is expected to be quickest
     here. Which of these settings is best?
     """)
     return (search,)

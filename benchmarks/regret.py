@@ -2,7 +2,7 @@
 
 Each strategy makes each sweep twice, in turns; its time is the shorter of the two. What was picked is judged by that
 strategy's own time, and the second choice, where processes are not at hand, by its own: the worst regret has the
-interval of the two times of both. What choosing took, with measuring, stands beside. Sweeps of less than
+interval of the two times of both. What choosing took stands beside. Sweeps of less than
 `lib.sweeps.cost_model.WORTH_S` are not among them: for these `auto` does not choose, but trains one after another.
 """
 
@@ -15,6 +15,7 @@ from typing import cast
 
 from benchmarks.report import LeftOut, Row, Target, note, row, show
 from benchmarks.sweeps import JAX, timed
+from lib.hardware.cores import usable_cores
 from lib.spec import MAX_EPOCHS, Network, Training
 from lib.sweeps.cost_model import nominal_s
 from lib.sweeps.events import Picked
@@ -61,7 +62,7 @@ def main() -> None:
     engine, rows, left_out = Engine(), [], LeftOut()
     try:
         with left_out.unless_it_works("warming up"):
-            timed(engine, [Training(epochs=1)] * 2, JAX, "processes")
+            timed(engine, [Training(epochs=1, seed=seed) for seed in range(usable_cores())], JAX, "processes")
         for number, trainings in enumerate(sweeps()):
             what = f"sweep {number + 1} of {SWEEPS}"
             with left_out.unless_it_works(what):
@@ -133,7 +134,7 @@ def _worst(rows: Sequence[Row], name: str) -> Row | None:
 
 
 def _picked(engine: Engine, trainings: Sequence[Training]) -> tuple[Picked, float]:
-    """What `auto` says, and what it took to say it: measuring included, trainings not."""
+    """What `auto` says, and what it took to say it, without the trainings."""
     cancel, began = Cancel(), time.perf_counter()
     for update in updates([Item(training) for training in trainings], engine, None, cancel, Options()):
         if isinstance(update, Picked):

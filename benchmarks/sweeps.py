@@ -67,17 +67,14 @@ _FOLDER = tempfile.TemporaryDirectory(prefix="less-overhead-bench-")  # removed 
 
 @cache
 def _store() -> Store:
-    """Of this run: nothing is served from it but measured step times."""
+    """Of this run: nothing is served from it."""
     return Store(Path(_FOLDER.name) / "results.sqlite")
 
 
 def timed(
     engine: Engine, trainings: Sequence[Training], runtime: Runtime, strategy: str, max_waste: float | None = None
 ) -> tuple[float, str, float]:
-    """Wall seconds of a sweep, the strategy that made it, and the best accuracy.
-
-    Choosing is part of the sweep's time; step times that an earlier round measured are known, as they are in use.
-    """
+    """Wall seconds of a sweep, the strategy that made it, and the best accuracy. Choosing is part of its time."""
     options = Options(strategy, fresh=True) if max_waste is None else Options(strategy, max_waste=max_waste, fresh=True)
     began, picked, best = time.perf_counter(), strategy, 0.0
     for update in updates([Item(training, runtime) for training in trainings], engine, _store(), Cancel(), options):

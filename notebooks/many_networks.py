@@ -85,7 +85,7 @@ def what_next():
     mo.md(r"""
     **Try next.** Batch size 1 in the second experiment: there, nearly all is overhead, and sharing it pays most. Then
     4,096, where nothing is left to share. In the third: from which difference on is padding no longer worth it?
-    `sweep()` in `lib/sweeps/sweep.py` makes that choice by itself, from a few measured steps.
+    `sweep()` in `lib/sweeps/sweep.py` makes that choice by itself, by a rule for each device.
     """)
     return
 

@@ -190,11 +190,10 @@ FAULTS = (
         "later times are marked and disturb others.",
     ),
     Fault(
-        "cancelled-pool-works-on",
-        "lib/sweeps/in_processes.py",
-        "    if plan.cancel.is_set() and strategy in POOLED:\n"
-        "        local_pool(runtime, fresh=True)  # nobody wants what they are doing\n",
-        "",
+        "cancelled-processes-work-on",
+        "lib/workers/engine.py",
+        "                    if ending and task.asked not in (wish, Wish.CANCEL):",
+        "                    if ending and task.asked not in (wish, Wish.CANCEL) and len(team) == 1:",
         "After Stop the processes of a sweep go on with what they do, and keep all cores busy beside the next "
         "measurement.",
     ),

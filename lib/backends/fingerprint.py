@@ -13,8 +13,8 @@ from types import CodeType
 from lib import ROOT
 from lib.backends.registry import BACKENDS
 
-# Entry points of the processes that train or measure: an engine's worker, a pool's. The rest follows from imports.
-ENTRIES = ("lib.workers.worker", "lib.sweeps.process_pool")
+# Entry points of the processes that train or measure: an engine's worker, an executor's. The rest follows from imports.
+ENTRIES = ("lib.workers.worker", "lib.sweeps.executor")
 
 PACKAGES = ("lib",)
 MEASURING = ("benchmarks", "notebooks", "mnist_training")  # what benchmarks are made of besides

@@ -28,10 +28,10 @@ from lib.storage.records import Kind, Record
 from lib.storage.store import Store
 from lib.sweeps.cost_model import StepTime
 from lib.workers.cancel import Cancel
-from lib.workers.engine import Engine, Turn
+from lib.workers.engine import Engine
 from lib.workers.messages import Measured, Message
 from lib.workers.notes import Note, note_of
-from lib.workers.queue import Request
+from lib.workers.queue import Request, Ticket
 
 CEILINGS = "ceilings"
 TRAPS_NETWORK = Network((128,))
@@ -138,7 +138,7 @@ def traps_task(device: str, batch_size: int) -> AnatomyTask:
 
 
 def measure_tasks(
-    todo: Sequence[AnatomyTask], engine: Engine, store: Store, cancel: Cancel, request: Request | Turn | None = None
+    todo: Sequence[AnatomyTask], engine: Engine, store: Store, cancel: Cancel, request: Request | Ticket | None = None
 ) -> Iterator[Record | Note]:
     """Measure these tasks one after the other, and store each record before it is yielded, so that a stop loses none.
 

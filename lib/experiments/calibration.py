@@ -229,9 +229,7 @@ def measure_trials(
         WorkerDied, TrainingFailed: From the worker that measures.
     """
     for trained, some, times in in_turns(ways, rounds):
-        step_times = StepTimes(
-            engine, store, trained.runtime, cancel, request, max_probes=1, times=times, probe_s=PROBE_S
-        )
+        step_times = StepTimes(engine, store, trained.runtime, cancel, request, times=times, probe_s=PROBE_S)
         for trial in some:
             if cancel.is_set():
                 return

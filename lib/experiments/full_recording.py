@@ -47,7 +47,6 @@ from lib.profiling.request import CALLS, CONVOLUTIONAL, CORES, LAUNCHES, RESNET,
 from lib.spec import Network
 from lib.storage.records import Kind, Record
 from lib.storage.store import Store
-from lib.sweeps.process_pool import close_pools, pools_are_possible
 from lib.sweeps.strategies import POOLED, QUICKEST
 from lib.timing.measurement import Ended, Measurement
 from lib.workers.cancel import Cancel
@@ -239,12 +238,12 @@ class Battery:
                     works = True
                     yield Note("")
             self.facts = self.facts or self.engine.known_facts()
-        except (RuntimeError, MemoryError, OSError) as error:  # of the engine, or of a pool
+        except (RuntimeError, MemoryError, OSError) as error:  # of the engine
             failed = error if isinstance(error, WorkerDied | TrainingFailed) else TrainingFailed(str(error))
             self.store.add(failure(task.name, task.runtime, task.subject, str(error)))
         finally:
             if task.pooled:
-                close_pools()
+                self.engine.close()  # to free their memory
         if failed:
             self._failed = str(failed)
             yield Note(f"failed, and goes on: {failed}")
@@ -651,8 +650,6 @@ def why_no_pool(method: parallel_sweeps.Method) -> str:
     """Why a sweep in processes is left out here; empty where it is not, and for any other sweep."""
     if method.strategy not in POOLED:
         return ""
-    if not pools_are_possible(method.runtime):
-        return f"{method.label}: loky is not installed"
     fits = pool_fits(method.runtime.backend)
     return "" if fits else f"{method.label}: {usable_cores()} processes would need more than 4 GiB"
 

@@ -21,9 +21,9 @@ from lib.storage.store import Store
 from lib.timing.comparison import median_interval
 from lib.timing.measurement import Measurement
 from lib.workers.cancel import Cancel
-from lib.workers.engine import Engine, Turn
+from lib.workers.engine import Engine
 from lib.workers.notes import Note
-from lib.workers.queue import Request
+from lib.workers.queue import Request, Ticket
 
 NETWORK = Network((128,))
 
@@ -136,7 +136,7 @@ def measure(
 
 
 def _measured(
-    task: PipelineTask, attempts: Attempts, engine: Engine, store: Store, cancel: Cancel, turn: Turn
+    task: PipelineTask, attempts: Attempts, engine: Engine, store: Store, cancel: Cancel, turn: Ticket
 ) -> Iterator[Record | Raised | Note]:
     if cancel.is_set():
         return

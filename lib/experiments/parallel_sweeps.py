@@ -22,7 +22,7 @@ from lib.storage.records import Kind, Record
 from lib.storage.store import Store
 from lib.sweeps.cost_model import StepTimes, evaluation_flops, step_flops
 from lib.sweeps.events import Finished, Void
-from lib.sweeps.strategies import POOLED, STRATEGIES, Limits, parts
+from lib.sweeps.strategies import STRATEGIES, Limits, parts
 from lib.sweeps.sweep import Options, updates
 from lib.timing.measurement import Ended, Measurement
 from lib.workers.cancel import Cancel
@@ -163,8 +163,7 @@ def _timed(
             began = time.perf_counter()
         done += isinstance(update, Finished) or (isinstance(update, Progress) and isinstance(update.event, Epoch))
         if isinstance(update, Progress | Finished):
-            whole = len(items) * (1 if method.strategy in POOLED else epochs + 1)
-            yield Note(f"{method.label}: {done / whole:.0%}")
+            yield Note(f"{method.label}: {done / (len(items) * (epochs + 1)):.0%}")
         elif (note := note_of(update, method.label)) is not None:  # type: ignore[arg-type]
             yield note
     return None if cancel.is_set() else time.perf_counter() - began

@@ -10,13 +10,13 @@ from lib.storage.records import Kind, Record
 from lib.storage.store import Store
 from lib.timing.roofline import Ceilings
 from lib.workers.cancel import Cancel
-from lib.workers.engine import Engine, Turn
+from lib.workers.engine import Engine
 from lib.workers.notes import Note
-from lib.workers.queue import Request
+from lib.workers.queue import Request, Ticket
 
 
 def measure_ceilings(
-    runtimes: Sequence[Runtime], engine: Engine, store: Store, cancel: Cancel, request: Request | Turn | None = None
+    runtimes: Sequence[Runtime], engine: Engine, store: Store, cancel: Cancel, request: Request | Ticket | None = None
 ) -> Iterator[Record | Note]:
     """Measure the peak rates that are not stored yet, once for each library and device, and store them.
 

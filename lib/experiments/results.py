@@ -21,7 +21,7 @@ from lib.experiments.background import Watched
 from lib.experiments.trained import Trained
 from lib.spec import Training
 from lib.storage.records import Curve
-from lib.sweeps.events import Choosing, Continued, Finished, Picked, ToTrain, Update, Void
+from lib.sweeps.events import Continued, Finished, Picked, ToTrain, Update, Void
 from lib.timing.disturbance import disturbances
 from lib.workers.machine_lock import Holder
 from lib.workers.messages import Disturbed, Item, Progress, Ready, Restarted, Starting, Waiting
@@ -141,7 +141,6 @@ class Results(Watched):
         self.disturbed: tuple[str, ...] = ()  # what else was at work meanwhile, so that seconds are too long
         self.starting = ""
         self.preparing = False  # a worker has the trainings, and has made none of their steps: it may be compiling
-        self.choosing = False
         self.failure = ""
         self.to_train: tuple[Item, ...] | None = None  # known once the store was asked
         self.parameters: tuple[Item, Parameters] | None = None  # of the best item so far, where they came with it
@@ -166,10 +165,8 @@ class Results(Watched):
             elif isinstance(update, Continued):
                 for line in self._lines_of(update.item):
                     line.go_on(update.curve)
-            elif isinstance(update, Choosing):
-                self.choosing = True
             elif isinstance(update, Picked):
-                self.picked, self.choosing = update, False
+                self.picked = update
             elif isinstance(update, Progress):
                 self.state, self.starting, self.preparing = State.TRAINING, "", False
                 for line in self._lines_of(update.item):
@@ -199,7 +196,7 @@ class Results(Watched):
                 line.ended = state
             all_cached = all(line.cached for line in self.lines)
             self.state = State.SAVED if state is State.DONE and all_cached else state
-            self.failure, self.starting, self.preparing, self.choosing = failure, "", False, False
+            self.failure, self.starting, self.preparing = failure, "", False
             self._tell()
 
     def stopped(self) -> "Results":

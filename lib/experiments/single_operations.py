@@ -22,9 +22,9 @@ from lib.storage.records import Kind, Record
 from lib.storage.store import Store
 from lib.timing.comparison import Comparison, compared
 from lib.workers.cancel import Cancel
-from lib.workers.engine import Engine, Turn
+from lib.workers.engine import Engine
 from lib.workers.notes import Note
-from lib.workers.queue import Request
+from lib.workers.queue import Request, Ticket
 
 SIDES = tuple(2**k for k in range(16))  # of the square matrices
 LENGTHS = tuple(4**k for k in range(15))  # elements of the nested sine
@@ -242,7 +242,7 @@ def measure(
 
 
 def _measured(
-    task: OperationTask, attempts: Attempts, engine: Engine, store: Store, cancel: Cancel, turn: Turn
+    task: OperationTask, attempts: Attempts, engine: Engine, store: Store, cancel: Cancel, turn: Ticket
 ) -> Generator[Note, None, OperationPoint | None]:
     doing = f"{task.label}: {task.operation.name}, size {task.operation.size:,}"
     examination = Examination("operation", operation=task.operation)

@@ -105,12 +105,12 @@ def learn(
         store: Where the curves are looked up and stored.
         cancel: Ends the trainings when it is set.
         request: Place in the queue of all that runs on this machine.
-        pooled: Whether processes of a pool may be used, where that is faster.
+        pooled: Whether several processes may be used, where that is faster.
 
     Yields:
         Each finished training, and notes on what is trained or waited for.
     """
-    options = Options(streams=not pooled)
+    options = Options(processes=pooled)
     for update in updates([Item(training) for training in todo], engine, store, cancel, options, request):
         if isinstance(update, Finished):
             training = update.item.training

@@ -300,7 +300,7 @@ def _measured(
         yield from measure_tasks([_changed(question, setup, trained)], engine, store, cancel, request)
         return
     trial, doing = trial_of(question, setup), f"{words}: a step of {trained.label} at batch size {setup.batch_size:,}"
-    times = StepTimes(engine, store, trained.runtime, cancel, request, max_probes=1, again=True, probe_s=PROBE_S)
+    times = StepTimes(engine, store, trained.runtime, cancel, request, again=True, probe_s=PROBE_S)
 
     def steps() -> Iterator[Note]:
         yield Note(doing)

@@ -36,7 +36,7 @@ from lib.pages.panel import Controls, dropdown, slider
 from lib.pages.stage import Work
 from lib.spec import BATCH_SIZES, Network, Training
 from lib.storage.store import Store
-from lib.sweeps.cost_model import StepTimes, expected_s
+from lib.sweeps.cost_model import StepTimes, measured_s
 from lib.sweeps.strategies import STRATEGIES, Limits, parts
 from lib.timing.comparison import Verdict, without_spread
 from lib.views import recorded_gpus
@@ -355,7 +355,7 @@ def mixed(
         A `Mixed` for each strategy, and notes on what is measured or waited for.
     """
     trainings = [Training(network, 0.1, batch_size, 1) for network in different(spread)]
-    step_times = StepTimes(engine, store, Runtime(), cancel, request, N_DIFFERENT, again)
+    step_times = StepTimes(engine, store, Runtime(), cancel, request, again)
     limits = Limits(float("inf"), float("inf"), usable_cores(), 1.0)
     for key in MIXED_BY:
         plan = parts(STRATEGIES[key], trainings, limits)
@@ -363,11 +363,11 @@ def mixed(
             return
         yield Note(STRATEGIES[key].label)
         found = yield from noted(step_times.of(plan), STRATEGIES[key].label)
-        if cancel.is_set() or not found:
+        if cancel.is_set() or len(found) < len(plan):
             return
         wasted = waste([t.network for t in trainings]) if STRATEGIES[key].padded else 0.0
         disturbed = tuple(dict.fromkeys(flag for step_time in found.values() for flag in step_time.disturbed))
-        yield Mixed(key, expected_s(plan, found, compiled_s=0.0), len(plan), wasted, disturbed)
+        yield Mixed(key, measured_s(found), len(plan), wasted, disturbed)
 
 
 def draw_mixed(shown: Shown) -> Drawing:

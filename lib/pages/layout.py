@@ -298,21 +298,13 @@ def state_of(results: Results) -> str:
 def _state(results: Results) -> State:
     if results.starting:
         return State.STARTING
-    if _is_choosing(results):
-        return State.MEASURING
     return State.STARTING if results.preparing else results.state
-
-
-def _is_choosing(results: Results) -> bool:
-    return results.choosing and results.place == 0
 
 
 def progress_text(results: Results) -> str:
     """What a run is doing, in words; empty where its state says all."""
     if results.starting:
         return f"{results.starting}: its worker imports the library and loads the images"
-    if _is_choosing(results):
-        return "timing a few steps of each strategy, to pick the fastest"
     if results.preparing:
         on_gpu = any(item.runtime.on_gpu for item in results.to_train or ())
         takes = ", which has taken up to half a minute on a graphics card, once for each shape" if on_gpu else ""

@@ -32,7 +32,7 @@ MAX_SEED = 9999
 
 def _strategies() -> dict[str, str]:
     """Those that can be chosen here, by their names on the page."""
-    found = {"chosen by measuring": AUTO} | {
+    found = {"the quickest expected": AUTO} | {
         s.label: key for key, s in STRATEGIES.items() if key != "cluster" and {DEFAULT, QUICKEST} & {*backends_for(s)}
     }
     alone = device_count("cpu") < 2

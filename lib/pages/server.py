@@ -261,7 +261,7 @@ def notebook_site(capacity: Capacity) -> Starlette:
     async def health(_: Request) -> Response:
         up_s = round(time.monotonic() - began, 1)
         return JSONResponse(
-            {"ok": True, "viewers": capacity.viewers, "queue": shared_engine().waiting, "uptime_s": up_s}
+            {"ok": True, "viewers": capacity.viewers, "queue": shared_engine().queue_lengths()[1], "uptime_s": up_s}
         )
 
     site.add_route("/", _front)

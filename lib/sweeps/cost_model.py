@@ -1,15 +1,16 @@
-"""Which strategy will be quickest: a few measured steps of each, on this machine, and arithmetic.
+"""Which strategy is expected to be quickest, by a rule for each device; and step times of programs, as measured.
 
-What is measured is stored with the other records and not measured again. A sweep that is over in seconds anyway is not
-worth measuring for: its trainings run one after another.
+The rule rests on measurements that are recorded (`SPEEDS`), so choosing takes no time. A sweep that is over in seconds
+anyway is made one training after another.
 """
 
+import math
 import statistics
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from types import MappingProxyType
 
 from lib.backends.base import FirstCall, Steps
-from lib.backends.environment_variables import device_count
 from lib.backends.registry import Runtime, versions
 from lib.backends.stacked.packing import Shape, arrange
 from lib.hardware.cores import usable_cores
@@ -17,9 +18,8 @@ from lib.spec import Training
 from lib.storage.current import current
 from lib.storage.records import Kind, Record
 from lib.storage.store import Store
-from lib.sweeps.events import Choosing, Picked
-from lib.sweeps.process_pool import Expected, PoolTask, is_warm, local_pool, pools_are_possible, run_tasks, typical
-from lib.sweeps.strategies import POOLED, STRATEGIES, Limits, Part, parts, pool_groups
+from lib.sweeps.events import Picked
+from lib.sweeps.strategies import STRATEGIES, Limits, Part, parts
 from lib.timing.measurement import Ended, Measurement
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
@@ -27,14 +27,27 @@ from lib.workers.messages import How, Message, Progress
 from lib.workers.queue import AnyRequest
 
 PROBE_S = 0.2  # of steps
-MAX_PROBES = 3  # programs of a strategy that are measured; the others are taken to have the same speed
-WORTH_S = 1.5  # a sweep that one after another is over sooner is not worth measuring for
-POOL_START_S = 4.0  # starting processes that import their library and load the images
-POOL_WORTH_S = 15.0  # such a start is not made just to see how fast it would be
+WORTH_S = 1.5  # a sweep that one after another is over sooner gains less than another strategy's start may cost
+PROCESSES_START_S = 4.0  # until they have imported their library and loaded the images
+STACK_START_S = 0.5  # compiling a stack, whose program depends on the number of networks too
 MAX_DISTURBED = 3  # times that a program is measured in the hope that nothing disturbs it
-COMPILED_S = 0.1  # loading a program that was compiled before
 
 Subject = dict[str, str | int | float]
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Of a device, or of a processor's core: seconds of a step without arithmetic, and arithmetic a second."""
+
+    step_s: float
+    flops_per_s: float
+
+
+# JAX, one call an epoch: AMD EPYC 2 cores, Xeon 16 cores and H100 of recorded/, Intel 2 cores of benchmarks/RESULTS.md.
+SPEEDS = MappingProxyType({"cpu": Speed(15e-6, 150e9), "gpu": Speed(28e-6, 15e12)})
+CORE_BATCH = 32  # a training uses the square root of as many cores as its batch is larger than this
+STACKED_ON_CORES = 1.6  # a core's seconds for a network in a stack over those for the same network alone
+PROCESSES_SIDE_BY_SIDE = 1.2  # … in one of several processes: they share the memory
 
 
 @dataclass(frozen=True)
@@ -108,136 +121,77 @@ def evaluation_flops(part: Part) -> float:
 
 
 def nominal_s(trainings: Sequence[Training]) -> float:
-    """Seconds of the trainings one after another, before anything is measured: 15 μs per step and 150 GFLOP/s."""
-    return sum(
-        training.epochs
-        * training.steps_per_epoch()
-        * (15e-6 + training.network.step_flops(training.batch_size) / 150e9)
-        for training in trainings
-    )
+    """Seconds of the trainings one after another on one core: see `SPEEDS`."""
+    return sum(_steps_s(Part((training,)), SPEEDS["cpu"]) for training in trainings)
+
+
+def _steps_s(part: Part, speed: Speed) -> float:
+    return steps_of(part) * (speed.step_s + step_flops(part) / speed.flops_per_s)
 
 
 def pick(
     trainings: Sequence[Training],
     limits: Limits,
-    runtime: Runtime,
-    engine: Engine,
-    store: Store | None,
-    cancel: Cancel,
-    request: AnyRequest,
+    device: str,
     worth_s: float = WORTH_S,
-    with_processes: bool = True,
-) -> Generator[Message | Choosing, None, Picked | None]:
-    """Measure the step times that are missing, and pick the strategy that is expected to end first.
+    processes: bool = True,
+    running: int = 0,
+) -> Picked:
+    """The strategy by which JAX is expected to end first; a short sweep's is `sequential`.
 
-    Nothing is measured for a single training, or where one after another should take less than `worth_s`.
+    On a graphics card a step takes hardly longer for many networks than for one, so the largest stacks win. On a
+    processor a stack, divided among the cores, or a process for each of them use cores that a small batch leaves idle.
 
     Args:
-        trainings: At least one, all for this runtime.
-        limits: What a stack may use on the runtime's device.
-        runtime: Whose workers or processes train.
-        engine: Its workers measure, and its queue says when.
-        store: Where step times are looked up and stored; None: all are measured, and none is stored.
-        cancel: Ends the measuring early.
-        request: For whom, and how urgently, a turn is wanted.
-        worth_s: Seconds of work below which nothing is measured.
-        with_processes: Whether the pools of processes may be picked too.
-
-    Yields:
-        `Choosing` before the first step is measured, then the engine's messages, without `Progress`.
+        trainings: At least one.
+        limits: What a stack may use on the device.
+        device: "cpu" or "gpu".
+        worth_s: Seconds of work below which nothing else is considered.
+        processes: Whether several may be picked.
+        running: So many of them need not be started.
 
     Returns:
-        What was picked, with the seconds expected of each strategy considered; None if cancelled.
+        With the seconds expected of each strategy considered.
 
     Raises:
         MemoryError: A network does not fit into the memory of `limits`.
-        WorkerDied, TrainingFailed: From the worker that measures.
     """
     nominal = nominal_s(trainings)
     if len(trainings) == 1 or nominal < worth_s:
         what = "one training" if len(trainings) == 1 else f"about {nominal:.1f} s of work"
         return Picked("sequential", f"{what}: nothing else would pay for its start", {"sequential": nominal})
-    yield Choosing()
-    step_times = StepTimes(engine, store, runtime, cancel, request)
-    expected: dict[str, float] = {}
-    for key in candidates(trainings, limits):
-        plan = parts(STRATEGIES[key], trainings, limits)
-        found = yield from step_times.of(plan)
-        if cancel.is_set():
-            return None
-        expected[key] = expected_s(plan, found)
-    n, best_s = usable_cores(), min(expected.values())
-    if with_processes and n > 1 and pools_are_possible(runtime) and (is_warm(runtime) or best_s > POOL_WORTH_S):
-        for key in POOLED:
-            groups = pool_groups(key, trainings, n, limits)
-            if key == "processes" or any(len(group) > 1 for group in groups):
-                pooled = yield from step_times.pooled_s(groups, n)
-                expected |= {} if pooled is None else {key: pooled}
-    if cancel.is_set():
-        return None
-    best = min(expected, key=expected.__getitem__)
-    return Picked(best, in_words(best, expected), expected)
-
-
-def candidates(trainings: Sequence[Training], limits: Limits) -> list[str]:
-    """Keys of the strategies in the engine's workers that divide these trainings differently; `sequential` comes first.
-
-    Raises:
-        MemoryError: A network does not fit into the memory of `limits`.
-    """
-    found, seen = [], []
+    expected, seen, n = dict[str, float](), list[set[Part]](), usable_cores()
     for key in ("sequential", "vmap", "padded", "sharded"):
-        plan = set(parts(STRATEGIES[key], trainings, limits))
-        if key == "sequential" or (plan not in seen and any(part.devices for part in plan)):
-            found.append(key)
-            seen.append(plan)
-    return found
+        plan = parts(STRATEGIES[key], trainings, limits)
+        if set(plan) not in seen and (key == "sequential" or any(part.devices for part in plan)):
+            seen.append(set(plan))
+            expected[key] = sum(_part_s(part, device, n) for part in plan)
+    n = min(n, len(trainings))
+    if processes and device == "cpu" and n > 1:
+        each_s = [_steps_s(Part((training,)), SPEEDS["cpu"]) * PROCESSES_SIDE_BY_SIDE for training in trainings]
+        expected["processes"] = makespan(each_s, n) + (PROCESSES_START_S if running < n else 0.0)
+    best, *others = sorted(expected, key=expected.__getitem__)
+    said = [f"{STRATEGIES[key].label}: about {expected[key]:.1f} s" for key in (best, *others)]
+    return Picked(best, "; ".join([f"{said[0]} expected", *said[1:]]), expected)
 
 
-def expected_s(plan: Sequence[Part], step_times: Mapping[Part, StepTime], compiled_s: float = COMPILED_S) -> float:
-    """Seconds that a plan takes: steps, evaluations, and the first call of each program.
+def _part_s(part: Part, device: str, n_cores: int) -> float:
+    """Seconds of a part's steps in one worker, with its start if it is a stack."""
+    speed, start_s = SPEEDS[device], STACK_START_S if part.devices else 0.0
+    gain = max(1.0, part.devices)
+    if device == "cpu" and part.devices:
+        gain = part.devices / STACKED_ON_CORES
+    elif device == "cpu":
+        gain = min(n_cores, max(1.0, math.sqrt(part.trainings[0].batch_size / CORE_BATCH)))
+    return start_s + _steps_s(part, Speed(speed.step_s, speed.flops_per_s * gain))
 
-    Args:
-        plan: All parts, one after another.
-        step_times: Of the parts that were measured, at least one. One that was not computes as fast as the measured
-            part with the most arithmetic.
-        compiled_s: For each measured program to be loaded; any other takes the first call of that same part.
-    """
-    largest = max(step_times, key=_weight)
+
+def measured_s(step_times: Mapping[Part, StepTime]) -> float:
+    """Seconds of the steps and evaluations of these parts, at least one, without first calls."""
     flops_per_s = max(step_flops(part) / step_time.step_s for part, step_time in step_times.items())
-    programs, total_s = set(), 0.0
-    for part in plan:
-        step_time = step_times.get(part)
-        total_s += steps_of(part) * (step_time or _scaled(step_times[largest], largest, part)).step_s
-        total_s += evaluation_flops(part) / flops_per_s
-        if (program := tuple(program_of(part).items())) not in programs:
-            programs.add(program)
-            total_s += compiled_s if step_time else step_times[largest].first_call_s
-    return total_s
-
-
-def _weight(part: Part) -> float:
-    """Arithmetic of all its steps."""
-    return step_flops(part) * steps_of(part)
-
-
-def _scaled(step_time: StepTime, of: Part, to: Part) -> StepTime:
-    """A part's step time, scaled from another's by the arithmetic of a step."""
-    return replace(step_time, step_s=step_time.step_s * step_flops(to) / step_flops(of))
-
-
-def in_words(best: str, expected: Mapping[str, float]) -> str:
-    """The choice and its reason in a sentence.
-
-    Args:
-        best: Key of the strategy chosen.
-        expected: Seconds by key of strategy, `best` among them.
-    """
-    others = ", ".join(
-        f"{STRATEGIES[key].label} {s:.1f} s" for key, s in sorted(expected.items(), key=lambda kv: kv[1]) if key != best
-    )
-    return f"{STRATEGIES[best].label}: {expected[best]:.1f} s expected from measured steps" + (
-        f"; {others}" if others else ""
+    return sum(
+        steps_of(part) * step_time.step_s + evaluation_flops(part) / flops_per_s
+        for part, step_time in step_times.items()
     )
 
 
@@ -247,28 +201,26 @@ class StepTimes:
 
     Args:
         engine: Its workers measure, and its queue says when.
-        store: None: nothing is looked up or stored.
+        store: Where they are looked up and stored.
         runtime: What trains.
         cancel: Ends the measuring early.
         request: For whom, and how urgently, a turn is wanted.
-        max_probes: At most so many programs of a plan are measured: those with the most arithmetic.
         again: Measure what is stored too.
         times: A program is measured, once a call, while fewer of its step times than these are stored.
         probe_s: Seconds of steps each time.
     """
 
     engine: Engine
-    store: Store | None
+    store: Store
     runtime: Runtime
     cancel: Cancel
     request: AnyRequest
-    max_probes: int = MAX_PROBES
     again: bool = False
     times: int = 1
     probe_s: float = PROBE_S
 
     def of(self, plan: Sequence[Part]) -> Generator[Message, None, dict[Part, StepTime]]:
-        """Step times of a plan's parts: of the programs that are stored, and of the `max_probes` that weigh most.
+        """Step times of a plan's parts: each program is looked up, or measured.
 
         What was disturbed each time is measured again, once a call, up to `MAX_DISTURBED` times in all.
 
@@ -281,110 +233,61 @@ class StepTimes:
         by_program: dict[tuple, list[Part]] = {}
         for part in plan:
             by_program.setdefault(tuple(program_of(part).items()), []).append(part)
-        heaviest = sorted(by_program.items(), key=lambda entry: -sum(map(_weight, entry[1])))
         found: dict[Part, StepTime] = {}
-        for rank, (program, of_it) in enumerate(heaviest):
-            known = self._remembered(dict(program))
+        for program, of_it in by_program.items():
+            subject = dict(program) | self.runtime.subject
+            known = current(self.store.records(Kind.STEP_TIME), Kind.STEP_TIME, subject, self.runtime)
             spoilt = len(known) < MAX_DISTURBED and all(record.warnings for record in known)
-            wanted = self.again or spoilt or len(known) < self.times
-            if wanted and rank < self.max_probes and not self.cancel.is_set():
-                known += yield from self._measured(dict(program), of_it[0])
+            if (self.again or spoilt or len(known) < self.times) and not self.cancel.is_set():
+                known += yield from self._measured(subject, of_it[0])
             found |= dict.fromkeys(of_it, StepTime.of(known)) if known else {}
         return found
 
-    def _subject(self, program: Subject) -> Subject:
-        return program | self.runtime.subject
-
-    def _remembered(self, program: Subject) -> list[Record]:
-        if self.store is None:
-            return []
-        return current(self.store.records(Kind.STEP_TIME), Kind.STEP_TIME, self._subject(program), self.runtime)
-
-    def _measured(self, program: Subject, part: Part) -> Generator[Message, None, list[Record]]:
-        """Begin the part, and end it after a few steps; no record where it ended before the first of them."""
+    def _measured(self, subject: Subject, part: Part) -> Generator[Message, None, list[Record]]:
+        """Begin the part, and end it after `probe_s` of steps; no record where it ended before the first of them."""
+        chosen = part.trainings if part.devices else part.trainings[:1]
+        how = How(devices=part.devices, probe_s=self.probe_s)
+        first_call_s, reports = 0.0, list[Steps]()
         with self.engine.watch(self.runtime) as watch:
-            first_call_s, reports = yield from self._begun(part)
+            for message in self.engine.run(self.runtime, chosen, self.cancel, how, self.request):
+                if not isinstance(message, Progress):
+                    yield message
+                elif isinstance(message.event, FirstCall):
+                    first_call_s += message.event.first_call_s
+                elif isinstance(message.event, Steps):
+                    reports.append(message.event)
         if not reports:
             return []
         spent_s, steps = typical(reports)
         measured = watch.marked(Measurement((spent_s,), steps, Ended.CAP))
-        subject = self._subject(program) | {"first_call_s": first_call_s}
-        record = Record.of(Kind.STEP_TIME, subject, measured, versions(self.runtime))
-        if self.store is not None:
-            self.store.add(record)
+        record = Record.of(Kind.STEP_TIME, subject | {"first_call_s": first_call_s}, measured, versions(self.runtime))
+        self.store.add(record)
         return [record]
 
-    def _begun(self, part: Part) -> Generator[Message, None, tuple[float, list[Steps]]]:
-        """Seconds of the first call, and the steps of a part that ends after `probe_s` of them."""
-        chosen = part.trainings if part.devices else part.trainings[:1]
-        how = How(devices=part.devices, probe_s=self.probe_s)
-        first_call_s, reports = 0.0, list[Steps]()
-        for message in self.engine.run(self.runtime, chosen, self.cancel, how, self.request):
-            if not isinstance(message, Progress):
-                yield message
-            elif isinstance(message.event, FirstCall):
-                first_call_s += message.event.first_call_s
-            elif isinstance(message.event, Steps):
-                reports.append(message.event)
-        return first_call_s, reports
 
-    def pooled_s(self, groups: Sequence[tuple[Training, ...]], n: int) -> Generator[Message, None, float | None]:
-        """Seconds of these groups by `n` processes of this machine, their start included where they are not running.
+def typical(reports: Sequence[Steps]) -> tuple[float, int]:
+    """Seconds and steps of a probe's report of median speed; of an even number the slower of the two in the middle.
 
-        Args:
-            groups: What a process is given at once: one training, or several as a stack.
-            n: Processes.
+    Not the quickest, which is a step that a whole epoch has few of; and none of the first, whose memory is not in the
+    caches yet.
 
-        Yields:
-            What there is to say while a turn is waited for: `Waiting` or `Disturbed`.
+    Args:
+        reports: At least one. Those that begin at the same step of the same epoch are networks of one stack, whose
+            seconds add up.
 
-        Returns:
-            Seconds until the last process is done; None if cancelled, or if the processes could not train.
-        """
-        start_s = 0.0 if is_warm(self.runtime) else POOL_START_S
-        plan = [Part(group, int(len(group) > 1)) for group in groups]
-        step_times: dict[Part, StepTime] = {}
-        measured: dict[tuple, StepTime] = {}
-        with self.engine.turn(self.request) as turn:
-            for part in sorted(plan, key=_weight, reverse=True):
-                program = program_of(part) | {"by": f"process, {len(part.trainings)}"}
-                key = tuple(program.items())
-                if key not in measured and len(measured) < MAX_PROBES and not self.cancel.is_set():
-                    known = self._remembered(program)
-                    if not known:
-                        yield from turn.take(self.cancel)
-                        known = self._pooled(program, part.trainings, n)
-                    measured |= {key: StepTime.of(known)} if known else {}
-                if key in measured:
-                    step_times[part] = measured[key]
-        if self.cancel.is_set() or not step_times:
-            return None
-        first = next(part for part in plan if part in step_times)
-        cost_s = [
-            expected_s([part], {part: step_times.get(part) or _scaled(step_times[first], first, part)}) for part in plan
-        ]
-        return start_s + makespan(cost_s, n)
-
-    def _pooled(self, program: Subject, trainings: Sequence[Training], n: int) -> list[Record]:
-        """The step time while all processes train the same, as one record; none where they could not."""
-        task = PoolTask(
-            self.runtime, tuple(trainings), Expected.here(self.runtime, ""), stacked=len(trainings) > 1, probe_s=PROBE_S
-        )
-        pool = local_pool(self.runtime)
-        found: list[float] = []
-        watch = self.engine.watch(self.runtime)
-        for _ in range(2):  # the first time compiles, and the processes start one after the other
-            with watch:
-                reports = run_tasks([task] * n, pool, n, self.cancel)
-                found = [one[1].step_s for one in reports if isinstance(one, tuple)]
-        if not found or self.cancel.is_set():
-            return []
-        measured = watch.marked(Measurement((max(found),), 1, Ended.CAP))
-        subject = self._subject(program) | {"first_call_s": COMPILED_S}
-        record = Record.of(Kind.STEP_TIME, subject, measured, versions(self.runtime))
-        if self.store is not None:
-            self.store.add(record)
-        return [record]
+    >>> import numpy as np
+    >>> losses = np.ones(100, np.float32)
+    >>> typical([Steps(0, 0, losses, 0.5), Steps(0, 100, losses, 1.0), Steps(0, 100, losses, 1.0)])
+    (2.0, 100)
+    >>> typical([Steps(0, 100 * n, losses, seconds) for n, seconds in enumerate((9.0, 1.0, 2.0, 3.0))])
+    (2.0, 100)
+    """
+    whole: dict[tuple[int, int], tuple[float, int]] = {}
+    for report in reports:
+        whole[report.first] = (whole.get(report.first, (0.0, 0))[0] + report.train_s, len(report.losses))
+    later = {first: report for first, report in whole.items() if first > (0, 0)} or whole
+    by_speed = sorted(later.values(), key=lambda report: report[0] / report[1])
+    return by_speed[len(by_speed) // 2]
 
 
 def makespan(cost_s: Sequence[float], n: int) -> float:
@@ -399,14 +302,3 @@ def makespan(cost_s: Sequence[float], n: int) -> float:
     for seconds in sorted(cost_s, reverse=True):
         ends[ends.index(min(ends))] += seconds
     return max(ends)
-
-
-def limits_of(runtime: Runtime, free_bytes: float, cache_bytes: float) -> Limits:
-    """What a stack may use on the runtime's device, or devices.
-
-    Args:
-        runtime: Its devices are counted.
-        free_bytes: Memory that a stack may use.
-        cache_bytes: Of each device, for parameters.
-    """
-    return Limits(free_bytes, cache_bytes, max(1, device_count(runtime.device)))

@@ -1,4 +1,4 @@
-"""Other machines: a Dask scheduler's workers as an executor. Dask is optional: `make cluster` installs it.
+"""Other machines: an executor that was given, or a Dask scheduler's workers as one. `make cluster` installs Dask.
 
 Every worker is asked what it has before it is given anything; those of other versions or code, and those that compute
 wrongly, are left out, and reported by name.
@@ -7,11 +7,12 @@ wrongly, are left out, and reported by name.
 import os
 from collections.abc import Iterator
 from concurrent.futures import Executor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
 from lib.backends.registry import Runtime
-from lib.sweeps.process_pool import Expected, OtherVersions, refuse_if_other, refuse_if_wrong
+from lib.hardware.cores import usable_cores
+from lib.sweeps.executor import Expected, why_not
 from lib.workers.messages import TrainingFailed
 
 ADDRESS = "DASK_SCHEDULER_ADDRESS"
@@ -35,6 +36,22 @@ class Cluster:
 def address() -> str | None:
     """The scheduler's address, from the environment variable `DASK_SCHEDULER_ADDRESS`; None if it is unset or empty."""
     return os.environ.get(ADDRESS) or None
+
+
+def cluster(executor: Executor | None, runtime: Runtime, data_digest: str) -> AbstractContextManager[Cluster]:
+    """The executor, or where there is none the scheduler at `address()`: see `connected`.
+
+    Raises:
+        ValueError: There is neither.
+    """
+    if executor is not None:
+        return nullcontext(Cluster(executor, getattr(executor, "_max_workers", None) or usable_cores(), ()))
+    if (to := address()) is None:
+        raise ValueError(
+            f"strategy cluster: expected an executor or {ADDRESS}, got neither; set it to a Dask scheduler's address,"
+            f" {LOCAL}"
+        )
+    return connected(to, runtime, data_digest)
 
 
 @contextmanager
@@ -63,24 +80,14 @@ def connected(to: str, runtime: Runtime, data_digest: str) -> Iterator[Cluster]:
             f"the scheduler at {to} did not answer within {ANSWER_S:.0f} s; start it, correct {ADDRESS}, {LOCAL}"
         ) from error
     with client:
-        said: dict = client.run(_check, Expected.here(runtime, data_digest), runtime, on_error="return")  # type: ignore[assignment]
-        refused = {worker: answer for worker, answer in said.items() if answer is not None}
+        said: dict = client.run(why_not, Expected.here(runtime, data_digest), runtime, on_error="return")  # type: ignore[assignment]
+        refused = {worker: _words(answer) for worker, answer in said.items() if answer}
         good = [worker for worker in said if worker not in refused]
         if not good:
-            why = next((_words(answer) for answer in refused.values()), "it has no workers yet: start some")
+            why = next(iter(refused.values()), "it has no workers yet: start some")
             raise NoCluster(f"no worker of the scheduler at {to} can be used: {why}; {LOCAL}")
         executor = client.get_executor(workers=good, allow_other_workers=False, pure=False)
-        yield Cluster(executor, len(good), tuple(f"{worker}: {_words(answer)}" for worker, answer in refused.items()))
-
-
-def _check(expected: Expected, runtime: Runtime) -> str | None:
-    """In a worker: why it cannot be used, or None."""
-    try:
-        refuse_if_other(expected, runtime)
-        refuse_if_wrong(runtime)
-    except OtherVersions as error:
-        return str(error)
-    return None
+        yield Cluster(executor, len(good), tuple(f"{worker}: {why}" for worker, why in refused.items()))
 
 
 def _words(answer: object) -> str:

@@ -31,11 +31,6 @@ class ToTrain:
 
 
 @dataclass(frozen=True)
-class Choosing:
-    """A few steps by each strategy are being measured, to pick one."""
-
-
-@dataclass(frozen=True)
 class Picked:
     """The key of the strategy by which they will be trained, and why.
 
@@ -69,4 +64,4 @@ class Void:
     items: tuple[Item, ...]
 
 
-Update = Message | Finished | ToTrain | Choosing | Picked | Continued | Refused | Void
+Update = Message | Finished | ToTrain | Picked | Continued | Refused | Void

@@ -2,9 +2,12 @@
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from lib.backends.base import Parameters
+import numpy as np
+
+from lib.backends.base import Epoch, Event, FirstCall, Parameters, Steps
+from lib.backends.environment_variables import device_count
 from lib.backends.registry import Runtime, versions
 from lib.backends.stacked.packing import MAX_WASTE
 from lib.data.mnist import Facts
@@ -12,7 +15,6 @@ from lib.hardware.device_memory import usable_memory_bytes
 from lib.storage.records import Curve, Key
 from lib.storage.store import Store
 from lib.sweeps import cost_model
-from lib.sweeps.process_pool import Collected
 from lib.sweeps.strategies import AUTO, CACHE_BYTES, MEMORY_SHARE, STRATEGIES, Limits
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
@@ -36,11 +38,11 @@ class Options:
     strategy: str = AUTO
     executor: Executor | None = None  # other processes; with it the strategy is `cluster`
     max_waste: float = MAX_WASTE  # share of the arithmetic that padding may waste
-    worth_s: float = cost_model.WORTH_S  # a sweep of fewer seconds is made one after another without measuring
+    worth_s: float = cost_model.WORTH_S  # a sweep expected to take fewer seconds is made one after another
     fresh: bool = False  # train even what is cached
     # Store losses as the means of so many groups of steps, and no parameters; 0: all losses, or `POINTS` among many.
     points: int = 0
-    streams: bool = False  # somebody watches lines grow: `auto` does not choose processes, whose results come whole
+    processes: bool = True  # whether `auto` may choose several, whose start delays the first lines by seconds
 
     def __post_init__(self) -> None:
         if self.strategy != AUTO and self.strategy not in STRATEGIES:
@@ -95,9 +97,30 @@ class Plan:
 
     def limits(self, runtime: Runtime) -> Limits:
         """What a stack may use on this runtime's device: a share of the memory that a training can have there."""
-        free_bytes = MEMORY_SHARE * usable_memory_bytes(runtime.device)
-        limits = cost_model.limits_of(runtime, free_bytes, CACHE_BYTES.get(runtime.device, 0))
-        return replace(limits, max_waste=self.options.max_waste)
+        free_bytes, cache_bytes = MEMORY_SHARE * usable_memory_bytes(runtime.device), CACHE_BYTES.get(runtime.device, 0)
+        return Limits(free_bytes, cache_bytes, max(1, device_count(runtime.device)), self.options.max_waste)
+
+
+@dataclass
+class Collected:
+    """The events of one training, collected until it is finished."""
+
+    first_call_s: float = 0.0
+    losses: list[np.ndarray] = field(default_factory=list)
+    epochs: list[Epoch] = field(default_factory=list)
+
+    def add(self, event: Event) -> None:
+        if isinstance(event, FirstCall):
+            self.first_call_s = event.first_call_s
+        elif isinstance(event, Steps):
+            self.losses.append(event.losses)
+        else:
+            self.epochs.append(event)
+
+    def curve(self, together: int, warnings: tuple[str, ...]) -> Curve:
+        """The curve of all events so far; `together`: networks that were trained in the same seconds."""
+        losses = np.concatenate(self.losses) if self.losses else np.empty(0, np.float32)
+        return Curve(self.first_call_s, tuple(self.epochs), losses, together=together, warnings=warnings)
 
 
 class Cached:
@@ -114,7 +137,7 @@ class Cached:
         self.store, self.digest, self.fresh, self.points = store, digest, fresh, points
         self.warnings: tuple[str, ...] = ()  # what disturbed the sweep
         self._keys: dict[tuple[Item, str], Key] = {}
-        self._begun: dict[Item, Curve] = {}  # of what continues: its curve so far
+        self.begun: dict[Item, Curve] = {}  # of what continues: its curve so far
 
     def key(self, item: Item) -> Key:
         """The key that an item's curve is stored under; made once for each item."""
@@ -130,11 +153,6 @@ class Cached:
         found = self.store.get_all([self.key(item) for item in items])
         return {item: found[self.key(item)] for item in items if self.key(item) in found}
 
-    def all_curves(self, items: Sequence[Item]) -> list[Curve]:
-        """The curves of all of these items, in their order; empty unless each has one."""
-        found = self.curves(items)
-        return [found[item] for item in items] if all(item in found for item in items) else []
-
     def go_on(self, item: Item) -> Curve | None:
         """The curve that an item continues from, where fewer epochs are stored with their parameters.
 
@@ -146,40 +164,24 @@ class Cached:
         curve, known = self.store.begun(self.key(item)), self.store.parameters(self.key(item))
         if curve is None or known is None or len(curve.epochs) < known[0]:
             return None
-        self._begun[item] = curve.cut(known[0])
-        return self._begun[item]
-
-    def begun(self, item: Item) -> Curve | None:
-        """The curve that the item continues from, as `go_on` found it."""
-        return self._begun.get(item)
+        self.begun[item] = curve.cut(known[0])
+        return self.begun[item]
 
     def first_epoch(self, item: Item) -> int:
         """The epoch, from 0, that the item begins with."""
-        return len(self._begun[item].epochs) if item in self._begun else 0
+        return len(self.begun[item].epochs) if item in self.begun else 0
 
     def start(self, item: Item) -> Parameters | None:
         """The parameters that the item continues from; None if it does not, or if they are no longer stored."""
-        if item not in self._begun or self.store is None:
+        if item not in self.begun or self.store is None:
             return None
         known = self.store.parameters(self.key(item))
         return known[1] if known is not None and known[0] == self.first_epoch(item) else None
 
-    def from_the_beginning(self, items: Iterable[Item]) -> None:
-        """Let these items begin at their first epoch, whatever `go_on` found."""
-        for item in items:
-            self._begun.pop(item, None)
-
     def collected(self, item: Item) -> Collected:
         """What a training's events are added to; it holds the cached epochs of an item that continues."""
-        curve = self.begun(item)
+        curve = self.begun.get(item)
         return Collected() if curve is None else Collected(curve.first_call_s, [curve.losses], list(curve.epochs))
-
-    def joined(self, item: Item, curve: Curve) -> Curve:
-        """The whole curve of an item, from the curve of its new epochs; the same where it began at its first."""
-        if (begun := self.begun(item)) is None:
-            return curve
-        collected = Collected(begun.first_call_s, [begun.losses, curve.losses], [*begun.epochs, *curve.epochs])
-        return collected.curve(curve.together)
 
     def put(self, item: Item, curve: Curve, parameters: Parameters | None) -> Curve:
         """Store an item's curve, thinned, and return it as it is stored.
@@ -194,7 +196,7 @@ class Cached:
         Returns:
             With a store, the curve has the time and machine filled in.
         """
-        earlier = begun.warnings if (begun := self.begun(item)) is not None else ()
+        earlier = self.begun[item].warnings if item in self.begun else ()
         warnings = tuple(dict.fromkeys((*earlier, *self.warnings, *curve.warnings)))
         curve = replace(curve.thinned(self.points) if self.points else curve, warnings=warnings)
         return curve if self.store is None else self.store.put(self.key(item), curve, parameters)

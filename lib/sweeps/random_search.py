@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -13,6 +14,7 @@ from lib.spec import Network, Training
 from lib.storage.records import Curve
 from lib.storage.store import Store
 from lib.sweeps.events import Continued, Finished, Picked, ToTrain
+from lib.sweeps.strategies import AUTO
 from lib.sweeps.sweep import Options, updates
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine
@@ -94,31 +96,6 @@ def draw(space: Space, settings: int, epochs: int, seed: int) -> list[Training]:
     return list(found)
 
 
-def cached(
-    trainings: Sequence[Training], runtime: Runtime, engine: Engine, store: Store, cancel: Cancel, request: Request
-) -> Iterator[Finished | Note]:
-    """What is in the store already; nothing is trained. Where the data is not known yet, a worker is asked for it.
-
-    Args:
-        trainings: At least one.
-        runtime: What has trained them.
-        engine: Whose workers know the data.
-        store: Where curves are looked up.
-        cancel: Ends it early.
-        request: For whom, and how urgently.
-
-    Yields:
-        `Finished` for each that is stored, and notes while a worker starts.
-    """
-    for update in updates([Item(training, runtime) for training in trainings], engine, store, cancel, request=request):
-        if isinstance(update, ToTrain):
-            return
-        if isinstance(update, Finished):
-            yield update
-        elif (note := note_of(update)) is not None:  # type: ignore[arg-type]
-            yield note
-
-
 def search(
     trainings: Sequence[Training],
     runtime: Runtime,
@@ -126,9 +103,9 @@ def search(
     store: Store,
     cancel: Cancel,
     request: Request,
-    strategy: str,
+    strategy: str | None = None,
 ) -> Iterator[Finished | Picked | Note]:
-    """Train the settings.
+    """Train the settings; without a strategy only find those that are stored.
 
     Raises what `lib.sweeps.sweep.updates` raises.
 
@@ -139,12 +116,12 @@ def search(
         store: Where curves are looked up and stored.
         cancel: Ends it early.
         request: For whom, and how urgently, turns are wanted.
-        strategy: Key of a strategy, or `auto`.
+        strategy: Key of a strategy, or `auto`; None: nothing is trained.
 
     Yields:
         `Finished` for each setting, `Picked`, and notes that say how far it is.
     """
-    items, options = [Item(training, runtime) for training in trainings], Options(strategy)
+    items, options = [Item(training, runtime) for training in trainings], Options(strategy or AUTO)
     total = sum(training.epochs for training in trainings)
     done, began = 0, time.monotonic()
     for update in updates(items, engine, store, cancel, options, request):
@@ -156,9 +133,14 @@ def search(
             done += 1
             yield Note(_how_far(done, total, time.monotonic() - began))
         elif isinstance(update, ToTrain):
+            if strategy is None:
+                return
             began = time.monotonic()
         elif not isinstance(update, Finished | Picked) and (note := note_of(update)) is not None:  # type: ignore[arg-type]
             yield note
+
+
+cached = partial(search, strategy=None)
 
 
 def _how_far(done: int, total: int, spent_s: float) -> str:

@@ -29,7 +29,7 @@ class Strategy:
     stacked: bool = False  # several trainings in one compiled program
     padded: bool = False  # … of different widths and depths too
     all_devices: bool = False
-    elsewhere: bool = False  # in other processes than the engine's workers
+    processes: bool = False  # in several workers, of a core and a thread each
     parallel: bool = False  # a core each in one worker, by backends that can
 
 
@@ -50,7 +50,7 @@ STRATEGIES: Mapping[str, Strategy] = MappingProxyType(
                 "processes",
                 "#009e73",
                 "one process per core, one training and one thread each",
-                elsewhere=True,
+                processes=True,
             ),
             Strategy(
                 "stacks",
@@ -59,7 +59,7 @@ STRATEGIES: Mapping[str, Strategy] = MappingProxyType(
                 "one process per core and one thread each, and in each a padded program of its own",
                 stacked=True,
                 padded=True,
-                elsewhere=True,
+                processes=True,
             ),
             Strategy("vmap", "vmap", "#cc79a7", "all of one shape in one program, on one device", stacked=True),
             Strategy(
@@ -79,13 +79,13 @@ STRATEGIES: Mapping[str, Strategy] = MappingProxyType(
                 padded=True,
                 all_devices=True,
             ),
-            Strategy("cluster", "cluster", "#3795d3", "by whatever executor, on other machines", elsewhere=True),
+            Strategy("cluster", "cluster", "#3795d3", "by whatever executor, on other machines"),
         )
     }
 )
 
 
-POOLED = ("processes", "stacks")  # made by processes of this machine, a core each
+POOLED = tuple(key for key, strategy in STRATEGIES.items() if strategy.processes)
 
 
 def quickest_runtime(zeros: float | None = None) -> Runtime:
@@ -140,17 +140,22 @@ def by_shape(trainings: Iterable[Training]) -> list[tuple[Training, ...]]:
     return [tuple(group) for group in groups.values()]
 
 
-def parts(strategy: Strategy, trainings: Iterable[Training], limits: Limits) -> list[Part]:
-    """The parts that a strategy divides trainings into, in the order in which the engine's workers train them.
+def parts(strategy: Strategy, trainings: Iterable[Training], limits: Limits, n_processes: int = 1) -> list[Part]:
+    """The parts that a strategy divides trainings into, in the order in which they are trained.
 
     Args:
-        strategy: One that trains in the engine's workers; a `padded` one for stacks of a cluster too.
+        strategy: Any but `cluster`, which divides as one of the others.
         trainings: In any order.
-        limits: What a stack may use; unused where the strategy makes no stacks.
+        limits: What stacks may use: the memory all together, the caches each; unused where there are none.
+        n_processes: Of a strategy by processes. The longest part is first, so that none is left over at the end; of
+            stacks there are as many as processes, or a multiple of it, if there are enough trainings.
 
     Raises:
         MemoryError: A network does not fit into the memory; the text is a sentence for the person.
     """
+    if strategy.processes:
+        found = _even(trainings, limits, n_processes) if strategy.stacked else [Part((one,)) for one in trainings]
+        return sorted(found, key=_cost, reverse=True)
     if not strategy.stacked:
         return [
             Part(group[first : first + SIDE_BY_SIDE])
@@ -165,33 +170,17 @@ def parts(strategy: Strategy, trainings: Iterable[Training], limits: Limits) -> 
     ]
 
 
-def pool_groups(
-    strategy: str, trainings: Iterable[Training], n_workers: int, limits: Limits
-) -> list[tuple[Training, ...]]:
-    """What each process of a pool is given at once, the longest first, so that none is left over at the end.
+def _even(trainings: Iterable[Training], limits: Limits, n_processes: int) -> list[Part]:
+    """Stacks of even sizes."""
+    found = []
+    for group in stacks(trainings, limits.max_waste):
+        n_parts = len(chunks(group, limits.memory_bytes / n_processes, limits.cache_bytes, 1))
+        n_parts = min(len(group), -(-n_parts // n_processes) * n_processes)
+        ends = [len(group) * part // n_parts for part in range(n_parts + 1)]
+        found += [Part(group[first:end], int(end - first > 1)) for first, end in pairwise(ends)]
+    return found
 
-    Args:
-        strategy: `processes`: each training by itself; else stacks of even sizes, as many as there are workers or a
-            multiple of it, if there are enough trainings.
-        trainings: In any order.
-        n_workers: Processes.
-        limits: What all processes may use together; the caches are each process's own.
 
-    Raises:
-        MemoryError: A network does not fit into a process's share of the memory.
-    """
-    if strategy == "processes":
-        groups = [(training,) for training in trainings]
-    else:
-        groups = []
-        for group in stacks(trainings, limits.max_waste):
-            n_parts = len(chunks(group, limits.memory_bytes / n_workers, limits.cache_bytes, 1))
-            n_parts = min(len(group), -(-n_parts // n_workers) * n_workers)
-            ends = [len(group) * part // n_parts for part in range(n_parts + 1)]
-            groups += [group[first:end] for first, end in pairwise(ends)]
-
-    def cost(group: tuple[Training, ...]) -> float:
-        steps = group[0].steps_per_epoch() * max(training.epochs for training in group)
-        return steps * (1e8 + sum(training.network.step_flops(training.batch_size) for training in group))
-
-    return sorted(groups, key=cost, reverse=True)
+def _cost(part: Part) -> float:
+    steps = part.trainings[0].steps_per_epoch() * max(training.epochs for training in part.trainings)
+    return steps * (1e8 + sum(training.network.step_flops(training.batch_size) for training in part.trainings))

@@ -10,23 +10,24 @@ to the rest.
 """
 
 import math
+import threading
 from collections import Counter
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
+from dataclasses import dataclass, field
 
 from lib.backends.registry import BACKENDS, DEFAULT, Runtime
 from lib.data.own import prepared
 from lib.spec import Training
 from lib.storage.store import Store
-from lib.sweeps import cost_model, dask_cluster, in_processes, in_workers
+from lib.sweeps import cost_model, dask_cluster, in_workers
 from lib.sweeps.events import Continued, Finished, Picked, ToTrain, Update, Void
 from lib.sweeps.plan import Options, Plan
 from lib.sweeps.strategies import AUTO, STRATEGIES, Limits, backends_for, quickest_runtime
 from lib.workers.cancel import Cancel
 from lib.workers.engine import Engine, shared_engine
-from lib.workers.flights import Flight
 from lib.workers.messages import CardLost, Disturbed, Item, Progress, Ready, Waiting
-from lib.workers.queue import AnyRequest, Request
+from lib.workers.queue import AnyRequest, Request, more_urgent
 
 AT_WORK = {Progress: True, Waiting: False}  # whether the event shows that its trainings have their turn
 
@@ -141,14 +142,79 @@ def updates(
         # What is stored serves all who share the store, so what will be stored does. Without one, each measures for
         # itself.
         shared = store.path if store else plan
-        keys = [(shared, plan.cached.points, plan.cached.key(item)) for item in todo]
-        boarded, own = engine.flights.board(keys, plan.request, plan.options.fresh)
-        mine = {item: flight for item, flight, is_mine in zip(todo, boarded, own, strict=True) if is_mine}
+        keys = [(engine, shared, plan.cached.points, plan.cached.key(item)) for item in todo]
+        found = dict(zip(todo, share(keys, plan.request, plan.options.fresh), strict=True))
+        mine = {item: one for item, (one, is_mine) in found.items() if is_mine}
         try:
             yield from _announced(plan, _train(plan, list(mine)), mine)
         finally:
-            engine.flights.end(list(mine.values()))
-        todo = yield from _follow(plan, {i: f for i, f in zip(todo, boarded, strict=True) if i not in mine})
+            tell(mine.values(), over=True)
+        todo = yield from _follow(plan, {item: one for item, (one, is_mine) in found.items() if not is_mine})
+
+
+@dataclass(eq=False)
+class TrainingUnderWay:
+    """A training that one sweep of this process makes: all who want it follow it, from its first event on."""
+
+    request: AnyRequest  # of the sweep that makes it
+    events: list[Update] = field(default_factory=list)
+    at_work: bool = False  # it has its turn
+    over: bool = False  # done, or abandoned: then a follower makes it
+
+    def is_late_for(self, request: AnyRequest) -> bool:
+        """Whether its sweep waits for a turn that comes after the request's own, which then makes it itself."""
+        return not self.at_work and not self.over and more_urgent(request, self.request)
+
+
+_changed = threading.Condition()
+_under_way: dict[Hashable, TrainingUnderWay] = {}
+
+
+def share(keys: Sequence[Hashable], request: AnyRequest, anew: bool = False) -> list[tuple[TrainingUnderWay, bool]]:
+    """The training under way of each key, and whether the caller has to make it, because nobody does yet.
+
+    Args:
+        keys: What each training depends on.
+        request: For whom, and how urgently, they are wanted.
+        anew: Whether the caller makes all of them, even what others make already.
+
+    Returns:
+        In the order of the keys; the caller must tell when its own are over.
+    """
+    found = []
+    with _changed:
+        for key in keys:
+            there = None if anew else _under_way.get(key)
+            is_mine = there is None or there.is_late_for(request)
+            if there is None or is_mine:
+                there = _under_way[key] = TrainingUnderWay(request)
+            found.append((there, is_mine))
+    return found
+
+
+def tell(
+    trainings: Collection[TrainingUnderWay], *news: Update, at_work: bool | None = None, over: bool = False
+) -> None:
+    """Add events to these trainings, for all who follow them now or later.
+
+    Args:
+        trainings: What the events are about.
+        news: The events.
+        at_work: Whether they show that the trainings have their turn, or wait for it; None: neither.
+        over: Whether no more come.
+    """
+    with _changed:
+        for one in trainings:
+            one.events += news
+            one.at_work, one.over = one.at_work if at_work is None else at_work, one.over or over
+        for key in [key for key, one in _under_way.items() if one.over] if over else ():
+            del _under_way[key]
+        _changed.notify_all()
+
+
+def _wake() -> None:
+    with _changed:
+        _changed.notify_all()
 
 
 def _missing(plan: Plan, items: Sequence[Item]) -> Generator[Update, None, list[Item]]:
@@ -158,7 +224,7 @@ def _missing(plan: Plan, items: Sequence[Item]) -> Generator[Update, None, list[
     return [item for item in items if item not in found]
 
 
-def _announced(plan: Plan, updates: Iterator[Update], mine: Mapping[Item, Flight[Update]]) -> Iterator[Update]:
+def _announced(plan: Plan, updates: Iterator[Update], mine: Mapping[Item, TrainingUnderWay]) -> Iterator[Update]:
     """Yield the updates as they are, and pass each on to all sweeps that follow the items concerned."""
     for update in updates:
         if isinstance(update, Disturbed):
@@ -169,33 +235,30 @@ def _announced(plan: Plan, updates: Iterator[Update], mine: Mapping[Item, Flight
             concerned = [mine[update.item]]
         else:
             concerned = list(mine.values())
-        plan.engine.flights.tell(concerned, update, AT_WORK.get(type(update)))
-        if isinstance(update, Finished):
-            plan.engine.flights.end(concerned)
+        tell(concerned, update, at_work=AT_WORK.get(type(update)), over=isinstance(update, Finished))
         yield update
 
 
-def _follow(plan: Plan, flights: dict[Item, Flight[Update]]) -> Generator[Update, None, list[Item]]:
+def _follow(plan: Plan, others: dict[Item, TrainingUnderWay]) -> Generator[Update, None, list[Item]]:
     """Yield the events of items that other sweeps train.
 
-    The generator's value is those that they gave up, or that would come later from them than by this sweep.
+    The generator's value is the items that the other sweep abandoned, or that this one can train sooner.
     """
-    heard, given_up = dict.fromkeys(flights, 0), []
-    while flights and not plan.cancel.is_set():
-        plan.engine.flights.wait_for(
-            lambda: any(
-                flight.over or flight.is_late_for(plan.request) or len(flight.events) > heard[item]
-                for item, flight in flights.items()
-            ),
-            plan.cancel,
-        )
-        for item, flight in list(flights.items()):
-            over, news = flight.over or flight.is_late_for(plan.request), flight.events[heard[item] :]
+    heard, given_up = dict.fromkeys(others, 0), []
+
+    def has_news(item: Item, one: TrainingUnderWay) -> bool:
+        return one.over or one.is_late_for(plan.request) or len(one.events) > heard[item]
+
+    while others and not plan.cancel.is_set():
+        with plan.cancel.calling(_wake), _changed:
+            _changed.wait_for(lambda: plan.cancel.is_set() or any(has_news(*one) for one in others.items()))
+        for item, one in list(others.items()):
+            over, news = one.over or one.is_late_for(plan.request), one.events[heard[item] :]
             heard[item] += len(news)
             yield from (Void((item,)) if isinstance(update, Void) else update for update in news)
             if over:
-                del flights[item]
-                if not (flight.events and isinstance(flight.events[-1], Finished)):
+                del others[item]
+                if not (one.events and isinstance(one.events[-1], Finished)):
                     given_up.append(item)
                     yield Void((item,))
     return given_up
@@ -232,49 +295,22 @@ def _train_alike(plan: Plan, runtime: Runtime, alike: Sequence[Item]) -> Iterato
             f"strategy {asked.key}: expected trainings by {expected}, got {runtime.label};"
             " choose sequential or processes"
         )
-    if runtime.backend != DEFAULT:
-        picked, limits = _of_others(plan, runtime, len(alike)), Limits(math.inf, math.inf)
-    else:
-        limits = plan.limits(runtime)
-        picked = yield from _pick(plan, runtime, [item.training for item in alike], limits)
-        if picked is None or plan.cancel.is_set():
-            return
+    limits = plan.limits(runtime) if runtime.backend == DEFAULT else Limits(math.inf, math.inf)
+    picked = _picked(plan, runtime, [item.training for item in alike], limits)
     yield picked
-    if STRATEGIES[picked.strategy].elsewhere:
-        yield from in_processes.train(plan, runtime, alike, picked.strategy)
-    else:
-        yield from in_workers.train(plan, runtime, alike, picked.strategy, limits)
+    yield from in_workers.train(plan, runtime, alike, picked.strategy, limits)
 
 
-def _of_others(plan: Plan, runtime: Runtime, n_trainings: int) -> Picked:
-    """The strategy for other backends, which stack nothing: a core for each where they can, or one after another."""
-    strategy = plan.options.strategy
-    if strategy == AUTO:
-        strategy = "cores" if BACKENDS[runtime.backend].parallel and n_trainings > 1 else "sequential"
-    return Picked(strategy, STRATEGIES[strategy].says)
-
-
-def _pick(
-    plan: Plan, runtime: Runtime, todo: Sequence[Training], limits: Limits
-) -> Generator[Update, None, Picked | None]:
-    """Pick the default backend's strategy; the generator's value is what was picked, None if cancelled."""
+def _picked(plan: Plan, runtime: Runtime, todo: Sequence[Training], limits: Limits) -> Picked:
     options = plan.options
+    if options.strategy != AUTO and (options.executor is None or runtime.backend != DEFAULT):
+        return Picked(options.strategy, STRATEGIES[options.strategy].says)
+    if runtime.backend != DEFAULT:  # stacks nothing
+        strategy = "cores" if BACKENDS[runtime.backend].parallel and len(todo) > 1 else "sequential"
+        return Picked(strategy, STRATEGIES[strategy].says)
     if options.executor is not None:
         return Picked("cluster", "an executor was given")
-    if options.strategy != AUTO:
-        return Picked(options.strategy, STRATEGIES[options.strategy].says)
     if dask_cluster.address() is not None:
         return Picked("cluster", f"{dask_cluster.ADDRESS} is set")
-    return (
-        yield from cost_model.pick(
-            todo,
-            limits,
-            runtime,
-            plan.engine,
-            plan.cached.store,
-            plan.cancel,
-            plan.request,
-            options.worth_s,
-            with_processes=not options.streams,
-        )
-    )
+    running = plan.engine.processes(runtime)
+    return cost_model.pick(todo, limits, runtime.device, options.worth_s, options.processes, running)

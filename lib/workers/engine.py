@@ -1,4 +1,6 @@
-"""Runs trainings in warm worker processes: one a library and device, one thing at a time, for all viewers in turn.
+"""Runs trainings in warm worker processes, one thing at a time, for all viewers in turn.
+
+Each library and device has one worker with all cores, and, for what trains in several processes, one a core.
 
 `Engine.run` is a generator of what happens (`Waiting`, `Starting`, `Progress`, `Trained`); it ends when the trainings
 have, raises `WorkerDied` or `TrainingFailed` with a sentence for the person, and stops early when its `cancel` event is
@@ -13,9 +15,11 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
+from multiprocessing.connection import wait
 from typing import Any
 
 from lib.backends.environment_variables import complete_environment
@@ -24,11 +28,11 @@ from lib.backends.registry import BACKENDS, Runtime, environment_of
 from lib.data.mnist import Facts, recognised
 from lib.data.mnist_arrays import DataError
 from lib.data.own import prepared
+from lib.hardware.cores import usable_cores
 from lib.profiling.request import Examination
 from lib.spec import MNIST, DataSet, Training
 from lib.timing.disturbance import Watch
 from lib.workers.cancel import Cancel
-from lib.workers.flights import Flights
 from lib.workers.machine_lock import POLL_S, MachineLock
 from lib.workers.messages import (
     About,
@@ -51,13 +55,24 @@ from lib.workers.messages import (
 )
 from lib.workers.process import Process
 from lib.workers.queue import QUANTUM_S, AnyRequest, Queue, Request, Ticket
-from lib.workers.shutdown import close_at_exit
 
 IDLE_S = 600.0
+IDLE_OF_MANY_S = 120.0  # of the workers that have a core each: together they hold much memory
+MAX_DEATHS = 3  # of such workers, while they trained the same: then it is what kills them
 CANCEL_ANSWER_S = 2.0
 START_LIMIT_S = 360.0  # a first download of the data is part of it
 HUNG_S = 10.0  # a busy worker that sends nothing and hardly computes for so long has hung
 ENDED = "Another page, which waited for it, ended this run: start it again with this section's button."
+HUNG = f"gave no sign of life for {HUNG_S:.0f} s"
+REPLACED = f"{HUNG} and was replaced; the run begins again."
+HUNG_AGAIN = (
+    f"{HUNG}, and neither did the one that replaced it. Nothing else is lost. Look for what stops it (a debugger, a"
+    " device that does not answer), then press “Run again”."
+)
+DIED = (
+    "ended while it trained: it was killed from outside, often by the system for want of memory. Nothing else is lost."
+    " Move a control or press “Run again”: a new worker starts by itself."
+)
 LOOK_S = 1.0  # from its last message to the first look at its processor time
 HUNG_CPU_S = 0.1  # … less than so much processor time: its idle threads look whether the parent is still there
 
@@ -69,39 +84,34 @@ def _facts_of_own(which: DataSet) -> Facts:
         raise TrainingFailed(str(error)) from error
 
 
-class _DiedIdle(Exception):
-    """The worker had ended before it answered at all."""
-
-
-class _Hung(Exception):
-    """The worker shows no sign of life."""
-
-
 class _Worker:
     """One process and the pipe to it."""
 
-    def __init__(self, runtime: Runtime, idle_s: float, niceness: int = 0) -> None:
+    def __init__(self, runtime: Runtime, idle_s: float, niceness: int, threads: int | None) -> None:
         self.runtime = runtime
         self.sources = source_digest()
         self.about: About | None = None
         self.guard = threading.Lock()  # several threads may wait for the worker to be ready; one of them reads
         arguments = (str(os.getpid()), str(idle_s), runtime.backend, runtime.device, runtime.precision)
         self._process = Process(
-            "lib.workers.worker", arguments, complete_environment(runtime), environment_of(runtime).python, niceness
+            "lib.workers.worker",
+            arguments,
+            complete_environment(runtime, threads),
+            environment_of(runtime).python,
+            niceness,
         )
         self.connection = self._process.connection
         self._sign_of_life = (0.0, time.monotonic())  # processor time, and when it was that
-        close_at_exit(self)
 
     @property
     def usable(self) -> bool:
         """Whether it runs, and runs this state of the code; a worker ends when it is idle for long or cannot start."""
         return self._process.alive and self.sources == source_digest()
 
-    def close(self, wait: bool = False) -> None:
-        """End it at once, with whatever it is doing; `wait`: until it has ended."""
+    def close(self) -> None:
+        """End it at once, with whatever it is doing."""
         self.connection.close()  # idle, it ends by itself on this; the kill is for one that is busy
-        self._process.kill(wait)
+        self._process.kill()
 
     def alive(self) -> None:
         """Note that it was just heard of, or given something to do."""
@@ -117,57 +127,30 @@ class _Worker:
             self._sign_of_life = (cpu_s or 0.0, now)
         return now - self._sign_of_life[1] > HUNG_S
 
-    @property
-    def label(self) -> str:
-        """Name of the backend that it was started for."""
-        return BACKENDS[self.runtime.backend].label
-
-    def why_hung(self) -> str:
-        """The sentence for the person when it is replaced the first time."""
-        return (
-            f"The worker process of “{self.label}” gave no sign of life for {HUNG_S:.0f} s and was replaced; the run"
-            " begins again."
-        )
-
-    def why_hung_again(self) -> str:
-        """The sentence for the person when its replacement hangs too."""
-        return (
-            f"The worker process of “{self.label}” gave no sign of life for {HUNG_S:.0f} s, and neither did the one"
-            " that replaced it. Nothing else is lost. Look for what stops it (a debugger, a device that does not"
-            " answer), then press “Run again”."
-        )
-
-    def why_ended(self) -> str:
-        """The sentence for the person when the process is gone."""
-        return (
-            f"The worker process of “{self.label}” ended while it trained: it was killed from outside, often by the"
-            " system for want of memory. Nothing else is lost. Move a control or press “Run again”: a new worker"
-            " starts by itself."
-        )
+    def why(self, words: str) -> str:
+        """Of these words, `HUNG` for example, a sentence for the person."""
+        return f"The worker process of “{BACKENDS[self.runtime.backend].label}” {words}"
 
 
-@dataclass(frozen=True)
-class Turn:
-    """A place in an engine's queue. See `Engine.turn`."""
+@dataclass(eq=False)
+class _Task:
+    """A job on its way: the worker that has it, if any, and what became of it there."""
 
-    _engine: "Engine"
-    ticket: Ticket
+    job: Job
+    deaths_allowed: int  # of workers that had begun with it
+    worker: _Worker | None = None
+    answered: bool = False
+    lost: int = 0  # workers
+    why: str = ""  # the last of them was replaced: a sentence where it hung
+    asked: Wish | None = None
+    asked_at: float = 0.0
 
-    def take(self, cancel: Cancel) -> Iterator[Message]:
-        """Wait until it is this place's turn, or `cancel` is set.
-
-        Yields:
-            `Waiting` whenever the place changes; `Disturbed` where another program did not give way.
-        """
-        yield from self._engine._wait(self.ticket, cancel)
-
-    def must_give_way(self) -> bool:
-        """Whether the turn should be given back now, because somebody else waits who comes first."""
-        return self._engine._must_give_way(self.ticket)
-
-    def give_back(self) -> None:
-        """End the turn, and stay in the queue for the next one."""
-        self._engine._give_back(self.ticket)
+    def send(self, message: Job | Order) -> None:
+        """Tell its worker; one that has ended shows when it is listened to."""
+        assert self.worker is not None, "given to one"
+        self.asked, self.asked_at = (message.wish if isinstance(message, Order) else None), time.monotonic()
+        with suppress(OSError):
+            self.worker.connection.send(message)
 
 
 class Engine:
@@ -188,20 +171,14 @@ class Engine:
         self._ids = itertools.count(1)
         self._machine = MachineLock()
         self._cancels: dict[Ticket, Cancel] = {}  # of all who have asked for a turn
-        self.flights: Flights = Flights()
-        self._finalizer = weakref.finalize(self, _close_all, self._workers)
+        self._finalizer = weakref.finalize(self, _close_all, self._workers)  # also when this program ends
 
     def warm(self, runtime: Runtime) -> None:
         """Start the runtime's worker if there is none, without waiting for it."""
         self._worker(runtime)
 
-    @property
-    def waiting(self) -> int:
-        """How many runs wait for their turn."""
-        return self._queue.waiting
-
     def pids(self) -> dict[str, int]:
-        """Process ids of the workers that are ready, by `Runtime.process`."""
+        """Process ids of the workers that are ready, by `Runtime.process`; a number follows for those of one core."""
         with self._guard:
             return {
                 name: worker.about.pid
@@ -217,6 +194,10 @@ class Engine:
         """End all workers now."""
         with self._guard:
             _close_all(self._workers)
+
+    def processes(self, runtime: Runtime) -> int:
+        """How many workers with a core each are ready for this runtime."""
+        return sum(name.startswith(f"{runtime.process} ") for name in self.pids())
 
     def data_facts(self, cancel: Cancel, which: DataSet = MNIST) -> Generator[Message, None, Facts | None]:
         """Which data these are.
@@ -276,10 +257,31 @@ class Engine:
             TrainingFailed: The worker cannot start, or the backend failed; why. `CardLost`: the next run has a new
                 worker.
         """
-        yield from self._perform(Job(next(self._ids), runtime, tuple(trainings), how or How()), cancel, request)
+        yield from self._perform([Job(next(self._ids), runtime, tuple(trainings), how or How())], cancel, request)
+
+    def run_each(
+        self,
+        runtime: Runtime,
+        parts: Iterable[tuple[Sequence[Training], How]],
+        cancel: Cancel,
+        request: AnyRequest | None = None,
+    ) -> Iterator[Message]:
+        """Train these in workers that have a core and a thread each, as many at a time as there are cores.
+
+        A worker that dies costs only what it was training, which begins again in another; what fails is raised when
+        everything else is done.
+
+        Args:
+            runtime: What trains.
+            parts: What a worker is given at once, and how it trains that; the first begin first.
+            cancel: As for `run`, which says the rest.
+            request: As for `run`.
+        """
+        jobs = [Job(next(self._ids), runtime, tuple(trainings), how) for trainings, how in parts]
+        yield from self._perform(jobs, cancel, request, min(len(jobs), usable_cores()))
 
     def examine(
-        self, runtime: Runtime, examination: Examination, cancel: Cancel, request: AnyRequest | Turn | None = None
+        self, runtime: Runtime, examination: Examination, cancel: Cancel, request: AnyRequest | Ticket | None = None
     ) -> Iterator[Message]:
         """Measure something other than a training, in the runtime's worker, as a run of its own.
 
@@ -298,11 +300,13 @@ class Engine:
         """
         job = Job(next(self._ids), runtime, (), examination=examination)
         watch: Watch | None = None
-        for message in self._perform(job, cancel, request):
+        for message in self._perform([job], cancel, request):
             if isinstance(message, Ready) and watch is None:  # only now: what others did before did not disturb it
                 watch = self.watch(runtime).__enter__()
             if isinstance(message, Measured) and watch is not None:
-                message = replace(message, measurement=watch.marked(message.measurement))
+                measured, beside = watch.marked(message.measurement), self._machine.beside
+                warnings = (*measured.warnings, *([beside.disturbs] if beside is not None else []))
+                message = replace(message, measurement=replace(measured, warnings=warnings))
             yield message
 
     def watch(self, runtime: Runtime) -> Watch:
@@ -310,7 +314,7 @@ class Engine:
         return Watch(*self.pids().values(), gpu=runtime.on_gpu)
 
     @contextmanager
-    def turn(self, request: AnyRequest | None = None) -> Iterator[Turn]:
+    def turn(self, request: AnyRequest | None = None) -> Iterator[Ticket]:
         """A place in the queue, left at the end of the block: for timed work outside of this engine's workers, or for
         several examinations, between which none of the same viewer's later runs shall come.
 
@@ -319,66 +323,151 @@ class Engine:
         Args:
             request: For whom, and how urgently; None: a viewer of its own.
         """
-        ticket = self._queue.join(request or Request())
+        turn = self._queue.join(request or Request())
         try:
-            yield Turn(self, ticket)
+            yield turn
         finally:
-            self._give_back(ticket)
-            self._queue.leave(ticket)
-            self._cancels.pop(ticket, None)
+            self._give_back(turn)
+            self._queue.leave(turn)
+            self._cancels.pop(turn, None)
 
-    def _perform(self, job: Job, cancel: Cancel, request: AnyRequest | Turn | None) -> Iterator[Message]:
-        with nullcontext(request) if isinstance(request, Turn) else self.turn(request) as turn:
-            yield from self._in_turn(job, cancel, turn)
+    def _perform(
+        self, jobs: Sequence[Job], cancel: Cancel, request: AnyRequest | Ticket | None, n: int = 0
+    ) -> Iterator[Message]:
+        """Have jobs of one runtime done, by `n` workers with a core each; 0: by the one with all cores."""
+        tasks = [_Task(job, MAX_DEATHS - 1 if n else 0) for job in jobs]
+        failed: list[RuntimeError] = []
+        with nullcontext(request) if isinstance(request, Ticket) else self.turn(request) as turn:
+            try:
+                while tasks and not cancel.is_set():
+                    yield from self.take(turn, cancel)
+                    if not cancel.is_set():
+                        yield from self._one_turn(tasks, range(1, n + 1) if n else (0,), cancel, turn, failed)
+                    self._give_back(turn)
+            finally:
+                self._give_back(turn)
+                for task in tasks:
+                    if task.worker is not None:  # it waits there, paused
+                        task.send(Order(task.job.id, Wish.CANCEL))
+        if failed and not cancel.is_set():
+            raise failed[0]
 
-    def _in_turn(self, job: Job, cancel: Cancel, turn: Turn) -> Iterator[Message]:
-        started_on: _Worker | None = None
-        died, why = False, ""
-        ticket = turn.ticket
+    def _one_turn(
+        self, tasks: list[_Task], numbers: Iterable[int], cancel: Cancel, turn: Ticket, failed: list[RuntimeError]
+    ) -> Iterator[Message]:
+        """Go on with the tasks until all are done or the turn is over; those that are done leave the list."""
+        job = tasks[0].job
+        team = [self._worker(job.runtime, number) for number in numbers]
+        for task in tasks:
+            if task.worker is not None and task.worker not in team:
+                task.worker, task.answered = None, False
+                yield Restarted(task.why, task.job.trainings)
+        for worker in team:
+            # A start takes seconds. Other viewers go first meanwhile; a little noise in a time is better than that
+            # wait.
+            yield from self._until_ready(worker, lambda: self._must_give_way(turn, 0.0) or cancel.is_set())
+        about = [worker.about for worker in team if worker.about is not None]
+        if len(about) < len(team) or cancel.is_set():
+            return
+        yield Ready(_facts_of_own(job.data) if job.data.digest else about[0].data, about[0].card)
+        busy = {task.worker: task for task in tasks if task.worker is not None}
+        waiting, ending = deque(task for task in tasks if task.worker is None), False
+        for worker, task in busy.items():
+            worker.alive()
+            task.send(Order(task.job.id, Wish.RESUME))
         try:
-            while not cancel.is_set():
-                yield from self._wait(ticket, cancel)
-                if cancel.is_set():
-                    break
-                worker = self._worker(job.runtime)
-                if started_on is not None and worker is not started_on:
-                    yield Restarted(why)
-                # A start takes seconds. Other viewers go first meanwhile; a little noise in a time is better than that
-                # wait.
-                yield from self._until_ready(worker, lambda: self._must_give_way(ticket, 0.0) or cancel.is_set())
-                if worker.about is not None and not cancel.is_set():
-                    facts = _facts_of_own(job.data) if job.data.digest else worker.about.data
-                    yield Ready(facts, worker.about.card)
-                    resume = worker is started_on
-                    started_on = worker
-                    try:
-                        if (yield from self._one_turn(worker, job, resume, cancel, ticket)):
-                            return
-                    except _DiedIdle as error:
-                        if died:  # twice in a row is no accident: this training is what kills it
-                            raise WorkerDied(worker.why_ended()) from error
-                        died, started_on = (True, None)  # dead before it began: nothing is lost, start with a new one
-                    except _Hung as error:
-                        if why:
-                            raise WorkerDied(worker.why_hung_again()) from error
-                        why = worker.why_hung()
-                self._give_back(ticket)
-        finally:
-            self._give_back(ticket)
-        if started_on is not None and started_on.usable:
-            with suppress(OSError):
-                started_on.connection.send(Order(job.id, Wish.CANCEL))  # it waits, paused, in the worker
+            while waiting or busy:
+                closed = any(worker.connection.closed for worker in team)  # the next turn begins with another one
+                ending = ending or closed or cancel.is_set() or self._must_give_way(turn)
+                for worker in team:
+                    if waiting and worker not in busy and not ending:
+                        task = busy[worker] = waiting.popleft()
+                        task.worker = worker
+                        worker.alive()
+                        task.send(task.job)
+                wish = Wish.CANCEL if cancel.is_set() else Wish.PAUSE
+                for task in busy.values():
+                    if ending and task.asked not in (wish, Wish.CANCEL):
+                        task.send(Order(task.job.id, wish))
+                if not busy:
+                    return
+                for task, content in self._heard(busy):
+                    if isinstance(content, RuntimeError):
+                        failed.append(content)
+                    if isinstance(content, RuntimeError | End):
+                        if content is not End.PAUSED:
+                            tasks.remove(task)
+                    elif content is not None and task.asked is not Wish.CANCEL:
+                        yield content
+        except GeneratorExit:  # the caller stopped iterating: the same as a cancel, with nobody to report to
+            for task in busy.values():
+                task.send(Order(task.job.id, Wish.CANCEL))
+            while busy:
+                for task, content in self._heard(busy):
+                    if isinstance(content, RuntimeError | End) and content is not End.PAUSED:
+                        tasks.remove(task)
+            raise
 
-    def _give_back(self, ticket: Ticket) -> None:
-        if self._queue.holds(ticket):  # only the holder of this process's turn can hold the machine's
+    def _heard(self, busy: dict[_Worker, _Task]) -> list[tuple[_Task, Any]]:
+        """What each task's worker says within `POLL_S`, None where it is nothing; one that stops is no longer busy."""
+        said = wait([worker.connection for worker in busy], POLL_S)
+        found = []
+        for worker, task in list(busy.items()):
+            content = self._hear(worker, task, worker.connection in said)
+            if isinstance(content, RuntimeError | End):
+                del busy[worker]
+            found.append((task, content))
+        return found
+
+    def _hear(self, worker: _Worker, task: _Task, speaks: bool) -> Any:
+        """What the worker says of its task; where it is lost, as after a pause, unless that has happened too often."""
+        if not speaks:
+            if task.asked is Wish.CANCEL and time.monotonic() - task.asked_at > CANCEL_ANSWER_S:
+                self._drop(worker)
+                return End.STOPPED
+            if not worker.hangs():
+                return None
+            self._drop(worker)
+            task.why, error, allowed = worker.why(REPLACED), WorkerDied(worker.why(HUNG_AGAIN)), 1
+        else:
+            try:
+                return self._answer(worker, task)
+            except WorkerDied as died:
+                task.why, error, allowed = "", died, 0 if task.answered else 1
+        task.lost += 1
+        if task.lost > max(allowed, task.deaths_allowed):
+            return error
+        if not (task.answered or task.why):  # dead before it began: nothing is lost, and there is nothing to say
+            task.worker = None
+        return End.PAUSED
+
+    def _answer(self, worker: _Worker, task: _Task) -> Any:
+        answer = self._receive(worker)
+        task.answered = True
+        worker.alive()
+        if answer.job_id != task.job.id:
+            return None  # the rest of a job that was cancelled while it was paused
+        if not isinstance(answer.content, Failed):
+            return answer.content
+        if answer.content.card_lost:
+            self._drop(worker)
+        return (CardLost if answer.content.card_lost else TrainingFailed)(answer.content.why)
+
+    def _give_back(self, turn: Ticket) -> None:
+        if self._queue.holds(turn):  # only the holder of this process's turn can hold the machine's
             self._machine.release()
-            self._queue.give_back(ticket)
+            self._queue.give_back(turn)
 
-    def _wait(self, ticket: Ticket, cancel: Cancel) -> Iterator[Message]:
-        self._cancels[ticket] = cancel
-        while not cancel.is_set() and (place := self._queue.take(ticket)):
+    def take(self, turn: Ticket, cancel: Cancel) -> Iterator[Message]:
+        """Wait until it is this place's turn, or `cancel` is set.
+
+        Yields:
+            `Waiting` whenever the place changes; `Disturbed` where another program did not give way.
+        """
+        self._cancels[turn] = cancel
+        while not cancel.is_set() and (place := self._queue.take(turn)):
             yield Waiting(place)
-            self._queue.wait(ticket, place, cancel)
+            self._queue.wait(turn, place, cancel)
         shown: Waiting | None = None
         while not cancel.is_set() and not self._machine.take():
             if shown != (waiting := Waiting(None, self._machine.holder())):
@@ -387,15 +476,17 @@ class Engine:
         if self._machine.beside is not None and not cancel.is_set():
             yield Disturbed(self._machine.beside.disturbs)
 
-    def _worker(self, runtime: Runtime) -> _Worker:
-        key = runtime.process
+    def _worker(self, runtime: Runtime, number: int = 0) -> _Worker:
+        """The runtime's worker with all cores, 0, or one of those with a core each, from 1; started if need be."""
+        key = f"{runtime.process} {number}" if number else runtime.process
         with self._guard:
             worker = self._workers.get(key)
             if worker is not None and not worker.usable:
                 worker.close()
                 worker = None
             if worker is None:
-                worker = self._workers[key] = _Worker(runtime, self._idle_s, self.niceness)
+                idle_s, threads = (IDLE_OF_MANY_S, 1) if number else (self._idle_s, None)
+                worker = self._workers[key] = _Worker(runtime, idle_s, self.niceness, threads)
             return worker
 
     def _until_ready(self, worker: _Worker, stop: Callable[[], bool]) -> Iterator[Message]:
@@ -420,96 +511,20 @@ class Engine:
                 )
             time.sleep(POLL_S)
 
-    def _one_turn(self, worker: _Worker, job: Job, resume: bool, cancel: Cancel, ticket: Ticket) -> Iterator[Message]:
-        """Train until the job ends or the turn is over; the generator's value is whether the job has ended."""
-        try:
-            self._send(worker, Order(job.id, Wish.RESUME) if resume else job)
-        except WorkerDied as error:
-            raise error if resume else _DiedIdle() from error
-        worker.alive()
-        answered = resume
-        asked: Wish | None = None
-        asked_at = 0.0
-        try:
-            while True:
-                if cancel.is_set() and asked is not Wish.CANCEL:
-                    self._send(worker, Order(job.id, Wish.CANCEL))
-                    asked, asked_at = Wish.CANCEL, time.monotonic()
-                elif asked is None and self._must_give_way(ticket):
-                    self._send(worker, Order(job.id, Wish.PAUSE))
-                    asked = Wish.PAUSE
-                if not worker.connection.poll(POLL_S):
-                    if asked is Wish.CANCEL and time.monotonic() - asked_at > CANCEL_ANSWER_S:
-                        self._drop(worker)
-                        return True
-                    if worker.hangs():
-                        self._drop(worker)
-                        raise _Hung
-                    continue
-                try:
-                    answer = self._receive(worker)
-                except WorkerDied as error:
-                    raise error if answered else _DiedIdle() from error
-                answered = True
-                worker.alive()
-                content = answer.content
-                if answer.job_id != job.id:
-                    continue  # the rest of a job that was cancelled while it was paused
-                if isinstance(content, End):
-                    return content is not End.PAUSED
-                if isinstance(content, Failed):
-                    if content.card_lost:
-                        self._drop(worker)
-                        raise CardLost(content.why)
-                    raise TrainingFailed(content.why)
-                if asked is not Wish.CANCEL and content is not None:
-                    yield self._marked(content) if isinstance(content, Measured) else content
-        except GeneratorExit:  # the caller stopped iterating: the same as a cancel, with nobody to report to
-            self._abandon(worker, job)
-            raise
-
-    def _marked(self, measured: Measured) -> Measured:
-        """The measurement, with a warning where another program did not give way."""
-        if self._machine.beside is None:
-            return measured
-        warnings = (*measured.measurement.warnings, self._machine.beside.disturbs)
-        return replace(measured, measurement=replace(measured.measurement, warnings=warnings))
-
-    def _must_give_way(self, ticket: Ticket, quantum_s: float = QUANTUM_S) -> bool:
+    def _must_give_way(self, turn: Ticket, quantum_s: float = QUANTUM_S) -> bool:
         if self._machine.is_to_end():
             for cancel in list(self._cancels.values()):
                 cancel.set(ENDED)
-        if self._machine.is_left() or self._queue.must_give_way(ticket, quantum_s):
+        if self._machine.is_left() or self._queue.must_give_way(turn, quantum_s):
             return True
         return self._queue.held_s() > QUANTUM_S and self._machine.wanted()
-
-    def _abandon(self, worker: _Worker, job: Job) -> None:
-        limit = time.monotonic() + CANCEL_ANSWER_S
-        try:
-            worker.connection.send(Order(job.id, Wish.CANCEL))
-            while time.monotonic() < limit:
-                if worker.connection.poll(POLL_S):
-                    answer = worker.connection.recv()
-                    over = isinstance(answer.content, End | Failed) and answer.content is not End.PAUSED
-                    if answer.job_id == job.id and over:
-                        return
-        except (EOFError, OSError):
-            pass
-        self._drop(worker)
-
-    def _send(self, worker: _Worker, message: Job | Order) -> None:
-        try:
-            worker.connection.send(message)
-        except OSError as error:
-            self._drop(worker)
-            raise WorkerDied(worker.why_ended()) from error
 
     def _receive(self, worker: _Worker) -> Any:
         try:
             return worker.connection.recv()
         except (EOFError, OSError) as error:
             self._drop(worker)
-            raise WorkerDied(worker.why_ended()) from error
+            raise WorkerDied(worker.why(DIED)) from error
 
     def _drop(self, worker: _Worker) -> None:
         """Forget a worker and end it; the next run starts another."""

@@ -189,12 +189,13 @@ class Ready:
 
 @dataclass(frozen=True)
 class Restarted:
-    """The worker was replaced; the trainings begin again and their events so far are void.
+    """The worker was replaced; these of the run's trainings begin again, and their events so far are void.
 
     `why` is a sentence for the person; empty where there is nothing to know.
     """
 
     why: str = ""
+    trainings: tuple[Training, ...] = ()
 
 
 Message = Measured | Checkpoint | Waiting | Disturbed | Starting | Ready | Restarted | Progress | Trained

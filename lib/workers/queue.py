@@ -152,12 +152,6 @@ class Queue:
             self._served = {viewer: ended for viewer, ended in self._served.items() if viewer in here}
             self._work_out()
 
-    @property
-    def waiting(self) -> int:
-        """How many tickets wait for their turn."""
-        with self._changed:
-            return len(self._waiting)
-
     def holds(self, ticket: Ticket) -> bool:
         """Whether the turn is this ticket's."""
         with self._changed:

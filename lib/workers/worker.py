@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 from queue import Empty, SimpleQueue
 from typing import IO
 
-from lib.backends.base import CannotTrain, Epoch, Event, FirstCall, Parameters, Steps, no_parameters
+from lib.backends.base import CannotTrain, Epoch, Event, FirstCall, Steps, no_parameters
 from lib.backends.cuda import lost_card
 from lib.backends.devices import CardFacts, WrongDevice, card_of
 from lib.backends.known_answer import WrongNumbers, verify
@@ -93,27 +93,18 @@ def main(connection: Connection, parent: str, idle_s: str, *runtime: str) -> Non
         idle_s: Seconds without a job after which the process ends.
         runtime: Backend that is imported first, device, and precision.
     """
-    follow(int(parent))
-    serve(connection, Runtime(*runtime), float(idle_s))
-
-
-def follow(parent: int) -> None:
-    """Leave the terminal's process group, and end when the parent does.
-
-    Args:
-        parent: Process id of the parent.
-    """
     if hasattr(os, "setsid"):
-        os.setsid()
+        os.setsid()  # leave the terminal's process group
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the editor's interrupt button must not end a worker
 
-    def watch() -> None:
+    def follow() -> None:
         # The closed pipe usually shows it first; this also covers a parent whose pipe another process inherited.
-        while os.getppid() == parent:
+        while os.getppid() == int(parent):
             time.sleep(PARENT_POLL_S)
         os._exit(0)
 
-    threading.Thread(target=watch, daemon=True).start()
+    threading.Thread(target=follow, daemon=True).start()
+    serve(connection, Runtime(*runtime), float(idle_s))
 
 
 def serve(connection: Connection, runtime: Runtime, idle_s: float) -> None:
@@ -147,7 +138,7 @@ def serve(connection: Connection, runtime: Runtime, idle_s: float) -> None:
             continue
         if isinstance(message, Job):
             job_id = message.id
-            jobs[job_id] = _examine(message, data) if message.examination else _train(message, data)
+            jobs[job_id] = _examine(message, data) if message.examination else train_job(message, data)
         else:
             job_id = message.job_id
         if job_id in jobs and _advance(job_id, jobs[job_id], control, connection):
@@ -192,36 +183,28 @@ def _sentence(error: Exception) -> str:
     return f"the training stopped with {type(error).__name__}: {text}"
 
 
-def _train(job: Job, data: Data) -> Iterator[Progress | Checkpoint | Trained | None]:
-    """A job's answers; it ends when all its trainings have, or the time of a probe is over."""
+def train_job(job: Job, data: Data) -> Iterator[Progress | Checkpoint | Trained | None]:
+    """A job's answers, until all its trainings have ended, or a probe's time is over; `data` are MNIST."""
     items = [Item(training, job.runtime) for training in job.trainings]
-    parameters: dict[int, Parameters] = {}
     sent_at = dict.fromkeys(range(len(items)), time.monotonic())
     stepped_s = 0.0
-    try:
-        for report in _events(job, data):
-            index, event = report or (None, None)
-            # A stack reports the steps of its trainings one after another: that report is finished even where the time
-            # is over.
-            enough = job.how.probe_s and stepped_s > job.how.probe_s
-            if enough and not (job.how.devices and isinstance(event, Steps)):
-                return
-            if index is None:
-                yield None
-                continue
-            if event is None:
-                yield Trained(items[index], parameters.pop(index, None))
-                continue
-            stepped_s += event.train_s if isinstance(event, Steps) else 0.0
-            yield Progress(items[index], _portable(event))
-            if isinstance(event, Epoch) and job.how.want_parameters:
-                if _is_last(event, job.trainings[index]):
-                    parameters[index] = event.parameters()
-                elif time.monotonic() - sent_at[index] > CHECKPOINT_S:
-                    sent_at[index] = time.monotonic()
-                    yield Checkpoint(items[index], event.epoch + 1, event.parameters())
-    finally:
-        parameters.clear()
+    for report in _events(job, data):
+        index, event = report or (0, None)
+        # A stack reports the steps of its trainings one after another: that report is finished even where the time is
+        # over.
+        enough = job.how.probe_s and stepped_s > job.how.probe_s
+        if enough and not (job.how.devices and isinstance(event, Steps)):
+            return
+        if event is None:
+            yield None
+            continue
+        stepped_s += event.train_s if isinstance(event, Steps) else 0.0
+        yield Progress(items[index], _portable(event))
+        if isinstance(event, Epoch) and _is_last(event, job.trainings[index]):
+            yield Trained(items[index], event.parameters() if job.how.want_parameters else None)
+        elif isinstance(event, Epoch) and job.how.want_parameters and time.monotonic() - sent_at[index] > CHECKPOINT_S:
+            sent_at[index] = time.monotonic()
+            yield Checkpoint(items[index], event.epoch + 1, event.parameters())
 
 
 def _is_last(event: Epoch, training: Training) -> bool:
@@ -229,7 +212,7 @@ def _is_last(event: Epoch, training: Training) -> bool:
 
 
 def _events(job: Job, data: Data) -> Iterator[tuple[int, Event | None] | None]:
-    """What the trainings yield, by index; None in place of an event ends one, None by itself is a place to stop."""
+    """What the trainings yield, by index; None, also in place of an event where one ends, is a place to stop."""
     how = job.how
     backend, device = job.runtime.backend, job.runtime.device
     verify(job.runtime, data, stacked=bool(how.devices))
@@ -237,13 +220,7 @@ def _events(job: Job, data: Data) -> Iterator[tuple[int, Event | None] | None]:
     if how.devices:
         from lib.backends.stacked.train import train_stack  # JAX only
 
-        for report in train_stack(job.trainings, data, device, how.devices, how.start, how.first_epoch):
-            yield report
-            if report is None:
-                continue
-            index, event = report
-            if isinstance(event, Epoch) and _is_last(event, job.trainings[index]):
-                yield index, None
+        yield from train_stack(job.trainings, data, device, how.devices, how.start, how.first_epoch)
         return
     train = load_train(backend)
     trainings = [

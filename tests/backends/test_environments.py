@@ -160,9 +160,8 @@ def test_the_engine_starts_each_worker_in_its_environment(cuda12, monkeypatch):
             started.append((*arguments[2:4], python))
 
     monkeypatch.setattr(engine_module, "Process", Started)
-    monkeypatch.setattr(engine_module, "close_at_exit", lambda _: None)
     for runtime in (ON_A_CARD, Runtime("keras-tensorflow"), Runtime("jax-epoch", "gpu")):
-        engine_module._Worker(runtime, 1.0)
+        engine_module._Worker(runtime, 1.0, 0, None)
     assert started == [
         ("keras-tensorflow", "gpu", str(environments.ROOT / ".venv-cuda12/bin/python")),
         ("keras-tensorflow", "cpu", sys.executable),

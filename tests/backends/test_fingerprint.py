@@ -68,7 +68,7 @@ def edit(path) -> None:
         "backends/stacked/train.py",
         "backends/webgpu/product.wgsl",
         "profiling/request.py",
-        "sweeps/process_pool.py",
+        "sweeps/executor.py",
         "workers/worker.py",
         "spec.py",
         "hardware/nvml.py",

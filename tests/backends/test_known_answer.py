@@ -11,7 +11,6 @@ from lib.backends.environment_variables import XLA_WITHOUT_WRONG_SUMS, worker_en
 from lib.backends.known_answer import _product_and_sum, _stack, verify
 from lib.backends.registry import Runtime
 from lib.spec import Network, Training
-from lib.sweeps.process_pool import Expected, LocalPool, OtherVersions, PoolTask, perform
 from lib.workers.cancel import Cancel
 from lib.workers.messages import How, TrainingFailed
 from tests.backends.test_environment_variables import WITH_WRONG_SUMS
@@ -80,15 +79,10 @@ def test_a_worker_whose_product_is_wrong_is_not_used(lone_engine, bent_numpy):
 
 
 @pytest.mark.slow
-def test_a_process_of_a_pool_whose_product_is_wrong_is_named(bent_numpy):
-    runtime = Runtime("numpy")
-    pool = LocalPool(runtime)
-    try:
-        future = pool.submit(perform, PoolTask(runtime, (SHORT,), Expected.here(runtime, "")))
-        with pytest.raises(OtherVersions, match=r"worker .*, process \d+: “NumPy” computes wrongly here"):
-            future.result(timeout=60)
-    finally:
-        pool.close(wait=True)
+def test_nor_is_one_of_several(lone_engine, bent_numpy):
+    with pytest.raises(TrainingFailed, match=r"“NumPy” computes wrongly here"):
+        list(lone_engine.run_each(Runtime("numpy"), [((SHORT,), How())], Cancel()))
+    assert lone_engine.pids() == {}
 
 
 @pytest.mark.release
@@ -96,7 +90,7 @@ def test_a_process_that_somebody_else_started_computes_right_too(tmp_path):
     """Such as a Dask worker: nobody gave it this program's flags."""
     code = (
         "import os, jax; os.environ.pop('XLA_FLAGS', None)\nfrom lib.backends.registry import Runtime\nfrom"
-        " lib.sweeps.process_pool import refuse_if_wrong\nfrom tests.conftest import"
+        " lib.sweeps.executor import refuse_if_wrong\nfrom tests.conftest import"
         " make_small_data\nos.environ.pop('XLA_FLAGS', None); refuse_if_wrong(Runtime(), make_small_data());"
         " print('right')"
     )

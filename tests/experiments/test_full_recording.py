@@ -175,8 +175,6 @@ def test_what_would_take_too_much_memory_is_left_out_and_said(monkeypatch):
         monkeypatch.setattr(battery_module, "usable_cores", lambda cores=cores: cores)
         out = {method.runtime.backend for method in pooled if "more than 4 GiB" in battery_module.why_no_pool(method)}
         assert out == backends & {method.runtime.backend for method in pooled}
-    monkeypatch.setattr(battery_module, "pools_are_possible", lambda _: False)
-    assert all("loky is not installed" in battery_module.why_no_pool(method) for method in pooled)
 
 
 class Examined(StandIn):

@@ -20,14 +20,14 @@ from lib.spec import MNIST, Network, Training
 from lib.storage.records import Curve, Key
 from lib.storage.store import Store
 from lib.sweeps.events import Finished
-from lib.sweeps.process_pool import Expected, OtherVersions, PoolTask, perform
+from lib.sweeps.executor import Expected, OtherVersions, perform
 from lib.sweeps.random_search import search_frame
 from lib.sweeps.strategies import POOLED
 from lib.sweeps.sweep import Options, updates
 from lib.views.own_data import search_winner_sentence, winner_sentence
 from lib.views.random_search import Dimension
 from lib.workers.cancel import Cancel
-from lib.workers.messages import Item, Ready, TrainingFailed
+from lib.workers.messages import Item, Job, Ready, TrainingFailed
 from tests import made as experiments
 from tests.conftest import draw_patterns
 
@@ -80,9 +80,8 @@ def test_what_is_gone_is_said_in_a_sentence(made, engine):
     with pytest.raises(TrainingFailed, match="no longer in the cache folder; bring them again"):
         list(engine.run(Runtime(), [gone], Cancel()))
     prepared.load.cache_clear()
-    task = PoolTask(Runtime(), (gone,), Expected.here(Runtime(), made.digest))
     with pytest.raises(OtherVersions, match="no longer in the cache folder"):
-        perform(task)
+        perform(Job(0, Runtime(), (gone,)), Expected.here(Runtime(), made.digest))
 
 
 def test_two_data_sets_make_no_sweep(made, engine):

@@ -167,7 +167,7 @@ def test_nothing_of_the_same_viewer_comes_between_its_sizes(store):
     events = measure(single.products([NUMPY], 4, "float32", 0), {}, engine, store, Cancel(), Request("me"), PLENTY)
     assert isinstance(next(one for one in events if isinstance(one, OperationPoint)), OperationPoint)
     with engine.turn(Request("me")) as later:
-        assert next(later.take(Cancel())) == Waiting(1)
+        assert next(engine.take(later, Cancel())) == Waiting(1)
     assert len([one for one in events if isinstance(one, OperationPoint)]) == 2
 
 

@@ -43,6 +43,9 @@ class Engine:
         finally:
             self.left = True
 
+    def run_each(self, runtime, parts, cancel, request):
+        return self.run(runtime, (), cancel, None, request)
+
 
 def epoch_of(item, epoch):
     yield Progress(item, Steps(epoch, 0, np.full(4, 1.0 / (epoch + 1), np.float32), 0.1))
@@ -56,12 +59,24 @@ def made(engine, store, items=ITEMS, strategy="sequential"):
 
 def test_what_came_before_a_restart_is_void_and_not_in_the_curve(tmp_path):
     one, other = ITEMS
+    trainings = (one.training, other.training)
     again = [*epoch_of(one, 0), *epoch_of(one, 1), Trained(one, None), *epoch_of(other, 0), Trained(other, None)]
-    events = made(Engine(Progress(one, FirstCall(0.5)), *epoch_of(one, 0), Restarted("it hung"), *again), None)
+    events = made(
+        Engine(Progress(one, FirstCall(0.5)), *epoch_of(one, 0), Restarted("it hung", trainings), *again), None
+    )
     assert Void((one, other)) in events
     curves = {event.item: event.curve for event in events if isinstance(event, Finished)}
     assert (len(curves[one].epochs), len(curves[one].losses)) == (2, 8)
     assert len(curves[other].epochs) == 1
+
+
+def test_of_several_processes_only_the_trainings_of_the_one_that_died_begin_again():
+    one, other = ITEMS
+    died = [*epoch_of(one, 0), *epoch_of(other, 0), Restarted("", (other.training,)), Ready(FACTS), *epoch_of(one, 1)]
+    messages = [*died, Trained(one, None), *epoch_of(other, 0), *epoch_of(other, 1), Trained(other, None)]
+    events = made(Engine(*messages), None, strategy="processes")
+    assert [event for event in events if isinstance(event, Void)] == [Void((other,))]
+    assert {len(curve.losses) for curve in curves_of(events).values()} == {8}
 
 
 def test_what_another_viewer_trained_meanwhile_is_served_and_not_trained(tmp_path):
@@ -120,7 +135,7 @@ def test_what_disturbed_a_worker_that_was_replaced_disturbed_nothing(others):
     one, _ = ITEMS
     others += [0.0]
     again = [Ready(FACTS), *epoch_of(one, 0), *epoch_of(one, 1), Trained(one, None)]
-    found = curves_of(made(Engine(*epoch_of(one, 0), Restarted("it hung"), *again), None, [one]))
+    found = curves_of(made(Engine(*epoch_of(one, 0), Restarted("it hung", (one.training,)), *again), None, [one]))
     assert found[one].warnings == ()
     assert not others
 

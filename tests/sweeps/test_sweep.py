@@ -151,6 +151,22 @@ def test_what_one_gives_up_another_goes_on_with(engine, tmp_path):
     assert isinstance(later[-1], Finished)
 
 
+def test_who_follows_is_woken_by_a_cancel(engine, tmp_path):
+    store, cancel = Store(tmp_path / "results.sqlite"), Cancel()
+    first = updates(LONGER, engine, store, Cancel(), Options())
+    while not isinstance(next(first), Progress):
+        pass
+    seen: list = []
+    follower = threading.Thread(target=lambda: seen.extend(updates(LONGER, engine, store, cancel, Options())))
+    follower.start()
+    while not any(isinstance(update, Progress) for update in list(seen)):
+        time.sleep(0.01)
+    cancel.set()
+    follower.join(30)
+    assert not follower.is_alive()
+    first.close()
+
+
 @pytest.mark.parametrize(("cached", "fresh"), [(True, True), (False, False)], ids=["asked anew", "not cached"])
 def test_what_is_not_to_be_served_is_not_shared(engine, tmp_path, cached, fresh):
     store = Store(tmp_path / "results.sqlite") if cached else None

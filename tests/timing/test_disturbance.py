@@ -243,7 +243,8 @@ def test_a_card_is_asked_before_and_after_for_how_long_it_was_slowed(
 class Played(Engine):
     """An engine whose worker answers at once: only what is said of its measurements is looked at."""
 
-    def _perform(self, job, cancel, request) -> Iterator[Message]:
+    def _perform(self, jobs, cancel, request) -> Iterator[Message]:
+        (job,) = jobs
         yield Ready(Facts("MNIST", "digest"))
         if job.examination is not None:
             yield Measured("product", Measurement((1e-3,) * 3, 1, Ended.CAP, warnings=("its own",)), 1e9)
@@ -304,11 +305,11 @@ def test_what_others_did_before_its_turn_is_no_disturbance(monkeypatch):
     monkeypatch.setattr(Watch, "marked", lambda self, measured: measured)
 
     class Queued(Played):
-        def _perform(self, job, cancel, request) -> Iterator[Message]:
+        def _perform(self, jobs, cancel, request) -> Iterator[Message]:
             began.append("waiting")
             yield Waiting(3)
             began.append("ready")
-            yield from super()._perform(job, cancel, request)
+            yield from super()._perform(jobs, cancel, request)
 
     list(Queued().examine(Runtime(), Examination("ceilings"), Cancel()))
     assert began == ["waiting", "ready", "watch"]

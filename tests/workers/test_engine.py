@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -27,6 +28,7 @@ from lib.workers.machine_lock import MachineLock, note_left
 from lib.workers.messages import (
     Disturbed,
     End,
+    How,
     Measured,
     Progress,
     Ready,
@@ -36,8 +38,9 @@ from lib.workers.messages import (
     Waiting,
     WorkerDied,
 )
-from lib.workers.queue import Request
+from lib.workers.queue import Request, Urgency
 from tests.conftest import ROOT, where_installed
+from tests.stub_worker import FAILS
 
 JAX = Runtime("jax-epoch")
 LONG = Training(batch_size=1, epochs=100, learning_rate=0.01)  # takes minutes: always ended by the test
@@ -276,13 +279,13 @@ def test_a_page_that_no_browser_shows_gives_its_turn_away_and_goes_on_when_one_d
     rest = list(messages)
     assert not [message for message in rest if isinstance(message, Restarted)], "it goes on where it stopped"
     assert events_of(rest, Epoch)
-    with stub_engine.turn() as turn:  # as for a pool of processes
-        assert list(turn.take(Cancel())) == []
-        assert not turn.must_give_way()
+    with stub_engine.turn() as turn:  # as for several examinations
+        assert list(stub_engine.take(turn, Cancel())) == []
+        assert not stub_engine._must_give_way(turn)
         note_left(here, ())
-        assert turn.must_give_way()
-        turn.give_back()
-        assert next(turn.take(Cancel())) == Waiting(None, None)
+        assert stub_engine._must_give_way(turn)
+        stub_engine._give_back(turn)
+        assert next(stub_engine.take(turn, Cancel())) == Waiting(None, None)
     os.utime(next(tmp_path.rglob("left-*")), (1.0, 1.0))
     assert events_of(run(stub_engine, JAX, [SHORT]), Epoch), "an old note is of another process that had this id"
     note_left((), here)
@@ -369,6 +372,105 @@ def test_a_busy_worker_that_says_nothing_is_not_taken_for_one_that_hangs(monkeyp
     assert busy.hangs()
     busy.alive()
     assert not busy.hangs()
+
+
+@pytest.fixture
+def two_cores(monkeypatch):
+    monkeypatch.setattr(engine_module, "usable_cores", lambda: 2)
+
+
+def each(engine, trainings, cancel=None, request=None):
+    return engine.run_each(JAX, [((training,), How()) for training in trainings], cancel or Cancel(), request)
+
+
+def of_several(engine):
+    """Processes of the workers with a core each."""
+    return [psutil.Process(pid) for name, pid in engine.pids().items() if name.startswith("jax/cpu ")]
+
+
+FOUR = [Training(batch_size=64, epochs=2, seed=seed) for seed in range(4)]
+
+
+def test_several_workers_train_side_by_side_with_a_thread_each(stub_engine, two_cores):
+    messages = list(each(stub_engine, FOUR))
+    assert {m.item.training for m in messages if isinstance(m, Trained)} == set(FOUR)
+    first = [m.item.training for m in messages if isinstance(m, Progress)]
+    assert first.index(FOUR[1]) < len(first) - first[::-1].index(FOUR[0]), "both at once, and told as they go"
+    assert stub_engine.processes(JAX) == 2
+    assert {process.environ()["OMP_NUM_THREADS"] for process in of_several(stub_engine)} == {"1"}
+
+
+def test_one_of_several_workers_that_dies_costs_only_what_it_trained(stub_engine, two_cores):
+    trainings = [replace(one, batch_size=8) for one in FOUR]
+    seen, killed = [], None
+    for message in each(stub_engine, trainings):
+        seen.append(message)
+        if killed is None and isinstance(message, Progress) and isinstance(message.event, Epoch):
+            killed = of_several(stub_engine)[0]
+            killed.kill()
+    (restarted,) = [message for message in seen if isinstance(message, Restarted)]
+    assert len(restarted.trainings) == 1
+    for training in trainings:
+        told = seen[seen.index(restarted) :] if training in restarted.trainings else seen
+        mine = [m.event for m in told if isinstance(m, Progress) and m.item.training == training]
+        assert [event.epoch for event in mine if isinstance(event, Epoch)] == [0, 1], training
+    assert stub_engine.processes(JAX) == 2
+
+
+def test_what_kills_each_worker_is_given_up_and_the_rest_is_made(stub_engine, monkeypatch):
+    monkeypatch.setattr(engine_module, "usable_cores", lambda: 1)
+    deadly, *others = [replace(one, batch_size=8) for one in FOUR]
+    seen: list = []
+
+    def watch_and_kill():
+        for message in each(stub_engine, [deadly, *others]):
+            seen.append(message)
+            if isinstance(message, Progress) and message.item.training == deadly:
+                stub_engine._workers["jax/cpu 1"]._process.kill()
+
+    with pytest.raises(WorkerDied, match="ended while it trained"):
+        watch_and_kill()
+    assert [message.trainings for message in seen if isinstance(message, Restarted)] == [(deadly,)] * 2
+    assert {message.item.training for message in seen if isinstance(message, Trained)} == set(others)
+
+
+def test_a_failure_is_raised_when_the_others_are_done(stub_engine, two_cores, monkeypatch):
+    monkeypatch.setenv(FAILS, "no such thing")
+    alone = Engine()
+    try:
+        with pytest.raises(TrainingFailed, match="no such thing"):
+            list(each(alone, FOUR))
+        assert alone.processes(JAX) == 2, "they are there for the next"
+    finally:
+        alone.close()
+
+
+def test_several_that_are_cancelled_are_free_and_there_for_the_next(stub_engine, two_cores):
+    cancel = Cancel()
+    messages = each(stub_engine, [LONG, replace(LONG, seed=1), replace(LONG, seed=2)], cancel)
+    until_steps(messages)
+    before = of_several(stub_engine)
+    cancel.set()
+    assert not [message for message in messages if isinstance(message, Trained)]
+    assert {m.item.training for m in each(stub_engine, FOUR[:2]) if isinstance(m, Progress)} == set(FOUR[:2])
+    assert of_several(stub_engine) == before
+
+
+@pytest.mark.slow
+def test_a_moved_slider_does_not_wait_for_several_workers_and_these_go_on(stub_engine, two_cores):
+    viewer, seen, long = object(), [], [replace(one, batch_size=4) for one in FOUR]
+    run(stub_engine, JAX, [SHORT])
+    thread = threading.Thread(
+        target=lambda: seen.extend(each(stub_engine, long, request=Request(viewer, Urgency.IN_ORDER)))
+    )
+    thread.start()
+    while not events_of(list(seen), Steps):
+        time.sleep(0.02)
+    assert events_of(run(stub_engine, JAX, [SHORT], request=Request(viewer, Urgency.NOW)), Epoch)
+    assert not [message for message in list(seen) if isinstance(message, Trained)], "it did not wait for their end"
+    thread.join(120)
+    assert {message.item.training for message in seen if isinstance(message, Trained)} == set(long)
+    assert not [message for message in seen if isinstance(message, Restarted)], "they went on where they were"
 
 
 @pytest.mark.slow

@@ -127,7 +127,7 @@ def test_a_probe_tells_its_first_steps_however_long_they_took(monkeypatch, small
     monkeypatch.setattr(worker, "_events", lambda job, data: iter([*reports, (0, None), *reports]))
     how = How(devices=devices, probe_s=0.2)
     job = Job(1, Runtime("numpy"), (Training(), Training()), how)
-    assert [type(answer) for answer in worker._train(job, small_data)] == [Progress] * expected
+    assert [type(answer) for answer in worker.train_job(job, small_data)] == [Progress] * expected
 
 
 # A card that disappears in the middle: its run ends with a sentence, its worker ends, and nothing else does.

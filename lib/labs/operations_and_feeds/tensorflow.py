@@ -197,7 +197,7 @@ def measure_models(
     runtime = Runtime(TENSORFLOW, device)
     for network in (one for one in MODELS if one not in known):
         with engine.turn(request) as turn:
-            for message in turn.take(cancel):
+            for message in engine.take(turn, cancel):
                 if (note := note_of(message)) is not None:
                     yield note
             if cancel.is_set():
