@@ -1,5 +1,4 @@
-"""What README and the pages of docs/ say to type is there: targets of make, modules, benchmarks, files; and README
-stays short."""
+"""README and docs/ name targets of make, modules, benchmarks and files that exist; README is short and shows code."""
 
 import re
 from importlib.util import find_spec
@@ -14,8 +13,20 @@ MAKEFILE = (ROOT / "Makefile").read_text()
 TARGETS = set(re.findall(r"^([a-z]+):", MAKEFILE, re.MULTILINE))
 
 
-def test_the_readme_ends():
-    assert len((ROOT / "README.md").read_text().split()) <= 900
+def test_the_readme_is_short_and_shows_a_cell_of_the_first_notebook():
+    text = (ROOT / "README.md").read_text()
+    assert len(text.split()) <= 500
+    (cell,) = re.findall(r"```python\n(.+?)```", text, re.DOTALL)
+    assert f"\n\n{cell}\n\n" in (ROOT / "mnist_training.py").read_text()
+    assert "```python" in "".join(text.splitlines(keepends=True)[:20]), "on its first screen"
+
+
+def test_the_answer_of_the_readme_is_the_measured_one():
+    answer = (ROOT / "README.md").read_text().split("\n## ")[0]
+    h100 = (ROOT / "docs/measured.md").read_text().split("### An H100")[1]
+    for way in ("GPU: PyTorch, eager", "GPU: JAX, one call an epoch", "CPU: Numba, zeros left out"):
+        (epoch_s,) = re.findall(rf"^\| {way} \| [\d.]+ \| ([\d.]+)", h100, re.MULTILINE)  # batch size 32
+        assert f"{epoch_s} s" in answer or f"{float(epoch_s):.2g} s" in answer, way
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -29,6 +40,8 @@ def test_what_a_page_says_to_type_is_there(page):
     for name in re.findall(r"BENCH=(\w+)", typed):
         assert name in NAMES
     for file in re.findall(r"(?:python |NOTEBOOK=|-r )([\w./-]+\.(?:py|txt))", typed):
+        assert (ROOT / file).exists(), file
+    for file in re.findall(r"`(notebooks/(?!NAME)\w+\.py)`", text):
         assert (ROOT / file).exists(), file
 
 

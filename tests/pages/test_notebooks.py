@@ -67,12 +67,6 @@ def test_each_notebook_names_the_articles_that_it_follows():
     assert named == {title for name, title in vars(published).items() if name.endswith("_ARTICLE")}
 
 
-def test_the_readme_asks_the_same_questions():
-    readme = (ROOT / "README.md").read_text()
-    for notebook in NOTEBOOKS:
-        assert f"| `{notebook.file}` | {notebook.question} |" in readme, notebook.name
-
-
 def test_the_editor_has_no_front_page():
     assert "All notebooks" not in navigation(FIRST.name, {SERVED: "edit"})
 
