@@ -1,8 +1,7 @@
 """An offline stand-in for MNIST: scikit-learn's 1,797 handwritten digits, enlarged to MNIST's shapes.
 
-Shapes and sizes are MNIST's, so times are valid and all controls work; the images are not, so accuracies cannot be
-compared. The originals are split into training and test before they are varied, so that no variants of one original
-are in both.
+Shapes and sizes are MNIST's, so times are valid; the images are not, so accuracies are not comparable. The originals
+are split into training and test before they are varied, so that no variants of one original are in both.
 """
 
 import numpy as np
@@ -39,10 +38,7 @@ def enlarged_digits(
 
 
 def made_up_images(n_train: int = 60_000, n_test: int = 10_000, seed: int = 0) -> dict[str, np.ndarray]:
-    """Ten random patterns with noise, with MNIST's names, shapes and type, for a machine with NumPy alone.
-
-    They are good for measuring times only.
-    """
+    """Ten noisy random patterns with MNIST's names, shapes and type: for times only, on a machine with NumPy alone."""
     rng = np.random.default_rng(seed)
     patterns = rng.integers(0, 128, (10, SIDE, SIDE), np.uint8)
 
@@ -59,10 +55,7 @@ def vary(
     picked: np.ndarray,
     rng: np.random.Generator,
 ) -> np.ndarray:
-    """Each picked 8×8 image, enlarged to 20×20 of 28×28 pixels, turned and shifted a little.
-
-    Returns uint8 (n, 28, 28).
-    """
+    """Each picked 8×8 image, enlarged to 20×20 of 28×28 pixels, slightly rotated and shifted; uint8 (n, 28, 28)."""
     result = np.empty((len(picked), SIDE, SIDE), np.uint8)
     # In chunks: the coordinates of 60,000 images at once would take 1 GB.
     for first in range(0, len(picked), _CHUNK):
@@ -79,7 +72,7 @@ def _sample(
     angle: np.ndarray,
     shift: np.ndarray,
 ) -> np.ndarray:
-    """Bilinear samples of the originals on the turned and shifted grid; uint8 (n, 28, 28)."""
+    """Bilinear samples of the originals on the rotated and shifted grid; uint8 (n, 28, 28)."""
     centre = (SIDE - 1) / 2
     grid = np.arange(SIDE) - centre
     row, column = np.meshgrid(grid, grid, indexing="ij")  # (28, 28)

@@ -1,8 +1,7 @@
 """MNIST as float32 arrays, verified by digest, and the batch order that every backend uses.
 
 Sources are tried in turn: the file that `MNIST_NPZ` names, the cache, a download of Keras' copy, and a download of the
-four IDX files. If all of them fail, scikit-learn's handwritten digits stand in (`lib/data/digits.py`), and everything
-built on the data says so.
+four IDX files. If all fail, scikit-learn's handwritten digits (`lib/data/digits.py`) replace them, and pages say so.
 """
 
 import json
@@ -27,7 +26,7 @@ LOCK_TIMEOUT_S = 300
 
 @dataclass(frozen=True)
 class Facts:
-    """Which data these are: their source, their digest, and a note about them, which is usually empty."""
+    """Which data these are: source, digest, and a note, usually empty."""
 
     source: str
     digest: str
@@ -50,7 +49,6 @@ class Data:
 
     @property
     def facts(self) -> Facts:
-        """Everything but the arrays."""
         return Facts(self.source, self.digest, self.note)
 
 
@@ -73,9 +71,9 @@ def batch_starts(n_images: int, batch_size: int, seed: int, epoch: int) -> np.nd
 
 
 def load(allow_download: bool | None = None) -> Data:
-    """The data, from the first source that has them. Raises DataError only for a file that `MNIST_NPZ` names.
+    """The data, from the first source that has them. Raises DataError only for the file that `MNIST_NPZ` names.
 
-    Downloads are allowed unless `MNIST_OFFLINE` is set, which `allow_download` overrides.
+    `allow_download` overrides `MNIST_OFFLINE`.
     """
     raw, source, note = _find(_downloads_allowed() if allow_download is None else allow_download)
     if source == "MNIST":
@@ -84,10 +82,10 @@ def load(allow_download: bool | None = None) -> Data:
 
 
 def recognised() -> Facts | None:
-    """The facts of a file that was verified before and is unchanged since, without reading it; else None.
+    """The facts of a verified file that has not changed since, without reading it; else None.
 
-    They suffice to look up stored trainings on it. Before training, the arrays are verified every time. A class asks
-    many times a second: what was said of a file in this state is said again after one look at it.
+    They suffice to look up stored trainings; before training, the arrays are verified every time. A class asks many
+    times a second, so an unchanged file costs one `stat`.
     """
     global _recognised
     folder, path = cache_folder(), _expected_file()
@@ -103,7 +101,7 @@ def recognised() -> Facts | None:
         return None
 
 
-_recognised: tuple | None = None  # folder and file that were recognised last, and the file's state then
+_recognised: tuple | None = None  # folder, file and the file's state at the last recognition
 
 
 def _remember_verified(path: Path) -> None:
@@ -124,16 +122,13 @@ def _stamp(path: Path) -> list:
 
 
 def load_test() -> tuple[np.ndarray, np.ndarray, Facts]:
-    """Test images (10000, 28, 28), their labels (10000,), both uint8, and the facts of the data.
-
-    The notebook's kernel needs no more, which is a tenth of the memory.
-    """
+    """Test images (10000, 28, 28), their labels (10000,), both uint8, and the facts: a tenth of the data's memory."""
     raw, source, note = _find(_downloads_allowed())
     return raw["x_test"].copy(), raw["y_test"].copy(), Facts(source, _digest(raw, source), note)
 
 
 def load_part(n_train: int, n_validation: int) -> tuple[Raw, Facts]:
-    """The first training and validation images, as bytes for somebody else, and the facts of the data.
+    """The first training and validation images, and the facts of the data.
 
     The arrays are uint8: `x_train` (n_train, 784), `y_train` (n_train,), and `x_validation`, `y_validation` alike.
     """
@@ -149,9 +144,9 @@ def load_part(n_train: int, n_validation: int) -> tuple[Raw, Facts]:
 
 @cache
 def share_not_zero() -> float:
-    """The share of the training images' inputs that are not zero, of the data that `load` gives; of MNIST's a fifth.
+    """The share of nonzero inputs in the training images that `load` returns; a fifth for MNIST.
 
-    Counted once a process; raises DataError as `load` does.
+    Counted once per process; raises DataError like `load`.
     """
     raw, *_ = _find(_downloads_allowed())
     images = raw["x_train"][:N_TRAIN]
@@ -179,7 +174,7 @@ def _find(allow_download: bool) -> tuple[Raw, str, str]:
     if not allow_download:
         return _offline("downloads are switched off by MNIST_OFFLINE")
     try:
-        # Two processes that start at once: the second waits here, then finds the first one's file.
+        # Of two processes that start at once, the second waits here, then finds the first one's file.
         with FileLock(folder / "mnist.lock", timeout=LOCK_TIMEOUT_S):
             return _from_cache(path) or download_unless_it_just_failed(path), "MNIST", ""
     except (OSError, DataError, LockTimeout) as error:
@@ -212,7 +207,7 @@ def _offline(why: str) -> tuple[Raw, str, str]:
 
 
 def _cached_digits() -> Raw:
-    """The enlarged digits, from the cache if possible: making them takes seconds, and every worker needs them."""
+    """The enlarged digits, cached: computing them takes seconds, and every worker needs them."""
     try:
         path = cache_dir() / "digits.npz"
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
@@ -220,7 +215,7 @@ def _cached_digits() -> Raw:
             if str(archive["digest"]) == sha256(raw["x_train"]):
                 return raw
     except (*DAMAGED, KeyError):
-        pass  # not there yet, damaged, or no cache folder: they can always be made
+        pass  # missing, damaged, or no cache folder: computed again
     raw = enlarged_digits()
     with suppress(CacheUnwritable):  # the note says so already
         save_npz(cache_dir() / "digits.npz", raw | {"digest": np.array(sha256(raw["x_train"]))})
@@ -228,7 +223,7 @@ def _cached_digits() -> Raw:
 
 
 def aligned(shape: tuple[int, ...], dtype: type, alignment: int = 64) -> np.ndarray:
-    """An uninitialised array, aligned to so many bytes, so that XLA uses it in place instead of copying it."""
+    """An uninitialised array, aligned so that XLA uses it in place instead of copying it."""
     n_bytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
     buffer = np.empty(n_bytes + alignment, np.uint8)
     start = -buffer.ctypes.data % alignment

@@ -1,7 +1,4 @@
-"""MNIST's four arrays: how they are recognised, and read from and written to files.
-
-The arrays are verified, not the files: public copies hold the same arrays in different containers.
-"""
+"""MNIST's four arrays, in files. The arrays are verified, not the files: public copies differ in their containers."""
 
 import hashlib
 import logging
@@ -15,7 +12,7 @@ from lib.cache_folder import replaced
 
 try:
     from lzma import LZMAError
-except ImportError:  # a Python that was built without it
+except ImportError:  # a Python built without it
     LZMAError = zlib.error
 
 ARRAYS = {
@@ -27,7 +24,7 @@ ARRAYS = {
 MNIST_DIGEST = "".join(digest[:8] for _, digest in ARRAYS.values())
 Raw = dict[str, np.ndarray]  # uint8 arrays by their names in `ARRAYS`
 
-# Raised by NumPy on reading an .npz file that is not there, not an archive, damaged, or packed in an unknown way.
+# Raised by NumPy for an .npz file that is missing, no archive, damaged, or packed in an unknown way.
 DAMAGED = (
     OSError,
     ValueError,
@@ -41,7 +38,7 @@ DAMAGED = (
 
 
 class DataError(ValueError):
-    """Data that cannot be used, such as a file named by the user; the text says what was expected and what to do."""
+    """Unusable data, such as a file named by the user; the text says what was expected and what to do."""
 
 
 def sha256(array: np.ndarray) -> str:
@@ -50,7 +47,7 @@ def sha256(array: np.ndarray) -> str:
 
 
 def check_arrays(raw: Raw, where: str) -> Raw:
-    """Return the four arrays if they are MNIST's; else raise DataError, naming the one at fault and `where` it is."""
+    """Return the four arrays if they are MNIST's; else raise DataError, which names the wrong one and `where` it is."""
     for name, (shape, digest) in ARRAYS.items():
         if name not in raw:
             raise DataError(f"{where}: expected the arrays {', '.join(ARRAYS)}, got {', '.join(raw) or 'none'}")
@@ -63,7 +60,7 @@ def check_arrays(raw: Raw, where: str) -> Raw:
 
 
 def read_npz(path: Path, where: str) -> Raw:
-    """Read and verify an .npz file without ever loading pickles; raises DataError, which names it `where`."""
+    """Read and verify an .npz file, never loading pickles; raises DataError, which calls the file `where`."""
     if not path.is_file():
         what = "is a folder" if path.is_dir() else "is no file" if path.exists() else "does not exist"
         raise DataError(f"{where}: expected a file, got {path}, which {what}")
@@ -92,7 +89,7 @@ def read_idx(content: bytes) -> np.ndarray:
 
 
 def save_npz(path: Path, raw: Raw) -> None:
-    """Write a temporary file and rename it, so that no reader sees half a file. A full disk costs only the cache."""
+    """Write a file whole or not at all; on a full disk, log a warning."""
     try:
         with replaced(path) as temporary, temporary.open("wb") as file:
             np.savez(file, allow_pickle=False, **raw)  # pyright: ignore[reportArgumentType]

@@ -1,4 +1,4 @@
-"""The download of MNIST: Keras' copy, and where that fails the four IDX files of another mirror."""
+"""Downloads MNIST: Keras' copy, or else the four IDX files of another mirror."""
 
 import gzip
 import logging
@@ -21,16 +21,15 @@ IDX_FILES = {
     "y_test": "t10k-labels-idx1-ubyte.gz",
 }
 DOWNLOAD_TIMEOUT_S = (4, 30)  # for the connection, and for the next bytes
-RETRY_DOWNLOAD_AFTER_S = 600  # every worker loads the data; without a network, only the first one waits for it
+RETRY_DOWNLOAD_AFTER_S = 600  # every worker loads the data; without a network, only the first waits for it
 
-Fetch = Callable[[str], AbstractContextManager[Path]]  # of a URL: the downloaded file, deleted when the block ends
+Fetch = Callable[[str], AbstractContextManager[Path]]  # URL to downloaded file, which is deleted when the block ends
 
 
 def download_unless_it_just_failed(path: Path) -> Raw:
     """Download from the first mirror whose arrays are verified, save them here, and return them.
 
-    Raises DataError, which names what went wrong at each mirror; for ten minutes after that the same again, without a
-    try.
+    Raises DataError with each mirror's failure, and repeats it for ten minutes without another attempt.
     """
     failure = path.with_name("download-failed.txt")
     if failure.exists() and 0 <= time.time() - failure.stat().st_mtime < RETRY_DOWNLOAD_AFTER_S:
@@ -45,7 +44,6 @@ def download_unless_it_just_failed(path: Path) -> Raw:
 
 
 def _download(path: Path) -> Raw:
-    """Download from the first mirror whose arrays are verified, and save them in the cache."""
     try:
         import pooch  # only here: it imports requests, which a start from the cache does not need
     except ModuleNotFoundError as error:
@@ -56,7 +54,7 @@ def _download(path: Path) -> Raw:
     for name, mirror in (("npz", _fetch_npz), ("idx", _fetch_idx)):
         try:
             raw = mirror(partial(_fetched, pooch, path.parent))
-        except Exception as error:  # whatever goes wrong on the network, the next mirror is tried
+        except Exception as error:  # any network error: try the next mirror
             reasons.append(f"{name}: {_brief(error)}")
         else:
             save_npz(path, raw)

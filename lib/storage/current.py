@@ -1,4 +1,4 @@
-"""Which cached measurements are still valid: those of this machine, this code and these versions."""
+"""Which stored measurements are still valid: those of this machine, code and versions."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,14 +9,7 @@ from lib.storage.records import Kind, Record
 
 
 def current(records: Sequence[Record], kind: Kind, subject: Mapping[str, object], runtime: Runtime) -> list[Record]:
-    """Records of a kind that are valid here, the oldest first: of this machine, code and versions of the runtime.
-
-    Args:
-        records: In any order.
-        kind: What was measured.
-        subject: What a record's subject must agree with; a record may say more.
-        runtime: Whose versions count.
-    """
+    """Records of a kind and subject with this machine, code and the runtime's versions, the oldest first."""
     here = (machine_id(), source_digest(), versions(runtime))
     found = [
         record

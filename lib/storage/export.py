@@ -1,6 +1,6 @@
 """The store as a portable JSON file, and back: `python -m lib.cli.store export|import FILE.json`.
 
-An export is read as text, checked row by row, and brought to this version; a file that is not sound is refused whole.
+An export is checked row by row and brought to this version; a damaged file is refused whole.
 """
 
 import base64
@@ -22,9 +22,9 @@ from lib.storage.rows import ADDED, COLUMNS, Seconds, brief, check_kind, checked
 from lib.storage.store import SCHEMA_VERSION, Store
 
 FORMAT = "less-overhead results"
-PIECE = 2**20  # characters of a file that are read at a time
-MAX_PIECE = 64 * 2**20  # of one row: the losses of 100 epochs of single images are a third of that
-# What is noted of the whole is for people; these are the numbers in it that we calculate with.
+PIECE = 2**20  # characters read at a time
+MAX_PIECE = 64 * 2**20  # of one row: three times the losses of 100 epochs of single images
+# Notes on the whole are for people, except for these numbers, which pages calculate with.
 MAX_PRICE = 1000.0  # dollars an hour
 _ABOUT = {"took_s": Seconds, "price_per_h": Annotated[float, Meta(ge=0.0, le=MAX_PRICE)]}
 Rows = list[dict]
@@ -36,28 +36,27 @@ class NoExport(ValueError):
 
 @dataclass(frozen=True)
 class Export:
-    """A valid file's content: the rows of each table, as they lie in a store, and the notes on the whole."""
+    """A valid file's content: each table's rows, as in a store, and the notes on the whole."""
 
     tables: Mapping[str, Rows]
     about: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def records(self) -> list[Record]:
-        """The measurements, in the order of the file."""
         return [record_of(row) for row in self.tables["measurements"]]
 
 
 def export_to(path: Path, store: Store, about: Mapping[str, object] | None = None, with_losses: bool = True) -> int:
-    """Write all rows of a store to a file, in the order of their keys; the file appears whole or not at all.
+    """Write a store's sound rows to a file, in the order of their keys; the file appears whole or not at all.
 
     Args:
-        path: Replaced where it exists.
-        store: Whose sound rows are written.
+        path: Replaced if it exists.
+        store: What is exported.
         about: Notes on the whole, such as the command that made it.
-        with_losses: Whether curves have the losses of each step, or only their epochs.
+        with_losses: Export curves with the losses of each step, or only their epochs.
 
     Returns:
-        How many rows there are.
+        The number of rows.
 
     Raises:
         StoreUnusable: The store cannot be read.
@@ -76,13 +75,13 @@ def import_from(path: Path, store: Store) -> tuple[int, int]:
 
     Args:
         path: An export of this version or an older one.
-        store: Where rows that it does not have yet are added; it never replaces one.
+        store: Gets the rows that it lacks; none is replaced.
 
     Returns:
         How many rows the file has, and how many of them were new.
 
     Raises:
-        NoExport: The file cannot be read, or is not sound.
+        NoExport: The file cannot be read, or is damaged.
         StoreUnusable: The store cannot be written.
     """
 
@@ -97,21 +96,17 @@ def read_export(path: Path) -> Export:
     """A file's content, checked.
 
     Raises:
-        NoExport: The file cannot be read, or is not sound.
+        NoExport: The file cannot be read, or is damaged.
     """
     with _refusing(str(path)), path.open(encoding="utf-8") as file:
         return _content(file, str(path))
 
 
 def parse_export(text: str, name: str) -> Export:
-    """The content of an export, checked.
-
-    Args:
-        text: All of the file.
-        name: The file's name, for errors.
+    """The content of an export's text, checked; `name` is the file's, for errors.
 
     Raises:
-        NoExport: The text is not a sound export.
+        NoExport: The text is no valid export.
     """
     with _refusing(name):
         return _content(io.StringIO(text), name)
@@ -126,7 +121,7 @@ def _content(file: TextIO, name: str) -> Export:
 
 @contextmanager
 def _refusing(name: str) -> Iterator[None]:
-    """Turn what goes wrong while a file of this name is read into NoExport."""
+    """Turn errors in reading a file of this name into NoExport."""
     try:
         yield
     except NoExport:
@@ -144,17 +139,14 @@ def _refusing(name: str) -> Iterator[None]:
 
 
 class _Reader:
-    """JSON values of a text, one after another.
-
-    What was read is dropped, so that a large file needs little memory.
-    """
+    """Reads the JSON values of a text one by one and drops their text, so that a large file needs little memory."""
 
     def __init__(self, file: TextIO, name: str) -> None:
         self._file, self._name = file, name
         self._text, self._at = "", 0
 
     def peek(self) -> str:
-        """The next character that is no white space; empty at the end."""
+        """The next character other than white space; empty at the end."""
         while True:
             self._at = _SPACE.match(self._text, self._at).end()  # type: ignore[union-attr]
             if self._at < len(self._text):
@@ -171,7 +163,7 @@ class _Reader:
         return found
 
     def value(self) -> object:
-        """The next value, of whatever kind. Raises ValueError and RecursionError."""
+        """The next value, of any type. Raises ValueError and RecursionError."""
         self.peek()
         while True:
             try:
@@ -182,12 +174,12 @@ class _Reader:
                     raise ValueError(error.msg) from error
                 continue
             length = end - self._at
-            if end < len(self._text) - _MARGIN or not self._more():  # else a number may go on
+            if end < len(self._text) - _MARGIN or not self._more():  # else a number may continue
                 self._at += length
                 return value
 
     def members(self) -> Iterator[str]:
-        """The names of an object's members; take a member's value before you ask for the next name."""
+        """The names of an object's members; read a member's value before the next name."""
         self.take("{")
         while self.peek() != "}":
             name = self.value()
@@ -200,7 +192,6 @@ class _Reader:
         self.take("}")
 
     def items(self) -> Iterator[object]:
-        """A list's values, one after another."""
         self.take("[")
         while self.peek() != "]":
             yield self.value()
@@ -214,7 +205,7 @@ class _Reader:
             raise NoExport(
                 f"{self._name}: expected rows of at most {MAX_PIECE // 2**20} MiB, got a longer one; export it again"
             )
-        piece = self._file.read(max(PIECE, len(self._text)))  # twice as much each time: no row is begun too often
+        piece = self._file.read(max(PIECE, len(self._text)))  # doubles each time: few attempts per row
         self._text += piece
         return bool(piece)
 
@@ -223,13 +214,13 @@ _DECODER, _SPACE, _MARGIN = json.JSONDecoder(), re.compile(r"[ \t\n\r]*"), 32
 
 
 def _head(file: TextIO, name: str) -> dict:
-    """All of an export but its rows: they can be checked only when the version, which may come after them, is known."""
+    """All of an export except its rows, which can be checked only with the version, which may follow them."""
     reader, head = _Reader(file, name), {}
     if reader.peek() == "{":
         for member in reader.members():
             if member in COLUMNS and reader.peek() == "[":
                 head[member] = []
-                deque(reader.items(), maxlen=0)  # read, and forgotten
+                deque(reader.items(), maxlen=0)  # read and dropped
             else:
                 head[member] = reader.value()
     else:
@@ -262,11 +253,11 @@ def _check_about(about: object, name: str) -> None:
             checked(about.get(name, 0.0), kind, name)
         json.dumps(about, ensure_ascii=False).encode()
     except ValueError as error:
-        raise NoExport(f"{name}: what is noted of the whole is damaged ({error}); export it again") from error
+        raise NoExport(f"{name}: its notes are damaged ({error}); export it again") from error
 
 
 def _rows(file: TextIO, name: str, head: Mapping[str, object]) -> Iterator[tuple[str, dict]]:
-    """Each row with its table, checked, as it lies in a store."""
+    """Each row with its table, checked, as in a store."""
     file.seek(0)
     reader = _Reader(file, name)
     for member in reader.members():
@@ -279,7 +270,7 @@ def _rows(file: TextIO, name: str, head: Mapping[str, object]) -> Iterator[tuple
 
 
 def _checked(table: str, row: object, name: str) -> dict:
-    """A row of a file as the store holds it; raises NoExport where it is not sound."""
+    """A file's row as the store holds it; raises NoExport if it is damaged."""
     columns = COLUMNS[table]
     if not isinstance(row, dict) or row.keys() != columns.keys():
         got = brief(", ".join(sorted(row))) if isinstance(row, dict) else type(row).__name__

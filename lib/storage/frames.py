@@ -10,16 +10,11 @@ _LAST = ("warnings", "ended", "machine", "machine_line", "versions", "sources", 
 
 
 def records_frame(records: Sequence[Record]) -> pd.DataFrame:
-    """A row for each measurement, the oldest first: its subject, seconds of a step, and where it was measured.
+    """A row per measurement, the oldest first; without records, a frame without columns.
 
-    Args:
-        records: In any order; each name in their subjects becomes a column, empty for those that lack it.
-
-    Returns:
-        Besides the subjects: `kind`; `step_median_s` and the quartiles `step_q1_s` and `step_q3_s`; `spread`, the
-            interquartile range over the median; `blocks`, `steps_per_block`, `warnings` as one text, and the record's
-            `ended`, `machine`, `machine_line`, `versions`, `sources`, `measured_at`. Empty, without columns, if there
-            are no records.
+    Columns: each name in a subject; `kind`; `step_median_s` and the quartiles `step_q1_s` and `step_q3_s`; `spread`,
+    the interquartile range over the median; `blocks`, `steps_per_block`, `warnings` as one text, and the record's
+    `ended`, `machine`, `machine_line`, `versions`, `sources`, `measured_at`.
     """
     rows = []
     for record in records:

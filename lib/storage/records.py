@@ -1,4 +1,4 @@
-"""What is stored: curves of trainings with what they depend on, and measurements with what it takes to judge them."""
+"""What is stored: trainings' curves with what they depend on, and measurements with what is needed to judge them."""
 
 import hashlib
 import json
@@ -20,7 +20,7 @@ from lib.timing.measurement import Ended, Measurement
 
 
 class Kind(StrEnum):
-    """What a measurement is of. The values are in stored files, so they never change."""
+    """What was measured. Stored files hold these values, so they never change."""
 
     RACE = "race"
     ANATOMY = "anatomy"
@@ -30,7 +30,7 @@ class Kind(StrEnum):
     STEP_TIME = "pace"
     OPERATION = "operation"
     PIPELINE = "pipeline"
-    FAILURE = "failure"  # of what could not be measured: it has no seconds
+    FAILURE = "failure"  # to measure something: it has no seconds
 
 
 @dataclass(frozen=True)
@@ -46,23 +46,16 @@ class Curve:
     measured_at: str = ""  # ISO 8601, UTC
     machine: str = ""
     every: int = 1
-    together: int = 1  # networks trained in the same seconds, of which this one's are an equal share
-    warnings: tuple[str, ...] = ()  # why its seconds must not be trusted
+    together: int = 1  # networks that shared the seconds equally
+    warnings: tuple[str, ...] = ()  # why its seconds are untrustworthy
 
     def cut(self, n_epochs: int) -> "Curve":
-        """The curve as if training had ended after so many epochs: training is deterministic.
-
-        Args:
-            n_epochs: Where it has fewer, all of it is returned.
-        """
+        """The curve as if training, which is deterministic, had ended after at most `n_epochs`."""
         steps = sum(epoch.steps for epoch in self.epochs[:n_epochs])
         return replace(self, epochs=self.epochs[:n_epochs], losses=self.losses[: -(-steps // self.every)])
 
     def thinned(self, points: int) -> "Curve":
-        """The curve with at most `points` losses, means of groups of steps; unchanged if it has no more.
-
-        For sweeps of which nobody looks at each step. What diverged may have means that are not finite.
-        """
+        """The curve with at most `points` losses, as means of groups of steps; not finite where training diverged."""
         width = -(-len(self.losses) // points)
         if width <= 1:
             return self
@@ -74,7 +67,7 @@ class Curve:
         return replace(self, losses=means, every=width * self.every)
 
     def lasts(self, n_epochs: int) -> bool:
-        """Whether it says all that a training of so many epochs would: it is as long, or it diverged before."""
+        """Whether it holds all of a training of `n_epochs`: it is as long, or diverged before."""
         return len(self.epochs) >= n_epochs or (bool(self.epochs) and self.epochs[-1].diverged_step is not None)
 
 
@@ -82,11 +75,11 @@ _BEFORE = {
     "precision": "float32",
     "inputs": N_PIXELS,
     "classes": N_CLASSES,
-}  # what records of older versions do not say
+}  # what records of older versions lack
 
 
 def this_command() -> str:
-    """The command that runs this program, of at most 200 characters, and without the names of folders."""
+    """This program's command line, without folders, at most 200 characters."""
     words = list(getattr(sys, "orig_argv", sys.argv))[1:]
     shown = [word if word.partition("/")[0] in TRAINERS else os.path.basename(word) for word in words]
     return " ".join(["python", *shown])[:200]
@@ -94,14 +87,14 @@ def this_command() -> str:
 
 @dataclass(frozen=True)
 class Record:
-    """One measurement, with everything that is needed to judge it years later.
+    """One measurement, with everything needed to judge it years later.
 
-    By default it is of this machine, code and moment. Seconds are those of whole blocks, as in `Measurement`.
+    By default it is of this machine, code and moment. Seconds are of whole blocks, as in `Measurement`.
     """
 
-    kind: str  # a `Kind`, or one that only another version knows
+    kind: str  # a `Kind`, or another version's
     subject: Mapping[str, str | int | float]  # what was measured: backend, device, batch_size, …
-    block_s: tuple[float, ...]  # seconds of each block, as they came
+    block_s: tuple[float, ...]  # seconds of each block, in the order of measurement
     steps_per_block: int
     ended: str
     warnings: tuple[str, ...] = ()
@@ -110,20 +103,20 @@ class Record:
     machine_line: str = field(default_factory=lambda: this_machine().line)
     sources: str = field(default_factory=source_digest)
     measured_at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="milliseconds"))
-    clocks: str = field(default_factory=clocks)  # of the processor and the graphics cards, when it was measured
+    clocks: str = field(default_factory=clocks)  # of the processor and the graphics cards at that time
     command: str = field(default_factory=this_command)
 
     @classmethod
     def of(
         cls, kind: str, subject: Mapping[str, str | int | float], measured: Measurement, versions: str = ""
     ) -> "Record":
-        """The record of what was just measured on this machine.
+        """The record of a measurement made just now on this machine.
 
         Args:
             kind: A `Kind`.
-            subject: What was measured, by names as in `lib.storage.rows.SUBJECTS`.
-            measured: Its blocks are stored as they are.
-            versions: Of the libraries that were used.
+            subject: What was measured, with names as in `lib.storage.rows.SUBJECTS`.
+            measured: Its blocks are stored unchanged.
+            versions: Of the libraries used.
         """
         return cls(
             kind,
@@ -136,28 +129,27 @@ class Record:
         )
 
     def says(self, name: str) -> str | int | float | None:
-        """What its subject says under a name; where an older version did not say it, what that stood for."""
+        """The subject's value of this name, or what an older version meant without it."""
         return self.subject.get(name, _BEFORE.get(name))
 
     def is_about(self, subject: Mapping[str, object]) -> bool:
-        """Whether its subject agrees with all of these; it may say more."""
+        """Whether its subject agrees with this one; it may say more."""
         return all(self.says(name) == value for name, value in subject.items())
 
     @property
     def measurement(self) -> Measurement:
-        """The blocks as a measurement, with its median and quartiles."""
         return Measurement(self.block_s, self.steps_per_block, Ended[self.ended], warnings=self.warnings)
 
     @property
     def id(self) -> str:
-        """First 32 hexadecimal digits of the content's SHA-256: the same content has the same id on every machine."""
+        """First 32 hexadecimal digits of the content's SHA-256: equal content has one id on every machine."""
         text = json.dumps(asdict(self), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True)
 class Key:
-    """Everything that a curve depends on, beside this machine and the source of `lib`.
+    """Everything that a curve depends on, besides this machine and the source of `lib`.
 
     The number of epochs is not part of it: a shorter training is the start of a longer one.
     """

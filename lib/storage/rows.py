@@ -1,7 +1,7 @@
-"""What a row of the store holds, and whether it is sound: a disk may damage it, and an import may come from anybody.
+"""What a row of the store holds, and whether it is valid: disks fail, and imports come from anywhere.
 
-A row is a mapping of column to value, as in the tables of the store. The types below say what is sound, and msgspec
-checks values against them. What is not sound raises ValueError, which says what was expected.
+A row maps columns to values, as in the store's tables. msgspec checks the values against the types below; an invalid
+one raises ValueError, which says what was expected.
 """
 
 import json
@@ -23,7 +23,7 @@ from lib.timing.measurement import Ended
 Row = Mapping[str, Any]
 
 MAX_S = 1e9  # no measurement is longer than thirty years
-MIN_S = 1e-12  # nor shorter than light needs for a hair's breadth
+MIN_S = 1e-12  # nor shorter than a picosecond
 MAX_NUMBER = 1e30  # of operations or bytes in one step
 MAX_INTEGER = 2**53  # what a JSON number holds exactly
 LEAST_LOSS = -1e-3  # a mean cross-entropy is not negative, but rounded
@@ -37,12 +37,12 @@ Count = Annotated[int, Meta(ge=1, le=MAX_INTEGER)]
 
 
 def _object(**fields: Any) -> Any:
-    """The type of a JSON object that has these fields, and no others; of one that may be missing, type and default."""
+    """The type of a JSON object with exactly these fields; an optional field is given as type and default."""
     found = [(name, *kind) if isinstance(kind, tuple) else (name, kind) for name, kind in fields.items()]
     return defstruct("Object", found, forbid_unknown_fields=True, kw_only=True)
 
 
-# The columns of each table, and the type of what lies in them; those of JSON_COLUMNS as JSON, in text.
+# The columns of each table and their types; JSON_COLUMNS are stored as JSON text.
 JSON_COLUMNS = {"training", "epochs", "subject", "block_s", "warnings"}
 COLUMNS: Mapping[str, Mapping[str, Any]] = {
     "curves": {
@@ -69,7 +69,7 @@ COLUMNS: Mapping[str, Mapping[str, Any]] = {
                 _object(
                     epoch=Index,
                     steps=Index,
-                    validation_loss=float,  # not a number where a training diverged
+                    validation_loss=float,  # NaN if the training diverged
                     validation_accuracy=Share,
                     train_s=Seconds,
                     evaluation_s=Seconds,
@@ -102,12 +102,12 @@ COLUMNS: Mapping[str, Mapping[str, Any]] = {
         "command": str,
     },
 }
-# Columns that older versions did not have, since which version they are there, and what they stood for.
+# Columns that older versions lack: the version that added each, and its value before that.
 ADDED: Mapping[str, Mapping[str, tuple[int, object]]] = {
     "curves": {"every": (3, 1), "together": (3, 1), "warnings": (5, "[]"), "precision": (6, "float32")},
     "measurements": {"clocks": (4, ""), "command": (4, "")},
 }
-# What a measurement of a kind must say of its subject, or nothing can be made of it; and what any may say.
+# What a subject must say for a measurement of this kind to be usable, and what any subject may say.
 _DEVICE, _WORK = Literal[ALL_DEVICES], Annotated[float, Meta(ge=MIN_S, le=MAX_NUMBER)]
 SUBJECTS: Mapping[str, Mapping[str, Any]] = {
     Kind.RACE: {"backend": str, "device": _DEVICE, "batch_size": Count, "hidden": str},
@@ -127,7 +127,7 @@ _EVERY_SUBJECT = {
     "first_accuracy": Share,
     "precision": Literal[PRECISIONS],
 }
-# What is expected, in words, where the type itself does not say enough.
+# What is expected, in words, if the type does not say enough.
 _WORDS = {
     "block_s": "seconds from 0 on",
     "device": f"a device of {', '.join(ALL_DEVICES)}",
@@ -144,10 +144,10 @@ _WORDS = {
 
 
 def curve_of(row: Row) -> Curve:
-    """The curve of a row of curves, checked; its epochs come without parameters.
+    """The curve in a row, checked; its epochs have no parameters.
 
     Raises:
-        ValueError: The row is not sound.
+        ValueError: The row is invalid.
     """
     found = _read("curves", row)
     said = found["training"]
@@ -164,17 +164,17 @@ def curve_of(row: Row) -> Curve:
 
 
 def record_of(row: Row) -> Record:
-    """The record of a row of measurements, checked, but not for what its kind requires: see `check_kind`.
+    """The measurement in a row, checked except for what its kind requires: see `check_kind`.
 
     Raises:
-        ValueError: The row is not sound.
+        ValueError: The row is invalid.
     """
     found: dict[str, Any] = {name: value for name, value in _read("measurements", row).items() if name != "id"}
     return Record(block_s=tuple(found.pop("block_s")), warnings=tuple(found.pop("warnings")), **found)
 
 
 def check_kind(record: Record) -> None:
-    """Check that a measurement has what its kind needs: names in its subject, and seconds that can be divided by.
+    """Check that a measurement has what its kind needs: names in its subject, and seconds above 0.
 
     Raises:
         ValueError: Something is missing, or out of range.
@@ -201,31 +201,30 @@ def check_kind(record: Record) -> None:
 
 
 def row_of(record: Record) -> dict[str, object]:
-    """A measurement as a row of the store, with its subject, blocks and warnings as JSON."""
+    """A measurement as a row of the store."""
     texts = {"subject": json.dumps(dict(record.subject), sort_keys=True)}
     texts |= {name: json.dumps(getattr(record, name)) for name in ("block_s", "warnings")}
     return {name: texts.get(name, getattr(record, name)) for name in COLUMNS["measurements"]}
 
 
 def epochs_text(curve: Curve) -> str:
-    """A curve's epochs as JSON, as they are stored, without their parameters."""
+    """A curve's epochs as stored: JSON without parameters."""
     return json.dumps([{k: v for k, v in vars(epoch).items() if k != "parameters"} for epoch in curve.epochs])
 
 
 def _read(table: str, row: Row) -> dict[str, Any]:
-    """A row's columns, checked, with their JSON parsed."""
     found = {name: _read_json(row[name]) if name in JSON_COLUMNS else row[name] for name in COLUMNS[table]}
     for name, kind in COLUMNS[table].items():
         checked(found[name], kind, name)
-    "".join(text for text in row.values() if isinstance(text, str)).encode()  # not half of a pair of characters
+    "".join(text for text in row.values() if isinstance(text, str)).encode()  # refuses lone surrogates
     datetime.fromisoformat(found["measured_at"])
     return found
 
 
 def _read_json(text: object) -> Any:
-    """A JSON text's value; NaN and Infinity, which msgspec would refuse, are among what Python writes.
+    """A JSON text's value. Accepts NaN and Infinity, which Python writes and msgspec refuses.
 
-    Raises ValueError also for what is nested too deeply, and for what cannot be written as text again.
+    Raises ValueError also if it is nested too deeply, or cannot be encoded again.
     """
     if not isinstance(text, str):
         raise ValueError(f"expected text, got {brief(text)}")
@@ -239,15 +238,10 @@ def _read_json(text: object) -> Any:
 
 
 def checked(value: Any, kind: Any, name: str) -> Any:
-    """The value as it is, if msgspec finds it to be of this type.
-
-    Args:
-        value: Of JSON, or a row.
-        kind: A type that msgspec knows, with limits in `Annotated`.
-        name: Of the column, for the error; where the fault lies inside, the error names the inner field.
+    """The value unchanged, if msgspec accepts it as this type (with limits in `Annotated`).
 
     Raises:
-        ValueError: The value is of another type; the text says what was expected and what came.
+        ValueError: The value is of another type; the text names the column, or the field inside it.
     """
     try:
         convert(value, kind)
@@ -264,6 +258,6 @@ def checked(value: Any, kind: Any, name: str) -> Any:
 
 
 def brief(value: object) -> str:
-    """A value for an error's sentence: on one line, at most 60 characters and an ellipsis, and printable."""
+    """A value for an error's sentence: one printable line, at most 60 characters and an ellipsis."""
     text = value if isinstance(value, str) and value.isprintable() else ascii(value)
     return text if len(text) <= 60 else text[:60] + "…"

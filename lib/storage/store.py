@@ -1,13 +1,12 @@
-"""Learning curves and measurements in SQLite: curves are served again at once, measurements are a record.
+"""Learning curves and measurements in SQLite.
 
 A training is deterministic for its key (training, backend and device, data, source of `lib`, versions), so its curve
-may be served again. Its seconds are a measurement: they come back with the machine and the time of it. A shorter curve
-is kept beside a longer one: its seconds are newer, and the longer one has the epochs.
+may be served again. Its seconds are a measurement, and come back with their machine and time. A shorter curve is kept
+beside a longer one: its seconds are newer, and the longer one has more epochs.
 
-A store that cannot be written says why in `trouble` and stores nothing; nothing fails because of it. Each call opens
-the file anew (0.2 ms), so threads and processes need no coordination beyond SQLite's own; a row is written whole or not
-at all. A file that is damaged or of an older version is renamed, and a new one is begun; a row that is not sound is
-skipped.
+A store that cannot be written says why in `trouble` and stores nothing, without failing. Each call opens the file anew
+(0.2 ms), so threads and processes need no coordination beyond SQLite's own; a row is written whole or not at all. A
+file that is damaged or of an older version is renamed, and a new one begun; an invalid row is skipped.
 """
 
 import json
@@ -33,7 +32,7 @@ from lib.storage.records import Curve, Key, Record
 from lib.storage.rows import COLUMNS, curve_of, epochs_text, record_of, row_of
 
 MAX_BYTES = 256 * 2**20  # of losses, and as much again of parameters
-BUSY_S = 5.0  # how long one writer waits for another
+BUSY_S = 5.0  # how long a writer waits for another
 SCHEMA_VERSION = 8  # of the file, and of exports; `ADDED` in `lib.storage.rows` says what older exports lack
 _SCHEMA = f"""
 PRAGMA journal_mode = WAL;
@@ -62,48 +61,45 @@ PRAGMA user_version = {SCHEMA_VERSION}
 
 T = TypeVar("T")
 
-# Why a file cannot be used, and what to do: by SQLite's primary result codes.
+# Why a file is unusable, and what to do, by SQLite's primary result code.
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _REASONS = {
     sqlite3.SQLITE_FULL: "the disk is full; free the disk, or set MNIST_CACHE_DIR to a folder on another",
     sqlite3.SQLITE_IOERR: (
-        "the disk does not read or write it; look whether the disk is full or failing, or set MNIST_CACHE_DIR to a "
+        "the disk cannot read or write it; check whether the disk is full or failing, or set MNIST_CACHE_DIR to a "
         "folder on another"
     ),
     sqlite3.SQLITE_BUSY: f"another program has kept it locked for {BUSY_S:g} s; end that program",
-    sqlite3.SQLITE_READONLY: "it may only be read; make it writable, or set MNIST_CACHE_DIR to another folder",
+    sqlite3.SQLITE_READONLY: "it is read-only; make it writable, or set MNIST_CACHE_DIR to another folder",
     sqlite3.SQLITE_CANTOPEN: (
-        "it cannot be opened; see that its folder is there and may be written, or set MNIST_CACHE_DIR to another"
+        "it cannot be opened; check that its folder exists and is writable, or set MNIST_CACHE_DIR to another"
     ),
 } | dict.fromkeys(
     _DAMAGED,
-    "it is damaged again and again; look whether the disk is failing, or set MNIST_CACHE_DIR to a folder on another",
+    "it keeps being damaged; check whether the disk is failing, or set MNIST_CACHE_DIR to a folder on another",
 )
 
 
 class _Unreadable(sqlite3.DatabaseError):
-    """What SQLite does not refuse: it takes what was cut off within a page for zeros, and any schema for ours."""
+    """Damage that SQLite accepts: it reads a truncated page as zeros, and any schema as ours."""
 
     sqlite_errorcode = sqlite3.SQLITE_CORRUPT
 
 
 class StoreUnusable(OSError):
-    """The store can be neither read nor written; the text says why, and what to do."""
+    """The store can be neither read nor written; the text says why and what to do."""
 
 
 class Store:
-    """Curves by key, and measurements, in an SQLite file.
+    """Curves by key, and measurements, in an SQLite file; without a `path`, in the cache folder.
 
-    Methods raise nothing where the file cannot be used, unless they say so: they find nothing, and `trouble` says why.
-
-    Args:
-        path: None: a file in the cache folder.
+    If the file is unusable, methods find nothing and `trouble` says why; only those that say so raise.
     """
 
     def __init__(self, path: Path | None = None) -> None:
         self._why_not = ""  # why nothing is stored
-        self._renamed = ""  # what became of a file that could not be read
-        self.path = path  # None where there is no folder for it
+        self._renamed = ""  # the sentence about an unreadable file
+        self.path = path  # None without a folder for it
         if path is None:
             try:
                 self.path = cache_dir() / "results.sqlite"
@@ -112,18 +108,15 @@ class Store:
 
     @property
     def trouble(self) -> str:
-        """What is wrong, in sentences for the person; empty where nothing is."""
+        """What is wrong, in sentences for the person; empty if nothing is."""
         return " ".join(filter(None, (self._renamed, self._why_not)))
 
     def get(self, key: Key) -> Curve | None:
-        """The curve of the key's training, cut to its epochs.
-
-        None where no curve is stored, or one of fewer epochs that did not diverge.
-        """
+        """The curve of the key's training, cut to its epochs; None if no stored curve is that long or diverged."""
         return self.get_all([key]).get(key)
 
     def get_all(self, keys: Collection[Key]) -> dict[Key, Curve]:
-        """What `get` gives for each of these keys, without those that have none, read at once."""
+        """The curves that `get` finds for these keys, in one read."""
         found = {}
         for key, curves in self._curves({key: key.digest() for key in keys}).items():
             n_epochs = key.training.epochs
@@ -133,12 +126,12 @@ class Store:
         return found
 
     def begun(self, key: Key) -> Curve | None:
-        """The longest curve with every loss that is stored under the key; None where there is none."""
+        """The longest curve stored under the key with every loss, or None."""
         whole = [curve for curve in self._curves({key: key.digest()})[key] if curve.every == 1]
         return max(whole, key=lambda curve: len(curve.epochs), default=None)
 
     def _curves(self, digests: Mapping[Key, str]) -> dict[Key, list[Curve]]:
-        """The curves that are stored under each of these keys; keys that differ in epochs share them."""
+        """The curves stored under each key; keys that differ only in epochs share them."""
         marks = ", ".join("?" * len(digests))
         rows = self._read(lambda database: _rows_of(database, "curves", f"key IN ({marks})", *digests.values()))
         found = defaultdict[str, list[Curve]](list)
@@ -147,19 +140,16 @@ class Store:
         return {key: found[digest] for key, digest in digests.items()}
 
     def put(self, key: Key, curve: Curve, parameters: Parameters | None = None) -> Curve:
-        """Store a curve, and return it with the time and machine filled in.
+        """Store a whole curve, and return it with time and machine filled in.
 
-        It replaces older ones of the key that say no more: those of as many or fewer epochs, with as many or fewer
-        losses. Parameters that a longer curve can be continued from stay.
-
-        Beyond `MAX_BYTES` of losses the curves that were stored longest ago are deleted, thinned ones last, and
-        parameters likewise.
+        It replaces the key's curves that have no more epochs and no more losses. Beyond `MAX_BYTES` of losses the
+        oldest curves are deleted, thinned ones last, and parameters likewise.
 
         Args:
-            key: What it depends on.
+            key: What the curve depends on.
             curve: All of its epochs.
-            parameters: Those after its last epoch, from which the training can be continued; None: none are stored, and
-                older ones stay.
+            parameters: Those after the last epoch, to continue from; they replace stored ones, unless a longer curve
+                continues from those. None: stored ones stay.
         """
         now = datetime.now(UTC).isoformat(timespec="microseconds")
         curve = replace(curve, measured_at=now, machine=machine_id())
@@ -194,7 +184,7 @@ class Store:
         }
 
         def work(database: sqlite3.Connection) -> None:
-            database.execute("BEGIN IMMEDIATE")  # else another writer comes between the reading and the deciding
+            database.execute("BEGIN IMMEDIATE")  # else another writer could come between reading and deciding
             longest = 0  # of the curves that can be continued
             for one in database.execute("SELECT rowid, * FROM curves WHERE key = ?", (row["key"],)).fetchall():
                 other = next(_sound([dict(one)], curve_of), None)
@@ -203,7 +193,7 @@ class Store:
                 elif other.every == 1:
                     longest = max(longest, len(other.epochs))
             _insert(database, "curves", row, "REPLACE")
-            # Thinned curves go last: they are small, and somebody asked for thousands of them at once.
+            # Thinned curves go last: they are small, and come by the thousand.
             _make_room(database, "curves", "every > 1 DESC, used_at DESC")
             kept = _rows_of(database, "parameters", "key = ?", row["key"])
             if parameters and not any(last["epochs"] < one["epochs"] <= longest for one in kept):
@@ -214,9 +204,9 @@ class Store:
         return curve
 
     def parameters(self, key: Key) -> tuple[int, Parameters] | None:
-        """The number of epochs after which a training's parameters were stored, and the parameters, float32.
+        """A training's stored parameters (read-only float32 arrays), after the number of epochs that they belong to.
 
-        None where none are stored, or not of the size of the key's network. The arrays are read-only.
+        None if none of the network's size are stored.
         """
         found = self._read(lambda database: _rows_of(database, "parameters", "key = ?", key.digest()))
         network = key.training.network
@@ -228,27 +218,22 @@ class Store:
         return found[0]["epochs"], [(weights.reshape(shape), biases) for weights, biases, shape in layers]
 
     def add(self, record: Record) -> None:
-        """Store a measurement, whole or not at all, whatever ends the process; a second time changes nothing."""
+        """Store a measurement, whole or not at all; storing it again changes nothing."""
         self._write(lambda database: _insert(database, "measurements", row_of(record), "IGNORE"))
 
     def records(self, kind: str | None = None, naming: str | None = None) -> list[Record]:
-        """The stored measurements, in the order of their ids (which says nothing).
-
-        Args:
-            kind: Of this kind only.
-            naming: Only those whose subject has this word among its names or values.
-        """
+        """The stored measurements, in no particular order; only of this kind, and `naming` a word in their subject."""
         where, values = "kind = COALESCE(?, kind) AND instr(subject, ?)", (kind, f'"{naming}"' if naming else "")
         found = self._read(lambda database: _rows_of(database, "measurements", where, *values))
         return list(_sound(found or [], record_of))
 
     @property
     def identity(self) -> tuple:
-        """What is another one where the file is another: its path and inode."""
+        """Path and inode: changes when the file is replaced."""
         return self.path, _identity(self.path) if self.path is not None else None
 
     def stamp(self) -> tuple:
-        """What is another one as soon as anybody, in whatever process, has written: times and sizes of the files."""
+        """Changes whenever any process writes to the store: times and sizes of its files."""
         found = []
         for suffix in ("", "-wal"):
             with suppress(OSError):
@@ -257,11 +242,7 @@ class Store:
         return tuple(found)
 
     def rows(self, table: str, without: Collection[str] = ()) -> list[dict]:
-        """All sound rows of a table as they are stored, in the order of their keys.
-
-        Args:
-            table: `curves` or `measurements`.
-            without: Columns to leave out.
+        """All valid rows of a table (`curves` or `measurements`) as stored, in the order of their keys.
 
         Raises:
             StoreUnusable: The store cannot be used.
@@ -278,16 +259,16 @@ class Store:
         return self._work(work)
 
     def merge(self, read: Callable[[], Iterable[tuple[str, dict]]]) -> tuple[int, int]:
-        """Add the rows that are not there yet; all of them or, where it or `read` raises, none.
+        """Add the rows that are not stored yet: all of them, or none if this or `read` raises.
 
-        They are gathered in a temporary file of SQLite's own, so that many of them take no memory, and a slow reader
-        does not lock the store.
+        SQLite collects them in a temporary file, so that they take little memory and a slow reader does not lock the
+        store.
 
         Args:
-            read: Called in the transaction, and again if a new file is begun; returns rows, each with its table.
+            read: Returns rows, each with its table. Called in the transaction, and again if a new file is begun.
 
         Returns:
-            How many rows came, and how many of them were new.
+            How many rows were read, and how many of them were new.
 
         Raises:
             StoreUnusable: The store cannot be used.
@@ -308,7 +289,7 @@ class Store:
         return self._work(work)
 
     def _read(self, work: Callable[[sqlite3.Connection], T]) -> T | None:
-        """What the work returns; None where there is no usable file, which becomes the trouble."""
+        """What the work returns; None, with trouble, if the file is unusable."""
         try:
             return self._work(work)
         except StoreUnusable as error:
@@ -316,7 +297,7 @@ class Store:
             return None
 
     def _write(self, work: Callable[[sqlite3.Connection], None]) -> None:
-        """Do the work, whole or not at all; where it succeeds, earlier trouble is over."""
+        """Do the work, whole or not at all; success ends earlier trouble."""
         try:
             self._work(work)
             self._why_not = ""
@@ -324,7 +305,7 @@ class Store:
             self._why_not = str(error)
 
     def _work(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Do the work in a transaction; where no file can be read, once more in a new one. Raises StoreUnusable."""
+        """Do the work in a transaction; if the file is unreadable, again in a new one. Raises StoreUnusable."""
         path = self.path
         if path is None:
             raise StoreUnusable(self._why_not)
@@ -344,7 +325,6 @@ class Store:
             raise StoreUnusable(f"Results are not being saved: {path} cannot be used: {reason}.") from error
 
     def _transaction(self, path: Path, inode: int | None, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Do the work in a transaction, on a connection of its own."""
         with closing(self._prepared(path)) as database, database:
             if _identity(path) != inode:  # its log may be another file's
                 raise _Unreadable("another program has renamed the file")
@@ -353,13 +333,13 @@ class Store:
     def _begin(self, path: Path, unreadable: int | None, error: Exception) -> None:
         """Rename the unreadable file, given by its inode, and begin a new one, unless another program has.
 
-        The new file gets its name when the old one's log is gone: SQLite would take that for its own.
+        The new file gets its name after the old one's log is gone, which SQLite would take for its own.
         """
         with FileLock(f"{path}.lock", timeout=BUSY_S):
             if _identity(path) != unreadable:
                 return
             aside = path.with_name(f"{path.name}.old-{datetime.now(UTC):%Y-%m-%d-%H%M%S-%f}")
-            for suffix in ("", "-wal", "-shm"):  # the file itself first: nobody writes to it any more
+            for suffix in ("", "-wal", "-shm"):  # the file itself first, so that no more is written to it
                 with suppress(FileNotFoundError):
                     os.replace(f"{path}{suffix}", f"{aside}{suffix}")
             if unreadable is not None:
@@ -371,7 +351,6 @@ class Store:
                 database.executescript(_SCHEMA)
 
     def _prepared(self, path: Path) -> sqlite3.Connection:
-        """A connection to a file that is whole, and of this version."""
         database = sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=BUSY_S)
         try:
             database.row_factory, database.text_factory = sqlite3.Row, _text
@@ -397,7 +376,7 @@ _READ: dict[str, Callable[[dict], object]] = {"curves": curve_of, "measurements"
 
 
 def _insert(database: sqlite3.Connection, table: str, row: dict, otherwise: str) -> None:
-    """Insert a row; `otherwise` is what SQLite does where its key is there already: IGNORE, REPLACE or ABORT."""
+    """Insert a row; if its key exists, SQLite does as `otherwise` says: IGNORE, REPLACE or ABORT."""
     marks = ", ".join("?" * len(row))
     database.execute(f"INSERT OR {otherwise} INTO {table} ({', '.join(row)}) VALUES ({marks})", tuple(row.values()))
 
@@ -407,19 +386,19 @@ def _rows_of(database: sqlite3.Connection, table: str, where: str = "1", *values
 
 
 def _sound(rows: Iterable[dict], read: Callable[[dict], T]) -> Iterator[T]:
-    """What the rows stand for, without those that the disk has damaged."""
+    """What the valid rows hold."""
     for row in rows:
         with suppress(ValueError):
             yield read(row)
 
 
 def _make_room(database: sqlite3.Connection, table: str, order: str) -> None:
-    """Delete what comes last in this order, beyond `MAX_BYTES` of content."""
+    """Delete the rows beyond `MAX_BYTES` of content, in this order."""
     database.execute(f"DELETE FROM {table} WHERE rowid IN ({beyond_room(table, order)})", (MAX_BYTES,))
 
 
 def beyond_room(table: str, order: str) -> str:
-    """SQL: the row numbers of what is beyond so many bytes (`?`) of a table's content, added up in this order."""
+    """SQL: row ids beyond `?` bytes of a table's content, added up in this order."""
     total = f"SELECT rowid, SUM(n_bytes) OVER (ORDER BY {order}) AS total FROM {table}"
     return f"SELECT rowid FROM ({total}) WHERE total > ?"
 
@@ -430,12 +409,12 @@ def _code(error: Exception) -> int:
 
 
 def _identity(path: Path) -> int | None:
-    """Inode of the file that has this name now; None where there is none."""
+    """Inode of the file of this name, or None."""
     with suppress(FileNotFoundError):
         return path.stat().st_ino
     return None
 
 
 def _text(content: bytes) -> str:
-    """Text of SQLite, with damaged bytes replaced: it must not raise, and the row will prove unsound."""
+    """SQLite's text with damaged bytes replaced: this must not raise, and the row will fail its checks."""
     return content.decode(errors="replace")

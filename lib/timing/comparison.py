@@ -15,8 +15,8 @@ interval is Welch's, on the logarithms (B. L. Welch, Biometrika 34, 1947): it al
 two times of each. It covers what varied within each side, not what changed on the machine between them; so give it
 times from several repetitions, not from one.
 
-A machine is quicker on one day than on another. So `Repetitions` are compared by those that were made in turns with the
-other's, and with a figure that has none beside them only as far as `DRIFT` lets them.
+A machine's speed changes from day to day. So `Repetitions` are compared by those that both sides made in one session,
+and against any other figure only within `DRIFT`.
 """
 
 import math
@@ -33,8 +33,8 @@ from lib.timing.measurement import Clock, Config, Meter, Step, Sync, no_wait
 
 COVERAGE = 0.95
 SAME_WITHIN = 0.03  # a ratio that is certainly within this of 1 counts as the same
-SESSION = timedelta(hours=1)  # within which a machine is taken to be the same
-DRIFT = 0.2  # how far a machine may be from another day's times, as a share: two standard deviations of 10 % each
+SESSION = timedelta(hours=1)  # a machine's speed is taken as constant for so long
+DRIFT = 0.2  # relative difference between two days: two standard deviations of 10 % each
 LOOKS = (9, 14, 22, 35, 55, 86, 135, 212, 332, 520)  # numbers of pairs: each about 1.6 times the one before
 
 
@@ -141,11 +141,11 @@ class Estimate:
     seconds: float  # their geometric mean
     error: float = 0.0  # standard error of the logarithm of `seconds`
     n: int = 0  # number of times; with 0 or 1, their variation is unknown
-    off: float = 0.0  # as a share of `seconds`: by how much a coarse clock may have made all of them too long or short
+    off: float = 0.0  # share of `seconds` by which a coarse clock may have lengthened or shortened all of them
 
     @classmethod
     def of(cls, times: Sequence[float] | np.ndarray, off_s: float = 0.0) -> "Estimate":
-        """Summarise independent times in seconds, at least one, of which each may be off by `off_s`, all alike."""
+        """Summarise one or more independent times in seconds; a coarse clock may shift all of them by `off_s`."""
         with np.errstate(divide="ignore", invalid="ignore"):  # a time of 0 makes the error NaN: nothing is decided
             logs = np.log(np.asarray(times, dtype=float))
             error = float(np.std(logs, ddof=1) / math.sqrt(len(logs))) if len(logs) > 1 else 0.0
@@ -157,7 +157,7 @@ class Estimate:
         return replace(self, seconds=self.seconds * factor)
 
     def on_another_day(self) -> "Estimate":
-        """The estimate where what it is compared with was not measured beside it: it may be off by `DRIFT`."""
+        """The estimate for a comparison with another day's: it may be off by `DRIFT`."""
         return replace(self, off=max(self.off, DRIFT))
 
     def plus(self, other: "Estimate") -> "Estimate":
@@ -200,22 +200,21 @@ def between(first: Estimate, second: Estimate, coverage: float = COVERAGE) -> Co
 
 @dataclass(frozen=True)
 class Repetitions:
-    """A figure that was measured several times: a value from each repetition, and when it was made, in ISO 8601."""
+    """A figure measured several times: a value from each repetition, and when it was made, in ISO 8601."""
 
     values: tuple[float, ...]
     at: tuple[str, ...] = ()  # empty: all in one session
 
     @property
     def middle(self) -> float:
-        """The median."""
         return float(np.median(self.values))
 
     def beside(self, other: "Repetitions", one_of: int = 1) -> Comparison:
-        """This figure over the other, by the repetitions of both that were made within `SESSION` of each other.
+        """Compare with another figure by the repetitions that both made within `SESSION` of each other.
 
-        What a machine is like on another day is no part of a figure's spread: without two such repetitions of each the
-        comparison is unclear. Where it is `one_of` several of which a single one decides, each gets its share of the
-        5 %.
+        With fewer than two such repetitions on either side the comparison is unclear, because a figure's spread does
+        not cover the difference between two days. If any of `one_of` comparisons can decide alone, each gets its share
+        of the 5 %.
         """
         near = self.near(other), other.near(self)
         enough = min(map(len, near)) > 1
@@ -223,15 +222,15 @@ class Repetitions:
         return between(one, two if enough else replace(two, n=1), 1 - (1 - COVERAGE) / one_of)
 
     def against(self, figure: float, measured: bool = False, one_of: int = 1) -> Comparison:
-        """This figure over one that was not measured beside it, such as a published one; or `measured` on another day.
+        """Compare with a published figure, or with one `measured` on another day.
 
-        Two repetitions are needed; these may be off by `DRIFT`, and so may a `measured` figure. `one_of`: see `beside`.
+        Takes two repetitions or more, which may be off by `DRIFT`, as may a `measured` figure. `one_of`: see `beside`.
         """
         known, mine = Estimate(figure, n=len(self.values)), Estimate.of(self.values).on_another_day()
         return between(mine, known.on_another_day() if measured else known, 1 - (1 - COVERAGE) / one_of)
 
     def near(self, other: "Repetitions") -> list[float]:
-        """The values that have a repetition of the other's within `SESSION`."""
+        """The values with a repetition of the other figure within `SESSION`."""
         if not self.at or not other.at:
             return list(self.values)
         theirs = [datetime.fromisoformat(at) for at in other.at]

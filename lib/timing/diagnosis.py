@@ -1,7 +1,7 @@
 """What is wrong with a measurement, or with what it measured: evidence, cause, remedy, and the gain to expect.
 
-A finding is data. Each detector looks at the figures that it needs, returns None where they are missing, and quotes in
-its evidence the very figures it relies on. Thresholds are named below, so that a reader can disagree with one.
+Each detector returns None without the figures that it needs, and quotes in its evidence those that it relies on.
+Thresholds are named below, so that a reader can disagree with one.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ SPREAD = 0.1  # interquartile range over median
 
 @dataclass(frozen=True)
 class Observed:
-    """What is known of a timed training; None for what is not. Seconds are wall time."""
+    """What is known about a timed training; None for the rest. Seconds are wall time."""
 
     device: str = "cpu"
     epoch_s: Sequence[float] = ()  # in order, the first included
@@ -63,7 +63,6 @@ class Finding:
 
     @property
     def text(self) -> str:
-        """Everything in one paragraph."""
         times = f" Expected: a factor of {self.gain:.2g}." if self.gain is not None else ""
         return f"{self.evidence} {self.cause} {self.remedy}{times}"
 

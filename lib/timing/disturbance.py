@@ -1,4 +1,4 @@
-"""What disturbed a measurement: compares the machine's counters before and after, to see what others used of it."""
+"""What disturbed a measurement: the machine's counters before and after show what other programs used."""
 
 import multiprocessing
 import os
@@ -11,32 +11,32 @@ from lib.hardware.nvml import Gpu, gpus
 from lib.hardware.optional import psutil
 from lib.timing.measurement import Measurement
 
-# Of the processor time that programs wanted. Stolen time lengthens a figure by about its share, and repetitions of a
-# figure differ by a tenth anyway (`diagnosis.SPREAD`): less changes no answer, and a rented machine always has some.
+# Of the processor time that programs wanted. Stolen time lengthens a figure by about its share, and repetitions differ
+# by a tenth anyway (`diagnosis.SPREAD`): less changes no answer, and a rented machine always loses some.
 STEAL_SHARE = 0.1
-# Of the watched time. A card that is slowed for a tenth of it loses less than that tenth; one that boosts to its power
-# limit always touches it for moments.
+# Of the watched time. A card slowed for a tenth of it loses less than a tenth, and a boosting card always touches its
+# power limit for moments.
 SLOWED_SHARE = 0.1
 OTHERS_CORES = 0.25
 SWAP_BYTES = 2**20
-LOOK_S = 0.5  # clocks of processor time tick every 10 ms, and a look takes some of them
+LOOK_S = 0.5  # processor time is counted in ticks of 10 ms, and a look takes several
 _KINDS = ("other virtual machines took", "other programs kept", "MiB were swapped", "the graphics card was slowed by")
 
 
 @dataclass(frozen=True)
 class Disturbance:
-    """What happened on the machine between two moments, besides the measured processes."""
+    """What other processes did on the machine between two moments."""
 
     seconds: float
     steal_share: float  # of the processor time that programs wanted, taken by other virtual machines of the host
-    others_cores: float  # processors that other programs kept busy, on average
+    others_cores: float  # cores that other programs kept busy, on average
     swapped_bytes: int
-    slowed_s: Mapping[str, float] = field(default_factory=dict)  # how long a graphics card was slowed, by what
-    throttled_by: tuple[str, ...] = ()  # what slowed one at the end, where the card does not count seconds
+    slowed_s: Mapping[str, float] = field(default_factory=dict)  # how long a graphics card was slowed, by cause
+    throttled_by: tuple[str, ...] = ()  # what slowed a card at the end, if it does not count seconds
 
     @property
     def flags(self) -> list[str]:
-        """A sentence for each disturbance after which a figure must not be trusted."""
+        """A sentence for each disturbance that makes a figure untrustworthy."""
         slowed = {cause: s for cause, s in self.slowed_s.items() if s > SLOWED_SHARE * self.seconds}
         remedy = "let it cool, or name its clock with the figure"
         possible = (
@@ -69,7 +69,7 @@ class Disturbance:
 
 
 def disturbances(warnings: Sequence[str]) -> list[str]:
-    """Those of a measurement's warnings that `Disturbance.flags` wrote, the last of each kind."""
+    """The warnings that `Disturbance.flags` wrote, the last of each kind."""
     return list({kind: warning for warning in warnings for kind in _KINDS if kind in warning}.values())
 
 
@@ -88,10 +88,9 @@ class _Moment:
 class Watch:
     """`with Watch() as watch: ...`, then `watch.disturbance`.
 
-    This process, its children and the processes `pids` with theirs count as the measured ones; so does a server of
-    which this process is a part, as the editor's is of its kernels. `gpu` says whether a GPU takes part: it is asked
-    before and after for how long it has been slowed, because after the work it is idle, and nothing slows an idle card.
-    Everything that is timed is watched: see `Engine.watch` and `marked`.
+    This process, the processes `pids`, and the children of all count as measured, as does the server whose kernel this
+    process is. `gpu` adds the graphics cards: their counters of slowed seconds are read before and after, because an
+    idle card is never slowed. Everything timed is watched: see `Engine.watch` and `marked`.
     """
 
     def __init__(self, *pids: int, gpu: bool = False) -> None:
@@ -106,12 +105,11 @@ class Watch:
         self.disturbance = self.so_far()
 
     def marked(self, measured: Measurement) -> Measurement:
-        """The measurement, with all disturbances until now among its warnings."""
+        """The measurement, with all disturbances so far among its warnings."""
         flags = (self.disturbance or self.so_far()).flags
         return replace(measured, warnings=tuple(dict.fromkeys((*measured.warnings, *flags))))
 
     def so_far(self) -> Disturbance:
-        """The disturbances from the beginning until now."""
         before, after = self._before, self._look()
         seconds, steal_s = after.at_s - before.at_s, after.steal_s - before.steal_s
         wanted_s = after.busy_s - before.busy_s + steal_s
@@ -129,7 +127,7 @@ class Watch:
         cards = tuple(gpus()) if self._gpu else ()
         if psutil is None:  # a bare machine: nothing is known of others
             return _Moment(time.perf_counter(), 0.0, 0.0, 0.0, 0, cards)
-        family = self._family()  # before any clock is read: looking for children takes time of our own
+        family = self._family()  # before any clock is read: looking for children takes time
         times = psutil.cpu_times()
         own_s = _spent_s(family)
         steal_s = getattr(times, "steal", 0.0)
@@ -140,7 +138,7 @@ class Watch:
         return _Moment(time.perf_counter(), total_s - idle_s - steal_s, steal_s, own_s, swap.sin + swap.sout, cards)
 
     def _family(self) -> "list[psutil.Process]":
-        """The measured processes, with their children, each once: most of those that are named are children too."""
+        """The measured processes and their children, each once: most of `pids` are children too."""
         server = multiprocessing.parent_process()
         pids = (os.getpid(), *self._pids, *([server.pid] if server is not None and server.pid else []))
         family = []
@@ -151,32 +149,29 @@ class Watch:
 
 
 class Turns:
-    """What disturbed work that is done in one turn or in several, with others' work in between.
+    """What disturbed work that is done in turns, with other work in between.
 
-    A turn is looked at every `LOOK_S` at most, when its `flags` are asked for, and a shorter one not at all.
-
-    Args:
-        watch: Of the processes that do the work; not begun yet.
+    `flags` looks at a turn every `LOOK_S` at most, and never at a shorter turn. `watch` is of the processes that do the
+    work, and not begun yet.
     """
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
-        self._earlier: list[str] = []  # of turns that are over
+        self._earlier: list[str] = []  # of earlier turns
         self._now: list[str] = []
-        self._looked_at: float | None = None  # in seconds of the monotonic clock; None: it is nobody's turn
+        self._looked_at: float | None = None  # in seconds of the monotonic clock; None between turns
 
     def begin(self) -> None:
-        """Begin a turn; one that had begun before is over."""
+        """Begin a turn, and end the one before."""
         self.end()
         self._watch.__enter__()
         self._looked_at = time.monotonic()
 
     def end(self) -> None:
-        """End the turn, if one has begun."""
         self._earlier, self._now, self._looked_at = list(self.flags()), [], None
 
     def flags(self) -> tuple[str, ...]:
-        """A sentence for each disturbance of any turn until now, the last of each kind."""
+        """A sentence for each disturbance of any turn so far, the last of each kind."""
         if self._looked_at is not None and time.monotonic() - self._looked_at >= LOOK_S:
             self._watch.__exit__()
             self._now = self._watch.disturbance.flags if self._watch.disturbance is not None else []
@@ -185,13 +180,13 @@ class Turns:
 
 
 def _slowed_s(before: Sequence[Gpu], after: Sequence[Gpu]) -> dict[str, float]:
-    """Seconds between two moments in which a card was slowed, by what; of several cards the longest."""
+    """Seconds between two moments in which a card was slowed, by cause; the longest of several cards."""
     began = {gpu.uuid: gpu.slowed_s or {} for gpu in before}
     found: dict[str, float] = {}
     for gpu in after:
         for cause, until_s in (gpu.slowed_s or {}).items():
             slowed_s = until_s - began.get(gpu.uuid, {}).get(cause, until_s)
-            found[cause] = max(found.get(cause, 0.0), slowed_s)  # below 0 where the driver was loaded anew
+            found[cause] = max(found.get(cause, 0.0), slowed_s)  # below 0 if the driver was reloaded
     return found
 
 

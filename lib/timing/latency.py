@@ -1,8 +1,8 @@
-"""What a transfer costs: a latency that every one pays, and a time for each byte. Numbers only.
+"""What a transfer costs: a fixed latency, and a time per byte.
 
 Fitted by least squares of the relative errors, so that four bytes count as much as a quarter of a gigabyte (the model
-is Hockney's: R. W. Hockney, Parallel Computing 20, 1994). The intervals are Student's, from how far the measured times
-lie off the line: they are wide where the cost is no such line, as across the levels of a cache.
+is Hockney's: R. W. Hockney, Parallel Computing 20, 1994). The intervals are Student's, from the residuals: they are
+wide where the cost is not a straight line, as across the levels of a cache.
 """
 
 import math
@@ -16,7 +16,7 @@ from lib.timing.comparison import COVERAGE
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds of a transfer: latency plus size times seconds a byte, each with its 95 % interval."""
+    """Seconds of a transfer: latency plus size times seconds per byte, each with its 95 % interval."""
 
     latency_s: float
     latency_interval_s: tuple[float, float]
@@ -25,12 +25,12 @@ class Cost:
 
     @property
     def bytes_per_s(self) -> float:
-        """Bandwidth; infinite where more bytes take no more time."""
+        """Bandwidth; infinite if more bytes take no more time."""
         return 1 / self.byte_s if self.byte_s > 0 else math.inf
 
     @property
     def bandwidth_interval(self) -> tuple[float, float]:
-        """95 % interval of the bandwidth, in bytes a second; infinite above where the size may not matter."""
+        """95 % interval of the bandwidth, in bytes per second; its upper end is infinite if the size may not matter."""
         low, high = self.byte_interval_s
         return 1 / high if high > 0 else math.inf, 1 / low if low > 0 else math.inf
 
@@ -41,11 +41,11 @@ class Cost:
 
     @property
     def half_bytes(self) -> float:
-        """The size at which half of the time is latency."""
+        """The size at which latency is half of the time."""
         return max(0.0, self.latency_s) * self.bytes_per_s
 
     def less(self, other: "Cost") -> "Cost":
-        """What this costs beyond another; it may be below 0. Independent errors add as squares do.
+        """What this costs beyond another, perhaps below 0. Independent errors add in quadrature.
 
         >>> cost = Cost(3.0, (2.0, 4.0), 1.0, (1.0, 1.0)).less(Cost(1.0, (1.0, 1.0), 1.0, (1.0, 1.0)))
         >>> cost.latency_s, cost.latency_interval_s, cost.byte_s
@@ -65,15 +65,15 @@ class Cost:
         )
 
     def seconds(self, n_bytes: float) -> float:
-        """What a transfer of this size is expected to take."""
+        """Expected time of a transfer of this size."""
         return self.latency_s + self.byte_s * n_bytes
 
 
 def cost_of(sizes_bytes: Sequence[float], times_s: Sequence[float]) -> Cost | None:
-    """Fit latency and seconds a byte to the times of different sizes; None for fewer than three.
+    """Fit latency and seconds per byte to the times of different sizes; None for fewer than three.
 
     Raises:
-        ValueError: The sizes are not as many as the times, or a time is not above 0.
+        ValueError: There are not as many sizes as times, or a time is not above 0.
 
     >>> cost = cost_of([4, 1024, 2**20], [1e-5 + n / 1e9 for n in (4, 1024, 2**20)])
     >>> round(cost.latency_s * 1e6, 3), round(cost.bytes_per_s / 1e9, 3), round(cost.half_bytes)

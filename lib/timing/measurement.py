@@ -131,7 +131,7 @@ def measure_dispatch(
 
 @dataclass
 class Meter:
-    """A step being measured, block by block, so that several can be measured in turns.
+    """A step measured block by block, so that several can be measured in turns.
 
     For the arguments, see `measure`; for its use, `lib.timing.comparison.compare`.
     """
@@ -185,7 +185,6 @@ class Meter:
             self.steps_per_block = min(math.ceil(self.steps_per_block * factor), self.config.max_steps_per_block)
 
     def block(self) -> None:
-        """Measure one block more."""
         self.blocks.append(self._timed(self.steps_per_block))
 
     def _timed(self, steps: int) -> float:

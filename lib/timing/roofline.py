@@ -36,7 +36,7 @@ class Ceilings:
     product_flops_per_s: float  # one large float32 product
     copy_bytes_per_s: float  # reading plus writing main memory
     dispatch_s: Mapping[str, float] = field(default_factory=dict)  # an empty call and waiting for it, by backend
-    cache_bytes: int = 0  # of the last-level cache, a card's L2: what fits into it causes no memory traffic; 0: unknown
+    cache_bytes: int = 0  # of the last-level cache, or a card's L2, whose content causes no memory traffic; 0: unknown
 
     def __post_init__(self) -> None:
         if not self.product_flops_per_s > 0 or not self.copy_bytes_per_s > 0:
@@ -53,7 +53,7 @@ class Floor:
     seconds: float
     by: Ceiling
     parts_s: Mapping[Ceiling, float]
-    cache_known: bool = True  # else all parameters count as moved in each step, and it is no lower bound
+    cache_known: bool = True  # if not, all parameters count as moved in each step, and this is no lower bound
 
 
 def step_work(network: Network, batch_size: int, cache_bytes: int = 0) -> Work:
@@ -68,7 +68,7 @@ def step_work(network: Network, batch_size: int, cache_bytes: int = 0) -> Work:
 
 
 def intensity(network: Network, batch_size: int) -> float:
-    """FLOPs of a step's products per byte that it moves, where no cache keeps the parameters from step to step.
+    """FLOPs of a step's products per byte that it moves, if no cache keeps the parameters from step to step.
 
     >>> intensity(Network((128,)), 1) < 1 < intensity(Network((128,)), 32)
     True

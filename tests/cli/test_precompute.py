@@ -165,7 +165,7 @@ def test_a_real_disk_that_fills_up_ends_it_too(tmp_path):
         program.kill()
     assert program.returncode == 1, errors
     assert errors.splitlines()[-1].startswith("Results are not being saved: "), errors
-    assert "look whether the disk is full" in errors
+    assert "check whether the disk is full" in errors
     with closing(sqlite3.connect(kept / "results.sqlite")) as database:
         assert database.execute("SELECT COUNT(*) FROM curves").fetchone()[0] > 0, "what was trained before it was full"
         assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)

@@ -369,7 +369,7 @@ def test_row_numbers_are_no_inputs(tmp_path, numbers):
     sorted_noise(**numbers).to_csv(tmp_path / "table.csv", index=False)
     made = bring(tmp_path / "table.csv")
     assert made.about.n_inputs == 1
-    assert noted(made, "left out, as numbers of rows teach nothing: “")
+    assert noted(made, "left out, because row numbers teach nothing: “")
 
 
 @pytest.mark.parametrize(
@@ -403,7 +403,7 @@ def test_inputs_that_hardly_differ_are_left_out(tmp_path, name, values):
     table(300, **{name: values}).to_csv(tmp_path / "table.csv", index=False)
     made = bring(tmp_path / "table.csv")
     assert made.about.n_inputs == 2
-    assert f"left out, as they are the same in all or nearly all training rows: “{name}”" in made.about.notes
+    assert f"left out, because they are the same in all or nearly all training rows: “{name}”" in made.about.notes
 
 
 def test_small_differences_around_zero_and_rare_events_stay(tmp_path):
@@ -418,7 +418,7 @@ def test_labels_that_look_the_same_are_one_class(tmp_path, twin):
     table(30, label=np.resize(["cat", twin, "dog"], 30)).to_csv(tmp_path / "table.csv", index=False)
     made = bring(tmp_path / "table.csv")
     assert made.about.classes == ("cat", "dog")
-    assert noted(made, "labels that only blanks or invisible signs tell apart count as one class (1 were)")
+    assert noted(made, "labels that differ only in blanks or invisible characters count as one class (1 were)")
 
 
 def test_an_accent_that_is_written_in_two_ways_is_one_class():

@@ -404,8 +404,8 @@ if fault == "no more space":
 @pytest.mark.parametrize(
     ("fault", "words"),
     [
-        ("read-only", "it may only be read; make it writable"),
-        ("no more space", "look whether the disk is full or failing"),
+        ("read-only", "it is read-only; make it writable"),
+        ("no more space", "check whether the disk is full or failing"),
     ],
 )
 def test_a_file_that_cannot_be_written_says_why(tmp_path, fault, words):

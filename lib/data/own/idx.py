@@ -1,4 +1,4 @@
-"""IDX files of images and their labels, as MNIST's are."""
+"""IDX files of images and labels, like MNIST's."""
 
 import math
 from collections.abc import Sequence
@@ -13,10 +13,10 @@ _KINDS = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
 
 
 def read_idx(files: Sequence[tuple[str, IO[bytes]]]) -> Rows:
-    """Two IDX files, images and labels, or four, of which two have “test” or “t10k” in their names.
+    """Read two IDX files, images and labels, or four, two of them with “test” or “t10k” in their names.
 
     Raises:
-        DataError: They are damaged, or do not belong together; the text says which.
+        DataError: They are damaged, or do not belong together.
     """
     if len(files) not in (2, 4):
         raise DataError(
@@ -69,5 +69,5 @@ def _idx(name: str, file: IO[bytes]) -> np.ndarray:
 
 
 def is_idx(head: bytes) -> bool:
-    """Whether a file that begins so is one of IDX."""
+    """Whether this is the beginning of an IDX file."""
     return len(head) >= 4 and head[:2] == b"\0\0" and head[2] in _KINDS and 1 <= head[3] <= 4

@@ -1,4 +1,4 @@
-"""NumPy's `.npz` files: names tell rows from labels; where they do not, shapes do."""
+"""NumPy's `.npz` files: names distinguish rows from labels, or else shapes do."""
 
 import re
 import zipfile
@@ -23,12 +23,12 @@ _EXPECTED = "expected the arrays x and y, or x_train, y_train, x_test and y_test
 
 
 def read_npz(file: IO[bytes]) -> Rows:
-    """Arrays of rows and labels, as `x` and `y`, `train_images` and `train_labels`; pickles are refused.
+    """Read arrays of rows and labels, such as `x` and `y`, or `train_images` and `train_labels`; never pickles.
 
-    Validation rows of the source's join its training rows, test rows stay test.
+    The source's validation rows join its training rows; its test rows stay test.
 
     Raises:
-        DataError: It is something else; the text says what.
+        DataError: The file holds something else; the text says what.
     """
     try:
         with zipfile.ZipFile(file) as archive:
@@ -40,7 +40,7 @@ def read_npz(file: IO[bytes]) -> Rows:
             )
         file.seek(0)
         with np.load(file, allow_pickle=False) as archive:
-            # NumPy returns a member that is not an array as bytes, which `_check` refuses as an array without axes.
+            # NumPy returns other members as bytes, which `_check` refuses as arrays without axes.
             found = {name: np.asarray(archive[name]) for name in _wanted(archive.files)}
     except DataError:
         raise
@@ -55,7 +55,7 @@ def read_npz(file: IO[bytes]) -> Rows:
 
 
 def _wanted(names: list[str]) -> list[str]:
-    """The arrays whose names tell what they are, else all, where there are few enough to be told by their shapes."""
+    """The arrays with telling names, or else all, if they are few enough to tell apart by shape."""
     roles = {name: role for name in names if (role := _role(name)) is not None}
     if {is_label for _, is_label in roles.values()} == {False, True}:
         return list(roles)
@@ -66,7 +66,7 @@ def _wanted(names: list[str]) -> list[str]:
 
 
 def _role(name: str) -> tuple[str, bool] | None:
-    """The part of the data that an array is, and whether it holds labels; None where its name does not tell."""
+    """The part of the data that an array holds, and whether they are labels; None if its name does not tell."""
     match = _NAME.fullmatch(name.rpartition("/")[2].lower())
     return (_PARTS.get(match[1] or match[4] or "", "train"), bool(match[3])) if match is not None else None
 
@@ -91,7 +91,7 @@ def _rows_of(found: Mapping[str, np.ndarray]) -> Rows:
 
 
 def _pairs(found: Mapping[str, np.ndarray]) -> dict[str, tuple[Named, Named]]:
-    """Rows and labels of each part; where names do not tell, arrays of one length are a pair, the longest training."""
+    """Rows and labels of each part; without telling names, arrays of one length are a pair, the longest training."""
     places: dict = {}
     for name, array in found.items():
         role = _role(name) or (len(array) if array.ndim else 0, array.ndim == 0 or array.size == len(array))

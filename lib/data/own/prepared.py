@@ -1,7 +1,7 @@
-"""Data that a reader brought, checked and ready to be trained on: a file for each in the cache folder, by its digest.
+"""A reader's own data, checked and ready for training: a file each in the cache folder, named by its digest.
 
-The digest is that of everything in the file, also of the name that the reader knows the data by. A file that is used
-counts as new; beyond `MAX_BYTES` together the oldest go.
+The digest covers everything in the file, including the data's name. Beyond `MAX_BYTES` in all, the files used longest
+ago are deleted.
 """
 
 import hashlib
@@ -22,19 +22,18 @@ from lib.data.mnist_arrays import DAMAGED, DataError
 from lib.spec import DataSet, Network
 
 MAX_BYTES = 1 << 30
-MAX_NUMBERS = 1 << 26  # rows times inputs, of one data set: 256 MiB once they are float32
-GONE = "the data that this was asked for are no longer in the cache folder; bring them again"
+MAX_NUMBERS = 1 << 26  # rows times inputs of a data set: 256 MiB as float32
+GONE = "these data are no longer in the cache folder; bring them again"
 _DIGEST = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclass(frozen=True)
 class About:
-    """What is known of prepared data without their arrays.
+    """What is known about prepared data without their arrays.
 
-    Rows are divided into training, validation and test, in this order; `split` says in words how. `most_common` is the
-    accuracy on the validation rows of whoever always says the class that is most common in training. `image` is height
-    and width, where a row is a grey image, else None. `zeros` is the share of the training rows' inputs that are zero;
-    None where that was not counted, as in files of older versions.
+    Rows are divided into training, validation and test, in this order; `split` says how, in words. `most_common` is the
+    validation accuracy of always answering the most common training class. `image` is the height and width of grey
+    images, else None. `zeros` is the share of zeros in the training rows' inputs; None in files of older versions.
     """
 
     name: str
@@ -59,18 +58,16 @@ class Prepared:
 
     @property
     def data_set(self) -> DataSet:
-        """What a training must know of them. Half a row allows for accuracies in float32."""
+        """What a training must know about them. Half a row allows for accuracies in float32."""
         about = self.about
         chance = min(1.0, about.most_common + 0.5 / about.n_validation)
         return DataSet(self.digest, about.n_train, about.n_validation, chance)
 
     @property
     def facts(self) -> Facts:
-        """As those of MNIST."""
         return Facts(self.about.name, self.digest)
 
     def network(self, hidden: tuple[int, ...]) -> Network:
-        """A network for these data."""
         return Network(hidden, self.about.n_inputs, len(self.about.classes))
 
 
@@ -104,7 +101,7 @@ def _digest(said: str, x: np.ndarray, y: np.ndarray) -> str:
 
 
 def is_digest(said: str) -> bool:
-    """Whether a text can be the digest of prepared data."""
+    """Whether a text has the form of a digest."""
     return _DIGEST.fullmatch(said) is not None
 
 
@@ -115,7 +112,7 @@ def _path(digest: str) -> Path:
 
 
 def _make_room(newest: Path) -> None:
-    """Remove the files that were not used for longest, but not the newest, until `MAX_BYTES` hold the rest."""
+    """Delete the files used longest ago, but never the newest, until the rest fits into `MAX_BYTES`."""
     found = []
     for path in newest.parent.glob("*.npz"):
         with suppress(OSError):  # another process makes room too
@@ -129,7 +126,7 @@ def _make_room(newest: Path) -> None:
 
 
 def known(digest: str) -> Prepared:
-    """What is known of prepared data, without reading their arrays.
+    """What is known about prepared data, without reading their arrays.
 
     Raises:
         DataError: They are no longer there, or damaged.
@@ -157,7 +154,7 @@ def load(digest: str) -> Data:
 
 
 def rows_to_train_on(digest: str) -> dict[str, np.ndarray]:
-    """As they are kept, training rows and then validation rows, `x_train` (n, inputs), and their classes `y_train`.
+    """Training rows, then validation rows, unscaled as stored: `x_train` (n, inputs), and their classes `y_train`.
 
     Raises:
         DataError: They are no longer there, or damaged.
@@ -169,7 +166,7 @@ def rows_to_train_on(digest: str) -> dict[str, np.ndarray]:
 
 
 def load_test(digest: str) -> tuple[np.ndarray, np.ndarray, About]:
-    """Test rows (n, inputs), float32 in [0, 1], their classes (n,), and what is known of the data.
+    """Test rows (n, inputs), float32 in [0, 1], their classes (n,), and what is known about the data.
 
     Raises:
         DataError: They are no longer there, or damaged.

@@ -1,7 +1,4 @@
-"""Reads what somebody brought as data to train on, in a process of its own: it may come from anybody.
-
-A format is told by content, never by name.
-"""
+"""Reads a reader's own data, in its own process because files are untrusted. Formats are recognised by content."""
 
 import bz2
 import gzip
@@ -21,7 +18,7 @@ from lib.data.own.prepared import Prepared
 from lib.data.own.rows import Rows, prepare, shortened
 from lib.hardware.little_memory import MAX_MEMORY_BYTES, answer
 
-MAX_FILE_BYTES = 256 << 20  # also of what is packed in one, unpacked
+MAX_FILE_BYTES = 256 << 20  # also of unpacked content
 EXPECTED = "expected a CSV table, an .npz of NumPy or IDX files"
 _TABLES = (
     "",
@@ -40,7 +37,7 @@ _TABLES = (
     ".zip",
 )
 _PROSE = ("readme", "license", "licence", "index", "copyright", "notes", "sources", "citation")
-_CLUTTER = ("__macosx", "thumbs.db", "desktop.ini", "icon\r", "$recycle.bin")  # and what begins with a dot
+_CLUTTER = ("__macosx", "thumbs.db", "desktop.ini", "icon\r", "$recycle.bin")  # and names that begin with a dot
 _FOREIGN = (
     (b"\x89PNG", "a picture"),
     (b"\xff\xd8\xff", "a picture"),
@@ -79,15 +76,15 @@ _ZIPPED = (
 
 
 def read(files: Sequence[tuple[str, str]], built_in: str, label: str = "") -> Prepared:
-    """Read, check and save what was brought.
+    """Read, check and save data.
 
     Args:
-        files: Name and path of each file; empty for a set that scikit-learn brings.
-        built_in: A key of `tables.SETS`, where there are no files.
-        label: The column of labels of a table; empty to have it guessed.
+        files: Name and path of each file; empty for one of scikit-learn's sets.
+        built_in: A key of `tables.SETS`, used without files.
+        label: A table's column of labels; empty: it is guessed.
 
     Raises:
-        DataError: It cannot be trained on; the text is a sentence that says why.
+        DataError: The data cannot be trained on; the text is a sentence that says why.
     """
     try:
         if not files:
@@ -155,7 +152,7 @@ def _head(file: IO[bytes]) -> bytes:
 
 
 def _unpacked(name: str, file: IO[bytes], depth: int = 0) -> Iterator[tuple[str, IO[bytes]]]:
-    """The files in a ZIP, gzip, bzip2 or xz; else the file itself, as an .npz of NumPy, which is a ZIP, too."""
+    """The files in a ZIP, gzip, bzip2 or xz; else the file itself, including an .npz, which is a ZIP too."""
     head = _head(file)
     file.seek(0)
     unpack = next((unpack for begins, unpack in _PACKED if head.startswith(begins)), None)
@@ -203,7 +200,7 @@ def _unzipped(name: str, file: IO[bytes], depth: int) -> Iterator[tuple[str, IO[
         raise
     except RuntimeError as error:
         if isinstance(error, NotImplementedError):
-            raise DataError(f"{shown} is packed in a way that is not read; pack it again, as ZIP or gzip") from error
+            raise DataError(f"{shown} is packed in an unknown way; pack it again as ZIP or gzip") from error
         raise DataError(f"{shown} is locked by a password; pack it without one") from error
     except DAMAGED as error:
         raise DataError(f"{shown} is damaged ({shortened(str(error))}); bring it again") from error
@@ -229,5 +226,5 @@ def _is_idx_by_name(name: str) -> bool:
 
 
 def main(connection: Connection) -> None:
-    """The reader's process: for each (files, built_in, label) that comes, send `Prepared`, or a sentence why not."""
+    """The reader's process: answers each (files, built_in, label) with `Prepared`, or a sentence why not."""
     answer(connection, read)

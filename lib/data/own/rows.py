@@ -1,4 +1,4 @@
-"""Rows and labels as a format's reader found them; and how they are checked, scaled, divided and saved."""
+"""Rows and labels as read from a file, and how they are checked, scaled, divided and saved."""
 
 import math
 import re
@@ -15,11 +15,11 @@ from lib.spec import MAX_CLASSES, MAX_INPUTS
 
 MIN_ROWS = 10
 SEED = 0  # of the shuffling
-PART = 5  # one row in so many is validation, and where the source has no test rows, one in so many is test
-MAX_NAME = 60  # characters of a name that is shown
-PIXEL = re.compile(r"(pixel|pix|px)[\s_.]*\d+([\s_.x]+\d+)?|\d+x\d+", re.IGNORECASE)  # names of a picture's columns
-MIN_PIXELS = 64  # of an image whose columns have other names
-ALIKE = 1e-6  # of a number, what is its rounding
+PART = 5  # one row in five is validation; without the source's own test rows, one in five is test
+MAX_NAME = 60  # characters of a shown name
+PIXEL = re.compile(r"(pixel|pix|px)[\s_.]*\d+([\s_.x]+\d+)?|\d+x\d+", re.IGNORECASE)  # names of pixel columns
+MIN_PIXELS = 64  # of an image with other column names
+ALIKE = 1e-6  # relative difference that counts as rounding
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _COUNTS_BY_NAME = re.compile(
     r"(.*[\W_])?(id|index|idx|row|row_?(names?|number|num|id)|nr|no|#)\.?|[a-z]+I[dD]|unnamed(: | column )\d+"
@@ -28,10 +28,10 @@ _COUNTS_BY_NAME = re.compile(
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """What a format's reader found, before it is checked.
+    """Rows as read from a file, not checked yet.
 
-    `x` holds numbers, (n, inputs), or images (n, height, width) or (n, height, width, channels); `labels` one number or
-    text for each row. Where the source is divided by itself, its last `n_test` rows are test.
+    `x` holds numbers, (n, inputs), or images (n, height, width) or (n, height, width, channels); `labels` a number or
+    text per row. The last `n_test` rows are the source's own test rows.
     """
 
     x: np.ndarray
@@ -42,13 +42,13 @@ class Rows:
 
 
 def prepare(name: str, rows: Rows) -> Prepared:
-    """Check, shuffle, scale to [0, 1] and divide rows, and save them.
+    """Check, shuffle, scale to [0, 1], divide and save rows.
 
-    Inputs of images are scaled alike, those of a table each by its smallest and largest training value. Row numbers,
-    and inputs of a table that hardly differ, are left out, and a note says so.
+    All inputs of images are scaled alike, each column of a table by its smallest and largest training value. A note
+    names what is left out: row numbers, and columns that hardly vary.
 
     Raises:
-        DataError: They cannot be trained on; the text is a sentence that says why.
+        DataError: The rows cannot be trained on; the text is a sentence that says why.
         OSError: They cannot be saved.
     """
     _check_sizes(_flat(rows.x), rows)
@@ -86,7 +86,7 @@ def prepare(name: str, rows: Rows) -> Prepared:
 
 
 def shortened(name: str) -> str:
-    """A name that fits into a sentence, on one line and printable."""
+    """A name short enough for a sentence, on one printable line."""
     shown = "".join(letter if letter.isprintable() else "?" for letter in name.strip()) or "no name"
     return shown if len(shown) <= MAX_NAME else shown[: MAX_NAME - 1] + "…"
 
@@ -121,7 +121,7 @@ def _check_finite(x: np.ndarray, columns: Sequence[str]) -> None:
 def classes_of(labels: np.ndarray) -> tuple[tuple[str, ...], np.ndarray]:
     """The classes by name, in order, and the class of each row, (n,) int32.
 
-    Labels that all look like whole numbers are ordered as numbers, others as texts.
+    If all labels look like whole numbers they are ordered as numbers, else as texts.
 
     Raises:
         DataError: A label is missing or no class, or there are too few or too many classes.
@@ -156,16 +156,16 @@ def _whole(text: str, row: int) -> int:
 
 
 def _order(n: int, n_test: int) -> np.ndarray:
-    """A shuffled order of the rows, in which the source's own test rows stay the last.
+    """A shuffled order of the rows; the source's own test rows stay last.
 
-    The others are shuffled also there: a source may be sorted by class, and batches are neighbouring rows.
+    Shuffled even then: a source may be sorted by class, and batches are neighbouring rows.
     """
     shuffled = np.random.default_rng(SEED).permutation(n - n_test)
     return np.concatenate([shuffled, np.arange(n - n_test, n)])
 
 
 def _scaled(x: np.ndarray, of_train: np.ndarray, is_image: bool) -> np.ndarray:
-    """Rows in [0, 1] as float32, or as bytes where they were bytes; values beyond those in training are cut off."""
+    """Rows as float32 in [0, 1], clipped to the range of the training rows; bytes stay bytes."""
     if x.dtype == np.uint8:
         return np.ascontiguousarray(x)
     axis = None if is_image else 0
@@ -176,7 +176,7 @@ def _scaled(x: np.ndarray, of_train: np.ndarray, is_image: bool) -> np.ndarray:
         scaled = (x - low) / np.where(high == low, 1.0, high - low)
     scaled = np.clip(np.where(high == low, 0.0, scaled), 0.0, 1.0).astype(np.float32)
     if not np.isfinite(scaled).all():
-        raise DataError("expected numbers whose differences can be calculated, got some near the largest there are")
+        raise DataError("expected numbers with finite differences, got some near the largest float")
     return scaled
 
 
@@ -190,13 +190,13 @@ def _without(rows: Rows, left_out: Sequence[int]) -> Rows:
 
 
 def _named(columns: Sequence[str], places: Sequence[int]) -> str:
-    """The first of some inputs, in words."""
+    """The first five of some inputs, in words."""
     shown = [f"“{shortened(columns[place])}”" if columns else f"input {place + 1}" for place in places[:5]]
     return ", ".join(shown) + (f" and {len(places) - 5:,} more" if len(places) > 5 else "")
 
 
 def _without_row_numbers(rows: Rows) -> tuple[Rows, tuple[str, ...]]:
-    """The rows without inputs that count them: sorted by class, a row's number would tell its class."""
+    """The rows without row numbers, which would reveal the class in a source sorted by class."""
     if rows.x.ndim != 2:
         return rows, ()
     of_train = rows.x[: len(rows.x) - rows.n_test]
@@ -209,11 +209,11 @@ def _without_row_numbers(rows: Rows) -> tuple[Rows, tuple[str, ...]]:
         return rows, ()
     if len(found) == rows.x.shape[1]:
         raise DataError(f"expected inputs, got only numbers of rows ({_named(rows.columns, found)}); bring others")
-    return _without(rows, found), (f"left out, as numbers of rows teach nothing: {_named(rows.columns, found)}",)
+    return _without(rows, found), (f"left out, because row numbers teach nothing: {_named(rows.columns, found)}",)
 
 
 def _counts_rows(column: np.ndarray, name: str) -> bool:
-    """Whether whole numbers, all different, rise or fall row by row, leave none out, or are called a number of rows."""
+    """Whether distinct whole numbers rise or fall row by row, have no gap, or have the name of a row number."""
     head = column[:MIN_ROWS]
     if len(np.unique(head)) < len(head) or not np.isfinite(column).all() or (column != np.floor(column)).any():
         return False
@@ -226,7 +226,7 @@ def _counts_rows(column: np.ndarray, name: str) -> bool:
 
 
 def _as_images(rows: Rows) -> tuple[Rows, bool]:
-    """Rows of pixels as images, and whether they are some: by their columns' names, or a square of whole numbers."""
+    """Rows of pixels as images, and whether they are: by their columns' names, or as a square of whole numbers."""
     n_inputs = _flat(rows.x).shape[1]
     if rows.x.ndim > 2:
         return rows, True
@@ -237,7 +237,7 @@ def _as_images(rows: Rows) -> tuple[Rows, bool]:
     is_named = bool(rows.columns) and all(PIXEL.fullmatch(name.strip()) for name in rows.columns)
     if not is_named and not (is_bytes and n_inputs >= MIN_PIXELS and side * side == n_inputs):
         return rows, False
-    if is_bytes and x.max() > 127:  # else their scale ends below 255
+    if is_bytes and x.max() > 127:  # else their largest value may be below 255
         x = x.astype(np.uint8)
     return replace(rows, x=x.reshape(len(x), side, side) if side * side == n_inputs else x), True
 
@@ -255,17 +255,17 @@ def _that_differ(x: np.ndarray, n_train: int, columns: Sequence[str]) -> tuple[n
         return x, ()
     if len(same) == x.shape[1]:
         raise DataError(_ONLY_CONSTANT)
-    note = "left out, as they are the same in all or nearly all training rows"
+    note = "left out, because they are the same in all or nearly all training rows"
     return np.delete(x, same, axis=1), (f"{note}: {_named(columns, same.tolist())}",)
 
 
 def _as_seen(labels: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Texts without what nobody sees: blanks around and between, signs without width, ways to write an accent."""
+    """Labels without invisible differences: extra blanks, zero-width characters, ways to encode an accent."""
     if labels.dtype.kind not in "OUS":
         return labels, ()
     seen = {text: _seen(str(text)) for text in dict.fromkeys(labels.tolist())}
     n_merged = len(seen) - len({*seen.values()})
-    note = f"labels that only blanks or invisible signs tell apart count as one class ({n_merged:,} were)"
+    note = f"labels that differ only in blanks or invisible characters count as one class ({n_merged:,} were)"
     return np.array([seen[text] for text in labels.tolist()], object), (note,) if n_merged else ()
 
 

@@ -1,7 +1,7 @@
 """Tables as text, and the sets that come with scikit-learn.
 
-The first lines show the layout: the separator, any lines above the header, whether there is a header, decimal commas.
-pandas reads the rest.
+The first lines show the layout: separator, lines above the header, whether there is one, decimal commas. pandas reads
+the rest.
 """
 
 import codecs
@@ -22,10 +22,10 @@ from lib.data.own.prepared import MAX_NUMBERS
 from lib.data.own.rows import MIN_ROWS, PIXEL, Rows, shortened
 from lib.spec import MAX_CLASSES
 
-SURE = ("label", "labels", "class", "target")  # names of a column of labels, whatever is in it
-LIKELY = ("species", "diagnosis", "outcome", "category", "survived", "digit")  # where it can be one
-FEW_CLASSES = 20  # a column of more numbers is rather an input
-MISSING = ("", "NaN", "nan", "NA", "N/A", "n/a", "#N/A", "<NA>", "null", "NULL", "None", "?")  # numbers not there
+SURE = ("label", "labels", "class", "target")  # names of a column of labels, whatever it holds
+LIKELY = ("species", "diagnosis", "outcome", "category", "survived", "digit")  # if it can be one
+FEW_CLASSES = 20  # a column of more distinct numbers is probably an input
+MISSING = ("", "NaN", "nan", "NA", "N/A", "n/a", "#N/A", "<NA>", "null", "NULL", "None", "?")  # missing numbers
 SETS = {"digits": "load_digits", "iris": "load_iris", "wine": "load_wine", "breast_cancer": "load_breast_cancer"}
 _SEPARATORS = ("\t", ";", "|", ",", " ")  # the surest first; the blank stands for any number of them
 _SAMPLE_BYTES, _SAMPLE_RECORDS = 1 << 20, 60
@@ -46,7 +46,7 @@ _ATTRIBUTE = re.compile(r"@attribute\s+('[^']*'|\"[^\"]*\"|\S+)", re.IGNORECASE)
 
 
 def encoding_of(file: IO[bytes]) -> str:
-    """UTF-8 where all of it is that, UTF-16 where it says or looks so, else what Windows takes in western Europe."""
+    """UTF-8 if all of it is valid, UTF-16 if it says or looks so, else Windows-1252."""
     file.seek(0)
     head = file.read(4096)
     for bom, name in _BOMS.items():
@@ -69,7 +69,7 @@ def encoding_of(file: IO[bytes]) -> str:
 
 @dataclass(frozen=True)
 class _Layout:
-    """How a table is written: `skipped` records and empty lines come before its first row."""
+    """How a table is written; `skipped` records and empty lines precede its first row."""
 
     names: tuple[str, ...]
     separator: str
@@ -81,15 +81,14 @@ class _Layout:
 
 
 def read_tables(files: Sequence[tuple[str, IO[bytes]]], label: str = "") -> Rows:
-    """A table of numbers and a column of labels; where there are several tables, the one to test on has “test” in its
-    name.
+    """Read a table of numbers with a column of labels; of several tables, the test rows have “test” in their name.
 
     Args:
         files: Name and content of each.
-        label: The name of the column of labels; empty to have it guessed.
+        label: The name of the column of labels; empty: it is guessed.
 
     Raises:
-        DataError: It is something else; the text says what.
+        DataError: The files hold something else; the text says what.
     """
     import pandas as pd
 
@@ -106,7 +105,7 @@ def read_tables(files: Sequence[tuple[str, IO[bytes]]], label: str = "") -> Rows
         other = _Table(name, file)
         missing = [one for one in table.frame.columns if one not in other.frame.columns]
         if missing or n_test or "test" not in name.lower():
-            why = f"it has no column “{shortened(missing[0])}”" if missing else "it is a table more"
+            why = f"it has no column “{shortened(missing[0])}”" if missing else "it is one table too many"
             notes.append(f"“{shortened(name)}” is left out: {why}")
         else:
             frames.append(other.with_labels(chosen)[table.frame.columns])
@@ -129,7 +128,7 @@ def read_tables(files: Sequence[tuple[str, IO[bytes]]], label: str = "") -> Rows
 
 
 def _svmlight(file: IO[bytes]) -> Rows:
-    """Rows as LIBSVM has them, the numbers that are not zero with their places."""
+    """Rows in LIBSVM's format: nonzero numbers with their positions."""
     import sklearn.datasets
 
     file.seek(0)
@@ -155,7 +154,7 @@ def _to_train_on(files: Sequence[tuple[str, IO[bytes]]]) -> tuple[tuple[str, IO[
 
 
 class _Table:
-    """A table as pandas reads it, with every column of a kind; labels are read again, as texts."""
+    """A table as pandas reads it, with one type per column; labels are read again, as texts."""
 
     def __init__(self, name: str, file: IO[bytes]) -> None:
         self._shown, self._file = f"“{shortened(name)}”", file
@@ -230,7 +229,7 @@ class _Table:
         )
 
     def _rank(self, name: str) -> tuple | None:
-        """How unlike labels a column is, compared with others; None where it cannot be labels."""
+        """How unlike labels a column is, for comparison; None if it cannot hold labels."""
         column, columns = self.frame[name], list(self.frame.columns)
         given = column.dropna()
         is_number = column.dtype.kind in "iufb"
@@ -252,7 +251,7 @@ class _Table:
         )
 
     def with_labels(self, label: str) -> Any:
-        """The table, with its labels as the texts that they are written as."""
+        """The table, with its labels as the texts in the file."""
         if self.frame[label].dtype.kind in "iu":
             return self.frame.assign(**{label: self.frame[label].astype(str)})
         texts = self._read(usecols=[label], dtype=str)[label]
@@ -260,7 +259,7 @@ class _Table:
 
 
 def _layout(lines: list[str]) -> _Layout:
-    """How a table is written that begins with these lines."""
+    """The layout of a table that begins with these lines."""
     start = next((number for number, line in enumerate(lines) if line.strip().lower() == "@data"), None)
     if start is not None:  # ARFF, as Weka and OpenML write it
         names = [found[1].strip("'\"") for line in lines[:start] if (found := _ATTRIBUTE.match(line.strip()))]
@@ -282,7 +281,7 @@ def _layout(lines: list[str]) -> _Layout:
     if _is_row(first, rows):
         before = records[place - 1][0] if place else 0
         return _Layout(tuple(f"column {n}" for n in range(1, width + 1)), separator, before, decimal, thousands)
-    if sum(any(map(_is_number, fields)) for fields in rows) > len(rows) / 2:  # more lines of names, as of units
+    if sum(any(map(_is_number, fields)) for fields in rows) > len(rows) / 2:  # more header lines, such as units
         while place + 2 < len(records) and not any(map(_is_number, records[place + 1][1])):
             place += 1
             end = records[place][0]
@@ -293,13 +292,13 @@ def _layout(lines: list[str]) -> _Layout:
 
 
 def _records(lines: list[str], separator: str | None) -> tuple[str, list[tuple[int, list[str]]]]:
-    """The separator of most lines, and each record with the number of records and empty lines up to its end."""
+    """The separator, and each record with the number of records and empty lines up to its end."""
     found = {one: list(_split(lines, one)) for one in ([separator] if separator else _SEPARATORS)}
     if separator is None:
         for one, records in found.items():
             width = _usual_width(records)
             if one == "," and 2 * sum(any(map(_TWO_NUMBERS.match, fields)) for _, fields in records) > len(records):
-                continue  # they are decimal commas, between blanks
+                continue  # decimal commas between blanks
             if one == " " and 2 * sum(any(map(_is_number, fields)) for _, fields in records) < len(records):
                 continue  # it is prose
             if width > 1 and 2 * sum(len(fields) == width for _, fields in records) >= len(records):
@@ -315,7 +314,7 @@ def _split(lines: list[str], separator: str) -> Iterator[tuple[int, list[str]]]:
     try:
         for place, fields in enumerate(reader, 1):
             if any(field.strip() for field in fields):
-                yield place, fields  # as pandas counts the lines that it skips
+                yield place, fields  # as pandas counts skipped lines
                 n_records += 1
             if n_records == _SAMPLE_RECORDS:
                 return
@@ -324,13 +323,13 @@ def _split(lines: list[str], separator: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _usual_width(records: list[tuple[int, list[str]]]) -> int:
-    """Of the later half: before the table there may be other lines."""
+    """The usual width in the later half: other lines may precede the table."""
     widths = Counter(len(fields) for _, fields in records[len(records) // 2 :])
     return max(widths, key=lambda width: (widths[width], width), default=0)
 
 
 def _may_be_first(records: list[tuple[int, list[str]]], place: int, width: int) -> bool:
-    """Whether a record can be the header or the first row, and not a title above them."""
+    """Whether a record can be the header or first row, rather than a title above them."""
     fields = records[place][1]
     if place + 1 == len(records):
         return True
@@ -345,7 +344,7 @@ def _is_number(text: str) -> bool:
 
 
 def _is_row(first: list[str], rows: list[list[str]]) -> bool:
-    """Whether the first line holds values, no names: numbers where numbers follow, and texts that come again."""
+    """Whether the first line holds values, not names: numbers above numbers, and texts that recur below."""
     numbers = [text for text in first if _is_number(text)]
     if not numbers or not rows or any(numbers == [str(n + s) for n in range(len(numbers))] for s in (0, 1)):
         return False
@@ -360,7 +359,7 @@ def _is_row(first: list[str], rows: list[list[str]]) -> bool:
 
 
 def _numbers_written(rows: list[list[str]], separator: str) -> tuple[str, str | None]:
-    """The decimal sign and what separates thousands."""
+    """The decimal sign and the thousands separator."""
     found = [field.strip() for fields in rows for field in fields if "," in field and _is_number(field)]
     commas = [field for field in found if _DECIMAL_COMMA.fullmatch(field) or _THOUSANDS.fullmatch(field)]
     if not commas:
@@ -371,7 +370,7 @@ def _numbers_written(rows: list[list[str]], separator: str) -> tuple[str, str | 
 
 
 def _distinct(names: Sequence[str]) -> tuple[str, ...]:
-    """Names of columns, each once; those without get one."""
+    """Unique column names; unnamed columns get one."""
     made: list[str] = []
     for place, name in enumerate(names):
         shown = name.strip() or f"unnamed column {place + 1}"
@@ -382,7 +381,7 @@ def _distinct(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _means_numbers(column: Any) -> bool:
-    """Whether most texts of a column are numbers, if with a unit, beside which others are mistakes."""
+    """Whether most texts of a column are numbers, perhaps with a unit, so that the others are mistakes."""
     return 2 * sum(_WITH_UNIT.fullmatch(str(one).strip()) is not None for one in column) > len(column)
 
 
