@@ -16,7 +16,8 @@ with app.setup(hide_code=True):
 
     from lib.experiments.axes import batch_sizes_of, networks_of, rates_between
     from lib.experiments.mnist_training import Experiment, every_runtime
-    from lib.pages import mnist_training as first, random_search
+    from lib.labs import mnist_training as first
+    from lib.pages import random_search
     from lib.spec import Network, Training
     from lib.views.conclusions import best_network, best_rate, fastest_backend, first_to_the_target
     from lib.views.mnist_training import (
@@ -41,9 +42,14 @@ def title():
 
 @app.cell(hide_code=True)
 def own_data_controls(lab, reset):
-    reset()
-    data = lab.own.panel()
-    return (data,)
+    data, why = lab.own.panel(), lab.controls("why", reset())
+    return data, why
+
+
+@app.cell(hide_code=True)
+def why_slower(lab, why):
+    lab.work(why, *lab.why)
+    return
 
 
 @app.cell(hide_code=True)

@@ -28,12 +28,13 @@ def plain_title(name: str, title: str, question: str, address: Address) -> mo.Ht
     )
 
 
-def heading(name: str, title: str, question: str) -> str:
+def heading(name: str, title: str, question: str = "") -> str:
     """HTML of it."""
     sources = f"After {listed([f'“{one}”' for one in notebook_of(name).articles])}."
+    asked = f'<p class="lab-question">{html.escape(question)}</p>' if question else ""
     static = static_note(name) if is_static() else layout.chart_ahead()
     return (
         f'{navigation(name, is_teacher=role() == TEACHER)}<div class="lab-title"><h1>{html.escape(title)}</h1>'
         f'<p class="lab-line">{html.escape(this_machine().line)}</p></div>'
-        f'<p class="lab-question">{html.escape(question)}</p>{layout.quiet(sources)}{static}'
+        f"{asked}{layout.quiet(sources)}{static}"
     )

@@ -244,7 +244,7 @@ class Section:
         self.members, self.settings = declared.members(prefix), declared.settings(prefix)
         self._pin = declared.pin(prefix)
         self._rows: tuple[str, ...] = ()  # the elements that stand one below the other
-        self.drawing: _Drawing | None = None  # since its cell ran last
+        self.drawing: _Painter | None = None  # since its cell ran last
 
     def attach(self, page: Page) -> None:
         """Called once, when the address is known."""
@@ -299,7 +299,7 @@ class Section:
         buttons = "".join(self.button(name) for name in names)
         return rows + (f'<div class="lab-buttons">{buttons}{pin}</div>' if buttons or pin else "")
 
-    def show(self, drawing: "_Drawing") -> None:
+    def show(self, drawing: "_Painter") -> None:
         """Draw until the next showing; once, at the end, where nobody watches."""
         before, self.drawing = self.drawing, drawing
         showing = self.stage.next_showing()
@@ -326,7 +326,7 @@ class Section:
         self.redraw()
 
 
-class _Drawing(ABC):
+class _Painter(ABC):
     """Draws one showing of a section: what the controls asked for when its cell ran."""
 
     def __init__(self, section: Section) -> None:
@@ -381,7 +381,7 @@ class _Drawing(ABC):
             self._rest(next(frames_s))
 
 
-class _Trainings(_Drawing):
+class _Trainings(_Painter):
     """Draws an experiment."""
 
     def __init__(
@@ -552,12 +552,14 @@ class Shown:
 
 @dataclass(frozen=True)
 class Drawing:
-    """HTML beside the controls, the sentence that a script prints, HTML below both, and HTML below the controls."""
+    """HTML beside the controls, the sentence that a script prints, HTML below both, HTML below the controls, and the
+    class of the frame, as of `layout.page`."""
 
     result: str
     sentence: str
     below: str = ""
     controls: str = ""
+    frame: str = "lab"
 
     @classmethod
     def of(cls, figures: Mapping[str, Chart | str], line: str, sentence: str, below: str = "") -> "Drawing":
@@ -565,7 +567,7 @@ class Drawing:
         return cls(layout.figures(figures) + line + layout.sentence(sentence) + below, sentence)
 
 
-class _Measurements(_Drawing):
+class _Measurements(_Painter):
     """Draws what a background task gives."""
 
     def __init__(self, section: Section, ask: Callable[[Any], Asked], draw: Callable[[Shown], Drawing]) -> None:
@@ -583,7 +585,8 @@ class _Measurements(_Drawing):
         self._running, now = running, running.view()
         drawing = self._drawn(Shown(at, now, stage.began_with, self._section))
         menu = stage.menu.text if stage.menu is not None and stage.streams else ""
-        shown = layout.page(self._controls + drawing.controls, drawing.result, menu).text + drawing.below
+        framed = layout.page(self._controls + drawing.controls, drawing.result, menu, drawing.frame)
+        shown = framed.text + drawing.below
         streaming.painted(now, shown, drawing.sentence)
         if not stage.streams and now.state is State.FAILED:
             streaming.end_script(now.problem, 1)
@@ -598,7 +601,7 @@ class _Measurements(_Drawing):
                 hook.ended(self._section)
 
 
-class _Answers(_Drawing):
+class _Answers(_Painter):
     """Draws what takes no work."""
 
     def __init__(self, section: Section, draw: Callable[..., Drawing], others: Sequence[Section]) -> None:

@@ -257,11 +257,11 @@ def missing(not_used: Sequence[tuple[Runtime, str, str]] = ()) -> str:
     return f'<ul class="lab-note lab-missing">{rows}</ul>' if rows else ""
 
 
-def page(controls: str, result: str, menu: str = "") -> mo.Html:
-    """Controls and results, both HTML, side by side; a menu, if there is one, below the results."""
+def page(controls: str, result: str, menu: str = "", frame: str = "lab") -> mo.Html:
+    """Controls and results, both HTML, in a frame of this class (`lab`: side by side); a menu below the results."""
     below = f'<div class="lab-menu">{menu}</div>' if menu else ""
     columns = f'<div class="lab-controls">{controls}</div><div class="lab-result">{result}</div>'
-    return mo.Html(f'<div class="lab">{columns}{below}</div>')
+    return mo.Html(f'<div class="{frame}">{columns}{below}</div>')
 
 
 def state_line(state: State, done: float, total: float, words: str, problem: str = "") -> str:

@@ -61,10 +61,10 @@ class CopyLink(anywidget.AnyWidget):
 
 
 class WholePage(anywidget.AnyWidget):
-    """Once a page: draws its charts, names and describes marimo's controls for screen readers, and hears the button of
-    a state line that ends what the page waits for."""
+    """Once a page: draws its charts, moves rows to their new places, names and describes marimo's controls for screen
+    readers, and hears the button of a state line that ends what the page waits for."""
 
-    _esm = _together("csv.js", "charts.js", "names.js", "whole_page.js")
+    _esm = _together("csv.js", "charts.js", "rows.js", "names.js", "whole_page.js")
 
     def __init__(self) -> None:
         super().__init__()

@@ -4,6 +4,7 @@ function render({ model }) {
   if (window.wholePage) return;
   window.wholePage = true;
   drawCharts();
+  watchRows();
   nameControls();
   document.addEventListener("click", (event) => {
     if (event.composedPath().some((one) => one.classList?.contains("lab-end"))) window.wholePageModel.send({ end: true });

@@ -14,13 +14,11 @@ from lib.experiments.mnist_training import Experiment
 from lib.experiments.own_data import not_used
 from lib.experiments.published import ARTICLE_ARCHITECTURES, OVERHEAD_ARTICLE
 from lib.experiments.results import Results
+from lib.labs.why_slower import WhySlower, answer
 from lib.pages import layout
-from lib.pages.controls import pin_button
-from lib.pages.heading import heading, plain_title  # noqa: F401 – asked for here by notebooks without a lab
+from lib.pages.heading import heading
 from lib.pages.lab import Hook, Lab, Page
 from lib.pages.network_inside import Inside
-from lib.pages.notebooks import is_static
-from lib.pages.opened import opened  # noqa: F401 – as above
 from lib.pages.own_data import OwnData
 from lib.pages.panel import Controls, backend, several, slider, span, text
 from lib.pages.predict_first import PredictFirst
@@ -37,12 +35,6 @@ from lib.views.glossary import glossary
 EPOCHS = tuple(range(1, 21))
 TARGETS = (0.8, 0.85, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98)
 COUNTS = tuple(range(2, axes.MAX_LINES + 1))
-_BUTTONS = ("start", "stop", "again", "pin")
-_QUESTION = (
-    "A small network often trains faster on a processor than on a graphics card, because most of its time is not"
-    " arithmetic but overhead."
-)
-_MOVE = " Move a slider: every line below is trained on this machine."
 
 
 def _hidden() -> Any:
@@ -111,7 +103,7 @@ class YourControls(TrainingControls):
 
 
 EXPERIMENTS = {"rate": RateControls, "size": SizeControls, "depth": DepthControls, "backend": BackendControls}
-PANELS = EXPERIMENTS | {"search": SearchControls, "your": YourControls}
+PANELS = {"why": WhySlower} | EXPERIMENTS | {"search": SearchControls, "your": YourControls}
 
 
 class FirstLab(Lab):
@@ -121,6 +113,7 @@ class FirstLab(Lab):
         self.own, self.first, self.inside, self._title = OwnData(), PredictFirst(), Inside(), _Title()
         hooks = (self.own, self.first, self.inside, self._title)
         super().__init__("mnist_training", hooks, **PANELS)
+        self.why = answer(self.page)
         self.reset, self._title.set_reset = mo.state(0)
 
     def what_is_missing(self, experiment: Experiment, results: Results) -> str:
@@ -128,7 +121,7 @@ class FirstLab(Lab):
         return missing(experiment, self.own.data)
 
     def head(self) -> None:
-        """Draw title, machine, question, and what the reader must know before trusting the page, as it changes."""
+        """Draw title, machine, and what the reader must know before trusting the page, as it changes."""
         self._title.show(self.own, self.first)
 
 
@@ -170,7 +163,7 @@ class _Title(Hook):
 
 
 def title(address: Address, data: Facts | None, trouble: str, tools: mo.Html, brought: str, below: str = "") -> mo.Html:
-    """Title, machine, question, and what the reader must know before trusting the page.
+    """Title, machine, and what the reader must know before trusting the page.
 
     Args:
         address: Its problems are listed.
@@ -182,10 +175,10 @@ def title(address: Address, data: Facts | None, trouble: str, tools: mo.Html, br
     """
     notes = [*address.problems, *filter(None, [trouble])]
     return mo.Html(
-        heading("mnist_training", "Why is my GPU slower?", _QUESTION + ("" if is_static() else _MOVE))
-        + layout.images_line(data or recognised(), brought)
+        heading("mnist_training", "Why is my GPU slower?")
         + layout.problems(notes)
-        + f'<div class="lab-tools">{tools.text}</div><div class="lab-asides">{listed_presets()}{glossary()}</div>'
+        + f'<div class="lab-asides">{layout.images_line(data or recognised(), brought)}{listed_presets()}{glossary()}'
+        + f'<div class="lab-tools">{tools.text}</div></div>'
         + below
     )
 
@@ -197,16 +190,6 @@ def missing(experiment: Experiment, own: Prepared | None) -> str:
     source = f"Grey marks: published seconds, from “{OVERHEAD_ARTICLE}” (Core i9-10885H), not measured here."
     size = experiment.items[0].training.batch_size
     return f"{layout.quiet(source)}{layout.quiet(recorded_gpus.epoch_note(size))}" + layout.missing()
-
-
-def controls(panel: mo.ui.dictionary, elsewhere: Collection[str] = ()) -> mo.Html:
-    """A panel's elements one below the other, and its buttons in a row; `elsewhere` names those shown by others."""
-    others = (*_BUTTONS, *elsewhere)
-    rows = [f"<div>{panel[name].text}</div>" for name in panel.elements if name not in others]
-    buttons = "".join(
-        pin_button(panel[name]) if name == "pin" else panel[name].text for name in _BUTTONS if name in panel.elements
-    )
-    return mo.Html("".join(rows) + f'<div class="lab-buttons">{buttons}</div>')
 
 
 def tools(page: Page, head: _Title) -> mo.Html:

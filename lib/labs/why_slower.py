@@ -1,0 +1,334 @@
+"""Why is my GPU slower? Seconds of an epoch by every way of training: recorded, published, and measured here."""
+
+import html
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from lib.backends.registry import DEFAULT, PRECISIONS, Runtime, all_runtimes, unavailable, usable_runtimes
+from lib.experiments import published
+from lib.experiments.backend_race import BATCH_SIZES, NETWORK, Cell, race, records_and_notes, records_of
+from lib.experiments.recorded_machines import Machine, Seconds, best_runtime, exactly, recorded_here, spread
+from lib.formatting import seconds
+from lib.hardware.cores import usable_cores
+from lib.hardware.machine import this_machine
+from lib.pages import layout
+from lib.pages.lab import Asked, Drawing, Page, Shown
+from lib.pages.panel import Controls, slider
+from lib.pages.role import PUPIL, role
+from lib.storage.records import Kind, Record
+from lib.storage.store import Store
+from lib.views.markup import quiet
+from lib.workers.cancel import Cancel
+from lib.workers.engine import Engine
+from lib.workers.notes import Note
+from lib.workers.queue import Request, Urgency
+
+MEASURED, RECORDED, PUBLISHED = "measured here", "recorded", "published"
+# How often the host asks for work, by backend; what differs in this differs in overhead.
+ASKED_ONCE = {
+    "an epoch": ("jax-epoch", "numba", "numba-cuda"),
+    "for many steps": ("webgpu-chunk", "webgpu-kernel"),
+    "a step": ("jax-step", "torch-compiled", "webgpu-step"),
+    "a step, through Keras": ("keras-jax", "keras-tensorflow", "keras-torch"),
+    "an image": ("cupy-image",),
+}
+AN_OPERATION = "an operation"  # of all others
+EAGER = ("torch", "cupy")  # as programs for a card are written first
+COMPILED = {"an epoch": "compiled whole", "a step": "compiled step by step"}
+STARTS_SOON = (DEFAULT, "numpy", "jax-step", "numba")
+MOST_WORDS = 35  # of the sentence
+
+
+class WhySlower(Controls):
+    """Of the first section: the batch size."""
+
+    AGAIN = "Measure again", "Time every way of training at this batch size once more"
+    size = slider("Batch size", 32, BATCH_SIZES, debounce=False)
+
+
+@dataclass(frozen=True)
+class EpochRow:
+    """A way of training on one machine, and the seconds of its epoch; None while they are being measured."""
+
+    runtime: Runtime
+    where: str  # the device, in one or two words
+    source: str  # MEASURED, RECORDED or PUBLISHED
+    how: str  # a sentence: where the figure comes from
+    epoch: Seconds | None
+
+    @property
+    def key(self) -> str:
+        """The row's name: the same at every batch size."""
+        return f"{self.source} {self.where} {self.runtime.address}"
+
+    @property
+    def asked_once(self) -> str:
+        """For what the host asks the device once."""
+        return next((per for per, keys in ASKED_ONCE.items() if self.runtime.backend in keys), AN_OPERATION)
+
+
+def answer(page: Page) -> tuple[Callable[[WhySlower], Asked], Callable[[Shown], Drawing]]:
+    """What is measured here after everything that somebody waits for, and the rows so far."""
+
+    def ask(at: WhySlower) -> Asked:
+        cells = cells_here(at.size)
+
+        def make(again: bool) -> tuple[tuple, Callable]:
+            known = page.store.records(Kind.RACE)
+            todo = cells if again else [cell for cell in cells if not records_of(cell, known)]
+            if not again and (role() == PUPIL or not page.sections["why"].stage.streams):
+                todo = []  # to open a page in a class measures nothing, and neither does a script
+            return (known, len(todo)), partial(measure, todo, again)
+
+        return Asked(at.size, make)
+
+    def draw(shown: Shown) -> Drawing:
+        at, now, (known, n_wanted) = shown.at, shown.now, shown.known
+        measured = [item for item in now.items if isinstance(item, Record)]
+        ways = ways_at(at.size, [*known, *measured], waiting=now.state.under_way)
+        said = sentence(ways)
+        n_done = sum(item.kind == Kind.RACE for item in measured)
+        words = now.note or f"{sum(way.source == MEASURED for way in ways)} ways of training measured on this machine"
+        line = layout.state_line(layout.saved_or(now.state, not n_wanted), n_done, n_wanted, words, now.problem)
+        result = f"{layout.sentence(said)}{rows_html(ways)}{line}{quiet(missing())}"
+        return Drawing(result, said, frame="answer")
+
+    return ask, draw
+
+
+def cells_here(size: int) -> list[Cell]:
+    """What can be measured here at this batch size, what starts soonest first: the usual backend's worker is warm."""
+
+    def start(one: Runtime) -> int:
+        return next((n for n, key in enumerate(STARTS_SOON) if one.backend == key), len(STARTS_SOON))
+
+    return [Cell(one, size) for one in sorted(usable_runtimes(), key=start) if one.precision == PRECISIONS[0]]
+
+
+def measure(
+    cells: Sequence[Cell], again: bool, engine: Engine, store: Store, cancel: Cancel, request: Request
+) -> Iterator[Record | Note]:
+    """Time these cells once each: the usual backend at once, the others after all that was asked for otherwise. What
+    another page has timed is taken.
+
+    Raises:
+        WorkerDied: A worker ended while it trained; the text says what to do.
+        TrainingFailed: A backend could not train; the text says why.
+    """
+    for cell in cells:
+        when = request if cell.runtime == Runtime() else replace(request, urgency=Urgency.LATER)
+        found = [] if again else records_of(cell, store.records(Kind.RACE))
+        yield from found or records_and_notes(race([cell], engine, store, cancel, when))
+
+
+# The rows.
+
+
+def ways_at(size: int, records: Sequence[Record], waiting: bool = False) -> list[EpochRow]:
+    """The ways of training at this batch size, the quickest first; those that are still measured come last.
+
+    Args:
+        size: Images a step.
+        records: Of this machine.
+        waiting: Whether ways without a figure are about to be measured; they are left out otherwise.
+    """
+    found = [*_here(size, records, waiting), *_recorded(size), *_published(size)]
+    return sorted(found, key=lambda way: way.epoch.middle if way.epoch is not None else math.inf)
+
+
+def _here(size: int, records: Sequence[Record], waiting: bool) -> Iterator[EpochRow]:
+    n_cores, machine = usable_cores(), this_machine()
+    cores = f"{n_cores} core{'s' if n_cores > 1 else ''} here"
+    for cell in cells_here(size):
+        repeated = records_of(cell, records)
+        if not repeated and not waiting:
+            continue
+        where = f"{machine.gpu or 'GPU'} here" if cell.runtime.on_gpu else cores
+        epoch = spread([one.block_s for one in repeated])
+        how = f"Measured on this machine, {repeated[-1].measured_at[:16]} UTC" if repeated else "Being measured here"
+        if epoch is not None:
+            how += f": median of {epoch.n} epochs, quartiles {seconds(epoch.low)} to {seconds(epoch.high)}"
+        yield EpochRow(cell.runtime, where, MEASURED, how, epoch)
+
+
+def _recorded(size: int) -> Iterator[EpochRow]:
+    """What was recorded on machines with a card: every way on the card, and the quickest on the processor beside it."""
+    for machine in recorded_here().machines:
+        if not machine.has_gpu:
+            continue
+        host = best_runtime(machine, lambda one, runtime: one.epoch(runtime, size), "cpu")
+        for runtime in machine.runtimes:
+            epoch = machine.epoch(runtime, size)
+            if epoch is None or runtime.precision != PRECISIONS[0]:
+                continue
+            if runtime.on_gpu or (host is not None and runtime == host.runtime):
+                yield EpochRow(runtime, _place(machine, runtime), RECORDED, _how_recorded(machine, epoch), epoch)
+
+
+def _place(machine: Machine, runtime: Runtime) -> str:
+    parts = machine.name.split(" · ")
+    card = next((word for word in parts[-1].replace("NVIDIA", "").split() if any(c.isdigit() for c in word)), parts[-1])
+    return card if runtime.on_gpu else f"{card}'s host, {parts[1]}"
+
+
+def _how_recorded(machine: Machine, epoch: Seconds) -> str:
+    return (
+        f"Recorded on {machine.name}, {machine.dates[1]}: median of {epoch.n} epochs, quartiles {seconds(epoch.low)} to"
+        f" {seconds(epoch.high)}"
+    )
+
+
+def _published(size: int) -> Iterator[EpochRow]:
+    where = {"cpu": "Core i9", "gpu": "RTX 5000"}  # of the article's workstation
+    for (backend, device), by_size in published.EPOCH_S.items():
+        if size in by_size:
+            how = f"Published in “{published.OVERHEAD_ARTICLE}”, without a spread; not measured by this project"
+            yield EpochRow(Runtime(backend, device), where[device], PUBLISHED, how, exactly(by_size[size]))
+
+
+def missing() -> str:
+    """What cannot be measured here, in a line."""
+    n = len({one.backend for one in all_runtimes() if one.precision == PRECISIONS[0] and unavailable(one) is not None})
+    return f"{n} more ways need a GPU or a library that is not installed; section 4 names them." if n else ""
+
+
+# In words.
+
+
+def sentence(ways: Sequence[EpochRow]) -> str:
+    """Who is quickest, by how much, and why, in at most `MOST_WORDS` words; empty without any figure."""
+    known = [way for way in ways if way.epoch is not None and way.source != PUBLISHED]
+    cards = [way for way in known if way.runtime.on_gpu]
+    here = [way for way in known if not way.runtime.on_gpu]
+    here = [way for way in here if way.source == MEASURED] or here
+    if not here:
+        return ""
+    cpu = here[0]
+    owner = "this machine's" if cpu.source == MEASURED else "its host's"
+    cores = f"{owner} {re.sub(r' here$|^.*, ', '', cpu.where)}"
+    if not cards:
+        slow = here[-1]
+        return (
+            f"{cores[0].upper()}{cores[1:]} take {_took(cpu)} for this epoch by “{cpu.runtime.short_label}” and"
+            f" {_took(slow)} by “{slow.runtime.short_label}”: the same arithmetic, but not the same overhead."
+        )
+    best, card = cards[0], cards[0].where.removesuffix(" here")
+    eager = next((way for key in EAGER for way in cards if way.runtime.backend == key), cards[-1])
+    if _s(eager) <= _s(cpu):
+        return (
+            f"At this batch size arithmetic counts: the {card} takes {_took(best)} for an epoch, {cores} {_took(cpu)},"
+            f" {_times(cpu, best)} times as long."
+        )
+    quick = f" and {_took(best)} {COMPILED.get(best.asked_once, 'at best')}" if best is not eager else ""
+    return (
+        f"Because most of a small step is not arithmetic. One {card} takes {_took(eager)} for this epoch run"
+        f" eagerly{quick}; {cores} take {_took(cpu)}."
+    )
+
+
+def _s(way: EpochRow) -> float:
+    assert way.epoch is not None, "asked of what is known"
+    return way.epoch.middle
+
+
+def _took(way: EpochRow) -> str:
+    return seconds(_s(way))
+
+
+def _times(slow: EpochRow, quick: EpochRow) -> str:
+    ratio = _s(slow) / _s(quick)
+    return f"{ratio:.0f}" if ratio >= 9.5 else f"{ratio:.1f}"
+
+
+def apart(way: EpochRow, above: EpochRow | None) -> str:
+    """What separates a row from the one above it, in a sentence; empty for the first row, or without a figure."""
+    if above is None or way.epoch is None or above.epoch is None:
+        return ""
+    why = []
+    if way.where != above.where:
+        why.append(f"it runs on {way.where}, not on {above.where}")
+    if way.asked_once != above.asked_once:
+        why.append(f"the host asks once {way.asked_once}, there once {above.asked_once}")
+    reason = "; ".join(why) or "the two libraries differ in what they do between the products"
+    return f"{_times(way, above)} times the row above: {reason}."
+
+
+# On the page.
+
+
+def rows_html(ways: Sequence[EpochRow]) -> str:
+    """HTML: a row for each way, with its mark on a logarithmic axis of seconds. The page moves a row that comes
+    elsewhere (`rows.js`)."""
+    known = [way for way in ways if way.epoch is not None]
+    if not known:
+        return quiet("No figure of another machine can be read, and none is measured here yet.")
+    low, high = axis_ends([_s(way) for way in known])
+    ticks = "".join(
+        f'<i style="left:{100 * place(tick, low, high):.2f}%">{html.escape(seconds(tick))}</i>'
+        for tick in axis_ticks(low, high)
+    )
+    above, rows = None, []
+    for way in ways:
+        rows.append(_row(way, above, low, high))
+        above = way
+    moved = hash(tuple((way.key, way.epoch and way.epoch.middle) for way in ways))
+    legend = "".join(
+        f'<span class="ways-{kind}"><b></b>{words}</span>'
+        for kind, words in (("measured", MEASURED), ("recorded", RECORDED), ("published", PUBLISHED))
+    )
+    what = html.escape(f"seconds per epoch of 784→{NETWORK.label}→10")
+    devices = '<span class="ways-cpu"><b></b>processor</span><span class="ways-gpu"><b></b>GPU</span>'
+    return (
+        f'<div class="ways"><div class="ways-legend">{devices}{legend}</div>'
+        f'<div class="ways-axis" aria-hidden="true"><span>{what}</span>'
+        f'<div>{ticks}</div></div><ol data-moved="{moved}">{"".join(rows)}</ol></div>'
+    )
+
+
+def _row(way: EpochRow, above: EpochRow | None, low: float, high: float) -> str:
+    kinds = {MEASURED: "measured", RECORDED: "recorded", PUBLISHED: "published"}
+    css = f"ways-{kinds[way.source]} ways-{'gpu' if way.runtime.on_gpu else 'cpu'}"
+    label, where = html.escape(way.runtime.short_label), html.escape(way.where)
+    if way.epoch is None:
+        drawn, took = "", "…"
+    else:
+        left = 100 * place(_s(way), low, high)
+        took = seconds(_s(way))
+        drawn = f'<i class="ways-line" style="width:{left:.2f}%"></i><i class="ways-mark" style="left:{left:.2f}%"></i>'
+        drawn += f'<span style="left:{left:.2f}%">{html.escape(took)}</span>'
+    tip = html.escape(f"{way.how}. {apart(way, above)}".strip())
+    said = html.escape(f"{way.runtime.short_label}, {way.where}, {way.source}: {took}")
+    return (
+        f'<li tabindex="0" class="{css}" data-row="{html.escape(way.key)}" aria-label="{said}"><b>{label}</b>'
+        f'<em>{where}</em><div>{drawn or "<span>…</span>"}</div><p role="note">{tip}</p></li>'
+    )
+
+
+def axis_ends(epoch_s: Sequence[float]) -> tuple[float, float]:
+    """The ends of the axis, in seconds: below all of them, and above by enough for a label."""
+    low, high = min(epoch_s), max(epoch_s)
+    step = max(high / low, 2.0) ** 0.12
+    return low / step**0.5, high * step
+
+
+def axis_ticks(low: float, high: float) -> list[float]:
+    """Round seconds on the axis, at most nine.
+
+    >>> axis_ticks(0.03, 3.0)
+    [0.05, 0.1, 0.2, 0.5, 1.0, 2.0]
+    """
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for leading in ((1, 2, 5), (1,)):
+        ticks = [float(f"{digit}e{power}") for power in powers for digit in leading]
+        ticks = [tick for tick in ticks if low <= tick <= high]
+        if len(ticks) <= 9:
+            break
+    return ticks
+
+
+def place(value_s: float, low: float, high: float) -> float:
+    """Where a time stands on the axis, 0 to 1."""
+    return math.log(value_s / low) / math.log(high / low)

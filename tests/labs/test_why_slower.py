@@ -1,0 +1,137 @@
+# pyright: reportArgumentType=false, reportOptionalMemberAccess=false
+"""The first section: which rows there are at a batch size, what is said of them, and what is measured."""
+
+import re
+from types import SimpleNamespace
+
+import pytest
+
+from lib.backends.registry import Runtime
+from lib.experiments.backend_race import BATCH_SIZES, Cell
+from lib.experiments.recorded_machines import Collection, exactly, recorded_here
+from lib.labs import why_slower
+from lib.labs.why_slower import MEASURED, PUBLISHED, RECORDED, EpochRow, apart, place, rows_html, sentence, ways_at
+from lib.storage.store import Store
+from lib.workers.cancel import Cancel
+from lib.workers.queue import Request, Urgency
+from tests.experiments.test_backend_race import record
+
+CARD = Runtime("torch", "gpu")
+
+
+def way(runtime, epoch_s, where="2 cores here", source=MEASURED):
+    return EpochRow(runtime, where, source, "", None if epoch_s is None else exactly(epoch_s))
+
+
+@pytest.mark.parametrize("size", BATCH_SIZES)
+def test_every_recorded_epoch_on_a_card_has_its_row_and_the_sentence_is_short(size):
+    ways = ways_at(size, [])
+    shown = {one.runtime for one in ways if one.source == RECORDED and one.runtime.on_gpu}
+    recorded = {
+        runtime
+        for machine in recorded_here().machines
+        for runtime in machine.runtimes
+        if runtime.on_gpu and runtime.precision == "float32" and machine.epoch(runtime, size)
+    }
+    assert shown == recorded != set()
+    assert 10 < len(sentence(ways).split()) <= why_slower.MOST_WORDS
+    times = [one.epoch.middle for one in ways]
+    assert times == sorted(times)
+    drawn = rows_html(ways)
+    assert len(re.findall(r"<li ", drawn)) == len(ways)
+    assert all(0 <= float(left) <= 100 for left in re.findall(r"left:([\d.]+)%", drawn))
+
+
+def test_what_is_being_measured_comes_last_and_takes_its_place_once_it_is_known():
+    waiting = ways_at(32, [], waiting=True)
+    pending = [one.runtime for one in waiting if one.epoch is None]
+    assert Runtime("numpy") in pending
+    assert waiting[-len(pending) :] == [one for one in waiting if one.epoch is None]
+    known = ways_at(32, [record(Cell(Runtime("numpy"), 32), [0.1, 0.1])], waiting=True)
+    assert [one.source for one in known[:2]] == [RECORDED, MEASURED], "after the H100's compiled epoch"
+    assert known[1].epoch.middle == 0.1
+    assert len(known) == len(waiting), "no row comes or goes"
+    assert "this machine's" in sentence(known)
+    assert not [one for one in ways_at(32, []) if one.source == MEASURED], "nothing will come"
+
+
+def test_the_sentence_names_the_processor_the_card_and_why():
+    numba, jax = Runtime("numba"), Runtime("jax-epoch", "gpu")
+    small = [way(jax, 0.039, "H100", RECORDED), way(numba, 0.081), way(CARD, 1.6, "H100", RECORDED)]
+    said = sentence(small)
+    for words in (
+        "not arithmetic",
+        "One H100 takes 1.6\u202fs",
+        "39\u202fms compiled whole",
+        "2 cores take 81\u202fms",
+    ):
+        assert words in said
+    large = [way(CARD, 0.01, "H100", RECORDED), way(numba, 0.1)]
+    assert "arithmetic counts" in sentence(large)
+    assert "10 times as long" in sentence(large)
+    alone = [way(numba, 0.1), way(Runtime("keras-jax"), 1.0)]
+    assert "This machine's 2 cores take 100\u202fms" in sentence(alone)
+    assert sentence([]) == sentence([way(numba, None)]) == ""
+    assert sentence([way(numba, 1.0, "Core i9", PUBLISHED)]) == "", "another machine of another year says nothing here"
+
+
+def test_a_row_says_what_separates_it_from_the_one_above():
+    step, epoch = way(Runtime("jax-step"), 0.4), way(Runtime("jax-epoch"), 0.2)
+    assert apart(step, epoch) == "2.0 times the row above: the host asks once a step, there once an epoch."
+    assert "it runs on H100" in apart(way(CARD, 4.0, "H100"), step)
+    assert apart(epoch, None) == apart(way(CARD, None), step) == ""
+
+
+@pytest.mark.parametrize("machines", [(), "damaged"])
+def test_without_a_recorded_file_the_published_rows_stay(monkeypatch, tmp_path, machines):
+    (tmp_path / "damaged.json").write_text("{")
+    found = recorded_here(tmp_path) if machines else Collection(problems=("damaged",))
+    monkeypatch.setattr(why_slower, "recorded_here", lambda: found)
+    ways = ways_at(32, [])
+    assert {one.source for one in ways} == {PUBLISHED}
+    assert rows_html(ways).count("<li ") == 4
+    assert "No figure" in rows_html(ways_at(7, []))
+
+
+def test_the_axis_holds_all_rows():
+    low, high = why_slower.axis_ends([0.001, 10.0])
+    assert 0 < place(0.001, low, high) < place(10.0, low, high) < 0.95
+    assert 3 <= len(why_slower.axis_ticks(low, high)) <= 9
+
+
+def test_cells_are_timed_once_and_all_but_the_usual_backend_after_all_else(monkeypatch, tmp_path):
+    store, raced, urgencies = Store(tmp_path / "results.sqlite"), [], []
+    known, new = Cell(Runtime("numpy"), 32), Cell(Runtime("jax-epoch"), 32)
+    store.add(record(known, [0.1, 0.1]))
+
+    def race(cells, _engine, _store, _cancel, request):
+        raced.extend(cells)
+        urgencies.append(request.urgency)
+        yield record(cells[0], [0.2, 0.2])
+
+    monkeypatch.setattr(why_slower, "race", race)
+    asked = [known, new]
+    found = list(why_slower.measure(asked, False, None, store, Cancel(), Request()))
+    assert [one.block_s[0] for one in found] == [0.1, 0.2]
+    assert raced == [new]
+    list(why_slower.measure(asked, True, None, store, Cancel(), Request()))
+    assert raced == [new, known, new], "asked for once more"
+    assert urgencies == [Urgency.IN_ORDER, Urgency.LATER, Urgency.IN_ORDER], "the usual backend's worker is warm"
+
+
+@pytest.mark.parametrize(
+    ("who", "streams", "again", "measures"),
+    [
+        ("teacher", True, False, True),
+        ("pupil", True, False, False),
+        ("pupil", True, True, True),
+        ("teacher", False, False, False),
+    ],
+)
+def test_opening_a_page_in_a_class_or_a_script_measures_nothing(monkeypatch, tmp_path, who, streams, again, measures):
+    monkeypatch.setattr(why_slower, "role", lambda: who)
+    section = SimpleNamespace(stage=SimpleNamespace(streams=streams))
+    page = SimpleNamespace(store=Store(tmp_path / "results.sqlite"), sections={"why": section})
+    ask, _ = why_slower.answer(page)
+    (_, n_wanted), _work = ask(why_slower.WhySlower({"size": 32})).make(again)
+    assert bool(n_wanted) is measures
