@@ -33,7 +33,7 @@ from lib.backends.base import Epoch
 from lib.experiments.calibration import (
     LEARNING_RATE,
     TOGETHER,
-    Trained,
+    TrainingWay,
     Trial,
     calibrations,
     drawn,
@@ -151,7 +151,7 @@ def recorded_card() -> tuple[Row, list[Target]]:
     ]
 
 
-def off_grid(trained: Trained) -> list[Trial]:
+def off_grid(trained: TrainingWay) -> list[Trial]:
     """Steps of one to three layers whose widths and batch sizes no calibration draws."""
     pairs = itertools.product(OFF_GRID, OFF_GRID)
     networks = min(TOGETHER) if trained.together else 1
@@ -159,10 +159,10 @@ def off_grid(trained: Trained) -> list[Trial]:
 
 
 def _whole_epochs(
-    engine: Engine, found: Mapping[Trained, Calibration]
-) -> dict[tuple[Trained, Trial], tuple[float, ...]]:
+    engine: Engine, found: Mapping[TrainingWay, Calibration]
+) -> dict[tuple[TrainingWay, Trial], tuple[float, ...]]:
     """Seconds of a step in each epoch but the first, of trainings as a reader starts them: one network at a time."""
-    steps_s: dict[tuple[Trained, Trial], tuple[float, ...]] = {}
+    steps_s: dict[tuple[TrainingWay, Trial], tuple[float, ...]] = {}
     for trained in (one for one in found if not one.together):
         for trial in off_grid(trained)[:: len(OFF_GRID)]:
             training = Training(trial.network, LEARNING_RATE, trial.batch_size, EPOCHS)
@@ -179,7 +179,7 @@ def _whole_epochs(
     return steps_s
 
 
-def one_prediction(found: Mapping[Trained, Calibration], steps: Sequence[tuple[Trained, Trial]]) -> Row:
+def one_prediction(found: Mapping[TrainingWay, Calibration], steps: Sequence[tuple[TrainingWay, Trial]]) -> Row:
     """A row of the seconds that it takes to predict each of these steps, once all of them have been predicted."""
     took_s = []
     for trained, trial in [*steps, *steps]:
@@ -190,15 +190,15 @@ def one_prediction(found: Mapping[Trained, Calibration], steps: Sequence[tuple[T
 
 
 def _measured(
-    engine: Engine, folder: Path, wanted: Mapping[Trained, Sequence[Trial]], rounds: int = CALIBRATION_ROUNDS
-) -> list[tuple[float, Trained, Trial, StepTime]]:
+    engine: Engine, folder: Path, wanted: Mapping[TrainingWay, Sequence[Trial]], rounds: int = CALIBRATION_ROUNDS
+) -> list[tuple[float, TrainingWay, Trial, StepTime]]:
     """The step times of trials, measured with a store of their own, each with the seconds that measuring it took.
 
     A way to train that fails, such as one on a card, says so and has none; the others go on.
     """
     folder.mkdir()
-    store, failed = Store(folder / "store.sqlite"), set[Trained]()
-    found: list[tuple[float, Trained, Trial, StepTime]] = []
+    store, failed = Store(folder / "store.sqlite"), set[TrainingWay]()
+    found: list[tuple[float, TrainingWay, Trial, StepTime]] = []
     for trained, todo, number in in_turns(list(wanted.items()), rounds):
         if trained not in failed:
             last_s = time.perf_counter()
@@ -214,15 +214,15 @@ def _measured(
     return [event for event in found if event[1] not in failed]
 
 
-def _spent(events: Sequence[tuple[float, Trained, Trial, StepTime]]) -> dict[Trained, float]:
+def _spent(events: Sequence[tuple[float, TrainingWay, Trial, StepTime]]) -> dict[TrainingWay, float]:
     """Seconds that the measuring of each way to train took."""
     return {one: sum(s for s, trained, *_ in events if trained == one) for _, one, *_ in events}
 
 
 def judged(
-    found: Mapping[Trained, Calibration],
-    steps_s: Mapping[tuple[Trained, Trial], Sequence[float]],
-    calibration_s: Mapping[Trained, float],
+    found: Mapping[TrainingWay, Calibration],
+    steps_s: Mapping[tuple[TrainingWay, Trial], Sequence[float]],
+    calibration_s: Mapping[TrainingWay, float],
 ) -> tuple[list[Row], list[Target]]:
     """Rows of the errors, of all ways to train and of each, and the targets.
 
@@ -274,7 +274,9 @@ def judged(
     ]
 
 
-def _note_worst(found: Mapping[Trained, Calibration], steps_s: Mapping[tuple[Trained, Trial], Sequence[float]]) -> None:
+def _note_worst(
+    found: Mapping[TrainingWay, Calibration], steps_s: Mapping[tuple[TrainingWay, Trial], Sequence[float]]
+) -> None:
     """Write out the steps that were predicted worst."""
     judged_steps = [
         (statistics.median(rounds), predict(trial.workload(trained.runtime), found[trained]), trained, trial)

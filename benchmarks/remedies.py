@@ -18,8 +18,8 @@ import numpy as np
 
 from benchmarks.report import OUT, LeftOut, Row, Target, note, row, show
 from lib.backends.fingerprint import source_digest
-from lib.experiments.calibration import TOGETHER, Trained, drawn, trials
-from lib.experiments.live_calibration import LiveCalibrations, Standing, measure, ways
+from lib.experiments.calibration import TOGETHER, TrainingWay, drawn, trials
+from lib.experiments.live_calibration import CalibrationProgress, LiveCalibrations, measure, ways
 from lib.experiments.what_would_help import Applied, apply, findings, measure_variants, trial_of
 from lib.formatting import seconds
 from lib.prediction.question import Question
@@ -36,7 +36,7 @@ WORST = 12  # are written out
 TODAY = "today, no remedy"
 FOLDER = OUT / "remedies"  # what is measured until the run is complete
 
-Config = tuple[Question, Trained]
+Config = tuple[Question, TrainingWay]
 
 
 def main() -> None:
@@ -54,7 +54,7 @@ def main() -> None:
         shutil.rmtree(FOLDER)
 
 
-def configs(ways: Sequence[Trained]) -> list[Config]:
+def configs(ways: Sequence[TrainingWay]) -> list[Config]:
     """Trainings drawn with `SEED`, by each way to train in turns; none is among the trials of any calibration."""
     alone = [one for one in ways if not one.together]
     seen = [trial for one in alone for trial in trials(one)]
@@ -98,7 +98,9 @@ def _misses(engine: Engine, folder: Path) -> Iterator[tuple[str, Setup, float, s
         yield from _of(question, by, standings, store)
 
 
-def _unseen(question: Question, by: Trained, standings: Sequence[Standing], store: Store) -> list[Remedy]:
+def _unseen(
+    question: Question, by: TrainingWay, standings: Sequence[CalibrationProgress], store: Store
+) -> list[Remedy]:
     """The remedies after which a step is none of those that were calibrated with."""
     named = {one.trained.label: one.trained for one in standings}
     setups = {one.effect.remedy: one.effect.setup for one in findings(question, by, standings, store).outcomes}
@@ -110,7 +112,7 @@ def _unseen(question: Question, by: Trained, standings: Sequence[Standing], stor
 
 
 def _of(
-    question: Question, by: Trained, standings: Sequence[Standing], store: Store
+    question: Question, by: TrainingWay, standings: Sequence[CalibrationProgress], store: Store
 ) -> Iterator[tuple[str, Setup, float, str]]:
     found = findings(question, by, standings, store)
     unseen = _unseen(question, by, standings, store)

@@ -18,7 +18,7 @@ from playwright.sync_api import Browser, Page
 from benchmarks.browser import POLL_MS, browser, class_server, fresh_cache, looking, page_of, visitor
 from benchmarks.report import SECONDS, LeftOut, Row, Target, note, row, show
 from lib.backends.registry import Runtime
-from lib.experiments.calibration import Trained, measure_trials, trials
+from lib.experiments.calibration import TrainingWay, measure_trials, trials
 from lib.pages.notebooks import notebook_of
 from lib.storage.store import Store
 from lib.workers.cancel import Cancel
@@ -36,7 +36,7 @@ PAUSE_MS = 500  # between a picture and the next press, as a person would
 WORDS = {"card": "slider of the imagined card to its surface", "networks": "networks at once to the surface"}
 CALIBRATED = ", calibrated"  # ends the names of rows
 # Several networks in one program: where each side trains one after another, their number changes no picture.
-BY = Trained(Runtime(), True)
+BY = TrainingWay(Runtime(), True)
 
 # The first picture of a section's charts; `press` arms it, and the key press begins the time.
 WATCH = """
@@ -74,7 +74,7 @@ def main() -> None:
         _report(seconds, left_out)  # what was measured before it was interrupted is kept
 
 
-def calibrate(store: Store, ways: Sequence[Trained]) -> None:
+def calibrate(store: Store, ways: Sequence[TrainingWay]) -> None:
     """Measure each way's steps once, into a store.
 
     Raises:

@@ -16,7 +16,7 @@ import pytest
 
 from benchmarks.browser import CHROMIUM, FLAGS, free_port
 from lib import ROOT
-from lib.pages.access import Card, Keys, kept_secret
+from lib.pages.access import Credentials, Keys, kept_secret
 from lib.pages.notebooks import NOTEBOOKS
 from lib.storage.store import Store
 from lib.workers.notes import State
@@ -62,7 +62,7 @@ class Site:
 
     def cookie(self, viewer: str) -> tuple[str, str]:
         """Name and value of what a pupil who has entered has."""
-        return f"class-{self.base.rpartition(':')[2]}", self.keys.cookie(Card("pupil", viewer))
+        return f"class-{self.base.rpartition(':')[2]}", self.keys.cookie(Credentials("pupil", viewer))
 
     @property
     def store(self) -> Store:

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import mnist_training
 from lib.backends.registry import DEFAULT
+from lib.labs import mnist_training as page
 from lib.pages import lab as lab_module
-from lib.pages import mnist_training as page
 from lib.pages.url_state import Address
 from lib.storage.store import Store
 

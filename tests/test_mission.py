@@ -6,7 +6,7 @@ import re
 import pytest
 
 from lib import ROOT
-from lib.pages.notebooks import NOTEBOOKS, Notebook
+from lib.pages.notebooks import NOTEBOOKS, OF_A_CLASS_SITE, Notebook
 
 NAMED = {
     (name, heading)
@@ -27,7 +27,7 @@ def headings(notebook: Notebook) -> set[str]:
 
 @pytest.mark.parametrize(("name", "heading"), sorted(NAMED))
 def test_a_section_of_the_mission_exists(name, heading):
-    answers = [one for one in NOTEBOOKS if name in (one.name, *getattr(one, "former", ()))]
+    answers = [one for one in OF_A_CLASS_SITE if name in (one.name, *one.former)]
     assert answers, f"no notebook is or was called {name}"
     assert heading in headings(answers[0]), f"no heading “{heading}” in {answers[0].file}"
 

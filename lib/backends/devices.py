@@ -33,7 +33,7 @@ class WrongDevice(RuntimeError):
 
 
 @dataclass(frozen=True)
-class _Answer:
+class _Devices:
     names: list[str]  # of the cards that the library sees, the one that it computes on first
     precision: str
     memory_bytes: int = 0
@@ -53,7 +53,7 @@ def card_of(runtime: Runtime) -> CardFacts | None:
     try:
         answer = _ASK[BACKENDS[runtime.backend].worker](runtime.precision)
     except Exception as error:  # any library's: what it says is the reason
-        answer, why = _Answer([], runtime.precision), f" It says: {str(error).strip().splitlines()[0][:300]}"
+        answer, why = _Devices([], runtime.precision), f" It says: {str(error).strip().splitlines()[0][:300]}"
     if not answer.names:
         finding = gpu_not_registered(Observed("gpu", gpus_present=len(cards()), gpus_registered=0))
         text = finding.text if finding is not None else "No NVIDIA driver lists a card here; use a machine with one."
@@ -79,55 +79,55 @@ def _adapter(runtime: Runtime) -> CardFacts:
     return CardFacts(name, adapter.driver, runtime.precision)
 
 
-def _jax(_precision: str) -> _Answer:
+def _jax(_precision: str) -> _Devices:
     import jax
 
     found = jax.devices("gpu")
     precisions = {name: precision for precision, name in JAX_PRECISION.items()}
     memory = found[0].memory_stats() or {}
     set_to = str(jax.config.jax_default_matmul_precision)  # by the worker's environment
-    return _Answer([one.device_kind for one in found], precisions.get(set_to, set_to), memory.get("bytes_limit", 0))
+    return _Devices([one.device_kind for one in found], precisions.get(set_to, set_to), memory.get("bytes_limit", 0))
 
 
-def _tensorflow(precision: str) -> _Answer:
+def _tensorflow(precision: str) -> _Devices:
     import tensorflow as tf
 
     tf.config.experimental.enable_tensor_float_32_execution(precision == "tf32")
     found = tf.config.list_physical_devices("GPU")
     names = [tf.config.experimental.get_device_details(one).get("device_name", one.name) for one in found]
     rounds = tf.config.experimental.tensor_float_32_execution_enabled()
-    return _Answer(names, "tf32" if rounds else "float32")
+    return _Devices(names, "tf32" if rounds else "float32")
 
 
-def _torch(precision: str) -> _Answer:
+def _torch(precision: str) -> _Devices:
     import torch
 
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
     if not torch.cuda.is_available():
         torch.cuda.init()  # raises, and says why
-        return _Answer([], precision)
+        return _Devices([], precision)
     names = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
     rounds = torch.backends.cuda.matmul.allow_tf32
-    return _Answer(names, "tf32" if rounds else "float32", torch.cuda.get_device_properties(0).total_memory)
+    return _Devices(names, "tf32" if rounds else "float32", torch.cuda.get_device_properties(0).total_memory)
 
 
-def _cupy(_precision: str) -> _Answer:
+def _cupy(_precision: str) -> _Devices:
     import cupy as cp
 
     count = cp.cuda.runtime.getDeviceCount()
     names = [cp.cuda.runtime.getDeviceProperties(number)["name"].decode() for number in range(count)]
     rounds = os.environ.get("CUPY_TF32") == "1"  # read when it is imported
-    return _Answer(names, "tf32" if rounds else "float32", cp.cuda.runtime.memGetInfo()[1])
+    return _Devices(names, "tf32" if rounds else "float32", cp.cuda.runtime.memGetInfo()[1])
 
 
-def _numba_cuda(_precision: str) -> _Answer:
+def _numba_cuda(_precision: str) -> _Devices:
     from numba import cuda
 
     # Its products round nothing: they are this program's own loops.
-    return _Answer([one.name for one in cuda.gpus], "float32", cuda.current_context().get_memory_info()[1])
+    return _Devices([one.name for one in cuda.gpus], "float32", cuda.current_context().get_memory_info()[1])
 
 
-_ASK: dict[str, Callable[[str], _Answer]] = {
+_ASK: dict[str, Callable[[str], _Devices]] = {
     "jax": _jax,
     "keras-jax": _jax,
     "keras-tensorflow": _tensorflow,

@@ -18,8 +18,8 @@ import numpy as np
 from numba import config
 
 from lib.backends.base import Event, FirstCall, Parameters, epochs, initial_parameters, next_chunk
-from lib.backends.sparse.images import Columns, Rows, columns_of, rows_of, shares, tile_for
-from lib.backends.sparse.kernels import APART, LANES, TOGETHER, Model, Workspace, evaluate, run_steps
+from lib.backends.sparse.images import Columns, SparseRows, columns_of, rows_of, shares, tile_for
+from lib.backends.sparse.kernels import APART, LANES, TOGETHER, Model, SparseWorkspace, evaluate, run_steps
 from lib.backends.sparse.products import IN_CACHE
 from lib.data.mnist import Data, aligned, batch_starts
 from lib.hardware.cores import usable_cores
@@ -78,10 +78,10 @@ def unpacked(model: Model, network: Network) -> Parameters:
     return found
 
 
-def workspace(network: Network, batch_size: int, threads: int) -> Workspace:
+def workspace(network: Network, batch_size: int, threads: int) -> SparseWorkspace:
     """Zeros for one batch size."""
     n_activations = max(batch_size, TOGETHER) * sum(map(padded, network.widths[1:]))
-    return Workspace(
+    return SparseWorkspace(
         in_lines(np.zeros(n_activations, np.float32)),
         in_lines(np.zeros(n_activations, np.float32)),
         in_lines(np.zeros((threads, IN_CACHE * 2 * LANES), np.float32)),
@@ -90,9 +90,9 @@ def workspace(network: Network, batch_size: int, threads: int) -> Workspace:
 
 
 @lru_cache(maxsize=2)
-def _rows(data: Data) -> tuple[Rows, Rows]:
+def _rows(data: Data) -> tuple[SparseRows, SparseRows]:
     """The images for training and validation without their zeros."""
-    return Rows(*rows_of(data.x_train)), Rows(*rows_of(data.x_validation))
+    return SparseRows(*rows_of(data.x_train)), SparseRows(*rows_of(data.x_validation))
 
 
 @lru_cache(maxsize=2)
@@ -113,13 +113,13 @@ def _shares(data: Data, threads: int) -> np.ndarray:
 class Given(NamedTuple):
     """What the steps of a training read and write, as `run_steps` takes it."""
 
-    images: Rows
+    images: SparseRows
     labels: np.ndarray  # int32, (images,)
     by_pixel: Columns
     tile: int
     pixels: np.ndarray  # int64, (threads + 1,), see `shares`
     model: Model
-    work: Workspace
+    work: SparseWorkspace
     rate: np.float32
     batch_size: int
 

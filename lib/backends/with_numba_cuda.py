@@ -53,7 +53,7 @@ class CopiesDiffer(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Plan:
+class LaunchPlan:
     """How a network is divided among blocks.
 
     Args:
@@ -94,7 +94,7 @@ class Plan:
         return 4 * (self.n_partial + self.n_slice + (self.n_loss if self.loss_in_shared else 0))
 
 
-def plan(network: Network, batch_size: int, processors: int, shared_bytes: int, threads: int, lanes: int) -> Plan:
+def plan(network: Network, batch_size: int, processors: int, shared_bytes: int, threads: int, lanes: int) -> LaunchPlan:
     """Divide a network among at most as many blocks as the card has multiprocessors, or more if a slice needs it.
 
     Args:
@@ -108,7 +108,7 @@ def plan(network: Network, batch_size: int, processors: int, shared_bytes: int, 
     Raises:
         CannotTrain: Not even one neuron fits into the shared memory.
     """
-    alone = Plan(network, batch_size, 1, (), False, threads, lanes)
+    alone = LaunchPlan(network, batch_size, 1, (), False, threads, lanes)
     neuron_bytes = 4 * (network.n_inputs + 1)
     blocks, each = 1, ()
     if hidden := network.hidden:
@@ -121,7 +121,7 @@ def plan(network: Network, batch_size: int, processors: int, shared_bytes: int, 
         tiles = -(-max(hidden) // (TILE * processors))
         blocks = max(-(-max(hidden) // (TILE * tiles)), -(-hidden[0] // room))
         each = tuple(-(-width // blocks) for width in hidden)
-    found = Plan(network, batch_size, blocks, each, True, threads, lanes)
+    found = LaunchPlan(network, batch_size, blocks, each, True, threads, lanes)
     return found if found.shared_bytes <= shared_bytes else replace(found, loss_in_shared=False)
 
 
@@ -278,7 +278,7 @@ SIGNATURE = void(
 
 
 @lru_cache(maxsize=16)
-def compiled(divided: Plan) -> Any:
+def compiled(divided: LaunchPlan) -> Any:
     """The kernel for this plan, of which all sizes are constants, compiled for the card."""
     network, size, depth = divided.network, divided.batch_size, len(divided.network.hidden)
     threads, lanes, n_partial, n_slice = divided.threads, divided.lanes, divided.n_partial, divided.n_slice
@@ -383,14 +383,14 @@ def _offsets(network: Network) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return tuple(incoming.tolist()), tuple(outgoing.tolist())
 
 
-class OnCard:
+class CardArrays:
     """A network's parameters on the card, divided among blocks, and what its steps write.
 
     Hidden layers lie neuron by neuron, each neuron's bias behind its weights. Of layers between two hidden ones there
     are two copies, by the neurons that they lead to and by those that they come from; of the output layer, one a block.
     """
 
-    def __init__(self, divided: Plan, parameters: Parameters) -> None:
+    def __init__(self, divided: LaunchPlan, parameters: Parameters) -> None:
         self.plan = divided
         rows = [np.column_stack((weights.T, biases)).ravel() for weights, biases in parameters]
         middle = [weights.ravel() for weights, _ in parameters[1:-1]]
@@ -464,7 +464,7 @@ def train(
             f" runs {most:,} of {divided.shared_bytes:,} bytes of shared memory; choose fewer neurons, or another"
             " backend"
         )
-    current = OnCard(divided, parameters or initial_parameters(training.network, training.seed))
+    current = CardArrays(divided, parameters or initial_parameters(training.network, training.seed))
     x, y = images(data)
     launch = kernel[divided.blocks, THREADS, 0, divided.shared_bytes]
     steps: dict[int, tuple[Array, Array]] = {}  # of the epoch that runs: where batches begin, and their losses

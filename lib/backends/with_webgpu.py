@@ -27,7 +27,7 @@ from lib.backends.base import (
     next_chunk,
 )
 from lib.backends.webgpu.description import MAX_FLOPS_IN_ONE_KERNEL, evaluation, step
-from lib.backends.webgpu.execution import Execution, Gpu, Images, errors_in_one_line, gpu
+from lib.backends.webgpu.execution import Execution, Images, OpenGpu, errors_in_one_line, gpu
 from lib.data.mnist import Data
 from lib.spec import Network, Training
 
@@ -130,7 +130,7 @@ def _slices(x: Images, slice_size: int) -> int:
     return -(-x.n // slice_size)
 
 
-def _slice_size(on: Gpu, network: Network, n_images: int) -> int:
+def _slice_size(on: OpenGpu, network: Network, n_images: int) -> int:
     """Images that are evaluated at once: fewer where the adapter has no buffer for the usual number."""
     size = min(VALIDATION_SLICE, n_images)
     while size > 1 and evaluation(network, size).memory_bytes > on.largest_bytes:

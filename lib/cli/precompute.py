@@ -14,7 +14,7 @@ from lib.backends.registry import versions
 from lib.cli.time_limit import say, time_limit
 from lib.experiments.precomputation import Group, Slider, answered, groups, positions, train
 from lib.formatting import sentence
-from lib.pages.mnist_training import EXPERIMENTS
+from lib.labs.mnist_training import EXPERIMENTS
 from lib.pages.panel import settings_of
 from lib.storage.records import Key
 from lib.storage.store import Store

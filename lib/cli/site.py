@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 @dataclass(frozen=True)
-class _Page:
+class _WrittenPage:
     """A page to write: its file, its title, and what writes it and returns its bytes, or raises ValueError."""
 
     file_name: str
@@ -97,8 +97,8 @@ def write_site(
     """
     scripts_bytes, cancel = begin(folder), Cancel()
     print(f"marimo's scripts and fonts: {_size(scripts_bytes)} in {folder}", flush=True)
-    pages = [_Page(IN_BROWSER, TITLE, lambda: write_browser_page(folder))] if in_browser else []
-    pages += [_Page(one.file_name, one.title, partial(_run_and_write, folder, one, cancel)) for one in notebooks]
+    pages = [_WrittenPage(IN_BROWSER, TITLE, lambda: write_browser_page(folder))] if in_browser else []
+    pages += [_WrittenPage(one.file_name, one.title, partial(_run_and_write, folder, one, cancel)) for one in notebooks]
     with time_limit(minutes, cancel) as stopped:
         pages_bytes, failed = _write_all(folder, pages, cancel)
         write_front_page(folder)
@@ -107,7 +107,7 @@ def write_site(
     return _said(folder, failed, pages_bytes, cancel.is_set(), stopped.is_set())
 
 
-def _write_all(folder: Path, pages: Sequence[_Page], cancel: Cancel) -> tuple[int, list[_Page]]:
+def _write_all(folder: Path, pages: Sequence[_WrittenPage], cancel: Cancel) -> tuple[int, list[_WrittenPage]]:
     """Write the pages until `cancel` is set; the bytes written, and the pages that are missing."""
     pages_bytes, failed = 0, []
     for number, page in enumerate(pages, 1):
@@ -135,7 +135,7 @@ def _run_and_write(folder: Path, notebook: Notebook, cancel: Cancel) -> int:
     return write_notebook(folder, notebook, _exported(notebook, cancel))
 
 
-def _said(folder: Path, failed: Sequence[_Page], pages_bytes: int, ended: bool, stopped: bool) -> bool:
+def _said(folder: Path, failed: Sequence[_WrittenPage], pages_bytes: int, ended: bool, stopped: bool) -> bool:
     """Print how it went, and return whether every page is written."""
     why = "stopped" if stopped else "the time is up" if ended else "complete" if not failed else "not complete"
     missing = f"; failed: {', '.join(one.title for one in failed)}" if failed and not ended else ""

@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from lib.experiments.calibration import WAYS, Trained, near, raced_step_times, recorded_calibrations, stored
+from lib.experiments.calibration import WAYS, TrainingWay, near, raced_step_times, recorded_calibrations, stored
 from lib.experiments.known_devices import known_devices, recorded_devices
 from lib.experiments.live_calibration import LiveCalibrations, live_in, unasked, ways
 from lib.experiments.published_figures import LIBRARIES
@@ -62,7 +62,7 @@ def advise_here(
     return replace(advice, silent=tuple(_silent(live, found)))
 
 
-def known_here(question: Question, live: LiveCalibrations, store: Store) -> dict[Trained, Calibration]:
+def known_here(question: Question, live: LiveCalibrations, store: Store) -> dict[TrainingWay, Calibration]:
     """What this machine's ways to train cost: by their calibrations, else by a few steps near the question's."""
     standings = live.view().items
     found = {one.trained: one.calibration for one in standings if one.calibration is not None}
@@ -78,7 +78,7 @@ def known_here(question: Question, live: LiveCalibrations, store: Store) -> dict
     return found | {trained: known for (_, trained), known in few.items()}
 
 
-def not_known(question: Question, live: LiveCalibrations, store: Store, by: str = "") -> list[Trained]:
+def not_known(question: Question, live: LiveCalibrations, store: Store, by: str = "") -> list[TrainingWay]:
     """The ways to train of which nothing says what the question's step takes here: `by` and others of its library, and
     those that are measured unasked."""
     known = known_here(question, live, store)
@@ -109,7 +109,7 @@ def recorded() -> Mapping[str, Mapping[str, Calibrated]]:
     return found
 
 
-def _silent(live: LiveCalibrations, known: Mapping[Trained, Calibration]) -> Iterator[str]:
+def _silent(live: LiveCalibrations, known: Mapping[TrainingWay, Calibration]) -> Iterator[str]:
     standings = live.view().items
     for one in standings:
         if one.why_not:

@@ -99,7 +99,7 @@ class Trial:
 
 
 @dataclass(frozen=True, order=True)
-class Trained:
+class TrainingWay:
     """A way to train: a runtime with one network at a time, or with several in one program."""
 
     runtime: Runtime
@@ -120,17 +120,17 @@ class Trained:
         return program_of(trial.part) | self.runtime.subject
 
 
-def all_ways(runtimes: Sequence[Runtime]) -> list[Trained]:
+def all_ways(runtimes: Sequence[Runtime]) -> list[TrainingWay]:
     """The ways to train by these runtimes; JAX alone trains several networks in one program.
 
     What rounds the factors of its products trains something else, so that no remedy or advice is to name it.
     """
     exact = [runtime for runtime in runtimes if runtime.backend in WAYS and runtime.precision == PRECISIONS[0]]
     together = [runtime for runtime in exact if runtime.backend == DEFAULT]
-    return [*map(Trained, exact), *(Trained(runtime, True) for runtime in together)]
+    return [*map(TrainingWay, exact), *(TrainingWay(runtime, True) for runtime in together)]
 
 
-def drawn(trained: Trained, n: int, seed: int, without: Sequence[Trial] = ()) -> list[Trial]:
+def drawn(trained: TrainingWay, n: int, seed: int, without: Sequence[Trial] = ()) -> list[Trial]:
     """Trials drawn with a seed: batch sizes and depths in turns, widths at random.
 
     What has more than `MAX_STEP_FLOPS` is passed over, so large batches are fewer, and of small networks.
@@ -159,7 +159,7 @@ def _shuffled(rng: np.random.Generator, offered: Sequence[int]) -> Iterator[int]
         yield from (int(one) for one in rng.permutation(offered))
 
 
-def trials(trained: Trained) -> list[Trial]:
+def trials(trained: TrainingWay) -> list[Trial]:
     """What is measured to calibrate a way to train: drawn trials, of fewer the first of the same, and single images."""
     networks = min(TOGETHER) if trained.together else 1
     of_one_image = [Trial(network, 1, networks) for network in OF_ONE_IMAGE]
@@ -184,8 +184,8 @@ def near(question: Question) -> list[Trial]:
 
 
 def in_turns(
-    ways: Sequence[tuple[Trained, Sequence[Trial]]], rounds: int
-) -> Iterator[tuple[Trained, Sequence[Trial], int]]:
+    ways: Sequence[tuple[TrainingWay, Sequence[Trial]]], rounds: int
+) -> Iterator[tuple[TrainingWay, Sequence[Trial], int]]:
     """A few trials of each way to train in turns, all of them in each round.
 
     So a slow minute of the machine is a little of every way's, and wholly none's.
@@ -205,13 +205,13 @@ def in_turns(
 
 
 def measure_trials(
-    ways: Sequence[tuple[Trained, Sequence[Trial]]],
+    ways: Sequence[tuple[TrainingWay, Sequence[Trial]]],
     engine: Engine,
     store: Store,
     cancel: Cancel,
     request: AnyRequest,
     rounds: int = ROUNDS,
-) -> Iterator[Note | tuple[Trained, Trial, StepTime]]:
+) -> Iterator[Note | tuple[TrainingWay, Trial, StepTime]]:
     """Measure the steps of trials in turns and in rounds; what is stored is not measured again.
 
     Args:
@@ -240,7 +240,9 @@ def measure_trials(
                 yield trained, trial, step_time
 
 
-def stored(ways: Sequence[Trained], store: Store, asked: Sequence[Trial] = ()) -> dict[tuple[Trained, Trial], StepTime]:
+def stored(
+    ways: Sequence[TrainingWay], store: Store, asked: Sequence[Trial] = ()
+) -> dict[tuple[TrainingWay, Trial], StepTime]:
     """The step times of these ways' trials that are stored and still valid: of this machine, code and versions.
 
     Args:
@@ -253,7 +255,7 @@ def stored(ways: Sequence[Trained], store: Store, asked: Sequence[Trial] = ()) -
     return _step_times(ways, valid, asked)
 
 
-def recorded_step_times(records: Iterable[Record]) -> dict[tuple[Trained, Trial], StepTime]:
+def recorded_step_times(records: Iterable[Record]) -> dict[tuple[TrainingWay, Trial], StepTime]:
     """The step times of trials among a machine's records: of each way to train, by the code that measured it last."""
     of_runtime: dict[Runtime, list[Record]] = defaultdict(list)
     for record in sorted(records, key=lambda one: one.measured_at):
@@ -264,8 +266,8 @@ def recorded_step_times(records: Iterable[Record]) -> dict[tuple[Trained, Trial]
 
 
 def _step_times(
-    ways: Sequence[Trained], records: Sequence[Record], asked: Sequence[Trial] = ()
-) -> dict[tuple[Trained, Trial], StepTime]:
+    ways: Sequence[TrainingWay], records: Sequence[Record], asked: Sequence[Trial] = ()
+) -> dict[tuple[TrainingWay, Trial], StepTime]:
     """The step times of these ways' trials, from records in the order in which they were measured."""
     about: dict[frozenset, list[Record]] = defaultdict(list)
     for record in records:
@@ -276,19 +278,19 @@ def _step_times(
     return {key: StepTime.of(known) for key, known in found.items() if known}
 
 
-def raced_step_times(machine: Machine) -> dict[tuple[Trained, Trial], StepTime]:
+def raced_step_times(machine: Machine) -> dict[tuple[TrainingWay, Trial], StepTime]:
     """The step times that a recorded machine's whole epochs tell of, in float32."""
     found = {}
     for runtime in machine.runtimes:
-        for network, size in machine.cells if (trained := Trained(runtime)) in all_ways([runtime]) else ():
+        for network, size in machine.cells if (trained := TrainingWay(runtime)) in all_ways([runtime]) else ():
             if (epoch := machine.epoch(runtime, size, network)) is not None:
                 found[trained, Trial(network, size)] = StepTime(epoch.middle / (N_TRAIN // size), 0.0)
     return found
 
 
 def recorded_calibrations(
-    raced: Mapping[K, Mapping[tuple[Trained, Trial], StepTime]],
-) -> dict[tuple[K, Trained], Calibration]:
+    raced: Mapping[K, Mapping[tuple[TrainingWay, Trial], StepTime]],
+) -> dict[tuple[K, TrainingWay], Calibration]:
     """What each way to train costs on each recorded machine, by the steps of a handful of networks.
 
     How far off such predictions are, those of all processors say together, and those of all cards.
@@ -306,8 +308,8 @@ def recorded_calibrations(
 
 
 def held_out(
-    raced: Mapping[tuple[Trained, Trial], StepTime], seed: int, share: float = 1 / 3
-) -> list[tuple[Trained, Trial, Prediction, float]]:
+    raced: Mapping[tuple[TrainingWay, Trial], StepTime], seed: int, share: float = 1 / 3
+) -> list[tuple[TrainingWay, Trial, Prediction, float]]:
     """Steps that were drawn from a machine's, each predicted by the others alone, with its recorded seconds.
 
     A way to train of which too few are left has none.
@@ -323,11 +325,11 @@ def held_out(
 
 
 def calibrations(
-    step_times: Mapping[tuple[Trained, Trial], StepTime], few: bool = False
-) -> tuple[dict[Trained, Calibration], dict[Trained, str]]:
+    step_times: Mapping[tuple[TrainingWay, Trial], StepTime], few: bool = False
+) -> tuple[dict[TrainingWay, Calibration], dict[TrainingWay, str]]:
     """What each way to train costs, fitted to its step times; and why those that cannot be calibrated cannot."""
-    found: dict[Trained, Calibration] = {}
-    why_not: dict[Trained, str] = {}
+    found: dict[TrainingWay, Calibration] = {}
+    why_not: dict[TrainingWay, str] = {}
     for trained in dict.fromkeys(one for one, _ in step_times):
         samples = [
             Sample(trial.workload(trained.runtime), step_time.step_s)

@@ -49,7 +49,7 @@ _LEFT_OUT = ("made_up_images",)  # of `lib.data.digits`: patterns and noise, who
 
 
 @dataclass(frozen=True)
-class Library:
+class ScriptLibrary:
     """What a script can be written with: its name, its piece, and the distributions that it needs."""
 
     label: str
@@ -63,10 +63,10 @@ class Library:
 
 
 LIBRARIES = {
-    "numpy": Library("NumPy", "with_numpy", ("numpy",)),
-    "jax": Library("JAX", "with_jax", ("numpy", "jax", "jaxlib")),
-    "keras": Library("Keras", "with_keras", ("numpy", "keras")),
-    "torch": Library("PyTorch", "with_torch", ("numpy", "torch")),
+    "numpy": ScriptLibrary("NumPy", "with_numpy", ("numpy",)),
+    "jax": ScriptLibrary("JAX", "with_jax", ("numpy", "jax", "jaxlib")),
+    "keras": ScriptLibrary("Keras", "with_keras", ("numpy", "keras")),
+    "torch": ScriptLibrary("PyTorch", "with_torch", ("numpy", "torch")),
 }
 _KERAS_ON = {"keras-tensorflow": "tensorflow", "keras-torch": "torch"}  # by backend; for all others, JAX
 
@@ -142,7 +142,7 @@ def _header(needs: list[str]) -> str:
     return f'# /// script\n# requires-python = ">={python}"\n# dependencies = [\n{pinned}# ]\n# ///'
 
 
-def _about(experiment: str, line: Line, data: Facts, library: Library) -> str:
+def _about(experiment: str, line: Line, data: Facts, library: ScriptLibrary) -> str:
     training, runtime, curve = line.item.training, line.item.runtime, line.curve
     assert curve is not None, "checked before"
     when = curve.measured_at[:10] or "an unknown day"

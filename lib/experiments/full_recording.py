@@ -31,7 +31,7 @@ from lib.experiments import (
 )
 from lib.experiments.anatomy_of_a_step import AnatomyTask, measure_tasks
 from lib.experiments.backend_race import NETWORK, Cell, all_cells, records_and_notes
-from lib.experiments.calibration import Trained, Trial, measure_trials
+from lib.experiments.calibration import TrainingWay, Trial, measure_trials
 from lib.experiments.failures import Attempts, failure
 from lib.experiments.input_pipeline import PipelineTask, Raised
 from lib.experiments.parallel_sweeps import Point
@@ -450,7 +450,7 @@ class Battery:
             and (todo := [trial for trial in calibration.trials(trained) if (trained, trial) not in known])
         ]
 
-    def _steps(self, trained: Trained, todo: Sequence[Trial], cancel: Cancel) -> Iterator[Note]:
+    def _steps(self, trained: TrainingWay, todo: Sequence[Trial], cancel: Cancel) -> Iterator[Note]:
         for event in measure_trials([(trained, todo)], self.engine, self.store, cancel, self.request):
             yield event if isinstance(event, Note) else Note("")
 

@@ -18,7 +18,7 @@ MAX_QUESTIONS = 50_000  # of some 1 kB each; guesses of yet another one are not 
 
 
 @dataclass(frozen=True)
-class Question:
+class GuessQuestion:
     """What is asked in a section, and what may be answered.
 
     `about` is the setting that the answer depends on, such as the learning rates to choose from; with another setting
@@ -35,10 +35,10 @@ class Question:
 class Tally:
     """All counts at one moment: of each question, how often each of its options was chosen."""
 
-    counts: Mapping[Question, Mapping[str, int]]
+    counts: Mapping[GuessQuestion, Mapping[str, int]]
     version: int
 
-    def of(self, question: Question) -> dict[str, int]:
+    def of(self, question: GuessQuestion) -> dict[str, int]:
         """How often each option was chosen, in the order of the options; zeros where nobody has answered."""
         found = self.counts.get(question, {})
         return {option: found.get(option, 0) for option in question.options}
@@ -55,10 +55,10 @@ class Guesses(Watched):
 
     def __init__(self) -> None:
         super().__init__(State.MEASURING)
-        self._guessed: dict[Question, _Guessed] = {}
+        self._guessed: dict[GuessQuestion, _Guessed] = {}
         self._gone: deque[str] = deque()
 
-    def guess(self, viewer: str, question: Question, option: str) -> None:
+    def guess(self, viewer: str, question: GuessQuestion, option: str) -> None:
         """Count a viewer's guess, in place of the one before.
 
         Args:
@@ -84,7 +84,7 @@ class Guesses(Watched):
                 del guessed.by_viewer[next(iter(guessed.by_viewer))]
             self._tell()
 
-    def of(self, viewer: str, question: Question) -> str | None:
+    def of(self, viewer: str, question: GuessQuestion) -> str | None:
         """What the viewer has guessed; None for nothing."""
         with self.changed:
             guessed = self._guessed.get(question)

@@ -27,7 +27,7 @@ from lib.backends.registry import BACKENDS, PRECISIONS
 from lib.experiments.published_figures import LIBRARIES, REPEATED, PublishedFigure, epoch_of, published_figures
 from lib.experiments.recorded_machines import Machine, place, recorded_here
 from lib.formatting import seconds
-from lib.prediction.device import DRIVEN, QUANTITIES, Device, Figure, Origin, read_devices
+from lib.prediction.device import DRIVEN, QUANTITIES, Device, Origin, SheetFigure, read_devices
 from lib.prediction.workload import Way
 from lib.storage.records import Kind
 
@@ -110,14 +110,14 @@ def _recorded() -> Mapping[str, tuple[Device, list[PublishedFigure]]]:
     return found
 
 
-def _geometry(machine: Machine, preset: Device) -> dict[str, Figure]:
+def _geometry(machine: Machine, preset: Device) -> dict[str, SheetFigure]:
     """The figures of the preset, but for its price, for as many cores as the machine has; with its recorded product."""
     cores = 1.0 if preset.on_gpu else int(machine.name.split(" · ")[1].split()[0]) / PRESET_CORES
     figures = {name: one for name, one in preset.figures.items() if name != "price_per_h"}
     for name in ("filled_by", "memory_bytes_per_s", "cache_bytes_per_s", "product_flops_per_s"):
         one = figures[name]
         source = f"{one.source}; for {machine.name}"
-        figures[name] = Figure(cores * one.value, cores * one.low, cores * one.high, Origin.ASSUMED, source)
+        figures[name] = SheetFigure(cores * one.value, cores * one.low, cores * one.high, Origin.ASSUMED, source)
     where = "gpu" if preset.on_gpu else "cpu"
     rates = [
         float(one.subject["work"]) / min(one.measurement.step_s)
@@ -126,7 +126,7 @@ def _geometry(machine: Machine, preset: Device) -> dict[str, Figure]:
     ]
     if rates:
         source = f"Recorded on {machine.name}"
-        figures["product_flops_per_s"] = Figure(max(rates), min(rates), max(rates), Origin.RECORDED, source)
+        figures["product_flops_per_s"] = SheetFigure(max(rates), min(rates), max(rates), Origin.RECORDED, source)
     return figures
 
 
@@ -168,7 +168,7 @@ def _widening(figures: Sequence[PublishedFigure], recorded: Mapping[str, Device]
     return float(np.quantile(needed, COVERAGE, method="higher"))
 
 
-_Fits = Mapping[tuple[str, str], Mapping[str, Figure]]  # of each library and machine
+_Fits = Mapping[tuple[str, str], Mapping[str, SheetFigure]]  # of each library and machine
 
 
 def _driven_by(library: str, key: str, device: Device, fits: _Fits, recorded: Mapping[str, Device]) -> Device:
@@ -186,7 +186,7 @@ def _driven_by(library: str, key: str, device: Device, fits: _Fits, recorded: Ma
     return replace(device, figures={**device.figures, **costs}, **driven)
 
 
-def _elsewhere(library: str, on_gpu: bool, fits: _Fits, recorded: Mapping[str, Device]) -> dict[str, Figure]:
+def _elsewhere(library: str, on_gpu: bool, fits: _Fits, recorded: Mapping[str, Device]) -> dict[str, SheetFigure]:
     """What a library costs on a device of this kind, by those on which it was fitted."""
     found = {}
     for name in FITTED.values():
@@ -205,7 +205,7 @@ def _elsewhere(library: str, on_gpu: bool, fits: _Fits, recorded: Mapping[str, D
 
 def _fits(figures: Sequence[PublishedFigure], recorded: Mapping[str, Device]) -> _Fits:
     """What each library costs on each machine that has figures which set the model."""
-    found: dict[tuple[str, str], Mapping[str, Figure]] = {}
+    found: dict[tuple[str, str], Mapping[str, SheetFigure]] = {}
     again = {one.name: other.published_s for one, other in _contradictions(figures)}
     for library, machine in dict.fromkeys((one.library, one.machine) for one in figures if one.sets):
         setting = [one for one in figures if one.sets and (one.library, one.machine) == (library, machine)]
@@ -224,7 +224,7 @@ def _fits(figures: Sequence[PublishedFigure], recorded: Mapping[str, Device]) ->
     return found
 
 
-def _spanning(values: Sequence[float], ends: Sequence[float], source: str) -> Figure:
+def _spanning(values: Sequence[float], ends: Sequence[float], source: str) -> SheetFigure:
     """The geometric mean of these values, from the least to the largest end.
 
     A cost of 0 could not be told from others in the figures that it was fitted to: it is an end, and part of no mean.
@@ -232,7 +232,7 @@ def _spanning(values: Sequence[float], ends: Sequence[float], source: str) -> Fi
     told = [one for one in values if one > 0]
     low, high = min(ends), max(ends)
     middle = min(max(statistics.geometric_mean(told), low), high) if told else 0.0  # it rounds
-    return Figure(middle, low, high, Origin.PUBLISHED, source)
+    return SheetFigure(middle, low, high, Origin.PUBLISHED, source)
 
 
 def _fitted(device: Device, setting: Sequence[PublishedFigure], fed: bool) -> dict[str, float]:

@@ -12,7 +12,7 @@ from lib.backends.registry import DEFAULT, Runtime, usable_runtimes
 from lib.experiments.background import View, Watched
 from lib.experiments.calibration import (
     ROUNDS,
-    Trained,
+    TrainingWay,
     Trial,
     all_ways,
     calibrations,
@@ -37,10 +37,10 @@ MORE = 1.25  # times as many steps as at the last fit are worth another one
 
 
 @dataclass(frozen=True)
-class Standing:
+class CalibrationProgress:
     """How far the calibration of a way to train is."""
 
-    trained: Trained
+    trained: TrainingWay
     step_times: Mapping[Trial, StepTime] = field(default_factory=dict)  # that are measured
     calibration: Calibration | None = None  # fitted to most of them
     why_not: str = ""  # in a sentence, where there is none though steps were measured, or one failed
@@ -69,30 +69,30 @@ class LiveCalibrations(Watched):
 
     def __init__(self, store: Store) -> None:
         super().__init__(State.MEASURING)
-        self._standings = {one: Standing(one) for one in ways()}
-        self._fitted: dict[Trained, Mapping[Trial, StepTime]] = {}
+        self._standings = {one: CalibrationProgress(one) for one in ways()}
+        self._fitted: dict[TrainingWay, Mapping[Trial, StepTime]] = {}
         for (trained, trial), step_time in stored(list(self._standings), store).items():
             self._add(trained, trial, step_time)
         for trained in self._standings:
             self.fit(trained)
 
-    def view(self) -> View[Standing]:
+    def view(self) -> View[CalibrationProgress]:
         """All ways to train of this machine, as they stand now."""
         with self.changed:
             return View(list(self._standings.values()), self.state, "", "", self.version)
 
-    def of(self, trained: Trained) -> Standing:
+    def of(self, trained: TrainingWay) -> CalibrationProgress:
         """How a way to train stands now."""
         with self.changed:
-            return self._standings.get(trained, Standing(trained))
+            return self._standings.get(trained, CalibrationProgress(trained))
 
-    def take(self, trained: Trained, trial: Trial, step_time: StepTime) -> None:
+    def take(self, trained: TrainingWay, trial: Trial, step_time: StepTime) -> None:
         """Add a measured step, and fit again where that is worth it."""
         n_known = self._add(trained, trial, step_time)
         if n_known >= max(LEAST_SAMPLES, MORE * len(self._fitted.get(trained, ()))):
             self.fit(trained)
 
-    def fit(self, trained: Trained) -> None:
+    def fit(self, trained: TrainingWay) -> None:
         """Fit a way's calibration to all its measured steps, unless nothing came since the last time."""
         step_times = self.of(trained).step_times
         if step_times == self._fitted.get(trained, {}):
@@ -104,13 +104,13 @@ class LiveCalibrations(Watched):
             self._standings[trained] = replace(self.of(trained), **fitted)
             self._tell()
 
-    def fail(self, trained: Trained, why: str) -> None:
+    def fail(self, trained: TrainingWay, why: str) -> None:
         """Say why a way to train could not be measured; what it was fitted to stays."""
         with self.changed:
             self._standings[trained] = replace(self.of(trained), why_not=why)
             self._tell()
 
-    def _add(self, trained: Trained, trial: Trial, step_time: StepTime) -> int:
+    def _add(self, trained: TrainingWay, trial: Trial, step_time: StepTime) -> int:
         """How many steps of the way are known with this one."""
         with self.changed:
             known = self.of(trained)
@@ -124,18 +124,18 @@ def live_in(path: Path | None) -> LiveCalibrations:
     return LiveCalibrations(Store(path))
 
 
-def ways() -> list[Trained]:
+def ways() -> list[TrainingWay]:
     """The ways to train of this machine that can be calibrated."""
     return all_ways(usable_runtimes())
 
 
-def unasked() -> list[Trained]:
+def unasked() -> list[TrainingWay]:
     """Those of them that are calibrated without being asked for."""
     return [one for one in ways() if one.runtime in map(Runtime, UNASKED) and not one.together]
 
 
 def measure(
-    chosen: Sequence[Trained],
+    chosen: Sequence[TrainingWay],
     live: LiveCalibrations,
     engine: Engine,
     store: Store,
@@ -160,14 +160,14 @@ def measure(
         Notes on what is measured or waited for. A way that cannot be measured says so in its standing, and the others
         go on.
     """
-    attempts, failed = Attempts(), dict[Trained, str]()
+    attempts, failed = Attempts(), dict[TrainingWay, str]()
     todo = {
         one: [trial for trial in asked or live.of(one).wanted if again or trial not in live.of(one).step_times]
         for one in chosen
     }
     for trained, part, number in in_turns(list(todo.items()), 1 if asked else ROUNDS):
 
-        def steps(trained: Trained = trained, part: Sequence[Trial] = part, number: int = number) -> Iterator[Note]:
+        def steps(trained: TrainingWay = trained, part: Sequence[Trial] = part, number: int = number) -> Iterator[Note]:
             for event in measure_trials([(trained, part)], engine, store, cancel, request, number):
                 if isinstance(event, Note):
                     yield event

@@ -228,7 +228,9 @@ def search_on_mnist_too(
     yield from cached(trainings, runtime, engine, store, cancel, request)
     moved = [_moved_to_mnist(training) for training in trainings]
     found = search(moved, on_mnist, engine, store, cancel, request, AUTO)
-    yield from (update for update in found if not isinstance(update, Picked))  # said of the search that is shown
+    for update in found:
+        if not isinstance(update, Picked):  # said of the search that is shown
+            yield update
 
 
 def _moved_to_mnist(training: Training) -> Training:

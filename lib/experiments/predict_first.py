@@ -7,7 +7,7 @@ American Journal of Physics 72, 835, 2004).
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lib.experiments.guesses import Question
+from lib.experiments.guesses import GuessQuestion
 from lib.experiments.mnist_training import Experiment
 
 BEST, DIVERGES, FACTOR = "best", "diverges", "factor"
@@ -28,21 +28,21 @@ class Guess:
     factor: str = ""
 
 
-def questions(experiment: Experiment) -> tuple[Question, ...]:
+def questions(experiment: Experiment) -> tuple[GuessQuestion, ...]:
     """What is asked of an experiment; the first is which line wins, and its answer shows the result.
 
     They depend on the lines that compete, and on no other control.
     """
     lines = tuple(experiment.labels[index] for index in experiment.compared)
-    asked = [Question(experiment.name, BEST, lines, lines)]
+    asked = [GuessQuestion(experiment.name, BEST, lines, lines)]
     if experiment.name == "learning-rate":
-        asked.append(Question(experiment.name, DIVERGES, (YES, NO), lines))
+        asked.append(GuessQuestion(experiment.name, DIVERGES, (YES, NO), lines))
     if experiment.name in TIMED and len(lines) > 1:
-        asked.append(Question(experiment.name, FACTOR, FACTORS, lines))
+        asked.append(GuessQuestion(experiment.name, FACTOR, FACTORS, lines))
     return tuple(asked)
 
 
-def guess_of(answers: Mapping[Question, str], experiment: Experiment) -> Guess | None:
+def guess_of(answers: Mapping[GuessQuestion, str], experiment: Experiment) -> Guess | None:
     """The guess on an experiment among a viewer's answers; None where no winner was named."""
     found = {question.asks: answers[question] for question in questions(experiment) if question in answers}
     return Guess(**found) if BEST in found else None

@@ -14,7 +14,7 @@ from lib.experiments import published
 from lib.experiments.recorded_machines import EPOCHS, EXPERIMENTS
 from lib.prediction.device import Device
 from lib.prediction.predict import Prediction, predict
-from lib.prediction.workload import FLOAT32_BYTES, Operation, OperationKind, Way, Workload, fully_connected
+from lib.prediction.workload import FLOAT32_BYTES, OperationKind, StepOperation, Way, Workload, fully_connected
 from lib.spec import N_TRAIN, Network
 
 CARD, PROCESSOR, L4, CORES, A100 = "quadro-rtx-5000", "i9-10885h", "l4", "c3-highcpu-22", "a100-pcie-40gb"
@@ -172,7 +172,7 @@ def _in_the_text() -> list[PublishedFigure]:
     sine_bytes = FLOAT32_BYTES * 2**10  # its smaller tensor; the larger one has no time in the text
     nested = Workload(
         "four nested sines",
-        (Operation(OperationKind.ELEMENTWISE, n_bytes=2 * sine_bytes),) * 4,
+        (StepOperation(OperationKind.ELEMENTWISE, n_bytes=2 * sine_bytes),) * 4,
         batch_size=1,
         input_bytes=sine_bytes,
         parameter_bytes=0,

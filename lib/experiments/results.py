@@ -18,7 +18,7 @@ from lib.backends.base import Epoch, FirstCall, Parameters, Steps
 from lib.backends.devices import CardFacts
 from lib.data.mnist import Facts
 from lib.experiments.background import Watched
-from lib.experiments.trained import Trained
+from lib.experiments.trained import TrainedEpochs
 from lib.spec import Training
 from lib.storage.records import Curve
 from lib.sweeps.events import Continued, Finished, Picked, ToTrain, Update, Void
@@ -31,7 +31,7 @@ POINTS_PER_LINE = 150
 
 
 @dataclass
-class Line(Trained):
+class Line(TrainedEpochs):
     """One item's progress: its losses, epochs and seconds so far, and its curve once it is finished."""
 
     item: Item

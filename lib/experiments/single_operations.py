@@ -16,7 +16,7 @@ from lib.experiments.peak_rates import measure_ceilings
 from lib.hardware.cores import usable_cores
 from lib.hardware.device_memory import usable_memory_bytes
 from lib.profiling.operations import LIBRARIES
-from lib.profiling.request import ITEM_BYTES, Examination, Operation
+from lib.profiling.request import ITEM_BYTES, Examination, OperationRequest
 from lib.storage.current import current
 from lib.storage.records import Kind, Record
 from lib.storage.store import Store
@@ -43,7 +43,7 @@ class OperationTask:
     """One operation at one size, by one library on one device."""
 
     runtime: Runtime
-    operation: Operation
+    operation: OperationRequest
 
     @property
     def library(self) -> str:
@@ -128,7 +128,7 @@ def libraries() -> list[Runtime]:
     return sorted(found.values(), key=lambda one: (order.index(BACKENDS[one.backend].worker), one.device))
 
 
-def tasks(runtimes: Sequence[Runtime], operation: Operation, sizes: Sequence[int]) -> list[OperationTask]:
+def tasks(runtimes: Sequence[Runtime], operation: OperationRequest, sizes: Sequence[int]) -> list[OperationTask]:
     """Each size by each library: small ones first, group after group."""
     group_of = {name: number for number, group in enumerate(GROUPS) for name in group}
     ordered = sorted(runtimes, key=lambda one: group_of[BACKENDS[one.backend].worker])
@@ -143,7 +143,7 @@ def tasks(runtimes: Sequence[Runtime], operation: Operation, sizes: Sequence[int
 
 def products(runtimes: Sequence[Runtime], largest: int, precision: str, threads: int) -> list[OperationTask]:
     """Products of square matrices, up to this many rows and columns."""
-    asked = Operation("product", precision=precision, threads=threads if threads < usable_cores() else 0)
+    asked = OperationRequest("product", precision=precision, threads=threads if threads < usable_cores() else 0)
     # A card's factors are rounded by a worker of its own: some libraries can be told before they are loaded only.
     rounding = {(one.backend, one.device): one for one in usable_runtimes() if one.precision == precision == "tf32"}
     runtimes = [rounding.get((one.backend, one.device), one) for one in runtimes]
@@ -152,23 +152,23 @@ def products(runtimes: Sequence[Runtime], largest: int, precision: str, threads:
 
 def sines(runtimes: Sequence[Runtime], largest: int, depth: int) -> list[OperationTask]:
     """Nested sines, of up to this many elements."""
-    return tasks(runtimes, Operation("sine", depth=depth), [length for length in LENGTHS if length <= largest])
+    return tasks(runtimes, OperationRequest("sine", depth=depth), [length for length in LENGTHS if length <= largest])
 
 
 def transfers(runtimes: Sequence[Runtime], largest_bytes: int) -> list[OperationTask]:
     """Transfers of 4 bytes to this many."""
-    return tasks(runtimes, Operation("transfer"), [size for size in TRANSFERS_BYTES if size <= largest_bytes])
+    return tasks(runtimes, OperationRequest("transfer"), [size for size in TRANSFERS_BYTES if size <= largest_bytes])
 
 
 def first_uses(runtimes: Sequence[Runtime], size: int) -> list[OperationTask]:
     """The first use of each library, for four nested sines of this many elements."""
-    return tasks(runtimes, Operation("first use", depth=4), [size])
+    return tasks(runtimes, OperationRequest("first use", depth=4), [size])
 
 
 def fusions(runtimes: Sequence[Runtime], batch_size: int, depth: int) -> list[OperationTask]:
     """What XLA makes of a training step and of nested sines, on each device that JAX has."""
     mine = [runtime for runtime in runtimes if BACKENDS[runtime.backend].worker == "jax"]
-    return tasks(mine, Operation("fusion", depth=depth), [batch_size])
+    return tasks(mine, OperationRequest("fusion", depth=depth), [batch_size])
 
 
 def overlaps(runtimes: Sequence[Runtime], size: int, depth: int, pieces: int) -> list[OperationTask]:
@@ -176,7 +176,7 @@ def overlaps(runtimes: Sequence[Runtime], size: int, depth: int, pieces: int) ->
     able = [
         one for one in runtimes if (BACKENDS[one.backend].worker, one.device) in (("numpy", "cpu"), ("torch", "gpu"))
     ]
-    return tasks(able, Operation("overlap", depth=depth, pieces=pieces), [size])
+    return tasks(able, OperationRequest("overlap", depth=depth, pieces=pieces), [size])
 
 
 def found(todo: Sequence[OperationTask], records: Sequence[Record]) -> dict[OperationTask, OperationPoint]:
@@ -332,12 +332,12 @@ def needed_bytes(task: OperationTask) -> dict[str, float]:
     return {"cpu": host if task.library == "numpy" else host + 2 * arrays * one}
 
 
-def work_of(operation: Operation) -> float:
+def work_of(operation: OperationRequest) -> float:
     """What a call's seconds grow with: multiply-adds of a product, elements of a sine, bytes."""
     return float(operation.size**3 if operation.name == "product" else operation.size)
 
 
-def predicted_s(operation: Operation, earlier: Sequence[OperationPoint]) -> float | None:
+def predicted_s(operation: OperationRequest, earlier: Sequence[OperationPoint]) -> float | None:
     """Seconds of one call, at the rate of the largest size that was measured; None without any.
 
     Small sizes are mostly overhead, which does not grow: the prediction is rather too long than too short.

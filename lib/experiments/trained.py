@@ -17,7 +17,7 @@ def epoch_s(epochs: Sequence[Epoch]) -> np.ndarray:
     return seconds[1:] if len(seconds) > 1 else seconds
 
 
-class Trained:
+class TrainedEpochs:
     """A training and its epochs so far; whoever holds them gives `training`, `epochs` and `train_s`, its seconds."""
 
     training: Training

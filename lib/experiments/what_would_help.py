@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from lib.backends.registry import Runtime
 from lib.experiments.anatomy_of_a_step import AnatomyTask, measure_tasks
-from lib.experiments.calibration import PROBE_S, ROUNDS, TOGETHER, WAYS, Trained, Trial, calibrations
+from lib.experiments.calibration import PROBE_S, ROUNDS, TOGETHER, WAYS, TrainingWay, Trial, calibrations
 from lib.experiments.failures import Marked
-from lib.experiments.live_calibration import LiveCalibrations, Standing
+from lib.experiments.live_calibration import CalibrationProgress, LiveCalibrations
 from lib.hardware.device_memory import usable_memory_bytes
 from lib.once import Once
 from lib.prediction.calibration import Calibration, NotCalibrated
@@ -69,7 +69,7 @@ def miss(setup: Setup | None, measured: StepTime | None) -> float | None:
 
 
 def offered(
-    ways: Sequence[Trained], calibrations: Mapping[Trained, Calibration], records: Sequence[Record]
+    ways: Sequence[TrainingWay], calibrations: Mapping[TrainingWay, Calibration], records: Sequence[Record]
 ) -> dict[str, Calibrated]:
     """This machine's ways to train, by their names for people; those without a calibration too.
 
@@ -134,7 +134,7 @@ def _takings(runtime: Runtime) -> AnatomyTask:
     return AnatomyTask(runtime, Examination("takings"))
 
 
-def _changed(question: Question, setup: Setup, trained: Trained) -> AnatomyTask:
+def _changed(question: Question, setup: Setup, trained: TrainingWay) -> AnatomyTask:
     return AnatomyTask(trained.runtime, Examination(setup.variant, question.network, setup.batch_size))
 
 
@@ -143,7 +143,7 @@ def trial_of(question: Question, setup: Setup) -> Trial:
     return Trial(question.network, setup.batch_size, setup.at_once)
 
 
-def stored(question: Question, setup: Setup, trained: Trained, store: Store) -> StepTime | None:
+def stored(question: Question, setup: Setup, trained: TrainingWay, store: Store) -> StepTime | None:
     """What a step of this setup took, of what is stored and valid on this machine.
 
     Args:
@@ -170,7 +170,7 @@ def too_long(setup: Setup) -> str:
 
 
 # With today's step among the samples: asked at every frame, while other steps are timed.
-_fitted: Once[tuple[Trained, frozenset], dict[Trained, Calibration]] = Once(16)
+_fitted: Once[tuple[TrainingWay, frozenset], dict[TrainingWay, Calibration]] = Once(16)
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,7 @@ class Findings:
     problem: str = ""
 
 
-def findings(question: Question, by: Trained, standings: Sequence[Standing], store: Store) -> Findings:
+def findings(question: Question, by: TrainingWay, standings: Sequence[CalibrationProgress], store: Store) -> Findings:
     """What is known of a question's remedies now.
 
     Where today's step was measured, the remedies are predicted with it as one more sample of its way to train; what is
@@ -235,7 +235,7 @@ class Applied:
 
 def apply(
     question: Question,
-    by: Trained,
+    by: TrainingWay,
     chosen: Sequence[Remedy],
     live: LiveCalibrations,
     engine: Engine,
@@ -287,7 +287,7 @@ def apply(
 def _measured(
     question: Question,
     setup: Setup,
-    trained: Trained,
+    trained: TrainingWay,
     words: str,
     marked: Marked,
     engine: Engine,

@@ -118,7 +118,7 @@ class Opened:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class FirstStep:
     """A training's first step with a way of launching, and how many steps a block has."""
 
     device: _Device
@@ -168,9 +168,9 @@ class Hidden:
     device: _Device
 
 
-Row = Prepared | Block | Evaluated | Figure | Refusal | Hidden
+Row = FirstStep | Block | Evaluated | Figure | Refusal | Hidden
 _ROWS: Mapping[str, type] = {
-    "prepared": Prepared,
+    "prepared": FirstStep,
     "block": Block,
     "evaluated": Evaluated,
     "figure": Figure,
@@ -222,7 +222,7 @@ def _converted(value: object, kind: type) -> Any:
 
 
 @dataclass(frozen=True)
-class Job:
+class BrowserJob:
     """What a browser is asked to do: a training, and how the GPU's operations are launched."""
 
     training: Training
@@ -286,9 +286,9 @@ class Found:
     """What one browser has measured for one job, and the figures that do not depend on the job."""
 
     who: Opened
-    job: Job
+    job: BrowserJob
     n_images: int
-    prepared: dict[tuple[str, str], Prepared] = field(default_factory=dict)
+    prepared: dict[tuple[str, str], FirstStep] = field(default_factory=dict)
     blocks: list[Block] = field(default_factory=list)
     evaluated: dict[str, list[Evaluated]] = field(default_factory=dict)
     figures: list[Figure] = field(default_factory=list)
@@ -300,7 +300,7 @@ class Found:
         for row in rows:
             if len(self.blocks) + len(self.figures) + sum(map(len, self.evaluated.values())) > MAX_ROWS:
                 return
-            if isinstance(row, Prepared):
+            if isinstance(row, FirstStep):
                 self.prepared[row.device, row.way] = row
             elif isinstance(row, Block):
                 self.blocks.append(row)
@@ -313,7 +313,7 @@ class Found:
             else:
                 self.hidden += 1
 
-    def again(self, job: Job) -> "Found":
+    def again(self, job: BrowserJob) -> "Found":
         """For another job in the same browser: sizes and copies stay, if they are complete."""
         kept = [one for one in self.figures if one.of != "empty" and self.has_sizes]
         return replace(self, job=job, prepared={}, blocks=[], evaluated={}, figures=kept, failed={}, hidden=0)

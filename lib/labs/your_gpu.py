@@ -26,8 +26,8 @@ from lib.experiments.your_gpu import (
     SIDES,
     USUAL_WAY,
     WAYS,
+    BrowserJob,
     Found,
-    Job,
     Opened,
     Refusal,
 )
@@ -112,7 +112,7 @@ class InBrowser(Hook):
 
     def __init__(self) -> None:
         self._who: Opened | None = None
-        self._job: Job | None = None
+        self._job: BrowserJob | None = None
         self._found: Found | None = None
         self._server: Mapping[Cell, Standing] = {}
         self._presses: object = 0  # of “Measure again”
@@ -154,7 +154,7 @@ class InBrowser(Hook):
         kept = kept_in(self.page.store.path)
         paint_at_changes(self.page.sections["yours"].stage, kept, partial(self._paint_kept, kept, job.training))
 
-    def measure(self, job: Job, presses: object) -> None:
+    def measure(self, job: BrowserJob, presses: object) -> None:
         """Have this measured in place of what is measured now.
 
         Args:
@@ -307,10 +307,10 @@ class InBrowser(Hook):
         return Drawing(layout.state_line(state, len(now.items), n_todo, now.note or known, now.problem), "")
 
 
-def _job(values: Mapping[str, Any]) -> Job:
+def _job(values: Mapping[str, Any]) -> BrowserJob:
     """What the controls say; raises ValueError with a sentence for the person."""
     at = ReaderTraining.checked("yours", values)
-    return Job(Training(Network((at.width,) * at.depth), at.rate, at.size, 1), at.way)
+    return BrowserJob(Training(Network((at.width,) * at.depth), at.rate, at.size, 1), at.way)
 
 
 @once

@@ -76,7 +76,7 @@ def kept_secret(file: Path) -> bytes:
 
 
 @dataclass(frozen=True)
-class Card:
+class Credentials:
     """What the cookie says: the role, and a random number of the browser."""
 
     role: Role
@@ -116,18 +116,18 @@ class Keys:
         known, said = (hashlib.sha256(one.encode()).digest() for one in (self.password, password))
         return hmac.compare_digest(known, said) and bool(self.password)
 
-    def session(self, card: Card, said: str) -> str:
+    def session(self, card: Credentials, said: str) -> str:
         """The name by which marimo knows what a browser calls by this name: another browser's leads to none."""
         return f"s_{self._derived(f'session of {card.viewer}: {said}').hex()[:32]}"
 
-    def cookie(self, card: Card) -> str:
+    def cookie(self, card: Credentials) -> str:
         """The signed card."""
         return self._signer.dumps(asdict(card))
 
-    def card(self, cookie: str | None) -> Card | None:
+    def card(self, cookie: str | None) -> Credentials | None:
         """The card of a cookie; None where it is not signed by this server, too old, or from before it was closed."""
         try:
-            return Card(**self._signer.loads(cookie or "", max_age=CARD_S))
+            return Credentials(**self._signer.loads(cookie or "", max_age=CARD_S))
         except (BadSignature, TypeError):
             return None
 
@@ -140,7 +140,7 @@ class Keys:
         return hmac.digest(self.secret, purpose.encode(), "sha256")
 
 
-class Turns:
+class PasswordQueue:
     """Passwords are looked at one after another, so that guesses are slow in all; a school has one address.
 
     Addresses take turns. Those of one address come in the order in which they were sent; none is refused unseen.
@@ -174,7 +174,7 @@ class Door:
 
     def __init__(self, app: ASGIApp, keys: Keys, cookie: str, secure: bool = False) -> None:
         self._app, self._keys, self._cookie, self._secure = app, keys, cookie, secure
-        self._turns = Turns()
+        self._turns = PasswordQueue()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket") or scope["path"] in (HEALTH, ICON):
@@ -182,7 +182,7 @@ class Door:
             return
         known = self._keys.card(_cookie(scope, self._cookie))
         if scope["type"] == "websocket":
-            card = known or (None if self._keys.closed else Card("pupil", ""))
+            card = known or (None if self._keys.closed else Credentials("pupil", ""))
             if card is None:
                 await send({"type": "websocket.close", "code": 1008})  # not accepted: the browser gets status 403
             else:
@@ -194,10 +194,10 @@ class Door:
         elif known is not None:
             await self._app(self._let_in(scope, known), receive, send)
         else:  # an open server's new guest
-            new = Card("pupil", secrets.token_hex(8))
-            await self._app(self._let_in(scope, Card("pupil", "")), receive, self._giving(new, send))
+            new = Credentials("pupil", secrets.token_hex(8))
+            await self._app(self._let_in(scope, Credentials("pupil", "")), receive, self._giving(new, send))
 
-    def _let_in(self, scope: Scope, card: Card) -> Scope:
+    def _let_in(self, scope: Scope, card: Credentials) -> Scope:
         """What the pages are asked: with who asks, and under names of sessions that only this browser reaches."""
 
         def own(name: str, said: str) -> str:
@@ -213,7 +213,7 @@ class Door:
         meta = {"role": card.role, "viewer": card.viewer}
         return {**scope, "headers": headers, "query_string": query, "meta": meta}
 
-    async def _answer(self, request: Request, known: Card | None) -> Response | None:
+    async def _answer(self, request: Request, known: Credentials | None) -> Response | None:
         """What is answered at the door; None for who may go on."""
         settings = parse_qsl(request.url.query, keep_blank_values=True)
         if link := next((name for name, _ in settings if name in LINKS), None):
@@ -227,7 +227,9 @@ class Door:
             return RedirectResponse(f"{DOOR}?next={quote(here, safe='/')}", 303)
         return PlainTextResponse("Expected somebody who has entered, got nobody; open the page and enter.", 401)
 
-    def _follow(self, request: Request, link: str, settings: list[tuple[str, str]], known: Card | None) -> Response:
+    def _follow(
+        self, request: Request, link: str, settings: list[tuple[str, str]], known: Credentials | None
+    ) -> Response:
         """A link with a token: the token leaves the address, the settings stay. A page cannot follow it for its reader,
         and no teacher becomes a pupil unasked."""
         path = request.url.path
@@ -256,7 +258,7 @@ class Door:
     def _or_password(self) -> str:
         return f', or <a href="{DOOR}">enter with the password</a>' if self._keys.password else ""
 
-    async def _enter(self, request: Request, known: Card | None) -> Response:
+    async def _enter(self, request: Request, known: Credentials | None) -> Response:
         """The page at the door, and what its form sends."""
         if request.method != "POST":
             aim = _local(request.query_params.get("next", "/"))
@@ -285,12 +287,14 @@ class Door:
             )
         return plain_page("Enter", f"<h1>Why is my GPU slower?</h1>{content}", status)
 
-    def _admitted(self, aim: str, role: Role, known: Card | None) -> Response:
+    def _admitted(self, aim: str, role: Role, known: Credentials | None) -> Response:
         answer = RedirectResponse(aim, 303, {"Cache-Control": "no-store"})
-        answer.headers["Set-Cookie"] = self._set_cookie(Card(role, known.viewer if known else secrets.token_hex(8)))
+        answer.headers["Set-Cookie"] = self._set_cookie(
+            Credentials(role, known.viewer if known else secrets.token_hex(8))
+        )
         return answer
 
-    def _giving(self, card: Card, send: Send) -> Send:
+    def _giving(self, card: Credentials, send: Send) -> Send:
         """Give the card with the answer, if it is a page."""
 
         async def sending(message: Message) -> None:
@@ -301,7 +305,7 @@ class Door:
 
         return sending
 
-    def _set_cookie(self, card: Card) -> str:
+    def _set_cookie(self, card: Credentials) -> str:
         # Lax: the first page after a link from elsewhere, such as a mail, must bring the cookie.
         secure = "; Secure" if self._secure else ""
         signed = self._keys.cookie(card)

@@ -25,7 +25,7 @@ class Control:
     element: Callable[[Any], Any]
 
 
-class Controls:
+class DataControls:
     """The controls of one panel, whose settings all have the same prefix, such as `rate.`."""
 
     def __init__(self, *controls: Control) -> None:
@@ -57,7 +57,7 @@ class Controls:
         return url_state.checked(self.settings, self._prefix, values)
 
 
-def settings_of(panels: Iterable[Controls]) -> dict[str, Setting]:
+def settings_of(panels: Iterable[DataControls]) -> dict[str, Setting]:
     """The settings of all panels of a page, by name."""
     return {name: setting for panel in panels for name, setting in panel.settings.items()}
 
@@ -119,7 +119,7 @@ def checkbox(name: str, label: str, usual: bool) -> Control:
     return Control(url_state.choice(name, usual, (False, True)), lambda value: mo.ui.checkbox(value=value, label=label))
 
 
-def with_pin(name: str, address: Address | None, *controls: Control) -> Controls:
+def with_pin(name: str, address: Address | None, *controls: Control) -> DataControls:
     """A panel of these controls, and a button that pins the run that they describe, and lets it go again.
 
     Args:
@@ -135,7 +135,7 @@ def with_pin(name: str, address: Address | None, *controls: Control) -> Controls
     def element(pinned: str) -> Any:
         return mo.ui.button(label=PIN, value=pinned, on_click=pressed, tooltip=PIN_MEANS)
 
-    return Controls(*controls, Control(url_state.state_of(name, members), element))
+    return DataControls(*controls, Control(url_state.state_of(name, members), element))
 
 
 def pin_button(button: Any) -> str:

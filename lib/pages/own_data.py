@@ -20,12 +20,12 @@ from lib.experiments.own_data import both_winners, bring, experiment_on, moved_t
 from lib.experiments.results import Results
 from lib.experiments.runs import Seat
 from lib.pages import layout, url_state
-from lib.pages.controls import Control, Controls
+from lib.pages.controls import Control, DataControls
 from lib.pages.dropped_files import file_fields, files_of, stacked
 from lib.pages.lab import Hook, Page, Section
 from lib.pages.stage import Stage, button
 from lib.pages.streaming import paint_while_it_runs, painted
-from lib.pages.url_state import Refused, Setting
+from lib.pages.url_state import Setting, SettingRefused
 from lib.spec import MAX_TEXT, MNIST
 from lib.storage.store import Store
 from lib.views import network_inside
@@ -52,15 +52,15 @@ def _setting() -> Setting[str]:
 
     def parse(said: str) -> str:
         if prepared.is_digest(said):
-            raise Refused("a file that somebody dropped is not part of a link; drop it on this page")
+            raise SettingRefused("a file that somebody dropped is not part of a link; drop it on this page")
         return among.parse(said)
 
     return Setting(among.name, among.usual, among.expected, parse, among.options)
 
 
-def _controls() -> Controls:
+def _controls() -> DataControls:
     labels = {name: label for label, name in SETS.items()}
-    return Controls(
+    return DataControls(
         Control(_setting(), lambda value: mo.ui.dropdown(SETS, value=labels[value], label="Train on", full_width=True)),
         Control(
             url_state.text("data.label", "", str),
@@ -237,7 +237,7 @@ def inside(item: Item, parameters: Parameters, data: Facts) -> mo.Html:
         parameters: Weights and biases, layer by layer.
         data: What the network was trained on.
     """
-    assert item.training.data != MNIST, "MNIST's networks are looked into by `lib.pages.mnist_training`"
+    assert item.training.data != MNIST, "MNIST's networks are looked into by `lib.labs.mnist_training`"
     try:
         rows, labels, about = prepared.load_test(data.digest)
     except DataError as error:

@@ -8,7 +8,7 @@ from typing import Any
 
 import marimo as mo
 
-from lib.experiments.guesses import Question, guesses_of_class
+from lib.experiments.guesses import GuessQuestion, guesses_of_class
 from lib.experiments.mnist_training import Experiment
 from lib.experiments.predict_first import BEST, FACTOR, Guess, guess_of, questions
 from lib.experiments.results import Results
@@ -35,7 +35,7 @@ class PredictFirst(Hook):
         self.name = secrets.token_hex(8)
         self.room, self.pool = classroom(), guesses_of_class()
         self.is_teacher = role() == TEACHER
-        self._answers: dict[Question, str] = {}
+        self._answers: dict[GuessQuestion, str] = {}
         self._skipped: set[str] = set()
         self._asked: dict[str, Experiment] = {}
         self._forms = {section: GuessForm(self._hear) for section in SECTIONS[:4]}
@@ -117,7 +117,7 @@ class PredictFirst(Hook):
         if content.get("skip"):
             self._skipped.add(experiment.name)
         elif isinstance(said, Mapping):
-            asked: dict[str, Question] = {one.asks: one for one in questions(experiment)}
+            asked: dict[str, GuessQuestion] = {one.asks: one for one in questions(experiment)}
             if said.get(BEST) not in asked[BEST].options:
                 return
             for asks, option in said.items():
@@ -131,5 +131,5 @@ class PredictFirst(Hook):
             self.room.look(self.name, SECTIONS[number - 1])
 
 
-def _optional(question: Question) -> str:
+def _optional(question: GuessQuestion) -> str:
     return "" if question.asks == BEST else f" {view.OPTIONAL}"

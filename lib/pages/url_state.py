@@ -18,7 +18,7 @@ T = TypeVar("T")
 MAX_SHOWN = 60  # characters of a wrong value that a sentence repeats
 
 
-class Refused(ValueError):
+class SettingRefused(ValueError):
     """A value that cannot be used; its text is a whole sentence, to which nothing need be added."""
 
 
@@ -43,7 +43,7 @@ class Setting(Generic[T]):
         """
         try:
             return self.parse(said)
-        except Refused:
+        except SettingRefused:
             raise
         except ValueError:
             raise ValueError(f"expected {self.expected}{_nearest_option(said, self.options)}") from None
@@ -96,11 +96,11 @@ def text(name: str, usual: str, understand: Callable[[str], object]) -> Setting[
 
     def parse(said: str) -> str:
         if len(said) > MAX_TEXT:
-            raise Refused(f"{name}: expected at most {MAX_TEXT} characters, got {len(said):,}; write less")
+            raise SettingRefused(f"{name}: expected at most {MAX_TEXT} characters, got {len(said):,}; write less")
         try:
             understand(said)
         except ValueError as error:
-            raise Refused(str(error)) from None
+            raise SettingRefused(str(error)) from None
         return said
 
     return Setting(name, usual, f"at most {MAX_TEXT} characters", parse)
@@ -157,7 +157,7 @@ def checked(settings: Mapping[str, Setting], prefix: str, values: Mapping[str, o
             continue
         try:
             found[key] = setting.usual if value is None else setting.read(_written(value))
-        except Refused:
+        except SettingRefused:
             raise
         except ValueError as error:
             raise ValueError(f"{setting.name}: {error}, got {shown(_written(value))}") from None

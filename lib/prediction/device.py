@@ -35,7 +35,7 @@ class Origin(StrEnum):
 
 
 @dataclass(frozen=True)
-class Figure:
+class SheetFigure:
     """A figure with its range and source; raises ValueError unless 0 ≤ low ≤ value ≤ high, all finite."""
 
     value: float
@@ -148,7 +148,7 @@ class Device:
 
     name: str
     on_gpu: bool
-    figures: Mapping[str, Figure]
+    figures: Mapping[str, SheetFigure]
     remarks: str = ""
     dated: str = ""
     library: str = ""
@@ -337,11 +337,11 @@ def _device(row: Mapping) -> Device:
     rows = row.get("figures")
     if not isinstance(rows, dict):
         raise UnusableDevice(f"{name}: expected “figures” by name, got {rows!r}; write them")
-    figures: dict[str, Figure] = {}
+    figures: dict[str, SheetFigure] = {}
     for key, one in rows.items():
         try:
             value, low, high = (float(one[end]) for end in ("value", "low", "high"))
-            figures[key] = Figure(value, low, high, Origin(one["origin"]), str(one["source"]))
+            figures[key] = SheetFigure(value, low, high, Origin(one["origin"]), str(one["source"]))
         except KeyError as error:
             raise UnusableDevice(f"{name}: expected {key} with its {error.args[0]}, got none; add it") from error
         except (TypeError, ValueError, OverflowError) as error:

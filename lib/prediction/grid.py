@@ -18,8 +18,8 @@ from lib.prediction.predict import parts_on
 from lib.prediction.workload import (
     FLOAT32_BYTES,
     Layer,
-    Operation,
     OperationKind,
+    StepOperation,
     Way,
     fully_connected,
     operations_of,
@@ -90,7 +90,7 @@ class Grid:
         return [Layer(examples, inputs, outputs) for inputs, outputs in pairwise(sizes)]
 
     @cached_property
-    def operations(self) -> tuple[Operation, ...]:
+    def operations(self) -> tuple[StepOperation, ...]:
         """Of one network, with arrays in place of numbers."""
         return operations_of(self._layers)
 

@@ -43,7 +43,7 @@ class OperationKind(StrEnum):
 
 
 @dataclass(frozen=True)
-class Operation:
+class StepOperation:
     """One operation of a step, for one network.
 
     Attributes:
@@ -87,7 +87,7 @@ class Workload:
     """
 
     name: str
-    operations: tuple[Operation, ...]
+    operations: tuple[StepOperation, ...]
     batch_size: int
     input_bytes: int
     parameter_bytes: int
@@ -197,9 +197,9 @@ class Layer:
         return self.input_elements or self.rows * self.inputs
 
 
-def operations_of(layers: Sequence[Layer]) -> tuple[Operation, ...]:
+def operations_of(layers: Sequence[Layer]) -> tuple[StepOperation, ...]:
     """Forward, backward and update of layers with ReLU in between and a cross-entropy at the end."""
-    operations: list[Operation] = []
+    operations: list[StepOperation] = []
     for number, layer in enumerate(layers):
         result = layer.rows * layer.outputs
         operations.append(_product(layer, result, by_inputs=not number))
@@ -214,14 +214,16 @@ def operations_of(layers: Sequence[Layer]) -> tuple[Operation, ...]:
             operations.append(_elementwise(layer.read_elements, CALLS_OF_RELU_GRADIENT))
     for number, layer in enumerate(layers):
         n_bytes = FLOAT32_BYTES * 3 * layer.n_parameters  # parameters read and written, gradients read
-        operations.append(Operation(OperationKind.UPDATE, n_bytes=n_bytes, calls=CALLS_OF_UPDATE, by_inputs=not number))
+        operations.append(
+            StepOperation(OperationKind.UPDATE, n_bytes=n_bytes, calls=CALLS_OF_UPDATE, by_inputs=not number)
+        )
     return tuple(operations)
 
 
-def _product(layer: Layer, outputs: int, by_inputs: bool = False) -> Operation:
+def _product(layer: Layer, outputs: int, by_inputs: bool = False) -> StepOperation:
     """One of the three products of a layer, which all touch the same three matrices."""
     elements = layer.read_elements + layer.inputs * layer.outputs + layer.rows * layer.outputs
-    return Operation(
+    return StepOperation(
         OperationKind.PRODUCT,
         2 * layer.rows * layer.inputs * layer.outputs,
         FLOAT32_BYTES * elements,
@@ -231,8 +233,8 @@ def _product(layer: Layer, outputs: int, by_inputs: bool = False) -> Operation:
     )
 
 
-def _elementwise(elements: int, calls: int = 1) -> Operation:
-    return Operation(OperationKind.ELEMENTWISE, n_bytes=FLOAT32_BYTES * 2 * elements, calls=calls)
+def _elementwise(elements: int, calls: int = 1) -> StepOperation:
+    return StepOperation(OperationKind.ELEMENTWISE, n_bytes=FLOAT32_BYTES * 2 * elements, calls=calls)
 
 
 def _convolution(batch_size: int, side: int, channels: int, filters: int, kernel: int, stride: int = 1) -> Layer:

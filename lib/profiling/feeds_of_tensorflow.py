@@ -42,7 +42,7 @@ def feed(pipeline: Pipeline, preprocess: Preprocessing, subject: Subject) -> Fee
             f"filling the cache with {pipeline.rows:,} images of {pipeline.preprocessing_ms:g} ms takes"
             f" {pipeline.fill_s:.0f} s, and at most {MAX_FILL_S:g} s are measured; choose fewer rows"
         )
-    return _Feed(pipeline, preprocess, subject)
+    return _TensorFlowFeed(pipeline, preprocess, subject)
 
 
 def explained(error: Exception) -> str:
@@ -52,7 +52,7 @@ def explained(error: Exception) -> str:
     return re.sub(r"\s*\[(?:\[\{|Op:).*", "", text)[:200].rstrip(": ")
 
 
-class _Feed(Feed):
+class _TensorFlowFeed(Feed):
     def __init__(self, pipeline: Pipeline, preprocess: Preprocessing, subject: Subject) -> None:
         self._pipeline = pipeline
         images, labels = rows_of(subject.data, pipeline.rows)

@@ -25,7 +25,7 @@ AHEAD = 2  # batches that each worker makes ahead: PyTorch's default
 
 def feed(pipeline: Pipeline, preprocess: Preprocessing, subject: Subject) -> Feed:
     """The pipeline's batches, and the step on them."""
-    return _Feed(pipeline, preprocess, subject)
+    return _TorchFeed(pipeline, preprocess, subject)
 
 
 def explained(error: Exception) -> str:
@@ -36,7 +36,7 @@ def explained(error: Exception) -> str:
 
 
 @dataclass
-class _Images(Dataset):
+class _TorchImages(Dataset):
     """Images (rows, 784) and labels (rows,), each image preprocessed when it is asked for."""
 
     images: np.ndarray
@@ -61,13 +61,13 @@ class _Endless:
         return cycle(range(self.rows))
 
 
-class _Feed(Feed):
+class _TorchFeed(Feed):
     def __init__(self, pipeline: Pipeline, preprocess: Preprocessing, subject: Subject) -> None:
         workers = int(pipeline.feed.removeprefix("loader-"))
         self._on_their_way = AHEAD * workers
         self._device = torch_device(subject.device)
         self._loader: DataLoader | None = DataLoader(
-            _Images(*rows_of(subject.data, pipeline.rows), preprocess),
+            _TorchImages(*rows_of(subject.data, pipeline.rows), preprocess),
             pipeline.batch_size,
             sampler=_Endless(pipeline.rows),  # pyright: ignore[reportArgumentType]
             drop_last=True,

@@ -47,7 +47,7 @@ class TimedStep:
     queued: int = 16
 
 
-class Experiment(Protocol):
+class StepExperiment(Protocol):
     """Something that can be measured in turns with others."""
 
     def prepare(self) -> None:
@@ -168,7 +168,7 @@ class TrainedStep:
             self._events.close()  # type: ignore[attr-defined]
 
 
-def interleaved(experiments: Mapping[str, Experiment], rounds: int = ROUNDS) -> Iterator[Row | None]:
+def interleaved(experiments: Mapping[str, StepExperiment], rounds: int = ROUNDS) -> Iterator[Row | None]:
     """Measure blocks of all experiments in turns, in a new random order each round, so that drift is the same for all.
 
     Args:

@@ -23,7 +23,7 @@ HOLD_SIDE = 2048  # of a product of square matrices: tenths of a millisecond on 
 
 
 @dataclass(frozen=True)
-class Card:
+class CardQueue:
     """What a library can do with its card's queue.
 
     Args:
@@ -49,7 +49,7 @@ class OnCard:
     """
 
     calls: Sequence[Step]
-    card: Card
+    card: CardQueue
 
     def prepare(self) -> None:
         """Make the calls once, and find how long the card must be held."""
@@ -86,7 +86,7 @@ class OnCard:
         return None if waited else spent_s
 
 
-def torch_card() -> Card:
+def torch_card() -> CardQueue:
     """PyTorch's card."""
     import torch
 
@@ -101,10 +101,10 @@ def torch_card() -> Card:
         last.synchronize()
         return first.elapsed_time(last) / 1e3
 
-    return Card(lambda: torch.mm(a, a, out=out), mark, lambda event: event.query(), between_s)
+    return CardQueue(lambda: torch.mm(a, a, out=out), mark, lambda event: event.query(), between_s)
 
 
-def cupy_card() -> Card:
+def cupy_card() -> CardQueue:
     """CuPy's card."""
     import cupy as cp
 
@@ -119,4 +119,4 @@ def cupy_card() -> Card:
         last.synchronize()
         return cp.cuda.get_elapsed_time(first, last) / 1e3
 
-    return Card(lambda: cp.matmul(a, a, out=out), mark, lambda event: event.done, between_s)
+    return CardQueue(lambda: cp.matmul(a, a, out=out), mark, lambda event: event.done, between_s)

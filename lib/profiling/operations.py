@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from lib.backends.registry import COMPILERS
-from lib.profiling.harness import Experiment, Repeated, Row, Subject, interleaved
-from lib.profiling.on_card import Card, OnCard, cupy_card, torch_card
+from lib.profiling.harness import Repeated, Row, StepExperiment, Subject, interleaved
+from lib.profiling.on_card import CardQueue, OnCard, cupy_card, torch_card
 from lib.timing.measurement import Ended, Measurement
 
 
@@ -93,7 +93,9 @@ class Library:
     back: Callable[[Array], object] = np.asarray  # to host memory; it waits
     fused: Callable[[Callable], Callable] | None = None  # several operations as one program
     arithmetic: Callable[[str], AbstractContextManager] = any_arithmetic  # in which a precision is what it says
-    card: Callable[[], Card] | None = None  # whose events time what is shorter than its dispatch; takes memory there
+    card: Callable[[], CardQueue] | None = (
+        None  # whose events time what is shorter than its dispatch; takes memory there
+    )
 
 
 def measure_operations(worker: str, subject: Subject) -> Iterator[Row | None]:
@@ -109,7 +111,7 @@ def measure_operations(worker: str, subject: Subject) -> Iterator[Row | None]:
     """
     library = LIBRARIES[worker](subject.device)
     calls = _all_calls(library, subject)
-    experiments: dict[str, Experiment] = {name: Repeated(_waited(library, call)) for name, call in calls.items()}
+    experiments: dict[str, StepExperiment] = {name: Repeated(_waited(library, call)) for name, call in calls.items()}
     if library.card is not None:
         card = library.card()
         experiments |= {ON_CARD + one.key: OnCard([calls[one.key]], card) for one in OPERATIONS}

@@ -22,14 +22,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from lib.profiling.harness import Experiment, Row, interleaved
-from lib.profiling.request import IN_PIECES, IN_TURN, LANES, Operation
+from lib.profiling.harness import Row, StepExperiment, interleaved
+from lib.profiling.request import IN_PIECES, IN_TURN, LANES, OperationRequest
 from lib.timing.measurement import Ended, Measurement
 
 Span = tuple[float, float]  # seconds from the beginning of a run
 
 
-def measure_overlap(worker: str, device: str, operation: Operation) -> Iterator[Row | None]:
+def measure_overlap(worker: str, device: str, operation: OperationRequest) -> Iterator[Row | None]:
     """Time both ways in turns, and when each stage of each piece began and ended in the last run of each.
 
     Args:
@@ -45,8 +45,8 @@ def measure_overlap(worker: str, device: str, operation: Operation) -> Iterator[
         raise ValueError(f"overlap: expected numpy on cpu or torch on gpu, got {worker} on {device}; ask for these")
     stages: Stages = OnStreams(operation) if device == "gpu" else OnThreads(operation)
     try:
-        runs = {IN_TURN: Run(stages.in_turn), IN_PIECES: Run(stages.in_pieces)}
-        experiments: dict[str, Experiment] = {**runs}
+        runs = {IN_TURN: OverlapRun(stages.in_turn), IN_PIECES: OverlapRun(stages.in_pieces)}
+        experiments: dict[str, StepExperiment] = {**runs}
         yield from interleaved(experiments)
         for name, run in runs.items():
             for lane, spans in zip(LANES, run.last, strict=True):
@@ -57,7 +57,7 @@ def measure_overlap(worker: str, device: str, operation: Operation) -> Iterator[
 
 
 @dataclass
-class Run:
+class OverlapRun:
     """An experiment that remembers when the stages of its last block began and ended."""
 
     run: Callable[[], list[list[Span]]]
@@ -78,7 +78,7 @@ class Run:
 class Stages(ABC):
     """The three stages on an array of ones, `y` = sin(sin(…x)); both ways return the spans of each lane's pieces."""
 
-    def __init__(self, operation: Operation) -> None:
+    def __init__(self, operation: OperationRequest) -> None:
         self.depth = operation.depth
         edges = np.linspace(0, operation.size, max(1, min(operation.pieces, operation.size)) + 1).astype(int).tolist()
         self.pieces = [slice(low, high) for low, high in itertools.pairwise(edges)]
@@ -100,7 +100,7 @@ class Stages(ABC):
 class OnThreads(Stages):
     """A thread for each stage."""
 
-    def __init__(self, operation: Operation) -> None:
+    def __init__(self, operation: OperationRequest) -> None:
         super().__init__(operation)
         self.there = np.zeros_like(self.x)
         self._threads = ThreadPoolExecutor(len(LANES))
@@ -154,7 +154,7 @@ def _timed(stage: Callable[[slice], None], piece: slice, began: float) -> Span:
 class OnStreams(Stages):
     """A stream of PyTorch for each stage, timed by the card's own events."""
 
-    def __init__(self, operation: Operation) -> None:
+    def __init__(self, operation: OperationRequest) -> None:
         super().__init__(operation)
         import torch
 

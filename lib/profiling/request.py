@@ -134,7 +134,7 @@ ITEM_BYTES = {"float64": 8, "float32": 4, "tf32": 4, "bfloat16": 2, "float16": 2
 
 
 @dataclass(frozen=True)
-class Operation:
+class OperationRequest:
     """An operation by itself: what a notebook asks about it, and at which size.
 
     Args:
@@ -172,4 +172,4 @@ class Examination:
     batch_size: int = 32
     pipelines: tuple[Pipeline, ...] = ()
     folder: str = field(default="", compare=False)
-    operation: Operation | None = None
+    operation: OperationRequest | None = None

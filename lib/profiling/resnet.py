@@ -19,7 +19,7 @@ def _convolution(inputs: int, outputs: int, kernel: int, stride: int) -> list[nn
     return [nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False), nn.BatchNorm2d(outputs)]
 
 
-class Block(nn.Module):
+class ResidualBlock(nn.Module):
     """Two convolutions, whose result is added to the input."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
@@ -39,6 +39,6 @@ def resnet18() -> nn.Sequential:
     layers = [*_convolution(3, CHANNELS[0], 7, 2), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)]
     inputs = CHANNELS[0]
     for outputs in CHANNELS:
-        layers += [Block(inputs, outputs, 1 if outputs == inputs else 2), Block(outputs, outputs, 1)]
+        layers += [ResidualBlock(inputs, outputs, 1 if outputs == inputs else 2), ResidualBlock(outputs, outputs, 1)]
         inputs = outputs
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, CLASSES))

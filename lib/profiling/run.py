@@ -23,7 +23,7 @@ from types import ModuleType
 from lib.backends.registry import BACKENDS
 from lib.data.mnist import Data
 from lib.prediction.remedies import RESIDENT
-from lib.profiling.harness import Experiment, Row, Subject, TrainedStep, interleaved
+from lib.profiling.harness import Row, StepExperiment, Subject, TrainedStep, interleaved
 from lib.profiling.request import (
     CALLS,
     CONVOLUTIONAL,
@@ -102,9 +102,9 @@ def _module(backend: str) -> ModuleType:
     return importlib.import_module(f"lib.profiling.{BACKENDS[backend].module}")
 
 
-def _takings(backend: str, data: Data, device: str) -> dict[str, Experiment]:
+def _takings(backend: str, data: Data, device: str) -> dict[str, StepExperiment]:
     """The plain step and each of its variants, at a few batch sizes; a batch that is brought stands for itself."""
-    module, found = _module(backend), dict[str, Experiment]()
+    module, found = _module(backend), dict[str, StepExperiment]()
     variants = [one for one in VARIANTS[backend] if device != "cpu" or one not in ON_CARDS]
     if RESIDENT in variants:
         variants.remove(RESIDENT)
@@ -118,7 +118,7 @@ def _takings(backend: str, data: Data, device: str) -> dict[str, Experiment]:
 
 def _parts(backend: str, subject: Subject) -> Iterator[Row | None]:
     training = TrainedStep(backend, subject)
-    experiments: dict[str, Experiment] = {"step": training, **_module(backend).experiments(backend, subject)}
+    experiments: dict[str, StepExperiment] = {"step": training, **_module(backend).experiments(backend, subject)}
     try:
         yield from interleaved(experiments)
         yield "busy", Measurement(tuple(training.busy_s[1:]), 1, Ended.CAP), 1.0

@@ -22,10 +22,10 @@ from functools import cache, lru_cache, partial
 import numpy as np
 
 from lib.profiling.first_use import first_uses
-from lib.profiling.harness import CONFIG, Experiment, Repeated, Row, interleaved
+from lib.profiling.harness import CONFIG, Repeated, Row, StepExperiment, interleaved
 from lib.profiling.operations import LIBRARIES, Library
 from lib.profiling.overlap import measure_overlap
-from lib.profiling.request import EAGER, FUSED, ITEM_BYTES, MOVED, RETURNED, WAITED, Operation
+from lib.profiling.request import EAGER, FUSED, ITEM_BYTES, MOVED, RETURNED, WAITED, OperationRequest
 from lib.profiling.transfers import transfers
 from lib.timing.measurement import Ended, Measurement, Step, no_wait
 
@@ -36,7 +36,7 @@ LONG_S = 0.02  # a call that takes longer is not repeated within a block
 _SHORT = replace(CONFIG, warm_up_s=0.005, min_block_s=2e-3)
 
 
-def measure_operation(worker: str, device: str, operation: Operation) -> Iterator[Row | None]:
+def measure_operation(worker: str, device: str, operation: OperationRequest) -> Iterator[Row | None]:
     """Measure an operation in all ways that the library has.
 
     Args:
@@ -68,7 +68,7 @@ def measure_operation(worker: str, device: str, operation: Operation) -> Iterato
         yield None if row is None else (row[0], row[1], work(operation, row[0]))
 
 
-def _first_uses(worker: str, device: str, operation: Operation) -> Iterator[Row | None]:
+def _first_uses(worker: str, device: str, operation: OperationRequest) -> Iterator[Row | None]:
     """A row for each stage; a block is a process."""
     processes = []
     for found in first_uses(worker, device, operation.size, operation.depth):
@@ -78,7 +78,7 @@ def _first_uses(worker: str, device: str, operation: Operation) -> Iterator[Row 
         yield stage, Measurement(tuple(found[stage] for found in processes), 1, Ended.CAP), 1.0
 
 
-def _fusions(_worker: str, device: str, operation: Operation) -> Iterator[Row]:
+def _fusions(_worker: str, device: str, operation: OperationRequest) -> Iterator[Row]:
     """A row for each count, which is no time."""
     from lib.profiling.fusion import counts  # JAX only
 
@@ -86,7 +86,7 @@ def _fusions(_worker: str, device: str, operation: Operation) -> Iterator[Row]:
         yield name, Measurement((float(count),), 1, Ended.CAP), 1.0
 
 
-_OTHERWISE: dict[str, Callable[[str, str, Operation], Iterator[Row | None]]] = {
+_OTHERWISE: dict[str, Callable[[str, str, OperationRequest], Iterator[Row | None]]] = {
     "first use": _first_uses,
     "fusion": _fusions,
     "overlap": measure_overlap,
@@ -106,7 +106,7 @@ def rounds(ways: int, call_s: float) -> int:
 class Within:
     """An experiment inside of surroundings, which are left after each block: it may be paused, and others run."""
 
-    experiment: Experiment
+    experiment: StepExperiment
     surroundings: Callable[[], AbstractContextManager]
 
     def prepare(self) -> None:
@@ -176,7 +176,9 @@ def _operands(library: Library, shape: tuple[int, ...], count: int, precision: s
     return [library.host(np.resize(values, shape), precision) for values in drawn]
 
 
-def _products(worker: str, _device: str, library: Library, operation: Operation) -> tuple[dict[str, Experiment], float]:
+def _products(
+    worker: str, _device: str, library: Library, operation: OperationRequest
+) -> tuple[dict[str, StepExperiment], float]:
     a, b = _operands(library, (operation.size, operation.size), 2, operation.precision)  # (size, size), in host memory
     here = [library.move(one) for one in (a, b)]
     if worker == "numpy":
@@ -187,32 +189,34 @@ def _products(worker: str, _device: str, library: Library, operation: Operation)
     else:
         product = partial(library.product, here[0], here[1], False, False)
     call_s = _first_call_s(lambda: library.wait(product()))
-    ways: dict[str, Experiment] = {WAITED: _repeated(lambda: library.wait(product()))}
+    ways: dict[str, StepExperiment] = {WAITED: _repeated(lambda: library.wait(product()))}
     if worker != "numpy":  # it has one memory, and returns when it is done
         moved: Step = lambda: library.back(library.product(library.move(a), library.move(b), False, False))  # noqa: E731
         ways |= {MOVED: _repeated(moved), RETURNED: _until_it_returns(product, library, call_s)}
     return ways, call_s
 
 
-def _repeated(call: Step) -> Experiment:
+def _repeated(call: Step) -> StepExperiment:
     return Repeated(call, no_wait, config=_SHORT)
 
 
-def _until_it_returns(call: Step, library: Library, call_s: float) -> Experiment:
+def _until_it_returns(call: Step, library: Library, call_s: float) -> StepExperiment:
     at_most = 1 if call_s > LONG_S / 16 else 16
     return Repeated(call, library.wait, config=_SHORT, returns=True, at_most=at_most)
 
 
-def _product_work(operation: Operation, _way: str) -> float:
+def _product_work(operation: OperationRequest, _way: str) -> float:
     return 2.0 * operation.size**3
 
 
-def _sines(worker: str, _device: str, library: Library, operation: Operation) -> tuple[dict[str, Experiment], float]:
+def _sines(
+    worker: str, _device: str, library: Library, operation: OperationRequest
+) -> tuple[dict[str, StepExperiment], float]:
     (host,) = _operands(library, (operation.size,), 1, operation.precision)  # (size,)
     here = library.move(host)
     programs = _programs(library, operation.depth)
     call_s = max(_first_call_s(lambda one=one: library.wait(one(here))) for one in programs.values())
-    ways: dict[str, Experiment] = {}
+    ways: dict[str, StepExperiment] = {}
     for name, program in programs.items():
         ways[f"{name}/{WAITED}"] = _repeated(lambda one=program: library.wait(one(here)))
         if worker != "numpy":
@@ -237,20 +241,20 @@ def _programs(library: Library, depth: int) -> dict[str, Callable]:
     return {EAGER: nested} | ({FUSED: library.fused(nested)} if library.fused is not None else {})
 
 
-def _sine_work(operation: Operation, way: str) -> float:
+def _sine_work(operation: OperationRequest, way: str) -> float:
     """Bytes: a pass reads and writes each element once; fused, one pass is left of as many as there are sines."""
     passes = operation.depth if way.startswith(EAGER) else 1
     return 2.0 * ITEM_BYTES[operation.precision] * operation.size * passes
 
 
 def _transfers(
-    worker: str, device: str, _library: Library, operation: Operation
-) -> tuple[dict[str, Experiment], float]:
+    worker: str, device: str, _library: Library, operation: OperationRequest
+) -> tuple[dict[str, StepExperiment], float]:
     calls = transfers(worker, device, operation.size)
     return {name: _repeated(call) for name, call in calls.items()}, max(map(_first_call_s, calls.values()))
 
 
-def _transfer_work(operation: Operation, _way: str) -> float:
+def _transfer_work(operation: OperationRequest, _way: str) -> float:
     return float(operation.size)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 
 from lib.hardware.nvml import Busy, watched_activity
-from lib.profiling.harness import Experiment, Repeated, Row, TimedStep, interleaved
+from lib.profiling.harness import Repeated, Row, StepExperiment, TimedStep, interleaved
 from lib.profiling.request import REFERENCE, TRAP_EPOCHS, TRAP_SAMPLES, TRAPS
 from lib.timing.measurement import Ended, Measurement
 
@@ -34,7 +34,7 @@ def measure_traps(step: TimedStep, device: str) -> Iterator[Row | None]:
         also rows of `occupancy/…`, which are shares.
     """
     reference = Repeated(lambda: step.wait(step.call()))
-    wrong: tuple[Experiment, ...] = (
+    wrong: tuple[StepExperiment, ...] = (
         Repeated(step.call, step.wait, returns=True, at_most=step.queued),
         FirstCallCounted(step),
         BestOf(step, samples=1),

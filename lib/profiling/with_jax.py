@@ -18,10 +18,10 @@ from lib.profiling.fusion import kernels
 from lib.profiling.harness import (
     IN_A_ROW,
     TINY,
-    Experiment,
     InOneCall,
     Repeated,
     Row,
+    StepExperiment,
     Subject,
     TimedStep,
     interleaved,
@@ -36,7 +36,7 @@ _wait = jax.block_until_ready
 BATCHES = 500  # that lie on the device at once
 
 
-def experiments(backend: str, subject: Subject) -> dict[str, Experiment]:
+def experiments(backend: str, subject: Subject) -> dict[str, StepExperiment]:
     """The experiments of `lib.profiling.run` on a backend of JAX, by name: `jax-epoch`, or step by step."""
     return (_whole_epoch if backend == "jax-epoch" else _step_by_step)(subject) | many_steps(subject)
 
@@ -47,7 +47,7 @@ def taken(x, y):
     return x[0, 0] + y[0].astype(x.dtype)
 
 
-def _step_by_step(subject: Subject) -> dict[str, Experiment]:
+def _step_by_step(subject: Subject) -> dict[str, StepExperiment]:
     return {
         "python": Repeated(loop(subject, nothing)),
         "returns": Repeated(one_call(subject.tiny), _wait, returns=True),
@@ -73,7 +73,7 @@ def one_call(subject: Subject) -> Step:
 _undonated = jax.jit(sgd_step)
 
 
-def varied(_backend: str, subject: Subject, variant: str) -> Experiment:
+def varied(_backend: str, subject: Subject, variant: str) -> StepExperiment:
     """Steps of training as `jax-step` makes them, on batches that lie on the device, or without giving buffers away."""
     current, rate = on_device(subject)
     run = _undonated if variant == Remedy.DONATED.variant else one_step
@@ -89,9 +89,9 @@ def varied(_backend: str, subject: Subject, variant: str) -> Experiment:
     return Repeated(lambda: step(*next(batches)), _wait, config=IN_A_ROW)
 
 
-def takings(data: Data, device: str) -> dict[str, Experiment]:
+def takings(data: Data, device: str) -> dict[str, StepExperiment]:
     """A batch of each size taken from host memory, as `jax-step` takes it, and the same on the device already."""
-    found: dict[str, Experiment] = {}
+    found: dict[str, StepExperiment] = {}
     for size in (one for one in TAKEN if one <= len(data.x_train)):
         subject = Subject(TINY, size, data, device)
         there = cycle(_batches_there(subject))
@@ -135,7 +135,7 @@ def timed_step(subject: Subject) -> TimedStep:
     return TimedStep(one_call(subject), _wait, with_transfer, fresh)
 
 
-def _whole_epoch(subject: Subject) -> dict[str, Experiment]:
+def _whole_epoch(subject: Subject) -> dict[str, StepExperiment]:
     target = jax.devices(subject.device)[0]
     x, y, starts = jax.device_put((subject.data.x_train, subject.data.y_train, np.array(subject.starts)), target)
     n = len(starts)
@@ -179,10 +179,10 @@ def _slices(x, starts, slot):
     )
 
 
-def many_steps(subject: Subject) -> dict[str, Experiment]:
+def many_steps(subject: Subject) -> dict[str, StepExperiment]:
     """The experiments `many` and `many-tiny`: steps on one batch in a compiled loop."""
 
-    def one(of: Subject) -> Experiment:
+    def one(of: Subject) -> StepExperiment:
         return _in_a_loop(of, packed(of.parameters))
 
     return {"many": one(subject), "many-tiny": one(subject.tiny)}

@@ -13,7 +13,7 @@ from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 
 from lib.backends.with_keras import build
 from lib.prediction.remedies import STEPS_PER_EXECUTION, Remedy
-from lib.profiling.harness import IN_A_ROW, Batch, Experiment, InOneCall, Repeated, Subject, TrainedStep
+from lib.profiling.harness import IN_A_ROW, Batch, InOneCall, Repeated, StepExperiment, Subject, TrainedStep
 from lib.timing.measurement import Step, Sync, no_wait
 
 BATCHES = 200  # fetched at a time
@@ -82,12 +82,12 @@ class Fit:
                 yield data.x_train[start : start + size], data.y_train[start : start + size]
 
 
-def varied(_backend: str, subject: Subject, variant: str) -> Experiment:
+def varied(_backend: str, subject: Subject, variant: str) -> StepExperiment:
     """A step by `fit`, changed in one thing."""
     return Fit(subject, OPTIONS.get(variant, {}), variant == Remedy.ARRAYS.variant)
 
 
-def experiments(backend: str, subject: Subject) -> dict[str, Experiment]:
+def experiments(backend: str, subject: Subject) -> dict[str, StepExperiment]:
     """The experiments of `lib.profiling.run` on Keras, by name.
 
     Keras' own compiled step is called without the `fit` around it.
@@ -95,7 +95,7 @@ def experiments(backend: str, subject: Subject) -> dict[str, Experiment]:
     on_tensorflow = backend == "keras-tensorflow"
     make = _tensorflow_step if on_tensorflow else _jax_step
     tiny, wait = make(subject.tiny)
-    found: dict[str, Experiment] = {
+    found: dict[str, StepExperiment] = {
         # TensorFlow returns on a processor when it is done; elsewhere there is a queue, which must not fill up.
         "returns": Repeated(tiny, wait, config=IN_A_ROW, returns=not on_tensorflow or subject.device == "gpu"),
         "call-tiny": Repeated(tiny, wait, config=IN_A_ROW),  # `fit` does not wait for each step either
@@ -155,7 +155,7 @@ def _jax_step(subject: Subject) -> tuple[Step, Sync]:
     return step, jax.block_until_ready
 
 
-def _fetched(subject: Subject, on_tensorflow: bool) -> Experiment:
+def _fetched(subject: Subject, on_tensorflow: bool) -> StepExperiment:
     """Batches fetched as `fit` fetches them, without a step in between."""
     n = min(len(subject.starts), BATCHES) * subject.batch_size
     adapter = ArrayDataAdapter(
@@ -170,7 +170,7 @@ def _fetched(subject: Subject, on_tensorflow: bool) -> Experiment:
     return Repeated(all_batches, steps=n / subject.batch_size)
 
 
-def _many_steps(subject: Subject) -> Experiment:
+def _many_steps(subject: Subject) -> StepExperiment:
     import tensorflow as tf
 
     model = _model(subject)

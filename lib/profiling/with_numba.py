@@ -10,7 +10,7 @@ import numpy as np
 from numba import njit
 
 from lib.backends.base import CHUNK_S
-from lib.backends.sparse.images import Rows
+from lib.backends.sparse.images import SparseRows
 from lib.backends.sparse.kernels import (
     TOGETHER,
     backward,
@@ -22,17 +22,17 @@ from lib.backends.sparse.kernels import (
 )
 from lib.backends.sparse.products import OPTIONS
 from lib.backends.with_numba import given, in_threads, threads_for
-from lib.profiling.harness import Experiment, InOneCall, Repeated, Subject, loop, nothing
+from lib.profiling.harness import InOneCall, Repeated, StepExperiment, Subject, loop, nothing
 from lib.profiling.step_breakdown import LOOP_PARTS, up_to
 from lib.timing.measurement import no_wait
 
 
-def experiments(_backend: str, subject: Subject) -> dict[str, Experiment]:
+def experiments(_backend: str, subject: Subject) -> dict[str, StepExperiment]:
     """The experiments of `lib.profiling.run` on Numba, by name, and the loop up to each of its parts, on one core."""
     on = given(subject.training, subject.data, 1)
     starts, size = np.array(subject.starts, np.int32), subject.batch_size
     no_step, steps = _steps(subject.tiny), max(1, min(len(starts), round(CHUNK_S / _step_s(subject))))
-    found: dict[str, Experiment] = {
+    found: dict[str, StepExperiment] = {
         "python": Repeated(loop(subject, nothing), steps=steps),
         "returns": Repeated(lambda: no_step(0), steps=steps),
         # The entries of the next batch come from main memory; those of the same batch again are in the cache.
@@ -67,7 +67,7 @@ def _step_s(subject: Subject) -> float:
 
 
 @njit(**OPTIONS)
-def fetch(images: Rows, starts, batch_size):
+def fetch(images: SparseRows, starts, batch_size):
     """The sum of all entries of these batches: they are read, and next to nothing is done with them."""
     total = 0.0
     for start in starts:

@@ -3,12 +3,12 @@
 import numpy as np
 
 from lib.backends.with_numpy import Workspace, loss_and_gradients, update
-from lib.profiling.harness import IN_A_ROW, Experiment, Repeated, Subject, loop, nothing
+from lib.profiling.harness import IN_A_ROW, Repeated, StepExperiment, Subject, loop, nothing
 from lib.spec import N_PIXELS
 from lib.timing.measurement import Step
 
 
-def experiments(_backend: str, subject: Subject) -> dict[str, Experiment]:
+def experiments(_backend: str, subject: Subject) -> dict[str, StepExperiment]:
     """The experiments of `lib.profiling.run` on NumPy, by name.
 
     NumPy works inside its calls: each returns when it is done.

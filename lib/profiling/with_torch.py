@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from lib.backends.with_torch import Step as OnBatch
 from lib.backends.with_torch import build, one_compiled_step, one_step, tensors, torch_device, wait
 from lib.prediction.remedies import Remedy
-from lib.profiling.harness import IN_A_ROW, Experiment, Repeated, Row, Subject, interleaved, loop, nothing
+from lib.profiling.harness import IN_A_ROW, Repeated, Row, StepExperiment, Subject, interleaved, loop, nothing
 from lib.profiling.on_card import OnCard, torch_card
 from lib.profiling.request import FIRST_CALL, RESNET, NotMeasured
 from lib.profiling.resnet import CLASSES, SIDE, resnet18
@@ -29,7 +29,7 @@ RESNET_LIMIT_S = 60.0  # of measuring a step of ResNet-18
 RESNET_CALLS = 7  # of it, at least
 
 
-def experiments(_backend: str, subject: Subject) -> dict[str, Experiment]:
+def experiments(_backend: str, subject: Subject) -> dict[str, StepExperiment]:
     """The experiments of `lib.profiling.run` on PyTorch, by name."""
 
     def done(_: object) -> None:
@@ -37,7 +37,7 @@ def experiments(_backend: str, subject: Subject) -> dict[str, Experiment]:
 
     x, size = tensors(subject.data, subject.device)[0], subject.batch_size
     slot, starts = x[:size].clone(), cycle(subject.starts)
-    found: dict[str, Experiment] = {
+    found: dict[str, StepExperiment] = {
         "python": Repeated(loop(subject, nothing)),
         # On a processor it returns when it is done; a card has a queue, which must not fill up.
         "returns": Repeated(_one_call(subject.tiny), done, config=IN_A_ROW, returns=subject.device == "gpu"),
@@ -60,7 +60,7 @@ def _one_call(subject: Subject) -> Step:
     return lambda: step(x, y)
 
 
-def varied(_backend: str, subject: Subject, variant: str) -> Experiment:
+def varied(_backend: str, subject: Subject, variant: str) -> StepExperiment:
     """A step of training, changed in one thing: gradients set to zero in place, one CUDA graph, or fed by the host."""
     size, device, starts = subject.batch_size, torch_device(subject.device), cycle(subject.starts)
     x, y = tensors(subject.data, "cpu" if variant == Remedy.MOVED.variant else subject.device)[:2]
@@ -76,7 +76,7 @@ def varied(_backend: str, subject: Subject, variant: str) -> Experiment:
     return Repeated(one, lambda _: wait(subject.device), config=IN_A_ROW)
 
 
-class _Recorder(TorchDispatchMode):
+class _CallRecorder(TorchDispatchMode):
     """Records every operation that reaches the library's kernels, the backward pass included."""
 
     def __init__(self) -> None:
@@ -92,7 +92,7 @@ class _Recorder(TorchDispatchMode):
 def recorded_calls(subject: Subject) -> list[Callable[[], object]]:
     """The operations of one training step, each as a function that does it again."""
     step = _one_call(subject)
-    with torch.enable_grad(), _Recorder() as recorder:
+    with torch.enable_grad(), _CallRecorder() as recorder:
         step()
     return recorder.calls
 
@@ -115,7 +115,7 @@ def launches(subject: Subject) -> Iterator[Row | None]:
     }
     if subject.device == "gpu":
         ways["CUDA graph"] = partial(_as_a_graph, images=x[:size], labels=y[:size])
-    experiments: dict[str, Experiment] = {}
+    experiments: dict[str, StepExperiment] = {}
     first_call_s, losses = {}, {}
     for name, make in ways.items():
         began = time.perf_counter()
@@ -136,7 +136,7 @@ def _made(make: Callable[[nn.Module, float], OnBatch], subject: Subject, learnin
     return make(build(subject.network, subject.parameters, torch_device(subject.device)), learning_rate)
 
 
-def _on_batches(step: OnBatch, x: torch.Tensor, y: torch.Tensor, subject: Subject) -> Experiment:
+def _on_batches(step: OnBatch, x: torch.Tensor, y: torch.Tensor, subject: Subject) -> StepExperiment:
     batches, size = cycle(subject.starts), subject.batch_size
     return Repeated(
         lambda: step(x[(start := next(batches)) : start + size], y[start : start + size]),

@@ -6,16 +6,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lib.backends.webgpu.description import step
-from lib.backends.webgpu.execution import Execution, Gpu, Images, gpu
+from lib.backends.webgpu.execution import Execution, Images, OpenGpu, gpu
 from lib.backends.with_webgpu import LAUNCHES, training_images
-from lib.profiling.harness import IN_A_ROW, ONE_CALL_S, Experiment, InOneCall, Repeated, Subject, TimedStep
+from lib.profiling.harness import IN_A_ROW, ONE_CALL_S, InOneCall, Repeated, StepExperiment, Subject, TimedStep
 from lib.profiling.step_breakdown import ON_DEVICE
 from lib.timing.measurement import Step
 
 STEPS = 16  # in one call of a way: what is done once for all of them is shared by as many as in a short chunk
 
 
-def experiments(backend: str, subject: Subject) -> dict[str, Experiment]:
+def experiments(backend: str, subject: Subject) -> dict[str, StepExperiment]:
     """The experiments of `lib.profiling.run` on one way of launching, by name.
 
     The device takes its batches by itself: the loop has nothing to do beside the call, and the first operation is the
@@ -29,10 +29,10 @@ def experiments(backend: str, subject: Subject) -> dict[str, Experiment]:
     def done(_: object) -> None:
         device.wait()
 
-    def many(of: Execution) -> Experiment:
+    def many(of: Execution) -> StepExperiment:
         return InOneCall(of.one_kernel, done) if launch is Execution.one_kernel else Submitted(of)
 
-    by_its_clock: dict[str, Experiment] = {ON_DEVICE: Submitted(run, by_its_clock=True)} if device.has_clock else {}
+    by_its_clock: dict[str, StepExperiment] = {ON_DEVICE: Submitted(run, by_its_clock=True)} if device.has_clock else {}
     return by_its_clock | {
         "python": Repeated(lambda: None),
         "returns": Repeated(lambda: launch(tiny, STEPS), done, STEPS, IN_A_ROW, returns=True, at_most=1),
@@ -48,7 +48,7 @@ def experiments(backend: str, subject: Subject) -> dict[str, Experiment]:
 def timed_step(subject: Subject) -> TimedStep:
     """A step that is one submission, for the traps."""
 
-    def on_its_own_images(on: Gpu) -> tuple[Execution, Images]:
+    def on_its_own_images(on: OpenGpu) -> tuple[Execution, Images]:
         images = Images.upload(on, *subject.batch)
         run = Execution(on, step(subject.network, subject.batch_size), images, 1, "A step")
         run.set(subject.parameters, subject.training.learning_rate)
@@ -67,7 +67,7 @@ def timed_step(subject: Subject) -> TimedStep:
         run.gpu.wait()
 
     def fresh() -> Step:
-        return calls(on_its_own_images(Gpu(subject.device))[0])  # a device opened anew has no kernels yet
+        return calls(on_its_own_images(OpenGpu(subject.device))[0])  # a device opened anew has no kernels yet
 
     run, images = on_its_own_images(gpu(subject.device))
 

@@ -8,7 +8,7 @@ from functools import partial
 
 import marimo as mo
 
-from lib.experiments.guesses import Question, Tally
+from lib.experiments.guesses import GuessQuestion, Tally
 from lib.experiments.predict_first import BEST, FACTOR
 from lib.experiments.teacher import SECTIONS, Classroom, Overview, Queued, classroom
 from lib.pages import layout
@@ -122,11 +122,11 @@ def tallied(tally: Tally) -> str:
     return f'<div class="class-guesses guess-grid">{"".join(parts)}</div>' if parts else quiet(NO_GUESSES)
 
 
-def _in_order(asked: list[Question], about: tuple[str, ...]) -> list[Question]:
+def _in_order(asked: list[GuessQuestion], about: tuple[str, ...]) -> list[GuessQuestion]:
     return sorted((one for one in asked if one.about == about), key=lambda one: one.asks != BEST)
 
 
-def _counts(tally: Tally, question: Question) -> str:
+def _counts(tally: Tally, question: GuessQuestion) -> str:
     counts = tally.of(question)
     return histogram(words(question), answered(counts) if question.asks == FACTOR else counts)
 

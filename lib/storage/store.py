@@ -80,7 +80,7 @@ _REASONS = {
 )
 
 
-class _Unreadable(sqlite3.DatabaseError):
+class _DamagedFile(sqlite3.DatabaseError):
     """Damage that SQLite accepts: it reads a truncated page as zeros, and any schema as ours."""
 
     sqlite_errorcode = sqlite3.SQLITE_CORRUPT
@@ -327,7 +327,7 @@ class Store:
     def _transaction(self, path: Path, inode: int | None, work: Callable[[sqlite3.Connection], T]) -> T:
         with closing(self._prepared(path)) as database, database:
             if _identity(path) != inode:  # its log may be another file's
-                raise _Unreadable("another program has renamed the file")
+                raise _DamagedFile("another program has renamed the file")
             return work(database)
 
     def _begin(self, path: Path, unreadable: int | None, error: Exception) -> None:
@@ -357,7 +357,7 @@ class Store:
             database.execute("PRAGMA synchronous = NORMAL")
             (page_bytes,) = database.execute("PRAGMA page_size").fetchone()
             if path.stat().st_size % page_bytes:
-                raise _Unreadable("the file is cut off")
+                raise _DamagedFile("the file is cut off")
             (version,) = database.execute("PRAGMA user_version").fetchone()
             if version > SCHEMA_VERSION:
                 raise StoreUnusable(
@@ -365,7 +365,7 @@ class Store:
                     f" knows {SCHEMA_VERSION}); update this program, or set MNIST_CACHE_DIR to another folder."
                 )
             if version < SCHEMA_VERSION:
-                raise _Unreadable(f"they are of an older version, with schema {version}")
+                raise _DamagedFile(f"they are of an older version, with schema {version}")
         except BaseException:
             database.close()
             raise

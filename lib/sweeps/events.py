@@ -51,7 +51,7 @@ class Continued:
 
 
 @dataclass(frozen=True)
-class Refused:
+class WorkerRefused:
     """A worker of a cluster is not used; `why` is a sentence."""
 
     why: str
@@ -64,4 +64,4 @@ class Void:
     items: tuple[Item, ...]
 
 
-Update = Message | Finished | ToTrain | Picked | Continued | Refused | Void
+Update = Message | Finished | ToTrain | Picked | Continued | WorkerRefused | Void

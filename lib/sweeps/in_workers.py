@@ -7,7 +7,7 @@ from lib.hardware.cores import usable_cores
 from lib.storage.records import Curve
 from lib.sweeps import executor
 from lib.sweeps.dask_cluster import cluster
-from lib.sweeps.events import Continued, Finished, Refused, Update, Void
+from lib.sweeps.events import Continued, Finished, Update, Void, WorkerRefused
 from lib.sweeps.plan import Collected, Plan
 from lib.sweeps.strategies import CACHE_BYTES, STRATEGIES, Limits, Part, Strategy, parts
 from lib.timing.disturbance import Turns
@@ -30,7 +30,7 @@ def train(plan: Plan, runtime: Runtime, todo: Sequence[Item], key: str, limits: 
     Yields:
         The engine's messages, without `Checkpoint` and `Trained`; `Finished` for each item, `cached` if another run
         trained it meanwhile; `Void` where items begin again, and then `Continued` for those that go on from cached
-        epochs; `Refused` for each worker of a cluster that cannot be used.
+        epochs; `WorkerRefused` for each worker of a cluster that cannot be used.
 
     Raises:
         WorkerDied, TrainingFailed: From the engine, or from an executor; `NoCluster` where there is no cluster.
@@ -56,7 +56,7 @@ def train(plan: Plan, runtime: Runtime, todo: Sequence[Item], key: str, limits: 
 
 def _by_executor(plan: Plan, runtime: Runtime, todo: Sequence[Item]) -> Iterator[Update]:
     with cluster(plan.options.executor, runtime, plan.facts.digest) as found:
-        yield from (Refused(why) for why in found.refused)
+        yield from (WorkerRefused(why) for why in found.refused)
         n_tasks = TASKS_A_WORKER * found.n_workers
         limits = Limits(STACK_BYTES * n_tasks, CACHE_BYTES["cpu"], 1, plan.options.max_waste)
         strategy = STRATEGIES["stacks" if runtime.backend == DEFAULT else "processes"]

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lib.experiments.trained import Trained
+from lib.experiments.trained import TrainedEpochs
 from lib.formatting import listed, percent, seconds
 from lib.spec import CHANCE_ACCURACY, MAX_RATE
 
 
-def best_rate(done: Sequence[tuple[str, Trained]], _target: float) -> str:
+def best_rate(done: Sequence[tuple[str, TrainedEpochs]], _target: float) -> str:
     learnt = [
         (label, line)
         for label, line in done
@@ -42,7 +42,7 @@ def best_rate(done: Sequence[tuple[str, Trained]], _target: float) -> str:
     return " ".join(parts)
 
 
-def first_to_the_target(done: Sequence[tuple[str, Trained]], target: float) -> str:
+def first_to_the_target(done: Sequence[tuple[str, TrainedEpochs]], target: float) -> str:
     fastest = min(done, key=lambda pair: np.median(pair[1].epoch_s))
     best = max(done, key=lambda pair: pair[1].accuracy or 0)
     text = (
@@ -60,7 +60,7 @@ def first_to_the_target(done: Sequence[tuple[str, Trained]], target: float) -> s
     return text + (f"; {listed(missed)} did not reach it." if missed else ".")
 
 
-def best_network(done: Sequence[tuple[str, Trained]], _target: float) -> str:
+def best_network(done: Sequence[tuple[str, TrainedEpochs]], _target: float) -> str:
     ok = [(label, line) for label, line in done if line.diverged_step is None] or done
     best = max(ok, key=lambda pair: pair[1].accuracy or 0)
     quickest = min(ok, key=lambda pair: pair[1].train_s)
@@ -79,7 +79,7 @@ def best_network(done: Sequence[tuple[str, Trained]], _target: float) -> str:
     return text + (f" {listed(diverged)} diverged." if diverged else "")
 
 
-def fastest_backend(done: Sequence[tuple[str, Trained]], _target: float) -> str:
+def fastest_backend(done: Sequence[tuple[str, TrainedEpochs]], _target: float) -> str:
     ranked = sorted(done, key=lambda pair: np.median(pair[1].epoch_s))
     (first, fast), (last, slow) = ranked[0], ranked[-1]
     fast_s, slow_s = np.median(fast.epoch_s), np.median(slow.epoch_s)
@@ -93,6 +93,6 @@ def fastest_backend(done: Sequence[tuple[str, Trained]], _target: float) -> str:
     )
 
 
-def _epochs(line: Trained) -> str:
+def _epochs(line: TrainedEpochs) -> str:
     n = len(line.epochs)
     return f"{n} epoch{'s' if n != 1 else ''}"

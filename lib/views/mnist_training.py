@@ -67,7 +67,7 @@ def charts(experiment: Experiment, results: Results) -> list[Chart]:
     return [replace(draw(experiment, results), states=states) for draw in experiment.draw]
 
 
-class _Curve(NamedTuple):
+class _LossCurve(NamedTuple):
     """One line of a chart: its points, what they show, and the heights at which they are drawn."""
 
     label: str
@@ -81,7 +81,7 @@ def loss_by_step(experiment: Experiment, results: Results) -> Chart:
     with results.changed:
         thinned = [results.lines[index].thinned(POINTS_PER_LINE) for index in experiment.compared]
     curves = [
-        _Curve(experiment.labels[index], steps.tolist(), losses.tolist(), _within(losses, LOSS_DOMAIN))
+        _LossCurve(experiment.labels[index], steps.tolist(), losses.tolist(), _within(losses, LOSS_DOMAIN))
         for index, (steps, losses) in zip(experiment.compared, thinned, strict=True)
     ]
     most = max(results.lines[i].total_steps for i in experiment.compared)
@@ -105,14 +105,14 @@ def accuracy_by_seconds(experiment: Experiment, results: Results) -> Chart:
     return chart
 
 
-def _accuracies(experiment: Experiment, results: Results, across: str) -> list[_Curve]:
+def _accuracies(experiment: Experiment, results: Results, across: str) -> list[_LossCurve]:
     """The accuracies of each line against this column of `Results.epochs_rows`."""
     found: dict[int, list[dict]] = {index: [] for index in experiment.compared}
     for row in results.epochs_rows():
         if row["line"] in found:
             found[row["line"]].append(row)
     return [
-        _Curve(
+        _LossCurve(
             experiment.labels[index],
             [float(row[across]) for row in rows],
             accuracies := [float(row["accuracy"]) for row in rows],
@@ -226,7 +226,7 @@ def backend_dots(experiment: Experiment, results: Results) -> Chart:
 def _filled(
     template: tuple[dict, str],
     experiment: Experiment,
-    curves: Sequence[_Curve],
+    curves: Sequence[_LossCurve],
     domain: tuple[float, float],
     x_max: float,
 ) -> Chart:
@@ -242,7 +242,7 @@ def _room_of(experiment: Experiment) -> list[dict]:
     return room([experiment.labels[index] for index in experiment.compared])
 
 
-def _as_csv(curves: Sequence[_Curve], shown: str, experiment: Experiment) -> str:
+def _as_csv(curves: Sequence[_LossCurve], shown: str, experiment: Experiment) -> str:
     """The points of the lines.
 
     As JSON in an HTML attribute they would be ten times as long, and be parsed at every frame.

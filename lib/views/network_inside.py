@@ -27,7 +27,7 @@ _DARK_SHARE = 0.77  # of the most mistakes: from here on the ground of a count i
 
 
 @dataclass(frozen=True)
-class Inside:
+class NetworkView:
     """What a network makes of the test images.
 
     `confusion[true, predicted]` holds counts, `(classes, classes)`; `wrong` the most confident mistakes, each as
@@ -43,7 +43,7 @@ class Inside:
         return float(np.trace(self.confusion) / self.confusion.sum())
 
 
-def look(parameters: Parameters, images: np.ndarray, labels: np.ndarray) -> Inside:
+def look(parameters: Parameters, images: np.ndarray, labels: np.ndarray) -> NetworkView:
     """Run the test images through the network.
 
     Args:
@@ -65,10 +65,10 @@ def look(parameters: Parameters, images: np.ndarray, labels: np.ndarray) -> Insi
     np.add.at(confusion, (labels.astype(np.int64), predicted), 1)
     missed = np.flatnonzero(predicted != labels)
     worst = missed[np.argsort(-sure[missed], kind="stable")][:N_WRONG]
-    return Inside(confusion, tuple((int(i), int(predicted[i]), float(sure[i])) for i in worst))
+    return NetworkView(confusion, tuple((int(i), int(predicted[i]), float(sure[i])) for i in worst))
 
 
-def confusion_figure(inside: Inside, names: Sequence[str] | None = None) -> Figure:
+def confusion_figure(inside: NetworkView, names: Sequence[str] | None = None) -> Figure:
     """Counts by true class (rows) and predicted class (columns); only mistakes are coloured, not the diagonal.
 
     Args:
@@ -96,7 +96,7 @@ def confusion_figure(inside: Inside, names: Sequence[str] | None = None) -> Figu
     return figure
 
 
-def confusion_text(inside: Inside, names: Sequence[str] | None = None) -> ChartText:
+def confusion_text(inside: NetworkView, names: Sequence[str] | None = None) -> ChartText:
     """`confusion_figure` in words: how many are right, what is confused most, and each class by itself."""
     confusion, called = inside.confusion, _called(inside, names)
     mistakes = confusion.copy()
@@ -118,7 +118,7 @@ def confusion_text(inside: Inside, names: Sequence[str] | None = None) -> ChartT
     return ChartText(axes, content, (Values.of(("it is", "tested", "right", "mostly taken for"), rows),))
 
 
-def _called(inside: Inside, names: Sequence[str] | None) -> list[str]:
+def _called(inside: NetworkView, names: Sequence[str] | None) -> list[str]:
     return [str(one) if names is None else names[one] for one in range(len(inside.confusion))]
 
 
@@ -132,7 +132,9 @@ def _square(x: int, y: int):
     return Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor="#f2f3f5", edgecolor="none", zorder=0.5)
 
 
-def wrong_figure(inside: Inside, images: np.ndarray, labels: np.ndarray, names: Sequence[str] | None = None) -> Figure:
+def wrong_figure(
+    inside: NetworkView, images: np.ndarray, labels: np.ndarray, names: Sequence[str] | None = None
+) -> Figure:
     """The test images of the most confident mistakes.
 
     Args:
@@ -152,7 +154,7 @@ def wrong_figure(inside: Inside, images: np.ndarray, labels: np.ndarray, names: 
     return figure
 
 
-def wrong_text(inside: Inside, labels: np.ndarray, names: Sequence[str] | None = None) -> ChartText:
+def wrong_text(inside: NetworkView, labels: np.ndarray, names: Sequence[str] | None = None) -> ChartText:
     """`wrong_figure` in words: what each image is, and what the network took it for."""
     called = _called(inside, names)
     rows = [

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from lib.data.own.prepared import About
+from lib.data.own.prepared import DataSummary
 from lib.experiments.mnist_training import Experiment
 from lib.experiments.own_data import SearchWinners, Winners
 from lib.formatting import listed
@@ -17,7 +17,7 @@ COMPARE, COMPARE_MEANS = (
 _CALLED = {"learning-rate": "learning rate", "batch-size": "batch size", "depth": "hidden layers", "backend": "library"}
 
 
-def loaded(about: About) -> str:
+def loaded(about: DataSummary) -> str:
     """What is trained on: rows, inputs, classes, how they are divided, and what else is to be known."""
     image = f" (images of {about.image[1]} × {about.image[0]})" if about.image is not None else ""
     parts = [

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lib.experiments.guesses import Question
+from lib.experiments.guesses import GuessQuestion
 from lib.experiments.mnist_training import Experiment
 from lib.experiments.predict_first import BEST, DIVERGES, FACTOR, YES, Guess
 from lib.experiments.results import Line, Results
@@ -32,7 +32,7 @@ _ASKED = {
 OPTIONAL = "(optional)"
 
 
-def words(question: Question) -> str:
+def words(question: GuessQuestion) -> str:
     """The question as a viewer reads it."""
     return _ASKED[question.section, question.asks]
 
@@ -41,7 +41,7 @@ def words(question: Question) -> str:
 
 
 @dataclass(frozen=True)
-class _Line:
+class _GuessedLine:
     label: str
     line: Line
 
@@ -63,7 +63,7 @@ def sentence(experiment: Experiment, results: Results, guess: Guess | None) -> s
     """
     if guess is None or results.state not in (State.DONE, State.SAVED):
         return ""
-    lines = [_Line(experiment.labels[index], results.lines[index]) for index in experiment.compared]
+    lines = [_GuessedLine(experiment.labels[index], results.lines[index]) for index in experiment.compared]
     yours = next((one for one in lines if one.label == guess.best), None)
     if yours is None or any(one.line.curve is None for one in lines):
         return ""
@@ -76,7 +76,7 @@ def sentence(experiment: Experiment, results: Results, guess: Guess | None) -> s
     return " ".join(filter(None, parts))
 
 
-def _tell_accuracy(lines: Sequence[_Line], yours: _Line, _target: float) -> str:
+def _tell_accuracy(lines: Sequence[_GuessedLine], yours: _GuessedLine, _target: float) -> str:
     learnt = [one for one in lines if not one.failure]
     if not learnt:
         return f"You said {yours.label}; none of them learnt."
@@ -95,7 +95,7 @@ def _tell_accuracy(lines: Sequence[_Line], yours: _Line, _target: float) -> str:
     return f"You said {yours.label}; {best.label} was best, by {points:.1f} points."
 
 
-def _tell_target(lines: Sequence[_Line], yours: _Line, target: float) -> str:
+def _tell_target(lines: Sequence[_GuessedLine], yours: _GuessedLine, target: float) -> str:
     reached = {one.label: spent for one in lines if (spent := one.line.seconds_to(target)) is not None}
     if not reached:
         return f"You said {yours.label}; none reached {percent(target)}."
@@ -110,7 +110,7 @@ def _tell_target(lines: Sequence[_Line], yours: _Line, target: float) -> str:
     )
 
 
-def _tell_fastest(lines: Sequence[_Line], yours: _Line, _target: float) -> str:
+def _tell_fastest(lines: Sequence[_GuessedLine], yours: _GuessedLine, _target: float) -> str:
     first = min(lines, key=lambda one: float(np.median(one.line.epoch_s)))
     if first is yours:
         return f"You said {yours.label}, and its epochs were the fastest."
@@ -123,7 +123,7 @@ def _tell_fastest(lines: Sequence[_Line], yours: _Line, _target: float) -> str:
     return f"You said {yours.label}; {first.label} was the fastest: yours took {found.ratio:.2g} times as long."
 
 
-def _tell_divergence(lines: Sequence[_Line], said: str) -> str:
+def _tell_divergence(lines: Sequence[_GuessedLine], said: str) -> str:
     if not said:
         return ""
     labels = [one.label for one in lines if one.line.diverged_step is not None]
@@ -135,7 +135,7 @@ def _tell_divergence(lines: Sequence[_Line], said: str) -> str:
     return f"You also said that every loss would stay a number{came}."
 
 
-def _tell_factor(lines: Sequence[_Line], said: str) -> str:
+def _tell_factor(lines: Sequence[_GuessedLine], said: str) -> str:
     medians_s = [float(np.median(one.line.epoch_s)) for one in lines if one.line.epochs]
     if not said or not medians_s:
         return ""

@@ -1,6 +1,6 @@
 """The messages between engine and workers, and those that the engine passes on to whoever watches a run.
 
-To a worker go `Job` and `Order`. From it come first `About` or `Failed`, and then for each job one `Answer` after
+To a worker go `Job` and `Order`. From it come first `About` or `Failed`, and then for each job one `JobMessage` after
 another: `Progress`, `Checkpoint`, `Trained` or `Measured` as they happen, None where it merely shows that it lives and
 can be stopped, and at last `Failed` or an `End`.
 """
@@ -147,7 +147,7 @@ class End(Enum):
 
 
 @dataclass(frozen=True)
-class Answer:
+class JobMessage:
     """One message of a worker about a job; without content it only shows that the worker lives."""
 
     job_id: int

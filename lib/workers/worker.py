@@ -30,12 +30,12 @@ from lib.profiling.request import NotMeasured
 from lib.spec import Training
 from lib.workers.messages import (
     About,
-    Answer,
     Checkpoint,
     End,
     Failed,
     Item,
     Job,
+    JobMessage,
     Measured,
     Order,
     Progress,
@@ -47,7 +47,7 @@ PARENT_POLL_S = 0.5
 CHECKPOINT_S = 5.0  # between two times that a training's parameters are sent while it goes on
 
 
-class _Control:
+class _Commands:
     """Reads what the parent sends, in a thread of its own, so that a pause or a cancel is seen between two chunks."""
 
     def __init__(self, connection: Connection) -> None:
@@ -110,14 +110,14 @@ def main(connection: Connection, parent: str, idle_s: str, *runtime: str) -> Non
 def serve(connection: Connection, runtime: Runtime, idle_s: float) -> None:
     """Load the library and the data, send `About`, then perform jobs until idle for `idle_s` seconds.
 
-    A failure to start is sent as `Failed`, and ends it; one in a job is the job's `Answer`.
+    A failure to start is sent as `Failed`, and ends it; one in a job is the job's `JobMessage`.
 
     Args:
         connection: To the parent.
         runtime: Whose backend is imported first.
         idle_s: Seconds without a job after which it returns.
     """
-    control = _Control(connection)
+    control = _Commands(connection)
     try:
         data, card = _get_ready(runtime)
         verify(runtime, data)
@@ -133,7 +133,7 @@ def serve(connection: Connection, runtime: Runtime, idle_s: float) -> None:
             if job_id in jobs:
                 control.wish(job_id)
                 jobs.pop(job_id).close()  # type: ignore[attr-defined]
-                connection.send(Answer(job_id, End.STOPPED))
+                connection.send(JobMessage(job_id, End.STOPPED))
         if message is None:
             continue
         if isinstance(message, Job):
@@ -146,7 +146,7 @@ def serve(connection: Connection, runtime: Runtime, idle_s: float) -> None:
         idle_since = time.monotonic()
 
 
-def _advance(job_id: int, contents: Iterator, control: _Control, connection: Connection) -> bool:
+def _advance(job_id: int, contents: Iterator, control: _Commands, connection: Connection) -> bool:
     """Run a job until it ends, is paused or cancelled; True if nothing is left of it."""
     try:
         while True:
@@ -156,16 +156,16 @@ def _advance(job_id: int, contents: Iterator, control: _Control, connection: Con
                 content = End.STOPPED
             else:
                 content = End.PAUSED if wish is Wish.PAUSE else next(contents, End.DONE)
-            connection.send(Answer(job_id, content))
+            connection.send(JobMessage(job_id, content))
             if isinstance(content, End):
                 return content is not End.PAUSED
     except (CannotTrain, DataError, WrongNumbers, NotMeasured) as error:
-        connection.send(Answer(job_id, Failed(str(error))))
+        connection.send(JobMessage(job_id, Failed(str(error))))
     except Exception as error:  # any library's: the page gets a sentence, the terminal the traceback
         if not isinstance(error, MemoryError):
             traceback.print_exc(file=sys.stderr)
         lost = bool(lost_card(str(error)))
-        connection.send(Answer(job_id, Failed(_sentence(error), lost)))
+        connection.send(JobMessage(job_id, Failed(_sentence(error), lost)))
         if lost:  # this process can do nothing more with the card, not even take leave of it
             os._exit(1)
     return True

@@ -89,7 +89,7 @@ def test_what_trains_or_measures_is_part_of_it(copy, name):
     [
         "views/mnist_training.py",
         "pages/layout.py",
-        "pages/mnist_training.py",
+        "labs/mnist_training.py",
         "pages/streaming.py",
         "labs/which_library/race.py",
     ],

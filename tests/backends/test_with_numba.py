@@ -21,7 +21,7 @@ from lib.data.mnist import Data
 from lib.spec import DataSet, Network, Training
 
 with_numba = pytest.importorskip("lib.backends.with_numba", reason="numba: it is not installed")
-from lib.backends.sparse.images import Rows, columns_of, rows_of, shares  # noqa: E402
+from lib.backends.sparse.images import SparseRows, columns_of, rows_of, shares  # noqa: E402
 
 N_IMAGES = 200
 DATA_SET = DataSet("sparse", n_train=N_IMAGES, n_validation=7, chance=0.5)
@@ -75,7 +75,7 @@ def test_leaving_zeros_out_changes_nothing(n_inputs, n_classes, hidden, batch_si
 @given(density=st.floats(0, 1), tile=st.integers(1, 70), n_inputs=st.integers(1, 40), seed=st.integers(0, 9))
 def test_rows_and_columns_hold_the_same_entries(density, tile, n_inputs, seed):
     x = sparse_data(n_inputs, 2, density, seed).x_train
-    rows = Rows(*rows_of(x))
+    rows = SparseRows(*rows_of(x))
     dense = np.zeros_like(x)
     dense[np.repeat(np.arange(len(x)), np.diff(rows.starts)), rows.pixels] = rows.values
     np.testing.assert_array_equal(dense, x)

@@ -136,7 +136,7 @@ def test_what_does_not_fit_is_refused_with_the_limit(module, small_data, monkeyp
 @pytest.mark.parametrize("name", ["copies", "outgoing"])
 def test_copies_of_weights_that_differ_are_noticed(module, small_data, name):
     divided = module.plan(SHORT.network, 64, 3, 48 * 1024, module.THREADS, module.LANES)
-    current = module.OnCard(divided, initial_parameters(SHORT.network, 0))
+    current = module.CardArrays(divided, initial_parameters(SHORT.network, 0))
     current.parameters()
     getattr(current, name)[3] += 0.01
     with pytest.raises(module.CopiesDiffer, match="to be the same in all 3 blocks, and they differ"):

@@ -8,14 +8,14 @@ from benchmarks import prediction
 from benchmarks.prediction import judged, off_grid, one_prediction
 from lib.backends.base import Epoch, no_parameters
 from lib.backends.registry import Runtime
-from lib.experiments.calibration import BATCH_SIZES, WIDTHS, Trained, calibrations, drawn, trials
+from lib.experiments.calibration import BATCH_SIZES, WIDTHS, TrainingWay, calibrations, drawn, trials
 from lib.prediction.predict import predict
 from lib.sweeps.cost_model import StepTime
 from lib.workers.messages import Item, Progress, TrainingFailed
 
 pytestmark = pytest.mark.release
 
-WAYS = [Trained(Runtime()), Trained(Runtime("numpy"))]
+WAYS = [TrainingWay(Runtime()), TrainingWay(Runtime("numpy"))]
 FOUND, _ = calibrations(
     {
         (one, trial): StepTime(factor * (1e-5 + trial.workload(one.runtime).flops / 1e11), 0.1)
@@ -51,7 +51,7 @@ def test_a_bias_has_a_sign(factor, bias):
 
 
 def test_steps_off_the_grid_are_none_that_a_calibration_draws():
-    for way in (WAYS[0], Trained(Runtime(), True)):
+    for way in (WAYS[0], TrainingWay(Runtime(), True)):
         found = off_grid(way)
         sizes = {(width, one.batch_size) for one in found for width in one.network.hidden}
         assert sizes == {(width, size) for width in (100, 300, 700) for size in (100, 300, 700)}

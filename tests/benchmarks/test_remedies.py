@@ -4,13 +4,18 @@ import pytest
 
 from benchmarks.remedies import TODAY, TRAININGS, configs, judged
 from lib.backends.registry import Runtime
-from lib.experiments.calibration import Trained, trials
+from lib.experiments.calibration import TrainingWay, trials
 from lib.prediction.predict import Prediction
 from lib.prediction.remedies import Remedy, Setup
 
 pytestmark = pytest.mark.release
 
-WAYS = [Trained(Runtime()), Trained(Runtime("numpy")), Trained(Runtime("keras-jax")), Trained(Runtime(), True)]
+WAYS = [
+    TrainingWay(Runtime()),
+    TrainingWay(Runtime("numpy")),
+    TrainingWay(Runtime("keras-jax")),
+    TrainingWay(Runtime(), True),
+]
 
 
 def one(name: str, predicted_s: float, measured_s: float):

@@ -13,7 +13,7 @@ from lib.backends.registry import Runtime, versions
 from lib.cli import advise as command
 from lib.cli.advise import NOT_KNOWN, RECORDED, main
 from lib.experiments import live_calibration
-from lib.experiments.calibration import MAX_STEP_FLOPS, ROUNDS, Trained, Trial, trials
+from lib.experiments.calibration import MAX_STEP_FLOPS, ROUNDS, TrainingWay, Trial, trials
 from lib.formatting import seconds, sentence
 from lib.spec import Network
 from lib.storage.records import Kind, Record
@@ -39,7 +39,7 @@ def usable(monkeypatch, *runtimes: Runtime) -> None:
 def calibrated(seconds_per_flop: float, call_s: float = 1e-5) -> None:
     """The store of this machine, with a step of each trial, as exactly as machines repeat one."""
     store, scatter = Store(), np.random.default_rng(0)
-    for one in (Trained(Runtime()), Trained(Runtime(), True)):
+    for one in (TrainingWay(Runtime()), TrainingWay(Runtime(), True)):
         for trial in trials(one):
             step_s = call_s + seconds_per_flop * trial.workload(one.runtime).flops
             step_s *= scatter.lognormal(sigma=0.05)
@@ -146,7 +146,7 @@ def test_what_another_device_would_gain_stands_below_the_remedy(capsys):
 @pytest.mark.slow
 def test_what_skips_zeros_answers_too(capsys, monkeypatch):
     usable(monkeypatch, Runtime("numba"))
-    one, store = Trained(Runtime("numba")), Store()
+    one, store = TrainingWay(Runtime("numba")), Store()
     for trial in trials(one):
         subject = one.subject(trial) | {"first_call_s": 0.1}
         step_s = 1e-5 + 2e-12 * trial.workload(one.runtime).flops
@@ -214,8 +214,8 @@ def test_a_calibration_that_cannot_be_kept_answers_and_a_way_that_fails_does_not
     assert main(["--calibrate", "--json", "--all"]) == 0
     said = capsys.readouterr()
     here = [one["way"] for one in json.loads(said.out)["answers"] if one["device"] == "this machine"]
-    assert here == [Trained(Runtime()).label]
-    assert f"{Trained(Runtime(), True).label}: its library is broken." in said.err
+    assert here == [TrainingWay(Runtime()).label]
+    assert f"{TrainingWay(Runtime(), True).label}: its library is broken." in said.err
     assert "Results are not being saved: " in said.err
     assert "\r" not in said.err, "progress is for terminals"
 

@@ -13,7 +13,7 @@ from lib.pages.places import MAX_VIEWERS
 from lib.workers.queue import MAX_WAITING
 
 
-@pytest.mark.parametrize("name", ["notebooks/nothing.py", "lib/pages/mnist_training.py", "../elsewhere.py"])
+@pytest.mark.parametrize("name", ["notebooks/nothing.py", "lib/labs/mnist_training.py", "../elsewhere.py"])
 def test_only_the_projects_notebooks_are_opened(name):
     assert (
         "expected one of mnist_training.py, notebooks/which_library.py, notebooks/inside_a_step.py"

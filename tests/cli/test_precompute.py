@@ -16,7 +16,7 @@ from lib.cache_folder import cache_dir
 from lib.cli import precompute as command
 from lib.cli.precompute import main
 from lib.experiments.precomputation import EXPERIMENTS
-from lib.pages.mnist_training import EXPERIMENTS as PANELS
+from lib.labs.mnist_training import EXPERIMENTS as PANELS
 from lib.pages.panel import settings_of
 from lib.storage.store import Store
 from lib.workers import engine as engine_module

@@ -10,10 +10,10 @@ import pytest
 from lib.cache_folder import cache_dir
 from lib.data.mnist_arrays import DataError
 from lib.data.own import prepared
-from lib.data.own.prepared import About
+from lib.data.own.prepared import DataSummary
 from lib.spec import Training
 
-ABOUT = About("a table", 3, ("no", "yes"), 6, 2, 2, 0.5, "by a test")
+ABOUT = DataSummary("a table", 3, ("no", "yes"), 6, 2, 2, 0.5, "by a test")
 
 
 @pytest.fixture(autouse=True)

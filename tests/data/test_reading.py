@@ -18,7 +18,7 @@ from hypothesis.extra import numpy as arrays
 from lib.data import mnist_arrays
 from lib.data.mnist_arrays import DataError
 from lib.data.own import npz, prepared, reading, tables
-from lib.data.own.rows import MIN_ROWS, Rows, classes_of, prepare
+from lib.data.own.rows import MIN_ROWS, DataRows, classes_of, prepare
 
 RNG = np.random.default_rng(5)
 LETTERS = st.text(st.characters(codec="utf-8", categories=("L",)), min_size=1, max_size=8)
@@ -98,7 +98,7 @@ def test_prepared_rows_are_the_source_s_scaled_and_each_in_one_part(n, inputs, n
     x = RNG.random((n, inputs)) * 50 - 20
     labels = np.resize(np.arange(n_classes), n) * 3
     n_test = max(1, n - MIN_ROWS) if divided and n > MIN_ROWS else 0
-    made = prepare("rows", Rows(x, labels, n_test))
+    made = prepare("rows", DataRows(x, labels, n_test))
     data = prepared.load(made.digest)
     parts = [data.x_train, data.x_validation, data.x_test]
     together, classes = np.concatenate(parts), np.concatenate([data.y_train, data.y_validation, data.y_test])
@@ -423,7 +423,7 @@ def test_labels_that_look_the_same_are_one_class(tmp_path, twin):
 
 def test_an_accent_that_is_written_in_two_ways_is_one_class():
     labels = np.resize(["caf\u00e9", "cafe\u0301", "cafe"], 30)
-    made = prepare("rows", Rows(RNG.random((30, 2)), labels))
+    made = prepare("rows", DataRows(RNG.random((30, 2)), labels))
     assert made.about.classes == ("cafe", "caf\u00e9")
 
 

@@ -16,7 +16,7 @@ from lib.experiments.calibration import (
     MAX_STEP_FLOPS,
     ROUNDS,
     WAYS,
-    Trained,
+    TrainingWay,
     Trial,
     all_ways,
     calibrations,
@@ -41,7 +41,7 @@ from lib.workers.cancel import Cancel
 from lib.workers.notes import Note
 from lib.workers.queue import Request
 
-ALONE, TOGETHER = Trained(Runtime()), Trained(Runtime(), True)
+ALONE, TOGETHER = TrainingWay(Runtime()), TrainingWay(Runtime(), True)
 
 
 def test_every_backend_that_trains_in_batches_has_a_way_to_run_a_step():
@@ -62,7 +62,7 @@ def invented_steps(trained):
 def test_what_skips_zeros_is_fitted_by_the_share_of_inputs_that_are_none(monkeypatch):
     """A machine that does half of what inputs ask for is known exactly by a way that skips, and by no other."""
     monkeypatch.setattr(calibration, "share_not_zero", lambda: 0.5)
-    skips, multiplies = Trained(Runtime("numba")), Trained(Runtime("numpy"))
+    skips, multiplies = TrainingWay(Runtime("numba")), TrainingWay(Runtime("numpy"))
     found, why_not = calibrations({**invented_steps(skips), **invented_steps(multiplies)})
     assert why_not == {}
     assert (found[skips].density, found[multiplies].density) == (0.5, 1.0)
@@ -74,19 +74,19 @@ def test_data_that_cannot_be_counted_are_said(monkeypatch):
         raise DataError("MNIST_NPZ: expected a file; correct it")
 
     monkeypatch.setattr(calibration, "share_not_zero", unusable)
-    skips, multiplies = Trained(Runtime("numba")), Trained(Runtime("numpy"))
+    skips, multiplies = TrainingWay(Runtime("numba")), TrainingWay(Runtime("numpy"))
     found, why_not = calibrations({**invented_steps(skips), **invented_steps(multiplies)})
     assert list(found) == [multiplies]
     assert why_not == {skips: "MNIST_NPZ: expected a file; correct it"}
 
 
 def test_only_jax_trains_networks_together():
-    assert all_ways([Runtime(), Runtime("numpy")]) == [ALONE, Trained(Runtime("numpy")), TOGETHER]
+    assert all_ways([Runtime(), Runtime("numpy")]) == [ALONE, TrainingWay(Runtime("numpy")), TOGETHER]
 
 
 @given(st.integers(0, 1_000), st.booleans())
 def test_trials_are_different_affordable_and_the_same_for_a_seed(seed, together):
-    trained = Trained(Runtime(), together)
+    trained = TrainingWay(Runtime(), together)
     found = drawn(trained, 30, seed)
     assert len(set(found)) == 30
     assert found == drawn(trained, 30, seed)
@@ -130,7 +130,7 @@ def test_what_cannot_be_calibrated_says_why_and_the_others_are():
 
 @given(st.lists(st.integers(0, 20), max_size=4), st.integers(1, 3))
 def test_each_round_has_every_trial_once_and_no_way_is_far_ahead(lengths, rounds):
-    every = [Trained(Runtime(key)) for key in ("jax-epoch", "jax-step", "numpy", "numba")]
+    every = [TrainingWay(Runtime(key)) for key in ("jax-epoch", "jax-step", "numpy", "numba")]
     ways = [(one, trials(one)[:n]) for one, n in zip(every, lengths, strict=False)]
     events = list(in_turns(ways, rounds))
     for number in range(1, rounds + 1):
@@ -197,8 +197,8 @@ def test_within_what_was_recorded_an_interval_is_at_most_threefold(hidden, size)
 
 
 def test_few_samples_share_an_interval_and_what_is_far_from_them_has_a_wider_one():
-    few = dict(list(invented_steps(Trained(Runtime("numpy"))).items())[:5])
-    other = {(Trained(Runtime()), trial): replace(time, step_s=2 * time.step_s) for (_, trial), time in few.items()}
+    few = dict(list(invented_steps(TrainingWay(Runtime("numpy"))).items())[:5])
+    other = {(TrainingWay(Runtime()), trial): replace(time, step_s=2 * time.step_s) for (_, trial), time in few.items()}
     found = recorded_calibrations({"one": few, "other": other})
     assert len({(one.widening, one.far_widening) for one in found.values()}) == 1, "of all processors together"
     assert calibrations(few)[0] == {}, "too few for an interval of their own"

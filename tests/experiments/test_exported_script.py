@@ -22,7 +22,7 @@ from lib.data.digits import enlarged_digits
 from lib.data.mnist import Data, Facts, batch_starts, load
 from lib.data.mnist_arrays import sha256
 from lib.data.own import prepared
-from lib.data.own.prepared import About
+from lib.data.own.prepared import DataSummary
 from lib.experiments.exported_bundle import exported_bundle
 from lib.experiments.exported_script import LIBRARIES, TOLERANCE, exported_script, file_name
 from lib.experiments.results import Line
@@ -248,7 +248,7 @@ def brought(dtype) -> tuple[Line, Facts]:
     rng = np.random.default_rng(5)
     y = np.arange(300, dtype=np.int32) % 3
     x = np.clip(rng.normal(y[:, None] / 3 + 0.2, 0.1, (300, 3)), 0, 1)
-    about = About("“three” flowers", 3, ("a", "b", "c"), 200, 60, 40, 0.34, "in order")
+    about = DataSummary("“three” flowers", 3, ("a", "b", "c"), 200, 60, 40, 0.34, "in order")
     made = prepared.save(about, x.astype(np.float32) if dtype == "float32" else (255 * x).astype(np.uint8), y)
     line = Line(Item(Training(made.network((8,)), 0.2, 16, 6, data=made.data_set), Runtime("numpy")))
     events = list(load_train("numpy")(line.item.training, prepared.load(made.digest)))

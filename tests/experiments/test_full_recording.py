@@ -17,7 +17,7 @@ from lib.experiments.calibration import all_ways, stored, trials
 from lib.experiments.full_recording import Battery, RecordingTask, experiment_cells, record_of_point
 from lib.experiments.parallel_sweeps import Point
 from lib.profiling.input_pipeline import QUANTITIES
-from lib.profiling.request import Operation
+from lib.profiling.request import OperationRequest
 from lib.storage.records import Kind, Record
 from lib.storage.store import Store
 from lib.timing.measurement import Ended, Measurement
@@ -314,7 +314,7 @@ def test_a_card_is_asked_for_a_product_of_two_to_the_fifteen_and_a_processor_is_
     measured = {"waited": 0.18, "moved": 1.3, "returned": 0.18}  # seconds at 2^14, by 50 TFLOP/s and 3 GB/s
     for device, allowed in (("gpu", True), ("cpu", False)):
         runtime = Runtime("torch", device)
-        smaller, larger = (battery_module.OperationTask(runtime, Operation("product", 2**k)) for k in (14, 15))
+        smaller, larger = (battery_module.OperationTask(runtime, OperationRequest("product", 2**k)) for k in (14, 15))
         records = {
             way: Record.of(Kind.OPERATION, {}, Measurement((seconds,), 1, Ended.CAP))
             for way, seconds in measured.items()

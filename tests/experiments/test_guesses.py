@@ -9,9 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lib.experiments import guesses
-from lib.experiments.guesses import Guesses, Question
+from lib.experiments.guesses import Guesses, GuessQuestion
 
-QUESTIONS = tuple(Question("learning-rate", "best", ("0.1", "1", "10"), about) for about in (("a",), ("b",), ("c",)))
+QUESTIONS = tuple(
+    GuessQuestion("learning-rate", "best", ("0.1", "1", "10"), about) for about in (("a",), ("b",), ("c",))
+)
 ACTIONS = st.lists(
     st.one_of(
         st.tuples(st.sampled_from("pqrs"), st.sampled_from(QUESTIONS), st.sampled_from(QUESTIONS[0].options)),
@@ -59,12 +61,14 @@ def test_what_is_no_option_is_refused_and_counts_nothing():
 @pytest.mark.parametrize("sections", [["learning-rate"], ["depth", "backend"]])
 def test_one_viewer_s_many_settings_push_out_no_other_answers(sections, monkeypatch):
     monkeypatch.setattr(guesses, "MAX_VIEWERS", 4)
-    pool, questions = Guesses(), [Question(name, "best", ("1", "2"), ("first",)) for name in sections]
+    pool, questions = Guesses(), [GuessQuestion(name, "best", ("1", "2"), ("first",)) for name in sections]
     for question in questions:
         for viewer in "abc":
             pool.guess(viewer, question, "1")
     for number in range(1_000):
-        pool.guess(f"{number % 9}", Question(sections[number % len(sections)], "best", ("1",), (str(number),)), "1")
+        pool.guess(
+            f"{number % 9}", GuessQuestion(sections[number % len(sections)], "best", ("1",), (str(number),)), "1"
+        )
     pool.guess("a", questions[0], "2")
     assert list(pool.tally().counts)[-1] == questions[0], "the teacher sees first what was guessed last"
     assert pool.tally().of(questions[0]) == {"1": 2, "2": 1}, "it is known what a guessed"
@@ -76,7 +80,7 @@ def test_neither_questions_nor_viewers_grow_without_end(monkeypatch):
     monkeypatch.setattr(guesses, "MAX_QUESTIONS", 3)
     monkeypatch.setattr(guesses, "MAX_VIEWERS", 4)
     pool = Guesses()
-    asked = [Question("learning-rate", "best", ("1",), (str(number),)) for number in range(9)]
+    asked = [GuessQuestion("learning-rate", "best", ("1",), (str(number),)) for number in range(9)]
     for question in asked:
         for viewer in "abcdefg":
             pool.guess(viewer, question, "1")

@@ -19,7 +19,7 @@ from lib.experiments.published_figures import (
 from lib.experiments.published_predictions import published_rows
 from lib.formatting import seconds
 from lib.labs.when_a_gpu_wins import border as page
-from lib.prediction.device import DRIVEN, QUANTITIES, Figure, Origin, read_devices
+from lib.prediction.device import DRIVEN, QUANTITIES, Origin, SheetFigure, read_devices
 from lib.prediction.predict import predict
 from lib.prediction.workload import Way, fully_connected
 from lib.spec import N_TRAIN, Network
@@ -30,7 +30,7 @@ WAY_NAMES = {way: name for name, way in page.WAYS.items()}
 
 
 def exactly(value, origin=Origin.ASSUMED):
-    return Figure(value, value, value, origin, "invented")
+    return SheetFigure(value, value, value, origin, "invented")
 
 
 def device_with(machine, **figures):

@@ -6,7 +6,7 @@ import pytest
 
 from lib.backends.registry import Runtime
 from lib.experiments import live_calibration
-from lib.experiments.calibration import ROUNDS, Trained, Trial, trials
+from lib.experiments.calibration import ROUNDS, TrainingWay, Trial, trials
 from lib.experiments.live_calibration import LiveCalibrations, measure, unasked, ways
 from lib.prediction.calibration import LEAST_SAMPLES
 from lib.prediction.predict import predict
@@ -18,10 +18,10 @@ from lib.workers.messages import TrainingFailed
 from lib.workers.notes import Note
 from lib.workers.queue import Request
 
-JAX, NUMPY = Trained(Runtime()), Trained(Runtime("numpy"))
+JAX, NUMPY = TrainingWay(Runtime()), TrainingWay(Runtime("numpy"))
 
 
-def exact_s(trained: Trained, trial: Trial) -> float:
+def exact_s(trained: TrainingWay, trial: Trial) -> float:
     """A machine on which a call takes 20 μs and a FLOP 1/100 ns."""
     return 2e-5 + trial.workload(trained.runtime).flops / 1e11
 

@@ -11,7 +11,7 @@ from lib.backends.base import Epoch
 from lib.backends.registry import Runtime, versions
 from lib.data.mnist import Facts
 from lib.data.own import prepared
-from lib.data.own.prepared import About, Prepared
+from lib.data.own.prepared import DataSummary, Prepared
 from lib.experiments import own_data as experiment
 from lib.experiments.mnist_training import Experiment
 from lib.experiments.own_data import Winners
@@ -36,7 +36,7 @@ from tests.conftest import draw_patterns
 def made():
     rng = np.random.default_rng(3)
     x, y = draw_patterns(rng, rng.random((3, 5), np.float32), 90)
-    return prepared.save(About("three patterns", 5, ("a", "b", "c"), 61, 17, 12, 0.4, "by a test"), x, y)
+    return prepared.save(DataSummary("three patterns", 5, ("a", "b", "c"), 61, 17, 12, 0.4, "by a test"), x, y)
 
 
 def with_zeros(made, zeros):

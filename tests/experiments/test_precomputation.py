@@ -6,7 +6,7 @@ import pytest
 
 from lib.backends.registry import versions
 from lib.experiments.precomputation import EXPERIMENTS, POINTS, Group, Slider, answered, groups, positions, train
-from lib.pages import mnist_training as page
+from lib.labs import mnist_training as page
 from lib.pages.panel import settings_of
 from lib.spec import Network, Training
 from lib.storage.records import Key

@@ -18,7 +18,7 @@ from lib.experiments.full_recording import QUESTIONS, Battery, RecordingTask
 from lib.experiments.recording_plan import Entry, NoPlan, read_plan
 from lib.experiments.single_operations import OperationTask
 from lib.hardware.nvidia_smi import Card
-from lib.profiling.request import Operation
+from lib.profiling.request import OperationRequest
 from lib.storage.export import read_export
 from lib.storage.records import Kind, Record
 from lib.storage.store import Store
@@ -68,7 +68,7 @@ class StandIn:
         if error and not self.late:
             raise error
         self.asked.append(name)
-        asked = OperationTask(runtime, Operation("product")).subject
+        asked = OperationTask(runtime, OperationRequest("product")).subject
         one = replace(Record.of(Kind.OPERATION, asked | {"name": name, "work": 1.0}, ONE), sources=self.sources)
         store.add(one)
         yield one

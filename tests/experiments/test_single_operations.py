@@ -15,7 +15,7 @@ from lib.experiments.single_operations import (
     predicted_s,
     refused,
 )
-from lib.profiling.request import WAITED, Operation
+from lib.profiling.request import WAITED, OperationRequest
 from lib.storage.records import Kind, Record
 from lib.storage.store import Store
 from lib.timing.measurement import Ended, Measurement
@@ -38,7 +38,7 @@ def of_seconds(seconds, spread=0.001):
 
 
 def point(runtime, size, seconds, way=WAITED, name="product", spread=0.001):
-    task = OperationTask(runtime, Operation(name, size))
+    task = OperationTask(runtime, OperationRequest(name, size))
     record = Record.of(Kind.OPERATION, task.subject | {"name": way, "work": 1.0}, of_seconds(seconds, spread))
     return OperationPoint(task, {way: record})
 
@@ -55,7 +55,7 @@ class StandIn(Engine):
             if (error := self._fails.get((runtime.backend, "ceilings"))) is not None:
                 raise error
             return
-        asked = examination.operation or Operation("none")
+        asked = examination.operation or OperationRequest("none")
         self.asked.append((runtime.backend, asked.size))
         if (error := self._fails.get((runtime.backend, asked.size))) is not None:
             raise error
@@ -108,7 +108,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_allocated(store):
 
 
 def test_a_card_has_a_memory_of_its_own():
-    todo = OperationTask(CARD, Operation("product", 1024))
+    todo = OperationTask(CARD, OperationRequest("product", 1024))
     (why,) = [refused(todo, [], {"cpu": 1e12, "gpu": 1e6}.__getitem__)]
     assert why is not None
     assert "the card's memory" in why.why_not
@@ -117,7 +117,7 @@ def test_a_card_has_a_memory_of_its_own():
 
 @given(st.integers(1, 2**15), st.sampled_from(["float64", "float32", "float16"]), st.sampled_from([NUMPY, JAX, CARD]))
 def test_more_memory_is_foreseen_than_operands_and_result_have(size, precision, runtime):
-    operation = Operation("product", size, precision)
+    operation = OperationRequest("product", size, precision)
     least = 3 * size**2 * single.ITEM_BYTES[precision]
     assert all(needed >= least for needed in needed_bytes(OperationTask(runtime, operation)).values())
 
@@ -193,21 +193,21 @@ def test_a_stop_ends_it_and_keeps_what_is_there(store):
     ],
 )
 def test_arithmetic_that_a_library_does_not_have_is_refused(runtime, precision, words):
-    why = refused(OperationTask(runtime, Operation("product", 4, precision)), [], PLENTY)
+    why = refused(OperationTask(runtime, OperationRequest("product", 4, precision)), [], PLENTY)
     assert (why.why_not if why else "") == words or words in (why.why_not if why else "")
     assert bool(why) == bool(words)
 
 
 def test_threads_are_refused_where_they_cannot_be_bound(monkeypatch):
     monkeypatch.delattr(single.os, "sched_setaffinity", raising=False)
-    why = refused(OperationTask(NUMPY, Operation("product", 4, threads=1)), [], PLENTY)
+    why = refused(OperationTask(NUMPY, OperationRequest("product", 4, threads=1)), [], PLENTY)
     assert why is not None
     assert why.why_not == "threads cannot be bound to cores on this system"
-    assert refused(OperationTask(NUMPY, Operation("product", 4)), [], PLENTY) is None
+    assert refused(OperationTask(NUMPY, OperationRequest("product", 4)), [], PLENTY) is None
 
 
 def test_a_prediction_goes_by_the_arithmetic():
-    assert predicted_s(Operation("product", 64), []) is None
-    assert predicted_s(Operation("product", 64), [point(NUMPY, 32, 1e-3)]) == pytest.approx(8e-3, rel=0.01)
+    assert predicted_s(OperationRequest("product", 64), []) is None
+    assert predicted_s(OperationRequest("product", 64), [point(NUMPY, 32, 1e-3)]) == pytest.approx(8e-3, rel=0.01)
     sine = point(NUMPY, 32, 1e-3, name="sine")
-    assert predicted_s(Operation("sine", 64), [sine]) == pytest.approx(2e-3, rel=0.01)
+    assert predicted_s(OperationRequest("sine", 64), [sine]) == pytest.approx(2e-3, rel=0.01)

@@ -6,7 +6,7 @@ import pytest
 
 from lib.experiments import teacher
 from lib.experiments.background import News
-from lib.experiments.guesses import Guesses, Question
+from lib.experiments.guesses import Guesses, GuessQuestion
 from lib.experiments.teacher import SECTIONS, Classroom, Overview
 from lib.workers.queue import Request
 
@@ -77,7 +77,7 @@ def test_an_overview_changes_with_guesses_the_class_and_the_queue(monkeypatch, l
     monkeypatch.setattr(teacher, "guesses_of_class", lambda: pool)
     seen = Overview(lone_engine)
     for act in (
-        lambda: pool.guess("p", Question("depth", "best", ("128",)), "128"),
+        lambda: pool.guess("p", GuessQuestion("depth", "best", ("128",)), "128"),
         lambda: room.look("p", "depth"),
         lambda: room.say(shows=True),
     ):

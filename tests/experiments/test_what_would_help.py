@@ -8,8 +8,8 @@ import pytest
 from lib.backends.registry import BACKENDS, Runtime, versions
 from lib.experiments import what_would_help as experiment
 from lib.experiments.anatomy_of_a_step import AnatomyTask
-from lib.experiments.calibration import Trained, Trial, calibrations, trials
-from lib.experiments.live_calibration import Standing
+from lib.experiments.calibration import TrainingWay, Trial, calibrations, trials
+from lib.experiments.live_calibration import CalibrationProgress
 from lib.experiments.what_would_help import (
     NO_CARD,
     NOT_MEASURED,
@@ -38,23 +38,23 @@ from lib.workers.cancel import Cancel
 from lib.workers.notes import Note
 from lib.workers.queue import Request
 
-EPOCH, STEP, NUMPY = (Trained(Runtime(key)) for key in ("jax-epoch", "jax-step", "numpy"))
-TOGETHER = Trained(Runtime(), True)
+EPOCH, STEP, NUMPY = (TrainingWay(Runtime(key)) for key in ("jax-epoch", "jax-step", "numpy"))
+TOGETHER = TrainingWay(Runtime(), True)
 CALL_S = {EPOCH: 1e-6, STEP: 1e-4, NUMPY: 2e-4, TOGETHER: 1e-6}
 QUESTION = Question(Network((128,)), 32, networks=8)
 LATENCY_S, BYTE_S = 1e-5, 1e-9
 
 
-def exact_s(trained: Trained, trial: Trial) -> float:
+def exact_s(trained: TrainingWay, trial: Trial) -> float:
     """A call by each way, and 100 GFLOP/s."""
     return CALL_S[trained] + trial.workload(trained.runtime).flops / 1e11
 
 
-def calibrated(*ways: Trained) -> list[Standing]:
+def calibrated(*ways: TrainingWay) -> list[CalibrationProgress]:
     """Standings of all four, of which these are calibrated."""
     times = {one: {trial: StepTime(exact_s(one, trial), 0.1) for trial in trials(one)} for one in ways}
     found, _ = calibrations({(one, trial): time for one, of_it in times.items() for trial, time in of_it.items()})
-    return [Standing(one, times.get(one, {}), found.get(one)) for one in CALL_S]
+    return [CalibrationProgress(one, times.get(one, {}), found.get(one)) for one in CALL_S]
 
 
 ALL = calibrated(*CALL_S)
@@ -65,7 +65,7 @@ def store(tmp_path):
     return Store(tmp_path / "results.sqlite")
 
 
-def keep(store: Store, trained: Trained, trial: Trial, step_s: float) -> None:
+def keep(store: Store, trained: TrainingWay, trial: Trial, step_s: float) -> None:
     """As if a step had been measured."""
     subject = trained.subject(trial) | {"first_call_s": 0.1}
     measured = Measurement((step_s,), 1, Ended.CAP)
@@ -151,13 +151,15 @@ def test_a_step_with_its_batches_on_the_device_takes_its_median_block(store):
 
 def test_every_backend_says_where_its_batches_come_from(store):
     keep_transfers(store)
-    ways = [Trained(Runtime(key, BACKENDS[key].devices[0])) for key in ("jax-epoch", "jax-step", "numpy", "keras-jax")]
+    ways = [
+        TrainingWay(Runtime(key, BACKENDS[key].devices[0])) for key in ("jax-epoch", "jax-step", "numpy", "keras-jax")
+    ]
     epoch, step, numpy, keras = (one.saves for one in offered(ways, {}, store.records(Kind.ANATOMY)).values())
     assert (epoch, numpy) == ({}, {})
     assert set(keras.values()) == {NOT_MEASURED}
     assert isinstance(step[RESIDENT], Cost)
     assert [one.saves[RESIDENT] for one in offered([STEP], {}, []).values()] == [NOT_MEASURED]
-    torch = Trained(Runtime("torch"))
+    torch = TrainingWay(Runtime("torch"))
     assert offered([torch], {}, [])[torch.label].saves[Remedy.GRAPH.variant] == NO_CARD
 
 
@@ -219,7 +221,7 @@ def test_larger_batches_and_many_networks_are_compared_by_the_image(store):
 
 def test_what_cannot_be_answered_says_why(store, monkeypatch):
     assert "JAX, one call a step is not calibrated" in findings(QUESTION, STEP, calibrated(EPOCH), store).problem
-    noisy = [Standing(STEP, why_not="something else uses this machine"), *ALL[:1]]
+    noisy = [CalibrationProgress(STEP, why_not="something else uses this machine"), *ALL[:1]]
     assert findings(QUESTION, STEP, noisy, store).problem == "something else uses this machine"
     monkeypatch.setattr(experiment, "usable_memory_bytes", lambda _device: 1e5)
     found = findings(QUESTION, STEP, ALL, store)

@@ -22,9 +22,9 @@ from lib.experiments.your_gpu import (
     WAYS,
     Block,
     BrowserAdapter,
+    BrowserJob,
     Figure,
     Found,
-    Job,
     Opened,
     rounded_clock,
 )
@@ -39,7 +39,7 @@ from lib.views.recorded_gpus import marked
 
 APPLE = BrowserAdapter("apple", "metal-3", largest_bytes=2**30)
 WHO = Opened("Safari 26", "macOS", 8, True, True, "localhost", 1e-4, APPLE, [])
-JOB = Job(Training(Network((16,)), 0.1, 32, 1))
+JOB = BrowserJob(Training(Network((16,)), 0.1, 32, 1))
 
 
 def found(gpu_s: float = 0.0, cpu_s: float = 0.0, n: int = 9, **others) -> Found:
@@ -157,7 +157,7 @@ def test_sizes_stay_and_trainings_go_when_a_slider_moves():
             Figure("empty", "gpu", USUAL_WAY, 1, 1, 0.1, 0),
         ]
     )
-    after = one.again(Job(Training(Network((8,)))))
+    after = one.again(BrowserJob(Training(Network((8,)))))
     assert after.has_sizes
     assert {figure.of for figure in after.figures} == {"product", "copy"}
     assert (after.blocks, after.failed, after.hidden) == ([], {}, 0)
@@ -260,7 +260,7 @@ def test_what_is_kept_is_a_machine_of_its_own_that_the_comparison_shows(tmp_path
 def test_the_comparison_shows_each_row_of_a_kept_browser_and_says_where_and_when(tmp_path):
     """Also on a processor, which no worker of this program trains on as a browser does."""
     store = Store(tmp_path / "results.sqlite")
-    article = Job(Training(Network((128,)), 0.1, 32, 1))
+    article = BrowserJob(Training(Network((128,)), 0.1, 32, 1))
     for record in your_gpu.records(replace(found(0.001, 0.004), job=article)):
         store.add(replace(record, measured_at="2026-11-22T10:00:00+00:00"))
     (machine,) = browsers_in(store)

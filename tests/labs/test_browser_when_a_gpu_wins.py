@@ -3,7 +3,7 @@
 import pytest
 
 from lib.backends.registry import Runtime, versions
-from lib.experiments.calibration import ROUNDS, Trained, trials
+from lib.experiments.calibration import ROUNDS, TrainingWay, trials
 from lib.experiments.recorded_machines import recorded_gpus
 from lib.labs.when_a_gpu_wins.sides import points_elsewhere, published_points
 from lib.storage.records import Kind, Record
@@ -25,7 +25,7 @@ POINTS = """[...document.querySelector('.lab marimo-mime-renderer').shadowRoot
 @pytest.fixture
 def base(site):
     """The notebook's address, on a machine on which two ways to train were calibrated before."""
-    for one in (Trained(Runtime(key)) for key in ("jax-epoch", "jax-step")):
+    for one in (TrainingWay(Runtime(key)) for key in ("jax-epoch", "jax-step")):
         for trial in trials(one):
             subject = one.subject(trial) | {"first_call_s": 0.1}
             for steps in range(1, ROUNDS + 1):  # as many records, none like another

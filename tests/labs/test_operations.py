@@ -13,7 +13,7 @@ from lib.labs.operations_and_feeds import operations as view
 from lib.labs.operations_and_feeds import programs
 from lib.pages.lab import Shown
 from lib.pages.url_state import Address
-from lib.profiling.request import MOVED, RETURNED, WAITED, Operation
+from lib.profiling.request import MOVED, RETURNED, WAITED, OperationRequest
 from lib.storage.records import Kind, Record
 from lib.storage.store import Store
 from lib.timing.latency import Cost
@@ -76,7 +76,7 @@ def test_a_section_is_drawn_before_anything_is_measured_and_where_nothing_could_
 
 
 def product(runtime, size, **ways):
-    return timed(runtime, Operation("product", size), lambda _: 2.0 * size**3, **ways)
+    return timed(runtime, OperationRequest("product", size), lambda _: 2.0 * size**3, **ways)
 
 
 POINTS = [
@@ -136,7 +136,7 @@ def test_a_library_pays_from_where_it_is_faster_to_the_end():
 
 def test_the_peak_is_the_best_that_was_seen(tmp_path):
     store = Store(tmp_path / "results.sqlite")
-    seen = timed(NUMPY, Operation("product", 100), lambda _: 2e6, waited=(1e-5,) * 9)
+    seen = timed(NUMPY, OperationRequest("product", 100), lambda _: 2e6, waited=(1e-5,) * 9)
     assert view.peak_rates([seen], store) == {}, "without a probe there is no peak"
     for name in ("product", "copy"):
         subject = {"library": "numpy", "device": "cpu", "name": name, "work": 1e9}
@@ -148,7 +148,9 @@ def test_the_peak_is_the_best_that_was_seen(tmp_path):
 
 
 def test_hollow_points_stand_where_they_are_predicted():
-    refused = OperationPoint(OperationTask(NUMPY, Operation("product", 4096)), why_not="it needs 9 GB", predicted_s=2.0)
+    refused = OperationPoint(
+        OperationTask(NUMPY, OperationRequest("product", 4096)), why_not="it needs 9 GB", predicted_s=2.0
+    )
     chart = seconds_chart(view.lines_of([*POINTS, refused], WAITED), 4096)
     assert [(row["x"], row["y"], row["why"]) for row in rows(chart, "why")] == [(4096, 2.0, "it needs 9 GB")]
     assert {row["x"] for row in rows(chart, "low")} == {64, 1024}
@@ -197,7 +199,7 @@ def test_published_figures_stand_beside_and_are_called_so():
 def sine(runtime, size, eager_s, fused_s=None):
     """Bytes of work: two arrays of float32 a pass, four passes one by one."""
     ways = {"eager/waited": eager_s} | ({"fused/waited": fused_s} if fused_s else {})
-    operation = Operation("sine", size, depth=4)
+    operation = OperationRequest("sine", size, depth=4)
     return timed(runtime, operation, lambda way: 8.0 * size * (4 if way.startswith("eager") else 1), **ways)
 
 
@@ -242,7 +244,7 @@ def test_published_sines_stand_beside_those_measured_here():
 
 
 TRANSFERS = [
-    timed(JAX, Operation("transfer", 4**k), copied=1e-5 + 4**k / 1e9, aliased=1e-5 * (1 + 0.01 * (-1) ** k))
+    timed(JAX, OperationRequest("transfer", 4**k), copied=1e-5 + 4**k / 1e9, aliased=1e-5 * (1 + 0.01 * (-1) ** k))
     for k in range(1, 13)
 ]
 
@@ -287,7 +289,7 @@ def test_what_the_article_calculated_is_not_called_measured():
 
 
 def first(runtime, **stages):
-    return timed(runtime, Operation("first use", 1024, depth=4), **stages)
+    return timed(runtime, OperationRequest("first use", 1024, depth=4), **stages)
 
 
 FIRST = [
@@ -335,7 +337,7 @@ def test_kernels_are_counted_in_words_and_bars():
     names = ("step/before/product", "step/before/elementwise", "step/after/product", "step/after/fusion")
     names += ("step/inside/fusion", "sine/before/elementwise", "sine/after/fusion")
     counts = {name: (float(n),) for name, n in zip(names, (5, 40, 5, 10, 9, 4, 1), strict=True)}
-    counted = timed(JAX, Operation("fusion", 32, depth=4), **counts)
+    counted = timed(JAX, OperationRequest("fusion", 32, depth=4), **counts)
     assert programs.fusion_sentence([counted], 4) == (
         "On the processor, XLA makes 15 kernels of the step's 45 operations: 5 of them products, and the largest fusion"
         " has 9 operations. Of 4 sines it makes 1."
@@ -355,7 +357,7 @@ def lanes(in_turn_s, in_pieces_s):
         begins, ends = zip(*pieces, strict=True)
         blocks |= {f"in pieces/{lane}/begins": begins, f"in pieces/{lane}/ends": ends}
         blocks |= {f"in turn/{lane}/begins": (2.0 * number,), f"in turn/{lane}/ends": (2.0 * number + 2.0,)}
-    return timed(NUMPY, Operation("overlap", 64, depth=4, pieces=2), **blocks)
+    return timed(NUMPY, OperationRequest("overlap", 64, depth=4, pieces=2), **blocks)
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,10 @@ from lib.experiments.your_gpu import (
     WAYS,
     Block,
     BrowserAdapter,
+    BrowserJob,
     Figure,
     Found,
     Hidden,
-    Job,
     Refusal,
 )
 from lib.hardware.machine import ThisMachine
@@ -27,7 +27,7 @@ from lib.storage.records import Kind
 from lib.storage.store import Store
 from tests.experiments.test_your_gpu import JOB, WHO, found, product
 
-SMALL, SMALLER = (Job(Training(Network((width,)), 0.1, 32, 1)) for width in (16, 8))
+SMALL, SMALLER = (BrowserJob(Training(Network((width,)), 0.1, 32, 1)) for width in (16, 8))
 OPENED = {
     "is": "opened",
     "browser": "Safari 26",

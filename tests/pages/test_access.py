@@ -23,7 +23,7 @@ from starlette.responses import JSONResponse
 from benchmarks.browser import free_port
 from benchmarks.client import Viewer
 from lib.pages import access
-from lib.pages.access import Card, Door, Keys, kept_secret, password_of
+from lib.pages.access import Credentials, Door, Keys, kept_secret, password_of
 from lib.pages.gate import Gate
 from lib.pages.server import _Server
 from lib.pages.uploads import Uploads
@@ -88,7 +88,7 @@ async def asking(
     return said[0]["status"], {name.decode(): value.decode() for name, value in said[0]["headers"]}, text
 
 
-def card_of(keys, cookie) -> Card:
+def card_of(keys, cookie) -> Credentials:
     card = keys.card(cookie)
     assert card is not None
     return card
@@ -138,7 +138,7 @@ def test_a_page_follows_no_link_for_its_reader(query, dest):
 @pytest.mark.parametrize("path", ["/", "/claims/"])
 def test_a_teacher_is_asked_before_becoming_a_pupil(path):
     """Also where no browser says what a link is followed for, as over http."""
-    teacher = OPEN.cookie(Card("teacher", "abc"))
+    teacher = OPEN.cookie(Credentials("teacher", "abc"))
     for method in ("GET", "HEAD"):
         status, headers, text = ask(OPEN, path, query=f"a=1&{PUPILS}", cookie=teacher, method=method)
         assert (status, "set-cookie" in headers) == (200, False)
@@ -146,11 +146,11 @@ def test_a_teacher_is_asked_before_becoming_a_pupil(path):
     (action,) = re.findall('<form method="post" action="([^"]*)">', text)
     path, _, query = html.unescape(action).partition("?")
     agreed = ask(OPEN, path, query=query, cookie=teacher, method="POST")[1]
-    assert card_of(OPEN, cookie_of(agreed)) == Card("pupil", "abc")
+    assert card_of(OPEN, cookie_of(agreed)) == Credentials("pupil", "abc")
 
 
 def test_a_teacher_who_enters_the_password_stays_one():
-    teacher = BY_PASSWORD.cookie(Card("teacher", "abc"))
+    teacher = BY_PASSWORD.cookie(Credentials("teacher", "abc"))
     headers = ask(BY_PASSWORD, "/enter", method="POST", body=b"password=correct+horse", cookie=teacher)[1]
     assert card_of(BY_PASSWORD, cookie_of(headers)).role == "teacher"
 
@@ -162,22 +162,24 @@ async def says_session(scope, receive, send):
     await JSONResponse(found)({**scope, "type": "http"}, receive, send)
 
 
-@pytest.mark.parametrize("card", [Card("pupil", "mallory"), Card("teacher", "mallory"), Card("pupil", "")])
+@pytest.mark.parametrize(
+    "card", [Credentials("pupil", "mallory"), Credentials("teacher", "mallory"), Credentials("pupil", "")]
+)
 def test_a_session_is_reached_by_the_browser_that_opened_it_alone(card):
     """By whatever of its names, in the address or in a header."""
 
-    def found(of: Card, **asked) -> list[str]:
+    def found(of: Credentials, **asked) -> list[str]:
         door = Door(says_session, OPEN, "class-1")
         return json.loads(asyncio.run(asking(door, "/claims/", cookie=OPEN.cookie(of), **asked))[2])
 
     for said in ("s_abc123", "ü", ""):
         escaped = urlencode({"session_id": said})
-        (own,) = found(Card("pupil", "alice"), query=escaped)
-        assert found(Card("teacher", "alice"), query=f"a=1&{escaped}") == [own], "in whatever role"
+        (own,) = found(Credentials("pupil", "alice"), query=escaped)
+        assert found(Credentials("teacher", "alice"), query=f"a=1&{escaped}") == [own], "in whatever role"
         for query in (escaped, escaped.replace("_", "%5F"), f"session_id=x&{escaped}", f"session_id={own}"):
             assert own not in found(card, query=query)
-    (own,) = found(Card("pupil", "alice"), query="session_id=s_abc123")
-    assert found(Card("pupil", "alice"), marimo_session_id="s_abc123") == [own], "page and WebSocket agree"
+    (own,) = found(Credentials("pupil", "alice"), query="session_id=s_abc123")
+    assert found(Credentials("pupil", "alice"), marimo_session_id="s_abc123") == [own], "page and WebSocket agree"
     for said in ("s_abc123", own):
         assert own not in found(card, marimo_session_id=said, marimo_stable_session_id=own)
 
@@ -257,7 +259,7 @@ def test_who_hangs_up_while_sending_is_no_failure(path):
         await Request(scope, receive).body()
 
     behind = Door(reads, BY_PASSWORD, "class-1")
-    cookie = "" if path == "/enter" else BY_PASSWORD.cookie(Card("pupil", "abc"))
+    cookie = "" if path == "/enter" else BY_PASSWORD.cookie(Credentials("pupil", "abc"))
     asked = asking(Gate(behind, {}), path, method="POST", body=b"password=", cookie=cookie, ends="hangs up")
     assert asyncio.run(asked)[0] == 0
 
@@ -354,16 +356,16 @@ def test_no_invented_cookie_is_a_card(cookie):
 
 def test_a_card_is_void_elsewhere():
     """With another secret, once the server is closed, under another password, or changed by a letter."""
-    cookie = OPEN.cookie(Card("teacher", "abc"))
-    assert OPEN.card(cookie) == Card("teacher", "abc")
+    cookie = OPEN.cookie(Credentials("teacher", "abc"))
+    assert OPEN.card(cookie) == Credentials("teacher", "abc")
     assert Keys(b"t" * 32).card(cookie) is None
     assert BY_LINK.card(cookie) is None
-    assert Keys(SECRET, "another password").card(BY_PASSWORD.cookie(Card("teacher", "abc"))) is None
+    assert Keys(SECRET, "another password").card(BY_PASSWORD.cookie(Credentials("teacher", "abc"))) is None
     assert OPEN.card(("A" if cookie[0] != "A" else "B") + cookie[1:]) is None
 
 
 def test_a_card_is_void_the_next_day(monkeypatch):
-    cookie, now = OPEN.cookie(Card("pupil", "abc")), time.time()
+    cookie, now = OPEN.cookie(Credentials("pupil", "abc")), time.time()
     monkeypatch.setattr(time, "time", lambda: now + access.CARD_S + 2)
     assert OPEN.card(cookie) is None
 
@@ -440,7 +442,7 @@ def serving_a_notebook(folder, keys):
 @pytest.mark.slow
 def test_a_page_learns_the_role_from_marimo(tmp_path):
     with serving_a_notebook(tmp_path, OPEN) as address:
-        for cookie, role in (("", "pupil"), (OPEN.cookie(Card("teacher", "abc")), "teacher")):
+        for cookie, role in (("", "pupil"), (OPEN.cookie(Credentials("teacher", "abc")), "teacher")):
             with Viewer(address, cookie=f"class-1={cookie}") as viewer:
                 shown = viewer.wait(lambda viewer: viewer.frames.get("who_experiment"), 60, "the role")
                 assert f"role: {role}" in shown.html

@@ -8,9 +8,8 @@ from lib.backends.registry import BACKENDS, Runtime, usable_runtimes, versions
 from lib.experiments.backend_race import all_cells, plan
 from lib.storage.records import Kind, Record
 from lib.timing.measurement import Ended, Measurement
-from tests.browser import MARKS, PAST_THE_EDGE, assert_accessible
+from tests.browser import MARKS, PAST_THE_EDGE, assert_accessible, assert_figures_stand_beside_their_labels
 from tests.machines import CARD, PROCESSOR, write
-from tests.pages.test_browser_notebooks import assert_figures_stand_beside_their_labels
 from tests.software_adapter import needs_software_adapter
 
 THIRD = "Zuse · 2 cores · AVX2 · 4 GiB · no GPU"

@@ -314,7 +314,7 @@ SLOW_WAY = """
 @pytest.mark.parametrize("slow", list(CPU_WAYS))
 def test_pairs_are_made_in_the_quicker_way_and_named_after_the_way_that_made_them(browser, slow):
     """Whichever was prepared last: whether a block was slow is known by its seconds, not by its name."""
-    job = your_gpu.Job(Training(Network((8,)), 0.1, 8, 1))
+    job = your_gpu.BrowserJob(Training(Network((8,)), 0.1, 8, 1))
     with tab(browser) as page:
         page.route("http://localhost/", lambda route: route.fulfill(body="<!doctype html>", content_type="text/html"))
         page.goto("http://localhost/")

@@ -24,7 +24,7 @@ import pytest
 from benchmarks.classroom import UNDER_WAY, runs_left
 from benchmarks.client import Lost, Moved, Viewer
 from benchmarks.viewers import Usage
-from lib.pages.access import Card, Keys, kept_secret
+from lib.pages.access import Credentials, Keys, kept_secret
 from lib.pages.notebooks import NOTEBOOKS
 from lib.pages.uploads import MAX_BODY_BYTES, MAX_DROPPED_BYTES
 from tests.browser import serving
@@ -61,7 +61,7 @@ class Site:
 
     def cookie(self, viewer: str) -> str:
         """Of a pupil who is in."""
-        return f"class-{self.where.port}={self._keys.cookie(Card('pupil', viewer))}"
+        return f"class-{self.where.port}={self._keys.cookie(Credentials('pupil', viewer))}"
 
     def first(self, viewer: str, query: str = QUICK) -> Viewer:
         """A tab on the first notebook."""

@@ -4,12 +4,12 @@
 import pytest
 
 from lib.pages import controls
-from lib.pages.controls import Controls
+from lib.pages.controls import DataControls
 from lib.pages.stage import button
 from lib.pages.url_state import Address
 from lib.spec import Network
 
-PANEL = Controls(
+PANEL = DataControls(
     controls.slider("x.size", "Batch size", 32, (8, 32, 64)),
     controls.span("x.range", "Rates", (0.1, 1.0), (0.01, 0.1, 1.0)),
     controls.several("x.by", "Trained by", ["a/cpu"], {"A on CPU": "a/cpu", "B on GPU": "b/gpu"}),

@@ -3,7 +3,8 @@ import importlib.metadata
 from marimo._entrypoints import registry
 from marimo._runtime.executor import evaluator
 
-from lib.pages import entry_points, mnist_training
+from lib.pages import entry_points
+from lib.pages.opened import opened
 
 
 def test_marimo_reads_them_once_and_finds_the_same(monkeypatch):
@@ -25,8 +26,8 @@ def test_marimo_reads_them_once_and_finds_the_same(monkeypatch):
 
 def test_the_process_of_an_opened_page_does_so(monkeypatch):
     monkeypatch.setattr(registry, "entry_points", importlib.metadata.entry_points)
-    mnist_training.opened("traps", {})
+    opened("claims", {})
     known = registry.entry_points
     assert hasattr(known, "cache_info")
-    mnist_training.opened("traps", {})
+    opened("claims", {})
     assert registry.entry_points is known, "by whatever number of viewers"

@@ -16,11 +16,11 @@ import mnist_training
 from lib.backends.registry import Runtime
 from lib.cli import launch
 from lib.data.mnist import Facts
-from lib.data.own.prepared import About, Prepared
+from lib.data.own.prepared import DataSummary, Prepared
 from lib.experiments import mnist_training as experiments
 from lib.experiments import runs
 from lib.experiments.own_data import experiment_on
-from lib.pages import mnist_training as page
+from lib.labs import mnist_training as page
 from lib.pages import server
 from lib.pages.lab import Framed
 from lib.pages.url_state import Address
@@ -129,7 +129,7 @@ def test_what_a_reader_writes_into_the_last_cell_is_trained(lab, monkeypatch, tm
     edited.write_text(text, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     importlib.import_module("edited_notebook").your_experiment.run(lab=here, your=here.controls("your"))
-    results = here.page.sections["your"]._drawing._told
+    results = here.page.sections["your"].drawing._told
     assert results.labels == ("16", "64→64")
     assert "lab-figure" in shown[-1].text
 
@@ -258,7 +258,7 @@ def test_missing_backends_give_reason_and_remedy(monkeypatch, gaps):
 
 
 def test_what_is_not_used_on_somebodys_data_is_named_below_the_bars(monkeypatch):
-    own = Prepared("0" * 32, About("pets", 4, ("cat", "dog"), 60, 20, 20, 0.5, "by a test", zeros=0.25))
+    own = Prepared("0" * 32, DataSummary("pets", 4, ("cat", "dog"), 60, 20, 20, 0.5, "by a test", zeros=0.25))
     monkeypatch.setattr(experiments, "missing_backends", list)
     monkeypatch.setattr(page, "usable_runtimes", lambda: [Runtime("numpy"), Runtime("numba")])
     shown = page.missing(experiment_on(own, made.learning_rate((0.1,), epochs=2, batch_size=8, hidden="4")), own)

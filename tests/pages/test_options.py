@@ -19,9 +19,9 @@ from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
 
 from lib.labs import many_networks, operations_and_feeds, when_a_gpu_wins, your_gpu
+from lib.labs import mnist_training as page
 from lib.labs.inside_a_step import anatomy, trace, traps
 from lib.labs.which_library import machines, race
-from lib.pages import mnist_training as page
 from lib.pages import (
     options,
     own_data,

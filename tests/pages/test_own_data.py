@@ -10,7 +10,7 @@ import mnist_training
 from lib.backends.base import initial_parameters
 from lib.data.own import reading
 from lib.experiments.results import Results
-from lib.pages import mnist_training as mnist_page
+from lib.labs import mnist_training as mnist_page
 from lib.pages import network_inside
 from lib.pages import own_data as page
 from lib.pages.url_state import Address

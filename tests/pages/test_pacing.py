@@ -94,7 +94,7 @@ def test_the_first_points_of_a_run_wait_for_neither_turn_nor_frame(monkeypatch):
     monkeypatch.setattr(layout, "result", lambda experiment, results, *_: drawn.append(results.worth_showing) or "")
     experiment = rates(1)
     seat, place = watched(experiment, None, None, Request()), _Place()
-    drawing = _Trainings(section_at(seat), lambda at: experiment, None)
+    drawing = _Trainings(section_at(seat), lambda at: experiment, None)  # pyright: ignore[reportArgumentType]
     page = threading.Thread(target=drawing.keep, args=(Showing(place, 0), drawing.draw()), daemon=True)
     page.start()
     assert painted.acquire(timeout=10)

@@ -15,7 +15,7 @@ from lib.experiments.guesses import Guesses
 from lib.experiments.predict_first import Guess, questions
 from lib.experiments.teacher import SECTIONS, Classroom
 from lib.formatting import sentence
-from lib.pages import mnist_training as page
+from lib.labs import mnist_training as page
 from lib.pages import predict_first
 from lib.pages import stage as stage_module
 from lib.pages.predict_first import PredictFirst

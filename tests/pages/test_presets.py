@@ -6,8 +6,8 @@ from urllib.parse import parse_qsl
 import marimo as mo
 import pytest
 
+from lib.labs import mnist_training as page
 from lib.labs.when_a_gpu_wins import border, sides
-from lib.pages import mnist_training as page
 from lib.pages.notebooks import NOTEBOOKS, SERVED
 from lib.pages.presets import PRESETS, listed_presets
 from lib.pages.stage import Stage

@@ -1,7 +1,7 @@
 """Devices and work that nobody built, whose exact time is known by hand."""
 
-from lib.prediction.device import Device, Figure, Origin
-from lib.prediction.workload import Operation, OperationKind, Way, Workload
+from lib.prediction.device import Device, Origin, SheetFigure
+from lib.prediction.workload import OperationKind, StepOperation, Way, Workload
 
 SOURCE = "invented"
 # Digits that do not mix: each part of a step shows in a decimal place of its own.
@@ -22,13 +22,13 @@ FIGURES = {
 }
 
 
-def figure(value: float, low: float | None = None, high: float | None = None) -> Figure:
-    return Figure(value, value if low is None else low, value if high is None else high, Origin.ASSUMED, SOURCE)
+def figure(value: float, low: float | None = None, high: float | None = None) -> SheetFigure:
+    return SheetFigure(value, value if low is None else low, value if high is None else high, Origin.ASSUMED, SOURCE)
 
 
-def device(**other: float | Figure) -> Device:
+def device(**other: float | SheetFigure) -> Device:
     """An invented card, with other figures where they are given."""
-    figures = {name: one if isinstance(one, Figure) else figure(one) for name, one in (FIGURES | other).items()}
+    figures = {name: one if isinstance(one, SheetFigure) else figure(one) for name, one in (FIGURES | other).items()}
     return Device("an invented card", True, figures)
 
 
@@ -37,9 +37,9 @@ def workload(way: Way = Way.STEP, networks: int = 1, resident: bool = True, para
     return Workload(
         "an invented layer",
         (
-            Operation(OperationKind.PRODUCT, 2_000_000, 4_000, rows=10, outputs=100),
-            *(Operation(OperationKind.ELEMENTWISE, n_bytes=2_000),) * 3,
-            Operation(OperationKind.UPDATE, n_bytes=10_000),
+            StepOperation(OperationKind.PRODUCT, 2_000_000, 4_000, rows=10, outputs=100),
+            *(StepOperation(OperationKind.ELEMENTWISE, n_bytes=2_000),) * 3,
+            StepOperation(OperationKind.UPDATE, n_bytes=10_000),
         ),
         batch_size=10,
         input_bytes=500,

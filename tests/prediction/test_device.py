@@ -10,8 +10,8 @@ from lib.prediction.device import (
     FILE,
     QUANTITIES,
     DoesNotFit,
-    Figure,
     Origin,
+    SheetFigure,
     UnusableDevice,
     read_devices,
 )
@@ -132,7 +132,7 @@ def test_a_cache_slower_than_memory_is_refused():
 )
 def test_a_range_without_its_figure_is_refused(value, low, high):
     with pytest.raises(ValueError, match="expected 0 ≤ low ≤ value ≤ high"):
-        Figure(value, low, high, Origin.ASSUMED, "")
+        SheetFigure(value, low, high, Origin.ASSUMED, "")
 
 
 def test_what_no_memory_holds_is_refused_in_a_sentence():

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.prediction.device import PARTS, QUANTITIES, DoesNotFit, Figure, Origin, read_devices
+from lib.prediction.device import PARTS, QUANTITIES, DoesNotFit, Origin, SheetFigure, read_devices
 from lib.prediction.predict import predict
 from lib.prediction.workload import Way, convolutional, fully_connected, resnet18
 from lib.spec import Network
@@ -68,7 +68,7 @@ def figures(draw):
     for name, value in FIGURES.items():
         down, up = draw(st.floats(1, 100)), draw(st.floats(1, 100))
         low, high = max(value / down, QUANTITIES[name].least), min(value * up, QUANTITIES[name].most)
-        found[name] = Figure(value, low, high, Origin.ASSUMED, SOURCE)
+        found[name] = SheetFigure(value, low, high, Origin.ASSUMED, SOURCE)
     memory, cache = found["memory_bytes_per_s"], found["cache_bytes_per_s"]
     found["cache_bytes_per_s"] = replace(cache, low=max(cache.low, memory.low), high=max(cache.high, memory.high))
     found["memory_bytes"] = replace(found["memory_bytes"], value=1e13, low=1e13, high=1e13)

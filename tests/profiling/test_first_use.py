@@ -7,13 +7,15 @@ import pytest
 
 from lib.profiling import first_use
 from lib.profiling.first_use import first_uses
-from lib.profiling.request import Operation
+from lib.profiling.request import OperationRequest
 from lib.profiling.single_operations import measure_operation
 
 
 def test_numpy_s_stages_are_measured_in_fresh_processes(monkeypatch):
     monkeypatch.setattr(first_use, "REPETITIONS", 2)
-    rows = [row for row in measure_operation("numpy", "cpu", Operation("first use", 16, depth=2)) if row is not None]
+    rows = [
+        row for row in measure_operation("numpy", "cpu", OperationRequest("first use", 16, depth=2)) if row is not None
+    ]
     assert [name for name, _, _ in rows] == ["process", "import", "context", "first", "second", "steady"]
     by_name = {name: measured for name, measured, _ in rows}
     assert {len(measured.block_s) for measured in by_name.values()} == {2}

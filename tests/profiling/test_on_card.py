@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from lib.profiling.harness import Subject
-from lib.profiling.on_card import HOLD_SIDE, Card, OnCard, cupy_card, torch_card
+from lib.profiling.on_card import HOLD_SIDE, CardQueue, OnCard, cupy_card, torch_card
 from lib.profiling.operations import LIBRARIES, ON_CARD, OPERATIONS, measure_operations
 from lib.spec import Network
 
@@ -40,8 +40,10 @@ class Simulated:
         return last - first
 
     @property
-    def card(self) -> Card:
-        return Card(lambda: self.launch(HOLD_S), lambda: self.launch(0.0), lambda at: at <= self.host_s, self.between_s)
+    def card(self) -> CardQueue:
+        return CardQueue(
+            lambda: self.launch(HOLD_S), lambda: self.launch(0.0), lambda at: at <= self.host_s, self.between_s
+        )
 
 
 def measured(simulated, *calls):

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lib.profiling.overlap import OnThreads, measure_overlap
-from lib.profiling.request import IN_PIECES, IN_TURN, LANES, Operation
+from lib.profiling.request import IN_PIECES, IN_TURN, LANES, OperationRequest
 
 
 @given(st.integers(1, 300), st.integers(1, 3), st.integers(1, 12))
 def test_both_ways_compute_the_nested_sine_of_every_element(size, depth, pieces):
     """Also where there are more pieces than elements, or pieces of different lengths."""
-    stages = OnThreads(Operation("overlap", size, depth=depth, pieces=pieces))
+    stages = OnThreads(OperationRequest("overlap", size, depth=depth, pieces=pieces))
     right = np.ones(size, np.float32)
     for _ in range(depth):
         right = np.sin(right)
@@ -28,7 +28,7 @@ def test_both_ways_compute_the_nested_sine_of_every_element(size, depth, pieces)
 
 
 def test_a_stage_of_a_piece_begins_when_the_one_before_has_ended():
-    stages = OnThreads(Operation("overlap", 2**16, depth=2, pieces=5))
+    stages = OnThreads(OperationRequest("overlap", 2**16, depth=2, pieces=5))
     try:
         there, compute, back = stages.in_turn()
         assert [len(lane) for lane in (there, compute, back)] == [1, 1, 1]
@@ -45,7 +45,7 @@ def test_a_stage_of_a_piece_begins_when_the_one_before_has_ended():
 
 
 def test_the_rows_are_both_ways_and_their_lanes():
-    operation = Operation("overlap", 256, depth=1, pieces=4)
+    operation = OperationRequest("overlap", 256, depth=1, pieces=4)
     rows = {row[0]: row[1] for row in measure_overlap("numpy", "cpu", operation) if row is not None}
     assert set(rows) == {IN_TURN, IN_PIECES} | {
         f"{way}/{lane}/{end}" for way in (IN_TURN, IN_PIECES) for lane in LANES for end in ("begins", "ends")
@@ -57,4 +57,4 @@ def test_the_rows_are_both_ways_and_their_lanes():
 
 def test_other_libraries_are_refused():
     with pytest.raises(ValueError, match="expected numpy on cpu or torch on gpu, got jax on cpu"):
-        next(measure_overlap("jax", "cpu", Operation("overlap", 4)))
+        next(measure_overlap("jax", "cpu", OperationRequest("overlap", 4)))

@@ -9,7 +9,7 @@ import pytest
 from lib.profiling import single_operations
 from lib.profiling.harness import Repeated
 from lib.profiling.operations import LIBRARIES, in_precision
-from lib.profiling.request import EAGER, FUSED, MOVED, OPERATION_PRECISIONS, RETURNED, WAITED, Operation
+from lib.profiling.request import EAGER, FUSED, MOVED, OPERATION_PRECISIONS, RETURNED, WAITED, OperationRequest
 from lib.profiling.single_operations import Within, limited, measure_operation, rounds
 from tests.conftest import where_installed
 
@@ -22,18 +22,18 @@ def rows_of(worker, operation):
 
 @pytest.mark.parametrize("worker", WORKERS)
 def test_a_product_is_timed_in_every_way_a_library_has(worker):
-    rows = rows_of(worker, Operation("product", 16))
+    rows = rows_of(worker, OperationRequest("product", 16))
     assert set(rows) == ({WAITED} if worker == "numpy" else {WAITED, MOVED, RETURNED})
     assert {work for _, _, work in rows.values()} == {2.0 * 16**3}
     assert all(measured.median_s > 0 and len(measured.block_s) == 9 for _, measured, _ in rows.values())
 
 
 def test_nested_sines_are_made_one_by_one_and_in_one_and_read_and_write_less_so():
-    rows = rows_of("jax", Operation("sine", 64, depth=3))
+    rows = rows_of("jax", OperationRequest("sine", 64, depth=3))
     assert set(rows) == {f"{program}/{way}" for program in (EAGER, FUSED) for way in (WAITED, MOVED)}
     assert rows[f"{EAGER}/{WAITED}"][2] == 2 * 4 * 64 * 3, "each pass reads and writes four bytes an element"
     assert rows[f"{FUSED}/{WAITED}"][2] == 2 * 4 * 64
-    assert set(rows_of("numpy", Operation("sine", 64, depth=3))) == {f"{EAGER}/{WAITED}"}
+    assert set(rows_of("numpy", OperationRequest("sine", 64, depth=3))) == {f"{EAGER}/{WAITED}"}
 
 
 @pytest.mark.slow

@@ -84,13 +84,13 @@ def test_the_traps_step_is_one_of_training_and_brings_its_batch_where_it_shall(s
 
 
 def test_a_fresh_step_compiles_its_kernels_in_its_first_call(small_data, monkeypatch):
-    from lib.backends.webgpu.execution import Gpu
+    from lib.backends.webgpu.execution import OpenGpu
     from lib.profiling.with_webgpu import timed_step
 
     step = timed_step(Subject(Network((4,)), 8, small_data, SOFTWARE))
     step.wait(step.call())
-    opened, compiled = [], Gpu.__init__
-    monkeypatch.setattr(Gpu, "__init__", lambda self, kind: (opened.append(self), compiled(self, kind))[1])
+    opened, compiled = [], OpenGpu.__init__
+    monkeypatch.setattr(OpenGpu, "__init__", lambda self, kind: (opened.append(self), compiled(self, kind))[1])
     call = step.fresh()
     (on,) = opened
     assert not on._pipelines

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lib.experiments.guesses import Guesses, Question
+from lib.experiments.guesses import Guesses, GuessQuestion
 from lib.experiments.predict_first import TIMED
 from lib.experiments.teacher import SECTIONS, Classroom, Queued
 from lib.site import desk as site
@@ -27,7 +27,7 @@ def test_the_switches_say_what_holds(desk):
 
 
 def test_all_guesses_are_forgotten_at_a_press(desk):
-    desk.overview.guesses.guess("p", Question("depth", "best", ("128",)), "128")
+    desk.overview.guesses.guess("p", GuessQuestion("depth", "best", ("128",)), "128")
     desk.clear._update(1)
     assert desk.overview.guesses.tally().counts == {}
 
@@ -42,8 +42,8 @@ def test_a_pupil_is_refused_in_one_sentence(monkeypatch):
 def test_guesses_stand_below_their_section_the_latest_settings_first():
     pool = Guesses()
     for rates in (("0.1", "1"), ("0.1", "10"), ("0.2", "1"), ("0.3", "3")):
-        pool.guess("p", Question("learning-rate", "best", rates, rates), rates[1])
-        pool.guess("p", Question("learning-rate", "diverges", ("yes", "no"), rates), "no")
+        pool.guess("p", GuessQuestion("learning-rate", "best", rates, rates), rates[1])
+        pool.guess("p", GuessQuestion("learning-rate", "diverges", ("yes", "no"), rates), "no")
     shown = site.tallied(pool.tally())
     assert site.TITLES["learning-rate"] in shown
     assert site.TITLES["depth"] not in shown
@@ -56,7 +56,7 @@ def test_guesses_stand_below_their_section_the_latest_settings_first():
 @pytest.mark.parametrize("section", TIMED)
 def test_of_many_factors_those_are_shown_that_somebody_said(section):
     pool, names = Guesses(), ("JAX", "NumPy")
-    pool.guess("p", Question(section, "factor", ("1", "2", "3"), names), "2")
+    pool.guess("p", GuessQuestion(section, "factor", ("1", "2", "3"), names), "2")
     shown = site.tallied(pool.tally())
     assert "How many times as long" in shown
     assert "<span>2</span>" in shown

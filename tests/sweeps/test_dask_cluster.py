@@ -16,7 +16,7 @@ from lib.spec import Network, Training
 from lib.storage.store import Store
 from lib.sweeps import dask_cluster
 from lib.sweeps.dask_cluster import NoCluster, connected
-from lib.sweeps.events import Finished, Picked, Refused
+from lib.sweeps.events import Finished, Picked, WorkerRefused
 from lib.sweeps.sweep import Options, updates
 from lib.workers.cancel import Cancel
 from lib.workers.messages import Item
@@ -122,7 +122,7 @@ def test_a_worker_of_another_state_is_refused_by_name(scheduler, engine, tmp_pat
         processes.append(start_worker(scheduler, "same"))
         wait_for_workers(scheduler, 2)
         events = list(updates([Item(TRAININGS[0])], engine, None, Cancel()))
-        (refused,) = [update.why for update in events if isinstance(update, Refused)]
+        (refused,) = [update.why for update in events if isinstance(update, WorkerRefused)]
         assert "another state of this project's code; copy this one there" in refused
         assert len([update for update in events if isinstance(update, Finished)]) == 1
     finally:

@@ -243,7 +243,7 @@ def test_a_card_is_asked_before_and_after_for_how_long_it_was_slowed(
 class Played(Engine):
     """An engine whose worker answers at once: only what is said of its measurements is looked at."""
 
-    def _perform(self, jobs, cancel, request) -> Iterator[Message]:
+    def _perform(self, jobs, cancel, request, n=0) -> Iterator[Message]:
         (job,) = jobs
         yield Ready(Facts("MNIST", "digest"))
         if job.examination is not None:

@@ -26,7 +26,7 @@ def test_a_count_in_the_confusion_matrix_is_read_on_its_ground():
     """Each cell of the drawn figure: its colour on the map, and the colour of its number."""
     confusion = np.full((10, 10), 1)
     confusion[np.triu_indices(10, 1)] = range(1, 46)  # every share of the most mistakes
-    axes = network_inside.confusion_figure(network_inside.Inside(confusion, ())).axes[0]
+    axes = network_inside.confusion_figure(network_inside.NetworkView(confusion, ())).axes[0]
     (shown,) = axes.get_images()
     assert len(axes.texts) == 100
     for text in axes.texts:
@@ -37,7 +37,7 @@ def test_a_count_in_the_confusion_matrix_is_read_on_its_ground():
 
 
 def test_a_drawn_figure_takes_the_text_colour_of_the_page():
-    inside = network_inside.Inside(np.eye(10, dtype=int), ())
+    inside = network_inside.NetworkView(np.eye(10, dtype=int), ())
     figure, text = network_inside.confusion_figure(inside), network_inside.confusion_text(inside)
     svg = network_inside.as_svg(figure, "Which digits it confuses", text)
     assert 'aria-label="Which digits it confuses. A row for what it is' in svg
@@ -48,25 +48,27 @@ def test_a_drawn_figure_takes_the_text_colour_of_the_page():
 def test_a_confusion_matrix_is_told_by_what_is_confused_most():
     confusion = np.diag([50, 40, 30])
     confusion[0, 2], confusion[2, 0], confusion[1, 2] = 7, 1, 2
-    text = network_inside.confusion_text(network_inside.Inside(confusion, ()), ("ant", "bee", "<wasp>"))
+    text = network_inside.confusion_text(network_inside.NetworkView(confusion, ()), ("ant", "bee", "<wasp>"))
     assert text.content == (
         "120 of 130 are right, 92.3\u202f%. Confused most: ant taken for <wasp> (7 times), bee taken for <wasp> (2"
         " times), <wasp> taken for ant (1 time)."
     )
     (values,) = text.values
     assert values.rows[0] == ("ant", "57", "50", "<wasp> (7 times)")
-    shown = network_inside.as_svg(network_inside.confusion_figure(network_inside.Inside(confusion, ())), "Which", text)
+    shown = network_inside.as_svg(
+        network_inside.confusion_figure(network_inside.NetworkView(confusion, ())), "Which", text
+    )
     assert "&lt;wasp&gt; (7 times)" in shown
     assert "<wasp>" not in shown
 
 
 def test_each_mistake_is_told_and_none_where_there_is_none():
-    inside = network_inside.Inside(np.eye(3, dtype=int), ((4, 2, 0.996), (1, 0, 0.5)))
+    inside = network_inside.NetworkView(np.eye(3, dtype=int), ((4, 2, 0.996), (1, 0, 0.5)))
     text = network_inside.wrong_text(inside, np.array([0, 1, 2, 0, 1]))
     assert text.content == "2 images. The most confident: 1, taken for 2, 100 % sure."
     assert text.values[0].rows == (("1", "1", "2", "100 %"), ("2", "1", "0", "50 %"))
     assert (
-        network_inside.wrong_text(network_inside.Inside(np.eye(3), ()), np.zeros(1, int)).content
+        network_inside.wrong_text(network_inside.NetworkView(np.eye(3), ()), np.zeros(1, int)).content
         == "There is no mistake."
     )
 
@@ -87,7 +89,7 @@ def test_weights_are_told_by_where_they_look():
 def test_names_of_classes_are_no_formulas(names):
     """Of prices one is read as a formula, and another cannot be."""
     confusion, images = np.array([[5, 2], [1, 5]]), np.zeros((1, 8, 8), np.uint8)
-    inside = network_inside.Inside(confusion, ((0, 1, 0.9),))
+    inside = network_inside.NetworkView(confusion, ((0, 1, 0.9),))
     drawn = [
         network_inside.confusion_figure(inside, names),
         network_inside.wrong_figure(inside, images, np.array([0]), names),

@@ -19,7 +19,7 @@ import pytest
 
 from lib.backends.base import Epoch, FirstCall, Steps
 from lib.backends.registry import BACKENDS, Runtime
-from lib.profiling.request import Examination, Operation
+from lib.profiling.request import Examination, OperationRequest
 from lib.spec import Network, Training
 from lib.workers import engine as engine_module
 from lib.workers.cancel import Cancel
@@ -45,7 +45,7 @@ from tests.stub_worker import FAILS
 JAX = Runtime("jax-epoch")
 LONG = Training(batch_size=1, epochs=100, learning_rate=0.01)  # takes minutes: always ended by the test
 SHORT = Training(batch_size=4096, epochs=1)
-SINE = Examination("operation", operation=Operation("sine", 4))
+SINE = Examination("operation", operation=OperationRequest("sine", 4))
 
 
 def run(engine, runtime, trainings, **options):

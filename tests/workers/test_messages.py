@@ -13,13 +13,13 @@ from lib.spec import Network, Training
 from lib.timing.measurement import Ended, Measurement
 from lib.workers.messages import (
     About,
-    Answer,
     Checkpoint,
     End,
     Failed,
     How,
     Item,
     Job,
+    JobMessage,
     Measured,
     Order,
     Progress,
@@ -36,7 +36,7 @@ SENT = [
     About(7, Facts("MNIST", "digest"), "numpy 2"),
     Failed("there is not enough memory"),
     *[
-        Answer(1, content)
+        JobMessage(1, content)
         for content in (
             Progress(ITEM, FirstCall(0.1)),
             Progress(ITEM, Epoch(0, 1500, 0.3, 0.9, 0.1, 0.01, no_parameters)),

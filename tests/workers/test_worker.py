@@ -12,7 +12,7 @@ import pytest
 from lib.backends.base import Epoch, FirstCall, Steps
 from lib.backends.registry import Runtime
 from lib.hardware.cores import usable_cores
-from lib.profiling.request import Examination, Operation
+from lib.profiling.request import Examination, OperationRequest
 from lib.spec import Training
 from lib.storage.store import Store
 from lib.sweeps.events import Finished
@@ -164,7 +164,7 @@ def test_the_run_says_what_to_do_and_the_next_has_a_new_worker(losing, monkeypat
         run(losing, NUMPY, [MANY])
     assert not isinstance(error.value, CardLost)
     assert psutil.Process(losing.pids()["numpy/cpu"]).is_running(), "an error of another kind ends no worker"
-    assert list(losing.examine(NUMPY, Examination("operation", operation=Operation("sine", 4)), Cancel()))
+    assert list(losing.examine(NUMPY, Examination("operation", operation=OperationRequest("sine", 4)), Cancel()))
 
 
 @pytest.mark.slow

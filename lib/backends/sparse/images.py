@@ -14,7 +14,7 @@ from lib.backends.sparse.kernels import SMALLEST_SORTED
 from lib.backends.sparse.products import OPTIONS
 
 
-class Rows(NamedTuple):
+class SparseRows(NamedTuple):
     """Entries image by image: those of image i are `starts[i]` to `starts[i + 1]`."""
 
     starts: np.ndarray  # int64, (images + 1,)
@@ -51,7 +51,7 @@ def rows_of(x: np.ndarray) -> tuple:
 
 
 @njit(**OPTIONS)
-def columns_of(rows: Rows, n_pixels: int, tile: int) -> tuple:
+def columns_of(rows: SparseRows, n_pixels: int, tile: int) -> tuple:
     """`starts`, `images` and `values`, by a counting sort of each whole tile; images left over have none."""
     n_tiles = (len(rows.starts) - 1) // tile
     starts = np.zeros((n_tiles, n_pixels + 1), np.int64)
@@ -86,7 +86,7 @@ def tile_for(batch_size: int) -> int:
     return 32 if batch_size % 32 == 0 else 16
 
 
-def shares(rows: Rows, n_pixels: int, threads: int) -> np.ndarray:
+def shares(rows: SparseRows, n_pixels: int, threads: int) -> np.ndarray:
     """Where each thread's pixels begin, and the end: int64 (threads + 1,), about equally many entries each."""
     entries = np.cumsum(np.bincount(rows.pixels, minlength=n_pixels))
     inner = np.searchsorted(entries, entries[-1] * np.arange(1, threads) / threads)

@@ -50,7 +50,7 @@ class Model(NamedTuple):
     layers: np.ndarray  # int64, (layers, 6)
 
 
-class Workspace(NamedTuple):
+class SparseWorkspace(NamedTuple):
     """What a step writes. Errors are the loss's gradient by a layer's outputs, times minus the learning rate."""
 
     activations: np.ndarray  # float32, flat: (batch, padded width) a layer

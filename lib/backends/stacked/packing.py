@@ -81,7 +81,7 @@ def waste(networks: Sequence[Network]) -> float:
 
 
 @dataclass(frozen=True)
-class Grid:
+class StackGrid:
     """The place of each training: `places[row][column]` is its index, or VACANT. All rows have equally many columns."""
 
     places: tuple[tuple[int, ...], ...]
@@ -102,13 +102,13 @@ class Grid:
         }
 
 
-def arrange(seeds: Sequence[int], n_devices: int = 1) -> Grid:
+def arrange(seeds: Sequence[int], n_devices: int = 1) -> StackGrid:
     """A grid for trainings with these seeds, with as few places as `n_devices` equal parts allow.
 
     >>> arrange([0, 0, 0]).places, arrange([0, 0, 0], 2).places
     (((0, 1, 2),), ((0, 1, 2, -1),))
     >>> arrange([1, 2, 3, 1, 2, 3]).places, arrange([5, 6], 2)
-    (((0, 3), (1, 4), (2, 5)), Grid(places=((0,), (1,)), split_rows=True))
+    (((0, 3), (1, 4), (2, 5)), StackGrid(places=((0,), (1,)), split_rows=True))
     """
     by_seed: dict[int, list[int]] = {}
     for index, seed in enumerate(seeds):
@@ -123,7 +123,7 @@ def arrange(seeds: Sequence[int], n_devices: int = 1) -> Grid:
         rows += [[] for _ in range(more_rows - len(rows))]
     else:
         columns = more_columns
-    return Grid(tuple(tuple(row + [VACANT] * (columns - len(row))) for row in rows), split_rows)
+    return StackGrid(tuple(tuple(row + [VACANT] * (columns - len(row))) for row in rows), split_rows)
 
 
 def _up(count: int, multiple: int) -> int:

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from lib.backends.stacked.packing import Grid, Shape
+from lib.backends.stacked.packing import Shape, StackGrid
 from lib.backends.with_jax import BLOCK, in_blocks, summed
 
 AXIS = "models"
@@ -104,7 +104,7 @@ def _rowwise(function: Callable, n_shared: int) -> Callable:
 
 
 @dataclass(frozen=True)
-class Program:
+class StackProgram:
     """The compiled functions of one shape, batch size and grid, and how their arguments are sharded."""
 
     steps: Callable
@@ -115,7 +115,7 @@ class Program:
 
 
 @lru_cache(maxsize=64)
-def program(shape: Shape, batch_size: int, split_rows: bool, devices: tuple) -> Program:
+def program(shape: Shape, batch_size: int, split_rows: bool, devices: tuple) -> StackProgram:
     """The program for a shape, batch size and tuple of devices; XLA compiles it again for each size of grid."""
     mesh = Mesh(np.array(devices), (AXIS,))
     grid = PartitionSpec(AXIS) if split_rows else PartitionSpec(None, AXIS)
@@ -130,7 +130,7 @@ def program(shape: Shape, batch_size: int, split_rows: bool, devices: tuple) -> 
         out_specs=(grid, losses),
     )
     evaluate = part(partial(_evaluate, shape), in_specs=(grid, everywhere, everywhere), out_specs=(grid, grid))
-    return Program(
+    return StackProgram(
         jax.jit(steps, donate_argnums=(0, 1)),
         jax.jit(evaluate),
         *(NamedSharding(mesh, spec) for spec in (grid, row, everywhere)),
@@ -174,7 +174,7 @@ def _evaluate(shape: Shape, parameters, x, y):
     return losses / len(x), right / len(x)
 
 
-def masks_of(shape: Shape, grid: Grid, depths: list[int]) -> list[np.ndarray]:
+def masks_of(shape: Shape, grid: StackGrid, depths: list[int]) -> list[np.ndarray]:
     """For each exit an array (rows, columns), 1 where the network in that place ends there, else 0."""
     masks = [np.zeros((len(grid.places), len(grid.places[0])), np.float32) for _ in shape.exits]
     for index, place in grid.where.items():

@@ -24,8 +24,8 @@ from lib.backends.base import (
     initial_parameters,
     next_chunk,
 )
-from lib.backends.stacked.packing import VACANT, Grid, Shape, arrange
-from lib.backends.stacked.program import Program, Weights, masks_of, program, zeros
+from lib.backends.stacked.packing import VACANT, Shape, StackGrid, arrange
+from lib.backends.stacked.program import StackProgram, Weights, masks_of, program, zeros
 from lib.backends.with_jax import BLOCK
 from lib.data.mnist import Data, batch_starts
 from lib.spec import Network, Training
@@ -74,8 +74,8 @@ class _Loaded:
     places: dict[int, tuple[int, int]]  # row and column, by index of the training
     seeds: list[int]  # of each row's batch order
     shape: Shape
-    grid: Grid
-    program: Program
+    grid: StackGrid
+    program: StackProgram
     current: Weights
     rates: jax.Array
     masks: list
@@ -131,7 +131,7 @@ def train_stack(
     In a job of several JAX processes (`jax.distributed`), each process calls this with the same arguments and all
     devices of the job, and receives the same events.
     """
-    run = _Run(trainings, data, devices_of(device, n_devices), first_epoch)
+    run = _StackRun(trainings, data, devices_of(device, n_devices), first_epoch)
     yield from run.begin(dict(parameters or {}))
     for epoch in range(first_epoch, max(training.epochs for training in trainings)):
         yield from run.epoch(epoch)
@@ -140,7 +140,7 @@ def train_stack(
             return
 
 
-class _Run:
+class _StackRun:
     """The state of `train_stack`."""
 
     def __init__(self, trainings: Sequence[Training], data: Data, devices: tuple, first_epoch: int) -> None:

@@ -93,7 +93,7 @@ class Region:
 
 
 @dataclass(frozen=True)
-class Operation:
+class KernelLaunch:
     """One operation: what it is for people, its kernel, the workgroups that share it, and the kernel's `FIELDS`."""
 
     name: str
@@ -110,7 +110,7 @@ class Program:
     """
 
     batch_size: int
-    operations: tuple[Operation, ...]
+    operations: tuple[KernelLaunch, ...]
     regions: Mapping[str, Region]
     memory_bytes: int
     parameter_bytes: int  # from the beginning of the buffer: the learning rate and all layers
@@ -124,7 +124,7 @@ def turns(program: Program) -> int:
     return sum(_turns(operation) for operation in program.operations)
 
 
-def _turns(operation: Operation) -> int:
+def _turns(operation: KernelLaunch) -> int:
     field = dict(zip(FIELDS, operation.words, strict=True))
     rows, columns, inner = (field[name] for name in ("rows", "columns", "inner"))
     if operation.kernel in ("product", "product_and_loss"):
@@ -140,7 +140,7 @@ class _Builder:
 
     def __init__(self) -> None:
         self.regions: dict[str, Region] = {}
-        self.operations: list[Operation] = []
+        self.operations: list[KernelLaunch] = []
         self.length = 0
 
     def region(self, name: str, rows: int, columns: int) -> str:
@@ -153,7 +153,7 @@ class _Builder:
         values = fields | {"kernel": KERNELS.index(kernel)}
         words = (values.get(one, NOTHING) for one in FIELDS)
         positions = tuple(self.regions[word].first if isinstance(word, str) else word for word in words)
-        self.operations.append(Operation(name, kernel, min(groups, MAX_GROUPS), positions))
+        self.operations.append(KernelLaunch(name, kernel, min(groups, MAX_GROUPS), positions))
 
     def elements(self, name: str, source: str, ending: int, **fields: int | str) -> None:
         """An ending by itself, over a matrix that is there."""

@@ -21,7 +21,7 @@ MOST_PASSES = 2_048  # with timestamps in one set of queries (WebGPU: 4,096 quer
 _LIMITS = ("max-storage-buffer-binding-size", "max-buffer-size")
 
 
-class Gpu:
+class OpenGpu:
     """An adapter that is open, with the kernels compiled for it.
 
     Raises:
@@ -143,9 +143,9 @@ def errors_in_one_line() -> Iterator[None]:
 
 
 @lru_cache(maxsize=2)
-def gpu(kind: str) -> Gpu:
+def gpu(kind: str) -> OpenGpu:
     """The adapter of this kind, opened once; see `lib.hardware.webgpu`."""
-    return Gpu(kind)
+    return OpenGpu(kind)
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,7 +158,7 @@ class Images:
     n: int
 
     @classmethod
-    def upload(cls, gpu: Gpu, x: np.ndarray, y: np.ndarray, multiple: int = 1) -> "Images":
+    def upload(cls, gpu: OpenGpu, x: np.ndarray, y: np.ndarray, multiple: int = 1) -> "Images":
         """Images (n, inputs) in float32 and labels (n,), filled up to a multiple of so many."""
         padding = -len(x) % multiple
         labels = np.concatenate([y.astype(np.uint32), np.full(padding, NOTHING, np.uint32)])
@@ -167,7 +167,7 @@ class Images:
         what = f"Half of the {len(x):,} images"
         return cls(gpu.buffer(x[:half], what), gpu.buffer(high, what), gpu.buffer(labels, "The labels"), len(x))
 
-    def write(self, gpu: Gpu, x: np.ndarray, y: np.ndarray) -> None:
+    def write(self, gpu: OpenGpu, x: np.ndarray, y: np.ndarray) -> None:
         """Replace all of them by as many others: images (n, inputs) in float32 and labels (n,)."""
         half = (self.n + 1) // 2
         for buffer, contents in ((self.low, x[:half]), (self.high, x[half:]), (self.labels, y.astype(np.uint32))):
@@ -183,7 +183,7 @@ class Timestamps:
         n_passes: At most `MOST_PASSES`.
     """
 
-    def __init__(self, gpu: Gpu, n_passes: int) -> None:
+    def __init__(self, gpu: OpenGpu, n_passes: int) -> None:
         self._gpu = gpu
         self._set = gpu.device.create_query_set(type="timestamp", count=2 * n_passes)
 
@@ -216,7 +216,7 @@ class Execution:
         CannotTrain: It needs a larger buffer than the adapter allows; nothing was allocated.
     """
 
-    def __init__(self, gpu: Gpu, program: Program, images: Images, most_steps: int, what: str) -> None:
+    def __init__(self, gpu: OpenGpu, program: Program, images: Images, most_steps: int, what: str) -> None:
         self.gpu, self.program = gpu, program
         self.memory = gpu.buffer(program.memory_bytes, what)
         self._schedule = gpu.buffer(4 * (1 + most_steps), what)

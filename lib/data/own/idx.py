@@ -7,12 +7,12 @@ from typing import IO
 import numpy as np
 
 from lib.data.mnist_arrays import DataError
-from lib.data.own.rows import Rows, shortened
+from lib.data.own.rows import DataRows, shortened
 
 _KINDS = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
 
 
-def read_idx(files: Sequence[tuple[str, IO[bytes]]]) -> Rows:
+def read_idx(files: Sequence[tuple[str, IO[bytes]]]) -> DataRows:
     """Read two IDX files, images and labels, or four, two of them with “test” or “t10k” in their names.
 
     Raises:
@@ -29,11 +29,11 @@ def read_idx(files: Sequence[tuple[str, IO[bytes]]]) -> Rows:
     test = tests if len(files) == 4 else []
     x, labels = _pair([one for one in files if one not in test])
     if not test:
-        return Rows(x, labels)
+        return DataRows(x, labels)
     x_test, labels_test = _pair(test)
     if x.shape[1:] != x_test.shape[1:]:
         raise DataError(f"expected training and test images of one size, got {x.shape[1:]} and {x_test.shape[1:]}")
-    return Rows(np.concatenate([x, x_test]), np.concatenate([labels, labels_test]), len(x_test))
+    return DataRows(np.concatenate([x, x_test]), np.concatenate([labels, labels_test]), len(x_test))
 
 
 def _pair(files: Sequence[tuple[str, IO[bytes]]]) -> tuple[np.ndarray, np.ndarray]:

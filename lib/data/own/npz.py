@@ -9,7 +9,7 @@ import numpy as np
 
 from lib.data.mnist_arrays import DAMAGED, DataError
 from lib.data.own.prepared import MAX_NUMBERS
-from lib.data.own.rows import Rows, shortened
+from lib.data.own.rows import DataRows, shortened
 
 MAX_UNPACKED_BYTES = 512 << 20
 _ROWS = "x|xs|images?|imgs?|data|features?|inputs?|samples?|pixels?"
@@ -22,7 +22,7 @@ _NAME = re.compile(rf"(?:({_PART})[_\W]*)?(?:({_ROWS})|({_LABELS}))(?:[_\W]*({_P
 _EXPECTED = "expected the arrays x and y, or x_train, y_train, x_test and y_test"
 
 
-def read_npz(file: IO[bytes]) -> Rows:
+def read_npz(file: IO[bytes]) -> DataRows:
     """Read arrays of rows and labels, such as `x` and `y`, or `train_images` and `train_labels`; never pickles.
 
     The source's validation rows join its training rows; its test rows stay test.
@@ -71,7 +71,7 @@ def _role(name: str) -> tuple[str, bool] | None:
     return (_PARTS.get(match[1] or match[4] or "", "train"), bool(match[3])) if match is not None else None
 
 
-def _rows_of(found: Mapping[str, np.ndarray]) -> Rows:
+def _rows_of(found: Mapping[str, np.ndarray]) -> DataRows:
     pairs = _pairs(found)
     for (x_name, x), (y_name, y) in pairs.values():
         _check(x_name, x, y_name, y)
@@ -87,7 +87,9 @@ def _rows_of(found: Mapping[str, np.ndarray]) -> Rows:
         for (x_name, _), (y_name, _) in pairs.values()
         if {x_name.lower(), y_name.lower()} not in ({"x", "y"}, {"x_train", "y_train"}, {"x_test", "y_test"})
     )
-    return Rows(x, np.concatenate([_as_labels(pairs[part][1][1].reshape(-1)) for part in order]), n_test, notes=notes)
+    return DataRows(
+        x, np.concatenate([_as_labels(pairs[part][1][1].reshape(-1)) for part in order]), n_test, notes=notes
+    )
 
 
 def _pairs(found: Mapping[str, np.ndarray]) -> dict[str, tuple[Named, Named]]:

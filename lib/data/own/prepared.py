@@ -28,7 +28,7 @@ _DIGEST = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclass(frozen=True)
-class About:
+class DataSummary:
     """What is known about prepared data without their arrays.
 
     Rows are divided into training, validation and test, in this order; `split` says how, in words. `most_common` is the
@@ -54,7 +54,7 @@ class Prepared:
     """Data that can be trained on, by digest."""
 
     digest: str
-    about: About
+    about: DataSummary
 
     @property
     def data_set(self) -> DataSet:
@@ -71,7 +71,7 @@ class Prepared:
         return Network(hidden, self.about.n_inputs, len(self.about.classes))
 
 
-def save(about: About, x: np.ndarray, y: np.ndarray) -> Prepared:
+def save(about: DataSummary, x: np.ndarray, y: np.ndarray) -> Prepared:
     """Save data in the cache folder, and make room for them.
 
     Args:
@@ -165,7 +165,7 @@ def rows_to_train_on(digest: str) -> dict[str, np.ndarray]:
     return {"x_train": arrays["x"][:n_rows], "y_train": arrays["y"][:n_rows]}
 
 
-def load_test(digest: str) -> tuple[np.ndarray, np.ndarray, About]:
+def load_test(digest: str) -> tuple[np.ndarray, np.ndarray, DataSummary]:
     """Test rows (n, inputs), float32 in [0, 1], their classes (n,), and what is known about the data.
 
     Raises:
@@ -185,10 +185,10 @@ def _read(digest: str, arrays: bool) -> tuple[str, Mapping[str, np.ndarray]]:
         raise DataError(GONE) from error
 
 
-def _about(said: str) -> About:
+def _about(said: str) -> DataSummary:
     found = json.loads(said)
     found |= {name: tuple(found[name]) for name in ("classes", "notes")}
-    return About(**found | {"image": tuple(found["image"]) if found["image"] else None})
+    return DataSummary(**found | {"image": tuple(found["image"]) if found["image"] else None})
 
 
 def _rows(x: np.ndarray) -> np.ndarray:

@@ -15,7 +15,7 @@ from typing import IO
 from lib.data.mnist_arrays import DAMAGED, DataError
 from lib.data.own import idx, npz, tables
 from lib.data.own.prepared import Prepared
-from lib.data.own.rows import Rows, prepare, shortened
+from lib.data.own.rows import DataRows, prepare, shortened
 from lib.hardware.little_memory import MAX_MEMORY_BYTES, answer
 
 MAX_FILE_BYTES = 256 << 20  # also of unpacked content
@@ -99,7 +99,7 @@ def read(files: Sequence[tuple[str, str]], built_in: str, label: str = "") -> Pr
         raise DataError(f"reading it takes more than {MAX_MEMORY_BYTES >> 30} GiB; bring fewer rows") from None
 
 
-def rows_of(files: Sequence[tuple[str, Path]], label: str = "") -> Rows:
+def rows_of(files: Sequence[tuple[str, Path]], label: str = "") -> DataRows:
     """The rows in these files.
 
     Raises:
@@ -120,7 +120,7 @@ def rows_of(files: Sequence[tuple[str, Path]], label: str = "") -> Rows:
         return _rows_in(found, label)
 
 
-def _rows_in(files: list[tuple[str, IO[bytes]]], label: str) -> Rows:
+def _rows_in(files: list[tuple[str, IO[bytes]]], label: str) -> DataRows:
     if any(idx.is_idx(_head(file)) or _is_idx_by_name(name) for name, file in files):
         return idx.read_idx(files)
     for name, file in files:

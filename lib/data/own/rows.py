@@ -10,7 +10,7 @@ import numpy as np
 
 from lib.data.mnist_arrays import DataError
 from lib.data.own import prepared
-from lib.data.own.prepared import MAX_NUMBERS, About, Prepared
+from lib.data.own.prepared import MAX_NUMBERS, DataSummary, Prepared
 from lib.spec import MAX_CLASSES, MAX_INPUTS
 
 MIN_ROWS = 10
@@ -27,7 +27,7 @@ _COUNTS_BY_NAME = re.compile(
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class DataRows:
     """Rows as read from a file, not checked yet.
 
     `x` holds numbers, (n, inputs), or images (n, height, width) or (n, height, width, channels); `labels` a number or
@@ -41,7 +41,7 @@ class Rows:
     notes: tuple[str, ...] = ()
 
 
-def prepare(name: str, rows: Rows) -> Prepared:
+def prepare(name: str, rows: DataRows) -> Prepared:
     """Check, shuffle, scale to [0, 1], divide and save rows.
 
     All inputs of images are scaled alike, each column of a table by its smallest and largest training value. A note
@@ -69,7 +69,7 @@ def prepare(name: str, rows: Rows) -> Prepared:
     said = (
         "training rows shuffled with seed 0; test rows are the source's own" if rows.n_test else "shuffled with seed 0"
     )
-    about = About(
+    about = DataSummary(
         shortened(name),
         x.shape[1],
         classes,
@@ -91,7 +91,7 @@ def shortened(name: str) -> str:
     return shown if len(shown) <= MAX_NAME else shown[: MAX_NAME - 1] + "…"
 
 
-def _check_sizes(x: np.ndarray, rows: Rows) -> None:
+def _check_sizes(x: np.ndarray, rows: DataRows) -> None:
     if len(rows.labels) != len(x):
         raise DataError(f"expected a label for each row, got {len(rows.labels):,} labels for {len(x):,} rows")
     if len(x) < MIN_ROWS:
@@ -184,7 +184,7 @@ def _flat(x: np.ndarray) -> np.ndarray:
     return x.reshape(len(x), -1) if len(x) else x.reshape(0, 1)
 
 
-def _without(rows: Rows, left_out: Sequence[int]) -> Rows:
+def _without(rows: DataRows, left_out: Sequence[int]) -> DataRows:
     columns = [name for place, name in enumerate(rows.columns) if place not in left_out]
     return replace(rows, x=np.delete(rows.x, left_out, axis=1), columns=columns)
 
@@ -195,7 +195,7 @@ def _named(columns: Sequence[str], places: Sequence[int]) -> str:
     return ", ".join(shown) + (f" and {len(places) - 5:,} more" if len(places) > 5 else "")
 
 
-def _without_row_numbers(rows: Rows) -> tuple[Rows, tuple[str, ...]]:
+def _without_row_numbers(rows: DataRows) -> tuple[DataRows, tuple[str, ...]]:
     """The rows without row numbers, which would reveal the class in a source sorted by class."""
     if rows.x.ndim != 2:
         return rows, ()
@@ -225,7 +225,7 @@ def _counts_rows(column: np.ndarray, name: str) -> bool:
     return (is_called_so or has_no_gap) and len(np.unique(column)) == len(column)
 
 
-def _as_images(rows: Rows) -> tuple[Rows, bool]:
+def _as_images(rows: DataRows) -> tuple[DataRows, bool]:
     """Rows of pixels as images, and whether they are: by their columns' names, or as a square of whole numbers."""
     n_inputs = _flat(rows.x).shape[1]
     if rows.x.ndim > 2:

@@ -19,7 +19,7 @@ import numpy as np
 
 from lib.data.mnist_arrays import DataError
 from lib.data.own.prepared import MAX_NUMBERS
-from lib.data.own.rows import MIN_ROWS, PIXEL, Rows, shortened
+from lib.data.own.rows import MIN_ROWS, PIXEL, DataRows, shortened
 from lib.spec import MAX_CLASSES
 
 SURE = ("label", "labels", "class", "target")  # names of a column of labels, whatever it holds
@@ -80,7 +80,7 @@ class _Layout:
     comment: str | None = None
 
 
-def read_tables(files: Sequence[tuple[str, IO[bytes]]], label: str = "") -> Rows:
+def read_tables(files: Sequence[tuple[str, IO[bytes]]], label: str = "") -> DataRows:
     """Read a table of numbers with a column of labels; of several tables, the test rows have “test” in their name.
 
     Args:
@@ -96,13 +96,13 @@ def read_tables(files: Sequence[tuple[str, IO[bytes]]], label: str = "") -> Rows
     file.seek(0)
     if not others and _SVMLIGHT.match(file.read(4096)):
         return _svmlight(file)
-    table = _Table(name, file)
+    table = _TableReader(name, file)
     chosen, is_guess = table.label(label)
     ask = "; if another holds them, write its name into “Column of labels”" if is_guess else ""
     frames, notes = [table.with_labels(chosen)], [f"labels from column “{shortened(chosen)}”{ask}", *table.notes]
     n_test = 0
     for name, file in others:
-        other = _Table(name, file)
+        other = _TableReader(name, file)
         missing = [one for one in table.frame.columns if one not in other.frame.columns]
         if missing or n_test or "test" not in name.lower():
             why = f"it has no column “{shortened(missing[0])}”" if missing else "it is one table too many"
@@ -124,10 +124,10 @@ def read_tables(files: Sequence[tuple[str, IO[bytes]]], label: str = "") -> Rows
     x = np.empty((len(frame), len(inputs)), np.float64)
     for place, one in enumerate(inputs):  # column by column: pandas would copy the table twice
         x[:, place] = frame[one]
-    return Rows(x, labels, n_test, columns=inputs, notes=tuple(notes))
+    return DataRows(x, labels, n_test, columns=inputs, notes=tuple(notes))
 
 
-def _svmlight(file: IO[bytes]) -> Rows:
+def _svmlight(file: IO[bytes]) -> DataRows:
     """Rows in LIBSVM's format: nonzero numbers with their positions."""
     import sklearn.datasets
 
@@ -138,7 +138,7 @@ def _svmlight(file: IO[bytes]) -> Rows:
         raise DataError(f"expected rows as LIBSVM writes them, got a broken one ({shortened(str(error))})") from error
     if math.prod(x.shape) > MAX_NUMBERS:
         raise DataError(f"expected at most {MAX_NUMBERS:,} numbers, got {x.shape[0]:,} × {x.shape[1]:,}; bring fewer")
-    return Rows(x.toarray(), np.asarray(labels))
+    return DataRows(x.toarray(), np.asarray(labels))
 
 
 def _to_train_on(files: Sequence[tuple[str, IO[bytes]]]) -> tuple[tuple[str, IO[bytes]], list[tuple[str, IO[bytes]]]]:
@@ -153,7 +153,7 @@ def _to_train_on(files: Sequence[tuple[str, IO[bytes]]]) -> tuple[tuple[str, IO[
     )
 
 
-class _Table:
+class _TableReader:
     """A table as pandas reads it, with one type per column; labels are read again, as texts."""
 
     def __init__(self, name: str, file: IO[bytes]) -> None:
@@ -397,12 +397,12 @@ def _refuse_text(column: Any) -> None:
     )
 
 
-def scikit_learn(name: str) -> Rows:
+def scikit_learn(name: str) -> DataRows:
     """One of `SETS`; needs scikit-learn."""
     import sklearn.datasets
 
     found = getattr(sklearn.datasets, SETS[name])()
     names = np.array([str(one) for one in found.target_names])
     if name == "digits":
-        return Rows(found.images, names[found.target])
-    return Rows(found.data, names[found.target], columns=list(found.feature_names))
+        return DataRows(found.images, names[found.target])
+    return DataRows(found.data, names[found.target], columns=list(found.feature_names))

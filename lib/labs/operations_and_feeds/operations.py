@@ -36,7 +36,7 @@ from lib.profiling.request import (
     PINNED,
     RETURNED,
     WAITED,
-    Operation,
+    OperationRequest,
 )
 from lib.storage.records import Kind
 from lib.storage.store import Store
@@ -90,7 +90,7 @@ TRANSFER_WAYS = {
 
 def library_labels() -> list[str]:
     """The libraries that can run here, with their device where that is a card; JAX is the usual one."""
-    found = [OperationTask(runtime, Operation("product")).label for runtime in libraries()]
+    found = [OperationTask(runtime, OperationRequest("product")).label for runtime in libraries()]
     return sorted(found, key=lambda label: label != "JAX")
 
 

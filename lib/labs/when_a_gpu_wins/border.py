@@ -14,7 +14,7 @@ import altair as alt
 import numpy as np
 from matplotlib.image import imsave
 
-from lib.experiments.calibration import Trained
+from lib.experiments.calibration import TrainingWay
 from lib.experiments.kept_machines import kept_in
 from lib.experiments.known_devices import known_devices, of_machine
 from lib.experiments.live_calibration import LiveCalibrations, live_in, ways
@@ -81,7 +81,7 @@ def devices() -> dict[str, Device]:
 
 
 @once
-def elsewhere() -> dict[str, tuple[Trained, str, RecordedSteps]]:
+def elsewhere() -> dict[str, tuple[TrainingWay, str, RecordedSteps]]:
     """The ways to train of the recorded machines, by their address behind `RECORDED`."""
     return recorded_ways(told_apart(recorded_here().machines))
 
@@ -176,7 +176,7 @@ def _recorded(key: str) -> Side:
     return recorded_side(*elsewhere()[key])
 
 
-def _trained(written: str, live: LiveCalibrations) -> Trained:
+def _trained(written: str, live: LiveCalibrations) -> TrainingWay:
     return next(one.trained for one in live.view().items if ON_HERE + one.trained.address == written)
 
 

@@ -4,8 +4,8 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
 from lib.experiments import live_calibration
-from lib.experiments.calibration import Trained
-from lib.experiments.live_calibration import Standing, live_in
+from lib.experiments.calibration import TrainingWay
+from lib.experiments.live_calibration import CalibrationProgress, live_in
 from lib.formatting import listed, sentence
 from lib.pages import layout
 from lib.pages.lab import Asked, Drawing, Page, Shown
@@ -29,7 +29,7 @@ def calibration(page: Page) -> tuple[Callable[[CalibratedWays], Asked], Callable
     live = live_in(page.store.path)
     live.followed_by(page.news)
 
-    def chosen_by(at: CalibratedWays) -> tuple[Trained, ...]:
+    def chosen_by(at: CalibratedWays) -> tuple[TrainingWay, ...]:
         return tuple(one.trained for one in live.view().items if one.trained.address in at.ways)
 
     def ask(at: CalibratedWays) -> Asked:
@@ -55,7 +55,7 @@ def calibration(page: Page) -> tuple[Callable[[CalibratedWays], Asked], Callable
     return ask, draw
 
 
-def calibrated_sentence(standings: Sequence[Standing]) -> str:
+def calibrated_sentence(standings: Sequence[CalibrationProgress]) -> str:
     """For which ways to train this machine is calibrated, and how far off a step is that the others predict."""
     known = [f"{one.trained.label} ({one.calibration.median_error:.0%})" for one in standings if one.calibration]
     if not known:
@@ -63,7 +63,7 @@ def calibrated_sentence(standings: Sequence[Standing]) -> str:
     return f"This machine is calibrated for {listed(known)}: so far off is a step that is left out, at the median."
 
 
-def progress(standings: Sequence[Standing], chosen: Collection[Trained]) -> tuple[int, int]:
+def progress(standings: Sequence[CalibrationProgress], chosen: Collection[TrainingWay]) -> tuple[int, int]:
     """How many steps are measured of those that the calibrations of the chosen ways take, and how many these are."""
     counted = [one for one in standings if one.trained in chosen]
     return sum(one.n_measured for one in counted), sum(len(one.wanted) for one in counted)

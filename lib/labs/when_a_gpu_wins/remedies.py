@@ -8,7 +8,7 @@ import altair as alt
 import pandas as pd
 
 from lib.experiments import what_would_help
-from lib.experiments.calibration import Trained
+from lib.experiments.calibration import TrainingWay
 from lib.experiments.live_calibration import live_in, ways
 from lib.experiments.what_would_help import Applied, Findings, findings, miss, too_long
 from lib.formatting import seconds, sentence, times
@@ -72,9 +72,9 @@ class Remedies(Controls):
     networks = number("Networks to be trained", 8, 1, MOST_NETWORKS, whole=True)
 
 
-def asked_by(at: Remedies) -> tuple[Question, Trained]:
+def asked_by(at: Remedies) -> tuple[Question, TrainingWay]:
     """What is trained, and the way to train before any remedy; raises ValueError with a sentence."""
-    return Question(Network.parse(at.hidden), at.size, networks=at.networks), Trained(runtime(at.by))
+    return Question(Network.parse(at.hidden), at.size, networks=at.networks), TrainingWay(runtime(at.by))
 
 
 def remedies(page: Page) -> tuple[Callable[[Remedies], Asked], Callable[[Shown], Drawing]]:

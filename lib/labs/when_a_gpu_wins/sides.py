@@ -16,13 +16,13 @@ import numpy as np
 
 from lib.backends.registry import BACKENDS, Runtime
 from lib.experiments import published
-from lib.experiments.calibration import TOGETHER, WAYS, Trained, Trial, calibrations, recorded_step_times
+from lib.experiments.calibration import TOGETHER, WAYS, TrainingWay, Trial, calibrations, recorded_step_times
 from lib.experiments.kept_machines import contests
 from lib.experiments.recorded_machines import Best, Machine
 from lib.hardware.device_memory import usable_memory_bytes
 from lib.once import Once
 from lib.prediction.calibration import LEAST_SAMPLES, Calibration, NotCalibrated
-from lib.prediction.device import Device, DoesNotFit, Figure, Origin
+from lib.prediction.device import Device, DoesNotFit, Origin, SheetFigure
 from lib.prediction.grid import Grid, Predictions, predict_many
 from lib.prediction.predict import Prediction, predict
 from lib.prediction.question import check_memory
@@ -127,7 +127,7 @@ def known_side(device: Device, way: Way) -> Side:
     return Side(f"{device.name} by {by}", device, way, device.together, on_gpu=device.on_gpu)
 
 
-def calibrated_side(trained: Trained, calibration: Calibration, machine: str = "") -> Side:
+def calibrated_side(trained: TrainingWay, calibration: Calibration, machine: str = "") -> Side:
     """A way to train that was calibrated here, with the memory that is free now, or on the named, recorded machine."""
     runtime, together = trained.runtime, max(TOGETHER) if trained.together else 1
     label, free_bytes = f"{trained.label}, recorded on {machine}", math.inf
@@ -137,10 +137,10 @@ def calibrated_side(trained: Trained, calibration: Calibration, machine: str = "
     return Side(label, calibration, WAYS[runtime.backend], together, here, free_bytes, runtime.on_gpu)
 
 
-RecordedSteps = Mapping[tuple[Trained, Trial], StepTime]
+RecordedSteps = Mapping[tuple[TrainingWay, Trial], StepTime]
 
 
-def recorded_ways(machines: Sequence[Machine]) -> dict[str, tuple[Trained, str, RecordedSteps]]:
+def recorded_ways(machines: Sequence[Machine]) -> dict[str, tuple[TrainingWay, str, RecordedSteps]]:
     """What was calibrated on other machines, by `MACHINE/address`: the way to train, the machine's name, its steps."""
     found = {}
     for machine in machines:
@@ -152,7 +152,7 @@ def recorded_ways(machines: Sequence[Machine]) -> dict[str, tuple[Trained, str, 
     return found
 
 
-def recorded_side(trained: Trained, machine: str, step_times: RecordedSteps) -> Side:
+def recorded_side(trained: TrainingWay, machine: str, step_times: RecordedSteps) -> Side:
     """What predicts the steps of one of `recorded_ways`; raises NotCalibrated where what was recorded is of no use."""
     found, why_not = calibrations(step_times)
     if why_not:
@@ -366,9 +366,9 @@ def imagined(device: Device, times: Mapping[str, float]) -> Device:
     becomes absurd."""
     scaled = {figure: factor for name, factor in times.items() for figure in CHANGEABLE[name] if factor != 1}
 
-    def figure(name: str, factor: float) -> Figure:
+    def figure(name: str, factor: float) -> SheetFigure:
         was, source = device.figures[name], f"imagined: {factor:g} times that of {device.name}"
-        return Figure(factor * was.value, factor * was.low, factor * was.high, Origin.ASSUMED, source)
+        return SheetFigure(factor * was.value, factor * was.low, factor * was.high, Origin.ASSUMED, source)
 
     figures = {**device.figures, **{name: figure(name, factor) for name, factor in scaled.items()}}
     return replace(device, name=f"{device.name}, imagined", figures=figures) if scaled else device

@@ -11,7 +11,7 @@ from lib.backends.registry import Runtime
 from lib.data.mnist import recognised
 from lib.experiments import time_to_accuracy
 from lib.experiments.anatomy_of_a_step import AnatomyTask, measure_tasks
-from lib.experiments.calibration import Trained, Trial, measure_trials
+from lib.experiments.calibration import TrainingWay, Trial, measure_trials
 from lib.formatting import part, percent, seconds, times
 from lib.labs.when_a_gpu_wins.border import ON_HERE, WAY_NAMES, WAYS, devices, live_of, remarks, side, warnings_of
 from lib.labs.when_a_gpu_wins.sides import Side, calibrated_side, known_side, measured_steps
@@ -110,7 +110,7 @@ def measure_larger(
     Raises:
         WorkerDied, TrainingFailed: From the worker that measures.
     """
-    for event in measure_trials([(Trained(BY), [Trial(LARGER, batch_size)])], engine, store, cancel, request):
+    for event in measure_trials([(TrainingWay(BY), [Trial(LARGER, batch_size)])], engine, store, cancel, request):
         if isinstance(event, Note):
             yield event
     yield from measure_tasks([_convolutional(batch_size)], engine, store, cancel, request)

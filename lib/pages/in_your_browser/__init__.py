@@ -61,7 +61,7 @@ _SCRIPTS = (WIDGETS / "chart_text.js", WIDGETS / "asked_worker.js", _HERE / "cha
 
 
 @dataclass(frozen=True)
-class Control:
+class BrowserControl:
     """One control: a slider over `values`, boxes to tick (where `usual` is several of them), or a text without any."""
 
     name: str
@@ -71,7 +71,7 @@ class Control:
 
 
 @dataclass(frozen=True)
-class Section:
+class BrowserSection:
     """One experiment; `short` stands before the names of its controls in the address, as in the notebook."""
 
     experiment: str
@@ -79,17 +79,17 @@ class Section:
     title: str
     prose: str
     charts: Sequence[tuple[str, str]]  # the kind of each in `charts.js`, and its caption
-    controls: Sequence[Control]
+    controls: Sequence[BrowserControl]
 
 
-_EPOCHS = Control("epochs", "Epochs", 3, tuple(range(1, 21)))
+_EPOCHS = BrowserControl("epochs", "Epochs", 3, tuple(range(1, 21)))
 _SIZES = (1, 8, 32, 128, 256, 512, 1024)
-_SIZE = Control("size", "Batch size", 32, _SIZES)
-_RATE = Control("rate", "Learning rate", 0.1, RATE_STEPS)
-_HIDDEN = Control("hidden", "Hidden layers", "32")
+_SIZE = BrowserControl("size", "Batch size", 32, _SIZES)
+_RATE = BrowserControl("rate", "Learning rate", 0.1, RATE_STEPS)
+_HIDDEN = BrowserControl("hidden", "Hidden layers", "32")
 _LOSS, _ACCURACY = ("loss", "Training loss by step"), ("accuracy", "Validation accuracy by epoch")
 SECTIONS = (
-    Section(
+    BrowserSection(
         "learning-rate",
         "rate",
         "1 · How large a step?",
@@ -97,15 +97,15 @@ SECTIONS = (
         " get nowhere; too large, and the loss jumps about or stops being a number.",
         (_LOSS, _ACCURACY),
         (
-            Control("low", "Lowest rate", 0.01, RATE_STEPS),
-            Control("high", "Highest rate", 1.0, RATE_STEPS),
-            Control("count", "How many rates", 3, tuple(range(2, MAX_LINES + 1))),
+            BrowserControl("low", "Lowest rate", 0.01, RATE_STEPS),
+            BrowserControl("high", "Highest rate", 1.0, RATE_STEPS),
+            BrowserControl("count", "How many rates", 3, tuple(range(2, MAX_LINES + 1))),
             _EPOCHS,
             _SIZE,
             _HIDDEN,
         ),
     ),
-    Section(
+    BrowserSection(
         "batch-size",
         "size",
         "2 · How many images a step?",
@@ -113,35 +113,35 @@ SECTIONS = (
         " learn in. What counts is the time to an accuracy.",
         (_ACCURACY, ("spent", "Validation accuracy by seconds")),
         (
-            Control("sizes", "Batch sizes", (8, 32, 256), _SIZES),
+            BrowserControl("sizes", "Batch sizes", (8, 32, 256), _SIZES),
             _EPOCHS,
             _RATE,
-            Control("target", "Target accuracy", 0.8, (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.92, 0.94)),
+            BrowserControl("target", "Target accuracy", 0.8, (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.92, 0.94)),
             _HIDDEN,
         ),
     ),
-    Section(
+    BrowserSection(
         "depth",
         "depth",
         "3 · How many layers?",
         "More and wider layers have more parameters to fit the data with, and more arithmetic in each step.",
         (_LOSS, _ACCURACY),
         (
-            Control("networks", "Hidden layers", ("128", "128→64"), ARTICLE_ARCHITECTURES),
-            Control("own", "Your own, such as 512; 64, 32; none", "none"),
+            BrowserControl("networks", "Hidden layers", ("128", "128→64"), ARTICLE_ARCHITECTURES),
+            BrowserControl("own", "Your own, such as 512; 64, 32; none", "none"),
             _EPOCHS,
             _RATE,
             _SIZE,
         ),
     ),
-    Section(
+    BrowserSection(
         "backend",
         "backend",
         "4 · Which library?",
         "The same training by NumPy in Python, by WebAssembly, by JavaScript and, if your browser offers it, by your"
         " GPU, in turns.",
         (("epoch_s", "Seconds of an epoch"), _ACCURACY),
-        (_SIZE, Control("epochs", "Epochs, the first not timed", 3, tuple(range(2, 11))), _RATE, _HIDDEN),
+        (_SIZE, BrowserControl("epochs", "Epochs, the first not timed", 3, tuple(range(2, 11))), _RATE, _HIDDEN),
     ),
 )
 USUAL = {one.experiment: {control.name: control.usual for control in one.controls} for one in SECTIONS}
@@ -228,7 +228,7 @@ def _content(images: bytes, source: str, computed: str) -> str:
     )
 
 
-def _section(one: Section) -> str:
+def _section(one: BrowserSection) -> str:
     controls = "".join(_control(one.short, control) for control in one.controls)
     return (
         f'<section class="lab" id="{one.experiment}" data-short="{one.short}"><h2>{one.title}</h2><p>{one.prose}</p>'
@@ -241,7 +241,7 @@ def _section(one: Section) -> str:
     )
 
 
-def _control(short: str, one: Control) -> str:
+def _control(short: str, one: BrowserControl) -> str:
     name, values = f"{short}.{one.name}", list(one.values)
     if isinstance(one.usual, tuple):
         boxes = "".join(

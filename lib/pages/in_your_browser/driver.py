@@ -13,7 +13,7 @@ from lib.backends.webgpu.for_browsers import as_json, begins_with, first_images
 from lib.backends.with_numpy import train
 from lib.data.mnist import Data
 from lib.experiments.axes import batch_sizes_of, networks_of, rates_between
-from lib.experiments.trained import Trained
+from lib.experiments.trained import TrainedEpochs
 from lib.formatting import format_rate
 from lib.spec import DataSet, Network, Training
 from lib.views.conclusions import best_network, best_rate, fastest_backend, first_to_the_target
@@ -124,7 +124,7 @@ def events(experiment: str, settings: Mapping[str, Any], data: Data) -> Iterator
 
 
 @dataclass
-class _Told(Trained):
+class _Told(TrainedEpochs):
     """A line as the page tells it."""
 
     training: Training

@@ -14,7 +14,7 @@ import numpy as np
 
 from lib.profiling.step_breakdown import EXPLAINED
 from lib.profiling.traces import kinds
-from lib.profiling.traces.form import REST, Call, Rows, Trace
+from lib.profiling.traces.form import REST, Call, Trace, TraceRows
 
 NOBODY = "nobody knows"
 # In order of their precedence.
@@ -88,7 +88,7 @@ def window(trace: Trace, low: float, high: float) -> tuple[int, int]:
     return began_ns + round(low * length_ns), began_ns + round(high * length_ns)
 
 
-def inside(rows: Rows, began_ns: int, ended_ns: int) -> Rows:
+def inside(rows: TraceRows, began_ns: int, ended_ns: int) -> TraceRows:
     """The rows that have a part within a stretch of time."""
     return rows.chosen((rows.start_ns < ended_ns) & (rows.end_ns > began_ns))
 
@@ -163,7 +163,7 @@ def step_s(trace: Trace) -> tuple[float, float] | None:
     return float(with_s), float(without_s)
 
 
-def _left_to_python(rows: Rows, thread: int) -> tuple[np.ndarray, np.ndarray]:
+def _left_to_python(rows: TraceRows, thread: int) -> tuple[np.ndarray, np.ndarray]:
     """When a thread has no row between two of its own and no other one begins a row any more: starts and ends."""
     own = rows.lane == thread
     starts, ends = rows.start_ns[own], np.maximum.accumulate(rows.end_ns[own])

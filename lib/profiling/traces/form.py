@@ -43,7 +43,7 @@ class Lane:
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class TraceRows:
     """Rows in order of their start; all arrays are (rows,), and `correlation` is 0 where a row has none."""
 
     lane: np.ndarray
@@ -61,9 +61,9 @@ class Rows:
         """End of each row, (rows,)."""
         return self.start_ns + self.duration_ns
 
-    def chosen(self, which: np.ndarray | slice) -> "Rows":
+    def chosen(self, which: np.ndarray | slice) -> "TraceRows":
         """The rows of a mask, of indices or of a slice."""
-        return Rows(*(getattr(self, column)[which] for column in COLUMNS))
+        return TraceRows(*(getattr(self, column)[which] for column in COLUMNS))
 
 
 COLUMNS = {
@@ -111,7 +111,7 @@ class Trace:
     made_by: str
     lanes: tuple[Lane, ...]
     names: tuple[str, ...]
-    rows: Rows
+    rows: TraceRows
     calls: tuple[Call, ...]
     n_rows: int
     notes: tuple[str, ...] = ()
@@ -138,7 +138,7 @@ class Trace:
         return nested(self.rows)[1]
 
 
-def nested(rows: Rows) -> tuple[np.ndarray, np.ndarray]:
+def nested(rows: TraceRows) -> tuple[np.ndarray, np.ndarray]:
     """How the rows of each lane lie in each other.
 
     Rows that overlap without lying in each other count as if they began one after another.
@@ -249,13 +249,13 @@ class Collector:
         for column, value in zip(self._columns, row, strict=True):
             column.append(value)
 
-    def rows(self) -> Rows:
+    def rows(self) -> TraceRows:
         """All rows so far, in order of their start."""
         arrays = [
             np.frombuffer(column, np.int64).astype(of) if column else np.zeros(0, of)
             for column, of in zip(self._columns, COLUMNS.values(), strict=True)
         ]
-        rows = Rows(*arrays)
+        rows = TraceRows(*arrays)
         for kind in set(self._kinds.values()):
             of = np.isin(rows.lane, [lane for lane, other in self._kinds.items() if other is kind])
             self._told(rows, of & (rows.kind == _NUMBERS[OTHER]), kind)
@@ -264,7 +264,7 @@ class Collector:
             rows = rows.chosen(~np.isin(rows.lane, list(self._left_out)))
         return rows.chosen(np.argsort(rows.start_ns, kind="stable"))
 
-    def _told(self, rows: Rows, which: np.ndarray, kind: Callable[[str], str]) -> None:
+    def _told(self, rows: TraceRows, which: np.ndarray, kind: Callable[[str], str]) -> None:
         """Set the kinds of rows by their names."""
         if which.any():
             by_name = np.array([_NUMBERS[kind(name)] for name in self._names], np.int8)
@@ -299,14 +299,14 @@ class Collector:
         return trimmed(made, devices)
 
 
-def _clipped(rows: Rows, began_ns: int, ended_ns: int) -> Rows:
+def _clipped(rows: TraceRows, began_ns: int, ended_ns: int) -> TraceRows:
     """The parts of rows that lie in a stretch of time."""
     rows = rows.chosen((rows.start_ns < ended_ns) & (rows.end_ns > began_ns))
     starts_ns = np.maximum(rows.start_ns, began_ns)
     return replace(rows, start_ns=starts_ns, duration_ns=np.minimum(rows.end_ns, ended_ns) - starts_ns)
 
 
-def _middle(rows: Rows) -> Rows:
+def _middle(rows: TraceRows) -> TraceRows:
     """All rows, or about `MAX_KEPT`: without those that no share needs, and of a stretch of time in the middle."""
     if len(rows) > MAX_KEPT:
         rows = rows.chosen(~_within_their_kind(rows))
@@ -323,7 +323,7 @@ def _middle(rows: Rows) -> Rows:
     return kept.chosen(np.argsort(kept.start_ns, kind="stable"))
 
 
-def _within_their_kind(rows: Rows) -> np.ndarray:
+def _within_their_kind(rows: TraceRows) -> np.ndarray:
     """Whether a row lies within an earlier one of its lane and kind, such as a function that another calls; (rows,)."""
     within = np.zeros(len(rows), bool)
     group = rows.lane.astype(np.int64) * len(KINDS) + rows.kind
@@ -334,7 +334,7 @@ def _within_their_kind(rows: Rows) -> np.ndarray:
     return within
 
 
-def _hands_over(rows: Rows, names: Sequence[str]) -> bool:
+def _hands_over(rows: TraceRows, names: Sequence[str]) -> bool:
     launched: list[int] = np.unique(rows.name[rows.kind == _NUMBERS[LAUNCH]]).tolist()
     return any(launches(names[number]) for number in launched)
 
@@ -342,7 +342,7 @@ def _hands_over(rows: Rows, names: Sequence[str]) -> bool:
 _NUMBERS = {kind: number for number, kind in enumerate(KINDS)}
 
 
-def _calls(rows: Rows, own_ns: np.ndarray, names: Sequence[str]) -> tuple[Call, ...]:
+def _calls(rows: TraceRows, own_ns: np.ndarray, names: Sequence[str]) -> tuple[Call, ...]:
     """All rows by name and kind, the longest first."""
     if not len(rows):
         return ()
@@ -464,7 +464,7 @@ def parsed(text: str | bytes) -> Trace:
             f"it begins as a trace that this page saved, but then: {error}; copy the whole file as it was saved"
         ) from None
     columns = list(zip(*found.rows, strict=True)) or [()] * len(COLUMNS)
-    rows = Rows(*(np.array(column, of) for column, of in zip(columns, COLUMNS.values(), strict=True)))
+    rows = TraceRows(*(np.array(column, of) for column, of in zip(columns, COLUMNS.values(), strict=True)))
     sizes = {"lane": len(found.lanes), "name": len(found.names)}
     if any((getattr(rows, column) >= size).any() for column, size in sizes.items()):
         raise Refused("it is a trace that this page saved, but a row names a lane or a call that is not there")

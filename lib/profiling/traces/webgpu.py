@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
-from lib.backends.webgpu.execution import MOST_PASSES, Gpu, Timestamps
+from lib.backends.webgpu.execution import MOST_PASSES, OpenGpu, Timestamps
 from lib.formatting import seconds
 from lib.hardware.webgpu import KINDS
 from lib.profiling.traces.form import Collector, Trace
@@ -33,7 +33,7 @@ EMPTY_PASSES = 16  # before the recording, and as many after it
 
 
 @dataclass(frozen=True)
-class Seen:
+class SeenStep:
     """Something on the device that the host has submitted and waited for, in nanoseconds of each one's clock.
 
     Args:
@@ -49,7 +49,7 @@ class Seen:
     waited: int | None
 
 
-def alignment_ns(seen: Iterable[Seen]) -> tuple[int, int] | None:
+def alignment_ns(seen: Iterable[SeenStep]) -> tuple[int, int] | None:
     """What is added to the device's times to have the host's, and by how much that may be off either way.
 
     None where nothing bounds it, or where the bounds contradict each other.
@@ -65,7 +65,7 @@ def alignment_ns(seen: Iterable[Seen]) -> tuple[int, int] | None:
 
 
 @dataclass(frozen=True)
-class _Call:
+class _TimedCall:
     """A call of the host; `submission` is its number where it is one, from 1 on."""
 
     name: str
@@ -82,9 +82,9 @@ class Recorder:
         kind: Which one of `lib.hardware.webgpu.KINDS` it is.
     """
 
-    def __init__(self, on: Gpu, kind: str) -> None:
+    def __init__(self, on: OpenGpu, kind: str) -> None:
         self._on, self._kind = on, kind
-        self._calls: list[_Call] = []
+        self._calls: list[_TimedCall] = []
         self._names: list[str] = []  # of the operations, a pass each
         self._submissions: list[int] = []  # in which each was; 0 as long as it is in none
         self._sets: list[Timestamps] = []
@@ -133,7 +133,7 @@ class Recorder:
             submission = self._submitted(arguments[0]) if name == SUBMIT else 0
             before_ns = time.perf_counter_ns()
             result = call(*arguments)
-            self._calls.append(_Call(name, before_ns, time.perf_counter_ns(), submission))
+            self._calls.append(_TimedCall(name, before_ns, time.perf_counter_ns(), submission))
             if name == ENCODE:
                 self._encoded[result] = range(self._n_encoded, len(self._names))
                 self._n_encoded = len(self._names)
@@ -164,7 +164,7 @@ class Recorder:
         sizes = [min(MOST_PASSES, n - first) for first in range(0, n, MOST_PASSES)]
         return [pair for times, size in zip(self._sets, sizes, strict=False) for pair in times.read(size).tolist()]
 
-    def _seen(self, times: list[list[int]]) -> Iterator[Seen]:
+    def _seen(self, times: list[list[int]]) -> Iterator[SeenStep]:
         """What each submission says of the two clocks."""
         waited_ns, submitted = None, {}
         for call in reversed(self._calls):
@@ -173,10 +173,10 @@ class Recorder:
         for number, of_it in groupby(zip(self._submissions, times, strict=False), key=lambda one: one[0]):
             pairs = [pair for _, pair in of_it]
             start_ns, waited_ns = submitted[number]
-            yield Seen(start_ns, min(began for began, _ in pairs), max(ended for _, ended in pairs), waited_ns)
+            yield SeenStep(start_ns, min(began for began, _ in pairs), max(ended for _, ended in pairs), waited_ns)
 
 
-def _empty_passes(on: Gpu) -> list[Seen]:
+def _empty_passes(on: OpenGpu) -> list[SeenStep]:
     """Some passes in which nothing is done, each waited for; none where there are no timestamps."""
     if not on.has_clock:
         return []
@@ -189,4 +189,4 @@ def _empty_passes(on: Gpu) -> list[Seen]:
         on.wait()
         looked.append((before_ns, clock()))
     read = times.read(EMPTY_PASSES).tolist()
-    return [Seen(before, *pair, after) for (before, after), pair in zip(looked, read, strict=True)]
+    return [SeenStep(before, *pair, after) for (before, after), pair in zip(looked, read, strict=True)]

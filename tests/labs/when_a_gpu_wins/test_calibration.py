@@ -3,8 +3,8 @@
 import pytest
 
 from lib.backends.registry import Runtime
-from lib.experiments.calibration import Trained, calibrations, trials
-from lib.experiments.live_calibration import Standing, ways
+from lib.experiments.calibration import TrainingWay, calibrations, trials
+from lib.experiments.live_calibration import CalibrationProgress, ways
 from lib.labs.when_a_gpu_wins import calibration as page
 from lib.sweeps.cost_model import StepTime
 from tests.experiments.test_live_calibration import JAX, NUMPY, exact_s
@@ -35,12 +35,12 @@ def test_a_way_that_is_not_here_is_refused_in_a_sentence(opened, shown, panel):
 
 
 def test_a_calibration_is_named_with_its_error_and_a_refusal_with_its_reason():
-    assert "not calibrated yet" in page.calibrated_sentence([Standing(JAX), Standing(NUMPY)])
-    assert page.progress([Standing(JAX)], [JAX]) == (0, len(trials(JAX)))
+    assert "not calibrated yet" in page.calibrated_sentence([CalibrationProgress(JAX), CalibrationProgress(NUMPY)])
+    assert page.progress([CalibrationProgress(JAX)], [JAX]) == (0, len(trials(JAX)))
     steps = {(JAX, one): StepTime(exact_s(JAX, one), 0.1) for one in trials(JAX)}
-    known = calibrations(steps)[0][Trained(Runtime())]
-    calibrated = Standing(JAX, {trial: one for (_, trial), one in steps.items()}, known)
-    noisy = Standing(NUMPY, {}, None, "something else uses this machine")
+    known = calibrations(steps)[0][TrainingWay(Runtime())]
+    calibrated = CalibrationProgress(JAX, {trial: one for (_, trial), one in steps.items()}, known)
+    noisy = CalibrationProgress(NUMPY, {}, None, "something else uses this machine")
     assert page.calibrated_sentence([calibrated, noisy]).startswith(
         f"This machine is calibrated for {JAX.label} ({known.median_error:.0%}): "
     )

@@ -7,7 +7,7 @@ import pytest
 
 from lib.backends.registry import Runtime
 from lib.experiments import what_would_help
-from lib.experiments.calibration import Trained
+from lib.experiments.calibration import TrainingWay
 from lib.experiments.what_would_help import Applied, Findings, Outcome
 from lib.labs.when_a_gpu_wins import remedies as page
 from lib.prediction.predict import Prediction
@@ -49,7 +49,7 @@ def test_before_anything_is_calibrated_the_page_says_so_and_a_script_asks_for_al
 
 
 def test_a_calibrated_machine_answers_and_each_remedy_that_exists_has_its_button(show, shown, applied, live):
-    run(live, [Trained(Runtime(key)) for key in ("jax-step", "jax-epoch")])
+    run(live, [TrainingWay(Runtime(key)) for key in ("jax-step", "jax-epoch")])
     show()
     assert "JAX, one call a step, batch size 32: a step is predicted to take" in shown[-1]
     assert "Its step is compiled already." in shown[-1]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from lib.backends.registry import BACKENDS, Runtime, versions
 from lib.experiments.backend_race import BATCH_SIZES
-from lib.experiments.calibration import Trained, Trial, trials
+from lib.experiments.calibration import TrainingWay, Trial, trials
 from lib.experiments.known_devices import known_devices
 from lib.experiments.published import EPOCH_S
 from lib.experiments.recorded_machines import Machine, browsers_in, recorded_here
@@ -52,7 +52,7 @@ from tests.prediction.test_calibration import calibrated
 
 DEVICES = read_devices()
 ONE = np.ones((CELLS, CELLS))
-EPOCH, ADAPTERS = Trained(Runtime()), ("software", "discrete")
+EPOCH, ADAPTERS = TrainingWay(Runtime()), ("software", "discrete")
 
 
 def side(way=Way.STEP, **figures):
@@ -79,7 +79,9 @@ def test_a_cell_of_the_surface_is_what_a_single_prediction_says(key, way, depth,
 
 
 def test_networks_that_do_not_fit_into_one_program_follow_one_another():
-    alone, together = (calibrated_side(Trained(Runtime(), together), calibrated(0.05)) for together in (False, True))
+    alone, together = (
+        calibrated_side(TrainingWay(Runtime(), together), calibrated(0.05)) for together in (False, True)
+    )
     assert alone.seconds(1, 8).step_s == pytest.approx(8 * alone.seconds(1, 1).step_s)
     assert together.seconds(1, 64).step_s == pytest.approx(4 * together.seconds(1, 16).step_s)
     keras, jax = (known_side(known_devices()[f"i9-10885h/{one}"], Way.STEP) for one in ("keras-tensorflow", "jax-step"))
@@ -93,7 +95,7 @@ def test_what_this_machine_s_memory_cannot_hold_is_refused_as_a_card_s_is(monkey
     known = calibrated(0.05)
     for free_bytes in (5e7, 1e8):
         monkeypatch.setattr(sides, "usable_memory_bytes", lambda device, n=free_bytes: {"cpu": n}[device])
-        here = calibrated_side(Trained(Runtime()), known)
+        here = calibrated_side(TrainingWay(Runtime()), known)
         shown = here.seconds(2, 1)
         needed = np.array(
             [[fully_connected(Network((int(w),) * 2), int(n)).working_bytes for n in SIZES[::9]] for w in WIDTHS[::9]]
@@ -202,7 +204,10 @@ def test_the_recorded_card_beside_the_processor_of_its_own_machine():
 def test_measured_points_are_the_stored_steps_of_this_runtime_depth_and_machine(tmp_path):
     store, times = Store(tmp_path / "results.sqlite"), {(64,): 1e-4, (64, 64): 2e-4, (64, 32): 3e-4, (): 4e-4}
     known = [(EPOCH, Trial(Network(hidden), 32), step_s) for hidden, step_s in times.items()]
-    known += [(Trained(Runtime("numpy")), known[0][1], 9e-4), (EPOCH, Trial(Network((64,)), 32, 4), 9e-4)]  # not of it
+    known += [
+        (TrainingWay(Runtime("numpy")), known[0][1], 9e-4),
+        (EPOCH, Trial(Network((64,)), 32, 4), 9e-4),
+    ]  # not of it
     for trained, trial, step_s in known:
         subject, version = trained.subject(trial) | {"first_call_s": 0.1}, versions(trained.runtime)
         store.add(Record.of(Kind.STEP_TIME, subject, Measurement((step_s,), 1, Ended.CAP), version))
@@ -235,7 +240,7 @@ def test_an_imagined_card_beyond_all_sense_is_refused_by_name():
 def test_a_way_to_train_that_was_recorded_elsewhere_is_predicted_as_there():
     """Steps of a machine that multiplies 100 GFLOP/s, measured on another machine by other code."""
     records = []
-    for trained, n in ((EPOCH, 30), (Trained(Runtime("numpy")), LEAST_SAMPLES - 1)):
+    for trained, n in ((EPOCH, 30), (TrainingWay(Runtime("numpy")), LEAST_SAMPLES - 1)):
         for trial in trials(trained)[:n]:
             seconds = 1e-5 + trial.workload(trained.runtime).flops / 1e11
             subject = trained.subject(trial) | {"first_call_s": 0.1}
@@ -265,5 +270,5 @@ def test_only_images_that_were_published_of_are_brought_to_a_library():
 
 
 def test_a_software_adapter_is_no_card():
-    kinds = [calibrated_side(Trained(Runtime("webgpu-step", kind)), calibrated(0.05)) for kind in ADAPTERS]
+    kinds = [calibrated_side(TrainingWay(Runtime("webgpu-step", kind)), calibrated(0.05)) for kind in ADAPTERS]
     assert [one.on_gpu for one in [*kinds, known_side(DEVICES["l4"], Way.STEP)]] == [False, True, True]

@@ -6,7 +6,7 @@ import pytest
 
 from lib.backends.registry import Runtime, versions
 from lib.experiments.anatomy_of_a_step import AnatomyTask
-from lib.experiments.calibration import Trained, Trial
+from lib.experiments.calibration import TrainingWay, Trial
 from lib.labs.when_a_gpu_wins import work
 from lib.labs.when_a_gpu_wins.sides import Side, calibrated_side
 from lib.labs.when_a_gpu_wins.work import LARGER, Bill, LargerStep, bills, larger_steps, parts_on_demand
@@ -33,7 +33,7 @@ def store(tmp_path):
 
 @pytest.fixture
 def here():
-    return calibrated_side(Trained(Runtime()), calibrated(0.05))
+    return calibrated_side(TrainingWay(Runtime()), calibrated(0.05))
 
 
 def measured_of(batch_size, all_sides, store):
@@ -46,7 +46,7 @@ def test_larger_work_is_measured_where_it_is_stored_predicted_elsewhere_and_refu
     assert len({one.work.name for one in found}) == 3
     assert all("expected at most" in one.how for one in found if one.side is small)
     assert [one.how for one in found if one.side is here] == 3 * ["predicted, unsure"], "far from all calibrated steps"
-    subject = Trained(Runtime()).subject(Trial(LARGER, 32)) | {"first_call_s": 0.1}
+    subject = TrainingWay(Runtime()).subject(Trial(LARGER, 32)) | {"first_call_s": 0.1}
     store.add(Record.of(Kind.STEP_TIME, subject, Measurement((0.004,), 1, Ended.CAP), versions(Runtime())))
     (measured,) = measured_of(32, [here, small], store)
     assert (measured.work.name, measured.step_s) == (f"784→{LARGER.label}→10", 0.004)

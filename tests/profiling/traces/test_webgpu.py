@@ -15,7 +15,7 @@ from lib.hardware.webgpu import SOFTWARE
 from lib.profiling.traces import webgpu
 from lib.profiling.traces.explanation import waited_for
 from lib.profiling.traces.form import parsed, written
-from lib.profiling.traces.webgpu import ENCODE, READ, SUBMIT, WAITED, Recorder, Seen, alignment_ns
+from lib.profiling.traces.webgpu import ENCODE, READ, SUBMIT, WAITED, Recorder, SeenStep, alignment_ns
 from lib.spec import Network
 from tests.software_adapter import needs_software_adapter
 
@@ -29,7 +29,7 @@ def test_the_true_difference_of_two_clocks_lies_within_what_is_said(ahead, event
     seen, now = [], 2 * 10**15
     for to_begin, lasting, to_know, pause, waited in events:
         began, ended = now + to_begin, now + to_begin + lasting
-        seen.append(Seen(now, began - ahead, ended - ahead, ended + to_know if waited else None))
+        seen.append(SeenStep(now, began - ahead, ended - ahead, ended + to_know if waited else None))
         now = ended + to_know + pause
     found = alignment_ns(seen)
     if not any(waited for *_, waited in events):
@@ -41,10 +41,10 @@ def test_the_true_difference_of_two_clocks_lies_within_what_is_said(ahead, event
 
 def test_what_cannot_be_aligned_is_told():
     assert alignment_ns([]) is None
-    slower = [Seen(1_000, 1, 2, 1_100), Seen(2_000, 901, 902, 2_050)]
+    slower = [SeenStep(1_000, 1, 2, 1_100), SeenStep(2_000, 901, 902, 2_050)]
     assert alignment_ns(slower[:1]) is not None
-    assert alignment_ns([*slower, Seen(3_000, 2_900, 2_901, 3_010)]) is None, "the clocks contradict each other"
-    assert alignment_ns([Seen(1_000, 0, 0, 1_100)]) is None, "a device that writes 0 says nothing"
+    assert alignment_ns([*slower, SeenStep(3_000, 2_900, 2_901, 3_010)]) is None, "the clocks contradict each other"
+    assert alignment_ns([SeenStep(1_000, 0, 0, 1_100)]) is None, "a device that writes 0 says nothing"
 
 
 @pytest.fixture
