@@ -17,7 +17,6 @@ with app.setup(hide_code=True):
     from lib.experiments.axes import batch_sizes_of, networks_of, rates_between
     from lib.experiments.mnist_training import Experiment, every_runtime
     from lib.labs import mnist_training as first
-    from lib.pages import random_search
     from lib.spec import Network, Training
     from lib.views.conclusions import best_network, best_rate, fastest_backend, first_to_the_target
     from lib.views.mnist_training import (
@@ -64,9 +63,8 @@ def rate_controls(lab, reset):
     mo.md(r"""
     ## 1 · How large a step?
 
-    Each training step moves every weight $w$ against its gradient: $w \leftarrow w - \eta \,\partial L/\partial w$.
-    The learning rate $\eta$ is the length of that step. Too small, and three epochs get nowhere; too large, and the
-    loss jumps about or stops being a number.
+    Each step moves every weight $w$ against its gradient: $w \leftarrow w - \eta \,\partial L/\partial w$. The learning
+    rate $\eta$ is its length: too small, and three epochs get nowhere; too large, and the loss jumps about.
     """)
     return (rate,)
 
@@ -113,8 +111,7 @@ def depth_controls(lab, reset):
     mo.md(r"""
     ## 3 · How many layers?
 
-    More and wider layers have more parameters to fit the data with, and more arithmetic in each step. Which of them
-    are worth their seconds?
+    More and wider layers have more parameters to fit the data with, and more arithmetic a step. Are they worth it?
     """)
     return (depth,)
 
@@ -158,15 +155,14 @@ def search_controls(lab, reset):
     ## 5 · All of it at once?
 
     Rate, batch size, width and depth act on each other, so one cannot be chosen after the other. A random search
-    draws settings from all of them, and they are trained in the way that is expected to be quickest
-    here. Which of these settings is best?
+    trains settings drawn from all of them, in the way that is expected to be quickest here. Which is best?
     """)
     return (search,)
 
 
 @app.cell(hide_code=True)
 def search_all(lab, search):
-    lab.work(search, *random_search.search(lab.own))
+    lab.work(search, *lab.search)
     return
 
 
@@ -175,8 +171,7 @@ def look_inside(lab):
     prose = r"""
     ## 6 · Look inside
 
-    The best network of the experiment that finished last. If it knows MNIST, draw a digit: this page computes the ten
-    probabilities again at every stroke.
+    The best network of the experiment that finished last. If it knows MNIST, draw a digit: see its ten probabilities.
     """
     lab.inside.show(mo.md(prose))
     return

@@ -15,19 +15,19 @@ from lib import ROOT
 
 NOTEBOOK = ROOT / "mnist_training.py"
 LIMITS = {
-    "statements in lib": 28_988,
-    "real ones, without imports and docstrings": 22_710,
-    "modules in lib": 299,
-    "classes in lib": 441,
-    "class names with two meanings": 45,
-    "stations from slider to chart": 19,
-    "lines of mnist_training.py": 209,
-    "cells": 17,
+    "statements in lib": 27_960,
+    "real ones, without imports and docstrings": 21_943,
+    "modules in lib": 285,
+    "classes in lib": 454,
+    "class names with two meanings": 0,
+    "stations from slider to chart": 18,
+    "lines of mnist_training.py": 210,
+    "cells": 18,
     "lines of the longest cell": 7,
     "names that a cell takes": 2,
-    "names that cells share": 9,
-    "lines of tests": 38_954,
-    "words of docs and README": 12_363,
+    "names that cells share": 10,
+    "lines of tests": 38_343,
+    "words of docs and README": 9_279,
 }
 
 

@@ -3,6 +3,7 @@
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -225,10 +226,9 @@ def search_on_mnist_too(
     Raises:
         WorkerDied, TrainingFailed, MemoryError: As `lib.sweeps.sweep.updates`.
     """
-    yield from cached(trainings, runtime, engine, store, cancel, request)
     moved = [_moved_to_mnist(training) for training in trainings]
-    found = search(moved, on_mnist, engine, store, cancel, request, AUTO)
-    for update in found:
+    here = cached(trainings, runtime, engine, store, cancel, request)
+    for update in chain(here, search(moved, on_mnist, engine, store, cancel, request, AUTO)):
         if not isinstance(update, Picked):  # said of the search that is shown
             yield update
 

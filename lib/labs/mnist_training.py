@@ -23,7 +23,7 @@ from lib.pages.own_data import OwnData
 from lib.pages.panel import Controls, backend, several, slider, span, text
 from lib.pages.predict_first import PredictFirst
 from lib.pages.presets import listed_presets
-from lib.pages.random_search import SearchControls
+from lib.pages.random_search import SearchControls, search
 from lib.pages.stage import Stage
 from lib.pages.streaming import paint_at_changes
 from lib.pages.url_state import Address
@@ -113,7 +113,7 @@ class FirstLab(Lab):
         self.own, self.first, self.inside, self._title = OwnData(), PredictFirst(), Inside(), _Title()
         hooks = (self.own, self.first, self.inside, self._title)
         super().__init__("mnist_training", hooks, **PANELS)
-        self.why = answer(self.page)
+        self.why, self.search = answer(self.page), search(self.own)
         self.reset, self._title.set_reset = mo.state(0)
 
     def what_is_missing(self, experiment: Experiment, results: Results) -> str:

@@ -305,7 +305,7 @@ def test_what_others_did_before_its_turn_is_no_disturbance(monkeypatch):
     monkeypatch.setattr(Watch, "marked", lambda self, measured: measured)
 
     class Queued(Played):
-        def _perform(self, jobs, cancel, request) -> Iterator[Message]:
+        def _perform(self, jobs, cancel, request, n=0) -> Iterator[Message]:
             began.append("waiting")
             yield Waiting(3)
             began.append("ready")
