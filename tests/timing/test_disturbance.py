@@ -84,6 +84,8 @@ def test_another_programs_work_is_named(monkeypatch):
     machine = Machine(pid)
     monkeypatch.setattr(psutil, "cpu_times", machine.cpu_times)
     try:
+        while not sum(machine.processes[1].cpu_times()[:2]):  # it is starting
+            time.sleep(0.05)
         before = sum(machine.processes[1].cpu_times()[:2])
         with Watch() as watch:
             time.sleep(1.5)
