@@ -1,25 +1,25 @@
 import marimo
 
 __generated_with = "0.25.2"
-app = marimo.App(width="full", app_title="Why is my GPU slower?", css_file="lib/pages/page.css")
+app = marimo.App(width="full", app_title="Why is my GPU slower?", css_file="lib/ui/page.css")
 
 with app.setup(hide_code=True):
     import marimo as mo
 
-    from lib.backends.registry import Runtime
-    from lib.data.mnist import recognised
-    from lib.workers.engine import shared_engine
+    from lib.model.backends.registry import Runtime
+    from lib.model.data.mnist import recognised
+    from lib.sweeps.workers.engine import shared_engine
 
     # Where nothing can be kept yet, before the heavier imports: the worker imports its own library meanwhile.
     if recognised() is None:
         shared_engine().warm(Runtime())
 
-    from lib.experiments.axes import batch_sizes_of, networks_of, rates_between
-    from lib.experiments.mnist_training import Experiment, every_runtime
+    from lib.sweeps.experiments.axes import batch_sizes_of, networks_of, rates_between
+    from lib.sweeps.experiments.mnist_training import Experiment, every_runtime
     from lib.labs import mnist_training as first
-    from lib.spec import Network, Training
-    from lib.views.conclusions import best_network, best_rate, fastest_backend, first_to_the_target
-    from lib.views.mnist_training import (
+    from lib.model.spec import Network, Training
+    from lib.ui.views.conclusions import best_network, best_rate, fastest_backend, first_to_the_target
+    from lib.ui.views.mnist_training import (
         accuracy_by_cost,
         accuracy_by_epoch,
         accuracy_by_rate,
@@ -28,7 +28,7 @@ with app.setup(hide_code=True):
         loss_by_step,
         seconds_by_batch_size,
     )
-    from lib.workers.messages import Item as Job
+    from lib.sweeps.workers.messages import Item as Job
 
 
 @app.cell(hide_code=True)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import psutil
 
 from benchmarks.report import outdated
-from lib.hardware.machine import this_machine
+from lib.model.hardware.machine import this_machine
 
 BUSY_PERCENT = 15.0  # of all cores, over two seconds before a benchmark
 NAMES = (

@@ -2,13 +2,13 @@
 them apart; and line by line, in rows of their own, the step that is one compiled loop."""
 
 from benchmarks.report import LeftOut, Row, Target, note, show
-from lib.backends.registry import BACKENDS, Runtime, usable_runtimes
-from lib.profiling.request import Examination
-from lib.profiling.step_breakdown import EXPLAINED, PARTS, loop_parts, split
-from lib.spec import Network
-from lib.workers.cancel import Cancel
-from lib.workers.engine import Engine
-from lib.workers.messages import Measured
+from lib.model.backends.registry import BACKENDS, Runtime, usable_runtimes
+from lib.model.spec import Network
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.engine import Engine
+from lib.sweeps.workers.messages import Measured
+from lib.timing.profiling.request import Examination
+from lib.timing.profiling.step_breakdown import EXPLAINED, PARTS, loop_parts, split
 
 BATCH_SIZES = (1, 32, 512, 4096)
 NETWORK = Network((128,))

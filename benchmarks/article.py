@@ -25,7 +25,7 @@ EXPERIMENTS = {
 def main() -> None:
     import keras
 
-    from lib.data.mnist import load
+    from lib.model.data.mnist import load
 
     data = load()
     x_train = np.concatenate([data.x_train, data.x_validation])  # (60000, 784)

@@ -21,7 +21,7 @@ EPOCHS, BATCH_SIZE = 10, 32
 
 
 def images() -> tuple[np.ndarray, np.ndarray]:
-    from lib.data.mnist import load
+    from lib.model.data.mnist import load
 
     data = load()
     return np.concatenate([data.x_train, data.x_validation]), np.concatenate([data.y_train, data.y_validation])

@@ -20,10 +20,10 @@ from benchmarks.peer import PEERS, unavailable
 from benchmarks.peer.process import PeerProcess
 from benchmarks.peers import FIRST_LIMIT_S, NETWORK, READY_LIMIT_S, REPETITION_LIMIT_S, start_of
 from benchmarks.report import LeftOut, Row, Target, note, show
-from lib.spec import MAX_EPOCHS, N_TRAIN, Training
+from lib.model.spec import MAX_EPOCHS, N_TRAIN, Training
+from lib.sweeps.workers.machine_lock import MachineLock
 from lib.timing.comparison import Comparison, compared
 from lib.timing.disturbance import Watch
-from lib.workers.machine_lock import MachineLock
 
 BATCH_SIZES = (32, 512)
 ROUNDS = 9  # the least whose interval leaves the extremes out

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from os import environ
 from pathlib import Path
 
-from lib.backends.environment_variables import worker_environment
-from lib.backends.registry import Runtime
+from lib.model.backends.environment_variables import worker_environment
+from lib.model.backends.registry import Runtime
 
 SIDE = 2048
 REPEATS = 20

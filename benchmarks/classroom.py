@@ -35,18 +35,18 @@ from benchmarks.client import FINISHED, Frame, Full, Lost, Viewer
 from benchmarks.interaction import EPOCHS, press
 from benchmarks.report import LeftOut, Row, Target, note, row, seconds_of, show
 from benchmarks.viewers import AFTER_S, BUSY_SHARE, CELL, Usage, numbers_of_viewers, p95
-from lib.experiments.axes import rates_between
-from lib.experiments.precomputation import Group, train
 from lib.formatting import format_rate
-from lib.pages.notebooks import FIRST
-from lib.pages.places import MAX_VIEWERS, REFRESH_S
-from lib.spec import RATE_STEPS, Network, Training
-from lib.storage.store import Store
+from lib.model.spec import RATE_STEPS, Network, Training
+from lib.site.places import MAX_VIEWERS, REFRESH_S
 from lib.sweeps.events import Finished
-from lib.workers.cancel import Cancel
-from lib.workers.engine import Engine
-from lib.workers.messages import Item
-from lib.workers.queue import Request
+from lib.sweeps.experiments.axes import rates_between
+from lib.sweeps.experiments.precomputation import Group, train
+from lib.sweeps.storage.store import Store
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.engine import Engine
+from lib.sweeps.workers.messages import Item
+from lib.sweeps.workers.queue import Request
+from lib.ui.notebooks import FIRST
 
 VIEWERS, MOST_VIEWERS, SECONDS = (100,), 1_000, 300
 EVERY_S = 5.0

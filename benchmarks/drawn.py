@@ -13,19 +13,19 @@ from playwright.sync_api import Page
 
 from benchmarks.browser import POLL_MS, browser, fresh_cache, looking, page_of, server, visitor, wait_until_all_over
 from benchmarks.report import RATIO, LeftOut, Row, Target, note, row, show
-from lib.backends.registry import BACKENDS, Runtime, unavailable, versions
-from lib.data.mnist import load_test
-from lib.experiments.axes import rates_between
-from lib.experiments.trained import epoch_s
-from lib.spec import Network, Training
-from lib.storage.records import Key
-from lib.storage.store import Store
+from lib.model.backends.registry import BACKENDS, Runtime, unavailable, versions
+from lib.model.data.mnist import load_test
+from lib.model.spec import Network, Training
 from lib.sweeps.events import Finished
+from lib.sweeps.experiments.axes import rates_between
+from lib.sweeps.experiments.trained import epoch_s
+from lib.sweeps.storage.records import Key
+from lib.sweeps.storage.store import Store
 from lib.sweeps.sweep import Options, updates
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.engine import Engine
+from lib.sweeps.workers.messages import Item
 from lib.timing.comparison import compared
-from lib.workers.cancel import Cancel
-from lib.workers.engine import Engine
-from lib.workers.messages import Item
 
 BACKEND_KEYS = ("jax-epoch", "numba")
 RATES, BATCH_SIZE, EPOCHS = (0.1, 1.0, 2), 32, 20

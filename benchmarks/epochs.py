@@ -12,13 +12,13 @@ from typing import cast
 
 from benchmarks.ceiling import Ceiling, ceiling
 from benchmarks.report import LeftOut, Row, Target, note, row, seconds_of, show
-from lib.backends.base import Epoch, Steps
-from lib.backends.registry import BACKENDS, PRECISIONS, Runtime, usable_runtimes
-from lib.spec import N_TRAIN, Network, Training
+from lib.model.backends.base import Epoch, Steps
+from lib.model.backends.registry import BACKENDS, PRECISIONS, Runtime, usable_runtimes
+from lib.model.spec import N_TRAIN, Network, Training
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.engine import Engine
+from lib.sweeps.workers.messages import Progress
 from lib.timing.comparison import Comparison, compared
-from lib.workers.cancel import Cancel
-from lib.workers.engine import Engine
-from lib.workers.messages import Progress
 
 BATCH_SIZES = (1, 32, 128, 512, 1024, 2048, 4096)
 ROUNDS = 2

@@ -16,15 +16,15 @@ from pathlib import Path
 
 from benchmarks import article
 from benchmarks.report import SECONDS, LeftOut, Row, Target, note, row, show
-from lib.backends.registry import Runtime, unavailable
-from lib.experiments.mnist_training import Experiment
-from lib.experiments.published import ARTICLE_ARCHITECTURES
-from lib.spec import Network, Training
+from lib.model.backends.registry import Runtime, unavailable
+from lib.model.spec import Network, Training
 from lib.sweeps.events import Finished
+from lib.sweeps.experiments.mnist_training import Experiment
+from lib.sweeps.experiments.published import ARTICLE_ARCHITECTURES
 from lib.sweeps.sweep import Options, updates
-from lib.workers.cancel import Cancel
-from lib.workers.engine import Engine, MachineLock
-from lib.workers.messages import Item
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.engine import Engine, MachineLock
+from lib.sweeps.workers.messages import Item
 
 EPOCHS = 3
 REPEATS = 5

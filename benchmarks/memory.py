@@ -30,7 +30,7 @@ def _megabytes(rows: list[Row], name: str) -> float | None:
 
 def _rows(server_process: psutil.Process) -> list[Row]:
     children = server_process.children(recursive=True)
-    workers = [child for child in children if "lib.workers.worker" in _command(child)]
+    workers = [child for child in children if "lib.sweeps.workers.worker" in _command(child)]
     kernels = {worker.ppid() for worker in workers}
     named = [("server", server_process)]
     named += [("kernel", child) for child in children if child.pid in kernels]

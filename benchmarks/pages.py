@@ -12,8 +12,8 @@ from playwright.sync_api import Page
 
 from benchmarks.browser import browser, class_server, fresh_cache, looking, page_of, visitor
 from benchmarks.report import SECONDS, LeftOut, Row, Target, note, row, show
-from lib.pages.notebooks import FIRST, notebook_of
-from lib.workers.notes import State
+from lib.sweeps.workers.notes import State
+from lib.ui.notebooks import FIRST, notebook_of
 
 PAGES = ("operations_and_feeds", "inside_a_step")  # that measure all their sections when they open
 WITH_A_FIGURE = (FIRST.name, "when_a_gpu_wins", "many_networks")

@@ -21,10 +21,10 @@ import psutil
 from benchmarks.peer import PEERS, Peer, unavailable
 from benchmarks.peer.process import PeerFailed, PeerProcess
 from benchmarks.report import RATIO, SECONDS, Row, Target, note, row, show
-from lib.hardware.cores import usable_cores
-from lib.spec import MAX_EPOCHS, Network, Training
+from lib.model.hardware.cores import usable_cores
+from lib.model.spec import MAX_EPOCHS, Network, Training
+from lib.sweeps.workers.machine_lock import MachineLock
 from lib.timing.comparison import median_interval
-from lib.workers.machine_lock import MachineLock
 
 NETWORK = Network((128,))
 ROUNDS = {32: 9, 512: 12, 4096: 12}  # nine are the least whose interval leaves the extremes out

@@ -9,14 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.report import LeftOut, Row, note, row, show
-from lib.experiments.input_pipeline import Figures, PipelineTask, Raised, measure, tasks
-from lib.profiling.request import Pipeline
-from lib.storage.records import Record
-from lib.storage.store import Store
+from lib.sweeps.experiments.input_pipeline import Figures, PipelineTask, Raised, measure, tasks
+from lib.sweeps.storage.records import Record
+from lib.sweeps.storage.store import Store
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.engine import Engine
+from lib.sweeps.workers.queue import Request
 from lib.timing.comparison import median_interval
-from lib.workers.cancel import Cancel
-from lib.workers.engine import Engine
-from lib.workers.queue import Request
+from lib.timing.profiling.request import Pipeline
 
 SETTINGS = Pipeline()  # rows, batch size and preprocessing as the notebook opens with
 COLUMNS = (

@@ -29,8 +29,11 @@ import numpy as np
 
 from benchmarks.report import LeftOut, Row, Target, note, row, seconds_of, show
 from docs.published_figures import written
-from lib.backends.base import Epoch
-from lib.experiments.calibration import (
+from lib.formatting import seconds
+from lib.model.backends.base import Epoch
+from lib.model.spec import Network, Training
+from lib.sweeps.cost_model import StepTime
+from lib.sweeps.experiments.calibration import (
     LEARNING_RATE,
     TOGETHER,
     TrainingWay,
@@ -43,21 +46,18 @@ from lib.experiments.calibration import (
     raced_step_times,
     trials,
 )
-from lib.experiments.calibration import ROUNDS as CALIBRATION_ROUNDS
-from lib.experiments.live_calibration import FIRST, unasked, ways
-from lib.experiments.published_predictions import accuracy, published_rows
-from lib.experiments.recorded_machines import recorded_here
-from lib.formatting import seconds
-from lib.prediction.calibration import Calibration
-from lib.prediction.predict import predict
-from lib.spec import Network, Training
-from lib.storage.store import Store
-from lib.sweeps.cost_model import StepTime
-from lib.workers.cancel import Cancel
-from lib.workers.engine import Engine
-from lib.workers.messages import Progress, TrainingFailed, WorkerDied
-from lib.workers.notes import Note
-from lib.workers.queue import Request
+from lib.sweeps.experiments.calibration import ROUNDS as CALIBRATION_ROUNDS
+from lib.sweeps.experiments.live_calibration import FIRST, unasked, ways
+from lib.sweeps.experiments.published_predictions import accuracy, published_rows
+from lib.sweeps.experiments.recorded_machines import recorded_here
+from lib.sweeps.storage.store import Store
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.engine import Engine
+from lib.sweeps.workers.messages import Progress, TrainingFailed, WorkerDied
+from lib.sweeps.workers.notes import Note
+from lib.sweeps.workers.queue import Request
+from lib.timing.prediction.calibration import Calibration
+from lib.timing.prediction.predict import predict
 
 SEED = 12  # 2 until 2026-11-24, whose misses were looked at when single images joined the calibration
 UNSEEN = 12  # trials of each way to train, and as many of widths and batch sizes off the grid as there are pairs

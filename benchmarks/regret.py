@@ -15,16 +15,16 @@ from typing import cast
 
 from benchmarks.report import LeftOut, Row, Target, note, row, show
 from benchmarks.sweeps import JAX, timed
-from lib.hardware.cores import usable_cores
-from lib.spec import MAX_EPOCHS, Network, Training
+from lib.model.hardware.cores import usable_cores
+from lib.model.spec import MAX_EPOCHS, Network, Training
 from lib.sweeps.cost_model import nominal_s
 from lib.sweeps.events import Picked
 from lib.sweeps.strategies import POOLED
 from lib.sweeps.sweep import Options, updates
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.engine import Engine
+from lib.sweeps.workers.messages import Item
 from lib.timing.comparison import compared
-from lib.workers.cancel import Cancel
-from lib.workers.engine import Engine
-from lib.workers.messages import Item
 
 STRATEGIES = ("sequential", "vmap", "padded", "sharded", "processes", "stacks")
 ROUNDS = 2

@@ -17,17 +17,17 @@ from typing import cast
 import numpy as np
 
 from benchmarks.report import OUT, LeftOut, Row, Target, note, row, show
-from lib.backends.fingerprint import source_digest
-from lib.experiments.calibration import TOGETHER, TrainingWay, drawn, trials
-from lib.experiments.live_calibration import CalibrationProgress, LiveCalibrations, measure, ways
-from lib.experiments.what_would_help import Applied, apply, findings, measure_variants, trial_of
 from lib.formatting import seconds
-from lib.prediction.question import Question
-from lib.prediction.remedies import Remedy, Setup
-from lib.storage.store import Store
-from lib.workers.cancel import Cancel
-from lib.workers.engine import Engine
-from lib.workers.queue import Request
+from lib.model.backends.fingerprint import source_digest
+from lib.sweeps.experiments.calibration import TOGETHER, TrainingWay, drawn, trials
+from lib.sweeps.experiments.live_calibration import CalibrationProgress, LiveCalibrations, measure, ways
+from lib.sweeps.experiments.what_would_help import Applied, apply, findings, measure_variants, trial_of
+from lib.sweeps.storage.store import Store
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.engine import Engine
+from lib.sweeps.workers.queue import Request
+from lib.timing.prediction.question import Question
+from lib.timing.prediction.remedies import Remedy, Setup
 
 SEED = 23  # 3 until 2026-11-24, for the reason in `benchmarks.prediction`
 TRAININGS = 32

@@ -19,10 +19,10 @@ from typing import cast
 import numpy as np
 import psutil
 
-from lib.backends.fingerprint import benchmark_digest
-from lib.backends.registry import Runtime, versions
-from lib.data.mnist import load_test
-from lib.hardware.machine import this_machine
+from lib.model.backends.fingerprint import benchmark_digest
+from lib.model.backends.registry import Runtime, versions
+from lib.model.data.mnist import load_test
+from lib.model.hardware.machine import this_machine
 from lib.timing.comparison import Comparison, Estimate, between, quantile_interval
 
 OUT = Path(__file__).resolve().parent / "out"

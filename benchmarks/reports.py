@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from benchmarks.report import LeftOut, Row, Target, row, show
-from lib.experiments.advice import all_devices
 from lib.formatting import seconds
-from lib.prediction.advise import Answer, advise, quicker
-from lib.prediction.device import Device
-from lib.prediction.question import Question
-from lib.spec import Network
+from lib.model.spec import Network
+from lib.sweeps.experiments.advice import all_devices
+from lib.timing.prediction.advise import Answer, advise, quicker
+from lib.timing.prediction.device import Device
+from lib.timing.prediction.question import Question
 
 DESKTOP, SERVER, CARD = "i9-10885h", "c3-highcpu-22", "t4"
 MNIST = 60_000

@@ -17,13 +17,13 @@ from playwright.sync_api import Browser, Page
 
 from benchmarks.browser import POLL_MS, browser, class_server, fresh_cache, looking, page_of, visitor
 from benchmarks.report import SECONDS, LeftOut, Row, Target, note, row, show
-from lib.backends.registry import Runtime
-from lib.experiments.calibration import TrainingWay, measure_trials, trials
-from lib.pages.notebooks import notebook_of
-from lib.storage.store import Store
-from lib.workers.cancel import Cancel
-from lib.workers.engine import Engine
-from lib.workers.queue import Request
+from lib.model.backends.registry import Runtime
+from lib.sweeps.experiments.calibration import TrainingWay, measure_trials, trials
+from lib.sweeps.storage.store import Store
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.engine import Engine
+from lib.sweeps.workers.queue import Request
+from lib.ui.notebooks import notebook_of
 
 SERVERS = 3
 STORE = "results.sqlite"  # in a cache folder

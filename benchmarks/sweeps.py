@@ -23,18 +23,18 @@ import psutil
 
 from benchmarks.article_sweep import EPOCHS, RATES
 from benchmarks.report import SECONDS, LeftOut, Row, Target, note, row, seconds_of, show
-from lib.backends.registry import Runtime, unavailable
-from lib.backends.stacked.packing import Shape
-from lib.experiments.published import ARTICLE_ARCHITECTURES
-from lib.spec import Network, Training
-from lib.storage.store import Store
+from lib.model.backends.registry import Runtime, unavailable
+from lib.model.backends.stacked.packing import Shape
+from lib.model.spec import Network, Training
 from lib.sweeps.events import Finished
+from lib.sweeps.experiments.published import ARTICLE_ARCHITECTURES
+from lib.sweeps.storage.store import Store
 from lib.sweeps.strategies import quickest_runtime
 from lib.sweeps.sweep import Options, updates
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.engine import Engine, MachineLock
+from lib.sweeps.workers.messages import Item
 from lib.timing.comparison import Comparison, compared
-from lib.workers.cancel import Cancel
-from lib.workers.engine import Engine, MachineLock
-from lib.workers.messages import Item
 
 ROUNDS = 3
 COUNTS = (1, 4, 16, 64, 256)

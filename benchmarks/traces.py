@@ -18,17 +18,17 @@ from typing import cast
 import psutil
 
 from benchmarks.report import SECONDS, LeftOut, Row, Target, note, row, seconds_of, show
-from lib.backends.registry import Runtime
-from lib.experiments.trace_of_a_step import Brought, profile, read_files, task_of
 from lib.labs.inside_a_step import trace as view
-from lib.profiling.request import PROFILED
-from lib.profiling.traces.form import Trace
-from lib.spec import Network
-from lib.storage.records import Record
-from lib.storage.store import Store
-from lib.workers.cancel import Cancel
-from lib.workers.engine import Engine
-from lib.workers.queue import Request
+from lib.model.backends.registry import Runtime
+from lib.model.spec import Network
+from lib.sweeps.experiments.trace_of_a_step import Brought, profile, read_files, task_of
+from lib.sweeps.storage.records import Record
+from lib.sweeps.storage.store import Store
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.engine import Engine
+from lib.sweeps.workers.queue import Request
+from lib.timing.profiling.request import PROFILED
+from lib.timing.profiling.traces.form import Trace
 
 SQLITE_BYTES, JSON_BYTES = 1_000_000_000, 200_000_000
 ROUNDS, MOVES = 3, 20

@@ -30,7 +30,7 @@ import psutil
 from benchmarks.browser import class_server, fresh_cache
 from benchmarks.client import Lost, Viewer
 from benchmarks.report import Row, Target, note, row, show
-from lib.pages.notebooks import FIRST
+from lib.ui.notebooks import FIRST
 
 VIEWERS = (1, 5, 20)
 MOST_VIEWERS = 100

@@ -12,12 +12,12 @@ import numpy as np
 
 from benchmarks import webgpu_page
 from benchmarks.report import LeftOut, Row, Target, note, row, show
-from lib.backends.base import Epoch, Train
-from lib.backends.registry import BACKENDS, load_train
-from lib.data import mnist
-from lib.data.mnist import Data
-from lib.hardware.webgpu import SOFTWARE, SOFTWARE_ALLOWED, adapters
-from lib.spec import Network, Training
+from lib.model.backends.base import Epoch, Train
+from lib.model.backends.registry import BACKENDS, load_train
+from lib.model.data import mnist
+from lib.model.data.mnist import Data
+from lib.model.hardware.webgpu import SOFTWARE, SOFTWARE_ALLOWED, adapters
+from lib.model.spec import Network, Training
 
 WAYS = ("webgpu-operation", "webgpu-step", "webgpu-chunk", "webgpu-kernel")
 TRAININGS = (Training(Network((128,)), 0.01, 1, 1), Training(Network((128,)), 0.1, 32, 1))
@@ -82,14 +82,14 @@ def _epoch(train: Train, training: Training, data: Data, kind: str) -> tuple[flo
 
 
 def _dispatches() -> int:
-    from lib.backends.webgpu.description import step
+    from lib.model.backends.webgpu.description import step
 
     return len(step(Network((128,)), 32).operations)
 
 
 def _bytes_a_step(kind: str, data: Data) -> float:
     """What is written to the device between the first call and the epoch's end, by a step."""
-    from lib.backends.webgpu.execution import gpu
+    from lib.model.backends.webgpu.execution import gpu
 
     queue, sent = gpu(kind).queue, []
     write = queue.write_buffer

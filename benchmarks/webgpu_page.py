@@ -13,8 +13,8 @@ import numpy as np
 
 from benchmarks.browser import FLAGS, WITH_WEBGPU, browser, class_server, fresh_cache, looking, page_of, visitor
 from benchmarks.report import LeftOut, Row, Target, note, row
-from lib.hardware.webgpu import SOFTWARE
-from lib.pages.notebooks import notebook_of
+from lib.model.hardware.webgpu import SOFTWARE
+from lib.ui.notebooks import notebook_of
 
 OPENINGS = 3
 TRAINING_S = 5.0

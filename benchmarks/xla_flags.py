@@ -14,15 +14,16 @@ from benchmarks.peer import PEERS
 from benchmarks.peer.process import PeerProcess, environment
 from benchmarks.peers import READY_LIMIT_S, Record, measure
 from benchmarks.report import RATIO, SECONDS, LeftOut, Row, note, row, show
+from lib.sweeps.workers.machine_lock import MachineLock
 from lib.timing.comparison import Verdict, compared
-from lib.workers.machine_lock import MachineLock
 
 BACKEND = "jax-epoch"
 BATCH_SIZES = (1, 32, 512, 4096)
 ROUNDS = 9  # the least whose interval leaves the extremes out
 ROUNDING = 1e-5
 AS_IT_IS, ONE_THREAD = "as it is", "one thread"
-# A worker's own are in `lib.backends.environment_variables`; of two for the same thing the last counts. Where what is
+# A worker's own are in `lib.model.backends.environment_variables`; of two for the same thing the last counts. Where
+# what is
 # given once more differs from what is, the machine was not quiet.
 FLAGS: Mapping[str, str] = {
     AS_IT_IS: "",

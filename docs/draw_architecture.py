@@ -10,16 +10,11 @@ from lib import ROOT
 PAGE = ROOT / "docs" / "architecture.md"
 # Low to high; a room knows those of lower floors, and those before it on its own.
 FLOORS = (
-    ("spec", "formatting", "cache_folder", "once", "hardware"),
-    ("data", "timing"),
-    ("prediction",),
-    ("backends",),
-    ("profiling", "storage"),
-    ("workers",),
+    ("formatting", "cache_folder", "once"),
+    ("model",),
+    ("timing",),
     ("sweeps",),
-    ("experiments",),
-    ("views",),
-    ("pages",),
+    ("ui",),
     ("labs", "site"),
     ("cli",),
 )

@@ -1,14 +1,14 @@
 import marimo
 
 __generated_with = "0.25.2"
-app = marimo.App(width="full", app_title="Do the articles' claims hold?", css_file="../lib/pages/page.css")
+app = marimo.App(width="full", app_title="Do the articles' claims hold?", css_file="../lib/ui/page.css")
 
 with app.setup(hide_code=True):
     import marimo as mo
 
     from lib.labs import claims
-    from lib.pages.lab import Lab
-    from lib.pages.notebooks import link
+    from lib.ui.lab import Lab
+    from lib.ui.notebooks import link
 
 
 @app.cell(hide_code=True)

@@ -1,13 +1,13 @@
 import marimo
 
 __generated_with = "0.25.2"
-app = marimo.App(width="full", app_title="Many trainings at once", css_file="../lib/pages/page.css")
+app = marimo.App(width="full", app_title="Many trainings at once", css_file="../lib/ui/page.css")
 
 with app.setup(hide_code=True):
     import marimo as mo
 
     from lib.labs import many_networks as networks
-    from lib.pages.lab import Lab
+    from lib.ui.lab import Lab
 
 
 @app.cell(hide_code=True)

@@ -1,12 +1,12 @@
 import marimo
 
 __generated_with = "0.25.2"
-app = marimo.App(width="full", app_title="Operations and feeds", css_file="../lib/pages/page.css")
+app = marimo.App(width="full", app_title="Operations and feeds", css_file="../lib/ui/page.css")
 
 with app.setup(hide_code=True):
     import marimo as mo
 
-    from lib.experiments.single_operations import first_uses, fusions, overlaps, products, sines, transfers
+    from lib.sweeps.experiments.single_operations import first_uses, fusions, overlaps, products, sines, transfers
     from lib.labs.operations_and_feeds import OperationsAndFeeds, feeds, operations, programs, tensorflow
 
 

@@ -1,7 +1,7 @@
 import marimo
 
 __generated_with = "0.25.2"
-app = marimo.App(width="full", app_title="When a GPU wins", css_file="../lib/pages/page.css")
+app = marimo.App(width="full", app_title="When a GPU wins", css_file="../lib/ui/page.css")
 
 with app.setup(hide_code=True):
     import marimo as mo
@@ -9,7 +9,7 @@ with app.setup(hide_code=True):
     from lib.labs.when_a_gpu_wins import PANELS, border, work
     from lib.labs.when_a_gpu_wins.calibration import calibration
     from lib.labs.when_a_gpu_wins.remedies import remedies
-    from lib.pages.lab import Lab
+    from lib.ui.lab import Lab
 
 
 @app.cell(hide_code=True)

@@ -16,10 +16,10 @@ import pytest
 
 from benchmarks.browser import CHROMIUM, FLAGS, free_port
 from lib import ROOT
-from lib.pages.access import Credentials, Keys, kept_secret
-from lib.pages.notebooks import NOTEBOOKS
-from lib.storage.store import Store
-from lib.workers.notes import State
+from lib.site.access import Credentials, Keys, kept_secret
+from lib.sweeps.storage.store import Store
+from lib.sweeps.workers.notes import State
+from lib.ui.notebooks import NOTEBOOKS
 from tests.contrast import contrast
 from tests.hiding import hiding
 

@@ -41,14 +41,14 @@ os.environ["JAX_NUMPY_DTYPE_PROMOTION"], os.environ["JAX_NUMPY_RANK_PROMOTION"] 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-from lib.backends import registry  # noqa: E402
-from lib.backends.environment_variables import XLA_WITHOUT_WRONG_SUMS, numba_cache  # noqa: E402
-from lib.backends.registry import Runtime, unavailable  # noqa: E402
-from lib.data.mnist import Data, aligned  # noqa: E402
-from lib.hardware import nvidia_smi  # noqa: E402
+from lib.model.backends import registry  # noqa: E402
+from lib.model.backends.environment_variables import XLA_WITHOUT_WRONG_SUMS, numba_cache  # noqa: E402
+from lib.model.backends.registry import Runtime, unavailable  # noqa: E402
+from lib.model.data.mnist import Data, aligned  # noqa: E402
+from lib.model.hardware import nvidia_smi  # noqa: E402
+from lib.sweeps.workers import engine as engine_module  # noqa: E402
+from lib.sweeps.workers.engine import Engine  # noqa: E402
 from lib.timing.disturbance import Disturbance, Watch  # noqa: E402
-from lib.workers import engine as engine_module  # noqa: E402
-from lib.workers.engine import Engine  # noqa: E402
 from tests import stub_worker  # noqa: E402
 from tests.browser import VIEWERS, Site, browsing, serving, tab  # noqa: E402
 from tests.deploying import Cloud, lending, make_clone  # noqa: E402

@@ -108,12 +108,12 @@ def stand_in() -> SimpleNamespace:
 @contextmanager
 def in_numba_cudas_place() -> Iterator[None]:
     """A context in which `from numba import cuda` gives the stand-in."""
-    before = {name: sys.modules.get(name) for name in ("numba.cuda", "lib.backends.with_numba_cuda")}
+    before = {name: sys.modules.get(name) for name in ("numba.cuda", "lib.model.backends.with_numba_cuda")}
     real = vars(numba).get("cuda")
     numba.cuda = sys.modules["numba.cuda"] = stand_in()  # type: ignore[assignment]
-    sys.modules.pop("lib.backends.with_numba_cuda", None)
+    sys.modules.pop("lib.model.backends.with_numba_cuda", None)
     try:
-        import lib.backends.with_numba_cuda as module
+        import lib.model.backends.with_numba_cuda as module
 
         module.THREADS, module.LANES = THREADS, LANES
         yield

@@ -50,5 +50,5 @@ def in_cupys_place() -> Iterator[None]:
     try:
         yield
     finally:
-        for name in ("cupy", "lib.backends.with_cupy"):
+        for name in ("cupy", "lib.model.backends.with_cupy"):
             sys.modules.pop(name, None)

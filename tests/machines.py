@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
-from lib.backends.base import Epoch, no_parameters
-from lib.backends.registry import Runtime, versions
-from lib.experiments.time_to_accuracy import EPOCHS, RATES, SEEDS, TUNED_ON
-from lib.spec import Network, Training
-from lib.storage.export import export_to
-from lib.storage.records import Curve, Key, Kind, Record
-from lib.storage.store import Store
+from lib.model.backends.base import Epoch, no_parameters
+from lib.model.backends.registry import Runtime, versions
+from lib.model.spec import Network, Training
+from lib.sweeps.experiments.time_to_accuracy import EPOCHS, RATES, SEEDS, TUNED_ON
+from lib.sweeps.storage.export import export_to
+from lib.sweeps.storage.records import Curve, Key, Kind, Record
+from lib.sweeps.storage.store import Store
 from lib.timing.measurement import Ended, Measurement
 
 CARD, PROCESSOR = "Eniac · 8 cores · 16 GiB · Imaginary 9000", "Colossus · 4 cores · AVX2 · 8 GiB · no GPU"

@@ -5,11 +5,11 @@ from functools import cache
 from types import SimpleNamespace
 
 import mnist_training
-from lib.backends.registry import DEFAULT
 from lib.labs import mnist_training as page
-from lib.pages import lab as lab_module
-from lib.pages.url_state import Address
-from lib.storage.store import Store
+from lib.model.backends.registry import DEFAULT
+from lib.sweeps.storage.store import Store
+from lib.ui import lab as lab_module
+from lib.ui.url_state import Address
 
 CELLS = {"rate": "learning_rate", "size": "batch_size", "depth": "hidden_layers", "backend": "which_backend"}
 

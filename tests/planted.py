@@ -57,7 +57,7 @@ class Fault:
 FAULTS = (
     Fault(
         "widest-layer-refused",
-        "lib/spec.py",
+        "lib/model/spec.py",
         "            if not 1 <= width <= MAX_WIDTH:",
         "            if not 1 <= width < MAX_WIDTH:",
         "A layer of 4,096 neurons is refused by a sentence that says 1 to 4096 are expected.",
@@ -79,7 +79,7 @@ FAULTS = (
     ),
     Fault(
         "throttling-in-microseconds",
-        "lib/hardware/nvml.py",
+        "lib/model/hardware/nvml.py",
         "answer.violationTime / 1e9 for cause",
         "answer.violationTime / 1e6 for cause",
         "A card is said to have been slowed for a thousand times as long as it was, so good times are marked as "
@@ -87,14 +87,14 @@ FAULTS = (
     ),
     Fault(
         "part-validated-on-training-images",
-        "lib/data/mnist.py",
+        "lib/model/data/mnist.py",
         '"validation": slice(N_TRAIN, N_TRAIN + n_validation)',
         '"validation": slice(n_train, n_train + n_validation)',
         "The accuracy that a browser shows is of images of the training set, not of the held-out ones.",
     ),
     Fault(
         "own-rows-not-cut-off",
-        "lib/data/own/rows.py",
+        "lib/model/data/own/rows.py",
         "    scaled = np.clip(np.where(high == low, 0.0, scaled), 0.0, 1.0).astype(np.float32)",
         "    scaled = np.where(high == low, 0.0, scaled).astype(np.float32)",
         "Validation and test rows beyond the training range get inputs far outside of 0 to 1, and accuracies with"
@@ -102,14 +102,14 @@ FAULTS = (
     ),
     Fault(
         "last-short-slice-not-evaluated",
-        "lib/backends/with_jax.py",
+        "lib/model/backends/with_jax.py",
         "    return total if whole == len(x) else jax.tree.map(jnp.add, total, function(x[whole:], y[whole:]))",
         "    return total",
         "With numbers of validation rows that slices do not divide, JAX's accuracy and loss are far too low.",
     ),
     Fault(
         "stack-shares-one-mean-loss",
-        "lib/backends/stacked/program.py",
+        "lib/model/backends/stacked/program.py",
         "        return jnp.sum(losses), losses  # a network's gradient depends only on its own loss",
         "        return jnp.mean(losses), losses  # a network's gradient depends only on its own loss",
         "Networks that are trained together learn as many times slower as there are of them, and a sweep names "
@@ -117,7 +117,7 @@ FAULTS = (
     ),
     Fault(
         "browser-repeats-the-first-epoch",
-        "lib/backends/webgpu/for_browsers.py",
+        "lib/model/backends/webgpu/for_browsers.py",
         "training.seed, epoch) for epoch in range(epochs)]",
         "training.seed, 0) for _ in range(epochs)]",
         "A browser sees the batches in the same order in every epoch, so its curve is not the one that all other "
@@ -139,21 +139,21 @@ FAULTS = (
     ),
     Fault(
         "conformal-rank-one-too-low",
-        "lib/prediction/calibration.py",
+        "lib/timing/prediction/calibration.py",
         "    rank = min(len(deviations), int(np.ceil((len(deviations) + 1) * COVERAGE)))",
         "    rank = min(len(deviations), int(np.ceil(len(deviations) * COVERAGE)))",
         "The 90 % intervals of predicted seconds are too narrow, so measured steps lie outside of them too often.",
     ),
     Fault(
         "evaluation-counted-as-busy",
-        "lib/profiling/harness.py",
+        "lib/timing/profiling/harness.py",
         "            used_s = now_s  # not across an evaluation",
         "                used_s = now_s  # not across an evaluation",
         "Processor time of evaluations is counted into a step, so the anatomy shows no idle time where there is some.",
     ),
     Fault(
         "every-ten-thousandth-row-twice",
-        "lib/profiling/traces/nsight_sqlite.py",
+        "lib/timing/profiling/traces/nsight_sqlite.py",
         "rowid >= ? AND rowid < ? AND",
         "rowid >= ? AND rowid <= ? AND",
         "In large exports of Nsight Systems calls are counted twice at the edge of each piece, so counts and sums"
@@ -161,14 +161,14 @@ FAULTS = (
     ),
     Fault(
         "curve-key-without-versions",
-        "lib/storage/records.py",
+        "lib/sweeps/storage/records.py",
         "            self.versions,\n            source_digest(),",
         "            source_digest(),",
         "After a library is updated, curves and seconds of the old version are served as if they were of the new.",
     ),
     Fault(
         "export-written-in-place",
-        "lib/storage/export.py",
+        "lib/sweeps/storage/export.py",
         "    with replaced(path) as temporary:\n"
         '        temporary.write_text(json.dumps(content, indent=1, sort_keys=True) + "\\n")',
         '    path.write_text(json.dumps(content, indent=1, sort_keys=True) + "\\n")',
@@ -176,14 +176,14 @@ FAULTS = (
     ),
     Fault(
         "cancel-that-came-before",
-        "lib/workers/cancel.py",
+        "lib/sweeps/workers/cancel.py",
         "        if already:\n            call()\n        try:",
         "        try:",
         "A Stop or Ctrl-C that comes just before a training or an export begins is not heard, and it runs to its end.",
     ),
     Fault(
         "beside-for-ever",
-        "lib/workers/machine_lock.py",
+        "lib/sweeps/workers/machine_lock.py",
         "        self.beside = None\n        if self._lock.is_locked:",
         "        if self._lock.is_locked:",
         "After it once lost its patience with another program, this one never takes the turn again, and all its "
@@ -191,7 +191,7 @@ FAULTS = (
     ),
     Fault(
         "cancelled-processes-work-on",
-        "lib/workers/engine.py",
+        "lib/sweeps/workers/engine.py",
         "                    if ending and task.asked not in (wish, Wish.CANCEL):",
         "                    if ending and task.asked not in (wish, Wish.CANCEL) and len(team) == 1:",
         "After Stop the processes of a sweep go on with what they do, and keep all cores busy beside the next "
@@ -207,28 +207,28 @@ FAULTS = (
     ),
     Fault(
         "loss-averaged-across-the-training",
-        "lib/experiments/results.py",
+        "lib/sweeps/experiments/results.py",
         "            means = losses[:full].reshape(-1, width).mean(axis=1, dtype=float)",
         "            means = losses[:full].reshape(width, -1).mean(axis=0, dtype=float)",
         "The drawn loss curve is a flat mix of early and late steps, and shows no learning.",
     ),
     Fault(
         "worst-line-called-best",
-        "lib/experiments/exported_rows.py",
+        "lib/sweeps/experiments/exported_rows.py",
         "line.diverged_step is not None, -reached[line.item.training], float",
         "line.diverged_step is not None, reached[line.item.training], float",
         "The menu “Export” offers the least accurate training first, and leaves the best of many out.",
     ),
     Fault(
         "kept-machine-unescaped",
-        "lib/views/kept_machines.py",
+        "lib/ui/views/kept_machines.py",
         "        row = [html.escape(label(one.machine, yours))]",
         "        row = [label(one.machine, yours)]",
         "The name that a pupil's browser gives its GPU is put as HTML into the page of the whole class.",
     ),
     Fault(
         "door-form-unescaped",
-        "lib/pages/access.py",
+        "lib/site/access.py",
         'name="next" value="{html.escape(aim)}">',
         'name="next" value="{aim}">',
         "A link to the door with a crafted address runs somebody's script on the page where the class types its "
@@ -236,28 +236,28 @@ FAULTS = (
     ),
     Fault(
         "origin-by-its-ending",
-        "lib/pages/gate.py",
+        "lib/site/gate.py",
         '        return origin.partition("://")[2].lower() != headers.get("host", "").lower()',
         '        return not origin.lower().endswith(headers.get("host", "").lower())',
         "A page of a site whose name ends like this server's may open its WebSocket and train in a viewer's name.",
     ),
     Fault(
         "memory-of-a-broken-upload",
-        "lib/pages/uploads.py",
+        "lib/ui/uploads.py",
         "        finally:\n            self._under_way_bytes -= body.reserved_bytes",
         "        else:\n            self._under_way_bytes -= body.reserved_bytes",
         "Each upload that breaks off keeps its reserved memory, until every larger file is refused with 503.",
     ),
     Fault(
         "open-site-behind-a-proxy",
-        "lib/pages/server.py",
+        "lib/site/server.py",
         "(self.password or self.class_link or (is_loopback(host) and not self.public_host))",
         "(self.password or self.class_link or is_loopback(host))",
         "With --public-host a class site is started open to the whole internet, without password or link.",
     ),
     Fault(
         "frame-of-another-target",
-        "lib/pages/lab.py",
+        "lib/ui/lab.py",
         "    target: float\n    draw:",
         "    target: float = field(compare=False)\n    draw:",
         "After the target accuracy is moved, chart and sentence of a finished run stay those of the old target, "
@@ -265,7 +265,7 @@ FAULTS = (
     ),
     Fault(
         "copied-link-with-the-token",
-        "lib/pages/widgets/copy_link.js",
+        "lib/ui/widgets/copy_link.js",
         '    url.searchParams.delete("access_token");\n',
         "",
         "“Copy link” copies the editor's access token too, and whoever gets the link can run code on the machine.",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lib.hardware.webgpu import SOFTWARE, asked
+from lib.model.hardware.webgpu import SOFTWARE, asked
 
 there_is_one = any(adapter.kind == SOFTWARE for adapter in asked(with_software=True))
 needs_software_adapter = pytest.mark.skipif(

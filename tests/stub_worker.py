@@ -11,19 +11,19 @@ from functools import partial
 
 import numpy as np
 
-from lib.backends.base import Event, FirstCall, Parameters, epochs, initial_parameters
-from lib.data.mnist import Data
-from lib.data.mnist_arrays import MNIST_DIGEST
-from lib.spec import N_TRAIN, Training
-from lib.workers import worker
-from lib.workers.process import Process
+from lib.model.backends.base import Event, FirstCall, Parameters, epochs, initial_parameters
+from lib.model.data.mnist import Data
+from lib.model.data.mnist_arrays import MNIST_DIGEST
+from lib.model.spec import N_TRAIN, Training
+from lib.sweeps.workers import worker
+from lib.sweeps.workers.process import Process
 
 FAILS = "STUB_FAILS"
 REPORT_STEPS, REPORT_S = 100, 0.005
 
 
 def start(_module: str, *arguments) -> Process:
-    """As an engine starts `lib.workers.worker`."""
+    """As an engine starts `lib.sweeps.workers.worker`."""
     return Process("tests.stub_worker", *arguments)
 
 

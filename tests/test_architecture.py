@@ -59,9 +59,7 @@ def test_there_is_no_circle(imported):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("library", "rooms"), [("marimo", {"pages", "labs", "site"}), ("altair", {"views", "pages", "labs"})]
-)
+@pytest.mark.parametrize(("library", "rooms"), [("marimo", {"ui", "labs", "site"}), ("altair", {"ui", "labs"})])
 def test_the_page_s_libraries_stay_upstairs(library, rooms):
     who = {
         name for name, path in MODULES.items() if any(one.split(".")[0] == library for one in imports(path, MODULES))
@@ -92,7 +90,7 @@ def test_what_a_notebook_imports_is_there(notebook):
 
 @pytest.mark.parametrize(
     "module",
-    [path for folder in ("lib/labs", "lib/pages", "notebooks") for path in ROOT.glob(f"{folder}/**/*.py")],
+    [path for folder in ("lib/labs", "lib/ui", "notebooks") for path in ROOT.glob(f"{folder}/**/*.py")],
     ids=lambda one: "/".join(one.parts[-2:]),
 )
 def test_what_is_put_into_a_label_is_text(module):

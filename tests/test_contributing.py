@@ -8,10 +8,10 @@ import pytest
 
 from docs.draw_architecture import modules
 from lib import ROOT
-from lib.backends.registry import BACKENDS, TRAINERS
-from lib.experiments.claims import CLAIMS
-from lib.pages.notebooks import NOTEBOOKS
+from lib.model.backends.registry import BACKENDS, TRAINERS
+from lib.sweeps.experiments.claims import CLAIMS
 from lib.timing.diagnosis import DETECTORS
+from lib.ui.notebooks import NOTEBOOKS
 from tests.experiments.test_claims import BY_ARITHMETIC, MEASURED
 from tests.timing.test_diagnosis import CASES
 
@@ -23,15 +23,15 @@ LIBRARIES, HOW_TO = (ROOT / "docs/architecture.md").read_text(), (ROOT / "docs/h
 @pytest.mark.parametrize("key", BACKENDS)
 def test_a_backend_has_all_its_places(key):
     backend = BACKENDS[key]
-    assert f"lib.backends.{backend.module}" in MODULES, f"lib/backends/{backend.module}.py"
-    source = MODULES[f"lib.backends.{backend.module}"].read_text()
+    assert f"lib.model.backends.{backend.module}" in MODULES, f"lib/model/backends/{backend.module}.py"
+    source = MODULES[f"lib.model.backends.{backend.module}"].read_text()
     assert re.search(rf"^(def {backend.function}\(|{backend.function} = )", source, re.MULTILINE), (
         f"{backend.function} in {backend.module}"
     )
     assert [other.key for other in TRAINERS.values() if other.color == backend.color] == [key], "a colour of its own"
     assert backend.remedy, "how to install it"
-    assert not backend.taken_apart or f"lib.profiling.{backend.module}" in MODULES, (
-        f"lib/profiling/{backend.module}.py, or taken_apart=False"
+    assert not backend.taken_apart or f"lib.timing.profiling.{backend.module}" in MODULES, (
+        f"lib/timing/profiling/{backend.module}.py, or taken_apart=False"
     )
     for library in backend.needs:
         assert re.search(rf"^\|[^|]*\b{library.replace('_', '[-_]')}\b", LIBRARIES, re.MULTILINE), (

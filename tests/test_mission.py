@@ -6,7 +6,7 @@ import re
 import pytest
 
 from lib import ROOT
-from lib.pages.notebooks import NOTEBOOKS, OF_A_CLASS_SITE, Notebook
+from lib.ui.notebooks import NOTEBOOKS, OF_A_CLASS_SITE, Notebook
 
 NAMED = {
     (name, heading)

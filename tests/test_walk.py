@@ -16,7 +16,7 @@ from tests import made
 WALK = (ROOT / "docs/architecture.md").read_text().split("## The walk")[1].split("\n## ")[0]
 STATIONS = re.findall(r"^\d+\. `([\w/*]+)`", WALK, re.MULTILINE)
 BESIDE = set(re.findall(r"`([\w/]+)`", WALK.split("Looked up on the way:")[1]))
-ELSEWHERE = {"workers/worker", "backends/with_*"}  # in the worker's process
+ELSEWHERE = {"sweeps/workers/worker", "model/backends/with_*"}  # in the worker's process
 
 
 def entered(work) -> list[str]:

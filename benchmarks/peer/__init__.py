@@ -1,6 +1,7 @@
 """The participants of the benchmark `peers`: our backends and other people's, in one table.
 
-Each trains by the contract of `lib.backends.base`, in a process of its own (`process.py` asks, `__main__.py` answers).
+Each trains by the contract of `lib.model.backends.base`, in a process of its own (`process.py` asks, `__main__.py`
+answers).
 This module imports none of the libraries.
 """
 
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from types import MappingProxyType
 
-from lib.backends.registry import BACKENDS, COMPILERS, Unavailable
+from lib.model.backends.registry import BACKENDS, COMPILERS, Unavailable
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ def _keras(backend: str, label: str, needs: tuple[str, ...]) -> list[Peer]:
 
 
 _OURS = [
-    Peer(b.key, b.label, f"lib.backends.{b.module}", b.function, b.needs, ours=True, environment=b.environment)
+    Peer(b.key, b.label, f"lib.model.backends.{b.module}", b.function, b.needs, ours=True, environment=b.environment)
     for b in BACKENDS.values()
     # The others train as other people's users do, or for minutes an epoch.
     if b.module in ("with_numpy", "with_numba", "with_jax") and b.whole_epochs
@@ -74,7 +75,7 @@ PEERS: Mapping[str, Peer] = MappingProxyType(
             *_keras("tensorflow", "Keras on TensorFlow", ("keras", "tensorflow")),
             *_keras("jax", "Keras on JAX", ("keras", "jax")),
             *_keras("torch", "Keras on PyTorch", ("keras", "torch")),
-            Peer("torch-eager", "PyTorch, eager", "lib.backends.with_torch", "train", ("torch",)),
+            Peer("torch-eager", "PyTorch, eager", "lib.model.backends.with_torch", "train", ("torch",)),
             Peer(
                 "torch-compiled",
                 "PyTorch, compiled model",
@@ -86,7 +87,7 @@ PEERS: Mapping[str, Peer] = MappingProxyType(
             Peer(
                 "torch-step",
                 "PyTorch, compiled step",
-                "lib.backends.with_torch",
+                "lib.model.backends.with_torch",
                 "train_compiled",
                 ("torch",),
                 programs=COMPILERS,

@@ -14,9 +14,9 @@ from typing import TextIO
 
 from benchmarks.peer import PEERS, Peer
 from benchmarks.peer.loop import CHECKED_STEPS
-from lib.backends.base import Epoch, Event, Steps
-from lib.data.mnist import Data, load
-from lib.spec import Network, Training
+from lib.model.backends.base import Epoch, Event, Steps
+from lib.model.data.mnist import Data, load
+from lib.model.spec import Network, Training
 
 Answer = dict[str, object]
 

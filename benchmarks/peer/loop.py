@@ -9,10 +9,10 @@ from typing import TypeVar
 
 import numpy as np
 
-from lib.backends.base import Epoch, Event, Parameters, Steps
-from lib.backends.with_numpy import evaluate
-from lib.data.mnist import Data, aligned, batch_starts
-from lib.spec import Training
+from lib.model.backends.base import Epoch, Event, Parameters, Steps
+from lib.model.backends.with_numpy import evaluate
+from lib.model.data.mnist import Data, aligned, batch_starts
+from lib.model.spec import Training
 
 CHECKED_STEPS = 20  # whose losses are compared between all participants
 

@@ -11,9 +11,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from benchmarks.peer import Peer
-from lib.backends.environment_variables import worker_environment
-from lib.backends.registry import Runtime
 from lib.cache_folder import CacheUnwritable, cache_dir
+from lib.model.backends.environment_variables import worker_environment
+from lib.model.backends.registry import Runtime
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 CLOSE_LIMIT_S = 5

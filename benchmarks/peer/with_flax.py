@@ -17,9 +17,9 @@ import optax
 from flax import nnx
 
 from benchmarks.peer.loop import by_step
-from lib.backends.base import Event, Parameters, initial_parameters
-from lib.data.mnist import Data
-from lib.spec import Training
+from lib.model.backends.base import Event, Parameters, initial_parameters
+from lib.model.data.mnist import Data
+from lib.model.spec import Training
 
 
 class Perceptron(nnx.Module):

@@ -13,10 +13,10 @@ import keras
 import numpy as np
 
 from benchmarks.peer.loop import by_fit
-from lib.backends.base import Event, initial_parameters
-from lib.backends.with_keras import build
-from lib.data.mnist import Data
-from lib.spec import Training
+from lib.model.backends.base import Event, initial_parameters
+from lib.model.backends.with_keras import build
+from lib.model.data.mnist import Data
+from lib.model.spec import Training
 
 STEPS_PER_EXECUTION = 50
 

@@ -13,9 +13,9 @@ import numpy as np
 from sklearn.neural_network import MLPClassifier
 
 from benchmarks.peer.loop import by_fit
-from lib.backends.base import Event, Parameters, initial_parameters
-from lib.data.mnist import Data
-from lib.spec import N_CLASSES, N_PIXELS, Training
+from lib.model.backends.base import Event, Parameters, initial_parameters
+from lib.model.data.mnist import Data
+from lib.model.spec import N_CLASSES, N_PIXELS, Training
 
 
 def train(training: Training, data: Data) -> Iterator[Event]:

@@ -13,9 +13,9 @@ import numpy as np
 from tinygrad import Context, Tensor, TinyJit, Variable, nn
 
 from benchmarks.peer.loop import by_step
-from lib.backends.base import Event, Parameters, initial_parameters
-from lib.data.mnist import Data
-from lib.spec import Training
+from lib.model.backends.base import Event, Parameters, initial_parameters
+from lib.model.data.mnist import Data
+from lib.model.spec import Training
 
 
 class Perceptron:

@@ -1,5 +1,5 @@
 """PyTorch with the model compiled, as its introduction to `torch.compile` shows. Eager, and compiled whole, are
-`lib.backends.with_torch`.
+`lib.model.backends.with_torch`.
 
 The images are one tensor and a batch is a slice of it: nothing is copied, and no loader stands between.
 """
@@ -13,10 +13,10 @@ import torch
 from torch import nn
 
 from benchmarks.peer.loop import by_step
-from lib.backends.base import Event, Layer, Parameters, initial_parameters
-from lib.backends.with_torch import build, torch_device
-from lib.data.mnist import Data
-from lib.spec import Training
+from lib.model.backends.base import Event, Layer, Parameters, initial_parameters
+from lib.model.backends.with_torch import build, torch_device
+from lib.model.data.mnist import Data
+from lib.model.spec import Training
 
 Step = Callable[[int], torch.Tensor]
 

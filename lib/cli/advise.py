@@ -3,7 +3,7 @@
 The first line says what to do. All seconds are predicted. Where nothing is known of this machine, a few steps like
 those asked for are measured, for at most 20 s (`--no-measure` leaves that out); `--calibrate` measures all ways to
 train, once, for any question. Recorded cards and processors answer by their own epochs, others by their data sheets and
-by published figures. From a script, `lib.experiments.advice.advise_here` says the same.
+by published figures. From a script, `lib.sweeps.experiments.advice.advise_here` says the same.
 """
 
 import argparse
@@ -16,20 +16,20 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from lib.backends.registry import BACKENDS
-from lib.experiments.advice import advise_here, all_devices, not_known
-from lib.experiments.calibration import near
-from lib.experiments.live_calibration import LiveCalibrations, measure, ways
 from lib.formatting import part, seconds, sentence
-from lib.prediction.advise import CARDS, PROCESSORS, Advice, Answer, first_rows
-from lib.prediction.device import FILE, UnusableDevice
-from lib.prediction.question import Question
-from lib.spec import N_CLASSES, N_PIXELS, N_TRAIN, Network
-from lib.storage.store import Store
-from lib.workers.cancel import Cancel
-from lib.workers.engine import Engine
-from lib.workers.notes import Note
-from lib.workers.queue import Request
+from lib.model.backends.registry import BACKENDS
+from lib.model.spec import N_CLASSES, N_PIXELS, N_TRAIN, Network
+from lib.sweeps.experiments.advice import advise_here, all_devices, not_known
+from lib.sweeps.experiments.calibration import near
+from lib.sweeps.experiments.live_calibration import LiveCalibrations, measure, ways
+from lib.sweeps.storage.store import Store
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.engine import Engine
+from lib.sweeps.workers.notes import Note
+from lib.sweeps.workers.queue import Request
+from lib.timing.prediction.advise import CARDS, PROCESSORS, Advice, Answer, first_rows
+from lib.timing.prediction.device import FILE, UnusableDevice
+from lib.timing.prediction.question import Question
 
 HERE, RECORDED = "steps measured here", "epochs recorded on it"
 SHEETS = "their data sheets"

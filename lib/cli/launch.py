@@ -12,7 +12,7 @@ from pathlib import Path
 
 from lib import ROOT, python_path
 from lib.formatting import sentence
-from lib.pages.notebooks import FIRST, NOTEBOOKS, SERVED, present_file
+from lib.ui.notebooks import FIRST, NOTEBOOKS, SERVED, present_file
 
 
 def port_problem(port: int, host: str = "127.0.0.1") -> str:
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ[SERVED] = options.mode
     headless = options.headless not in ("", "0")
     if options.mode == "edit":
-        from lib.pages.server import serve_editor  # after the checks: marimo takes a second to import
+        from lib.site.server import serve_editor  # after the checks: marimo takes a second to import
 
         serve_editor(options.host, options.port, headless, options.notebook, further)
     else:
@@ -94,9 +94,9 @@ def _class_options_given(parser: argparse.ArgumentParser, options: argparse.Name
 
 
 def _serve_class(options: argparse.Namespace, headless: bool) -> int:
-    from lib.pages.access import password_of
-    from lib.pages.parsing import one_at_a_time
-    from lib.pages.server import ClassOptions, serve_class
+    from lib.site.access import password_of
+    from lib.site.parsing import one_at_a_time
+    from lib.site.server import ClassOptions, serve_class
 
     chosen = {name: getattr(options, name) for name in _CLASS_OPTIONS[1:]}
     try:

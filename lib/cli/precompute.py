@@ -10,19 +10,19 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
-from lib.backends.registry import versions
 from lib.cli.time_limit import say, time_limit
-from lib.experiments.precomputation import Group, Slider, answered, groups, positions, train
 from lib.formatting import sentence
 from lib.labs.mnist_training import EXPERIMENTS
-from lib.pages.panel import settings_of
-from lib.storage.records import Key
-from lib.storage.store import Store
-from lib.workers.cancel import Cancel
-from lib.workers.engine import Engine
-from lib.workers.messages import Item
-from lib.workers.notes import Note
-from lib.workers.queue import Request, Urgency
+from lib.model.backends.registry import versions
+from lib.sweeps.experiments.precomputation import Group, Slider, answered, groups, positions, train
+from lib.sweeps.storage.records import Key
+from lib.sweeps.storage.store import Store
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.engine import Engine
+from lib.sweeps.workers.messages import Item
+from lib.sweeps.workers.notes import Note
+from lib.sweeps.workers.queue import Request, Urgency
+from lib.ui.panel import settings_of
 
 MINUTES, MOST_MINUTES = 240.0, 1440.0
 SAY_EVERY_S = 10.0

@@ -19,20 +19,20 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from lib.backends.fingerprint import source_digest
-from lib.backends.registry import Runtime, all_runtimes, unavailable, usable_runtimes, versions
 from lib.cli.time_limit import say, time_limit
-from lib.experiments.full_recording import QUESTIONS, Battery
-from lib.experiments.recording_plan import Entry, NoPlan, not_here, read_plan
 from lib.formatting import sentence
-from lib.hardware.machine import details, machine_id, this_machine
-from lib.hardware.nvidia_smi import cards
-from lib.hardware.optional import FileLock, Timeout
-from lib.storage.export import MAX_PRICE, Export, NoExport, export_to, import_from, read_export
-from lib.storage.records import Kind, this_command
-from lib.storage.store import Store, StoreUnusable
-from lib.workers.cancel import Cancel
-from lib.workers.engine import Engine
+from lib.model.backends.fingerprint import source_digest
+from lib.model.backends.registry import Runtime, all_runtimes, unavailable, usable_runtimes, versions
+from lib.model.hardware.machine import details, machine_id, this_machine
+from lib.model.hardware.nvidia_smi import cards
+from lib.model.hardware.optional import FileLock, Timeout
+from lib.sweeps.experiments.full_recording import QUESTIONS, Battery
+from lib.sweeps.experiments.recording_plan import Entry, NoPlan, not_here, read_plan
+from lib.sweeps.storage.export import MAX_PRICE, Export, NoExport, export_to, import_from, read_export
+from lib.sweeps.storage.records import Kind, this_command
+from lib.sweeps.storage.store import Store, StoreUnusable
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.engine import Engine
 
 MINUTES = 9.5
 # A limit, not a measurement: twice as many runtimes, some of which compile for minutes.

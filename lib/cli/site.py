@@ -24,9 +24,8 @@ import psutil
 from lib import ROOT
 from lib.cli.time_limit import time_limit
 from lib.formatting import sentence
-from lib.pages.in_your_browser import TITLE
-from lib.pages.notebooks import IN_BROWSER, NOTEBOOKS, SERVED, STATIC, Notebook
-from lib.pages.static_site import (
+from lib.site.in_your_browser import TITLE
+from lib.site.static_site import (
     CannotWrite,
     begin,
     write_browser_page,
@@ -35,7 +34,8 @@ from lib.pages.static_site import (
     write_front_page,
     write_notebook,
 )
-from lib.workers.cancel import Cancel
+from lib.sweeps.workers.cancel import Cancel
+from lib.ui.notebooks import IN_BROWSER, NOTEBOOKS, SERVED, STATIC, Notebook
 
 MINUTES, MOST_MINUTES = 240.0, 1440.0
 UNUSABLE, INCOMPLETE = 1, 3  # exit statuses; 2 is argparse's own

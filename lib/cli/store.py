@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lib.formatting import sentence
-from lib.storage.export import NoExport, export_to, import_from
-from lib.storage.store import COLUMNS, Store
+from lib.sweeps.storage.export import NoExport, export_to, import_from
+from lib.sweeps.storage.store import COLUMNS, Store
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

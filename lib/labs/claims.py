@@ -1,9 +1,10 @@
-"""The articles' claims, each with a verdict and why; `lib.experiments.claims` judges them, and measures for it."""
+"""The articles' claims, each with a verdict and why; `lib.sweeps.experiments.claims` judges them, and measures for
+it."""
 
 from collections.abc import Callable, Sequence
 
-from lib.backends.registry import usable_runtimes
-from lib.experiments.claims import (
+from lib.model.backends.registry import usable_runtimes
+from lib.sweeps.experiments.claims import (
     CLAIMS,
     Claim,
     ClaimStatus,
@@ -13,13 +14,13 @@ from lib.experiments.claims import (
     progress,
     stood_on,
 )
-from lib.pages import layout
-from lib.pages.lab import Asked, Drawing, Shown, nothing
-from lib.pages.panel import Controls
-from lib.storage.store import Store
-from lib.views import markup, recorded_gpus
-from lib.views.markup import inline
-from lib.workers.notes import State
+from lib.sweeps.storage.store import Store
+from lib.sweeps.workers.notes import State
+from lib.ui import layout
+from lib.ui.lab import Asked, Drawing, Shown, nothing
+from lib.ui.panel import Controls
+from lib.ui.views import markup, recorded_gpus
+from lib.ui.views.markup import inline
 
 # Of each status its class in the page's style, and the verb for one claim and for several.
 _WORDS = {

@@ -1,6 +1,6 @@
 """Many networks at once: the article's sweep by each strategy, ever more networks in one program, and unlike ones.
 
-`lib.experiments.parallel_sweeps` measures the first two, for the recorder too.
+`lib.sweeps.experiments.parallel_sweeps` measures the first two, for the recorder too.
 """
 
 import math
@@ -12,10 +12,15 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from lib.backends.registry import DEFAULT, DEVICES, Runtime, unavailable
-from lib.backends.stacked.packing import Shape, waste
-from lib.experiments import published
-from lib.experiments.parallel_sweeps import (
+from lib.formatting import listed, seconds
+from lib.model.backends.registry import DEFAULT, DEVICES, Runtime, unavailable
+from lib.model.backends.stacked.packing import Shape, waste
+from lib.model.hardware.cores import usable_cores
+from lib.model.hardware.device_memory import usable_memory_bytes
+from lib.model.spec import BATCH_SIZES, Network, Training
+from lib.sweeps.cost_model import StepTimes, measured_s
+from lib.sweeps.experiments import published
+from lib.sweeps.experiments.parallel_sweeps import (
     COUNTED_BY,
     COUNTS,
     RATES,
@@ -27,20 +32,19 @@ from lib.experiments.parallel_sweeps import (
     methods,
     saturation,
 )
-from lib.formatting import listed, seconds
-from lib.hardware.cores import usable_cores
-from lib.hardware.device_memory import usable_memory_bytes
-from lib.pages import layout
-from lib.pages.lab import Asked, Drawing, Shown
-from lib.pages.panel import Controls, dropdown, slider
-from lib.pages.stage import Work
-from lib.spec import BATCH_SIZES, Network, Training
-from lib.storage.store import Store
-from lib.sweeps.cost_model import StepTimes, measured_s
+from lib.sweeps.storage.store import Store
 from lib.sweeps.strategies import STRATEGIES, Limits, parts
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.engine import Engine
+from lib.sweeps.workers.notes import Note, State, noted
+from lib.sweeps.workers.queue import Request
 from lib.timing.comparison import Verdict, without_spread
-from lib.views import recorded_gpus
-from lib.views.chart import (
+from lib.ui import layout
+from lib.ui.lab import Asked, Drawing, Shown
+from lib.ui.panel import Controls, dropdown, slider
+from lib.ui.stage import Work
+from lib.ui.views import recorded_gpus
+from lib.ui.views.chart import (
     HEIGHT,
     ROW_COLOR,
     Chart,
@@ -52,11 +56,7 @@ from lib.views.chart import (
     room,
     styled,
 )
-from lib.views.markup import quiet, table
-from lib.workers.cancel import Cancel
-from lib.workers.engine import Engine
-from lib.workers.notes import Note, State, noted
-from lib.workers.queue import Request
+from lib.ui.views.markup import quiet, table
 
 SPREADS = tuple(round(0.1 * k, 1) for k in range(11))
 N_DIFFERENT = 8

@@ -5,32 +5,32 @@ from typing import Any
 
 import marimo as mo
 
-from lib.backends.registry import usable_runtimes
-from lib.data.mnist import Facts, recognised
-from lib.data.own.prepared import Prepared
-from lib.experiments import axes
-from lib.experiments.background import News
-from lib.experiments.mnist_training import Experiment
-from lib.experiments.own_data import not_used
-from lib.experiments.published import ARTICLE_ARCHITECTURES, OVERHEAD_ARTICLE
-from lib.experiments.results import Results
+from lib.model.backends.registry import usable_runtimes
+from lib.model.data.mnist import Facts, recognised
+from lib.model.data.own.prepared import Prepared
+from lib.sweeps.experiments import axes
+from lib.sweeps.experiments.background import News
+from lib.sweeps.experiments.mnist_training import Experiment
+from lib.sweeps.experiments.own_data import not_used
+from lib.sweeps.experiments.published import ARTICLE_ARCHITECTURES, OVERHEAD_ARTICLE
+from lib.sweeps.experiments.results import Results
 from lib.labs.why_slower import WhySlower, answer
-from lib.pages import layout
-from lib.pages.heading import heading
-from lib.pages.lab import Hook, Lab, Page
-from lib.pages.network_inside import Inside
-from lib.pages.own_data import OwnData
-from lib.pages.panel import Controls, backend, several, slider, span, text
-from lib.pages.predict_first import PredictFirst
-from lib.pages.presets import listed_presets
-from lib.pages.random_search import SearchControls, search
-from lib.pages.stage import Stage
-from lib.pages.streaming import paint_at_changes
-from lib.pages.url_state import Address
-from lib.pages.widgets import CopyLink, Present, WholePage
-from lib.spec import BATCH_SIZES, MNIST, RATE_STEPS, Network
-from lib.views import recorded_gpus
-from lib.views.glossary import glossary
+from lib.ui import layout
+from lib.ui.heading import heading
+from lib.ui.lab import Hook, Lab, Page
+from lib.ui.network_inside import Inside
+from lib.ui.own_data import OwnData
+from lib.ui.panel import Controls, backend, several, slider, span, text
+from lib.ui.predict_first import PredictFirst
+from lib.ui.presets import listed_presets
+from lib.ui.random_search import SearchControls, search
+from lib.ui.stage import Stage
+from lib.ui.streaming import paint_at_changes
+from lib.ui.url_state import Address
+from lib.ui.widgets import CopyLink, Present, WholePage
+from lib.model.spec import BATCH_SIZES, MNIST, RATE_STEPS, Network
+from lib.ui.views import recorded_gpus
+from lib.ui.views.glossary import glossary
 
 EPOCHS = tuple(range(1, 21))
 TARGETS = (0.8, 0.85, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98)

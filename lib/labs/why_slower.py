@@ -7,24 +7,24 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from lib.backends.registry import DEFAULT, PRECISIONS, Runtime, all_runtimes, unavailable, usable_runtimes
-from lib.experiments import published
-from lib.experiments.backend_race import BATCH_SIZES, NETWORK, Cell, race, records_and_notes, records_of
-from lib.experiments.recorded_machines import Machine, Seconds, best_runtime, exactly, recorded_here, spread
 from lib.formatting import seconds
-from lib.hardware.cores import usable_cores
-from lib.hardware.machine import this_machine
-from lib.pages import layout
-from lib.pages.lab import Asked, Drawing, Page, Shown
-from lib.pages.panel import Controls, slider
-from lib.pages.role import PUPIL, role
-from lib.storage.records import Kind, Record
-from lib.storage.store import Store
-from lib.views.markup import quiet
-from lib.workers.cancel import Cancel
-from lib.workers.engine import Engine
-from lib.workers.notes import Note
-from lib.workers.queue import Request, Urgency
+from lib.model.backends.registry import DEFAULT, PRECISIONS, Runtime, all_runtimes, unavailable, usable_runtimes
+from lib.model.hardware.cores import usable_cores
+from lib.model.hardware.machine import this_machine
+from lib.sweeps.experiments import published
+from lib.sweeps.experiments.backend_race import BATCH_SIZES, NETWORK, Cell, race, records_and_notes, records_of
+from lib.sweeps.experiments.recorded_machines import Machine, Seconds, best_runtime, exactly, recorded_here, spread
+from lib.sweeps.storage.records import Kind, Record
+from lib.sweeps.storage.store import Store
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.engine import Engine
+from lib.sweeps.workers.notes import Note
+from lib.sweeps.workers.queue import Request, Urgency
+from lib.ui import layout
+from lib.ui.lab import Asked, Drawing, Page, Shown
+from lib.ui.panel import Controls, slider
+from lib.ui.role import PUPIL, role
+from lib.ui.views.markup import quiet
 
 MEASURED, RECORDED, PUBLISHED = "measured here", "recorded", "published"
 # How often the host asks for work, by backend; what differs in this differs in overhead.

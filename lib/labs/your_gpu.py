@@ -1,6 +1,6 @@
 """The reader's own devices: what the browser is asked for, what its answers say, and what stands beside them.
 
-`lib.experiments.your_gpu` checks and compares what a browser sends.
+`lib.sweeps.experiments.your_gpu` checks and compares what a browser sends.
 """
 
 import html
@@ -12,13 +12,18 @@ from typing import Any
 
 import marimo as mo
 
-from lib.backends.webgpu.for_browsers import kernels
-from lib.data.mnist import Facts, load_part
-from lib.data.mnist_arrays import DataError
-from lib.experiments import kept_machines, your_gpu
-from lib.experiments.backend_race import Cell, Standing, plan, race, records_and_notes
-from lib.experiments.kept_machines import KeptMachines, kept_in
-from lib.experiments.your_gpu import (
+from lib.formatting import justified, percent, seconds
+from lib.formatting import sentence as as_sentence
+from lib.model.backends.webgpu.for_browsers import kernels
+from lib.model.data.mnist import Facts, load_part
+from lib.model.data.mnist_arrays import DataError
+from lib.model.hardware.machine import ThisMachine, this_machine
+from lib.model.spec import BATCH_SIZES, RATE_STEPS, Network, Training
+from lib.once import once
+from lib.sweeps.experiments import kept_machines, your_gpu
+from lib.sweeps.experiments.backend_race import Cell, Standing, plan, race, records_and_notes
+from lib.sweeps.experiments.kept_machines import KeptMachines, kept_in
+from lib.sweeps.experiments.your_gpu import (
     CPU_WAYS,
     MAX_IMAGES,
     N_SAMPLE,
@@ -31,29 +36,24 @@ from lib.experiments.your_gpu import (
     Opened,
     Refusal,
 )
-from lib.formatting import justified, percent, seconds
-from lib.formatting import sentence as as_sentence
-from lib.hardware.machine import ThisMachine, this_machine
-from lib.once import once
-from lib.pages import layout
-from lib.pages.lab import Asked, Drawing, Hook, Lab, Section, Shown, nothing
-from lib.pages.notebooks import is_static, link
-from lib.pages.panel import Controls, dropdown, slider
-from lib.pages.stage import Work, streaming
-from lib.pages.streaming import paint_at_changes, say
-from lib.pages.widgets import MeasureInBrowser
-from lib.spec import BATCH_SIZES, RATE_STEPS, Network, Training
-from lib.storage.records import Kind, Record
-from lib.storage.store import Store
+from lib.sweeps.storage.records import Kind, Record
+from lib.sweeps.storage.store import Store
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.engine import Engine
+from lib.sweeps.workers.notes import Note, State
+from lib.sweeps.workers.queue import Request
 from lib.timing.comparison import Comparison, Verdict
 from lib.timing.measurement import Measurement
 from lib.timing.roofline import Ceiling
-from lib.views import kept_machines as kept_view
-from lib.views.markup import on_demand, quiet, table
-from lib.workers.cancel import Cancel
-from lib.workers.engine import Engine
-from lib.workers.notes import Note, State
-from lib.workers.queue import Request
+from lib.ui import layout
+from lib.ui.lab import Asked, Drawing, Hook, Lab, Section, Shown, nothing
+from lib.ui.notebooks import is_static, link
+from lib.ui.panel import Controls, dropdown, slider
+from lib.ui.stage import Work, streaming
+from lib.ui.streaming import paint_at_changes, say
+from lib.ui.views import kept_machines as kept_view
+from lib.ui.views.markup import on_demand, quiet, table
+from lib.ui.widgets import MeasureInBrowser
 
 WIDTHS = (8, 16, 32, 64, 128, 256, 512, 1024)
 DEPTHS = (0, 1, 2, 3, 4)

@@ -8,17 +8,17 @@ from functools import partial
 
 import marimo as mo
 
-from lib.experiments.guesses import GuessQuestion, Tally
-from lib.experiments.predict_first import BEST, FACTOR
-from lib.experiments.teacher import SECTIONS, Classroom, Overview, Queued, classroom
-from lib.pages import layout
-from lib.pages.role import TEACHER, role
-from lib.pages.stage import Stage
-from lib.pages.streaming import paint_at_changes
-from lib.storage.store import Store
-from lib.views.markup import quiet, table
-from lib.views.predict_first import answered, histogram, words
-from lib.workers.engine import shared_engine
+from lib.sweeps.experiments.guesses import GuessQuestion, Tally
+from lib.sweeps.experiments.predict_first import BEST, FACTOR
+from lib.sweeps.experiments.teacher import SECTIONS, Classroom, Overview, Queued, classroom
+from lib.sweeps.storage.store import Store
+from lib.sweeps.workers.engine import shared_engine
+from lib.ui import layout
+from lib.ui.role import TEACHER, role
+from lib.ui.stage import Stage
+from lib.ui.streaming import paint_at_changes
+from lib.ui.views.markup import quiet, table
+from lib.ui.views.predict_first import answered, histogram, words
 
 REFUSED = "This page is the teacher's. Yours is the first one of the links above."
 HOLDS = (

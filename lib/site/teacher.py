@@ -6,9 +6,9 @@ app = marimo.App(width="full", app_title="In front of a class", css_file="../pag
 with app.setup(hide_code=True):
     import marimo as mo
 
-    from lib.pages.heading import plain_title
-    from lib.pages.opened import opened
     from lib.site import desk as site
+    from lib.ui.heading import plain_title
+    from lib.ui.opened import opened
 
 
 @app.cell(hide_code=True)

@@ -10,21 +10,21 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from lib.backends.base import FirstCall, Steps
-from lib.backends.registry import Runtime, versions
-from lib.backends.stacked.packing import Shape, arrange
-from lib.hardware.cores import usable_cores
-from lib.spec import Training
-from lib.storage.current import current
-from lib.storage.records import Kind, Record
-from lib.storage.store import Store
+from lib.model.backends.base import FirstCall, Steps
+from lib.model.backends.registry import Runtime, versions
+from lib.model.backends.stacked.packing import Shape, arrange
+from lib.model.hardware.cores import usable_cores
+from lib.model.spec import Training
 from lib.sweeps.events import Picked
+from lib.sweeps.storage.current import current
+from lib.sweeps.storage.records import Kind, Record
+from lib.sweeps.storage.store import Store
 from lib.sweeps.strategies import STRATEGIES, Limits, Part, parts
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.engine import Engine
+from lib.sweeps.workers.messages import How, Message, Progress
+from lib.sweeps.workers.queue import AnyRequest
 from lib.timing.measurement import Ended, Measurement
-from lib.workers.cancel import Cancel
-from lib.workers.engine import Engine
-from lib.workers.messages import How, Message, Progress
-from lib.workers.queue import AnyRequest
 
 PROBE_S = 0.2  # of steps
 WORTH_S = 1.5  # a sweep that one after another is over sooner gains less than another strategy's start may cost

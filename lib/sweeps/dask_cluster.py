@@ -10,10 +10,10 @@ from concurrent.futures import Executor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
-from lib.backends.registry import Runtime
-from lib.hardware.cores import usable_cores
+from lib.model.backends.registry import Runtime
+from lib.model.hardware.cores import usable_cores
 from lib.sweeps.executor import Expected, why_not
-from lib.workers.messages import TrainingFailed
+from lib.sweeps.workers.messages import TrainingFailed
 
 ADDRESS = "DASK_SCHEDULER_ADDRESS"
 ANSWER_S = 4.0  # a scheduler that is there answers sooner

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from lib.backends.base import Parameters
-from lib.storage.records import Curve
-from lib.workers.messages import Item, Message
+from lib.model.backends.base import Parameters
+from lib.sweeps.storage.records import Curve
+from lib.sweeps.workers.messages import Item, Message
 
 
 @dataclass(frozen=True)

@@ -12,17 +12,17 @@ from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import dataclass
 from functools import cache
 
-from lib.backends.environment_variables import worker_environment
-from lib.backends.environments import HERE
-from lib.backends.fingerprint import source_digest
-from lib.backends.known_answer import WrongNumbers, verify
-from lib.backends.registry import Runtime, environment_of, versions
-from lib.data.mnist import Data, load
-from lib.data.mnist_arrays import DataError
-from lib.data.own import prepared
-from lib.workers.cancel import Cancel
-from lib.workers.messages import Job, Progress, Trained, TrainingFailed
-from lib.workers.worker import train_job
+from lib.model.backends.environment_variables import worker_environment
+from lib.model.backends.environments import HERE
+from lib.model.backends.fingerprint import source_digest
+from lib.model.backends.known_answer import WrongNumbers, verify
+from lib.model.backends.registry import Runtime, environment_of, versions
+from lib.model.data.mnist import Data, load
+from lib.model.data.mnist_arrays import DataError
+from lib.model.data.own import prepared
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.messages import Job, Progress, Trained, TrainingFailed
+from lib.sweeps.workers.worker import train_job
 
 POLL_S = 0.05
 

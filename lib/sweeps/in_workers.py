@@ -2,16 +2,27 @@
 
 from collections.abc import Generator, Iterator, Sequence
 
-from lib.backends.registry import DEFAULT, Runtime
-from lib.hardware.cores import usable_cores
-from lib.storage.records import Curve
+from lib.model.backends.registry import DEFAULT, Runtime
+from lib.model.hardware.cores import usable_cores
 from lib.sweeps import executor
 from lib.sweeps.dask_cluster import cluster
 from lib.sweeps.events import Continued, Finished, Update, Void, WorkerRefused
 from lib.sweeps.plan import Collected, Plan
+from lib.sweeps.storage.records import Curve
 from lib.sweeps.strategies import CACHE_BYTES, STRATEGIES, Limits, Part, Strategy, parts
+from lib.sweeps.workers.messages import (
+    Checkpoint,
+    How,
+    Item,
+    Job,
+    Message,
+    Progress,
+    Ready,
+    Restarted,
+    Trained,
+    Waiting,
+)
 from lib.timing.disturbance import Turns
-from lib.workers.messages import Checkpoint, How, Item, Job, Message, Progress, Ready, Restarted, Trained, Waiting
 
 TASKS_A_WORKER = 4  # of a cluster, at least: so small that the loss of one costs little
 STACK_BYTES = 1e9  # that a stack may take there

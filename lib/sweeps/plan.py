@@ -6,20 +6,20 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from lib.backends.base import Epoch, Event, FirstCall, Parameters, Steps
-from lib.backends.environment_variables import device_count
-from lib.backends.registry import Runtime, versions
-from lib.backends.stacked.packing import MAX_WASTE
-from lib.data.mnist import Facts
-from lib.hardware.device_memory import usable_memory_bytes
-from lib.storage.records import Curve, Key
-from lib.storage.store import Store
+from lib.model.backends.base import Epoch, Event, FirstCall, Parameters, Steps
+from lib.model.backends.environment_variables import device_count
+from lib.model.backends.registry import Runtime, versions
+from lib.model.backends.stacked.packing import MAX_WASTE
+from lib.model.data.mnist import Facts
+from lib.model.hardware.device_memory import usable_memory_bytes
 from lib.sweeps import cost_model
+from lib.sweeps.storage.records import Curve, Key
+from lib.sweeps.storage.store import Store
 from lib.sweeps.strategies import AUTO, CACHE_BYTES, MEMORY_SHARE, STRATEGIES, Limits
-from lib.workers.cancel import Cancel
-from lib.workers.engine import Engine
-from lib.workers.messages import Item
-from lib.workers.queue import AnyRequest
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.engine import Engine
+from lib.sweeps.workers.messages import Item
+from lib.sweeps.workers.queue import AnyRequest
 
 MAX_PARAMETERS = 2_000_000  # larger networks' parameters stay in the worker: 8 MB each are enough to send
 MAX_PARAMETER_BYTES = 256 * 2**20  # … and those of more networks than this, which is what the store holds

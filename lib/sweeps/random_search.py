@@ -8,19 +8,19 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from lib.backends.base import Epoch
-from lib.backends.registry import Runtime
-from lib.spec import Network, Training
-from lib.storage.records import Curve
-from lib.storage.store import Store
+from lib.model.backends.base import Epoch
+from lib.model.backends.registry import Runtime
+from lib.model.spec import Network, Training
 from lib.sweeps.events import Continued, Finished, Picked, ToTrain
+from lib.sweeps.storage.records import Curve
+from lib.sweeps.storage.store import Store
 from lib.sweeps.strategies import AUTO
 from lib.sweeps.sweep import Options, updates
-from lib.workers.cancel import Cancel
-from lib.workers.engine import Engine
-from lib.workers.messages import Item, Progress
-from lib.workers.notes import Note, note_of
-from lib.workers.queue import Request
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.engine import Engine
+from lib.sweeps.workers.messages import Item, Progress
+from lib.sweeps.workers.notes import Note, note_of
+from lib.sweeps.workers.queue import Request
 
 DIMENSIONS = ("learning_rate", "batch_size", "width", "depth")
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from types import MappingProxyType
 
-from lib.backends.registry import BACKENDS, DEFAULT, Runtime, unavailable, unsuited
-from lib.backends.stacked.packing import MAX_WASTE, chunks, stacks
-from lib.spec import Training
+from lib.model.backends.registry import BACKENDS, DEFAULT, Runtime, unavailable, unsuited
+from lib.model.backends.stacked.packing import MAX_WASTE, chunks, stacks
+from lib.model.spec import Training
 
 AUTO = "auto"
 # Of many networks, whatever their shapes: its program is compiled once for all, and each core trains one of them.

@@ -16,18 +16,18 @@ from collections.abc import Collection, Generator, Hashable, Iterator, Mapping, 
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
-from lib.backends.registry import BACKENDS, DEFAULT, Runtime
-from lib.data.own import prepared
-from lib.spec import Training
-from lib.storage.store import Store
+from lib.model.backends.registry import BACKENDS, DEFAULT, Runtime
+from lib.model.data.own import prepared
+from lib.model.spec import Training
 from lib.sweeps import cost_model, dask_cluster, in_workers
 from lib.sweeps.events import Continued, Finished, Picked, ToTrain, Update, Void
 from lib.sweeps.plan import Options, Plan
+from lib.sweeps.storage.store import Store
 from lib.sweeps.strategies import AUTO, STRATEGIES, Limits, backends_for, quickest_runtime
-from lib.workers.cancel import Cancel
-from lib.workers.engine import Engine, shared_engine
-from lib.workers.messages import CardLost, Disturbed, Item, Progress, Ready, Waiting
-from lib.workers.queue import AnyRequest, Request, more_urgent
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.engine import Engine, shared_engine
+from lib.sweeps.workers.messages import CardLost, Disturbed, Item, Progress, Ready, Waiting
+from lib.sweeps.workers.queue import AnyRequest, Request, more_urgent
 
 AT_WORK = {Progress: True, Waiting: False}  # whether the event shows that its trainings have their turn
 

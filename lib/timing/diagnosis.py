@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lib.formatting import justified, sentence
-from lib.hardware.webgpu import SOFTWARE
+from lib.model.hardware.webgpu import SOFTWARE
 from lib.timing.disturbance import STEAL_SHARE
 
 COUNTED_SHARE = 0.1  # how much one-time costs may add to an average before it misleads

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from lib.hardware.nvml import Gpu, gpus
-from lib.hardware.optional import psutil
+from lib.model.hardware.nvml import Gpu, gpus
+from lib.model.hardware.optional import psutil
 from lib.timing.measurement import Measurement
 
 # Of the processor time that programs wanted. Stolen time lengthens a figure by about its share, and repetitions differ

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from lib.spec import N_PIXELS, Network
+from lib.model.spec import N_PIXELS, Network
 
 FLOAT32_BYTES = 4
 

@@ -10,12 +10,12 @@ os.environ["KERAS_BACKEND"] = "jax"
 import numpy as np
 import pytest
 
-from lib.backends import reference
-from lib.backends.base import Epoch, FirstCall, Steps
-from lib.backends.registry import BACKENDS, load_train
-from lib.data.mnist import Data
-from lib.hardware.webgpu import SOFTWARE
-from lib.spec import DataSet, Network, Training
+from lib.model.backends import reference
+from lib.model.backends.base import Epoch, FirstCall, Steps
+from lib.model.backends.registry import BACKENDS, load_train
+from lib.model.data.mnist import Data
+from lib.model.hardware.webgpu import SOFTWARE
+from lib.model.spec import DataSet, Network, Training
 from tests.conftest import draw_patterns, jax_promotes, where_installed
 from tests.cuda_stand_in import in_numba_cudas_place
 from tests.cupy_stand_in import in_cupys_place

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.backends import base
-from lib.backends.base import CHUNK_S, Epoch, Steps, epochs, first_non_finite, initial_parameters, next_chunk
-from lib.spec import Network, Training
+from lib.model.backends import base
+from lib.model.backends.base import CHUNK_S, Epoch, Steps, epochs, first_non_finite, initial_parameters, next_chunk
+from lib.model.spec import Network, Training
 
 
 def test_he_normal_parameters():

@@ -6,9 +6,9 @@ from itertools import pairwise
 import msgspec
 import pytest
 
-from lib.backends.webgpu import description
-from lib.backends.webgpu.description import FIELDS, HERE, KERNELS, MAX_GROUPS, Program, evaluation, sources, step
-from lib.spec import MAX_HIDDEN_LAYERS, MAX_WIDTH, Network
+from lib.model.backends.webgpu import description
+from lib.model.backends.webgpu.description import FIELDS, HERE, KERNELS, MAX_GROUPS, Program, evaluation, sources, step
+from lib.model.spec import MAX_HIDDEN_LAYERS, MAX_WIDTH, Network
 
 WGSL = "\n".join(file.read_text() for file in sorted(HERE.glob("*.wgsl")))
 NETWORKS = [Network(()), Network((1,)), Network((128,)), Network((32, 16, 8))]

@@ -6,11 +6,11 @@ from types import ModuleType, SimpleNamespace
 import numba
 import pytest
 
-from lib.backends import devices
-from lib.backends.devices import CardFacts, WrongDevice, card_of
-from lib.backends.registry import BACKENDS, JAX_PRECISION, PRECISIONS, Runtime, unavailable
-from lib.spec import Training
-from lib.workers.messages import TrainingFailed
+from lib.model.backends.registry import BACKENDS, JAX_PRECISION, PRECISIONS, Runtime, unavailable
+from lib.model.spec import Training
+from lib.sweeps.workers.messages import TrainingFailed
+from lib.timing import devices
+from lib.timing.devices import CardFacts, WrongDevice, card_of
 from tests.workers.test_engine import run
 
 GPU = [backend.key for backend in BACKENDS.values() if "gpu" in backend.devices]
@@ -134,7 +134,7 @@ def test_the_compiled_product_is_of_the_precision_that_was_asked_for(precision):
     import jax
     import numpy as np
 
-    from lib.backends.with_jax import packed, sgd_step
+    from lib.model.backends.with_jax import packed, sgd_step
 
     layers = packed([(np.ones((4, 3), np.float32), np.ones(3, np.float32))])
     x, y = np.ones((2, 4), np.float32), np.zeros(2, np.int32)

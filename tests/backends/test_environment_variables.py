@@ -2,9 +2,9 @@
 
 import pytest
 
-from lib.backends.environment_variables import XLA_WITHOUT_WRONG_SUMS, worker_environment
-from lib.backends.jax_products import ROUNDED
-from lib.backends.registry import Runtime
+from lib.model.backends.environment_variables import XLA_WITHOUT_WRONG_SUMS, worker_environment
+from lib.model.backends.jax_products import ROUNDED
+from lib.model.backends.registry import Runtime
 
 WITH_WRONG_SUMS = "--xla_cpu_experimental_ynn_fusion_type=+reduce"
 

@@ -9,16 +9,16 @@ from pathlib import Path
 import psutil
 import pytest
 
-from lib.backends import environments, registry
-from lib.backends.cuda import COMPUTES_WITH
-from lib.backends.environment_variables import complete_environment
-from lib.backends.environments import HERE, Environment, environment_in
-from lib.backends.registry import BACKENDS, Runtime, all_runtimes, environment_of, unavailable, versions
-from lib.spec import Network, Training
-from lib.workers import engine as engine_module
-from lib.workers.cancel import Cancel
-from lib.workers.engine import Engine
-from lib.workers.messages import Trained
+from lib.model.backends import environments, registry
+from lib.model.backends.cuda import COMPUTES_WITH
+from lib.model.backends.environment_variables import complete_environment
+from lib.model.backends.environments import HERE, Environment, environment_in
+from lib.model.backends.registry import BACKENDS, Runtime, all_runtimes, environment_of, unavailable, versions
+from lib.model.spec import Network, Training
+from lib.sweeps.workers import engine as engine_module
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.engine import Engine
+from lib.sweeps.workers.messages import Trained
 from tests.conftest import ROOT
 from tests.hiding import hiding
 
@@ -191,7 +191,7 @@ def test_what_is_locked_for_the_second_environment_suffices_for_a_worker(tmp_pat
     modules = [name.replace("-", "_") for name in locked("requirements-cuda12.txt")]
     others = ["absl", "google", "sklearn", "tensorflow", "keras", "charset_normalizer", "flatbuffers", "opt_einsum"]
     process = engine_module.Process(
-        "lib.workers.worker",
+        "lib.sweeps.workers.worker",
         (str(engine_module.os.getpid()), "1", "keras-tensorflow", "cpu", "float32"),
         complete_environment(Runtime("keras-tensorflow")) | hiding(tmp_path, only=("lib", "tests", *modules, *others)),
     )

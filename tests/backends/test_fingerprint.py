@@ -11,15 +11,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from lib.backends import fingerprint
-from lib.backends.fingerprint import LOOK_EVERY_S, source_digest
+from lib.model.backends import fingerprint
+from lib.model.backends.fingerprint import LOOK_EVERY_S, source_digest
 from tests.conftest import ROOT
 
 # Says the digest, and again whenever a line comes in.
-ASKED = "import sys; from lib.backends.fingerprint import source_digest; print(source_digest(), flush=True)"
+ASKED = "import sys; from lib.model.backends.fingerprint import source_digest; print(source_digest(), flush=True)"
 # … where a look that takes long, on a busy machine, does not put off the next one.
 ASKED_AGAIN = f"""
-import lib.backends.fingerprint as f
+import lib.model.backends.fingerprint as f
 f.LOOK_SHARE = 1e9
 {ASKED}
 for _ in sys.stdin:
@@ -60,19 +60,19 @@ def edit(path) -> None:
     "name",
     [
         "timing/measurement.py",
-        "profiling/peak_rates.py",
-        "profiling/traps.py",
-        "profiling/traces/live.py",
-        "profiling/with_torch.py",
-        "backends/with_cupy.py",
-        "backends/stacked/train.py",
-        "backends/webgpu/product.wgsl",
-        "profiling/request.py",
+        "timing/profiling/peak_rates.py",
+        "timing/profiling/traps.py",
+        "timing/profiling/traces/live.py",
+        "timing/profiling/with_torch.py",
+        "model/backends/with_cupy.py",
+        "model/backends/stacked/train.py",
+        "model/backends/webgpu/product.wgsl",
+        "timing/profiling/request.py",
         "sweeps/executor.py",
-        "workers/worker.py",
-        "spec.py",
-        "hardware/nvml.py",
-        "data/digits.py",
+        "sweeps/workers/worker.py",
+        "model/spec.py",
+        "model/hardware/nvml.py",
+        "model/data/digits.py",
     ],
 )
 def test_what_trains_or_measures_is_part_of_it(copy, name):
@@ -87,10 +87,10 @@ def test_what_trains_or_measures_is_part_of_it(copy, name):
 @pytest.mark.parametrize(
     "name",
     [
-        "views/mnist_training.py",
-        "pages/layout.py",
+        "ui/views/mnist_training.py",
+        "ui/layout.py",
         "labs/mnist_training.py",
-        "pages/streaming.py",
+        "ui/streaming.py",
         "labs/which_library/race.py",
     ],
 )
@@ -105,7 +105,7 @@ def test_what_only_shows_figures_is_not(copy, name):
 def test_a_module_that_is_new_or_gone_is_seen(copy):
     folder, digest = copy
     before = digest()
-    new = folder / "lib" / "profiling" / "with_cupy.py"  # the table names it already
+    new = folder / "lib" / "timing" / "profiling" / "with_cupy.py"  # the table names it already
     assert not new.exists()
     new.write_text("")
     assert digest() != before
@@ -175,5 +175,5 @@ def test_after_a_look_that_took_long_there_is_none_for_long(slow_look):
 
 
 def test_what_is_compiled_beside_a_module_counts_as_its_code():
-    files = {path.name for path in fingerprint._files_of("lib.profiling.cuda_calls", fingerprint.PACKAGES)}
+    files = {path.name for path in fingerprint._files_of("lib.timing.profiling.cuda_calls", fingerprint.PACKAGES)}
     assert {"cuda_calls.py", "cuda_calls.c"} <= files

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from lib.backends.webgpu.for_browsers import MAX_EPOCHS, MAX_STARTS, first_images
-from lib.data.mnist import batch_starts
-from lib.spec import Network, Training
+from lib.model.backends.webgpu.for_browsers import MAX_EPOCHS, MAX_STARTS, first_images
+from lib.model.data.mnist import batch_starts
+from lib.model.spec import Network, Training
 
 
 @pytest.mark.parametrize(("n_images", "size", "seed"), [(640, 32, 0), (1_000, 7, 3), (48_000, 4_096, 1)])

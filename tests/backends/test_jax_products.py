@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.backends import reference
-from lib.backends.base import Epoch, Steps
-from lib.backends.jax_products import ROUNDED, product, rounds_beforehand
-from lib.backends.known_answer import N_STEPS, TOLERANCE
-from lib.backends.registry import JAX_PRECISION, Runtime, load_train
-from lib.spec import Network, Training
-from lib.workers.cancel import Cancel
-from lib.workers.messages import Progress
+from lib.model.backends import reference
+from lib.model.backends.base import Epoch, Steps
+from lib.model.backends.jax_products import ROUNDED, product, rounds_beforehand
+from lib.model.backends.known_answer import N_STEPS, TOLERANCE
+from lib.model.backends.registry import JAX_PRECISION, Runtime, load_train
+from lib.model.spec import Network, Training
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.messages import Progress
 
 sizes = st.integers(1, 9)
 

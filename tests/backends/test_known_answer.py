@@ -7,12 +7,12 @@ import sys
 import numpy as np
 import pytest
 
-from lib.backends.environment_variables import XLA_WITHOUT_WRONG_SUMS, worker_environment
-from lib.backends.known_answer import _product_and_sum, _stack, verify
-from lib.backends.registry import Runtime
-from lib.spec import Network, Training
-from lib.workers.cancel import Cancel
-from lib.workers.messages import How, TrainingFailed
+from lib.model.backends.environment_variables import XLA_WITHOUT_WRONG_SUMS, worker_environment
+from lib.model.backends.known_answer import _product_and_sum, _stack, verify
+from lib.model.backends.registry import Runtime
+from lib.model.spec import Network, Training
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.messages import How, TrainingFailed
 from tests.backends.test_environment_variables import WITH_WRONG_SUMS
 from tests.conftest import ROOT
 
@@ -25,7 +25,7 @@ def bent(*arguments, **keywords):
 numpy.matmul = bent
 """
 ANSWER = (
-    "from lib.backends.known_answer import _product_and_sum as f; import numpy; _, a, b = f('cpu');"
+    "from lib.model.backends.known_answer import _product_and_sum as f; import numpy; _, a, b = f('cpu');"
     " print(numpy.max(abs(a - b) / numpy.maximum(b, 1)))"
 )
 
@@ -89,7 +89,7 @@ def test_nor_is_one_of_several(lone_engine, bent_numpy):
 def test_a_process_that_somebody_else_started_computes_right_too(tmp_path):
     """Such as a Dask worker: nobody gave it this program's flags."""
     code = (
-        "import os, jax; os.environ.pop('XLA_FLAGS', None)\nfrom lib.backends.registry import Runtime\nfrom"
+        "import os, jax; os.environ.pop('XLA_FLAGS', None)\nfrom lib.model.backends.registry import Runtime\nfrom"
         " lib.sweeps.executor import refuse_if_wrong\nfrom tests.conftest import"
         " make_small_data\nos.environ.pop('XLA_FLAGS', None); refuse_if_wrong(Runtime(), make_small_data());"
         " print('right')"
@@ -105,9 +105,9 @@ def test_each_backend_of_a_worker_is_looked_at_before_its_first_training(lone_en
         "import sys\n"
         "class Bend:\n"
         "    def find_spec(self, name, path, target=None):\n"
-        "        if name == 'lib.backends.known_answer':\n"
+        "        if name == 'lib.model.backends.known_answer':\n"
         "            sys.meta_path.remove(self)\n"
-        "            import lib.backends.with_jax as jax_way\n"
+        "            import lib.model.backends.with_jax as jax_way\n"
         "            bent = lambda p, x, y, rate: jax_way.one_step(p, x * 1.01, y, rate)\n"
         "            jax_way.train_by_step = jax_way.partial(jax_way._step_by_step, bent)\n"
         "sys.meta_path.insert(0, Bend())\n"
@@ -121,8 +121,8 @@ def test_each_backend_of_a_worker_is_looked_at_before_its_first_training(lone_en
 
 @pytest.mark.slow
 def test_a_stack_is_looked_at_before_the_first(small_data, monkeypatch):
-    from lib.backends import known_answer
-    from lib.backends.stacked import program
+    from lib.model.backends import known_answer
+    from lib.model.backends.stacked import program
 
     for _, here, right in _stack("cpu"):
         np.testing.assert_allclose(here, right, rtol=1e-5)

@@ -6,11 +6,11 @@ import jax
 import numpy as np
 import pytest
 
-from lib.backends.stacked import program as program_module
-from lib.backends.stacked import train as train_module
-from lib.backends.stacked.packing import Shape
-from lib.backends.with_jax import BLOCK
-from lib.spec import Network, Training
+from lib.model.backends.stacked import program as program_module
+from lib.model.backends.stacked import train as train_module
+from lib.model.backends.stacked.packing import Shape
+from lib.model.backends.with_jax import BLOCK
+from lib.model.spec import Network, Training
 from tests.backends.test_train import trained
 
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from lib.backends import reference
-from lib.backends.base import initial_parameters
-from lib.data.mnist import Data, batch_starts
-from lib.spec import Network, Training
+from lib.model.backends import reference
+from lib.model.backends.base import initial_parameters
+from lib.model.data.mnist import Data, batch_starts
+from lib.model.spec import Network, Training
 
 ROUNDING = 2e-6  # what float32 makes of a sum of a few hundred terms near 1
 

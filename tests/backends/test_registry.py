@@ -2,10 +2,10 @@
 
 import pytest
 
-import lib.backends.registry as table
-from lib.backends import cuda
-from lib.backends.environments import Environment
-from lib.backends.registry import (
+import lib.model.backends.registry as table
+from lib.model.backends import cuda
+from lib.model.backends.environments import Environment
+from lib.model.backends.registry import (
     ADAPTERS,
     BACKENDS,
     IN_A_BROWSER,
@@ -14,8 +14,8 @@ from lib.backends.registry import (
     unavailable,
     versions,
 )
-from lib.hardware import webgpu
-from lib.hardware.nvidia_smi import Card
+from lib.model.hardware import webgpu
+from lib.model.hardware.nvidia_smi import Card
 
 
 def test_the_table_says_why_a_runtime_is_missing(monkeypatch):

@@ -11,12 +11,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.browser import free_port
-from lib.backends import with_jax
-from lib.backends.base import Epoch, FirstCall, Steps
-from lib.backends.stacked import train as train_module
-from lib.backends.stacked.train import train_stack
-from lib.data.mnist import Data
-from lib.spec import DataSet, Network, Training
+from lib.model.backends import with_jax
+from lib.model.backends.base import Epoch, FirstCall, Steps
+from lib.model.backends.stacked import train as train_module
+from lib.model.backends.stacked.train import train_stack
+from lib.model.data.mnist import Data
+from lib.model.spec import DataSet, Network, Training
 from tests.backends.test_reference import at_a_kink
 from tests.conftest import ROOT, draw_patterns
 

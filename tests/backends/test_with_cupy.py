@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from lib.backends.base import initial_parameters
-from lib.spec import Network
+from lib.model.backends.base import initial_parameters
+from lib.model.spec import Network
 from tests.cupy_stand_in import in_cupys_place
 
 
 @pytest.fixture
 def with_cupy():
     with in_cupys_place():
-        import lib.backends.with_cupy as module
+        import lib.model.backends.with_cupy as module
 
         yield module
 

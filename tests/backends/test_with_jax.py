@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.backends import with_jax
-from lib.backends.base import Steps, initial_parameters
-from lib.data.mnist import batch_starts
-from lib.spec import Network, Training
+from lib.model.backends import with_jax
+from lib.model.backends.base import Steps, initial_parameters
+from lib.model.data.mnist import batch_starts
+from lib.model.spec import Network, Training
 
 
 @pytest.mark.slow

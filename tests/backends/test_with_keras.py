@@ -11,17 +11,17 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from lib.backends.base import Epoch, Steps
-from lib.backends.registry import Runtime, unavailable
-from lib.spec import Network, Training
-from lib.workers.cancel import Cancel
-from lib.workers.messages import Progress
+from lib.model.backends.base import Epoch, Steps
+from lib.model.backends.registry import Runtime, unavailable
+from lib.model.spec import Network, Training
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.messages import Progress
 
 
 @pytest.fixture(scope="module")
 def with_keras():
     """Imported here, because it takes seconds."""
-    from lib.backends import with_keras
+    from lib.model.backends import with_keras
 
     return with_keras
 
@@ -114,9 +114,9 @@ def test_keras_on_tensorflow_ends_where_its_parameters_are_no_numbers(engine):
 def test_the_clock_stops_before_the_losses_are_copied(with_keras, monkeypatch):
     """From a card each copy takes 10 to 20 µs, which is no part of a step; one is made, to wait for the last step."""
     happened = []
-    monkeypatch.setattr("lib.backends.with_keras.time.perf_counter", lambda: happened.append("clock") or 1.0)
+    monkeypatch.setattr("lib.model.backends.with_keras.time.perf_counter", lambda: happened.append("clock") or 1.0)
     monkeypatch.setattr(
-        "lib.backends.with_keras.keras.ops.convert_to_numpy", lambda mean: happened.append(mean) or mean
+        "lib.model.backends.with_keras.keras.ops.convert_to_numpy", lambda mean: happened.append(mean) or mean
     )
     handover = object.__new__(with_keras._Handover)
     handover._epoch, handover.diverged, handover.outbox = 0, None, Queue()

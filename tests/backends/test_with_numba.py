@@ -14,14 +14,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lib import ROOT
-from lib.backends import reference, registry
-from lib.backends.base import Steps, initial_parameters
-from lib.backends.registry import Runtime, unavailable
-from lib.data.mnist import Data
-from lib.spec import DataSet, Network, Training
+from lib.model.backends import reference, registry
+from lib.model.backends.base import Steps, initial_parameters
+from lib.model.backends.registry import Runtime, unavailable
+from lib.model.data.mnist import Data
+from lib.model.spec import DataSet, Network, Training
 
-with_numba = pytest.importorskip("lib.backends.with_numba", reason="numba: it is not installed")
-from lib.backends.sparse.images import SparseRows, columns_of, rows_of, shares  # noqa: E402
+with_numba = pytest.importorskip("lib.model.backends.with_numba", reason="numba: it is not installed")
+from lib.model.backends.sparse.images import SparseRows, columns_of, rows_of, shares  # noqa: E402
 
 N_IMAGES = 200
 DATA_SET = DataSet("sparse", n_train=N_IMAGES, n_validation=7, chance=0.5)
@@ -123,10 +123,10 @@ def test_what_steps_write_begins_with_a_line_of_the_cache():
 
 
 SECOND_START = """
-from lib.backends import with_numba
-from lib.backends.sparse import images, kernels
+from lib.model.backends import with_numba
+from lib.model.backends.sparse import images, kernels
 from tests.backends.test_with_numba import DATA_SET, sparse_data
-from lib.spec import Network, Training
+from lib.model.spec import Network, Training
 list(with_numba.train(Training(Network((3,), 5, 2), 0.1, 32, 1, data=DATA_SET), sparse_data(5, 2, 0.5)))
 functions = kernels.run_steps, kernels.evaluate, images.rows_of, images.columns_of
 print(sum(sum(one.stats.cache_hits.values()) for one in functions))
@@ -147,9 +147,9 @@ def test_a_second_start_compiles_nothing(monkeypatch):
 
 TRAINED = """
 import hashlib
-from lib.backends import with_numba
-from lib.backends.sparse.kernels import run_steps
-from lib.spec import Network, Training
+from lib.model.backends import with_numba
+from lib.model.backends.sparse.kernels import run_steps
+from lib.model.spec import Network, Training
 from tests.backends.test_with_numba import DATA_SET, sparse_data
 *_, last = with_numba.train(Training(Network((20, 4), 50, 10), 0.1, 32, 1, data=DATA_SET), sparse_data(50, 10, 0.5))
 as_bytes = b"".join(array.tobytes() for layer in last.parameters() for array in layer)
@@ -173,9 +173,9 @@ def test_a_training_is_the_same_to_the_last_bit_whether_its_program_was_compiled
 ADDED_UP = """
 import os
 import numpy as np
-from lib.backends.environment_variables import numba_cache
+from lib.model.backends.environment_variables import numba_cache
 os.environ["NUMBA_CACHE_DIR"] = numba_cache("compiled")
-from lib.backends.sparse import products
+from lib.model.backends.sparse import products
 ones, found = np.ones(products.LANES, np.float32), np.zeros(1, np.float32)
 products.fill_products(found, 0, 1, 1, np.zeros(1, np.float32), 0, ones, 0, 1, products.LANES, ones, 0)
 print(found[0] / products.LANES, len(products.fill_products.stats.cache_hits))
@@ -195,7 +195,7 @@ def test_a_change_in_one_file_compiles_what_others_use_of_it(tmp_path):
 
     assert added_up() == "1.0 0\n"
     assert added_up() == "1.0 1\n", "an unchanged one is loaded"
-    vectors = tmp_path / "lib/backends/sparse/vectors.py"
+    vectors = tmp_path / "lib/model/backends/sparse/vectors.py"
     code = vectors.read_text()
     assert code.count("builder.fadd(*halves)") == 1
     vectors.write_text(code.replace("builder.fadd(*halves)", "builder.fsub(*halves)"))

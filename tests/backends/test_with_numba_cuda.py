@@ -9,9 +9,9 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
-from lib.backends import reference
-from lib.backends.base import CannotTrain, Steps, initial_parameters
-from lib.spec import Network, Training
+from lib.model.backends import reference
+from lib.model.backends.base import CannotTrain, Steps, initial_parameters
+from lib.model.spec import Network, Training
 from tests import cuda_stand_in
 from tests.conftest import ROOT
 from tests.cuda_stand_in import in_numba_cudas_place
@@ -29,9 +29,9 @@ cuda.get_current_device = lambda: card
 FakeOverload.max_cooperative_grid_blocks = lambda *_: 1
 plain = cuda.jit
 cuda.jit = lambda *arguments, forceinline=False, **options: plain(*arguments, **options)
-from lib.backends import reference, with_numba_cuda
-from lib.backends.base import Steps
-from lib.spec import Network, Training
+from lib.model.backends import reference, with_numba_cuda
+from lib.model.backends.base import Steps
+from lib.model.spec import Network, Training
 from tests.backends.test_backends import ODD, odd_data
 with_numba_cuda.THREADS, with_numba_cuda.LANES = 4, 2
 for hidden in ((6, 3), (4,), ()):
@@ -49,8 +49,8 @@ from types import SimpleNamespace
 from numba import cuda
 from numba.cuda import compile_ptx
 from numba.cuda import dispatcher
-from lib.backends import with_numba_cuda
-from lib.spec import Network
+from lib.model.backends import with_numba_cuda
+from lib.model.spec import Network
 capability = tuple(map(int, sys.argv[1].split(".")))
 dispatcher.get_current_device = lambda: SimpleNamespace(compute_capability=capability)
 kernels = []
@@ -70,7 +70,7 @@ def miniature():
 
 @pytest.fixture
 def module():
-    import lib.backends.with_numba_cuda as found
+    import lib.model.backends.with_numba_cuda as found
 
     return found
 

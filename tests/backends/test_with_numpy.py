@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from lib.backends import reference, with_numpy
-from lib.backends.base import initial_parameters
-from lib.spec import Network
+from lib.model.backends import reference, with_numpy
+from lib.model.backends.base import initial_parameters
+from lib.model.spec import Network
 
 
 def test_the_gradient_and_the_update_are_float64s(small_data):

@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from lib.backends import with_numpy
-from lib.backends.base import initial_parameters
-from lib.spec import Network
+from lib.model.backends import with_numpy
+from lib.model.backends.base import initial_parameters
+from lib.model.spec import Network
 
 torch = pytest.importorskip("torch")
 
 
 def test_the_model_has_the_given_parameters(small_data):
-    from lib.backends.with_torch import build
+    from lib.model.backends.with_torch import build
 
     parameters = initial_parameters(Network((6, 4)), 0)
     model = build(Network((6, 4)), parameters, torch.device("cpu"))

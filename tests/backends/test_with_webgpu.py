@@ -6,12 +6,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from lib.backends.base import CannotTrain, Steps
-from lib.backends.cuda import lost_card
-from lib.backends.registry import Runtime, load_train
-from lib.hardware.webgpu import SOFTWARE, SOFTWARE_ALLOWED
-from lib.spec import Network, Training
-from lib.workers.messages import How, Progress, Ready, TrainingFailed
+from lib.model.backends.base import CannotTrain, Steps
+from lib.model.backends.cuda import lost_card
+from lib.model.backends.registry import Runtime, load_train
+from lib.model.hardware.webgpu import SOFTWARE, SOFTWARE_ALLOWED
+from lib.model.spec import Network, Training
+from lib.sweeps.workers.messages import How, Progress, Ready, TrainingFailed
 from tests.software_adapter import needs_software_adapter
 from tests.workers.test_engine import run
 
@@ -26,8 +26,8 @@ def test_one_kernel_refuses_a_step_that_would_keep_it_for_seconds(small_data):
 
 
 def test_a_device_that_is_lost_is_told_in_one_line_and_known_as_lost(small_data):
-    from lib.backends import with_webgpu
-    from lib.backends.webgpu import execution
+    from lib.model.backends import with_webgpu
+    from lib.model.backends.webgpu import execution
 
     events = load_train("webgpu-step")(Training(Network((8,)), epochs=50), small_data, SOFTWARE)
     assert isinstance([next(events) for _ in range(2)][1], Steps)
@@ -54,8 +54,8 @@ def test_few_images_are_no_trouble_and_too_few_are_refused_as_everywhere(small_d
 
 
 def test_an_evaluation_takes_fewer_images_at_once_where_buffers_are_small():
-    from lib.backends.webgpu.description import evaluation
-    from lib.backends.with_webgpu import _slice_size
+    from lib.model.backends.webgpu.description import evaluation
+    from lib.model.backends.with_webgpu import _slice_size
 
     network = Network((4096,))
     for largest in (2**22, 2**24, 2**30):
@@ -79,7 +79,7 @@ def test_a_worker_trains_and_names_its_adapter_as_software(lone_engine, monkeypa
 
 @pytest.mark.slow
 def test_a_kind_of_adapter_that_is_not_there_is_refused_by_name(lone_engine):
-    from lib.hardware.webgpu import asked
+    from lib.model.hardware.webgpu import asked
 
     absent = next((kind for kind in ("discrete", "integrated") if kind not in {one.kind for one in asked(True)}), None)
     if absent is None:

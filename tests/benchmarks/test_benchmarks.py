@@ -9,13 +9,13 @@ from playwright.sync_api import Error as PlaywrightError
 
 from benchmarks import anatomy, epochs, interaction, pipeline, report, traces, webgpu, webgpu_page
 from benchmarks.report import LeftOut
-from lib.backends.registry import Runtime
-from lib.experiments import input_pipeline
-from lib.hardware.webgpu import SOFTWARE, SOFTWARE_ALLOWED
-from lib.profiling.input_pipeline import QUANTITIES
-from lib.profiling.request import FEEDS
+from lib.model.backends.registry import Runtime
+from lib.model.hardware.webgpu import SOFTWARE, SOFTWARE_ALLOWED
+from lib.sweeps.experiments import input_pipeline
+from lib.sweeps.workers.messages import Measured, TrainingFailed
 from lib.timing.measurement import Ended, Measurement
-from lib.workers.messages import Measured, TrainingFailed
+from lib.timing.profiling.input_pipeline import QUANTITIES
+from lib.timing.profiling.request import FEEDS
 from tests.software_adapter import needs_software_adapter
 
 pytestmark = pytest.mark.release

@@ -16,9 +16,9 @@ from benchmarks.client import FINISHED, Frame, Lost, Viewer
 from benchmarks.report import row
 from benchmarks.viewers import Usage, numbers_of_viewers
 from lib.formatting import format_rate
-from lib.pages import layout
-from lib.pages.places import MAX_VIEWERS
-from lib.workers.notes import State
+from lib.site.places import MAX_VIEWERS
+from lib.sweeps.workers.notes import State
+from lib.ui import layout
 
 pytestmark = pytest.mark.release
 

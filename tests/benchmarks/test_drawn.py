@@ -6,9 +6,9 @@ import pytest
 
 from benchmarks import drawn
 from benchmarks.report import Target
-from lib.backends.registry import Runtime
-from lib.spec import Training
-from lib.workers.messages import Item
+from lib.model.backends.registry import Runtime
+from lib.model.spec import Training
+from lib.sweeps.workers.messages import Item
 
 pytestmark = pytest.mark.release
 

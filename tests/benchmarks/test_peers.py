@@ -19,8 +19,8 @@ from benchmarks.peer import PEERS, Peer, unavailable
 from benchmarks.peer.__main__ import Trainer, main
 from benchmarks.peer.process import PeerFailed, PeerProcess, environment
 from benchmarks.peers import Record, best_of_ours, measure, ratio_of, remarks, rows_of, sameness, targets
-from lib.backends.base import Epoch, Steps, no_parameters
-from lib.spec import Network, Training
+from lib.model.backends.base import Epoch, Steps, no_parameters
+from lib.model.spec import Network, Training
 from tests.conftest import ROOT
 
 pytestmark = pytest.mark.release

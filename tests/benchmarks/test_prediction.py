@@ -6,12 +6,12 @@ import pytest
 
 from benchmarks import prediction
 from benchmarks.prediction import judged, off_grid, one_prediction
-from lib.backends.base import Epoch, no_parameters
-from lib.backends.registry import Runtime
-from lib.experiments.calibration import BATCH_SIZES, WIDTHS, TrainingWay, calibrations, drawn, trials
-from lib.prediction.predict import predict
+from lib.model.backends.base import Epoch, no_parameters
+from lib.model.backends.registry import Runtime
 from lib.sweeps.cost_model import StepTime
-from lib.workers.messages import Item, Progress, TrainingFailed
+from lib.sweeps.experiments.calibration import BATCH_SIZES, WIDTHS, TrainingWay, calibrations, drawn, trials
+from lib.sweeps.workers.messages import Item, Progress, TrainingFailed
+from lib.timing.prediction.predict import predict
 
 pytestmark = pytest.mark.release
 

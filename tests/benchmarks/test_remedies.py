@@ -3,10 +3,10 @@
 import pytest
 
 from benchmarks.remedies import TODAY, TRAININGS, configs, judged
-from lib.backends.registry import Runtime
-from lib.experiments.calibration import TrainingWay, trials
-from lib.prediction.predict import Prediction
-from lib.prediction.remedies import Remedy, Setup
+from lib.model.backends.registry import Runtime
+from lib.sweeps.experiments.calibration import TrainingWay, trials
+from lib.timing.prediction.predict import Prediction
+from lib.timing.prediction.remedies import Remedy, Setup
 
 pytestmark = pytest.mark.release
 

@@ -11,7 +11,7 @@ from benchmarks import report
 from benchmarks.__main__ import NAMES
 from benchmarks.report import Target, row, seconds_of
 from lib import ROOT
-from lib.backends import fingerprint
+from lib.model.backends import fingerprint
 from lib.timing.comparison import compared, quantile_interval
 
 
@@ -111,8 +111,8 @@ def test_the_measured_code_is_what_a_benchmark_imports_starts_and_trains_with():
     assert ROOT / "lib/timing/comparison.py" in read["comparison"]
     assert ROOT / "benchmarks/peer/with_flax.py" in read["peers"], "imported by name in a process of its own"
     assert ROOT / "benchmarks/article_sweep.py" in read["sweeps"], "started by name"
-    assert {ROOT / "benchmarks/reports.py", ROOT / "lib/prediction/advise.py"} <= read["reports"]
-    served = {ROOT / "lib/pages/server.py", ROOT / "lib/views/mnist_training.py", ROOT / "mnist_training.py"}
+    assert {ROOT / "benchmarks/reports.py", ROOT / "lib/timing/prediction/advise.py"} <= read["reports"]
+    served = {ROOT / "lib/site/server.py", ROOT / "lib/ui/views/mnist_training.py", ROOT / "mnist_training.py"}
     for name in ("interaction", "memory"):
         assert served | set(ROOT.glob("notebooks/*.py")) <= read[name], "what the server opens, which it starts"
     assert not served & read["comparison"]

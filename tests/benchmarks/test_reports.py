@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks import reports
 from benchmarks.reports import CARD, DESKTOP, REPORTS, TORCH, judged, targets
-from lib.experiments.advice import all_devices
+from lib.sweeps.experiments.advice import all_devices
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from benchmarks.peer.process import PeerFailed, PeerProcess
 from benchmarks.peers import Record
 from benchmarks.report import LeftOut
 from benchmarks.xla_flags import AS_IT_IS, FLAGS, ONE_THREAD, ROUNDS, remarks, rows_of, started
-from lib.backends.environment_variables import XLA_WITHOUT_WRONG_SUMS
+from lib.model.backends.environment_variables import XLA_WITHOUT_WRONG_SUMS
 
 pytestmark = pytest.mark.release
 

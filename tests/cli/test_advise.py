@@ -9,18 +9,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lib.backends.registry import Runtime, versions
 from lib.cli import advise as command
 from lib.cli.advise import NOT_KNOWN, RECORDED, main
-from lib.experiments import live_calibration
-from lib.experiments.calibration import MAX_STEP_FLOPS, ROUNDS, TrainingWay, Trial, trials
 from lib.formatting import seconds, sentence
-from lib.spec import Network
-from lib.storage.records import Kind, Record
-from lib.storage.store import Store
+from lib.model.backends.registry import Runtime, versions
+from lib.model.spec import Network
 from lib.sweeps.cost_model import StepTime
+from lib.sweeps.experiments import live_calibration
+from lib.sweeps.experiments.calibration import MAX_STEP_FLOPS, ROUNDS, TrainingWay, Trial, trials
+from lib.sweeps.storage.records import Kind, Record
+from lib.sweeps.storage.store import Store
+from lib.sweeps.workers.messages import TrainingFailed
 from lib.timing.measurement import Ended, Measurement
-from lib.workers.messages import TrainingFailed
 
 QUESTION = ["--hidden", "512,256", "--batch", "64", "--epochs", "20", "--networks", "32"]
 

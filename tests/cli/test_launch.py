@@ -7,10 +7,10 @@ import pytest
 from benchmarks.browser import free_port
 from lib import ROOT
 from lib.cli import launch
-from lib.pages import server
-from lib.pages.notebooks import SERVED
-from lib.pages.places import MAX_VIEWERS
-from lib.workers.queue import MAX_WAITING
+from lib.site import server
+from lib.site.places import MAX_VIEWERS
+from lib.sweeps.workers.queue import MAX_WAITING
+from lib.ui.notebooks import SERVED
 
 
 @pytest.mark.parametrize("name", ["notebooks/nothing.py", "lib/labs/mnist_training.py", "../elsewhere.py"])

@@ -15,11 +15,11 @@ import pytest
 from lib.cache_folder import cache_dir
 from lib.cli import precompute as command
 from lib.cli.precompute import main
-from lib.experiments.precomputation import EXPERIMENTS
 from lib.labs.mnist_training import EXPERIMENTS as PANELS
-from lib.pages.panel import settings_of
-from lib.storage.store import Store
-from lib.workers import engine as engine_module
+from lib.sweeps.experiments.precomputation import EXPERIMENTS
+from lib.sweeps.storage.store import Store
+from lib.sweeps.workers import engine as engine_module
+from lib.ui.panel import settings_of
 from tests import stub_worker
 from tests.conftest import ROOT
 from tests.storage.test_store import curve, key

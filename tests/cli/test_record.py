@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from lib.backends.registry import Runtime, versions
 from lib.cli import record as record_module
 from lib.cli.record import CannotRecord, main, resume
-from lib.experiments.backend_race import Cell
-from lib.experiments.full_recording import Battery
-from lib.hardware.machine import machine_id
-from lib.storage.export import read_export
-from lib.storage.records import Kind, Record
-from lib.storage.store import Store
+from lib.model.backends.registry import Runtime, versions
+from lib.model.hardware.machine import machine_id
+from lib.sweeps.experiments.backend_race import Cell
+from lib.sweeps.experiments.full_recording import Battery
+from lib.sweeps.storage.export import read_export
+from lib.sweeps.storage.records import Kind, Record
+from lib.sweeps.storage.store import Store
 from lib.timing.measurement import Ended, Measurement
 from tests.conftest import ROOT
 from tests.hiding import hiding

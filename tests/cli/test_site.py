@@ -11,8 +11,8 @@ import psutil
 import pytest
 
 from lib.cli.site import main, write_site
-from lib.pages.notebooks import NOTEBOOKS, Notebook
-from lib.pages.static_site import WRITTEN
+from lib.site.static_site import WRITTEN
+from lib.ui.notebooks import NOTEBOOKS, Notebook
 from tests.conftest import ROOT
 
 NOTEBOOK = """import marimo
@@ -28,7 +28,7 @@ def shown():
 WRITE_ONE = """import sys
 from pathlib import Path
 from lib.cli.site import write_site
-from lib.pages.notebooks import Notebook
+from lib.ui.notebooks import Notebook
 sys.exit(0 if write_site(Path(sys.argv[1]), notebooks=[Notebook(sys.argv[2], "One", "?")], in_browser=False) else 3)
 """
 

@@ -5,8 +5,8 @@ import sqlite3
 import pytest
 
 from lib.cli.store import main
-from lib.storage.export import export_to
-from lib.storage.store import Store
+from lib.sweeps.storage.export import export_to
+from lib.sweeps.storage.store import Store
 from tests.storage.test_export import filled
 
 

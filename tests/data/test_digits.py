@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from lib.data import digits
+from lib.model.data import digits
 
 
 @pytest.mark.slow

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.data import mnist, mnist_arrays, mnist_download
-from lib.data.mnist import batch_starts
+from lib.model.data import mnist, mnist_arrays, mnist_download
+from lib.model.data.mnist import batch_starts
 from tests.conftest import ROOT
 from tests.test_cache_folder import at_once
 
@@ -174,7 +174,7 @@ def test_two_processes_download_once(no_sources, small_mnist, server, tmp_path):
     np.savez(tmp_path / "expected.npz", **small_mnist)
     code = f"""
 import numpy as np
-from lib.data import mnist, mnist_arrays, mnist_download
+from lib.model.data import mnist, mnist_arrays, mnist_download
 expected = dict(np.load({str(tmp_path / "expected.npz")!r}))
 mnist_arrays.ARRAYS = {{name: (array.shape, mnist_arrays.sha256(array)) for name, array in expected.items()}}
 mnist_download.KERAS_URL = {base + "/mnist.npz"!r}
@@ -249,7 +249,7 @@ def test_a_full_disk_loses_only_the_cache(no_sources, tmp_path):
 import resource, signal
 import numpy as np
 from pathlib import Path
-from lib.data import mnist_arrays as data
+from lib.model.data import mnist_arrays as data
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
 path = Path("FOLDER") / "mnist.npz"

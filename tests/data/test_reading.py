@@ -15,10 +15,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from lib.data import mnist_arrays
-from lib.data.mnist_arrays import DataError
-from lib.data.own import npz, prepared, reading, tables
-from lib.data.own.rows import MIN_ROWS, DataRows, classes_of, prepare
+from lib.model.data import mnist_arrays
+from lib.model.data.mnist_arrays import DataError
+from lib.model.data.own import npz, prepared, reading, tables
+from lib.model.data.own.rows import MIN_ROWS, DataRows, classes_of, prepare
 
 RNG = np.random.default_rng(5)
 LETTERS = st.text(st.characters(codec="utf-8", categories=("L",)), min_size=1, max_size=8)

@@ -19,8 +19,8 @@ import yaml
 from deploy import cost
 from deploy.cost import status_sentence
 from lib.cli import launch
-from lib.pages import server
-from lib.pages.notebooks import SERVED
+from lib.site import server
+from lib.ui.notebooks import SERVED
 from tests.deploying import DEPLOY, ROOT, executable, one_sentence
 
 UNIT = (DEPLOY / "marimo.service").read_text()

@@ -2,19 +2,19 @@
 
 import pytest
 
-from lib.backends.registry import ADAPTERS, Runtime, usable_runtimes
-from lib.experiments import live_calibration
-from lib.experiments.advice import advise_here
-from lib.experiments.calibration import WAYS, Trial
-from lib.experiments.known_devices import recorded_devices
-from lib.experiments.live_calibration import LiveCalibrations, ways
-from lib.experiments.recorded_machines import place, recorded_here
 from lib.formatting import listed
-from lib.hardware.webgpu import SOFTWARE_ALLOWED, Adapter
-from lib.prediction.device import read_devices
-from lib.prediction.question import Question
-from lib.spec import Network
-from lib.storage.store import Store
+from lib.model.backends.registry import ADAPTERS, Runtime, usable_runtimes
+from lib.model.hardware.webgpu import SOFTWARE_ALLOWED, Adapter
+from lib.model.spec import Network
+from lib.sweeps.experiments import live_calibration
+from lib.sweeps.experiments.advice import advise_here
+from lib.sweeps.experiments.calibration import WAYS, Trial
+from lib.sweeps.experiments.known_devices import recorded_devices
+from lib.sweeps.experiments.live_calibration import LiveCalibrations, ways
+from lib.sweeps.experiments.recorded_machines import place, recorded_here
+from lib.sweeps.storage.store import Store
+from lib.timing.prediction.device import read_devices
+from lib.timing.prediction.question import Question
 from tests.experiments.test_live_calibration import JAX, exact_s, invented, run
 from tests.prediction.invented import device
 
@@ -62,8 +62,8 @@ def test_a_calibrated_webgpu_adapter_answers_and_a_software_one_only_where_it_is
 ):
     there = tuple(Adapter(kind, f"a {kind} adapter", "", "") for kind in ("discrete", "software"))
     monkeypatch.setenv(SOFTWARE_ALLOWED, allowed)
-    monkeypatch.setattr("lib.backends.registry.webgpu.asked", lambda with_software: there)
-    monkeypatch.setattr("lib.backends.registry._installed", lambda *_: True)
+    monkeypatch.setattr("lib.model.backends.registry.webgpu.asked", lambda with_software: there)
+    monkeypatch.setattr("lib.model.backends.registry._installed", lambda *_: True)
     monkeypatch.setattr(live_calibration, "usable_runtimes", usable_runtimes)
     adapters = [one for one in ways() if one.runtime.device in ADAPTERS]
     assert {one.runtime.device for one in adapters} == kinds

@@ -2,15 +2,15 @@
 
 import pytest
 
-from lib.backends.registry import BACKENDS, Runtime
-from lib.experiments.anatomy_of_a_step import AnatomyTask, measure_tasks, tasks
-from lib.profiling.request import Examination
-from lib.spec import Network
-from lib.storage.records import Kind, Record
-from lib.storage.store import Store
-from lib.workers.cancel import Cancel
-from lib.workers.notes import Note
-from lib.workers.queue import Request
+from lib.model.backends.registry import BACKENDS, Runtime
+from lib.model.spec import Network
+from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask, measure_tasks, tasks
+from lib.sweeps.storage.records import Kind, Record
+from lib.sweeps.storage.store import Store
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.notes import Note
+from lib.sweeps.workers.queue import Request
+from lib.timing.profiling.request import Examination
 
 NETWORK = Network((16,))
 

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from lib.backends.registry import Runtime, versions
-from lib.experiments.backend_race import (
+from lib.model.backends.registry import Runtime, versions
+from lib.sweeps.experiments.backend_race import (
     ROUNDS,
     Cell,
     Repetition,
@@ -18,14 +18,14 @@ from lib.experiments.backend_race import (
     records_of,
     standings,
 )
-from lib.storage.records import Kind, Record
-from lib.storage.store import Store
+from lib.sweeps.storage.records import Kind, Record
+from lib.sweeps.storage.store import Store
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.engine import Engine
+from lib.sweeps.workers.messages import Waiting
+from lib.sweeps.workers.notes import Note, State
+from lib.sweeps.workers.queue import Request
 from lib.timing.measurement import Ended, Measurement
-from lib.workers.cancel import Cancel
-from lib.workers.engine import Engine
-from lib.workers.messages import Waiting
-from lib.workers.notes import Note, State
-from lib.workers.queue import Request
 from tests.conftest import ROOT
 
 NUMPY, JAX, KERAS = Runtime("numpy"), Runtime("jax-epoch"), Runtime("keras-tensorflow")
@@ -95,8 +95,8 @@ def test_a_real_repetition_says_what_it_is_doing_is_cached_and_not_made_again(tm
 
 @pytest.mark.slow
 def test_a_long_epoch_is_measured_in_parts(engine, tmp_path, monkeypatch):
-    monkeypatch.setattr("lib.experiments.backend_race.BUDGET_S", 0.5)
-    monkeypatch.setattr("lib.experiments.backend_race.PART_S", 0.1)
+    monkeypatch.setattr("lib.sweeps.experiments.backend_race.BUDGET_S", 0.5)
+    monkeypatch.setattr("lib.sweeps.experiments.backend_race.PART_S", 0.1)
     (repetition,) = repetitions_of(race([Cell(NUMPY, 1)], engine, Store(tmp_path / "r.sqlite"), Cancel(), Request()))
     assert repetition.record.subject["scaled"] == 1
     assert "first_accuracy" not in repetition.record.subject, "no epoch was trained to its end"

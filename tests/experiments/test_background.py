@@ -5,10 +5,10 @@ import time
 
 import pytest
 
-from lib.experiments.background import BackgroundTask, Watched
-from lib.workers.cancel import Cancel
-from lib.workers.messages import WorkerDied
-from lib.workers.notes import Note, State
+from lib.sweeps.experiments.background import BackgroundTask, Watched
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.messages import WorkerDied
+from lib.sweeps.workers.notes import Note, State
 
 
 def finished(make, cancel=None):

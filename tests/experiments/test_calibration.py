@@ -7,10 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.backends.registry import BACKENDS, Runtime
-from lib.data.mnist_arrays import DataError
-from lib.experiments import calibration
-from lib.experiments.calibration import (
+from lib.model.backends.registry import BACKENDS, Runtime
+from lib.model.data.mnist_arrays import DataError
+from lib.model.spec import Network
+from lib.sweeps.cost_model import StepTime
+from lib.sweeps.experiments import calibration
+from lib.sweeps.experiments.calibration import (
     BATCH_SIZES,
     IN_A_TURN,
     MAX_STEP_FLOPS,
@@ -29,17 +31,15 @@ from lib.experiments.calibration import (
     recorded_step_times,
     trials,
 )
-from lib.experiments.recorded_machines import recorded_here
-from lib.prediction.calibration import LEAST_SAMPLES
-from lib.prediction.predict import predict
-from lib.spec import Network
-from lib.storage.records import Kind, Record
-from lib.storage.store import Store
-from lib.sweeps.cost_model import StepTime
+from lib.sweeps.experiments.recorded_machines import recorded_here
+from lib.sweeps.storage.records import Kind, Record
+from lib.sweeps.storage.store import Store
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.notes import Note
+from lib.sweeps.workers.queue import Request
 from lib.timing.measurement import Ended, Measurement
-from lib.workers.cancel import Cancel
-from lib.workers.notes import Note
-from lib.workers.queue import Request
+from lib.timing.prediction.calibration import LEAST_SAMPLES
+from lib.timing.prediction.predict import predict
 
 ALONE, TOGETHER = TrainingWay(Runtime()), TrainingWay(Runtime(), True)
 

@@ -7,10 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lib.backends.registry import ALL_DEVICES, Runtime, versions
-from lib.experiments.anatomy_of_a_step import tasks
-from lib.experiments.backend_race import ROUNDS, Cell, Standing
-from lib.experiments.claims import (
+from lib.model.backends.registry import ALL_DEVICES, Runtime, versions
+from lib.model.spec import Network
+from lib.sweeps.experiments.anatomy_of_a_step import tasks
+from lib.sweeps.experiments.backend_race import ROUNDS, Cell, Standing
+from lib.sweeps.experiments.claims import (
     CELLS,
     CLAIMS,
     OCCUPANCY,
@@ -22,16 +23,15 @@ from lib.experiments.claims import (
     known,
     measure_missing,
 )
-from lib.profiling.operations import ALL, KERNELS, OPERATIONS, PRODUCT
-from lib.profiling.step_breakdown import Split
-from lib.spec import Network
-from lib.storage.records import Kind, Record
-from lib.storage.store import Store
+from lib.sweeps.storage.records import Kind, Record
+from lib.sweeps.storage.store import Store
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.notes import Note
+from lib.sweeps.workers.queue import Request
 from lib.timing.comparison import Repetitions, Verdict
 from lib.timing.measurement import Ended, Measurement
-from lib.workers.cancel import Cancel
-from lib.workers.notes import Note
-from lib.workers.queue import Request
+from lib.timing.profiling.operations import ALL, KERNELS, OPERATIONS, PRODUCT
+from lib.timing.profiling.step_breakdown import Split
 
 
 def standings(**seconds):
@@ -294,8 +294,8 @@ def test_kept_records_become_what_is_known():
 def test_only_what_is_missing_is_measured(engine, tmp_path, monkeypatch):
     store = Store(tmp_path / "r.sqlite")
     assert {cell for cell in cells_to_measure([]) if cell.runtime.device == "cpu"} == set(CELLS)
-    monkeypatch.setattr("lib.experiments.claims.CELLS", (Cell(Runtime("numpy"), 4096),))
-    monkeypatch.setattr("lib.experiments.claims.usable_runtimes", lambda: [])
+    monkeypatch.setattr("lib.sweeps.experiments.claims.CELLS", (Cell(Runtime("numpy"), 4096),))
+    monkeypatch.setattr("lib.sweeps.experiments.claims.usable_runtimes", lambda: [])
     events = list(measure_missing(engine, store, Cancel(), Request()))
     assert len([one for one in events if not isinstance(one, Note)]) == ROUNDS
     assert cells_to_measure(store.records()) == []
@@ -358,7 +358,7 @@ def test_two_cells_of_different_days_are_both_measured_again():
 
 
 def test_steps_taken_apart_are_measured_in_turns_and_again_where_they_are_of_different_days(monkeypatch):
-    monkeypatch.setattr("lib.experiments.claims.usable_runtimes", lambda: [KERAS])
+    monkeypatch.setattr("lib.sweeps.experiments.claims.usable_runtimes", lambda: [KERAS])
     _, parts = wanted = anatomy_tasks([KERAS])
     assert anatomy_to_measure([]) == ROUNDS * wanted
 

@@ -7,17 +7,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lib.backends.base import Epoch
-from lib.backends.registry import Runtime
-from lib.data.mnist import Facts
-from lib.experiments import exported_rows
-from lib.experiments.exported_rows import as_csv, as_parquet, can_write_parquet, takeaway, takeaway_of_search
-from lib.experiments.results import Results
 from lib.formatting import seconds
-from lib.spec import Network, Training
-from lib.storage.records import Curve
+from lib.model.backends.base import Epoch
+from lib.model.backends.registry import Runtime
+from lib.model.data.mnist import Facts
+from lib.model.spec import Network, Training
 from lib.sweeps.events import Finished
-from lib.workers.messages import Item
+from lib.sweeps.experiments import exported_rows
+from lib.sweeps.experiments.exported_rows import as_csv, as_parquet, can_write_parquet, takeaway, takeaway_of_search
+from lib.sweeps.experiments.results import Results
+from lib.sweeps.storage.records import Curve
+from lib.sweeps.workers.messages import Item
 
 FACTS = Facts("MNIST", "741c9888")
 ITEMS = [Item(Training(Network((8,)), rate, 4096, 2), Runtime("numpy")) for rate in (0.1, 0.5, 10.0)]

@@ -16,20 +16,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lib import ROOT
-from lib.backends.base import Epoch, Steps, initial_parameters
-from lib.backends.registry import Runtime, load_train, unavailable
-from lib.data.digits import enlarged_digits
-from lib.data.mnist import Data, Facts, batch_starts, load
-from lib.data.mnist_arrays import sha256
-from lib.data.own import prepared
-from lib.data.own.prepared import DataSummary
-from lib.experiments.exported_bundle import exported_bundle
-from lib.experiments.exported_script import LIBRARIES, TOLERANCE, exported_script, file_name
-from lib.experiments.results import Line
-from lib.experiments.script_parts import common, comparison
-from lib.spec import Network, Training
-from lib.storage.records import Curve
-from lib.workers.messages import Item
+from lib.model.backends.base import Epoch, Steps, initial_parameters
+from lib.model.backends.registry import Runtime, load_train, unavailable
+from lib.model.data.digits import enlarged_digits
+from lib.model.data.mnist import Data, Facts, batch_starts, load
+from lib.model.data.mnist_arrays import sha256
+from lib.model.data.own import prepared
+from lib.model.data.own.prepared import DataSummary
+from lib.model.spec import Network, Training
+from lib.sweeps.experiments.exported_bundle import exported_bundle
+from lib.sweeps.experiments.exported_script import LIBRARIES, TOLERANCE, exported_script, file_name
+from lib.sweeps.experiments.results import Line
+from lib.sweeps.experiments.script_parts import common, comparison
+from lib.sweeps.storage.records import Curve
+from lib.sweeps.workers.messages import Item
 
 pytestmark = pytest.mark.timeout(900)
 EVERY = [
@@ -279,7 +279,7 @@ def test_data_that_somebody_brought_come_with_the_file(dtype, library, tmp_path)
 
 def test_data_that_are_too_large_to_take_away_are_refused(monkeypatch):
     line, facts = brought("uint8")
-    monkeypatch.setattr("lib.experiments.exported_bundle.MAX_BYTES", 100)
+    monkeypatch.setattr("lib.sweeps.experiments.exported_bundle.MAX_BYTES", 100)
     with pytest.raises(ValueError, match=r"expected at most 0 MiB .* bring a part of the data"):
         exported_bundle("depth", line, facts, "numpy")
 
@@ -291,7 +291,7 @@ FACTS = [Facts("MNIST", "741c9888"), Facts("scikit-learn digits", "0" * 32)]
 @pytest.mark.parametrize("library", ["numpy", "jax", "keras", "torch"])
 @pytest.mark.parametrize("facts", FACTS, ids=["mnist", "digits"])
 def test_ruff_has_nothing_to_say(facts, library, config, tmp_path, monkeypatch):
-    monkeypatch.setattr("lib.experiments.exported_script._version", lambda name: (name, "1.2.3"))
+    monkeypatch.setattr("lib.sweeps.experiments.exported_script._version", lambda name: (name, "1.2.3"))
     epochs = tuple(Epoch(n, 93, 0.5 / (n + 1), 0.9, 0.1, 0.1, list) for n in range(20))
     for hidden in ((), (128,), (4096,) * 8):
         line = Line(Item(Training(Network(hidden), 1e-4, 512, 20), Runtime("keras-tensorflow")))
@@ -331,7 +331,9 @@ def test_what_cannot_be_exported_is_a_sentence():
 
 
 def test_a_library_that_is_not_installed_is_named(monkeypatch):
-    monkeypatch.setattr("lib.experiments.exported_script._version", lambda name: (name, "" if name == "torch" else "1"))
+    monkeypatch.setattr(
+        "lib.sweeps.experiments.exported_script._version", lambda name: (name, "" if name == "torch" else "1")
+    )
     with pytest.raises(ValueError, match="expected torch to be installed"):
         exported(trained(CASES["no hidden layer"]), "torch")
     assert LIBRARIES["torch"].missing == ["torch"]

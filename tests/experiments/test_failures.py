@@ -3,26 +3,26 @@
 import numpy as np
 import pytest
 
-from lib.backends.base import Epoch, FirstCall, Steps, no_parameters
-from lib.backends.registry import Runtime
-from lib.data.mnist import Facts
-from lib.experiments.anatomy_of_a_step import AnatomyTask, measure_tasks
-from lib.experiments.backend_race import Cell, Repetition, plan, race, records_and_notes
-from lib.experiments.background import BackgroundTask
-from lib.experiments.failures import Attempts, Marked, words
-from lib.experiments.parallel_sweeps import Method, compare
-from lib.experiments.peak_rates import measure_ceilings
 from lib.labs.which_library.race import Raced, table
-from lib.profiling.request import Examination
-from lib.spec import MNIST
-from lib.storage.records import Kind, Record
-from lib.storage.store import Store
+from lib.model.backends.base import Epoch, FirstCall, Steps, no_parameters
+from lib.model.backends.registry import Runtime
+from lib.model.data.mnist import Facts
+from lib.model.spec import MNIST
+from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask, measure_tasks
+from lib.sweeps.experiments.backend_race import Cell, Repetition, plan, race, records_and_notes
+from lib.sweeps.experiments.background import BackgroundTask
+from lib.sweeps.experiments.failures import Attempts, Marked, words
+from lib.sweeps.experiments.parallel_sweeps import Method, compare
+from lib.sweeps.experiments.peak_rates import measure_ceilings
+from lib.sweeps.storage.records import Kind, Record
+from lib.sweeps.storage.store import Store
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.engine import Engine
+from lib.sweeps.workers.messages import CardLost, Item, Measured, Progress, Ready, Trained, TrainingFailed, WorkerDied
+from lib.sweeps.workers.notes import State
+from lib.sweeps.workers.queue import Request
 from lib.timing.measurement import Ended, Measurement
-from lib.workers.cancel import Cancel
-from lib.workers.engine import Engine
-from lib.workers.messages import CardLost, Item, Measured, Progress, Ready, Trained, TrainingFailed, WorkerDied
-from lib.workers.notes import State
-from lib.workers.queue import Request
+from lib.timing.profiling.request import Examination
 from tests.generators import collected
 from tests.labs.test_race import at
 

@@ -7,23 +7,23 @@ import sys
 import numpy as np
 import pytest
 
-from lib.backends.base import Epoch, FirstCall, Steps, no_parameters
-from lib.backends.registry import Runtime
 from lib.cli import record as record_module
 from lib.cli.record import resume
-from lib.experiments import full_recording as battery_module
-from lib.experiments.backend_race import Cell
-from lib.experiments.calibration import all_ways, stored, trials
-from lib.experiments.full_recording import Battery, RecordingTask, experiment_cells, record_of_point
-from lib.experiments.parallel_sweeps import Point
-from lib.profiling.input_pipeline import QUANTITIES
-from lib.profiling.request import OperationRequest
-from lib.storage.records import Kind, Record
-from lib.storage.store import Store
+from lib.model.backends.base import Epoch, FirstCall, Steps, no_parameters
+from lib.model.backends.registry import Runtime
+from lib.sweeps.experiments import full_recording as battery_module
+from lib.sweeps.experiments.backend_race import Cell
+from lib.sweeps.experiments.calibration import all_ways, stored, trials
+from lib.sweeps.experiments.full_recording import Battery, RecordingTask, experiment_cells, record_of_point
+from lib.sweeps.experiments.parallel_sweeps import Point
+from lib.sweeps.storage.records import Kind, Record
+from lib.sweeps.storage.store import Store
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.engine import Engine
+from lib.sweeps.workers.messages import Item, Measured, Progress, TrainingFailed, WorkerDied
 from lib.timing.measurement import Ended, Measurement
-from lib.workers.cancel import Cancel
-from lib.workers.engine import Engine
-from lib.workers.messages import Item, Measured, Progress, TrainingFailed, WorkerDied
+from lib.timing.profiling.input_pipeline import QUANTITIES
+from lib.timing.profiling.request import OperationRequest
 
 
 class StandIn(Engine):
@@ -284,7 +284,7 @@ def test_a_size_beyond_this_machine_is_not_left(tmp_path, two_libraries, monkeyp
 
 
 def test_a_profile_lies_beside_the_recording_or_is_left_out(tmp_path, monkeypatch):
-    from lib.experiments import trace_of_a_step
+    from lib.sweeps.experiments import trace_of_a_step
 
     trace = trace_of_a_step.shipped()[0]
     monkeypatch.setattr(trace_of_a_step, "profile", lambda *_: iter([trace]))

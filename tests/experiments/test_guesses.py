@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.experiments import guesses
-from lib.experiments.guesses import Guesses, GuessQuestion
+from lib.sweeps.experiments import guesses
+from lib.sweeps.experiments.guesses import Guesses, GuessQuestion
 
 QUESTIONS = tuple(
     GuessQuestion("learning-rate", "best", ("0.1", "1", "10"), about) for about in (("a",), ("b",), ("c",))

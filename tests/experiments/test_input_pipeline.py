@@ -4,21 +4,21 @@ from dataclasses import replace
 
 import pytest
 
-from lib.backends.registry import Runtime
-from lib.experiments import input_pipeline
-from lib.experiments.input_pipeline import PipelineTask, Raised, measure, tasks
 from lib.labs.operations_and_feeds.checklist import all_figures
 from lib.labs.operations_and_feeds.feeds import known
-from lib.profiling.input_pipeline import QUANTITIES
-from lib.profiling.request import FEEDS, Pipeline
-from lib.storage.records import Kind
-from lib.storage.rows import check_kind
-from lib.storage.store import Store
+from lib.model.backends.registry import Runtime
+from lib.sweeps.experiments import input_pipeline
+from lib.sweeps.experiments.input_pipeline import PipelineTask, Raised, measure, tasks
+from lib.sweeps.storage.records import Kind
+from lib.sweeps.storage.rows import check_kind
+from lib.sweeps.storage.store import Store
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.engine import Engine
+from lib.sweeps.workers.messages import Measured, TrainingFailed
+from lib.sweeps.workers.queue import Request
 from lib.timing.measurement import Ended, Measurement
-from lib.workers.cancel import Cancel
-from lib.workers.engine import Engine
-from lib.workers.messages import Measured, TrainingFailed
-from lib.workers.queue import Request
+from lib.timing.profiling.input_pipeline import QUANTITIES
+from lib.timing.profiling.request import FEEDS, Pipeline
 
 TENSORFLOW = Runtime("keras-tensorflow")
 MINE = Pipeline()

@@ -7,9 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from lib.backends.registry import Runtime
-from lib.experiments import kept_machines, your_gpu
-from lib.experiments.kept_machines import (
+from lib.labs.which_library import race
+from lib.model.backends.registry import Runtime
+from lib.model.hardware.webgpu import BROWSER, SOFTWARE
+from lib.model.spec import Network
+from lib.sweeps.experiments import kept_machines, your_gpu
+from lib.sweeps.experiments.kept_machines import (
     LOOK_S,
     MOST_ELSEWHERE,
     MOST_OF_A_VIEWER,
@@ -19,15 +22,12 @@ from lib.experiments.kept_machines import (
     elsewhere,
     kept_in,
 )
-from lib.experiments.recorded_machines import Machine, browsers_in
-from lib.experiments.your_gpu import USUAL_WAY, Block, BrowserAdapter, Found, Opened
-from lib.hardware.webgpu import BROWSER, SOFTWARE
-from lib.labs.which_library import race
-from lib.spec import Network
-from lib.storage.records import Record
-from lib.storage.store import Store
+from lib.sweeps.experiments.recorded_machines import Machine, browsers_in
+from lib.sweeps.experiments.your_gpu import USUAL_WAY, Block, BrowserAdapter, Found, Opened
+from lib.sweeps.storage.records import Record
+from lib.sweeps.storage.store import Store
 from lib.timing.comparison import Verdict
-from lib.views import recorded_gpus
+from lib.ui.views import recorded_gpus
 from tests.experiments.test_your_gpu import JOB, WHO
 from tests.labs.test_race import at, raced
 

@@ -6,9 +6,12 @@ from dataclasses import replace
 import pytest
 
 from lib.cli import advise as command
-from lib.experiments.known_devices import FITTED, NOT_JUDGED, known_devices, of_machine
-from lib.experiments.live_calibration import LiveCalibrations
-from lib.experiments.published_figures import (
+from lib.formatting import seconds
+from lib.labs.when_a_gpu_wins import border as page
+from lib.model.spec import N_TRAIN, Network
+from lib.sweeps.experiments.known_devices import FITTED, NOT_JUDGED, known_devices, of_machine
+from lib.sweeps.experiments.live_calibration import LiveCalibrations
+from lib.sweeps.experiments.published_figures import (
     CARD,
     L4,
     PROCESSOR,
@@ -16,14 +19,11 @@ from lib.experiments.published_figures import (
     PublishedFigure,
     published_figures,
 )
-from lib.experiments.published_predictions import published_rows
-from lib.formatting import seconds
-from lib.labs.when_a_gpu_wins import border as page
-from lib.prediction.device import DRIVEN, QUANTITIES, Origin, SheetFigure, read_devices
-from lib.prediction.predict import predict
-from lib.prediction.workload import Way, fully_connected
-from lib.spec import N_TRAIN, Network
-from lib.storage.store import Store
+from lib.sweeps.experiments.published_predictions import published_rows
+from lib.sweeps.storage.store import Store
+from lib.timing.prediction.device import DRIVEN, QUANTITIES, Origin, SheetFigure, read_devices
+from lib.timing.prediction.predict import predict
+from lib.timing.prediction.workload import Way, fully_connected
 
 PRESETS = read_devices()
 WAY_NAMES = {way: name for name, way in page.WAYS.items()}

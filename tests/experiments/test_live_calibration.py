@@ -4,19 +4,19 @@ import random
 
 import pytest
 
-from lib.backends.registry import Runtime
-from lib.experiments import live_calibration
-from lib.experiments.calibration import ROUNDS, TrainingWay, Trial, trials
-from lib.experiments.live_calibration import LiveCalibrations, measure, unasked, ways
-from lib.prediction.calibration import LEAST_SAMPLES
-from lib.prediction.predict import predict
-from lib.spec import Network
-from lib.storage.store import Store
+from lib.model.backends.registry import Runtime
+from lib.model.spec import Network
 from lib.sweeps.cost_model import StepTime
-from lib.workers.cancel import Cancel
-from lib.workers.messages import TrainingFailed
-from lib.workers.notes import Note
-from lib.workers.queue import Request
+from lib.sweeps.experiments import live_calibration
+from lib.sweeps.experiments.calibration import ROUNDS, TrainingWay, Trial, trials
+from lib.sweeps.experiments.live_calibration import LiveCalibrations, measure, unasked, ways
+from lib.sweeps.storage.store import Store
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.messages import TrainingFailed
+from lib.sweeps.workers.notes import Note
+from lib.sweeps.workers.queue import Request
+from lib.timing.prediction.calibration import LEAST_SAMPLES
+from lib.timing.prediction.predict import predict
 
 JAX, NUMPY = TrainingWay(Runtime()), TrainingWay(Runtime("numpy"))
 
@@ -135,7 +135,7 @@ def test_a_way_that_fails_says_so_and_the_others_go_on(live, monkeypatch):
 def test_steps_are_measured_for_real_stored_and_there_when_the_program_starts_again(engine, tmp_path, monkeypatch):
     few = [Trial(Network(hidden), 512) for hidden in ((16,), (32,))]
     monkeypatch.setattr(live_calibration, "trials", lambda _: few)
-    monkeypatch.setattr("lib.experiments.calibration.trials", lambda _: few)
+    monkeypatch.setattr("lib.sweeps.experiments.calibration.trials", lambda _: few)
     store = Store(tmp_path / "results.sqlite")
     live = LiveCalibrations(store)
     assert list(measure([JAX], live, engine, store, Cancel(), Request()))

@@ -2,9 +2,9 @@
 
 import pytest
 
-from lib.backends.registry import BACKENDS, DEFAULT, Runtime, unavailable
-from lib.experiments import axes, mnist_training
-from lib.spec import MAX_RATE
+from lib.model.backends.registry import BACKENDS, DEFAULT, Runtime, unavailable
+from lib.model.spec import MAX_RATE
+from lib.sweeps.experiments import axes, mnist_training
 from lib.sweeps.strategies import AUTO
 from tests import made
 

@@ -7,27 +7,27 @@ from functools import partial
 import numpy as np
 import pytest
 
-from lib.backends.base import Epoch
-from lib.backends.registry import Runtime, versions
-from lib.data.mnist import Facts
-from lib.data.own import prepared
-from lib.data.own.prepared import DataSummary, Prepared
-from lib.experiments import own_data as experiment
-from lib.experiments.mnist_training import Experiment
-from lib.experiments.own_data import Winners
-from lib.experiments.results import Results
-from lib.spec import MNIST, Network, Training
-from lib.storage.records import Curve, Key
-from lib.storage.store import Store
+from lib.model.backends.base import Epoch
+from lib.model.backends.registry import Runtime, versions
+from lib.model.data.mnist import Facts
+from lib.model.data.own import prepared
+from lib.model.data.own.prepared import DataSummary, Prepared
+from lib.model.spec import MNIST, Network, Training
 from lib.sweeps.events import Finished
 from lib.sweeps.executor import Expected, OtherVersions, perform
+from lib.sweeps.experiments import own_data as experiment
+from lib.sweeps.experiments.mnist_training import Experiment
+from lib.sweeps.experiments.own_data import Winners
+from lib.sweeps.experiments.results import Results
 from lib.sweeps.random_search import search_frame
+from lib.sweeps.storage.records import Curve, Key
+from lib.sweeps.storage.store import Store
 from lib.sweeps.strategies import POOLED
 from lib.sweeps.sweep import Options, updates
-from lib.views.own_data import search_winner_sentence, winner_sentence
-from lib.views.random_search import Dimension
-from lib.workers.cancel import Cancel
-from lib.workers.messages import Item, Job, Ready, TrainingFailed
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.messages import Item, Job, Ready, TrainingFailed
+from lib.ui.views.own_data import search_winner_sentence, winner_sentence
+from lib.ui.views.random_search import Dimension
 from tests import made as experiments
 from tests.conftest import draw_patterns
 

@@ -5,15 +5,15 @@ from dataclasses import replace
 
 import pytest
 
-from lib.backends.registry import Runtime, unavailable
-from lib.experiments import parallel_sweeps
-from lib.experiments.parallel_sweeps import Compared, Point, compare, compared, methods, on_cores, saturation
-from lib.storage.records import Kind
-from lib.storage.store import Store
+from lib.model.backends.registry import Runtime, unavailable
+from lib.sweeps.experiments import parallel_sweeps
+from lib.sweeps.experiments.parallel_sweeps import Compared, Point, compare, compared, methods, on_cores, saturation
+from lib.sweeps.storage.records import Kind
+from lib.sweeps.storage.store import Store
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.notes import Note
+from lib.sweeps.workers.queue import Request
 from lib.timing.disturbance import Disturbance
-from lib.workers.cancel import Cancel
-from lib.workers.notes import Note
-from lib.workers.queue import Request
 
 
 def jax_method(key):

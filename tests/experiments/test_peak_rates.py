@@ -6,16 +6,16 @@ import subprocess
 
 import pytest
 
-from lib.backends.registry import Runtime
-from lib.experiments.peak_rates import ceilings, measure_ceilings
-from lib.profiling.request import Examination
-from lib.spec import Network
-from lib.storage.records import Kind, Record
-from lib.storage.store import Store
+from lib.model.backends.registry import Runtime
+from lib.model.spec import Network
+from lib.sweeps.experiments.peak_rates import ceilings, measure_ceilings
+from lib.sweeps.storage.records import Kind, Record
+from lib.sweeps.storage.store import Store
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.messages import Measured
 from lib.timing.measurement import Ended, Measurement
+from lib.timing.profiling.request import Examination
 from lib.timing.roofline import step_floor
-from lib.workers.cancel import Cancel
-from lib.workers.messages import Measured
 from tests.conftest import ROOT
 
 

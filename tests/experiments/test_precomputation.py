@@ -4,18 +4,18 @@ from itertools import pairwise
 
 import pytest
 
-from lib.backends.registry import versions
-from lib.experiments.precomputation import EXPERIMENTS, POINTS, Group, Slider, answered, groups, positions, train
 from lib.labs import mnist_training as page
-from lib.pages.panel import settings_of
-from lib.spec import Network, Training
-from lib.storage.records import Key
-from lib.storage.store import Store
+from lib.model.backends.registry import versions
+from lib.model.spec import Network, Training
 from lib.sweeps.events import Finished
-from lib.workers.cancel import Cancel
-from lib.workers.messages import Item
-from lib.workers.notes import Note
-from lib.workers.queue import Request
+from lib.sweeps.experiments.precomputation import EXPERIMENTS, POINTS, Group, Slider, answered, groups, positions, train
+from lib.sweeps.storage.records import Key
+from lib.sweeps.storage.store import Store
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.messages import Item
+from lib.sweeps.workers.notes import Note
+from lib.sweeps.workers.queue import Request
+from lib.ui.panel import settings_of
 from tests import made
 
 
@@ -110,7 +110,7 @@ def test_a_group_that_fails_is_a_note(engine, tmp_path, monkeypatch):
         raise MemoryError("expected 1 GB of free memory, got 0.1; train fewer networks")
         yield
 
-    monkeypatch.setattr("lib.experiments.precomputation.updates", too_much)
+    monkeypatch.setattr("lib.sweeps.experiments.precomputation.updates", too_much)
     group = Group("rate", 0, (Item(Training()),))
     (note,) = train(group, engine, Store(tmp_path / "results.sqlite"), Cancel(), Request())
     assert isinstance(note, Note)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from lib.experiments import published
+from lib.sweeps.experiments import published
 
 
 def test_every_figure_of_the_file_is_read():

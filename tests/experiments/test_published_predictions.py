@@ -7,17 +7,17 @@ from dataclasses import replace
 import pytest
 
 from docs.published_figures import FILE, written
-from lib.backends.registry import DEFAULT, Runtime
-from lib.experiments import known_devices, published
-from lib.experiments import published_predictions as judged
-from lib.experiments.backend_race import BATCH_SIZES, NETWORK
-from lib.experiments.claims import SWEEP_STEPS
-from lib.experiments.published_figures import CARD, published_figures
-from lib.experiments.published_predictions import Accuracy, Row, accuracy, published_rows
-from lib.experiments.recorded_machines import recorded_here
-from lib.prediction.predict import predict
-from lib.prediction.workload import Way, fully_connected
-from lib.spec import N_TRAIN
+from lib.model.backends.registry import DEFAULT, Runtime
+from lib.model.spec import N_TRAIN
+from lib.sweeps.experiments import known_devices, published
+from lib.sweeps.experiments import published_predictions as judged
+from lib.sweeps.experiments.backend_race import BATCH_SIZES, NETWORK
+from lib.sweeps.experiments.claims import SWEEP_STEPS
+from lib.sweeps.experiments.published_figures import CARD, published_figures
+from lib.sweeps.experiments.published_predictions import Accuracy, Row, accuracy, published_rows
+from lib.sweeps.experiments.recorded_machines import recorded_here
+from lib.timing.prediction.predict import predict
+from lib.timing.prediction.workload import Way, fully_connected
 from tests.conftest import ROOT
 
 

@@ -7,13 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lib.backends.base import Epoch, no_parameters
-from lib.backends.registry import Runtime, versions
-from lib.data.mnist_arrays import MNIST_DIGEST
-from lib.experiments import published, recorded_machines
-from lib.experiments import recorded_machines as recorded_module
-from lib.experiments.input_pipeline import PipelineTask
-from lib.experiments.recorded_machines import (
+from lib.labs.which_library import machines, race
+from lib.model.backends.base import Epoch, no_parameters
+from lib.model.backends.registry import Runtime, versions
+from lib.model.data.mnist_arrays import MNIST_DIGEST
+from lib.model.spec import Network, Training
+from lib.sweeps.experiments import published, recorded_machines
+from lib.sweeps.experiments import recorded_machines as recorded_module
+from lib.sweeps.experiments.input_pipeline import PipelineTask
+from lib.sweeps.experiments.recorded_machines import (
     EXPERIMENTS,
     Collection,
     Seconds,
@@ -25,17 +27,15 @@ from lib.experiments.recorded_machines import (
     told_apart,
     total_of,
 )
-from lib.labs.which_library import machines, race
-from lib.profiling.input_pipeline import QUANTITIES
-from lib.profiling.request import Pipeline
-from lib.spec import Network, Training
-from lib.storage.export import export_to, parse_export
-from lib.storage.records import Curve, Key, Kind, Record
-from lib.storage.store import Store
+from lib.sweeps.storage.export import export_to, parse_export
+from lib.sweeps.storage.records import Curve, Key, Kind, Record
+from lib.sweeps.storage.store import Store
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.notes import Note
 from lib.timing.measurement import Ended, Measurement
-from lib.views import recorded_gpus
-from lib.workers.cancel import Cancel
-from lib.workers.notes import Note
+from lib.timing.profiling.input_pipeline import QUANTITIES
+from lib.timing.profiling.request import Pipeline
+from lib.ui.views import recorded_gpus
 from tests.labs.test_race import at, raced
 from tests.machines import CARD, PROCESSOR, write
 

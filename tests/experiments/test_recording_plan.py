@@ -9,22 +9,22 @@ from types import MappingProxyType
 import pytest
 
 from lib import ROOT
-from lib.backends import cuda, registry
-from lib.backends.registry import Runtime, Unavailable
 from lib.cli import record as record_module
 from lib.cli.record import CannotRecord, main, record
-from lib.experiments import full_recording, recording_plan
-from lib.experiments.full_recording import QUESTIONS, Battery, RecordingTask
-from lib.experiments.recording_plan import Entry, NoPlan, read_plan
-from lib.experiments.single_operations import OperationTask
-from lib.hardware.nvidia_smi import Card
-from lib.profiling.request import OperationRequest
-from lib.storage.export import read_export
-from lib.storage.records import Kind, Record
-from lib.storage.store import Store
+from lib.model.backends import cuda, registry
+from lib.model.backends.registry import Runtime, Unavailable
+from lib.model.hardware.nvidia_smi import Card
+from lib.sweeps.experiments import full_recording, recording_plan
+from lib.sweeps.experiments.full_recording import QUESTIONS, Battery, RecordingTask
+from lib.sweeps.experiments.recording_plan import Entry, NoPlan, read_plan
+from lib.sweeps.experiments.single_operations import OperationTask
+from lib.sweeps.storage.export import read_export
+from lib.sweeps.storage.records import Kind, Record
+from lib.sweeps.storage.store import Store
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.messages import CardLost
 from lib.timing.measurement import Ended, Measurement
-from lib.workers.cancel import Cancel
-from lib.workers.messages import CardLost
+from lib.timing.profiling.request import OperationRequest
 
 SHIPPED = ROOT / "recorded" / "plan.toml"
 TASKS = 4  # that a question of the stand-in has

@@ -5,14 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lib.backends.base import Epoch, FirstCall, Steps, no_parameters
-from lib.experiments.results import Results
-from lib.spec import DataSet, Training
-from lib.storage.records import Curve
+from lib.model.backends.base import Epoch, FirstCall, Steps, no_parameters
+from lib.model.spec import DataSet, Training
 from lib.sweeps.events import Continued, Finished, Void
-from lib.views import mnist_training_sentences
-from lib.workers.messages import Item, Progress, Waiting
-from lib.workers.notes import State
+from lib.sweeps.experiments.results import Results
+from lib.sweeps.storage.records import Curve
+from lib.sweeps.workers.messages import Item, Progress, Waiting
+from lib.sweeps.workers.notes import State
+from lib.ui.views import mnist_training_sentences
 from tests import made
 from tests.sweeps.test_sweep import FAST
 

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from lib.experiments.runs import SavedRuns, join
-from lib.storage.store import Store
-from lib.workers.notes import State
-from lib.workers.queue import ALLOWANCE, Request, Urgency
+from lib.sweeps.experiments.runs import SavedRuns, join
+from lib.sweeps.storage.store import Store
+from lib.sweeps.workers.notes import State
+from lib.sweeps.workers.queue import ALLOWANCE, Request, Urgency
 from tests import made
 
 

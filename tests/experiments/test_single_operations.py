@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.backends.registry import Runtime
-from lib.experiments import single_operations as single
-from lib.experiments.background import BackgroundTask
-from lib.experiments.single_operations import (
+from lib.model.backends.registry import Runtime
+from lib.sweeps.experiments import single_operations as single
+from lib.sweeps.experiments.background import BackgroundTask
+from lib.sweeps.experiments.single_operations import (
     OperationPoint,
     OperationTask,
     measure,
@@ -15,14 +15,14 @@ from lib.experiments.single_operations import (
     predicted_s,
     refused,
 )
-from lib.profiling.request import WAITED, OperationRequest
-from lib.storage.records import Kind, Record
-from lib.storage.store import Store
+from lib.sweeps.storage.records import Kind, Record
+from lib.sweeps.storage.store import Store
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.engine import Engine
+from lib.sweeps.workers.messages import CardLost, Measured, TrainingFailed, Waiting, WorkerDied
+from lib.sweeps.workers.queue import Request
 from lib.timing.measurement import Ended, Measurement
-from lib.workers.cancel import Cancel
-from lib.workers.engine import Engine
-from lib.workers.messages import CardLost, Measured, TrainingFailed, Waiting, WorkerDied
-from lib.workers.queue import Request
+from lib.timing.profiling.request import WAITED, OperationRequest
 
 NUMPY, JAX, CARD = Runtime("numpy"), Runtime(), Runtime(device="gpu")
 PLENTY = {"cpu": 1e12, "gpu": 1e12}.__getitem__

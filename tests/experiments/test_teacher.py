@@ -4,11 +4,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from lib.experiments import teacher
-from lib.experiments.background import News
-from lib.experiments.guesses import Guesses, GuessQuestion
-from lib.experiments.teacher import SECTIONS, Classroom, Overview
-from lib.workers.queue import Request
+from lib.sweeps.experiments import teacher
+from lib.sweeps.experiments.background import News
+from lib.sweeps.experiments.guesses import Guesses, GuessQuestion
+from lib.sweeps.experiments.teacher import SECTIONS, Classroom, Overview
+from lib.sweeps.workers.queue import Request
 
 
 def test_what_is_said_reaches_every_page_once_and_silence_none():

@@ -5,11 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lib.backends.base import Epoch, no_parameters
-from lib.backends.registry import Runtime
-from lib.data.mnist import Facts
-from lib.experiments.backend_race import Cell, Standing
-from lib.experiments.time_to_accuracy import (
+from lib.labs.which_library.race import sentence, table
+from lib.model.backends.base import Epoch, no_parameters
+from lib.model.backends.registry import Runtime
+from lib.model.data.mnist import Facts
+from lib.model.spec import Network, Training
+from lib.sweeps.experiments.backend_race import Cell, Standing
+from lib.sweeps.experiments.time_to_accuracy import (
     EPOCHS,
     RATES,
     SEEDS,
@@ -21,15 +23,13 @@ from lib.experiments.time_to_accuracy import (
     needed,
     trials,
 )
-from lib.labs.which_library.race import sentence, table
-from lib.spec import Network, Training
-from lib.storage.records import Curve
-from lib.storage.store import Store
 from lib.sweeps.plan import Cached
-from lib.workers.cancel import Cancel
-from lib.workers.messages import Item
-from lib.workers.notes import Note
-from lib.workers.queue import Request
+from lib.sweeps.storage.records import Curve
+from lib.sweeps.storage.store import Store
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.messages import Item
+from lib.sweeps.workers.notes import Note
+from lib.sweeps.workers.queue import Request
 from tests.labs.test_race import at, raced
 
 NETWORK = Network((128,))

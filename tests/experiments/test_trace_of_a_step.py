@@ -5,20 +5,20 @@ from pathlib import Path
 
 import pytest
 
-from lib.backends.registry import Runtime
-from lib.experiments import trace_of_a_step as experiment
-from lib.experiments.trace_of_a_step import Brought, profile, read_files, saved, shipped, task_of
-from lib.profiling.request import PLAIN, PROFILED
-from lib.profiling.traces.form import Trace
-from lib.spec import Network
-from lib.storage.records import Kind, Record
-from lib.storage.store import Store
+from lib.model.backends.registry import Runtime
+from lib.model.spec import Network
+from lib.sweeps.experiments import trace_of_a_step as experiment
+from lib.sweeps.experiments.trace_of_a_step import Brought, profile, read_files, saved, shipped, task_of
+from lib.sweeps.storage.records import Kind, Record
+from lib.sweeps.storage.store import Store
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.engine import Engine
+from lib.sweeps.workers.messages import Measured, TrainingFailed
+from lib.sweeps.workers.notes import Note
+from lib.sweeps.workers.queue import Request
 from lib.timing.measurement import Ended, Measurement
-from lib.workers.cancel import Cancel
-from lib.workers.engine import Engine
-from lib.workers.messages import Measured, TrainingFailed
-from lib.workers.notes import Note
-from lib.workers.queue import Request
+from lib.timing.profiling.request import PLAIN, PROFILED
+from lib.timing.profiling.traces.form import Trace
 
 TORCH = Path(__file__).parents[1] / "profiling" / "traces" / "torch_step.json"
 TASK = task_of(Runtime("jax-step"), Network((16,)), 32)

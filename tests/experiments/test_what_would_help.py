@@ -5,12 +5,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from lib.backends.registry import BACKENDS, Runtime, versions
-from lib.experiments import what_would_help as experiment
-from lib.experiments.anatomy_of_a_step import AnatomyTask
-from lib.experiments.calibration import TrainingWay, Trial, calibrations, trials
-from lib.experiments.live_calibration import CalibrationProgress
-from lib.experiments.what_would_help import (
+from lib.model.backends.registry import BACKENDS, Runtime, versions
+from lib.model.spec import N_PIXELS, Network
+from lib.sweeps.cost_model import StepTime
+from lib.sweeps.experiments import what_would_help as experiment
+from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask
+from lib.sweeps.experiments.calibration import TrainingWay, Trial, calibrations, trials
+from lib.sweeps.experiments.live_calibration import CalibrationProgress
+from lib.sweeps.experiments.what_would_help import (
     NO_CARD,
     NOT_MEASURED,
     Applied,
@@ -24,19 +26,17 @@ from lib.experiments.what_would_help import (
     stored,
     too_long,
 )
-from lib.prediction.predict import Prediction
-from lib.prediction.question import Question
-from lib.prediction.remedies import RESIDENT, Effect, Remedy, Setup
-from lib.profiling.request import FROM_HOST, PLAIN_STEP, TAKEN, VARIANTS, VARIED, Examination
-from lib.spec import N_PIXELS, Network
-from lib.storage.records import Kind, Record
-from lib.storage.store import Store
-from lib.sweeps.cost_model import StepTime
+from lib.sweeps.storage.records import Kind, Record
+from lib.sweeps.storage.store import Store
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.notes import Note
+from lib.sweeps.workers.queue import Request
 from lib.timing.latency import Cost
 from lib.timing.measurement import Ended, Measurement
-from lib.workers.cancel import Cancel
-from lib.workers.notes import Note
-from lib.workers.queue import Request
+from lib.timing.prediction.predict import Prediction
+from lib.timing.prediction.question import Question
+from lib.timing.prediction.remedies import RESIDENT, Effect, Remedy, Setup
+from lib.timing.profiling.request import FROM_HOST, PLAIN_STEP, TAKEN, VARIANTS, VARIED, Examination
 
 EPOCH, STEP, NUMPY = (TrainingWay(Runtime(key)) for key in ("jax-epoch", "jax-step", "numpy"))
 TOGETHER = TrainingWay(Runtime(), True)

@@ -8,11 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.backends.base import initial_parameters
-from lib.backends.registry import BACKENDS, Runtime
-from lib.experiments import your_gpu
-from lib.experiments.recorded_machines import browsers_in, collect
-from lib.experiments.your_gpu import (
+from lib.labs.which_library import machines
+from lib.model.backends.base import initial_parameters
+from lib.model.backends.registry import BACKENDS, Runtime
+from lib.model.hardware.webgpu import BROWSER, SOFTWARE
+from lib.model.spec import Network, Training
+from lib.sweeps.experiments import your_gpu
+from lib.sweeps.experiments.recorded_machines import browsers_in, collect
+from lib.sweeps.experiments.your_gpu import (
     BACKEND_OF_CPU_WAY,
     BACKEND_OF_WAY,
     CPU_WAYS,
@@ -28,14 +31,11 @@ from lib.experiments.your_gpu import (
     Opened,
     rounded_clock,
 )
-from lib.hardware.webgpu import BROWSER, SOFTWARE
-from lib.labs.which_library import machines
-from lib.spec import Network, Training
-from lib.storage.export import export_to
-from lib.storage.store import Store
+from lib.sweeps.storage.export import export_to
+from lib.sweeps.storage.store import Store
 from lib.timing.comparison import Verdict, between, compared
 from lib.timing.roofline import Ceiling
-from lib.views.recorded_gpus import marked
+from lib.ui.views.recorded_gpus import marked
 
 APPLE = BrowserAdapter("apple", "metal-3", largest_bytes=2**30)
 WHO = Opened("Safari 26", "macOS", 8, True, True, "localhost", 1e-4, APPLE, [])
@@ -206,7 +206,7 @@ def test_a_software_adapter_is_known_by_its_name(adapter, software):
 
 
 def test_every_way_has_its_name_in_the_executor():
-    from lib.pages.widgets import worker_scripts
+    from lib.ui.widgets import worker_scripts
 
     for way in WAYS:
         assert f"{way}: async" in worker_scripts()["gpu"]

@@ -2,10 +2,10 @@
 
 import pytest
 
-from lib.backends.registry import Runtime
-from lib.hardware import device_memory
-from lib.hardware.device_memory import usable_memory_bytes
-from lib.hardware.nvidia_smi import Card
+from lib.model.backends.registry import Runtime
+from lib.model.hardware import device_memory
+from lib.model.hardware.device_memory import usable_memory_bytes
+from lib.model.hardware.nvidia_smi import Card
 from lib.sweeps.plan import MEMORY_SHARE, Options, Plan
 
 GIB = 2**30

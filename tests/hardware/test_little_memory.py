@@ -2,7 +2,7 @@
 
 import pytest
 
-from lib.hardware import little_memory
+from lib.model.hardware import little_memory
 
 
 class Questions:

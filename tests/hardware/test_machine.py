@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from lib.hardware import machine
-from lib.hardware.machine import caches, details, last_level_cache_bytes, machine_id
-from lib.hardware.webgpu import Adapter
+from lib.model.hardware import machine
+from lib.model.hardware.machine import caches, details, last_level_cache_bytes, machine_id
+from lib.model.hardware.webgpu import Adapter
 from tests.conftest import ROOT
 
 
@@ -72,7 +72,7 @@ def test_the_line_ends_with_the_gpu_that_there_is(monkeypatch, cards, adapters, 
 
 @pytest.mark.slow
 def test_neither_the_details_nor_the_line_load_webgpu_into_the_page_s_process():
-    code = "import sys; from lib.hardware.machine import details; details(); print('wgpu' in sys.modules)"
+    code = "import sys; from lib.model.hardware.machine import details; details(); print('wgpu' in sys.modules)"
     environment = os.environ | {"WEBGPU_SOFTWARE": "1"}
     said = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
@@ -81,7 +81,7 @@ def test_neither_the_details_nor_the_line_load_webgpu_into_the_page_s_process():
 
 
 def test_the_id_is_the_same_in_another_process():
-    command = [sys.executable, "-c", "from lib.hardware.machine import machine_id; print(machine_id())"]
+    command = [sys.executable, "-c", "from lib.model.hardware.machine import machine_id; print(machine_id())"]
     said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert re.fullmatch(r"[0-9a-f]{12}\n", said)
     assert said.strip() == machine_id()

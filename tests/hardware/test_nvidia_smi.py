@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.backends.environment_variables import device_count
 from lib.cli import record as record_module
 from lib.cli.record import CannotRecord, choose_card
-from lib.hardware import nvidia_smi
-from lib.hardware.machine import this_machine
-from lib.hardware.nvidia_smi import Card, cards, driver_version, nvidia_driver_answers, visible
+from lib.model.backends.environment_variables import device_count
+from lib.model.hardware import nvidia_smi
+from lib.model.hardware.machine import this_machine
+from lib.model.hardware.nvidia_smi import Card, cards, driver_version, nvidia_driver_answers, visible
 
 L4, T4 = Card("GPU-11aa", "NVIDIA L4", "570.86.10"), Card("GPU-22bb", "Tesla T4", "570.86.10")
 

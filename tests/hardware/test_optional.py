@@ -7,12 +7,12 @@ import sys
 import psutil
 import pytest
 
-from lib.hardware.optional import free_memory_bytes, total_memory_bytes
+from lib.model.hardware.optional import free_memory_bytes, total_memory_bytes
 from tests.conftest import ROOT
 from tests.hiding import hiding
 
 BARE = """
-from lib.hardware.optional import FileLock, Timeout, free_memory_bytes, psutil, total_memory_bytes
+from lib.model.hardware.optional import FileLock, Timeout, free_memory_bytes, psutil, total_memory_bytes
 assert psutil is None
 lock = FileLock("/nowhere/at/all", timeout=1)
 assert not lock.is_locked

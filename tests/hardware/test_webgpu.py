@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from lib.hardware import webgpu
-from lib.hardware.webgpu import BROWSER, KINDS, SOFTWARE, SOFTWARE_ALLOWED, Adapter, adapters
+from lib.model.hardware import webgpu
+from lib.model.hardware.webgpu import BROWSER, KINDS, SOFTWARE, SOFTWARE_ALLOWED, Adapter, adapters
 from tests.software_adapter import needs_software_adapter
 
 LISTED = [

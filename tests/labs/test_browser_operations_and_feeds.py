@@ -2,14 +2,14 @@
 
 import pytest
 
-from lib.backends.registry import Runtime, unavailable, versions
-from lib.experiments.input_pipeline import tasks
 from lib.labs.operations_and_feeds.tensorflow import MODELS, TENSORFLOW, _model_subject, _placement_subject
-from lib.profiling.fresh_model import FRESH, REPEATED
-from lib.profiling.input_pipeline import QUANTITIES
-from lib.profiling.request import Pipeline
-from lib.storage.records import Kind, Record
+from lib.model.backends.registry import Runtime, unavailable, versions
+from lib.sweeps.experiments.input_pipeline import tasks
+from lib.sweeps.storage.records import Kind, Record
 from lib.timing.measurement import Ended, Measurement
+from lib.timing.profiling.fresh_model import FRESH, REPEATED
+from lib.timing.profiling.input_pipeline import QUANTITIES
+from lib.timing.profiling.request import Pipeline
 from tests.browser import MARKS, assert_accessible
 
 pytestmark = [

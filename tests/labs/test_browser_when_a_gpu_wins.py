@@ -2,11 +2,11 @@
 
 import pytest
 
-from lib.backends.registry import Runtime, versions
-from lib.experiments.calibration import ROUNDS, TrainingWay, trials
-from lib.experiments.recorded_machines import recorded_gpus
 from lib.labs.when_a_gpu_wins.sides import points_elsewhere, published_points
-from lib.storage.records import Kind, Record
+from lib.model.backends.registry import Runtime, versions
+from lib.sweeps.experiments.calibration import ROUNDS, TrainingWay, trials
+from lib.sweeps.experiments.recorded_machines import recorded_gpus
+from lib.sweeps.storage.records import Kind, Record
 from lib.timing.measurement import Ended, Measurement
 from tests.browser import DESK, MARKS, PHONE, assert_accessible
 from tests.experiments.test_live_calibration import exact_s

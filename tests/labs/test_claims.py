@@ -1,7 +1,7 @@
 """The table of claims: a heading an article, a verdict a row, and recorded cards where this machine has none."""
 
-from lib.experiments.claims import CLAIMS, ClaimStatus, Judgement
 from lib.labs import claims as lab
+from lib.sweeps.experiments.claims import CLAIMS, ClaimStatus, Judgement
 
 
 def test_every_claim_stands_below_its_article_with_its_verdict():

@@ -7,26 +7,26 @@ from unittest.mock import Mock
 
 import pytest
 
-from lib.experiments.input_pipeline import NETWORK, Figures
 from lib.labs.operations_and_feeds import OperationsAndFeeds, tensorflow
 from lib.labs.operations_and_feeds import checklist as advice
 from lib.labs.operations_and_feeds import feeds as view
 from lib.labs.operations_and_feeds.feeds import Bound, Feeds, remedy
 from lib.labs.operations_and_feeds.tensorflow import MODELS
-from lib.pages import lab as lab_module
-from lib.pages.lab import Section
-from lib.pages.url_state import Address
-from lib.profiling.fresh_model import FRESH, REPEATED
-from lib.profiling.request import FEEDS, Pipeline
-from lib.spec import Network
-from lib.storage.store import Store
+from lib.model.spec import Network
+from lib.sweeps.experiments.input_pipeline import NETWORK, Figures
+from lib.sweeps.storage.store import Store
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.engine import Engine
+from lib.sweeps.workers.messages import Measured, TrainingFailed
+from lib.sweeps.workers.notes import Note
+from lib.sweeps.workers.queue import Request
 from lib.timing.comparison import Verdict
 from lib.timing.measurement import Ended, Measurement
-from lib.workers.cancel import Cancel
-from lib.workers.engine import Engine
-from lib.workers.messages import Measured, TrainingFailed
-from lib.workers.notes import Note
-from lib.workers.queue import Request
+from lib.timing.profiling.fresh_model import FRESH, REPEATED
+from lib.timing.profiling.request import FEEDS, Pipeline
+from lib.ui import lab as lab_module
+from lib.ui.lab import Section
+from lib.ui.url_state import Address
 from tests.experiments.test_input_pipeline import StandIn
 
 MINE = Pipeline()

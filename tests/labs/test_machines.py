@@ -8,8 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from lib.backends.registry import Runtime
-from lib.experiments.recorded_machines import (
+from lib.labs.which_library import machines as lab
+from lib.model.backends.registry import Runtime
+from lib.sweeps.experiments.recorded_machines import (
     Collection,
     Machine,
     Seconds,
@@ -18,10 +19,9 @@ from lib.experiments.recorded_machines import (
     published_machines,
     spread,
 )
-from lib.labs.which_library import machines as lab
-from lib.storage.records import Kind
-from lib.storage.store import Store
-from lib.views.recorded_gpus import interval
+from lib.sweeps.storage.records import Kind
+from lib.sweeps.storage.store import Store
+from lib.ui.views.recorded_gpus import interval
 from tests.machines import CARD, PROCESSOR, records, write
 
 GPU, CPU, KERAS = Runtime("jax-epoch", "gpu"), Runtime("jax-epoch"), Runtime("keras-tensorflow")

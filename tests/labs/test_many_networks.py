@@ -2,13 +2,13 @@
 
 import pytest
 
-from lib.experiments.parallel_sweeps import Point, methods
 from lib.labs import many_networks as lab
 from lib.labs.many_networks import Mixed, different, mixed
-from lib.spec import Network
-from lib.storage.store import Store
-from lib.workers.cancel import Cancel
-from lib.workers.queue import Request
+from lib.model.spec import Network
+from lib.sweeps.experiments.parallel_sweeps import Point, methods
+from lib.sweeps.storage.store import Store
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.queue import Request
 
 
 def test_sentences_say_what_the_figures_show():

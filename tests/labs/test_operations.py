@@ -5,20 +5,20 @@ from types import SimpleNamespace
 
 import pytest
 
-from lib.backends.registry import Runtime
-from lib.experiments.background import View
-from lib.experiments.single_operations import OperationPoint, OperationTask, libraries
 from lib.labs import operations_and_feeds as lab
 from lib.labs.operations_and_feeds import operations as view
 from lib.labs.operations_and_feeds import programs
-from lib.pages.lab import Shown
-from lib.pages.url_state import Address
-from lib.profiling.request import MOVED, RETURNED, WAITED, OperationRequest
-from lib.storage.records import Kind, Record
-from lib.storage.store import Store
+from lib.model.backends.registry import Runtime
+from lib.sweeps.experiments.background import View
+from lib.sweeps.experiments.single_operations import OperationPoint, OperationTask, libraries
+from lib.sweeps.storage.records import Kind, Record
+from lib.sweeps.storage.store import Store
+from lib.sweeps.workers.notes import State
 from lib.timing.latency import Cost
 from lib.timing.measurement import Ended, Measurement
-from lib.workers.notes import State
+from lib.timing.profiling.request import MOVED, RETURNED, WAITED, OperationRequest
+from lib.ui.lab import Shown
+from lib.ui.url_state import Address
 from notebooks import operations_and_feeds as notebook
 
 NUMPY, JAX, CARD = Runtime("numpy"), Runtime(), Runtime(device="gpu")

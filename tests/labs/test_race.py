@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from lib.backends.registry import Runtime
-from lib.experiments.backend_race import BATCH_SIZES, Cell, Standing, all_cells, standings
 from lib.labs.which_library import roofline
 from lib.labs.which_library.race import LEAST_GROUND, Race, Raced, key_of, one_cell, sentence, table
-from lib.storage.records import Kind, Record
-from lib.storage.store import Store
+from lib.model.backends.registry import Runtime
+from lib.sweeps.experiments.backend_race import BATCH_SIZES, Cell, Standing, all_cells, standings
+from lib.sweeps.storage.records import Kind, Record
+from lib.sweeps.storage.store import Store
 from lib.timing.measurement import Ended, Measurement
 from tests.experiments.test_backend_race import JAX, KERAS, NUMPY, record
 

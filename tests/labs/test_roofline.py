@@ -3,10 +3,10 @@
 import altair as alt
 import pytest
 
-from lib.backends.registry import Runtime
-from lib.experiments.backend_race import Cell, standings
 from lib.labs.which_library import roofline
-from lib.spec import N_TRAIN
+from lib.model.backends.registry import Runtime
+from lib.model.spec import N_TRAIN
+from lib.sweeps.experiments.backend_race import Cell, standings
 from lib.timing.roofline import intensity
 from tests.experiments.test_backend_race import JAX, NUMPY, record
 

@@ -6,14 +6,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from lib.backends.registry import Runtime
-from lib.experiments.backend_race import BATCH_SIZES, Cell
-from lib.experiments.recorded_machines import Collection, exactly, recorded_here
 from lib.labs import why_slower
 from lib.labs.why_slower import MEASURED, PUBLISHED, RECORDED, EpochRow, apart, place, rows_html, sentence, ways_at
-from lib.storage.store import Store
-from lib.workers.cancel import Cancel
-from lib.workers.queue import Request, Urgency
+from lib.model.backends.registry import Runtime
+from lib.sweeps.experiments.backend_race import BATCH_SIZES, Cell
+from lib.sweeps.experiments.recorded_machines import Collection, exactly, recorded_here
+from lib.sweeps.storage.store import Store
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.queue import Request, Urgency
 from tests.experiments.test_backend_race import record
 
 CARD = Runtime("torch", "gpu")

@@ -7,8 +7,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from lib.data.mnist import Facts
-from lib.experiments.your_gpu import (
+from lib.labs import your_gpu as lab
+from lib.model.data.mnist import Facts
+from lib.model.hardware.machine import ThisMachine
+from lib.model.spec import Network, Training
+from lib.sweeps.experiments.your_gpu import (
     CPU_WAYS,
     USUAL_WAY,
     WAYS,
@@ -20,11 +23,8 @@ from lib.experiments.your_gpu import (
     Hidden,
     Refusal,
 )
-from lib.hardware.machine import ThisMachine
-from lib.labs import your_gpu as lab
-from lib.spec import Network, Training
-from lib.storage.records import Kind
-from lib.storage.store import Store
+from lib.sweeps.storage.records import Kind
+from lib.sweeps.storage.store import Store
 from tests.experiments.test_your_gpu import JOB, WHO, found, product
 
 SMALL, SMALLER = (BrowserJob(Training(Network((width,)), 0.1, 32, 1)) for width in (16, 8))

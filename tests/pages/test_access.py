@@ -22,11 +22,11 @@ from starlette.responses import JSONResponse
 
 from benchmarks.browser import free_port
 from benchmarks.client import Viewer
-from lib.pages import access
-from lib.pages.access import Credentials, Door, Keys, kept_secret, password_of
-from lib.pages.gate import Gate
-from lib.pages.server import _Server
-from lib.pages.uploads import Uploads
+from lib.site import access
+from lib.site.access import Credentials, Door, Keys, kept_secret, password_of
+from lib.site.gate import Gate
+from lib.site.server import _Server
+from lib.ui.uploads import Uploads
 from tests.pages.test_server import wait_until_open
 
 SECRET, PASSWORD = b"s" * 32, "correct horse"

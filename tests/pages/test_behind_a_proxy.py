@@ -15,8 +15,8 @@ from websockets.sync.client import connect
 
 from benchmarks.browser import free_port
 from lib import ROOT
-from lib.pages.access import Keys, kept_secret
-from lib.pages.uploads import MAX_BODY_BYTES
+from lib.site.access import Keys, kept_secret
+from lib.ui.uploads import MAX_BODY_BYTES
 from tests.browser import serving
 from tests.pages.test_server import wait_until_open
 

@@ -11,8 +11,8 @@ import psutil
 import pytest
 from playwright.sync_api import expect
 
-from lib.experiments.mnist_training import missing_backends
-from lib.workers.notes import State
+from lib.sweeps.experiments.mnist_training import missing_backends
+from lib.sweeps.workers.notes import State
 from tests.browser import (
     FIRST,
     GROUND,
@@ -265,7 +265,7 @@ def test_a_killed_worker_is_a_message_and_run_again_works(page, site, server):
     workers = [
         child
         for child in psutil.Process(site.process.pid).children(recursive=True)
-        if child.status() != psutil.STATUS_ZOMBIE and "lib.workers.worker" in " ".join(child.cmdline())
+        if child.status() != psutil.STATUS_ZOMBIE and "lib.sweeps.workers.worker" in " ".join(child.cmdline())
     ]
     for worker in workers:
         worker.kill()

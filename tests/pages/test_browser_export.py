@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 from matplotlib import image
 
-from lib.pages.presets import PRESETS
+from lib.ui.presets import PRESETS
 from tests.browser import FIRST, MARKS, PHONE, assert_accessible, open_page, wait_over
 
 pytestmark = [*MARKS, pytest.mark.release]

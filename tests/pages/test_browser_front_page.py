@@ -1,6 +1,6 @@
 """The front page in a real browser: by mouse, by keyboard, on a phone, light and dark; old links."""
 
-from lib.pages.notebooks import NOTEBOOKS
+from lib.ui.notebooks import NOTEBOOKS
 from tests.browser import MARKS, PHONE, assert_accessible
 
 pytestmark = MARKS

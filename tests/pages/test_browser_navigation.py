@@ -6,9 +6,9 @@ from urllib.parse import unquote
 import psutil
 import pytest
 
-from lib.experiments.published import ADDRESSES
-from lib.pages.notebooks import NOTEBOOKS, SERVED
-from lib.workers.machine_lock import MachineLock
+from lib.sweeps.experiments.published import ADDRESSES
+from lib.sweeps.workers.machine_lock import MachineLock
+from lib.ui.notebooks import NOTEBOOKS, SERVED
 from tests.browser import DESK, FIRST, MARKS, PHONE, found_by_axe
 from tests.pages.test_server import started
 
@@ -129,7 +129,9 @@ def test_the_editor_goes_from_notebook_to_notebook(page, tmp_path):
 def workers_of(server):
     """The processes that train for this server's pages."""
     return [
-        one for one in psutil.Process(server.pid).children(recursive=True) if "lib.workers" in " ".join(cmdline(one))
+        one
+        for one in psutil.Process(server.pid).children(recursive=True)
+        if "lib.sweeps.workers" in " ".join(cmdline(one))
     ]
 
 

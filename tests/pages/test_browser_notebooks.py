@@ -2,11 +2,11 @@
 
 import pytest
 
-from lib.backends.registry import Runtime, usable_runtimes, versions
-from lib.experiments.claims import CLAIMS, known
-from lib.experiments.parallel_sweeps import methods
 from lib.labs.claims import sentence
-from lib.storage.records import Kind, Record
+from lib.model.backends.registry import Runtime, usable_runtimes, versions
+from lib.sweeps.experiments.claims import CLAIMS, known
+from lib.sweeps.experiments.parallel_sweeps import methods
+from lib.sweeps.storage.records import Kind, Record
 from lib.timing.measurement import Ended, Measurement
 from tests.browser import MARKS, assert_accessible
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lib.pages.notebooks import NOTEBOOKS
+from lib.ui.notebooks import NOTEBOOKS
 from tests.browser import MARKS, assert_accessible
 
 pytestmark = MARKS

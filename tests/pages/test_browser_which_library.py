@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from lib.backends.registry import BACKENDS, Runtime, usable_runtimes, versions
-from lib.experiments.backend_race import all_cells, plan
-from lib.storage.records import Kind, Record
+from lib.model.backends.registry import BACKENDS, Runtime, usable_runtimes, versions
+from lib.sweeps.experiments.backend_race import all_cells, plan
+from lib.sweeps.storage.records import Kind, Record
 from lib.timing.measurement import Ended, Measurement
 from tests.browser import MARKS, PAST_THE_EDGE, assert_accessible, assert_figures_stand_beside_their_labels
 from tests.machines import CARD, PROCESSOR, write

@@ -13,14 +13,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.browser import CHROMIUM, FLAGS, WITH_WEBGPU
-from lib.backends import reference
-from lib.backends.base import initial_parameters
-from lib.backends.webgpu import description, for_browsers
-from lib.data.mnist import batch_starts
-from lib.experiments import your_gpu
-from lib.experiments.your_gpu import CPU_WAYS, WAYS
-from lib.pages.widgets import MeasureInBrowser, worker_scripts
-from lib.spec import N_CLASSES, N_PIXELS, Network, Training
+from lib.model.backends import reference
+from lib.model.backends.base import initial_parameters
+from lib.model.backends.webgpu import description, for_browsers
+from lib.model.data.mnist import batch_starts
+from lib.model.spec import N_CLASSES, N_PIXELS, Network, Training
+from lib.sweeps.experiments import your_gpu
+from lib.sweeps.experiments.your_gpu import CPU_WAYS, WAYS
+from lib.ui.widgets import MeasureInBrowser, worker_scripts
 from tests.browser import DESK, MARKS, MISSING, assert_accessible, tab
 
 pytestmark = [*MARKS, pytest.mark.release]

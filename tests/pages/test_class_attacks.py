@@ -24,9 +24,9 @@ import pytest
 from benchmarks.classroom import UNDER_WAY, runs_left
 from benchmarks.client import Lost, Moved, Viewer
 from benchmarks.viewers import Usage
-from lib.pages.access import Credentials, Keys, kept_secret
-from lib.pages.notebooks import NOTEBOOKS
-from lib.pages.uploads import MAX_BODY_BYTES, MAX_DROPPED_BYTES
+from lib.site.access import Credentials, Keys, kept_secret
+from lib.ui.notebooks import NOTEBOOKS
+from lib.ui.uploads import MAX_BODY_BYTES, MAX_DROPPED_BYTES
 from tests.browser import serving
 from tests.pages.test_server import ask, opens
 
@@ -358,7 +358,7 @@ def test_a_killed_reader_of_dropped_data_is_told_in_a_sentence(site, bystander):
 
 def reads_own_data(process: psutil.Process) -> bool:
     with suppress(psutil.Error):
-        return any("lib.data.own.reading" in word for word in process.cmdline())
+        return any("lib.model.data.own.reading" in word for word in process.cmdline())
     return False
 
 

@@ -3,11 +3,11 @@
 
 import pytest
 
-from lib.pages import controls
-from lib.pages.controls import DataControls
-from lib.pages.stage import button
-from lib.pages.url_state import Address
-from lib.spec import Network
+from lib.model.spec import Network
+from lib.ui import controls
+from lib.ui.controls import DataControls
+from lib.ui.stage import button
+from lib.ui.url_state import Address
 
 PANEL = DataControls(
     controls.slider("x.size", "Batch size", 32, (8, 32, 64)),

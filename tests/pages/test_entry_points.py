@@ -3,8 +3,8 @@ import importlib.metadata
 from marimo._entrypoints import registry
 from marimo._runtime.executor import evaluator
 
-from lib.pages import entry_points
-from lib.pages.opened import opened
+from lib.ui import entry_points
+from lib.ui.opened import opened
 
 
 def test_marimo_reads_them_once_and_finds_the_same(monkeypatch):

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.data.mnist import Facts
-from lib.experiments.exported_rows import takeaway, takeaway_of_search
-from lib.experiments.exported_script import LIBRARIES
-from lib.experiments.results import Results
-from lib.pages.export_menu import MAX_OFFERED, ExportMenu
-from lib.spec import DataSet, Network, Training
+from lib.model.data.mnist import Facts
+from lib.model.spec import DataSet, Network, Training
 from lib.sweeps.events import Finished
+from lib.sweeps.experiments.exported_rows import takeaway, takeaway_of_search
+from lib.sweeps.experiments.exported_script import LIBRARIES
+from lib.sweeps.experiments.results import Results
+from lib.ui.export_menu import MAX_OFFERED, ExportMenu
 from tests.experiments.test_exported_rows import FACTS, ITEMS, curve
 
 

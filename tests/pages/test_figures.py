@@ -6,8 +6,9 @@ from functools import partial
 
 import pytest
 
-from lib.pages import figures, server
-from lib.pages.network_inside import Inside
+from lib.site import server
+from lib.ui import figures
+from lib.ui.network_inside import Inside
 from tests.conftest import ROOT
 
 KERNELS_BEGIN = """
@@ -15,7 +16,7 @@ import sys
 import marimo._output
 from marimo._output.formatters.formatters import register_formatters
 from marimo._runtime.context.types import GlobalContext
-from lib.pages import figures
+from lib.ui import figures
 
 said = []
 GlobalContext.set_mpl_installed = lambda *_: said.append(hasattr(marimo._output, "mpl"))

@@ -7,9 +7,9 @@ from html import unescape
 
 import pytest
 
-from lib.pages.front_page import _PICTURES, front_page
-from lib.pages.notebooks import NOTEBOOKS
-from lib.pages.presets import PRESETS, Preset
+from lib.site.front_page import _PICTURES, front_page
+from lib.ui.notebooks import NOTEBOOKS
+from lib.ui.presets import PRESETS, Preset
 
 
 def text(presets: Sequence[Preset] = ()) -> str:

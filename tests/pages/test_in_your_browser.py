@@ -13,11 +13,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lib.data.mnist import batch_starts
 from lib.formatting import percent
-from lib.pages import in_your_browser
-from lib.pages.in_your_browser import N_TRAIN, N_VALIDATION, SECTIONS, USUAL, code, driver, images_kept, runtime
-from lib.pages.in_your_browser.runtime import DIGESTS, NoRuntime, members, runtime_files
+from lib.model.data.mnist import batch_starts
+from lib.site import in_your_browser
+from lib.site.in_your_browser import N_TRAIN, N_VALIDATION, SECTIONS, USUAL, code, driver, images_kept, runtime
+from lib.site.in_your_browser.runtime import DIGESTS, NoRuntime, members, runtime_files
 from tests import made
 
 EPOCHS = 3
@@ -131,7 +131,7 @@ def test_the_archive_has_all_that_the_driver_imports(tmp_path):
     answer = subprocess.run(
         [sys.executable, "-P", "-c", words], cwd=tmp_path, capture_output=True, text=True, check=False
     )
-    assert answer.stdout == "lib.backends.with_numpy\n", answer.stderr
+    assert answer.stdout == "lib.model.backends.with_numpy\n", answer.stderr
 
 
 def archive(**files):

@@ -3,7 +3,7 @@
 import asyncio
 import json
 
-from lib.pages.journal import MAX_PATH, Journal
+from lib.site.journal import MAX_PATH, Journal
 
 
 def lines(scope, *sent) -> list[dict]:

@@ -10,7 +10,7 @@ import pytest
 from lib import ROOT
 
 linux_alone = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere marimo starts its processes as it does")
-BEGIN = "from lib.pages.kernel_start import import_ahead; import_ahead()\n"
+BEGIN = "from lib.site.kernel_start import import_ahead; import_ahead()\n"
 
 
 @pytest.mark.slow

@@ -6,21 +6,21 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lib.backends.base import Epoch, FirstCall, no_parameters
-from lib.backends.devices import CardFacts
-from lib.backends.registry import Runtime
-from lib.data.mnist import Facts
-from lib.experiments.results import Results
-from lib.pages import layout
-from lib.pages.notebooks import SERVED, STATIC
-from lib.spec import Training
-from lib.storage.records import Curve
-from lib.storage.store import Store
+from lib.model.backends.base import Epoch, FirstCall, no_parameters
+from lib.model.backends.registry import Runtime
+from lib.model.data.mnist import Facts
+from lib.model.spec import Training
 from lib.sweeps.events import Finished, ToTrain
+from lib.sweeps.experiments.results import Results
+from lib.sweeps.storage.records import Curve
+from lib.sweeps.storage.store import Store
+from lib.sweeps.workers.messages import Item, Progress, Ready, Starting, Waiting
+from lib.sweeps.workers.notes import State
+from lib.timing.devices import CardFacts
 from lib.timing.disturbance import Disturbance
-from lib.views.chart import Chart
-from lib.workers.messages import Item, Progress, Ready, Starting, Waiting
-from lib.workers.notes import State
+from lib.ui import layout
+from lib.ui.notebooks import SERVED, STATIC
+from lib.ui.views.chart import Chart
 from tests import made
 
 

@@ -13,18 +13,18 @@ import marimo as mo
 import pytest
 
 import mnist_training
-from lib.backends.registry import Runtime
 from lib.cli import launch
-from lib.data.mnist import Facts
-from lib.data.own.prepared import DataSummary, Prepared
-from lib.experiments import mnist_training as experiments
-from lib.experiments import runs
-from lib.experiments.own_data import experiment_on
 from lib.labs import mnist_training as page
-from lib.pages import server
-from lib.pages.lab import Framed
-from lib.pages.url_state import Address
-from lib.workers.messages import WorkerDied
+from lib.model.backends.registry import Runtime
+from lib.model.data.mnist import Facts
+from lib.model.data.own.prepared import DataSummary, Prepared
+from lib.site import server
+from lib.sweeps.experiments import mnist_training as experiments
+from lib.sweeps.experiments import runs
+from lib.sweeps.experiments.own_data import experiment_on
+from lib.sweeps.workers.messages import WorkerDied
+from lib.ui.lab import Framed
+from lib.ui.url_state import Address
 from tests import made
 from tests.browser import HEAVY
 from tests.conftest import ROOT

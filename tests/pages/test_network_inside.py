@@ -6,11 +6,11 @@ from collections import OrderedDict
 import marimo as mo
 import pytest
 
-from lib.backends.base import initial_parameters
-from lib.data.mnist import Facts, load_test
-from lib.pages import network_inside
-from lib.spec import Network, Training
-from lib.workers.messages import Item
+from lib.model.backends.base import initial_parameters
+from lib.model.data.mnist import Facts, load_test
+from lib.model.spec import Network, Training
+from lib.sweeps.workers.messages import Item
+from lib.ui import network_inside
 from tests import made
 
 pytestmark = pytest.mark.images

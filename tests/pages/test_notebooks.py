@@ -5,8 +5,8 @@ import re
 import pytest
 
 from lib import ROOT
-from lib.experiments import published
-from lib.pages.notebooks import (
+from lib.sweeps.experiments import published
+from lib.ui.notebooks import (
     FIRST,
     MEASURED,
     NOTEBOOKS,

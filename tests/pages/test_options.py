@@ -22,16 +22,13 @@ from lib.labs import many_networks, operations_and_feeds, when_a_gpu_wins, your_
 from lib.labs import mnist_training as page
 from lib.labs.inside_a_step import anatomy, trace, traps
 from lib.labs.which_library import machines, race
-from lib.pages import (
-    options,
-    own_data,
-)
-from lib.pages import random_search as search_page
-from lib.pages.panel import settings_of
-from lib.pages.stage import Stage
-from lib.pages.url_state import Address, checked
-from lib.spec import MAX_TEXT
+from lib.model.spec import MAX_TEXT
 from lib.sweeps import random_search
+from lib.ui import options, own_data
+from lib.ui import random_search as search_page
+from lib.ui.panel import settings_of
+from lib.ui.stage import Stage
+from lib.ui.url_state import Address, checked
 from tests import made
 from tests.conftest import ROOT
 
@@ -348,7 +345,7 @@ def wait_for_a_busy_worker(pid, seconds=90):
     while time.monotonic() < until:
         for child in psutil.Process(pid).children(recursive=True):
             with suppress(psutil.NoSuchProcess):  # one that has just ended
-                if "lib.workers.worker" in " ".join(child.cmdline()) and child.cpu_times().user > 8:
+                if "lib.sweeps.workers.worker" in " ".join(child.cmdline()) and child.cpu_times().user > 8:
                     return child
         time.sleep(0.2)
     raise AssertionError("no worker began to train")

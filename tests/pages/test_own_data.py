@@ -7,15 +7,15 @@ import marimo as mo
 import pytest
 
 import mnist_training
-from lib.backends.base import initial_parameters
-from lib.data.own import reading
-from lib.experiments.results import Results
 from lib.labs import mnist_training as mnist_page
-from lib.pages import network_inside
-from lib.pages import own_data as page
-from lib.pages.url_state import Address
-from lib.spec import Training
-from lib.workers.messages import Item
+from lib.model.backends.base import initial_parameters
+from lib.model.data.own import reading
+from lib.model.spec import Training
+from lib.sweeps.experiments.results import Results
+from lib.sweeps.workers.messages import Item
+from lib.ui import network_inside
+from lib.ui import own_data as page
+from lib.ui.url_state import Address
 from tests import made
 
 

@@ -6,17 +6,17 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from lib.backends.base import Steps
-from lib.experiments.background import News
-from lib.experiments.results import Results
-from lib.pages import lab, layout, pacing, streaming
-from lib.pages.lab import _Trainings
-from lib.pages.pacing import Pacer
-from lib.pages.stage import Showing, _Place
+from lib.model.backends.base import Steps
 from lib.sweeps.events import ToTrain
-from lib.workers.messages import Progress
-from lib.workers.notes import State
-from lib.workers.queue import Request
+from lib.sweeps.experiments.background import News
+from lib.sweeps.experiments.results import Results
+from lib.sweeps.workers.messages import Progress
+from lib.sweeps.workers.notes import State
+from lib.sweeps.workers.queue import Request
+from lib.ui import lab, layout, pacing, streaming
+from lib.ui.lab import _Trainings
+from lib.ui.pacing import Pacer
+from lib.ui.stage import Showing, _Place
 from tests.pages.test_stage import rates, watched
 
 

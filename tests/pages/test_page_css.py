@@ -4,7 +4,7 @@ import re
 
 from lib import ROOT
 
-CSS = re.sub(r"/\*.*?\*/", "", (ROOT / "lib/pages/page.css").read_text(), flags=re.S)
+CSS = re.sub(r"/\*.*?\*/", "", (ROOT / "lib/ui/page.css").read_text(), flags=re.S)
 SELECTORS = [
     selector.strip()
     for rule in re.findall(r"([^{}]+)\{", CSS)

@@ -9,7 +9,7 @@ from marimo._ast import compiler
 
 from benchmarks.browser import free_port
 from lib.cli import launch
-from lib.pages import parsing, server
+from lib.site import parsing, server
 
 SOURCE = "\n".join(f"x{k} = [a{k} + b{k} * (c, d, {k})]" for k in range(300))
 

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.pages.places import FOR_GOOD, LOADING_S, REFRESH_S, RELOADING_S, Capacity, LimitViewers
+from lib.site.places import FOR_GOOD, LOADING_S, REFRESH_S, RELOADING_S, Capacity, LimitViewers
 
 
 class Clock:

@@ -10,18 +10,18 @@ import marimo as mo
 import pytest
 
 import mnist_training
-from lib.experiments.background import News
-from lib.experiments.guesses import Guesses
-from lib.experiments.predict_first import Guess, questions
-from lib.experiments.teacher import SECTIONS, Classroom
 from lib.formatting import sentence
 from lib.labs import mnist_training as page
-from lib.pages import predict_first
-from lib.pages import stage as stage_module
-from lib.pages.predict_first import PredictFirst
-from lib.pages.url_state import Address
-from lib.views import predict_first as view
-from lib.views.pinned import HIDDEN, WAITS
+from lib.sweeps.experiments.background import News
+from lib.sweeps.experiments.guesses import Guesses
+from lib.sweeps.experiments.predict_first import Guess, questions
+from lib.sweeps.experiments.teacher import SECTIONS, Classroom
+from lib.ui import predict_first
+from lib.ui import stage as stage_module
+from lib.ui.predict_first import PredictFirst
+from lib.ui.url_state import Address
+from lib.ui.views import predict_first as view
+from lib.ui.views.pinned import HIDDEN, WAITS
 from tests import made
 
 QUICK = {"rate.size": "4096", "rate.epochs": "1", "rate.count": "2", "rate.hidden": "8"}

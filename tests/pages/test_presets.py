@@ -8,12 +8,12 @@ import pytest
 
 from lib.labs import mnist_training as page
 from lib.labs.when_a_gpu_wins import border, sides
-from lib.pages.notebooks import NOTEBOOKS, SERVED
-from lib.pages.presets import PRESETS, listed_presets
-from lib.pages.stage import Stage
-from lib.pages.url_state import Address
-from lib.storage.store import Store
-from lib.workers.notes import State
+from lib.sweeps.storage.store import Store
+from lib.sweeps.workers.notes import State
+from lib.ui.notebooks import NOTEBOOKS, SERVED
+from lib.ui.presets import PRESETS, listed_presets
+from lib.ui.stage import Stage
+from lib.ui.url_state import Address
 from tests import made
 from tests.pages.test_options import PAGES
 

@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from lib.pages import role as module
-from lib.pages.notebooks import SERVED
-from lib.pages.role import PUPIL, TEACHER, role
+from lib.ui import role as module
+from lib.ui.notebooks import SERVED
+from lib.ui.role import PUPIL, TEACHER, role
 
 
 @pytest.mark.parametrize(

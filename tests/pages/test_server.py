@@ -29,9 +29,9 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from benchmarks.browser import free_port
-from lib.pages import gate, server
-from lib.pages.access import Door, Keys
-from lib.pages.notebooks import NOTEBOOKS, SERVED, link, navigation
+from lib.site import gate, server
+from lib.site.access import Door, Keys
+from lib.ui.notebooks import NOTEBOOKS, SERVED, link, navigation
 from tests.conftest import ROOT
 
 LONG = gate.MAX_SETTINGS_BYTES

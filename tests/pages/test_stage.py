@@ -8,14 +8,14 @@ from types import SimpleNamespace
 import marimo as mo
 import pytest
 
-from lib.experiments.runs import Run, Seat
-from lib.experiments.teacher import Classroom
-from lib.pages import stage as stage_module
-from lib.pages.export_menu import ExportMenu
-from lib.pages.stage import Stage
-from lib.views.predict_first import PAUSED
-from lib.workers.notes import State
-from lib.workers.queue import ALLOWANCE, Request, SharedRequest, Urgency
+from lib.sweeps.experiments.runs import Run, Seat
+from lib.sweeps.experiments.teacher import Classroom
+from lib.sweeps.workers.notes import State
+from lib.sweeps.workers.queue import ALLOWANCE, Request, SharedRequest, Urgency
+from lib.ui import stage as stage_module
+from lib.ui.export_menu import ExportMenu
+from lib.ui.stage import Stage
+from lib.ui.views.predict_first import PAUSED
 from tests.made import learning_rate
 
 

@@ -5,11 +5,9 @@ from html import unescape
 
 import pytest
 
-from lib.hardware.machine import this_machine
 from lib.labs.your_gpu import InBrowser
-from lib.pages.notebooks import FIRST, IN_BROWSER, NOTEBOOKS, SERVED, STATIC, link, navigation, notebook_of
-from lib.pages.presets import listed_presets
-from lib.pages.static_site import (
+from lib.model.hardware.machine import this_machine
+from lib.site.static_site import (
     CannotWrite,
     begin,
     write_failure,
@@ -17,7 +15,9 @@ from lib.pages.static_site import (
     write_front_page,
     write_notebook,
 )
-from lib.pages.where_computed import static_note, where_and_when
+from lib.ui.notebooks import FIRST, IN_BROWSER, NOTEBOOKS, SERVED, STATIC, link, navigation, notebook_of
+from lib.ui.presets import listed_presets
+from lib.ui.where_computed import static_note, where_and_when
 
 THERE = {SERVED: STATIC}
 

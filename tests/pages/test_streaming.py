@@ -7,12 +7,12 @@ from dataclasses import replace
 import marimo as mo
 import pytest
 
-from lib.experiments.results import Results
-from lib.pages import layout
-from lib.pages.lab import MAX_FRAMES, Framed, _frames
 from lib.sweeps.events import Finished
-from lib.workers.notes import State
-from lib.workers.queue import Request
+from lib.sweeps.experiments.results import Results
+from lib.sweeps.workers.notes import State
+from lib.sweeps.workers.queue import Request
+from lib.ui import layout
+from lib.ui.lab import MAX_FRAMES, Framed, _frames
 from tests import made
 from tests.experiments.test_results import filled
 from tests.pages.test_stage import rates, watched

@@ -9,8 +9,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 
 from lib import ROOT
-from lib.pages import uploads
-from lib.pages.uploads import (
+from lib.ui import uploads
+from lib.ui.uploads import (
     COPIES,
     LARGE_BYTES,
     MAX_BODY_BYTES,

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.pages import url_state
-from lib.pages.url_state import Address
+from lib.ui import url_state
+from lib.ui.url_state import Address
 
 
 @pytest.mark.parametrize(

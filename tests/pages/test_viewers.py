@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from benchmarks.client import FINISHED, Viewer
-from lib.pages.server import WORKERS_NICENESS
+from lib.site.server import WORKERS_NICENESS
 
 pytestmark = [pytest.mark.release, pytest.mark.timeout(600)]
 # Small settings; the fourth experiment starts other libraries, and is not waited for.

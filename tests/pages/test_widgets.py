@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from lib import ROOT
-from lib.backends.base import initial_parameters
-from lib.pages import widgets
-from lib.pages.widgets import DrawDigit
-from lib.spec import Network
+from lib.model.backends.base import initial_parameters
+from lib.model.spec import Network
+from lib.ui import widgets
+from lib.ui.widgets import DrawDigit
 
 
 def test_a_network_travels_as_its_shapes_and_all_its_float32_values():
@@ -53,5 +53,5 @@ def test_a_widget_brings_its_own_javascript(widget):
 
 def test_every_script_of_the_folder_is_a_widgets():
     brought = [*(str(one._esm) for one in WIDGETS), *widgets.worker_scripts().values()]
-    for path in (ROOT / "lib/pages/widgets").glob("*.js"):
+    for path in (ROOT / "lib/ui/widgets").glob("*.js"):
         assert any(path.read_text() in script for script in brought), path.name

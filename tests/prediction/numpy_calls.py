@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from lib.backends.base import Parameters, initial_parameters
-from lib.backends.with_numpy import Workspace, loss_and_gradients, update
-from lib.spec import Network
+from lib.model.backends.base import Parameters, initial_parameters
+from lib.model.backends.with_numpy import Workspace, loss_and_gradients, update
+from lib.model.spec import Network
 
 
 class _Counted(np.ndarray):

@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lib.formatting import times
-from lib.prediction.advise import CARDS, MOST_ROWS, PROCESSORS, advise, first_rows, quicker
-from lib.prediction.calibration import Sample, calibrate
-from lib.prediction.device import DRIVEN, read_devices
-from lib.prediction.predict import Prediction, predict
-from lib.prediction.question import Calibrated, Question
-from lib.prediction.workload import Way, fully_connected
-from lib.spec import Network
+from lib.model.spec import Network
+from lib.timing.prediction.advise import CARDS, MOST_ROWS, PROCESSORS, advise, first_rows, quicker
+from lib.timing.prediction.calibration import Sample, calibrate
+from lib.timing.prediction.device import DRIVEN, read_devices
+from lib.timing.prediction.predict import Prediction, predict
+from lib.timing.prediction.question import Calibrated, Question
+from lib.timing.prediction.workload import Way, fully_connected
 from tests.prediction.invented import device
 
 SMALL, LARGE = Network((128,)), Network((4096, 4096))

@@ -5,10 +5,18 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from lib.prediction.calibration import COVERAGE, LEAST_SAMPLES, ROWS, NotCalibrated, Sample, calibrate, row_shares
-from lib.prediction.predict import predict
-from lib.prediction.workload import OperationKind, Way, Workload, fully_connected
-from lib.spec import Network
+from lib.model.spec import Network
+from lib.timing.prediction.calibration import (
+    COVERAGE,
+    LEAST_SAMPLES,
+    ROWS,
+    NotCalibrated,
+    Sample,
+    calibrate,
+    row_shares,
+)
+from lib.timing.prediction.predict import predict
+from lib.timing.prediction.workload import OperationKind, Way, Workload, fully_connected
 
 RNG = np.random.default_rng(5)
 WIDTHS = (16, 64, 128, 256, 512)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lib.prediction.device import (
+from lib.timing.prediction.device import (
     FILE,
     QUANTITIES,
     DoesNotFit,
@@ -15,7 +15,7 @@ from lib.prediction.device import (
     UnusableDevice,
     read_devices,
 )
-from lib.prediction.workload import resnet18
+from lib.timing.prediction.workload import resnet18
 from tests.prediction.invented import device, figure, workload
 
 KEYS = ("quadro-rtx-5000", "l4", "a100-pcie-40gb", "t4", "h100-pcie", "h100-sxm", "i9-10885h", "c3-highcpu-22")

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.prediction.device import DoesNotFit, read_devices
-from lib.prediction.grid import Grid, predict_many
-from lib.prediction.predict import predict
-from lib.prediction.workload import Way, fully_connected
-from lib.spec import Network
+from lib.model.spec import Network
+from lib.timing.prediction.device import DoesNotFit, read_devices
+from lib.timing.prediction.grid import Grid, predict_many
+from lib.timing.prediction.predict import predict
+from lib.timing.prediction.workload import Way, fully_connected
 from tests.prediction.invented import device
 from tests.prediction.test_calibration import calibrated
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.prediction.device import PARTS, QUANTITIES, DoesNotFit, Origin, SheetFigure, read_devices
-from lib.prediction.predict import predict
-from lib.prediction.workload import Way, convolutional, fully_connected, resnet18
-from lib.spec import Network
+from lib.model.spec import Network
+from lib.timing.prediction.device import PARTS, QUANTITIES, DoesNotFit, Origin, SheetFigure, read_devices
+from lib.timing.prediction.predict import predict
+from lib.timing.prediction.workload import Way, convolutional, fully_connected, resnet18
 from tests.prediction.invented import FIGURES, SOURCE, device, workload
 
 MOVED_S = 20_000 / 1e10  # in the cache: 4,000 + 3 × 2,000 + 10,000 bytes

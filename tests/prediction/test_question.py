@@ -2,9 +2,9 @@
 
 import pytest
 
-from lib.prediction.question import Calibrated, Question
-from lib.prediction.workload import Way
-from lib.spec import Network
+from lib.model.spec import Network
+from lib.timing.prediction.question import Calibrated, Question
+from lib.timing.prediction.workload import Way
 from tests.prediction.invented import device
 
 

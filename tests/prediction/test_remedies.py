@@ -7,14 +7,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.prediction.calibration import NotCalibrated
-from lib.prediction.device import DoesNotFit
-from lib.prediction.predict import predict
-from lib.prediction.question import Calibrated, Question
-from lib.prediction.remedies import LARGER, RESIDENT, Effect, Remedy, Setup, best, effects, in_words, to_paste, today
-from lib.prediction.workload import Way, fully_connected
-from lib.spec import N_TRAIN, Network
+from lib.model.spec import N_TRAIN, Network
 from lib.timing.latency import Cost
+from lib.timing.prediction.calibration import NotCalibrated
+from lib.timing.prediction.device import DoesNotFit
+from lib.timing.prediction.predict import predict
+from lib.timing.prediction.question import Calibrated, Question
+from lib.timing.prediction.remedies import (
+    LARGER,
+    RESIDENT,
+    Effect,
+    Remedy,
+    Setup,
+    best,
+    effects,
+    in_words,
+    to_paste,
+    today,
+)
+from lib.timing.prediction.workload import Way, fully_connected
 from tests.prediction.invented import device, figure
 
 NETWORK = Network((128,))

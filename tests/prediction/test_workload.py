@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.prediction.workload import OperationKind, Way, convolutional, fully_connected, resnet18
-from lib.spec import Network
+from lib.model.spec import Network
+from lib.timing.prediction.workload import OperationKind, Way, convolutional, fully_connected, resnet18
 from tests.prediction.invented import workload
 from tests.prediction.numpy_calls import calls_of_a_step
 

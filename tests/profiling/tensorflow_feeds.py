@@ -8,14 +8,14 @@ import time
 import numpy as np
 import tensorflow as tf
 
-from lib.profiling import feeds_of_tensorflow
-from lib.profiling.harness import Subject
-from lib.profiling.input_pipeline import Preprocessing
-from lib.profiling.placement import measure_placement
-from lib.profiling.request import FEEDS, Examination, NotMeasured, Pipeline
-from lib.profiling.run import examine
-from lib.profiling.traces import live
-from lib.spec import Network
+from lib.model.spec import Network
+from lib.timing.profiling import feeds_of_tensorflow
+from lib.timing.profiling.harness import Subject
+from lib.timing.profiling.input_pipeline import Preprocessing
+from lib.timing.profiling.placement import measure_placement
+from lib.timing.profiling.request import FEEDS, Examination, NotMeasured, Pipeline
+from lib.timing.profiling.run import examine
+from lib.timing.profiling.traces import live
 from tests.conftest import make_small_data
 
 DATA = make_small_data()

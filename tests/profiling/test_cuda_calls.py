@@ -7,10 +7,10 @@ import sys
 
 import pytest
 
-from lib.profiling import cuda_calls
-from lib.profiling.harness import Subject
-from lib.profiling.request import NotMeasured
-from lib.spec import Network
+from lib.model.spec import Network
+from lib.timing.profiling import cuda_calls
+from lib.timing.profiling.harness import Subject
+from lib.timing.profiling.request import NotMeasured
 
 # What the library uses of CUPTI; `play` calls as CUDA would.
 HEADER = """

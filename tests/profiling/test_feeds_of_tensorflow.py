@@ -8,11 +8,11 @@ import sys
 import numpy as np
 import pytest
 
-from lib.backends.base import initial_parameters
-from lib.backends.environment_variables import worker_environment
-from lib.backends.registry import Runtime, unavailable
-from lib.profiling.request import FEEDS
-from lib.spec import Network
+from lib.model.backends.base import initial_parameters
+from lib.model.backends.environment_variables import worker_environment
+from lib.model.backends.registry import Runtime, unavailable
+from lib.model.spec import Network
+from lib.timing.profiling.request import FEEDS
 from tests.conftest import ROOT, make_small_data
 
 RUNTIME = Runtime("keras-tensorflow")

@@ -9,11 +9,11 @@ import numpy as np
 import psutil
 import pytest
 
-from lib.backends.registry import Runtime, unavailable
-from lib.profiling.harness import Subject
-from lib.profiling.input_pipeline import Preprocessing
-from lib.profiling.request import Pipeline
-from lib.spec import Network
+from lib.model.backends.registry import Runtime, unavailable
+from lib.model.spec import Network
+from lib.timing.profiling.harness import Subject
+from lib.timing.profiling.input_pipeline import Preprocessing
+from lib.timing.profiling.request import Pipeline
 from tests.conftest import ROOT, make_small_data
 
 pytestmark = [
@@ -31,7 +31,7 @@ class Damaged(Preprocessing):
 
 
 def opened(feed, preprocess):
-    from lib.profiling import feeds_of_torch
+    from lib.timing.profiling import feeds_of_torch
 
     subject = Subject(Network((4,)), 32, make_small_data(), "cpu")
     return feeds_of_torch.feed(Pipeline(feed, 640), preprocess, subject)
@@ -63,7 +63,7 @@ def test_batches_are_the_images_in_their_order_and_workers_end_with_the_feed(nam
 
 @pytest.mark.parametrize("name", ["loader-0", "loader-1"])
 def test_what_a_loader_raised_is_one_line(name):
-    from lib.profiling import feeds_of_torch
+    from lib.timing.profiling import feeds_of_torch
 
     feed = opened(name, Damaged(1, False))
     with pytest.raises(ValueError, match="damaged") as error:

@@ -5,10 +5,10 @@ import sys
 
 import pytest
 
-from lib.profiling import first_use
-from lib.profiling.first_use import first_uses
-from lib.profiling.request import OperationRequest
-from lib.profiling.single_operations import measure_operation
+from lib.timing.profiling import first_use
+from lib.timing.profiling.first_use import first_uses
+from lib.timing.profiling.request import OperationRequest
+from lib.timing.profiling.single_operations import measure_operation
 
 
 def test_numpy_s_stages_are_measured_in_fresh_processes(monkeypatch):

@@ -4,10 +4,10 @@ import time
 
 import pytest
 
-from lib.backends.environment_variables import complete_environment
-from lib.backends.registry import Runtime, unavailable
-from lib.profiling.fresh_model import FRESH, REPEATED
-from lib.workers.process import Process
+from lib.model.backends.environment_variables import complete_environment
+from lib.model.backends.registry import Runtime, unavailable
+from lib.sweeps.workers.process import Process
+from lib.timing.profiling.fresh_model import FRESH, REPEATED
 
 RUNTIME = Runtime("keras-tensorflow")
 pytestmark = [
@@ -18,7 +18,7 @@ pytestmark = [
 
 @pytest.mark.release
 def test_every_stage_is_sent_and_the_first_time_includes_what_later_ones_find():
-    process = Process("lib.profiling.fresh_model", ("16", "cpu"), complete_environment(RUNTIME))
+    process = Process("lib.timing.profiling.fresh_model", ("16", "cpu"), complete_environment(RUNTIME))
     try:
         rows = list(iter(process.connection.recv, None))
     finally:
@@ -31,7 +31,7 @@ def test_every_stage_is_sent_and_the_first_time_includes_what_later_ones_find():
 
 
 def test_it_ends_when_nobody_listens():
-    process = Process("lib.profiling.fresh_model", ("16", "cpu"), complete_environment(RUNTIME))
+    process = Process("lib.timing.profiling.fresh_model", ("16", "cpu"), complete_environment(RUNTIME))
     process.connection.close()
     limit = time.monotonic() + 30
     while process.alive and time.monotonic() < limit:

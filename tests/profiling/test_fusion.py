@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from lib.profiling.fusion import counts, kernels, largest_fusion, operations, parsed
+from lib.timing.profiling.fusion import counts, kernels, largest_fusion, operations, parsed
 
 BEFORE = """HloModule jit_f, entry_computation_layout={(f32[4]{0})->f32[4]{0}}
 

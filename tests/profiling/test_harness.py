@@ -5,10 +5,10 @@ import time
 import numpy as np
 import pytest
 
-from lib.backends.base import Epoch, Steps
-from lib.profiling import harness
-from lib.profiling.harness import Repeated, Subject, TrainedStep, interleaved, loop, nothing
-from lib.spec import Network
+from lib.model.backends.base import Epoch, Steps
+from lib.model.spec import Network
+from lib.timing.profiling import harness
+from lib.timing.profiling.harness import Repeated, Subject, TrainedStep, interleaved, loop, nothing
 
 NETWORK = Network((16,))
 

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.profiling import input_pipeline
-from lib.profiling.harness import Subject
-from lib.profiling.input_pipeline import QUANTITIES, Feed, Preprocessing, calibrated, measure_pipelines, rows_of
-from lib.profiling.request import NotMeasured, Pipeline
-from lib.spec import Network
+from lib.model.spec import Network
+from lib.timing.profiling import input_pipeline
+from lib.timing.profiling.harness import Subject
+from lib.timing.profiling.input_pipeline import QUANTITIES, Feed, Preprocessing, calibrated, measure_pipelines, rows_of
+from lib.timing.profiling.request import NotMeasured, Pipeline
 from tests.conftest import make_small_data
 
 DATA_S, STEP_S = 4e-3, 2e-3
@@ -64,7 +64,7 @@ def feeding(monkeypatch, small_data):
         library = SimpleNamespace(
             feed=lambda *_: left.pop(0), explained=lambda error: f"{type(error).__name__}: {error}"
         )
-        monkeypatch.setitem(sys.modules, "lib.profiling.feeds_of_tensorflow", library)
+        monkeypatch.setitem(sys.modules, "lib.timing.profiling.feeds_of_tensorflow", library)
         subject = Subject(Network((4,)), 32, small_data, "cpu")
         return list(measure_pipelines("keras-tensorflow", subject, [NOTHING] * len(feeds)))
 
@@ -125,7 +125,7 @@ def test_what_raises_is_told_in_a_sentence_and_all_are_closed(feeding):
 def test_a_stop_closes_the_feed(monkeypatch, small_data):
     feed = Sleeping()
     library = SimpleNamespace(feed=lambda *_: feed, explained=str)
-    monkeypatch.setitem(sys.modules, "lib.profiling.feeds_of_tensorflow", library)
+    monkeypatch.setitem(sys.modules, "lib.timing.profiling.feeds_of_tensorflow", library)
     rows = measure_pipelines("keras-tensorflow", Subject(Network((4,)), 32, small_data, "cpu"), [NOTHING])
     assert next(rows) is None
     rows.close()  # pyright: ignore[reportAttributeAccessIssue]

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from lib.profiling.harness import Subject
-from lib.profiling.on_card import HOLD_SIDE, CardQueue, OnCard, cupy_card, torch_card
-from lib.profiling.operations import LIBRARIES, ON_CARD, OPERATIONS, measure_operations
-from lib.spec import Network
+from lib.model.spec import Network
+from lib.timing.profiling.harness import Subject
+from lib.timing.profiling.on_card import HOLD_SIDE, CardQueue, OnCard, cupy_card, torch_card
+from lib.timing.profiling.operations import LIBRARIES, ON_CARD, OPERATIONS, measure_operations
 
 KERNEL_S, LAUNCH_S, HOLD_S = 2e-6, 10e-6, 300e-6
 

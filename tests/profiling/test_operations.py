@@ -6,9 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lib.backends.reference import loss_and_gradients
-from lib.profiling.harness import Subject
-from lib.profiling.operations import (
+from lib.model.backends.reference import loss_and_gradients
+from lib.model.spec import Network
+from lib.timing.profiling.harness import Subject
+from lib.timing.profiling.operations import (
     ALL,
     COMPILED,
     LIBRARIES,
@@ -18,7 +19,6 @@ from lib.profiling.operations import (
     measure_operations,
     steps,
 )
-from lib.spec import Network
 
 NETWORK = Network((16,))
 

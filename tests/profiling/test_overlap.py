@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.profiling.overlap import OnThreads, measure_overlap
-from lib.profiling.request import IN_PIECES, IN_TURN, LANES, OperationRequest
+from lib.timing.profiling.overlap import OnThreads, measure_overlap
+from lib.timing.profiling.request import IN_PIECES, IN_TURN, LANES, OperationRequest
 
 
 @given(st.integers(1, 300), st.integers(1, 3), st.integers(1, 12))

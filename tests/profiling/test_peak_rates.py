@@ -4,11 +4,11 @@ import time
 
 import pytest
 
-from lib.backends.registry import ALL_DEVICES, BACKENDS
-from lib.hardware.webgpu import BROWSER, SOFTWARE
-from lib.profiling import peak_rates
-from lib.profiling.peak_rates import SIDES, Probe, probe
+from lib.model.backends.registry import ALL_DEVICES, BACKENDS
+from lib.model.hardware.webgpu import BROWSER, SOFTWARE
 from lib.timing.measurement import Config, no_wait
+from lib.timing.profiling import peak_rates
+from lib.timing.profiling.peak_rates import SIDES, Probe, probe
 from tests.cupy_stand_in import in_cupys_place
 from tests.software_adapter import needs_software_adapter
 
@@ -27,7 +27,7 @@ def rows_of(backend, device):
 
 
 def test_every_library_has_its_probes():
-    from lib.profiling.peak_rates import _MAKERS
+    from lib.timing.profiling.peak_rates import _MAKERS
 
     assert set(_MAKERS) == {backend.worker for backend in BACKENDS.values()}
     assert set(SIDES) == set(ALL_DEVICES) - {BROWSER}, "no worker of this machine runs in a browser"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.profiling.request import FEEDS, Pipeline
+from lib.timing.profiling.request import FEEDS, Pipeline
 
 
 @pytest.mark.parametrize(

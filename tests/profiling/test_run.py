@@ -2,12 +2,12 @@
 
 import pytest
 
-from lib.backends.registry import Runtime, unavailable
-from lib.profiling.harness import Subject, TrainedStep
-from lib.profiling.request import Examination
-from lib.profiling.run import examine
-from lib.profiling.step_breakdown import split
-from lib.spec import Network
+from lib.model.backends.registry import Runtime, unavailable
+from lib.model.spec import Network
+from lib.timing.profiling.harness import Subject, TrainedStep
+from lib.timing.profiling.request import Examination
+from lib.timing.profiling.run import examine
+from lib.timing.profiling.step_breakdown import split
 
 NETWORK = Network((16,))
 

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lib.profiling import single_operations
-from lib.profiling.harness import Repeated
-from lib.profiling.operations import LIBRARIES, in_precision
-from lib.profiling.request import EAGER, FUSED, MOVED, OPERATION_PRECISIONS, RETURNED, WAITED, OperationRequest
-from lib.profiling.single_operations import Within, limited, measure_operation, rounds
+from lib.timing.profiling import single_operations
+from lib.timing.profiling.harness import Repeated
+from lib.timing.profiling.operations import LIBRARIES, in_precision
+from lib.timing.profiling.request import EAGER, FUSED, MOVED, OPERATION_PRECISIONS, RETURNED, WAITED, OperationRequest
+from lib.timing.profiling.single_operations import Within, limited, measure_operation, rounds
 from tests.conftest import where_installed
 
 WORKERS = ["numpy", "jax", *where_installed(["torch"])]

@@ -2,9 +2,9 @@
 
 import pytest
 
-from lib.backends.registry import Runtime
 from lib.labs.inside_a_step.anatomy import sentence
-from lib.profiling.step_breakdown import LOOP_PARTS, PARTS, loop_parts, split, up_to
+from lib.model.backends.registry import Runtime
+from lib.timing.profiling.step_breakdown import LOOP_PARTS, PARTS, loop_parts, split, up_to
 
 FOUND = {
     "step": 200e-6,

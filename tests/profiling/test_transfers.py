@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from lib.profiling.operations import LIBRARIES
-from lib.profiling.request import ALIASED, COPIED
-from lib.profiling.transfers import transfers
+from lib.timing.profiling.operations import LIBRARIES
+from lib.timing.profiling.request import ALIASED, COPIED
+from lib.timing.profiling.transfers import transfers
 from tests.conftest import where_installed
 
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from lib.hardware.nvml import Activity, Busy
-from lib.hardware.webgpu import SOFTWARE
-from lib.profiling.harness import Repeated, TimedStep
-from lib.profiling.request import REFERENCE, TRAP_EPOCHS, TRAP_SAMPLES, TRAPS, Examination
-from lib.profiling.run import examine
-from lib.profiling.traps import IN_A_ROW, BestOf, BusyProcessors, FirstCallCounted, _occupancy
-from lib.spec import Network
+from lib.model.hardware.nvml import Activity, Busy
+from lib.model.hardware.webgpu import SOFTWARE
+from lib.model.spec import Network
 from lib.timing.measurement import no_wait
+from lib.timing.profiling.harness import Repeated, TimedStep
+from lib.timing.profiling.request import REFERENCE, TRAP_EPOCHS, TRAP_SAMPLES, TRAPS, Examination
+from lib.timing.profiling.run import examine
+from lib.timing.profiling.traps import IN_A_ROW, BestOf, BusyProcessors, FirstCallCounted, _occupancy
 from tests.software_adapter import needs_software_adapter
 
 
@@ -89,8 +89,8 @@ def card(monkeypatch):
         yield busy
         busy.utilisations, busy.activity = [0.98] * len(watches), Activity(0.035, 0.0125)
 
-    monkeypatch.setattr("lib.profiling.traps.watched_activity", watched_activity)
-    monkeypatch.setattr("lib.profiling.traps.BUSY_S", 0.02)
+    monkeypatch.setattr("lib.timing.profiling.traps.watched_activity", watched_activity)
+    monkeypatch.setattr("lib.timing.profiling.traps.BUSY_S", 0.02)
     return watches
 
 
@@ -113,7 +113,7 @@ def test_the_card_has_the_next_steps_before_it_is_waited_for(card):
 
 def test_a_pause_begins_the_watching_anew(card, monkeypatch):
     """While others have their turn the card is idle, or busy with their work."""
-    monkeypatch.setattr("lib.profiling.traps.PAUSED_S", 0.03)
+    monkeypatch.setattr("lib.timing.profiling.traps.PAUSED_S", 0.03)
     found = _occupancy(timed(lambda: 1.0))
     assert next(found) is None
     time.sleep(0.04)

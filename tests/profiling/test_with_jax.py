@@ -5,25 +5,25 @@ import re
 import numpy as np
 import pytest
 
-from lib.prediction import workload
-from lib.prediction.remedies import RESIDENT, Remedy
-from lib.profiling.harness import Repeated, Subject
-from lib.profiling.operations import KERNELS, measure_operations
-from lib.profiling.request import CONVOLUTIONAL, FROM_HOST, PLAIN_STEP, TAKEN, VARIED, Examination
-from lib.profiling.run import examine
-from lib.spec import Network
+from lib.model.spec import Network
+from lib.timing.prediction import workload
+from lib.timing.prediction.remedies import RESIDENT, Remedy
+from lib.timing.profiling.harness import Repeated, Subject
+from lib.timing.profiling.operations import KERNELS, measure_operations
+from lib.timing.profiling.request import CONVOLUTIONAL, FROM_HOST, PLAIN_STEP, TAKEN, VARIED, Examination
+from lib.timing.profiling.run import examine
 
 
 @pytest.mark.slow
 def test_the_compiled_step_is_not_one_kernel(small_data):
-    """What a claim of `lib.experiments.claims` is judged by:
+    """What a claim of `lib.sweeps.experiments.claims` is judged by:
 
     XLA leaves the products alone and fuses what is between them.
     """
     import jax
 
-    from lib.backends.with_jax import packed, sgd_step
-    from lib.profiling.with_jax import kernels_of_step
+    from lib.model.backends.with_jax import packed, sgd_step
+    from lib.timing.profiling.with_jax import kernels_of_step
 
     subject = Subject(Network((128,)), 32, small_data, "cpu")
     text = (
@@ -48,7 +48,7 @@ def test_a_batch_is_taken_from_the_host_and_from_the_device_at_every_size_that_t
 
 @pytest.mark.slow
 def test_a_step_whose_batches_lie_on_the_device_trains_on_all_of_them_in_turn(small_data):
-    from lib.profiling.with_jax import varied
+    from lib.timing.profiling.with_jax import varied
 
     subject = Subject(Network((4,)), 64, small_data, "cpu")
     experiment = varied("jax-step", subject, RESIDENT)
@@ -65,7 +65,7 @@ def test_the_convolutional_network_is_the_one_that_is_predicted():
     """Its logits are those of sums written out in float64, and its size and arithmetic what `convolutional` counts."""
     import jax
 
-    from lib.profiling import convolutional
+    from lib.timing.profiling import convolutional
 
     (first, second), layers = parameters = convolutional.initial()
     counted = workload.convolutional(2)
@@ -105,8 +105,8 @@ def pooled(images):
 def test_a_step_of_the_convolutional_network_learns(small_data):
     import jax
 
-    from lib.backends.with_jax import sgd_step
-    from lib.profiling import convolutional
+    from lib.model.backends.with_jax import sgd_step
+    from lib.timing.profiling import convolutional
 
     x, y = small_data.x_train[:64], small_data.y_train[:64]
     step = jax.jit(lambda p: sgd_step(p, x, y, np.float32(0.05), convolutional.logits_of))

@@ -6,18 +6,18 @@ import sys
 
 import pytest
 
-from lib.backends.registry import BACKENDS, Runtime, unavailable
-from lib.prediction.remedies import Remedy
-from lib.profiling.request import VARIANTS
+from lib.model.backends.registry import BACKENDS, Runtime, unavailable
+from lib.timing.prediction.remedies import Remedy
+from lib.timing.profiling.request import VARIANTS
 from tests.conftest import ROOT
 
 # In a process of its own: Keras has one backend a process.
 PROGRAM = """
 import numpy as np
-from lib.backends.base import initial_parameters
-from lib.backends.with_keras import build
-from lib.profiling.with_keras import compiled_step
-from lib.spec import Network
+from lib.model.backends.base import initial_parameters
+from lib.model.backends.with_keras import build
+from lib.timing.profiling.with_keras import compiled_step
+from lib.model.spec import Network
 
 batch = np.zeros((8, 784), np.float32), np.zeros(8, np.int32)
 for asked in (True, False):
@@ -41,12 +41,12 @@ def test_the_step_is_compiled_as_the_model_says():
 VARIED = """
 import sys
 import numpy as np
-from lib.data.mnist import Data
-from lib.prediction.remedies import Remedy
-from lib.profiling.harness import Subject
-from lib.profiling.request import PLAIN_STEP, VARIANTS
-from lib.profiling.with_keras import varied
-from lib.spec import Network
+from lib.model.data.mnist import Data
+from lib.timing.prediction.remedies import Remedy
+from lib.timing.profiling.harness import Subject
+from lib.timing.profiling.request import PLAIN_STEP, VARIANTS
+from lib.timing.profiling.with_keras import varied
+from lib.model.spec import Network
 
 x, y = np.zeros((640, 784), np.float32), np.zeros(640, np.int32)
 data = Data(x, y, x[:64], y[:64], x[:64], y[:64], "", "")

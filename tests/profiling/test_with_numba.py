@@ -4,14 +4,14 @@ of training."""
 import numpy as np
 import pytest
 
-from lib.backends.registry import Runtime
-from lib.profiling.harness import Subject
-from lib.profiling.step_breakdown import LOOP_PARTS, loop_parts, split, up_to
-from lib.spec import Network
+from lib.model.backends.registry import Runtime
+from lib.model.spec import Network
+from lib.timing.profiling.harness import Subject
+from lib.timing.profiling.step_breakdown import LOOP_PARTS, loop_parts, split, up_to
 
-with_numba = pytest.importorskip("lib.profiling.with_numba", reason="numba: it is not installed")
-from lib.backends.sparse.kernels import run_steps  # noqa: E402
-from lib.backends.with_numba import given  # noqa: E402
+with_numba = pytest.importorskip("lib.timing.profiling.with_numba", reason="numba: it is not installed")
+from lib.model.backends.sparse.kernels import run_steps  # noqa: E402
+from lib.model.backends.with_numba import given  # noqa: E402
 
 NETWORK = Network((20, 4))
 

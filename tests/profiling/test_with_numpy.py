@@ -2,11 +2,11 @@
 
 import pytest
 
-from lib.backends.registry import Runtime
-from lib.profiling.harness import Subject
-from lib.profiling.step_breakdown import split
-from lib.profiling.with_numpy import experiments
-from lib.spec import Network
+from lib.model.backends.registry import Runtime
+from lib.model.spec import Network
+from lib.timing.profiling.harness import Subject
+from lib.timing.profiling.step_breakdown import split
+from lib.timing.profiling.with_numpy import experiments
 
 
 def test_its_experiments_suffice_to_split_a_step(small_data):

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from lib.backends.registry import Runtime
-from lib.profiling.harness import Subject
-from lib.profiling.step_breakdown import split
-from lib.spec import Network
+from lib.model.backends.registry import Runtime
+from lib.model.spec import Network
+from lib.timing.profiling.harness import Subject
+from lib.timing.profiling.step_breakdown import split
 
 NETWORK = Network((16,))
 
@@ -19,7 +19,7 @@ def subject(small_data):
 
 def test_torchs_operations_are_caught_with_their_backward_pass(subject):
     pytest.importorskip("torch")
-    from lib.profiling.with_torch import recorded_calls as torch_calls
+    from lib.timing.profiling.with_torch import recorded_calls as torch_calls
 
     calls = torch_calls(subject)
     assert 15 <= len(calls) <= 60
@@ -31,7 +31,7 @@ def test_torchs_operations_are_caught_with_their_backward_pass(subject):
 def test_its_experiments_suffice_to_split_a_step(subject, monkeypatch, device):
     """A card's operations are timed by the card."""
     pytest.importorskip("torch")
-    from lib.profiling import with_torch
+    from lib.timing.profiling import with_torch
 
     tensors = with_torch.tensors
     monkeypatch.setattr(with_torch, "torch_card", lambda: "the card")
@@ -48,8 +48,8 @@ def test_its_experiments_suffice_to_split_a_step(subject, monkeypatch, device):
 @pytest.mark.slow
 def test_resnet_18_is_as_large_as_its_workload(subject):
     torch = pytest.importorskip("torch")
-    from lib.prediction import workload
-    from lib.profiling.resnet import resnet18
+    from lib.timing.prediction import workload
+    from lib.timing.profiling.resnet import resnet18
 
     model = resnet18()
     found = sum(one.numel() for one in model.parameters())
@@ -61,8 +61,8 @@ def test_resnet_18_is_as_large_as_its_workload(subject):
 @pytest.mark.release
 def test_a_step_of_resnet_is_measured_or_takes_too_long(subject, monkeypatch):
     pytest.importorskip("torch")
-    from lib.profiling import with_torch
-    from lib.profiling.request import NotMeasured
+    from lib.timing.profiling import with_torch
+    from lib.timing.profiling.request import NotMeasured
 
     one = replace(subject, batch_size=1)
     assert [row[0] for row in with_torch.resnet_step(one) if row] == ["resnet", "resnet/first call"]
@@ -74,8 +74,8 @@ def test_a_step_of_resnet_is_measured_or_takes_too_long(subject, monkeypatch):
 @pytest.mark.release
 def test_each_way_to_launch_a_step_reaches_the_same_loss_and_compiles_beside(subject, monkeypatch):
     pytest.importorskip("torch")
-    from lib.profiling import with_torch
-    from lib.profiling.request import NotMeasured
+    from lib.timing.profiling import with_torch
+    from lib.timing.profiling.request import NotMeasured
 
     rows = {row[0]: row[1].median_s for row in with_torch.launches(subject) if row}
     ways = ["eager", "compiled", "reduce-overhead"]

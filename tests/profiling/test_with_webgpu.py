@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from lib.backends.registry import BACKENDS, Runtime
-from lib.hardware.webgpu import SOFTWARE
-from lib.profiling.harness import Subject
-from lib.profiling.step_breakdown import split
-from lib.spec import Network
+from lib.model.backends.registry import BACKENDS, Runtime
+from lib.model.hardware.webgpu import SOFTWARE
+from lib.model.spec import Network
+from lib.timing.profiling.harness import Subject
+from lib.timing.profiling.step_breakdown import split
 from tests.software_adapter import needs_software_adapter
 
 pytestmark = needs_software_adapter
@@ -17,7 +17,7 @@ WAYS = [key for key, backend in BACKENDS.items() if SOFTWARE in backend.devices]
 
 @pytest.mark.parametrize("backend", WAYS)
 def test_its_experiments_suffice_to_split_a_step(small_data, backend):
-    from lib.profiling.with_webgpu import experiments
+    from lib.timing.profiling.with_webgpu import experiments
 
     found = experiments(backend, Subject(Network((4,)), 8, small_data, SOFTWARE))
     known = split(Runtime(backend, "software"), {"step": 1.0, "busy": 1.0} | dict.fromkeys(found, 0.1))
@@ -28,7 +28,7 @@ def test_its_experiments_suffice_to_split_a_step(small_data, backend):
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["webgpu-step", "webgpu-kernel"])
 def test_each_can_be_measured(small_data, backend):
-    from lib.profiling.with_webgpu import experiments
+    from lib.timing.profiling.with_webgpu import experiments
 
     for name, experiment in experiments(backend, Subject(Network((4,)), 8, small_data, SOFTWARE)).items():
         experiment.prepare()
@@ -39,9 +39,9 @@ def test_steps_go_round_and_round_an_epoch(small_data):
     """Experiments make as many steps as they need; the device counts them, and begins again after the last."""
     import numpy as np
 
-    from lib.backends.webgpu.description import step
-    from lib.backends.webgpu.execution import Execution, gpu
-    from lib.backends.with_webgpu import training_images
+    from lib.model.backends.webgpu.description import step
+    from lib.model.backends.webgpu.execution import Execution, gpu
+    from lib.model.backends.with_webgpu import training_images
 
     x = training_images(small_data, SOFTWARE)
     run = Execution(gpu(SOFTWARE), step(Network(()), 100), x, 3, "A step")
@@ -57,8 +57,8 @@ def test_the_traps_step_is_one_of_training_and_brings_its_batch_where_it_shall(s
     """Its loss is that of the batch on the device: the old one until another is brought."""
     import numpy as np
 
-    from lib.backends.reference import loss_and_gradients
-    from lib.profiling.with_webgpu import timed_step
+    from lib.model.backends.reference import loss_and_gradients
+    from lib.timing.profiling.with_webgpu import timed_step
 
     data = replace(small_data, x_train=small_data.x_train.copy())
     subject = Subject(Network((4,)), 9, data, SOFTWARE)
@@ -84,8 +84,8 @@ def test_the_traps_step_is_one_of_training_and_brings_its_batch_where_it_shall(s
 
 
 def test_a_fresh_step_compiles_its_kernels_in_its_first_call(small_data, monkeypatch):
-    from lib.backends.webgpu.execution import OpenGpu
-    from lib.profiling.with_webgpu import timed_step
+    from lib.model.backends.webgpu.execution import OpenGpu
+    from lib.timing.profiling.with_webgpu import timed_step
 
     step = timed_step(Subject(Network((4,)), 8, small_data, SOFTWARE))
     step.wait(step.call())
@@ -102,9 +102,9 @@ def test_the_devices_own_clock_counts_the_steps_and_not_the_host(small_data):
     """In nanoseconds: the steps lie between the host's two looks at its own clock."""
     import time
 
-    from lib.backends.webgpu.description import step
-    from lib.backends.webgpu.execution import Execution, gpu
-    from lib.backends.with_webgpu import training_images
+    from lib.model.backends.webgpu.description import step
+    from lib.model.backends.webgpu.execution import Execution, gpu
+    from lib.model.backends.with_webgpu import training_images
 
     if not gpu(SOFTWARE).has_clock:
         pytest.skip("this adapter has no timestamps")

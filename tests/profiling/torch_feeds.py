@@ -5,11 +5,11 @@ import time
 
 import psutil
 
-from lib.profiling import feeds_of_torch
-from lib.profiling.harness import Subject
-from lib.profiling.input_pipeline import Preprocessing
-from lib.profiling.request import Pipeline
-from lib.spec import Network
+from lib.model.spec import Network
+from lib.timing.profiling import feeds_of_torch
+from lib.timing.profiling.harness import Subject
+from lib.timing.profiling.input_pipeline import Preprocessing
+from lib.timing.profiling.request import Pipeline
 from tests.conftest import make_small_data
 
 

@@ -2,18 +2,18 @@
 
 import pytest
 
-from lib.experiments.guesses import Guesses, GuessQuestion
-from lib.experiments.predict_first import TIMED
-from lib.experiments.teacher import SECTIONS, Classroom, Queued
 from lib.site import desk as site
+from lib.sweeps.experiments.guesses import Guesses, GuessQuestion
+from lib.sweeps.experiments.predict_first import TIMED
+from lib.sweeps.experiments.teacher import SECTIONS, Classroom, Queued
 
 
 @pytest.fixture
 def desk(monkeypatch):
     room = Classroom()
     monkeypatch.setattr(site, "classroom", lambda: room)
-    monkeypatch.setattr("lib.experiments.teacher.classroom", lambda: room)
-    monkeypatch.setattr("lib.experiments.teacher.guesses_of_class", Guesses)
+    monkeypatch.setattr("lib.sweeps.experiments.teacher.classroom", lambda: room)
+    monkeypatch.setattr("lib.sweeps.experiments.teacher.guesses_of_class", Guesses)
     return site.Desk()
 
 

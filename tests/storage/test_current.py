@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from lib.backends.registry import Runtime, versions
-from lib.storage.current import current
-from lib.storage.records import Kind, Record
+from lib.model.backends.registry import Runtime, versions
+from lib.sweeps.storage.current import current
+from lib.sweeps.storage.records import Kind, Record
 
 HERE = Record(Kind.RACE, {"backend": "numpy", "size": 1}, (0.1,), 1, "CAP", versions=versions(Runtime("numpy")))
 

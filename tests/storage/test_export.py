@@ -11,13 +11,13 @@ import numpy as np
 import psutil
 import pytest
 
-from lib.backends.base import Epoch, no_parameters
-from lib.backends.registry import Runtime
-from lib.spec import Training
-from lib.storage.export import NoExport, export_to, import_from
-from lib.storage.records import Curve, Key, Kind, Record
-from lib.storage.rows import ADDED
-from lib.storage.store import Store
+from lib.model.backends.base import Epoch, no_parameters
+from lib.model.backends.registry import Runtime
+from lib.model.spec import Training
+from lib.sweeps.storage.export import NoExport, export_to, import_from
+from lib.sweeps.storage.records import Curve, Key, Kind, Record
+from lib.sweeps.storage.rows import ADDED
+from lib.sweeps.storage.store import Store
 from lib.timing.measurement import Ended, Measurement
 from tests.conftest import ROOT
 
@@ -141,8 +141,8 @@ def test_a_store_on_a_read_only_disk_says_so_and_nothing_fails(tmp_path):
 WRITERS = """
 import os, signal, sys
 from pathlib import Path
-from lib.storage.records import Record
-from lib.storage.store import Store
+from lib.sweeps.storage.records import Record
+from lib.sweeps.storage.store import Store
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 path = Path(sys.argv[1])
 for line in sys.stdin:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from lib.storage.frames import records_frame
-from lib.storage.records import Kind, Record
+from lib.sweeps.storage.frames import records_frame
+from lib.sweeps.storage.records import Kind, Record
 from lib.timing.measurement import Ended, Measurement
 
 

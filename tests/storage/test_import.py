@@ -13,18 +13,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.backends.base import Epoch, no_parameters
-from lib.backends.registry import DEVICES, Runtime
 from lib.cli.record import CannotRecord, resume
 from lib.cli.store import main
-from lib.experiments.peak_rates import best_rate
-from lib.experiments.recorded_machines import collect, told_apart
 from lib.labs.which_library import machines as lab
-from lib.spec import Network, Training
-from lib.storage.export import NoExport, export_to, import_from, parse_export
-from lib.storage.frames import records_frame
-from lib.storage.records import Curve, Key
-from lib.storage.store import Store
+from lib.model.backends.base import Epoch, no_parameters
+from lib.model.backends.registry import DEVICES, Runtime
+from lib.model.spec import Network, Training
+from lib.sweeps.experiments.peak_rates import best_rate
+from lib.sweeps.experiments.recorded_machines import collect, told_apart
+from lib.sweeps.storage.export import NoExport, export_to, import_from, parse_export
+from lib.sweeps.storage.frames import records_frame
+from lib.sweeps.storage.records import Curve, Key
+from lib.sweeps.storage.store import Store
 from tests.conftest import ROOT
 from tests.machines import CARD, write
 
@@ -264,8 +264,8 @@ def test_a_large_file_takes_little_memory(tmp_path):
     code = """
 import resource, sys
 from pathlib import Path
-from lib.storage.export import import_from
-from lib.storage.store import Store
+from lib.sweeps.storage.export import import_from
+from lib.sweeps.storage.store import Store
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 print(import_from(Path(sys.argv[1]), Store(Path(sys.argv[2]))))
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
@@ -281,7 +281,7 @@ def test_a_file_is_read_in_pieces_of_any_size(sound, tmp_path, monkeypatch, piec
     """Wherever a piece ends, in a number, a name or an escape, the same is read."""
     text = json.dumps(put(sound, ("about", "note"), [1.25e-3, "é\n\\", None, {}, [], True]), indent=1)
     whole = parse_export(text, "a.json")
-    monkeypatch.setattr("lib.storage.export.PIECE", piece)
+    monkeypatch.setattr("lib.sweeps.storage.export.PIECE", piece)
     in_pieces = parse_export(text, "a.json")
     assert in_pieces.about == whole.about
     assert in_pieces.tables.keys() == whole.tables.keys()
@@ -290,7 +290,7 @@ def test_a_file_is_read_in_pieces_of_any_size(sound, tmp_path, monkeypatch, piec
 
 
 def test_a_row_longer_than_any_of_ours_is_refused(sound, monkeypatch):
-    monkeypatch.setattr("lib.storage.export.MAX_PIECE", 2**20)
+    monkeypatch.setattr("lib.sweeps.storage.export.MAX_PIECE", 2**20)
     text = json.dumps(put(sound, ("about", "note"), "x" * 4 * 2**20))
     with pytest.raises(NoExport, match="expected rows of at most 1 MiB, got a longer one"):
         parse_export(text, "a.json")

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.backends.base import Epoch, no_parameters
-from lib.backends.registry import Runtime
-from lib.spec import Training
-from lib.storage import records as records_module
-from lib.storage.records import Curve, Key, Kind, Record, this_command
+from lib.model.backends.base import Epoch, no_parameters
+from lib.model.backends.registry import Runtime
+from lib.model.spec import Training
+from lib.sweeps.storage import records as records_module
+from lib.sweeps.storage.records import Curve, Key, Kind, Record, this_command
 from lib.timing.measurement import Ended, Measurement
 
 

@@ -7,10 +7,10 @@ import re
 import numpy as np
 import pytest
 
-from lib.backends.base import Epoch, no_parameters
-from lib.spec import Network, Training
-from lib.storage.records import Curve, Kind, Record
-from lib.storage.rows import COLUMNS, brief, check_kind, checked, curve_of, epochs_text, record_of, row_of
+from lib.model.backends.base import Epoch, no_parameters
+from lib.model.spec import Network, Training
+from lib.sweeps.storage.records import Curve, Kind, Record
+from lib.sweeps.storage.rows import COLUMNS, brief, check_kind, checked, curve_of, epochs_text, record_of, row_of
 
 SUBJECTS = {
     Kind.RACE: {"backend": "numpy", "device": "cpu", "batch_size": 32, "hidden": "128"},

@@ -14,13 +14,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lib.backends.base import Epoch, no_parameters
-from lib.backends.registry import Runtime
-from lib.spec import Network, Training
-from lib.storage import records as records_module
-from lib.storage import store as store_module
-from lib.storage.records import Curve, Key, Kind, Record
-from lib.storage.store import Store
+from lib.model.backends.base import Epoch, no_parameters
+from lib.model.backends.registry import Runtime
+from lib.model.spec import Network, Training
+from lib.sweeps.storage import records as records_module
+from lib.sweeps.storage import store as store_module
+from lib.sweeps.storage.records import Curve, Key, Kind, Record
+from lib.sweeps.storage.store import Store
 from tests.conftest import ROOT
 
 
@@ -273,7 +273,7 @@ import sys
 sys.path.insert(0, ".")
 from pathlib import Path
 from tests.storage.test_store import all_of, curve, key
-from lib.storage.store import Store
+from lib.sweeps.storage.store import Store
 store, number = Store(Path(sys.argv[1])), int(sys.argv[2])
 print("ready", flush=True)
 sys.stdin.readline()
@@ -385,7 +385,7 @@ import os, resource, signal, sys
 sys.path.insert(0, ".")
 from pathlib import Path
 from tests.storage.test_store import all_of, curve, key
-from lib.storage.store import Store
+from lib.sweeps.storage.store import Store
 path, fault = Path(sys.argv[1]), sys.argv[2]
 if fault == "read-only" and os.geteuid() == 0:
     os.setuid(65534)
@@ -457,7 +457,7 @@ import sys
 sys.path.insert(0, ".")
 from pathlib import Path
 from tests.storage.test_store import curve, key
-from lib.storage.store import Store
+from lib.sweeps.storage.store import Store
 store = Store(Path(sys.argv[1]))
 for seed in range(int(sys.argv[2]), int(sys.argv[2]) + 10_000):
     store.put(key(seed=seed), curve())

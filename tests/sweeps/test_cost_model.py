@@ -5,11 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lib.backends.base import Steps
-from lib.backends.registry import Runtime
-from lib.spec import Network, Training
-from lib.storage.records import Kind, Record
-from lib.storage.store import Store
+from lib.model.backends.base import Steps
+from lib.model.backends.registry import Runtime
+from lib.model.spec import Network, Training
 from lib.sweeps import cost_model
 from lib.sweeps.cost_model import (
     StepTime,
@@ -22,12 +20,14 @@ from lib.sweeps.cost_model import (
     step_flops,
 )
 from lib.sweeps.events import Picked
+from lib.sweeps.storage.records import Kind, Record
+from lib.sweeps.storage.store import Store
 from lib.sweeps.strategies import CACHE_BYTES, Limits, Part
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.messages import Item, Progress
+from lib.sweeps.workers.queue import Request
 from lib.timing.disturbance import Watch
 from lib.timing.measurement import Ended, Measurement
-from lib.workers.cancel import Cancel
-from lib.workers.messages import Item, Progress
-from lib.workers.queue import Request
 from tests.generators import collected
 from tests.sweeps.sweeping import MIXED, made
 

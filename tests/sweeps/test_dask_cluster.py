@@ -11,15 +11,15 @@ import time
 import numpy as np
 import pytest
 
-from lib.backends.registry import Runtime
-from lib.spec import Network, Training
-from lib.storage.store import Store
+from lib.model.backends.registry import Runtime
+from lib.model.spec import Network, Training
 from lib.sweeps import dask_cluster
 from lib.sweeps.dask_cluster import NoCluster, connected
 from lib.sweeps.events import Finished, Picked, WorkerRefused
+from lib.sweeps.storage.store import Store
 from lib.sweeps.sweep import Options, updates
-from lib.workers.cancel import Cancel
-from lib.workers.messages import Item
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.messages import Item
 from tests.conftest import ROOT
 
 # Dask's own: sockets that its threads still close when the client is gone.

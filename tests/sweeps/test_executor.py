@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from lib.backends.environments import Environment
-from lib.backends.registry import Runtime, versions
+from lib.model.backends.environments import Environment
+from lib.model.backends.registry import Runtime, versions
 from lib.sweeps import executor
 from lib.sweeps.executor import Expected, OtherVersions, perform
 from lib.sweeps.sweep import Options, updates
-from lib.workers.cancel import Cancel
-from lib.workers.messages import Item, Job, TrainingFailed
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.messages import Item, Job, TrainingFailed
 from tests.sweeps.sweeping import MIXED
 
 JOB = Job(0, Runtime(), (MIXED[0],))

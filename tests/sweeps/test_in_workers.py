@@ -5,21 +5,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lib.backends.base import Epoch, FirstCall, Steps, no_parameters
-from lib.backends.registry import Runtime
-from lib.data.mnist import Facts
-from lib.spec import Network, Training
-from lib.storage.records import Curve
-from lib.storage.store import Store
+from lib.model.backends.base import Epoch, FirstCall, Steps, no_parameters
+from lib.model.backends.registry import Runtime
+from lib.model.data.mnist import Facts
+from lib.model.spec import Network, Training
 from lib.sweeps import in_workers
 from lib.sweeps.events import Finished, Void
 from lib.sweeps.plan import Options, Plan
+from lib.sweeps.storage.records import Curve
+from lib.sweeps.storage.store import Store
 from lib.sweeps.strategies import Limits
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.messages import Checkpoint, Item, Progress, Ready, Restarted, Trained, Waiting
+from lib.sweeps.workers.queue import Request
 from lib.timing import disturbance
 from lib.timing.disturbance import Disturbance, Watch
-from lib.workers.cancel import Cancel
-from lib.workers.messages import Checkpoint, Item, Progress, Ready, Restarted, Trained, Waiting
-from lib.workers.queue import Request
 
 FACTS = Facts("MNIST", "digest")
 ITEMS = [Item(Training(learning_rate=rate, epochs=2)) for rate in (0.1, 0.3)]

@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lib.spec import Network, Training
-from lib.storage.store import Store
+from lib.model.spec import Network, Training
 from lib.sweeps import plan as plan_module
 from lib.sweeps.events import Continued
+from lib.sweeps.storage.store import Store
 from lib.sweeps.sweep import Options, updates
-from lib.workers.cancel import Cancel
-from lib.workers.messages import Item, Progress
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.messages import Item, Progress
 from tests.sweeps.sweeping import MIXED, made
 
 

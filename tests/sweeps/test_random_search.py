@@ -5,18 +5,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lib.backends.base import Epoch, no_parameters
-from lib.backends.registry import Runtime, unavailable
-from lib.spec import Network, Training
-from lib.storage.records import Curve
-from lib.storage.store import Store
+from lib.model.backends.base import Epoch, no_parameters
+from lib.model.backends.registry import Runtime, unavailable
+from lib.model.spec import Network, Training
 from lib.sweeps.events import Finished, Picked
 from lib.sweeps.random_search import DIMENSIONS, Space, cached, draw, losses_frame, search, search_frame
+from lib.sweeps.storage.records import Curve
+from lib.sweeps.storage.store import Store
 from lib.sweeps.strategies import AUTO
-from lib.workers.cancel import Cancel
-from lib.workers.engine import Engine
-from lib.workers.notes import Note
-from lib.workers.queue import Request
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.engine import Engine
+from lib.sweeps.workers.notes import Note
+from lib.sweeps.workers.queue import Request
 
 JAX, NUMBA = Runtime(), Runtime("numba")
 

@@ -7,18 +7,18 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from lib.backends.registry import Runtime, unavailable
-from lib.backends.stacked.packing import Shape
-from lib.experiments.results import Results
-from lib.spec import Network, Training
+from lib.model.backends.registry import Runtime, unavailable
+from lib.model.backends.stacked.packing import Shape
+from lib.model.spec import Network, Training
 from lib.sweeps import plan as plan_module
 from lib.sweeps.events import Picked
+from lib.sweeps.experiments.results import Results
 from lib.sweeps.strategies import AUTO, STRATEGIES, Limits, parts
 from lib.sweeps.sweep import Options, updates
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.messages import Item
 from lib.timing import disturbance
 from lib.timing.disturbance import Disturbance, Watch
-from lib.workers.cancel import Cancel
-from lib.workers.messages import Item
 from tests.sweeps.sweeping import MIXED, by_place, made
 
 NUMBA = Runtime("numba")

@@ -9,20 +9,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lib.backends import registry
-from lib.backends.base import Epoch, Steps
-from lib.backends.registry import Runtime, unavailable
-from lib.experiments.results import Results
-from lib.spec import Network, Training
-from lib.storage.store import Store
+from lib.model.backends import registry
+from lib.model.backends.base import Epoch, Steps
+from lib.model.backends.registry import Runtime, unavailable
+from lib.model.spec import Network, Training
 from lib.sweeps.events import Finished, Picked, Void
+from lib.sweeps.experiments.results import Results
+from lib.sweeps.storage.store import Store
 from lib.sweeps.strategies import QUICKEST, quickest_runtime
 from lib.sweeps.sweep import Options, sweep, updates
-from lib.workers.cancel import Cancel
-from lib.workers.machine_lock import Holder
-from lib.workers.messages import Item, Progress, WorkerDied
-from lib.workers.notes import State
-from lib.workers.queue import Request
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.machine_lock import Holder
+from lib.sweeps.workers.messages import Item, Progress, WorkerDied
+from lib.sweeps.workers.notes import State
+from lib.sweeps.workers.queue import Request
 from tests.sweeps.sweeping import MIXED, by_place, made
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from lib.sweeps.events import ToTrain
 from lib.sweeps.sweep import share, tell
-from lib.workers.queue import Request, Urgency
+from lib.sweeps.workers.queue import Request, Urgency
 
 NEWS = ToTrain(())
 

@@ -12,22 +12,22 @@ import numpy as np
 import psutil
 import pytest
 
-from lib.backends.base import Epoch, FirstCall, Steps, no_parameters
-from lib.backends.registry import Runtime
-from lib.data.mnist import Facts
-from lib.experiments import parallel_sweeps
-from lib.experiments.anatomy_of_a_step import AnatomyTask, measure_tasks
-from lib.experiments.backend_race import Cell, race
-from lib.experiments.peak_rates import measure_ceilings
-from lib.hardware.nvml import Gpu
-from lib.profiling.request import Examination
-from lib.storage.store import Store
+from lib.model.backends.base import Epoch, FirstCall, Steps, no_parameters
+from lib.model.backends.registry import Runtime
+from lib.model.data.mnist import Facts
+from lib.model.hardware.nvml import Gpu
+from lib.sweeps.experiments import parallel_sweeps
+from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask, measure_tasks
+from lib.sweeps.experiments.backend_race import Cell, race
+from lib.sweeps.experiments.peak_rates import measure_ceilings
+from lib.sweeps.storage.store import Store
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.engine import Engine
+from lib.sweeps.workers.messages import Item, Measured, Message, Progress, Ready, Trained, Waiting
+from lib.sweeps.workers.queue import Request
 from lib.timing.disturbance import Disturbance, Turns, Watch, disturbances
 from lib.timing.measurement import Ended, Measurement
-from lib.workers.cancel import Cancel
-from lib.workers.engine import Engine
-from lib.workers.messages import Item, Measured, Message, Progress, Ready, Trained, Waiting
-from lib.workers.queue import Request
+from lib.timing.profiling.request import Examination
 
 SPIN = "import time\nend = time.monotonic() + 20\nwhile time.monotonic() < end: pass"
 

@@ -159,8 +159,8 @@ def test_a_config_that_makes_no_sense_is_refused(options):
 
 def test_the_instrument_loads_no_framework():
     code = (
-        "import sys; import lib.timing.measurement, lib.spec, lib.timing.roofline; print(sorted({'tensorflow', 'jax',"
-        " 'keras', 'marimo', 'pandas'} & set(sys.modules)))"
+        "import sys; import lib.timing.measurement, lib.model.spec, lib.timing.roofline;"
+        " print(sorted({'tensorflow', 'jax', 'keras', 'marimo', 'pandas'} & set(sys.modules)))"
     )
     shown = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert shown.stdout.strip() == "[]"

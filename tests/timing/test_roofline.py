@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.spec import Network
+from lib.model.spec import Network
 from lib.timing.roofline import Ceiling, Ceilings, intensity, step_floor, step_work
 
 MACHINE = Ceilings(400e9, 20e9, {"jax-step": 50e-6}, cache_bytes=32 * 2**20)

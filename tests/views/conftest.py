@@ -4,7 +4,7 @@ import html
 
 import pytest
 
-from lib.views.chart import Chart
+from lib.ui.views.chart import Chart
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.views import chart as view
+from lib.ui.views import chart as view
 
 
 def test_labels_are_spread_and_keep_their_order():

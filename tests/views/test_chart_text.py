@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.experiments.results import Results
-from lib.views import chart_text
-from lib.views import mnist_training as view
-from lib.views.chart import Chart, styled
-from lib.views.chart_text import written
+from lib.sweeps.experiments.results import Results
+from lib.ui.views import chart_text
+from lib.ui.views import mnist_training as view
+from lib.ui.views.chart import Chart, styled
+from lib.ui.views.chart_text import written
 from tests import made
 from tests.experiments.test_results import filled
 

@@ -4,13 +4,13 @@ import re
 
 import pytest
 
-from lib.backends.registry import TRAINERS
-from lib.experiments.parallel_sweeps import methods
 from lib.labs.inside_a_step import trace, traps
-from lib.profiling.step_breakdown import PARTS
+from lib.model.backends.registry import TRAINERS
+from lib.sweeps.experiments.parallel_sweeps import methods
 from lib.sweeps.strategies import STRATEGIES
-from lib.views.anatomy_of_a_step import UNEXPLAINED_COLOR
-from lib.views.chart import ink, ordered_palette
+from lib.timing.profiling.step_breakdown import PARTS
+from lib.ui.views.anatomy_of_a_step import UNEXPLAINED_COLOR
+from lib.ui.views.chart import ink, ordered_palette
 from tests.contrast import channels, contrast
 
 # marimo's own in 0.25, light and dark: the page's ground and the text on it.

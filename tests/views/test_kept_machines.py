@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from lib.experiments.kept_machines import contests
-from lib.experiments.recorded_machines import browsers_in, told_apart
-from lib.experiments.your_gpu import BrowserAdapter
-from lib.pages.widgets import MeasureInBrowser
-from lib.spec import Network
-from lib.storage.store import Store
-from lib.views import kept_machines as view
+from lib.model.spec import Network
+from lib.sweeps.experiments.kept_machines import contests
+from lib.sweeps.experiments.recorded_machines import browsers_in, told_apart
+from lib.sweeps.experiments.your_gpu import BrowserAdapter
+from lib.sweeps.storage.store import Store
+from lib.ui.views import kept_machines as view
+from lib.ui.widgets import MeasureInBrowser
 from tests.experiments.test_kept_machines import CELL, SWIFTSHADER, WHO, keep
 
 

@@ -6,8 +6,8 @@ import re
 import marimo as mo
 import pytest
 
-from lib.experiments.published import ADDRESSES
-from lib.views.markup import as_markdown, inline, on_demand, table
+from lib.sweeps.experiments.published import ADDRESSES
+from lib.ui.views.markup import as_markdown, inline, on_demand, table
 
 
 def test_a_row_of_one_cell_is_a_heading_across_the_table():

@@ -2,8 +2,8 @@
 
 import pytest
 
-from lib.experiments.results import Results
-from lib.views import mnist_training as view
+from lib.sweeps.experiments.results import Results
+from lib.ui.views import mnist_training as view
 from tests import made
 from tests.experiments.test_results import filled
 

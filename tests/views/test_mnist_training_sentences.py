@@ -1,6 +1,6 @@
 """Sentences of the four experiments, from literal results."""
 
-from lib.views import mnist_training_sentences
+from lib.ui.views import mnist_training_sentences
 from tests import made
 from tests.experiments.test_results import filled, on_rows
 

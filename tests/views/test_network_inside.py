@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
 
-from lib.views import network_inside
+from lib.ui.views import network_inside
 from tests.contrast import channels, contrast
 
 

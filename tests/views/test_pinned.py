@@ -2,9 +2,9 @@
 
 import pytest
 
-from lib.views import mnist_training as view
-from lib.views.pinned import difference, with_same_axes
-from lib.workers.notes import State
+from lib.sweeps.workers.notes import State
+from lib.ui.views import mnist_training as view
+from lib.ui.views.pinned import difference, with_same_axes
 from tests import made
 from tests.experiments.test_results import filled, on_rows
 

@@ -4,12 +4,12 @@ import altair as alt
 import numpy as np
 import pytest
 
-from lib.experiments.predict_first import Guess, questions
-from lib.experiments.results import Results
-from lib.pages import layout
-from lib.views import mnist_training as charts_view
-from lib.views import predict_first as view
-from lib.workers.notes import State
+from lib.sweeps.experiments.predict_first import Guess, questions
+from lib.sweeps.experiments.results import Results
+from lib.sweeps.workers.notes import State
+from lib.ui import layout
+from lib.ui.views import mnist_training as charts_view
+from lib.ui.views import predict_first as view
 from tests import made
 from tests.experiments.test_results import filled, on_rows
 

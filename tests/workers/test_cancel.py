@@ -3,7 +3,7 @@
 import signal
 import threading
 
-from lib.workers.cancel import Cancel
+from lib.sweeps.workers.cancel import Cancel
 
 
 def test_who_asked_is_called_while_the_block_lasts():

@@ -17,15 +17,14 @@ import numpy as np
 import psutil
 import pytest
 
-from lib.backends.base import Epoch, FirstCall, Steps
-from lib.backends.registry import BACKENDS, Runtime
-from lib.profiling.request import Examination, OperationRequest
-from lib.spec import Network, Training
-from lib.workers import engine as engine_module
-from lib.workers.cancel import Cancel
-from lib.workers.engine import Engine
-from lib.workers.machine_lock import MachineLock, note_left
-from lib.workers.messages import (
+from lib.model.backends.base import Epoch, FirstCall, Steps
+from lib.model.backends.registry import BACKENDS, Runtime
+from lib.model.spec import Network, Training
+from lib.sweeps.workers import engine as engine_module
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.engine import Engine
+from lib.sweeps.workers.machine_lock import MachineLock, note_left
+from lib.sweeps.workers.messages import (
     Disturbed,
     End,
     How,
@@ -38,7 +37,8 @@ from lib.workers.messages import (
     Waiting,
     WorkerDied,
 )
-from lib.workers.queue import Request, Urgency
+from lib.sweeps.workers.queue import Request, Urgency
+from lib.timing.profiling.request import Examination, OperationRequest
 from tests.conftest import ROOT, where_installed
 from tests.stub_worker import FAILS
 
@@ -241,7 +241,7 @@ def test_two_programs_do_not_time_at_once(stub_engine):
     free."""
     code = """
 import time
-from lib.workers.machine_lock import MachineLock
+from lib.sweeps.workers.machine_lock import MachineLock
 with MachineLock() as turn:
     print("held", flush=True)
     while not turn.wanted():
@@ -296,7 +296,7 @@ def test_a_page_that_no_browser_shows_gives_its_turn_away_and_goes_on_when_one_d
 def test_a_program_that_sleeps_with_the_turn_is_overtaken_and_the_run_says_so(stub_engine, monkeypatch):
     monkeypatch.setattr(stub_engine._machine, "_patience_s", 0.3)
     code = (
-        "import time\nfrom lib.workers.machine_lock import MachineLock\nwith MachineLock():\n    print('held',"
+        "import time\nfrom lib.sweeps.workers.machine_lock import MachineLock\nwith MachineLock():\n    print('held',"
         " flush=True)\n    time.sleep(600)"
     )
     other = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)
@@ -478,11 +478,11 @@ def test_a_moved_slider_does_not_wait_for_several_workers_and_these_go_on(stub_e
 def test_no_worker_survives_its_parent(ending):
     code = """
 import os, signal, sys, threading, time
-from lib.workers import engine as engine_module
-from lib.workers.cancel import Cancel
-from lib.workers.messages import Progress
-from lib.backends.registry import Runtime
-from lib.spec import Training
+from lib.sweeps.workers import engine as engine_module
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.messages import Progress
+from lib.model.backends.registry import Runtime
+from lib.model.spec import Training
 from tests import stub_worker
 engine_module.Process = stub_worker.start
 engine = engine_module.Engine()
@@ -515,8 +515,8 @@ def test_no_worker_survives_a_parent_that_dies_while_it_starts(delay_s):
     code = """
 import os, signal, sys, time
 import psutil
-from lib.workers.engine import Engine
-from lib.backends.registry import Runtime
+from lib.sweeps.workers.engine import Engine
+from lib.model.backends.registry import Runtime
 engine = Engine()
 engine.warm(Runtime("numpy"))
 print(*[child.pid for child in psutil.Process().children(recursive=True)], flush=True)

@@ -12,19 +12,19 @@ import time
 
 import pytest
 
-from lib.experiments.results import Results
-from lib.pages.layout import progress_text, state_of
-from lib.pages.widgets import WholePage
-from lib.workers import machine_lock
-from lib.workers.engine import ENDED
-from lib.workers.machine_lock import MachineLock
-from lib.workers.messages import Waiting
-from lib.workers.notes import State, note_of
+from lib.sweeps.experiments.results import Results
+from lib.sweeps.workers import machine_lock
+from lib.sweeps.workers.engine import ENDED
+from lib.sweeps.workers.machine_lock import MachineLock
+from lib.sweeps.workers.messages import Waiting
+from lib.sweeps.workers.notes import State, note_of
+from lib.ui.layout import progress_text, state_of
+from lib.ui.widgets import WholePage
 from tests.conftest import ROOT
 
 HOLD = """
 import sys, time
-from lib.workers.machine_lock import MachineLock
+from lib.sweeps.workers.machine_lock import MachineLock
 with MachineLock() as turn:
     print("held", flush=True)
     while "listens" not in sys.argv or not turn.wanted():
@@ -120,14 +120,14 @@ def test_who_waits_reads_what_for_and_how_to_end_it(served, program, words, monk
 
 RUN = """
 import time
-from lib.backends.registry import Runtime
-from lib.experiments.background import BackgroundTask
-from lib.experiments.runs import join
-from lib.spec import Training
-from lib.views.mnist_training_sentences import sentence
-from lib.workers import engine
-from lib.workers.cancel import Cancel
-from lib.workers.queue import Request
+from lib.model.backends.registry import Runtime
+from lib.sweeps.experiments.background import BackgroundTask
+from lib.sweeps.experiments.runs import join
+from lib.model.spec import Training
+from lib.ui.views.mnist_training_sentences import sentence
+from lib.sweeps.workers import engine
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.queue import Request
 from tests import made, stub_worker
 
 engine.Process = stub_worker.start

@@ -5,13 +5,11 @@ import pickle
 import numpy as np
 import pytest
 
-from lib.backends.base import Epoch, FirstCall, Steps, no_parameters
-from lib.backends.registry import Runtime
-from lib.data.mnist import Facts
-from lib.profiling.request import Examination
-from lib.spec import Network, Training
-from lib.timing.measurement import Ended, Measurement
-from lib.workers.messages import (
+from lib.model.backends.base import Epoch, FirstCall, Steps, no_parameters
+from lib.model.backends.registry import Runtime
+from lib.model.data.mnist import Facts
+from lib.model.spec import Network, Training
+from lib.sweeps.workers.messages import (
     About,
     Checkpoint,
     End,
@@ -26,6 +24,8 @@ from lib.workers.messages import (
     Trained,
     Wish,
 )
+from lib.timing.measurement import Ended, Measurement
+from lib.timing.profiling.request import Examination
 
 ITEM = Item(Training(Network((64, 32)), 0.3, 32, 2, seed=1), Runtime("numpy"))
 WEIGHTS = [(np.ones((784, 10), np.float32), np.zeros(10, np.float32))]

@@ -2,12 +2,12 @@
 
 import pytest
 
-from lib.backends.registry import Runtime
-from lib.data.mnist import Facts
-from lib.experiments.background import BackgroundTask
-from lib.workers.cancel import Cancel
-from lib.workers.messages import Ready, Starting, Waiting
-from lib.workers.notes import Note, State, note_of, noted
+from lib.model.backends.registry import Runtime
+from lib.model.data.mnist import Facts
+from lib.sweeps.experiments.background import BackgroundTask
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.messages import Ready, Starting, Waiting
+from lib.sweeps.workers.notes import Note, State, note_of, noted
 from tests.generators import collected
 
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from lib.workers.process import Process
+from lib.sweeps.workers.process import Process
 from tests.conftest import ROOT
 
 ECHO = """

@@ -5,9 +5,9 @@ from contextlib import suppress
 
 import pytest
 
-from lib.workers.cancel import Cancel
-from lib.workers.messages import TrainingFailed
-from lib.workers.queue import Allowance, Queue, Request, SharedRequest, Urgency
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.messages import TrainingFailed
+from lib.sweeps.workers.queue import Allowance, Queue, Request, SharedRequest, Urgency
 
 
 @pytest.fixture

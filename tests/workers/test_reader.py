@@ -7,14 +7,14 @@ from queue import SimpleQueue
 
 import pytest
 
-from lib.experiments import own_data, recorded_machines, trace_of_a_step
-from lib.workers import reader
-from lib.workers.cancel import Cancel
-from lib.workers.notes import Note, State
-from lib.workers.queue import Queue, Request
+from lib.sweeps.experiments import own_data, recorded_machines, trace_of_a_step
+from lib.sweeps.workers import reader
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.notes import Note, State
+from lib.sweeps.workers.queue import Queue, Request
 from tests.profiling.traces.test_reading import TORCH
 
-TRACES = "lib.profiling.traces.reading"
+TRACES = "lib.timing.profiling.traces.reading"
 
 
 class StandIn:

@@ -9,19 +9,18 @@ import numpy as np
 import psutil
 import pytest
 
-from lib.backends.base import Epoch, FirstCall, Steps
-from lib.backends.registry import Runtime
-from lib.hardware.cores import usable_cores
-from lib.profiling.request import Examination, OperationRequest
-from lib.spec import Training
-from lib.storage.store import Store
+from lib.model.backends.base import Epoch, FirstCall, Steps
+from lib.model.backends.registry import Runtime
+from lib.model.hardware.cores import usable_cores
+from lib.model.spec import Training
 from lib.sweeps.events import Finished
+from lib.sweeps.storage.store import Store
 from lib.sweeps.sweep import updates
-from lib.workers import engine as engine_module
-from lib.workers import worker
-from lib.workers.cancel import Cancel
-from lib.workers.engine import Engine
-from lib.workers.messages import (
+from lib.sweeps.workers import engine as engine_module
+from lib.sweeps.workers import worker
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.engine import Engine
+from lib.sweeps.workers.messages import (
     CardLost,
     How,
     Item,
@@ -30,7 +29,8 @@ from lib.workers.messages import (
     Trained,
     TrainingFailed,
 )
-from lib.workers.worker import _sentence, in_parallel
+from lib.sweeps.workers.worker import _sentence, in_parallel
+from lib.timing.profiling.request import Examination, OperationRequest
 from tests import stub_worker
 from tests.conftest import ROOT
 from tests.workers.test_engine import JAX, SHORT, events_of, run, until_steps
@@ -83,7 +83,7 @@ def test_a_worker_whose_parent_was_dead_before_it_began_ends():
     code = """
 import sys
 from multiprocessing import Pipe
-from lib.workers.worker import main
+from lib.sweeps.workers.worker import main
 ours, theirs = Pipe()
 main(theirs, sys.argv[1], '30', 'numpy', 'cpu')
 """

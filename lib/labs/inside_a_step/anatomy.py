@@ -7,22 +7,22 @@ from dataclasses import replace
 import altair as alt
 import pandas as pd
 
-from lib.backends.registry import BACKENDS, Runtime
-from lib.experiments import anatomy_of_a_step, published
-from lib.experiments.anatomy_of_a_step import AnatomyTask, seconds_of
 from lib.formatting import justified, listed, seconds
-from lib.pages import layout
-from lib.pages.controls import runtime, runtimes
-from lib.pages.lab import Drawing, Shown
-from lib.pages.panel import Controls, several, slider
-from lib.profiling.operations import ALL, COMPILED, ON_CARD, OPERATIONS, PRODUCT
-from lib.profiling.step_breakdown import EXPLAINED, LOOP_PARTS, ON_DEVICE, PARTS, Split, loop_parts
-from lib.spec import BATCH_SIZES, Network
-from lib.storage.records import Record
-from lib.views import recorded_gpus
-from lib.views.anatomy_of_a_step import UNEXPLAINED, arithmetic_share, parts_color, stack
-from lib.views.chart import ON_TWO_LINES, Chart, names_y, nice_above, styled
-from lib.views.markup import on_demand, table
+from lib.model.backends.registry import BACKENDS, Runtime
+from lib.model.spec import BATCH_SIZES, Network
+from lib.sweeps.experiments import anatomy_of_a_step, published
+from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask, seconds_of
+from lib.sweeps.storage.records import Record
+from lib.timing.profiling.operations import ALL, COMPILED, ON_CARD, OPERATIONS, PRODUCT
+from lib.timing.profiling.step_breakdown import EXPLAINED, LOOP_PARTS, ON_DEVICE, PARTS, Split, loop_parts
+from lib.ui import layout
+from lib.ui.controls import runtime, runtimes
+from lib.ui.lab import Drawing, Shown
+from lib.ui.panel import Controls, several, slider
+from lib.ui.views import recorded_gpus
+from lib.ui.views.anatomy_of_a_step import UNEXPLAINED, arithmetic_share, parts_color, stack
+from lib.ui.views.chart import ON_TWO_LINES, Chart, names_y, nice_above, styled
+from lib.ui.views.markup import on_demand, table
 
 WIDTHS = (16, 32, 64, 128, 256, 512, 1024)
 ARTICLE = (32, 128)  # batch size and width of the published table

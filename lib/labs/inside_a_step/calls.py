@@ -3,9 +3,9 @@
 import re
 from functools import lru_cache
 
-from lib.profiling.traces.explanation import no_share
-from lib.profiling.traces.form import Trace
-from lib.profiling.traces.kinds import COMMUNICATION, DISPATCH, KERNEL, LAUNCH, PROFILER, PYTHON, TRANSFER, WAIT
+from lib.timing.profiling.traces.explanation import no_share
+from lib.timing.profiling.traces.form import Trace
+from lib.timing.profiling.traces.kinds import COMMUNICATION, DISPATCH, KERNEL, LAUNCH, PROFILER, PYTHON, TRANSFER, WAIT
 
 # How a compiled program is called: by JAX, by TensorFlow through XLA, by torch.compile.
 _COMPILED = re.compile(r"^PjitFunction|^_?Xla(Launch|Run|CompileOnDemand)|Torch-Compiled Region|CompiledFxGraph")

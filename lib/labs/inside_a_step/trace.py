@@ -9,17 +9,17 @@ import altair as alt
 import marimo as mo
 import numpy as np
 
-from lib.experiments import published
-from lib.experiments.trace_of_a_step import Brought, profile, read_files, runtimes, saved, shipped, task_of
 from lib.formatting import listed, seconds
 from lib.labs.inside_a_step.calls import hidden, meaning
-from lib.pages import layout
-from lib.pages.controls import runtime
-from lib.pages.lab import Asked, Drawing, Section, Shown
-from lib.pages.panel import Controls, dropdown, slider, span, text
-from lib.pages.stage import Work
-from lib.profiling.traces import kinds
-from lib.profiling.traces.explanation import (
+from lib.model.spec import BATCH_SIZES, Network
+from lib.sweeps.experiments import published
+from lib.sweeps.experiments.trace_of_a_step import Brought, profile, read_files, runtimes, saved, shipped, task_of
+from lib.sweeps.storage.records import Kind
+from lib.sweeps.storage.store import Store
+from lib.sweeps.workers.notes import State
+from lib.timing.comparison import Verdict, without_spread
+from lib.timing.profiling.traces import kinds
+from lib.timing.profiling.traces.explanation import (
     NO_WORK,
     NOBODY,
     STATES,
@@ -34,14 +34,14 @@ from lib.profiling.traces.explanation import (
     waited_for,
     window,
 )
-from lib.profiling.traces.form import REST, Call, Trace, as_chrome_json
-from lib.spec import BATCH_SIZES, Network
-from lib.storage.records import Kind
-from lib.storage.store import Store
-from lib.timing.comparison import Verdict, without_spread
-from lib.views.chart import ROW_COLOR, Chart, names_y, styled
-from lib.views.markup import on_demand, table
-from lib.workers.notes import State
+from lib.timing.profiling.traces.form import REST, Call, Trace, as_chrome_json
+from lib.ui import layout
+from lib.ui.controls import runtime
+from lib.ui.lab import Asked, Drawing, Section, Shown
+from lib.ui.panel import Controls, dropdown, slider, span, text
+from lib.ui.stage import Work
+from lib.ui.views.chart import ROW_COLOR, Chart, names_y, styled
+from lib.ui.views.markup import on_demand, table
 
 PERCENT = tuple(range(0, 101, 5))  # of the time of a trace
 PREFERRED = "jax-step/cpu"

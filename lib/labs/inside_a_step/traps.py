@@ -8,22 +8,22 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from lib.backends.registry import ADAPTERS, ALL_DEVICES, unavailable
-from lib.experiments.anatomy_of_a_step import TRAPS_NETWORK, AnatomyTask, traps_task
-from lib.experiments.peak_rates import ceiling_tasks, ceilings
 from lib.formatting import justified, listed, seconds
-from lib.hardware.machine import this_machine
-from lib.hardware.webgpu import KINDS
-from lib.pages import layout
-from lib.pages.lab import Drawing, Shown
-from lib.pages.panel import Controls, dropdown, slider
-from lib.profiling.request import REFERENCE, TRAP_EPOCHS, TRAP_SAMPLES
-from lib.spec import BATCH_SIZES
+from lib.model.backends.registry import ADAPTERS, ALL_DEVICES, unavailable
+from lib.model.hardware.machine import this_machine
+from lib.model.hardware.webgpu import KINDS
+from lib.model.spec import BATCH_SIZES
+from lib.sweeps.experiments.anatomy_of_a_step import TRAPS_NETWORK, AnatomyTask, traps_task
+from lib.sweeps.experiments.peak_rates import ceiling_tasks, ceilings
 from lib.timing.comparison import Comparison, Verdict, compared
 from lib.timing.diagnosis import Observed, findings
 from lib.timing.measurement import Measurement
-from lib.views.chart import Chart, names_y, styled
-from lib.views.markup import table
+from lib.timing.profiling.request import REFERENCE, TRAP_EPOCHS, TRAP_SAMPLES
+from lib.ui import layout
+from lib.ui.lab import Drawing, Shown
+from lib.ui.panel import Controls, dropdown, slider
+from lib.ui.views.chart import Chart, names_y, styled
+from lib.ui.views.markup import table
 
 WRONG, RIGHT = "#d1623a", "#0b7a57"
 # A wrong way by its measurement's name: what is done, and why it is wrong.

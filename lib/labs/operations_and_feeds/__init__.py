@@ -6,11 +6,11 @@ from typing import Any
 
 import marimo as mo
 
-from lib.backends.registry import Runtime
-from lib.experiments.single_operations import OperationTask
 from lib.labs.operations_and_feeds import feeds, operations, programs, tensorflow
 from lib.labs.operations_and_feeds.checklist import Checklist
-from lib.pages.lab import Drawing, Lab, Shown
+from lib.model.backends.registry import Runtime
+from lib.sweeps.experiments.single_operations import OperationTask
+from lib.ui.lab import Drawing, Lab, Shown
 
 OPERATIONS = {
     "product": operations.Product,

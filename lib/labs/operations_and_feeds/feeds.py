@@ -9,23 +9,23 @@ from functools import cache, partial
 import altair as alt
 import pandas as pd
 
-from lib.backends.registry import DEVICES, Runtime, unavailable
-from lib.experiments.input_pipeline import Figures, PipelineTask, Raised, measure, tasks
 from lib.formatting import justified, listed
-from lib.hardware.optional import free_memory_bytes
 from lib.labs.operations_and_feeds.operations import state_line
 from lib.labs.operations_and_feeds.tensorflow import TENSORFLOW, repeated_cell
-from lib.pages import layout
-from lib.pages.lab import Asked, Drawing, Section, Shown
-from lib.pages.panel import Controls, checkbox, dropdown, slider
-from lib.pages.stage import Work
-from lib.profiling.request import FEEDS, Pipeline
-from lib.storage.records import Kind, Record
+from lib.model.backends.registry import DEVICES, Runtime, unavailable
+from lib.model.hardware.optional import free_memory_bytes
+from lib.sweeps.experiments.input_pipeline import Figures, PipelineTask, Raised, measure, tasks
+from lib.sweeps.storage.records import Kind, Record
 from lib.timing.comparison import Comparison, Verdict, compared
 from lib.timing.diagnosis import INPUT_SHARE
-from lib.views import recorded_gpus
-from lib.views.chart import ROW_COLOR, Chart, kept_free, names_y, room, styled
-from lib.views.markup import on_demand, table
+from lib.timing.profiling.request import FEEDS, Pipeline
+from lib.ui import layout
+from lib.ui.lab import Asked, Drawing, Section, Shown
+from lib.ui.panel import Controls, checkbox, dropdown, slider
+from lib.ui.stage import Work
+from lib.ui.views import recorded_gpus
+from lib.ui.views.chart import ROW_COLOR, Chart, kept_free, names_y, room, styled
+from lib.ui.views.markup import on_demand, table
 
 ROWS = (10, 100, 1_000, 10_000, 100_000)
 SIZES = (10, 32, 128, 512, 2_048)

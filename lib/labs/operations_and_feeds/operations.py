@@ -9,10 +9,12 @@ from typing import Any, NamedTuple
 import altair as alt
 import pandas as pd
 
-from lib.backends.registry import BACKENDS, DEVICES, Runtime
-from lib.experiments import published, single_operations
-from lib.experiments.peak_rates import ceilings
-from lib.experiments.single_operations import (
+from lib.formatting import listed, seconds, times
+from lib.model.backends.registry import BACKENDS, DEVICES, Runtime
+from lib.model.hardware.cores import usable_cores
+from lib.sweeps.experiments import published, single_operations
+from lib.sweeps.experiments.peak_rates import ceilings
+from lib.sweeps.experiments.single_operations import (
     LENGTHS,
     SIDES,
     TRANSFERS_BYTES,
@@ -20,13 +22,11 @@ from lib.experiments.single_operations import (
     OperationTask,
     libraries,
 )
-from lib.formatting import listed, seconds, times
-from lib.hardware.cores import usable_cores
-from lib.pages import layout
-from lib.pages.lab import Asked, Drawing, Shown
-from lib.pages.panel import Controls, dropdown, slider
-from lib.pages.stage import Work
-from lib.profiling.request import (
+from lib.sweeps.storage.records import Kind
+from lib.sweeps.storage.store import Store
+from lib.timing.comparison import Verdict
+from lib.timing.latency import Cost, cost_of
+from lib.timing.profiling.request import (
     ALIASED,
     COPIED,
     EAGER,
@@ -38,14 +38,14 @@ from lib.profiling.request import (
     WAITED,
     OperationRequest,
 )
-from lib.storage.records import Kind
-from lib.storage.store import Store
-from lib.timing.comparison import Verdict
-from lib.timing.latency import Cost, cost_of
 from lib.timing.roofline import Ceilings
-from lib.views import recorded_gpus
-from lib.views.chart import HEIGHT, ROW_COLOR, Chart, decades, labels, log_scale, moved_apart, room, styled
-from lib.views.markup import on_demand, quiet, table
+from lib.ui import layout
+from lib.ui.lab import Asked, Drawing, Shown
+from lib.ui.panel import Controls, dropdown, slider
+from lib.ui.stage import Work
+from lib.ui.views import recorded_gpus
+from lib.ui.views.chart import HEIGHT, ROW_COLOR, Chart, decades, labels, log_scale, moved_apart, room, styled
+from lib.ui.views.markup import on_demand, quiet, table
 
 DEPTHS = range(1, 17)  # sines in one another
 SECOND_COLOR, WRONG_COLOR = "#b04fb4", "#d1623a"

@@ -8,22 +8,22 @@ from typing import Any, NamedTuple
 import altair as alt
 import pandas as pd
 
-from lib.experiments import published
-from lib.experiments.single_operations import (
+from lib.formatting import listed, seconds, times
+from lib.labs.operations_and_feeds.operations import DEPTHS, drawing, library_names, points_of
+from lib.model.spec import BATCH_SIZES
+from lib.sweeps.experiments import published
+from lib.sweeps.experiments.single_operations import (
     FIRST_SIZES,
     OVERLAP_SIZES,
     OperationPoint,
 )
-from lib.formatting import listed, seconds, times
-from lib.labs.operations_and_feeds.operations import DEPTHS, drawing, library_names, points_of
-from lib.pages import layout
-from lib.pages.lab import Drawing, Shown
-from lib.pages.panel import Controls, slider
-from lib.profiling.request import AFTER, BEFORE, IN_PIECES, IN_TURN, INSIDE, LANES
-from lib.spec import BATCH_SIZES
 from lib.timing.comparison import Verdict
-from lib.views.chart import Chart, names_y, nice_above, ordered_palette, styled
-from lib.views.markup import on_demand, quiet, table
+from lib.timing.profiling.request import AFTER, BEFORE, IN_PIECES, IN_TURN, INSIDE, LANES
+from lib.ui import layout
+from lib.ui.lab import Drawing, Shown
+from lib.ui.panel import Controls, slider
+from lib.ui.views.chart import Chart, names_y, nice_above, ordered_palette, styled
+from lib.ui.views.markup import on_demand, quiet, table
 
 
 class StartStage(NamedTuple):

@@ -4,31 +4,31 @@ import html
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
-from lib.backends.environment_variables import complete_environment
-from lib.backends.registry import Runtime, environment_of, unavailable, versions
-from lib.experiments.anatomy_of_a_step import stored
-from lib.experiments.input_pipeline import NETWORK
 from lib.formatting import justified, listed, seconds
 from lib.labs.operations_and_feeds.operations import state_line
-from lib.pages import layout
-from lib.pages.lab import Asked, Drawing, Shown
-from lib.pages.panel import Controls
-from lib.pages.stage import Work
-from lib.profiling.fresh_model import FRESH, REPEATED
-from lib.profiling.request import Examination
-from lib.spec import Network
-from lib.storage.current import current
-from lib.storage.records import Kind, Record
-from lib.storage.store import Store
+from lib.model.backends.environment_variables import complete_environment
+from lib.model.backends.registry import Runtime, environment_of, unavailable, versions
+from lib.model.spec import Network
+from lib.sweeps.experiments.anatomy_of_a_step import stored
+from lib.sweeps.experiments.input_pipeline import NETWORK
+from lib.sweeps.storage.current import current
+from lib.sweeps.storage.records import Kind, Record
+from lib.sweeps.storage.store import Store
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.engine import Engine
+from lib.sweeps.workers.messages import TrainingFailed
+from lib.sweeps.workers.notes import Note, note_of
+from lib.sweeps.workers.process import Process
+from lib.sweeps.workers.queue import Request
 from lib.timing.comparison import Verdict, compared
 from lib.timing.measurement import Ended, Measurement
-from lib.views.markup import on_demand, table
-from lib.workers.cancel import Cancel
-from lib.workers.engine import Engine
-from lib.workers.messages import TrainingFailed
-from lib.workers.notes import Note, note_of
-from lib.workers.process import Process
-from lib.workers.queue import Request
+from lib.timing.profiling.fresh_model import FRESH, REPEATED
+from lib.timing.profiling.request import Examination
+from lib.ui import layout
+from lib.ui.lab import Asked, Drawing, Shown
+from lib.ui.panel import Controls
+from lib.ui.stage import Work
+from lib.ui.views.markup import on_demand, table
 
 TENSORFLOW = "keras-tensorflow"
 MODELS = (NETWORK, Network((4_096, 4_096)))  # small and large
@@ -42,7 +42,7 @@ STAGES = {
 AGAIN = {"build": "build again", "clone": "clone again", "step": "step again"}
 assert set(FRESH) == set(STAGES), "each has a row"
 
-Created = dict[Network, dict[str, Measurement]]  # by the names of `lib.profiling.fresh_model`
+Created = dict[Network, dict[str, Measurement]]  # by the names of `lib.timing.profiling.fresh_model`
 
 
 class Placement(Controls):
@@ -97,7 +97,7 @@ def _placement_subject(device: str) -> dict[str, str | int | float]:
 
 
 def placement(records: Sequence[Record], device: str) -> dict[str, int]:
-    """Numbers by name, as of `lib.profiling.placement`, of the latest valid run; empty while there is none."""
+    """Numbers by name, as of `lib.timing.profiling.placement`, of the latest valid run; empty while there is none."""
     found = current(records, Kind.PIPELINE, _placement_subject(device), Runtime(TENSORFLOW, device))
     return {str(record.subject["name"]): round(record.block_s[0]) for record in found}
 
@@ -217,7 +217,7 @@ def _from_fresh_process(network: Network, runtime: Runtime, cancel: Cancel) -> d
     found: dict[str, tuple[float, ...]] = {}
     arguments = (network.label, runtime.device)
     process = Process(
-        "lib.profiling.fresh_model", arguments, complete_environment(runtime), environment_of(runtime).python
+        "lib.timing.profiling.fresh_model", arguments, complete_environment(runtime), environment_of(runtime).python
     )
     try:
         while not cancel.is_set():

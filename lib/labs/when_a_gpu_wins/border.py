@@ -14,12 +14,6 @@ import altair as alt
 import numpy as np
 from matplotlib.image import imsave
 
-from lib.experiments.calibration import TrainingWay
-from lib.experiments.kept_machines import kept_in
-from lib.experiments.known_devices import known_devices, of_machine
-from lib.experiments.live_calibration import LiveCalibrations, live_in, ways
-from lib.experiments.published_predictions import Row, published_rows
-from lib.experiments.recorded_machines import recorded_gpus, recorded_here, told_apart
 from lib.formatting import listed, seconds, times
 from lib.labs.when_a_gpu_wins.sides import (
     CHANGEABLE,
@@ -51,13 +45,19 @@ from lib.labs.when_a_gpu_wins.sides import (
     surface,
 )
 from lib.once import once
-from lib.pages import layout
-from lib.pages.lab import Drawing, Shown
-from lib.pages.panel import Controls, dropdown, slider
-from lib.prediction.device import Device
-from lib.prediction.workload import Way
-from lib.views.chart import ROW_COLOR, Chart, log_scale, ordered_palette, styled
-from lib.views.markup import quiet
+from lib.sweeps.experiments.calibration import TrainingWay
+from lib.sweeps.experiments.kept_machines import kept_in
+from lib.sweeps.experiments.known_devices import known_devices, of_machine
+from lib.sweeps.experiments.live_calibration import LiveCalibrations, live_in, ways
+from lib.sweeps.experiments.published_predictions import Row, published_rows
+from lib.sweeps.experiments.recorded_machines import recorded_gpus, recorded_here, told_apart
+from lib.timing.prediction.device import Device
+from lib.timing.prediction.workload import Way
+from lib.ui import layout
+from lib.ui.lab import Drawing, Shown
+from lib.ui.panel import Controls, dropdown, slider
+from lib.ui.views.chart import ROW_COLOR, Chart, log_scale, ordered_palette, styled
+from lib.ui.views.markup import quiet
 
 WAYS = {"operations": Way.OPERATIONS, "step": Way.STEP, "epoch": Way.EPOCH, "graph": Way.GRAPH}  # as in an address
 WAY_NAMES = {str(way): key for key, way in WAYS.items()}

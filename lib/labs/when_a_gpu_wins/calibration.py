@@ -3,14 +3,14 @@
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
-from lib.experiments import live_calibration
-from lib.experiments.calibration import TrainingWay
-from lib.experiments.live_calibration import CalibrationProgress, live_in
 from lib.formatting import listed, sentence
-from lib.pages import layout
-from lib.pages.lab import Asked, Drawing, Page, Shown
-from lib.pages.panel import Controls, several
-from lib.pages.stage import Work
+from lib.sweeps.experiments import live_calibration
+from lib.sweeps.experiments.calibration import TrainingWay
+from lib.sweeps.experiments.live_calibration import CalibrationProgress, live_in
+from lib.ui import layout
+from lib.ui.lab import Asked, Drawing, Page, Shown
+from lib.ui.panel import Controls, several
+from lib.ui.stage import Work
 
 
 class CalibratedWays(Controls):

@@ -7,27 +7,27 @@ from functools import partial
 import altair as alt
 import pandas as pd
 
-from lib.experiments import what_would_help
-from lib.experiments.calibration import TrainingWay
-from lib.experiments.live_calibration import live_in, ways
-from lib.experiments.what_would_help import Applied, Findings, findings, miss, too_long
 from lib.formatting import seconds, sentence, times
 from lib.labs.when_a_gpu_wins.border import remarks
 from lib.labs.when_a_gpu_wins.work import parts_on_demand
-from lib.pages import layout
-from lib.pages.controls import runtime
-from lib.pages.lab import Asked, Drawing, Page, Shown
-from lib.pages.panel import Controls, dropdown, number, slider, text
-from lib.pages.stage import Stage, Work
-from lib.prediction.predict import Prediction
-from lib.prediction.question import MOST_NETWORKS, Question
-from lib.prediction.remedies import Effect, Remedy, Setup, best, in_words
-from lib.spec import BATCH_SIZES, Network
+from lib.model.spec import BATCH_SIZES, Network
 from lib.sweeps.cost_model import StepTime
+from lib.sweeps.experiments import what_would_help
+from lib.sweeps.experiments.calibration import TrainingWay
+from lib.sweeps.experiments.live_calibration import live_in, ways
+from lib.sweeps.experiments.what_would_help import Applied, Findings, findings, miss, too_long
+from lib.sweeps.workers.notes import State
 from lib.timing.disturbance import disturbances
-from lib.views.chart import Chart, log_scale, names_y, styled
-from lib.views.markup import table
-from lib.workers.notes import State
+from lib.timing.prediction.predict import Prediction
+from lib.timing.prediction.question import MOST_NETWORKS, Question
+from lib.timing.prediction.remedies import Effect, Remedy, Setup, best, in_words
+from lib.ui import layout
+from lib.ui.controls import runtime
+from lib.ui.lab import Asked, Drawing, Page, Shown
+from lib.ui.panel import Controls, dropdown, number, slider, text
+from lib.ui.stage import Stage, Work
+from lib.ui.views.chart import Chart, log_scale, names_y, styled
+from lib.ui.views.markup import table
 
 PREDICTED, MEASURED = "#7b62d3", "#0b7a57"
 NAMES: Mapping[Remedy, str] = {one: one.value[0].upper() + one.value[1:] for one in Remedy}

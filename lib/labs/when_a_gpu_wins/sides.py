@@ -14,24 +14,24 @@ from functools import cached_property
 
 import numpy as np
 
-from lib.backends.registry import BACKENDS, Runtime
-from lib.experiments import published
-from lib.experiments.calibration import TOGETHER, WAYS, TrainingWay, Trial, calibrations, recorded_step_times
-from lib.experiments.kept_machines import contests
-from lib.experiments.recorded_machines import Best, Machine
-from lib.hardware.device_memory import usable_memory_bytes
+from lib.model.backends.registry import BACKENDS, Runtime
+from lib.model.hardware.device_memory import usable_memory_bytes
+from lib.model.spec import N_PIXELS, Network
 from lib.once import Once
-from lib.prediction.calibration import LEAST_SAMPLES, Calibration, NotCalibrated
-from lib.prediction.device import Device, DoesNotFit, Origin, SheetFigure
-from lib.prediction.grid import Grid, Predictions, predict_many
-from lib.prediction.predict import Prediction, predict
-from lib.prediction.question import check_memory
-from lib.prediction.workload import FLOAT32_BYTES, Way, Workload, fully_connected
-from lib.spec import N_PIXELS, Network
-from lib.storage.current import current
-from lib.storage.records import Kind
-from lib.storage.store import Store
 from lib.sweeps.cost_model import StepTime
+from lib.sweeps.experiments import published
+from lib.sweeps.experiments.calibration import TOGETHER, WAYS, TrainingWay, Trial, calibrations, recorded_step_times
+from lib.sweeps.experiments.kept_machines import contests
+from lib.sweeps.experiments.recorded_machines import Best, Machine
+from lib.sweeps.storage.current import current
+from lib.sweeps.storage.records import Kind
+from lib.sweeps.storage.store import Store
+from lib.timing.prediction.calibration import LEAST_SAMPLES, Calibration, NotCalibrated
+from lib.timing.prediction.device import Device, DoesNotFit, Origin, SheetFigure
+from lib.timing.prediction.grid import Grid, Predictions, predict_many
+from lib.timing.prediction.predict import Prediction, predict
+from lib.timing.prediction.question import check_memory
+from lib.timing.prediction.workload import FLOAT32_BYTES, Way, Workload, fully_connected
 
 CELLS = 64  # along each axis of the surface
 WIDTH_ENDS, SIZE_ENDS = (16, 4096), (1, 4096)

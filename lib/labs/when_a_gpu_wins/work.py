@@ -7,31 +7,31 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from lib.backends.registry import Runtime
-from lib.data.mnist import recognised
-from lib.experiments import time_to_accuracy
-from lib.experiments.anatomy_of_a_step import AnatomyTask, measure_tasks
-from lib.experiments.calibration import TrainingWay, Trial, measure_trials
 from lib.formatting import part, percent, seconds, times
 from lib.labs.when_a_gpu_wins.border import ON_HERE, WAY_NAMES, WAYS, devices, live_of, remarks, side, warnings_of
 from lib.labs.when_a_gpu_wins.sides import Side, calibrated_side, known_side, measured_steps
-from lib.pages import layout
-from lib.pages.lab import Asked, Drawing, Shown
-from lib.pages.panel import Controls, dropdown, number, slider
-from lib.prediction.device import Device, DoesNotFit
-from lib.prediction.predict import Prediction
-from lib.prediction.question import MOST_PER_H, YOUR_PRICE
-from lib.prediction.workload import Way, Workload, convolutional, fully_connected, resnet18
-from lib.profiling.request import CONVOLUTIONAL, Examination
-from lib.spec import Network
-from lib.storage.records import Kind, Record
-from lib.storage.store import Store
+from lib.model.backends.registry import Runtime
+from lib.model.data.mnist import recognised
+from lib.model.spec import Network
 from lib.sweeps.cost_model import StepTime
-from lib.views.markup import on_demand, table
-from lib.workers.cancel import Cancel
-from lib.workers.engine import Engine
-from lib.workers.notes import Note
-from lib.workers.queue import Request
+from lib.sweeps.experiments import time_to_accuracy
+from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask, measure_tasks
+from lib.sweeps.experiments.calibration import TrainingWay, Trial, measure_trials
+from lib.sweeps.storage.records import Kind, Record
+from lib.sweeps.storage.store import Store
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.engine import Engine
+from lib.sweeps.workers.notes import Note
+from lib.sweeps.workers.queue import Request
+from lib.timing.prediction.device import Device, DoesNotFit
+from lib.timing.prediction.predict import Prediction
+from lib.timing.prediction.question import MOST_PER_H, YOUR_PRICE
+from lib.timing.prediction.workload import Way, Workload, convolutional, fully_connected, resnet18
+from lib.timing.profiling.request import CONVOLUTIONAL, Examination
+from lib.ui import layout
+from lib.ui.lab import Asked, Drawing, Shown
+from lib.ui.panel import Controls, dropdown, number, slider
+from lib.ui.views.markup import on_demand, table
 
 LARGER = Network((1024, 512, 256))  # which the second article proposes
 BY = Runtime()  # by which larger work is measured here

@@ -4,8 +4,8 @@ import marimo as mo
 
 from lib.labs.which_library.machines import MachineChoice, Machines
 from lib.labs.which_library.race import Race
-from lib.pages.lab import Lab
-from lib.pages.widgets import RaceTable
+from lib.ui.lab import Lab
+from lib.ui.widgets import RaceTable
 
 
 class WhichLab(Lab):

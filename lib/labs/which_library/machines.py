@@ -15,9 +15,13 @@ import altair as alt
 import marimo as mo
 import pandas as pd
 
-from lib.backends.registry import DEFAULT, Runtime
-from lib.experiments.backend_race import BATCH_SIZES
-from lib.experiments.recorded_machines import (
+from lib.formatting import listed, seconds
+from lib.labs.which_library.race import to_accuracy
+from lib.model.backends.registry import DEFAULT, Runtime
+from lib.model.hardware.machine import NO_GPU, ONLY_BY_WEBGPU
+from lib.model.spec import Network, Training
+from lib.sweeps.experiments.backend_race import BATCH_SIZES
+from lib.sweeps.experiments.recorded_machines import (
     EXPERIMENTS,
     NETWORK,
     Best,
@@ -33,30 +37,26 @@ from lib.experiments.recorded_machines import (
     recorded_here,
     told_apart,
 )
-from lib.experiments.time_to_accuracy import EPOCHS as TRIED
-from lib.experiments.time_to_accuracy import RATES, TARGETS, Learned, Needed, needed
-from lib.formatting import listed, seconds
-from lib.hardware.machine import NO_GPU, ONLY_BY_WEBGPU
-from lib.labs.which_library.race import to_accuracy
-from lib.pages import layout
-from lib.pages.lab import Asked, Drawing, Hook, Shown
-from lib.pages.panel import Controls, dropdown
-from lib.pages.streaming import say
-from lib.pages.url_state import checked, number
-from lib.spec import Network, Training
-from lib.storage.store import Store
+from lib.sweeps.experiments.time_to_accuracy import EPOCHS as TRIED
+from lib.sweeps.experiments.time_to_accuracy import RATES, TARGETS, Learned, Needed, needed
+from lib.sweeps.storage.store import Store
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.engine import Engine
+from lib.sweeps.workers.notes import Note
+from lib.sweeps.workers.queue import Request
 from lib.timing.comparison import Comparison, Verdict, between
-from lib.views.chart import ROW_COLOR, Chart, decades, log_scale, styled
-from lib.views.markup import as_markdown, on_demand, table
-from lib.views.recorded_gpus import interval, marked
-from lib.workers.cancel import Cancel
-from lib.workers.engine import Engine
-from lib.workers.notes import Note
-from lib.workers.queue import Request
+from lib.ui import layout
+from lib.ui.lab import Asked, Drawing, Hook, Shown
+from lib.ui.panel import Controls, dropdown
+from lib.ui.streaming import say
+from lib.ui.url_state import checked, number
+from lib.ui.views.chart import ROW_COLOR, Chart, decades, log_scale, styled
+from lib.ui.views.markup import as_markdown, on_demand, table
+from lib.ui.views.recorded_gpus import interval, marked
 
 MAX_PRICE_PER_H = 1000
 ARTICLE_RUNTIME = "keras-tensorflow"
-# The methods of `lib.experiments.parallel_sweeps` by what trains in them.
+# The methods of `lib.sweeps.experiments.parallel_sweeps` by what trains in them.
 SWEEPS = {
     (DEFAULT, "cpu"): ("sequential", "processes", "vmap", "sharded", "stacks"),
     (DEFAULT, "gpu"): ("sequential-gpu", "vmap-gpu"),

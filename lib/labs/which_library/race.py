@@ -11,9 +11,12 @@ import marimo as mo
 import numpy as np
 import pandas as pd
 
-from lib.backends.registry import BACKENDS, Runtime, usable_runtimes
-from lib.experiments import published
-from lib.experiments.backend_race import (
+from lib.formatting import justified, percent, seconds
+from lib.labs.which_library import roofline
+from lib.model.backends.registry import BACKENDS, Runtime, usable_runtimes
+from lib.model.spec import N_TRAIN, Training
+from lib.sweeps.experiments import published
+from lib.sweeps.experiments.backend_race import (
     BATCH_SIZES,
     BUDGET_S,
     EPOCHS,
@@ -28,31 +31,37 @@ from lib.experiments.backend_race import (
     records_and_notes,
     standings,
 )
-from lib.experiments.kept_machines import gpus_elsewhere
-from lib.experiments.peak_rates import ceilings, measure_ceilings, product_rates
-from lib.experiments.recorded_machines import Machine, Seconds, exactly, gpu_runtimes, named
-from lib.experiments.time_to_accuracy import TARGETS, Learned, Needed, TrialTrained, learn, learned, needed, trials
-from lib.formatting import justified, percent, seconds
-from lib.labs.which_library import roofline
-from lib.pages import layout
-from lib.pages.controls import runtime, runtimes
-from lib.pages.lab import Asked, Drawing, Page, Shown
-from lib.pages.panel import Controls, dropdown
-from lib.profiling.step_breakdown import ONE_CALL
-from lib.spec import N_TRAIN, Training
-from lib.storage.current import current
-from lib.storage.frames import records_frame
-from lib.storage.records import Kind, Record
-from lib.storage.store import Store
+from lib.sweeps.experiments.kept_machines import gpus_elsewhere
+from lib.sweeps.experiments.peak_rates import ceilings, measure_ceilings, product_rates
+from lib.sweeps.experiments.recorded_machines import Machine, Seconds, exactly, gpu_runtimes, named
+from lib.sweeps.experiments.time_to_accuracy import (
+    TARGETS,
+    Learned,
+    Needed,
+    TrialTrained,
+    learn,
+    learned,
+    needed,
+    trials,
+)
+from lib.sweeps.storage.current import current
+from lib.sweeps.storage.frames import records_frame
+from lib.sweeps.storage.records import Kind, Record
+from lib.sweeps.storage.store import Store
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.engine import Engine
+from lib.sweeps.workers.notes import Note, State
+from lib.sweeps.workers.queue import Request
 from lib.timing.comparison import Estimate, Verdict
 from lib.timing.diagnosis import Observed, findings
+from lib.timing.profiling.step_breakdown import ONE_CALL
 from lib.timing.roofline import Ceiling, step_floor
-from lib.views.chart import Chart, styled
-from lib.views.markup import quiet
-from lib.workers.cancel import Cancel
-from lib.workers.engine import Engine
-from lib.workers.notes import Note, State
-from lib.workers.queue import Request
+from lib.ui import layout
+from lib.ui.controls import runtime, runtimes
+from lib.ui.lab import Asked, Drawing, Page, Shown
+from lib.ui.panel import Controls, dropdown
+from lib.ui.views.chart import Chart, styled
+from lib.ui.views.markup import quiet
 
 VIEWS = {
     "seconds per epoch": "seconds",

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 import altair as alt
 import pandas as pd
 
-from lib.backends.registry import BACKENDS, PRECISIONS
-from lib.experiments.backend_race import Cell, Standing
 from lib.formatting import percent
-from lib.spec import N_TRAIN
+from lib.model.backends.registry import BACKENDS, PRECISIONS
+from lib.model.spec import N_TRAIN
+from lib.sweeps.experiments.backend_race import Cell, Standing
 from lib.timing.roofline import intensity
-from lib.views.chart import Chart, decades, log_scale, styled
+from lib.ui.views.chart import Chart, decades, log_scale, styled
 
 TITLE = "the roofline: how fast, by how much is done with each byte"
 

@@ -2,14 +2,14 @@
 
 import pytest
 
-from lib.backends.registry import Runtime, versions
-from lib.experiments.anatomy_of_a_step import tasks
 from lib.labs.inside_a_step.anatomy import loop_table, operations_table, parts_chart, parts_table, sentence, splits
-from lib.profiling.operations import ALL, ON_CARD, OPERATIONS, PRODUCT
-from lib.profiling.step_breakdown import LOOP_PARTS, ON_DEVICE, up_to
-from lib.spec import Network
-from lib.storage.records import Kind, Record
+from lib.model.backends.registry import Runtime, versions
+from lib.model.spec import Network
+from lib.sweeps.experiments.anatomy_of_a_step import tasks
+from lib.sweeps.storage.records import Kind, Record
 from lib.timing.measurement import Ended, Measurement
+from lib.timing.profiling.operations import ALL, ON_CARD, OPERATIONS, PRODUCT
+from lib.timing.profiling.step_breakdown import LOOP_PARTS, ON_DEVICE, up_to
 from tests.profiling.test_step_breakdown import FOUND
 
 

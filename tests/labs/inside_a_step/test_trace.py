@@ -14,19 +14,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lib import ROOT
-from lib.experiments import published
-from lib.experiments.background import View
-from lib.experiments.trace_of_a_step import Brought, shipped
 from lib.labs.inside_a_step import trace as view
 from lib.labs.inside_a_step.calls import hidden
-from lib.pages import dropped_files
-from lib.pages.lab import Shown
-from lib.pages.url_state import Address
-from lib.profiling.traces import nsight_csv, nsight_sqlite
-from lib.profiling.traces.form import Collector
-from lib.profiling.traces.kinds import DISPATCH, KERNEL, KINDS, LAUNCH, PROFILER, PYTHON
-from lib.storage.store import Store
-from lib.workers.notes import State
+from lib.sweeps.experiments import published
+from lib.sweeps.experiments.background import View
+from lib.sweeps.experiments.trace_of_a_step import Brought, shipped
+from lib.sweeps.storage.store import Store
+from lib.sweeps.workers.notes import State
+from lib.timing.profiling.traces import nsight_csv, nsight_sqlite
+from lib.timing.profiling.traces.form import Collector
+from lib.timing.profiling.traces.kinds import DISPATCH, KERNEL, KINDS, LAUNCH, PROFILER, PYTHON
+from lib.ui import dropped_files
+from lib.ui.lab import Shown
+from lib.ui.url_state import Address
 from tests.profiling.traces.files import API_SUM, nsight
 
 

@@ -2,21 +2,21 @@
 
 import pytest
 
-from lib.backends.registry import Runtime, versions
-from lib.experiments.anatomy_of_a_step import TRAPS_NETWORK, measure_tasks, traps_task
-from lib.hardware import webgpu
 from lib.labs.inside_a_step import traps
 from lib.labs.inside_a_step.traps import TRAPS, occupancy, pairs, sentence, traps_chart, traps_table
-from lib.profiling.request import REFERENCE
-from lib.profiling.request import TRAPS as NAMES
-from lib.storage.store import Store
+from lib.model.backends.registry import Runtime, versions
+from lib.model.hardware import webgpu
+from lib.sweeps.experiments.anatomy_of_a_step import TRAPS_NETWORK, measure_tasks, traps_task
+from lib.sweeps.storage.store import Store
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.engine import Engine
+from lib.sweeps.workers.messages import Measured
+from lib.sweeps.workers.notes import Note
+from lib.sweeps.workers.queue import Request
 from lib.timing.comparison import Verdict
 from lib.timing.measurement import Ended, Measurement
-from lib.workers.cancel import Cancel
-from lib.workers.engine import Engine
-from lib.workers.messages import Measured
-from lib.workers.notes import Note
-from lib.workers.queue import Request
+from lib.timing.profiling.request import REFERENCE
+from lib.timing.profiling.request import TRAPS as NAMES
 
 
 def measured(*values):
@@ -78,7 +78,7 @@ def test_a_library_is_timed_where_it_computes():
 def test_webgpus_devices_are_those_whose_adapter_is_there(monkeypatch, allowed):
     """A software adapter only where the reader asked for one, and it is called what it is."""
     monkeypatch.setenv("WEBGPU_SOFTWARE", "1" if allowed else "")
-    monkeypatch.setattr("lib.backends.registry._installed", lambda *_: True)
+    monkeypatch.setattr("lib.model.backends.registry._installed", lambda *_: True)
     found = (webgpu.Adapter("integrated", "a GPU", "", ""), webgpu.Adapter("software", "llvmpipe", "", ""))
     software = ["WebGPU, software adapter"] if allowed else []
     monkeypatch.setattr(webgpu, "asked", lambda with_software: found)

@@ -3,12 +3,12 @@
 import marimo as mo
 import pytest
 
-from lib.experiments import live_calibration
 from lib.labs.when_a_gpu_wins import PANELS
-from lib.pages import lab as lab_module
-from lib.pages.lab import Lab
-from lib.pages.url_state import Address
-from lib.storage.store import Store
+from lib.sweeps.experiments import live_calibration
+from lib.sweeps.storage.store import Store
+from lib.ui import lab as lab_module
+from lib.ui.lab import Lab
+from lib.ui.url_state import Address
 from tests.experiments.test_live_calibration import invented
 
 

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from lib.experiments.calibration import trials
-from lib.experiments.published_predictions import Row
-from lib.hardware.webgpu import Adapter
 from lib.labs.when_a_gpu_wins import border as page
 from lib.labs.when_a_gpu_wins.calibration import calibration
 from lib.labs.when_a_gpu_wins.sides import CELLS, KINDS, MOVES, Surface, SurfacePoint
-from lib.prediction.grid import Predictions
+from lib.model.hardware.webgpu import Adapter
 from lib.sweeps.cost_model import StepTime
+from lib.sweeps.experiments.calibration import trials
+from lib.sweeps.experiments.published_predictions import Row
+from lib.timing.prediction.grid import Predictions
 from tests.experiments.test_live_calibration import JAX, exact_s, run
 
 ONE = np.ones((CELLS, CELLS))
@@ -96,7 +96,7 @@ def test_a_value_that_is_not_offered_is_refused_in_a_sentence_also_in_another_se
 
 def test_a_calibrated_adapter_may_stand_for_the_gpu_and_a_software_one_never(monkeypatch):
     kinds = [Adapter(kind, kind, "", "") for kind in ("discrete", "software")]
-    monkeypatch.setattr("lib.backends.registry.webgpu.adapters", lambda: tuple(kinds))
+    monkeypatch.setattr("lib.model.backends.registry.webgpu.adapters", lambda: tuple(kinds))
     cards = set(page.cards().values())
     assert not [key for key in cards if "software" in key]
     assert {"l4", "h100-pcie"} <= cards

@@ -2,11 +2,11 @@
 
 import pytest
 
-from lib.backends.registry import Runtime
-from lib.experiments.calibration import TrainingWay, calibrations, trials
-from lib.experiments.live_calibration import CalibrationProgress, ways
 from lib.labs.when_a_gpu_wins import calibration as page
+from lib.model.backends.registry import Runtime
 from lib.sweeps.cost_model import StepTime
+from lib.sweeps.experiments.calibration import TrainingWay, calibrations, trials
+from lib.sweeps.experiments.live_calibration import CalibrationProgress, ways
 from tests.experiments.test_live_calibration import JAX, NUMPY, exact_s
 
 

@@ -5,15 +5,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from lib.backends.registry import Runtime
-from lib.experiments import what_would_help
-from lib.experiments.calibration import TrainingWay
-from lib.experiments.what_would_help import Applied, Findings, Outcome
 from lib.labs.when_a_gpu_wins import remedies as page
-from lib.prediction.predict import Prediction
-from lib.prediction.remedies import Effect, Remedy, Setup
+from lib.model.backends.registry import Runtime
 from lib.sweeps.cost_model import StepTime
-from lib.workers.notes import State
+from lib.sweeps.experiments import what_would_help
+from lib.sweeps.experiments.calibration import TrainingWay
+from lib.sweeps.experiments.what_would_help import Applied, Findings, Outcome
+from lib.sweeps.workers.notes import State
+from lib.timing.prediction.predict import Prediction
+from lib.timing.prediction.remedies import Effect, Remedy, Setup
 from tests.experiments.test_live_calibration import run
 
 

@@ -7,12 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.backends.registry import BACKENDS, Runtime, versions
-from lib.experiments.backend_race import BATCH_SIZES
-from lib.experiments.calibration import TrainingWay, Trial, trials
-from lib.experiments.known_devices import known_devices
-from lib.experiments.published import EPOCH_S
-from lib.experiments.recorded_machines import Machine, browsers_in, recorded_here
 from lib.labs.when_a_gpu_wins import sides
 from lib.labs.when_a_gpu_wins.border import rule_sentence
 from lib.labs.when_a_gpu_wins.sides import (
@@ -37,15 +31,21 @@ from lib.labs.when_a_gpu_wins.sides import (
     rule_width,
     surface,
 )
-from lib.prediction.calibration import LEAST_SAMPLES, NotCalibrated
-from lib.prediction.device import DoesNotFit, UnusableDevice, read_devices
-from lib.prediction.grid import Predictions
-from lib.prediction.predict import predict
-from lib.prediction.workload import Way, convolutional, fully_connected, resnet18
-from lib.spec import Network
-from lib.storage.records import Kind, Record
-from lib.storage.store import Store
+from lib.model.backends.registry import BACKENDS, Runtime, versions
+from lib.model.spec import Network
+from lib.sweeps.experiments.backend_race import BATCH_SIZES
+from lib.sweeps.experiments.calibration import TrainingWay, Trial, trials
+from lib.sweeps.experiments.known_devices import known_devices
+from lib.sweeps.experiments.published import EPOCH_S
+from lib.sweeps.experiments.recorded_machines import Machine, browsers_in, recorded_here
+from lib.sweeps.storage.records import Kind, Record
+from lib.sweeps.storage.store import Store
 from lib.timing.measurement import Ended, Measurement
+from lib.timing.prediction.calibration import LEAST_SAMPLES, NotCalibrated
+from lib.timing.prediction.device import DoesNotFit, UnusableDevice, read_devices
+from lib.timing.prediction.grid import Predictions
+from lib.timing.prediction.predict import predict
+from lib.timing.prediction.workload import Way, convolutional, fully_connected, resnet18
 from tests.experiments.test_kept_machines import CELL, SWIFTSHADER, WHO, keep
 from tests.prediction.invented import device
 from tests.prediction.test_calibration import calibrated

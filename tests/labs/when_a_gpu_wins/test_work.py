@@ -4,21 +4,21 @@ from dataclasses import replace
 
 import pytest
 
-from lib.backends.registry import Runtime, versions
-from lib.experiments.anatomy_of_a_step import AnatomyTask
-from lib.experiments.calibration import TrainingWay, Trial
 from lib.labs.when_a_gpu_wins import work
 from lib.labs.when_a_gpu_wins.sides import Side, calibrated_side
 from lib.labs.when_a_gpu_wins.work import LARGER, Bill, LargerStep, bills, larger_steps, parts_on_demand
-from lib.prediction.device import read_devices
-from lib.prediction.predict import Prediction, predict
-from lib.prediction.workload import Way, convolutional, resnet18
-from lib.profiling.request import CONVOLUTIONAL, Examination
-from lib.spec import Network
-from lib.storage.records import Kind, Record
-from lib.storage.store import Store
+from lib.model.backends.registry import Runtime, versions
+from lib.model.spec import Network
 from lib.sweeps.cost_model import StepTime
+from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask
+from lib.sweeps.experiments.calibration import TrainingWay, Trial
+from lib.sweeps.storage.records import Kind, Record
+from lib.sweeps.storage.store import Store
 from lib.timing.measurement import Ended, Measurement
+from lib.timing.prediction.device import read_devices
+from lib.timing.prediction.predict import Prediction, predict
+from lib.timing.prediction.workload import Way, convolutional, resnet18
+from lib.timing.profiling.request import CONVOLUTIONAL, Examination
 from tests.experiments.test_live_calibration import JAX, run
 from tests.prediction.invented import device, workload
 from tests.prediction.test_calibration import calibrated

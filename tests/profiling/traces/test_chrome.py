@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.profiling.traces import chrome, form
-from lib.profiling.traces.explanation import no_share, waited_for
-from lib.profiling.traces.form import Refused, as_chrome_json
-from lib.profiling.traces.kinds import KINDS
+from lib.timing.profiling.traces import chrome, form
+from lib.timing.profiling.traces.explanation import no_share, waited_for
+from lib.timing.profiling.traces.form import Refused, as_chrome_json
+from lib.timing.profiling.traces.kinds import KINDS
 from tests.profiling.traces.files import chrome as text_of
 from tests.profiling.traces.files import event
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.profiling.traces.explanation import (
+from lib.timing.profiling.traces.explanation import (
     NOBODY,
     STATES,
     changes,
@@ -13,8 +13,8 @@ from lib.profiling.traces.explanation import (
     waited_for,
     window,
 )
-from lib.profiling.traces.form import Collector
-from lib.profiling.traces.kinds import (
+from lib.timing.profiling.traces.form import Collector
+from lib.timing.profiling.traces.kinds import (
     COMMUNICATION,
     DISPATCH,
     KERNEL,

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.profiling.traces import form
-from lib.profiling.traces.form import Collector, Refused, nested, parsed, written
-from lib.profiling.traces.kinds import DISPATCH, KERNEL, KINDS, TRANSFER
+from lib.timing.profiling.traces import form
+from lib.timing.profiling.traces.form import Collector, Refused, nested, parsed, written
+from lib.timing.profiling.traces.kinds import DISPATCH, KERNEL, KINDS, TRANSFER
 
 
 def nested_rows(draw_tree, start=0, depth=0):

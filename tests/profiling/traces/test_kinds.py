@@ -2,7 +2,7 @@
 
 import pytest
 
-from lib.profiling.traces.kinds import computes, cuda_kind, device_kind, kind_of, launches
+from lib.timing.profiling.traces.kinds import computes, cuda_kind, device_kind, kind_of, launches
 
 
 @pytest.mark.parametrize(

@@ -4,14 +4,14 @@ import jax
 import numpy as np
 import pytest
 
-from lib.backends.base import Epoch, Steps, no_parameters
-from lib.backends.registry import Runtime, unavailable
-from lib.hardware.webgpu import SOFTWARE
-from lib.profiling.harness import Subject
-from lib.profiling.request import PLAIN, PROFILED, Examination, NotMeasured
-from lib.profiling.run import examine
-from lib.profiling.traces import live, reading
-from lib.spec import Network
+from lib.model.backends.base import Epoch, Steps, no_parameters
+from lib.model.backends.registry import Runtime, unavailable
+from lib.model.hardware.webgpu import SOFTWARE
+from lib.model.spec import Network
+from lib.timing.profiling.harness import Subject
+from lib.timing.profiling.request import PLAIN, PROFILED, Examination, NotMeasured
+from lib.timing.profiling.run import examine
+from lib.timing.profiling.traces import live, reading
 from tests.software_adapter import needs_software_adapter
 
 NETWORK = Network((16,))

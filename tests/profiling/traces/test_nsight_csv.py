@@ -2,8 +2,8 @@
 
 import pytest
 
-from lib.profiling.traces import nsight_csv
-from lib.profiling.traces.form import Refused
+from lib.timing.profiling.traces import nsight_csv
+from lib.timing.profiling.traces.form import Refused
 from tests.profiling.traces.files import API_SUM, API_TRACE, GPU_TRACE
 
 

@@ -4,9 +4,9 @@ import sqlite3
 
 import pytest
 
-from lib.profiling.traces import nsight_sqlite
-from lib.profiling.traces.explanation import no_share
-from lib.profiling.traces.form import MAX_KEPT, Refused
+from lib.timing.profiling.traces import nsight_sqlite
+from lib.timing.profiling.traces.explanation import no_share
+from lib.timing.profiling.traces.form import MAX_KEPT, Refused
 from tests.profiling.traces.files import nsight
 
 STEPS = 40

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.profiling.traces import chrome, nsight_csv, nsight_sqlite, reading, xplane
-from lib.profiling.traces.form import Refused, Trace, written
+from lib.timing.profiling.traces import chrome, nsight_csv, nsight_sqlite, reading, xplane
+from lib.timing.profiling.traces.form import Refused, Trace, written
 from tests.profiling.traces.files import API_SUM, nsight, xspace
 
 TORCH = Path(__file__).with_name("torch_step.json")

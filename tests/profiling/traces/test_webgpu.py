@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.backends.registry import BACKENDS
-from lib.backends.webgpu.description import step
-from lib.backends.with_webgpu import LAUNCHES
-from lib.hardware.webgpu import SOFTWARE
-from lib.profiling.traces import webgpu
-from lib.profiling.traces.explanation import waited_for
-from lib.profiling.traces.form import parsed, written
-from lib.profiling.traces.webgpu import ENCODE, READ, SUBMIT, WAITED, Recorder, SeenStep, alignment_ns
-from lib.spec import Network
+from lib.model.backends.registry import BACKENDS
+from lib.model.backends.webgpu.description import step
+from lib.model.backends.with_webgpu import LAUNCHES
+from lib.model.hardware.webgpu import SOFTWARE
+from lib.model.spec import Network
+from lib.timing.profiling.traces import webgpu
+from lib.timing.profiling.traces.explanation import waited_for
+from lib.timing.profiling.traces.form import parsed, written
+from lib.timing.profiling.traces.webgpu import ENCODE, READ, SUBMIT, WAITED, Recorder, SeenStep, alignment_ns
 from tests.software_adapter import needs_software_adapter
 
 NETWORK, SIZE, STEPS = Network((4,)), 8, 3
@@ -50,16 +50,16 @@ def test_what_cannot_be_aligned_is_told():
 @pytest.fixture
 def on():
     pytest.importorskip("wgpu")
-    from lib.backends.webgpu.execution import gpu
+    from lib.model.backends.webgpu.execution import gpu
 
     return gpu(SOFTWARE)
 
 
 def launched(backend, data, on, recorded=True) -> tuple[Any, np.ndarray]:
     """The trace of a few steps, None where they are not `recorded`, and their losses."""
-    from lib.backends.base import initial_parameters
-    from lib.backends.webgpu.execution import Execution
-    from lib.backends.with_webgpu import training_images
+    from lib.model.backends.base import initial_parameters
+    from lib.model.backends.webgpu.execution import Execution
+    from lib.model.backends.with_webgpu import training_images
 
     run = Execution(on, step(NETWORK, SIZE), training_images(data, SOFTWARE), STEPS, "A step")
     run.set(initial_parameters(NETWORK, 0), 0.1)
@@ -148,8 +148,8 @@ def test_a_recording_leaves_nothing_behind_also_after_an_error(small_data, on):
     """Commands that were written and never submitted have no times, and are not waited for."""
     before = {**vars(on)}
     recorder = Recorder(on, SOFTWARE)
-    from lib.backends.webgpu.execution import Execution
-    from lib.backends.with_webgpu import training_images
+    from lib.model.backends.webgpu.execution import Execution
+    from lib.model.backends.with_webgpu import training_images
 
     run = Execution(on, step(NETWORK, SIZE), training_images(small_data, SOFTWARE), STEPS, "A step")
     run.encoded(1)
@@ -160,7 +160,7 @@ def test_a_recording_leaves_nothing_behind_also_after_an_error(small_data, on):
 
 
 def test_every_way_of_launching_is_a_backend_that_can_be_recorded():
-    from lib.profiling.traces.live import _PROFILERS, _library
+    from lib.timing.profiling.traces.live import _PROFILERS, _library
 
     assert {_library(backend) for backend in LAUNCHES} == {"wgpu"} <= _PROFILERS.keys()
     assert {BACKENDS[backend].worker for backend in LAUNCHES} == {"webgpu"}

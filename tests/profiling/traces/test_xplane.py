@@ -3,9 +3,9 @@
 import jax
 import pytest
 
-from lib.profiling.traces import xplane
-from lib.profiling.traces.explanation import waited_for
-from lib.profiling.traces.form import Refused
+from lib.timing.profiling.traces import xplane
+from lib.timing.profiling.traces.explanation import waited_for
+from lib.timing.profiling.traces.form import Refused
 from tests.profiling.traces.files import xspace
 
 

@@ -1,0 +1,1 @@
+"""What is trained, on what, and by what."""

@@ -1,0 +1,495 @@
+"""Training in one launch: a cooperative kernel by Numba makes all steps of an epoch, and the host waits for it once.
+
+Each block owns some neurons of each hidden layer. It holds its slice of the first layer's weights in shared memory, and
+writes its neurons' activations for all blocks to read: one synchronisation of the grid a hidden layer. Every block then
+computes logits, loss and the output layer's gradient by itself, and updates a copy of that layer of its own: all copies
+stay the same, which is checked after each epoch. Errors come back through the other hidden layers by one more
+synchronisation each; the first layer waits for none. What is exchanged lies in two buffers, used in turns, so that a
+quick block may begin the next step while a slow one still reads.
+
+**Sums** have a fixed order, so the same training gives the same bits: a lane adds every 32nd product, then a thread
+adds the lanes'. **Barriers** stand in the kernel and in `_product` alone, under no condition that differs between
+threads of a block, or between blocks where the grid waits. Validation is NumPy's, on the host.
+"""
+
+# pyright: reportArgumentType=false, reportOptionalSubscript=false, reportOperatorIssue=false
+# What a kernel asks of `cuda` has its types in Numba's compiler alone. numba-cuda is in requirements-gpu.txt.
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from typing import Any
+
+import numpy as np
+from numba import cuda, float32, int32, int64, void
+
+from lib.model.backends.base import (
+    CannotTrain,
+    Event,
+    FirstCall,
+    Parameters,
+    epochs,
+    initial_parameters,
+    next_chunk,
+)
+from lib.model.backends.with_numpy import evaluate
+from lib.model.data.mnist import Data
+from lib.model.spec import Network, Training
+
+THREADS, LANES = 256, 32  # of a block, and those that share a sum
+TILE, SUMS = 4, 16  # rows and columns of a tile, whose sums read what they need once; TILE²
+# What a thread reads before it uses any of it, as each read waits for half a microsecond: inputs of a sum, and images.
+INPUTS_AHEAD, IMAGES_AHEAD, AHEAD = 5, 8, 32  # the last: numbers, TILE × the larger
+LINEAR, RELU, MASKED = 0, 1, 2  # what becomes of a sum: bias added; and negative ones zero; zero where the neuron was
+
+Array = Any  # in the card's memory
+device_function = partial(cuda.jit, device=True, forceinline=True)
+
+
+class CopiesDiffer(RuntimeError):
+    """Blocks disagree about weights that each keeps: the card computed wrongly."""
+
+
+@dataclass(frozen=True)
+class LaunchPlan:
+    """How a network is divided among blocks.
+
+    Args:
+        network: What is trained.
+        batch_size: Images of a step.
+        blocks: Of the grid, all of which must run at once.
+        each: Neurons of a block in each hidden layer; the last block may have fewer.
+        loss_in_shared: Whether the logits of a batch fit into shared memory beside the rest.
+        threads: Of a block.
+        lanes: Threads that share a sum.
+    """
+
+    network: Network
+    batch_size: int
+    blocks: int
+    each: tuple[int, ...]
+    loss_in_shared: bool
+    threads: int = THREADS
+    lanes: int = LANES
+
+    @property
+    def n_partial(self) -> int:
+        """Partial sums of a block; rows are one longer than the lanes, so that no two threads read the same bank."""
+        return self.threads // self.lanes * SUMS * (self.lanes + 1)
+
+    @property
+    def n_slice(self) -> int:
+        """Weights and biases of the first layer that a block holds."""
+        return self.each[0] * (self.network.n_inputs + 1) if self.each else 0
+
+    @property
+    def n_loss(self) -> int:
+        """Logits of a batch, and each thread's loss."""
+        return self.batch_size * self.network.n_classes + self.threads
+
+    @property
+    def shared_bytes(self) -> int:
+        return 4 * (self.n_partial + self.n_slice + (self.n_loss if self.loss_in_shared else 0))
+
+
+def plan(network: Network, batch_size: int, processors: int, shared_bytes: int, threads: int, lanes: int) -> LaunchPlan:
+    """Divide a network among at most as many blocks as the card has multiprocessors, or more if a slice needs it.
+
+    Args:
+        network: What is trained.
+        batch_size: Images of a step.
+        processors: Multiprocessors of the card.
+        shared_bytes: Shared memory that a block may have.
+        threads: Of a block.
+        lanes: Threads that share a sum.
+
+    Raises:
+        CannotTrain: Not even one neuron fits into the shared memory.
+    """
+    alone = LaunchPlan(network, batch_size, 1, (), False, threads, lanes)
+    neuron_bytes = 4 * (network.n_inputs + 1)
+    blocks, each = 1, ()
+    if hidden := network.hidden:
+        room = (shared_bytes - alone.shared_bytes) // neuron_bytes
+        if room < 1:
+            raise CannotTrain(
+                f"shared memory: expected at least {alone.shared_bytes + neuron_bytes:,} bytes a block for a"
+                f" neuron of {network.n_inputs:,} inputs, got {shared_bytes:,}; choose data of fewer inputs"
+            )
+        tiles = -(-max(hidden) // (TILE * processors))
+        blocks = max(-(-max(hidden) // (TILE * tiles)), -(-hidden[0] // room))
+        each = tuple(-(-width // blocks) for width in hidden)
+    found = LaunchPlan(network, batch_size, blocks, each, True, threads, lanes)
+    return found if found.shared_bytes <= shared_bytes else replace(found, loss_in_shared=False)
+
+
+@device_function
+def _partial_sums(thread, lanes, first, n_rows, n_columns, n, x, x_at, w, w_at, w_stride, sums, ahead, partials):
+    """A tile's sums of products x[row, k] w[column, k], of which each lane adds every `lanes`-th; one tile a group."""
+    lane, tile = thread % lanes, first + thread // lanes
+    row_tiles, column_tiles = (n_rows + TILE - 1) // TILE, (n_columns + TILE - 1) // TILE
+    if tile >= row_tiles * column_tiles:
+        return
+    row, column = tile % row_tiles * TILE, tile // row_tiles * TILE
+    for s in range(SUMS):
+        sums[s] = 0
+    for begin in range(lane, n, lanes * INPUTS_AHEAD):
+        for u in range(INPUTS_AHEAD):
+            k = begin + u * lanes
+            for i in range(TILE):  # beyond the last row or column the last again, of which nothing is used
+                value = x[x_at + min(row + i, n_rows - 1) * n + min(k, n - 1)]
+                ahead[u * TILE + i] = value if k < n else np.float32(0)
+        for u in range(INPUTS_AHEAD):
+            for j in range(TILE):
+                weight = w[w_at + min(column + j, n_columns - 1) * w_stride + min(begin + u * lanes, n - 1)]
+                for i in range(TILE):
+                    sums[i * TILE + j] += ahead[u * TILE + i] * weight
+    for s in range(SUMS):
+        partials[(thread // lanes * SUMS + s) * (lanes + 1) + lane] = sums[s]
+
+
+@device_function
+def _add_lanes(
+    thread, threads, lanes, first, n_rows, n_columns, n, kind, partials, w, w_at, w_stride, mask, out, out_at,
+    out_stride,
+):  # fmt: skip
+    """Add the lanes of each sum, in their order, and write what becomes of it."""
+    row_tiles, column_tiles = (n_rows + TILE - 1) // TILE, (n_columns + TILE - 1) // TILE
+    for index in range(thread, threads // lanes * SUMS, threads):
+        tile, s = first + index // SUMS, index % SUMS
+        row, column = tile % row_tiles * TILE + s // TILE, tile // row_tiles * TILE + s % TILE
+        if tile < row_tiles * column_tiles and row < n_rows and column < n_columns:
+            total = np.float32(0)
+            for lane in range(lanes):
+                total += partials[index * (lanes + 1) + lane]
+            place = out_at + row * out_stride + column
+            if kind == MASKED:
+                total = total if mask[place] > 0 else np.float32(0)
+            else:
+                total += w[w_at + column * w_stride + n]  # the bias
+                if kind == RELU and total < 0:  # NaN stays
+                    total = np.float32(0)
+            out[place] = total
+
+
+@device_function
+def _product(
+    thread, threads, lanes, n_rows, n_columns, n, kind, x, x_at, w, w_at, w_stride, mask, out, out_at, out_stride,
+    sums, ahead, partials,
+):  # fmt: skip
+    """Matrix product of x (rows, n) and w (columns, n), by all threads of a block; they leave it together."""
+    tiles = ((n_rows + TILE - 1) // TILE) * ((n_columns + TILE - 1) // TILE)
+    for first in range(0, tiles, threads // lanes):
+        _partial_sums(thread, lanes, first, n_rows, n_columns, n, x, x_at, w, w_at, w_stride, sums, ahead, partials)
+        cuda.syncthreads()
+        _add_lanes(
+            thread, threads, lanes, first, n_rows, n_columns, n, kind, partials, w, w_at, w_stride, mask, out, out_at,
+            out_stride,
+        )  # fmt: skip
+        cuda.syncthreads()
+
+
+@device_function
+def _loss(thread, threads, n_images, n_classes, logits, y, y_at):
+    """Each image's logits become the gradient of the mean loss by them; behind them each thread's part of the loss."""
+    total = np.float32(0)
+    for image in range(thread, n_images, threads):
+        at, label = image * n_classes, y[y_at + image]
+        largest = logits[at]
+        for c in range(1, n_classes):
+            if not logits[at + c] <= largest:  # NaN too
+                largest = logits[at + c]
+        right, exponents = logits[at + label] - largest, np.float32(0)
+        for c in range(n_classes):
+            logits[at + c] = math.exp(logits[at + c] - largest)
+            exponents += logits[at + c]
+        for c in range(n_classes):
+            logits[at + c] /= exponents
+        logits[at + label] -= np.float32(1)
+        for c in range(n_classes):
+            logits[at + c] /= np.float32(n_images)
+        total += math.log(exponents) - right
+    logits[n_images * n_classes + thread] = total
+
+
+@device_function
+def _mean_loss(thread, threads, n_images, n_classes, logits, losses, step):
+    """The mean over the batch, by the first thread."""
+    if thread == 0:
+        total = np.float32(0)
+        for other in range(min(threads, n_images)):
+            total += logits[n_images * n_classes + other]
+        losses[step] = total / np.float32(n_images)
+
+
+@device_function
+def _errors(thread, threads, n_images, n_classes, n, lo, count, by_logits, last, last_at, activations, deltas, at):
+    """The error of a block's neurons in the last hidden layer, (images, n), from the loss's gradient by the logits."""
+    for index in range(thread, n_images * count, threads):
+        image, neuron = index // count, lo + index % count
+        total = np.float32(0)
+        for c in range(n_classes):
+            total += by_logits[image * n_classes + c] * last[last_at + c * (n + 1) + neuron]
+        place = at + image * n + neuron
+        deltas[place] = total if activations[place] > 0 else np.float32(0)
+
+
+@device_function
+def _descend(
+    thread, threads, rate, n_images, n, n_weights, n_columns, x, x_at, d, d_at, d_stride, w, w_at, w_stride, sums, ahead
+):
+    """w[column, k] -= rate × the sum over images of x[image, k] d[image, column]; where k is n, x is 1: the bias."""
+    apart = (n_weights + TILE - 1) // TILE  # between the weights of a thread: neighbours read what lies side by side
+    for item in range(thread, apart * ((n_columns + TILE - 1) // TILE), threads):
+        first, column = item % apart, item // apart * TILE
+        for s in range(SUMS):
+            sums[s] = 0
+        for begin in range(0, n_images, IMAGES_AHEAD):
+            for u in range(IMAGES_AHEAD):
+                for i in range(TILE):
+                    k = first + i * apart
+                    value = x[x_at + min(begin + u, n_images - 1) * n + min(k, n - 1)]
+                    value = value if k < n else np.float32(1)
+                    ahead[u * TILE + i] = value if begin + u < n_images else np.float32(0)
+            for u in range(IMAGES_AHEAD):
+                image_at = d_at + min(begin + u, n_images - 1) * d_stride
+                for j in range(TILE):
+                    error = d[image_at + min(column + j, n_columns - 1)]
+                    for i in range(TILE):
+                        sums[i * TILE + j] += ahead[u * TILE + i] * error
+        for i in range(TILE):
+            for j in range(TILE):
+                if first + i * apart < n_weights and column + j < n_columns:
+                    w[w_at + (column + j) * w_stride + first + i * apart] -= rate * sums[i * TILE + j]
+
+
+@device_function
+def _copy(thread, threads, n, source, source_at, target, target_at):
+    for index in range(thread, n, threads):
+        target[target_at + index] = source[source_at + index]
+
+
+SIGNATURE = void(
+    float32[::1], int32[::1], int32[::1], int64, int64, float32,
+    float32[::1], float32[::1], float32[::1], float32[::1], float32[::1], float32[:, ::1], float32[::1],
+)  # fmt: skip
+
+
+@lru_cache(maxsize=16)
+def compiled(divided: LaunchPlan) -> Any:
+    """The kernel for this plan, of which all sizes are constants, compiled for the card."""
+    network, size, depth = divided.network, divided.batch_size, len(divided.network.hidden)
+    threads, lanes, n_partial, n_slice = divided.threads, divided.lanes, divided.n_partial, divided.n_slice
+    loss_in_shared, n_inputs, n_classes = divided.loss_in_shared, network.n_inputs, network.n_classes
+    # A network without a hidden layer loops over none, but what is indexed must have a type.
+    widths, each = network.hidden or (1,), divided.each or (0,)
+    n_last = network.widths[-2]
+    weights_at, outgoing_at = _offsets(network)
+    exchange_at = (0, *np.cumsum([size * width for width in widths]).tolist())
+    in_buffer = exchange_at[-1]
+
+    def epoch(
+        x, y, starts, begin, end, rate, weights, outgoing, copies, activations, deltas, scratch, losses
+    ):  # fmt: skip
+        """Steps `begin` to `end` (exclusive); all arrays but `scratch`, (blocks, …), are flat."""
+        thread, block, grid = cuda.threadIdx.x, cuda.blockIdx.x, cuda.cg.this_grid()
+        sums, ahead = cuda.local.array(SUMS, float32), cuda.local.array(AHEAD, float32)
+        shared = cuda.shared.array(0, float32)
+        partials, own = shared[:n_partial], shared[n_partial : n_partial + n_slice]
+        logits = shared[n_partial + n_slice :] if loss_in_shared else scratch[block]
+        last_at, row = block * n_classes * (n_last + 1), n_inputs + 1
+        lo = min(block * each[0], widths[0])
+        count = min(each[0], widths[0] - lo)
+        _copy(thread, threads, count * row, weights, lo * row, own, 0)
+        cuda.syncthreads()
+        for step in range(begin, end):
+            first, buffer = starts[step], step % 2 * in_buffer
+            images = first * n_inputs
+            if depth:
+                _product(
+                    thread, threads, lanes, size, count, n_inputs, RELU, x, images, own, 0, row, activations,
+                    activations, buffer + lo, widths[0], sums, ahead, partials,
+                )  # fmt: skip
+                grid.sync()
+            for layer in range(1, depth):
+                n, width, below = widths[layer - 1], widths[layer], buffer + exchange_at[layer - 1]
+                start = min(block * each[layer], width)
+                _product(
+                    thread, threads, lanes, size, min(each[layer], width - start), n, RELU, activations, below, weights,
+                    weights_at[layer] + start * (n + 1), n + 1, activations, activations,
+                    buffer + exchange_at[layer] + start, width, sums, ahead, partials,
+                )  # fmt: skip
+                grid.sync()
+            source, source_at = (activations, buffer + exchange_at[depth - 1]) if depth else (x, images)
+            _product(
+                thread, threads, lanes, size, n_classes, n_last, LINEAR, source, source_at, copies, last_at, n_last + 1,
+                source, logits, 0, n_classes, sums, ahead, partials,
+            )  # fmt: skip
+            _loss(thread, threads, size, n_classes, logits, y, first)
+            cuda.syncthreads()
+            if block == 0:
+                _mean_loss(thread, threads, size, n_classes, logits, losses, step)
+            if depth:
+                top = min(block * each[depth - 1], n_last)
+                _errors(
+                    thread, threads, size, n_classes, n_last, top, min(each[depth - 1], n_last - top), logits, copies,
+                    last_at, activations, deltas, source_at,
+                )  # fmt: skip
+            cuda.syncthreads()
+            for layer in range(depth - 1, 0, -1):
+                n, width, below = widths[layer - 1], widths[layer], buffer + exchange_at[layer - 1]
+                start = min(block * each[layer - 1], n)
+                grid.sync()
+                _product(
+                    thread, threads, lanes, size, min(each[layer - 1], n - start), width, MASKED, deltas,
+                    buffer + exchange_at[layer], outgoing, outgoing_at[layer] + start * width, width, activations,
+                    deltas, below + start, n, sums, ahead, partials,
+                )  # fmt: skip
+            _descend(
+                thread, threads, rate, size, n_last, n_last + 1, n_classes, source, source_at, logits, 0, n_classes,
+                copies, last_at, n_last + 1, sums, ahead,
+            )  # fmt: skip
+            for layer in range(1, depth):
+                n, width, below, here = (
+                    widths[layer - 1], widths[layer], buffer + exchange_at[layer - 1], buffer + exchange_at[layer],
+                )  # fmt: skip
+                start = min(block * each[layer], width)
+                _descend(
+                    thread, threads, rate, size, n, n + 1, min(each[layer], width - start), activations, below, deltas,
+                    here + start, width, weights, weights_at[layer] + start * (n + 1), n + 1, sums, ahead,
+                )  # fmt: skip
+                start = min(block * each[layer - 1], n)
+                _descend(
+                    thread, threads, rate, size, width, width, min(each[layer - 1], n - start), deltas, here,
+                    activations, below + start, n, outgoing, outgoing_at[layer] + start * width, width, sums, ahead,
+                )  # fmt: skip
+            if depth:
+                _descend(
+                    thread, threads, rate, size, n_inputs, row, count, x, images, deltas, buffer + lo, widths[0], own,
+                    0, row, sums, ahead,
+                )  # fmt: skip
+            cuda.syncthreads()
+        _copy(thread, threads, count * row, own, 0, weights, lo * row)
+
+    return cuda.jit(SIGNATURE)(epoch)
+
+
+def _offsets(network: Network) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Where each hidden layer's weights begin, by neuron; and those by the neurons that they come from."""
+    incoming = np.cumsum([0, *((inputs + 1) * outputs for inputs, outputs in network.shapes[:-1])])
+    outgoing = np.cumsum([0, 0, *(inputs * outputs for inputs, outputs in network.shapes[1:-1])])
+    return tuple(incoming.tolist()), tuple(outgoing.tolist())
+
+
+class CardArrays:
+    """A network's parameters on the card, divided among blocks, and what its steps write.
+
+    Hidden layers lie neuron by neuron, each neuron's bias behind its weights. Of layers between two hidden ones there
+    are two copies, by the neurons that they lead to and by those that they come from; of the output layer, one a block.
+    """
+
+    def __init__(self, divided: LaunchPlan, parameters: Parameters) -> None:
+        self.plan = divided
+        rows = [np.column_stack((weights.T, biases)).ravel() for weights, biases in parameters]
+        middle = [weights.ravel() for weights, _ in parameters[1:-1]]
+        exchange = 2 * divided.batch_size * sum(divided.network.hidden)
+        self.weights, self.outgoing = _to_card(rows[:-1]), _to_card(middle)
+        self.copies = _to_card([np.tile(rows[-1], divided.blocks)])
+        self.activations, self.deltas = (_to_card([np.zeros(exchange, np.float32)]) for _ in range(2))
+        n_scratch = 1 if divided.loss_in_shared else divided.n_loss
+        self.scratch = cuda.to_device(np.zeros((divided.blocks, n_scratch), np.float32))
+
+    @property
+    def arrays(self) -> tuple[Array, ...]:
+        """As `compiled` takes them."""
+        return self.weights, self.outgoing, self.copies, self.activations, self.deltas, self.scratch
+
+    def parameters(self) -> Parameters:
+        """Copies in the host's memory.
+
+        Raises:
+            CopiesDiffer: The copies of a layer are not the same.
+        """
+        network, found = self.plan.network, []
+        copies = self.copies.copy_to_host()[:-1].reshape(self.plan.blocks, -1)
+        flat = np.concatenate([self.weights.copy_to_host()[:-1], copies[0]])
+        for inputs, outputs in network.shapes:
+            size = (inputs + 1) * outputs
+            matrix, flat = flat[:size].reshape(outputs, inputs + 1), flat[size:]
+            found.append((np.ascontiguousarray(matrix[:, :-1].T), matrix[:, -1].copy()))
+        middle = np.concatenate([*(weights.ravel() for weights, _ in found[1:-1]), np.zeros(1, np.float32)])
+        # A compiler may round the two sums of a middle layer differently; those of the output layer are one code's.
+        alike = np.allclose(middle, self.outgoing.copy_to_host(), rtol=1e-4, atol=1e-5, equal_nan=True)
+        if not alike or not (copies.view(np.uint32) == copies.view(np.uint32)[0]).all():
+            raise CopiesDiffer(
+                f"expected copies of weights to be the same in all {self.plan.blocks} blocks, and they differ; train"
+                " with another backend, and report the card and its driver"
+            )
+        return found
+
+
+def _to_card(arrays: list[np.ndarray]) -> Array:
+    """One flat array of them all, and a zero behind them: no array on a card is empty."""
+    return cuda.to_device(np.concatenate([*arrays, np.zeros(1, np.float32)]))
+
+
+@lru_cache(maxsize=1)
+def images(data: Data) -> tuple[Array, Array]:
+    """Images for training, flat, and their labels, copied to the card once."""
+    return cuda.to_device(data.x_train.ravel()), cuda.to_device(data.y_train)
+
+
+def train(
+    training: Training, data: Data, device: str = "gpu", parameters: Parameters | None = None, first_epoch: int = 0
+) -> Iterator[Event]:
+    """See `lib.model.backends.base`; `device` is always the GPU here.
+
+    Raises:
+        CannotTrain: The blocks cannot all run at once, or a neuron's weights do not fit into one.
+        CopiesDiffer: The card computed wrongly.
+    """
+    clock, rate = time.perf_counter, np.float32(training.learning_rate)
+    started, card = clock(), cuda.get_current_device()
+    divided = plan(
+        training.network, training.batch_size, card.MULTIPROCESSOR_COUNT, card.MAX_SHARED_MEMORY_PER_BLOCK, THREADS,
+        LANES,
+    )  # fmt: skip
+    kernel = compiled(divided)
+    most = kernel.overloads[SIGNATURE.args].max_cooperative_grid_blocks(THREADS, divided.shared_bytes)
+    if divided.blocks > most:
+        raise CannotTrain(
+            f"one launch of {training.network.label} needs {divided.blocks:,} blocks that run at once, and this card"
+            f" runs {most:,} of {divided.shared_bytes:,} bytes of shared memory; choose fewer neurons, or another"
+            " backend"
+        )
+    current = CardArrays(divided, parameters or initial_parameters(training.network, training.seed))
+    x, y = images(data)
+    launch = kernel[divided.blocks, THREADS, 0, divided.shared_bytes]
+    steps: dict[int, tuple[Array, Array]] = {}  # of the epoch that runs: where batches begin, and their losses
+
+    def run(starts: np.ndarray, begin: int, end: int) -> Array:
+        if begin == 0:
+            steps[0] = cuda.to_device(starts), cuda.to_device(np.zeros(len(starts), np.float32))
+        on_card, losses = steps[0]
+        launch(x, y, on_card, begin, end, rate, *current.arrays, losses)
+        cuda.synchronize()
+        return losses
+
+    run(np.zeros(1, np.int32), 0, 0)
+    yield FirstCall(clock() - started)
+
+    def chunk(_epoch: int, starts: np.ndarray, done: int, step_s: float | None) -> tuple[np.ndarray, float]:
+        end = done + next_chunk(len(starts) - done, step_s)
+        before = clock()
+        losses = run(starts, done, end)
+        chunk_s = clock() - before
+        return losses.copy_to_host()[done:end], chunk_s
+
+    def validate() -> tuple[float, float]:
+        return evaluate(current.parameters(), data.x_validation, data.y_validation)
+
+    # Overflow is a legitimate outcome here: it is reported as divergence.
+    with np.errstate(all="ignore"):
+        yield from epochs(training, len(data.x_train), first_epoch, chunk, validate, current.parameters)

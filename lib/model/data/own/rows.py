@@ -1,0 +1,274 @@
+"""Rows and labels as read from a file, and how they are checked, scaled, divided and saved."""
+
+import math
+import re
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from lib.model.data.mnist_arrays import DataError
+from lib.model.data.own import prepared
+from lib.model.data.own.prepared import MAX_NUMBERS, DataSummary, Prepared
+from lib.model.spec import MAX_CLASSES, MAX_INPUTS
+
+MIN_ROWS = 10
+SEED = 0  # of the shuffling
+PART = 5  # one row in five is validation; without the source's own test rows, one in five is test
+MAX_NAME = 60  # characters of a shown name
+PIXEL = re.compile(r"(pixel|pix|px)[\s_.]*\d+([\s_.x]+\d+)?|\d+x\d+", re.IGNORECASE)  # names of pixel columns
+MIN_PIXELS = 64  # of an image with other column names
+ALIKE = 1e-6  # relative difference that counts as rounding
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_COUNTS_BY_NAME = re.compile(
+    r"(.*[\W_])?(id|index|idx|row|row_?(names?|number|num|id)|nr|no|#)\.?|[a-z]+I[dD]|unnamed(: | column )\d+"
+)
+
+
+@dataclass(frozen=True, eq=False)
+class DataRows:
+    """Rows as read from a file, not checked yet.
+
+    `x` holds numbers, (n, inputs), or images (n, height, width) or (n, height, width, channels); `labels` a number or
+    text per row. The last `n_test` rows are the source's own test rows.
+    """
+
+    x: np.ndarray
+    labels: np.ndarray
+    n_test: int = 0
+    columns: Sequence[str] = ()
+    notes: tuple[str, ...] = ()
+
+
+def prepare(name: str, rows: DataRows) -> Prepared:
+    """Check, shuffle, scale to [0, 1], divide and save rows.
+
+    All inputs of images are scaled alike, each column of a table by its smallest and largest training value. A note
+    names what is left out: row numbers, and columns that hardly vary.
+
+    Raises:
+        DataError: The rows cannot be trained on; the text is a sentence that says why.
+        OSError: They cannot be saved.
+    """
+    _check_sizes(_flat(rows.x), rows)
+    labels, merged = _as_seen(rows.labels)
+    classes, y = classes_of(labels)
+    rows, counting = _without_row_numbers(rows)
+    rows, is_image = _as_images(rows)
+    x = _flat(rows.x)
+    _check_finite(x, rows.columns)
+    n_test = rows.n_test or max(1, len(x) // PART)
+    n_validation = max(1, (len(x) - n_test) // PART)
+    n_train = len(x) - n_test - n_validation
+    order = _order(len(x), rows.n_test)
+    x, y = x[order], y[order]
+    x, same = (x, ()) if is_image else _that_differ(x, n_train, rows.columns)
+    scaled = _scaled(x, x[:n_train], is_image)
+    of_train, of_validation = y[:n_train], y[n_train : n_train + n_validation]
+    said = (
+        "training rows shuffled with seed 0; test rows are the source's own" if rows.n_test else "shuffled with seed 0"
+    )
+    about = DataSummary(
+        shortened(name),
+        x.shape[1],
+        classes,
+        n_train,
+        n_validation,
+        n_test,
+        float(np.mean(of_validation == np.bincount(of_train).argmax())),
+        said,
+        (rows.x.shape[1], rows.x.shape[2]) if rows.x.ndim == 3 else None,
+        (*rows.notes, *merged, *counting, *same),
+        float(np.mean(scaled[:n_train] == 0)),
+    )
+    return prepared.save(about, scaled, y)
+
+
+def shortened(name: str) -> str:
+    """A name short enough for a sentence, on one printable line."""
+    shown = "".join(letter if letter.isprintable() else "?" for letter in name.strip()) or "no name"
+    return shown if len(shown) <= MAX_NAME else shown[: MAX_NAME - 1] + "…"
+
+
+def _check_sizes(x: np.ndarray, rows: DataRows) -> None:
+    if len(rows.labels) != len(x):
+        raise DataError(f"expected a label for each row, got {len(rows.labels):,} labels for {len(x):,} rows")
+    if len(x) < MIN_ROWS:
+        raise DataError(f"expected at least {MIN_ROWS} rows, got {len(x)}; bring more")
+    if len(x) - rows.n_test < MIN_ROWS:
+        raise DataError(f"expected at least {MIN_ROWS} training rows, got {len(x) - rows.n_test}; bring more")
+    if not x.shape[1]:
+        raise DataError("expected numbers beside the labels, got none; bring a table with columns of numbers")
+    if not 1 <= x.shape[1] <= MAX_INPUTS:
+        raise DataError(f"expected 1 to {MAX_INPUTS:,} inputs a row, got {x.shape[1]:,}; leave some out")
+    if x.size > MAX_NUMBERS:
+        raise DataError(
+            f"expected at most {MAX_NUMBERS:,} numbers (rows times inputs), got {x.size:,}; bring fewer rows"
+        )
+
+
+def _check_finite(x: np.ndarray, columns: Sequence[str]) -> None:
+    if np.issubdtype(x.dtype, np.floating) and not np.isfinite(x).all():
+        row, column = (int(place[0]) for place in np.nonzero(~np.isfinite(x)))
+        value = "no value" if np.isnan(x[row, column]) else "an infinite value"
+        named = f"column “{shortened(columns[column])}”" if columns else f"input {column + 1}"
+        raise DataError(
+            f"expected a finite number in row {row + 1}, {named}, got {value}; fill it in or remove the row"
+        )
+
+
+def classes_of(labels: np.ndarray) -> tuple[tuple[str, ...], np.ndarray]:
+    """The classes by name, in order, and the class of each row, (n,) int32.
+
+    If all labels look like whole numbers they are ordered as numbers, else as texts.
+
+    Raises:
+        DataError: A label is missing or no class, or there are too few or too many classes.
+    """
+    texts = [str(label) for label in labels.tolist()]
+    missing = next((row for row, text in enumerate(texts) if not text.strip()), None)
+    if missing is not None:
+        raise DataError(f"expected a label in every row, got none in row {missing + 1}; fill it in or remove the row")
+    if labels.dtype.kind == "f" or all(map(_NUMBER.fullmatch, texts)):
+        texts = [str(_whole(text, row)) for row, text in enumerate(texts)]
+        names = sorted(set(texts), key=int)
+    else:
+        names = sorted(set(texts))
+    if len(names) < 2:
+        raise DataError(f"expected at least 2 classes, got one: {shortened(names[0])}; bring rows of another class too")
+    if len(names) > MAX_CLASSES:
+        raise DataError(
+            f"expected at most {MAX_CLASSES} classes, got {len(names):,} different labels; is this the right column?"
+        )
+    places = {name: place for place, name in enumerate(names)}
+    return tuple(map(shortened, names)), np.array([places[text] for text in texts], np.int32)
+
+
+def _whole(text: str, row: int) -> int:
+    value = float(text)
+    if not np.isfinite(value) or value != int(value):
+        raise DataError(
+            f"expected labels that are classes (whole numbers or texts), got {shortened(text)} in row {row + 1}; round"
+            " them or make groups"
+        )
+    return int(value)
+
+
+def _order(n: int, n_test: int) -> np.ndarray:
+    """A shuffled order of the rows; the source's own test rows stay last.
+
+    Shuffled even then: a source may be sorted by class, and batches are neighbouring rows.
+    """
+    shuffled = np.random.default_rng(SEED).permutation(n - n_test)
+    return np.concatenate([shuffled, np.arange(n - n_test, n)])
+
+
+def _scaled(x: np.ndarray, of_train: np.ndarray, is_image: bool) -> np.ndarray:
+    """Rows as float32 in [0, 1], clipped to the range of the training rows; bytes stay bytes."""
+    if x.dtype == np.uint8:
+        return np.ascontiguousarray(x)
+    axis = None if is_image else 0
+    low, high = of_train.min(axis=axis).astype(np.float64), of_train.max(axis=axis).astype(np.float64)
+    if np.all(high == low):
+        raise DataError(_ONLY_CONSTANT)
+    with np.errstate(over="ignore", invalid="ignore"):
+        scaled = (x - low) / np.where(high == low, 1.0, high - low)
+    scaled = np.clip(np.where(high == low, 0.0, scaled), 0.0, 1.0).astype(np.float32)
+    if not np.isfinite(scaled).all():
+        raise DataError("expected numbers with finite differences, got some near the largest float")
+    return scaled
+
+
+def _flat(x: np.ndarray) -> np.ndarray:
+    return x.reshape(len(x), -1) if len(x) else x.reshape(0, 1)
+
+
+def _without(rows: DataRows, left_out: Sequence[int]) -> DataRows:
+    columns = [name for place, name in enumerate(rows.columns) if place not in left_out]
+    return replace(rows, x=np.delete(rows.x, left_out, axis=1), columns=columns)
+
+
+def _named(columns: Sequence[str], places: Sequence[int]) -> str:
+    """The first five of some inputs, in words."""
+    shown = [f"“{shortened(columns[place])}”" if columns else f"input {place + 1}" for place in places[:5]]
+    return ", ".join(shown) + (f" and {len(places) - 5:,} more" if len(places) > 5 else "")
+
+
+def _without_row_numbers(rows: DataRows) -> tuple[DataRows, tuple[str, ...]]:
+    """The rows without row numbers, which would reveal the class in a source sorted by class."""
+    if rows.x.ndim != 2:
+        return rows, ()
+    of_train = rows.x[: len(rows.x) - rows.n_test]
+    found = [
+        place
+        for place in range(rows.x.shape[1])
+        if _counts_rows(of_train[:, place], rows.columns[place] if rows.columns else "")
+    ]
+    if not found:
+        return rows, ()
+    if len(found) == rows.x.shape[1]:
+        raise DataError(f"expected inputs, got only numbers of rows ({_named(rows.columns, found)}); bring others")
+    return _without(rows, found), (f"left out, because row numbers teach nothing: {_named(rows.columns, found)}",)
+
+
+def _counts_rows(column: np.ndarray, name: str) -> bool:
+    """Whether distinct whole numbers rise or fall row by row, have no gap, or have the name of a row number."""
+    head = column[:MIN_ROWS]
+    if len(np.unique(head)) < len(head) or not np.isfinite(column).all() or (column != np.floor(column)).any():
+        return False
+    steps = np.diff(column.astype(np.float64))
+    if (steps > 0).all() or (steps < 0).all():
+        return True
+    is_called_so = any(_COUNTS_BY_NAME.fullmatch(said) for said in (name.strip(), name.strip().lower()))
+    has_no_gap = float(column.max()) - float(column.min()) + 1 == len(column)
+    return (is_called_so or has_no_gap) and len(np.unique(column)) == len(column)
+
+
+def _as_images(rows: DataRows) -> tuple[DataRows, bool]:
+    """Rows of pixels as images, and whether they are: by their columns' names, or as a square of whole numbers."""
+    n_inputs = _flat(rows.x).shape[1]
+    if rows.x.ndim > 2:
+        return rows, True
+    side, x = math.isqrt(n_inputs), rows.x
+    is_bytes = x.dtype == np.uint8 or all(
+        column.min() >= 0 and column.max() <= 255 and (column == np.floor(column)).all() for column in x.T
+    )
+    is_named = bool(rows.columns) and all(PIXEL.fullmatch(name.strip()) for name in rows.columns)
+    if not is_named and not (is_bytes and n_inputs >= MIN_PIXELS and side * side == n_inputs):
+        return rows, False
+    if is_bytes and x.max() > 127:  # else their largest value may be below 255
+        x = x.astype(np.uint8)
+    return replace(rows, x=x.reshape(len(x), side, side) if side * side == n_inputs else x), True
+
+
+_ONLY_CONSTANT = "expected inputs that differ between rows, got only constant ones; bring others"
+
+
+def _that_differ(x: np.ndarray, n_train: int, columns: Sequence[str]) -> tuple[np.ndarray, tuple[str, ...]]:
+    """The inputs that differ, beyond rounding, in more than a hundredth of the training rows."""
+    usual = np.median(x[:n_train], axis=0)
+    with np.errstate(over="ignore"):
+        n_differ = (np.abs(x[:n_train] - usual) > ALIKE * np.abs(usual)).sum(axis=0)
+    same = np.flatnonzero(n_differ <= n_train // 100)
+    if not len(same):
+        return x, ()
+    if len(same) == x.shape[1]:
+        raise DataError(_ONLY_CONSTANT)
+    note = "left out, because they are the same in all or nearly all training rows"
+    return np.delete(x, same, axis=1), (f"{note}: {_named(columns, same.tolist())}",)
+
+
+def _as_seen(labels: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Labels without invisible differences: extra blanks, zero-width characters, ways to encode an accent."""
+    if labels.dtype.kind not in "OUS":
+        return labels, ()
+    seen = {text: _seen(str(text)) for text in dict.fromkeys(labels.tolist())}
+    n_merged = len(seen) - len({*seen.values()})
+    note = f"labels that differ only in blanks or invisible characters count as one class ({n_merged:,} were)"
+    return np.array([seen[text] for text in labels.tolist()], object), (note,) if n_merged else ()
+
+
+def _seen(text: str) -> str:
+    shown = "".join(sign for sign in unicodedata.normalize("NFC", text) if unicodedata.category(sign) != "Cf")
+    return " ".join(shown.split())

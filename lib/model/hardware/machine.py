@@ -1,0 +1,143 @@
+"""What this machine is: in one line, in detail, and as a stable id. Imports nothing heavy."""
+
+import hashlib
+import os
+import platform
+import uuid
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from lib.model.hardware.cores import usable_cores
+from lib.model.hardware.nvidia_smi import cards
+from lib.model.hardware.nvml import gpus
+from lib.model.hardware.optional import total_memory_bytes
+from lib.model.hardware.webgpu import asked, software_allowed
+
+NO_GPU = "no GPU"
+ONLY_BY_WEBGPU = "no CUDA GPU; WebGPU reaches "  # and then which
+
+
+@dataclass(frozen=True)
+class ThisMachine:
+    """The parts of a machine that explain a time."""
+
+    processor: str
+    cores: int
+    memory_bytes: int
+    vectors: str  # the widest vector instructions; empty if unknown
+    gpu: str  # names of all GPUs that CUDA can use; empty if there is none
+    webgpu: str = ""  # names of all GPUs that WebGPU reaches, no software; empty if there is none
+
+    @property
+    def line(self) -> str:
+        """All parts in one line, for example “AMD EPYC 7B13 · 2 cores · AVX2 · 8 GiB · no GPU”."""
+        cores, memory = f"{self.cores} core{'s' if self.cores != 1 else ''}", f"{self.memory_bytes / 2**30:.0f} GiB"
+        return " · ".join(filter(None, (self.processor, cores, self.vectors, memory, self.graphics)))
+
+    @property
+    def graphics(self) -> str:
+        """Its GPUs, those that CUDA can use where there are any."""
+        return self.gpu or (ONLY_BY_WEBGPU + self.webgpu if self.webgpu else NO_GPU)
+
+
+@cache
+def this_machine() -> ThisMachine:
+    """The machine that this process runs on; looked up once."""
+    cpuinfo = dict(reversed(_cpuinfo_lines()))  # of the first core
+    flags = cpuinfo.get("flags", "").split()
+    vectors = next((name for flag, name in (("avx512f", "AVX-512"), ("avx2", "AVX2")) if flag in flags), "")
+    processor = cpuinfo.get("model name") or platform.processor() or platform.machine()
+    names = (
+        ", ".join(card.name for card in cards()),
+        ", ".join(one.name for one in asked(software_allowed()) if one.is_gpu),
+    )
+    return ThisMachine(processor, usable_cores(), total_memory_bytes(), vectors, *names)
+
+
+def details() -> dict[str, str]:
+    """Everything that explains a time, by name: caches, BLAS and its threads, load, GPUs by NVML and by WebGPU."""
+    machine = this_machine()
+    return {
+        "processor": " · ".join(filter(None, (machine.processor, machine.vectors))),
+        "cores for this program": str(machine.cores),
+        "caches": ", ".join(f"{name} {_binary(size)}" for name, size in caches().items()) or "unknown",
+        "memory": _binary(machine.memory_bytes),
+        "products by": ", ".join(f"{name}, {threads} threads" for name, threads in _blas()) or "unknown",
+        "load, last minute": f"{os.getloadavg()[0]:.1f} of {os.cpu_count() or 1} processors",
+        "graphics cards": "; ".join(gpu.line for gpu in gpus()) or machine.gpu or "none for CUDA",
+        "WebGPU reaches": "; ".join(one.line for one in asked(software_allowed())) or "none",
+        "system": f"{platform.system()} {platform.release()}, Python {platform.python_version()}",
+        "machine id": machine_id(),
+    }
+
+
+def clocks() -> str:
+    """The current clock rates of CPU and GPUs, without which a time says little; empty where none is reported."""
+    mhz = [float(value) for name, value in _cpuinfo_lines() if name == "cpu MHz"]
+    parts = [f"processor {sum(mhz) / len(mhz):.0f} MHz"] if mhz else []
+    for gpu in gpus():
+        limit = f" of {gpu.max_sm_clock_mhz}" if gpu.max_sm_clock_mhz else ""
+        parts += [f"{gpu.name} {gpu.sm_clock_mhz}{limit} MHz"] if gpu.sm_clock_mhz else []
+    return ", ".join(parts)
+
+
+@cache
+def multiplies_bfloat16() -> bool:
+    """Whether the processor has matrix units for factors in bfloat16 (Intel's AMX, from Sapphire Rapids on)."""
+    return "amx_bf16" in dict(_cpuinfo_lines()).get("flags", "").split()
+
+
+@cache
+def caches() -> dict[str, int]:
+    """Bytes of each cache of one core, by name (L1 data, L2, L3), as Linux reports them; empty elsewhere."""
+    found, units = {}, {"K": 2**10, "M": 2**20, "G": 2**30}
+    for index in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
+        with suppress(OSError, KeyError, ValueError):
+            level, kind, size = ((index / name).read_text().strip() for name in ("level", "type", "size"))
+            if kind != "Instruction":
+                found[f"L{level}" + (" data" if kind == "Data" else "")] = int(size[:-1]) * units[size[-1]]
+    return found
+
+
+def last_level_cache_bytes() -> int:
+    """Bytes of the largest cache; 0 if unknown."""
+    return max(caches().values(), default=0)
+
+
+def _binary(n_bytes: int) -> str:
+    unit, name = next(((u, n) for u, n in ((2**30, "GiB"), (2**20, "MiB")) if n_bytes >= u), (2**10, "KiB"))
+    return f"{n_bytes / unit:.4g} {name}"
+
+
+def _blas() -> list[tuple[str, int]]:
+    """The BLAS libraries that this process has loaded, each once, with their numbers of threads."""
+    try:
+        import threadpoolctl
+    except ModuleNotFoundError:  # a bare machine
+        return []
+    named = (
+        (f"{info['internal_api']} {info['version']} ({info.get('architecture', '?')})", info["num_threads"])
+        for info in threadpoolctl.threadpool_info()
+        if info["user_api"] == "blas"
+    )
+    return list(dict.fromkeys(named))
+
+
+@cache
+def machine_id() -> str:
+    """Twelve hex digits, the same as long as this machine and its hardware are; nothing can be read back from them."""
+    machine, address = this_machine(), uuid.getnode()
+    drawn = address >> 40 & 1  # without a network interface, `getnode` draws one for each process: RFC 4122, 4.5
+    parts = (platform.node(), 0 if drawn else address, machine.processor, machine.cores, machine.gpu)
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:12]
+
+
+def _cpuinfo_lines() -> list[tuple[str, str]]:
+    """Name and value of each line of Linux' /proc/cpuinfo, which has a block for each core; empty elsewhere."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return []
+    return [(name.strip(), value.strip()) for name, _, value in (line.partition(":") for line in lines)]

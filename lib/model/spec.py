@@ -1,0 +1,217 @@
+"""What is trained and how: frozen descriptions of a network and of a training, validated on creation.
+
+Imports nothing heavy, so that the notebook's kernel, the workers and the tests can all afford it.
+"""
+
+import operator
+import re
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from numbers import Real
+from typing import Any
+
+N_PIXELS = 784
+N_CLASSES = 10
+N_TRAIN = 48_000  # the articles hold out the last 20 % of MNIST's 60,000 training images
+N_VALIDATION = 12_000
+N_TEST = 10_000
+
+MAX_INPUTS = 4_096  # of a network, such as the pixels of an image of 64 × 64
+MAX_CLASSES = 100
+MAX_HIDDEN_LAYERS = 8
+MAX_WIDTH = 4_096
+MAX_EPOCHS = 100
+MAX_LEARNING_RATE = 1_000.0
+MAX_TEXT = 200  # characters of the text that describes a network
+
+_SEPARATORS = re.compile(r"\s*(?:,|→|->|–|-|;|\s)\s*")
+
+
+def _whole(name: str, value: object) -> int:
+    """The value as an `int`, also from NumPy's integers; ValueError for anything else, True and 32.0 included."""
+    try:
+        if not isinstance(value, bool):
+            return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        pass
+    raise ValueError(f"{name}: expected a whole number, got {value!r}; write one such as 32")
+
+
+@dataclass(frozen=True, order=True)
+class Network:
+    """A fully connected network, inputs → hidden layers with ReLU → a logit for each class.
+
+    `hidden` holds the width of each hidden layer: 0 to 8 layers of width 1 to 4,096, else ValueError. Inputs and
+    classes are MNIST's unless said otherwise.
+    """
+
+    hidden: tuple[int, ...] = (128,)
+    n_inputs: int = N_PIXELS
+    n_classes: int = N_CLASSES
+
+    def __post_init__(self) -> None:
+        for name, low, high in (("n_inputs", 1, MAX_INPUTS), ("n_classes", 2, MAX_CLASSES)):
+            value = _whole(name.removeprefix("n_"), getattr(self, name))
+            object.__setattr__(self, name, value)
+            if not low <= value <= high:
+                raise ValueError(
+                    f"{name.removeprefix('n_')} of a network: expected {low:,} to {high:,}, got {value:,}; choose other"
+                    " data"
+                )
+        object.__setattr__(self, "hidden", tuple(_whole("width of a hidden layer", width) for width in self.hidden))
+        if len(self.hidden) > MAX_HIDDEN_LAYERS:
+            raise ValueError(
+                f"hidden layers: expected at most {MAX_HIDDEN_LAYERS}, got {len(self.hidden)}; remove some"
+            )
+        for width in self.hidden:
+            if not 1 <= width <= MAX_WIDTH:
+                raise ValueError(
+                    f"width of a hidden layer: expected 1 to {MAX_WIDTH}, got {width}; choose one in between"
+                )
+
+    @classmethod
+    def parse(cls, text: str) -> "Network":
+        """Read widths as people write them: `128`, `256, 128, 64`, `256→128→64`; empty for no hidden layer.
+
+        Raises ValueError, with a sentence for the user, for any other text.
+        """
+        if len(text) > MAX_TEXT:
+            raise ValueError(
+                f"hidden layers: expected at most {MAX_TEXT} characters, got {len(text):,}; write fewer widths"
+            )
+        words = [word for word in _SEPARATORS.split(text.strip()) if word]
+        # Separators are generous, so a minus sign would vanish: refuse it before it is taken for an arrow.
+        negative = re.search(r"(?:^|[,;→\s])\s*(-\d+)", text)
+        unreadable = negative.group(1) if negative else next((word for word in words if not word.isdecimal()), None)
+        if unreadable is not None:
+            raise ValueError(
+                f"hidden layers: expected widths such as “256, 128, 64”, got “{unreadable}”; "
+                "use whole numbers separated by commas, or leave the field empty for no hidden layer"
+            )
+        return cls(tuple(int(word) for word in words))
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """All widths from the inputs to the logits."""
+        return (self.n_inputs, *self.hidden, self.n_classes)
+
+    @property
+    def shapes(self) -> tuple[tuple[int, int], ...]:
+        """Shape of each layer's weights, (inputs, outputs)."""
+        return tuple(pairwise(self.widths))
+
+    @property
+    def n_parameters(self) -> int:
+        """Number of weights and biases."""
+        return sum(inputs * outputs + outputs for inputs, outputs in self.shapes)
+
+    @property
+    def parameter_bytes(self) -> int:
+        """Memory of all parameters in float32."""
+        return 4 * self.n_parameters
+
+    def step_flops(self, batch_size: int) -> int:
+        """Floating-point operations of the matrix products in one training step.
+
+        Two operations per multiply-add, for the forward pass, the gradient of the weights, and the gradient of the
+        inputs, which the first layer does not need. Elementwise work (below 1 % at 784→128→10) is left out, so this is
+        a floor.
+        """
+        first, *others = (inputs * outputs for inputs, outputs in self.shapes)
+        return 2 * batch_size * (2 * first + 3 * sum(others))
+
+    @property
+    def label(self) -> str:
+        """The hidden layers as text, such as `256→128→64`, which `parse` reads again."""
+        return "→".join(map(str, self.hidden)) if self.hidden else "no hidden layer"
+
+
+CHANCE_ACCURACY = 0.15  # with ten classes, a network that did not learn stays near 10 %
+
+
+@dataclass(frozen=True, order=True)
+class DataSet:
+    """What a training must know of its data before they are loaded; MNIST unless said otherwise.
+
+    `digest` names data that a reader brought (`lib/model/data/own`), and is empty for MNIST. A network whose validation
+    accuracy is at most `chance` did not learn.
+    """
+
+    digest: str = ""
+    n_train: int = N_TRAIN
+    n_validation: int = N_VALIDATION
+    chance: float = CHANCE_ACCURACY
+
+    @property
+    def rows(self) -> str:
+        """What its rows are called in a sentence."""
+        return "rows" if self.digest else "images"
+
+    def gap_by_chance(self, accuracy: float, other: float) -> float:
+        """How far two validation accuracies, 0 to 1, may be apart by chance: two standard errors of their difference,
+        both taken as shares of this many rows (binomial, at their mean)."""
+        share = (accuracy + other) / 2
+        return 2 * (2 * share * (1 - share) / self.n_validation) ** 0.5
+
+
+MNIST = DataSet()
+
+
+@dataclass(frozen=True, order=True)
+class Training:
+    """One training: a network, and how it is trained with plain SGD on mean cross-entropy.
+
+    Raises ValueError, with a sentence for the user, for a value outside of its limits.
+    """
+
+    network: Network = Network()
+    learning_rate: float = 0.1
+    batch_size: int = 32
+    epochs: int = 3
+    seed: int = 0
+    data: DataSet = MNIST
+
+    def __post_init__(self) -> None:
+        if isinstance(self.learning_rate, bool) or not isinstance(self.learning_rate, Real):
+            raise ValueError(f"learning rate: expected a number, got {self.learning_rate!r}; write one such as 0.1")
+        object.__setattr__(self, "learning_rate", float(self.learning_rate))
+        for name in ("batch_size", "epochs", "seed"):
+            object.__setattr__(self, name, _whole(name.replace("_", " "), getattr(self, name)))
+        if not 0 < self.learning_rate <= MAX_LEARNING_RATE:  # also refuses NaN
+            raise ValueError(
+                f"learning rate: expected above 0 and at most {MAX_LEARNING_RATE:g}, got {self.learning_rate:g}; "
+                "0.001 to 1 is usual"
+            )
+        most = self.data.n_train
+        if not 1 <= self.batch_size <= most:
+            raise ValueError(
+                f"batch size: expected 1 to {most:,} (the number of training {self.data.rows}), got"
+                f" {self.batch_size:,}; choose a smaller one"
+                if self.batch_size > most
+                else f"batch size: expected 1 to {most:,}, got {self.batch_size}; choose a positive one"
+            )
+        if not 1 <= self.epochs <= MAX_EPOCHS:
+            raise ValueError(f"epochs: expected 1 to {MAX_EPOCHS}, got {self.epochs}; choose one in between")
+        if self.seed < 0:
+            raise ValueError(f"seed: expected 0 or more, got {self.seed}; choose a whole number from 0")
+
+    def steps_per_epoch(self, n_images: int | None = None) -> int:
+        """Number of full batches in an epoch of so many images, by default the data's; an incomplete one is dropped."""
+        return (self.data.n_train if n_images is None else n_images) // self.batch_size
+
+    def described(self) -> dict[str, Any]:
+        """As a dictionary, for keys and files. What says no more than that it is MNIST is left out, so that a training
+        on it is described as by versions that knew no other data."""
+        found = asdict(self)
+        network, usual = found["network"], asdict(Network())
+        found["network"] = {name: network[name] for name in network if name == "hidden" or network[name] != usual[name]}
+        if self.data == MNIST:
+            del found["data"]
+        return found
+
+
+# What the controls offer.
+MIN_RATE = 1e-4
+MAX_RATE = 10.0
+RATE_STEPS = tuple(float(f"{digit}e{power}") for power in range(-4, 1) for digit in (1, 2, 5)) + (10.0,)
+BATCH_SIZES = (1, 8, 32, 128, 256, 512, 1024, 2048, 4096)

@@ -1,0 +1,272 @@
+"""The static site's page that computes: the four experiments of the first notebook in the reader's browser, by Pyodide,
+on a slice of the images. Everything it fetches lies beside it.
+"""
+
+import html
+import io
+import json
+import zipfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from lib import ROOT
+from lib.formatting import percent, seconds
+from lib.model.backends.registry import BACKENDS, IN_A_BROWSER
+from lib.model.backends.webgpu.for_browsers import kernels
+from lib.model.data.mnist import load_part
+from lib.model.spec import RATE_STEPS
+from lib.site.in_your_browser.driver import NUMPY, events, read_images
+from lib.site.in_your_browser.runtime import runtime_files
+from lib.site.plain_page import plain_page
+from lib.sweeps.experiments.axes import MAX_LINES
+from lib.sweeps.experiments.published import ARTICLE_ARCHITECTURES
+from lib.ui.notebooks import FIRST, FRONT, IN_BROWSER
+from lib.ui.views.chart import ordered_palette
+from lib.ui.widgets import worker_scripts
+
+FOLDER = "in_your_browser"
+TITLE = "Train in your browser"
+N_TRAIN, N_VALIDATION = 3_000, 1_000
+# What of this project runs there.
+MODULES = (
+    "lib/__init__.py",
+    "lib/model/__init__.py",
+    "lib/model/spec.py",
+    "lib/formatting.py",
+    "lib/cache_folder.py",
+    "lib/model/hardware/__init__.py",
+    "lib/model/hardware/optional.py",
+    "lib/model/data/__init__.py",
+    "lib/model/data/digits.py",
+    "lib/model/data/mnist.py",
+    "lib/model/data/mnist_arrays.py",
+    "lib/model/data/mnist_download.py",
+    "lib/model/backends/__init__.py",
+    "lib/model/backends/base.py",
+    "lib/model/backends/with_numpy.py",
+    "lib/model/backends/webgpu/__init__.py",
+    "lib/model/backends/webgpu/description.py",
+    "lib/model/backends/webgpu/for_browsers.py",
+    "lib/sweeps/__init__.py",
+    "lib/sweeps/experiments/__init__.py",
+    "lib/sweeps/experiments/axes.py",
+    "lib/sweeps/experiments/trained.py",
+    "lib/ui/__init__.py",
+    "lib/ui/views/__init__.py",
+    "lib/ui/views/conclusions.py",
+)
+_HERE = Path(__file__).resolve().parent
+WIDGETS = ROOT / "lib" / "ui" / "widgets"
+_SCRIPTS = (WIDGETS / "chart_text.js", WIDGETS / "asked_worker.js", _HERE / "charts.js", _HERE / "page.js")
+
+
+@dataclass(frozen=True)
+class BrowserControl:
+    """One control: a slider over `values`, boxes to tick (where `usual` is several of them), or a text without any."""
+
+    name: str
+    label: str
+    usual: object
+    values: Sequence = ()
+
+
+@dataclass(frozen=True)
+class BrowserSection:
+    """One experiment; `short` stands before the names of its controls in the address, as in the notebook."""
+
+    experiment: str
+    short: str
+    title: str
+    prose: str
+    charts: Sequence[tuple[str, str]]  # the kind of each in `charts.js`, and its caption
+    controls: Sequence[BrowserControl]
+
+
+_EPOCHS = BrowserControl("epochs", "Epochs", 3, tuple(range(1, 21)))
+_SIZES = (1, 8, 32, 128, 256, 512, 1024)
+_SIZE = BrowserControl("size", "Batch size", 32, _SIZES)
+_RATE = BrowserControl("rate", "Learning rate", 0.1, RATE_STEPS)
+_HIDDEN = BrowserControl("hidden", "Hidden layers", "32")
+_LOSS, _ACCURACY = ("loss", "Training loss by step"), ("accuracy", "Validation accuracy by epoch")
+SECTIONS = (
+    BrowserSection(
+        "learning-rate",
+        "rate",
+        "1 · How large a step?",
+        "The learning rate is how far each step moves the weights against their gradient. Too small, and a few epochs"
+        " get nowhere; too large, and the loss jumps about or stops being a number.",
+        (_LOSS, _ACCURACY),
+        (
+            BrowserControl("low", "Lowest rate", 0.01, RATE_STEPS),
+            BrowserControl("high", "Highest rate", 1.0, RATE_STEPS),
+            BrowserControl("count", "How many rates", 3, tuple(range(2, MAX_LINES + 1))),
+            _EPOCHS,
+            _SIZE,
+            _HIDDEN,
+        ),
+    ),
+    BrowserSection(
+        "batch-size",
+        "size",
+        "2 · How many images a step?",
+        "A step pays its overhead once for all its images, so larger batches make faster epochs, and fewer steps to"
+        " learn in. What counts is the time to an accuracy.",
+        (_ACCURACY, ("spent", "Validation accuracy by seconds")),
+        (
+            BrowserControl("sizes", "Batch sizes", (8, 32, 256), _SIZES),
+            _EPOCHS,
+            _RATE,
+            BrowserControl("target", "Target accuracy", 0.8, (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.92, 0.94)),
+            _HIDDEN,
+        ),
+    ),
+    BrowserSection(
+        "depth",
+        "depth",
+        "3 · How many layers?",
+        "More and wider layers have more parameters to fit the data with, and more arithmetic in each step.",
+        (_LOSS, _ACCURACY),
+        (
+            BrowserControl("networks", "Hidden layers", ("128", "128→64"), ARTICLE_ARCHITECTURES),
+            BrowserControl("own", "Your own, such as 512; 64, 32; none", "none"),
+            _EPOCHS,
+            _RATE,
+            _SIZE,
+        ),
+    ),
+    BrowserSection(
+        "backend",
+        "backend",
+        "4 · Which library?",
+        "The same training by NumPy in Python, by WebAssembly, by JavaScript and, if your browser offers it, by your"
+        " GPU, in turns.",
+        (("epoch_s", "Seconds of an epoch"), _ACCURACY),
+        (_SIZE, BrowserControl("epochs", "Epochs, the first not timed", 3, tuple(range(2, 11))), _RATE, _HIDDEN),
+    ),
+)
+USUAL = {one.experiment: {control.name: control.usual for control in one.controls} for one in SECTIONS}
+# What trains the experiment on backends besides NumPy: device and way of `webgpu_worker.js`, label and colour.
+OTHERS = (
+    *(
+        {"device": "cpu", "way": way, "label": IN_A_BROWSER[key].label, "color": IN_A_BROWSER[key].color}
+        for key, way in (("wasm-simd", "simd"), ("javascript", "javascript"))
+    ),
+    {"device": "gpu", "way": "one_submission", "label": "WebGPU", "color": BACKENDS["webgpu-chunk"].color},
+)
+
+
+def browser_files(computed: str) -> dict[str, Callable[[], bytes]]:
+    """The content of each of the page's files, by its path in the site.
+
+    Args:
+        computed: Where and when the page's own figure, of its usual settings, is computed.
+
+    Raises:
+        NoRuntime: Python for the browser is not to be had.
+    """
+    runtime = runtime_files()
+    images, source = images_kept()
+    made = {
+        IN_BROWSER: lambda: bytes(plain_page(TITLE, _content(images, source, computed), wide=True).body),
+        f"{FOLDER}/lib.zip": code,
+        f"{FOLDER}/images.npz": lambda: images,
+        f"{FOLDER}/devices.json": lambda: json.dumps({"scripts": worker_scripts(), "kernels": kernels()}).encode(),
+        f"{FOLDER}/page.js": lambda: b"".join(file.read_bytes() for file in _SCRIPTS),
+        f"{FOLDER}/worker.js": (_HERE / "worker.js").read_bytes,
+    }
+    return made | {f"{FOLDER}/pyodide/{name}": file.read_bytes for name, file in runtime.items()}
+
+
+def images_kept() -> tuple[bytes, str]:
+    """An `.npz` of the first images for training and validation, and what they are: MNIST, or what stands in for it."""
+    raw, facts = load_part(N_TRAIN, N_VALIDATION)
+    content = io.BytesIO()
+    np.savez_compressed(content, **raw)  # type: ignore[arg-type]  # its names are no options
+    return content.getvalue(), facts.source
+
+
+def code() -> bytes:
+    """A ZIP archive of the driver and of what it imports of this project."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.write(_HERE / "driver.py", "driver.py")
+        for name in (*MODULES, *_shaders()):
+            archive.write(ROOT / name, name)
+    return content.getvalue()
+
+
+def _shaders() -> list[str]:
+    return [str(file.relative_to(ROOT)) for file in sorted((ROOT / "lib/model/backends/webgpu").glob("*.wgsl"))]
+
+
+def _content(images: bytes, source: str, computed: str) -> str:
+    epochs = [event for event in events("backend", USUAL["backend"], read_images(images, source)) if "epoch" in event]
+    train_s = sum(event["train_s"] for event in epochs)
+    offered = {
+        "controls": {one.experiment: {control.name: control.values for control in one.controls} for one in SECTIONS},
+        "palettes": [ordered_palette(count) for count in range(MAX_LINES + 2)],
+        "numpy": {"label": NUMPY, "color": BACKENDS["numpy"].color},
+        "others": OTHERS,
+        "where": f"{N_TRAIN:,} images of {source}",
+    }
+    return (
+        f"<style>{(_HERE / 'page.css').read_text()}</style>"
+        f'<p><a href="{FRONT}">All notebooks</a></p><h1>{TITLE}</h1>'
+        '<p class="lead">The first notebook’s four experiments, without a server: move a slider, and this project’s own'
+        " code trains as Python with NumPy in your browser. Random search, the look inside, export and your own"
+        f' data need <a href="{FIRST.file_name}">the notebook</a> on a machine with Python.</p>'
+        '<p class="state"><b id="python">Starting</b>'
+        ' <span id="versions">Python comes to your browser, 15 MB, once</span></p>'
+        '<p class="problem" id="address" role="alert"></p>'
+        "<noscript><p class=problem>This page computes in your browser, which needs JavaScript.</p></noscript>"
+        f"{''.join(map(_section, SECTIONS))}"
+        '<p class="quiet">For comparison, NumPy at the settings that the last section opens with:'
+        f" {percent(epochs[-1]['accuracy'])} after {seconds(train_s)} of training, in one run."
+        f" <b>Computed on {html.escape(computed)}.</b></p>"
+        f'<script type="application/json" id="offered">{json.dumps(offered)}</script>'
+        f'<script src="{FOLDER}/page.js"></script>'
+    )
+
+
+def _section(one: BrowserSection) -> str:
+    controls = "".join(_control(one.short, control) for control in one.controls)
+    return (
+        f'<section class="lab" id="{one.experiment}" data-short="{one.short}"><h2>{one.title}</h2><p>{one.prose}</p>'
+        f'<div class="lab-grid"><form class="controls">{controls}'
+        '<div class="buttons"><button type="button" class="stop">Stop</button>'
+        '<button type="button" class="again">Run again</button></div></form><div>'
+        f'<div class="charts">{"".join(_chart(*chart) for chart in one.charts)}</div><ul class="legend"></ul>'
+        '<p class="state"><b>Waiting</b> <span></span></p><p class="sentence" aria-live="polite"></p>'
+        "</div></div></section>"
+    )
+
+
+def _control(short: str, one: BrowserControl) -> str:
+    name, values = f"{short}.{one.name}", list(one.values)
+    if isinstance(one.usual, tuple):
+        boxes = "".join(
+            f'<label class="tick"><input type="checkbox" name="{name}" value="{place}"'
+            f"{' checked' if value in one.usual else ''}> {value}</label>"
+            for place, value in enumerate(values)
+        )
+        return f"<fieldset><legend>{one.label}</legend>{boxes}</fieldset>"
+    if not values:
+        return (
+            f'<label for="{name}">{one.label}<input type="text" id="{name}" name="{name}" value="{one.usual}"'
+            ' autocomplete="off"></label>'
+        )
+    return (
+        f'<label for="{name}">{one.label} <output for="{name}">{one.usual}</output>'
+        f'<input type="range" id="{name}" name="{name}" min="0" max="{len(values) - 1}"'
+        f' value="{values.index(one.usual)}"></label>'
+    )
+
+
+def _chart(kind: str, caption: str) -> str:
+    return (
+        f'<figure><figcaption>{caption}</figcaption><svg data-kind="{kind}" viewBox="0 0 400 220" role="img"'
+        f' aria-label="{caption}"></svg></figure>'
+    )

@@ -1,0 +1,164 @@
+"""Runs in the reader's browser, under Pyodide: the four experiments by this project's NumPy backend, event by event."""
+
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lib.formatting import format_rate
+from lib.model.backends.base import Epoch, Steps
+from lib.model.backends.webgpu import description
+from lib.model.backends.webgpu.for_browsers import as_json, begins_with, first_images
+from lib.model.backends.with_numpy import train
+from lib.model.data.mnist import Data
+from lib.model.spec import DataSet, Network, Training
+from lib.sweeps.experiments.axes import batch_sizes_of, networks_of, rates_between
+from lib.sweeps.experiments.trained import TrainedEpochs
+from lib.ui.views.conclusions import best_network, best_rate, fastest_backend, first_to_the_target
+
+NUMPY = "NumPy"  # the label of what is trained here; the page trains the other lines of the experiment on backends
+CONCLUSIONS = {
+    "learning-rate": best_rate,
+    "batch-size": first_to_the_target,
+    "depth": best_network,
+    "backend": fastest_backend,
+}
+SLICE = 500  # images that the page evaluates at a time
+
+
+def read_images(content: bytes, source: str) -> Data:
+    """The images of an `.npz` that the site's writer made: uint8 `x_train` and `x_validation` (n, 784), and labels."""
+    with np.load(io.BytesIO(content)) as kept:
+        x_train, x_validation = (
+            kept[name].astype(np.float32) * np.float32(1 / 255) for name in ("x_train", "x_validation")
+        )
+        y_train, y_validation = (kept[name].astype(np.int32) for name in ("y_train", "y_validation"))
+    return Data(x_train, y_train, x_validation, y_validation, x_validation[:0], y_validation[:0], source, "")
+
+
+def trainings(experiment: str, settings: Mapping[str, Any], data: Data) -> list[tuple[str, Training]]:
+    """The label of each line that Python trains, and what is trained.
+
+    Args:
+        experiment: `learning-rate`, `batch-size`, `depth` or `backend`.
+        settings: What its controls say, by their names in `lib.site.in_your_browser`.
+        data: What it is trained on.
+
+    Raises:
+        ValueError: A setting cannot be used; the text is a sentence for the person.
+    """
+    known = DataSet("in the browser", len(data.x_train), len(data.x_validation))
+    chosen = {"rate": 0.1, "size": 32, "hidden": ""} | dict(settings)
+    network, epochs = Network.parse(chosen["hidden"]), chosen["epochs"]
+    if experiment == "learning-rate":
+        lines = [
+            (network, rate, chosen["size"]) for rate in rates_between(chosen["low"], chosen["high"], chosen["count"])
+        ]
+        labels = [format_rate(rate) for _, rate, _ in lines]
+    elif experiment == "batch-size":
+        lines = [(network, chosen["rate"], size) for size in batch_sizes_of(chosen["sizes"])]
+        labels = [str(size) for _, _, size in lines]
+    elif experiment == "depth":
+        networks = networks_of(chosen["networks"], chosen["own"])
+        lines = [(one, chosen["rate"], chosen["size"]) for one in networks]
+        labels = [one.label for one in networks]
+    else:
+        lines, labels = [(network, chosen["rate"], chosen["size"])], [NUMPY]
+    return [
+        (label, Training(one, rate, size, epochs, data=known))
+        for label, (one, rate, size) in zip(labels, lines, strict=True)
+    ]
+
+
+def begin(experiment: str, settings: Mapping[str, Any], data: Data) -> dict[str, Any]:
+    """What the page must know first: the `lines`, each with its `label`, and its `steps` over all epochs.
+
+    For the experiment on backends also the `job` that the page gives to the others; raises as `trainings` does.
+    """
+    made = trainings(experiment, settings, data)
+    lines = [{"label": label, "steps": training.steps_per_epoch() * training.epochs} for label, training in made]
+    return {"lines": lines} | ({"job": _job(made[0][1])} if experiment == "backend" else {})
+
+
+def _job(training: Training) -> dict[str, Any]:
+    return {
+        "train": {
+            "program": as_json(description.step(training.network, training.batch_size)),
+            "evaluation": as_json(description.evaluation(training.network, SLICE)),
+            "slice": SLICE,
+            "rate": training.learning_rate,
+        },
+        "parameters": begins_with(training).tolist(),
+        "starts": first_images(training, training.data.n_train).tolist(),
+        "epochs": training.epochs,
+        "steps": training.steps_per_epoch(),
+    }
+
+
+def events(experiment: str, settings: Mapping[str, Any], data: Data) -> Iterator[dict[str, Any]]:
+    """What the trainings do, one after another, as the page wants it.
+
+    Yields:
+        Of a `line`, from 0: `losses` from step `first_step` over all epochs; or the end of an `epoch`, from 1, with
+        `accuracy`, 0 to 1, its `steps`, `train_s` and `evaluation_s`, seconds, and `diverged_step`, None or the step,
+        from 0 in the epoch, whose loss was not finite. Losses that are no number are None.
+    """
+    for line, (_, training) in enumerate(trainings(experiment, settings, data)):
+        per_epoch = training.steps_per_epoch()
+        for event in train(training, data):
+            if isinstance(event, Steps):
+                losses = [float(loss) if np.isfinite(loss) else None for loss in event.losses]
+                yield {"line": line, "losses": losses, "first_step": event.epoch * per_epoch + event.first_step}
+            elif isinstance(event, Epoch):
+                yield {
+                    "line": line,
+                    "epoch": event.epoch + 1,
+                    "accuracy": event.validation_accuracy,
+                    "steps": event.steps,
+                    "train_s": event.train_s,
+                    "evaluation_s": event.evaluation_s,
+                    "diverged_step": event.diverged_step,
+                }
+
+
+@dataclass
+class _Told(TrainedEpochs):
+    """A line as the page tells it."""
+
+    training: Training
+    epochs: list[Epoch]
+    train_s: float
+
+
+def concluded(
+    experiment: str, settings: Mapping[str, Any], data: Data, lines: Sequence[tuple[str, Sequence[Mapping[str, Any]]]]
+) -> str:
+    """The sentence below an experiment, as the notebook says it.
+
+    Args:
+        experiment: As in `trainings`.
+        settings: Likewise.
+        data: Likewise.
+        lines: The label of each, and its epochs as `events` yields them, of Python and of the page.
+    """
+    made = trainings(experiment, settings, data)
+    told = []
+    for place, (label, epochs) in enumerate(lines):
+        _, training = made[min(place, len(made) - 1)]  # on backends, all train the same
+        told.append((label, _Told(training, list(map(_epoch, epochs)), sum(one["train_s"] for one in epochs))))
+    return CONCLUSIONS[experiment](told, settings.get("target", 0.0))
+
+
+def _epoch(one: Mapping[str, Any]) -> Epoch:
+    return Epoch(
+        epoch=one["epoch"] - 1,
+        steps=one["steps"],
+        validation_loss=float("nan"),
+        validation_accuracy=one["accuracy"],
+        train_s=one["train_s"],
+        evaluation_s=one["evaluation_s"],
+        parameters=list,
+        diverged_step=one["diverged_step"],
+    )

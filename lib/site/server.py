@@ -1,0 +1,412 @@
+"""The two servers: the site for a class, which stacks what lets requests in, and marimo's editor behind the gate."""
+
+import asyncio
+import ctypes
+import gc
+import html
+import ipaddress
+import json
+import os
+import runpy
+import secrets
+import sys
+import threading
+import time
+import webbrowser
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial, reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import parse_qsl, quote, urlsplit
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.routing import Mount
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from lib import ROOT
+from lib.cache_folder import CacheUnwritable, cache_dir
+from lib.site.access import HEALTH, ICON, Door, Keys, kept_secret
+from lib.site.front_page import front_page
+from lib.site.gate import CLASS_HEADERS, MAX_HEAD_BYTES, MAX_SETTINGS_BYTES, NOT_FRAMED, Gate
+from lib.site.journal import Journal
+from lib.site.kernel_start import import_ahead
+from lib.site.places import MAX_VIEWERS, Capacity, LimitViewers
+from lib.site.plain_page import ICON_SVG
+from lib.sweeps.workers.engine import shared_engine
+from lib.sweeps.workers.machine_lock import note_left
+from lib.sweeps.workers.queue import ALLOWANCE, MAX_WAITING
+from lib.ui import figures
+from lib.ui.notebooks import FIRST, OF_A_CLASS_SITE, Notebook
+
+if TYPE_CHECKING:
+    import socket
+
+    from marimo._server.session_manager import SessionManager
+
+# After a tab has closed: what it ran ends, and what it held is free; what it showed is in its address. In the editor
+# what it ran pauses, and nothing is lost.
+SESSION_TTL_S = 3
+# Trainings wait for each other; a page that answers late keeps its viewer, and everybody behind, from all of it.
+WORKERS_NICENESS = 10
+# Of the collector's second generation, until it looks at all objects: a class's take it a second in which nobody is
+# answered. At the usual 10 that is every minute; what closed tabs leave behind is looked for when they close.
+FULL_COLLECTION_AFTER = 200
+
+
+@dataclass(frozen=True)
+class ClassOptions:
+    """What `make class` can be asked for.
+
+    Args:
+        password: Wanted of everybody; empty for none.
+        class_link: Whether pupils come in by a link with a token.
+        public_host: The name by which a TLS proxy on this machine is reached; empty for none.
+        viewers: WebSockets at once, at most.
+        runs: Waiting runs of a viewer, at most.
+        log: Whether what happens is written to standard output.
+    """
+
+    password: str = field(default="", repr=False)
+    class_link: bool = False
+    public_host: str = ""
+    viewers: int = MAX_VIEWERS
+    runs: int = MAX_WAITING
+    log: bool = False
+
+    def check(self, host: str) -> None:
+        """Raise a ValueError, with a sentence, where the site must not be served like this on this host."""
+        if not 1 <= self.viewers <= 10_000:
+            raise ValueError(f"viewers: expected 1 to 10,000, got {self.viewers}; choose how many may watch at once")
+        if not 1 <= self.runs <= 1_000:
+            raise ValueError(f"runs: expected 1 to 1,000, got {self.runs}; choose how many runs of a viewer may wait")
+        if self.public_host and not urlsplit(f"//{self.public_host}").hostname == self.public_host.partition(":")[0]:
+            raise ValueError(f"public host: expected a name such as class.example.org, got {self.public_host}")
+        if not (self.password or self.class_link or (is_loopback(host) and not self.public_host)):
+            raise ValueError(
+                "host: expected --password-file or --class-link for others than this machine, got neither for"
+                f" {self.public_host or host}; say who may come in"
+            )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches a server that listens there."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+class Tidy:
+    """ASGI middleware: frees what the sessions of closed tabs held, once they have ended.
+
+    A session's objects refer to each other, and the garbage collector may not run for as long as nobody does anything;
+    until then their runs go on, too.
+
+    Args:
+        app: Gets all requests.
+        after_s: Seconds from the end of a WebSocket, or up to five times as long while others end; five times as long
+            after, memory is freed once more.
+    """
+
+    def __init__(self, app: ASGIApp, after_s: float) -> None:
+        self._app, self._after_s = app, after_s
+        self._due: list[asyncio.TimerHandle] = []
+        self._latest_s = 0.0  # on the loop's clock
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            if scope["type"] == "websocket":
+                for due in self._due:  # several that leave are cleared away together
+                    due.cancel()
+                loop, once_more_s = asyncio.get_running_loop(), 5 * self._after_s
+                if (now_s := loop.time()) >= self._latest_s:
+                    self._latest_s = now_s + once_more_s
+                self._due = [
+                    loop.call_at(at_s, loop.run_in_executor, None, _give_back_memory)
+                    # And once more, for threads that were still drawing.
+                    for at_s in (min(now_s + self._after_s, self._latest_s), now_s + once_more_s)
+                ]
+
+
+class KeptPages:
+    """ASGI middleware of the editor: notes which pages no browser shows; they take no turn until one does again.
+
+    Their processes stay, so that nothing is lost where a tunnel breaks down for a while. But a link to other settings
+    than such a page had begins it anew: marimo would show it as it was.
+
+    Args:
+        app: Gets all requests.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._left: set[int | None] = set()
+        self._shown: dict[str, dict[str, str]] = {}  # by notebook: what its address said when a browser last showed it
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await self._app(scope, receive, send)
+            return
+        manager, answered = scope["app"].state.session_manager, False
+        said = dict(parse_qsl(scope.get("query_string", b"").decode("latin-1")))
+        file, address = said.get("file", ""), {name: value for name, value in said.items() if "." in name}
+        if address and self._shown.get(file, address) != address:
+            _end_kept(manager, file, said.get("session_id", ""))
+
+        async def sending(message: Message) -> None:
+            nonlocal answered
+            await send(message)
+            if message["type"] == "websocket.send":
+                _follow(address, message.get("text") or "")
+                if not answered:  # the page is shown
+                    answered = True
+                    self._look(manager)
+
+        try:
+            await self._app(scope, receive, sending)
+        finally:
+            if scope["type"] == "websocket":
+                self._shown[file] = address
+                asyncio.get_running_loop().call_later(SESSION_TTL_S, self._look, manager)
+            else:  # the server has ended
+                note_left((), self._left)
+
+    def _look(self, manager: "SessionManager") -> None:
+        left = {session.kernel_pid() for session in manager.sessions.values() if not session.room.size} - {None}
+        note_left(left, self._left - left)
+        self._left = left
+
+
+def _end_kept(manager: Any, file: str, but: str) -> None:
+    """End the session of a notebook that no browser shows, unless its id is `but`."""
+    kept = manager.get_session_by_file_key(file)
+    for session_id, session in manager.sessions.items():
+        if session is kept and session_id != but and not session.room.size:
+            manager.close_session(session_id)
+
+
+def _follow(address: dict[str, str], message: str) -> None:
+    """Change the settings as marimo's message makes the browser change its address."""
+    if message.startswith('{"op": "query-params-'):
+        said = json.loads(message)["data"]
+        if "value" in said and said["value"] is not None:
+            address[said["key"]] = said["value"]
+        else:
+            address.pop(said["key"], None)
+
+
+class HideFolder:
+    """ASGI middleware: leaves out of what marimo answers, its errors among it, in which folder the project is.
+
+    Args:
+        app: Answers with texts of one part.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app, folder = app, str(ROOT)
+        self._written = {one.encode() for one in (folder, json.dumps(folder)[1:-1], quote(folder), html.escape(folder))}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        text: Message | None = None  # its beginning, until its length is known
+
+        async def sending(message: Message) -> None:
+            nonlocal text
+            if message["type"] == "http.response.start" and _is_text(message):
+                text = message
+                return
+            if text is not None:
+                if not message.get("more_body", False):
+                    said = message.get("body", b"")
+                    body = reduce(lambda body, one: body.replace(one, b""), self._written, said)
+                    if body != said:  # what is only asked for its head has another length than its body
+                        MutableHeaders(scope=text)["Content-Length"] = str(len(body))
+                    message = {**message, "body": body}
+                await send(text)
+                text = None
+            await send(message)
+
+        await self._app(scope, receive, sending)
+
+
+def _is_text(start: Message) -> bool:
+    return Headers(raw=start["headers"]).get("content-type", "").startswith(("text/", "application/json"))
+
+
+def _give_back_memory() -> None:
+    gc.collect()
+    with suppress(AttributeError, OSError):  # what the collector frees, glibc keeps unless asked to return it
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def notebook_site(capacity: Capacity) -> Starlette:
+    """One ASGI application: the front page at /, below their names all notebooks, read-only, and /healthz."""
+    import marimo
+
+    # The scripts of all pages have one address, so that a browser fetches them once.
+    builder = marimo.create_asgi_app(quiet=True, skew_protection=True, session_ttl=SESSION_TTL_S, asset_url="")
+    for notebook in OF_A_CLASS_SITE:
+        builder = builder.with_app(path=notebook.path.rstrip("/"), root=str(ROOT / notebook.file))
+    site = cast(Starlette, builder.build())
+    began = time.monotonic()
+
+    async def health(_: Request) -> Response:
+        up_s = round(time.monotonic() - began, 1)
+        return JSONResponse(
+            {"ok": True, "viewers": capacity.viewers, "queue": shared_engine().queue_lengths()[1], "uptime_s": up_s}
+        )
+
+    site.add_route("/", _front)
+    site.add_route(HEALTH, health)
+    site.add_route(ICON, _icon)
+    site.mount("/assets", StaticFiles(directory=Path(marimo.__file__).parent / "_static" / "assets"))
+    return site
+
+
+async def _icon(_: Request) -> Response:
+    return Response(ICON_SVG, media_type="image/svg+xml")
+
+
+async def _front(request: Request) -> Response:
+    if query := request.url.query:  # the first notebook was here once, and old links have its settings
+        return RedirectResponse(f"{FIRST.path}?{query}", 307)
+    return front_page(is_teacher=request.scope.get("meta", {}).get("role") == "teacher")
+
+
+class _Server(uvicorn.Server):
+    """Prints its addresses once it serves, and opens a browser.
+
+    At the end it ends marimo's sessions, whose threads would keep the process alive.
+    """
+
+    def __init__(self, config: uvicorn.Config, site: Starlette, addresses: Mapping[str, str], opened: str) -> None:
+        super().__init__(config)
+        self._site, self._addresses, self._opened = site, addresses, opened
+
+    async def startup(self, sockets: "list[socket.socket] | None" = None) -> None:
+        await super().startup(sockets)
+        lines = "".join(f"    {who}: {address}\n" for who, address in self._addresses.items())
+        print(f"\n{lines}    Ctrl-C ends it.\n", flush=True)
+        if self._opened:  # in a thread: finding a browser can take long
+            threading.Thread(target=webbrowser.open, args=(self._opened,), daemon=True).start()
+
+    async def shutdown(self, sockets: "list[socket.socket] | None" = None) -> None:
+        for route in self._site.routes:
+            if isinstance(route, Mount) and isinstance(route.app, Starlette):
+                await route.app.state.session_manager.shutdown()  # type: ignore[attr-defined]
+        await super().shutdown(sockets)
+
+
+def serve_class(
+    host: str, port: int, headless: bool, notebook: Notebook = FIRST, options: ClassOptions | None = None
+) -> None:
+    """Serve the class site until Ctrl-C.
+
+    Args:
+        host: Address to listen on.
+        port: A free one.
+        headless: Whether no browser is opened.
+        notebook: Which one the browser opens; for the first one, the front page.
+        options: Who comes in, and how many; None: open, with the usual limits.
+    """
+    options = options or ClassOptions()
+    # Else an upgrade with a longer head than usual is never answered; the gate refuses it.
+    os.environ |= dict.fromkeys(("WEBSOCKETS_MAX_LINE_LENGTH", "WEBSOCKETS_MAX_NUM_HEADERS"), str(2 * MAX_HEAD_BYTES))
+    figures.load()  # the sessions are threads of this process
+    keys, capacity = Keys(_secret(), options.password, options.class_link), Capacity(options.viewers)
+    ALLOWANCE.most = options.runs
+    shared_engine().niceness = WORKERS_NICENESS
+    site = notebook_site(capacity)
+    _open_many_files()
+    gc.set_threshold(*gc.get_threshold()[:2], FULL_COLLECTION_AFTER)
+    config = uvicorn.Config(
+        _stacked(site, options, keys, capacity, host, port),
+        host=host,
+        port=port,
+        log_level="error",
+        proxy_headers=bool(options.public_host),  # believed from the proxy on this machine
+        timeout_keep_alive=300,
+        timeout_graceful_shutdown=1,
+        ws_per_message_deflate=False,  # zlib gives Python's lock away, and the loop waits long to have it back
+        ws_ping_interval=20,  # marimo's own server asks each second: a hundred pages, a hundred times
+        ws_ping_timeout=60,  # as there
+        h11_max_incomplete_event_size=MAX_SETTINGS_BYTES + MAX_HEAD_BYTES,
+        ws_max_size=MAX_HEAD_BYTES,  # pages send next to nothing by it
+    )
+    addresses = _addresses(options, keys, host, port, "/" if notebook is FIRST else notebook.path)
+    with suppress(KeyboardInterrupt):  # that is how it is ended
+        _Server(config, site, addresses, "" if headless else addresses[_TEACHER]).run()
+
+
+_CLASS, _TEACHER = "For a class, read-only", "For the teacher"
+
+
+def _addresses(options: ClassOptions, keys: Keys, host: str, port: int, path: str) -> dict[str, str]:
+    """Where who finds the site."""
+    name = f"[{host}]" if ":" in host else host
+    base = f"https://{options.public_host}" if options.public_host else f"http://{name}:{port}"
+    link = f"?class={keys.token('pupil')}" if options.class_link else ""
+    return {_CLASS: f"{base}{path}{link}", _TEACHER: f"{base}{path}?teacher={keys.token('teacher')}"}
+
+
+def _stacked(site: ASGIApp, options: ClassOptions, keys: Keys, capacity: Capacity, host: str, port: int) -> ASGIApp:
+    """The site behind everything that a request passes, from the last to the first."""
+    public = urlsplit(f"//{options.public_host}").hostname or ""
+    app: ASGIApp = LimitViewers(Tidy(HideFolder(site), SESSION_TTL_S + 1), capacity)
+    app = Door(app, keys, f"class-{port}", secure=bool(public))
+    app = Gate(app, CLASS_HEADERS, filter(None, (host, public)))
+    return Journal(app, partial(print, flush=True)) if options.log else app
+
+
+def _secret() -> bytes:
+    try:
+        return kept_secret(cache_dir() / "class-secret")
+    except CacheUnwritable:
+        return secrets.token_bytes(32)
+
+
+def _open_many_files() -> None:
+    """Each connection is a file, and a shell's usual limit is 1,024."""
+    with suppress(ImportError, OSError, ValueError):  # no such limit, or a fixed one
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        most = 2**16 if hard == resource.RLIM_INFINITY else min(hard, 2**16)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
+
+
+def serve_editor(host: str, port: int, headless: bool, notebook: str, further: Sequence[str]) -> None:
+    """Run marimo's own server on the whole folder, behind the gate.
+
+    It generates a random password, which is part of the address that it prints.
+
+    Args:
+        host: Address to listen on.
+        port: A free one.
+        headless: Whether no browser is opened.
+        notebook: File of the one to open first.
+        further: More words for marimo's command line.
+    """
+    from marimo._server.registry import MIDDLEWARE_REGISTRY  # the extension point `marimo.server.asgi.middleware`
+    from starlette.middleware import Middleware
+
+    import_ahead()
+    headers = {"Content-Security-Policy": NOT_FRAMED}
+    MIDDLEWARE_REGISTRY.register("gate", Middleware(Gate, headers=headers, hosts=(host,), first=notebook))
+    MIDDLEWARE_REGISTRY.register("kept", Middleware(KeptPages))
+    sys.argv = editor_words(host, port, headless, further)
+    runpy.run_module("marimo", run_name="__main__", alter_sys=True)
+
+
+def editor_words(host: str, port: int, headless: bool, further: Sequence[str] = ()) -> list[str]:
+    """The command line of marimo's editor on the whole folder, for `sys.argv`."""
+    words = ["marimo", "edit", str(ROOT), "--host", host, "--port", str(port), "--skip-update-check"]
+    return [*words, *further, *(["--headless"] if headless else [])]

@@ -1,0 +1,221 @@
+"""Takes a step apart with every library of this machine, one after the other, and stores every measurement."""
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from lib.model.backends.registry import ADAPTERS, ALL_DEVICES, BACKENDS, DEFAULT, Runtime, versions
+from lib.model.hardware.machine import machine_id
+from lib.model.spec import Network
+from lib.sweeps.cost_model import StepTime
+from lib.sweeps.experiments.failures import Marked
+from lib.sweeps.storage.current import current
+from lib.sweeps.storage.records import Kind, Record
+from lib.sweeps.storage.store import Store
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.engine import Engine
+from lib.sweeps.workers.messages import Measured, Message
+from lib.sweeps.workers.notes import Note, note_of
+from lib.sweeps.workers.queue import Request, Ticket
+from lib.timing.profiling.operations import ALL, KERNELS, LIBRARIES, OPERATIONS, PRODUCT
+from lib.timing.profiling.request import (
+    CALLS,
+    CONVOLUTIONAL,
+    CORES,
+    LAUNCHES,
+    PLAIN,
+    PROFILED,
+    REFERENCE,
+    RESNET,
+    TRAPS,
+    Examination,
+)
+from lib.timing.profiling.step_breakdown import Split, split
+
+CEILINGS = "ceilings"
+TRAPS_NETWORK = Network((128,))
+AT_ONCE = (CONVOLUTIONAL, RESNET, LAUNCHES, CALLS, CORES)  # examinations whose rows all come at their end
+
+
+@dataclass(frozen=True)
+class AnatomyTask:
+    """One examination by one backend on one device."""
+
+    runtime: Runtime
+    examination: Examination
+
+    @property
+    def kind(self) -> Kind:
+        """Of its records."""
+        return Kind.CEILING if self.examination.kind == CEILINGS else Kind.ANATOMY
+
+    @property
+    def subject(self) -> dict[str, str | int | float]:
+        """The subject of its records; peak rates, operations and traps go by the library, all else by the backend."""
+        if self.kind == Kind.CEILING:
+            library = BACKENDS[self.runtime.backend].worker
+            return {"device": self.runtime.device, "precision": self.runtime.precision, "library": library}
+        by_backend = self.examination.kind not in ("operations", "traps")
+        return {
+            "examination": self.examination.kind,
+            "by": self.runtime.backend if by_backend else BACKENDS[self.runtime.backend].worker,
+            "device": self.runtime.device,
+            "precision": self.runtime.precision,
+            "hidden": self.examination.network.label,
+            "batch_size": self.examination.batch_size,
+        }
+
+    def found(self, records: Sequence[Record]) -> dict[str, Record]:
+        """The latest record that is still valid, by name of the experiment."""
+        known = current(records, Kind.ANATOMY, self.subject, self.runtime)
+        return {str(record.subject["name"]): record for record in known}
+
+    def seconds(self, records: Sequence[Record]) -> dict[str, float]:
+        """Median seconds per training step, by name of the experiment."""
+        return {name: seconds_of(record) for name, record in self.found(records).items()}
+
+    def repetitions(self, records: Sequence[Record]) -> list[dict[str, Record]]:
+        """The valid records of each examination that came to its end, by name of the experiment, the oldest first."""
+        found: list[dict[str, Record]] = [{}]
+        for record in current(records, Kind.ANATOMY, self.subject, self.runtime):
+            if (name := str(record.subject["name"])) in found[-1]:
+                found.append({})
+            found[-1][name] = record
+        return [one for one in found if self.complete(list(one.values()))]
+
+    def step_time(self, records: Sequence[Record]) -> StepTime | None:
+        """What the step takes that is examined by itself, of the median block of each time, as elsewhere."""
+        known = current(records, Kind.ANATOMY, self.subject | {"name": self.examination.kind}, self.runtime)
+        steps_s = sorted(record.measurement.median_s for record in known)
+        if not known:
+            return None
+        return StepTime(statistics.median(steps_s), 0.0, steps_s[0], steps_s[-1], known[-1].warnings)
+
+    def split(self, records: Sequence[Record]) -> Split | None:
+        """The parts of the step; None while an experiment that they need is missing."""
+        return split(self.runtime, self.seconds(records))
+
+    def complete(self, records: Sequence[Record]) -> bool:
+        """Whether every experiment of this task has a valid record; peak rates may be of older code."""
+        if self.kind == Kind.CEILING:
+            here = machine_id(), versions(self.runtime)
+            of_it = (one for one in records if one.kind == Kind.CEILING and one.is_about(self.subject))
+            return any((one.machine, one.versions) == here for one in of_it)
+        if self.examination.kind == "parts":
+            return self.split(records) is not None
+        if self.examination.kind == "traps":
+            return {REFERENCE, *TRAPS} <= self.found(records).keys()
+        if self.examination.kind == "trace":
+            return {PLAIN, PROFILED} <= self.found(records).keys()
+        if self.examination.kind in AT_ONCE:
+            return bool(self.found(records))
+        counted = {KERNELS} if BACKENDS[self.runtime.backend].worker == "jax" else set()
+        return {*(operation.key for operation in OPERATIONS), ALL, PRODUCT, *counted} <= self.found(records).keys()
+
+
+def seconds_of(record: Record) -> float:
+    """Median seconds of one training step: the record's median over `work`, the training steps that it stands for."""
+    return record.measurement.median_s / float(record.subject["work"])
+
+
+def tasks(runtimes: Sequence[Runtime], network: Network, batch_size: int) -> list[AnatomyTask]:
+    """The operations once for each library and device, then the parts of the step of every runtime that has them."""
+    libraries = {runtime.process: runtime for runtime in reversed(runtimes)}
+    operations = [runtime for runtime in libraries.values() if BACKENDS[runtime.backend].worker in LIBRARIES]
+    operations.sort(key=lambda runtime: (runtime.device, list(LIBRARIES).index(BACKENDS[runtime.backend].worker)))
+    return [AnatomyTask(runtime, Examination("operations", network, batch_size)) for runtime in operations] + [
+        AnatomyTask(runtime, Examination("parts", network, batch_size))
+        for runtime in runtimes
+        if BACKENDS[runtime.backend].taken_apart
+    ]
+
+
+def traps_task(device: str, batch_size: int) -> AnatomyTask:
+    """The wrong ways to time a step on a device, by the library that knows it: JAX or WebGPU."""
+    runtime = Runtime("webgpu-step" if device in ADAPTERS else DEFAULT, device)
+    return AnatomyTask(runtime, Examination("traps", TRAPS_NETWORK, batch_size))
+
+
+def measure_tasks(
+    todo: Sequence[AnatomyTask], engine: Engine, store: Store, cancel: Cancel, request: Request | Ticket | None = None
+) -> Iterator[Record | Note]:
+    """Measure these tasks one after the other, and store each record before it is yielded, so that a stop loses none.
+
+    Args:
+        todo: All of these are measured, stored or not.
+        engine: Runs each examination in the worker of the task's library.
+        store: Where the records go.
+        cancel: Ends the measurement when it is set.
+        request: Place in the queue of all that runs on this machine; None for one of its own.
+
+    Yields:
+        Each record as it is measured, one of kind `FAILURE` for a task that failed on a graphics card or whose peak
+        rates are not known, and notes on what is measured or waited for.
+
+    Raises:
+        WorkerDied: A worker on a CPU ended while it measured; the text says what to do.
+        TrainingFailed: The backend could not do what was asked on a CPU; the text says why.
+    """
+    marked = {Kind.ANATOMY: Marked(store), Kind.CEILING: Marked(store, ALL_DEVICES)}  # nothing else needs peak rates
+
+    def measure(task: AnatomyTask, doing: str) -> Iterator[Record | Note]:
+        messages = engine.examine(task.runtime, task.examination, cancel, request)
+        return stored(messages, store, task.kind, task.subject, versions(task.runtime), doing)
+
+    for task in todo:
+        if cancel.is_set():
+            return
+        doing = f"{task.runtime.label}: {_TITLES.get(task.examination.kind, task.examination.kind)}"
+        yield from marked[task.kind].row(doing, task.runtime, task.subject, partial(measure, task, doing))
+
+
+_TITLES = {
+    CEILINGS: "what this machine can reach at best",
+    "operations": "operation by operation",
+    "parts": "the parts of its step",
+    "traps": "the traps",
+    "trace": "a profile",
+    "takings": "what changes of its step save",
+    CONVOLUTIONAL: "a step of a small convolutional network",
+    RESNET: "a step of ResNet-18",
+    LAUNCHES: "a step in each way to launch it",
+    CALLS: "what it calls of CUDA",
+    CORES: "the same work on each core",
+}
+
+
+def stored(
+    messages: Iterator[Message],
+    store: Store,
+    kind: str,
+    subject: Mapping[str, str | int | float],
+    versions: str,
+    doing: str,
+) -> Iterator[Record | Note]:
+    """Store each row of an examination as a record, and yield it.
+
+    Args:
+        messages: From `Engine.examine`.
+        store: Where the records go.
+        kind: A `Kind`, the same for all rows.
+        subject: What all records have in common; each row adds its own `name` and `work`.
+        versions: Versions of the libraries that were measured.
+        doing: Text of the note while the examination runs.
+
+    Yields:
+        The records, and notes on what is measured or waited for.
+
+    Raises:
+        WorkerDied: A worker ended while it measured; the text says what to do.
+        TrainingFailed: The backend could not do what was asked; the text says why.
+    """
+    yield Note(doing)
+    for message in messages:
+        if (note := note_of(message, doing)) is not None:
+            yield note
+        if isinstance(message, Measured):
+            of = {**subject, "name": message.name, "work": message.work}
+            record = Record.of(kind, of, message.measurement, versions)
+            store.add(record)
+            yield record

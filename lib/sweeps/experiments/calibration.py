@@ -1,0 +1,344 @@
+"""What each way to train costs on this machine: steps of drawn networks are measured, and costs fitted to them."""
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import TypeVar
+
+import numpy as np
+
+from lib.model.backends.registry import BACKENDS, DEFAULT, PRECISIONS, Runtime
+from lib.model.data.mnist import share_not_zero
+from lib.model.data.mnist_arrays import DataError
+from lib.model.spec import MAX_EPOCHS, MAX_WIDTH, N_CLASSES, N_PIXELS, N_TRAIN, Network, Training
+from lib.sweeps.cost_model import StepTime, StepTimes, program_of
+from lib.sweeps.experiments.recorded_machines import Machine
+from lib.sweeps.storage.current import current
+from lib.sweeps.storage.records import Kind, Record
+from lib.sweeps.storage.store import Store
+from lib.sweeps.strategies import Part
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.engine import Engine
+from lib.sweeps.workers.notes import Note, noted
+from lib.sweeps.workers.queue import AnyRequest
+from lib.timing.prediction.calibration import (
+    Calibration,
+    NotCalibrated,
+    Sample,
+    calibrate,
+    together,
+)
+from lib.timing.prediction.predict import Prediction, predict
+from lib.timing.prediction.question import Question
+from lib.timing.prediction.workload import Way, Workload, fully_connected
+
+# How each backend runs a step. One that trains image by image has none.
+WAYS: Mapping[str, Way] = MappingProxyType(
+    {
+        "jax-epoch": Way.EPOCH,
+        "jax-step": Way.STEP,
+        "jax-operation": Way.OPERATIONS,
+        "numpy": Way.OPERATIONS,
+        "numba": Way.EPOCH,
+        "torch": Way.OPERATIONS,
+        "torch-compiled": Way.STEP,
+        "cupy": Way.OPERATIONS,
+        "numba-cuda": Way.EPOCH,
+        "keras-jax": Way.STEP,
+        "keras-tensorflow": Way.STEP,
+        "keras-torch": Way.OPERATIONS,
+        "webgpu-operation": Way.WAITED,
+        "webgpu-step": Way.STEP,
+        "webgpu-chunk": Way.EPOCH,
+        "webgpu-kernel": Way.GRAPH,
+    }
+)
+# What is drawn: as far as the pages' controls go in batch sizes, and what most networks are made of.
+BATCH_SIZES = tuple(2**power for power in range(13))
+WIDTHS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+DEPTHS = range(5)
+TOGETHER = (2, 4, 8, 16)
+MAX_STEP_FLOPS = 4e9  # a step longer than a hundredth of a second is little but products
+SEED = 1
+# Trials of a backend: more of one whose programs are few to compile, fewest where each operation is one.
+SAMPLES = {DEFAULT: 48, "numpy": 48, "numba": 48, "jax-operation": 18}
+USUAL_SAMPLES = 32
+# A single image has kernels of its own, and of the drawn steps few are of one: the least step of all besides, and those
+# of networks of several layers.
+OF_ONE_IMAGE = tuple(map(Network, ((), (256, 256), (1024, 1024), (64, 128, 64), (384, 96, 384, 96))))
+ROUNDS = 2  # in which all are measured: a machine's speed drifts, and what is measured at times apart drifts less
+IN_A_TURN = 6  # trials of a way to train, before it is the next one's turn
+PROBE_S = 0.12  # of steps in each, of which the median report counts, without the first: new memory is slow
+LEARNING_RATE = 0.001
+
+K = TypeVar("K")
+
+
+@dataclass(frozen=True, order=True)
+class Trial:
+    """Networks of one shape, trained at once with one batch size; a single one by itself."""
+
+    network: Network
+    batch_size: int
+    networks: int = 1
+
+    @property
+    def part(self) -> Part:
+        """What a worker is given."""
+        # Many epochs, of which a part is timed: the first touches images that are in no cache yet.
+        trainings = tuple(
+            Training(self.network, LEARNING_RATE, self.batch_size, MAX_EPOCHS, seed) for seed in range(self.networks)
+        )
+        return Part(trainings, int(self.networks > 1))
+
+    def workload(self, runtime: Runtime) -> Workload:
+        """What its step consists of."""
+        return fully_connected(self.network, self.batch_size, WAYS[runtime.backend], self.networks)
+
+
+@dataclass(frozen=True, order=True)
+class TrainingWay:
+    """A way to train: a runtime with one network at a time, or with several in one program."""
+
+    runtime: Runtime
+    together: bool = False
+
+    @property
+    def label(self) -> str:
+        """Its name for people."""
+        return self.runtime.label + (", many networks at once" if self.together else "")
+
+    @property
+    def address(self) -> str:
+        """As an address writes it, such as `numpy/cpu`."""
+        return self.runtime.address + ("/together" if self.together else "")
+
+    def subject(self, trial: Trial) -> dict[str, str | int | float]:
+        """What identifies the records of a trial's step time."""
+        return program_of(trial.part) | self.runtime.subject
+
+
+def all_ways(runtimes: Sequence[Runtime]) -> list[TrainingWay]:
+    """The ways to train by these runtimes; JAX alone trains several networks in one program.
+
+    What rounds the factors of its products trains something else, so that no remedy or advice is to name it.
+    """
+    exact = [runtime for runtime in runtimes if runtime.backend in WAYS and runtime.precision == PRECISIONS[0]]
+    together = [runtime for runtime in exact if runtime.backend == DEFAULT]
+    return [*map(TrainingWay, exact), *(TrainingWay(runtime, True) for runtime in together)]
+
+
+def drawn(trained: TrainingWay, n: int, seed: int, without: Sequence[Trial] = ()) -> list[Trial]:
+    """Trials drawn with a seed: batch sizes and depths in turns, widths at random.
+
+    What has more than `MAX_STEP_FLOPS` is passed over, so large batches are fewer, and of small networks.
+
+    Args:
+        trained: Decides whether networks are trained together.
+        n: Trials.
+        seed: The same gives the same trials.
+        without: These are not drawn.
+    """
+    rng = np.random.default_rng((seed, int(trained.together)))
+    sizes, depths, counts = (_shuffled(rng, offered) for offered in (BATCH_SIZES, tuple(DEPTHS), TOGETHER))
+    found: list[Trial] = []
+    while len(found) < n:
+        widths = tuple(int(width) for width in rng.choice(WIDTHS, next(depths)))
+        trial = Trial(Network(widths), next(sizes), next(counts) if trained.together else 1)
+        flops = trial.networks * trial.network.step_flops(trial.batch_size)
+        if trial not in found and trial not in without and flops <= MAX_STEP_FLOPS:
+            found.append(trial)
+    return found
+
+
+def _shuffled(rng: np.random.Generator, offered: Sequence[int]) -> Iterator[int]:
+    """Each of what is offered once, in random order, again and again."""
+    while True:
+        yield from (int(one) for one in rng.permutation(offered))
+
+
+def trials(trained: TrainingWay) -> list[Trial]:
+    """What is measured to calibrate a way to train: drawn trials, of fewer the first of the same, and single images."""
+    networks = min(TOGETHER) if trained.together else 1
+    of_one_image = [Trial(network, 1, networks) for network in OF_ONE_IMAGE]
+    return drawn(trained, SAMPLES.get(trained.runtime.backend, USUAL_SAMPLES), SEED) + of_one_image
+
+
+def near(question: Question) -> list[Trial]:
+    """A few steps like the question's, on MNIST's images: itself, other batches, and a smaller and a wider network.
+
+    The most telling come first. One that would take too long has a smaller batch.
+    """
+    network, size = replace(question.network, n_inputs=N_PIXELS, n_classes=N_CLASSES), min(question.batch_size, N_TRAIN)
+    while size > 1 and network.step_flops(size) > MAX_STEP_FLOPS:
+        size //= 2
+    wider = replace(network, hidden=tuple(min(2 * width, MAX_WIDTH) for width in network.hidden or WIDTHS[:1]))
+    offered = [(network, size), (network, 4 * size), (Network(WIDTHS[:1]), size), (network, size // 4), (wider, size)]
+    return list(
+        dict.fromkeys(
+            Trial(*one) for one in offered if 1 <= one[1] <= N_TRAIN and one[0].step_flops(one[1]) <= MAX_STEP_FLOPS
+        )
+    )
+
+
+def in_turns(
+    ways: Sequence[tuple[TrainingWay, Sequence[Trial]]], rounds: int
+) -> Iterator[tuple[TrainingWay, Sequence[Trial], int]]:
+    """A few trials of each way to train in turns, all of them in each round.
+
+    So a slow minute of the machine is a little of every way's, and wholly none's.
+
+    Args:
+        ways: Ways to train, each with its trials.
+        rounds: How often each trial comes.
+
+    Yields:
+        A way, its next trials, and the number of the round, from 1.
+    """
+    most = max((len(todo) for _, todo in ways), default=0)
+    for number, first in itertools.product(range(1, rounds + 1), range(0, most, IN_A_TURN)):
+        for trained, todo in ways:
+            if some := todo[first : first + IN_A_TURN]:
+                yield trained, some, number
+
+
+def measure_trials(
+    ways: Sequence[tuple[TrainingWay, Sequence[Trial]]],
+    engine: Engine,
+    store: Store,
+    cancel: Cancel,
+    request: AnyRequest,
+    rounds: int = ROUNDS,
+) -> Iterator[Note | tuple[TrainingWay, Trial, StepTime]]:
+    """Measure the steps of trials in turns and in rounds; what is stored is not measured again.
+
+    Args:
+        ways: Ways to train, each with its trials.
+        engine: Its workers measure.
+        store: Where step times are looked up and stored.
+        cancel: Ends the measuring early; what was measured is stored.
+        request: Place in the queue.
+        rounds: How often each trial is measured.
+
+    Yields:
+        Each step time as it is known, better in each round, and notes on what is measured or waited for.
+
+    Raises:
+        WorkerDied, TrainingFailed: From the worker that measures.
+    """
+    for trained, some, times in in_turns(ways, rounds):
+        step_times = StepTimes(engine, store, trained.runtime, cancel, request, times=times, probe_s=PROBE_S)
+        for trial in some:
+            if cancel.is_set():
+                return
+            doing = f"{trained.label}: {trial.network.label} at batch size {trial.batch_size:,} for its calibration"
+            yield Note(doing)
+            found = yield from noted(step_times.of([trial.part]), doing)
+            for step_time in found.values():
+                yield trained, trial, step_time
+
+
+def stored(
+    ways: Sequence[TrainingWay], store: Store, asked: Sequence[Trial] = ()
+) -> dict[tuple[TrainingWay, Trial], StepTime]:
+    """The step times of these ways' trials that are stored and still valid: of this machine, code and versions.
+
+    Args:
+        ways: Ways to train.
+        store: Where they are looked up.
+        asked: Trials in place of those of a calibration.
+    """
+    records, runtimes = store.records(Kind.STEP_TIME), dict.fromkeys(one.runtime for one in ways)
+    valid = [one for runtime in runtimes for one in current(records, Kind.STEP_TIME, runtime.subject, runtime)]
+    return _step_times(ways, valid, asked)
+
+
+def recorded_step_times(records: Iterable[Record]) -> dict[tuple[TrainingWay, Trial], StepTime]:
+    """The step times of trials among a machine's records: of each way to train, by the code that measured it last."""
+    of_runtime: dict[Runtime, list[Record]] = defaultdict(list)
+    for record in sorted(records, key=lambda one: one.measured_at):
+        if record.kind is Kind.STEP_TIME and str(record.says("backend")) in WAYS:
+            of_runtime[Runtime(*(str(record.says(name)) for name in Runtime().subject))].append(record)
+    latest = [one for known in of_runtime.values() for one in known if one.sources == known[-1].sources]
+    return _step_times(all_ways(list(of_runtime)), latest)
+
+
+def _step_times(
+    ways: Sequence[TrainingWay], records: Sequence[Record], asked: Sequence[Trial] = ()
+) -> dict[tuple[TrainingWay, Trial], StepTime]:
+    """The step times of these ways' trials, from records in the order in which they were measured."""
+    about: dict[frozenset, list[Record]] = defaultdict(list)
+    for record in records:
+        about[frozenset(record.subject.items() - {("first_call_s", record.subject.get("first_call_s"))})].append(record)
+    found = {
+        (one, trial): about.get(frozenset(one.subject(trial).items())) for one in ways for trial in asked or trials(one)
+    }
+    return {key: StepTime.of(known) for key, known in found.items() if known}
+
+
+def raced_step_times(machine: Machine) -> dict[tuple[TrainingWay, Trial], StepTime]:
+    """The step times that a recorded machine's whole epochs tell of, in float32."""
+    found = {}
+    for runtime in machine.runtimes:
+        for network, size in machine.cells if (trained := TrainingWay(runtime)) in all_ways([runtime]) else ():
+            if (epoch := machine.epoch(runtime, size, network)) is not None:
+                found[trained, Trial(network, size)] = StepTime(epoch.middle / (N_TRAIN // size), 0.0)
+    return found
+
+
+def recorded_calibrations(
+    raced: Mapping[K, Mapping[tuple[TrainingWay, Trial], StepTime]],
+) -> dict[tuple[K, TrainingWay], Calibration]:
+    """What each way to train costs on each recorded machine, by the steps of a handful of networks.
+
+    How far off such predictions are, those of all processors say together, and those of all cards.
+
+    Args:
+        raced: From `raced_step_times`, by machine.
+    """
+    found = {
+        (machine, trained): known
+        for machine, step_times in raced.items()
+        for trained, known in calibrations(step_times, few=True)[0].items()
+    }
+    kinds = ({key: one for key, one in found.items() if key[1].runtime.on_gpu is on_gpu} for on_gpu in (False, True))
+    return {key: one for kind in kinds for key, one in together(kind).items()}
+
+
+def held_out(
+    raced: Mapping[tuple[TrainingWay, Trial], StepTime], seed: int, share: float = 1 / 3
+) -> list[tuple[TrainingWay, Trial, Prediction, float]]:
+    """Steps that were drawn from a machine's, each predicted by the others alone, with its recorded seconds.
+
+    A way to train of which too few are left has none.
+    """
+    keys = list(raced)
+    drawn = {keys[number] for number in np.random.default_rng(seed).permutation(len(keys))[: int(share * len(keys))]}
+    found = recorded_calibrations({"": {key: one for key, one in raced.items() if key not in drawn}})
+    return [
+        (trained, trial, predict(trial.workload(trained.runtime), found["", trained]), raced[trained, trial].step_s)
+        for trained, trial in keys
+        if (trained, trial) in drawn and ("", trained) in found
+    ]
+
+
+def calibrations(
+    step_times: Mapping[tuple[TrainingWay, Trial], StepTime], few: bool = False
+) -> tuple[dict[TrainingWay, Calibration], dict[TrainingWay, str]]:
+    """What each way to train costs, fitted to its step times; and why those that cannot be calibrated cannot."""
+    found: dict[TrainingWay, Calibration] = {}
+    why_not: dict[TrainingWay, str] = {}
+    for trained in dict.fromkeys(one for one, _ in step_times):
+        samples = [
+            Sample(trial.workload(trained.runtime), step_time.step_s)
+            for (one, trial), step_time in step_times.items()
+            if one == trained
+        ]
+        try:
+            density = share_not_zero() if BACKENDS[trained.runtime.backend].skips_zeros else 1.0
+            found[trained] = calibrate(trained.label, samples, density, few)
+        except (NotCalibrated, DataError) as error:
+            why_not[trained] = str(error)
+    return found, why_not

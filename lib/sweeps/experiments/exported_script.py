@@ -1,0 +1,239 @@
+"""A training as one Python file that needs nothing of this project, trains the same network and compares the curve.
+
+The file is put together from the pieces in `script_parts`: what is common, where the data come from, and the training
+loop of one library. A piece is read as text and never imported, so its library need not be installed.
+
+**How far its curve may be off.** All libraries start from the same parameters and see the same batches; what differs
+is the order in which they add float32 numbers. `tests/backends/test_backends.py` holds every backend to twenty steps
+within 1e-5 of float64, and after 160 steps to a validation loss within 1e-3 of NumPy's and an accuracy within 0.01 (two
+of its 200 images). Here are 12,000 images and thousands of steps: `TOLERANCE` is 1 % of the loss and half a point of
+accuracy. It holds where a training is steady; seen between NumPy and JAX on MNIST: ten epochs of 784→128→10 at rate 0.1
+and batch size 32 differ by at most 1.0 % and 0.09 points.
+
+It cannot hold where rounding errors grow with every step, at large rates, small batches or many layers: at rate 2 and
+batch size 256, NumPy and JAX were 28 points apart. No number that is known beforehand is right there, so a script that
+is not within `TOLERANCE` asks what rounding does to its own training: twice more, from a start in which each weight is
+the next float32 above or below, and four times of what that changes is allowed, and said. A training that diverges does
+so in the same step, unless rounding moves that step too.
+"""
+
+import ast
+import hashlib
+import math
+import sys
+import textwrap
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from lib.formatting import format_rate
+from lib.model.backends.environments import HERE
+from lib.model.backends.registry import PRECISIONS, versions
+from lib.model.data import digits
+from lib.model.data.mnist import Facts
+from lib.model.data.mnist_arrays import ARRAYS
+from lib.model.data.mnist_download import KERAS_URL
+from lib.model.hardware.machine import this_machine
+from lib.model.spec import MNIST
+from lib.sweeps.experiments.results import Line
+
+TOLERANCE = (0.01, 0.005, 0)  # of the expected loss; of accuracy; in steps
+DATA_FILE = "data.npz"  # of data that a reader brought, beside the script
+WIDTH = 88  # columns: ruff's default, so that the file is formatted wherever it is checked
+_PARTS = Path(__file__).parent / "script_parts"
+_LEFT_OUT = ("made_up_images",)  # of `lib.model.data.digits`: patterns and noise, whose curve says nothing
+
+
+@dataclass(frozen=True)
+class ScriptLibrary:
+    """What a script can be written with: its name, its piece, and the distributions that it needs."""
+
+    label: str
+    part: str
+    needs: tuple[str, ...]
+
+    @property
+    def missing(self) -> list[str]:
+        """The distributions that are not installed, whose version a script could not name."""
+        return [name for name in self.needs if not _version(name)[1]]
+
+
+LIBRARIES = {
+    "numpy": ScriptLibrary("NumPy", "with_numpy", ("numpy",)),
+    "jax": ScriptLibrary("JAX", "with_jax", ("numpy", "jax", "jaxlib")),
+    "keras": ScriptLibrary("Keras", "with_keras", ("numpy", "keras")),
+    "torch": ScriptLibrary("PyTorch", "with_torch", ("numpy", "torch")),
+}
+_KERAS_ON = {"keras-tensorflow": "tensorflow", "keras-torch": "torch"}  # by backend; for all others, JAX
+
+
+def exported_script(
+    experiment: str, line: Line, data: Facts, library: str, brought: Mapping[str, np.ndarray] | None = None
+) -> str:
+    """The text of a Python file that trains a line's network again, and says whether the curve is the same.
+
+    Args:
+        experiment: What it was one of, for the reader, such as “learning rate”.
+        line: A training that is finished.
+        data: The images that it was trained on.
+        library: A key of `LIBRARIES`, whether or not it trained the line.
+        brought: `x_train` and `y_train` of data that a reader brought, which the script expects in `DATA_FILE`; None
+            for MNIST and its stand-in.
+
+    Raises:
+        ValueError: It cannot be written; the text is a sentence for the person.
+    """
+    chosen, keras_on = LIBRARIES[library], _KERAS_ON.get(line.item.runtime.backend, "jax")
+    needs = [*chosen.needs, *([keras_on] if library == "keras" else [])]
+    _check(line, data, needs, brought is not None)
+    source = [_PARTS / "from_mnist.py"]
+    if brought is not None:
+        source = [_PARTS / "from_file.py"]
+    elif data.source != "MNIST":
+        source = [Path(digits.__file__), _PARTS / "from_digits.py"]
+        needs.append("scikit-learn")
+    pieces = [_PARTS / "common.py", *source, _PARTS / f"{chosen.part}.py", _PARTS / "comparison.py"]
+    early, late, bodies = _assembled([path.read_text() for path in pieces])
+    late = late.replace('"KERAS_BACKEND"] = "jax"', f'"KERAS_BACKEND"] = "{keras_on}"')
+    about = _about(experiment, line, data, chosen)
+    parts = [f"{_header(needs)}\n{about}\n\n{early}{late}\n{_settings(line, data, brought)}", *bodies, _MAIN]
+    return "\n\n\n".join(part.strip() for part in parts) + "\n"
+
+
+def file_name(line: Line, library: str) -> str:
+    """A name that tells the training: `mnist_128_rate_0.1_batch_32_jax.py`."""
+    training = line.item.training
+    of = "own_data" if training.data.digest else "mnist"
+    network = "_".join(map(str, training.network.hidden)) or "no_hidden_layer"
+    return f"{of}_{network}_rate_{training.learning_rate:g}_batch_{training.batch_size}_{library}.py"
+
+
+def _check(line: Line, data: Facts, needs: list[str], is_brought: bool) -> None:
+    missing = [name for name in needs if not _version(name)[1]]
+    if missing:
+        raise ValueError(
+            f"expected {', '.join(missing)} to be installed here, whose version the file names; install it, or choose"
+            " another library"
+        )
+    if line.curve is None or not line.epochs:
+        raise ValueError("expected a training that is finished, got one that is not; wait for it, or run it again")
+    if line.item.runtime.precision != PRECISIONS[0]:
+        raise ValueError(
+            f"expected a training in {PRECISIONS[0]}, got {line.item.runtime.precision}; choose another line"
+        )
+    known = data.source in ("MNIST", "scikit-learn digits") and line.item.training.data == MNIST
+    if not (known or is_brought):
+        raise ValueError(f"expected a training on MNIST or on its stand-in offline, got {data.source}; train on MNIST")
+
+
+def _version(distribution: str) -> tuple[str, str]:
+    """The name under which a library is installed, and its version; empty where it is not."""
+    names = [distribution, *(["tensorflow-cpu"] if distribution == "tensorflow" else [])]
+    return next(((name, found) for name in names if (found := HERE.version(name))), (distribution, ""))
+
+
+def _header(needs: list[str]) -> str:
+    pinned = "".join(f'#     "{name}=={version}",\n' for name, version in map(_version, needs))
+    python = ".".join(HERE.python_version.split(".")[:2])
+    return f'# /// script\n# requires-python = ">={python}"\n# dependencies = [\n{pinned}# ]\n# ///'
+
+
+def _about(experiment: str, line: Line, data: Facts, library: ScriptLibrary) -> str:
+    training, runtime, curve = line.item.training, line.item.runtime, line.curve
+    assert curve is not None, "checked before"
+    when = curve.measured_at[:10] or "an unknown day"
+    which = "MNIST" if data.source == "MNIST" else "scikit-learn's handwritten digits, enlarged, which are not MNIST"
+    if training.data.digest:
+        which = f"a reader's own, scaled and divided, in {DATA_FILE} beside this file"
+    paragraphs = [
+        f"{'→'.join(map(str, training.network.widths))} on {data.source}, trained with {library.label}.",
+        f"From the experiment on {experiment} of “Why is my GPU slower?”, exported {datetime.now(UTC):%Y-%m-%d}:"
+        f" hidden layers {training.network.label}, learning rate {format_rate(training.learning_rate)}, batch size"
+        f" {training.batch_size}, {len(line.epochs)} epochs, seed {training.seed}. It was trained there by"
+        f" {runtime.label}, on {when}, on {this_machine().line}, with {versions(runtime)}. Data: {which}, digest"
+        f" {data.digest}.",
+        "Run it with `uv run`, or with a Python that has what is listed above. It trains the network again and"
+        " compares the curve with the table below: exit status 0 where it is the same, 1 where it is another, 2 where"
+        " the data are others.",
+        "Libraries add numbers in different orders, so float32 rounding makes curves drift apart, more with large"
+        " learning rates. Where the curve is not within the tolerance, the file measures how far rounding alone"
+        " drives this training, and allows four times that.",
+    ]
+    text = "\n\n".join(textwrap.fill(one, WIDTH - 4) for one in paragraphs)
+    return f'"""{text.replace(chr(92), "/").replace(chr(34), chr(39))}\n"""'
+
+
+def _settings(line: Line, data: Facts, brought: Mapping[str, np.ndarray] | None) -> str:
+    training, at = line.item.training, line.diverged_step
+    finite = [math.isfinite(epoch.validation_loss) for epoch in line.epochs]
+    whole = line.epochs[: [*finite, False].index(False) if at is None else len(line.epochs) - 1]
+    rows = "".join(f"    ({one.validation_loss:.6f}, {one.validation_accuracy:.5f}),\n" for one in whole)
+    place, digests = "", {"x_train": data.digest}
+    if brought is not None:
+        place = f'DATA_FILE = "{DATA_FILE}"\n'
+        digests = {name: hashlib.sha256(array.tobytes()).hexdigest() for name, array in brought.items()}
+    elif data.source == "MNIST":
+        place, digests = f'KERAS_URL = "{KERAS_URL}"\n', {name: ARRAYS[name][1] for name in ("x_train", "y_train")}
+    sums = "".join(f'    "{name}": "{digest}",\n' for name, digest in digests.items())
+    network = training.network
+    expected = f"EXPECTED = [\n{rows}]" if rows else "EXPECTED = []"
+    return (
+        f"N_INPUTS, N_CLASSES, N_TRAIN = {network.n_inputs}, {network.n_classes}, {training.data.n_train:_}\n"
+        f"HIDDEN = {network.hidden}\nLEARNING_RATE = {training.learning_rate!r}\n"
+        f"BATCH_SIZE = {training.batch_size}\nEPOCHS = {len(line.epochs)}\nSEED = {training.seed}\n\n"
+        f"{place}# SHA-256 of the arrays' bytes, or its beginning.\nDATA_SHA256 = {{\n{sums}}}\n\n"
+        f"# Validation loss and accuracy after each epoch, as they were there.\n{expected}\n"
+        f"DIVERGED_AT = {at}  # the first step, from 1, whose loss was no longer a number\n"
+        f"TOLERANCE = {TOLERANCE}  # of the expected loss; of accuracy; in steps\n"
+    )
+
+
+_MAIN = """
+if __name__ == "__main__":
+    x, y, x_validation, y_validation = load_data()
+
+    def curve_from(nudge: int) -> Curve:
+        start = initial_parameters(nudge)
+        return curve_of(train(start, x, y, x_validation), y_validation)
+
+    sys.exit(compare(curve_from))
+"""
+
+
+def _assembled(pieces: list[str]) -> tuple[str, str, list[str]]:
+    """Of the pieces: their imports, each once; those that must follow an environment variable; and their bodies."""
+    imports: list[ast.stmt] = []
+    late, bodies = "", []
+    for text in pieces:
+        lines, nodes = text.splitlines(keepends=True), ast.parse(text).body[1:]  # without its docstring
+        is_import = [isinstance(node, ast.Import | ast.ImportFrom) for node in nodes]
+        first_other = is_import.index(False)
+        imports += nodes[:first_other]
+        ends = [node.end_lineno or 0 for node, one in zip(nodes, is_import, strict=True) if one]
+        late += "".join(lines[ends[first_other - 1] : ends[-1]])
+        for node, following in pairwise(nodes):
+            if isinstance(node, ast.FunctionDef) and node.name in _LEFT_OUT:
+                lines[node.lineno - 1 : following.lineno - 1] = []
+        bodies.append("".join(lines[ends[-1] :]))
+    return _merged(imports), late, bodies
+
+
+def _merged(imports: list[ast.stmt]) -> str:
+    """Imports as ruff sorts them, without those of this project: the standard library's first, modules before names."""
+    names: dict[tuple[bool, bool, str], set[str]] = {}  # whether not standard, whether `from`, and the module
+    for node in imports:
+        if isinstance(node, ast.ImportFrom) and node.module is not None:
+            key = (node.module.split(".")[0] not in sys.stdlib_module_names, True, node.module)
+            names.setdefault(key, set()).update(alias.name for alias in node.names)
+        elif isinstance(node, ast.Import):
+            module = node.names[0].name
+            names[module.split(".")[0] not in sys.stdlib_module_names, False, ast.unparse(node)] = set()
+    lines: list[list[str]] = [[], []]  # the standard library's, and the others
+    for (is_other, is_from, what), taken in sorted(names.items()):
+        if not what.startswith("lib."):
+            lines[is_other].append(f"from {what} import {', '.join(sorted(taken))}" if is_from else what)
+    return "\n\n".join("\n".join(group) for group in lines if group) + "\n"

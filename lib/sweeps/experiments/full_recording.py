@@ -1,0 +1,680 @@
+"""Everything that is measured on a machine, the most useful first, one after the other, until the time is up.
+
+First each question of `QUESTIONS` once, in that order or in that of a plan; without a plan, then further rounds of the
+race, for the spread. What is in the store already is not measured again; of a plan, what an earlier call has asked.
+"""
+
+import math
+import time
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from importlib import import_module
+from operator import attrgetter
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from lib.model.backends.fingerprint import source_digest
+from lib.model.backends.registry import BACKENDS, DEFAULT, DEVICES, Runtime, usable_runtimes, versions
+from lib.model.data.mnist import Facts
+from lib.model.hardware.cores import usable_cores
+from lib.model.hardware.device_memory import usable_memory_bytes
+from lib.model.hardware.nvidia_smi import cards, listed_now
+from lib.model.spec import Network
+from lib.sweeps.experiments import (
+    anatomy_of_a_step,
+    backend_race,
+    calibration,
+    input_pipeline,
+    parallel_sweeps,
+    single_operations,
+    time_to_accuracy,
+)
+from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask, measure_tasks
+from lib.sweeps.experiments.backend_race import NETWORK, Cell, all_cells, records_and_notes
+from lib.sweeps.experiments.calibration import TrainingWay, Trial, measure_trials
+from lib.sweeps.experiments.failures import Attempts, failure
+from lib.sweeps.experiments.input_pipeline import PipelineTask, Raised
+from lib.sweeps.experiments.parallel_sweeps import Point
+from lib.sweeps.experiments.peak_rates import measure_ceilings
+from lib.sweeps.experiments.published import ARTICLE_ARCHITECTURES
+from lib.sweeps.experiments.recording_plan import Entry
+from lib.sweeps.experiments.single_operations import OperationPoint, OperationTask, refused
+from lib.sweeps.storage.records import Kind, Record
+from lib.sweeps.storage.store import Store
+from lib.sweeps.strategies import POOLED, QUICKEST
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.engine import Engine
+from lib.sweeps.workers.messages import TrainingFailed, WorkerDied
+from lib.sweeps.workers.notes import Note
+from lib.sweeps.workers.queue import Request
+from lib.timing.measurement import Ended, Measurement
+from lib.timing.prediction.workload import resnet18
+from lib.timing.profiling.request import CALLS, CONVOLUTIONAL, CORES, LAUNCHES, RESNET, Examination, Pipeline
+
+ARTICLE_SIZES = (1, 32, 256)
+MODELS_MOST = 64
+NETWORKS_A_CORE = (1, 4)  # that Numba trains at once, one after another on each core
+A_CORE_EACH = "cores"  # the strategy by which it does
+SWEEP_EPOCHS = 2
+REPETITION_S = 1.5  # of training in a repetition: half of what the page gives it, so that all fits into ten minutes
+POOL_BYTES = {DEFAULT: 0.35e9, "numba": 0.7e9}  # of a process of a pool; Keras' are larger
+KERAS_POOL_BYTES = 0.9e9
+MAX_POOL_BYTES = 3e9  # a recording stays below 4 GiB
+ENOUGH_ROUNDS = 3
+RACE = "race"
+# Largest product, nested sine and transfer: rows, elements and bytes. Those with which the notebook opens; where a card
+# is measured, as large as it takes to see from which size it is worth it.
+LARGEST, LARGEST_WITH_A_CARD = (1024, 4**11, 4**12), (2**15, 4**13, 4**14)
+LARGEST_IN_BFLOAT16 = 2**13
+# Of measuring one size, as predicted: far too long for a product of 2^15 on a card, of whose time transfers are the
+# most, and these grow less than its arithmetic.
+OPERATION_LIMIT_S = {"cpu": single_operations.LIMIT_S, "gpu": 240.0}
+SINE_DEPTH = 4
+OVERLAP_PIECES = 8
+IN_LARGER_NETWORKS = (1, 32, 256)  # batch sizes
+TENSORS = 3.0  # times the activations: what training ResNet-18 has in memory
+TOO_LONG = 2.0  # times its expected seconds: a question of a plan is left for the next call
+CARD_LOST = (
+    "the graphics card no longer answers; what was measured is kept: when `nvidia-smi -L` lists the card again, which"
+    " may take a restart, give the same command, which goes on from here"
+)
+# As the notebook opens; where a card is measured also without preprocessing, which is all that it could wait for.
+PIPELINE = Pipeline()
+COUNTED_SIZES = (32, 512, 4096)  # for which epochs to an accuracy are counted: all of them would take four minutes
+
+
+@dataclass(frozen=True)
+class RecordingTask:
+    """One thing to measure with one library on one device; `subject` identifies it if it fails."""
+
+    name: str
+    runtime: Runtime
+    measure: Callable[[Cancel], Iterator[object]]
+    subject: dict[str, str | int | float] = field(default_factory=dict)
+    pooled: bool = False  # by processes of a pool, whose memory counts too
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A title, what finds out what is missing, and the seconds that a plan expects of it; infinite without one."""
+
+    title: str
+    missing: Callable[[], list[RecordingTask]]
+    expected_s: float = math.inf
+
+    @property
+    def planned(self) -> bool:
+        """Whether a plan asks for it."""
+        return self.expected_s < math.inf
+
+
+@dataclass
+class Battery:
+    """All measurements of a machine: its engine and store, and what has failed so far.
+
+    A library that is given up on a device (`lib.sweeps.experiments.failures.Attempts`) is left out from then on; what
+    fails at
+    one size and works at another does not count.
+    """
+
+    engine: Engine
+    store: Store
+    cancel: Cancel
+    runtimes: Sequence[Runtime] = field(default_factory=usable_runtimes)
+    request: Request = field(default_factory=Request)
+    facts: Facts | None = None
+    titles: Collection[str] = ()  # of the questions that are asked; empty: all
+    plan: Sequence[Entry] = ()  # what is asked, in this order; empty: all questions in the order of the table
+    asked: set[str] = field(default_factory=set)  # of a plan, what was answered, by phase and task
+    until_s: float = math.inf  # on `clock`: no question of a plan begins that would take longer
+    clock: Callable[[], float] = time.monotonic
+    traces: Path | None = None  # the folder that profiles are written to
+    lost: str = ""  # why no card is asked any more, in a sentence
+    _attempts: Attempts = field(default_factory=lambda: Attempts(together=attrgetter("process")))
+    _library: str | None = None
+    _failed: str = ""  # why a part of the last task failed
+
+    def run(self) -> Iterator[Note]:
+        """Measure what is missing, until it is done or `cancel` is set.
+
+        A measurement that fails is stored as a record of kind `FAILURE`, and the next one follows.
+
+        Yields:
+            Notes on what begins, what is waited for and what failed; one with an empty text says that a figure was
+            stored.
+        """
+        for phase in (*self.questions(), *self.further_rounds()):
+            todo = self._todo(phase)
+            expected_s = self._expected_s(phase, len(todo))
+            began_s = self.clock()
+            if todo and phase.planned and began_s + expected_s > self.until_s:
+                yield Note(f"{phase.title}: takes about {expected_s:.0f} s, more than is left; for the next call")
+                continue
+            for number, task in enumerate(todo, 1):
+                if self.cancel.is_set():
+                    return
+                if phase.planned and self.clock() >= min(began_s + TOO_LONG * expected_s, self.until_s):
+                    yield Note(
+                        f"{phase.title}: {self.clock() - began_s:.0f} s are over, of which {expected_s:.0f} were"
+                        f" expected; left for the next call: {len(todo) - number + 1}"
+                    )
+                    break
+                if self.lost and (phase.planned or task.runtime.device == "gpu"):
+                    continue
+                yield Note(f"{phase.title}, {number} of {len(todo)}: {task.name}")
+                if (yield from self._perform(task)) and phase.planned and not self.cancel.is_set():
+                    self.asked.add(f"{phase.title}: {task.name}")
+                    yield Note("")
+
+    def left(self) -> list[str]:
+        """What is still to be measured once, by title: `race: 3`. Empty when each question has its answer."""
+        return [f"{phase.title}: {len(todo)}" for phase in self.questions() if (todo := self._todo(phase))]
+
+    def _todo(self, phase: Phase) -> list[RecordingTask]:
+        """What is missing; of a plan, what no earlier call has answered, by whichever version of this code."""
+        return [one for one in phase.missing() if not phase.planned or f"{phase.title}: {one.name}" not in self.asked]
+
+    def _expected_s(self, phase: Phase, todo: int) -> float:
+        """Seconds that the rest of a phase takes: its share of what the whole is expected to take."""
+        answered = sum(one.startswith(f"{phase.title}: ") for one in self.asked)
+        return phase.expected_s * todo / max(1, todo + answered)
+
+    def left_out(self) -> list[str]:
+        """What is not measured on this machine, and why, a sentence each."""
+        reasons = [why_no_pool(method) for method in parallel_sweeps.methods()] + [why_no_profile()]
+        return list(filter(None, reasons))
+
+    def questions(self) -> list[Phase]:
+        """What is measured once, in order; each phase looks for what is missing only when its turn comes."""
+        if self.plan:
+            return [
+                Phase(
+                    entry.title,
+                    lambda entry=entry: QUESTIONS[entry.question](replace(self, runtimes=entry.among(self.runtimes))),
+                    entry.expected_s,
+                )
+                for entry in self.plan
+                if not self.titles or entry.question in self.titles
+            ]
+        card = any(runtime.device == "gpu" for runtime in self.runtimes)
+        asked = self.titles or (QUESTIONS if card else {*QUESTIONS} - {*ABOUT_CARDS})
+        return [Phase(title, partial(make, self)) for title, make in QUESTIONS.items() if title in asked]
+
+    def further_rounds(self) -> list[Phase]:
+        """Rounds 2 to `ENOUGH_ROUNDS` of the race, for the spread, as far as there is time."""
+        numbers = range(2, ENOUGH_ROUNDS + 1) if not self.plan and (not self.titles or RACE in self.titles) else ()
+        return [
+            Phase(f"{RACE}, round {n}", lambda n=n: self._repetitions(all_cells(self.runtimes), n)) for n in numbers
+        ]
+
+    def _perform(self, task: RecordingTask) -> Generator[Note, None, bool]:
+        """Measure a task; the value is whether all of it worked."""
+        if self._attempts.given_up(task.runtime):
+            return False
+        library = task.runtime.process
+        if self._library not in (None, library) or task.pooled:
+            self.engine.close()  # one library in memory at a time
+        self._library = library
+        self._failed = ""
+        why = (yield from self._attempts.row(task.runtime, partial(self._measured, task))) or self._failed
+        if why and task.runtime.device == "gpu" and not {card.uuid for card in cards()} <= listed_now():
+            self.lost = CARD_LOST
+            yield Note(self.lost)
+        return not why
+
+    def _measured(self, task: RecordingTask) -> Iterator[Note]:
+        """Measure it, and say and mark what fails; raises that again if nothing of it worked."""
+        failed, works = None, False
+        try:
+            for event in task.measure(self.cancel):
+                if isinstance(event, Note):
+                    yield event
+                elif isinstance(event, Record) and event.kind == Kind.FAILURE:
+                    failed = TrainingFailed("; ".join(event.warnings))
+                elif isinstance(event, Record | Point) or (isinstance(event, OperationPoint) and event.records):
+                    works = True
+                    yield Note("")
+            self.facts = self.facts or self.engine.known_facts()
+        except (RuntimeError, MemoryError, OSError) as error:  # of the engine
+            failed = error if isinstance(error, WorkerDied | TrainingFailed) else TrainingFailed(str(error))
+            self.store.add(failure(task.name, task.runtime, task.subject, str(error)))
+        finally:
+            if task.pooled:
+                self.engine.close()  # to free their memory
+        if failed:
+            self._failed = str(failed)
+            yield Note(f"failed, and goes on: {failed}")
+        if failed and not works:
+            raise failed
+
+    def _ceilings(self) -> list[RecordingTask]:
+        # Keras' ceilings are those of the library below it; TensorFlow is reached through Keras alone.
+        libraries = {
+            runtime.process: runtime
+            for runtime in self.runtimes
+            if BACKENDS[runtime.backend].worker not in ("keras-jax", "keras-torch")
+        }
+        has = {
+            tuple(record.says(name) for name in ("library", "device", "precision"))
+            for record in self.store.records(Kind.CEILING)
+        }
+        return [
+            RecordingTask(
+                runtime.label,
+                runtime,
+                lambda cancel, runtime=runtime: measure_ceilings(
+                    [runtime], self.engine, self.store, cancel, self.request
+                ),
+            )
+            for runtime in libraries.values()
+            if (BACKENDS[runtime.backend].worker, runtime.device, runtime.precision) not in has
+        ]
+
+    def _repetitions(self, cells: list[Cell], rounds: int) -> list[RecordingTask]:
+        """Library by library, so that no two are in memory at once; in a different order each round."""
+        todo = backend_race.plan(cells, self.store.records(Kind.RACE), rounds)
+        libraries = list(dict.fromkeys(cell.runtime.process for cell in cells))
+        order = [libraries[i] for i in np.random.default_rng(rounds).permutation(len(libraries))]
+        todo.sort(key=lambda cell: order.index(cell.runtime.process))
+        return [
+            RecordingTask(
+                f"{cell.runtime.label}, {cell.network.label} at batch size {cell.batch_size:,}",
+                cell.runtime,
+                lambda cancel, cell=cell: records_and_notes(
+                    backend_race.race([cell], self.engine, self.store, cancel, self.request, REPETITION_S)
+                ),
+                cell.subject,
+            )
+            for cell in todo
+        ]
+
+    def _sweeps(self, quick: bool) -> list[RecordingTask]:
+        cached = parallel_sweeps.compared(self.store, SWEEP_EPOCHS)
+        return [
+            RecordingTask(
+                method.label,
+                method.runtime,
+                lambda cancel, m=method: parallel_sweeps.compare(
+                    [m], SWEEP_EPOCHS, self.engine, self.store, cancel, self.request
+                ),
+                {"method": method.key},
+                method.strategy in POOLED,
+            )
+            for method in parallel_sweeps.methods()
+            if method.key not in cached
+            and method.runtime in self.runtimes
+            and (method.runtime.backend == DEFAULT) == quick
+            and not why_no_pool(method)
+        ]
+
+    def _anatomy(self) -> list[RecordingTask]:
+        return self._examinations(anatomy_of_a_step.tasks(self.runtimes, NETWORK, 32))
+
+    def _examinations(
+        self, todo: Sequence[AnatomyTask], measure: Callable[..., Iterator[object]] | None = None
+    ) -> list[RecordingTask]:
+        """Those of these tasks that are not complete; `measure` instead of examining one task in its worker."""
+        records = self.store.records(Kind.ANATOMY)
+        return [
+            RecordingTask(
+                f"{task.runtime.label}, {task.examination.kind}, batch size {task.examination.batch_size:,}",
+                task.runtime,
+                lambda cancel, t=task: (
+                    measure(t, self.engine, self.store, cancel, self.request)
+                    if measure
+                    else measure_tasks([t], self.engine, self.store, cancel, self.request)
+                ),
+                task.subject,
+            )
+            for task in todo
+            if not task.complete(records)
+        ]
+
+    def _examined(
+        self, kind: str, worker: str = "", sizes: Sequence[int] = (32,), devices: Sequence[str] = DEVICES
+    ) -> list[RecordingTask]:
+        """An examination of this kind by a library on each of these devices, or by every runtime there."""
+        libraries = {runtime.process: runtime for runtime in reversed(self.runtimes)}
+        among = libraries.values() if worker else self.runtimes
+        return self._examinations(
+            [
+                AnatomyTask(runtime, Examination(kind, NETWORK, size))
+                for runtime in among
+                if worker in ("", BACKENDS[runtime.backend].worker) and runtime.device in devices
+                for size in sizes
+            ]
+        )
+
+    def _traps(self) -> list[RecordingTask]:
+        tasks = {one: anatomy_of_a_step.traps_task(one.device, 32) for one in self.runtimes}
+        return self._examinations([task for one, task in tasks.items() if task.runtime == one])
+
+    def _larger_networks(self) -> list[RecordingTask]:
+        small = self._examined(CONVOLUTIONAL, "jax", IN_LARGER_NETWORKS)
+        return small + [
+            task
+            for task in self._examined(RESNET, "torch", IN_LARGER_NETWORKS)
+            if TENSORS * resnet18(int(task.subject["batch_size"])).activation_bytes
+            <= usable_memory_bytes(task.runtime.device)
+        ]
+
+    def _profiles(self) -> list[RecordingTask]:
+        if why_no_profile():
+            return []
+        from lib.sweeps.experiments import trace_of_a_step
+        from lib.timing.profiling.traces.form import Trace, written
+
+        def profile(task: AnatomyTask, *how: Any) -> Iterator[object]:
+            for event in trace_of_a_step.profile(task, *how):
+                yield event
+                if isinstance(event, Trace) and self.traces is not None:
+                    self.traces.mkdir(exist_ok=True)
+                    (self.traces / f"{task.runtime.address.replace('/', '-')}.json").write_text(written(event))
+
+        able = [one for one in self.runtimes if BACKENDS[one.backend].worker in trace_of_a_step.PROFILERS]
+        return self._examinations([trace_of_a_step.task_of(one, NETWORK, 32) for one in able], profile)
+
+    def _models(self) -> list[RecordingTask]:
+        here = source_digest()
+        subjects = [record.subject for record in self.store.records(Kind.MODELS) if record.sources == here]
+        known = {one["device"] for one in subjects if one["strategy"] != A_CORE_EACH}
+        on_cores = [
+            RecordingTask(
+                f"a core each, {runtime.label}",
+                runtime,
+                lambda cancel, runtime=runtime: self._on_cores(runtime, cancel),
+            )
+            for runtime in self.runtimes
+            if runtime == Runtime(QUICKEST) and not any(one["strategy"] == A_CORE_EACH for one in subjects)
+        ]
+        return on_cores + [
+            RecordingTask(
+                f"up to {MODELS_MOST}, {runtime.label}",
+                runtime,
+                lambda cancel, runtime=runtime: self._points(runtime, cancel),
+            )
+            for runtime in self.runtimes
+            if runtime in (Runtime(DEFAULT, device) for device in DEVICES) and runtime.device not in known
+        ]
+
+    def _points(self, runtime: Runtime, cancel: Cancel) -> Iterator[object]:
+        found: dict[tuple[str, int], Point] = {}
+        for again in (False, True):  # the second time, a point's ends are those of both
+            for event in parallel_sweeps.saturation(
+                MODELS_MOST,
+                32,
+                self.engine,
+                self.store,
+                cancel,
+                self.request,
+                device=runtime.device,
+                free_bytes=usable_memory_bytes(runtime.device),
+                again=again,
+            ):
+                if isinstance(event, Point) and not event.why_not:
+                    found[event.strategy, event.count] = event
+                yield event
+        yield from self._keep(found.values(), runtime, cancel)
+
+    def _keep(self, points: Iterable[Point], runtime: Runtime, cancel: Cancel) -> Iterator[Point]:
+        """Store all or none: a part would be taken for the whole."""
+        for point in points if not cancel.is_set() else ():
+            self.store.add(record_of_point(point, runtime))
+            yield point
+
+    def _on_cores(self, runtime: Runtime, cancel: Cancel) -> Iterator[object]:
+        counts = sorted({min(n * usable_cores(), MODELS_MOST) for n in NETWORKS_A_CORE})
+        points: list[Point] = []
+        for event in parallel_sweeps.on_cores(counts, 32, self.engine, cancel, self.request):
+            points += [event] if isinstance(event, Point) else []
+            yield event
+        yield from self._keep(points, runtime, cancel)
+
+    def _calibrations(self) -> list[RecordingTask]:
+        """The steps from which other steps are predicted: of all ways to train, but those that failed."""
+        ways = calibration.all_ways(self.runtimes)
+        known = calibration.stored(ways, self.store)
+        failed = {record.subject.get("calibration") for record in self.store.records(Kind.FAILURE)}
+        return [
+            RecordingTask(
+                f"{len(todo)} steps, {trained.label}",
+                trained.runtime,
+                lambda cancel, trained=trained, todo=todo: self._steps(trained, todo, cancel),
+                {"calibration": trained.label},
+            )
+            for trained in ways
+            if trained.label not in failed
+            and (todo := [trial for trial in calibration.trials(trained) if (trained, trial) not in known])
+        ]
+
+    def _steps(self, trained: TrainingWay, todo: Sequence[Trial], cancel: Cancel) -> Iterator[Note]:
+        for event in measure_trials([(trained, todo)], self.engine, self.store, cancel, self.request):
+            yield event if isinstance(event, Note) else Note("")
+
+    def _operations(self, *makers: Callable[[list[Runtime]], list[OperationTask]]) -> list[RecordingTask]:
+        """All sizes of an operation by one library, which are refused or given up by how the smaller ones went."""
+        records = self.store.records(Kind.OPERATION)
+        return [
+            RecordingTask(
+                f"{todo[0].operation.name}, {todo[0].label}",
+                todo[0].runtime,
+                lambda cancel, todo=todo: self._sizes(todo, cancel),
+                todo[0].subject,
+            )
+            for todo in operations(self.runtimes, *makers)
+            if unanswered(todo, records)
+        ]
+
+    def _sizes(self, todo: Sequence[OperationTask], cancel: Cancel) -> Iterator[object]:
+        known = single_operations.found(todo, self.store.records(Kind.OPERATION))
+        earlier: list[OperationPoint] = []
+        limit_s = OPERATION_LIMIT_S[todo[0].runtime.device]
+        events = single_operations.measure(
+            todo, known, self.engine, self.store, cancel, self.request, usable_memory_bytes, limit_s
+        )
+        for event in events:
+            if isinstance(event, OperationPoint):
+                if event.why_not and no_size(event.task, earlier) is None:  # it was tried
+                    yield self._mark(event.task, event.task.label, event.why_not)
+                earlier.append(event)
+            yield event
+
+    def _pipelines(self) -> list[RecordingTask]:
+        records = self.store.records(Kind.PIPELINE)
+        return [
+            RecordingTask(
+                f"{task.runtime.label}, {task.pipelines[0].label}, {task.pipelines[0].preprocessing_ms:g} ms an image",
+                task.runtime,
+                lambda cancel, task=task: self._fed(task, cancel),
+                task.subject,
+            )
+            for task in pipelines(self.runtimes)
+            if not task.found(records)
+        ]
+
+    def _fed(self, task: PipelineTask, cancel: Cancel) -> Iterator[object]:
+        for event in input_pipeline.measure([task], lambda: None, self.engine, self.store, cancel, self.request):
+            yield self._mark(task, event.pipeline.label, event.why) if isinstance(event, Raised) else event
+
+    def _mark(self, task: OperationTask | PipelineTask, label: str, why: str) -> Record:
+        """The mark in place of a figure, stored."""
+        marked = failure(label, task.runtime, task.subject, why)
+        self.store.add(marked)
+        return marked
+
+    def _accuracy(self) -> list[RecordingTask]:
+        runtime = Runtime()
+        self.facts = self.facts or self.engine.known_facts()
+        if runtime not in self.runtimes or self.facts is None or self.facts.source != "MNIST":
+            return []
+        known = time_to_accuracy.learned(self.store, NETWORK, self.facts)
+        todo = [t for t in time_to_accuracy.trials(NETWORK) if t.batch_size in COUNTED_SIZES and t not in known]
+        task = RecordingTask(
+            f"{len(todo)} trainings",
+            runtime,
+            lambda cancel: time_to_accuracy.learn(
+                todo, self.engine, self.store, cancel, self.request, pool_fits(DEFAULT)
+            ),
+            pooled=True,
+        )
+        return [task] if todo else []
+
+
+Libraries = list[Runtime]
+
+
+def operations(
+    runtimes: Sequence[Runtime], *makers: Callable[[Libraries], list[OperationTask]]
+) -> list[list[OperationTask]]:
+    """Operations by each library among these, library by library, each with its sizes, the small ones first.
+
+    Args:
+        runtimes: What is measured.
+        makers: Of the tasks of some libraries; none: products, nested sines and transfers.
+    """
+    card = any(runtime.device == "gpu" for runtime in runtimes)
+    side, length, n_bytes = LARGEST_WITH_A_CARD if card else LARGEST
+    single = (
+        lambda of: single_operations.products(of, side, "float32", 0),
+        lambda of: single_operations.sines(of, length, SINE_DEPTH),
+        lambda of: single_operations.transfers(of, n_bytes),
+    )
+    mine = [one for one in single_operations.libraries() if one in runtimes]
+    return [todo for one in mine for make in makers or single if (todo := make([one]))]
+
+
+def _bfloat16(libraries: Libraries) -> list[OperationTask]:
+    todo = single_operations.products(libraries, LARGEST_IN_BFLOAT16, "bfloat16", 0)
+    return [one for one in todo if one.runtime.device == "gpu" and not single_operations.unsupported(one)]
+
+
+def _first_uses(libraries: Libraries) -> list[OperationTask]:
+    return single_operations.first_uses(libraries, single_operations.FIRST_SIZES[1])
+
+
+def _overlaps(libraries: Libraries) -> list[OperationTask]:
+    sizes = single_operations.OVERLAP_SIZES
+    return [one for n in sizes for one in single_operations.overlaps(libraries, n, SINE_DEPTH, OVERLAP_PIECES)]
+
+
+def _fusions(libraries: Libraries) -> list[OperationTask]:
+    return single_operations.fusions(libraries, 32, SINE_DEPTH)
+
+
+_USUAL: Mapping[str, Callable[[Battery], list[RecordingTask]]] = MappingProxyType(
+    {
+        "ceilings": Battery._ceilings,
+        RACE: lambda battery: battery._repetitions(all_cells(battery.runtimes), 1),
+        "the article's experiments": lambda battery: battery._repetitions(experiment_cells(battery.runtimes), 1),
+        "sweeps": partial(Battery._sweeps, quick=True),
+        "a step taken apart": Battery._anatomy,
+        "many networks at once": Battery._models,
+        "calibrations": Battery._calibrations,
+        "single operations": Battery._operations,
+        "what feeds a step": Battery._pipelines,
+        "sweeps by Keras": partial(Battery._sweeps, quick=False),
+        "epochs to an accuracy": Battery._accuracy,
+    }
+)
+# What is asked beside these where a card is measured, or where it is named.
+ABOUT_CARDS: Mapping[str, Callable[[Battery], list[RecordingTask]]] = MappingProxyType(
+    {
+        "the cores": partial(Battery._examined, kind=CORES, worker="numpy"),
+        "products in bfloat16": lambda battery: battery._operations(_bfloat16),
+        "the traps": Battery._traps,
+        "first use": lambda battery: battery._operations(_first_uses),
+        "overlap": lambda battery: battery._operations(_overlaps),
+        "fusion": lambda battery: battery._operations(_fusions),
+        "ways to launch a step": partial(
+            Battery._examined, kind=LAUNCHES, worker="torch", sizes=backend_race.BATCH_SIZES, devices=["gpu"]
+        ),
+        "CUDA calls of a step": partial(Battery._examined, kind=CALLS, devices=["gpu"]),
+        "larger networks": Battery._larger_networks,
+        "profiles": Battery._profiles,
+    }
+)
+
+
+# Each question by its name, which plans and `--questions` use, and what there is to ask of a battery's runtimes.
+QUESTIONS = MappingProxyType({**_USUAL, **ABOUT_CARDS})
+
+
+def no_size(task: OperationTask, earlier: Sequence[OperationPoint]) -> OperationPoint | None:
+    """Why this size is not tried on this machine; None where it is."""
+    return refused(task, earlier, usable_memory_bytes, OPERATION_LIMIT_S[task.runtime.device])
+
+
+def unanswered(todo: Sequence[OperationTask], records: Sequence[Record]) -> bool:
+    """Whether one of these sizes, the small ones first, is neither stored nor too large for this machine."""
+    known = single_operations.found(todo, records)
+    earlier: list[OperationPoint] = []
+    for task in todo:
+        point = known.get(task) or no_size(task, earlier)
+        if point is None:
+            return True
+        earlier.append(point)
+    return False
+
+
+def pipelines(runtimes: Sequence[Runtime]) -> list[PipelineTask]:
+    """Every feed that these runtimes have, one device after another."""
+    devices = [device for device in DEVICES if any(runtime.device == device for runtime in runtimes)]
+    plain = [replace(PIPELINE, preprocessing_ms=0.0)] if "gpu" in devices else []
+    return [
+        task
+        for device in devices
+        for pipeline in (PIPELINE, *plain)
+        for task in input_pipeline.tasks(pipeline, device)
+        if task.runtime in runtimes
+    ]
+
+
+def pool_fits(backend: str) -> bool:
+    """Whether one process of this backend per core stays below `MAX_POOL_BYTES`, by the usual size of a process."""
+    return usable_cores() * POOL_BYTES.get(backend, KERAS_POOL_BYTES) < MAX_POOL_BYTES
+
+
+def why_no_profile() -> str:
+    """Why no profile can be read here; empty where one can."""
+    try:
+        import_module("msgspec")
+    except ModuleNotFoundError:
+        return "profiles: msgspec, which reads them, is not installed"
+    return ""
+
+
+def why_no_pool(method: parallel_sweeps.Method) -> str:
+    """Why a sweep in processes is left out here; empty where it is not, and for any other sweep."""
+    if method.strategy not in POOLED:
+        return ""
+    fits = pool_fits(method.runtime.backend)
+    return "" if fits else f"{method.label}: {usable_cores()} processes would need more than 4 GiB"
+
+
+def experiment_cells(runtimes: Sequence[Runtime]) -> list[Cell]:
+    """The cells of the article's three experiments that are not part of the race already."""
+    wanted = [(NETWORK, size) for size in ARTICLE_SIZES] + [(Network.parse(t), 32) for t in ARTICLE_ARCHITECTURES]
+    extra = [(n, size) for n, size in wanted if n != NETWORK or size not in backend_race.BATCH_SIZES]
+    return [Cell(runtime, size, network) for runtime in runtimes for network, size in extra]
+
+
+def record_of_point(point: Point, runtime: Runtime) -> Record:
+    """A record of the point whose three blocks are its lowest, median and highest seconds.
+
+    Args:
+        point: At batch size 32, and measured: without a `why_not`.
+        runtime: What it was measured with.
+    """
+    subject = {
+        "strategy": point.strategy,
+        "device": point.device,
+        "count": point.count,
+        "batch_size": 32,
+        "hidden": NETWORK.label,
+    }
+    measured = Measurement((point.low_s, point.each_s, point.high_s), 1, Ended.CAP, warnings=point.disturbed)
+    return Record.of(Kind.MODELS, subject, measured, versions(runtime))

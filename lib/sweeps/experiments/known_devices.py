@@ -1,0 +1,268 @@
+"""Devices that are known by their figures, with what whole epochs say of the libraries that drive them.
+
+A data sheet says what a card computes at best. What its host spends on a call or on an operation (a loop such as
+Keras' included), and on each example, is a library's: it is fitted to the published figures that set the model
+(`lib.sweeps.experiments.published_figures`) and to the epochs that were recorded (`recorded_epochs`). Rates of the
+device
+itself are never fitted: no figure makes a processor's own memory slower than a disk. Where a library was fitted on a
+device, that device has its costs there; where it was fitted on others of the same kind alone, it has their geometric
+mean, from the least to the largest of them. So a device has an entry for each library, with the ways in which that
+runs a step, and one for the ways that no figure speaks of.
+
+What was published twice, and differently, sets the model both times: a cost is then their mean, its range is from the
+one to the other, and the device says so.
+
+All figures that tell of products are of small networks, whose preparation takes as many times longer: they cannot say
+what share of its peak a card attains, which stays an assumption of the file.
+"""
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+from scipy.optimize import nnls
+
+from lib.formatting import seconds
+from lib.model.backends.registry import BACKENDS, PRECISIONS
+from lib.sweeps.experiments.published_figures import LIBRARIES, REPEATED, PublishedFigure, epoch_of, published_figures
+from lib.sweeps.experiments.recorded_machines import Machine, place, recorded_here
+from lib.sweeps.storage.records import Kind
+from lib.timing.prediction.device import DRIVEN, QUANTITIES, Device, Origin, SheetFigure, read_devices
+from lib.timing.prediction.workload import Way
+
+# Parts of a step that are fitted, each with the figure of a device that it is the cost of: all of them the host's.
+FITTED: Mapping[str, str] = {"call": "host_call_s", "dispatch": "dispatch_s", "example": "example_s"}
+# The way of running a step whose host a part is the cost of.
+DRIVES: Mapping[str, Way] = {"dispatch": Way.OPERATIONS, "call": Way.STEP}
+TOGETHER = ("jax-step",)  # libraries of which a figure with many networks in one program was published, too
+MEASURED = (Origin.MEASURED, Origin.RECORDED)  # figures that no fit takes the place of
+COVERAGE = 0.9  # of the figures that set the model, in the ranges of a device that no library's costs are fitted on
+GEOMETRY = {False: "c3-highcpu-22", True: "h100-sxm"}  # of recorded processors and cards, but for their product rate
+PRESET_CORES = 11  # of the processor among them
+NOT_JUDGED = "no published figure is of a step that is run in this way, and nothing judges it"
+
+
+def known_devices(
+    devices: Mapping[str, Device] | None = None, figures: Sequence[PublishedFigure] | None = None
+) -> dict[str, Device]:
+    """The devices that predictions are made for: by the key of the file, or `key/library` where a library's costs are
+    fitted.
+
+    The ends of those are further out by as much as two published times of one thing are apart. Where no figure speaks
+    of a way to run a step, they are so far out that nine in ten of the published figures that set the model would lie
+    inside, were those predicted by the file alone.
+
+    Args:
+        devices: By key, from a file of presets; None for those of the project. A figure that was measured stands.
+        figures: That set the costs; None for those of the articles and the recorded epochs.
+    """
+    presets = read_devices()
+    published = published_figures() if figures is None else figures
+    recorded = _recorded() if figures is None else {}
+    bases = presets | {key: device for key, (device, _) in recorded.items()}
+    fits = _fits([*published, *(one for _, epochs in recorded.values() for one in epochs)], bases)
+    widening = _widening(published, presets)
+    warnings = {f"{one.machine}/{one.library}": _said(one, other) for one, other in _contradictions(published)}
+    found: dict[str, Device] = {}
+    for key, device in (presets if devices is None else devices).items():
+        libraries = dict.fromkeys(library for library, _ in fits)
+        driven = {f"{key}/{library}": _driven_by(library, key, device, fits, bases) for library in libraries}
+        driven = {name: replace(one, warning=warnings.get(name, "")) for name, one in driven.items() if one.ways}
+        ways = {way for one in driven.values() for way in one.ways}
+        # A processor has no graphs: what would be one is its compiled epoch.
+        left = tuple(way for way in DRIVEN if way not in ways and (device.on_gpu or way is not Way.GRAPH))
+        alone = replace(device, ways=left, widening=widening, warning=NOT_JUDGED, judged=False)
+        found |= {key: alone, **driven}
+    return found
+
+
+def recorded_devices() -> dict[str, Device]:
+    """The processors and cards of the recorded machines, with what the libraries that were timed there cost."""
+    bases = {key: device for key, (device, _) in _recorded().items()}
+    timed = {f"{key}/{one.library}" for key, (_, epochs) in _recorded().items() for one in epochs}
+    return {key: device for key, device in known_devices(bases).items() if key in timed}
+
+
+def of_machine(devices: Mapping[str, Device], machine: str, way: Way) -> Device:
+    """The entry of a machine that is driven in this way; of several libraries the first."""
+    return next(one for key, one in devices.items() if key.partition("/")[0] == machine and way in one.ways)
+
+
+@cache
+def _recorded() -> Mapping[str, tuple[Device, list[PublishedFigure]]]:
+    """The processors and cards of the recorded machines by key, each with the epochs that were timed on it."""
+    presets, found = read_devices(), {}
+    for machine in recorded_here().machines:
+        for on_gpu, preset in GEOMETRY.items():
+            key = f"{machine.records[-1].machine} {'gpu' if on_gpu else 'cpu'}"
+            if epochs := list(_recorded_epochs(machine, key, on_gpu)):
+                found[key] = (
+                    replace(
+                        presets[preset],
+                        name=place(machine, on_gpu),
+                        figures=_geometry(machine, presets[preset]),
+                        remarks="Recorded by this project.",
+                        dated="",
+                    ),
+                    epochs,
+                )
+    return found
+
+
+def _geometry(machine: Machine, preset: Device) -> dict[str, SheetFigure]:
+    """The figures of the preset, but for its price, for as many cores as the machine has; with its recorded product."""
+    cores = 1.0 if preset.on_gpu else int(machine.name.split(" · ")[1].split()[0]) / PRESET_CORES
+    figures = {name: one for name, one in preset.figures.items() if name != "price_per_h"}
+    for name in ("filled_by", "memory_bytes_per_s", "cache_bytes_per_s", "product_flops_per_s"):
+        one = figures[name]
+        source = f"{one.source}; for {machine.name}"
+        figures[name] = SheetFigure(cores * one.value, cores * one.low, cores * one.high, Origin.ASSUMED, source)
+    where = "gpu" if preset.on_gpu else "cpu"
+    rates = [
+        float(one.subject["work"]) / min(one.measurement.step_s)
+        for one in machine.records
+        if one.kind == Kind.CEILING and (one.says("device"), one.says("name")) == (where, "product")
+    ]
+    if rates:
+        source = f"Recorded on {machine.name}"
+        figures["product_flops_per_s"] = SheetFigure(max(rates), min(rates), max(rates), Origin.RECORDED, source)
+    return figures
+
+
+def _recorded_epochs(machine: Machine, key: str, on_gpu: bool) -> Iterator[PublishedFigure]:
+    for runtime in machine.runtimes:
+        if runtime.on_gpu is not on_gpu or runtime.backend not in LIBRARIES or runtime.precision != PRECISIONS[0]:
+            continue
+        label, way = LIBRARIES[runtime.backend]
+        for network, size in sorted(machine.cells):
+            if (epoch := machine.epoch(runtime, size, network)) is not None:
+                name = f"{label} on {machine.name}, {network.label} at batch size {size}"
+                work = epoch_of(network, size, way, resident=BACKENDS[runtime.backend].holds_images)
+                yield PublishedFigure(name, name, runtime.backend, key, epoch.middle, (work,), sets=True)
+
+
+def _contradictions(figures: Sequence[PublishedFigure]) -> list[tuple[PublishedFigure, PublishedFigure]]:
+    """Figures that set the model, each with another time that was published of the same."""
+
+    def about(one: PublishedFigure) -> tuple[object, ...]:
+        return one.library, one.machine, one.work
+
+    return [
+        (one, other) for one in figures if one.sets for other in figures if other.widens and about(one) == about(other)
+    ]
+
+
+def _said(one: PublishedFigure, other: PublishedFigure) -> str:
+    low_s, high_s = sorted((one.published_s, other.published_s))
+    return f"one thing was published of it twice, as {seconds(low_s)} and as {seconds(high_s)} ({one.name})"
+
+
+def _widening(figures: Sequence[PublishedFigure], recorded: Mapping[str, Device]) -> float:
+    """How many times further out the ends must lie for the file alone to hold `COVERAGE` of the figures that set."""
+    needed = []
+    for one in figures:
+        if one.sets:
+            found = one.predicted(recorded[one.machine])
+            needed.append(max(1.0, one.published_s / found.high_s, found.low_s / one.published_s))
+    return float(np.quantile(needed, COVERAGE, method="higher"))
+
+
+_Fits = Mapping[tuple[str, str], Mapping[str, SheetFigure]]  # of each library and machine
+
+
+def _driven_by(library: str, key: str, device: Device, fits: _Fits, recorded: Mapping[str, Device]) -> Device:
+    """The device with the costs of a library, and in the ways for which they are known; in none where they are not."""
+    costs = {**_elsewhere(library, device.on_gpu, fits, recorded), **fits.get((library, key), {})}
+    costs = {
+        name: one
+        for name, one in costs.items()
+        if name not in device.figures or device.figures[name].origin not in MEASURED
+    }
+    ways = tuple(way for part, way in DRIVES.items() if FITTED[part] in costs)
+    label, _ = LIBRARIES.get(library, (library, None))
+    together = device.together if library in TOGETHER else 1
+    driven = {"library": label, "ways": ways, "together": together, "widening": REPEATED}
+    return replace(device, figures={**device.figures, **costs}, **driven)
+
+
+def _elsewhere(library: str, on_gpu: bool, fits: _Fits, recorded: Mapping[str, Device]) -> dict[str, SheetFigure]:
+    """What a library costs on a device of this kind, by those on which it was fitted."""
+    found = {}
+    for name in FITTED.values():
+        known = {
+            machine: costs[name]
+            for (driver, machine), costs in fits.items()
+            if driver == library and recorded[machine].on_gpu is on_gpu and name in costs
+        }
+        if known:
+            ends = [end for one in known.values() for end in (one.low, one.high)]
+            names = "; ".join(recorded[machine].name for machine in known)
+            source = f"Fitted to figures of the same library on {names}"
+            found[name] = _spanning([one.value for one in known.values()], ends, source)
+    return found
+
+
+def _fits(figures: Sequence[PublishedFigure], recorded: Mapping[str, Device]) -> _Fits:
+    """What each library costs on each machine that has figures which set the model."""
+    found: dict[tuple[str, str], Mapping[str, SheetFigure]] = {}
+    again = {one.name: other.published_s for one, other in _contradictions(figures)}
+    for library, machine in dict.fromkeys((one.library, one.machine) for one in figures if one.sets):
+        setting = [one for one in figures if one.sets and (one.library, one.machine) == (library, machine)]
+        device = recorded[machine]
+        elsewhere = _elsewhere(library, device.on_gpu, found, recorded)
+        device = replace(device, figures={**device.figures, **elsewhere})
+        others = [replace(one, published_s=again.get(one.name, one.published_s)) for one in setting]
+        fed = FITTED["example"] in elsewhere and len(setting) == 1
+        each = [_fitted(device, these, fed) for these in ([setting, others] if others != setting else [setting])]
+        source = "Fitted to: " + "; ".join(one.name for one in setting)
+        found[library, machine] = {
+            name: _spanning(values, values, source)
+            for name in each[0]
+            if len(values := [costs[name] for costs in each if name in costs]) == len(each)
+        }
+    return found
+
+
+def _spanning(values: Sequence[float], ends: Sequence[float], source: str) -> SheetFigure:
+    """The geometric mean of these values, from the least to the largest end.
+
+    A cost of 0 could not be told from others in the figures that it was fitted to: it is an end, and part of no mean.
+    """
+    told = [one for one in values if one > 0]
+    low, high = min(ends), max(ends)
+    middle = min(max(statistics.geometric_mean(told), low), high) if told else 0.0  # it rounds
+    return SheetFigure(middle, low, high, Origin.PUBLISHED, source)
+
+
+def _fitted(device: Device, setting: Sequence[PublishedFigure], fed: bool) -> dict[str, float]:
+    """Costs that are not negative, with the smallest relative errors of the figures; none that is beyond all sense.
+
+    Args:
+        device: Whose other figures are kept.
+        setting: Figures that set it.
+        fed: Whether what the host spends on an example is known already, and is not fitted.
+    """
+    costs = device.costs()
+    amounts = []
+    for one in setting:
+        each = [(steps, device.amounts(workload)) for steps, workload in one.work]
+        amounts.append({part: sum(steps * of[part] for steps, of in each) for part in costs})
+    parts = [part for part in FITTED if any(of[part] for of in amounts) and not (fed and part == "example")]
+    shares = np.array(
+        [[of[part] / one.published_s for part in parts] for of, one in zip(amounts, setting, strict=True)]
+    )
+    kept = np.array(
+        [
+            sum(cost * of[part] for part, cost in costs.items() if part not in parts) / one.published_s
+            for of, one in zip(amounts, setting, strict=True)
+        ]
+    )
+    sizes = shares.max(axis=0)
+    found = nnls(shares / sizes, 1 - kept)[0] / sizes
+    return {
+        FITTED[part]: float(cost)
+        for part, cost in zip(parts, found, strict=True)
+        if QUANTITIES[FITTED[part]].least <= cost <= QUANTITIES[FITTED[part]].most
+    }

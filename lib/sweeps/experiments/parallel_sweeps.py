@@ -1,0 +1,296 @@
+"""Many trainings at once: the article's sweep by each strategy, and more and more networks in one program.
+
+A sweep is timed whole, and stored. Numbers of networks rest on step times: a few measured steps of each program
+(`lib.sweeps.cost_model`), stored too, so that a slider that comes back to a position finds its figure.
+"""
+
+import time
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from lib.model.backends.base import Epoch
+from lib.model.backends.environment_variables import device_count
+from lib.model.backends.registry import Runtime, unavailable, versions
+from lib.model.backends.stacked.packing import Shape
+from lib.model.spec import Network, Training
+from lib.sweeps.cost_model import StepTimes, evaluation_flops, step_flops
+from lib.sweeps.events import Finished, Void
+from lib.sweeps.experiments.failures import Marked
+from lib.sweeps.storage.current import current
+from lib.sweeps.storage.records import Kind, Record
+from lib.sweeps.storage.store import Store
+from lib.sweeps.strategies import STRATEGIES, Limits, parts
+from lib.sweeps.sweep import Options, updates
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.engine import Engine
+from lib.sweeps.workers.messages import Item, Progress, Waiting
+from lib.sweeps.workers.notes import Note, note_of, noted
+from lib.sweeps.workers.queue import Request
+from lib.timing.measurement import Ended, Measurement
+
+RATES = (0.001, 0.01, 0.1, 1.0, 10.0)  # the article's
+COUNTS = tuple(2**k for k in range(11))
+COUNTED_BY = ("sequential", "vmap", "sharded")
+NETWORK = Network((128,))
+SHARE_OF_MEMORY = 0.4
+CORES_TIMES = 3  # sweeps that are timed of each number of networks, a core each
+
+
+@dataclass(frozen=True)
+class Method:
+    """One way to run the article's sweep; `strategy` is a key of `STRATEGIES`."""
+
+    key: str
+    label: str
+    color: str
+    runtime: Runtime
+    strategy: str
+
+    @property
+    def by_keras(self) -> bool:
+        """Whether it is one of the article's own, with which the others are compared."""
+        return self.runtime.backend == "keras-tensorflow"
+
+
+def methods() -> list[Method]:
+    """The methods that can run here; Keras, as in the article, comes last: it takes minutes."""
+    keras, numba = Runtime("keras-tensorflow"), Runtime("numba")
+    found = [
+        Method(key, f"JAX, {STRATEGIES[key].label}", STRATEGIES[key].color, Runtime(), key)
+        for key in ("sequential", "processes", "vmap", "sharded", "stacks")
+    ]
+    on_card = Runtime(device="gpu")
+    found += [
+        Method(f"{key}-gpu", f"JAX, {STRATEGIES[key].label}, GPU", STRATEGIES[key].color, on_card, key)
+        for key in ("sequential", "vmap")
+    ]
+    found += [
+        Method(f"numba-{key}", f"Numba, {STRATEGIES[key].label}", color, numba, key)
+        for key, color in (("sequential", "#c4515c"), ("processes", "#c22f3d"), ("cores", "#c75a4a"))
+    ]
+    found += [
+        Method("keras-processes", "Keras, processes", "#978abf", keras, "processes"),
+        Method("keras-sequential", "Keras, one after another", "#8a8f98", keras, "sequential"),
+    ]
+    return [method for method in found if unavailable(method.runtime) is None]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """The article's whole sweep, timed by one method."""
+
+    method: str
+    record: Record
+
+
+def compared(store: Store, epochs: int) -> dict[str, Record]:
+    """The latest valid record of each method that was timed with this number of epochs, by the method's key."""
+    records = store.records(Kind.SWEEP)
+    return {
+        method.key: cached[-1]
+        for method in methods()
+        if (cached := current(records, Kind.SWEEP, {"method": method.key, "epochs": epochs}, method.runtime))
+    }
+
+
+def compare(
+    todo: Sequence[Method], epochs: int, engine: Engine, store: Store, cancel: Cancel, request: Request
+) -> Iterator[Compared | Record | Note]:
+    """Time the article's sweep of five learning rates once by each method: whole, warm, its programs compiled.
+
+    A sweep that had to wait in the middle, because another run took its turn, is timed again.
+
+    Args:
+        todo: All of these are timed, stored or not.
+        epochs: Of each of the five trainings, at batch size 32.
+        engine: Trains them.
+        store: Where the records go; the curves are not stored.
+        cancel: Ends the comparison when it is set.
+        request: Place in the queue of all that runs on this machine.
+
+    Yields:
+        Each method's wall seconds as soon as they are stored, records of kind `FAILURE` for those that failed on a
+        graphics card, and notes on what is timed or waited for.
+    """
+    marked = Marked(store)
+    for method in todo:
+        if cancel.is_set():
+            return
+        subject = {"method": method.key, "epochs": epochs}
+        yield from marked.row(
+            method.label, method.runtime, subject, partial(_compare, method, epochs, engine, store, cancel, request)
+        )
+
+
+def _compare(
+    method: Method, epochs: int, engine: Engine, store: Store, cancel: Cancel, request: Request
+) -> Iterator[Compared | Note]:
+    if method.by_keras:  # it compiles in each training: only its library is warmed up
+        warm_up = [Item(Training(NETWORK, 0.1, 4096, 1, seed), method.runtime) for seed in range(2)]
+    else:  # the same programs, so that none is compiled while they are timed
+        warm_up = _sweep(method, 1)
+    doing = f"warming up {method.label}"
+    yield Note(doing)
+    yield from noted(updates(warm_up, engine, None, cancel, Options(method.strategy), request), doing)
+    wall_s, watch = None, engine.watch(method.runtime)
+    while wall_s is None and not cancel.is_set():
+        with watch:
+            wall_s = yield from _timed(method, _sweep(method, epochs), engine, cancel, request)
+    if wall_s is None:
+        return
+    measured = watch.marked(Measurement((wall_s,), 1, Ended.CAP))
+    record = Record.of(Kind.SWEEP, {"method": method.key, "epochs": epochs}, measured, versions(method.runtime))
+    store.add(record)
+    yield Compared(method.key, record)
+
+
+def _sweep(method: Method, epochs: int) -> list[Item]:
+    return [Item(Training(NETWORK, rate, 32, epochs), method.runtime) for rate in RATES]
+
+
+def _timed(
+    method: Method, items: Sequence[Item], engine: Engine, cancel: Cancel, request: Request
+) -> Generator[Note, None, float | None]:
+    """Wall seconds of a sweep from its turn on; None if it was interrupted."""
+    began, done, epochs = time.perf_counter(), 0, items[0].training.epochs
+    for update in updates(items, engine, None, cancel, Options(method.strategy), request):
+        if isinstance(update, Waiting | Void):
+            if done:
+                return None
+            began = time.perf_counter()
+        done += isinstance(update, Finished) or (isinstance(update, Progress) and isinstance(update.event, Epoch))
+        if isinstance(update, Progress | Finished):
+            yield Note(f"{method.label}: {done / (len(items) * (epochs + 1)):.0%}")
+        elif (note := note_of(update, method.label)) is not None:  # type: ignore[arg-type]
+            yield note
+    return None if cancel.is_set() else time.perf_counter() - began
+
+
+@dataclass(frozen=True)
+class Point:
+    """Seconds of an epoch per network, for this number of networks by a strategy; or why that was not measured.
+
+    Where `why_not` is not empty, `each_s` is NaN. `low_s` and `high_s` are the ends of its range, and `disturbed` says
+    what else used the machine.
+    """
+
+    strategy: str
+    device: str
+    count: int
+    each_s: float
+    memory_bytes: int
+    why_not: str = ""
+    low_s: float = 0.0
+    high_s: float = 0.0
+    disturbed: tuple[str, ...] = ()
+
+
+def saturation(
+    most: int,
+    batch_size: int,
+    engine: Engine,
+    store: Store,
+    cancel: Cancel,
+    request: Request,
+    device: str,
+    free_bytes: float,
+    again: bool = False,
+) -> Iterator[Point | Note]:
+    """Seconds of an epoch per network, for 1 to `most` networks in one program, and one after another.
+
+    A strategy ends with the first number that would take more than `SHARE_OF_MEMORY` of `free_bytes`.
+
+    Args:
+        most: Largest number of networks; `COUNTS` up to it are measured.
+        batch_size: Images per step.
+        engine: Measures the steps.
+        store: Where step times are looked up and stored.
+        cancel: Ends the measurement when it is set.
+        request: Place in the queue of all that runs on this machine.
+        device: "cpu" or "gpu".
+        free_bytes: Memory that a training can have on the device.
+        again: Measure stored step times once more.
+
+    Yields:
+        A `Point` for each strategy and number, in the order of `COUNTED_BY`, and notes on what is measured or waited
+        for.
+    """
+    for key in COUNTED_BY:
+        n_devices = device_count(device) if key == "sharded" else 1
+        if key == "sharded" and n_devices < 2:
+            continue
+        for count in [count for count in COUNTS if count <= most]:
+            if cancel.is_set():
+                return
+            trainings = [Training(NETWORK, float(rate), batch_size, 1) for rate in np.geomspace(0.01, 0.3, count)]
+            memory_bytes = Shape.of([NETWORK]).place_bytes(batch_size) * (count if key != "sequential" else 1)
+            if memory_bytes > SHARE_OF_MEMORY * free_bytes:
+                why_not = f"{count:,} networks need {memory_bytes / 1e9:.1f} GB, of {free_bytes / 1e9:.1f} GB free"
+                yield Point(key, device, count, float("nan"), memory_bytes, why_not)
+                break
+            if key != "sequential" and count < 2:
+                continue
+            # One after another is the same program for any number: it is measured again for the first alone.
+            anew = again and (key != "sequential" or count == 1)
+            step_times = StepTimes(engine, store, Runtime(device=device), cancel, request, again=anew)
+            yield from _point(step_times, key, trainings, n_devices, memory_bytes)
+
+
+def _point(
+    step_times: StepTimes, strategy: str, trainings: list[Training], n_devices: int, memory_bytes: int
+) -> Iterator[Point | Note]:
+    """Time these networks, all in one program; no point where it was cancelled."""
+    count = len(trainings)
+    plan = parts(STRATEGIES[strategy], trainings, Limits(float("inf"), float("inf"), n_devices, 1.0))
+    doing = f"{count:,} network{'s' * (count > 1)}, {STRATEGIES[strategy].label}"
+    yield Note(doing)
+    found = yield from noted(step_times.of(plan), doing)
+    if not found:
+        return
+    part, step_time = max(found.items(), key=lambda one: len(one[0].trainings))
+    together = count if part.devices else 1
+    flops_per_s = step_flops(part) / step_time.step_s
+    evaluation_s = evaluation_flops(part) / flops_per_s / len(part.trainings)
+    each_s, low_s, high_s = (
+        step_s * trainings[0].steps_per_epoch() / together + evaluation_s
+        for step_s in (step_time.step_s, step_time.low_s, step_time.high_s)
+    )
+    device = step_times.runtime.device
+    yield Point(strategy, device, count, each_s, memory_bytes, "", low_s, high_s, step_time.disturbed)
+
+
+def on_cores(
+    counts: Sequence[int], batch_size: int, engine: Engine, cancel: Cancel, request: Request
+) -> Iterator[Point | Note]:
+    """Seconds of an epoch per network where Numba trains each network on a core of its own.
+
+    Cores share a machine's memory and clock, so whole sweeps of one epoch are timed, all networks at once.
+
+    Args:
+        counts: Numbers of networks.
+        batch_size: Images per step.
+        engine: Trains them.
+        cancel: Ends the measurement when it is set.
+        request: Place in the queue of all that runs on this machine.
+
+    Yields:
+        A `Point` for each number, and notes on what is timed or waited for.
+    """
+    method = next(one for one in methods() if one.key == "numba-cores")
+    for count in counts:
+        rates = np.geomspace(0.01, 0.3, count)
+        items = [Item(Training(NETWORK, float(rate), batch_size, 1), method.runtime) for rate in rates]
+        each_s: list[float] = []
+        watch = engine.watch(method.runtime)
+        while len(each_s) <= CORES_TIMES:
+            with watch:
+                wall_s = yield from _timed(method, items, engine, cancel, request)
+            if cancel.is_set():
+                return
+            each_s += [wall_s / count] if wall_s is not None else []
+        timed = sorted(each_s[1:])  # the first warms up
+        marked = watch.marked(Measurement(tuple(timed), 1, Ended.CAP))
+        yield Point(method.strategy, "cpu", count, marked.median_s, 0, "", timed[0], timed[-1], marked.warnings)

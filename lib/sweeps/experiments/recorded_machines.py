@@ -1,0 +1,555 @@
+"""Machines and what was measured on them: from exports, however many files a machine is spread over, or from a store.
+
+`recorded/*.json` are exports of `python -m lib.cli.record`, but for `published.json`, which holds what the articles
+published, and `devices.json`, which holds what data sheets say.
+"""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property, reduce
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import numpy as np
+
+from lib.formatting import listed, sentence
+from lib.model.backends.fingerprint import source_digest
+from lib.model.backends.registry import PRECISIONS, TRAINERS, Runtime, all_runtimes, versions
+from lib.model.data.mnist_arrays import MNIST_DIGEST
+from lib.model.hardware.little_memory import answer
+from lib.model.hardware.machine import machine_id, this_machine
+from lib.model.hardware.nvidia_smi import nvidia_driver_answers
+from lib.model.spec import N_TRAIN, Network
+from lib.sweeps.experiments import published
+from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask, seconds_of
+from lib.sweeps.storage.export import Export, NoExport, parse_export
+from lib.sweeps.storage.records import Kind, Record
+from lib.sweeps.storage.store import Store, StoreUnusable
+from lib.sweeps.workers import reader
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.messages import TrainingFailed
+from lib.sweeps.workers.notes import Note
+from lib.sweeps.workers.queue import Request
+from lib.timing.comparison import Estimate
+from lib.timing.measurement import Ended, Measurement
+from lib.timing.prediction.device import FILE as DEVICES
+from lib.timing.profiling.request import Examination
+from lib.timing.profiling.step_breakdown import Split, split
+
+FOLDER = published.FILE.parent
+NO_EXPORTS = (published.FILE.name, DEVICES.name)
+WIDE = 1.3  # third quartile over first
+EPOCHS = 3  # of each training in the second article's experiments
+NETWORK = Network((128,))
+# The trainings of each experiment: network and batch size.
+EXPERIMENTS: Mapping[str, tuple[tuple[Network, int], ...]] = {
+    "learning-rate": ((NETWORK, 32),) * 4,
+    "batch-size": tuple((NETWORK, size) for size in (1, 32, 256)),
+    "depth": tuple((Network.parse(text), 32) for text in published.ARTICLE_ARCHITECTURES),
+}
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """First quartile, median and third quartile of a time; all three are the same for a published one."""
+
+    low: float
+    middle: float
+    high: float
+    n: int = 0
+    # What it is compared with others by: its repetitions, whose spread the quartiles of all times do not show.
+    estimate: Estimate = field(default=Estimate(0.0), compare=False)
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether the quartiles are so far apart that something else was at work: `WIDE` times."""
+        return self.high > WIDE * self.low
+
+    def times(self, factor: float) -> "Seconds":
+        """The time multiplied by a factor."""
+        scaled = (value * factor for value in (self.low, self.middle, self.high))
+        return Seconds(*scaled, self.n, self.estimate.times(factor))
+
+    def plus(self, other: "Seconds") -> "Seconds":
+        """This time followed by another: medians and quartiles are added.
+
+        `n` is the smaller of the two numbers of measurements; a time without a spread (`n` 0) does not lower it.
+        """
+        n = min(self.n or other.n, other.n or self.n)  # what has no spread of its own takes none away
+        together = self.estimate.plus(other.estimate)
+        return Seconds(self.low + other.low, self.middle + other.middle, self.high + other.high, n, together)
+
+
+def exactly(seconds: float) -> Seconds:
+    """A time without a spread: published, or so small beside another that its own spread does not matter."""
+    return Seconds(seconds, seconds, seconds, estimate=Estimate(seconds))
+
+
+def total_of(known: Sequence[Seconds | None]) -> Seconds | None:
+    """The sum of all times; None where one of them is missing, or there are none."""
+    given = [one for one in known if one is not None]
+    return reduce(Seconds.plus, given) if given and len(given) == len(known) else None
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One machine: what was measured on it, or what an article says of it (`quoted`)."""
+
+    name: str
+    source: str  # the files that it came in, or the article
+    records: tuple[Record, ...] = ()
+    curves: tuple[Mapping[str, object], ...] = ()
+    price_per_h: float | None = None
+    price_date: str = ""
+    quoted: published.PublishedMachine | None = None
+    live: bool = False  # this machine, by its own store
+
+    @property
+    def is_published(self) -> bool:
+        """Whether its figures are an article's, not measurements."""
+        return self.quoted is not None
+
+    @property
+    def has_gpu(self) -> bool:
+        """Whether it was timed on a GPU."""
+        return any(runtime.on_gpu for runtime in self.runtimes)
+
+    @cached_property
+    def dates(self) -> tuple[str, str]:
+        """The first and the last day of its measurements, such as 2026-11-21; empty for a published machine."""
+        days = sorted(record.measured_at[:10] for record in self.records)
+        return (days[0], days[-1]) if days else ("", "")
+
+    @cached_property
+    def runtimes(self) -> tuple[Runtime, ...]:
+        """The runtimes that it was timed with, in the order of `TRAINERS`, those on a CPU first."""
+        if self.quoted is not None:
+            found = {*self.quoted.epoch_s, *self.quoted.experiment_s}
+        else:
+            found = {_runtime_of(record) for record in self.records if record.kind == Kind.RACE}
+        runtimes = [Runtime(*one) for one in found if one[0] in TRAINERS]
+        return tuple(sorted(runtimes, key=lambda runtime: runtime.place))
+
+    @cached_property
+    def failures(self) -> tuple[Record, ...]:
+        """The records that stand in place of what could not be measured."""
+        return tuple(record for record in self.records if record.kind == Kind.FAILURE)
+
+    @property
+    def disturbed(self) -> float:
+        """The share of its measurements that something disturbed, 0 to 1: by what was seen, or by their own spread."""
+        times = [record for record in self.records if record.block_s]
+        return sum(bool(record.warnings) or _is_wide(record) for record in times) / len(times) if times else 0.0
+
+    @cached_property
+    def _repetitions(self) -> dict[tuple[Runtime, Network, int], list[Record]]:
+        found: dict[tuple[Runtime, Network, int], list[Record]] = defaultdict(list)
+        for record in self.records:
+            if record.kind == Kind.RACE and record.subject["backend"] in TRAINERS:
+                found[_cell(record)].append(record)
+        return found
+
+    @property
+    def cells(self) -> set[tuple[Network, int]]:
+        """The networks and batch sizes whose epochs were timed."""
+        return {(network, batch_size) for _, network, batch_size in self._repetitions}
+
+    def epoch(self, runtime: Runtime, batch_size: int, network: Network = NETWORK) -> Seconds | None:
+        """Seconds of an epoch of training, without its evaluation; None where it was not measured."""
+        if self.quoted is not None:
+            known = self.quoted.epoch_s.get((runtime.backend, runtime.device), {}).get(batch_size)
+            return exactly(known) if known is not None and network == NETWORK else None
+        found = self._repetitions.get((runtime, network, batch_size), [])
+        off_s = max((float(one.subject.get("off_s", 0.0)) for one in found), default=0.0)
+        return spread([one.block_s for one in found], off_s)
+
+    def beside(self, runtime: Runtime, batch_size: int, name: str, network: Network = NETWORK) -> float:
+        """Median seconds of what comes with an epoch; 0 where it was not measured.
+
+        Args:
+            runtime: What trains.
+            batch_size: Images per step.
+            name: `evaluation_s` or `first_call_s`.
+            network: What is trained; where this cell has no figure, those of all cells of the runtime are used.
+        """
+        cell = (runtime, network, batch_size)
+        for cells in ([cell], [other for other in self._repetitions if other[0] == runtime]):
+            records = [record for one in cells for record in self._repetitions.get(one, [])]
+            if known := [value for record in records if (value := float(record.subject.get(name, 0.0)))]:
+                return float(np.median(known))
+        return 0.0
+
+    def experiment(self, name: str, runtime: Runtime) -> Seconds | None:
+        """Seconds of one of the second article's experiments, with three epochs for each training.
+
+        A published time is of the whole experiment. A time of ours is the sum over its trainings of the first call, the
+        epochs, and an evaluation after each. None where an epoch was not measured, or nothing was published.
+
+        Args:
+            name: A key of `EXPERIMENTS`.
+            runtime: What trains.
+        """
+        if self.quoted is not None:
+            known = self.quoted.experiment_s.get((runtime.backend, runtime.device), {}).get(name)
+            return exactly(known) if known is not None else None
+        return total_of([self._training(runtime, size, network) for network, size in EXPERIMENTS[name]])
+
+    def experiments(self, runtime: Runtime) -> Seconds | None:
+        """Seconds of all of the second article's experiments; None where one of them is not known."""
+        return total_of([self.experiment(name, runtime) for name in EXPERIMENTS])
+
+    def first_calls_s(self, runtime: Runtime) -> float:
+        """Of `experiments`, the first calls of all trainings; 0 for a published machine, whose pages do not tell."""
+        cells = [cell for trainings in EXPERIMENTS.values() for cell in trainings]
+        return sum(self.beside(runtime, size, "first_call_s", network) for network, size in cells)
+
+    def _training(self, runtime: Runtime, batch_size: int, network: Network) -> Seconds | None:
+        epoch = self.epoch(runtime, batch_size, network)
+        first_call_s, evaluation_s = (
+            self.beside(runtime, batch_size, name, network) for name in ("first_call_s", "evaluation_s")
+        )
+        return None if epoch is None else epoch.times(EPOCHS).plus(exactly(first_call_s + EPOCHS * evaluation_s))
+
+    def split(self, runtime: Runtime, batch_size: int = 32) -> Split | None:
+        """The parts of the runtime's step, from the latest records; None where they were not measured."""
+        subject = AnatomyTask(runtime, Examination("parts", NETWORK, batch_size)).subject
+        found = {
+            str(record.subject["name"]): seconds_of(record)
+            for record in sorted(self.records, key=lambda one: one.measured_at)
+            if record.kind == Kind.ANATOMY and record.is_about(subject)
+        }
+        return split(runtime, found)
+
+    def sweep(self, method: str) -> Seconds | None:
+        """Wall seconds of the first article's sweep, with as many epochs as were recorded; None where it was not timed.
+
+        Args:
+            method: The key of a `Method` of `lib.sweeps.experiments.parallel_sweeps`.
+        """
+        return spread([r.block_s for r in self.records if r.kind == Kind.SWEEP and r.subject.get("method") == method])
+
+    def together_s(self, device: str, networks: int, network: Network, batch_size: int) -> float | None:
+        """Seconds of an epoch of each of so many networks at once, by the quickest strategy; None where none was timed.
+
+        Args:
+            device: "cpu" or "gpu".
+            networks: How many at once.
+            network: All alike; None for any but `NETWORK`.
+            batch_size: Images a step; None for any but 32.
+        """
+        if (network, batch_size) != (NETWORK, 32):
+            return None
+        return min((s.middle for (_, count), s in self.models(device).items() if count == networks), default=None)
+
+    def models(self, device: str) -> dict[tuple[str, int], Seconds]:
+        """Seconds of an epoch per network, by strategy and number of networks at once.
+
+        Args:
+            device: "cpu" or "gpu".
+        """
+        return {
+            (str(record.subject["strategy"]), int(record.subject["count"])): Seconds(*record.block_s, n=1)
+            for record in self.records
+            if record.kind == Kind.MODELS and record.subject["device"] == device
+        }
+
+
+@dataclass(frozen=True)
+class Best:
+    """The fastest runtime of a machine for one piece of work, and the seconds that it takes."""
+
+    machine: Machine
+    runtime: Runtime
+    seconds: Seconds
+
+    def cost(self, prices: Mapping[str, float]) -> Seconds | None:
+        """Dollars for the work, with their quartiles; None where the machine has no price, or a price of zero.
+
+        Args:
+            prices: Dollars per hour, by the machine's name.
+        """
+        price = prices.get(self.machine.name)
+        return self.seconds.times(price / 3600) if price else None
+
+
+# Seconds of a piece of work on a machine by a runtime; None where they are not known.
+Measure = Callable[[Machine, Runtime], Seconds | None]
+
+
+def best_runtime(machine: Machine, of: Measure, device: str | None = None) -> Best | None:
+    """The fastest of a machine's float32 runtimes by median, on one of `ALL_DEVICES` or on any; None where none has the
+    figure."""
+    known = [
+        Best(machine, runtime, seconds)
+        for runtime in machine.runtimes
+        if runtime.precision == PRECISIONS[0]
+        and device in (None, runtime.device)
+        and (seconds := of(machine, runtime)) is not None
+    ]
+    return min(known, key=lambda best: best.seconds.middle, default=None)
+
+
+def _is_wide(record: Record) -> bool:
+    found = spread([record.block_s])
+    return found is not None and found.is_wide
+
+
+def _cell(record: Record) -> tuple[Runtime, Network, int]:
+    """What a repetition of a race timed."""
+    of = record.subject
+    return Runtime(*_runtime_of(record)), Network.parse(str(of["hidden"])), int(of["batch_size"])
+
+
+def _runtime_of(record: Record) -> tuple[str, ...]:
+    return tuple(str(record.says(name)) for name in ("backend", "device", "precision"))
+
+
+def spread(repetitions: Sequence[Sequence[float]], off_s: float = 0.0) -> Seconds | None:
+    """Median and quartiles of all times, and an estimate from the medians of the repetitions; None without any time.
+
+    A single repetition is estimated from its own times, which do not show how a machine varies between repetitions.
+
+    Args:
+        repetitions: Seconds, by repetition; empty ones are left out.
+        off_s: By how much all of them may be too long or too short, because their clock is coarse.
+    """
+    repetitions = [repetition for repetition in repetitions if len(repetition)]
+    if not repetitions:
+        return None
+    values = [second for repetition in repetitions for second in repetition]
+    low, middle, high = map(float, np.percentile(values, [25, 50, 75]))
+    medians = [float(np.median(repetition)) for repetition in repetitions]
+    estimate = Estimate.of(medians if len(medians) > 1 else values, off_s)
+    return Seconds(max(0.0, low - off_s), middle, high + off_s, len(values), estimate)
+
+
+@dataclass(frozen=True)
+class Collection:
+    """The machines of some files, a sentence for each problem, and notes on what was merged."""
+
+    machines: tuple[Machine, ...] = ()
+    problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def collect(files: Iterable[tuple[str, str]]) -> Collection:
+    """Read exports; one that cannot be read becomes a problem, and a machine that comes in several is merged into one.
+
+    Args:
+        files: Name and text of each.
+    """
+    exports: dict[str, list[tuple[str, Export]]] = {}  # by machine: files from the first on that has a record of it
+    problems = []
+    for name, text in files:
+        try:
+            export = parse_export(text, name)
+        except NoExport as error:
+            problems.append(sentence(error))
+            continue
+        if not export.records:
+            problems.append(
+                f"{name} is an export without a measurement; record with `python -m lib.cli.record {name}`."
+            )
+        for key in dict.fromkeys([*exports, *(record.machine for record in export.records)]):
+            exports.setdefault(key, []).append((name, export))
+    machines, notes = [], []
+    for key, given in exports.items():
+        names = list(dict.fromkeys(name for name, one in given if any(record.machine == key for record in one.records)))
+        machines.append(_machine(key, ", ".join(names), [export for _, export in given]))
+        if len(names) > 1:
+            notes.append(
+                f"{' and '.join(names)} are of the same machine ({machines[-1].name}): taken together, each figure"
+                " once."
+            )
+    return Collection(tuple(machines), tuple(problems), tuple(notes))
+
+
+def read_exports(
+    files: Sequence[tuple[str, bytes]], cancel: Cancel, request: Request | None = None, niceness: int = 0
+) -> Iterator[Collection | Note]:
+    """Read exports that somebody brought, in a process of its own: name and content of each.
+
+    Raises:
+        TrainingFailed: It takes too much memory or time; what is wrong with one of them is in the collection.
+    """
+    try:
+        found = yield from reader.read(
+            "lib.sweeps.experiments.recorded_machines",
+            files,
+            cancel=cancel,
+            request=request,
+            niceness=niceness,
+            doing=f"reading {listed([name for name, _ in files])}",
+            advice="drop fewer files",
+        )
+    except reader.Unreadable as why:
+        raise TrainingFailed(f"These exports cannot be compared: {why}.") from None
+    if isinstance(found, Collection):
+        yield found
+
+
+def main(connection: Connection) -> None:
+    """The reader's process: for each (files,) that comes, send a `Collection`, or a sentence why there is none."""
+    answer(connection, _collected)
+
+
+def _collected(files: Sequence[tuple[str, bytes]]) -> Collection:
+    texts, problems = [], []
+    for name, content in files:
+        try:
+            texts.append((name, content.decode()))
+        except UnicodeDecodeError:
+            problems.append(f"Expected an export, but {name} is no text; choose another file.")
+    found = collect(texts)
+    return replace(found, problems=(*problems, *found.problems))
+
+
+def _machine(key: str, source: str, exports: Sequence[Export]) -> Machine:
+    """The machine of this id, by all that the exports have of it."""
+    by_id = {record.id: record for export in exports for record in export.records if record.machine == key}
+    records = sorted(by_id.values(), key=lambda record: record.measured_at)
+    curves = {
+        (curve["key"], curve["measured_at"]): curve
+        for export in exports
+        for curve in export.tables["curves"]
+        if curve["machine"] == key
+    }
+    about = {
+        name: value
+        for export in exports
+        if any((one.machine, one.machine_line) == (key, export.about.get("machine")) for one in export.records)
+        for name, value in export.about.items()
+    }
+    price = about.get("price_per_h")
+    return Machine(
+        records[-1].machine_line,
+        source,
+        tuple(records),
+        tuple(curves.values()),
+        float(price) if isinstance(price, int | float) else None,
+        str(about.get("price_date", "")),
+    )
+
+
+def told_apart(machines: Iterable[Machine]) -> tuple[Machine, ...]:
+    """Number the second and every further machine of the same name: `… #2`."""
+    seen: Counter[str] = Counter()
+    found = []
+    for machine in machines:
+        seen[machine.name] += 1
+        number = seen[machine.name]
+        found.append(machine if number == 1 else replace(machine, name=f"{machine.name} #{number}"))
+    return tuple(found)
+
+
+# Until somebody enters what an hour of this machine costs, it is its electricity, at a household's price.
+ASSUMED_W, ASSUMED_CARD_W, ASSUMED_PER_KWH = 100, 300, 0.30
+
+
+def live_machine(store: Store) -> Machine | None:
+    """This machine, from what its store has of this code and these versions.
+
+    None where nothing was timed yet, or the store cannot be read. A saved training stands in for a cell that was not
+    raced. The price is an estimate of its electricity.
+    """
+    here, known = (machine_id(), source_digest()), set(map(versions, all_runtimes()))
+    records = [one for one in store.records() if (one.machine, one.sources) == here and one.versions in known]
+    try:
+        cached = store.rows("curves", without=["losses"])
+    except StoreUnusable:
+        return None  # which the store says itself
+    curves = [
+        row
+        for row in cached
+        if (row["machine"], row["sources"]) == here and row["versions"] in known and row["data"] == MNIST_DIGEST
+    ]
+    raced = {_cell(one) for one in records if one.kind == Kind.RACE}
+    repetitions = [_as_repetition(row) for row in curves if row["together"] == 1]
+    records += [one for one in repetitions if one is not None and _cell(one) not in raced]
+    if not any(one.kind == Kind.RACE for one in records):
+        return None
+    power_w = ASSUMED_W + (ASSUMED_CARD_W if this_machine().gpu else 0)
+    return Machine(
+        f"this machine: {this_machine().line}",
+        "what was measured here",
+        tuple(records),
+        tuple(curves),
+        round(power_w / 1000 * ASSUMED_PER_KWH, 3),
+        f"assumed: {power_w} W at ${ASSUMED_PER_KWH:.2f} per kWh",
+        live=True,
+    )
+
+
+def browsers_in(store: Store) -> tuple[Machine, ...]:
+    """The machines that readers have kept from their browsers (`lib.sweeps.experiments.your_gpu`), in the order of
+    time."""
+    kept: dict[str, list[Record]] = defaultdict(list)
+    for record in sorted(store.records(Kind.RACE, naming="browser"), key=lambda one: one.measured_at):
+        if record.says("browser") is not None:
+            kept[record.machine].append(record)
+    return tuple(Machine(records[-1].machine_line, "kept from a browser", tuple(records)) for records in kept.values())
+
+
+def _as_repetition(row: Mapping[str, object]) -> Record | None:
+    """A saved training as the race would have timed it, without its first epoch; None where it has only that one."""
+    values, epochs = json.loads(str(row["training"])), json.loads(str(row["epochs"]))
+    if len(epochs) < 2 or epochs[-1]["diverged_step"] is not None:
+        return None
+    size = int(values["batch_size"])
+    subject = {
+        "backend": row["backend"],
+        "device": row["device"],
+        "precision": row["precision"],
+        "batch_size": size,
+        "scaled": 0,
+        "hidden": Network(tuple(values["network"]["hidden"])).label,
+        "first_call_s": row["first_call_s"],
+        "evaluation_s": float(np.median([epoch["evaluation_s"] for epoch in epochs])),
+    }
+    measured = Measurement(tuple(epoch["train_s"] for epoch in epochs[1:]), N_TRAIN // size, Ended.CAP)
+    return replace(Record.of(Kind.RACE, subject, measured, str(row["versions"])), measured_at=str(row["measured_at"]))
+
+
+def published_machines() -> tuple[Machine, ...]:
+    """The machines of the articles."""
+    return tuple(
+        Machine(one.name, one.source, price_per_h=one.price_per_h, price_date=one.price_date, quoted=one)
+        for one in published.MACHINES
+    )
+
+
+def recorded_here(folder: Path = FOLDER) -> Collection:
+    """The machines whose exports come with the project."""
+    texts, problems = [], []
+    for path in sorted(set(folder.glob("*.json")) - {folder / name for name in NO_EXPORTS}):
+        try:
+            texts.append((path.name, path.read_text()))
+        except (OSError, UnicodeDecodeError) as error:
+            problems.append(f"Expected an export, but {path.name} cannot be read ({error}); record it again.")
+    found = collect(texts)
+    return Collection(found.machines, (*problems, *found.problems), found.notes)
+
+
+@cache
+def recorded_gpus() -> tuple[Machine, ...]:
+    """The recorded machines with a GPU; none where this machine has a GPU of its own, which is measured instead."""
+    return () if nvidia_driver_answers() else tuple(one for one in recorded_here().machines if one.has_gpu)
+
+
+def gpu_runtimes(machine: Machine) -> list[Runtime]:
+    """The machine's runtimes that were timed on its GPU."""
+    return [runtime for runtime in machine.runtimes if runtime.on_gpu]
+
+
+def named(machine: Machine) -> str:
+    """The machine's GPU and its last day of measurement: the label of its figures."""
+    return place(machine, True)
+
+
+def place(machine: Machine, on_gpu: bool) -> str:
+    """The machine's GPU, the last part of its name, or its processor, the first two; and its last day of
+    measurement."""
+    parts = machine.name.split(" · ")
+    return f"{parts[-1] if on_gpu else ', '.join(parts[:2])}, recorded {machine.dates[1]}"

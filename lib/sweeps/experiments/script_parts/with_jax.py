@@ -1,0 +1,52 @@
+"""The training loop of a script, in JAX."""
+
+import os
+from collections.abc import Iterator
+
+import numpy as np
+
+from lib.sweeps.experiments.script_parts.common import batch_starts
+from lib.sweeps.experiments.script_parts.settings import BATCH_SIZE, EPOCHS, LEARNING_RATE
+
+# jaxlib 0.10.2 can return wrong sums on a processor (jax#39103); float32 on a card.
+os.environ.setdefault("XLA_FLAGS", "--xla_cpu_experimental_ynn_fusion_type=-reduce")
+os.environ.setdefault("JAX_DEFAULT_MATMUL_PRECISION", "highest")
+import jax
+import jax.numpy as jnp
+
+
+def logits_of(parameters, x):
+    for weights, biases in parameters[:-1]:
+        x = jax.nn.relu(x @ weights + biases[None])  # (batch, width)
+    weights, biases = parameters[-1]
+    return x @ weights + biases[None]  # (batch, classes)
+
+
+def loss_of(parameters, x, y):
+    """Mean cross-entropy of images (batch, inputs) and labels (batch,)."""
+    log_p = jax.nn.log_softmax(logits_of(parameters, x))  # (batch, classes)
+    return -jnp.mean(log_p[jnp.arange(len(y)), y])
+
+
+@jax.jit
+def step(parameters, x, y):
+    """One step of plain SGD: the new parameters, and the loss before it."""
+    loss, gradients = jax.value_and_grad(loss_of)(parameters, x, y)
+    moved = jax.tree.map(lambda p, g: p - LEARNING_RATE * g, parameters, gradients)
+    return moved, loss
+
+
+def train(
+    parameters: list,
+    x: np.ndarray,
+    y: np.ndarray,
+    x_validation: np.ndarray,
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """An epoch at a time: the loss of each step, and the validation images' logits."""
+    for epoch in range(EPOCHS):
+        losses = []
+        for start in batch_starts(len(x), epoch):
+            batch = slice(start, start + BATCH_SIZE)
+            parameters, loss = step(parameters, x[batch], y[batch])
+            losses.append(loss)
+        yield np.array(losses), np.asarray(logits_of(parameters, x_validation))

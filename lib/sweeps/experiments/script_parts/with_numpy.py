@@ -1,0 +1,53 @@
+"""The training loop of a script, in plain NumPy."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from lib.sweeps.experiments.script_parts.common import batch_starts
+from lib.sweeps.experiments.script_parts.settings import BATCH_SIZE, EPOCHS, LEARNING_RATE
+
+
+def forward(parameters: list, x: np.ndarray) -> list[np.ndarray]:
+    """The images (batch, inputs), each layer's output (batch, width), last the logits."""
+    outputs = [x]
+    for index, (weights, biases) in enumerate(parameters, 1):
+        z = outputs[-1] @ weights + biases  # (batch, width)
+        outputs.append(np.maximum(z, 0) if index < len(parameters) else z)
+    return outputs
+
+
+def loss_and_gradients(parameters: list, x: np.ndarray, y: np.ndarray) -> tuple:
+    """Mean cross-entropy, and its gradient by each layer's weights and biases."""
+    outputs, rows = forward(parameters, x), np.arange(len(y))
+    shifted = outputs[-1] - outputs[-1].max(axis=1, keepdims=True)
+    log_p = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    delta = np.exp(log_p)
+    delta[rows, y] -= 1
+    delta /= len(y)  # gradient by the logits, (batch, classes)
+    gradients = []
+    for index in reversed(range(len(parameters))):
+        gradients.insert(0, (outputs[index].T @ delta, delta.sum(axis=0)))
+        if index > 0:
+            delta = delta @ parameters[index][0].T * (outputs[index] > 0)
+    return -log_p[rows, y].mean(), gradients
+
+
+def train(
+    parameters: list,
+    x: np.ndarray,
+    y: np.ndarray,
+    x_validation: np.ndarray,
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """An epoch at a time: the loss of each step, and the validation images' logits."""
+    np.seterr(all="ignore")  # a training that diverges is a result, too
+    for epoch in range(EPOCHS):
+        losses = []
+        for start in batch_starts(len(x), epoch):
+            batch = slice(start, start + BATCH_SIZE)
+            loss, gradients = loss_and_gradients(parameters, x[batch], y[batch])
+            losses.append(loss)
+            for layer, gradient in zip(parameters, gradients, strict=True):
+                for values, slope in zip(layer, gradient, strict=True):
+                    values -= LEARNING_RATE * slope
+        yield np.array(losses), forward(parameters, x_validation)[-1]

@@ -1,0 +1,47 @@
+"""The training loop of a script, in PyTorch."""
+
+# pyright: reportMissingImports=false
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import nn
+
+from lib.sweeps.experiments.script_parts.common import batch_starts
+from lib.sweeps.experiments.script_parts.settings import BATCH_SIZE, EPOCHS, LEARNING_RATE
+
+
+def build(parameters: list) -> nn.Sequential:
+    """Linear layers with ReLU between; PyTorch keeps weights as (outputs, inputs)."""
+    layers = []
+    for weights, biases in parameters:
+        linear = nn.Linear(*weights.shape)
+        with torch.no_grad():
+            linear.weight.copy_(torch.from_numpy(weights.T))
+            linear.bias.copy_(torch.from_numpy(biases))
+        layers += [linear, nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
+def train(
+    parameters: list,
+    x: np.ndarray,
+    y: np.ndarray,
+    x_validation: np.ndarray,
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """An epoch at a time: the loss of each step, and the validation images' logits."""
+    images, labels = torch.from_numpy(x), torch.from_numpy(y).long()
+    model, loss_of = build(parameters), nn.CrossEntropyLoss()
+    optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
+    for epoch in range(EPOCHS):
+        losses = []
+        for start in batch_starts(len(x), epoch):
+            batch = slice(start, start + BATCH_SIZE)
+            optimizer.zero_grad()
+            loss = loss_of(model(images[batch]), labels[batch])
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        with torch.no_grad():
+            yield np.array(losses), model(torch.from_numpy(x_validation)).numpy()

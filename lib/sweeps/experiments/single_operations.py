@@ -1,0 +1,351 @@
+"""Single operations at one size after another, by every library: what is measured, what is refused, and what follows.
+
+A size is refused before anything is allocated, where it would take too much memory, or too long by what the largest
+size measured so far took.
+"""
+
+import os
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+
+from lib.model.backends.registry import BACKENDS, Runtime, usable_runtimes, versions
+from lib.model.hardware.cores import usable_cores
+from lib.model.hardware.device_memory import usable_memory_bytes
+from lib.sweeps.experiments.anatomy_of_a_step import stored
+from lib.sweeps.experiments.failures import Attempts
+from lib.sweeps.experiments.peak_rates import measure_ceilings
+from lib.sweeps.storage.current import current
+from lib.sweeps.storage.records import Kind, Record
+from lib.sweeps.storage.store import Store
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.engine import Engine
+from lib.sweeps.workers.notes import Note
+from lib.sweeps.workers.queue import Request, Ticket
+from lib.timing.comparison import Comparison, compared
+from lib.timing.profiling.operations import LIBRARIES
+from lib.timing.profiling.request import ITEM_BYTES, Examination, OperationRequest
+
+SIDES = tuple(2**k for k in range(16))  # of the square matrices
+LENGTHS = tuple(4**k for k in range(15))  # elements of the nested sine
+TRANSFERS_BYTES = tuple(4**k for k in range(1, 15))
+LIMIT_S = 30.0  # of measuring one size by one library
+OVERLAP_SIZES = tuple(4**k for k in range(8, 13))  # elements
+FIRST_SIZES = (1, 1024, 2**20)  # elements; the article's is 1,024
+SHARE_OF_MEMORY = 0.8  # of what is free
+CALLS = 6  # of each way at a size, at least, and one that compiles
+# Libraries of a group take turns at each size; a group waits for the one before, because its workers start slowly.
+GROUPS = (("numpy", "jax", "cupy"), ("torch",), ("keras-tensorflow",))
+
+
+@dataclass(frozen=True)
+class OperationTask:
+    """One operation at one size, by one library on one device."""
+
+    runtime: Runtime
+    operation: OperationRequest
+
+    @property
+    def library(self) -> str:
+        """Name of the library's worker."""
+        return BACKENDS[self.runtime.backend].worker
+
+    @property
+    def label(self) -> str:
+        """The library, and the device where that is a graphics card."""
+        return LABELS[self.library] + (", GPU" if self.runtime.device == "gpu" else "")
+
+    @property
+    def subject(self) -> dict[str, str | int | float]:
+        """The subject of its records."""
+        asked = self.operation
+        return {
+            "operation": asked.name,
+            "by": self.library,
+            "device": self.runtime.device,
+            "size": asked.size,
+            "precision": self.runtime.precision,
+            "arithmetic": asked.precision,
+            "threads": asked.threads,
+            "depth": asked.depth,
+            "pieces": asked.pieces,
+        }
+
+
+LABELS: Mapping[str, str] = {
+    "numpy": "NumPy",
+    "jax": "JAX",
+    "torch": "PyTorch",
+    "keras-tensorflow": "TensorFlow",
+    "cupy": "CuPy",
+}
+
+
+@dataclass(frozen=True)
+class OperationPoint:
+    """What is known of a task: its records by the way they were timed, or why there are none.
+
+    `predicted_s` are the seconds of one call, where it was refused and that can be told.
+    """
+
+    task: OperationTask
+    records: Mapping[str, Record] = field(default_factory=dict)
+    why_not: str = ""
+    predicted_s: float | None = None
+
+    @property
+    def size(self) -> int:
+        return self.task.operation.size
+
+    def seconds(self, way: str) -> float | None:
+        """Median seconds of a call, timed in this way; None where it was not."""
+        return self.records[way].measurement.median_s if way in self.records else None
+
+    def text(self, way: str) -> str:
+        """A call's time in this way, for a table."""
+        return self.records[way].measurement.text if way in self.records else "–"
+
+    def beside(
+        self, way: str, other_way: str, other: "OperationPoint | None" = None, paired: bool = True
+    ) -> Comparison:
+        """How many times as long a call takes in this way as in another one, by default of the same point, in turns."""
+        records = self.records[way], (other or self).records[other_way]
+        return compared(*(record.measurement.step_s for record in records), paired=paired and other is None)
+
+    def rate(self, way: str) -> float | None:
+        """Floating-point operations or bytes a second; None where it was not timed in this way."""
+        seconds = self.seconds(way)
+        return float(self.records[way].subject["work"]) / seconds if seconds else None
+
+
+def libraries() -> list[Runtime]:
+    """A runtime of each library that can run here, on the processor and on a card, the quickest to start first."""
+    found: dict[tuple[str, str], Runtime] = {}
+    for runtime in usable_runtimes():
+        if BACKENDS[runtime.backend].worker in LIBRARIES and runtime.precision == "float32":
+            found.setdefault((BACKENDS[runtime.backend].worker, runtime.device), runtime)
+    order = [name for group in GROUPS for name in group]
+    return sorted(found.values(), key=lambda one: (order.index(BACKENDS[one.backend].worker), one.device))
+
+
+def tasks(runtimes: Sequence[Runtime], operation: OperationRequest, sizes: Sequence[int]) -> list[OperationTask]:
+    """Each size by each library: small ones first, group after group."""
+    group_of = {name: number for number, group in enumerate(GROUPS) for name in group}
+    ordered = sorted(runtimes, key=lambda one: group_of[BACKENDS[one.backend].worker])
+    return [
+        OperationTask(runtime, replace(operation, size=size))
+        for _, group in groupby(ordered, key=lambda one: group_of[BACKENDS[one.backend].worker])
+        for group in [list(group)]
+        for size in sizes
+        for runtime in group
+    ]
+
+
+def products(runtimes: Sequence[Runtime], largest: int, precision: str, threads: int) -> list[OperationTask]:
+    """Products of square matrices, up to this many rows and columns."""
+    asked = OperationRequest("product", precision=precision, threads=threads if threads < usable_cores() else 0)
+    # A card's factors are rounded by a worker of its own: some libraries can be told before they are loaded only.
+    rounding = {(one.backend, one.device): one for one in usable_runtimes() if one.precision == precision == "tf32"}
+    runtimes = [rounding.get((one.backend, one.device), one) for one in runtimes]
+    return tasks(runtimes, asked, [side for side in SIDES if side <= largest])
+
+
+def sines(runtimes: Sequence[Runtime], largest: int, depth: int) -> list[OperationTask]:
+    """Nested sines, of up to this many elements."""
+    return tasks(runtimes, OperationRequest("sine", depth=depth), [length for length in LENGTHS if length <= largest])
+
+
+def transfers(runtimes: Sequence[Runtime], largest_bytes: int) -> list[OperationTask]:
+    """Transfers of 4 bytes to this many."""
+    return tasks(runtimes, OperationRequest("transfer"), [size for size in TRANSFERS_BYTES if size <= largest_bytes])
+
+
+def first_uses(runtimes: Sequence[Runtime], size: int) -> list[OperationTask]:
+    """The first use of each library, for four nested sines of this many elements."""
+    return tasks(runtimes, OperationRequest("first use", depth=4), [size])
+
+
+def fusions(runtimes: Sequence[Runtime], batch_size: int, depth: int) -> list[OperationTask]:
+    """What XLA makes of a training step and of nested sines, on each device that JAX has."""
+    mine = [runtime for runtime in runtimes if BACKENDS[runtime.backend].worker == "jax"]
+    return tasks(mine, OperationRequest("fusion", depth=depth), [batch_size])
+
+
+def overlaps(runtimes: Sequence[Runtime], size: int, depth: int, pieces: int) -> list[OperationTask]:
+    """Nested sines that overlap with their transfers: by NumPy's threads, and by PyTorch's streams on a card."""
+    able = [
+        one for one in runtimes if (BACKENDS[one.backend].worker, one.device) in (("numpy", "cpu"), ("torch", "gpu"))
+    ]
+    return tasks(able, OperationRequest("overlap", depth=depth, pieces=pieces), [size])
+
+
+def found(todo: Sequence[OperationTask], records: Sequence[Record]) -> dict[OperationTask, OperationPoint]:
+    """What is stored of these tasks, and still valid."""
+    by_subject: dict[tuple, dict[str, Record]] = {}
+    names = list(todo[0].subject) if todo else []
+    for runtime in {task.runtime for task in todo}:
+        for record in current(records, Kind.OPERATION, {"device": runtime.device}, runtime):
+            key = tuple(record.subject.get(name) for name in names)
+            by_subject.setdefault(key, {})[str(record.subject["name"])] = record
+    known = {task: by_subject.get(tuple(task.subject.values())) for task in todo}
+    return {task: OperationPoint(task, records) for task, records in known.items() if records}
+
+
+def measure(
+    todo: Sequence[OperationTask],
+    known: Mapping[OperationTask, OperationPoint],
+    engine: Engine,
+    store: Store,
+    cancel: Cancel,
+    request: Request,
+    free_bytes: Callable[[str], float] = usable_memory_bytes,
+    limit_s: float = LIMIT_S,
+) -> Iterator[OperationPoint | Record | Note]:
+    """Measure what is not known, one after the other, then this machine's peak rates where they are missing.
+
+    What is refused, and what fails, is a point too, and the rest goes on: see
+    `lib.sweeps.experiments.failures.Attempts`. All
+    of it has one place in the queue, so that no later section of a page comes in between.
+
+    Args:
+        todo: In the order in which they are measured; of a library, small sizes first.
+        known: Not measured again.
+        engine: Runs each examination in the worker of the task's library.
+        store: Where the records go.
+        cancel: Ends the measurement when it is set.
+        request: Place in the queue of all that runs on this machine.
+        free_bytes: Memory that may be allocated on a device ("cpu" or "gpu").
+        limit_s: Of measuring one size.
+
+    Yields:
+        A point of each task, records of kind `FAILURE` for missing peak rates, and notes on what is measured or waited
+        for.
+    """
+    before: dict[Runtime, list[OperationPoint]] = {}
+    attempts = Attempts()
+    with engine.turn(request) as turn:
+        for task in todo:
+            if cancel.is_set():
+                return
+            earlier = before.setdefault(task.runtime, [])
+            point = known.get(task) or refused(task, earlier, free_bytes, limit_s)
+            if point is None and attempts.given_up(task.runtime):
+                call_s = predicted_s(task.operation, earlier)
+                point = OperationPoint(task, why_not="smaller sizes failed already", predicted_s=call_s)
+            if point is None:
+                point = yield from _measured(task, attempts, engine, store, cancel, turn)
+            if point is None:
+                return
+            earlier.append(point)
+            yield point
+        if todo and todo[0].operation.name in ("product", "sine"):  # what is held against a peak
+            yield from measure_ceilings(_first_group(todo), engine, store, cancel, turn)
+
+
+def _measured(
+    task: OperationTask, attempts: Attempts, engine: Engine, store: Store, cancel: Cancel, turn: Ticket
+) -> Generator[Note, None, OperationPoint | None]:
+    doing = f"{task.label}: {task.operation.name}, size {task.operation.size:,}"
+    examination = Examination("operation", operation=task.operation)
+    records: dict[str, Record] = {}
+
+    def measure() -> Iterator[Note]:
+        messages = engine.examine(task.runtime, examination, cancel, turn)
+        for event in stored(messages, store, Kind.OPERATION, task.subject, versions(task.runtime), doing):
+            if isinstance(event, Note):
+                yield event
+            else:
+                records[str(event.subject["name"])] = event
+
+    if why := (yield from attempts.row(task.runtime, measure)):
+        return OperationPoint(task, why_not=_why(why))
+    return OperationPoint(task, records) if records else None  # it was cancelled
+
+
+def _why(error: str) -> str:
+    if "not enough memory" in error:
+        return "it ran out of memory while it was measured"
+    return error.rstrip(".")
+
+
+def _first_group(todo: Sequence[OperationTask]) -> list[Runtime]:
+    """Those whose peak rates are asked for: the quick starters know them, on each device."""
+    return list(dict.fromkeys(task.runtime for task in todo if task.library in GROUPS[0]))
+
+
+def refused(
+    task: OperationTask,
+    earlier: Sequence[OperationPoint],
+    free_bytes: Callable[[str], float],
+    limit_s: float = LIMIT_S,
+) -> OperationPoint | None:
+    """Why this size is not measured, before anything is allocated; None where it can be.
+
+    Args:
+        task: What would be measured.
+        earlier: Points of the same library, of smaller sizes.
+        free_bytes: Memory that may be allocated on a device.
+        limit_s: Of measuring it.
+    """
+    asked = task.operation
+    if why := unsupported(task):
+        return OperationPoint(task, why_not=why)
+    call_s = predicted_s(asked, earlier)
+    for device, needed in needed_bytes(task).items():
+        if needed > SHARE_OF_MEMORY * (free := free_bytes(device)):
+            where, there = ("memory", "are free") if device == "cpu" else ("the card's memory", "can be used")
+            why = f"it needs {needed / 1e9:.3g} GB of {where}, of which {free / 1e9:.3g} GB {there}"
+            return OperationPoint(task, why_not=why, predicted_s=call_s)
+    ways = max((len(point.records) for point in earlier), default=1)
+    if call_s is not None and (all_s := ways * CALLS * call_s) > limit_s:
+        why = f"measuring it would take about {all_s:.0f} s, and the limit is {limit_s:.0f} s"
+        return OperationPoint(task, why_not=why, predicted_s=call_s)
+    return None
+
+
+def unsupported(task: OperationTask) -> str:
+    """Why this cannot be measured here, whatever its size; empty where it can."""
+    precision = task.operation.precision
+    if task.operation.threads and not hasattr(os, "sched_setaffinity"):
+        return "threads cannot be bound to cores on this system"
+    if precision == "tf32" and task.runtime.precision != "tf32":
+        return "TF32 is arithmetic of graphics cards, from Ampere on"
+    if precision == "bfloat16" and task.library in ("numpy", "cupy"):
+        return f"{LABELS[task.library]} has no bfloat16"
+    return ""
+
+
+def needed_bytes(task: OperationTask) -> dict[str, float]:
+    """Bytes that measuring this allocates at most, by device.
+
+    A transfer has its source, the copies of two calls, and one that stays, pinned or on the card. A product has two
+    operands and a result, a sine one of each. They lie in host memory as float32 and in their precision, and on the
+    device once to stay and once for what is moved. NumPy has them only once.
+    """
+    asked, arrays = task.operation, 2 if task.operation.name == "sine" else 3
+    if asked.name == "transfer":
+        return {"cpu": 4.0 * asked.size} | ({"gpu": 3.0 * asked.size} if task.runtime.device == "gpu" else {})
+    elements = asked.size**2 if asked.name == "product" else asked.size
+    one = float(elements * ITEM_BYTES[asked.precision])
+    host = arrays * one + 4.0 * elements * (asked.precision not in ("float32", "tf32"))
+    if task.runtime.device == "gpu":
+        return {"cpu": host, "gpu": 2 * arrays * one}
+    return {"cpu": host if task.library == "numpy" else host + 2 * arrays * one}
+
+
+def work_of(operation: OperationRequest) -> float:
+    """What a call's seconds grow with: multiply-adds of a product, elements of a sine, bytes."""
+    return float(operation.size**3 if operation.name == "product" else operation.size)
+
+
+def predicted_s(operation: OperationRequest, earlier: Sequence[OperationPoint]) -> float | None:
+    """Seconds of one call, at the rate of the largest size that was measured; None without any.
+
+    Small sizes are mostly overhead, which does not grow: the prediction is rather too long than too short.
+    """
+    measured = [point for point in earlier if point.records]
+    if not measured:
+        return None
+    largest = max(measured, key=lambda point: point.size)
+    slowest_s = max(seconds for way in largest.records if (seconds := largest.seconds(way)) is not None)
+    return slowest_s * work_of(operation) / work_of(largest.task.operation)

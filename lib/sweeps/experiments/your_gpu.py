@@ -1,0 +1,513 @@
+"""What a browser measures on its reader's GPU and processor: what it is asked to do, and what follows from its blocks.
+
+The browser executes the same operations as Python (`lib.model.backends.webgpu.description`), in turns on both
+devices, and
+sends the seconds of each block. Here they are checked, for anybody may send anything, and compared by the one rule of
+`lib.timing.comparison`. The clock of a browser is rounded; its resolution is added to both ends of every interval.
+"""
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, Literal
+
+from lib.model.backends.registry import BACKENDS, IN_A_BROWSER, usable_runtimes
+from lib.model.backends.webgpu import description
+from lib.model.backends.webgpu.description import Program
+from lib.model.backends.webgpu.for_browsers import as_json, begins_with, first_images
+from lib.model.hardware.optional import Meta, ValidationError, convert
+from lib.model.hardware.webgpu import BROWSER, SOFTWARE
+from lib.model.spec import Training
+from lib.sweeps.experiments.backend_race import Cell, Standing, standings
+from lib.sweeps.storage.records import Kind, Record
+from lib.sweeps.storage.rows import Count, Seconds, Share
+from lib.timing.comparison import Comparison, Verdict, compared
+from lib.timing.latency import Cost, cost_of
+from lib.timing.measurement import Ended, Measurement
+from lib.timing.roofline import Ceiling
+
+# The ways of launching, by the names that the workers know them by, and the way that a page begins with.
+WAYS: Mapping[str, str] = {
+    "waiting_after_each_operation": "waiting after each operation",
+    "one_submission_a_step": "one submission a step",
+    "one_submission": "one submission for many steps",
+    "one_kernel": "one kernel for many steps",
+}
+USUAL_WAY = "one_submission"
+BACKEND_OF_WAY: Mapping[str, str] = {
+    "waiting_after_each_operation": "webgpu-operation",
+    "one_submission_a_step": "webgpu-step",
+    "one_submission": "webgpu-chunk",
+    "one_kernel": "webgpu-kernel",
+}
+# The ways of computing on the processor, likewise, both on one core; each is a trainer of `IN_A_BROWSER` in records.
+BACKEND_OF_CPU_WAY: Mapping[str, str] = {"simd": "wasm-simd", "javascript": "javascript"}
+CPU_WAYS: Mapping[str, str] = {way: IN_A_BROWSER[backend].label for way, backend in BACKEND_OF_CPU_WAY.items()}
+SIDES = tuple(2**k for k in range(13))
+COPIED_BYTES = (4, 4 * 2**10, 256 * 2**10, 4 * 2**20)
+N_SAMPLE, SLICE = 1_000, 500  # images that the accuracy is from, and how many at a time
+PART = 512  # images of one message
+MAX_IMAGES = 16_384
+MAX_ROWS = 4_000  # of one page: far more than a page measures, and few enough for memory and the store
+
+DEVICES = ("gpu", "cpu")
+_SOFTWARE = ("swiftshader", "llvmpipe", "lavapipe", "softpipe", "basic render", "warp")
+
+_Text = Annotated[str, Meta(max_length=500)]
+_Name = Annotated[str, Meta(max_length=100)]
+_Device = Annotated[str, Meta(pattern=f"^({'|'.join(DEVICES)}|)$")]
+_Way = Annotated[str, Meta(pattern=f"^({'|'.join([*WAYS, *CPU_WAYS])}|)$")]
+_Bytes = Annotated[float, Meta(ge=0, le=2**53)]
+
+
+@dataclass(frozen=True)
+class BrowserAdapter:
+    """What a browser says of its GPU; browsers say little, so that pages cannot recognise people by it."""
+
+    vendor: _Name = ""
+    architecture: _Name = ""
+    model: _Name = ""
+    description: _Name = ""
+    fallback: bool = False
+    largest_bytes: _Bytes = 0
+
+    @property
+    def name(self) -> str:
+        """What is known of it, such as “apple metal-3”."""
+        said = [self.vendor, self.architecture, self.description or self.model]
+        return " ".join(dict.fromkeys(filter(None, said))) or "a GPU without a name"
+
+    @property
+    def is_software(self) -> bool:
+        """Whether it computes on the processor, and says nothing of a GPU's speed."""
+        return self.fallback or any(name in self.name.lower() for name in _SOFTWARE)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """What could not be measured, and why; `way` is empty where it is the whole device."""
+
+    device: _Device
+    way: _Way
+    kind: _Name
+    message: _Text = ""
+    needs: _Bytes = 0
+    allows: _Bytes = 0
+    expected_s: Annotated[float, Meta(ge=0, le=1e30)] = 0
+
+
+@dataclass(frozen=True)
+class Opened:
+    """Who has opened the page: the browser, its machine, and its adapter if it offers one."""
+
+    browser: _Name
+    platform: _Name
+    cores: Annotated[int, Meta(ge=1, le=100_000)]
+    secure: bool  # whether the page's origin is one that a browser trusts with a GPU
+    offered: bool  # whether the browser knows WebGPU at all
+    host: _Name
+    clock_s: Seconds  # the smallest difference that its clock shows
+    adapter: BrowserAdapter | None
+    failed: Annotated[list[Refusal], Meta(max_length=2)]  # devices that could not be opened
+    reader: _Name = ""  # a number that the browser keeps, by which equal machines are told apart
+
+    @property
+    def has_software(self) -> bool:
+        """Whether what it offers as a GPU computes on the processor."""
+        return self.adapter is not None and self.adapter.is_software
+
+
+@dataclass(frozen=True)
+class FirstStep:
+    """A training's first step with a way of launching, and how many steps a block has."""
+
+    device: _Device
+    way: _Way
+    first_s: Seconds
+    steps: Count
+
+
+@dataclass(frozen=True)
+class Block:
+    """Consecutive steps of a training; those of both devices that stand beside each other have one `pair`."""
+
+    device: _Device
+    way: _Way
+    steps: Count
+    block_s: Seconds
+    pair: int  # below 0: of a round of the ways of launching
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """How good the network is after some seconds of training."""
+
+    device: _Device
+    train_s: Seconds
+    loss: float | None  # None: no number, which JSON cannot say
+    accuracy: Share
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A block of `empty` operations, of a `copy` there and back of `size` bytes, or of a `product` of that side."""
+
+    of: Literal["empty", "copy", "product"]
+    device: _Device
+    way: _Way
+    size: Count
+    steps: Count
+    block_s: Seconds
+    round: Annotated[int, Meta(ge=0, le=1000)]
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """A block that was thrown away, because the tab was in the background meanwhile."""
+
+    device: _Device
+
+
+Row = FirstStep | Block | Evaluated | Figure | Refusal | Hidden
+_ROWS: Mapping[str, type] = {
+    "prepared": FirstStep,
+    "block": Block,
+    "evaluated": Evaluated,
+    "figure": Figure,
+    "failed": Refusal,
+    "hidden": Hidden,
+}
+
+
+def opened(message: Mapping[str, Any]) -> Opened:
+    """Who has opened the page. Signs that no name has are left out of its names.
+
+    Raises:
+        ValueError: The message is not sound.
+    """
+    named = {name: _plain(message[name]) for name in ("browser", "platform", "adapter") if name in message}
+    return _converted({name: value for name, value in message.items() if name != "is"} | named, Opened)
+
+
+def _plain(value: Any) -> Any:
+    """Names of a browser's choosing in letters, digits and the few signs that names have: kept, everybody sees them."""
+    if isinstance(value, Mapping):
+        return {name: _plain(one) for name, one in value.items()}
+    return " ".join(re.sub(r"[^\w .,()+/@-]+", " ", value).split()) if isinstance(value, str) else value
+
+
+def rows(message: Mapping[str, Any]) -> list[Row]:
+    """What a browser has measured, checked.
+
+    Raises:
+        ValueError: A row is not sound, or of an unknown kind.
+    """
+    found = message.get("rows")
+    if not isinstance(found, list):
+        raise ValueError("expected rows, got none; reload the page")
+    return [_row(one) for one in found]
+
+
+def _row(row: object) -> Row:
+    if not isinstance(row, dict) or row.get("is") not in _ROWS:
+        raise ValueError("expected what a browser measures, got another message; reload the page")
+    return _converted({name: value for name, value in row.items() if name != "is"}, _ROWS[row["is"]])
+
+
+def _converted(value: object, kind: type) -> Any:
+    try:
+        return convert(value, kind)
+    except ValidationError as error:
+        raise ValueError(f"expected what a browser measures, got another message ({error}); reload the page") from error
+
+
+@dataclass(frozen=True)
+class BrowserJob:
+    """What a browser is asked to do: a training, and how the GPU's operations are launched."""
+
+    training: Training
+    way: str = USUAL_WAY
+
+    @property
+    def program(self) -> Program:
+        """The step."""
+        return description.step(self.training.network, self.training.batch_size)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Of an epoch of all training images, by which seconds are counted, however many the browser has."""
+        return self.training.steps_per_epoch()
+
+    def message(self, sizes: bool) -> dict[str, Any]:
+        """What the browser gets, but for `buffers`.
+
+        Args:
+            sizes: Whether products and copies are measured, too.
+        """
+        evaluation = description.evaluation(self.training.network, SLICE)
+        return {
+            "way": self.way,
+            "ways": list(WAYS),
+            "rate": self.training.learning_rate,
+            "slice": SLICE,
+            "sizes": sizes,
+            "most_flops_in_one_kernel": description.MAX_FLOPS_IN_ONE_KERNEL,
+            "program": as_json(self.program),
+            "evaluation": as_json(evaluation),
+            "evaluation_flops": evaluation.flops * N_SAMPLE // SLICE,
+            "empty": as_json(description.nothing(len(self.program.operations))),
+            "products": [as_json(description.product(side)) | {"side": side} for side in SIDES] if sizes else [],
+            "copies": list(COPIED_BYTES),
+        }
+
+    def buffers(self, n_images: int) -> list[bytes]:
+        """The parameters that all backends start from, and the first image of each batch of the first epochs."""
+        return [begins_with(self.training).tobytes(), first_images(self.training, n_images).tobytes()]
+
+
+@dataclass(frozen=True)
+class Launching:
+    """A comparison of a step with what launching alone takes, and with what its arithmetic would take at best."""
+
+    step_s: float
+    launching_s: float | None  # of as many operations with nothing to do, launched in the same way
+    arithmetic_s: float | None  # at the best rate of a product on this device
+
+    @property
+    def bound(self) -> Ceiling | None:
+        """What takes at least half of the step; None if neither does, or neither was measured."""
+        parts = {Ceiling.DISPATCH: self.launching_s or 0.0, Ceiling.PRODUCT: self.arithmetic_s or 0.0}
+        largest = max(parts, key=parts.__getitem__)
+        return largest if parts[largest] >= self.step_s / 2 else None
+
+
+@dataclass
+class Found:
+    """What one browser has measured for one job, and the figures that do not depend on the job."""
+
+    who: Opened
+    job: BrowserJob
+    n_images: int
+    prepared: dict[tuple[str, str], FirstStep] = field(default_factory=dict)
+    blocks: list[Block] = field(default_factory=list)
+    evaluated: dict[str, list[Evaluated]] = field(default_factory=dict)
+    figures: list[Figure] = field(default_factory=list)
+    failed: dict[tuple[str, str], Refusal] = field(default_factory=dict)
+    hidden: int = 0  # blocks
+
+    def take(self, rows: Sequence[Row]) -> None:
+        """Add what came; beyond `MAX_ROWS` nothing is added."""
+        for row in rows:
+            if len(self.blocks) + len(self.figures) + sum(map(len, self.evaluated.values())) > MAX_ROWS:
+                return
+            if isinstance(row, FirstStep):
+                self.prepared[row.device, row.way] = row
+            elif isinstance(row, Block):
+                self.blocks.append(row)
+            elif isinstance(row, Evaluated):
+                self.evaluated.setdefault(row.device, []).append(row)
+            elif isinstance(row, Figure):
+                self.figures.append(row)
+            elif isinstance(row, Refusal):
+                self.failed[row.device, row.way] = row
+            else:
+                self.hidden += 1
+
+    def again(self, job: BrowserJob) -> "Found":
+        """For another job in the same browser: sizes and copies stay, if they are complete."""
+        kept = [one for one in self.figures if one.of != "empty" and self.has_sizes]
+        return replace(self, job=job, prepared={}, blocks=[], evaluated={}, figures=kept, failed={}, hidden=0)
+
+    @property
+    def has_sizes(self) -> bool:
+        """Whether products and copies are measured already."""
+        return any(one.of == "copy" for one in self.figures)
+
+    def way(self, device: str) -> str:
+        """The way by which a device is compared with the other: the chosen one, and the processor's faster one."""
+        if device == "gpu":
+            return self.job.way
+        return next((one.way for one in self.blocks if one.device == device and one.pair >= 0), next(iter(CPU_WAYS)))
+
+    def training_of(self, device: str, way: str) -> Measurement | None:
+        """Seconds a step, from all blocks of this way; None where there are fewer than three."""
+        return _measured([one for one in self.blocks if (one.device, one.way) == (device, way)])
+
+    def comparison(self) -> Comparison | None:
+        """A step on the GPU over one on the processor, paired block by block; None without a pair."""
+        pairs: dict[int, dict[str, Block]] = {}
+        for one in self.blocks:
+            if one.pair >= 0:
+                pairs.setdefault(one.pair, {})[one.device] = one
+        whole = [pairs[number] for number in sorted(pairs) if len(pairs[number]) == len(DEVICES)]
+        return rounded_clock([[pair[device] for pair in whole] for device in DEVICES], self.who.clock_s)
+
+    def of_way(self, device: str, way: str) -> Comparison | None:
+        """A step in this way over one in the way that is compared, round by round; None without a round of both."""
+        usual = self.way(device)
+        rounds: dict[int, dict[str, Block]] = {}
+        for one in self.blocks:
+            if one.pair < 0 and one.device == device:
+                rounds.setdefault(one.pair, {})[one.way] = one
+        both = [found for _, found in sorted(rounds.items()) if {way, usual} <= found.keys()]
+        return rounded_clock([[one[way] for one in both], [one[usual] for one in both]], self.who.clock_s)
+
+    def product(self, device: str, side: int) -> Measurement | None:
+        """Seconds of a product on a device, waited for."""
+        return _measured(self._products(device, side))
+
+    def _products(self, device: str, side: int) -> list[Figure]:
+        return [one for one in self.figures if (one.of, one.device, one.size) == ("product", device, side)]
+
+    def product_comparison(self, side: int) -> Comparison | None:
+        """A product on the GPU over the same on the processor."""
+        return rounded_clock([self._products(device, side) for device in DEVICES], self.who.clock_s)
+
+    def border(self) -> int | None:
+        """The side from which on the GPU is faster at every side that both measured; None if it never is."""
+        least = None
+        for side in reversed(SIDES):
+            comparison = self.product_comparison(side)
+            if comparison is None:
+                continue
+            if comparison.verdict is not Verdict.FASTER:
+                break
+            least = side
+        return least
+
+    def best_flops_per_s(self, device: str) -> float | None:
+        """The best rate of a product that was measured on a device."""
+        rates = [
+            2 * side**3 / found.median_s for side in SIDES if (found := self.product(device, side)) and found.median_s
+        ]
+        return max(rates, default=None)
+
+    def copies(self, device: str) -> Cost | None:
+        """What a copy there and back costs."""
+        sizes = [one.size for one in self.figures if (one.of, one.device) == ("copy", device)]
+        times = [one.block_s / one.steps for one in self.figures if (one.of, one.device) == ("copy", device)]
+        known = [(size, took) for size, took in zip(sizes, times, strict=True) if took > 0]
+        return cost_of([size for size, _ in known], [took for _, took in known]) if len(set(sizes)) > 2 else None
+
+    def empty(self, device: str, way: str) -> Measurement | None:
+        """Seconds of as many operations as a step has, with nothing to do, launched in this way."""
+        return _measured([one for one in self.figures if (one.of, one.device, one.way) == ("empty", device, way)])
+
+    def launching(self, device: str) -> Launching | None:
+        """What a step of the chosen way consists of; None before it was timed."""
+        way = self.way(device)
+        timed, empty, rate = self.training_of(device, way), self.empty(device, way), self.best_flops_per_s(device)
+        if timed is None:
+            return None
+        arithmetic_s = self.job.program.flops / rate if rate else None
+        return Launching(timed.median_s, empty.median_s if empty else None, arithmetic_s)
+
+
+def _measured(blocks: Sequence[Block] | Sequence[Figure]) -> Measurement | None:
+    """Blocks of equally many steps as a measurement; None where there are fewer than three."""
+    if len(blocks) < 3:
+        return None
+    steps = max(one.steps for one in blocks)  # a way that is prepared twice may have blocks of two lengths
+    times = tuple(one.block_s * steps / one.steps for one in blocks)
+    return Measurement(times, steps, Ended.CAP)
+
+
+def rounded_clock(sides: Sequence[Sequence[Block] | Sequence[Figure]], clock_s: float) -> Comparison | None:
+    """Compare the blocks of two sides, neighbours in time, by a clock that shows multiples of `clock_s`.
+
+    The interval is as wide as if every block of one side were shorter by that, and every one of the other longer.
+
+    Args:
+        sides: Blocks of the first and the second, equally many at least in their beginning.
+        clock_s: Resolution of the clock.
+    """
+    pairs = list(zip(*sides, strict=False))
+    if not pairs:
+        return None
+
+    def times(side: int, off_s: float) -> list[float]:
+        return [max(0.0, pair[side].block_s + off_s) / pair[side].steps for pair in pairs]
+
+    middle = compared(times(0, 0), times(1, 0), paired=True)
+    low = compared(times(0, -clock_s), times(1, clock_s), paired=True).low
+    high = compared(times(0, clock_s), times(1, -clock_s), paired=True).high
+    return replace(middle, low=low, high=high)
+
+
+def cells(training: Training) -> list[Cell]:
+    """This server's runtimes with the same network and batch size."""
+    return [
+        Cell(runtime, training.batch_size, training.network)
+        for runtime in usable_runtimes()
+        if BACKENDS[runtime.backend].whole_epochs
+    ]
+
+
+def on_server(training: Training, records: Sequence[Record]) -> dict[Cell, Standing]:
+    """What is stored of them, the fastest first."""
+    found = standings(cells(training), records)
+    return dict(sorted(found.items(), key=lambda item: item[1].quartiles_s[1]))
+
+
+def beside_server(found: Found, server: Mapping[Cell, Standing]) -> tuple[str, str, Comparison] | None:
+    """The browser's fastest beside the server's fastest cell: device, way, and the comparison of their epochs.
+
+    None where one of both has nothing.
+    """
+    timed = [
+        (device, way, one)
+        for device, ways in (("gpu", WAYS), ("cpu", CPU_WAYS))
+        for way in ways
+        if (one := found.training_of(device, way))
+    ]
+    if not timed or not server:
+        return None
+    device, way, fastest = min(timed, key=lambda one: one[2].median_s)
+    epochs = fastest.step_s * found.job.steps_per_epoch
+    return device, way, compared(epochs, next(iter(server.values())).epoch_s, paired=False)
+
+
+def machine_of(who: Opened) -> tuple[str, str]:
+    """Id and line of the machine that this reader's results are kept as.
+
+    Both are made of what the browser says of itself, and the id also of a number that it drew by chance: nothing else
+    is known of the reader.
+    """
+    cores = f"{who.cores} core{'s' if who.cores != 1 else ''}"
+    gpu = who.adapter.name if who.adapter is not None else "no GPU"
+    line = f"{who.platform or 'unnamed system'}, {who.browser} · {cores} · {gpu}"
+    return hashlib.sha256(f"{who.reader} {line}".encode()).hexdigest()[:12], line
+
+
+def records(found: Found) -> list[Record]:
+    """What was measured of this training as records of a machine of its own: the browser's, on its reader's machine.
+
+    Seconds are of an epoch of all training images, by its steps, as the race scales them; `off_s` is by how much the
+    browser's clock may have made them too long or too short.
+    """
+    who, training, n_steps = found.who, found.job.training, found.job.steps_per_epoch
+    machine, line = machine_of(who)
+    device = SOFTWARE if who.has_software else BROWSER
+    trained_by = {("gpu", way): (backend, device) for way, backend in BACKEND_OF_WAY.items()}
+    trained_by |= {("cpu", way): (backend, "cpu") for way, backend in BACKEND_OF_CPU_WAY.items()}
+    made = []
+    for key, (backend, on) in trained_by.items():
+        if (timed := found.training_of(*key)) is None:
+            continue
+        subject = {
+            "backend": backend,
+            "device": on,
+            "precision": "float32",
+            "batch_size": training.batch_size,
+            "hidden": training.network.label,
+            "scaled": 1,
+            "first_call_s": found.prepared[key].first_s if key in found.prepared else 0.0,
+            "browser": who.browser,
+            "clock_s": who.clock_s,
+            "off_s": who.clock_s * n_steps / min(one.steps for one in found.blocks if (one.device, one.way) == key),
+        }
+        epochs = replace(timed, block_s=tuple(float(one) for one in timed.step_s * n_steps), steps_per_block=n_steps)
+        record = Record.of(Kind.RACE, subject, epochs, who.browser)
+        made.append(replace(record, machine=machine, machine_line=line, clocks="", command=f"a page in {who.browser}"))
+    return made

@@ -1,0 +1,420 @@
+"""Learning curves and measurements in SQLite.
+
+A training is deterministic for its key (training, backend and device, data, source of `lib`, versions), so its curve
+may be served again. Its seconds are a measurement, and come back with their machine and time. A shorter curve is kept
+beside a longer one: its seconds are newer, and the longer one has more epochs.
+
+A store that cannot be written says why in `trouble` and stores nothing, without failing. Each call opens the file anew
+(0.2 ms), so threads and processes need no coordination beyond SQLite's own; a row is written whole or not at all. A
+file that is damaged or of an older version is renamed, and a new one begun; an invalid row is skipped.
+"""
+
+import json
+import os
+import sqlite3
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import closing, suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from lib.cache_folder import CacheUnwritable, cache_dir, replaced
+from lib.model.backends.base import Parameters
+from lib.model.backends.fingerprint import source_digest
+from lib.model.hardware.machine import machine_id
+from lib.model.hardware.optional import FileLock
+from lib.sweeps.storage.records import Curve, Key, Record
+from lib.sweeps.storage.rows import COLUMNS, curve_of, epochs_text, record_of, row_of
+
+MAX_BYTES = 256 * 2**20  # of losses, and as much again of parameters
+BUSY_S = 5.0  # how long a writer waits for another
+SCHEMA_VERSION = 8  # of the file, and of exports; `ADDED` in `lib.sweeps.storage.rows` says what older exports lack
+_SCHEMA = f"""
+PRAGMA journal_mode = WAL;
+CREATE TABLE curves (
+    key TEXT NOT NULL, training TEXT NOT NULL, backend TEXT NOT NULL, device TEXT NOT NULL, precision TEXT NOT NULL,
+    data TEXT NOT NULL, sources TEXT NOT NULL, versions TEXT NOT NULL, machine TEXT NOT NULL, measured_at TEXT NOT NULL,
+    first_call_s REAL NOT NULL, epochs TEXT NOT NULL, losses BLOB NOT NULL, n_bytes INTEGER NOT NULL,
+    used_at REAL NOT NULL, every INTEGER NOT NULL, together INTEGER NOT NULL, warnings TEXT NOT NULL,
+    PRIMARY KEY (key, measured_at)
+);
+CREATE TABLE parameters (
+    key TEXT PRIMARY KEY, epochs INTEGER NOT NULL, content BLOB NOT NULL, n_bytes INTEGER NOT NULL,
+    used_at REAL NOT NULL
+);
+CREATE TABLE measurements (
+    id TEXT PRIMARY KEY, kind TEXT NOT NULL, subject TEXT NOT NULL, machine TEXT NOT NULL, machine_line TEXT NOT NULL,
+    sources TEXT NOT NULL, versions TEXT NOT NULL, measured_at TEXT NOT NULL, block_s TEXT NOT NULL,
+    steps_per_block INTEGER NOT NULL, ended TEXT NOT NULL, warnings TEXT NOT NULL, clocks TEXT NOT NULL,
+    command TEXT NOT NULL
+);
+-- What `_make_room` reads of each row lies behind its content: without these, each writer reads the whole file.
+CREATE INDEX room_of_curves ON curves (used_at, every, n_bytes);
+CREATE INDEX room_of_parameters ON parameters (used_at, n_bytes);
+PRAGMA user_version = {SCHEMA_VERSION}
+"""
+
+T = TypeVar("T")
+
+# Why a file is unusable, and what to do, by SQLite's primary result code.
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_REASONS = {
+    sqlite3.SQLITE_FULL: "the disk is full; free the disk, or set MNIST_CACHE_DIR to a folder on another",
+    sqlite3.SQLITE_IOERR: (
+        "the disk cannot read or write it; check whether the disk is full or failing, or set MNIST_CACHE_DIR to a "
+        "folder on another"
+    ),
+    sqlite3.SQLITE_BUSY: f"another program has kept it locked for {BUSY_S:g} s; end that program",
+    sqlite3.SQLITE_READONLY: "it is read-only; make it writable, or set MNIST_CACHE_DIR to another folder",
+    sqlite3.SQLITE_CANTOPEN: (
+        "it cannot be opened; check that its folder exists and is writable, or set MNIST_CACHE_DIR to another"
+    ),
+} | dict.fromkeys(
+    _DAMAGED,
+    "it keeps being damaged; check whether the disk is failing, or set MNIST_CACHE_DIR to a folder on another",
+)
+
+
+class _DamagedFile(sqlite3.DatabaseError):
+    """Damage that SQLite accepts: it reads a truncated page as zeros, and any schema as ours."""
+
+    sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+
+
+class StoreUnusable(OSError):
+    """The store can be neither read nor written; the text says why and what to do."""
+
+
+class Store:
+    """Curves by key, and measurements, in an SQLite file; without a `path`, in the cache folder.
+
+    If the file is unusable, methods find nothing and `trouble` says why; only those that say so raise.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._why_not = ""  # why nothing is stored
+        self._renamed = ""  # the sentence about an unreadable file
+        self.path = path  # None without a folder for it
+        if path is None:
+            try:
+                self.path = cache_dir() / "results.sqlite"
+            except CacheUnwritable as error:
+                self._why_not = f"Results are not being saved: {error}."
+
+    @property
+    def trouble(self) -> str:
+        """What is wrong, in sentences for the person; empty if nothing is."""
+        return " ".join(filter(None, (self._renamed, self._why_not)))
+
+    def get(self, key: Key) -> Curve | None:
+        """The curve of the key's training, cut to its epochs; None if no stored curve is that long or diverged."""
+        return self.get_all([key]).get(key)
+
+    def get_all(self, keys: Collection[Key]) -> dict[Key, Curve]:
+        """The curves that `get` finds for these keys, in one read."""
+        found = {}
+        for key, curves in self._curves({key: key.digest() for key in keys}).items():
+            n_epochs = key.training.epochs
+            if lasting := [curve for curve in curves if curve.lasts(n_epochs)]:
+                newest = max(lasting, key=lambda curve: (len(curve.epochs) >= n_epochs, curve.measured_at))
+                found[key] = newest.cut(n_epochs)
+        return found
+
+    def begun(self, key: Key) -> Curve | None:
+        """The longest curve stored under the key with every loss, or None."""
+        whole = [curve for curve in self._curves({key: key.digest()})[key] if curve.every == 1]
+        return max(whole, key=lambda curve: len(curve.epochs), default=None)
+
+    def _curves(self, digests: Mapping[Key, str]) -> dict[Key, list[Curve]]:
+        """The curves stored under each key; keys that differ only in epochs share them."""
+        marks = ", ".join("?" * len(digests))
+        rows = self._read(lambda database: _rows_of(database, "curves", f"key IN ({marks})", *digests.values()))
+        found = defaultdict[str, list[Curve]](list)
+        for digest, curve in _sound(rows or [], lambda row: (row["key"], curve_of(row))):
+            found[digest].append(curve)
+        return {key: found[digest] for key, digest in digests.items()}
+
+    def put(self, key: Key, curve: Curve, parameters: Parameters | None = None) -> Curve:
+        """Store a whole curve, and return it with time and machine filled in.
+
+        It replaces the key's curves that have no more epochs and no more losses. Beyond `MAX_BYTES` of losses the
+        oldest curves are deleted, thinned ones last, and parameters likewise.
+
+        Args:
+            key: What the curve depends on.
+            curve: All of its epochs.
+            parameters: Those after the last epoch, to continue from; they replace stored ones, unless a longer curve
+                continues from those. None: stored ones stay.
+        """
+        now = datetime.now(UTC).isoformat(timespec="microseconds")
+        curve = replace(curve, measured_at=now, machine=machine_id())
+        losses = np.ascontiguousarray(curve.losses, np.float32).tobytes()
+        row = {
+            "key": key.digest(),
+            "training": json.dumps(key.training.described()),
+            "backend": key.runtime.backend,
+            "device": key.runtime.device,
+            "precision": key.runtime.precision,
+            "data": key.data_digest,
+            "sources": source_digest(),
+            "versions": key.versions,
+            "machine": curve.machine,
+            "measured_at": now,
+            "first_call_s": curve.first_call_s,
+            "epochs": epochs_text(curve),
+            "losses": losses,
+            "n_bytes": len(losses),
+            "used_at": time.time(),
+            "every": curve.every,
+            "together": curve.together,
+            "warnings": json.dumps(curve.warnings),
+        }
+        content = b"".join(np.ascontiguousarray(part).tobytes() for layer in parameters or () for part in layer)
+        last = {
+            "key": key.digest(),
+            "epochs": len(curve.epochs),
+            "content": content,
+            "n_bytes": len(content),
+            "used_at": time.time(),
+        }
+
+        def work(database: sqlite3.Connection) -> None:
+            database.execute("BEGIN IMMEDIATE")  # else another writer could come between reading and deciding
+            longest = 0  # of the curves that can be continued
+            for one in database.execute("SELECT rowid, * FROM curves WHERE key = ?", (row["key"],)).fetchall():
+                other = next(_sound([dict(one)], curve_of), None)
+                if other is None or (len(other.epochs) <= len(curve.epochs) and other.every >= curve.every):
+                    database.execute("DELETE FROM curves WHERE rowid = ?", (one["rowid"],))
+                elif other.every == 1:
+                    longest = max(longest, len(other.epochs))
+            _insert(database, "curves", row, "REPLACE")
+            # Thinned curves go last: they are small, and come by the thousand.
+            _make_room(database, "curves", "every > 1 DESC, used_at DESC")
+            kept = _rows_of(database, "parameters", "key = ?", row["key"])
+            if parameters and not any(last["epochs"] < one["epochs"] <= longest for one in kept):
+                _insert(database, "parameters", last, "REPLACE")
+                _make_room(database, "parameters", "used_at DESC")
+
+        self._write(work)
+        return curve
+
+    def parameters(self, key: Key) -> tuple[int, Parameters] | None:
+        """A training's stored parameters (read-only float32 arrays), after the number of epochs that they belong to.
+
+        None if none of the network's size are stored.
+        """
+        found = self._read(lambda database: _rows_of(database, "parameters", "key = ?", key.digest()))
+        network = key.training.network
+        if not found or len(found[0]["content"]) != network.parameter_bytes:
+            return None
+        sizes = [size for inputs, outputs in network.shapes for size in (inputs * outputs, outputs)]
+        parts = np.split(np.frombuffer(found[0]["content"], np.float32), np.cumsum(sizes)[:-1])
+        layers = zip(parts[::2], parts[1::2], network.shapes, strict=True)
+        return found[0]["epochs"], [(weights.reshape(shape), biases) for weights, biases, shape in layers]
+
+    def add(self, record: Record) -> None:
+        """Store a measurement, whole or not at all; storing it again changes nothing."""
+        self._write(lambda database: _insert(database, "measurements", row_of(record), "IGNORE"))
+
+    def records(self, kind: str | None = None, naming: str | None = None) -> list[Record]:
+        """The stored measurements, in no particular order; only of this kind, and `naming` a word in their subject."""
+        where, values = "kind = COALESCE(?, kind) AND instr(subject, ?)", (kind, f'"{naming}"' if naming else "")
+        found = self._read(lambda database: _rows_of(database, "measurements", where, *values))
+        return list(_sound(found or [], record_of))
+
+    @property
+    def identity(self) -> tuple:
+        """Path and inode: changes when the file is replaced."""
+        return self.path, _identity(self.path) if self.path is not None else None
+
+    def stamp(self) -> tuple:
+        """Changes whenever any process writes to the store: times and sizes of its files."""
+        found = []
+        for suffix in ("", "-wal"):
+            with suppress(OSError):
+                status = os.stat(f"{self.path}{suffix}")
+                found.append((suffix, status.st_mtime_ns, status.st_size))
+        return tuple(found)
+
+    def rows(self, table: str, without: Collection[str] = ()) -> list[dict]:
+        """All valid rows of a table (`curves` or `measurements`) as stored, in the order of their keys.
+
+        Raises:
+            StoreUnusable: The store cannot be used.
+        """
+
+        def sound(row: dict) -> dict:
+            _READ.get(table, dict)(row)
+            return {name: value for name, value in row.items() if name not in without}
+
+        def work(database: sqlite3.Connection) -> list[dict]:
+            rows = (dict(row) for row in database.execute(f"SELECT * FROM {table} ORDER BY 1"))
+            return list(_sound(rows, sound))
+
+        return self._work(work)
+
+    def merge(self, read: Callable[[], Iterable[tuple[str, dict]]]) -> tuple[int, int]:
+        """Add the rows that are not stored yet: all of them, or none if this or `read` raises.
+
+        SQLite collects them in a temporary file, so that they take little memory and a slow reader does not lock the
+        store.
+
+        Args:
+            read: Returns rows, each with its table. Called in the transaction, and again if a new file is begun.
+
+        Returns:
+            How many rows were read, and how many of them were new.
+
+        Raises:
+            StoreUnusable: The store cannot be used.
+        """
+
+        def work(database: sqlite3.Connection) -> tuple[int, int]:
+            for table in COLUMNS:
+                database.execute(f"CREATE TEMP TABLE new_{table} AS SELECT * FROM main.{table} LIMIT 0")
+            came = 0
+            for table, row in read():
+                _insert(database, f"new_{table}", row, "ABORT")
+                came += 1
+            before = database.total_changes
+            for table in COLUMNS:
+                database.execute(f"INSERT OR IGNORE INTO main.{table} SELECT * FROM temp.new_{table}")
+            return came, database.total_changes - before
+
+        return self._work(work)
+
+    def _read(self, work: Callable[[sqlite3.Connection], T]) -> T | None:
+        """What the work returns; None, with trouble, if the file is unusable."""
+        try:
+            return self._work(work)
+        except StoreUnusable as error:
+            self._why_not = str(error)
+            return None
+
+    def _write(self, work: Callable[[sqlite3.Connection], None]) -> None:
+        """Do the work, whole or not at all; success ends earlier trouble."""
+        try:
+            self._work(work)
+            self._why_not = ""
+        except StoreUnusable as error:
+            self._why_not = str(error)
+
+    def _work(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Do the work in a transaction; if the file is unreadable, again in a new one. Raises StoreUnusable."""
+        path = self.path
+        if path is None:
+            raise StoreUnusable(self._why_not)
+        try:
+            found = _identity(path)
+            try:
+                return self._transaction(path, found, work)
+            except (sqlite3.Error, OSError) as error:
+                if found is not None and _code(error) not in _DAMAGED and _identity(path) == found:
+                    raise
+                self._begin(path, found, error)
+                return self._transaction(path, _identity(path), work)
+        except StoreUnusable:
+            raise
+        except (sqlite3.Error, OSError) as error:
+            reason = _REASONS.get(_code(error), f"{error}; set MNIST_CACHE_DIR to another folder")
+            raise StoreUnusable(f"Results are not being saved: {path} cannot be used: {reason}.") from error
+
+    def _transaction(self, path: Path, inode: int | None, work: Callable[[sqlite3.Connection], T]) -> T:
+        with closing(self._prepared(path)) as database, database:
+            if _identity(path) != inode:  # its log may be another file's
+                raise _DamagedFile("another program has renamed the file")
+            return work(database)
+
+    def _begin(self, path: Path, unreadable: int | None, error: Exception) -> None:
+        """Rename the unreadable file, given by its inode, and begin a new one, unless another program has.
+
+        The new file gets its name after the old one's log is gone, which SQLite would take for its own.
+        """
+        with FileLock(f"{path}.lock", timeout=BUSY_S):
+            if _identity(path) != unreadable:
+                return
+            aside = path.with_name(f"{path.name}.old-{datetime.now(UTC):%Y-%m-%d-%H%M%S-%f}")
+            for suffix in ("", "-wal", "-shm"):  # the file itself first, so that no more is written to it
+                with suppress(FileNotFoundError):
+                    os.replace(f"{path}{suffix}", f"{aside}{suffix}")
+            if unreadable is not None:
+                self._renamed = (
+                    f"The stored results cannot be read ({error}); their file was renamed to {aside}, and a new one was"
+                    " begun."
+                )
+            with replaced(path) as new, closing(sqlite3.connect(new)) as database:
+                database.executescript(_SCHEMA)
+
+    def _prepared(self, path: Path) -> sqlite3.Connection:
+        database = sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=BUSY_S)
+        try:
+            database.row_factory, database.text_factory = sqlite3.Row, _text
+            database.execute("PRAGMA synchronous = NORMAL")
+            (page_bytes,) = database.execute("PRAGMA page_size").fetchone()
+            if path.stat().st_size % page_bytes:
+                raise _DamagedFile("the file is cut off")
+            (version,) = database.execute("PRAGMA user_version").fetchone()
+            if version > SCHEMA_VERSION:
+                raise StoreUnusable(
+                    f"Results are not being saved: {path} was written by a newer version (schema {version}, this one"
+                    f" knows {SCHEMA_VERSION}); update this program, or set MNIST_CACHE_DIR to another folder."
+                )
+            if version < SCHEMA_VERSION:
+                raise _DamagedFile(f"they are of an older version, with schema {version}")
+        except BaseException:
+            database.close()
+            raise
+        return database
+
+
+_READ: dict[str, Callable[[dict], object]] = {"curves": curve_of, "measurements": record_of}
+
+
+def _insert(database: sqlite3.Connection, table: str, row: dict, otherwise: str) -> None:
+    """Insert a row; if its key exists, SQLite does as `otherwise` says: IGNORE, REPLACE or ABORT."""
+    marks = ", ".join("?" * len(row))
+    database.execute(f"INSERT OR {otherwise} INTO {table} ({', '.join(row)}) VALUES ({marks})", tuple(row.values()))
+
+
+def _rows_of(database: sqlite3.Connection, table: str, where: str = "1", *values: object) -> list[dict]:
+    return [dict(row) for row in database.execute(f"SELECT * FROM {table} WHERE {where} ORDER BY 1", values)]
+
+
+def _sound(rows: Iterable[dict], read: Callable[[dict], T]) -> Iterator[T]:
+    """What the valid rows hold."""
+    for row in rows:
+        with suppress(ValueError):
+            yield read(row)
+
+
+def _make_room(database: sqlite3.Connection, table: str, order: str) -> None:
+    """Delete the rows beyond `MAX_BYTES` of content, in this order."""
+    database.execute(f"DELETE FROM {table} WHERE rowid IN ({beyond_room(table, order)})", (MAX_BYTES,))
+
+
+def beyond_room(table: str, order: str) -> str:
+    """SQL: row ids beyond `?` bytes of a table's content, added up in this order."""
+    total = f"SELECT rowid, SUM(n_bytes) OVER (ORDER BY {order}) AS total FROM {table}"
+    return f"SELECT rowid FROM ({total}) WHERE total > ?"
+
+
+def _code(error: Exception) -> int:
+    """SQLite's primary result code of an error."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
+
+
+def _identity(path: Path) -> int | None:
+    """Inode of the file of this name, or None."""
+    with suppress(FileNotFoundError):
+        return path.stat().st_ino
+    return None
+
+
+def _text(content: bytes) -> str:
+    """SQLite's text with damaged bytes replaced: this must not raise, and the row will fail its checks."""
+    return content.decode(errors="replace")

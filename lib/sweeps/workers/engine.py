@@ -1,0 +1,557 @@
+"""Runs trainings in warm worker processes, one thing at a time, for all viewers in turn.
+
+Each library and device has one worker with all cores, and, for what trains in several processes, one a core.
+
+`Engine.run` is a generator of what happens (`Waiting`, `Starting`, `Progress`, `Trained`); it ends when the trainings
+have, raises `WorkerDied` or `TrainingFailed` with a sentence for the person, and stops early when its `cancel` event is
+set.
+
+Timed work takes turns (`lib.sweeps.workers.queue`): a run that has to give way is paused in its worker and resumes
+later where
+it stopped.
+"""
+
+import itertools
+import os
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
+from multiprocessing.connection import wait
+from typing import Any
+
+from lib.model.backends.environment_variables import complete_environment
+from lib.model.backends.fingerprint import source_digest
+from lib.model.backends.registry import BACKENDS, Runtime, environment_of
+from lib.model.data.mnist import Facts, recognised
+from lib.model.data.mnist_arrays import DataError
+from lib.model.data.own import prepared
+from lib.model.hardware.cores import usable_cores
+from lib.model.spec import MNIST, DataSet, Training
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.machine_lock import POLL_S, MachineLock
+from lib.sweeps.workers.messages import (
+    About,
+    CardLost,
+    Disturbed,
+    End,
+    Failed,
+    How,
+    Job,
+    Measured,
+    Message,
+    Order,
+    Ready,
+    Restarted,
+    Starting,
+    TrainingFailed,
+    Waiting,
+    Wish,
+    WorkerDied,
+)
+from lib.sweeps.workers.process import Process
+from lib.sweeps.workers.queue import QUANTUM_S, AnyRequest, Queue, Request, Ticket
+from lib.timing.disturbance import Watch
+from lib.timing.profiling.request import Examination
+
+IDLE_S = 600.0
+IDLE_OF_MANY_S = 120.0  # of the workers that have a core each: together they hold much memory
+MAX_DEATHS = 3  # of such workers, while they trained the same: then it is what kills them
+CANCEL_ANSWER_S = 2.0
+START_LIMIT_S = 360.0  # a first download of the data is part of it
+HUNG_S = 10.0  # a busy worker that sends nothing and hardly computes for so long has hung
+ENDED = "Another page, which waited for it, ended this run: start it again with this section's button."
+HUNG = f"gave no sign of life for {HUNG_S:.0f} s"
+REPLACED = f"{HUNG} and was replaced; the run begins again."
+HUNG_AGAIN = (
+    f"{HUNG}, and neither did the one that replaced it. Nothing else is lost. Look for what stops it (a debugger, a"
+    " device that does not answer), then press “Run again”."
+)
+DIED = (
+    "ended while it trained: it was killed from outside, often by the system for want of memory. Nothing else is lost."
+    " Move a control or press “Run again”: a new worker starts by itself."
+)
+LOOK_S = 1.0  # from its last message to the first look at its processor time
+HUNG_CPU_S = 0.1  # … less than so much processor time: its idle threads look whether the parent is still there
+
+
+def _facts_of_own(which: DataSet) -> Facts:
+    try:
+        return prepared.known(which.digest).facts
+    except DataError as error:
+        raise TrainingFailed(str(error)) from error
+
+
+class _Worker:
+    """One process and the pipe to it."""
+
+    def __init__(self, runtime: Runtime, idle_s: float, niceness: int, threads: int | None) -> None:
+        self.runtime = runtime
+        self.sources = source_digest()
+        self.about: About | None = None
+        self.guard = threading.Lock()  # several threads may wait for the worker to be ready; one of them reads
+        arguments = (str(os.getpid()), str(idle_s), runtime.backend, runtime.device, runtime.precision)
+        self._process = Process(
+            "lib.sweeps.workers.worker",
+            arguments,
+            complete_environment(runtime, threads),
+            environment_of(runtime).python,
+            niceness,
+        )
+        self.connection = self._process.connection
+        self._sign_of_life = (0.0, time.monotonic())  # processor time, and when it was that
+
+    @property
+    def usable(self) -> bool:
+        """Whether it runs, and runs this state of the code; a worker ends when it is idle for long or cannot start."""
+        return self._process.alive and self.sources == source_digest()
+
+    def close(self) -> None:
+        """End it at once, with whatever it is doing."""
+        self.connection.close()  # idle, it ends by itself on this; the kill is for one that is busy
+        self._process.kill()
+
+    def alive(self) -> None:
+        """Note that it was just heard of, or given something to do."""
+        self._sign_of_life = (self._sign_of_life[0], time.monotonic())
+
+    def hangs(self) -> bool:
+        """Whether, busy, it has sent nothing and hardly computed for `HUNG_S`."""
+        now = time.monotonic()
+        if now - self._sign_of_life[1] < LOOK_S:
+            return False
+        cpu_s = self._process.cpu_s()
+        if cpu_s is None or cpu_s - self._sign_of_life[0] > HUNG_CPU_S:
+            self._sign_of_life = (cpu_s or 0.0, now)
+        return now - self._sign_of_life[1] > HUNG_S
+
+    def why(self, words: str) -> str:
+        """Of these words, `HUNG` for example, a sentence for the person."""
+        return f"The worker process of “{BACKENDS[self.runtime.backend].label}” {words}"
+
+
+@dataclass(eq=False)
+class _Task:
+    """A job on its way: the worker that has it, if any, and what became of it there."""
+
+    job: Job
+    deaths_allowed: int  # of workers that had begun with it
+    worker: _Worker | None = None
+    answered: bool = False
+    lost: int = 0  # workers
+    why: str = ""  # the last of them was replaced: a sentence where it hung
+    asked: Wish | None = None
+    asked_at: float = 0.0
+
+    def send(self, message: Job | Order) -> None:
+        """Tell its worker; one that has ended shows when it is listened to."""
+        assert self.worker is not None, "given to one"
+        self.asked, self.asked_at = (message.wish if isinstance(message, Order) else None), time.monotonic()
+        with suppress(OSError):
+            self.worker.connection.send(message)
+
+
+class Engine:
+    """The workers of this process, shared by all its viewers. Cheap until the first run.
+
+    Args:
+        idle_s: A worker that has had nothing to do for so many seconds ends.
+
+    Attributes:
+        niceness: Of the workers that start from now on, above this process's own.
+    """
+
+    def __init__(self, idle_s: float = IDLE_S) -> None:
+        self._idle_s, self.niceness = idle_s, 0
+        self._workers: dict[str, _Worker] = {}
+        self._guard = threading.Lock()
+        self._queue = Queue()
+        self._ids = itertools.count(1)
+        self._machine = MachineLock()
+        self._cancels: dict[Ticket, Cancel] = {}  # of all who have asked for a turn
+        self._finalizer = weakref.finalize(self, _close_all, self._workers)  # also when this program ends
+
+    def warm(self, runtime: Runtime) -> None:
+        """Start the runtime's worker if there is none, without waiting for it."""
+        self._worker(runtime)
+
+    def pids(self) -> dict[str, int]:
+        """Process ids of the workers that are ready, by `Runtime.process`; a number follows for those of one core."""
+        with self._guard:
+            return {
+                name: worker.about.pid
+                for name, worker in self._workers.items()
+                if worker.about is not None and worker.usable
+            }
+
+    def queue_lengths(self) -> tuple[int, int]:
+        """How many runs hold the turn, 0 or 1, and how many wait for it."""
+        return self._queue.lengths()
+
+    def close(self) -> None:
+        """End all workers now."""
+        with self._guard:
+            _close_all(self._workers)
+
+    def processes(self, runtime: Runtime) -> int:
+        """How many workers with a core each are ready for this runtime."""
+        return sum(name.startswith(f"{runtime.process} ") for name in self.pids())
+
+    def data_facts(self, cancel: Cancel, which: DataSet = MNIST) -> Generator[Message, None, Facts | None]:
+        """Which data these are.
+
+        Of MNIST, what the workers have: known from before, or from a ready worker, else from the default runtime's.
+
+        Yields:
+            `Starting` where a worker has to start.
+
+        Returns:
+            Facts of the data; None if cancelled.
+
+        Raises:
+            TrainingFailed: The worker cannot start, or data that somebody brought are no longer there.
+            WorkerDied: It ended before it was ready.
+        """
+        if which.digest:
+            return _facts_of_own(which)
+        if (known := self.known_facts()) is not None:
+            return known
+        worker = self._worker(Runtime())
+        yield from self._until_ready(worker, cancel.is_set)
+        return worker.about.data if worker.about is not None else None
+
+    def known_facts(self) -> Facts | None:
+        """Which data it is, where that is known from before or a worker is ready; else None."""
+        if (known := recognised()) is not None:
+            return known
+        with self._guard:
+            ready = [worker.about for worker in self._workers.values() if worker.about is not None and worker.usable]
+        return ready[0].data if ready else None
+
+    def run(
+        self,
+        runtime: Runtime,
+        trainings: Sequence[Training],
+        cancel: Cancel,
+        how: How | None = None,
+        request: AnyRequest | None = None,
+    ) -> Iterator[Message]:
+        """Train these in the runtime's worker. See the module's text.
+
+        Args:
+            runtime: What trains.
+            trainings: All different; of one batch size if they are a stack.
+            cancel: May be set from any thread, and takes effect within 0.3 s.
+            how: None: each by itself, from its seed.
+            request: For whom, and how urgently, a turn is wanted; None: a viewer of its own.
+
+        Yields:
+            `Waiting`, `Starting` and `Ready` before the first `Progress`, and again after each pause where they apply;
+            `Trained` once for each training; `Checkpoint` where parameters are wanted, and `Restarted` where the worker
+            was replaced.
+
+        Raises:
+            WorkerDied: The worker ended, and what to do about it.
+            TrainingFailed: The worker cannot start, or the backend failed; why. `CardLost`: the next run has a new
+                worker.
+        """
+        yield from self._perform([Job(next(self._ids), runtime, tuple(trainings), how or How())], cancel, request)
+
+    def run_each(
+        self,
+        runtime: Runtime,
+        parts: Iterable[tuple[Sequence[Training], How]],
+        cancel: Cancel,
+        request: AnyRequest | None = None,
+    ) -> Iterator[Message]:
+        """Train these in workers that have a core and a thread each, as many at a time as there are cores.
+
+        A worker that dies costs only what it was training, which begins again in another; what fails is raised when
+        everything else is done.
+
+        Args:
+            runtime: What trains.
+            parts: What a worker is given at once, and how it trains that; the first begin first.
+            cancel: As for `run`, which says the rest.
+            request: As for `run`.
+        """
+        jobs = [Job(next(self._ids), runtime, tuple(trainings), how) for trainings, how in parts]
+        yield from self._perform(jobs, cancel, request, min(len(jobs), usable_cores()))
+
+    def examine(
+        self, runtime: Runtime, examination: Examination, cancel: Cancel, request: AnyRequest | Ticket | None = None
+    ) -> Iterator[Message]:
+        """Measure something other than a training, in the runtime's worker, as a run of its own.
+
+        Args:
+            runtime: Whose worker measures.
+            examination: What to measure.
+            cancel: May be set from any thread.
+            request: For whom, and how urgently, a turn is wanted, or a place in the queue that several examinations
+                have one after another; None: a viewer of its own.
+
+        Yields:
+            `Measured` for each row, with what disturbed it among its warnings, and what `run` yields before it starts.
+
+        Raises:
+            WorkerDied, TrainingFailed: As `run`.
+        """
+        job = Job(next(self._ids), runtime, (), examination=examination)
+        watch: Watch | None = None
+        for message in self._perform([job], cancel, request):
+            if isinstance(message, Ready) and watch is None:  # only now: what others did before did not disturb it
+                watch = self.watch(runtime).__enter__()
+            if isinstance(message, Measured) and watch is not None:
+                measured, beside = watch.marked(message.measurement), self._machine.beside
+                warnings = (*measured.warnings, *([beside.disturbs] if beside is not None else []))
+                message = replace(message, measurement=replace(measured, warnings=warnings))
+            yield message
+
+    def watch(self, runtime: Runtime) -> Watch:
+        """A watch for what is timed on this runtime's device; the engine's own workers count as no disturbance."""
+        return Watch(*self.pids().values(), gpu=runtime.on_gpu)
+
+    @contextmanager
+    def turn(self, request: AnyRequest | None = None) -> Iterator[Ticket]:
+        """A place in the queue, left at the end of the block: for timed work outside of this engine's workers, or for
+        several examinations, between which none of the same viewer's later runs shall come.
+
+        Between two of them the place is kept, and others wait for it: the block must not take long over anything else.
+
+        Args:
+            request: For whom, and how urgently; None: a viewer of its own.
+        """
+        turn = self._queue.join(request or Request())
+        try:
+            yield turn
+        finally:
+            self._give_back(turn)
+            self._queue.leave(turn)
+            self._cancels.pop(turn, None)
+
+    def _perform(
+        self, jobs: Sequence[Job], cancel: Cancel, request: AnyRequest | Ticket | None, n: int = 0
+    ) -> Iterator[Message]:
+        """Have jobs of one runtime done, by `n` workers with a core each; 0: by the one with all cores."""
+        tasks = [_Task(job, MAX_DEATHS - 1 if n else 0) for job in jobs]
+        failed: list[RuntimeError] = []
+        with nullcontext(request) if isinstance(request, Ticket) else self.turn(request) as turn:
+            try:
+                while tasks and not cancel.is_set():
+                    yield from self.take(turn, cancel)
+                    if not cancel.is_set():
+                        yield from self._one_turn(tasks, range(1, n + 1) if n else (0,), cancel, turn, failed)
+                    self._give_back(turn)
+            finally:
+                self._give_back(turn)
+                for task in tasks:
+                    if task.worker is not None:  # it waits there, paused
+                        task.send(Order(task.job.id, Wish.CANCEL))
+        if failed and not cancel.is_set():
+            raise failed[0]
+
+    def _one_turn(
+        self, tasks: list[_Task], numbers: Iterable[int], cancel: Cancel, turn: Ticket, failed: list[RuntimeError]
+    ) -> Iterator[Message]:
+        """Go on with the tasks until all are done or the turn is over; those that are done leave the list."""
+        job = tasks[0].job
+        team = [self._worker(job.runtime, number) for number in numbers]
+        for task in tasks:
+            if task.worker is not None and task.worker not in team:
+                task.worker, task.answered = None, False
+                yield Restarted(task.why, task.job.trainings)
+        for worker in team:
+            # A start takes seconds. Other viewers go first meanwhile; a little noise in a time is better than that
+            # wait.
+            yield from self._until_ready(worker, lambda: self._must_give_way(turn, 0.0) or cancel.is_set())
+        about = [worker.about for worker in team if worker.about is not None]
+        if len(about) < len(team) or cancel.is_set():
+            return
+        yield Ready(_facts_of_own(job.data) if job.data.digest else about[0].data, about[0].card)
+        busy = {task.worker: task for task in tasks if task.worker is not None}
+        waiting, ending = deque(task for task in tasks if task.worker is None), False
+        for worker, task in busy.items():
+            worker.alive()
+            task.send(Order(task.job.id, Wish.RESUME))
+        try:
+            while waiting or busy:
+                closed = any(worker.connection.closed for worker in team)  # the next turn begins with another one
+                ending = ending or closed or cancel.is_set() or self._must_give_way(turn)
+                for worker in team:
+                    if waiting and worker not in busy and not ending:
+                        task = busy[worker] = waiting.popleft()
+                        task.worker = worker
+                        worker.alive()
+                        task.send(task.job)
+                wish = Wish.CANCEL if cancel.is_set() else Wish.PAUSE
+                for task in busy.values():
+                    if ending and task.asked not in (wish, Wish.CANCEL):
+                        task.send(Order(task.job.id, wish))
+                if not busy:
+                    return
+                for task, content in self._heard(busy):
+                    if isinstance(content, RuntimeError):
+                        failed.append(content)
+                    if isinstance(content, RuntimeError | End):
+                        if content is not End.PAUSED:
+                            tasks.remove(task)
+                    elif content is not None and task.asked is not Wish.CANCEL:
+                        yield content
+        except GeneratorExit:  # the caller stopped iterating: the same as a cancel, with nobody to report to
+            for task in busy.values():
+                task.send(Order(task.job.id, Wish.CANCEL))
+            while busy:
+                for task, content in self._heard(busy):
+                    if isinstance(content, RuntimeError | End) and content is not End.PAUSED:
+                        tasks.remove(task)
+            raise
+
+    def _heard(self, busy: dict[_Worker, _Task]) -> list[tuple[_Task, Any]]:
+        """What each task's worker says within `POLL_S`, None where it is nothing; one that stops is no longer busy."""
+        said = wait([worker.connection for worker in busy], POLL_S)
+        found = []
+        for worker, task in list(busy.items()):
+            content = self._hear(worker, task, worker.connection in said)
+            if isinstance(content, RuntimeError | End):
+                del busy[worker]
+            found.append((task, content))
+        return found
+
+    def _hear(self, worker: _Worker, task: _Task, speaks: bool) -> Any:
+        """What the worker says of its task; where it is lost, as after a pause, unless that has happened too often."""
+        if not speaks:
+            if task.asked is Wish.CANCEL and time.monotonic() - task.asked_at > CANCEL_ANSWER_S:
+                self._drop(worker)
+                return End.STOPPED
+            if not worker.hangs():
+                return None
+            self._drop(worker)
+            task.why, error, allowed = worker.why(REPLACED), WorkerDied(worker.why(HUNG_AGAIN)), 1
+        else:
+            try:
+                return self._answer(worker, task)
+            except WorkerDied as died:
+                task.why, error, allowed = "", died, 0 if task.answered else 1
+        task.lost += 1
+        if task.lost > max(allowed, task.deaths_allowed):
+            return error
+        if not (task.answered or task.why):  # dead before it began: nothing is lost, and there is nothing to say
+            task.worker = None
+        return End.PAUSED
+
+    def _answer(self, worker: _Worker, task: _Task) -> Any:
+        answer = self._receive(worker)
+        task.answered = True
+        worker.alive()
+        if answer.job_id != task.job.id:
+            return None  # the rest of a job that was cancelled while it was paused
+        if not isinstance(answer.content, Failed):
+            return answer.content
+        if answer.content.card_lost:
+            self._drop(worker)
+        return (CardLost if answer.content.card_lost else TrainingFailed)(answer.content.why)
+
+    def _give_back(self, turn: Ticket) -> None:
+        if self._queue.holds(turn):  # only the holder of this process's turn can hold the machine's
+            self._machine.release()
+            self._queue.give_back(turn)
+
+    def take(self, turn: Ticket, cancel: Cancel) -> Iterator[Message]:
+        """Wait until it is this place's turn, or `cancel` is set.
+
+        Yields:
+            `Waiting` whenever the place changes; `Disturbed` where another program did not give way.
+        """
+        self._cancels[turn] = cancel
+        while not cancel.is_set() and (place := self._queue.take(turn)):
+            yield Waiting(place)
+            self._queue.wait(turn, place, cancel)
+        shown: Waiting | None = None
+        while not cancel.is_set() and not self._machine.take():
+            if shown != (waiting := Waiting(None, self._machine.holder())):
+                yield (shown := waiting)
+            cancel.wait(POLL_S)
+        if self._machine.beside is not None and not cancel.is_set():
+            yield Disturbed(self._machine.beside.disturbs)
+
+    def _worker(self, runtime: Runtime, number: int = 0) -> _Worker:
+        """The runtime's worker with all cores, 0, or one of those with a core each, from 1; started if need be."""
+        key = f"{runtime.process} {number}" if number else runtime.process
+        with self._guard:
+            worker = self._workers.get(key)
+            if worker is not None and not worker.usable:
+                worker.close()
+                worker = None
+            if worker is None:
+                idle_s, threads = (IDLE_OF_MANY_S, 1) if number else (self._idle_s, None)
+                worker = self._workers[key] = _Worker(runtime, idle_s, self.niceness, threads)
+            return worker
+
+    def _until_ready(self, worker: _Worker, stop: Callable[[], bool]) -> Iterator[Message]:
+        limit = time.monotonic() + START_LIMIT_S
+        if worker.about is None:
+            yield Starting(worker.runtime)
+        while worker.about is None:
+            with worker.guard:
+                if worker.about is None and worker.connection.poll(0):
+                    message = self._receive(worker)
+                    if isinstance(message, Failed):
+                        self._drop(worker)
+                        raise TrainingFailed(message.why)
+                    worker.about = message
+                    break
+            if stop():
+                return  # the worker goes on starting: the next run wants it
+            if time.monotonic() > limit:
+                self._drop(worker)
+                raise TrainingFailed(
+                    f"The worker of “{worker.runtime.label}” did not start within {START_LIMIT_S:.0f} s."
+                )
+            time.sleep(POLL_S)
+
+    def _must_give_way(self, turn: Ticket, quantum_s: float = QUANTUM_S) -> bool:
+        if self._machine.is_to_end():
+            for cancel in list(self._cancels.values()):
+                cancel.set(ENDED)
+        if self._machine.is_left() or self._queue.must_give_way(turn, quantum_s):
+            return True
+        return self._queue.held_s() > QUANTUM_S and self._machine.wanted()
+
+    def _receive(self, worker: _Worker) -> Any:
+        try:
+            return worker.connection.recv()
+        except (EOFError, OSError) as error:
+            self._drop(worker)
+            raise WorkerDied(worker.why(DIED)) from error
+
+    def _drop(self, worker: _Worker) -> None:
+        """Forget a worker and end it; the next run starts another."""
+        with self._guard:
+            for key, other in list(self._workers.items()):
+                if other is worker:
+                    del self._workers[key]
+        worker.close()
+
+
+def _close_all(workers: dict[str, _Worker]) -> None:
+    while workers:
+        workers.popitem()[1].close()
+
+
+_shared_guard = threading.Lock()
+_shared: Engine | None = None
+
+
+def shared_engine() -> Engine:
+    """The engine of this process, made at the first call.
+
+    If the editor reloads this module, the old engine's workers end with its last run.
+    """
+    global _shared
+    with _shared_guard:
+        if _shared is None:
+            _shared = Engine()
+        return _shared

@@ -1,0 +1,201 @@
+"""The messages between engine and workers, and those that the engine passes on to whoever watches a run.
+
+To a worker go `Job` and `Order`. From it come first `About` or `Failed`, and then for each job one `JobMessage` after
+another: `Progress`, `Checkpoint`, `Trained` or `Measured` as they happen, None where it merely shows that it lives and
+can be stopped, and at last `Failed` or an `End`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from lib.model.backends.base import Event, Parameters
+from lib.model.backends.registry import Runtime
+from lib.model.data.mnist import Facts
+from lib.model.spec import MNIST, DataSet, Training
+from lib.sweeps.workers.machine_lock import Holder
+from lib.timing.devices import CardFacts
+from lib.timing.measurement import Measurement
+from lib.timing.profiling.request import Examination
+
+
+class WorkerDied(RuntimeError):
+    """A worker ended while it trained; the text says what that means and what to do."""
+
+
+class TrainingFailed(RuntimeError):
+    """The backend could not do what was asked; the text says why."""
+
+
+class CardLost(TrainingFailed):
+    """The graphics card no longer answers the worker, which has ended; the text says what to do."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """One training, and the backend and device that train it."""
+
+    training: Training
+    runtime: Runtime = field(default_factory=Runtime)
+
+
+@dataclass(frozen=True)
+class How:
+    """How a job's trainings are made, beyond what they are."""
+
+    devices: int = 0  # that a stack is divided among: all trainings in one program; 0: each by itself
+    parallel: int = 1  # each by itself, so many at a time, a core each; 1: they take turns where the backend allows it
+    first_epoch: int = 0
+    start: Mapping[int, Parameters] = field(default_factory=dict)  # by index, where it is not their seed
+    want_parameters: bool = False  # at the end, and every few seconds
+    probe_s: float = 0.0  # end after so many seconds of steps: to see how fast they go
+
+
+@dataclass(frozen=True)
+class Job:
+    """Different trainings for one runtime, of one batch size if they are a stack; or something else to measure."""
+
+    id: int
+    runtime: Runtime
+    trainings: tuple[Training, ...]
+    how: How = field(default_factory=How)
+    examination: Examination | None = None  # something to measure instead of training
+
+    @property
+    def data(self) -> DataSet:
+        """What its trainings, all on the same data, are trained on."""
+        return self.trainings[0].data if self.trainings else MNIST
+
+
+class Wish(Enum):
+    """What the engine wants of a job that a worker has."""
+
+    RESUME = auto()
+    PAUSE = auto()
+    CANCEL = auto()
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a worker shall do with a job that it has been given."""
+
+    job_id: int
+    wish: Wish
+
+
+@dataclass(frozen=True)
+class About:
+    """What a worker reports of itself when it is ready."""
+
+    pid: int
+    data: Facts
+    versions: str  # of everything that the numbers depend on
+    card: CardFacts | None = None  # that the library computes on; None: the processor
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A worker cannot start, or cannot do what was asked; `why` is a sentence for the person."""
+
+    why: str
+    card_lost: bool = False  # and the worker ends
+
+
+@dataclass(frozen=True)
+class Progress:
+    """An event of a training."""
+
+    item: Item
+    event: Event
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A training's parameters after `epochs` epochs, while it goes on: it can be continued from them."""
+
+    item: Item
+    epochs: int
+    parameters: Parameters
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A training is done; `parameters` are those after its last epoch, None where they were not wanted."""
+
+    item: Item
+    parameters: Parameters | None
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One row of an examination.
+
+    `work` is what one measured step stands for: operations, bytes, calls, or training steps.
+    """
+
+    name: str
+    measurement: Measurement
+    work: float
+
+
+class End(Enum):
+    """Why a worker stops answering about a job: it is done, was paused, or was cancelled."""
+
+    DONE = auto()
+    PAUSED = auto()
+    STOPPED = auto()
+
+
+@dataclass(frozen=True)
+class JobMessage:
+    """One message of a worker about a job; without content it only shows that the worker lives."""
+
+    job_id: int
+    content: Progress | Checkpoint | Trained | Measured | Failed | End | None
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A run waits for its turn.
+
+    `place` others come first; None where another program on this machine holds the turn: `holder`, if it is known.
+    """
+
+    place: int | None
+    holder: Holder | None = None
+
+
+@dataclass(frozen=True)
+class Disturbed:
+    """What follows is timed beside another program's measurement, because it did not give way; `why` says which."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class Starting:
+    """A worker is being started: importing its library and loading the data."""
+
+    runtime: Runtime
+
+
+@dataclass(frozen=True)
+class Ready:
+    """The worker that will train is ready; comes before the first progress, and says what data it has."""
+
+    data: Facts
+    card: CardFacts | None = None  # that it computes on; None: the processor, or no worker yet
+
+
+@dataclass(frozen=True)
+class Restarted:
+    """The worker was replaced; these of the run's trainings begin again, and their events so far are void.
+
+    `why` is a sentence for the person; empty where there is nothing to know.
+    """
+
+    why: str = ""
+    trainings: tuple[Training, ...] = ()
+
+
+Message = Measured | Checkpoint | Waiting | Disturbed | Starting | Ready | Restarted | Progress | Trained

@@ -1,0 +1,152 @@
+"""What feeds a Keras model on TensorFlow: arrays, a generator, `PyDataset`, and `tf.data` in its variants.
+
+Generator and `PyDataset` are read as `fit` reads them, by Keras' own adapters, which also prefetch. Each variant of
+`tf.data` differs from the plain one in one thing, and the last has all that needs no assumption about the images.
+The step is the `tf.function` that `fit` compiles, called for each batch as the article's loop does, and waited for by
+reading the loss.
+"""
+
+# pyright: reportAttributeAccessIssue=false
+# TensorFlow loads parts of itself when they are asked for.
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import lru_cache
+from itertools import count
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras.src.trainers.data_adapters.generator_data_adapter import GeneratorDataAdapter
+from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter
+
+from lib.model.backends.with_keras import build
+from lib.model.hardware.cores import usable_cores
+from lib.timing.profiling.harness import Batch, Subject
+from lib.timing.profiling.input_pipeline import Feed, Preprocessing, rows_of
+from lib.timing.profiling.request import MAX_FILL_S, NotMeasured, Pipeline
+
+SHUFFLED = 10_000  # images of the buffer at most, as in the article
+
+
+def feed(pipeline: Pipeline, preprocess: Preprocessing, subject: Subject) -> Feed:
+    """The pipeline's batches, and the step on them.
+
+    Raises:
+        NotMeasured: A cache that takes longer than `MAX_FILL_S` to fill.
+    """
+    if pipeline.feed == "cache" and pipeline.fill_s > MAX_FILL_S:
+        raise NotMeasured(
+            f"filling the cache with {pipeline.rows:,} images of {pipeline.preprocessing_ms:g} ms takes"
+            f" {pipeline.fill_s:.0f} s, and at most {MAX_FILL_S:g} s are measured; choose fewer rows"
+        )
+    return _TensorFlowFeed(pipeline, preprocess, subject)
+
+
+def explained(error: Exception) -> str:
+    """What a `tf.data` raised, in a line: the error of the function that it called, without TensorFlow's own frames."""
+    found = re.findall(r"(?m)^.*?\b([A-Z]\w*(?:Error|Exception|Iteration): .+)$", str(error))
+    text = found[-1] if found else f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"
+    return re.sub(r"\s*\[(?:\[\{|Op:).*", "", text)[:200].rstrip(": ")
+
+
+class _TensorFlowFeed(Feed):
+    def __init__(self, pipeline: Pipeline, preprocess: Preprocessing, subject: Subject) -> None:
+        self._pipeline = pipeline
+        images, labels = rows_of(subject.data, pipeline.rows)
+        self._open = _opener(pipeline, preprocess, images, labels)
+        self._step = _compiled(replace(subject, batch_size=pipeline.batch_size))
+        self._batches: Iterator[Any] = iter(())
+
+    def open(self) -> Iterator[Any]:
+        self.rest()
+        self._batches = self._open()
+        return self._batches
+
+    def step(self, batch: Any) -> object:
+        return float(self._step(batch)["loss"])
+
+    def fill_batches(self) -> int:
+        return -(-self._pipeline.rows // self._pipeline.batch_size) if self._pipeline.feed == "cache" else 0
+
+    def rest(self) -> int:
+        self._batches = iter(())  # with the last reference its threads end
+        return 0
+
+    def close(self) -> None:
+        self.rest()
+
+
+@lru_cache(maxsize=2)
+def _compiled(subject: Subject) -> Callable[[Any], Any]:
+    """The step, as `fit` compiles it: one for all feeds of a batch size, so that none but the first waits for it."""
+    model = build(subject.network, subject.training.learning_rate, subject.parameters)
+    return tf.function(model.train_step, jit_compile=model.jit_compile)
+
+
+def _opener(
+    pipeline: Pipeline, preprocess: Preprocessing, images: np.ndarray, labels: np.ndarray
+) -> Callable[[], Iterator[Any]]:
+    size, n_batches = pipeline.batch_size, len(images) // pipeline.batch_size
+
+    def batch(index: int) -> Batch:
+        taken = slice(index % n_batches * size, (index % n_batches + 1) * size)
+        return preprocess.all_of(images[taken]), labels[taken]
+
+    if pipeline.feed == "arrays":
+        return lambda: (_on_host(*batch(index)) for index in count())
+    if pipeline.feed == "generator":
+        return lambda: iter(GeneratorDataAdapter(batch(index) for index in count()).get_tf_dataset())
+    if pipeline.feed == "pydataset":
+        dataset = PyDatasetAdapter(_Batches(batch)).get_tf_dataset()
+    else:
+        dataset = _dataset(pipeline, preprocess, *_on_host(images, labels))
+    return lambda: iter(dataset)
+
+
+def _on_host(*arrays: np.ndarray) -> tuple[tf.Tensor, ...]:
+    """Tensors in the host's memory, also where there is a GPU: whatever feeds it, the step brings its batch there."""
+    with tf.device("CPU:0"):
+        return tuple(map(tf.convert_to_tensor, arrays))
+
+
+class _Batches(keras.utils.PyDataset):
+    """Batches by their index, without an end."""
+
+    def __init__(self, batch: Callable[[int], Batch]) -> None:
+        super().__init__()
+        self._batch = batch
+
+    @property
+    def num_batches(self) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return None  # Keras' word for “without an end”
+
+    def __getitem__(self, index: int) -> Batch:
+        return self._batch(index)
+
+
+def _dataset(pipeline: Pipeline, preprocess: Preprocessing, images: tf.Tensor, labels: tf.Tensor) -> tf.data.Dataset:
+    """The variant of `tf.data`, repeated for ever; without preprocessing nothing is mapped."""
+    variant, size = pipeline.feed, pipeline.batch_size
+    in_parallel = {"parallel": usable_cores(), "autotune": tf.data.AUTOTUNE}.get(variant)
+    whole = variant == "batched"
+
+    def mapped(image: tf.Tensor, label: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        done = tf.numpy_function(preprocess.all_of if whole else preprocess, [image], tf.float32)
+        return tf.ensure_shape(done, image.shape), label
+
+    dataset = tf.data.Dataset.from_tensor_slices((images, labels))
+    if variant == "shuffle":
+        dataset = dataset.shuffle(min(len(images), SHUFFLED))
+    if whole:
+        dataset = dataset.batch(size, drop_remainder=True)
+    if preprocess.repetitions:
+        dataset = dataset.map(mapped, num_parallel_calls=in_parallel)
+    if variant == "cache":
+        dataset = dataset.cache()
+    if not whole:
+        dataset = dataset.batch(size, drop_remainder=True)
+    dataset = dataset.repeat()
+    return dataset.prefetch(tf.data.AUTOTUNE) if variant in ("prefetch", "autotune") else dataset

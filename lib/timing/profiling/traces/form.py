@@ -1,0 +1,511 @@
+"""The one form that all traces are read into: rows of lane, name, kind, start, duration and correlation.
+
+Whatever the format of a file, its rows are collected in a `Collector`, whose memory is bounded. A `Trace` has the calls
+of all rows, added up by name, and the rows themselves of one stretch of time, for drawing.
+"""
+
+import json
+import re
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+
+from lib.timing.profiling.traces.kinds import DISPATCH, KERNEL, KINDS, LAUNCH, OTHER, computes, device_kind, launches
+
+FORMAT = "less-overhead trace"
+ROLES = ("python", "host", "device")  # of a lane: the thread of the Python program, another thread, a queue of a device
+
+MAX_ROWS = 4_000_000  # that are collected, in 40 bytes each
+MAX_KEPT = 20_000  # that are drawn from
+MAX_CALLS = 500  # different ones; the cheapest beyond are added up
+MAX_LANES = 4_096
+MAX_NAMES = 200_000
+MAX_NAME = 160  # characters
+MAX_NS = 2**61  # of a start and of a duration: their sum, and the difference of two of them, fit into 64 bits
+REST = "all others"
+
+
+class Refused(ValueError):
+    """A file that cannot be read as a trace; the text is a sentence: what was expected, what came, what to do."""
+
+
+@dataclass(frozen=True)
+class Lane:
+    """A thread or a stream; `role` is one of `ROLES`."""
+
+    name: str
+    role: str
+
+
+@dataclass(frozen=True, eq=False)
+class TraceRows:
+    """Rows in order of their start; all arrays are (rows,), and `correlation` is 0 where a row has none."""
+
+    lane: np.ndarray
+    name: np.ndarray
+    kind: np.ndarray
+    start_ns: np.ndarray
+    duration_ns: np.ndarray
+    correlation: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+    @property
+    def end_ns(self) -> np.ndarray:
+        """End of each row, (rows,)."""
+        return self.start_ns + self.duration_ns
+
+    def chosen(self, which: np.ndarray | slice) -> "TraceRows":
+        """The rows of a mask, of indices or of a slice."""
+        return TraceRows(*(getattr(self, column)[which] for column in COLUMNS))
+
+
+COLUMNS = {
+    "lane": np.int32,
+    "name": np.int32,
+    "kind": np.int8,
+    "start_ns": np.int64,
+    "duration_ns": np.int64,
+    "correlation": np.int64,
+}
+
+
+@dataclass(frozen=True)
+class Call:
+    """All rows of one name and kind: how many, how long in all, and how long without what ran inside them."""
+
+    name: str
+    kind: str
+    count: int
+    total_ns: int
+    self_ns: int
+
+    @property
+    def total_s(self) -> float:
+        return self.total_ns * 1e-9
+
+    @property
+    def self_s(self) -> float:
+        return self.self_ns * 1e-9
+
+    @property
+    def mean_s(self) -> float:
+        return self.total_s / self.count if self.count else 0.0
+
+
+@dataclass(frozen=True, eq=False)  # arrays cannot be compared
+class Trace:
+    """A profile in the form that everything here works on.
+
+    `rows` are those of a stretch of time, `calls` those of the whole file, the longest first, and `n_rows` their
+    number. `about` says what was recorded: of a shipped or a live trace machine, date and settings.
+    """
+
+    title: str
+    made_by: str
+    lanes: tuple[Lane, ...]
+    names: tuple[str, ...]
+    rows: TraceRows
+    calls: tuple[Call, ...]
+    n_rows: int
+    notes: tuple[str, ...] = ()
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def has_device(self) -> bool:
+        """Whether a queue of a device, such as a stream of a graphics card, is among the lanes."""
+        return any(lane.role == "device" for lane in self.lanes)
+
+    @property
+    def span_ns(self) -> tuple[int, int]:
+        """From the first start to the last end of the rows; nothing without rows."""
+        return (int(self.rows.start_ns.min()), int(self.rows.end_ns.max())) if len(self.rows) else (0, 0)
+
+    @property
+    def span_s(self) -> float:
+        """Seconds of the stretch of time that `rows` are of."""
+        return (self.span_ns[1] - self.span_ns[0]) * 1e-9
+
+    @cached_property
+    def depth(self) -> np.ndarray:
+        """How many rows of its lane each row lies in, (rows,)."""
+        return nested(self.rows)[1]
+
+
+def nested(rows: TraceRows) -> tuple[np.ndarray, np.ndarray]:
+    """How the rows of each lane lie in each other.
+
+    Rows that overlap without lying in each other count as if they began one after another.
+
+    Args:
+        rows: Of any number of lanes.
+
+    Returns:
+        Nanoseconds of each row without those of the rows in it, and how many rows it lies in; each (rows,).
+    """
+    order = np.lexsort((-rows.duration_ns, rows.start_ns, rows.lane))
+    own, depth = rows.duration_ns.copy(), np.zeros(len(rows), np.int32)
+    lanes, starts, ends = (column[order].tolist() for column in (rows.lane, rows.start_ns, rows.end_ns))
+    stack: list[int] = []  # places in `order` of the rows that are open
+    parents, lengths = [], []
+    for place, index in enumerate(order.tolist()):
+        while stack and (lanes[stack[-1]] != lanes[place] or ends[stack[-1]] <= starts[place]):
+            stack.pop()
+        if stack:
+            parents.append(stack[-1])
+            lengths.append(min(ends[place], ends[stack[-1]]) - starts[place])
+        depth[index] = len(stack)
+        stack.append(place)
+    if parents:
+        np.subtract.at(own, order[np.array(parents)], np.array(lengths))
+    return np.maximum(own, 0), depth
+
+
+class Collector:
+    """Takes rows one by one, in any order, and makes a `Trace` of them. Holds at most `MAX_ROWS`.
+
+    Raises:
+        Refused: There are more rows, or more lanes, than are read.
+    """
+
+    def __init__(self) -> None:
+        self._columns = [array("q") for _ in COLUMNS]
+        self._names: dict[str, int] = {}
+        self._lanes: dict[object, int] = {}
+        self._kinds: dict[int, Callable[[str], str]] = {}  # of rows that were taken as `other`, by lane
+        self._steps: list[tuple[int, int]] = []
+        self._streams: set[int] = set()
+        self._left_out: set[int] = set()
+        self.lanes: list[Lane] = []
+
+    def __len__(self) -> int:
+        return len(self._columns[0])
+
+    def lane(self, key: object, name: str = "", role: str = "host") -> int:
+        """The number of a lane, which is made where it is new."""
+        number = self._lanes.get(key)
+        if number is None:
+            if len(self.lanes) >= MAX_LANES:
+                raise Refused(f"it has more than {MAX_LANES:,} threads and streams; choose a trace of one program")
+            number = self._lanes[key] = len(self.lanes)
+            self.lanes.append(Lane(shortened(name or str(key)), role))
+        return number
+
+    def known(self) -> list[Any]:
+        """The keys of all lanes, in the order in which they were made."""
+        return list(self._lanes)
+
+    def has_name(self, words: re.Pattern) -> bool:
+        """Whether a row so far has a name in which these words are found."""
+        return any(words.search(name) for name in self._names)
+
+    def busiest(self, keys: Iterable[Any]) -> Any:
+        """The key whose lane has most rows; None of none."""
+        counts = np.bincount(np.frombuffer(self._columns[0], np.int64), minlength=len(self.lanes)) if len(self) else []
+        found = [key for key in keys if key in self._lanes]
+        return max(found, key=lambda key: counts[self._lanes[key]]) if found and len(self) else None
+
+    def only_arithmetic(self, key: object) -> None:
+        """Tell that all rows of a lane are arithmetic but those that move bytes: it is a stream of a card."""
+        self._streams.add(self.lane(key))
+
+    def untold(self, key: object, kind: Callable[[str], str]) -> None:
+        """Tell the kind, by the name, of those rows of a lane that were taken as `other`."""
+        self._kinds[self.lane(key)] = kind
+
+    def step(self, start_ns: int, duration_ns: int) -> None:
+        """Tell when a step that the program marked ran: shares are of the time from the first to the last of them."""
+        if 0 < duration_ns < MAX_NS and -MAX_NS < start_ns < MAX_NS:
+            self._steps.append((start_ns, start_ns + duration_ns))
+
+    def leave_out(self, key: object) -> None:
+        """Leave out all rows of a lane, because it repeats those of others."""
+        self._left_out.add(self.lane(key))
+
+    def rename(self, key: object, name: str = "", role: str = "") -> None:
+        """Set what is known of a lane only later."""
+        number = self.lane(key)
+        lane = self.lanes[number]
+        self.lanes[number] = Lane(shortened(name) or lane.name, role or lane.role)
+
+    def add(self, lane: int, name: str, kind: str, start_ns: int, duration_ns: int, correlation: int = 0) -> None:
+        """Take one row. One without a duration is a mark, and left out; one of negative or absurd time is too."""
+        if not (0 < duration_ns < MAX_NS and -MAX_NS < start_ns < MAX_NS):
+            return
+        if len(self) >= MAX_ROWS:
+            raise Refused(f"it has more than {MAX_ROWS:,} rows; record fewer steps, or export a shorter range")
+        number = self._names.get(name)
+        if number is None:
+            name = shortened(name) if len(self._names) < MAX_NAMES else REST
+            number = self._names.setdefault(name, len(self._names))
+        correlation = correlation if -MAX_NS < correlation < MAX_NS else 0
+        row = (lane, number, _NUMBERS[kind], start_ns, duration_ns, correlation)
+        for column, value in zip(self._columns, row, strict=True):
+            column.append(value)
+
+    def rows(self) -> TraceRows:
+        """All rows so far, in order of their start."""
+        arrays = [
+            np.frombuffer(column, np.int64).astype(of) if column else np.zeros(0, of)
+            for column, of in zip(self._columns, COLUMNS.values(), strict=True)
+        ]
+        rows = TraceRows(*arrays)
+        for kind in set(self._kinds.values()):
+            of = np.isin(rows.lane, [lane for lane, other in self._kinds.items() if other is kind])
+            self._told(rows, of & (rows.kind == _NUMBERS[OTHER]), kind)
+        self._told(rows, np.isin(rows.lane, list(self._streams)), device_kind)
+        if self._left_out:
+            rows = rows.chosen(~np.isin(rows.lane, list(self._left_out)))
+        return rows.chosen(np.argsort(rows.start_ns, kind="stable"))
+
+    def _told(self, rows: TraceRows, which: np.ndarray, kind: Callable[[str], str]) -> None:
+        """Set the kinds of rows by their names."""
+        if which.any():
+            by_name = np.array([_NUMBERS[kind(name)] for name in self._names], np.int8)
+            rows.kind[which] = by_name[rows.name[which]]
+
+    def trace(self, title: str, made_by: str, calls_compute: bool = False, **about: Any) -> Trace:
+        """The trace of all rows that were taken.
+
+        Args:
+            title: Of the trace.
+            made_by: Which profiler wrote it.
+            calls_compute: Whether the calls themselves do the arithmetic, as PyTorch's do on a processor: unless some
+                hand it to a device. One counts as arithmetic where most of its time is not that of others which do.
+            about: What else is known of it.
+        """
+        rows, names = self.rows(), tuple(self._names)
+        if calls_compute and not _hands_over(rows, names):
+            maybe = np.array([computes(name) for name in names], bool)[rows.name] & (rows.kind == _NUMBERS[DISPATCH])
+            own_ns = nested(rows.chosen(maybe))[0]
+            rows.kind[np.flatnonzero(maybe)[2 * own_ns >= rows.duration_ns[maybe]]] = _NUMBERS[KERNEL]
+        calls = _calls(rows, nested(rows)[0], names)
+        devices = [number for number in np.unique(rows.lane).tolist() if self.lanes[number].role == "device"]
+        kept, notes = rows, ()
+        if self._steps:
+            starts_ns, ends_ns = zip(*self._steps, strict=True)
+            within = _clipped(rows, min(starts_ns), max(ends_ns))
+            if len(within):
+                kept = within
+                many = "step that it marks" if len(self._steps) == 1 else f"{len(self._steps):,} steps that it marks"
+                notes = (f"shares are of the time of the {many}",)
+        made = Trace(title, made_by, tuple(self.lanes), names, _middle(kept), calls, len(rows), notes, about)
+        return trimmed(made, devices)
+
+
+def _clipped(rows: TraceRows, began_ns: int, ended_ns: int) -> TraceRows:
+    """The parts of rows that lie in a stretch of time."""
+    rows = rows.chosen((rows.start_ns < ended_ns) & (rows.end_ns > began_ns))
+    starts_ns = np.maximum(rows.start_ns, began_ns)
+    return replace(rows, start_ns=starts_ns, duration_ns=np.minimum(rows.end_ns, ended_ns) - starts_ns)
+
+
+def _middle(rows: TraceRows) -> TraceRows:
+    """All rows, or about `MAX_KEPT`: without those that no share needs, and of a stretch of time in the middle."""
+    if len(rows) > MAX_KEPT:
+        rows = rows.chosen(~_within_their_kind(rows))
+    if len(rows) <= MAX_KEPT:
+        return rows
+    first = (len(rows) - MAX_KEPT) // 2
+    began_ns = int(rows.start_ns[first])
+    goes_on = np.flatnonzero(rows.end_ns[:first] > began_ns)
+    goes_on = np.sort(goes_on[np.argsort(-rows.duration_ns[goes_on], kind="stable")][: MAX_KEPT // 10])
+    last = first + MAX_KEPT - len(goes_on)
+    within = rows.chosen(np.concatenate([goes_on, np.arange(first, last)]))
+    ended_ns = int(rows.start_ns[last])  # there is a row behind the last: more than half of those before it are kept
+    kept = _clipped(within, began_ns, max(ended_ns, began_ns + 1))
+    return kept.chosen(np.argsort(kept.start_ns, kind="stable"))
+
+
+def _within_their_kind(rows: TraceRows) -> np.ndarray:
+    """Whether a row lies within an earlier one of its lane and kind, such as a function that another calls; (rows,)."""
+    within = np.zeros(len(rows), bool)
+    group = rows.lane.astype(np.int64) * len(KINDS) + rows.kind
+    order = np.argsort(group, kind="stable")  # each group in order of its starts
+    for members in np.split(order, np.flatnonzero(np.diff(group[order])) + 1):
+        ends = rows.end_ns[members]
+        within[members[1:]] = ends[1:] <= np.maximum.accumulate(ends)[:-1]
+    return within
+
+
+def _hands_over(rows: TraceRows, names: Sequence[str]) -> bool:
+    launched: list[int] = np.unique(rows.name[rows.kind == _NUMBERS[LAUNCH]]).tolist()
+    return any(launches(names[number]) for number in launched)
+
+
+_NUMBERS = {kind: number for number, kind in enumerate(KINDS)}
+
+
+def _calls(rows: TraceRows, own_ns: np.ndarray, names: Sequence[str]) -> tuple[Call, ...]:
+    """All rows by name and kind, the longest first."""
+    if not len(rows):
+        return ()
+    key = rows.name.astype(np.int64) * len(KINDS) + rows.kind
+    keys, which = np.unique(key, return_inverse=True)
+    counts = np.bincount(which)
+    totals, selves = (_sums(which, column) for column in (rows.duration_ns, own_ns))
+    return most(
+        Call(names[int(key) // len(KINDS)], KINDS[int(key) % len(KINDS)], count, total_ns, self_ns)
+        for key, count, total_ns, self_ns in zip(
+            keys.tolist(), counts.tolist(), totals.tolist(), selves.tolist(), strict=True
+        )
+    )
+
+
+def _sums(which: np.ndarray, values_ns: np.ndarray) -> np.ndarray:
+    """Sums by group, which absurd times do not overflow; exact up to 104 days."""
+    return np.minimum(np.bincount(which, weights=values_ns), float(MAX_NS)).astype(np.int64)
+
+
+def most(calls: Iterable[Call]) -> tuple[Call, ...]:
+    """The `MAX_CALLS` longest, the longest first, and the others as one for each kind."""
+    ranked = sorted(calls, key=lambda call: (-call.total_ns, call.name))
+    kept, rest = ranked[:MAX_CALLS], ranked[MAX_CALLS:]
+    for kind in KINDS:
+        if others := [call for call in rest if call.kind == kind]:
+            sums = [sum(getattr(call, column) for call in others) for column in ("count", "total_ns", "self_ns")]
+            kept.append(Call(REST, kind, sums[0], sums[1], sums[2]))
+    return tuple(kept)
+
+
+def trimmed(trace: Trace, devices: Sequence[int] = ()) -> Trace:
+    """The trace without names and lanes that none of its rows has, but for these lanes; its time begins at 0."""
+    names, name = np.unique(trace.rows.name, return_inverse=True)
+    lanes = np.union1d(trace.rows.lane, np.array(devices, np.int32)).astype(np.int32)
+    lane = np.searchsorted(lanes, trace.rows.lane)
+    began_ns = trace.span_ns[0]
+    return replace(
+        trace,
+        names=tuple(trace.names[index] for index in names),
+        lanes=tuple(trace.lanes[index] for index in lanes),
+        rows=replace(
+            trace.rows,
+            name=name.astype(np.int32).reshape(-1),
+            lane=lane.astype(np.int32).reshape(-1),
+            start_ns=trace.rows.start_ns - began_ns,
+        ),
+    )
+
+
+def shortened(name: str) -> str:
+    """A name of at most `MAX_NAME` characters, without what no line of text can show."""
+    plain = "".join(letter if letter.isprintable() else " " for letter in name[:MAX_NAME]).strip()
+    return plain if len(name) <= MAX_NAME else f"{plain[: MAX_NAME - 1]}…"
+
+
+# The form as a file: plain JSON, which a page saves and reads again.
+
+_Text = Annotated[str, msgspec.Meta(max_length=4 * MAX_NAME)]
+_Ns = Annotated[int, msgspec.Meta(ge=0, le=MAX_NS)]
+_Start = Annotated[int, msgspec.Meta(ge=0, le=2 * MAX_NS)]
+_Duration = Annotated[int, msgspec.Meta(gt=0, le=MAX_NS)]
+_Index = Annotated[int, msgspec.Meta(ge=0, le=MAX_NAMES)]
+_Signed = Annotated[int, msgspec.Meta(ge=-MAX_NS, le=MAX_NS)]
+_Kind = Annotated[int, msgspec.Meta(ge=0, lt=len(KINDS))]
+_Row = tuple[_Index, _Index, _Kind, _Start, _Duration, _Signed]
+_Written = msgspec.defstruct(
+    "Written",
+    [
+        ("format", str),
+        ("title", _Text),
+        ("made_by", _Text),
+        ("lanes", Annotated[list[tuple[_Text, _Text]], msgspec.Meta(max_length=MAX_LANES)]),
+        ("names", Annotated[list[_Text], msgspec.Meta(max_length=MAX_NAMES)]),
+        (
+            "rows",
+            Annotated[list[_Row], msgspec.Meta(max_length=MAX_KEPT)],
+        ),
+        (
+            "calls",
+            Annotated[list[tuple[_Text, _Kind, _Ns, _Ns, _Ns]], msgspec.Meta(max_length=MAX_CALLS + len(KINDS))],
+        ),
+        ("n_rows", _Ns),
+        ("notes", Annotated[list[_Text], msgspec.Meta(max_length=20)]),
+        ("about", Annotated[dict[_Text, _Text | float], msgspec.Meta(max_length=20)]),
+    ],
+    forbid_unknown_fields=True,
+)
+
+
+def written(trace: Trace) -> str:
+    """The trace as JSON that `parsed` reads."""
+    columns = [getattr(trace.rows, column).tolist() for column in COLUMNS]
+    content = {
+        "format": FORMAT,
+        "title": trace.title,
+        "made_by": trace.made_by,
+        "lanes": [[lane.name, lane.role] for lane in trace.lanes],
+        "names": list(trace.names),
+        "rows": [list(row) for row in zip(*columns, strict=True)],
+        "calls": [[call.name, _NUMBERS[call.kind], call.count, call.total_ns, call.self_ns] for call in trace.calls],
+        "n_rows": trace.n_rows,
+        "notes": list(trace.notes),
+        "about": dict(trace.about),
+    }
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+
+
+def parsed(text: str | bytes) -> Trace:
+    """A trace from what `written` made, checked as something that anybody may have written.
+
+    Raises:
+        Refused: It is cut off, or a value is not what it must be.
+    """
+    try:
+        found: Any = msgspec.json.decode(text, type=_Written)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise Refused(
+            f"it begins as a trace that this page saved, but then: {error}; copy the whole file as it was saved"
+        ) from None
+    columns = list(zip(*found.rows, strict=True)) or [()] * len(COLUMNS)
+    rows = TraceRows(*(np.array(column, of) for column, of in zip(columns, COLUMNS.values(), strict=True)))
+    sizes = {"lane": len(found.lanes), "name": len(found.names)}
+    if any((getattr(rows, column) >= size).any() for column, size in sizes.items()):
+        raise Refused("it is a trace that this page saved, but a row names a lane or a call that is not there")
+    lanes = tuple(Lane(shortened(name), role if role in ROLES else "host") for name, role in found.lanes)
+    return Trace(
+        shortened(found.title),
+        shortened(found.made_by),
+        lanes,
+        tuple(map(shortened, found.names)),
+        rows.chosen(np.argsort(rows.start_ns, kind="stable")),
+        tuple(Call(shortened(name), KINDS[kind], *numbers) for name, kind, *numbers in found.calls),
+        found.n_rows,
+        tuple(found.notes),
+        found.about,
+    )
+
+
+def as_chrome_json(trace: Trace) -> str:
+    """The rows as Chrome's trace events, which Perfetto reads: one process, a thread for each lane.
+
+    The lanes' roles, which Perfetto does not look at, are there for who drops the file on the page again.
+    """
+    threads = [
+        {"ph": "M", "pid": 1, "tid": number + 1, "name": "thread_name", "args": {"name": lane.name, "role": lane.role}}
+        for number, lane in enumerate(trace.lanes)
+    ]
+    events = [
+        {
+            "ph": "X",
+            "pid": 1,
+            "tid": lane + 1,
+            "name": trace.names[name],
+            "cat": KINDS[kind],
+            "ts": start_ns / 1e3,
+            "dur": duration_ns / 1e3,
+            "args": {"correlation": correlation} if correlation else {},
+        }
+        for lane, name, kind, start_ns, duration_ns, correlation in zip(
+            *(getattr(trace.rows, column).tolist() for column in COLUMNS), strict=True
+        )
+    ]
+    named = {"ph": "M", "pid": 1, "name": "process_name", "args": {"name": trace.title}}
+    content = {"displayTimeUnit": "ns", "traceEvents": [named, *threads, *events]}
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":"))

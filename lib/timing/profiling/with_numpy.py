@@ -1,0 +1,35 @@
+"""The experiments on NumPy's step."""
+
+import numpy as np
+
+from lib.model.backends.with_numpy import Workspace, loss_and_gradients, update
+from lib.model.spec import N_PIXELS
+from lib.timing.measurement import Step
+from lib.timing.profiling.harness import IN_A_ROW, Repeated, StepExperiment, Subject, loop, nothing
+
+
+def experiments(_backend: str, subject: Subject) -> dict[str, StepExperiment]:
+    """The experiments of `lib.timing.profiling.run` on NumPy, by name.
+
+    NumPy works inside its calls: each returns when it is done.
+    """
+    buffer, cached = np.empty((subject.batch_size, N_PIXELS), np.float32), subject.batch[0]
+    return {
+        "python": Repeated(loop(subject, nothing)),
+        "returns": Repeated(_one_call(subject.tiny), config=IN_A_ROW),
+        "call": Repeated(_one_call(subject), config=IN_A_ROW),
+        # The next batch comes from main memory; the same batch again is in the cache.
+        "transfer": Repeated(loop(subject, lambda images, _: np.copyto(buffer, images))),
+        "transfer-base": Repeated(lambda: np.copyto(buffer, cached)),
+    }
+
+
+def _one_call(subject: Subject) -> Step:
+    parameters, work = subject.parameters, Workspace(subject.network, subject.batch_size)
+    rate, (x, y) = np.float32(subject.training.learning_rate), subject.batch
+
+    def step() -> None:
+        loss_and_gradients(parameters, x, y, work)
+        update(parameters, rate, work)
+
+    return step

@@ -1,0 +1,209 @@
+"""The experiments on PyTorch's step: eager, in each way to launch it, and of ResNet-18."""
+
+# pyright: reportMissingImports=false
+# It is optional: `make torch` installs it.
+
+import copy
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import cycle
+
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from lib.model.backends.with_torch import Step as OnBatch
+from lib.model.backends.with_torch import build, one_compiled_step, one_step, tensors, torch_device, wait
+from lib.timing.measurement import Ended, Measurement, Step
+from lib.timing.prediction.remedies import Remedy
+from lib.timing.profiling.harness import IN_A_ROW, Repeated, Row, StepExperiment, Subject, interleaved, loop, nothing
+from lib.timing.profiling.on_card import OnCard, torch_card
+from lib.timing.profiling.request import FIRST_CALL, RESNET, NotMeasured
+from lib.timing.profiling.resnet import CLASSES, SIDE, resnet18
+from lib.timing.profiling.single_operations import rounds
+
+WARM_UP = 3  # steps before a graph is recorded, as PyTorch asks for
+CHECKED_STEPS, CHECKED_RATE, TOLERANCE = 4, 0.1, 1e-3
+RESNET_LIMIT_S = 60.0  # of measuring a step of ResNet-18
+RESNET_CALLS = 7  # of it, at least
+
+
+def experiments(_backend: str, subject: Subject) -> dict[str, StepExperiment]:
+    """The experiments of `lib.timing.profiling.run` on PyTorch, by name."""
+
+    def done(_: object) -> None:
+        wait(subject.device)
+
+    x, size = tensors(subject.data, subject.device)[0], subject.batch_size
+    slot, starts = x[:size].clone(), cycle(subject.starts)
+    found: dict[str, StepExperiment] = {
+        "python": Repeated(loop(subject, nothing)),
+        # On a processor it returns when it is done; a card has a queue, which must not fill up.
+        "returns": Repeated(_one_call(subject.tiny), done, config=IN_A_ROW, returns=subject.device == "gpu"),
+        "call": Repeated(_one_call(subject), done, config=IN_A_ROW),
+        # The next batch comes from main memory; the same batch again is in the cache.
+        "transfer": Repeated(lambda: slot.copy_(x[(start := next(starts)) : start + size]), done),
+        "transfer-base": Repeated(lambda: slot.copy_(x[:size]), done),
+    }
+    if subject.device == "gpu":  # whose operations are shorter than their dispatch
+        of = {"many": subject, "many-tiny": subject.tiny}
+        found |= {name: OnCard(recorded_calls(one), torch_card()) for name, one in of.items()}
+    return found
+
+
+def _one_call(subject: Subject) -> Step:
+    step = one_step(
+        build(subject.network, subject.parameters, torch_device(subject.device)), subject.training.learning_rate
+    )
+    x, y = (array[: subject.batch_size] for array in tensors(subject.data, subject.device)[:2])
+    return lambda: step(x, y)
+
+
+def varied(_backend: str, subject: Subject, variant: str) -> StepExperiment:
+    """A step of training, changed in one thing: gradients set to zero in place, one CUDA graph, or fed by the host."""
+    size, device, starts = subject.batch_size, torch_device(subject.device), cycle(subject.starts)
+    x, y = tensors(subject.data, "cpu" if variant == Remedy.MOVED.variant else subject.device)[:2]
+    make = partial(one_step, set_to_none=variant != Remedy.DROPPED.variant)
+    if variant == Remedy.GRAPH.variant:
+        make = partial(_as_a_graph, images=x[:size], labels=y[:size])
+    step = _made(make, subject, subject.training.learning_rate)
+
+    def one() -> object:
+        start = next(starts)
+        return step(x[start : start + size].to(device), y[start : start + size].to(device))
+
+    return Repeated(one, lambda _: wait(subject.device), config=IN_A_ROW)
+
+
+class _CallRecorder(TorchDispatchMode):
+    """Records every operation that reaches the library's kernels, the backward pass included."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[Callable[[], object]] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        keywords = kwargs or {}
+        self.calls.append(torch.no_grad()(lambda: func(*args, **keywords)))
+        return func(*args, **keywords)
+
+
+def recorded_calls(subject: Subject) -> list[Callable[[], object]]:
+    """The operations of one training step, each as a function that does it again."""
+    step = _one_call(subject)
+    with torch.enable_grad(), _CallRecorder() as recorder:
+        step()
+    return recorder.calls
+
+
+def launches(subject: Subject) -> Iterator[Row | None]:
+    """The same step on batches that lie on the device, launched in each way that PyTorch has.
+
+    Each is held against the eager one first: some steps from the same start, to the same loss.
+
+    Yields:
+        None where it can be stopped; then a row for `eager`, `compiled`, `reduce-overhead` and, on a card, `CUDA
+        graph`, and for each `…/first call`: compiling and recording, which is no part of a step.
+    """
+    x, y = tensors(subject.data, subject.device)[:2]
+    size = subject.batch_size
+    ways: dict[str, Callable[[nn.Module, float], OnBatch]] = {
+        "eager": one_step,
+        "compiled": one_compiled_step,
+        "reduce-overhead": _with_less_overhead,
+    }
+    if subject.device == "gpu":
+        ways["CUDA graph"] = partial(_as_a_graph, images=x[:size], labels=y[:size])
+    experiments: dict[str, StepExperiment] = {}
+    first_call_s, losses = {}, {}
+    for name, make in ways.items():
+        began = time.perf_counter()
+        step = _made(make, subject, CHECKED_RATE)
+        loss = [float(step(x[:size], y[:size])) for _ in range(CHECKED_STEPS)][-1]
+        first_call_s[name], losses[name] = time.perf_counter() - began, loss
+        if abs(loss - losses["eager"]) > TOLERANCE * abs(losses["eager"]):
+            raise NotMeasured(f"expected a loss of {losses['eager']:.5f} as eagerly, got {loss:.5f} by {name}")
+        yield None
+        measured = _made(make, subject, subject.training.learning_rate)
+        experiments[name] = _on_batches(measured, x, y, subject)
+    yield from interleaved(experiments)
+    for name, seconds in first_call_s.items():
+        yield f"{name}/{FIRST_CALL}", Measurement((seconds,), 1, Ended.CAP), 1.0
+
+
+def _made(make: Callable[[nn.Module, float], OnBatch], subject: Subject, learning_rate: float) -> OnBatch:
+    return make(build(subject.network, subject.parameters, torch_device(subject.device)), learning_rate)
+
+
+def _on_batches(step: OnBatch, x: torch.Tensor, y: torch.Tensor, subject: Subject) -> StepExperiment:
+    batches, size = cycle(subject.starts), subject.batch_size
+    return Repeated(
+        lambda: step(x[(start := next(batches)) : start + size], y[start : start + size]),
+        lambda _: wait(subject.device),
+        config=IN_A_ROW,
+    )
+
+
+def _with_less_overhead(model: nn.Module, learning_rate: float) -> OnBatch:
+    """The compiled step as PyTorch itself makes CUDA graphs of it; on a processor, the compiled step."""
+    step = one_compiled_step(model, learning_rate, mode="reduce-overhead")
+
+    def call(images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        torch.compiler.cudagraph_mark_step_begin()
+        return step(images, labels)
+
+    return call
+
+
+def _as_a_graph(model: nn.Module, learning_rate: float, images: torch.Tensor, labels: torch.Tensor) -> OnBatch:
+    """The eager step, recorded once as a CUDA graph: a call brings its batch to where the graph reads, and replays it.
+
+    As in PyTorch's notes on CUDA semantics, "Whole-network capture"; the steps that warm up are undone.
+    """
+    step, before = one_step(model, learning_rate), copy.deepcopy(model.state_dict())
+    images, labels = images.clone(), labels.clone()
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(WARM_UP):
+            step(images, labels)
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        loss = step(images, labels)
+    model.load_state_dict(before)
+
+    def call(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        images.copy_(x)
+        labels.copy_(y)
+        graph.replay()
+        return loss
+
+    return call
+
+
+def resnet_step(subject: Subject) -> Iterator[Row | None]:
+    """A step of ResNet-18 on one batch that lies on the device, and its first call.
+
+    Raises:
+        NotMeasured: It takes too long here.
+    """
+    device, size = torch_device(subject.device), subject.batch_size
+    model = resnet18().to(device)
+    step = one_step(model, subject.training.learning_rate)
+    images, labels = torch.randn(size, 3, SIDE, SIDE, device=device), torch.arange(size, device=device) % CLASSES
+    took_s = []
+    for _ in range(2):
+        began = time.perf_counter()
+        step(images, labels)
+        wait(subject.device)
+        took_s.append(time.perf_counter() - began)
+        yield None
+        if RESNET_CALLS * took_s[-1] > RESNET_LIMIT_S and len(took_s) > 1:
+            raise NotMeasured(
+                f"a step takes {took_s[-1]:.0f} s: measuring it would take longer than {RESNET_LIMIT_S:.0f} s"
+            )
+    experiment = Repeated(lambda: step(images, labels), lambda _: wait(subject.device))
+    yield from interleaved({RESNET: experiment}, rounds(1, took_s[-1]))
+    yield f"{RESNET}/{FIRST_CALL}", Measurement((took_s[0],), 1, Ended.CAP), 1.0

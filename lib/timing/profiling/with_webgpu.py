@@ -1,0 +1,121 @@
+"""The experiments on WebGPU's step, launched in each of its ways."""
+
+import time
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from lib.model.backends.webgpu.description import step
+from lib.model.backends.webgpu.execution import Execution, Images, OpenGpu, gpu
+from lib.model.backends.with_webgpu import LAUNCHES, training_images
+from lib.timing.measurement import Step
+from lib.timing.profiling.harness import IN_A_ROW, ONE_CALL_S, InOneCall, Repeated, StepExperiment, Subject, TimedStep
+from lib.timing.profiling.step_breakdown import ON_DEVICE
+
+STEPS = 16  # in one call of a way: what is done once for all of them is shared by as many as in a short chunk
+
+
+def experiments(backend: str, subject: Subject) -> dict[str, StepExperiment]:
+    """The experiments of `lib.timing.profiling.run` on one way of launching, by name.
+
+    The device takes its batches by itself: the loop has nothing to do beside the call, and the first operation is the
+    transfer, which all others do without. `many` are commands that were encoded before the clock began, or what one
+    kernel makes.
+    """
+    launch, device = LAUNCHES[backend], gpu(subject.device)
+    run, tiny = (_execution(one, slice(1, None)) for one in (subject, subject.tiny))
+    fetch, fetch_one = (_execution(one, slice(1)) for one in (subject, subject.tiny))
+
+    def done(_: object) -> None:
+        device.wait()
+
+    def many(of: Execution) -> StepExperiment:
+        return InOneCall(of.one_kernel, done) if launch is Execution.one_kernel else Submitted(of)
+
+    by_its_clock: dict[str, StepExperiment] = {ON_DEVICE: Submitted(run, by_its_clock=True)} if device.has_clock else {}
+    return by_its_clock | {
+        "python": Repeated(lambda: None),
+        "returns": Repeated(lambda: launch(tiny, STEPS), done, STEPS, IN_A_ROW, returns=True, at_most=1),
+        "call": Repeated(lambda: launch(run, STEPS), done, STEPS, IN_A_ROW),
+        # Of a batch to where the other operations find it, less the same for one image.
+        "transfer": Repeated(lambda: fetch.submit(0), done, config=IN_A_ROW),
+        "transfer-base": Repeated(lambda: fetch_one.submit(0), done, config=IN_A_ROW),
+        "many": many(run),
+        "many-tiny": many(tiny),
+    }
+
+
+def timed_step(subject: Subject) -> TimedStep:
+    """A step that is one submission, for the traps."""
+
+    def on_its_own_images(on: OpenGpu) -> tuple[Execution, Images]:
+        images = Images.upload(on, *subject.batch)
+        run = Execution(on, step(subject.network, subject.batch_size), images, 1, "A step")
+        run.set(subject.parameters, subject.training.learning_rate)
+        run.schedule(np.zeros(1))
+        return run, images
+
+    def calls(run: Execution) -> Step:
+        def call() -> Execution:
+            run.one_submission_a_step(1)
+            return run
+
+        return call
+
+    def wait(run: object) -> None:
+        assert isinstance(run, Execution)
+        run.gpu.wait()
+
+    def fresh() -> Step:
+        return calls(on_its_own_images(OpenGpu(subject.device))[0])  # a device opened anew has no kernels yet
+
+    run, images = on_its_own_images(gpu(subject.device))
+
+    def with_transfer() -> None:
+        images.write(run.gpu, *(one.copy() for one in subject.batch))
+        run.one_submission_a_step(1)
+        run.gpu.wait()
+
+    # Some adapters take one submission, and let the next one wait for it.
+    return TimedStep(calls(run), wait, with_transfer, fresh, queued=1)
+
+
+@dataclass
+class Submitted:
+    """Many steps whose commands are encoded before the clock begins, and submitted together.
+
+    Args:
+        run: Whose steps.
+        by_its_clock: Of the device; else by the host's, submission and waiting included.
+    """
+
+    run: Execution
+    by_its_clock: bool = False
+
+    def prepare(self) -> None:
+        """Find how many steps a submission holds."""
+        self._steps = 8
+        self._steps = int(np.clip(ONE_CALL_S / max(self.block(), 1e-9), 4, 4096))
+
+    def block(self) -> float:
+        """Seconds of one training step, from one submission."""
+        if self.by_its_clock:
+            return self.run.by_its_clock_s(self._steps) / self._steps
+        commands = self.run.encoded(self._steps)
+        self.run.gpu.wait()
+        before = time.perf_counter()
+        self.run.gpu.queue.submit([commands])
+        self.run.gpu.wait()
+        return (time.perf_counter() - before) / self._steps
+
+
+def _execution(subject: Subject, operations: slice) -> Execution:
+    """These of the step's operations on the device, with a batch at hand, ready to go round and round an epoch."""
+    whole = step(subject.network, subject.batch_size)
+    x = training_images(subject.data, subject.device)
+    program = replace(whole, operations=whole.operations[operations])
+    run = Execution(gpu(subject.device), program, x, len(subject.starts), "A step")
+    run.set(subject.parameters, subject.training.learning_rate)
+    run.schedule(np.array(subject.starts))
+    run.write("values 0", subject.batch[0])
+    return run

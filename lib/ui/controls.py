@@ -1,0 +1,185 @@
+"""The controls of a panel, each declared once: its name in the address, label, default, and the values it may have.
+
+Three things are derived from this declaration: the settings that an address and a script's options are checked against,
+the elements on the page, and the check of their values.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import marimo as mo
+
+from lib.model.backends.registry import BACKENDS, DEFAULT, Runtime, unavailable, usable_runtimes
+from lib.model.spec import MAX_TEXT
+from lib.ui import url_state
+from lib.ui.url_state import Address, Setting
+from lib.ui.views.pinned import LET_GO, LET_GO_MEANS, PIN, PIN_MEANS
+
+
+@dataclass(frozen=True)
+class Control:
+    """A setting, and what makes its element from the value that is shown first."""
+
+    setting: Setting
+    element: Callable[[Any], Any]
+
+
+class DataControls:
+    """The controls of one panel, whose settings all have the same prefix, such as `rate.`."""
+
+    def __init__(self, *controls: Control) -> None:
+        self._members = {control.setting.name.partition(".")[2]: control for control in controls}
+        self.settings = {control.setting.name: control.setting for control in controls}
+        self._prefix = controls[0].setting.name.partition(".")[0]
+
+    def elements(self, address: Address) -> dict[str, Any]:
+        """The elements by their names without the prefix, with the values of the address."""
+        return {name: control.element(address.read(control.setting)) for name, control in self._members.items()}
+
+    def panel(self, address: Address, **buttons: mo.ui.button) -> mo.ui.dictionary:
+        """The elements and these buttons as one; values are written into the address when they change, presses not."""
+        save = address.save(self._prefix)
+        return mo.ui.dictionary(
+            self.elements(address) | buttons,
+            on_change=lambda values: save({name: values[name] for name in self._members}),
+        )
+
+    def checked(self, values: Mapping[str, object]) -> dict[str, Any]:
+        """The panel's values, each one that its setting allows; an empty field has the usual value.
+
+        Args:
+            values: By names without the prefix; those of buttons are passed through.
+
+        Raises:
+            ValueError: A value is not allowed; the text is a sentence for the person.
+        """
+        return url_state.checked(self.settings, self._prefix, values)
+
+
+def settings_of(panels: Iterable[DataControls]) -> dict[str, Setting]:
+    """The settings of all panels of a page, by name."""
+    return {name: setting for panel in panels for name, setting in panel.settings.items()}
+
+
+def slider(name: str, label: str, usual: float, options: Sequence[float], debounce: bool = True) -> Control:
+    """One of several numbers; with `debounce` its value is sent only when it is released."""
+    return Control(
+        url_state.choice(name, usual, options),
+        lambda value: mo.ui.slider(
+            steps=list(options), value=value, label=label, show_value=True, debounce=debounce, full_width=True
+        ),
+    )
+
+
+def span(name: str, label: str, usual: tuple[float, float], options: Sequence[float]) -> Control:
+    """The two ends of a range, both among the options."""
+    return Control(
+        url_state.ends(name, usual, options),
+        lambda value: mo.ui.range_slider(
+            steps=list(options), value=value, label=label, show_value=True, full_width=True
+        ),
+    )
+
+
+def several(name: str, label: str, usual: Sequence, options: Mapping[str, Any] | Sequence) -> Control:
+    """Any number of the options; a mapping gives the label of each."""
+    named = _named(options)
+    return Control(
+        url_state.choices(name, usual, list(named.values())),
+        lambda chosen: mo.ui.multiselect(
+            named, value=[_label(named, value) for value in chosen], label=label, full_width=True
+        ),
+    )
+
+
+def dropdown(
+    name: str, label: str, usual: Any, options: Mapping[str, Any] | Sequence, full_width: bool = False
+) -> Control:
+    """One of the options; a mapping gives the label of each."""
+    named = _named(options)
+    return Control(
+        url_state.choice(name, usual, list(named.values())),
+        lambda value: mo.ui.dropdown(named, value=_label(named, value), label=label, full_width=full_width),
+    )
+
+
+def number(
+    name: str, label: str, usual: float, low: float, high: float, step: float = 1, whole: bool = False
+) -> Control:
+    """A number from `low` to `high`, both included; `whole` for an integer."""
+    return Control(
+        url_state.number(name, usual, low, high, whole),
+        lambda value: mo.ui.number(low, high, step=step, value=value, label=label),
+    )
+
+
+def checkbox(name: str, label: str, usual: bool) -> Control:
+    """Yes or no."""
+    return Control(url_state.choice(name, usual, (False, True)), lambda value: mo.ui.checkbox(value=value, label=label))
+
+
+def with_pin(name: str, address: Address | None, *controls: Control) -> DataControls:
+    """A panel of these controls, and a button that pins the run that they describe, and lets it go again.
+
+    Args:
+        name: Of the pin, in the address.
+        address: Says what the controls are at; None where nobody can press the button.
+        controls: Of the panel.
+    """
+    members = [control.setting for control in controls]
+
+    def pressed(pinned: str) -> str:
+        return "" if pinned or address is None else address.state(members)
+
+    def element(pinned: str) -> Any:
+        return mo.ui.button(label=PIN, value=pinned, on_click=pressed, tooltip=PIN_MEANS)
+
+    return DataControls(*controls, Control(url_state.state_of(name, members), element))
+
+
+def pin_button(button: Any) -> str:
+    """HTML of the button of `with_pin`, by what the next press does; the element keeps its place and its focus."""
+    return button.text.replace(PIN, LET_GO).replace(PIN_MEANS, LET_GO_MEANS) if button.value else button.text
+
+
+def text(name: str, label: str, usual: str, understand: Callable[[str], object], placeholder: str) -> Control:
+    """A line of text.
+
+    Args:
+        name: In the address.
+        label: On the page.
+        usual: The default.
+        understand: Raises ValueError, with a sentence, where the text cannot be used.
+        placeholder: Shown while the field is empty.
+    """
+    return Control(
+        url_state.text(name, usual, understand),
+        lambda value: mo.ui.text(
+            value, label=label, placeholder=placeholder, debounce=300, max_length=MAX_TEXT, full_width=True
+        ),
+    )
+
+
+def backend(name: str, usual: str = DEFAULT) -> Control:
+    """A backend that trains whole epochs and can be used on this machine's processor."""
+    usable = [key for key, one in BACKENDS.items() if unavailable(Runtime(key)) is None and one.whole_epochs]
+    return dropdown(name, "Trained by", usual, {BACKENDS[key].label: key for key in usable}, full_width=True)
+
+
+def runtimes() -> dict[str, str]:
+    """The runtimes that can run here, as an address writes them (`Runtime.address`), by their labels."""
+    return {one.label: one.address for one in usable_runtimes()}
+
+
+def runtime(written: str) -> Runtime:
+    """A runtime as `runtimes` writes it, such as `numpy/cpu`."""
+    return Runtime(*written.split("/"))
+
+
+def _named(options: Mapping[str, Any] | Sequence) -> dict[str, Any]:
+    return dict(options) if isinstance(options, Mapping) else {str(option): option for option in options}
+
+
+def _label(named: Mapping[str, Any], value: object) -> str:
+    return next(label for label, one in named.items() if one == value)

@@ -1,0 +1,119 @@
+"""The menu “Export” of an experiment: nothing is made before somebody asks for it.
+
+The browser asks by messages and saves what it gets; the pictures are its own charts (`widgets/export.js`).
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import date
+
+import marimo as mo
+
+from lib.formatting import listed, sentence
+from lib.model.hardware.machine import this_machine
+from lib.sweeps.experiments.exported_bundle import exported_bundle
+from lib.sweeps.experiments.exported_rows import (
+    WITHOUT_PARQUET,
+    Takeaway,
+    as_csv,
+    as_parquet,
+    can_write_parquet,
+)
+from lib.sweeps.experiments.exported_script import LIBRARIES, exported_script, file_name
+from lib.ui.widgets import ExportFiles
+
+MAX_OFFERED = 24  # trainings in the list, the best of them; a search has a thousand
+_TYPES = {"csv": "text/csv", "parquet": "application/vnd.apache.parquet"}
+
+
+class ExportMenu:
+    """A stage's menu; made once a session, in a cell that does not run again."""
+
+    def __init__(self) -> None:
+        self.forget()
+        self.widget = ExportFiles()
+        self.widget.on_msg(lambda _widget, content, _buffers: self._hear(content))
+        self.text = mo.ui.anywidget(self.widget).text
+
+    def forget(self) -> None:
+        """Hold nothing that was shown."""
+        self.now: Callable[[], Takeaway | None] = lambda: None  # what can be taken away at this moment
+
+    def _hear(self, asked: object) -> None:
+        """Answer a message of the browser, whatever it is: a file, what there is to choose from, or a sentence."""
+        if not isinstance(asked, Mapping):
+            return
+        try:
+            shown = self.now()
+            if shown is None:
+                raise ValueError("expected something that is shown, got nothing yet; wait for the first result")
+            makers = {"open": self._open, "script": self._script, "rows": self._rows, "picture": self._picture}
+            make = makers.get(str(asked.get("ask")))
+            if make is not None:
+                make(shown, asked)
+        except ValueError as error:
+            self.widget.send({"is": "sorry", "sentence": sentence(error)})
+
+    def _open(self, shown: Takeaway, _asked: Mapping) -> None:
+        best = shown.best_first()[:MAX_OFFERED]
+        missing = [library.label for library in LIBRARIES.values() if library.missing]
+        notes = [f"{listed(missing)} is not installed here, so no file could name its version."] if missing else []
+        if shown.own_data:
+            notes.append("On data of your own the Python file comes in a ZIP, with the rows that it trains on.")
+        self.widget.send(
+            {
+                "is": "choices",
+                "lines": [[place, shown.described(place)] for place in best],
+                "libraries": {key: library.label for key, library in LIBRARIES.items() if not library.missing},
+                "rows": list(shown.rows),
+                "parquet": can_write_parquet(),
+                "notes": [*notes, *([] if can_write_parquet() else [WITHOUT_PARQUET])],
+            }
+        )
+
+    def _script(self, shown: Takeaway, asked: Mapping) -> None:
+        place, library = asked.get("line"), str(asked.get("library"))
+        if place not in shown.best_first() or library not in LIBRARIES:
+            raise ValueError("expected a finished training and a library of the list; close the menu and open it again")
+        if shown.data is None:
+            raise ValueError("expected to know the images, which nobody has loaded yet; wait for a training")
+        line, name = shown.lines[place], file_name(shown.lines[place], library)
+        if shown.own_data:
+            bundle = exported_bundle(shown.experiment, line, shown.data, library)
+            return self._send(f"{name.removesuffix('.py')}.zip", "application/zip", bundle)
+        text = exported_script(shown.experiment, line, shown.data, library)
+        self._send(name, "text/x-python", text.encode())
+
+    def _rows(self, shown: Takeaway, asked: Mapping) -> None:
+        kind, form = str(asked.get("rows")), str(asked.get("form"))
+        if kind not in shown.rows or form not in _TYPES:
+            raise ValueError("expected rows and a form of the list; close the menu and open it again")
+        content = {"csv": as_csv, "parquet": as_parquet}[form](shown.rows[kind]())
+        self._send(f"{_plain(shown.experiment)}_{_plain(kind)}.{form}", _TYPES[form], content)
+
+    def _picture(self, shown: Takeaway, asked: Mapping) -> None:
+        source = (
+            f"“Why is my GPU slower?”, {date.today().isoformat()}. {this_machine().line}."
+            f" Data: {shown.data.source if shown.data else 'unknown'}. {shown.settings[:1].upper()}{shown.settings[1:]}"
+        )
+        self.widget.send(
+            {
+                "is": "picture",
+                "form": "png" if asked.get("form") == "png" else "svg",
+                "file": _plain(shown.experiment),
+                "title": shown.sentence or sentence(shown.experiment),
+                "source": source,
+            }
+        )
+
+    def _send(self, file: str, kind: str, content: bytes) -> None:
+        self.widget.send({"is": "file", "file": file, "type": kind}, buffers=[content])
+
+
+def _plain(text: str) -> str:
+    """A text as a part of a file's name.
+
+    >>> _plain("loss by step, as drawn")
+    'loss_by_step_as_drawn'
+    """
+    return re.sub(r"\W+", "_", text).strip("_")

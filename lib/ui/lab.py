@@ -1,0 +1,739 @@
+"""A notebook's sections: each shows what its controls ask for while it runs, with whatever stands around every section.
+
+A section is drawn by one thread, at every change of what it watches: its run, the runs beside it, and its hooks.
+"""
+
+import sys
+import threading
+import time
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import marimo as mo
+import pandas as pd
+
+from lib import formatting
+from lib.model.spec import MNIST
+from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask, measure_tasks
+from lib.sweeps.experiments.background import News, View
+from lib.sweeps.experiments.exported_rows import Takeaway, takeaway
+from lib.sweeps.experiments.mnist_training import Experiment
+from lib.sweeps.experiments.predict_first import Guess
+from lib.sweeps.experiments.results import Results
+from lib.sweeps.experiments.runs import Seat, join
+from lib.sweeps.storage.records import Record
+from lib.sweeps.storage.store import Store
+from lib.sweeps.workers.engine import Engine, shared_engine
+from lib.sweeps.workers.notes import State
+from lib.sweeps.workers.queue import Request
+from lib.ui import layout, pacing, streaming
+from lib.ui.controls import pin_button
+from lib.ui.export_menu import ExportMenu
+from lib.ui.heading import plain_title
+from lib.ui.opened import opened
+from lib.ui.panel import Controls
+from lib.ui.stage import Showing, Stage, Work, button, stop_button
+from lib.ui.streaming import FIRST_FRAME_S, LATER_FRAME_S, SLOWER, TIMED_FRAME_S
+from lib.ui.url_state import Setting, values_of
+from lib.ui.views import mnist_training_sentences
+from lib.ui.views.chart import Chart
+from lib.ui.views.pinned import HIDDEN, PIN, PIN_MEANS, WAITS
+
+AT_ONCE_S = 0.12  # stored results, and a warm worker's first points, are shown without an empty frame before them
+STORE_S = 1.0  # more than the store takes to answer, unless a whole class asks
+QUIET_S = 2.0  # what follows from a result waits until its controls have rested for so long
+
+
+class Hook:
+    """Something around every section of a page; made once a session, whose state its attributes are.
+
+    A method that a hook does not have leaves a section as it is.
+    """
+
+    settings: dict[str, Setting] = {}  # noqa: RUF012 – of the page, beside its controls'
+
+    def attach(self, page: "Page") -> None:
+        """Called once, when the address is known."""
+        self.page = page
+
+    def elements(self) -> dict[str, Any]:
+        """Further elements of every panel."""
+        return {}
+
+    def changed(self, experiment: Experiment) -> Experiment:
+        """The experiment in place of the one that the controls ask for; raises ValueError as they do."""
+        return experiment
+
+    def instead(self, section: "Section", experiment: Experiment) -> str:
+        """HTML in place of the result; empty to show it. The run goes on unseen."""
+        return ""
+
+    def waits(self) -> str:
+        """HTML in place of the result, which is not even begun; empty to begin it."""
+        return ""
+
+    def hides(self, experiment: Experiment) -> bool:
+        """Whether the result of this experiment may not be seen yet, also where another one is asked for."""
+        return False
+
+    def guess(self, experiment: Experiment) -> Guess | None:
+        """What the viewer has guessed of it."""
+        return None
+
+    def beside(self, section: "Section", experiment: Experiment) -> Seat | None:
+        """A run beside the section's own that is not drawn."""
+        return None
+
+    def below(self, section: "Section", experiment: Experiment, results: Results) -> str:
+        """HTML below the sentence of a result, for this viewer."""
+        return ""
+
+    def knows(self, results: Results) -> None:
+        """Called before each frame, once it is known which data are trained on."""
+
+    def done(self, results: Results) -> None:
+        """Called with the results at the end, after the controls have rested for a while."""
+
+    def ended(self, section: "Section") -> None:
+        """Called when a section's measurements are over, after its controls have rested for a while."""
+
+    def stopped(self, section: "Section") -> None:
+        """Called when the section's “Stop” is pressed, after what it runs was ended."""
+
+    def close(self) -> None:
+        """Called once, when the session has ended."""
+
+
+class Page:
+    """One viewer's page: its address, its sections, and the hooks around them.
+
+    Args:
+        name: Of the notebook, without `.py`.
+        hooks: Around every section, in this order.
+        panels: The controls of each section, by the prefix of their settings in the address.
+    """
+
+    def __init__(self, name: str, hooks: Sequence[Hook], panels: dict[str, type[Controls]]) -> None:
+        self.name, self.engine, self.store, self.hooks = name, shared_engine(), Store(), tuple(hooks)
+        self.news = News()  # of the hooks: every section looks again
+        self.sections = {prefix: Section(self, prefix, one) for prefix, one in panels.items()}
+        parts = (*self.sections.values(), *hooks)
+        self.settings = {name: setting for part in parts for name, setting in part.settings.items()}
+        self.address = opened(name, self.settings)
+        for part in parts:
+            part.attach(self)
+
+    def close(self) -> None:
+        """End all that runs, and the threads that draw it."""
+        for part in (*self.sections.values(), *self.hooks):
+            part.close()
+
+
+class Lab:
+    """What a notebook holds of its page, and nobody else: with it, the page ends.
+
+    Args: As of `Page`.
+    """
+
+    def __init__(self, name: str, hooks: Sequence[Hook] = (), **panels: type[Controls]) -> None:
+        self.page = Page(name, hooks, panels)
+        weakref.finalize(self, self.page.close)
+
+    def controls(self, prefix: str, _resets: int = 0) -> mo.ui.dictionary:
+        """The panel of a section, as the address says; a global of the notebook, because marimo reacts to those."""
+        return self.page.sections[prefix].make_panel()
+
+    def show(
+        self,
+        panel: mo.ui.dictionary,
+        jobs: Callable[[Any], Experiment],
+        draw: Sequence[Callable],
+        say: Callable[..., str],
+        below: Callable[[Experiment, Results], str] | None = None,
+    ) -> None:
+        """Train what the panel's values ask for, and draw it into this cell until the cell runs again.
+
+        Args:
+            panel: From `controls`.
+            jobs: The experiment of the checked values; its ValueError is shown in place of the charts.
+            draw: Makes the charts, each of the experiment and its results.
+            say: What the finished trainings show, in a sentence.
+            below: HTML at the end.
+        """
+        section = self._section(panel)
+        section.show(_Trainings(section, lambda at: replace(jobs(at), draw=tuple(draw), say=say), below))
+
+    def measure(
+        self,
+        panel: mo.ui.dictionary,
+        tasks: Callable[[Any], Sequence[AnatomyTask]],
+        draw: Callable[["Shown"], "Drawing"],
+    ) -> None:
+        """Measure what the panel's values ask for and is not stored, and draw it until the cell runs again.
+
+        Args:
+            panel: From `controls`.
+            tasks: What is measured for the checked values; its ValueError is shown in place of the result.
+            draw: Draws what is known of it.
+        """
+        store = self.page.store
+
+        def ask(at: Any) -> Asked:
+            wanted = list(tasks(at))
+
+            def make(again: bool) -> tuple[tuple, Work]:
+                cached = [record for kind in {task.kind for task in wanted} for record in store.records(kind)]
+                missing = wanted if again else [task for task in wanted if not task.complete(cached)]
+                return (wanted, cached, not missing), partial(measure_tasks, missing)
+
+            return Asked(tuple(wanted), make)
+
+        self.work(panel, ask, draw)
+
+    def work(
+        self, panel: mo.ui.dictionary, ask: Callable[[Any], "Asked"], draw: Callable[["Shown"], "Drawing"]
+    ) -> None:
+        """Do what the panel's values ask for, and draw it into this cell until the cell runs again.
+
+        Args:
+            panel: From `controls`.
+            ask: What is done for the checked values; its ValueError is shown in place of the result.
+            draw: Draws what has come of it.
+        """
+        section = self._section(panel)
+        section.show(_Measurements(section, ask, draw))
+
+    def answer(self, panel: mo.ui.dictionary, draw: Callable[..., "Drawing"], *others: mo.ui.dictionary) -> None:
+        """Draw what takes no work into this cell, again at every news, until the cell runs again.
+
+        Args:
+            panel: From `controls`.
+            draw: Called with what is shown and the checked values of the other panels; its ValueError is shown in place
+                of the result.
+            others: Panels of other sections.
+        """
+        section = self._section(panel)
+        section.show(_Answers(section, draw, [self._section(one) for one in others]))
+
+    def title(self, heading: str, question: str) -> mo.Html:
+        """Title, machine and question of a notebook that has one question."""
+        return plain_title(self.page.name, heading, question, self.page.address)
+
+    def _section(self, panel: mo.ui.dictionary) -> "Section":
+        return next(one for one in self.page.sections.values() if one.panel is panel)
+
+
+class Section:
+    """One section of a page: its controls, where it runs, and what is drawn of it.
+
+    Args:
+        page: Which it belongs to.
+        prefix: Of its settings.
+        declared: Its controls.
+    """
+
+    stage: Stage
+
+    def __init__(self, page: Page, prefix: str, declared: type[Controls]) -> None:
+        self.page, self.prefix, self.declared = page, prefix, declared
+        self.panel: mo.ui.dictionary | None = None
+        self.members, self.settings = declared.members(prefix), declared.settings(prefix)
+        self._pin = declared.pin(prefix)
+        self._rows: tuple[str, ...] = ()  # the elements that stand one below the other
+        self.drawing: _Painter | None = None  # since its cell ran last
+
+    def attach(self, page: Page) -> None:
+        """Called once, when the address is known."""
+        menu = ExportMenu() if self.declared.EXPORTS else None
+        self.stage = Stage(page.engine, page.store, page.address, menu)
+
+    def make_panel(self) -> mo.ui.dictionary:
+        """Its elements, and its buttons; values are written into the address when they change, presses not."""
+        address, members = self.page.address, self.members
+        elements = self.declared.elements(self.prefix, address)
+        self._rows = tuple(elements)
+        if self._pin is not None:
+            elements["pin"] = mo.ui.button(
+                label=PIN,
+                value=address.read(self._pin),
+                on_click=lambda pinned: "" if pinned else address.state(members),
+                tooltip=PIN_MEANS,
+            )
+        saved = [name for name in elements if f"{self.prefix}.{name}" in self.settings]
+        save = address.save(self.prefix)
+        for hook in self.page.hooks:
+            elements |= hook.elements()
+        elements |= {name: button(says, does) for name, says, does in self.declared.further_buttons()}
+        if self.declared.AGAIN:
+            elements |= {"stop": stop_button(self), "again": button(*self.declared.AGAIN)}
+        self.panel = mo.ui.dictionary(elements, on_change=lambda now: save({name: now[name] for name in saved}))
+        return self.panel
+
+    def checked(self) -> Controls:
+        """The values of its controls now; raises ValueError with a sentence."""
+        assert self.panel is not None, "a section is asked once it has a panel"
+        return self.declared.checked(self.prefix, self.panel.value)
+
+    def value(self, name: str) -> Any:
+        """What an element of its panel says now."""
+        return self.panel.value[name] if self.panel is not None else None
+
+    def pressed(self, name: str) -> bool:
+        """Whether this button was pressed since what runs was begun: which one it was, for `Asked.make`."""
+        return bool(self.stage.asked) and (name, self.value(name)) not in self.stage.asked[-1]
+
+    def button(self, name: str) -> str:
+        """HTML of an element of its panel that is shown elsewhere."""
+        return self.panel[name].text if self.panel is not None else ""
+
+    def controls(self) -> str:
+        """HTML: the controls one below the other, and the buttons in a row."""
+        assert self.panel is not None, "a section is shown with its panel"
+        rows = "".join(f"<div>{self.panel[name].text}</div>" for name in self._rows)
+        pin = pin_button(self.panel["pin"]) if self._pin is not None else ""
+        names = [name for name, *_ in self.declared.BUTTONS] + ["stop", "again"] * bool(self.declared.AGAIN)
+        buttons = "".join(self.button(name) for name in names)
+        return rows + (f'<div class="lab-buttons">{buttons}{pin}</div>' if buttons or pin else "")
+
+    def show(self, drawing: "_Painter") -> None:
+        """Draw until the next showing; once, at the end, where nobody watches."""
+        before, self.drawing = self.drawing, drawing
+        showing = self.stage.next_showing()
+        if before is not None:
+            before.news.tell()  # its thread ends
+        painted = drawing.draw()
+        if self.stage.streams:
+            mo.Thread(target=drawing.keep, args=(showing, painted), daemon=True).start()
+
+    def redraw(self) -> None:
+        """Draw again what is shown: something beside its run has changed."""
+        if self.drawing is not None:
+            self.drawing.news.tell()
+
+    def stop(self) -> None:
+        """End what runs, here and for the hooks."""
+        self.stage.stop()
+        for hook in self.page.hooks:
+            hook.stopped(self)
+
+    def close(self) -> None:
+        """End what runs and what is drawn."""
+        self.stage.close()
+        self.redraw()
+
+
+class _Painter(ABC):
+    """Draws one showing of a section: what the controls asked for when its cell ran."""
+
+    def __init__(self, section: Section) -> None:
+        assert section.panel is not None, "a section is shown with its panel"
+        self._section, self._values, self._controls = section, dict[str, Any](section.panel.value), section.controls()
+        self._stage, self._hooks = section.stage, section.page.hooks
+        self.news = News()  # of the hooks, and of all that is drawn
+        section.page.news.followed_by(self.news)
+
+    @abstractmethod
+    def _paint(self, at: Any) -> None:
+        """Draw the present state of what the checked values ask for; raises ValueError with a sentence."""
+
+    @abstractmethod
+    def _rest(self, at_most_s: float) -> None:
+        """Wait, but not longer than for what no frame holds up."""
+
+    def _frames_s(self) -> Iterator[float]:
+        """Seconds of one frame after another."""
+        return streaming.slower(FIRST_FRAME_S, TIMED_FRAME_S)
+
+    def _when_quiet(self) -> None:
+        """Do what waits until nothing has changed for a while."""
+        return
+
+    def draw(self) -> int:
+        """Draw the present state into the cell; returns the version of the news that it is of."""
+        version, section = self.news.version, self._section
+        if waiting := "".join(hook.waits() for hook in self._hooks):
+            mo.output.replace(layout.page(self._controls, waiting))
+            return version
+        try:
+            self._paint(section.declared.checked(section.prefix, self._values))
+        except ValueError as error:
+            self._stage.stop()
+            mo.output.replace(layout.refused(self._controls, error))
+            streaming.end_script(formatting.sentence(error), 2)
+        return version
+
+    def keep(self, showing: Showing, painted: int) -> None:
+        """After version `painted` of the news, draw what is new, until the cell runs again or the session ends."""
+        frames_s = self._frames_s()
+        while True:
+            news = self.news.wait_for_news(painted, QUIET_S)
+            if not news and showing.is_latest:
+                self._when_quiet()
+                self.news.wait_for_news(painted)
+            if not showing.is_latest:
+                return
+            self._rest(pacing.shared.turn_in_s(time.monotonic()))
+            painted = showing.draw(partial(pacing.shared.draw, self.draw)) or painted
+            self._rest(next(frames_s))
+
+
+class _Trainings(_Painter):
+    """Draws an experiment."""
+
+    def __init__(
+        self, section: Section, jobs: Callable[[Any], Experiment], below: Callable[[Experiment, Results], str] | None
+    ) -> None:
+        super().__init__(section)
+        self._jobs, self._more_below, self._opening = jobs, below, section.stage.opening
+        self._seat: Seat | None = None
+        self._told: Results | None = None  # whose end the hooks have heard of
+
+    def _asked(self, at: Any) -> tuple[Experiment, Experiment | None]:
+        """The experiment, and the one that is pinned beside it; raises ValueError with a sentence."""
+        section, values = self._section, self._values
+        made = [self._jobs(at)]
+        if (pinned := values_of(values["pin"] or "", section.members)) is not None:
+            made.append(self._jobs(section.declared(pinned)))
+        for hook in self._hooks:
+            made = [hook.changed(one) for one in made]
+        return made[0], made[1] if pinned is not None else None
+
+    def _paint(self, at: Any) -> None:
+        experiment, kept = self._asked(at)
+        if not self._stage.streams:
+            return self._in_foreground(experiment)
+        if self._stage.pauses and not self._stage.has(experiment, self._values["again"]):
+            mo.output.replace(layout.page(self._controls, layout.paused()))
+        else:
+            self._draw(experiment, kept)
+
+    def _in_foreground(self, experiment: Experiment) -> None:
+        """Run it now, for a script, an export or a test."""
+        results = _in_foreground(experiment, self._stage)
+        for hook in self._hooks:
+            hook.knows(results)
+        self._view(experiment).draw(results, self._below(experiment, results))
+        self._tell(results)
+
+    def _draw(self, experiment: Experiment, kept: Experiment | None) -> None:
+        seat = self._stage.run(experiment, self._values["again"])
+        seat.run.results.followed_by(self.news)
+        if question := "".join(hook.instead(self._section, experiment) for hook in self._hooks):
+            mo.output.replace(layout.page(self._controls, question))
+            return
+        pinned, lead = self._pinned(kept)
+        for beside in (pinned, *(hook.beside(self._section, experiment) for hook in self._hooks)):
+            if beside is not None:
+                beside.run.results.followed_by(self.news)
+        if seat is not self._seat:
+            self._wait_for_first_points(experiment, seat)
+        if self._stage.menu is not None:
+            self._stage.menu.now = partial(_takeaway, experiment, self._stage.engine, seat)
+        if seat.results.data is not None:
+            for hook in self._hooks:
+                hook.knows(seat.results)
+        max_age_s = 0.0 if seat is not self._seat else _first_frame_s(experiment)
+        self._seat = seat
+        self._view(experiment, pinned, lead).draw(
+            seat.results, self._below(experiment, seat.results), max_age_s, self._opening
+        )
+
+    def _wait_for_first_points(self, experiment: Experiment, seat: Seat) -> None:
+        with seat.changed:
+            if experiment.data == MNIST and self._stage.engine.known_facts() is not None:  # only the store is asked
+                seat.changed.wait_for(lambda: seat.results.over or seat.results.to_train, STORE_S)
+            seat.changed.wait_for(lambda: seat.results.worth_showing, AT_ONCE_S)
+
+    def _pinned(self, kept: Experiment | None) -> tuple[Seat | None, str]:
+        """The seat at the run that is pinned, and HTML that says why it is not shown, where it may not be seen yet."""
+        stage = self._stage
+        if kept is not None and any(hook.hides(kept) for hook in self._hooks):
+            return stage.pin(None), layout.difference_line(HIDDEN)
+        if kept is not None and stage.pauses and not stage.pins(kept):
+            return stage.pin(None), layout.difference_line(WAITS)
+        return stage.pin(kept), ""
+
+    def _view(self, experiment: Experiment, pinned: Seat | None = None, lead: str = "") -> "Framed":
+        stage, menu = self._stage, ""
+        if stage.menu is not None and stage.streams:  # what nobody can ask is not offered
+            menu = stage.menu.text
+            if stage.curves is not None and experiment.ordered_by != "backend":  # that one has no curves
+                menu += stage.curves.text
+        guess = next((found for hook in self._hooks if (found := hook.guess(experiment)) is not None), None)
+        return Framed(experiment, self._controls, stage.said, menu, guess, pinned, lead)
+
+    def _below(self, experiment: Experiment, results: Results) -> str:
+        below = "".join(hook.below(self._section, experiment, results) for hook in self._hooks)
+        return below + (self._more_below(experiment, results) if self._more_below is not None else "")
+
+    def _rest(self, at_most_s: float) -> None:
+        """Wait, but not longer than to the end of the run, or to its first points: somebody waits for them."""
+        if self._seat is None:
+            return
+        results = self._seat.results
+        if results.worth_showing:
+            results.wait_for_end(at_most_s)
+        else:
+            with results.changed:
+                results.changed.wait_for(lambda: results.worth_showing, at_most_s)
+
+    def _frames_s(self) -> Iterator[float]:
+        seat, frame_s = None, FIRST_FRAME_S
+        while True:
+            if seat is not self._seat and self._seat is not None:
+                seat, frame_s = self._seat, _first_frame_s(self._seat.run.experiment)
+            elif frame_s < LATER_FRAME_S and seat is not None and seat.results.worth_showing:
+                frame_s = min(SLOWER * frame_s, LATER_FRAME_S)
+            yield frame_s
+
+    def _when_quiet(self) -> None:
+        """Tell the hooks, once, of a run that is over."""
+        if self._seat is not None and self._seat.results.over and self._seat.results is not self._told:
+            if self._seat.results.state is State.SAVED:
+                # Nothing needed it yet, but the next slider will.
+                self._stage.engine.warm(self._seat.run.experiment.items[0].runtime)
+            self._tell(self._seat.results)
+
+    def _tell(self, results: Results) -> None:
+        self._told = results
+        for hook in self._hooks:
+            hook.done(results)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a section measures.
+
+    Args:
+        about: What it is, compared by equality.
+        make: Called with whether the button was pressed since; gives what is known now, and what measures the rest.
+    """
+
+    about: Hashable
+    make: Callable[[bool], tuple[tuple, Work]]
+
+
+def nothing(*_: Any) -> Iterator[Any]:
+    """The work of a section whose button nobody has pressed."""
+    return iter(())
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What is drawn: the checked values, what has come of them so far, and what `make` knew before."""
+
+    at: Any
+    now: View
+    known: tuple
+    section: Section
+
+    @property
+    def tasks(self) -> list[Any]:
+        """What is measured."""
+        return self.known[0]
+
+    @property
+    def records(self) -> list[Record]:
+        """What is known of the tasks, stored before or measured since."""
+        return [*self.known[1], *self.now.items]
+
+    def state_line(self, n_done: int, n_wanted: int, of: str) -> str:
+        """HTML: how far the tasks are, so many `of` what they are."""
+        now, complete = self.now, self.known[2]
+        words = now.note or f"{n_done} of {n_wanted} {of}"
+        if complete and self.records:
+            words += f", measured {max(one.measured_at for one in self.records)[:16]} UTC"
+        return layout.state_line(layout.saved_or(now.state, complete), n_done, n_wanted, words, now.problem)
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """HTML beside the controls, the sentence that a script prints, HTML below both, HTML below the controls, and the
+    class of the frame, as of `layout.page`."""
+
+    result: str
+    sentence: str
+    below: str = ""
+    controls: str = ""
+    frame: str = "lab"
+
+    @classmethod
+    def of(cls, figures: Mapping[str, Chart | str], line: str, sentence: str, below: str = "") -> "Drawing":
+        """Figures by their captions, the state line, the sentence, and HTML `below` it, all beside the controls."""
+        return cls(layout.figures(figures) + line + layout.sentence(sentence) + below, sentence)
+
+
+class _Measurements(_Painter):
+    """Draws what a background task gives."""
+
+    def __init__(self, section: Section, ask: Callable[[Any], Asked], draw: Callable[[Shown], Drawing]) -> None:
+        super().__init__(section)
+        self._ask, self._drawn, self._running = ask, draw, None
+
+    def _paint(self, at: Any) -> None:
+        stage, asked = self._stage, self._ask(at)
+        buttons = ("again", "mnist", *(name for name, *_ in self._section.declared.further_buttons()))
+        presses = tuple((name, value) for name, value in self._values.items() if name in buttons)
+        running = stage.begin_if_new(asked.about, presses, stage.request(), asked.make)
+        running.followed_by(self.news)
+        if not stage.streams:
+            running.wait_for_end()
+        self._running, now = running, running.view()
+        drawing = self._drawn(Shown(at, now, stage.began_with, self._section))
+        menu = stage.menu.text if stage.menu is not None and stage.streams else ""
+        framed = layout.page(self._controls + drawing.controls, drawing.result, menu, drawing.frame)
+        shown = framed.text + drawing.below
+        streaming.painted(now, shown, drawing.sentence)
+        if not stage.streams and now.state is State.FAILED:
+            streaming.end_script(now.problem, 1)
+
+    def _rest(self, at_most_s: float) -> None:
+        if self._running is not None:
+            self._running.wait_for_end(at_most_s)
+
+    def _when_quiet(self) -> None:
+        if self._running is not None and self._running.over:
+            for hook in self._hooks:
+                hook.ended(self._section)
+
+
+class _Answers(_Painter):
+    """Draws what takes no work."""
+
+    def __init__(self, section: Section, draw: Callable[..., Drawing], others: Sequence[Section]) -> None:
+        super().__init__(section)
+        self._drawn, self._others = draw, others
+
+    def _paint(self, at: Any) -> None:
+        shown = Shown(at, View([], State.DONE, "", "", 0), (), self._section)
+        drawing = self._drawn(shown, *(one.checked() for one in self._others))
+        content = layout.page(self._controls, drawing.result).text + drawing.below
+        streaming.painted(shown.now, content, drawing.sentence)
+
+    def _rest(self, at_most_s: float) -> None:
+        time.sleep(at_most_s)
+
+
+def _first_frame_s(experiment: Experiment) -> float:
+    return TIMED_FRAME_S if experiment.ordered_by == "backend" else FIRST_FRAME_S
+
+
+@dataclass
+class _Frame:
+    """What was drawn last of some results, for all who see them."""
+
+    guard: threading.Lock = field(default_factory=threading.Lock)
+    html: str = ""
+    sentence: str = ""
+    said: str = ""  # the sentence before, whose space it keeps where it has none
+    version: tuple[int, ...] = (-1,)  # of the results, and of those that are pinned beside them
+    state: str = ""  # its state line, which says how long ago it was saved: a minute later it is another
+    drawn_at: float = 0.0
+    worth: bool = False  # whether there was something to show
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """All that a frame depends on beside the results that it draws: who sees the same shares it."""
+
+    target: float
+    draw: tuple[Callable, ...]
+    say: Callable | None
+    guess: Guess | None
+    pinned: "weakref.ref[Results] | None"  # two runs may be pinned beside each other, and keep each other otherwise
+
+
+_frames: weakref.WeakKeyDictionary[Results, dict[_Seen, _Frame]] = weakref.WeakKeyDictionary()
+_frames_guard = threading.Lock()
+MAX_FRAMES = 8  # of one run, for as many who guess or aim at something else; 70 KB each, for as long as the run is kept
+BELOW = "<!-- below -->"  # where a frame that all see has room for what one viewer sees
+
+
+@dataclass(frozen=True)
+class Framed:
+    """How one experiment is drawn for a viewer.
+
+    Args:
+        experiment: What is trained, and what draws it.
+        controls: HTML left of the result.
+        said: The last sentence, in a list of one.
+        menu: HTML below the result.
+        guess: Of the viewer.
+        pinned: The seat at the run that stands beside it.
+        lead: HTML above the frame.
+    """
+
+    experiment: Experiment
+    controls: str
+    said: list[str]
+    menu: str = ""
+    guess: Guess | None = None
+    pinned: Seat | None = None
+    lead: str = ""
+
+    def draw(self, results: Results, below: str = "", max_age_s: float = 0.0, opening: bool = False) -> int:
+        """Draw into the cell, with HTML for this viewer `below`, and return the version of the results that is drawn.
+
+        Of a run that several watch, one draws a frame, and all show it whose own is not due for `max_age_s`.
+        """
+        beside = (self.pinned.run.experiment, self.pinned.results) if self.pinned is not None else None
+        version = (results.version, 0 if beside is None else beside[1].version)
+        with _frames_guard:
+            known = _frames.setdefault(results, {})
+            drawn = known.setdefault(self._seen(beside), _Frame())
+            if len(known) > MAX_FRAMES:
+                del known[next(iter(known))]
+        with drawn.guard:
+            worth = results.worth_showing
+            recent = time.monotonic() - drawn.drawn_at < max_age_s and worth == drawn.worth and not results.over
+            as_here = drawn.sentence or drawn.said == self.said[0]
+            if not as_here or (drawn.version != version and not recent):
+                drawn.version, drawn.said = version, self.said[0]
+                drawn.state = layout.state_of(results)
+                # Ten empty charts would keep the browser from the first full one.
+                blank = opening and not results.worth_showing
+                drawn.html = layout.result(
+                    self.experiment, results, drawn.state, BELOW, drawn.said, blank, self.guess, beside
+                )
+                drawn.sentence = layout.told(self.experiment, results, self.guess)
+                drawn.drawn_at, drawn.worth = time.monotonic(), worth
+            frame, version, sentence = drawn.html, drawn.version, drawn.sentence
+            if results.version == version[0] and results.over:
+                frame = frame.replace(drawn.state, layout.state_of(results))
+        mo.output.replace(layout.page(self.controls, self.lead + frame.replace(BELOW, below), self.menu))
+        self.said[0] = sentence or self.said[0]
+        return version[0]
+
+    def _seen(self, beside: tuple[Experiment, Results] | None) -> _Seen:
+        experiment, pinned = self.experiment, weakref.ref(beside[1]) if beside is not None else None
+        return _Seen(experiment.target, experiment.draw, experiment.say, self.guess, pinned)
+
+
+def _takeaway(experiment: Experiment, engine: Engine, seat: Seat) -> Takeaway:
+    said = mnist_training_sentences.sentence(experiment, seat.results)
+    return takeaway(experiment.ordered_by, seat.results, engine.known_facts(), said)
+
+
+def _in_foreground(experiment: Experiment, stage: Stage) -> Results:
+    """For scripts and exports: progress on standard error, then sentence and table on standard output."""
+    seat = join(experiment, stage.engine, stage.store, Request(stage.viewer))
+    script = mo.app_meta().mode == "script"
+    watched = script and sys.stderr.isatty()
+    try:
+        while not seat.wait_for_end(0.25):
+            if watched:
+                text = layout.progress_text(seat.results)
+                print(f"\r{experiment.name}: {text}\033[K", end="", file=sys.stderr, flush=True)
+    finally:
+        seat.leave()  # interrupted: the worker stops too
+    if script:
+        print(f"\r\033[K\n{experiment.name}" if watched else f"\n{experiment.name}")
+        print(pd.DataFrame(layout.table(experiment, seat.results)).to_string(index=False))
+        if seat.results.state is State.FAILED:
+            streaming.end_script(seat.results.failure, 1)
+        print(mnist_training_sentences.sentence(experiment, seat.results))
+    return seat.results

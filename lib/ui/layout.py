@@ -1,0 +1,416 @@
+"""The frame of an experiment as HTML: controls, charts, state, sentence, table.
+
+Draws what it is given, runs nothing.
+"""
+
+import html
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import marimo as mo
+import pandas as pd
+
+from lib import formatting
+from lib.cache_folder import cache_folder
+from lib.model.backends.registry import Runtime
+from lib.model.data.mnist import Facts
+from lib.model.hardware.webgpu import NO_GPU, SOFTWARE
+from lib.model.spec import MNIST
+from lib.sweeps.experiments import mnist_training
+from lib.sweeps.experiments.mnist_training import Experiment
+from lib.sweeps.experiments.predict_first import Guess
+from lib.sweeps.experiments.results import Results
+from lib.sweeps.storage.records import Record
+from lib.sweeps.workers.machine_lock import END_IT, PATIENCE_S
+from lib.sweeps.workers.notes import State
+from lib.timing.disturbance import disturbances
+from lib.ui.notebooks import SERVED, is_static
+from lib.ui.views import markup, mnist_training_sentences, predict_first
+from lib.ui.views.chart import Chart
+from lib.ui.views.markup import on_demand, quiet
+from lib.ui.views.mnist_training import charts
+from lib.ui.views.pinned import difference, with_same_axes
+from lib.ui.views.predict_first import marked
+
+
+def result(
+    experiment: Experiment,
+    results: Results,
+    state: str,
+    after: str = "",
+    said: str = "",
+    blank: bool = False,
+    guess: Guess | None = None,
+    pinned: tuple[Experiment, Results] | None = None,
+) -> str:
+    """HTML right of the controls: charts, state, sentence and table; each keeps its place throughout.
+
+    It is the same for all who see the same results.
+
+    Args:
+        experiment: What is trained.
+        results: So far.
+        state: HTML of `state_of` these results, asked for before this: the charts beside a “Done” are then complete.
+        after: HTML that stands above the table.
+        said: The sentence of the run before, whose space is reserved while this one has none.
+        blank: Leave the charts out, but not their places.
+        guess: Of the viewer, drawn in; None where nothing was guessed.
+        pinned: Another experiment like this and its results, whose charts stand beside these; None for none.
+    """
+    return (
+        quiet(_trained_on(experiment, results))
+        + _figures(experiment, results, not blank, guess, pinned)
+        + state
+        + problems(results.notices)
+        + sentence(told(experiment, results, guess), said)
+        + quiet(mnist_training_sentences.published_note(experiment.name) if experiment.data == MNIST else "")
+        + after
+        + _details(experiment, results)
+    )
+
+
+def _figures(
+    experiment: Experiment,
+    results: Results,
+    drawn: bool,
+    guess: Guess | None,
+    pinned: tuple[Experiment, Results] | None,
+) -> str:
+    """HTML of the charts; where another run is pinned, its charts left of these, and in which they differ."""
+    shown, beside = charts(experiment, results), ""
+    if guess is not None:
+        shown = marked(shown, experiment, guess)
+    if pinned is not None:
+        beside = difference_line(difference(pinned, (experiment, results)))
+    if pinned is None or pinned[0] == experiment:
+        figures = "".join(figure(chart.title, chart, drawn) for chart in shown)
+        return f'{beside}<div class="lab-charts lab-{experiment.name}">{figures}</div>'
+    pairs = (with_same_axes(*pair) for pair in zip(charts(*pinned), shown, strict=True))
+    figures = "".join(
+        figure(f"pinned: {kept.title}", kept, drawn, "lab-kept") + figure(now.title, now, drawn) for kept, now in pairs
+    )
+    return f'{beside}<div class="lab-charts lab-beside">{figures}</div>'
+
+
+def difference_line(text: str) -> str:
+    """HTML: what is said of the run that is pinned."""
+    return f'<p class="lab-difference">{html.escape(text)}</p>'
+
+
+def _trained_on(experiment: Experiment, results: Results) -> str:
+    """Which data, where it is not MNIST; empty where it is."""
+    if experiment.data == MNIST:
+        return ""
+    name = results.data.source if results.data is not None else "the data that you brought"
+    return f"On {name}: {experiment.data.n_train:,} training and {experiment.data.n_validation:,} validation rows."
+
+
+def told(experiment: Experiment, results: Results, guess: Guess | None = None) -> str:
+    """The run's result in words, after what the viewer guessed of it."""
+    text = mnist_training_sentences.sentence(experiment, results)
+    if guess is None:
+        return text
+    return f"{predict_first.sentence(experiment, results, guess)} {text}".strip()
+
+
+def figure(caption: str, chart: Chart, drawn: bool = True, css: str = "") -> str:
+    """HTML: a chart below its caption, in a place of its height, which is reserved also where it is not `drawn`; `css`
+    adds a class."""
+    return framed(caption, drawing(chart, caption, chart.height_px, drawn), css)
+
+
+def drawing(chart: Chart, caption: str, height_px: int = 0, drawn: bool = True) -> str:
+    """HTML: a chart, read by screen readers as its text, and its values as text below it.
+
+    Args:
+        chart: What is drawn.
+        caption: Of the chart.
+        height_px: Reserved for it; 0 for what it needs.
+        drawn: Whether it is in its place already.
+    """
+    style = f' style="height:{height_px}px"' if height_px else ""
+    label = html.escape(chart.text.label(caption))
+    spec = f' data-spec="{html.escape(chart.as_json)}"' if drawn else ""
+    return f'<div class="lab-chart" role="img" aria-label="{label}"{style}{spec}></div>{chart.text.as_html(caption)}'
+
+
+def chart_ahead() -> str:
+    """HTML: an empty chart that nobody sees. With it a browser fetches what draws charts before the first one comes."""
+    spec = Chart({"data": {"values": []}, "mark": "point", "height": 1}, "").as_json
+    return f'<div hidden data-spec="{html.escape(spec)}"></div>'
+
+
+def framed(caption: str, content: Chart | str, css: str = "") -> str:
+    """HTML: a chart, or other HTML, below its caption, as high as its content; `css` adds a class."""
+    shown = content if isinstance(content, str) else drawing(content, caption)
+    classes = f"lab-figure {css}".rstrip()
+    return f'<figure class="{classes}"><figcaption>{html.escape(caption)}</figcaption>{shown}</figure>'
+
+
+def figures(shown: Mapping[str, Chart | str]) -> str:
+    """HTML: charts, or other HTML, by their captions, beside each other where there is room."""
+    drawn = (figure(name, one) if isinstance(one, Chart) else framed(name, one) for name, one in shown.items())
+    return f'<div class="lab-figures">{"".join(drawn)}</div>'
+
+
+def lazy_table(label: str, rows: Callable[[], pd.DataFrame]) -> mo.Html:
+    """A table that is built only when somebody opens it."""
+    return mo.accordion({label: lambda: mo.ui.table(rows(), selection=None)}, lazy=True)
+
+
+def said(text: str) -> str:
+    """HTML: a sentence; nothing where it is empty."""
+    return sentence(text) if text else ""
+
+
+def sentence(text: str, before: str = "") -> str:
+    """HTML: a sentence. While it is empty, the space of the sentence `before` is reserved."""
+    shown = html.escape(text) if text else f'<span class="lab-unsaid" aria-hidden="true">{html.escape(before)}</span>'
+    return f'<p class="lab-sentence" aria-live="polite">{shown}</p>'
+
+
+def refused(controls: str, error: ValueError) -> mo.Html:
+    """The controls, given as HTML, and what is wrong with their values in place of the charts."""
+    return page(controls, f'<div class="lab-refused">{failed(formatting.sentence(error)).text}</div>')
+
+
+def failed(sentence: str) -> mo.Html:
+    """Why something failed, as an alert to screen readers too."""
+    return mo.Html(f'<p class="lab-state lab-failed" role="alert">{_problem(sentence)}</p>')
+
+
+def paused() -> str:
+    """HTML in place of charts: that the teacher has paused."""
+    said = html.escape(formatting.sentence(predict_first.PAUSED))
+    return f'<div class="lab-refused"><p class="lab-state class-paused" role="status">{said}</p></div>'
+
+
+def problems(sentences: Iterable[str]) -> str:
+    """HTML: what the reader must know before trusting the page, a paragraph per sentence."""
+    return "".join(f'<p class="lab-problem" role="alert">{_problem(sentence)}</p>' for sentence in sentences)
+
+
+def _problem(sentence: str) -> str:
+    """HTML of a problem: outside the editor without the folder of the results, which says whose machine it is."""
+    if os.environ.get(SERVED, "edit") != "edit":
+        folder = str(cache_folder())
+        sentence = sentence.replace(folder + os.sep, "").replace(folder, "of this server")
+    return html.escape(sentence)
+
+
+def images_line(data: Facts | None, brought: str = "") -> str:
+    """HTML: which images are trained on, in a line of the same height before and after that is known.
+
+    A longer note opens on demand: it comes when a worker has loaded the images, and must not move what is being read.
+
+    Args:
+        data: None while no worker has loaded the images.
+        brought: Name of the data that somebody brought, which are trained on instead.
+    """
+    if brought:
+        return f'<div class="lab-images"><p>Data: {html.escape(brought)}, not MNIST.</p></div>'
+    if data is None:
+        return '<div class="lab-images"><p>Images: looking for MNIST.</p></div>'
+    if not data.note:
+        return f'<div class="lab-images"><p>Images: {html.escape(data.source)}.</p></div>'
+    which = "MNIST, but read this" if data.source == "MNIST" else f"{data.source}, not MNIST"
+    return (
+        f'<div class="lab-images lab-problem" role="alert"><details><summary>Images: {html.escape(which)}</summary>'
+        f"<p>{_problem(data.note)}</p></details></div>"
+    )
+
+
+def note(sentence: str) -> mo.Html:
+    """A remark in small type."""
+    return mo.Html(f'<p class="lab-note">{html.escape(sentence)}</p>')
+
+
+def software(runtimes: Iterable[Runtime]) -> str:
+    """HTML: that a software adapter among them is no GPU; nothing where none is."""
+    return quiet(formatting.sentence(NO_GPU) if any(one.device == SOFTWARE for one in runtimes) else "")
+
+
+def disturbed(records: Sequence[Record]) -> str:
+    """HTML: how other work on the machine disturbed these measurements; nothing where it did not."""
+    return disturbed_by(warning for record in records for warning in record.warnings)
+
+
+def disturbed_by(warnings: Iterable[str]) -> str:
+    """HTML: the disturbances among the warnings of measurements; nothing where there are none."""
+    return quiet(_spoilt(disturbances([*warnings])))
+
+
+def _spoilt(flags: Sequence[str]) -> str:
+    """By what seconds are too long, in a sentence; empty where nothing disturbed them."""
+    return f"Disturbed, so that seconds are too long: {'; '.join(flags)}." if flags else ""
+
+
+def missing(not_used: Sequence[tuple[Runtime, str, str]] = ()) -> str:
+    """HTML: the runtimes that cannot run here, and others, grouped by reason, each reason with its remedy."""
+    by_reason: dict[tuple[str, str], list[str]] = {}
+    for runtime, reason, remedy in [*mnist_training.missing_backends(), *not_used]:
+        by_reason.setdefault((reason, remedy), []).append(runtime.label)
+    rows = "".join(
+        f"<li><b>{html.escape('; '.join(labels))}</b>: {html.escape(reason)}; {html.escape(remedy)}.</li>"
+        for (reason, remedy), labels in by_reason.items()
+    )
+    return f'<ul class="lab-note lab-missing">{rows}</ul>' if rows else ""
+
+
+def page(controls: str, result: str, menu: str = "", frame: str = "lab") -> mo.Html:
+    """Controls and results, both HTML, in a frame of this class (`lab`: side by side); a menu below the results."""
+    below = f'<div class="lab-menu">{menu}</div>' if menu else ""
+    columns = f'<div class="lab-controls">{controls}</div><div class="lab-result">{result}</div>'
+    return mo.Html(f'<div class="{frame}">{columns}{below}</div>')
+
+
+def state_line(state: State, done: float, total: float, words: str, problem: str = "") -> str:
+    """HTML: the state by its name, what is happening, and a progress bar while it is under way; a problem below.
+
+    The bar lies on the line's lower edge, so that nothing moves when it goes.
+
+    Args:
+        state: Of the run.
+        done: How much is done, in any unit.
+        total: How much there is in all; at 0 it counts as done.
+        words: What is happening.
+        problem: A sentence; empty for none.
+    """
+    kind = state.lower().replace(" ", "-")
+    share = done / total if total else 1.0
+    bar = f'<progress max="1" value="{share:.3f}" aria-label="progress"></progress>' if state.under_way else ""
+    end_it = f'<button type="button" class="lab-button lab-end">{END_IT.strip("“”")}</button>'  # heard by `WholePage`
+    said = html.escape(words).replace(END_IT, end_it)
+    line = f'<div class="lab-state lab-{kind}"><b>{state}</b><span>{said or "&nbsp;"}</span>{bar}</div>'
+    return line + (f'<p class="lab-problem" role="alert">{_problem(problem)}</p>' if problem else "")
+
+
+def saved_or(state: State, saved: bool) -> State:
+    """`SAVED` in place of `DONE`, where everything was stored before; any other state as it is."""
+    return State.SAVED if saved and state is State.DONE else state
+
+
+def state_of(results: Results) -> str:
+    """HTML: the state line of a run."""
+    return state_line(_state(results), results.share_done, 1.0, progress_text(results))
+
+
+def _state(results: Results) -> State:
+    if results.starting:
+        return State.STARTING
+    return State.STARTING if results.preparing else results.state
+
+
+def progress_text(results: Results) -> str:
+    """What a run is doing, in words; empty where its state says all."""
+    if results.starting:
+        return f"{results.starting}: its worker imports the library and loads the images"
+    if results.preparing:
+        on_gpu = any(item.runtime.on_gpu for item in results.to_train or ())
+        takes = ", which has taken up to half a minute on a graphics card, once for each shape" if on_gpu else ""
+        return f"preparing the first step: what is not compiled yet is compiled now{takes}"
+    if results.state is State.WAITING:
+        if results.place is None:
+            other = results.holder.waited_for if results.holder else "another program on this machine is measuring"
+            return f"{other}; this starts when that has finished, or after {PATIENCE_S:.0f} s beside it"
+        return (
+            ("it is next" if results.to_train else "")
+            if results.place == 0
+            else f"number {results.place + 1} in the queue: one training at a time, so that timings are not distorted"
+        )
+    if results.state is State.TRAINING:
+        left_s = results.left_s
+        return f"{results.share_done:.0%}" + (
+            f", about {formatting.seconds(max(left_s, 0.1))} left" if left_s is not None else ""
+        )
+    if results.state is State.SAVED:
+        when = min((line.curve.measured_at for line in results.lines if line.curve), default="")
+        again = "" if is_static() else "; “Run again” measures anew"
+        return f"trained and timed on this {'busy ' if results.disturbed else ''}machine {_ago(when)}{again}"
+    if results.state is State.DONE:
+        cached, when = sum(line.cached for line in results.lines), "for this page" if is_static() else "just now"
+        when = "on a busy machine" if results.disturbed else when
+        return f"{len(results.lines)} trainings" + (
+            f", {cached} of them saved earlier" if cached else f", measured {when}"
+        )
+    return ""
+
+
+def _ago(iso: str) -> str:
+    """A time in words, from ISO 8601 in UTC; its day, in a page that may be read at any time."""
+    if not iso:
+        return "earlier"
+    if is_static():
+        return f"on {iso[:10]}"
+    passed_s = (pd.Timestamp.now("UTC") - pd.Timestamp(iso)).total_seconds()
+    if passed_s < 90:
+        return "a moment ago"
+    for limit_s, unit_s, word in ((5400, 60, "minutes"), (129600, 3600, "hours")):
+        if passed_s < limit_s:
+            return f"{passed_s / unit_s:.0f} {word} ago"
+    return f"on {iso[:10]}"
+
+
+def table(experiment: Experiment, results: Results) -> list[dict[str, str]]:
+    """The summary of the results as a reader sees it, one row per line, its values as text."""
+    return [
+        {
+            experiment.ordered_by: row["label"],
+            "accuracy": formatting.percent(row["accuracy"]) if row["accuracy"] == row["accuracy"] else "–",
+            "parameters": f"{row['parameters']:,}",
+            "steps": f"{row['steps']:,}",
+            "s per epoch": _plain_s(row["epoch_median_s"]),
+            "quartiles": f"{_plain_s(row['epoch_q1_s'])} – {_plain_s(row['epoch_q3_s'])}",
+            "timed epochs": str(row["timed_epochs"]),
+            "s of training": _plain_s(row["train_s"]),
+            "s of first call": _plain_s(row["first_call_s"]),
+            "state": row["state"],
+        }
+        for row in results.summary_rows()
+    ]
+
+
+def _plain_s(value: float) -> str:
+    return "–" if value != value else f"{value:.3g}"
+
+
+def _details(experiment: Experiment, results: Results) -> str:
+    rows = table(experiment, results)
+    cells = ([html.escape(value) for value in row.values()] for row in rows)
+    shown = markup.table([html.escape(name) for name in rows[0]], cells)
+    how = (
+        "Seconds are wall time of the training alone, on a monotonic clock, with the device waited for at the end of"
+        " each chunk; evaluation, compilation (“first call”) and waiting are left out. An epoch's seconds are the"
+        " median and quartiles of all but the first. One training runs at a time on this machine. Accuracy is on the"
+        f" {experiment.data.n_validation:,} validation {experiment.data.rows}, with one seed{_by_chance(results)}."
+    ) + _how_swept(results)
+    return on_demand("Table", shown) + on_demand("How this was measured", f"<p>{how}</p>")
+
+
+def _by_chance(results: Results) -> str:
+    """Which gaps of accuracies can be chance, at the best of the run; empty where there is none yet."""
+    best = results.best()
+    if best is None:
+        return ""
+    accuracy = results.lines[results.items.index(best)].accuracy or 0
+    gap = best.training.data.gap_by_chance(accuracy, accuracy)
+    return f": near the best, {formatting.percent(accuracy)}, gaps up to {100 * gap:.1f} points can be chance"
+
+
+def _how_swept(results: Results) -> str:
+    """How the trainings were made: alone, or together in the same seconds."""
+    together = max((line.curve.together for line in results.lines if line.curve is not None), default=1)
+    text = f" These were trained by: {html.escape(results.picked.why)}." if results.picked is not None else ""
+    earlier = max((line.cached_epochs for line in results.lines), default=0)
+    if earlier:
+        text += f" Up to {earlier} epochs of a training were saved earlier and continued: their seconds date from then."
+    for card in sorted(results.cards, key=lambda card: card.precision):
+        text += (
+            f" The device, as the library itself names it: {html.escape(card.name)}, driver"
+            f" {html.escape(card.driver or 'unknown')}, products in {card.precision}."
+        )
+    if together > 1:
+        text += (
+            f" Up to {together} were trained in one program; the seconds of each are its equal share of the program's."
+        )
+    return f"{text} {html.escape(_spoilt(results.disturbed))}".rstrip()

@@ -1,0 +1,195 @@
+"""Look inside: draws one trained network once somebody looks.
+
+Its parameters come from the run that trained it, or from a new one.
+"""
+
+import html
+from collections import OrderedDict
+from functools import partial
+
+import marimo as mo
+import numpy as np
+
+from lib import formatting
+from lib.model.backends.base import Parameters
+from lib.model.backends.registry import Runtime
+from lib.model.data.mnist import Facts, load_test
+from lib.model.data.mnist_arrays import DataError
+from lib.model.spec import MNIST, Training
+from lib.once import Once, once
+from lib.sweeps.experiments.background import News
+from lib.sweeps.experiments.results import Results
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.engine import Engine
+from lib.sweeps.workers.messages import How, Item, Ready, Trained, TrainingFailed, WorkerDied
+from lib.sweeps.workers.queue import Request, Urgency
+from lib.ui import figures, layout, own_data
+from lib.ui.lab import Hook, Page
+from lib.ui.stage import Showing, Stage, until_the_class_goes_on
+from lib.ui.streaming import end_script
+from lib.ui.views import network_inside as view
+from lib.ui.widgets import MAX_PARAMETERS, TOO_LARGE, DrawDigit, encode, sample_digits
+
+NOTHING = "The best network appears here once an experiment above is done and this section is in sight."
+
+
+class Inside(Hook):
+    """The best network of the section that finished last, drawn once somebody looks.
+
+    Its parameters come from the run that trained it, or from training it again: they are the same, because training is
+    deterministic.
+    """
+
+    def __init__(self) -> None:
+        self.digit = DrawDigit(self._seen)
+        self.best: Item | None = None
+        self._news, self._is_seen, self._cancel = News(), False, Cancel()
+
+    def attach(self, page: Page) -> None:
+        """Know where it is trained again."""
+        super().attach(page)
+        self.stage = Stage(page.engine, page.store, page.address)
+
+    def close(self) -> None:
+        """End what runs, and the thread that draws."""
+        self._cancel.set()
+        self.stage.close()
+        self._news.tell()
+
+    def done(self, results: Results) -> None:
+        """Look into the best network of these results next."""
+        if (best := results.best()) is not None:
+            if results.parameters is not None and results.data is not None:
+                remember(*results.parameters, results.data)
+            self.best = best
+            self._cancel.set()
+            self._news.tell()
+
+    def _seen(self) -> None:
+        figures.load()  # in the kernel's own thread
+        self._is_seen = True
+        self._news.tell()
+
+    def show(self, prose: mo.Html) -> None:
+        """Draw into this cell, below the prose, what is the best network, now and later; once where nobody watches."""
+        self._prose = prose.text
+        self._put(layout.note(NOTHING))
+        if not self.stage.streams:
+            if self.best is not None:
+                self._draw(self.stage.next_showing(), self.best)
+            return
+        mo.Thread(target=self._keep, args=(self.stage.next_showing(),), daemon=True).start()
+
+    def _put(self, content: mo.Html) -> None:
+        mo.output.replace(mo.Html(self._prose + content.text))
+
+    def _keep(self, showing: Showing) -> None:
+        version, drawn = -1, None
+        while showing.is_latest:
+            version, best = self._news.version, self.best
+            if self._is_seen and best is not None and best != drawn:
+                self._cancel, drawn = Cancel(), best
+                self._draw(showing, best)
+            self._news.wait_for_news(version)
+
+    def _draw(self, showing: Showing, item: Item) -> None:
+        cancel, engine, output = self._cancel, self.stage.engine, None
+        try:
+            known = _parameters.get(item.training)
+            if known is None:
+                for note in until_the_class_goes_on(self.stage.is_teacher, cancel):
+                    showing.draw(partial(self._put, layout.note(note.text)))
+                request = Request(self.stage.viewer, Urgency.LATER)
+                known = _train_for_parameters(engine, item.training, cancel, request)
+            if known is not None and not cancel.is_set():
+                output = drawn_for(self.digit, item, *known)
+        except (WorkerDied, TrainingFailed, OSError) as error:
+            showing.draw(partial(self._put, layout.failed(str(error))))
+            end_script(str(error), 1)
+        if output is not None:
+            showing.draw(partial(self._put, output))
+
+
+# Of the networks looked into last, for all viewers, and the data that they were trained on.
+_parameters: OrderedDict[Training, tuple[Parameters, Facts]] = OrderedDict()
+_MAX_KEPT_PARAMETERS = 8
+
+
+def remember(item: Item, parameters: Parameters, data: Facts) -> None:
+    """Cache a network's parameters for looking inside it; at most `_MAX_KEPT_PARAMETERS` are cached, the latest."""
+    _parameters[item.training] = (parameters, data)
+    while len(_parameters) > _MAX_KEPT_PARAMETERS:
+        _parameters.popitem(last=False)
+
+
+def _train_for_parameters(
+    engine: Engine, training: Training, cancel: Cancel, request: Request
+) -> tuple[Parameters, Facts] | None:
+    data: Facts | None = None
+    for message in engine.run(Runtime(), [training], cancel, how=How(want_parameters=True), request=request):
+        if isinstance(message, Ready):
+            data = message.data
+        elif isinstance(message, Trained) and message.parameters is not None and data is not None:
+            remember(Item(training), message.parameters, data)
+            return message.parameters, data
+    return None
+
+
+def drawn_for(canvas: DrawDigit, item: Item, parameters: Parameters, data: Facts) -> mo.Html:
+    """Confusion matrix, the most confident mistakes and first-layer weights; the canvas below gets the network.
+
+    Args:
+        canvas: Gets the network, unless it is too large for the page.
+        item: The training.
+        parameters: Weights and biases, layer by layer.
+        data: What the network was trained on: it is tested on images of the same data set only.
+    """
+    training = item.training
+    if training.data != MNIST:
+        canvas.network, canvas.says = {}, f"The canvas is for networks trained on MNIST; this one knows {data.source}."
+        return own_data.inside(item, parameters, data)
+    try:
+        images, labels = test_images(data.digest)
+    except DataError as error:
+        return layout.failed(
+            f"This network, trained on {data.source}, is not looked into: {error}. “Run again” trains on what is there"
+            " now."
+        )
+    drawn = _looks.get((training, data.digest), lambda: _look(training, parameters, images, labels))
+    if not canvas.samples:
+        canvas.samples = sample_digits(images, labels)
+    canvas.network = encode(parameters) if training.network.n_parameters <= MAX_PARAMETERS else {}
+    canvas.says = "" if canvas.network else TOO_LARGE
+    return mo.Html(drawn)
+
+
+_looks = Once[tuple[Training, str], str](8)
+
+
+def _look(training: Training, parameters: Parameters, images: np.ndarray, labels: np.ndarray) -> str:
+    seen = view.look(parameters, images, labels)
+    lead = (
+        f"{training.network.label}, learning rate {formatting.format_rate(training.learning_rate)}, batch size"
+        f" {training.batch_size}, {training.epochs} epochs: {formatting.percent(seen.accuracy)} of the"
+        f" {len(images):,} test images, which no training saw."
+    )
+    parts = [
+        ("Which digits it confuses", view.confusion_figure(seen), view.confusion_text(seen)),
+        ("Most confident mistakes", view.wrong_figure(seen, images, labels), view.wrong_text(seen, labels)),
+        ("What the first layer looks for", view.weights_figure(parameters), view.weights_text(parameters)),
+    ]
+    shown = "".join(layout.framed(caption, view.as_svg(figure, caption, text)) for caption, figure, text in parts)
+    return f'<p class="lab-sentence">{html.escape(lead)}</p><div class="lab-charts">{shown}</div>'
+
+
+@once
+def test_images(digest: str) -> tuple[np.ndarray, np.ndarray]:
+    """The test images `(n, 28, 28)` and labels `(n,)`, uint8, of this data set, loaded once for all viewers.
+
+    Raises:
+        DataError: The data set of this digest is not the one that is there now.
+    """
+    images, labels, found = load_test()
+    if found.digest != digest:
+        raise DataError(f"expected the test images of the data that this network was trained on, got {found.source}")
+    return images, labels

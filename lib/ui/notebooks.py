@@ -1,0 +1,203 @@
+"""The notebooks, and the way from one to another: one server serves all of them."""
+
+import html
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from lib import formatting
+from lib.sweeps.experiments.published import (
+    CREATING_ARTICLE,
+    MACHINES_ARTICLE,
+    OPERATIONS_ARTICLE,
+    OVERHEAD_ARTICLE,
+    SLOWER_ARTICLE,
+)
+from lib.sweeps.workers.machine_lock import SERVED
+
+STATIC = "static"  # value of `SERVED` where the notebooks are files in a folder
+# How marimo's editor opens a notebook: as its reader sees it. A browser that lays out an editor for each cell shows the
+# first results half as late again; the pencil on the page changes to the cells.
+AS_PAGE = ("view-as", "present")
+# Of those files, the front page, and the page that trains in the reader's browser.
+FRONT, IN_BROWSER = "index.html", "in_your_browser.html"
+
+
+# Where the seconds to a first figure come from: `make bench BENCH=pages`, in benchmarks/RESULTS.md.
+MEASURED = "measured on two cores, 2026-11-26"
+# Nothing is run for it: it draws what is stored, recorded or published.
+AT_ONCE = "first results at once"
+# What takes minutes waits for a person.
+ON_A_PRESS = "published figures at once, its own on a press"
+
+
+@dataclass(frozen=True)
+class Notebook:
+    """A notebook's file from the project's root, what a link to it says, the question that it answers, the articles
+    that it follows, how long its first result takes (measured seconds, or words), and the names of the notebooks whose
+    questions it answers now."""
+
+    file: str
+    title: str
+    question: str
+    articles: tuple[str, ...] = (OVERHEAD_ARTICLE, MACHINES_ARTICLE)
+    first_figure_s: float | None = None
+    first_result: str = ""
+    former: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The file's name without its ending; pages and settings go by it."""
+        return Path(self.file).stem
+
+    @property
+    def path(self) -> str:
+        """Its path under `make class`; at / is the front page."""
+        return f"/{self.name}/"
+
+    @property
+    def file_name(self) -> str:
+        """Its page's file in a static site; links between such files work below any prefix."""
+        return f"{self.name}.html"
+
+    @property
+    def takes(self) -> str:
+        """How long its first result takes, in words; empty where nobody has measured it."""
+        if self.first_figure_s is None:
+            return self.first_result
+        return f"first figure after {formatting.seconds(self.first_figure_s)}, {MEASURED}"
+
+    def address(self, served: str, query: str = "") -> str:
+        """Its address by how it is served: "edit", where all notebooks share a page, or "run", or `STATIC`.
+
+        Args:
+            served: One of the three.
+            query: Settings, as in the page's address; empty for the usual ones. A file has no others.
+        """
+        if served == STATIC:
+            return self.file_name
+        parts = [f"file={self.file}", "=".join(AS_PAGE)] if served == "edit" else []
+        said = "&".join([*parts, *([query] if query else [])])
+        return ("/" if served == "edit" else self.path) + (f"?{said}" if said else "")
+
+
+FIRST = Notebook(
+    "mnist_training.py",
+    "Training",
+    "How large a step, how many images a step, how many layers, trained by what? Then a random search, and a look"
+    " inside the best network.",
+    first_figure_s=9.73,
+)
+NOTEBOOKS = (
+    FIRST,
+    Notebook(
+        "notebooks/which_library.py",
+        "Which library?",
+        "Which library is fastest at which batch size, and to an accuracy? Which machine for which work, and at what"
+        " cost?",
+        first_result=AT_ONCE,
+        former=("backend_race", "compare_machines"),
+    ),
+    Notebook(
+        "notebooks/inside_a_step.py",
+        "Inside a step",
+        "Where does one training step spend its time, who waits for whom meanwhile, and how do people time it wrongly?",
+        former=("anatomy_of_a_step", "trace_of_a_step", "traps"),
+    ),
+    Notebook(
+        "notebooks/many_networks.py",
+        "Many trainings at once",
+        "How many networks can be trained at once?",
+        first_figure_s=20.6,
+        former=("parallel_sweeps",),
+    ),
+    Notebook(
+        "notebooks/operations_and_feeds.py",
+        "Operations and feeds",
+        "From which size of a product, a sine or a copy on does a graphics card pay? Does the step wait for its data?",
+        (OVERHEAD_ARTICLE, OPERATIONS_ARTICLE, SLOWER_ARTICLE, CREATING_ARTICLE),
+        first_figure_s=11.7,
+        former=("single_operations", "input_pipeline"),
+    ),
+    Notebook(
+        "notebooks/your_gpu.py",
+        "Your own GPU",
+        "Is your own GPU slower? Your browser trains on it and on your processor, by WebGPU, without CUDA.",
+        (SLOWER_ARTICLE,),
+        first_result="first figures once your own browser has measured them",
+    ),
+    Notebook(
+        "notebooks/when_a_gpu_wins.py",
+        "When a GPU wins",
+        "From which width and batch size on does a GPU win, what moves that border, and what would help your training?"
+        " Predicted, also without a GPU.",
+        first_figure_s=7.24,
+        former=("when_does_a_gpu_win", "what_would_help"),
+    ),
+    Notebook(
+        "notebooks/claims.py",
+        "Claims and figures",
+        "Do the articles' claims hold on this machine?",
+        first_result=ON_A_PRESS,
+    ),
+)
+# Only a class site has it, and only for the teacher.
+TEACHERS = Notebook("lib/site/teacher.py", "In front of a class", "What does the class expect? For the teacher.")
+OF_A_CLASS_SITE = (*NOTEBOOKS, TEACHERS)
+
+
+def notebook_of(name: str) -> Notebook:
+    """The notebook of this name, present or former."""
+    return next(one for one in OF_A_CLASS_SITE if name in (one.name, *one.former))
+
+
+def present_path(path: str) -> str:
+    """Where a page is under `make class` that is asked for by a former name, or without its last slash; any other path
+    as it is."""
+    paths = {f"/{name}": one.path for one in OF_A_CLASS_SITE for name in (one.name, *one.former)}
+    return paths.get(path.rstrip("/"), path)
+
+
+def present_file(file: str) -> str:
+    """The file of the notebook that this former one is part of now; any other file as it is."""
+    return next((one.file for one in NOTEBOOKS if file in (f"notebooks/{name}.py" for name in one.former)), file)
+
+
+def is_static(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether the page is written into a file, whose controls nothing answers."""
+    return environment.get(SERVED) == STATIC
+
+
+def link(name: str, environment: Mapping[str, str] = os.environ, query: str = "", title: str = "") -> str:
+    """HTML: a notebook's title, as a link where the server has that notebook; an exported page has no server.
+
+    Args:
+        name: Of the notebook.
+        environment: Says how it is served.
+        query: Settings, as in the page's address.
+        title: What the link says, if not the notebook's title.
+    """
+    notebook = notebook_of(name)
+    served, shown = environment.get(SERVED, ""), html.escape(title or notebook.title)
+    if query and served == STATIC:  # nothing would answer these settings there
+        return shown
+    return f'<a href="{html.escape(notebook.address(served, query))}">{shown}</a>' if served else shown
+
+
+def navigation(here: str, environment: Mapping[str, str] = os.environ, is_teacher: bool = False) -> str:
+    """HTML: links to the front page and the other notebooks, for a teacher of a class to that page too; nothing where
+    the server has no other."""
+    if SERVED not in environment:
+        return ""
+    items = (
+        (
+            f'<li aria-current="page">{html.escape(one.title)}</li>'
+            if one.name == here
+            else f"<li>{link(one.name, environment)}</li>"
+        )
+        for one in (OF_A_CLASS_SITE if is_teacher and environment[SERVED] == "run" else NOTEBOOKS)
+    )
+    front = {"run": "/", STATIC: FRONT}.get(environment[SERVED])
+    home = f'<li><a href="{front}">All notebooks</a></li>' if front else ""
+    return f'<nav class="lab-nav" aria-label="Notebooks"><ul>{home}{"".join(items)}</ul></nav>'

@@ -1,0 +1,264 @@
+"""Connects data that somebody brings to marimo: the panel, reading what is dropped, and a look inside networks."""
+
+import html
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import marimo as mo
+
+from lib import formatting
+from lib.model.backends.base import Parameters
+from lib.model.data.mnist import Facts
+from lib.model.data.mnist_arrays import DataError
+from lib.model.data.own import prepared
+from lib.model.data.own.prepared import Prepared
+from lib.model.spec import MAX_TEXT, MNIST
+from lib.sweeps.experiments.background import BackgroundTask
+from lib.sweeps.experiments.mnist_training import Experiment
+from lib.sweeps.experiments.own_data import both_winners, bring, experiment_on, moved_to_mnist, that_fit
+from lib.sweeps.experiments.results import Results
+from lib.sweeps.experiments.runs import Seat
+from lib.sweeps.storage.store import Store
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.engine import Engine
+from lib.sweeps.workers.messages import Item
+from lib.sweeps.workers.notes import Note
+from lib.sweeps.workers.queue import Request, Urgency
+from lib.ui import layout, url_state
+from lib.ui.controls import Control, DataControls
+from lib.ui.dropped_files import file_fields, files_of, stacked
+from lib.ui.lab import Hook, Page, Section
+from lib.ui.stage import Stage, button
+from lib.ui.streaming import paint_while_it_runs, painted
+from lib.ui.url_state import Setting, SettingRefused
+from lib.ui.views import network_inside
+from lib.ui.views import own_data as view
+from lib.ui.views.markup import quiet
+
+NONE = "mnist"
+SETS = {
+    "MNIST": NONE,
+    "scikit-learn: digits (8 × 8)": "digits",
+    "scikit-learn: iris": "iris",
+    "scikit-learn: wine": "wine",
+    "scikit-learn: breast cancer": "breast_cancer",
+}
+
+
+def _setting() -> Setting[str]:
+    among = url_state.choice("data.set", NONE, tuple(SETS.values()))
+
+    def parse(said: str) -> str:
+        if prepared.is_digest(said):
+            raise SettingRefused("a file that somebody dropped is not part of a link; drop it on this page")
+        return among.parse(said)
+
+    return Setting(among.name, among.usual, among.expected, parse, among.options)
+
+
+def _controls() -> DataControls:
+    labels = {name: label for label, name in SETS.items()}
+    return DataControls(
+        Control(_setting(), lambda value: mo.ui.dropdown(SETS, value=labels[value], label="Train on", full_width=True)),
+        Control(
+            url_state.text("data.label", "", str),
+            lambda value: mo.ui.text(
+                value=value,
+                label="Column of labels (empty: guessed)",
+                full_width=True,
+                max_length=MAX_TEXT,
+            ),
+        ),
+    )
+
+
+class Chosen:
+    """Which field of the panel a viewer changed last: that is what is trained on."""
+
+    def __init__(self) -> None:
+        self._before: dict[str, object] = {}
+        self._last = "set"
+        self.touched = False  # since the page was opened
+
+    def of(self, values: Mapping[str, object]) -> tuple[Sequence[tuple[str, bytes | Path]], str]:
+        """The files, or none and the name of a set."""
+        files = files_of(values)
+        now: dict[str, object] = {
+            "set": values["set"],
+            "files": tuple((name, hash(content)) for name, content in files),
+        }
+        changed = [name for name in now if name in self._before and self._before[name] != now[name]]
+        self._before = now
+        if changed:
+            self._last, self.touched = changed[-1], True
+        return (files, "") if files and self._last == "files" else ((), str(values["set"] or NONE))
+
+
+class OwnData(Hook):
+    """What a viewer trains on in place of MNIST, once it is read, in every section that trains.
+
+    `data` is what was read; None for MNIST.
+    """
+
+    def __init__(self) -> None:
+        self.settings = _controls().settings
+        self.data: Prepared | None = None
+        self._chosen = Chosen()
+        self._left_out: dict[str, str] = {}  # by the experiment's name
+
+    def attach(self, page: Page) -> None:
+        """Know where data are read, and whether the address names some."""
+        super().attach(page)
+        self.stage = Stage(page.engine, page.store, page.address)
+        self._pending = page.address.read(_setting()) != NONE
+
+    def panel(self) -> mo.ui.dictionary:
+        """The sets to choose from, a field for files, in the editor one for a path, and one for labels."""
+        controls = _controls().elements(self.page.address)
+        files = file_fields("Or drop your own: CSV with a label column; .npz with x and y; IDX files; also packed")
+        save = self.page.address.save("data")
+        return mo.ui.dictionary(
+            {"set": controls["set"], **files, "label": controls["label"]},
+            on_change=lambda values: save({name: values[name] for name in controls}),
+        )
+
+    def read(self, fields: mo.ui.dictionary) -> None:
+        """Read what was chosen, in a process of its own, and say what it is or why it cannot be used.
+
+        What cannot be used changes nothing: the page goes on with what it had.
+        """
+        stage, chosen = self.stage, self._chosen
+        try:
+            values = _controls().checked(fields.value)
+        except ValueError as error:
+            mo.output.replace(_shown(fields, True, layout.failed(formatting.sentence(error)).text))
+            return
+        files, built_in = chosen.of(values)
+        shown = partial(_shown, fields, chosen.touched or bool(files) or built_in != NONE)
+        if not files and built_in == NONE:
+            stage.stop()
+            stage.next_showing()
+            stage.running = None
+            mo.output.replace(shown(""))
+            return self._use(None)
+        label = str(values["label"]).strip() if files else ""
+        asked = (built_in, label, tuple((name, hash(content)) for name, content in files))
+        request = Request(stage.viewer, Urgency.NOW)
+        running = stage.begin_if_new(asked, 0, request, lambda _: ((), partial(_bring, files, built_in, label)))
+        paint_while_it_runs(stage, running, partial(self._paint, running, shown))
+
+    def _paint(self, running: BackgroundTask, shown: Callable[[str], mo.Html]) -> int:
+        now = running.view()
+        found = next((item for item in now.items if isinstance(item, Prepared)), None)
+        if found is not None:
+            told_below = layout.sentence(view.loaded(found.about))
+        else:
+            told_below = layout.state_line(now.state, 0.0, 1.0, now.note, now.problem)
+            told_below += quiet("The experiments go on with the data that they had." if now.problem else "")
+        version = painted(now, shown(told_below).text, view.loaded(found.about) if found is not None else "")
+        if now.over:
+            self._use(found if found is not None else self.data)
+        return version
+
+    def _use(self, data: Prepared | None) -> None:
+        if self._pending or data is not self.data:
+            self._pending, self.data = False, data
+            self.page.news.tell()
+
+    def waits(self) -> str:
+        """The sections wait while the set of the address is being read."""
+        return layout.note("The experiments begin when the data are read.").text if self._pending else ""
+
+    def elements(self) -> dict[str, Any]:
+        """A button that trains on MNIST too; it is shown below a result."""
+        return {"mnist": button(view.COMPARE, view.COMPARE_MEANS)}
+
+    def changed(self, experiment: Experiment) -> Experiment:
+        """The experiment on the data, without the batch sizes and runtimes that do not suit them."""
+        if self.data is None:
+            return experiment
+        sizes = [item.training.batch_size for item in experiment.items]
+        if experiment.ordered_by == "batch size":
+            fitting = that_fit(self.data, sizes)
+            self._left_out[experiment.name] = view.left_out(sorted(set(sizes)), fitting)
+            experiment = experiment.kept(lambda item: item.training.batch_size in fitting)
+        return experiment_on(self.data, experiment)
+
+    def beside(self, section: Section, experiment: Experiment) -> Seat | None:
+        """The run on MNIST, where its button was pressed."""
+        if self.data is None:
+            return None
+        return section.stage.run_unseen(moved_to_mnist(experiment), cast(int, section.value("mnist")))
+
+    def below(self, section: Section, experiment: Experiment, results: Results) -> str:
+        """Whether the data change the winner, and the button that finds out where that is not known."""
+        if self.data is None:
+            return ""
+        left_out = layout.quiet(self._left_out.get(experiment.name, ""))
+        if not results.over:
+            return left_out
+        unseen = section.stage.unseen
+        if unseen is not None and unseen.results.state.under_way:
+            return layout.state_of(unseen.results) + left_out
+        found = both_winners(experiment, results, self.page.store, self.page.engine.known_facts())
+        if found is None:
+            return left_out
+        sentence = layout.said(view.winner_sentence(experiment, self.data.about.name, *found))
+        offer = f'<div class="lab-buttons">{section.button("mnist")}</div>' if found[1] is None else ""
+        return sentence + offer + left_out
+
+
+def _bring(
+    files: Sequence[tuple[str, bytes | Path]],
+    built_in: str,
+    label: str,
+    engine: Engine,
+    _store: Store,
+    cancel: Cancel,
+    request: Request,
+) -> Iterator[Prepared | Note]:
+    yield from bring(files, built_in, label, cancel, request, engine.niceness)
+
+
+def _shown(fields: mo.ui.dictionary, is_open: bool, below: str) -> mo.Html:
+    return mo.Html(
+        f'<details class="lab-own"{" open" if is_open else ""}><summary>Your own data</summary>'
+        f'<div class="lab-own-fields">{stacked(fields).text}</div>{below}</details>'
+    )
+
+
+def inside(item: Item, parameters: Parameters, data: Facts) -> mo.Html:
+    """Confusion matrix of the test rows; for images also the most confident mistakes and the first layer's weights.
+
+    Args:
+        item: The training.
+        parameters: Weights and biases, layer by layer.
+        data: What the network was trained on.
+    """
+    assert item.training.data != MNIST, "MNIST's networks are looked into by `lib.labs.mnist_training`"
+    try:
+        rows, labels, about = prepared.load_test(data.digest)
+    except DataError as error:
+        return layout.failed(formatting.sentence(str(error)))
+    seen = network_inside.look(parameters, rows, labels)
+    training = item.training
+    lead = (
+        f"{training.network.label}, learning rate {formatting.format_rate(training.learning_rate)}, batch size"
+        f" {training.batch_size}, {training.epochs} epochs: {formatting.percent(seen.accuracy)} of the"
+        f" {len(rows):,} test rows of {about.name}, which no training saw."
+    )
+    names = about.classes
+    confused = network_inside.confusion_figure(seen, names), network_inside.confusion_text(seen, names)
+    parts = [("Which classes it confuses", *confused)]
+    if about.image is not None:
+        images = (255 * rows.reshape(-1, *about.image)).round().astype("uint8")
+        wrong = network_inside.wrong_figure(seen, images, labels, names), network_inside.wrong_text(seen, labels, names)
+        weights = [
+            make(parameters, about.image) for make in (network_inside.weights_figure, network_inside.weights_text)
+        ]
+        parts += [("Most confident mistakes", *wrong), ("What the first layer looks for", *weights)]
+    drawn = ((caption, network_inside.as_svg(figure, caption, text)) for caption, figure, text in parts)
+    shown = "".join(layout.framed(caption, figure) for caption, figure in drawn)
+    return mo.Html(f'<p class="lab-sentence">{html.escape(lead)}</p><div class="lab-charts">{shown}</div>')

@@ -1,0 +1,132 @@
+"""The controls of a panel as a class: each attribute a control, declared once; an instance holds their checked values.
+
+Four things come from the declaration: the settings that an address and a script's options are checked against, the
+elements on the page, the check of their values, and the attributes by which an experiment reads them.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+from lib.ui import controls, url_state
+from lib.ui.dropped_files import file_fields, files_of
+from lib.ui.url_state import Address, Setting
+
+
+class Declared:
+    """A control before it has a name; on an instance of its `Controls` it is its value.
+
+    Args:
+        make: Makes the control of this name, such as `rate.size`, when it is first asked for: what can be chosen may
+            depend on this machine.
+    """
+
+    def __init__(self, make: Callable[[str], controls.Control]) -> None:
+        self.make = cache(make)
+
+    def __set_name__(self, _owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, at: "Controls | None", _owner: type) -> Any:
+        return self if at is None else at.values[self._name]
+
+
+def _declared(factory: Callable[..., controls.Control]) -> Callable[..., Any]:
+    """The factory without the control's name; an argument that is a function is called when the control is made."""
+
+    def declare(*arguments: Any, **named: Any) -> Any:
+        def make(name: str) -> controls.Control:
+            found = [one() if callable(one) and factory is not controls.text else one for one in arguments]
+            return factory(name, *found, **named)
+
+        return Declared(make)
+
+    return declare
+
+
+slider, span, several, dropdown, number, checkbox, text, backend = map(
+    _declared,
+    (
+        controls.slider,
+        controls.span,
+        controls.several,
+        controls.dropdown,
+        controls.number,
+        controls.checkbox,
+        controls.text,
+        controls.backend,
+    ),
+)
+
+
+class Controls:
+    """A panel's checked values by name, equal where all of them are.
+
+    Args:
+        values: Of every control.
+    """
+
+    # What the button says, and what it does; empty for a section that has neither this one nor “Stop”.
+    AGAIN: tuple[str, ...] = ("Measure again", "Measure all of it anew")
+    # Further buttons, beside it and in the result: the name of each, what it says, and what it does.
+    BUTTONS: tuple[tuple[str, str, str], ...] = ()
+    RESULT_BUTTONS: tuple[tuple[str, str, str], ...] = ()
+    EXPORTS = PINS = False  # whether what it shows can be taken away, or stay beside the next run
+    FILES = ""  # label of a field for files, which no address holds; `at.values["files"]` is what `files_of` gives
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self.values = dict(values)
+        self.key = tuple((name, tuple(one) if isinstance(one, list) else one) for name, one in values.items())
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and isinstance(other, Controls) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    @classmethod
+    def declared(cls, prefix: str) -> dict[str, controls.Control]:
+        """The controls by name, in their order on the page, with settings named `prefix.name`."""
+        return {name: one.make(f"{prefix}.{name}") for name, one in vars(cls).items() if isinstance(one, Declared)}
+
+    @classmethod
+    def further_buttons(cls) -> tuple[tuple[str, str, str], ...]:
+        """All buttons but “Stop”, the one of `AGAIN` and the pin."""
+        return cls.BUTTONS + cls.RESULT_BUTTONS
+
+    @classmethod
+    def members(cls, prefix: str) -> list[Setting]:
+        """The setting of each control."""
+        return [control.setting for control in cls.declared(prefix).values()]
+
+    @classmethod
+    def pin(cls, prefix: str) -> Setting[str] | None:
+        """The setting of the run that stays beside the next; None where none does."""
+        return url_state.state_of(f"{prefix}.pin", cls.members(prefix)) if cls.PINS else None
+
+    @classmethod
+    def settings(cls, prefix: str) -> dict[str, Setting]:
+        """What an address may say of the panel, by the settings' names."""
+        return {one.name: one for one in (*cls.members(prefix), cls.pin(prefix)) if one is not None}
+
+    @classmethod
+    def elements(cls, prefix: str, address: Address) -> dict[str, Any]:
+        """The elements by name, with the values of the address."""
+        fields = file_fields(cls.FILES) if cls.FILES else {}
+        return fields | {name: one.element(address.read(one.setting)) for name, one in cls.declared(prefix).items()}
+
+    @classmethod
+    def checked(cls, prefix: str, values: Mapping[str, Any]) -> Any:
+        """An instance with the values of a panel, each one that its setting allows; an empty field has the usual one.
+
+        Raises:
+            ValueError: A value is not allowed; the text is a sentence for the person.
+        """
+        given = {name: values[name] for name in cls.declared(prefix)}
+        files = {"files": files_of(values)} if cls.FILES else {}
+        return cls(url_state.checked(cls.settings(prefix), prefix, given) | files)
+
+
+def settings_of(panels: Mapping[str, type[Controls]]) -> dict[str, Setting]:
+    """What an address may say of these panels, by prefix."""
+    return {name: setting for prefix, one in panels.items() for name, setting in one.settings(prefix).items()}

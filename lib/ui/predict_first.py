@@ -1,0 +1,135 @@
+"""What stands around the first notebook's sections in front of a class: a guess first, and what the teacher says."""
+
+import html
+import secrets
+import weakref
+from collections.abc import Mapping
+from typing import Any
+
+import marimo as mo
+
+from lib.sweeps.experiments.guesses import GuessQuestion, guesses_of_class
+from lib.sweeps.experiments.mnist_training import Experiment
+from lib.sweeps.experiments.predict_first import BEST, FACTOR, Guess, guess_of, questions
+from lib.sweeps.experiments.results import Results
+from lib.sweeps.experiments.teacher import SECTIONS, classroom
+from lib.ui import url_state
+from lib.ui.lab import Hook, Page, Section
+from lib.ui.role import TEACHER, role
+from lib.ui.stage import streaming
+from lib.ui.views import predict_first as view
+from lib.ui.widgets import GuessForm, InSight
+
+PREDICT = url_state.choice("predict", 0, (0, 1))
+
+
+class PredictFirst(Hook):
+    """One session of the first notebook: what it has guessed, and what its teacher says.
+
+    `predict=1` in its address asks this viewer, whatever the class does.
+    """
+
+    settings = {PREDICT.name: PREDICT}  # noqa: RUF012
+
+    def __init__(self) -> None:
+        self.name = secrets.token_hex(8)
+        self.room, self.pool = classroom(), guesses_of_class()
+        self.is_teacher = role() == TEACHER
+        self._answers: dict[GuessQuestion, str] = {}
+        self._skipped: set[str] = set()
+        self._asked: dict[str, Experiment] = {}
+        self._forms = {section: GuessForm(self._hear) for section in SECTIONS[:4]}
+        self._drawn_forms = {section: mo.ui.anywidget(form) for section, form in self._forms.items()}
+        self._in_sight = mo.ui.anywidget(InSight(self._look))
+
+    def attach(self, page: Page) -> None:
+        """Hear what is said, and be counted, for as long as there is a page."""
+        super().attach(page)
+        self._asks_itself = bool(page.address.read(PREDICT))
+        if streaming():
+            self.room.come(self.name)
+            self.room.heard.followed_by(page.news)
+        weakref.finalize(self, self.room.forget, self.name)
+        weakref.finalize(self, self.pool.forget, self.name)
+
+    @property
+    def predicts(self) -> bool:
+        """Whether a guess comes first: by the page's own address, or because the teacher asks the class."""
+        return self._asks_itself or self.room.said.predicts
+
+    @property
+    def pauses(self) -> bool:
+        """Whether this viewer's runs wait for the teacher."""
+        return self.room.said.pauses and not self.is_teacher
+
+    def hides(self, experiment: Experiment) -> bool:
+        """Whether the viewer has still to guess on this experiment."""
+        return self.predicts and experiment.name not in self._skipped and self.guess(experiment) is None
+
+    def guess(self, experiment: Experiment) -> Guess | None:
+        """What the viewer has guessed of this experiment, while guesses come first."""
+        return guess_of(self._answers, experiment) if self.predicts else None
+
+    def instead(self, section: Section, experiment: Experiment) -> str:
+        """HTML of the form; empty once it is answered or skipped."""
+        if not self.hides(experiment):
+            return ""
+        self._asked[experiment.name] = experiment
+        best, *others = questions(experiment)
+        self._forms[experiment.name].asked = {
+            "section": experiment.name,
+            "lead": view.LEAD,
+            "questions": [
+                {"asks": one.asks, "options": one.options, "words": f"{view.words(one)}{_optional(one)}"}
+                for one in (best, *others)
+            ],
+            "skip": view.SKIP,
+            "skip_means": view.SKIP_MEANS,
+        }
+        return self._drawn_forms[experiment.name].text
+
+    def below(self, section: Section, experiment: Experiment, results: Results) -> str:
+        """While the teacher shows them, HTML of the class's guesses on this experiment."""
+        if not self.room.said.shows:
+            self.pool.left_by(self.page.news)
+            return ""
+        self.pool.followed_by(self.page.news)
+        tally, drawn = self.pool.tally(), ""
+        for question in questions(experiment):
+            counts = tally.of(question)
+            if question.asks == FACTOR:
+                counts = view.answered(counts)
+            if question.asks == BEST or any(counts.values()):
+                drawn += view.histogram(view.words(question), counts, self._answers.get(question, ""))
+        lead = f"<h3>{html.escape(view.SHOWN)}</h3>"
+        return f'<section class="class-guesses">{lead}<div class="guess-grid">{drawn}</div></section>'
+
+    def note(self) -> str:
+        """HTML of what the teacher says to the whole page; empty for nothing."""
+        paused = '<div class="class-note" role="status">Your teacher has paused: no new run begins.</div>'
+        return (paused if self.pauses else "") + (self._in_sight.text if self.room.said.observed else "")
+
+    def _hear(self, content: object) -> None:
+        """A form's answer, whatever the browser sends; it counts only for what is asked there now."""
+        if not isinstance(content, Mapping) or (experiment := self._asked.get(str(content.get("section")))) is None:
+            return
+        said = content.get("said")
+        if content.get("skip"):
+            self._skipped.add(experiment.name)
+        elif isinstance(said, Mapping):
+            asked: dict[str, GuessQuestion] = {one.asks: one for one in questions(experiment)}
+            if said.get(BEST) not in asked[BEST].options:
+                return
+            for asks, option in said.items():
+                if asks in asked and option in asked[asks].options:
+                    self._answers[asked[asks]] = option
+                    self.pool.guess(self.name, asked[asks], option)
+        self.page.news.tell()
+
+    def _look(self, number: Any) -> None:
+        if 1 <= number <= len(SECTIONS):
+            self.room.look(self.name, SECTIONS[number - 1])
+
+
+def _optional(question: GuessQuestion) -> str:
+    return "" if question.asks == BEST else f" {view.OPTIONAL}"

@@ -1,0 +1,63 @@
+"""Settings that show something, each as a link: the teacher's examples, and where to begin."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lib.ui.notebooks import SERVED, is_static, link
+from lib.ui.views.markup import on_demand
+
+
+@dataclass(frozen=True)
+class Preset:
+    """What there is to see, the notebook's name, and its settings as in the address; all others are the usual ones."""
+
+    title: str
+    notebook: str
+    query: str
+
+
+PRESETS: tuple[Preset, ...] = (
+    Preset(
+        "It diverges",
+        "mnist_training",
+        "rate.range=0.05,10&rate.count=4&rate.size=4096&rate.hidden=256,128,64",
+    ),
+    Preset("Batch size 1 against 4096", "mnist_training", "size.sizes=1,4096&size.rate=0.01&size.epochs=3"),
+    Preset(
+        "Time to 97 %",
+        "mnist_training",
+        "size.sizes=32,128,512&size.rate=0.2&size.epochs=10&size.target=0.97",
+    ),
+    Preset(
+        "Three epochs beside ten, the shorter pinned",
+        "mnist_training",
+        "rate.epochs=10&rate.size=128&rate.pin=epochs%3D3%26size%3D128",
+    ),
+    Preset("A network without a hidden layer", "mnist_training", "depth.networks=128&depth.own=none"),
+    Preset(
+        "Small batches, where overhead is nearly all",
+        "mnist_training",
+        "backend.size=8&backend.epochs=2&backend.hidden=16",
+    ),
+    Preset(
+        "The GPU loses",  # also as published: the page draws the article's own seconds
+        "when_a_gpu_wins",
+        "win.left=i9-10885h/jax-step/step&win.right=quadro-rtx-5000&win.way=operations",
+    ),
+    Preset(
+        "The GPU wins: 128 networks in one graph, not one by one",
+        "when_a_gpu_wins",
+        "win.left=c3-highcpu-22/keras-tensorflow/step&win.right=h100-pcie&win.way=graph&win.networks=128",
+    ),
+    Preset("The same step, one call an operation and compiled", "inside_a_step", "step.by=numpy/cpu,jax-epoch/cpu"),
+    Preset("256 networks beside each other", "many_networks", "count.most=256&count.size=512"),
+)
+
+
+def listed_presets(environment: Mapping[str, str] = os.environ) -> str:
+    """HTML: the presets as links, on demand; nothing where no server answers them."""
+    if SERVED not in environment or is_static(environment):
+        return ""
+    items = "".join(f"<li>{link(one.notebook, environment, one.query, one.title)}</li>" for one in PRESETS)
+    return on_demand("examples to begin with", f'<ul class="lab-presets">{items}</ul>')

@@ -1,0 +1,300 @@
+"""The state of all controls as text: in the page's address, so that a link restores it, and as the options of a script.
+
+Each page has a table of its settings. An address is checked against it before the page is painted, and a control's
+value when it is moved: neither can pass a value to an experiment that the table does not allow.
+"""
+
+import difflib
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Generic, Protocol, TypeVar
+from urllib.parse import parse_qsl, urlencode
+
+from lib.model.spec import MAX_TEXT
+
+T = TypeVar("T")
+MAX_SHOWN = 60  # characters of a wrong value that a sentence repeats
+
+
+class SettingRefused(ValueError):
+    """A value that cannot be used; its text is a whole sentence, to which nothing need be added."""
+
+
+@dataclass(frozen=True)
+class Setting(Generic[T]):
+    """The values that one control may have, and the usual one.
+
+    `parse` raises ValueError, or Refused where it can say more than what is `expected`.
+    """
+
+    name: str
+    usual: T
+    expected: str
+    parse: Callable[[str], T]
+    options: tuple = ()
+
+    def read(self, said: str) -> T:
+        """The value of a text.
+
+        Raises:
+            ValueError: The text is not allowed; the message says what is expected, and what may have been meant.
+        """
+        try:
+            return self.parse(said)
+        except SettingRefused:
+            raise
+        except ValueError:
+            raise ValueError(f"expected {self.expected}{_nearest_option(said, self.options)}") from None
+
+
+def choice(name: str, usual: T, options: Sequence[T]) -> Setting[T]:
+    """One of the options, which may be numbers, texts or truth values."""
+    return Setting(name, usual, f"one of {_listed(options)}", partial(_one_of, options=options), tuple(options))
+
+
+def choices(name: str, usual: Sequence[T], options: Sequence[T]) -> Setting[Sequence[T]]:
+    """Any number of the options, separated by commas."""
+    expected = f"some of {_listed(options)}, separated by commas"
+    return Setting(name, tuple(usual), expected, partial(_some_of, options=options), tuple(options))
+
+
+def ends(name: str, usual: Sequence[float], options: Sequence[float]) -> Setting[Sequence[float]]:
+    """The two ends of a range, both among the options, the smaller first."""
+
+    def parse(said: str) -> list[float]:
+        found = _some_of(said, options)
+        if len(found) != 2 or found[0] > found[1]:
+            raise ValueError
+        return found
+
+    expected = f"two of {_listed(options)}, the smaller first, separated by a comma"
+    return Setting(name, usual, expected, parse, tuple(options))
+
+
+def number(name: str, usual: float, low: float, high: float, whole: bool = False) -> Setting[float]:
+    """A number from `low` to `high`, both included."""
+
+    def parse(said: str) -> float:
+        value = int(said) if whole else float(said)
+        if not low <= value <= high:  # also refuses NaN
+            raise ValueError
+        return value
+
+    return Setting(name, usual, f"a {'whole ' if whole else ''}number from {low:g} to {high:g}", parse)
+
+
+def text(name: str, usual: str, understand: Callable[[str], object]) -> Setting[str]:
+    """A text of at most `MAX_TEXT` characters.
+
+    Args:
+        name: In the address.
+        usual: The default.
+        understand: Raises ValueError, with a sentence, where the text cannot be used.
+    """
+
+    def parse(said: str) -> str:
+        if len(said) > MAX_TEXT:
+            raise SettingRefused(f"{name}: expected at most {MAX_TEXT} characters, got {len(said):,}; write less")
+        try:
+            understand(said)
+        except ValueError as error:
+            raise SettingRefused(str(error)) from None
+        return said
+
+    return Setting(name, usual, f"at most {MAX_TEXT} characters", parse)
+
+
+ALL_USUAL = "usual"
+
+
+def state_of(name: str, members: Sequence[Setting]) -> Setting[str]:
+    """The values of other settings of a panel, as in an address but without its prefix; empty for no state."""
+
+    def parse(said: str) -> str:
+        values_of(said, members)
+        return said
+
+    expected = f"settings of this panel such as epochs=4&size=512, or {ALL_USUAL} where all are"
+    return Setting(name, "", expected, parse)
+
+
+def values_of(said: str, members: Sequence[Setting]) -> dict[str, Any] | None:
+    """The values of a panel in a state that is written as by `Address.state`, without the prefix; None for no state.
+
+    Raises:
+        ValueError: It names something else, or a value that is not allowed.
+    """
+    if not said:
+        return None
+    by_key = {one.name.partition(".")[2]: one for one in members}
+    found = {key: one.usual for key, one in by_key.items()}
+    for key, value in [] if said == ALL_USUAL else parse_qsl(said, True, True, max_num_fields=len(by_key)):
+        if key not in by_key:
+            raise ValueError(f"expected settings of this panel, got {shown(key)}{nearest(key, by_key)}")
+        found[key] = by_key[key].read(value)
+    return found
+
+
+def checked(settings: Mapping[str, Setting], prefix: str, values: Mapping[str, object]) -> dict[str, Any]:
+    """The values of a panel's controls, checked by the same table as an address; an empty field has the usual value.
+
+    A browser respects a control's limits, but other clients of the server need not.
+
+    Args:
+        settings: By name, with the prefix.
+        prefix: Of the panel, without its dot.
+        values: By name without the prefix; those without a setting are passed through.
+
+    Raises:
+        ValueError: A value is not allowed; the text is a sentence for the person.
+    """
+    found = dict(values)
+    for key, value in values.items():
+        setting = settings.get(f"{prefix}.{key}")
+        if setting is None:
+            continue
+        try:
+            found[key] = setting.usual if value is None else setting.read(_written(value))
+        except SettingRefused:
+            raise
+        except ValueError as error:
+            raise ValueError(f"{setting.name}: {error}, got {shown(_written(value))}") from None
+    return found
+
+
+class _QueryParameters(Protocol):
+    """What is used of marimo's class, which has no public name."""
+
+    def to_dict(self) -> dict: ...
+
+    def __setitem__(self, key: str, value: str) -> None: ...
+
+    def __delitem__(self, key: str) -> None: ...
+
+
+class Address:
+    """The state of all controls in the page's address, read once when the page opens and written on each change.
+
+    Args:
+        parameters: marimo's query parameters; None where there is no page.
+        arguments: Values of the command line by name; an address takes precedence over them.
+    """
+
+    def __init__(self, parameters: "_QueryParameters | None" = None, arguments: dict | None = None) -> None:
+        self._parameters = parameters
+        given = dict(arguments or {}) | (parameters.to_dict() if parameters is not None else {})
+        self._given = {name: _written(value) for name, value in given.items()}  # a command line gives 4096 as a number
+        self.problems: list[str] = []
+
+    def check(self, settings: Mapping[str, Setting]) -> None:
+        """Note in `problems`, a sentence each, all values that cannot be used and all names that are no setting."""
+        for name, said in self._given.items():
+            try:
+                if name in settings:
+                    settings[name].read(said)
+                elif "." in name:  # marimo's own names, such as `file`, have no dot
+                    self.problems.append(
+                        f"The address says {shown(name)}, which is no setting of this page{nearest(name, settings)}. It"
+                        " is left out."
+                    )
+            except ValueError as error:
+                self.problems.append(
+                    f"The address says {name}={shown(said)}: {_printable(str(error))}. The usual value is used instead."
+                )
+
+    def read(self, setting: Setting[T]) -> T:
+        """The address' value of a setting; the usual one where there is none, or none that can be used."""
+        said = self._given.get(setting.name)
+        try:
+            return setting.usual if said is None else setting.read(said)
+        except ValueError:
+            return setting.usual
+
+    def state(self, members: Sequence[Setting]) -> str:
+        """The values of these settings of a panel, as `values_of` reads them; `ALL_USUAL` where no other is said."""
+        read = {one.name.partition(".")[2]: (self.read(one), one.usual) for one in members}
+        others = {key: _written(value) for key, (value, usual) in read.items() if _written(value) != _written(usual)}
+        return urlencode(others, safe=",") or ALL_USUAL
+
+    def clear(self) -> None:
+        """Remove all values of controls from the address, and forget its problems."""
+        self.problems.clear()
+        for name in [name for name in self._given if "." in name]:
+            if self._parameters is not None and name in self._parameters.to_dict():
+                del self._parameters[name]
+            del self._given[name]
+
+    def save(self, prefix: str) -> Callable[[dict], None]:
+        """An `on_change` for a panel: writes changed values into the address, except texts too long to read back."""
+
+        def write(values: dict) -> None:
+            for key, value in values.items():
+                name, said = f"{prefix}.{key}", _written(value)
+                too_long = isinstance(value, str) and len(value) > MAX_TEXT
+                if self._parameters is not None and self._given.get(name) != said and not too_long:
+                    self._given[name] = said
+                    self._parameters[name] = said
+
+        return write
+
+
+def shown(said: str) -> str:
+    r"""A value as a sentence repeats it: cut to `MAX_SHOWN` characters, with what cannot be printed escaped.
+
+    >>> shown("64\x00\n")
+    '64\\x00\\n'
+    """
+    return _printable(said if len(said) <= MAX_SHOWN else f"{said[:MAX_SHOWN]}…")
+
+
+def _printable(text: str) -> str:
+    return "".join(one if one.isprintable() or one in " \u202f" else ascii(one)[1:-1] for one in text)
+
+
+def nearest(said: str, known: Iterable[str]) -> str:
+    """The end of a sentence that names what was probably meant; empty where no known name is similar."""
+    found = difflib.get_close_matches(shown(said), list(known), 1)
+    return f"; the nearest is {found[0]}" if found else ""
+
+
+def _written(value: object) -> str:
+    if isinstance(value, (list, tuple)):
+        return ",".join(map(_written, value))
+    if isinstance(value, float):
+        short = f"{value:g}"
+        return short if float(short) == value else repr(value)
+    return str(value)
+
+
+def _listed(options: Sequence) -> str:
+    return ", ".join(map(_written, options))
+
+
+def _one_of(said: str, options: Sequence[T]) -> T:
+    for option in options:
+        if said == _written(option) or (isinstance(option, float) and _as_number(said) == option):
+            return option
+    raise ValueError
+
+
+def _some_of(said: str, options: Sequence[T]) -> list[T]:
+    return [_one_of(part, options) for part in said.split(",") if part]
+
+
+def _nearest_option(said: str, options: Sequence) -> str:
+    """What was meant by the first part that is none of the options."""
+    written = list(map(_written, options))
+    wrong = next((part for part in said.split(",") if part not in written), "")
+    numbers = [option for option in options if isinstance(option, (int, float)) and not isinstance(option, bool)]
+    if numbers and math.isfinite(_as_number(wrong)):
+        return f"; the nearest is {_written(min(numbers, key=lambda option: abs(option - _as_number(wrong))))}"
+    return nearest(wrong, written)
+
+
+def _as_number(said: str) -> float:
+    try:
+        return float(said)
+    except ValueError:
+        return math.nan

@@ -1,0 +1,331 @@
+"""What all charts share: the frame, palette, axes, labels that do not overlap, fonts and colours.
+
+Never measures, and knows nothing of marimo. Text and axes take the page's own text colour, so light and dark need no
+second chart.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
+from typing import Any
+
+import altair as alt
+import numpy as np
+
+from lib.ui.views.chart_text import ChartText, described
+
+HEIGHT = 240
+AROUND = 62  # pixels of a drawn chart above and below its plot: padding, the axis' labels and its title
+LABEL_GAP = 14  # pixels from label to label
+LABEL_LIMIT = 96  # pixels of the longest label; its tooltip says the rest
+# Cool to warm at nearly one lightness: ordered, told apart without red-green vision, readable on light and on dark.
+_ORDERED = ("#3a72d8", "#7b62d3", "#b04fb4", "#d04a78", "#d1623a", "#b9801c")
+ERRORS = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01)  # axis of accuracy: logarithmic in what is missing to 100 %
+ERROR_DOMAIN = (0.92, 0.01)
+LOSS_DOMAIN = (0.02, 8.0)
+MAX_TICKS = 8  # of a logarithmic axis, beside each of which there is room
+# Of a palette's colour in a text: every one then has a contrast of 4.5 on the page's white and on its dark ground.
+INK_SHARE = 0.7
+# Each row brings its colour, so that other lines need no other frame.
+ROW_COLOR = alt.Color("color:N", scale=None, legend=None)
+# Stands for the end of an x axis in a frame that is built once. A parameter for `domainMax` would do, but then Vega
+# looks for the extent of rows that are not there yet, and warns on the console.
+X_MAX = -987654.0
+FONT = "PT Sans, system-ui, sans-serif"  # the page's
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A Vega-Lite specification that the page draws, and `text`, which screen readers read in its place.
+
+    The text is no part of the specification, so that it changes with each frame, whatever of the drawing is kept.
+    `states` says by series what is to be said of those that are not simply there, such as “training”.
+    """
+
+    spec: dict
+    title: str
+    states: Mapping[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def text(self) -> ChartText:
+        """The chart in words, from the rows that it draws."""
+        return described(self.spec, self.states)
+
+    @property
+    def height_px(self) -> int:
+        """Height of the drawn chart in pixels: reserved before it is drawn, so that nothing below it moves."""
+        return self.spec["height"] + AROUND
+
+    @property
+    def as_json(self) -> str:
+        """The specification as `lib/ui/widgets/charts.js` draws it."""
+        return json.dumps(self.spec | {"description": self.title}, separators=(",", ":"))
+
+
+@cache
+def ordered_palette(count: int) -> tuple[str, ...]:
+    """`count` colours along the ordered palette, as `#rrggbb`.
+
+    >>> ordered_palette(2)
+    ('#3a72d8', '#b9801c')
+    """
+    anchors = np.array([[int(color[i : i + 2], 16) for i in (1, 3, 5)] for color in _ORDERED])
+    at = np.linspace(0, len(anchors) - 1, max(count, 2))[:count]
+    mixed = [[int(round(np.interp(x, range(len(anchors)), anchors[:, channel]))) for channel in range(3)] for x in at]
+    return tuple("#" + "".join(f"{value:02x}" for value in color) for color in mixed)
+
+
+def decades(values: Sequence[float]) -> tuple[float, float]:
+    """The powers of ten around these values, ends of a logarithmic axis; 0.01 and 100 without any value.
+
+    >>> decades([0.3, 20.0])
+    (0.1, 100.0)
+    """
+    if not values:
+        return 0.01, 100.0
+    return float(10 ** np.floor(np.log10(min(values) * 0.95))), float(10 ** np.ceil(np.log10(max(values) * 1.05)))
+
+
+def nice_above(value: float) -> float:
+    """The next of 1, 2, 5 × 10ⁿ, at least 0.001, so that an axis changes rarely while a run goes on.
+
+    >>> nice_above(0.7), nice_above(1.2), nice_above(30)
+    (1.0, 2.0, 50.0)
+    """
+    power = 10.0 ** np.floor(np.log10(max(value, 1e-3)))
+    return float(next(step * power for step in (1, 2, 5, 10) if step * power >= value))
+
+
+def spread_labels(positions: Sequence[float], gap: float, low: float = -np.inf, high: float = np.inf) -> list[float]:
+    """Move positions apart to at least `gap`, in their order and as little as needed.
+
+    Args:
+        positions: In any order; the result has theirs.
+        gap: Least distance from one to the next.
+        low: None is moved below this end, as long as there is room for all.
+        high: None is moved above this end.
+
+    >>> spread_labels([0.5, 0.5, 0.9], 0.1)
+    [0.45, 0.55, 0.9]
+    >>> spread_labels([0.0, 0.0], 0.1, 0.0, 1.0)
+    [0.0, 0.1]
+    """
+
+    def centre(block: list[float]) -> float:
+        half = gap * (block[1] - 1) / 2
+        return max(min(block[0] / block[1], high - half), low + half)
+
+    order = np.argsort(positions, kind="stable")
+    blocks: list[list[float]] = []  # [sum of wanted positions, count]
+    for index in order:
+        blocks.append([positions[index] - 0.0, 1])
+        while len(blocks) > 1 and centre(blocks[-2]) + gap * (blocks[-2][1] + blocks[-1][1]) / 2 > centre(blocks[-1]):
+            last = blocks.pop()
+            blocks[-1] = [blocks[-1][0] + last[0], blocks[-1][1] + last[1]]
+    placed = [centre(block) + gap * (k - (block[1] - 1) / 2) for block in blocks for k in range(int(block[1]))]
+    result = [0.0] * len(placed)
+    for position, index in zip(placed, order, strict=True):
+        result[index] = round(position, 6)
+    return result
+
+
+def moved_apart(points: list[dict], domain: tuple[float, float]) -> list[dict]:
+    """The points, each with a height `at` at which its label covers no other.
+
+    Args:
+        points: `label`, `x` and `y` of each, and a `text` where that is not the label.
+        domain: Ends of the logarithmic y axis; a `y` beyond them gets its label at the end.
+    """
+    low, high = np.log(domain)
+    heights = [float(np.clip((np.log(point["y"]) - low) / (high - low), 0, 1)) for point in points]
+    moved = spread_labels(heights, LABEL_GAP / HEIGHT, 0.0, 1.0)
+    return [
+        {"text": point["label"]} | point | {"at": float(np.exp(low + (high - low) * height))}
+        for point, height in zip(points, moved, strict=True)
+    ]
+
+
+def room(texts: Sequence[str]) -> list[dict]:
+    """The rows for all labels that may come: the browser reserves their width, so the plot keeps its own."""
+    return [{"text": text} for text in texts]
+
+
+def with_x_max(part: Any, x_max: float) -> Any:
+    """A copy of a specification in which `X_MAX` is `x_max`, the real end of the axis."""
+    if isinstance(part, dict):
+        return {name: with_x_max(value, x_max) for name, value in part.items()}
+    if isinstance(part, list):
+        return [with_x_max(value, x_max) for value in part]
+    return x_max if part == X_MAX else part
+
+
+def with_layers(chart: Chart, name: str, rows: list[dict], layers: list[dict]) -> Chart:
+    """The chart with further layers over its own, whose rows are a dataset of this name."""
+    spec = chart.spec
+    layered = spec | {"layer": [*spec["layer"], *layers], "datasets": spec["datasets"] | {name: rows}}
+    return replace(chart, spec=layered)
+
+
+def encoded(spec: dict, channel: str, field: str) -> dict:
+    """How a chart's own layers encode a field, so that a further mark stands on the same scale."""
+    found = (layer["encoding"].get(channel, {}) for layer in spec["layer"] if "encoding" in layer)
+    return next(one for one in found if one.get("field") == field)
+
+
+def log_scale(domain: Sequence[float], **options: Any) -> alt.Scale:
+    """A logarithmic scale that ends exactly at its domain; `options` as of `alt.Scale`."""
+    return alt.Scale(type="log", domain=list(domain), nice=False, **options)
+
+
+# The label of an axis; what follows the last comma of a long one, such as “software adapter”, has a line of its own.
+ON_TWO_LINES = "split(replace(datum.label, regexp('^(.{20,}), (.+)$'), '$1|$2'), '|')"
+
+
+def names_y(names: Sequence[str], limit: int, field: str = "label", **axis: Any) -> alt.Y:
+    """A y axis with a row per name, in this order, whether it has a mark or not.
+
+    Args:
+        names: From top to bottom.
+        limit: Pixels of the longest label.
+        field: Column that holds the name.
+        **axis: As of `alt.Axis`.
+    """
+    shown = alt.Axis(labelLimit=limit, **axis)
+    return alt.Y(f"{field}:N", sort=list(names), scale=alt.Scale(domain=list(names)), title=None, axis=shown)
+
+
+def y_of(kind: str, domain: tuple[float, float], field: str = "y") -> alt.Y:
+    """The y axis of an accuracy, a loss or seconds: logarithmic, and without a title.
+
+    Args:
+        kind: "accuracy", whose field holds 1 − accuracy; any other kind is shown as it is.
+        domain: Ends of the axis; values beyond them are clamped.
+        field: Column of the value.
+    """
+    if kind == "accuracy":
+        axis = alt.Axis(values=list(ERRORS), labelExpr="format(1 - datum.value, '.0%')")
+    else:
+        axis = alt.Axis(values=_ticks(min(domain), max(domain)), format="~g")
+    return alt.Y(f"{field}:Q", scale=log_scale(domain, clamp=True), axis=axis, title=None)
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """Powers of ten on a logarithmic axis, and threes between them where there is room.
+
+    >>> _ticks(0.02, 8), _ticks(1e-4, 100)
+    ([0.03, 0.1, 0.3, 1.0, 3.0], [0.0001, 0.001, 0.01, 0.1, 1.0, 10.0, 100.0])
+    """
+    found = [float(f"{digit}e{power}") for power in range(-9, 5) for digit in (1, 3)]
+    found = [value for value in found if low <= value <= high]
+    return found if len(found) <= MAX_TICKS else [value for value in found if f"{value:e}"[0] == "1"]
+
+
+def labels(x: alt.X, y: alt.Y, at: alt.Y, color: Any) -> list[alt.Chart]:
+    """Labels in a column right of the plot, each with a thin line to its point, of the dataset `ends`.
+
+    The column is as wide as the longest text of the dataset `room`, in the font that the browser draws it with.
+
+    Args:
+        x: Place of the point.
+        y: Height of the point.
+        at: Height of the label.
+        color: Of line and text: a channel or a value.
+    """
+    column = {"align": "left", "dx": 8, "fontSize": 11, "fontWeight": 600, "limit": LABEL_LIMIT}
+    ends, edge = alt.Chart(alt.NamedData("ends")), alt.value("width")
+    return [
+        ends.mark_rule(strokeWidth=0.8, opacity=0.45, x2Offset=6).encode(x=x, x2=edge, y=y, y2="at:Q", color=color),
+        ends.mark_text(**column).encode(x=edge, y=at, text="text:N", tooltip="text:N", color=color),
+        kept_free(**column),
+    ]
+
+
+def kept_free(**text: Any) -> alt.Chart:
+    """The texts of the dataset `room`, invisible, at the right end of the plot: they reserve its space."""
+    unseen = alt.Chart(alt.NamedData("room")).mark_text(opacity=0, aria=False, **text)
+    return unseen.encode(x=alt.value("width"), y=alt.value(0), text="text:N")
+
+
+_AXIS = {
+    "labelColor": "currentColor",
+    "titleColor": "currentColor",
+    "domainColor": "currentColor",
+    "tickColor": "currentColor",
+    "gridColor": "currentColor",
+    "gridOpacity": 0.12,
+    "domainOpacity": 0.4,
+    "tickOpacity": 0.4,
+    "labelFontSize": 11,
+    "titleFontSize": 11,
+    "titleFontWeight": "normal",
+    "labelFont": FONT,
+    "titleFont": FONT,
+    "labelSeparation": 6,
+}
+
+
+def ink(color: str) -> str:
+    """The colour of text beside marks of this colour, mixed with the page's text colour so that it is always legible.
+
+    >>> ink("#0072b2"), ink("currentColor")
+    ('color-mix(in srgb, #0072b2 70%, currentColor)', 'currentColor')
+    """
+    return f"color-mix(in srgb, {color} {INK_SHARE:.0%}, currentColor)" if color.startswith("#") else color
+
+
+def _inked(chart: dict) -> dict:
+    """What a text that is coloured row by row needs to have `ink` of that colour."""
+    color = chart.get("encoding", {}).get("color", {})
+    if color.get("field") != "color":
+        return {}
+    transform = [*chart.get("transform", []), {"calculate": f"replace('{ink('#')}', '#', datum.color)", "as": "ink"}]
+    return {"transform": transform, "encoding": chart["encoding"] | {"color": color | {"field": "ink"}}}
+
+
+def _style(part: Any) -> None:
+    """Give every axis, legend and text our style, in place: marimo's dark theme would override `config`."""
+    if isinstance(part, list):
+        for one in part:
+            _style(one)
+    elif isinstance(part, dict):
+        mark = part.get("mark")
+        if isinstance(mark, dict) and mark.get("type") == "text":
+            part["mark"] = {"font": FONT} | mark | ({"color": ink(mark["color"])} if "color" in mark else {})
+            part.update(_inked(part))
+        for name, value in part.items():
+            if name == "axis" and isinstance(value, dict):
+                part[name] = {"style": "lab"} | value
+            elif name == "legend" and isinstance(value, dict):
+                part[name] = {"labelFont": FONT, "titleFont": FONT} | value
+            else:
+                _style(value)
+
+
+def styled(chart: alt.LayerChart | alt.FacetChart, height: int = HEIGHT) -> dict:
+    """An Altair chart as a specification: as wide as its container, in the page's colours, drawn as SVG.
+
+    Args:
+        chart: Validated by Altair here.
+        height: Pixels of the plot, without axis labels and padding.
+    """
+    spec = (
+        chart.properties(
+            width="container",
+            height=height,
+            background="transparent",
+            usermeta={"embedOptions": {"renderer": "svg", "actions": False}},
+        )
+        .configure_view(stroke=None)
+        .configure(
+            padding={"left": 4, "right": 6, "top": 14, "bottom": 4},
+            autosize=alt.AutoSizeParams(type="fit-x", contains="padding"),
+        )
+    ).to_dict()
+    # To a screen reader a chart is its text: hundreds of marks without a name are not read one by one, and Vega does
+    # not name an axis again whose end has moved.
+    silent = {"aria": False}
+    spec["config"] |= {"view": {"stroke": None}, "mark": silent, "axis": silent, "style": {"lab": _AXIS}}
+    _style(spec)
+    # The whole specification is checked by Altair when it is built here, once; the rows of each frame are not.
+    return spec

@@ -1,0 +1,321 @@
+"""A chart in words, for who cannot see it: read from the specification that is drawn, so that it says what is drawn.
+
+What a mark's tooltip tells is what its author holds worth telling: those columns, under their titles and in their
+formats, are the table. A line is told by its first and last point and its ends.
+"""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from lib.formatting import listed
+from lib.ui.views.markup import on_demand, quiet, table
+
+MAX_ROWS = 24  # of a table in words; of more marks so many are told, evenly spaced
+MAX_NAMED = 16  # series that a sentence names one by one
+_REPEATED = {"room", "ends"}  # datasets that repeat what others say
+_NUMBER = {"quantitative", "temporal"}
+_KINDS = {"bar": "bar", "point": "point", "rect": "field", "rule": "line"}
+_SI = {-9: "n", -6: "μ", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T"}
+
+
+@dataclass(frozen=True)
+class Values:
+    """A table in words; `rows` are some of `n_rows`, evenly spaced, where those are too many to be read."""
+
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    n_rows: int
+
+    @classmethod
+    def of(cls, head: Sequence[str], rows: Sequence[tuple[str, ...]]) -> Values:
+        """All of these rows, or of too many some."""
+        return cls(tuple(head), tuple(rows[:: max(1, math.ceil(len(rows) / MAX_ROWS))]), len(rows))
+
+    def as_html(self) -> str:
+        """The table, after how many of its rows it shows."""
+        rows = ([html.escape(cell) for cell in row] for row in self.rows)
+        some = quiet(
+            f"{len(self.rows)} of {self.n_rows:,} rows, evenly spaced:" if len(self.rows) < self.n_rows else ""
+        )
+        return some + table([html.escape(cell) for cell in self.head], rows, "lab-values")
+
+
+@dataclass(frozen=True)
+class ChartText:
+    """A chart in words: its axes, what it shows in sentences, and its values as tables."""
+
+    axes: str
+    content: str
+    values: tuple[Values, ...] = ()
+
+    def label(self, title: str) -> str:
+        """The text that a screen reader reads in place of the drawing."""
+        told = f"{self.axes} {self.content}".strip()
+        return f"{title}. {told}" if told else title
+
+    def as_html(self, title: str) -> str:
+        """What it shows, and its values, closed until somebody opens it.
+
+        Args:
+            title: Of the chart; it tells one such table from the next.
+        """
+        name = f'Values as text<span class="lab-unseen">: {html.escape(title)}</span>'
+        told = quiet(f"{self.axes} {self.content}".strip())
+        return on_demand(name, told + "".join(one.as_html() for one in self.values))
+
+
+@dataclass(frozen=True)
+class _Column:
+    """What a tooltip says of a mark under one name."""
+
+    field: str
+    title: str
+    format: str
+    is_number: bool
+
+    def of(self, row: Mapping[str, Any]) -> str:
+        value = row.get(self.field)
+        return "–" if _missing(value) else written(value, self.format)
+
+    def number_of(self, row: Mapping[str, Any]) -> float:
+        return _as_number(row.get(self.field)) or 0.0
+
+
+@dataclass(frozen=True)
+class _Marks:
+    """Marks of one kind that have a tooltip, the rows that they are drawn from, and the column of their x axis."""
+
+    kind: str
+    columns: tuple[_Column, ...]
+    across: _Column | None
+    rows: list[dict]
+
+    @property
+    def names(self) -> list[_Column]:
+        """The columns that say which mark it is."""
+        return [one for one in self.columns if not one.is_number]
+
+    @property
+    def measure(self) -> _Column | None:
+        """The first column of numbers, but for that of the x axis."""
+        return next((one for one in self.columns if one.is_number and one is not self.across), None)
+
+    def series_of(self, row: Mapping[str, Any]) -> str:
+        """Of which series a mark is."""
+        return ", ".join(text for one in self.names if (text := one.of(row)) != "–")
+
+    @cached_property
+    def series(self) -> dict[str, list[dict]]:
+        """The rows of each series, from left to right."""
+        names, alike = self.names, {}
+        for row in self.rows:  # hundreds: what is the same of all of a series is put into words once
+            alike.setdefault(tuple(row.get(one.field) for one in names), []).append(row)
+        found: dict[str, list[dict]] = {}
+        for rows in alike.values():
+            found.setdefault(self.series_of(rows[0]), []).extend(rows)
+        across = self.across
+        return {name: sorted(rows, key=across.number_of) if across else rows for name, rows in found.items()}
+
+    def name_of(self, row: Mapping[str, Any]) -> str:
+        """Which mark it is: its series, and its place on the x axis."""
+        place = [f"{self.across.title} {self.across.of(row)}"] if self.across is not None else []
+        return ", ".join(filter(None, [self.series_of(row), *place]))
+
+
+def described(spec: dict, states: Mapping[str, str]) -> ChartText:
+    """A Vega-Lite specification with its rows, in words.
+
+    Args:
+        spec: As `lib.ui.views.chart.styled` makes it, with `datasets`.
+        states: By series, what is to be said of those that are not simply there, such as “training”.
+    """
+    marks = _readable(spec)
+    told = next((one for one in marks if one.rows), marks[0] if marks else None)
+    axes = _axes(spec, told)
+    if told is None:
+        return ChartText(axes, _outlook(states))
+    content = [_extent(told), *(_extremes(one) for one in marks), _outlook(states)]
+    values = tuple(_as_table(one) for one in marks if one.rows)
+    return ChartText(axes, " ".join(filter(None, content)), values)
+
+
+def _readable(spec: dict) -> list[_Marks]:
+    """The marks with tooltips, each dataset once by what its tooltip says; as lines, where some of them are."""
+    found: dict[tuple, _Marks] = {}
+    for layer in _layers(spec):
+        encoding, name = layer.get("encoding", {}), layer["data"].get("name", "")
+        if not isinstance(encoding.get("tooltip"), list) or name in _REPEATED:
+            continue
+        columns = tuple(
+            _Column(one["field"], one.get("title", one["field"]).strip(), one.get("format", ""), one["type"] in _NUMBER)
+            for one in encoding["tooltip"]
+        )
+        kind = layer["mark"]["type"] if isinstance(layer["mark"], dict) else layer["mark"]
+        key = (name, columns)
+        if key not in found or kind == "line" or found[key].kind == "rule":
+            x, y = (encoding.get(channel, {}) for channel in ("x", "y"))
+            both = x.get("type") == y.get("type") == "quantitative"
+            across = next((one for one in columns if both and one.field == x.get("field")), None)
+            found[key] = _Marks(kind, columns, across, _rows(spec.get("datasets", {}).get(name, ())))
+    return list(found.values())
+
+
+def _layers(spec: dict, data: object = None) -> Iterator[dict]:
+    """The layers that draw something, each with the data that it inherits."""
+    data = spec.get("data", data)
+    for part in spec.get("layer", ()):
+        yield from _layers(part, data)
+    if "mark" in spec:
+        yield spec | {"data": data or {}}
+    if isinstance(spec.get("spec"), dict):
+        yield from _layers(spec["spec"], data)
+
+
+def _rows(dataset: str | Sequence[dict]) -> list[dict]:
+    """The rows of a dataset, which may be CSV."""
+    if not isinstance(dataset, str):
+        return list(dataset)
+    head, *rows = csv.reader(io.StringIO(dataset))
+    return [dict(zip(head, row, strict=True)) for row in rows]
+
+
+def _axes(spec: dict, marks: _Marks | None) -> str:
+    """What each axis is, in a sentence for each."""
+    parts = []
+    for channel, where in (("x", "Across"), ("y", "Up")):
+        found = [layer["encoding"][channel] for layer in _layers(spec) if channel in layer.get("encoding", {})]
+        axis = next((one for one in found if one.get("title")), found[0] if found else {})
+        measure = marks.measure if marks is not None and marks.across is not None else None
+        named = axis.get("title") or (measure.title if measure is not None else "")
+        if axis.get("type") == "nominal":
+            parts.append("A row for each name." if channel == "y" else "A place for each name.")
+        elif named:
+            parts.append(f"{where}: {named}{_domain(axis)}.")
+    return " ".join(parts)
+
+
+def _domain(axis: dict) -> str:
+    """From where to where an axis goes, in the units of its labels, where that is known."""
+    scale, shown = axis.get("scale") or {}, axis.get("axis") or {}
+    ends = [_as_number(end) for end in scale.get("domain", ()) if not isinstance(end, dict)]
+    text = ""
+    if len(ends) == 2 and None not in ends and "labelExpr" not in shown:
+        text = f", {written(ends[0], ',.4~g')} to {written(ends[1], ',.4~g')}"
+    logarithmic = scale.get("type") == "log" and "logarithmic" not in (axis.get("title") or "")
+    return text + (", logarithmic" if logarithmic else "")
+
+
+def _extent(marks: _Marks) -> str:
+    """How many marks, and of which names."""
+    if not marks.rows:
+        return "No value yet."
+    if marks.kind == "line":
+        names = list(marks.series)
+        return f"{counted(len(names), 'line')}{f': {listed(names)}' if len(names) <= MAX_NAMED else ''}."
+    return f"{counted(len(marks.rows), _KINDS.get(marks.kind, 'mark'))}."
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with its noun, in the singular or the plural."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _extremes(marks: _Marks) -> str:
+    """The lowest and the highest: of lines, of their last values."""
+    measure, is_line = marks.measure, marks.kind == "line"
+    if measure is None:
+        return ""
+    rows = [series[-1] for series in marks.series.values()] if is_line else marks.rows
+    ordered = sorted((row for row in rows if not _missing(row.get(measure.field))), key=measure.number_of)
+    if not ordered:
+        return ""
+    named = marks.series_of if is_line else marks.name_of
+    low, high = (f"{measure.of(row)} ({named(row)})" for row in (ordered[0], ordered[-1]))
+    begin = f"Last {measure.title}" if is_line else measure.title
+    return _sentence(f"{begin}: {low}" if len(ordered) == 1 else f"{begin}: lowest {low}, highest {high}")
+
+
+def _outlook(states: Mapping[str, str]) -> str:
+    """Which series are in which state, grouped."""
+    groups: dict[str, list[str]] = {}
+    for name, state in states.items():
+        groups.setdefault(state, []).append(name)
+    return " ".join(_sentence(f"{state}: {listed(names)}") for state, names in groups.items())
+
+
+def _as_table(marks: _Marks) -> Values:
+    """A row for each line or mark; marks of which the same is said are one."""
+    measure = marks.measure
+    if marks.kind == "line" and measure is not None:
+        head = ("line", f"first {measure.title}", "lowest", "highest", "last")
+        rows = [(name, *_summary(measure, series)) for name, series in marks.series.items()]
+    else:
+        head = tuple(one.title or "mark" for one in marks.columns)
+        rows = list(dict.fromkeys(tuple(one.of(row) for one in marks.columns) for row in marks.rows))
+    return Values.of(head, rows)
+
+
+def _summary(measure: _Column, rows: Sequence[dict]) -> Iterator[str]:
+    """First, lowest, highest and last value of a line."""
+    found = [row for row in rows if not _missing(row.get(measure.field))]
+    if not found:
+        yield from ("–",) * 4
+        return
+    numbers = [measure.number_of(row) for row in found]
+    for place in (0, numbers.index(min(numbers)), numbers.index(max(numbers)), -1):
+        yield measure.of(found[place])
+
+
+def _sentence(text: str) -> str:
+    """A text with a capital, unless it is a symbol such as μ, and a full stop."""
+    return (text[:1].upper() if text[:1].isascii() else text[:1]) + text[1:].rstrip(".") + "."
+
+
+def _missing(value: object) -> bool:
+    return value is None or value == "" or (isinstance(value, float) and math.isnan(value)) or value == "nan"
+
+
+def _as_number(value: object) -> float | None:
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return None
+    return None if math.isnan(number) else number
+
+
+def written(value: object, form: str) -> str:
+    r"""A value as a tooltip shows it.
+
+    Args:
+        value: A number, or a text, which stays as it is.
+        form: As of d3-format: some of `,`, digits, `~` for no trailing zeros, and one of `g f d s %`.
+
+    >>> written(4500.0, ",.4~g"), written(0.0123, ".3~s"), written(0.961, ".1%"), written("JAX", "")
+    ('4,500', '12.3m', '96.1%', 'JAX')
+    """
+    number = _as_number(value)
+    if number is None or (isinstance(value, str) and not form):
+        return str(value)
+    if not math.isfinite(number):
+        return "infinite"
+    kind = form[-1:] if form[-1:] in "gfds%" else ""
+    digits = form.rstrip("gfds%").replace("~", "").replace(",", "").lstrip(".")
+    comma = "," if "," in form else ""
+    if kind == "s":
+        power = 0 if not number else max(-9, min(12, 3 * math.floor(math.log10(abs(number)) / 3)))
+        return f"{number / 10.0**power:.{digits or 6}g}{_SI[power]}"
+    if kind in ("f", "%"):
+        text = f"{number:{comma}.{digits or 6}{kind}}"
+        return re.sub(r"\.?0+(%?)$", r"\1", text) if "~" in form and "." in text else text
+    precision = f".{digits or 6}" if kind != "d" else ".0"
+    plain = f"{number:{comma}{precision}{'g' if kind != 'd' else 'f'}}"
+    return f"{number:{comma}.0f}" if "e+" in plain else plain

@@ -1,0 +1,59 @@
+"""HTML and Markdown that the views share: tables, text with code and links in it, and text of unknown origin."""
+
+import html
+import re
+from collections.abc import Iterable, Sequence
+
+from lib.sweeps.experiments.published import ADDRESSES
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], css: str = "", row_css: Sequence[str] = ()) -> str:
+    """A table in a box that scrolls within itself, as HTML.
+
+    Args:
+        head: HTML of each column's title; empty for none.
+        rows: HTML of each cell, row by row; the first cell names the row. A row of one cell is a heading across the
+            table.
+        css: Further classes of the table.
+        row_css: A class for each row, empty for none; empty where no row has one.
+    """
+    lines = [_line("".join(f"<th>{cell}</th>" for cell in head))] if head else []
+    for number, (first, *others) in enumerate(rows):
+        row_class = row_css[number] if row_css else ""
+        across = f' colspan="{len(head)}"' if not others else ""
+        named = f'<th scope="{"row" if others else "colgroup"}"{across}>{first}</th>'
+        lines.append(_line(named + "".join(f"<td>{cell}</td>" for cell in others), row_class))
+    classes = " ".join(filter(None, ["lab-table", css]))
+    return f'<div class="lab-scroll"><table class="{classes}">{"".join(lines)}</table></div>'
+
+
+def _line(cells: str, css: str = "") -> str:
+    return f'<tr class="{css}">{cells}</tr>' if css else f"<tr>{cells}</tr>"
+
+
+def on_demand(summary: str, content: str) -> str:
+    """HTML that stays closed until somebody opens it; both arguments are HTML."""
+    return f'<details class="lab-details"><summary>{summary}</summary>{content}</details>'
+
+
+def inline(text: str) -> str:
+    """Text as HTML: escaped, with `code` marked as such, and the articles' titles as links that open a new tab."""
+    parts = html.escape(text).split("`")
+    marked = "".join(f"<code>{part}</code>" if index % 2 else part for index, part in enumerate(parts))
+    for title, address in ADDRESSES.items():
+        marked = marked.replace(title, f'<a href="{address}" target="_blank" rel="noopener noreferrer">{title}</a>')
+    return marked
+
+
+def as_markdown(text: str) -> str:
+    """Text of unknown origin for a label of marimo's or `mo.md`, which pass HTML and read formulas: shown as it is.
+
+    >>> as_markdown("$10k <b>")
+    '&#36;10k &#60;b&#62;'
+    """
+    return re.sub(r"[^\w ]|_", lambda found: f"&#{ord(found.group())};", " ".join(text.split()))
+
+
+def quiet(sentence: str) -> str:
+    """HTML: a side remark, such as what was recorded elsewhere, marked up as by `inline`; nothing where it is empty."""
+    return f'<p class="lab-note">{inline(sentence)}</p>' if sentence else ""

@@ -1,0 +1,392 @@
+"""The charts of the four experiments, from their rows.
+
+A chart's frame (axes, domains, colours) depends only on what is run, so it is built by Altair once and cached; an
+update of a running experiment only replaces the rows in it. Sizes and domains stay, so nothing moves while lines grow.
+"""
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import altair as alt
+import numpy as np
+
+from lib import formatting
+from lib.sweeps.experiments import published
+from lib.sweeps.experiments.mnist_training import Experiment
+from lib.sweeps.experiments.results import POINTS_PER_LINE, Results
+from lib.once import once
+from lib.model.spec import MAX_RATE, MIN_RATE, MNIST, N_TRAIN, Training
+from lib.ui.views.chart import (
+    ERROR_DOMAIN,
+    LOSS_DOMAIN,
+    ROW_COLOR,
+    X_MAX,
+    Chart,
+    decades,
+    kept_free,
+    labels,
+    log_scale,
+    moved_apart,
+    ON_TWO_LINES,
+    names_y,
+    nice_above,
+    ordered_palette,
+    room,
+    styled,
+    with_x_max,
+    y_of,
+)
+from lib.sweeps.workers.notes import State
+
+_PUBLISHED_COLOR = "#8a8f98"
+EPOCH_DOMAIN = (0.02, 100.0)  # seconds of an epoch, by batch size
+
+
+def colors_of(experiment: Experiment) -> tuple[str, ...]:
+    """A colour for each line: along the palette for ordered quantities, their own for backends.
+
+    Lines that are trained by the default backend for comparison have the colours of those that they are compared with.
+    """
+    if experiment.ordered_by == "backend":
+        return tuple(item.runtime.color for item in experiment.items)
+    return ordered_palette(experiment.n_compared) * (1 if len(experiment.items) == experiment.n_compared else 2)
+
+
+def charts(experiment: Experiment, results: Results) -> list[Chart]:
+    """The charts of an experiment, in their order on the page.
+
+    Args:
+        experiment: What is trained.
+        results: So far.
+    """
+    lines = ((experiment.labels[index], results.lines[index].state) for index in experiment.compared)
+    states = {label: state.lower() for label, state in lines if state not in (State.DONE, State.SAVED)}
+    return [replace(draw(experiment, results), states=states) for draw in experiment.draw]
+
+
+class _LossCurve(NamedTuple):
+    """One line of a chart: its points, what they show, and the heights at which they are drawn."""
+
+    label: str
+    x: list[float]
+    shown: list[float]
+    y: list[float]
+
+
+def loss_by_step(experiment: Experiment, results: Results) -> Chart:
+    """Training loss against the step, a line per training; the loss is clipped to `LOSS_DOMAIN`."""
+    with results.changed:
+        thinned = [results.lines[index].thinned(POINTS_PER_LINE) for index in experiment.compared]
+    curves = [
+        _LossCurve(experiment.labels[index], steps.tolist(), losses.tolist(), _within(losses, LOSS_DOMAIN))
+        for index, (steps, losses) in zip(experiment.compared, thinned, strict=True)
+    ]
+    most = max(results.lines[i].total_steps for i in experiment.compared)
+    return _filled(_line_frame("training loss by step", "step", "loss"), experiment, curves, LOSS_DOMAIN, most)
+
+
+def accuracy_by_epoch(experiment: Experiment, results: Results) -> Chart:
+    """Validation accuracy after each epoch, a line per training."""
+    most = max(experiment.items[i].training.epochs for i in experiment.compared)
+    template = _line_frame("validation accuracy by epoch", "epoch", "accuracy")
+    return _filled(template, experiment, _accuracies(experiment, results, "epoch"), ERROR_DOMAIN, most)
+
+
+def accuracy_by_seconds(experiment: Experiment, results: Results) -> Chart:
+    """Validation accuracy against the seconds spent until then, with the target as a dashed line."""
+    curves = _accuracies(experiment, results, "spent_s")
+    spent_s = max((curve.x[-1] for curve in curves if curve.x), default=0.1)
+    template = _line_frame("the same by seconds of training", "seconds", "accuracy")
+    chart = _filled(template, experiment, curves, ERROR_DOMAIN, nice_above(max(spent_s, 0.1)))
+    chart.spec["datasets"]["rule"] = [{"y": round(1 - experiment.target, 4)}]
+    return chart
+
+
+def _accuracies(experiment: Experiment, results: Results, across: str) -> list[_LossCurve]:
+    """The accuracies of each line against this column of `Results.epochs_rows`."""
+    found: dict[int, list[dict]] = {index: [] for index in experiment.compared}
+    for row in results.epochs_rows():
+        if row["line"] in found:
+            found[row["line"]].append(row)
+    return [
+        _LossCurve(
+            experiment.labels[index],
+            [float(row[across]) for row in rows],
+            accuracies := [float(row["accuracy"]) for row in rows],
+            _within(1 - np.array(accuracies), ERROR_DOMAIN),
+        )
+        for index, rows in found.items()
+    ]
+
+
+def _within(values: np.ndarray, domain: tuple[float, float]) -> list[float]:
+    return np.clip(values, min(domain), max(domain)).tolist()
+
+
+def accuracy_by_rate(experiment: Experiment, results: Results) -> Chart:
+    """Final accuracy against learning rate; trainings that diverged or did not learn are at the bottom."""
+    rows = []
+    for index in experiment.compared:
+        line = results.lines[index]
+        if line.accuracy is None:
+            continue
+        failed = line.diverged_step is not None or (
+            line.curve is not None and line.accuracy <= line.item.training.data.chance
+        )
+        outcome = ("diverged" if line.diverged_step is not None else "did not learn") if failed else "learnt"
+        error = ERROR_DOMAIN[0] if failed else 1 - line.accuracy
+        rows.append(
+            {
+                "x": line.item.training.learning_rate,
+                "y": float(np.clip(error, min(ERROR_DOMAIN), max(ERROR_DOMAIN))),
+                "label": experiment.labels[index],
+                "outcome": outcome,
+                "accuracy": line.accuracy,
+            }
+        )
+    return _scatter("accuracy by learning rate", experiment, rows, "learning rate")
+
+
+def accuracy_by_cost(experiment: Experiment, results: Results) -> Chart:
+    """Final accuracy against seconds of training: what another layer gains, and costs."""
+    rows = []
+    for index in experiment.compared:
+        line = results.lines[index]
+        if line.accuracy is None or line.curve is None:
+            continue
+        rows.append(
+            {
+                "x": line.train_s,
+                "y": float(np.clip(1 - line.accuracy, min(ERROR_DOMAIN), max(ERROR_DOMAIN))),
+                "label": experiment.labels[index],
+                "outcome": "diverged" if line.diverged_step else "learnt",
+                "accuracy": line.accuracy,
+                "parameters": line.item.training.network.n_parameters,
+            }
+        )
+    most = max((row["x"] for row in rows), default=1.0)
+    return _scatter("accuracy by seconds of training", experiment, rows, "seconds", nice_above(most * 1.15))
+
+
+def seconds_by_batch_size(experiment: Experiment, results: Results) -> Chart:
+    """Seconds of an epoch with quartiles, and steps per epoch, against batch size; both axes logarithmic."""
+    timed = [row for row in results.summary_rows() if row["line"] in experiment.compared and row["timed_epochs"]]
+    rows = [
+        {
+            "x": row["batch_size"],
+            "y": row["epoch_median_s"],
+            "low": row["epoch_q1_s"],
+            "high": row["epoch_q3_s"],
+            "label": row["label"],
+            "steps": experiment.items[row["line"]].training.steps_per_epoch(),
+            "text": _steps(experiment.items[row["line"]].training),
+        }
+        for row in timed
+    ]
+    texts = [_steps(experiment.items[index].training) for index in experiment.compared]
+    domain = _epoch_domain(experiment.items[0].training)
+    spec = _with_rows(_seconds_frame(domain), experiment, rows=rows, ends=moved_apart(rows, domain), room=room(texts))
+    return Chart(spec, "seconds per epoch by batch size")
+
+
+def _epoch_domain(training: Training) -> tuple[float, float]:
+    """Seconds of an epoch that have room: fewer rows take less, and no backend takes less than its overhead."""
+    low_s, high_s = EPOCH_DOMAIN
+    return low_s * min(1.0, 10.0 ** np.floor(np.log10(training.data.n_train / N_TRAIN))), high_s
+
+
+def _steps(training: Training) -> str:
+    return f"{training.steps_per_epoch():,} steps"
+
+
+def backend_dots(experiment: Experiment, results: Results) -> Chart:
+    """Seconds per epoch by backend with quartiles, and the published figure below, where there is one."""
+    rows, marks = [], []
+    for index in experiment.compared:
+        line, label = results.lines[index], experiment.labels[index]
+        training, runtime = line.item.training, line.item.runtime
+        quoted_s = published.epoch_s(runtime.backend, runtime.device, training.batch_size)
+        if quoted_s is not None and training.network.hidden == (128,) and training.data == MNIST:
+            marks.append({"label": label, "y": quoted_s, "text": f"published {quoted_s:g} s"})
+        if len(line.epoch_s):
+            low, middle, high = np.percentile(line.epoch_s, [25, 50, 75])
+            told = {"epochs": len(line.epoch_s), "text": formatting.seconds(middle)}
+            rows.append({"label": label, "y": middle, "low": low, "high": high, **told})
+    domain = decades(
+        [0.11, 9.0, *(row[name] for row in rows for name in ("low", "high")), *(mark["y"] for mark in marks)]
+    )
+    spec = _dots_frame(tuple(experiment.labels), domain)
+    filled = _with_rows(spec, experiment, rows=rows, published=marks, room=room(["0.000 s"]))
+    return Chart(filled, "seconds per epoch by backend")
+
+
+def _filled(
+    template: tuple[dict, str],
+    experiment: Experiment,
+    curves: Sequence[_LossCurve],
+    domain: tuple[float, float],
+    x_max: float,
+) -> Chart:
+    """Put the rows in, and a label for the end of each line, moved apart where they would overlap."""
+    spec, title = template
+    ends = [{"label": curve.label, "x": curve.x[-1], "y": curve.y[-1]} for curve in curves if curve.x]
+    filled = _with_rows(spec, experiment, x_max, ends=moved_apart(ends, domain), rule=[], room=_room_of(experiment))
+    filled["datasets"]["rows"] = _as_csv(curves, "loss" if domain == LOSS_DOMAIN else "accuracy", experiment)
+    return Chart(filled, title)
+
+
+def _room_of(experiment: Experiment) -> list[dict]:
+    return room([experiment.labels[index] for index in experiment.compared])
+
+
+def _as_csv(curves: Sequence[_LossCurve], shown: str, experiment: Experiment) -> str:
+    """The points of the lines.
+
+    As JSON in an HTML attribute they would be ten times as long, and be parsed at every frame.
+    """
+    colors = dict(zip(experiment.labels, colors_of(experiment), strict=True))
+    lines = [f"label,color,x,y,{shown}"]
+    for curve in curves:
+        named = io.StringIO()
+        csv.writer(named, lineterminator="").writerow((curve.label, colors[curve.label]))
+        points = zip(curve.x, curve.y, curve.shown, strict=True)
+        lines += [f"{named.getvalue()},{x:.6g},{y:.4g},{value:.4g}" for x, y, value in points]
+    return "\n".join(lines) + "\n"
+
+
+def _with_rows(spec: dict, experiment: Experiment, x_max: float | None = None, **datasets: list[dict]) -> dict:
+    """The frame with its rows, their colours, and the end of its x axis."""
+    colors = dict(zip(experiment.labels, colors_of(experiment), strict=True))
+    colored = {
+        name: [row | {"color": colors[row["label"]]} if "label" in row else row for row in rows]
+        for name, rows in datasets.items()
+    }
+    return (spec if x_max is None else with_x_max(spec, x_max)) | {"datasets": colored}
+
+
+@once
+def _line_frame(title: str, x_title: str, y_name: str) -> tuple[dict, str]:
+    """Lines over a fixed frame, each with its label; a dashed rule where the rows name one."""
+    y_domain = LOSS_DOMAIN if y_name == "loss" else ERROR_DOMAIN
+    y = y_of(y_name, y_domain)
+    tooltip = [
+        alt.Tooltip("label:N"),
+        alt.Tooltip("x:Q", title=x_title, format=",.4~g"),
+        alt.Tooltip(f"{y_name}:Q", format=".3g"),
+    ]
+    axis = (
+        alt.Axis(tickMinStep=1, format="d", tickCount=6)
+        if x_title == "epoch"
+        else alt.Axis(tickCount=5, format=",.6~g")
+    )
+    x = alt.X("x:Q", scale=alt.Scale(domain=[0, X_MAX], nice=False), axis=axis, title=x_title)
+    rows = alt.NamedData("rows", format=alt.CsvDataFormat(type="csv"))
+    base = alt.Chart(rows).encode(x=x, y=y, color=ROW_COLOR, tooltip=tooltip)
+    points = {"size": 28, "filled": True} if y_name == "accuracy" else False
+    line = base.mark_line(strokeWidth=1.8, clip=True, point=points)
+    rule = alt.Chart(alt.NamedData("rule")).mark_rule(strokeDash=[4, 4], color="currentColor", opacity=0.6).encode(y=y)
+    return styled(alt.layer(line, rule, *labels(x, y, y_of(y_name, y_domain, "at"), ROW_COLOR))), title
+
+
+def _scatter(title: str, experiment: Experiment, rows: list[dict], x_title: str, x_max: float | None = None) -> Chart:
+    frame, ends = _scatter_frame(x_title), moved_apart(rows, ERROR_DOMAIN)
+    filled = _with_rows(
+        frame, experiment, x_max, rows=rows, ends=ends, outcomes=_outcomes(rows), room=_room_of(experiment)
+    )
+    return Chart(filled, title)
+
+
+def _outcomes(rows: list[dict]) -> list[dict]:
+    """The first point of each kind that did not learn, with its name."""
+    found = {row["outcome"]: row for row in reversed(rows) if row["outcome"] != "learnt"}
+    return [{"x": row["x"], "y": row["y"], "outcome": outcome, "label": row["label"]} for outcome, row in found.items()]
+
+
+@once
+def _scatter_frame(x_title: str) -> dict:
+    """Labelled points; a cross for what diverged or did not learn."""
+    if x_title == "learning rate":
+        # A little beyond the ends, so that a point at one of them lies in the plot.
+        scale = log_scale([MIN_RATE / 1.5, MAX_RATE * 1.5])
+        axis = alt.Axis(values=[1e-3, 1e-2, 0.1, 1, 10], format="~g")
+    else:
+        scale, axis = alt.Scale(domain=[0, X_MAX], nice=False), alt.Axis(tickCount=5, format=".3~g")
+    x, y = alt.X("x:Q", scale=scale, axis=axis, title=x_title), y_of("accuracy", ERROR_DOMAIN)
+    tooltip = [
+        "label:N",
+        "outcome:N",
+        alt.Tooltip("accuracy:Q", format=".1%"),
+        alt.Tooltip("x:Q", title=x_title, format=".3~g"),
+    ]
+    shape = alt.Shape(
+        "outcome:N",
+        scale=alt.Scale(domain=["learnt", "diverged", "did not learn"], range=["circle", "cross", "cross"]),
+        legend=None,
+    )
+    points = alt.Chart(alt.NamedData("rows")).mark_point(filled=True, size=90, opacity=1)
+    points = points.encode(x=x, y=y, color=ROW_COLOR, tooltip=tooltip, shape=shape)
+    failed = [
+        alt.Chart(alt.NamedData("outcomes"))
+        .transform_filter(f"datum.outcome === '{outcome}'")
+        .mark_text(dy=dy, fontSize=10, align=alt.expr("scale('x', datum.x) < width / 2 ? 'left' : 'right'"))
+        .encode(x=x, y=y, color=ROW_COLOR, text="outcome:N")
+        for outcome, dy in (("diverged", -12), ("did not learn", -24))
+    ]
+    return styled(alt.layer(*labels(x, y, y_of("accuracy", ERROR_DOMAIN, "at"), ROW_COLOR), points, *failed))
+
+
+@once
+def _seconds_frame(domain: tuple[float, float]) -> dict:
+    x = alt.X(
+        "x:Q",
+        scale=log_scale([0.7, 6000]),
+        axis=alt.Axis(values=[1, 8, 32, 256, 4096], labelOverlap=True),
+        title="batch size",
+    )
+    y = y_of("seconds", domain)
+    tooltip = [
+        "label:N",
+        alt.Tooltip("y:Q", title="median s", format=".3g"),
+        alt.Tooltip("steps:Q", title="steps an epoch", format=","),
+    ]
+    base = alt.Chart(alt.NamedData("rows")).encode(x=x, color=ROW_COLOR, tooltip=tooltip)
+    spread = base.mark_rule(strokeWidth=5, opacity=0.35).encode(y=y_of("seconds", domain, "low"), y2="high:Q")
+    line = alt.Chart(alt.NamedData("rows")).mark_line(color="currentColor", opacity=0.3).encode(x=x, y=y)
+    points = base.mark_point(filled=True, size=80, opacity=1).encode(y=y)
+    return styled(alt.layer(line, *labels(x, y, y_of("seconds", domain, "at"), ROW_COLOR), spread, points))
+
+
+@once
+def _dots_frame(names: tuple[str, ...], domain: tuple[float, float]) -> dict:
+    """One row per backend, in the table's order.
+
+    The axis is logarithmic, so that a published figure far off costs the others no room.
+    """
+    y, scale = names_y(names, 190, domain=False, ticks=False, labelExpr=ON_TWO_LINES), log_scale(domain)
+    axis = alt.Axis(values=[10.0**power for power in range(-4, 5)], format="~g")
+
+    def x(field: str) -> alt.X:
+        return alt.X(f"{field}:Q", scale=scale, axis=axis, title="seconds per epoch, median and quartiles, logarithmic")
+
+    tooltip = [
+        "label:N",
+        alt.Tooltip("y:Q", title="median s", format=".3g"),
+        alt.Tooltip("low:Q", title="1st quartile", format=".3g"),
+        alt.Tooltip("high:Q", title="3rd quartile", format=".3g"),
+        alt.Tooltip("epochs:Q", title="timed epochs"),
+    ]
+    base = alt.Chart(alt.NamedData("rows")).encode(y=y, color=ROW_COLOR, tooltip=tooltip)
+    lead = base.mark_rule(opacity=0.2).encode(x=x("low"), x2=alt.value(0), color=alt.value("currentColor"))
+    spread = base.mark_rule(strokeWidth=5, opacity=0.45).encode(x=x("low"), x2="high:Q")
+    dots = base.mark_point(filled=True, size=110, opacity=1).encode(x=x("y"))
+    text = base.mark_text(align="left", dx=10, fontSize=11, fontWeight=600).encode(x=x("high"), text="text:N")
+    quoted = alt.Chart(alt.NamedData("published")).encode(y=y, x=x("y"), tooltip=["label:N", "text:N"])
+    ticks = quoted.mark_tick(thickness=2, height=10, color=_PUBLISHED_COLOR, yOffset=14)
+    side = alt.expr("scale('x', datum.y) < width / 2 ? 'left' : 'right'")
+    inwards = alt.expr("scale('x', datum.y) < width / 2 ? 5 : -5")
+    notes = quoted.mark_text(align=side, dx=inwards, dy=14, fontSize=10, color=_PUBLISHED_COLOR).encode(text="text:N")
+    free = kept_free(align="left", dx=10, fontSize=11, fontWeight=600)
+    return styled(alt.layer(lead, spread, dots, text, ticks, notes, free), height=max(120, 44 * len(names)))

@@ -1,0 +1,261 @@
+"""Inside a trained network: what it confuses, its most confident mistakes, and what its first layer looks for."""
+
+from __future__ import annotations
+
+import html
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from lib.formatting import percent
+from lib.model.backends.base import Parameters
+from lib.model.backends.with_numpy import predict_logits
+from lib.ui.views.chart_text import ChartText, Values, counted
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+N_WRONG = 12
+N_WEIGHTS = 32
+MAX_WRITTEN = 20  # classes whose counts and names can be read
+N_TOLD = 3  # confusions that a sentence names
+_INK = "#808894"  # stands for the page's own text colour, which `as_svg` puts in its place
+_DARK_SHARE = 0.77  # of the most mistakes: from here on the ground of a count is so dark that it is white
+
+
+@dataclass(frozen=True)
+class NetworkView:
+    """What a network makes of the test images.
+
+    `confusion[true, predicted]` holds counts, `(classes, classes)`; `wrong` the most confident mistakes, each as
+    (index of the test image, predicted class, probability), the most confident first.
+    """
+
+    confusion: np.ndarray
+    wrong: tuple[tuple[int, int, float], ...]
+
+    @property
+    def accuracy(self) -> float:
+        """The share of the test images that were classified correctly, 0 to 1."""
+        return float(np.trace(self.confusion) / self.confusion.sum())
+
+
+def look(parameters: Parameters, images: np.ndarray, labels: np.ndarray) -> NetworkView:
+    """Run the test images through the network.
+
+    Args:
+        parameters: Weights and biases, layer by layer.
+        images: uint8 `(n, height, width)`, or rows `(n, inputs)` of float32 in [0, 1].
+        labels: `(n,)`, from 0.
+    """
+    n_classes = len(parameters[-1][1])
+    predicted = np.empty(len(images), np.int64)
+    sure = np.empty(len(images))
+    for first in range(0, len(images), 2_000):
+        part = images[first : first + 2_000].astype(np.float32)
+        part = part.reshape(len(part), -1) / np.float32(255 if images.dtype == np.uint8 else 1)
+        logits = predict_logits(parameters, part).astype(np.float64)
+        powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+        predicted[first : first + len(part)] = logits.argmax(axis=1)
+        sure[first : first + len(part)] = powers.max(axis=1) / powers.sum(axis=1)
+    confusion = np.zeros((n_classes, n_classes), np.int64)
+    np.add.at(confusion, (labels.astype(np.int64), predicted), 1)
+    missed = np.flatnonzero(predicted != labels)
+    worst = missed[np.argsort(-sure[missed], kind="stable")][:N_WRONG]
+    return NetworkView(confusion, tuple((int(i), int(predicted[i]), float(sure[i])) for i in worst))
+
+
+def confusion_figure(inside: NetworkView, names: Sequence[str] | None = None) -> Figure:
+    """Counts by true class (rows) and predicted class (columns); only mistakes are coloured, not the diagonal.
+
+    Args:
+        inside: From `look`.
+        names: Of the classes; None for their numbers. Counts of more than `MAX_WRITTEN` classes are not written.
+    """
+    n_classes = len(inside.confusion)
+    figure, axes = _figure(4.2, 4.0)
+    mistakes = inside.confusion.copy()
+    np.fill_diagonal(mistakes, 0)
+    axes.imshow(mistakes, cmap="Oranges", vmin=0)
+    top = max(int(mistakes.max()), 1)
+    for true in range(n_classes):
+        for said in range(n_classes):
+            if (count := inside.confusion[true, said]) and n_classes <= MAX_WRITTEN:
+                color = "white" if mistakes[true, said] > _DARK_SHARE * top else "black"
+                axes.text(said, true, str(count), ha="center", va="center", fontsize=7, color=color)
+        axes.add_patch(_square(true, true))
+    places = range(0, n_classes, -(-n_classes // MAX_WRITTEN))
+    shown = [str(place) if names is None else _short(names[place]) for place in places]
+    axes.set(xticks=places, yticks=places, xticklabels=shown, yticklabels=shown)
+    if names is not None and max(map(len, shown)) > 3:
+        axes.tick_params(axis="x", rotation=90)
+    axes.set(xlabel="the network says", ylabel="it is")
+    return figure
+
+
+def confusion_text(inside: NetworkView, names: Sequence[str] | None = None) -> ChartText:
+    """`confusion_figure` in words: how many are right, what is confused most, and each class by itself."""
+    confusion, called = inside.confusion, _called(inside, names)
+    mistakes = confusion.copy()
+    np.fill_diagonal(mistakes, 0)
+    order = np.argsort(-mistakes, axis=None, kind="stable")[:N_TOLD]
+    worst = [(true, said) for true, said in zip(*np.unravel_index(order, mistakes.shape), strict=True)]
+    told = [
+        f"{called[true]} taken for {called[said]} ({counted(int(mistakes[true, said]), 'time')})"
+        for true, said in worst
+        if mistakes[true, said]
+    ]
+    right = f"{np.trace(confusion):,} of {confusion.sum():,} are right, {percent(inside.accuracy)}."
+    content = f"{right} Confused most: {', '.join(told)}." if told else f"{right} Nothing is confused."
+    rows = []
+    for true, row in enumerate(mistakes):
+        taken = f"{called[row.argmax()]} ({counted(int(row.max()), 'time')})" if row.any() else "–"
+        rows.append((called[true], f"{confusion[true].sum():,}", f"{confusion[true, true]:,}", taken))
+    axes = "A row for what it is, a column for what the network says."
+    return ChartText(axes, content, (Values.of(("it is", "tested", "right", "mostly taken for"), rows),))
+
+
+def _called(inside: NetworkView, names: Sequence[str] | None) -> list[str]:
+    return [str(one) if names is None else names[one] for one in range(len(inside.confusion))]
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 12 else f"{name[:11]}…"
+
+
+def _square(x: int, y: int):
+    from matplotlib.patches import Rectangle
+
+    return Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor="#f2f3f5", edgecolor="none", zorder=0.5)
+
+
+def wrong_figure(
+    inside: NetworkView, images: np.ndarray, labels: np.ndarray, names: Sequence[str] | None = None
+) -> Figure:
+    """The test images of the most confident mistakes.
+
+    Args:
+        inside: From `look`.
+        images: uint8, `(n, height, width)`: those that `look` was given.
+        labels: `(n,)`, from 0.
+        names: Of the classes; None for their numbers.
+    """
+    called = [str(one) if names is None else _short(names[one]) for one in range(len(inside.confusion))]
+    figure = _empty(4.6, 4.0)
+    for place, (index, said, probability) in enumerate(inside.wrong):
+        axes = figure.add_subplot(3, 4, place + 1)
+        axes.imshow(images[index], cmap="gray_r", vmin=0, vmax=255, interpolation="none")
+        told = f"{called[labels[index]]}, says {called[said]}\n{100 * probability:.0f} % sure"
+        axes.set_title(told, fontsize=7, color=_INK)
+        axes.axis("off")
+    return figure
+
+
+def wrong_text(inside: NetworkView, labels: np.ndarray, names: Sequence[str] | None = None) -> ChartText:
+    """`wrong_figure` in words: what each image is, and what the network took it for."""
+    called = _called(inside, names)
+    rows = [
+        (str(place), called[labels[index]], called[said], f"{100 * probability:.0f} %")
+        for place, (index, said, probability) in enumerate(inside.wrong, 1)
+    ]
+    if not rows:
+        return ChartText("", "There is no mistake.")
+    _, true, said, sure = rows[0]
+    content = f"{counted(len(rows), 'image')}. The most confident: {true}, taken for {said}, {sure} sure."
+    return ChartText("", content, (Values.of(("image", "it is", "the network says", "sure"), rows),))
+
+
+def weights_figure(parameters: Parameters, size: tuple[int, int] = (28, 28)) -> Figure:
+    """First-layer weights as images, at most `N_WEIGHTS` units by norm: blue adds to a unit, red takes away.
+
+    Args:
+        parameters: Weights and biases, layer by layer.
+        size: Height and width of the images.
+    """
+    height, width = size[0] + 2, size[1] + 2
+    weights = parameters[0][0]  # (inputs, width)
+    strongest = _strongest(weights)
+    columns = 8
+    rows = -(-len(strongest) // columns)
+    tiles = np.zeros((rows * height, columns * width))
+    for place, unit in enumerate(strongest):
+        row, column = divmod(place, columns)
+        scale = float(np.abs(weights[:, unit]).max()) or 1.0
+        top, left = row * height + 1, column * width + 1
+        tiles[top : top + size[0], left : left + size[1]] = weights[:, unit].reshape(size) / scale
+    figure, axes = _figure(4.8, 0.6 * rows + 0.1)
+    axes.imshow(tiles, cmap="RdBu", vmin=-1, vmax=1, interpolation="none")
+    axes.axis("off")
+    return figure
+
+
+def weights_text(parameters: Parameters, size: tuple[int, int] = (28, 28)) -> ChartText:
+    """`weights_figure` in words: which units are drawn, and where in the image each looks most.
+
+    Args:
+        parameters: Weights and biases, layer by layer.
+        size: Height and width of the images.
+    """
+    weights = parameters[0][0]  # (inputs, width)
+    strongest = _strongest(weights)
+    norms = np.linalg.norm(weights[:, strongest], axis=0)
+    n_units = weights.shape[1]
+    rows = []
+    for unit, norm in zip(strongest, norms, strict=True):
+        most, least = (_place(int(find(weights[:, unit])), size) for find in (np.argmax, np.argmin))
+        rows.append((str(unit + 1), f"{norm:.3g}", most, least))
+    drawn = "All" if len(strongest) == n_units else f"The {len(strongest)} with the largest weights of"
+    content = (
+        f"{drawn} {counted(n_units, 'unit')}, each as an image of {size[0]} × {size[1]} weights: blue adds to the unit,"
+        f" red takes away. Length of the weights of one unit: {norms[-1]:.3g} to {norms[0]:.3g}."
+    )
+    head = ("unit", "length of its weights", "adds most at", "takes away most at")
+    return ChartText("", content, (Values.of(head, rows),))
+
+
+def _strongest(weights: np.ndarray) -> np.ndarray:
+    """The units whose weights `(inputs, width)` are the longest, at most `N_WEIGHTS`, the longest first."""
+    return np.argsort(-np.linalg.norm(weights, axis=0), kind="stable")[:N_WEIGHTS]
+
+
+def _place(index: int, size: tuple[int, int]) -> str:
+    row, column = divmod(index, size[1])
+    return f"row {row + 1}, column {column + 1}"
+
+
+def as_svg(figure: Figure, name: str, text: ChartText) -> str:
+    """HTML: the figure in the page's own text colour, light or dark, read by screen readers as its text, and its values
+    as text below it."""
+    from matplotlib.text import Text
+
+    for written in figure.findobj(Text):
+        cast("Text", written).set_parse_math(False)  # names of classes are whatever somebody brings: `$0_$50`
+    drawn = io.StringIO()
+    figure.savefig(drawn, format="svg")
+    svg = "<svg" + drawn.getvalue().partition("<svg")[2].replace(_INK, "currentColor")
+    label = html.escape(text.label(name))
+    return f'<div class="lab-drawn" role="img" aria-label="{label}">{svg}</div>{text.as_html(name)}'
+
+
+def _empty(width: float, height: float) -> Figure:
+    # Imported here: it takes 0.7 s, which the page's first chart need not wait for. Never pyplot: under `marimo run`
+    # several threads draw at once.
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    figure.patch.set_alpha(0)
+    return figure
+
+
+def _figure(width: float, height: float):
+    figure = _empty(width, height)
+    axes = figure.add_subplot()
+    axes.patch.set_alpha(0)
+    axes.tick_params(colors=_INK, labelsize=8, length=0)
+    axes.xaxis.label.set_color(_INK)
+    axes.yaxis.label.set_color(_INK)
+    axes.spines[:].set_visible(False)
+    return figure, axes

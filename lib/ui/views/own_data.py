@@ -1,0 +1,104 @@
+"""The sentences about data that a reader brings: what is loaded, and whether it changes who wins."""
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from lib.formatting import listed
+from lib.model.data.own.prepared import DataSummary
+from lib.sweeps.experiments.mnist_training import Experiment
+from lib.sweeps.experiments.own_data import SearchWinners, Winners
+from lib.ui.views.random_search import Dimension, setting_in_words
+
+COMPARE, COMPARE_MEANS = (
+    "Train on MNIST for comparison",
+    "The same settings on MNIST; the sentence above then says who wins",
+)
+_CALLED = {"learning-rate": "learning rate", "batch-size": "batch size", "depth": "hidden layers", "backend": "library"}
+
+
+def loaded(about: DataSummary) -> str:
+    """What is trained on: rows, inputs, classes, how they are divided, and what else is to be known."""
+    image = f" (images of {about.image[1]} × {about.image[0]})" if about.image is not None else ""
+    parts = [
+        f"{about.name}: {about.n_train + about.n_validation + about.n_test:,} rows, {about.n_inputs:,}"
+        f" input{'s' if about.n_inputs != 1 else ''}{image} scaled to [0, 1], {len(about.classes)} classes"
+        f" ({_some(about.classes)})",
+        f"{about.n_train:,} rows train, {about.n_validation:,} validate, {about.n_test:,} are for “Look inside”;"
+        f" {about.split}",
+        *(note[:1].upper() + note[1:] for note in about.notes),
+    ]
+    return ". ".join(parts) + "."
+
+
+def _some(names: tuple[str, ...]) -> str:
+    return ", ".join(names) if len(names) <= 5 else f"{', '.join(names[:3])}, …, {names[-1]}"
+
+
+def left_out(asked: list[int], fitting: tuple[int, ...]) -> str:
+    """Which batch sizes are left out, because the data have fewer rows; empty where none is."""
+    missing = [f"{size:,}" for size in asked if size not in fitting]
+    return f"Batch size {listed(missing)} is left out: there are fewer training rows." if missing else ""
+
+
+def winner_sentence(experiment: Experiment, name: str, own: Winners, mnist: Winners | None) -> str:
+    """Whether these data change who wins.
+
+    Args:
+        experiment: On the data.
+        name: Of the data.
+        own: Who wins on them.
+        mnist: Who wins on MNIST at the same settings; None where that is not stored.
+    """
+    what = _CALLED[experiment.name]
+    here = f"On {name} {_best(own, what)}"
+    if mnist is None:
+        return (
+            f"{here}. Whether that is another than on MNIST cannot be told: no results of these settings on MNIST are"
+            " stored."
+        )
+    there = f"on MNIST {_best(mnist, what)}"
+    common = [label for label in own.labels if label in mnist.labels]
+    if not common:
+        return f"{name} changes the winner. {here}; {there}."
+    if len(own.labels) == len(mnist.labels) == 1:
+        return f"{name} does not change the winner: {listed(common)}, as on MNIST."
+    return f"No other winner is certain: {listed(common)} may be best on both. {here}; {there}."
+
+
+def search_winner_sentence(name: str, found: SearchWinners, rows: pd.DataFrame, dimensions: Sequence[Dimension]) -> str:
+    """Whether these data change which settings of a search win.
+
+    Args:
+        name: Of the data.
+        found: Which settings may be the best.
+        rows: Of the search on the data, a row for each setting.
+        dimensions: What was drawn.
+    """
+    if found.on_mnist is None:
+        return f"Whether {name} changes the winner cannot be told: not all of these settings are stored for MNIST."
+
+    def said(places: tuple[int, ...]) -> str:
+        if len(places) == 1:
+            return setting_in_words(rows.iloc[places[0]].to_dict(), dimensions)
+        return f"{len(places):,} settings that may be best"
+
+    common = len({*found.own} & {*found.on_mnist})
+    if not common:
+        return (
+            f"{name} changes the winner: here {said(found.own)}, on MNIST {said(found.on_mnist)}, and none is in both."
+        )
+    if len(found.own) == len(found.on_mnist) == 1:
+        return f"{name} does not change the winner: {said(found.own)}, as on MNIST."
+    return (
+        f"No other winner is certain on {name}: of {len(found.own):,} settings that may be best here and"
+        f" {len(found.on_mnist):,} on MNIST, {common:,} {'is' if common == 1 else 'are'} the same."
+    )
+
+
+def _best(found: Winners, what: str) -> str:
+    """Who is best, in words."""
+    if len(found.labels) == 1:
+        return f"{what} {found.labels[0]} {'is quickest' if found.by == 'seconds' else 'is most accurate'}"
+    alike = "equally quick" if found.by == "seconds" else "equally accurate"
+    return f"{listed(list(found.labels))} are {alike} as far as this shows"

@@ -1,0 +1,103 @@
+"""Two runs of an experiment beside each other: the same axes for both, and a sentence that says the difference."""
+
+from dataclasses import replace
+from typing import Any
+
+from lib.formatting import listed, percent, seconds
+from lib.sweeps.experiments.mnist_training import Experiment, settings_of
+from lib.sweeps.experiments.results import Line, Results
+from lib.sweeps.workers.messages import Item
+from lib.ui.views.chart import Chart
+
+Pair = tuple[Experiment, Results]
+PIN, LET_GO = "Pin this run", "Let the pinned run go"
+PIN_MEANS, LET_GO_MEANS = "Its charts stay beside those of the next run", "Its charts go; what it found stays saved"
+HIDDEN = (
+    "A run is pinned whose outcome you have not guessed yet, so it stays hidden. Set the controls to it to guess, or"
+    f" press “{LET_GO}”."
+)
+WAITS = "The pinned run begins when the class goes on."
+
+
+def with_same_axes(one: Chart, other: Chart) -> tuple[Chart, Chart]:
+    """Both charts with axes that hold the values of both; axes of names stay as they are."""
+    ends = {
+        channel: [domain for chart in (one, other) for domain in _domains(chart.spec, channel)]
+        for channel in ("x", "y")
+    }
+    wide = {channel: _around(found) for channel, found in ends.items() if found}
+    made = [replace(chart, spec=_with_domains(chart.spec, wide)) for chart in (one, other)]
+    return made[0], made[1]
+
+
+def _domains(part: Any, channel: str) -> list[list[float]]:
+    """The numeric domains of a channel in all layers of a specification."""
+    found = []
+    for layer in part.get("layer", ()):
+        domain = ((layer.get("encoding", {}).get(channel) or {}).get("scale") or {}).get("domain")
+        if isinstance(domain, list) and len(domain) == 2 and all(isinstance(end, int | float) for end in domain):
+            found.append(domain)
+    return found
+
+
+def _around(domains: list[list[float]]) -> list[float]:
+    """The domain that holds all of them, in the direction of the first."""
+    low, high = min(map(min, domains)), max(map(max, domains))
+    return [low, high] if domains[0][0] <= domains[0][1] else [high, low]
+
+
+def _with_domains(spec: dict, wide: dict[str, list[float]]) -> dict:
+    """A copy whose layers have these domains, where they have one of numbers."""
+
+    def widened(layer: dict) -> dict:
+        encoding = dict(layer.get("encoding", {}))
+        for channel, domain in wide.items():
+            if _domains({"layer": [layer]}, channel):
+                encoding[channel] = encoding[channel] | {"scale": encoding[channel]["scale"] | {"domain": domain}}
+        return layer | {"encoding": encoding}
+
+    return spec | {"layer": [widened(layer) for layer in spec["layer"]]}
+
+
+def difference(pinned: Pair, now: Pair) -> str:
+    """What is another in the present run than in the pinned one, and, once both are over, what came of it."""
+    if pinned[0] == now[0]:
+        return f"This run is pinned: it stays beside the next one. Move a control, or press “{LET_GO}”."
+    settings = [
+        f"{name} {was} pinned, {here} now"
+        for (name, was), (_, here) in zip(*(settings_of(_compared(one)) for one, _ in (pinned, now)), strict=True)
+        if was != here
+    ]
+    text = f"{listed(settings)}." if settings else "Other trainings between the same ends."
+    best = [_best(results) for _, results in (pinned, now)]
+    told = [
+        _told(results, *found) for (_, results), found in zip((pinned, now), best, strict=True) if found is not None
+    ]
+    if len(told) < 2 or best[0] is None or best[1] is None:
+        return text[:1].upper() + text[1:]
+    lines = [line for _, line in filter(None, best)]
+    was, here = (line.accuracy or 0 for line in lines)
+    gap = here - was
+    more = f"{100 * abs(gap):.1f} points {'more' if gap > 0 else 'less'} than the pinned"
+    if abs(gap) <= max(line.item.training.data.gap_by_chance(was, here) for line in lines):
+        more += "; one seed cannot tell such a gap from chance"
+    return f"{text[:1].upper()}{text[1:]} Best pinned: {told[0]}. Best now: {told[1]}, {more}."
+
+
+def _compared(experiment: Experiment) -> list[Item]:
+    return [experiment.items[index] for index in experiment.compared]
+
+
+def _best(results: Results) -> tuple[str, Line] | None:
+    """Label and line of the best training, once all are over; None where there is none."""
+    best = results.best() if results.over else None
+    if best is None:
+        return None
+    place = results.items.index(best)
+    return results.labels[place], results.lines[place]
+
+
+def _told(results: Results, label: str, line: Line) -> str:
+    """The best of a run in words, and what all of it took."""
+    total_s = sum(one.train_s for one in results.lines)
+    return f"{percent(line.accuracy or 0)} ({label}), all in {seconds(total_s)} of training"

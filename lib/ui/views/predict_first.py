@@ -1,0 +1,226 @@
+"""The words that ask for a guess; the guess beside the result, in a sentence and in the charts; how a class guessed."""
+
+import html
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from lib.formatting import listed, percent, seconds
+from lib.sweeps.experiments.guesses import GuessQuestion
+from lib.sweeps.experiments.mnist_training import Experiment
+from lib.sweeps.experiments.predict_first import BEST, DIVERGES, FACTOR, YES, Guess
+from lib.sweeps.experiments.results import Line, Results
+from lib.sweeps.workers.notes import State
+from lib.timing.comparison import Verdict, compared
+from lib.ui.views.chart import FONT, Chart, encoded, with_layers
+
+LEAD = "Before you see it: what do you expect?"
+SKIP, SKIP_MEANS = "Show me without guessing", "The result of this section, now and for other settings"
+PAUSED = "your teacher has paused: no new run begins. This one begins when the class goes on"
+SHOWN = "Guesses of the class"
+_NEAR = 1.25  # a guessed factor at most this many times off is called close
+_ASKED = {
+    ("learning-rate", BEST): "Which learning rate will be the most accurate?",
+    ("batch-size", BEST): "Which batch size will reach the target accuracy first?",
+    ("depth", BEST): "Which network will be the most accurate?",
+    ("backend", BEST): "Which will be the fastest?",
+    ("learning-rate", DIVERGES): "Will the loss of any of them stop being a number?",
+    ("batch-size", FACTOR): "How many times as long will an epoch of the slowest take as one of the fastest?",
+    ("backend", FACTOR): "How many times as long will the slowest take as the fastest?",
+}
+OPTIONAL = "(optional)"
+
+
+def words(question: GuessQuestion) -> str:
+    """The question as a viewer reads it."""
+    return _ASKED[question.section, question.asks]
+
+
+# The guess beside the result.
+
+
+@dataclass(frozen=True)
+class _GuessedLine:
+    label: str
+    line: Line
+
+    @property
+    def failure(self) -> str:
+        """How it failed to learn, in the past tense; empty where it learnt."""
+        if self.line.diverged_step is not None:
+            return "diverged"
+        return "did not learn" if (self.line.accuracy or 0) <= self.line.item.training.data.chance else ""
+
+
+def sentence(experiment: Experiment, results: Results, guess: Guess | None) -> str:
+    """What was guessed and what came of it; empty where nothing was guessed, or not all lines are finished.
+
+    Args:
+        experiment: What was trained.
+        results: Of its run.
+        guess: The viewer's.
+    """
+    if guess is None or results.state not in (State.DONE, State.SAVED):
+        return ""
+    lines = [_GuessedLine(experiment.labels[index], results.lines[index]) for index in experiment.compared]
+    yours = next((one for one in lines if one.label == guess.best), None)
+    if yours is None or any(one.line.curve is None for one in lines):
+        return ""
+    tell = {"batch-size": _tell_target, "backend": _tell_fastest}.get(experiment.name, _tell_accuracy)
+    parts = (
+        tell(lines, yours, experiment.target),
+        _tell_divergence(lines, guess.diverges),
+        _tell_factor(lines, guess.factor),
+    )
+    return " ".join(filter(None, parts))
+
+
+def _tell_accuracy(lines: Sequence[_GuessedLine], yours: _GuessedLine, _target: float) -> str:
+    learnt = [one for one in lines if not one.failure]
+    if not learnt:
+        return f"You said {yours.label}; none of them learnt."
+    best = max(learnt, key=lambda one: one.line.accuracy or 0)
+    if best is yours:
+        return f"You said {yours.label}, and {yours.label} was best."
+    if yours.failure:
+        return f"You said {yours.label}, which {yours.failure}; {best.label} was best."
+    ends = best.line.accuracy or 0, yours.line.accuracy or 0
+    points = 100 * (ends[0] - ends[1])
+    if points <= 100 * best.line.item.training.data.gap_by_chance(*ends):
+        return (
+            f"You said {yours.label}; {best.label} was {points:.1f} points ahead, which one seed cannot tell from"
+            " chance: you may well be right."
+        )
+    return f"You said {yours.label}; {best.label} was best, by {points:.1f} points."
+
+
+def _tell_target(lines: Sequence[_GuessedLine], yours: _GuessedLine, target: float) -> str:
+    reached = {one.label: spent for one in lines if (spent := one.line.seconds_to(target)) is not None}
+    if not reached:
+        return f"You said {yours.label}; none reached {percent(target)}."
+    first = min(reached, key=reached.__getitem__)
+    if first == yours.label:
+        return f"You said {first}, and {first} was the first to reach {percent(target)}."
+    if yours.label not in reached:
+        return f"You said {yours.label}, which did not reach {percent(target)}; {first} was the first to."
+    return (
+        f"You said {yours.label}; {first} was the first to reach {percent(target)}, in {seconds(reached[first])}, and"
+        f" yours took {seconds(reached[yours.label])}."
+    )
+
+
+def _tell_fastest(lines: Sequence[_GuessedLine], yours: _GuessedLine, _target: float) -> str:
+    first = min(lines, key=lambda one: float(np.median(one.line.epoch_s)))
+    if first is yours:
+        return f"You said {yours.label}, and its epochs were the fastest."
+    found = compared(yours.line.epoch_s, first.line.epoch_s, paired=False)
+    if found.verdict is not Verdict.SLOWER:
+        return (
+            f"You said {yours.label}; the median of {first.label} was ahead, but these epochs cannot tell the two"
+            " apart: you may well be right."
+        )
+    return f"You said {yours.label}; {first.label} was the fastest: yours took {found.ratio:.2g} times as long."
+
+
+def _tell_divergence(lines: Sequence[_GuessedLine], said: str) -> str:
+    if not said:
+        return ""
+    labels = [one.label for one in lines if one.line.diverged_step is not None]
+    diverged = listed(labels) if labels else ""
+    if said == YES:
+        came = f", and that of {diverged} did" if diverged else "; none did"
+        return f"You also said that some loss would stop being a number{came}."
+    came = f"; that of {diverged} did not" if diverged else ", and all did"
+    return f"You also said that every loss would stay a number{came}."
+
+
+def _tell_factor(lines: Sequence[_GuessedLine], said: str) -> str:
+    medians_s = [float(np.median(one.line.epoch_s)) for one in lines if one.line.epochs]
+    if not said or not medians_s:
+        return ""
+    factor = max(medians_s) / min(medians_s)
+    off = max(factor / float(said), float(said) / factor)
+    judged = "close" if off <= _NEAR else "more than you thought" if factor > float(said) else "less than you thought"
+    return f"For an epoch of the slowest you said {said} times as long; it took {factor:.1f} times: {judged}."
+
+
+def marked(charts: Sequence[Chart], experiment: Experiment, guess: Guess) -> list[Chart]:
+    """The charts with the guess drawn into the last one: a dashed line, or a ring or a band around what was guessed."""
+    *others, last = charts
+    label, spec = guess.best, last.spec
+    if experiment.name == "backend":
+        row, layers = {"label": label}, _row_mark(spec)
+    elif experiment.name == "depth":
+        row = next((row for row in spec["datasets"]["rows"] if row["label"] == label), None)
+        layers = _ring(spec)
+    else:
+        training = experiment.items[experiment.labels.index(label)].training
+        value = training.learning_rate if experiment.name == "learning-rate" else training.batch_size
+        row, layers = {"x": value}, _line_mark(spec)
+    return [*others, with_layers(last, "guess", [row] if row is not None else [], layers)]
+
+
+_TEXT = {"type": "text", "text": "your guess", "fontSize": 11, "fontWeight": 600, "font": FONT, "color": "currentColor"}
+_GUESS = {"name": "guess"}
+
+
+def _line_mark(spec: dict) -> list[dict]:
+    x = encoded(spec, "x", "x")
+    side = {"expr": "scale('x', datum.x) < width / 2 ? 'left' : 'right'"}
+    rule = {"type": "rule", "strokeDash": [2, 4], "strokeWidth": 1.5, "color": "currentColor"}
+    return [
+        {"data": _GUESS, "mark": rule, "encoding": {"x": x}},
+        {"data": _GUESS, "mark": _TEXT | {"dy": -7, "align": side}, "encoding": {"x": x, "y": {"value": 0}}},
+    ]
+
+
+def _ring(spec: dict) -> list[dict]:
+    place = {"x": encoded(spec, "x", "x"), "y": encoded(spec, "y", "y")}
+    ring = {"type": "point", "size": 320, "filled": False, "color": "currentColor", "strokeDash": [2, 3]}
+    return [
+        {"data": _GUESS, "mark": ring, "encoding": place},
+        {"data": _GUESS, "mark": _TEXT | {"dy": 19}, "encoding": place},
+    ]
+
+
+def _row_mark(spec: dict) -> list[dict]:
+    y = encoded(spec, "y", "label")
+    band = {"type": "bar", "color": "currentColor", "opacity": 0.07}
+    whole = {"x": {"value": 0}, "x2": {"value": "width"}}
+    return [
+        {"data": _GUESS, "mark": band, "encoding": {"y": y, **whole}},
+        {
+            "data": _GUESS,
+            "mark": _TEXT | {"align": "right", "dx": -4, "dy": -13},
+            "encoding": {"y": y, "x": {"value": "width"}},
+        },
+    ]
+
+
+# How a class guessed.
+
+
+def histogram(caption: str, counts: Mapping[str, int], yours: str = "", unit: str = "answer") -> str:
+    """HTML: a bar for each option, with its count in figures.
+
+    Args:
+        caption: What was asked.
+        counts: By option, in their order.
+        yours: The option that this viewer chose is marked.
+        unit: What is counted, in the singular.
+    """
+    most = max([*counts.values(), 1])
+    rows = "".join(
+        f"<li><span>{html.escape(option)}{' <small>(yours)</small>' if option == yours else ''}</span>"
+        f'<i aria-hidden="true"><b style="width:{100 * count / most:.0f}%"></b></i><em>{count}</em></li>'
+        for option, count in counts.items()
+    )
+    total = sum(counts.values())
+    lead = f"{html.escape(caption)} <small>{total} {unit if total == 1 else f'{unit}s'}</small>"
+    return f'<figure class="guess-counts"><figcaption>{lead}</figcaption><ul>{rows}</ul></figure>'
+
+
+def answered(counts: Mapping[str, int]) -> dict[str, int]:
+    """The options that anybody chose: of many, such as factors."""
+    return {option: count for option, count in counts.items() if count}

@@ -1,0 +1,51 @@
+// A drawing of lines in words, for who cannot see it: of what JavaScript draws what `lib/ui/views/chart_text.py` says of all other
+// charts, in the same words and the same table. It stands above the scripts that draw.
+const LISTED = new Intl.ListFormat("en-GB");
+
+// axes: a sentence for each; measure: what the lines go up by; lines: [name, values from left to right]; written: a value as text.
+function toldLines(axes, measure, lines, written) {
+  const drawn = lines.map(([name, values]) => [name, values.filter(Number.isFinite)]).filter(([, values]) => values.length);
+  if (!drawn.length) return { text: `${axes} No value yet.`, head: [], rows: [] };
+  const ends = drawn.map(([name, values]) => [values.at(-1), name]).sort(([one], [other]) => one - other);
+  const [low, high] = [ends[0], ends.at(-1)].map(([value, name]) => `${written(value)} (${name})`);
+  const last = ends.length > 1 ? `lowest ${low}, highest ${high}` : low;
+  const n = `${drawn.length} line${drawn.length > 1 ? "s" : ""}`;
+  const least = (values) => values.reduce((a, b) => Math.min(a, b)), most = (values) => values.reduce((a, b) => Math.max(a, b));
+  return {
+    text: `${axes} ${n}: ${LISTED.format(drawn.map(([name]) => name))}. Last ${measure}: ${last}.`,
+    head: ["line", `first ${measure}`, "lowest", "highest", "last"],
+    rows: drawn.map(([name, values]) => [name, ...[values[0], least(values), most(values), values.at(-1)].map(written)]),
+  };
+}
+
+// Has a drawing read as its text, and shows that and the values below it on demand; nothing is touched that is the same.
+function tellDrawing(drawing, title, { text, head, rows }) {
+  const label = `${title}. ${text}`, said = JSON.stringify([label, rows]);
+  if (drawing.said === said) return;
+  drawing.said = said;
+  drawing.setAttribute("aria-label", label);
+  drawing.details ??= drawing.parentNode.appendChild(closedDetails(title));
+  const [note, box] = ["p", "table"].map((name) => drawing.details.querySelector(name));
+  note.textContent = text;
+  const cells = (kind, row) => row.map((cell, index) => {
+    const made = document.createElement(kind === "td" && !index ? "th" : kind);
+    if (kind === "td" && !index) made.scope = "row";
+    made.textContent = cell;
+    return made;
+  });
+  const line = (kind, row) => {
+    const made = document.createElement("tr");
+    made.append(...cells(kind, row));
+    return made;
+  };
+  box.replaceChildren(...(head.length ? [line("th", head)] : []), ...rows.map((row) => line("td", row)));
+}
+
+function closedDetails(title) {
+  const details = document.createElement("details");
+  details.className = "lab-details";
+  details.innerHTML = '<summary>Values as text<span class="lab-unseen"></span></summary><p class="lab-note"></p>'
+    + '<div class="lab-scroll" tabindex="0"><table class="lab-table lab-values"></table></div>';
+  details.querySelector(".lab-unseen").textContent = `: ${title}`;
+  return details;
+}
