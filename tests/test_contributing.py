@@ -12,7 +12,7 @@ from lib.model.backends.registry import BACKENDS, TRAINERS
 from lib.sweeps.experiments.claims import CLAIMS
 from lib.timing.diagnosis import DETECTORS
 from lib.ui.notebooks import NOTEBOOKS
-from tests.experiments.test_claims import BY_ARITHMETIC, MEASURED
+from tests.sweeps.experiments.test_claims import BY_ARITHMETIC, MEASURED
 from tests.timing.test_diagnosis import CASES
 
 MODULES = modules()
@@ -63,7 +63,7 @@ def test_a_finding_has_a_case(detector):
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.text)
 def test_a_claim_has_a_case(claim):
     played = [*BY_ARITHMETIC, *(words for words, *_ in MEASURED)]
-    assert any(words in claim.text for words in played), f"a case of “{claim.text}” in tests/experiments/test_claims.py"
+    assert any(words in claim.text for words in played), f"a case of “{claim.text}” in test_claims.py"
 
 
 def test_what_the_checklists_name_is_there():

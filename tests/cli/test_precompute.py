@@ -22,7 +22,7 @@ from lib.sweeps.workers import engine as engine_module
 from lib.ui.panel import settings_of
 from tests import stub_worker
 from tests.conftest import ROOT
-from tests.storage.test_store import curve, key
+from tests.sweeps.storage.test_store import curve, key
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ import pytest
 from lib.cli.store import main
 from lib.sweeps.storage.export import export_to
 from lib.sweeps.storage.store import Store
-from tests.storage.test_export import filled
+from tests.sweeps.storage.test_export import filled
 
 
 def test_the_command(tmp_path, monkeypatch, capsys):

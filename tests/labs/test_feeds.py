@@ -27,7 +27,7 @@ from lib.timing.profiling.request import FEEDS, Pipeline
 from lib.ui import lab as lab_module
 from lib.ui.lab import Section
 from lib.ui.url_state import Address
-from tests.experiments.test_input_pipeline import StandIn
+from tests.sweeps.experiments.test_input_pipeline import StandIn
 
 MINE = Pipeline()
 PIPELINES = [Pipeline(feed) for feed in FEEDS["keras-tensorflow"]]

@@ -12,7 +12,7 @@ from lib.sweeps.experiments.backend_race import BATCH_SIZES, Cell, Standing, all
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
 from lib.timing.measurement import Ended, Measurement
-from tests.experiments.test_backend_race import JAX, KERAS, NUMPY, record
+from tests.sweeps.experiments.test_backend_race import JAX, KERAS, NUMPY, record
 
 NUMBA = Runtime("numba")
 

@@ -8,7 +8,7 @@ from lib.model.backends.registry import Runtime
 from lib.model.spec import N_TRAIN
 from lib.sweeps.experiments.backend_race import Cell, standings
 from lib.timing.roofline import intensity
-from tests.experiments.test_backend_race import JAX, NUMPY, record
+from tests.sweeps.experiments.test_backend_race import JAX, NUMPY, record
 
 PRODUCTS = {"float32": 200e9, "bfloat16": 500e9}
 NUMBA, CARD = Runtime("numba"), Runtime("jax-epoch", "gpu")

@@ -14,7 +14,7 @@ from lib.sweeps.experiments.recorded_machines import Collection, exactly, record
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.cancel import Cancel
 from lib.sweeps.workers.queue import Request, Urgency
-from tests.experiments.test_backend_race import record
+from tests.sweeps.experiments.test_backend_race import record
 
 CARD = Runtime("torch", "gpu")
 

@@ -25,7 +25,7 @@ from lib.sweeps.experiments.your_gpu import (
 )
 from lib.sweeps.storage.records import Kind
 from lib.sweeps.storage.store import Store
-from tests.experiments.test_your_gpu import JOB, WHO, found, product
+from tests.sweeps.experiments.test_your_gpu import JOB, WHO, found, product
 
 SMALL, SMALLER = (BrowserJob(Training(Network((width,)), 0.1, 32, 1)) for width in (16, 8))
 OPENED = {

@@ -4,7 +4,8 @@ The file is put together from the pieces in `script_parts`: what is common, wher
 loop of one library. A piece is read as text and never imported, so its library need not be installed.
 
 **How far its curve may be off.** All libraries start from the same parameters and see the same batches; what differs
-is the order in which they add float32 numbers. `tests/backends/test_backends.py` holds every backend to twenty steps
+is the order in which they add float32 numbers. `tests/model/backends/test_backends.py` holds every backend to twenty
+steps
 within 1e-5 of float64, and after 160 steps to a validation loss within 1e-3 of NumPy's and an accuracy within 0.01 (two
 of its 200 images). Here are 12,000 images and thousands of steps: `TOLERANCE` is 1 % of the loss and half a point of
 accuracy. It holds where a training is steady; seen between NumPy and JAX on MNIST: ten epochs of 784→128→10 at rate 0.1

@@ -10,7 +10,7 @@ from lib.sweeps.storage.records import Kind, Record
 from lib.timing.measurement import Ended, Measurement
 from lib.timing.profiling.operations import ALL, ON_CARD, OPERATIONS, PRODUCT
 from lib.timing.profiling.step_breakdown import LOOP_PARTS, ON_DEVICE, up_to
-from tests.profiling.test_step_breakdown import FOUND
+from tests.timing.profiling.test_step_breakdown import FOUND
 
 
 def cached(task, seconds):

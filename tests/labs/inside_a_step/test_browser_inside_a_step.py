@@ -6,8 +6,8 @@ import pytest
 
 from tests import profiling
 from tests.browser import MARKS, PHONE, assert_accessible, assert_figures_stand_beside_their_labels, wait_until
-from tests.profiling.traces.files import API_SUM, nsight
 from tests.software_adapter import needs_software_adapter
+from tests.timing.profiling.traces.files import API_SUM, nsight
 
 TORCH = Path(profiling.__file__).parent / "traces" / "torch_step.json"
 PARTS, PROFILE, FILE, TRAPS = 0, 1, 2, 4  # of what has controls; after the file come two traces beside each other

@@ -27,7 +27,7 @@ from lib.timing.profiling.traces.kinds import DISPATCH, KERNEL, KINDS, LAUNCH, P
 from lib.ui import dropped_files
 from lib.ui.lab import Shown
 from lib.ui.url_state import Address
-from tests.profiling.traces.files import API_SUM, nsight
+from tests.timing.profiling.traces.files import API_SUM, nsight
 
 
 def trace_of(rows, **about):

@@ -7,7 +7,7 @@ from lib.model.backends.registry import Runtime
 from lib.sweeps.cost_model import StepTime
 from lib.sweeps.experiments.calibration import TrainingWay, calibrations, trials
 from lib.sweeps.experiments.live_calibration import CalibrationProgress, ways
-from tests.experiments.test_live_calibration import JAX, NUMPY, exact_s
+from tests.sweeps.experiments.test_live_calibration import JAX, NUMPY, exact_s
 
 
 def draw(lab, panel=None):

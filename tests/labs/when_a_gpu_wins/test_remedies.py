@@ -14,7 +14,7 @@ from lib.sweeps.experiments.what_would_help import Applied, Findings, Outcome
 from lib.sweeps.workers.notes import State
 from lib.timing.prediction.predict import Prediction
 from lib.timing.prediction.remedies import Effect, Remedy, Setup
-from tests.experiments.test_live_calibration import run
+from tests.sweeps.experiments.test_live_calibration import run
 
 
 @pytest.fixture

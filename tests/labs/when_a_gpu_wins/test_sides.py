@@ -46,9 +46,9 @@ from lib.timing.prediction.device import DoesNotFit, UnusableDevice, read_device
 from lib.timing.prediction.grid import Predictions
 from lib.timing.prediction.predict import predict
 from lib.timing.prediction.workload import Way, convolutional, fully_connected, resnet18
-from tests.experiments.test_kept_machines import CELL, SWIFTSHADER, WHO, keep
-from tests.prediction.invented import device
-from tests.prediction.test_calibration import calibrated
+from tests.sweeps.experiments.test_kept_machines import CELL, SWIFTSHADER, WHO, keep
+from tests.timing.prediction.invented import device
+from tests.timing.prediction.test_calibration import calibrated
 
 DEVICES = read_devices()
 ONE = np.ones((CELLS, CELLS))

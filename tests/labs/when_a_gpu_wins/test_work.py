@@ -19,9 +19,9 @@ from lib.timing.prediction.device import read_devices
 from lib.timing.prediction.predict import Prediction, predict
 from lib.timing.prediction.workload import Way, convolutional, resnet18
 from lib.timing.profiling.request import CONVOLUTIONAL, Examination
-from tests.experiments.test_live_calibration import JAX, run
-from tests.prediction.invented import device, workload
-from tests.prediction.test_calibration import calibrated
+from tests.sweeps.experiments.test_live_calibration import JAX, run
+from tests.timing.prediction.invented import device, workload
+from tests.timing.prediction.test_calibration import calibrated
 
 DEVICES = read_devices()
 

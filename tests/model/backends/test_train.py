@@ -1,0 +1,221 @@
+"""Many networks in one program: the same as each alone, whatever they are padded to and wherever they lie."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from benchmarks.browser import free_port
+from lib.model.backends import with_jax
+from lib.model.backends.base import Epoch, FirstCall, Steps
+from lib.model.backends.stacked import train as train_module
+from lib.model.backends.stacked.train import train_stack
+from lib.model.data.mnist import Data
+from lib.model.spec import DataSet, Network, Training
+from tests.conftest import ROOT, draw_patterns
+from tests.model.backends.test_reference import at_a_kink
+
+hidden_layers = st.lists(st.integers(1, 12), max_size=3).map(tuple)
+TOLERANCE = 2e-5  # float32 sums in another order; the twenty steps of an epoch of the small data
+
+
+def trained(trainings, data, **options):
+    """Losses, epochs and last parameters of each training of a stack."""
+    losses, epochs, last = {}, {}, {}
+    for told in train_stack(trainings, data, **options):
+        if told is None:
+            continue
+        index, event = told
+        if isinstance(event, Steps):
+            losses.setdefault(index, []).append(event.losses)
+        elif isinstance(event, Epoch):
+            epochs.setdefault(index, []).append(event)
+            last[index] = event.parameters()
+    return {i: np.concatenate(parts) for i, parts in losses.items()}, epochs, last
+
+
+def alone(training, data):
+    events = list(with_jax.train(training, data))
+    losses = np.concatenate([event.losses for event in events if isinstance(event, Steps)])
+    epochs = [event for event in events if isinstance(event, Epoch)]
+    return losses, epochs, epochs[-1].parameters()
+
+
+def assert_same(training, data, losses, epochs, parameters):
+    expected_losses, expected_epochs, expected = alone(training, data)
+    np.testing.assert_allclose(losses, expected_losses, atol=TOLERANCE, rtol=TOLERANCE)
+    assert len(epochs) == len(expected_epochs)
+    assert abs(epochs[-1].validation_loss - expected_epochs[-1].validation_loss) < 1e-4
+    for (weights, biases), (other_weights, other_biases) in zip(parameters, expected, strict=True):
+        np.testing.assert_allclose(weights, other_weights, atol=TOLERANCE)
+        np.testing.assert_allclose(biases, other_biases, atol=TOLERANCE)
+
+
+@pytest.mark.slow
+@given(
+    networks=st.lists(hidden_layers, min_size=1, max_size=4),
+    rates=st.lists(st.sampled_from([0.01, 0.05, 0.1]), min_size=4, max_size=4),
+    seeds=st.lists(st.integers(0, 2), min_size=4, max_size=4),
+)
+@settings(max_examples=3)
+def test_any_networks_together_are_what_they_are_alone(small_data, networks, rates, seeds):
+    trainings = [
+        Training(Network(hidden), rate, 32, 1, seed) for hidden, rate, seed in zip(networks, rates, seeds, strict=False)
+    ]
+    assume(not any(at_a_kink(training, small_data, 20) for training in trainings))
+    losses, epochs, last = trained(trainings, small_data)
+    for index, training in enumerate(trainings):
+        assert_same(training, small_data, losses[index], epochs[index], last[index])
+
+
+@pytest.mark.slow
+def test_one_that_diverges_harms_no_other(small_data):
+    good, bad = Training(Network((8,)), 0.1, 32, 2), Training(Network((64, 64, 64)), 1000.0, 32, 2, seed=1)
+    losses, epochs, last = trained([good, bad, good], small_data)
+    _, expected, _ = alone(bad, small_data)
+    assert epochs[1][0].diverged_step == expected[0].diverged_step is not None
+    assert len(epochs[1]) == 1, "there is nothing left to train"
+    for index in (0, 2):
+        assert_same(good, small_data, losses[index], epochs[index], last[index])
+
+
+@pytest.mark.slow
+def test_what_is_done_leaves_the_stack(small_data, monkeypatch):
+    monkeypatch.setattr(train_module, "WORTH_COMPILING_S", 0.0)
+    trainings = [Training(Network((width,)), 0.1, 32, epochs) for width, epochs in ((4, 1), (6, 3), (5, 2))]
+    losses, epochs, last = trained(trainings, small_data)
+    assert [len(epochs[i]) for i in range(3)] == [1, 3, 2]
+    for index, training in enumerate(trainings):
+        assert_same(training, small_data, losses[index], epochs[index], last[index])
+
+
+def test_it_goes_on_where_it_was_left(small_data):
+    trainings = [Training(Network((6,)), rate, 32, 3) for rate in (0.05, 0.1)]
+    half = [Training(t.network, t.learning_rate, 32, 1) for t in trainings]
+    _, _, after_one = trained(half, small_data)
+    losses, epochs, last = trained(trainings, small_data, parameters=after_one, first_epoch=1)
+    whole, _, expected = trained(trainings, small_data)
+    for index in range(2):
+        assert [epoch.epoch for epoch in epochs[index]] == [1, 2]
+        np.testing.assert_array_equal(losses[index], whole[index][20:])
+        np.testing.assert_array_equal(last[index][0][0], expected[index][0][0])
+
+
+@pytest.mark.slow
+def test_seconds_are_shares_of_the_stacks(small_data):
+    trainings = [Training(Network((8,)), 0.1, 32, 1)] * 4
+    events = [told for told in train_stack(trainings, small_data) if told is not None]
+    of_epochs = [event.train_s for _, event in events if isinstance(event, Epoch)]
+    of_steps = [event.train_s for _, event in events if isinstance(event, Steps)]
+    assert len(of_epochs) == 4
+    assert len(set(of_epochs)) == 1
+    assert sum(of_steps) == pytest.approx(sum(of_epochs))
+    assert len([event for _, event in events if isinstance(event, FirstCall)]) == 4
+
+
+def test_more_devices_than_there_are_is_a_sentence(small_data):
+    with pytest.raises(ValueError, match=r"expected at most \d+ \(cpu\), got 99"):
+        next(train_stack([Training()], small_data, n_devices=99))
+
+
+EIGHT = """
+import json, sys
+import numpy as np
+from tests.model.backends.test_train import DIVIDED, noise, trained
+import jax
+n_devices = int(sys.argv[1])
+assert len(jax.devices()) == 8
+losses, epochs, last = trained(DIVIDED, noise(), n_devices=n_devices)
+print(json.dumps({str(i): [losses[i].tolist(), float(sum(w.sum() for w, _ in last[i]))] for i in losses}))
+"""
+DIVIDED = [
+    Training(Network(hidden), rate, 32, 2, seed)
+    for hidden in ((12,), (7, 5))
+    for rate in (0.05, 0.1, 1000.0)
+    for seed in (0, 1)
+]
+
+
+def noise():
+    """The session's small data, for a process of its own."""
+    from tests.conftest import make_small_data
+
+    return make_small_data()
+
+
+def on_eight_devices(n_devices: int) -> dict:
+    environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, "-c", EIGHT, str(n_devices)]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.release
+def test_eight_devices_are_the_same_as_one(small_data):
+    divided = on_eight_devices(8)
+    losses, _, last = trained(DIVIDED, small_data)
+    assert len(divided) == len(DIVIDED)
+    for index in range(len(DIVIDED)):
+        of_eight, sum_of_eight = divided[str(index)]
+        if np.isfinite(losses[index]).all():
+            np.testing.assert_allclose(of_eight, losses[index], atol=TOLERANCE, rtol=TOLERANCE)
+            assert sum_of_eight == pytest.approx(float(sum(w.sum() for w, _ in last[index])), rel=1e-5, abs=1e-2)
+        else:
+            assert not np.isfinite(of_eight).all()
+
+
+JOB = """
+import json, sys
+import jax
+jax.config.update("jax_cpu_collectives_implementation", "gloo")
+jax.distributed.initialize(f"127.0.0.1:{sys.argv[1]}", num_processes=2, process_id=int(sys.argv[2]))
+from tests.model.backends.test_train import DIVIDED, noise, trained
+assert len(jax.devices()) == 4 and len(jax.local_devices()) == 2
+losses, epochs, last = trained(DIVIDED, noise(), n_devices=4)
+print(json.dumps({str(i): [losses[i].tolist(), float(sum(w.sum() for w, _ in last[i]))] for i in losses}))
+"""
+
+
+@pytest.mark.release
+def test_two_processes_of_a_job_are_the_same_as_one(small_data):
+    port = free_port()
+    environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
+    job = [
+        subprocess.Popen(
+            [sys.executable, "-c", JOB, str(port), number],
+            cwd=ROOT,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for number in "01"
+    ]
+    answers = [process.communicate(timeout=120) for process in job]
+    assert [process.returncode for process in job] == [0, 0], answers
+    first, second = (json.loads(said.splitlines()[-1]) for said, _ in answers)
+    assert repr(first) == repr(second), "both are told the same"
+    losses, _, _ = trained(DIVIDED, small_data)
+    for index in range(len(DIVIDED)):
+        if np.isfinite(losses[index]).all():
+            np.testing.assert_allclose(first[str(index)][0], losses[index], atol=TOLERANCE, rtol=TOLERANCE)
+
+
+@pytest.mark.release
+def test_stacks_train_data_of_other_shapes_as_each_alone():
+    rng = np.random.default_rng(3)
+    parts = [draw_patterns(rng, rng.random((3, 5), np.float32), n) for n in (61, 2_003, 5)]
+    data = Data(*(array for part in parts for array in part), source="test", digest="odd stack")
+    which = DataSet("odd", 61, 2_003, 0.5)
+    networks = [Network(hidden, 5, 3) for hidden in [(), (4,), (9, 4)]]
+    for batch_size in (1, 7):
+        trainings = [Training(network, 0.1, batch_size, 2, data=which) for network in networks]
+        losses, epochs, last = trained(trainings, data)
+        for index, training in enumerate(trainings):
+            assert_same(training, data, losses[index], epochs[index], last[index])

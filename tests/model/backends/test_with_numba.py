@@ -1,0 +1,209 @@
+"""Training without the zeros of the images: the same numbers as with them in any shape, and a warm second start.
+
+The rest is in `test_backends.py`.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from lib import ROOT
+from lib.model.backends import reference, registry
+from lib.model.backends.base import Steps, initial_parameters
+from lib.model.backends.registry import Runtime, unavailable
+from lib.model.data.mnist import Data
+from lib.model.spec import DataSet, Network, Training
+
+with_numba = pytest.importorskip("lib.model.backends.with_numba", reason="numba: it is not installed")
+from lib.model.backends.sparse.images import SparseRows, columns_of, rows_of, shares  # noqa: E402
+
+N_IMAGES = 200
+DATA_SET = DataSet("sparse", n_train=N_IMAGES, n_validation=7, chance=0.5)
+
+
+def sparse_data(n_inputs: int, n_classes: int, density: float, seed: int = 0) -> Data:
+    """Random images of which about this share is not zero."""
+    rng = np.random.default_rng(seed)
+    arrays = []
+    for n in (N_IMAGES, 7, 3):
+        x = rng.random((n, n_inputs), np.float32) * (rng.random((n, n_inputs)) < density).astype(np.float32)
+        arrays += [x, rng.integers(n_classes, size=n).astype(np.int32)]
+    return Data(*arrays, source="test", digest=f"{n_inputs} {n_classes} {density} {seed}")
+
+
+def trained(training: Training, data: Data, threads: int, monkeypatch) -> tuple[np.ndarray, list]:
+    """Losses and last parameters, by so many threads as far as a batch has images for them."""
+    with monkeypatch.context() as patched:
+        patched.setattr(with_numba, "FLOPS_PER_THREAD", 1e-9)
+        patched.setattr(with_numba, "IMAGES_PER_THREAD", 1)
+        patched.setattr(with_numba, "usable_cores", lambda: threads)
+        patched.setattr(with_numba.config, "NUMBA_NUM_THREADS", threads)
+        events = list(with_numba.train(training, data))
+    return np.concatenate([event.losses for event in events if isinstance(event, Steps)]), events[-1].parameters()
+
+
+@example(n_inputs=784, n_classes=10, hidden=[128], batch_size=64, density=0.2, threads=2)  # whole tiles
+@example(n_inputs=30, n_classes=3, hidden=[130, 17], batch_size=70, density=0.3, threads=3)  # batches begin anywhere
+@example(n_inputs=9, n_classes=2, hidden=[], batch_size=1, density=0.0, threads=1)  # nothing but zeros
+@example(n_inputs=20, n_classes=10, hidden=[5], batch_size=N_IMAGES, density=1.0, threads=2)  # no zeros
+@given(
+    n_inputs=st.integers(1, 60),
+    n_classes=st.integers(2, 40),
+    hidden=st.lists(st.integers(1, 150), max_size=3),
+    batch_size=st.integers(1, N_IMAGES),
+    density=st.floats(0, 1),
+    threads=st.integers(1, 2),
+)
+def test_leaving_zeros_out_changes_nothing(n_inputs, n_classes, hidden, batch_size, density, threads):
+    data = sparse_data(n_inputs, n_classes, density)
+    training = Training(Network(tuple(hidden), n_inputs, n_classes), 0.05, batch_size, epochs=1, data=DATA_SET)
+    losses, parameters = trained(training, data, threads, pytest.MonkeyPatch())
+    expected, right = reference.train(training, data, len(losses))
+    assert len(losses) == N_IMAGES // batch_size
+    np.testing.assert_allclose(losses, expected, rtol=1e-4, atol=1e-5)
+    for (weights, biases), (weights_64, biases_64) in zip(parameters, right, strict=True):
+        np.testing.assert_allclose(weights, weights_64, atol=2e-5)
+        np.testing.assert_allclose(biases, biases_64, atol=2e-5)
+
+
+@given(density=st.floats(0, 1), tile=st.integers(1, 70), n_inputs=st.integers(1, 40), seed=st.integers(0, 9))
+def test_rows_and_columns_hold_the_same_entries(density, tile, n_inputs, seed):
+    x = sparse_data(n_inputs, 2, density, seed).x_train
+    rows = SparseRows(*rows_of(x))
+    dense = np.zeros_like(x)
+    dense[np.repeat(np.arange(len(x)), np.diff(rows.starts)), rows.pixels] = rows.values
+    np.testing.assert_array_equal(dense, x)
+    starts, images, values = columns_of(rows, n_inputs, tile)
+    assert len(starts) == len(x) // tile, "whole tiles only"
+    for t, of_tile in enumerate(starts):
+        dense = np.zeros((tile, n_inputs), np.float32)
+        for pixel in range(n_inputs):
+            these = slice(of_tile[pixel], of_tile[pixel + 1])
+            dense[images[these], pixel] = values[these]
+        np.testing.assert_array_equal(dense, x[t * tile : (t + 1) * tile])
+    parts = shares(rows, n_inputs, 3)
+    assert (parts[0], parts[-1]) == (0, n_inputs)
+    assert np.all(np.diff(parts) >= 0), "each pixel has one thread"
+
+
+@given(
+    hidden=st.lists(st.sampled_from((8, 32, 128, 512)), max_size=3),
+    sizes=st.tuples(st.integers(1, 4096), st.integers(1, 4096)),
+    cores=st.integers(1, 16),
+)
+def test_a_batch_is_divided_by_its_work_among_no_more_threads_than_cores(hidden, sizes, cores):
+    small, large = (Training(Network(tuple(hidden)), batch_size=size) for size in sorted(sizes))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(with_numba, "usable_cores", lambda: cores)
+        patch.setattr(with_numba.config, "NUMBA_NUM_THREADS", 8)
+        threads = [with_numba.threads_for(training) for training in (small, large)]
+        assert with_numba.threads_for(Training(Network(tuple(hidden)), batch_size=1)) == 1, "an image is not divided"
+    assert 1 <= threads[0] <= threads[1] <= min(cores, 8)
+    assert min(sizes) >= threads[0], "none without an image"
+
+
+def test_wide_networks_in_large_batches_get_all_threads(monkeypatch):
+    monkeypatch.setattr(with_numba, "usable_cores", lambda: 4)
+    monkeypatch.setattr(with_numba.config, "NUMBA_NUM_THREADS", 4)
+    assert with_numba.threads_for(Training(Network((512,)), batch_size=512)) == 4
+
+
+def test_what_steps_write_begins_with_a_line_of_the_cache():
+    for batch_size in range(1, 9):  # sizes for which NumPy's own arrays begin anywhere
+        network = Network((150, 7), 60, 3)
+        made = with_numba.packed(initial_parameters(network, 0), batch_size)[:2]
+        for array in (*made, *with_numba.workspace(network, batch_size, 2)):
+            assert array.ctypes.data % 64 == 0
+
+
+SECOND_START = """
+from lib.model.backends import with_numba
+from lib.model.backends.sparse import images, kernels
+from tests.model.backends.test_with_numba import DATA_SET, sparse_data
+from lib.model.spec import Network, Training
+list(with_numba.train(Training(Network((3,), 5, 2), 0.1, 32, 1, data=DATA_SET), sparse_data(5, 2, 0.5)))
+functions = kernels.run_steps, kernels.evaluate, images.rows_of, images.columns_of
+print(sum(sum(one.stats.cache_hits.values()) for one in functions))
+print(sum(sum(one.stats.cache_misses.values()) for one in functions))
+"""
+
+
+@pytest.mark.slow
+def test_a_second_start_compiles_nothing(monkeypatch):
+    training = Training(Network((3,), 5, 2), 0.1, 32, 1, data=DATA_SET)
+    trained(training, sparse_data(5, 2, 0.5), 1, monkeypatch)  # compiles, unless a test before did
+    second = subprocess.run(
+        [sys.executable, "-c", SECOND_START], env=os.environ | {"PYTHONPATH": str(ROOT)}, cwd=ROOT,
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert second.stdout.split() == ["4", "0"], "hits and misses of the cache on disk"
+
+
+TRAINED = """
+import hashlib
+from lib.model.backends import with_numba
+from lib.model.backends.sparse.kernels import run_steps
+from lib.model.spec import Network, Training
+from tests.model.backends.test_with_numba import DATA_SET, sparse_data
+*_, last = with_numba.train(Training(Network((20, 4), 50, 10), 0.1, 32, 1, data=DATA_SET), sparse_data(50, 10, 0.5))
+as_bytes = b"".join(array.tobytes() for layer in last.parameters() for array in layer)
+print(len(run_steps.stats.cache_hits), hashlib.sha256(as_bytes).hexdigest())
+"""
+
+
+@pytest.mark.release
+def test_a_training_is_the_same_to_the_last_bit_whether_its_program_was_compiled_or_loaded(tmp_path):
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "NUMBA_CACHE_DIR": str(tmp_path)}
+    (first, compiled), (second, loaded) = (
+        subprocess.run(
+            [sys.executable, "-c", TRAINED], env=environment, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True
+        ).stdout.split()
+        for _ in range(2)
+    )
+    assert (first, second) == ("0", "1"), "the second loads what the first has compiled"
+    assert loaded == compiled
+
+
+ADDED_UP = """
+import os
+import numpy as np
+from lib.model.backends.environment_variables import numba_cache
+os.environ["NUMBA_CACHE_DIR"] = numba_cache("compiled")
+from lib.model.backends.sparse import products
+ones, found = np.ones(products.LANES, np.float32), np.zeros(1, np.float32)
+products.fill_products(found, 0, 1, 1, np.zeros(1, np.float32), 0, ones, 0, 1, products.LANES, ones, 0)
+print(found[0] / products.LANES, len(products.fill_products.stats.cache_hits))
+"""
+
+
+@pytest.mark.release
+def test_a_change_in_one_file_compiles_what_others_use_of_it(tmp_path):
+    shutil.copytree(ROOT / "lib", tmp_path / "lib", ignore=shutil.ignore_patterns("__pycache__"))
+
+    def added_up() -> str:
+        program = [sys.executable, "-c", ADDED_UP]
+        environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+        return subprocess.run(
+            program, env=environment, cwd=tmp_path, stdout=subprocess.PIPE, text=True, check=True
+        ).stdout
+
+    assert added_up() == "1.0 0\n"
+    assert added_up() == "1.0 1\n", "an unchanged one is loaded"
+    vectors = tmp_path / "lib/model/backends/sparse/vectors.py"
+    code = vectors.read_text()
+    assert code.count("builder.fadd(*halves)") == 1
+    vectors.write_text(code.replace("builder.fadd(*halves)", "builder.fsub(*halves)"))
+    assert added_up() == "0.0 0\n", "the kernel is in another file than what has changed"
+
+
+def test_without_numba_it_says_how_to_get_it(monkeypatch):
+    monkeypatch.setattr(registry, "_installed", lambda _, name: name != "numba")
+    gap = unavailable(Runtime("numba"))
+    assert gap is not None
+    assert (gap.reason, gap.remedy) == ("numba is not installed", "pip install numba")

@@ -1,0 +1,160 @@
+"""An epoch in one launch, on a card in miniature whose blocks run side by side: see `tests.cuda_stand_in`."""
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+
+from lib.model.backends import reference
+from lib.model.backends.base import CannotTrain, Steps, initial_parameters
+from lib.model.spec import Network, Training
+from tests import cuda_stand_in
+from tests.conftest import ROOT
+from tests.cuda_stand_in import in_numba_cudas_place
+
+SHORT = Training(Network((9, 5)), 0.1, 64, epochs=1)
+# Numba's own simulator knows a cooperative grid of one block, and neither multiprocessors, this memory's limit, nor
+# what is said to a compiler.
+SIMULATED = """
+from types import SimpleNamespace
+import numpy as np
+from numba import cuda
+from numba.cuda.simulator.kernel import FakeOverload
+card = SimpleNamespace(MULTIPROCESSOR_COUNT=1, MAX_SHARED_MEMORY_PER_BLOCK=48 * 1024)
+cuda.get_current_device = lambda: card
+FakeOverload.max_cooperative_grid_blocks = lambda *_: 1
+plain = cuda.jit
+cuda.jit = lambda *arguments, forceinline=False, **options: plain(*arguments, **options)
+from lib.model.backends import reference, with_numba_cuda
+from lib.model.backends.base import Steps
+from lib.model.spec import Network, Training
+from tests.model.backends.test_backends import ODD, odd_data
+with_numba_cuda.THREADS, with_numba_cuda.LANES = 4, 2
+for hidden in ((6, 3), (4,), ()):
+    training, data = Training(Network(hidden, 5, 3), 0.1, 20, epochs=1, data=ODD), odd_data(5, 3)
+    events = list(with_numba_cuda.train(training, data))
+    losses = np.concatenate([event.losses for event in events if isinstance(event, Steps)])
+    expected, parameters = reference.train(training, data, len(losses))
+    found = [array for layer in events[-1].parameters() for array in layer]
+    wanted = [array for layer in parameters for array in layer]
+    print(max(np.abs(one - other).max() for one, other in zip([losses, *found], [expected, *wanted], strict=True)))
+"""
+COMPILED = """
+import sys
+from types import SimpleNamespace
+from numba import cuda
+from numba.cuda import compile_ptx
+from numba.cuda import dispatcher
+from lib.model.backends import with_numba_cuda
+from lib.model.spec import Network
+capability = tuple(map(int, sys.argv[1].split(".")))
+dispatcher.get_current_device = lambda: SimpleNamespace(compute_capability=capability)
+kernels = []
+with_numba_cuda.cuda.jit = lambda _: kernels.append
+for hidden, size in (((128,), 32), ((256, 128, 64), 1)):
+    with_numba_cuda.compiled(with_numba_cuda.plan(Network(hidden), size, 132, 48 * 1024, 256, 32))
+    ptx, _ = compile_ptx(kernels.pop(), with_numba_cuda.SIGNATURE.args, cc=capability)
+    print(".target sm_%d%d" % capability in ptx, "cudaCGSynchronize" in ptx, "ld.local" in ptx, ".f64" in ptx)
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def miniature():
+    with in_numba_cudas_place():
+        yield
+
+
+@pytest.fixture
+def module():
+    import lib.model.backends.with_numba_cuda as found
+
+    return found
+
+
+def run(code: str, *arguments: str, **variables: str) -> list[str]:
+    environment = os.environ | {"PYTHONPATH": str(ROOT)} | variables
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], env=environment, cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout.splitlines()
+
+
+def losses_of(events) -> np.ndarray:
+    return np.concatenate([event.losses for event in events if isinstance(event, Steps)])
+
+
+@pytest.mark.slow
+def test_the_same_training_gives_the_same_bits_in_however_many_blocks(module, small_data, monkeypatch):
+    """The order of a sum depends on lanes alone; who adds it, and when, is up to threads that race."""
+    first, second = (list(module.train(SHORT, small_data)) for _ in range(2))
+    monkeypatch.setattr(cuda_stand_in, "PROCESSORS", 1)
+    alone = list(module.train(SHORT, small_data))
+    for other in (second, alone):
+        np.testing.assert_array_equal(losses_of(first), losses_of(other))
+        for layer, other_layer in zip(first[-1].parameters(), other[-1].parameters(), strict=True):
+            for array, other_array in zip(layer, other_layer, strict=True):
+                np.testing.assert_array_equal(array, other_array)
+
+
+def test_neurons_are_divided_so_that_all_blocks_run_at_once(module):
+    plan = module.plan(Network((128,)), 32, 132, 48 * 1024, 256, 32)
+    assert (plan.blocks, plan.each, plan.loss_in_shared) == (32, (4,), True)
+    assert module.plan(Network((1024,)), 1, 132, 48 * 1024, 256, 32).blocks == 128
+    assert module.plan(Network((256, 128, 64)), 1, 132, 48 * 1024, 256, 32).each == (4, 2, 1)
+    assert module.plan(Network(()), 1, 132, 48 * 1024, 256, 32).blocks == 1
+    large = module.plan(Network((128,)), 4096, 132, 48 * 1024, 256, 32)
+    assert not large.loss_in_shared
+    assert large.shared_bytes <= 48 * 1024
+
+
+def test_a_batch_whose_logits_do_not_fit_into_shared_memory_trains_all_the_same(module, small_data, monkeypatch):
+    monkeypatch.setattr(cuda_stand_in, "SHARED_BYTES", 16_000)
+    training = replace(SHORT, batch_size=320)
+    assert not module.plan(training.network, 320, 3, 16_000, module.THREADS, module.LANES).loss_in_shared
+    expected, _ = reference.train(training, small_data, 2)
+    np.testing.assert_allclose(losses_of(module.train(training, small_data)), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("network", "shared_bytes", "says"),
+    [
+        (Network((8,)), 2_000, r"shared memory: expected at least 3,780 bytes a block for a neuron of 784 inputs"),
+        (Network((30,)), 10_000, r"needs 15 blocks that run at once, and this card runs 6 of .*; choose fewer neurons"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_the_limit(module, small_data, monkeypatch, network, shared_bytes, says):
+    monkeypatch.setattr(cuda_stand_in, "SHARED_BYTES", shared_bytes)
+    with pytest.raises(CannotTrain, match=says):
+        next(module.train(replace(SHORT, network=network), small_data))
+
+
+@pytest.mark.parametrize("name", ["copies", "outgoing"])
+def test_copies_of_weights_that_differ_are_noticed(module, small_data, name):
+    divided = module.plan(SHORT.network, 64, 3, 48 * 1024, module.THREADS, module.LANES)
+    current = module.CardArrays(divided, initial_parameters(SHORT.network, 0))
+    current.parameters()
+    getattr(current, name)[3] += 0.01
+    with pytest.raises(module.CopiesDiffer, match="to be the same in all 3 blocks, and they differ"):
+        current.parameters()
+
+
+@pytest.mark.slow
+def test_numbas_own_simulator_agrees_with_float64():
+    found = list(map(float, run(SIMULATED, NUMBA_ENABLE_CUDASIM="1")))
+    assert len(found) == 3
+    assert max(found) < 1e-5
+
+
+@pytest.mark.release
+@pytest.mark.skipif(
+    not find_spec("numba_cuda"), reason="numba-cuda, which compiles for cards, is not installed (requirements-gpu.txt)"
+)
+@pytest.mark.parametrize("capability", ["8.0", "8.9", "9.0"])
+def test_it_compiles_for_cards_without_one(capability):
+    """Each sum in registers, none of it in double precision."""
+    assert run(COMPILED, capability) == ["True True False False"] * 2

@@ -1,0 +1,497 @@
+"""Attacks on a running class site: each is refused in a sentence, and somebody else's page goes on meanwhile."""
+
+import base64
+import http.client
+import io
+import json
+import resource
+import signal
+import socket
+import sqlite3
+import threading
+import time
+import zipfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager, suppress
+from itertools import chain
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import psutil
+import pytest
+
+from benchmarks.classroom import UNDER_WAY, runs_left
+from benchmarks.client import Lost, Moved, Viewer
+from benchmarks.viewers import Usage
+from lib.site.access import Credentials, Keys, kept_secret
+from lib.ui.notebooks import NOTEBOOKS
+from lib.ui.uploads import MAX_BODY_BYTES, MAX_DROPPED_BYTES
+from tests.browser import serving
+from tests.site.test_server import ask, opens
+
+pytestmark = [pytest.mark.release, pytest.mark.timeout(600)]
+PASSWORD = "correct horse"
+# The first experiment is quick; what follows in the page is small too.
+QUICK = "&".join(
+    (
+        "rate.count=2&rate.size=4096&rate.epochs=1",
+        "size.sizes=4096&size.epochs=1",
+        "depth.networks=16&depth.size=4096&depth.epochs=1",
+        "backend.hidden=16&backend.size=4096&backend.epochs=1",
+    )
+)
+CELL, LIMIT_S = "rate_experiment", 240
+LONG = "rate.count=16&rate.size=1&rate.epochs=20&rate.hidden=512"  # far longer than a test
+MANY = "rate.count=16&rate.size=256&rate.epochs=5"  # trainings that are stored one after another
+LOSERS, GUESSERS = 10, 12
+CONNECTIONS, FLOOD_S, RELOADS = 1_000, 10.0, 200
+OWN = "read_own_data"  # the cell of the first notebook on which files are dropped
+SERVER_MB = 1_536  # what the server may take in all
+TABLE = "x,y,label\n" + "0.25,0.75,cat\n1.25,0.5,dog\n" * 300
+
+
+class Site:
+    """A running class site, and cookies for it."""
+
+    def __init__(self, base: str, pid: int, cache: Path) -> None:
+        self.base, self.pid, self.log = base, pid, cache.parent / "log"
+        self.where = urlsplit(base)
+        self._keys = Keys(kept_secret(cache / "class-secret"), PASSWORD)
+
+    def cookie(self, viewer: str) -> str:
+        """Of a pupil who is in."""
+        return f"class-{self.where.port}={self._keys.cookie(Credentials('pupil', viewer))}"
+
+    def first(self, viewer: str, query: str = QUICK) -> Viewer:
+        """A tab on the first notebook."""
+        return Viewer(self.base + NOTEBOOKS[0].path, query, self.cookie(viewer))
+
+    def raw(self, target: str, method: str = "GET", source: str = "127.0.0.1", body: str = "", **headers: str):
+        """Status and text of an answer to exactly this request line, which no library makes tidy."""
+        with closing(
+            http.client.HTTPConnection(self.where.hostname or "", self.where.port, 60, source_address=(source, 0))
+        ) as connection:
+            connection._validate_path = lambda _: None  # type: ignore[attr-defined]
+            connection.putrequest(method, target, skip_host="Host" in headers, skip_accept_encoding=True)
+            given = {"Content-Length": str(len(body))} if body else {}
+            for name, value in {**given, **headers}.items():
+                connection.putheader(name.replace("_", "-"), value)
+            connection.endheaders(body.encode() or None)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode("utf-8", "replace")
+
+
+@contextmanager
+def site_at(cache: Path) -> Iterator[Site]:
+    cache.mkdir(exist_ok=True)
+    options = ("--viewers", "30", "--log")
+    with (
+        (cache.parent / "log").open("w") as log,
+        serving(cache, options=options, password=PASSWORD, stdout=log) as served,
+    ):
+        yield Site(served.base, served.process.pid, cache)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    with site_at(tmp_path_factory.mktemp("served") / "cache") as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def tab(site):
+    """Somebody else's page, open all the time."""
+    with site.first("bystander") as viewer:
+        viewer.wait(lambda viewer: viewer.frames.get(CELL) and viewer.frames[CELL].state == "done", LIMIT_S, "done")
+        yield viewer
+
+
+@pytest.fixture
+def bystander(tab):
+    """Asks for a training before the attack, and gets its result after it."""
+    moved = tab.move(CELL, *next(POSITIONS))
+    yield
+    assert moved.finished(LIMIT_S).state in ("done", "saved-result")
+
+
+# Of two sliders, each used once, so that each trains what none has before.
+POSITIONS = chain((("Epochs", n) for n in range(1, 20)), (("How many rates", n) for n in range(1, 15)))
+
+
+def test_wrong_passwords_are_refused_and_lock_nobody_out(site, bystander):
+    def guess(number: int):
+        form = f"password=guess-{number}&next=/"
+        return site.raw("/enter", "POST", body=form, Host="localhost")
+
+    with ThreadPoolExecutor(GUESSERS) as pool:
+        guesses = [pool.submit(guess, number) for number in range(4 * GUESSERS)]
+        for source in ("127.0.0.2", "127.0.0.1"):  # another address, and the guessers' own
+            status, _ = site.raw("/enter", "POST", source, f"password={PASSWORD.replace(' ', '+')}")
+            assert status == 303
+            assert not all(one.done() for one in guesses), "while they guess"
+        answers = [one.result() for one in guesses]
+    assert {status for status, _ in answers} == {403}
+    assert all("This is not the password" in text for _, text in answers)
+    assert ask(f"{site.base}/claims/", Cookie=site.cookie("pupil"))[0] == 200, "who is in stays in"
+
+
+def test_nobody_comes_in_without_a_card(site, bystander):
+    for path in ("/claims/ws?session_id=s_nobody", "/mnist_training/ws?session_id=s_nobody"):
+        assert opens(site.base + path, origin=site.base) == 403
+        assert opens(site.base + path, origin=site.base, Cookie=f"class-{site.where.port}=forged.card.x") == 403
+    status, _, text = ask(f"{site.base}/assets/nothing.js")
+    assert (status, text) == (401, "Expected somebody who has entered, got nobody; open the page and enter.")
+
+
+def test_a_thousand_connections_leave_nothing_behind(site, bystander):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4_096) if hard > 0 else 4_096, hard))
+    server = psutil.Process(site.pid)
+    before_mb = server.memory_info().rss / 1e6
+    try:
+        with ExitStack() as stack:
+            began = time.monotonic()
+            for number in range(CONNECTIONS):
+                flood = stack.enter_context(closing(socket.create_connection((site.where.hostname, site.where.port))))
+                kind = number % 3  # one that asks, one that stops in the middle, one that wants a WebSocket
+                request = b"GET /enter HTTP/1.1\r\nHost: localhost\r\n"
+                upgrade = b"GET /claims/ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+                flood.sendall((request + b"\r\n", request, upgrade + b"\r\n")[kind])
+                time.sleep(max(0.0, began + FLOOD_S * number / CONNECTIONS - time.monotonic()))
+            assert ask(f"{site.base}/healthz")[0] == 200, "with all of them open"
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert ask(f"{site.base}/claims/", Cookie=site.cookie("pupil"))[0] == 200
+    limit = time.monotonic() + 60
+    while (now_mb := server.memory_info().rss / 1e6) > before_mb + 50:
+        assert time.monotonic() < limit, f"expected about {before_mb:.0f} MB again, got {now_mb:.0f} MB"
+        time.sleep(0.5)
+    assert server.num_fds() < CONNECTIONS, "the connections are closed"
+
+
+def test_a_forged_origin_or_host_is_refused_even_with_a_card(site, bystander):
+    cookie = {"Cookie": site.cookie("victim")}
+    for origin in ("http://evil.example", "null", f"{site.base}.evil.example"):
+        assert opens(f"{site.base}/claims/ws?session_id=s_forged", origin=origin, **cookie) == 403
+        status, _, text = ask(f"{site.base}/claims/", Origin=origin, **cookie)
+        assert (status, "got one of another site" in text) == (403, True)
+    status, _, text = ask(f"{site.base}/claims/", Host="evil.example", **cookie)
+    assert (status, "got evil.example" in text) == (403, True)
+
+
+@pytest.mark.parametrize("token", [None, "forged"])
+def test_a_post_without_the_server_s_token_does_nothing(site, tab, token):
+    """Even in the session of the page itself."""
+    said = json.dumps({"objectIds": [tab.controls(CELL)["Epochs"].id], "values": [19]})
+    headers = {"Cookie": site.cookie("bystander"), "Content-Type": "application/json", "Origin": site.base}
+    headers |= {"Marimo-Session-Id": tab._session} | ({"Marimo-Server-Token": token} if token else {})
+    for call in ("set_ui_element_value", "instantiate", "function_call", "restart_session", "execute", "run"):
+        status, text = site.raw(f"/mnist_training/api/kernel/{call}", "POST", body=said, **headers)
+        assert status in (401, 403, 404, 405), call
+        assert "error" in text or "detail" in text or "Not" in text, call
+    shown = tab.move(CELL, "How many rates", 2 if token else 3).finished(LIMIT_S).html
+    assert " epoch" in shown
+    assert "20 epochs" not in shown, "the slider was moved"
+
+
+def test_another_viewer_s_session_is_neither_taken_over_nor_closed(site, tab):
+    """By who knows its name, and has a card and the server's token."""
+    with site.first("thief") as thief:
+        card = {"Cookie": site.cookie("thief")}
+        assert opens(f"{site.base}/mnist_training/ws?session_id={tab._session}", origin=site.base, **card) == 101
+        said = json.dumps({"objectIds": [tab.controls(CELL)["Epochs"].id], "values": [19]})
+        headers = card | {"Content-Type": "application/json", "Origin": site.base}
+        headers |= {"Marimo-Session-Id": tab._session, "Marimo-Server-Token": thief._token}
+        site.raw("/mnist_training/api/kernel/set_ui_element_value", "POST", body=said, **headers)
+    shown = tab.move(CELL, "How many rates", 1).finished(LIMIT_S).html
+    assert " epoch" in shown
+    assert "20 epochs" not in shown, "the slider was moved"
+
+
+UP = ("../" * 12, "..%2f" * 12, "%2e%2e/" * 12, "%252e%252e%252f" * 12, "..%5c" * 12, "....//" * 12, "%2f", "/")
+
+
+@pytest.mark.parametrize(
+    "folder", ["/assets/", "/claims/assets/", "/claims/public/", "/claims/@file/10000-", "/claims/", "/"]
+)
+def test_no_path_leads_out_of_a_folder(site, bystander, folder):
+    cookie = {"Cookie": site.cookie("pupil"), "X-Notebook-Id": "claims.py"}
+    for up in UP:
+        for file in ("etc/passwd", "proc/self/environ", "pyproject.toml", "etc/passwd%00.js"):
+            status, text = site.raw(folder + up + file, **cookie)
+            assert status in (400, 403, 404), folder + up + file
+            assert "root:" not in text
+            assert "MNIST_CACHE_DIR" not in text
+            assert "[project]" not in text
+
+
+def test_a_query_of_a_megabyte_is_refused(site, bystander):
+    cookie = {"Cookie": site.cookie("pupil")}
+    status, text = site.raw(f"/claims/?task.size={'a' * 30_000}", **cookie)
+    assert (status, "This address is too long" in text) == (414, True)
+    with suppress(ConnectionError):  # it may hang up in the middle of a longer one
+        status, text = site.raw(f"/claims/?task.size={'a' * 1_000_000}", **cookie)
+        assert 400 <= status < 500
+    assert ask(f"{site.base}/healthz")[0] == 200
+
+
+def post(tab: Viewer, **headers) -> http.client.HTTPConnection:
+    """A connection on which a page is about to send what its reader did."""
+    where = urlsplit(tab._origin)
+    said = tab._headers | {"Content-Type": "application/json", "Origin": tab._origin, **headers}
+    said |= {"Marimo-Session-Id": tab._session, "Marimo-Server-Token": tab._token}
+    connection = http.client.HTTPConnection(where.hostname or "", where.port, 120)
+    connection.putrequest("POST", f"{urlsplit(tab._page).path}api/kernel/set_ui_element_value")
+    for name, value in said.items():
+        connection.putheader(name, value)
+    connection.endheaders()
+    return connection
+
+
+def told(connection: http.client.HTTPConnection) -> tuple[int, str]:
+    """The answer's status, and the sentence that marimo's page shows of it."""
+    answer = connection.getresponse()
+    text = answer.read().decode()
+    return answer.status, json.loads(text).get("detail", "")
+
+
+def test_a_body_of_two_gigabytes_is_refused_before_it_is_sent(site, tab, bystander):
+    with Usage(psutil.Process(site.pid)) as usage:
+        with closing(post(tab, **{"Content-Length": str(2 << 30)})) as connection:
+            with suppress(ConnectionError):
+                for _ in range(64):  # it is refused meanwhile
+                    connection.send(bytes(1 << 20))
+            assert told(connection) == (
+                413,
+                "Expected files of at most 96 MiB together, got 1,536 MiB; bring less, or pack it.",
+            )
+    assert usage.peak_mb < SERVER_MB
+
+
+def test_two_gigabytes_of_which_nobody_said_how_many_come_are_cut_off(site, tab, bystander):
+    sent_bytes, part = 0, bytes(1 << 20)
+    with Usage(psutil.Process(site.pid)) as usage:
+        with closing(post(tab, **{"Transfer-Encoding": "chunked"})) as connection:
+            with suppress(ConnectionError):
+                while sent_bytes < 2 << 30:
+                    connection.send(b"%x\r\n%b\r\n" % (len(part), part))
+                    sent_bytes += len(part)
+            status, said = told(connection)
+    assert (status, "Expected files of at most 96 MiB together, got more than" in said) == (413, True)
+    assert sent_bytes < MAX_BODY_BYTES + (32 << 20), "the kernel's buffers hold some more"
+    assert usage.peak_mb < SERVER_MB
+
+
+def drop(viewer: Viewer, name: str, content: bytes) -> Moved:
+    """Drop a file, as the page does."""
+    label = next(label for label in viewer.controls(OWN) if "drop your own" in label)
+    return viewer.move(OWN, label, [[name, base64.b64encode(content).decode()]])
+
+
+def bomb() -> bytes:
+    """Arrays of a gigabyte, in a megabyte."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for number in range(16):
+            archive.writestr(f"{number}.npy", bytes(64 << 20))
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("bomb.npz", bomb, "at most 512 MiB of arrays, got 1,024 MiB"),
+        ("novel.csv", lambda: b"It was a dark and stormy night\n" * 500_000, "got one column"),
+        ("words.csv", lambda: b"x,label\n" + b"dark,stormy\n" * 500_000, "expected numbers in column"),
+        ("unlabelled.csv", (TABLE + "0.5,0.5,\n").encode, "expected a label in every row, got none in row"),
+        ("largest.bin", lambda: b"\1\0" * (MAX_DROPPED_BYTES // 2), "is a binary file of another kind"),
+    ],
+)
+def test_a_dropped_file_that_cannot_be_trained_on_is_refused(site, bystander, name, content, says):
+    with Usage(psutil.Process(site.pid)) as usage, site.first("dropper") as viewer:
+        viewer.wait(lambda viewer: OWN in viewer.frames, LIMIT_S, "the field")
+        why = drop(viewer, name, content()).finished(LIMIT_S, states=("failed",))
+        assert f"{name} cannot be trained on" in why.html
+        assert says in why.html
+    assert usage.peak_mb < SERVER_MB
+
+
+def test_more_files_at_once_than_there_is_memory_for_are_told_to_come_again(site, bystander):
+    """A dozen of the largest: some are read, all others are told, and afterwards one is read again."""
+    content = json.dumps({"objectIds": ["nobody's"], "values": [[["x", "A" * (4 * MAX_DROPPED_BYTES // 3)]]]}).encode()
+    with Usage(psutil.Process(site.pid)) as usage, site.first("dropper") as viewer:
+        viewer.wait(lambda viewer: OWN in viewer.frames, LIMIT_S, "the field")
+        all_there = threading.Barrier(12)
+
+        def send(_: object = None) -> tuple[int, str]:
+            with closing(post(viewer, **{"Content-Length": str(len(content))})) as connection:
+                all_there.wait(60)
+                connection.send(content)
+                return told(connection)
+
+        with ThreadPoolExecutor(12) as pool:
+            answers = list(pool.map(send, range(12)))
+        assert {status for status, _ in answers} == {200, 503}
+        assert all("drop it again in a while" in said for status, said in answers if status == 503)
+        all_there = threading.Barrier(1)
+        limit = time.monotonic() + 60
+        while send()[0] != 200:
+            assert time.monotonic() < limit, "expected room once the others were read"
+            time.sleep(1)
+    assert usage.peak_mb < SERVER_MB
+
+
+def test_a_killed_reader_of_dropped_data_is_told_in_a_sentence(site, bystander):
+    table = TABLE.partition("\n")[0] + "\n" + TABLE.partition("\n")[2] * 5_000  # takes seconds to read
+    with site.first("dropper") as viewer:
+        viewer.wait(lambda viewer: OWN in viewer.frames, LIMIT_S, "the field")
+        dropped = drop(viewer, "pets.csv", table.encode())
+        readers = until(lambda: [one for one in psutil.Process(site.pid).children() if reads_own_data(one)], "a reader")
+        for one in readers:
+            one.send_signal(signal.SIGKILL)
+        why = dropped.finished(LIMIT_S, states=("failed",))
+        assert "its reader ended without an answer: it needs more memory or time than it may" in why.html
+        read = drop(viewer, "pets.csv", TABLE.encode())
+        assert read.finished(LIMIT_S, lambda frame: "600 rows" in frame.html, states=("",))
+
+
+def reads_own_data(process: psutil.Process) -> bool:
+    with suppress(psutil.Error):
+        return any("lib.model.data.own.reading" in word for word in process.cmdline())
+    return False
+
+
+def until(found, what: str):
+    """The first true answer."""
+    limit = time.monotonic() + LIMIT_S
+    while not (answer := found()):
+        assert time.monotonic() < limit, f"expected {what} within {LIMIT_S} s"
+        time.sleep(0.02)
+    return answer
+
+
+def test_settings_that_cannot_be_are_said_on_the_page(site, bystander):
+    """Control characters, and numbers out of range; the page opens with its usual settings in their place."""
+    bad = "rate.epochs=-99&rate.size=999999999999&rate.hidden=%00%0d%0aSet-Cookie:x&rate.count=1e999&%00=%1b[31m"
+    with site.first("odd", f"{QUICK.partition('&size')[2]}&{bad}") as viewer:
+        shown = viewer.wait(lambda viewer: viewer.frames.get("title"), LIMIT_S, "the title")
+        assert "rate.epochs=-99: expected" in shown.html
+        assert "rate.size=999999999999: expected" in shown.html
+        assert "rate.count=1e999: expected" in shown.html
+        assert "\x00" not in shown.html
+
+
+def test_two_hundred_reloads_take_one_place_and_leave_no_run(site, bystander):
+    """Each begins the page's experiments, of which the first alone is far longer than this test; but nine of ten
+    are left before it has."""
+    for number in range(RELOADS):
+        with site.first("reloader", LONG) as viewer:
+            if number % 10 == 0:
+                viewer.wait(under_way, LIMIT_S, "an experiment that has begun")
+            else:
+                viewer.wait(lambda viewer: viewer.experiments, LIMIT_S, "the kernel's answer")
+    with site.first("reloader", LONG) as viewer:
+        viewer.wait(under_way, LIMIT_S, "an experiment that has begun")
+        assert runs_left(psutil.Process(site.pid)) > 0, "as long as somebody looks"
+    assert viewers(site, at_most=3) <= 3
+    assert ask(f"{site.base}/claims/", Cookie=site.cookie("somebody"))[0] == 200
+    assert runs_left(psutil.Process(site.pid)) == 0, f"one of {started(site)}"
+
+
+def started(site: Site) -> list[list[str]]:
+    """What the workers were started for."""
+    return [worker.cmdline()[-3:] for worker in psutil.Process(site.pid).children(recursive=True)]
+
+
+def viewers(site: Site, at_most: int) -> int:
+    """How many there are, once there are no more than this, or after a while."""
+    limit = time.monotonic() + 60
+    while True:
+        status, _, text = ask(f"{site.base}/healthz")
+        assert status == 200
+        now = int(text.partition('"viewers":')[2].partition(",")[0])
+        if now <= at_most or time.monotonic() > limit:
+            return now
+        time.sleep(0.2)
+
+
+def training(viewer: Viewer) -> bool:
+    return CELL in viewer.frames and viewer.frames[CELL].state == "training"
+
+
+def test_a_killed_worker_is_replaced(site, tab):
+    with site.first("loser", LONG) as loser:
+        loser.wait(training, LIMIT_S, "training")
+        for worker in psutil.Process(site.pid).children(recursive=True):
+            worker.send_signal(signal.SIGKILL)
+        ended = loser.wait(lambda viewer: viewer.frames[CELL].state == "failed" and viewer.frames[CELL], LIMIT_S, "why")
+        assert "The worker" in ended.html, "in a sentence"
+    moved = tab.move(CELL, *next(POSITIONS))
+    assert moved.finished(LIMIT_S).state in ("done", "saved-result")
+
+
+def under_way(viewer: Viewer) -> list[str]:
+    """The states of the page's experiments that are not over."""
+    shown = [viewer.frames[name].state for name in viewer.experiments if name in viewer.frames]
+    return [state for state in shown if state in UNDER_WAY]
+
+
+def stored(cache: Path) -> int:
+    """How many trainings the store holds."""
+    with closing(sqlite3.connect(cache / "results.sqlite")) as store:
+        return store.execute("SELECT count(*) FROM curves").fetchone()[0]
+
+
+def test_a_server_killed_under_load_leaves_its_store_and_its_links_intact(tmp_path):
+    """Ten viewers, each with trainings of its own; what was finished before is there afterwards."""
+    cache = tmp_path / "cache"
+    with site_at(cache) as site:
+        with site.first("pupil") as viewer:
+            viewer.wait(lambda viewer: CELL in viewer.frames and viewer.frames[CELL].state == "done", LIMIT_S, "done")
+        old = site.cookie("pupil")
+        with ExitStack() as stack:
+            losers = [
+                stack.enter_context(site.first(f"loser {n}", f"{MANY}&rate.hidden={128 + n}")) for n in range(LOSERS)
+            ]
+            for loser in losers:
+                loser.wait(under_way, LIMIT_S, "an experiment that has begun")
+            before, server = stored(cache), psutil.Process(site.pid)
+            until(lambda: stored(cache) > before, "a training of theirs that is stored")
+            children = server.children(recursive=True)
+            states = [state for loser in losers for state in under_way(loser)]
+            assert "training" in states
+            assert len(states) >= LOSERS, "each of them waits for something, or sees it trained"
+            server.kill()
+            for loser in losers:
+                with pytest.raises(Lost):
+                    loser.wait(lambda _: False, LIMIT_S, "nothing more")
+                assert loser.problem, "it has heard of its end"
+        assert children
+        assert psutil.wait_procs(children, timeout=60)[1] == [], "its workers end"
+    assert stored(cache) > before, "what was finished is kept"
+    stores = list(cache.rglob("*.sqlite"))
+    assert stores
+    for file in stores:
+        with closing(sqlite3.connect(file)) as store:
+            assert store.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    with site_at(cache) as again:
+        assert again._keys.card(old.partition("=")[2]) is not None, "who was in is still in"
+        with again.first("pupil") as viewer:
+            shown = viewer.wait(
+                lambda viewer: CELL in viewer.frames and viewer.frames[CELL].state == "saved-result", LIMIT_S, "saved"
+            )
+            assert shown
+        with again.first("somebody new", f"{MANY}&rate.hidden=64") as viewer:
+            assert viewer.wait(training, LIMIT_S, "training")
+
+
+def test_the_log_says_what_happened_and_nothing_of_whom(site, bystander):
+    with site.first("somebody-with-a-name") as viewer:
+        viewer.wait(lambda viewer: CELL in viewer.frames, LIMIT_S, "the first experiment")
+        session = viewer._session
+    written = [line for line in site.log.read_text().splitlines() if line.startswith("{")]
+    assert {"request", "websocket opened"} <= {json.loads(line)["event"] for line in written}
+    cookie = site.cookie("somebody-with-a-name").partition("=")[2]
+    for secret in (PASSWORD, "somebody-with-a-name", cookie, session, "127.0.0.1", "rate.count"):
+        assert not [line for line in written if secret in line], secret

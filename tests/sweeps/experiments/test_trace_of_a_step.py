@@ -1,0 +1,136 @@
+"""Traces of a step: profiled in a worker and saved, shipped, or read from what somebody brings."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from lib import ROOT
+from lib.model.backends.registry import Runtime
+from lib.model.spec import Network
+from lib.sweeps.experiments import trace_of_a_step as experiment
+from lib.sweeps.experiments.trace_of_a_step import Brought, profile, read_files, saved, shipped, task_of
+from lib.sweeps.storage.records import Kind, Record
+from lib.sweeps.storage.store import Store
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.engine import Engine
+from lib.sweeps.workers.messages import Measured, TrainingFailed
+from lib.sweeps.workers.notes import Note
+from lib.sweeps.workers.queue import Request
+from lib.timing.measurement import Ended, Measurement
+from lib.timing.profiling.request import PLAIN, PROFILED
+from lib.timing.profiling.traces.form import Trace
+
+TORCH = ROOT / "tests/timing/profiling/traces/torch_step.json"
+TASK = task_of(Runtime("jax-step"), Network((16,)), 32)
+
+
+class StandIn(Engine):
+    """An engine whose worker writes this file as its profile; none where there is no text."""
+
+    def __init__(self, text=""):
+        super().__init__()
+        self.text, self.folders = text, []
+
+    def examine(self, runtime, examination, cancel, request=None):
+        self.folders.append(Path(examination.folder))
+        yield Measured(PLAIN, Measurement((1e-4,) * 3, 1, Ended.CAP), 1.0)
+        if self.text:
+            (Path(examination.folder) / "trace.json").write_text(self.text)
+        yield Measured(PROFILED, Measurement((3e-4,), 2, Ended.CAP), 1.0)
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    monkeypatch.setenv("MNIST_CACHE_DIR", str(tmp_path))
+    return Store(tmp_path / "results.sqlite")
+
+
+def made(engine, store, cancel=None):
+    return list(profile(TASK, engine, store, cancel or Cancel(), Request()))
+
+
+@pytest.mark.slow
+def test_a_profile_is_recorded_in_the_worker_and_saved(engine, store):
+    items = made(engine, store)
+    assert [type(item) for item in items if not isinstance(item, Note)] == [Record, Record, Trace]
+    trace = items[-1]
+    assert trace.title == "JAX, one call a step, batch size 32, hidden layers 16"
+    assert trace.about["steps"] >= 1
+    assert trace.about["plain_step_s"] > 0
+    again = saved(TASK, store.records(Kind.ANATOMY))
+    assert again is not None
+    assert (again.title, again.n_rows, dict(again.about)) == (trace.title, trace.n_rows, dict(trace.about))
+
+
+@pytest.mark.slow
+def test_what_was_saved_is_served_only_with_the_records_that_it_belongs_to(store):
+    engine = StandIn(TORCH.read_text())
+    made(engine, store)
+    assert saved(TASK, store.records()) is not None
+    assert saved(task_of(Runtime("jax-step"), Network((16,)), 64), store.records()) is None
+    assert saved(TASK, []) is None
+    made(StandIn(TORCH.read_text()), store)
+    experiment._file(TASK).write_text("{}")
+    assert saved(TASK, store.records()) is None, "a damaged file is no trace"
+    assert not any(folder.exists() for folder in engine.folders), "nothing of the profiler is left"
+
+
+@pytest.mark.slow
+def test_the_oldest_profiles_go(store, monkeypatch):
+    monkeypatch.setattr(experiment, "MAX_SAVED", 1)
+    other = task_of(Runtime("jax-step"), Network(()), 32)
+    list(profile(other, StandIn(TORCH.read_text()), store, Cancel(), Request()))
+    made(StandIn(TORCH.read_text()), store)
+    assert [path.name for path in experiment._file(TASK).parent.iterdir()] == ["jax-step-cpu-16-32.json"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("text", "why"), [("", "wrote no file"), ("nonsense", "could not be read: it is text")])
+def test_a_profile_that_is_none_is_a_failure_in_a_sentence(store, text, why):
+    with pytest.raises(TrainingFailed, match=why):
+        made(StandIn(text), store)
+
+
+def test_a_cancel_leaves_no_trace(store):
+    cancel = Cancel()
+    cancel.set()
+    assert not [item for item in made(StandIn(TORCH.read_text()), store, cancel) if isinstance(item, Trace)]
+
+
+def test_five_traces_are_shipped_in_plain_text_and_few_bytes():
+    made_by = [(trace.made_by.split("'")[0], trace.has_device) for trace in shipped()]
+    assert made_by == [("PyTorch", True), ("JAX", True), ("JAX", False), ("TensorFlow", False), ("PyTorch", False)]
+    files = list(experiment.SHIPPED.glob("*.json"))
+    assert sum(path.stat().st_size for path in files) < 200_000
+    for trace in shipped():
+        assert len(trace.rows) > 100
+        assert {"machine", "versions", "measured_at", "steps"} <= trace.about.keys()
+        assert any(call.kind == "kernel" for call in trace.calls)
+
+
+@pytest.mark.slow
+def test_files_are_read_and_those_that_are_none_are_told(tmp_path):
+    bad = tmp_path / "bad.json"
+    bad.write_text(json.dumps({"a": 1}))
+    found = [
+        item
+        for item in read_files([("torch.json", TORCH.read_bytes()), ("bad.json", bad), ("none", b"")], Cancel())
+        if isinstance(item, Brought)
+    ]
+    assert [(one.name, one.trace is not None) for one in found] == [
+        ("torch.json", True),
+        ("bad.json", False),
+        ("none", False),
+    ]
+    assert found[1].problem.startswith('bad.json: it is JSON, but has no list of "traceEvents"; ')
+    assert (
+        found[2].problem
+        == "none: it is empty; stop the profiler, and let it write its file, before the file is copied."
+    )
+
+
+def test_a_reader_that_takes_too_long_is_ended(tmp_path, monkeypatch):
+    monkeypatch.setattr(experiment, "READ_LIMIT_S", -1.0)
+    (one,) = [item for item in read_files([("torch.json", TORCH.read_bytes())], Cancel()) if isinstance(item, Brought)]
+    assert "took more than" in one.problem

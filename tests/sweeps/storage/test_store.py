@@ -1,0 +1,523 @@
+"""What is kept: same curve back, faults of disk and file, several writers."""
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lib.model.backends.base import Epoch, no_parameters
+from lib.model.backends.registry import Runtime
+from lib.model.spec import Network, Training
+from lib.sweeps.storage import records as records_module
+from lib.sweeps.storage import store as store_module
+from lib.sweeps.storage.records import Curve, Key, Kind, Record
+from lib.sweeps.storage.store import Store
+from tests.conftest import ROOT
+
+
+def curve(n: int = 5) -> Curve:
+    epochs = (Epoch(0, n, 0.5, 0.9, 0.1, 0.01, no_parameters), Epoch(1, n, 0.4, 0.91, 0.1, 0.01, no_parameters, 3))
+    return Curve(0.25, epochs, np.linspace(2, 1, 2 * n, dtype=np.float32))
+
+
+def key(**changes) -> Key:
+    return Key(Training(Network((7,)), **changes), Runtime("numpy"), "digest", "numpy 2")
+
+
+def test_a_curve_comes_back_as_it_was(tmp_path):
+    store = Store(tmp_path / "results.sqlite")
+    assert store.get(key()) is None
+    store.put(key(), curve())
+    again = Store(tmp_path / "results.sqlite").get(key())
+    assert again is not None
+    np.testing.assert_array_equal(again.losses, curve().losses)
+    assert again.epochs == curve().epochs
+    assert again.first_call_s == 0.25
+    assert again.measured_at
+    assert again.machine
+    assert store.trouble == ""
+
+
+def test_several_curves_are_read_at_once_and_keys_that_differ_in_epochs_share_one(tmp_path, monkeypatch):
+    store = Store(tmp_path / "results.sqlite")
+    learns = replace(curve(), epochs=tuple(replace(epoch, diverged_step=None) for epoch in curve().epochs))
+    n_epochs = len(learns.epochs)
+    stored = [key(epochs=n_epochs, seed=seed) for seed in (1, 2)]
+    for one in stored:
+        store.put(one, learns)
+    keys = [*stored, key(epochs=n_epochs, seed=3), key(epochs=n_epochs - 1, seed=1), key(epochs=n_epochs + 1, seed=2)]
+    opened, prepared = [], store._prepared
+    monkeypatch.setattr(store, "_prepared", lambda path: opened.append(path) or prepared(path))
+    found = store.get_all(keys)
+    assert len(opened) == 1
+    assert {one: len(there.epochs) for one, there in found.items()} == {
+        stored[0]: n_epochs,
+        stored[1]: n_epochs,
+        keys[3]: n_epochs - 1,
+    }
+    assert [one in found for one in keys] == [store.get(one) is not None for one in keys]
+    assert store.get_all([]) == {}
+
+
+def lasting(n_epochs: int, train_s: float = 0.1) -> Curve:
+    """A curve of four steps an epoch that did not diverge."""
+    epochs = tuple(Epoch(e, 4, 0.5, 0.9, train_s, 0.01, no_parameters) for e in range(n_epochs))
+    return Curve(0.25, epochs, np.arange(4 * n_epochs, dtype=np.float32))
+
+
+def weights(value: float) -> list[tuple[np.ndarray, np.ndarray]]:
+    return [(np.full(shape, value, np.float32), np.full(shape[1], value, np.float32)) for shape in ((784, 7), (7, 10))]
+
+
+def kept_epochs(store: Store) -> list[int]:
+    return sorted(len(json.loads(row["epochs"])) for row in store.rows("curves"))
+
+
+def test_a_shorter_curve_is_kept_beside_a_longer_one_and_its_parameters_replace_none(tmp_path):
+    store = Store(tmp_path / "results.sqlite")
+    store.put(key(epochs=20), lasting(20), weights(20))
+    store.put(key(epochs=3), lasting(3, 0.2), weights(3))
+    whole, short = store.get(key(epochs=20)), store.get(key(epochs=3))
+    assert whole is not None
+    assert short is not None
+    assert [epoch.train_s for epoch in whole.epochs] == [0.1] * 20
+    assert [epoch.train_s for epoch in short.epochs] == [0.2] * 3, "the newest seconds"
+    known = store.parameters(key())
+    assert known is not None
+    assert (known[0], known[1][0][0][0, 0]) == (20, 20.0), "what a longer training continues from"
+    store.put(key(epochs=3), lasting(3, 0.3))
+    assert kept_epochs(store) == [3, 20], "a measurement replaces an older one of as many epochs"
+    store.put(key(epochs=21), lasting(21, 0.4), weights(21))
+    assert kept_epochs(store) == [21]
+    assert [store.get(key(epochs=n)).epochs[0].train_s for n in (3, 20, 21)] == [0.4] * 3  # type: ignore[union-attr]
+    assert store.parameters(key())[0] == 21  # type: ignore[index]
+
+
+def test_losses_of_each_step_are_not_lost_to_their_means(tmp_path):
+    store = Store(tmp_path / "results.sqlite")
+    store.put(key(epochs=4), lasting(4), weights(4))
+    store.put(key(epochs=8), lasting(8).thinned(8))
+    assert len(store.get(key(epochs=8)).epochs) == 8  # type: ignore[union-attr]
+    begun = store.begun(key(epochs=9))
+    assert begun is not None
+    assert (len(begun.epochs), len(begun.losses)) == (4, 16), "it can be continued"
+    store.put(key(epochs=8), lasting(8))
+    assert kept_epochs(store) == [8]
+
+
+def test_a_curve_that_diverged_again_does_not_answer_for_one_that_lasted(tmp_path):
+    store, diverged = Store(tmp_path / "results.sqlite"), lasting(2)
+    store.put(key(epochs=5), lasting(5))
+    last = replace(diverged.epochs[-1], diverged_step=7)
+    store.put(key(epochs=5), replace(diverged, epochs=(*diverged.epochs[:-1], last)))
+    assert [len(store.get(key(epochs=n)).epochs) for n in (2, 5, 9)] == [2, 5, 2]  # type: ignore[union-attr]
+
+
+def test_an_import_adds_the_longer_curve(tmp_path):
+    long, short = Store(tmp_path / "long.sqlite"), Store(tmp_path / "short.sqlite")
+    long.put(key(epochs=20), lasting(20))
+    short.put(key(epochs=3), lasting(3))
+    assert short.merge(lambda: (("curves", row) for row in long.rows("curves"))) == (1, 1)
+    assert [len(short.get(key(epochs=n)).epochs) for n in (3, 20)] == [3, 20]  # type: ignore[union-attr]
+
+
+def test_parameters_without_their_curve_are_replaced(tmp_path):
+    """The curve was deleted to make room: only what is left can be continued."""
+    store = Store(tmp_path / "results.sqlite")
+    store.put(key(epochs=20), lasting(20), weights(20))
+    with closing(sqlite3.connect(tmp_path / "results.sqlite")) as database, database:
+        database.execute("DELETE FROM curves")
+    store.put(key(epochs=3), lasting(3), weights(3))
+    assert store.parameters(key())[0] == 3  # type: ignore[index]
+
+
+@pytest.mark.parametrize("change", ["training", "runtime", "data", "versions", "sources"])
+def test_the_key_is_everything_that_matters(tmp_path, monkeypatch, change):
+    store = Store(tmp_path / "results.sqlite")
+    store.put(key(), curve())
+    other = {
+        "training": key(seed=1),
+        "runtime": Key(key().training, Runtime("jax-step"), "digest", "numpy 2"),
+        "data": Key(key().training, Runtime("numpy"), "other", "numpy 2"),
+        "versions": Key(key().training, Runtime("numpy"), "digest", "numpy 3"),
+    }.get(change, key())
+    if change == "sources":
+        monkeypatch.setattr(records_module, "source_digest", lambda: "changed")
+    assert store.get(other) is None
+
+
+def test_a_full_disk_is_told_and_nothing_fails(tmp_path, monkeypatch):
+    store = Store(tmp_path / "results.sqlite")
+    store.put(key(), curve())
+    whole = Store._prepared
+
+    def full(self, path):
+        database = whole(self, path)
+        pages = database.execute("PRAGMA page_count").fetchone()[0]
+        database.execute(f"PRAGMA max_page_count = {pages}")  # SQLite's own “database or disk is full”
+        return database
+
+    monkeypatch.setattr(Store, "_prepared", full)
+    big = curve(200_000)
+    assert store.put(key(seed=1), big).losses is big.losses
+    assert "full" in store.trouble
+    assert "free the disk" in store.trouble
+    assert store.get(key()) is not None, "what was kept is still there"
+
+
+def test_an_unwritable_folder_is_told_and_nothing_fails(monkeypatch):
+    monkeypatch.setenv("MNIST_CACHE_DIR", "/proc/nowhere")
+    store = Store()
+    assert "cannot be written" in store.trouble
+    assert store.get(key()) is None
+    store.put(key(), curve())
+
+
+def kept(path, n: int) -> bytes:
+    """A store with curves and measurements, and its file's content."""
+    store = Store(path)
+    for seed in range(n):
+        store.put(key(seed=seed), curve(50))
+        store.add(measured(seed))
+    assert store.trouble == ""
+    return path.read_bytes()
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> bytes:
+    """The file of a store with 200 curves and 200 measurements."""
+    return kept(tmp_path_factory.mktemp("whole") / "results.sqlite", 200)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("missing_bytes", [1, 1000, 4095, 4097])
+def test_a_file_that_ends_within_a_page_is_damaged_whatever_lies_there(tmp_path, whole, missing_bytes):
+    """Where the last page is one of an index, SQLite would find fewer rows and say nothing."""
+    path = tmp_path / "results.sqlite"
+    path.write_bytes(whole[:-missing_bytes])
+    store = Store(path)
+    store.get(key(seed=0))
+    assert "their file was renamed to" in store.trouble
+
+
+def measured(number: int) -> Record:
+    return Record(Kind.RACE, {"number": number}, (0.1,), 1, "SPREAD")
+
+
+def all_of(store: Store, n: int = 200) -> tuple[int, int]:
+    """Curves and measurements that are there."""
+    return sum(store.get(key(seed=seed)) is not None for seed in range(n)), len(store.records())
+
+
+def unreadable(content: bytes, fault: str) -> bytes:
+    middle, version_at = len(content) // 2, 60  # `user_version`, by SQLite's file format
+    noise = np.random.default_rng(0).bytes(2**16)
+    return {
+        "cut by 1,000 bytes": content[:-1000],
+        "cut in the middle": content[:middle],
+        "64 KB of noise in the middle": content[:middle] + noise + content[middle + len(noise) :],
+        "an older version": content[:version_at] + (6).to_bytes(4) + content[version_at + 4 :],
+    }[fault]
+
+
+@pytest.mark.parametrize(
+    "fault", ["cut by 1,000 bytes", "cut in the middle", "64 KB of noise in the middle", "an older version"]
+)
+def test_a_file_that_cannot_be_read_is_renamed_and_a_new_one_begun(tmp_path, whole, fault):
+    path = tmp_path / "results.sqlite"
+    content = unreadable(whole, fault)
+    path.write_bytes(content)
+    store = Store(path)
+    all_of(store)  # reaches the fault
+    store.put(key(seed=0), curve())
+    assert all_of(store) == (1, 0), "nothing is read from the renamed file"
+    (aside,) = (file for file in tmp_path.glob("*.old-*") if not file.name.endswith(("-wal", "-shm")))
+    assert store.trouble.startswith("The stored results cannot be read (")
+    assert store.trouble.endswith(f"); their file was renamed to {aside}, and a new one was begun.")
+    assert ("they are of an older version, with schema 6" in store.trouble) == (fault == "an older version")
+    assert aside.read_bytes() == content
+    again = Store(path)
+    assert all_of(again) == (1, 0)
+    assert again.trouble == ""
+
+
+def test_files_that_are_no_database_are_renamed_not_deleted(tmp_path):
+    path = tmp_path / "results.sqlite"
+    for n in range(2):  # twice within a second
+        path.write_bytes(b"this is no database" * 100)
+        store = Store(path)
+        store.put(key(), curve())
+        assert store.get(key()) is not None
+        asides = list(tmp_path.glob("*.old-*"))
+        assert len(asides) == n + 1
+        assert all(aside.read_bytes().startswith(b"this is no database") for aside in asides)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", ["64 KB of noise in the middle", "an older version"])
+def test_programs_that_meet_the_same_unreadable_file_do_not_fight(tmp_path, whole, fault):
+    """Four at once: one renames the file, none the new one; all go on, and what each writes is there."""
+    path = tmp_path / "results.sqlite"
+    path.write_bytes(unreadable(whole, fault))
+    code = """
+import sys
+sys.path.insert(0, ".")
+from pathlib import Path
+from tests.sweeps.storage.test_store import all_of, curve, key
+from lib.sweeps.storage.store import Store
+store, number = Store(Path(sys.argv[1])), int(sys.argv[2])
+print("ready", flush=True)
+sys.stdin.readline()
+all_of(store)
+store.put(key(seed=number), curve())
+told = "their file was renamed to" in store.trouble
+print(store.get(key(seed=number)) is not None, "told" if told else store.trouble)
+"""
+    programs = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(path), str(number)],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(1000, 1004)
+    ]
+    for program in programs:
+        assert program.stdout is not None
+        program.stdout.readline()
+    for program in programs:
+        assert program.stdin is not None
+        print("go", file=program.stdin, flush=True)
+    said = [program.communicate(timeout=120)[0].strip() for program in programs]
+    store = Store(path)
+    assert said.count("True told") == 1, said
+    assert said.count("True") == 3, said
+    assert all(store.get(key(seed=number)) is not None for number in range(1000, 1004))
+    assert len([file for file in tmp_path.glob("*.old-*") if not file.name.endswith(("-wal", "-shm"))]) == 1
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "value"),
+    [
+        ("curves", "epochs", "[{"),
+        ("curves", "epochs", "[" * 100_000),
+        ("curves", "losses", b"abc"),
+        ("curves", "training", "{}"),
+        ("curves", "first_call_s", "soon"),
+        ("curves", "measured_at", b"\xff\xfe"),
+    ],
+)
+def test_a_damaged_curve_is_trained_again(tmp_path, table, column, value):
+    path = tmp_path / "results.sqlite"
+    kept(path, 3)
+    with sqlite3.connect(path) as database:
+        database.execute(f"UPDATE {table} SET {column} = ? WHERE key = ?", (value, key(seed=1).digest()))
+    database.close()
+    store = Store(path)
+    assert [store.get(key(seed=seed)) is not None for seed in range(3)] == [True, False, True]
+    assert len(store.rows("curves")) == 2, "nor is it exported"
+    store.put(key(seed=1), curve())
+    assert store.get(key(seed=1)) is not None
+    assert store.trouble == ""
+    with closing(sqlite3.connect(path)) as database:
+        assert database.execute("SELECT COUNT(*) FROM curves").fetchone() == (3,), "it replaces the damaged one"
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("subject", "{"), ("subject", "[1]"), ("block_s", '["fast"]'), ("ended", "WELL"), ("warnings", "7")],
+)
+def test_a_damaged_measurement_is_passed_over(tmp_path, column, value):
+    path = tmp_path / "results.sqlite"
+    kept(path, 3)
+    with sqlite3.connect(path) as database:
+        database.execute(f"UPDATE measurements SET {column} = ? WHERE rowid = 2", (value,))
+    database.close()
+    store = Store(path)
+    assert sorted(record.subject["number"] for record in store.records()) == [0, 2]
+    assert len(store.rows("measurements")) == 2
+    assert store.trouble == ""
+
+
+def test_a_newer_file_is_left_alone(tmp_path):
+    path = tmp_path / "results.sqlite"
+    with sqlite3.connect(path) as database:
+        database.execute("PRAGMA user_version = 99")
+    database.close()
+    store = Store(path)
+    assert store.get(key()) is None
+    assert "was written by a newer version (schema 99, this one knows" in store.trouble
+    assert store.trouble.endswith("; update this program, or set MNIST_CACHE_DIR to another folder.")
+    assert "disk" not in store.trouble
+    assert not list(tmp_path.glob("*.old-*"))
+
+
+def test_a_locked_file_is_told_and_used_again_when_it_is_free(tmp_path, monkeypatch):
+    path = tmp_path / "results.sqlite"
+    kept(path, 2)
+    monkeypatch.setattr(store_module, "BUSY_S", 0.2)
+    store = Store(path)
+    other = sqlite3.connect(path)
+    other.execute("BEGIN IMMEDIATE")
+    store.put(key(seed=7), curve())
+    assert "another program has kept it locked" in store.trouble
+    assert "disk" not in store.trouble
+    assert store.get(key(seed=1)) is not None
+    other.close()
+    store.put(key(seed=7), curve())
+    assert store.get(key(seed=7)) is not None
+    assert store.trouble == ""
+
+
+# Run in a process of its own, as a person who is not root: nothing is denied to that one.
+DENIED = """
+import os, resource, signal, sys
+sys.path.insert(0, ".")
+from pathlib import Path
+from tests.sweeps.storage.test_store import all_of, curve, key
+from lib.sweeps.storage.store import Store
+path, fault = Path(sys.argv[1]), sys.argv[2]
+if fault == "read-only" and os.geteuid() == 0:
+    os.setuid(65534)
+if fault == "no more space":
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
+store = Store(path)
+store.put(key(seed=7), curve(100_000))
+print(store.trouble)
+if fault == "no more space":
+    print(all_of(store, 2))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("read-only", "it is read-only; make it writable"),
+        ("no more space", "check whether the disk is full or failing"),
+    ],
+)
+def test_a_file_that_cannot_be_written_says_why(tmp_path, fault, words):
+    path = tmp_path / "results.sqlite"
+    kept(path, 2)
+    if fault == "read-only":
+        suite = Path(os.environ["SUITE_FOLDER"])
+        for folder in tmp_path.parents:
+            if folder.is_relative_to(suite):
+                folder.chmod(folder.stat().st_mode | 0o055)  # anybody may come by
+        path.chmod(0o444)
+        tmp_path.chmod(0o555)
+    command = [sys.executable, "-c", DENIED, str(path), fault]
+    answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    tmp_path.chmod(0o755)
+    assert answer.returncode == 0, answer.stderr
+    told = answer.stdout.splitlines()
+    assert words in told[0]
+    assert "damaged" not in told[0]
+    assert told[1:] == (["(2, 2)"] if fault == "no more space" else [])
+
+
+def test_the_oldest_make_room(tmp_path, monkeypatch):
+    monkeypatch.setattr(store_module, "MAX_BYTES", 3 * curve(100).losses.nbytes)
+    store = Store(tmp_path / "results.sqlite")
+    for seed in range(5):
+        store.put(key(seed=seed), curve(100))
+        time.sleep(0.002)
+    assert [store.get(key(seed=seed)) is not None for seed in range(5)] == [False, False, True, True, True]
+
+
+def test_thinned_curves_make_room_last(tmp_path, monkeypatch):
+    """What was trained for a class is still there after it has trained other things at full length."""
+    monkeypatch.setattr(store_module, "MAX_BYTES", 3 * curve(100).losses.nbytes)
+    store = Store(tmp_path / "results.sqlite")
+    store.put(key(seed=100), curve(100).thinned(10))
+    for seed in range(4):
+        time.sleep(0.002)
+        store.put(key(seed=seed), curve(100))
+    assert store.get(key(seed=100)) is not None
+    assert [store.get(key(seed=seed)) is not None for seed in range(4)] == [False, False, True, True]
+
+
+@pytest.mark.slow
+def test_two_processes_write_and_one_is_killed(tmp_path):
+    """Whatever a killed writer had put is there afterwards, and the file is sound."""
+    code = """
+import sys
+sys.path.insert(0, ".")
+from pathlib import Path
+from tests.sweeps.storage.test_store import curve, key
+from lib.sweeps.storage.store import Store
+store = Store(Path(sys.argv[1]))
+for seed in range(int(sys.argv[2]), int(sys.argv[2]) + 10_000):
+    store.put(key(seed=seed), curve())
+    print(seed, flush=True)
+"""
+    path = str(tmp_path / "results.sqlite")
+    Store(tmp_path / "results.sqlite").get(key())
+    writers = [
+        subprocess.Popen([sys.executable, "-c", code, path, first], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        for first in ("0", "20000")
+    ]
+    lines = [next(writer.stdout) for _ in range(12) for writer in writers if writer.stdout is not None]
+    for writer in writers:
+        os.kill(writer.pid, signal.SIGKILL)
+    lines += [line for writer in writers for line in writer.communicate(timeout=60)[0].splitlines(keepends=True)]
+    said = [int(line) for line in lines if line.endswith("\n")]
+    assert len(said) >= 24
+    store = Store(tmp_path / "results.sqlite")
+    assert all(store.get(key(seed=seed)) is not None for seed in said)
+    with sqlite3.connect(path) as database:
+        assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    database.close()
+
+
+def test_a_folder_that_may_not_be_entered_is_said(tmp_path, monkeypatch):
+    def refuse(path, **_):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("pathlib.Path.stat", refuse)
+    store = Store(tmp_path / "results.sqlite")
+    assert store.records() == []
+    assert "Permission denied" in store.trouble
+    assert "set MNIST_CACHE_DIR" in store.trouble
+
+
+def test_records_are_found_by_kind_and_by_what_they_name_and_a_write_is_seen_by_the_stamp(tmp_path):
+    store, other = (Store(tmp_path / "results.sqlite") for _ in range(2))
+    before = other.stamp()
+    for kind, subject in ((Kind.RACE, {"browser": "Safari 26"}), (Kind.RACE, {"name": "a browser"}), (Kind.SWEEP, {})):
+        store.add(Record(kind, subject, (0.1,), 1, "CAP"))
+        assert other.stamp() != before
+        before = other.stamp()
+    assert other.stamp() == before
+    assert [len(other.records(*asked)) for asked in ((), (Kind.RACE,), (Kind.RACE, "browser"), (None, "_"))] == [
+        3,
+        2,
+        1,
+        0,
+    ]
+    assert Store(tmp_path / "nowhere" / "results.sqlite").stamp() == ()
+
+
+@pytest.mark.parametrize(
+    ("table", "order"), [("curves", "every > 1 DESC, used_at DESC"), ("parameters", "used_at DESC")]
+)
+def test_a_writer_reads_no_other_row_to_make_room(tmp_path, table, order):
+    """What is read of each row stands in an index: a full store would else be read whole for each curve."""
+    store = Store(tmp_path / "results.sqlite")
+    store.put(key(), curve())
+    with closing(sqlite3.connect(tmp_path / "results.sqlite")) as database:
+        plan = database.execute(f"EXPLAIN QUERY PLAN {store_module.beyond_room(table, order)}", (1,)).fetchall()
+    (scan,) = (said for *_, said in plan if table in said)
+    assert f"USING COVERING INDEX room_of_{table}" in scan

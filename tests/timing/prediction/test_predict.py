@@ -1,0 +1,123 @@
+"""Seconds of a step: on invented devices known by hand, and properties of any device."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lib.model.spec import Network
+from lib.timing.prediction.device import PARTS, QUANTITIES, DoesNotFit, Origin, SheetFigure, read_devices
+from lib.timing.prediction.predict import predict
+from lib.timing.prediction.workload import Way, convolutional, fully_connected, resnet18
+from tests.timing.prediction.invented import FIGURES, SOURCE, device, workload
+
+MOVED_S = 20_000 / 1e10  # in the cache: 4,000 + 3 × 2,000 + 10,000 bytes
+PRODUCTS_S = 2 * 2_000_000 / 1e9  # 100 elements fill half of the device
+WORK_S = MOVED_S + PRODUCTS_S
+
+
+@pytest.mark.parametrize(
+    ("way", "overhead_s"),
+    [
+        (Way.WAITED, 5 * (1e-3 + 2e-3)),
+        (Way.OPERATIONS, 5 * 1e-3),
+        (Way.STEP, 1e-2 + 3 * 1e-4),
+        (Way.EPOCH, 1e-2 / 100 + 3 * 1e-4),
+        (Way.GRAPH, 1e-2 / 100 + 3 * 1e-5),
+    ],
+)
+def test_each_way_of_running_a_step_by_hand(way, overhead_s):
+    """Five operations, of which a compiler leaves three; an epoch has 100 steps."""
+    assert predict(workload(way), device()).step_s == pytest.approx(overhead_s + WORK_S, rel=1e-12)
+
+
+def test_images_from_the_host_cost_a_latency_and_their_bytes():
+    here, there = (predict(workload(resident=resident), device()) for resident in (True, False))
+    assert there.step_s - here.step_s == pytest.approx(3e-3 + 500 / 1e6)
+    assert there.parts_s["transfers"] == pytest.approx(500 / 1e6)
+    assert "transfers" not in here.parts_s
+
+
+def test_two_networks_fill_what_one_leaves_empty():
+    one, two, four = (predict(workload(networks=n), device()).parts_s["products"] for n in (1, 2, 4))
+    assert one == two == pytest.approx(PRODUCTS_S)
+    assert four == pytest.approx(2 * PRODUCTS_S)
+
+
+def test_what_the_cache_does_not_hold_comes_from_memory():
+    """2 × 1,000 of parameters and gradients, 100 of results, a batch of 500 bytes."""
+    assert predict(workload(), device(cache_bytes=2_600)).parts_s["bytes from the cache"] == pytest.approx(MOVED_S)
+    assert predict(workload(), device(cache_bytes=2_599)).parts_s["bytes from memory"] == pytest.approx(10 * MOVED_S)
+
+
+def test_a_card_wins_where_its_overhead_is_paid_back():
+    """A card that computes 1,000 times faster and takes 50 times as long to call: the border lies where both agree."""
+    card = device(host_call_s=0.05, product_flops_per_s=1e12, filled_by=1.0)
+    processor = device(host_call_s=0.001, filled_by=1.0)
+    same = 0.049 / (2e6 / 1e9 - 2e6 / 1e12)  # networks at once
+    for networks, wins in ((int(same), False), (int(same) + 1, True)):
+        work = workload(networks=networks)
+        assert (predict(work, card).step_s < predict(work, processor).step_s) is wins
+
+
+@st.composite
+def figures(draw):
+    """Ranges around invented figures, each end up to 100 times away."""
+    found = {}
+    for name, value in FIGURES.items():
+        down, up = draw(st.floats(1, 100)), draw(st.floats(1, 100))
+        low, high = max(value / down, QUANTITIES[name].least), min(value * up, QUANTITIES[name].most)
+        found[name] = SheetFigure(value, low, high, Origin.ASSUMED, SOURCE)
+    memory, cache = found["memory_bytes_per_s"], found["cache_bytes_per_s"]
+    found["cache_bytes_per_s"] = replace(cache, low=max(cache.low, memory.low), high=max(cache.high, memory.high))
+    found["memory_bytes"] = replace(found["memory_bytes"], value=1e13, low=1e13, high=1e13)
+    return found
+
+
+NETWORKS = st.lists(st.integers(1, 300), max_size=3).map(lambda widths: Network(tuple(widths)))
+WORK = st.one_of(
+    st.builds(
+        fully_connected, NETWORKS, st.integers(1, 4_096), st.sampled_from(Way), st.integers(1, 32), st.booleans()
+    ),
+    st.builds(convolutional, st.integers(1, 64), st.sampled_from(Way)),
+    st.builds(resnet18, st.integers(1, 8), st.sampled_from(Way)),
+)
+
+
+@given(WORK, figures())
+def test_parts_add_up_and_the_interval_holds_the_prediction(work, ranges):
+    found = predict(work, device(**ranges))
+    assert 0 < found.low_s <= found.step_s <= found.high_s
+    assert sum(found.parts_s.values()) == pytest.approx(found.step_s)
+    assert set(found.parts_s) <= set(PARTS.values())
+    assert all(seconds > 0 for seconds in found.parts_s.values())
+
+
+@given(NETWORKS, st.integers(1, 2_048), st.sampled_from(Way), figures())
+def test_more_work_never_takes_less_time(network, batch_size, way, ranges):
+    one = device(**ranges)
+    step_s = predict(fully_connected(network, batch_size, way), one).step_s
+    assert step_s <= predict(fully_connected(network, 2 * batch_size, way), one).step_s * (1 + 1e-12)
+    assert step_s <= predict(fully_connected(network, batch_size, way, networks=2), one).step_s * (1 + 1e-12)
+    assert step_s <= predict(fully_connected(network, batch_size, way, resident=False), one).step_s
+
+
+@pytest.mark.parametrize("key", list(read_devices()))
+def test_a_graph_is_no_slower_than_an_epoch_and_that_no_slower_than_a_step(key):
+    one = read_devices()[key]
+    by_way = [predict(fully_connected(Network(), 32, way), one).step_s for way in (Way.GRAPH, Way.EPOCH, Way.STEP)]
+    assert by_way == sorted(by_way)
+
+
+def test_an_epoch_is_its_steps():
+    found = predict(workload(), device())
+    epoch = found.of(100)
+    assert epoch.step_s == pytest.approx(100 * found.step_s)
+    assert (epoch.low_s, epoch.high_s) == (100 * found.low_s, 100 * found.high_s)
+    assert sum(epoch.parts_s.values()) == pytest.approx(epoch.step_s)
+
+
+def test_what_does_not_fit_is_not_predicted():
+    with pytest.raises(DoesNotFit, match=r"expected at most the 0\.001 GB"):
+        predict(workload(parameter_bytes=500_000), device(memory_bytes=1e6))

@@ -1,0 +1,90 @@
+"""TensorFlow's feeds, in a process of their own, because this one has Keras on JAX."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from lib.model.backends.base import initial_parameters
+from lib.model.backends.environment_variables import worker_environment
+from lib.model.backends.registry import Runtime, unavailable
+from lib.model.spec import Network
+from lib.timing.profiling.request import FEEDS
+from tests.conftest import ROOT, make_small_data
+
+RUNTIME = Runtime("keras-tensorflow")
+pytestmark = [
+    pytest.mark.release,
+    pytest.mark.skipif(unavailable(RUNTIME) is not None, reason="TensorFlow is not installed"),
+]
+FED = list(FEEDS["keras-tensorflow"])
+
+
+@pytest.fixture(scope="module")
+def found():
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.timing.profiling.tensorflow_feeds"],
+        cwd=ROOT,
+        env=os.environ | worker_environment(RUNTIME, None),
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize("name", FED)
+def test_every_feed_brings_the_same_images_each_with_its_label(found, name):
+    fed, labels = found["fed"][name], make_small_data().y_train.tolist()
+    assert fed["together"]
+    if name == "shuffle":
+        assert fed["labels"] != labels[: len(fed["labels"])]
+    else:
+        assert fed["labels"] == labels[: len(fed["labels"])]
+
+
+@pytest.mark.parametrize("name", FED)
+def test_a_feed_that_rests_works_no_more(found, name):
+    assert found["worked on"][name] == 0
+
+
+@pytest.mark.parametrize("name", FED)
+def test_a_step_has_the_loss_of_its_batch(found, name):
+    """At a rate that changes nothing; Keras tells the mean of all steps, and those of a shuffle have other images."""
+    data, (hidden, output) = make_small_data(), initial_parameters(Network((4,)), 0)
+    x, y = data.x_train[160:192].astype(np.float64), data.y_train[160:192]  # the sixth batch
+    logits = np.maximum(x @ hidden[0] + hidden[1], 0) @ output[0] + output[1]
+    loss = np.mean(np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(32), y])
+    assert found["fed"][name]["losses"] == pytest.approx([loss, loss], rel=0.05)
+
+
+@pytest.mark.parametrize("name", [name for name in FED if name not in ("shuffle", "cache")])
+def test_what_a_worker_thread_raised_is_one_line(found, name):
+    assert found["raised"][name] == "ValueError: image 70 is damaged"
+
+
+def test_a_cache_that_would_take_too_long_is_refused(found):
+    assert found["slow cache"].startswith("filling the cache with 100,000 images of 5 ms takes 500 s")
+
+
+def test_a_filled_cache_preprocesses_nothing(found):
+    """32 images of 50 μs take 1.6 ms at least, as long as they are preprocessed."""
+    assert min(found["cached"]["0/data"]) < 1.6e-3 <= min(found["cached"]["0/first"])
+
+
+def test_a_profiler_that_another_holds_is_told_in_a_sentence(found):
+    assert found["held"].startswith("expected the profiler of TensorFlow to be free, but another profile is being")
+
+
+def test_operations_are_counted_where_they_ran(found):
+    placed = found["placed"]
+    assert {name.split("/")[1] for name in placed if name.count("/") == 2} == {"CPU"}
+    products = sum(count for name, count in placed.items() if "MatMul" in name)
+    assert products >= 3, "two layers forward, and at least the output layer backward"
+    assert any(name.startswith("IteratorGetNext/") for name in placed)
+    assert placed["gpus"] == 0

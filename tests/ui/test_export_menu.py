@@ -1,0 +1,136 @@
+"""The menu of files: what it answers to a browser, and to whoever else speaks to it."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lib.model.data.mnist import Facts
+from lib.model.spec import DataSet, Network, Training
+from lib.sweeps.events import Finished
+from lib.sweeps.experiments.exported_rows import takeaway, takeaway_of_search
+from lib.sweeps.experiments.exported_script import LIBRARIES
+from lib.sweeps.experiments.results import Results
+from lib.ui.export_menu import MAX_OFFERED, ExportMenu
+from tests.sweeps.experiments.test_exported_rows import FACTS, ITEMS, curve
+
+
+class Menu(ExportMenu):
+    """Keeps what it says, instead of sending it."""
+
+    def __init__(self, now=lambda: None):
+        super().__init__()
+        self.said: list[tuple[dict, list]] = []
+        self.widget.send = lambda content, buffers=None: self.said.append((content, buffers or []))
+        self.now = now
+
+    def ask(self, asked):
+        self.said.clear()
+        self.widget._handle_custom_msg(asked, [])
+        return self.said
+
+
+def shown(items=ITEMS, facts=FACTS):
+    results = Results(items, ["0.1", "0.5", "10"])
+    results.add(Finished(items[0], curve(0.8), cached=False))
+    results.add(Finished(items[1], curve(0.9), cached=False))
+    return takeaway("learning rate", results, facts, "0.5 was best.")
+
+
+def test_nothing_is_made_before_somebody_asks():
+    asked = []
+
+    def now():
+        asked.append(1)
+        return shown()
+
+    menu = Menu(now)
+    assert not asked
+    assert "marimo-anywidget" in menu.text
+    menu.ask({"ask": "open"})
+    assert asked == [1]
+
+
+def test_it_offers_the_finished_trainings_the_best_first_and_what_is_installed():
+    ((choices, _),) = Menu(shown).ask({"ask": "open"})
+    assert choices["lines"] == [
+        [1, "0.5: 90.0\u202f%, 200\u202fms an epoch"],
+        [0, "0.1: 80.0\u202f%, 200\u202fms an epoch"],
+    ]
+    assert set(choices["libraries"]) == {key for key, library in LIBRARIES.items() if not library.missing}
+    absent = [library.label for library in LIBRARIES.values() if library.missing]
+    assert all(any(label in note for note in choices["notes"]) for label in absent)
+    assert any("Parquet needs" in note for note in choices["notes"]) is not choices["parquet"]
+    assert MAX_OFFERED >= 16
+
+
+def test_a_script_and_rows_come_as_bytes_with_a_name():
+    menu = Menu(shown)
+    ((script, (text,)),) = menu.ask({"ask": "script", "line": 1, "library": "numpy"})
+    assert script["file"] == "mnist_8_rate_0.5_batch_4096_numpy.py"
+    compile(text, script["file"], "exec")
+    ((rows, (content,)),) = menu.ask({"ask": "rows", "rows": "each epoch", "form": "csv"})
+    assert rows["file"] == "learning_rate_each_epoch.csv"
+    assert content.startswith(b"line,label,epoch,accuracy,")
+
+
+def test_a_picture_gets_its_sentence_and_its_source():
+    ((picture, _),) = Menu(shown).ask({"ask": "picture", "form": "png"})
+    assert (picture["form"], picture["title"]) == ("png", "0.5 was best.")
+    assert "MNIST" in picture["source"]
+
+
+def test_a_picture_says_what_was_trained():
+    """Whoever gets it has no controls beside it; also of a search, whose networks are too many to be named."""
+    ((picture, _),) = Menu(shown).ask({"ask": "picture", "form": "svg"})
+    wanted = "Learning rate 0.1 to 10; batch size 4,096; epochs 2; hidden layers 8; trained by NumPy"
+    assert wanted in picture["source"]
+    found = {Training(Network((width,)), 0.1, 4096, 2): curve(0.9) for width in range(8, 40)}
+    ((picture, _),) = Menu(lambda: takeaway_of_search(found, FACTS)).ask({"ask": "picture", "form": "svg"})
+    assert "batch size 4,096; epochs 2; hidden layers 32 different; trained by" in picture["source"]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"ask": "script", "line": 2, "library": "numpy"},  # not finished
+        {"ask": "script", "line": 0, "library": "fortran"},
+        {"ask": "rows", "rows": "each epoch", "form": "exe"},
+    ],
+    ids=["unfinished", "library", "form"],
+)
+def test_what_is_not_on_the_list_is_answered_by_a_sentence(asked):
+    ((sorry, _),) = Menu(shown).ask(asked)
+    assert sorry["is"] == "sorry"
+    assert "expected" in sorry["sentence"].lower()
+
+
+def test_of_data_that_somebody_brought_and_that_are_gone_a_script_is_refused_and_rows_are_not():
+    """Also where the file has MNIST's name."""
+    pets = DataSet("f" * 32, 8192, 2048, 0.5)
+    items = [replace(item, training=replace(item.training, data=pets)) for item in ITEMS]
+    menu = Menu(lambda: shown(items, Facts("MNIST", "f" * 32)))
+    ((choices, _),) = menu.ask({"ask": "open"})
+    assert [place for place, _ in choices["lines"]] == [1, 0]
+    assert any("comes in a ZIP" in note for note in choices["notes"])
+    ((sorry, _),) = menu.ask({"ask": "script", "line": 1, "library": "numpy"})
+    assert "bring them again" in sorry["sentence"]
+    ((rows, (content,)),) = menu.ask({"ask": "rows", "rows": "each epoch", "form": "csv"})
+    assert rows["is"] == "file"
+    assert content.decode().splitlines()[1].endswith("f" * 32)
+
+
+def test_before_the_first_result_it_says_so():
+    ((sorry, _),) = Menu().ask({"ask": "open"})
+    assert "got nothing yet" in sorry["sentence"]
+
+
+KEYS = st.sampled_from(["ask", "line", "library", "rows", "form"])
+WORDS = st.sampled_from(["open", "script", "rows", "picture", "numpy", "csv", "each epoch"])
+VALUES = st.one_of(WORDS, st.none(), st.integers(-3, 3), st.floats(), st.text(max_size=9), st.lists(st.integers()))
+
+
+@given(st.one_of(VALUES, st.dictionaries(KEYS, VALUES)))
+def test_whatever_it_is_told_it_answers_or_stays_silent(asked):
+    assert all(content["is"] in ("sorry", "choices", "file", "picture") for content, _ in Menu(shown).ask(asked))

@@ -1,0 +1,99 @@
+"""Each preset is a page that opens with exactly its settings, and shows what its title says."""
+
+from typing import Any
+from urllib.parse import parse_qsl
+
+import marimo as mo
+import pytest
+
+from lib.labs import mnist_training as page
+from lib.labs.when_a_gpu_wins import border, sides
+from lib.sweeps.storage.store import Store
+from lib.sweeps.workers.notes import State
+from lib.ui.notebooks import NOTEBOOKS, SERVED
+from lib.ui.presets import PRESETS, listed_presets
+from lib.ui.stage import Stage
+from lib.ui.url_state import Address
+from tests import made
+from tests.ui.test_options import PAGES
+
+IDS = [preset.title for preset in PRESETS]
+
+
+@pytest.mark.parametrize("preset", PRESETS, ids=IDS)
+def test_a_preset_says_what_its_page_accepts_and_nothing_that_is_usual(preset):
+    said = dict(parse_qsl(preset.query, keep_blank_values=True, strict_parsing=True))
+    settings, address = PAGES[preset.notebook], Address(arguments=said)
+    address.check(settings)
+    assert address.problems == []
+    changed = [name for name, setting in settings.items() if address.read(setting) != setting.usual]
+    assert changed, "it shows another page than the usual one"
+    assert set(changed) <= set(said)
+
+
+def test_presets_are_told_apart_and_have_short_titles():
+    assert len({preset.title for preset in PRESETS}) == len({preset.query for preset in PRESETS}) == len(PRESETS)
+    assert max(len(preset.title) for preset in PRESETS) <= 60
+    assert {preset.notebook for preset in PRESETS} <= {notebook.name for notebook in NOTEBOOKS}
+
+
+@pytest.mark.parametrize(
+    ("served", "start"),
+    [
+        ("run", '<a href="/mnist_training/?rate.range=0.05,10&amp;'),
+        ("edit", '<a href="/?file=mnist_training.py&amp;view-as=present&amp;rate.range='),
+    ],
+)
+def test_they_are_listed_as_links_where_a_server_has_them(served, start):
+    shown = listed_presets({SERVED: served})
+    assert shown.count("<a href=") == len(PRESETS)
+    assert start in shown
+    other = (
+        '<a href="/when_a_gpu_wins/?win.'
+        if served == "run"
+        else "file=notebooks/when_a_gpu_wins.py&amp;view-as=present&amp;win."
+    )
+    assert other in shown
+
+
+def test_an_exported_page_lists_none():
+    assert listed_presets({}) == ""
+
+
+@pytest.mark.release
+def test_what_diverges_does_so(engine, tmp_path):
+    preset = next(one for one in PRESETS if one.title == "It diverges")
+    panel = mo.ui.dictionary(page.RateControls.elements("rate", Address(arguments=dict(parse_qsl(preset.query)))))
+    experiment = made.jobs("rate")(page.RateControls.checked("rate", panel.value))
+    seat = Stage(engine, Store(tmp_path / "r.sqlite")).run(experiment, 0)
+    assert seat.wait_for_end(200)
+    states = [line.state for line in seat.results.lines]
+    assert State.DIVERGED in states
+    assert State.DONE in states, "and a smaller rate learns"
+
+
+def surface_of(title: str):
+    """The surface of a preset between two devices that are known without measuring, and its settings."""
+    preset = next(one for one in PRESETS if one.title.startswith(title))
+    address = Address(arguments=dict(parse_qsl(preset.query)))
+    settings = PAGES[preset.notebook]
+    said = {name.partition(".")[2]: address.read(one) for name, one in settings.items() if name.startswith("win.")}
+    unused: Any = None  # no calibration of this machine is asked for
+    left, right = (border.side(said[name], border.WAYS[said["way"]], unused) for name in ("left", "right"))
+    assert left is not None
+    assert right is not None
+    return sides.surface(left, right, said["depth"], said["networks"]), said
+
+
+def test_where_the_gpu_loses_the_article_s_own_seconds_say_so():
+    _, said = surface_of("The GPU loses")
+    published = sides.published_points(said["depth"], said["networks"])
+    assert len(published) >= 3
+    assert all(point.left_s < point.right_s for point in published), "the processor took less, at every batch size"
+
+
+def test_where_the_gpu_wins_it_is_predicted_to_by_both_intervals():
+    shown, said = surface_of("The GPU wins")
+    assert said["networks"] == 128
+    assert (shown.low > 1).mean() > 0.5
+    assert not (shown.high < 1).any()

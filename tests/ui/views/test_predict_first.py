@@ -1,0 +1,153 @@
+"""The guess beside the result: in every case the exact sentence, and a mark at what was guessed."""
+
+import altair as alt
+import numpy as np
+import pytest
+
+from lib.sweeps.experiments.predict_first import Guess, questions
+from lib.sweeps.experiments.results import Results
+from lib.sweeps.workers.notes import State
+from lib.ui import layout
+from lib.ui.views import mnist_training as charts_view
+from lib.ui.views import predict_first as view
+from tests import made
+from tests.sweeps.experiments.test_results import filled, on_rows
+
+RATES = made.learning_rate((0.01, 0.1, 10.0), epochs=3, batch_size=32, hidden="128")
+SIZES = made.batch_size((1, 32), epochs=3, rate=0.01, hidden="128", target=0.9)
+DEPTHS = made.depth(("128", "256"), epochs=3, rate=0.1, batch_size=32)
+BACKENDS = made.backends(batch_size=32, epochs=5, rate=0.1, hidden="128")
+EACH = [RATES, SIZES, DEPTHS, BACKENDS]
+
+
+@pytest.mark.parametrize(
+    ("experiment", "accuracies", "diverged", "guess", "wanted"),
+    [
+        (RATES, (0.9, 0.965, 0.9), (), Guess("0.1"), "You said 0.1, and 0.1 was best."),
+        (RATES, (0.9, 0.965, 0.9), (), Guess("0.01"), "You said 0.01; 0.1 was best, by 6.5 points."),
+        (RATES, (0.9, 0.965, 0.1), (2,), Guess("10"), "You said 10, which diverged; 0.1 was best."),
+        (RATES, (0.9, 0.965, 0.1), (), Guess("10"), "You said 10, which did not learn; 0.1 was best."),
+        (RATES, (0.1, 0.1, 0.1), (), Guess("10"), "You said 10; none of them learnt."),
+        (
+            DEPTHS,
+            (0.965, 0.967),
+            (),
+            Guess("128"),
+            "You said 128; 256 was 0.2 points ahead, which one seed cannot tell from chance: you may well be right.",
+        ),
+        (SIZES, (0.97, 0.97), (), Guess("1"), "You said 1, and 1 was the first to reach 90.0\u202f%."),
+        (
+            SIZES,
+            (0.97, 0.97),
+            (),
+            Guess("32"),
+            "You said 32; 1 was the first to reach 90.0\u202f%, in 110\u202fms, and yours took 210\u202fms.",
+        ),
+        (
+            SIZES,
+            (0.97, 0.97),
+            (),
+            Guess("1", factor="5"),
+            "You said 1, and 1 was the first to reach 90.0\u202f%. For an epoch of the slowest you said 5 times as"
+            " long; it took 2.0 times: less than you thought.",
+        ),
+        (SIZES, (0.97, 0.5), (), Guess("32"), "You said 32, which did not reach 90.0\u202f%; 1 was the first to."),
+        (SIZES, (0.5, 0.5), (), Guess("32"), "You said 32; none reached 90.0\u202f%."),
+    ],
+)
+def test_a_guess_is_told_exactly(experiment, accuracies, diverged, guess, wanted):
+    assert view.sentence(experiment, filled(experiment, accuracies, diverged=diverged), guess) == wanted
+
+
+@pytest.mark.parametrize(("n", "may_be_chance"), [(12_000, False), (300, True)])
+def test_whether_a_gap_may_be_chance_depends_on_the_number_of_validation_rows(n, may_be_chance):
+    depths = on_rows(DEPTHS, n)
+    told = view.sentence(depths, filled(depths, (0.95, 0.965)), Guess("128"))
+    assert ("may well be right" in told) is may_be_chance
+
+
+@pytest.mark.parametrize(("n", "points"), [(12_000, "0.5 points"), (400, "2.8 points")])
+def test_the_page_says_how_far_apart_is_chance_near_the_best(n, points):
+    depths = on_rows(DEPTHS, n)
+    told = layout._details(depths, filled(depths, (0.9, 0.96)))
+    assert f"near the best, 96.0\u202f%, gaps up to {points} can be chance" in told
+
+
+@pytest.mark.parametrize(
+    ("said", "diverged", "wanted"),
+    [
+        ("yes", (2,), "You also said that some loss would stop being a number, and that of 10 did."),
+        ("yes", (), "You also said that some loss would stop being a number; none did."),
+        ("no", (2,), "You also said that every loss would stay a number; that of 10 did not."),
+        ("no", (), "You also said that every loss would stay a number, and all did."),
+    ],
+)
+def test_whether_a_loss_stops_being_a_number(said, diverged, wanted):
+    results = filled(RATES, (0.9, 0.965, 0.2), diverged=diverged)
+    assert view.sentence(RATES, results, Guess("0.1", diverges=said)).endswith(wanted)
+
+
+def test_a_library_is_called_slower_only_by_the_one_rule():
+    """Each line of these results takes a multiple of the first one's 0.1 s."""
+    first, second, *_, last = BACKENDS.labels
+    results = filled(BACKENDS, [0.95] * len(BACKENDS.items))
+    assert view.sentence(BACKENDS, results, Guess(first)) == f"You said {first}, and its epochs were the fastest."
+    text = view.sentence(BACKENDS, results, Guess(second))
+    assert text == f"You said {second}; {first} was the fastest: yours took 2 times as long."
+    factor = len(BACKENDS.items)
+    text = view.sentence(BACKENDS, results, Guess(last, factor="1000"))
+    assert f"you said 1000 times as long; it took {factor:.1f} times: less than you thought." in text
+    noisy = filled(BACKENDS, [0.95] * len(BACKENDS.items))
+    for line, seconds in zip(noisy.lines[:2], ((0.1, 0.1, 0.4, 0.1, 0.2), (0.1, 0.11, 0.5, 0.11, 0.3)), strict=True):
+        for epoch, taken_s in zip(line.epochs, seconds, strict=True):
+            object.__setattr__(epoch, "train_s", taken_s)
+    assert np.median(noisy.lines[0].epoch_s) < np.median(noisy.lines[1].epoch_s)
+    assert "cannot tell the two apart: you may well be right." in view.sentence(BACKENDS, noisy, Guess(second))
+
+
+@pytest.mark.parametrize("state", [State.STOPPED, State.FAILED])
+def test_nothing_is_told_of_a_run_that_was_not_finished(state):
+    results = filled(RATES, (0.9, 0.965, 0.9))
+    results.state = state
+    assert view.sentence(RATES, results, Guess("0.1")) == ""
+    assert view.sentence(RATES, Results(RATES.items, RATES.labels), Guess("0.1")) == ""
+    assert view.sentence(RATES, filled(RATES, (0.9, 0.965, 0.9)), None) == ""
+
+
+@pytest.mark.parametrize("experiment", EACH, ids=lambda experiment: experiment.name)
+def test_the_guess_stands_in_the_last_chart_and_nothing_else_changes(experiment):
+    results = filled(experiment, [0.95] * len(experiment.items))
+    before = charts_view.charts(experiment, results)
+    after = view.marked(before, experiment, Guess(experiment.labels[1]))
+    assert after[:-1] == before[:-1]
+    old, new = before[-1].spec, after[-1].spec
+    assert new["layer"][: len(old["layer"])] == old["layer"]
+    (row,) = new["datasets"]["guess"]
+    assert new["height"] == old["height"]
+    assert alt.LayerChart.from_dict(new), "Vega-Lite's schema accepts it"
+    if experiment is RATES:
+        assert row == {"x": 0.1}
+    elif experiment is SIZES:
+        assert row == {"x": 32}
+    else:
+        assert row["label"] == experiment.labels[1]
+
+
+def test_a_guess_of_what_has_no_point_yet_is_not_drawn():
+    results = Results(DEPTHS.items, DEPTHS.labels)
+    *_, last = view.marked(charts_view.charts(DEPTHS, results), DEPTHS, Guess("128"))
+    assert last.spec["datasets"]["guess"] == []
+
+
+def test_every_question_has_words():
+    for experiment in EACH:
+        assert all(view.words(question).endswith("?") for question in questions(experiment))
+
+
+def test_bars_are_counted_marked_and_escaped():
+    shown = view.histogram("Which <one>?", {"a<b": 1, "c": 3}, yours="c")
+    assert "Which &lt;one&gt;? <small>4 answers</small>" in shown
+    assert "<span>a&lt;b</span>" in shown
+    assert "c <small>(yours)</small>" in shown
+    assert 'width:33%"></b></i><em>1</em>' in shown
+    assert 'width:100%"></b></i><em>3</em>' in shown
