@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests import profiling
 from tests.browser import MARKS, PHONE, assert_accessible, assert_figures_stand_beside_their_labels, wait_until
 from tests.software_adapter import needs_software_adapter
+from tests.timing import profiling
 from tests.timing.profiling.traces.files import API_SUM, nsight
 
 TORCH = Path(profiling.__file__).parent / "traces" / "torch_step.json"
