@@ -1,4 +1,4 @@
-# make run | test | test-all | check | class | precompute | site | bench | install | torch | cupy | cluster | lock | bare | clean        (PORT=2718, HEADLESS=1; NOTEBOOK=notebooks/traps.py first; site SITE=FOLDER; class PASSWORD_FILE=FILE, OPTIONS="--class-link"; test QUICK=1)
+# make run | edit | test | test-all | check | class | precompute | site | bench | install | torch | cupy | cluster | lock | bare | clean        (PORT=2718, HEADLESS=1; NOTEBOOK=notebooks/claims.py first; site SITE=FOLDER; class PASSWORD_FILE=FILE, OPTIONS="--class-link"; test QUICK=1)
 PORT ?= 2718
 HEADLESS ?= 0
 NOTEBOOK ?= mnist_training.py
@@ -21,10 +21,13 @@ INSTALLED_CUDA12 := $(VENV_CUDA12)/.installed
 INSTALLED := $(INSTALLED_HERE) $(if $(CARD),$(INSTALLED_CUDA12))
 INSTALLED_DEV := $(VENV)/.installed-dev
 
-.PHONY: run class precompute site install torch cupy cluster test test-all check bench lock bare clean
+.PHONY: run edit class precompute site install torch cupy cluster test test-all check bench lock bare clean
 .DEFAULT_GOAL := run
 
 run: $(INSTALLED)
+	@$(BIN)/python -m lib.cli.launch app --port $(PORT) --headless $(HEADLESS) --notebook $(NOTEBOOK)
+
+edit: $(INSTALLED)
 	@$(BIN)/python -m lib.cli.launch edit --port $(PORT) --headless $(HEADLESS) --notebook $(NOTEBOOK)
 
 class: export PASSWORD_FILE := $(PASSWORD_FILE)

@@ -1,6 +1,7 @@
-"""Serve the notebooks: `python -m lib.cli.launch edit|run --port 2718`; a port in use is reported in one sentence.
+"""Serve the notebooks: `python -m lib.cli.launch app|edit|run --port 2718`; a port in use is reported in one sentence.
 
-`edit` is marimo's editor, and takes its further options; `run` is the site for a class.
+`app` serves them as pages, for one person; `edit` is marimo's editor, and takes its further options; `run` is the site
+for a class.
 """
 
 import argparse
@@ -47,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         SystemExit: The words cannot be read (status 2), or ask for help (status 0).
     """
     parser = argparse.ArgumentParser(prog="python -m lib.cli.launch", description=__doc__, allow_abbrev=False)
-    parser.add_argument("mode", choices=("edit", "run"))
+    parser.add_argument("mode", choices=("app", "edit", "run"))
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on: this machine only, unless said")
     parser.add_argument("--port", type=int, default=2718)
     parser.add_argument("--headless", default="0", help="1: do not open a browser")
@@ -55,10 +56,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _add_class_options(parser)
     options, further = parser.parse_known_args(arguments)
     options.notebook = present_file(options.notebook)
-    if further and options.mode == "run":
+    if further and options.mode != "edit":
         parser.error(f"expected the options above, got {' '.join(further)}")
-    if options.mode == "edit" and (given := _class_options_given(parser, options)):
-        parser.error(f"expected {' and '.join(given)} with run, got edit, which has marimo's own password")
+    if options.mode != "run" and (given := _class_options_given(parser, options)):
+        parser.error(f"expected {' and '.join(given)} with run, got {options.mode}, which is for one person")
     if problem := notebook_problem(options.notebook) or port_problem(options.port, options.host):
         print(sentence(problem), file=sys.stderr)
         return 1
@@ -100,9 +101,10 @@ def _serve_class(options: argparse.Namespace, headless: bool) -> int:
 
     chosen = {name: getattr(options, name) for name in _CLASS_OPTIONS[1:]}
     try:
-        file = options.password_file or os.environ.get("PASSWORD_FILE")
+        file = options.password_file or (os.environ.get("PASSWORD_FILE") if options.mode == "run" else "")
         password = password_of(Path(file)) if file else ""
-        site = ClassOptions(password, **{name: value for name, value in chosen.items() if value is not None})
+        given = {name: value for name, value in chosen.items() if value is not None}
+        site = ClassOptions(password, app=options.mode == "app", **given)
         site.check(options.host)
     except ValueError as error:
         print(sentence(error), file=sys.stderr)

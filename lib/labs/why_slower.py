@@ -78,7 +78,7 @@ def answer(page: Page) -> tuple[Callable[[WhySlower], Asked], Callable[[Shown], 
 
         def make(again: bool) -> tuple[tuple, Callable]:
             known = page.store.records(Kind.RACE)
-            todo = cells if again else [cell for cell in cells if not records_of(cell, known)]
+            todo = cells if again else [cell for cell in cells if not _undisturbed(records_of(cell, known))]
             if not again and (role() == PUPIL or not page.sections["why"].stage.streams):
                 todo = []  # to open a page in a class measures nothing, and neither does a script
             return (known, len(todo)), partial(measure, todo, again)
@@ -120,8 +120,12 @@ def measure(
     """
     for cell in cells:
         when = request if cell.runtime == Runtime() else replace(request, urgency=Urgency.LATER)
-        found = [] if again else records_of(cell, store.records(Kind.RACE))
+        found = [] if again else _undisturbed(records_of(cell, store.records(Kind.RACE)))
         yield from found or records_and_notes(race([cell], engine, store, cancel, when))
+
+
+def _undisturbed(records: Sequence[Record]) -> list[Record]:
+    return [one for one in records if not one.warnings]
 
 
 # The rows.
@@ -144,6 +148,7 @@ def _here(size: int, records: Sequence[Record], waiting: bool) -> Iterator[Epoch
     cores = f"{n_cores} core{'s' if n_cores > 1 else ''} here"
     for cell in cells_here(size):
         repeated = records_of(cell, records)
+        repeated = _undisturbed(repeated) or repeated
         if not repeated and not waiting:
             continue
         where = f"{machine.gpu or 'GPU'} here" if cell.runtime.on_gpu else cores
@@ -151,6 +156,7 @@ def _here(size: int, records: Sequence[Record], waiting: bool) -> Iterator[Epoch
         how = f"Measured on this machine, {repeated[-1].measured_at[:16]} UTC" if repeated else "Being measured here"
         if epoch is not None:
             how += f": median of {epoch.n} epochs, quartiles {seconds(epoch.low)} to {seconds(epoch.high)}"
+            how += "".join(f"; {warning}" for warning in repeated[-1].warnings)
         yield EpochRow(cell.runtime, where, MEASURED, how, epoch)
 
 

@@ -4,6 +4,7 @@ import asyncio
 import ctypes
 import gc
 import html
+import importlib
 import ipaddress
 import json
 import os
@@ -32,13 +33,17 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lib import ROOT
 from lib.cache_folder import CacheUnwritable, cache_dir
+from lib.model.backends.registry import Runtime
 from lib.site.access import HEALTH, ICON, Door, Keys, kept_secret
+from lib.site.editor import PATH as EDIT
+from lib.site.editor import Editor
 from lib.site.front_page import front_page
 from lib.site.gate import CLASS_HEADERS, MAX_HEAD_BYTES, MAX_SETTINGS_BYTES, NOT_FRAMED, Gate
 from lib.site.journal import Journal
-from lib.site.kernel_start import import_ahead
+from lib.site.kernel_start import IMPORTED, import_ahead
 from lib.site.places import MAX_VIEWERS, Capacity, LimitViewers
 from lib.site.plain_page import ICON_SVG
+from lib.sweeps.experiments.recorded_machines import recorded_here
 from lib.sweeps.workers.engine import shared_engine
 from lib.sweeps.workers.machine_lock import note_left
 from lib.sweeps.workers.queue import ALLOWANCE, MAX_WAITING
@@ -71,6 +76,8 @@ class ClassOptions:
         viewers: WebSockets at once, at most.
         runs: Waiting runs of a viewer, at most.
         log: Whether what happens is written to standard output.
+        app: Whether it is no class but one person's own pages: nothing is taken from trainings, and the first page is
+            prepared while the browser starts.
     """
 
     password: str = field(default="", repr=False)
@@ -79,9 +86,15 @@ class ClassOptions:
     viewers: int = MAX_VIEWERS
     runs: int = MAX_WAITING
     log: bool = False
+    app: bool = False
 
     def check(self, host: str) -> None:
         """Raise a ValueError, with a sentence, where the site must not be served like this on this host."""
+        if self.app and not is_loopback(host):
+            raise ValueError(
+                f"host: expected an address that only this machine reaches, such as 127.0.0.1, got {host}; from"
+                " elsewhere use an SSH tunnel, and for others `make class`"
+            )
         if not 1 <= self.viewers <= 10_000:
             raise ValueError(f"viewers: expected 1 to 10,000, got {self.viewers}; choose how many may watch at once")
         if not 1 <= self.runs <= 1_000:
@@ -323,8 +336,14 @@ def serve_class(
     figures.load()  # the sessions are threads of this process
     keys, capacity = Keys(_secret(), options.password, options.class_link), Capacity(options.viewers)
     ALLOWANCE.most = options.runs
-    shared_engine().niceness = WORKERS_NICENESS
+    editor = Editor(host, port) if options.app else None
+    if editor is not None:
+        threading.Thread(target=_prepare, daemon=True).start()
+    else:
+        shared_engine().niceness = WORKERS_NICENESS
     site = notebook_site(capacity)
+    if editor is not None:
+        site.add_route(EDIT, editor.lead)
     _open_many_files()
     gc.set_threshold(*gc.get_threshold()[:2], FULL_COLLECTION_AFTER)
     config = uvicorn.Config(
@@ -341,12 +360,24 @@ def serve_class(
         h11_max_incomplete_event_size=MAX_SETTINGS_BYTES + MAX_HEAD_BYTES,
         ws_max_size=MAX_HEAD_BYTES,  # pages send next to nothing by it
     )
-    addresses = _addresses(options, keys, host, port, "/" if notebook is FIRST else notebook.path)
-    with suppress(KeyboardInterrupt):  # that is how it is ended
-        _Server(config, site, addresses, "" if headless else addresses[_TEACHER]).run()
+    addresses = _addresses(options, keys, host, port, "/" if notebook is FIRST and not options.app else notebook.path)
+    try:
+        with suppress(KeyboardInterrupt):  # that is how it is ended
+            _Server(config, site, addresses, "" if headless else [*addresses.values()][-1]).run()
+    finally:
+        if editor is not None:
+            editor.end()
 
 
-_CLASS, _TEACHER = "For a class, read-only", "For the teacher"
+def _prepare() -> None:
+    """What the first page needs is imported, read and started while the browser starts."""
+    shared_engine().warm(Runtime())
+    for module in (*IMPORTED, "lib.labs.mnist_training"):
+        importlib.import_module(module)
+    recorded_here()
+
+
+_CLASS, _TEACHER, _OWN = "For a class, read-only", "For the teacher", "Your notebooks"
 
 
 def _addresses(options: ClassOptions, keys: Keys, host: str, port: int, path: str) -> dict[str, str]:
@@ -354,7 +385,8 @@ def _addresses(options: ClassOptions, keys: Keys, host: str, port: int, path: st
     name = f"[{host}]" if ":" in host else host
     base = f"https://{options.public_host}" if options.public_host else f"http://{name}:{port}"
     link = f"?class={keys.token('pupil')}" if options.class_link else ""
-    return {_CLASS: f"{base}{path}{link}", _TEACHER: f"{base}{path}?teacher={keys.token('teacher')}"}
+    own = f"{base}{path}?teacher={keys.token('teacher')}"
+    return {_OWN: own} if options.app else {_CLASS: f"{base}{path}{link}", _TEACHER: own}
 
 
 def _stacked(site: ASGIApp, options: ClassOptions, keys: Keys, capacity: Capacity, host: str, port: int) -> ASGIApp:

@@ -24,7 +24,7 @@ from lib.sweeps.storage.records import Record
 from lib.sweeps.workers.machine_lock import END_IT, PATIENCE_S
 from lib.sweeps.workers.notes import State
 from lib.timing.disturbance import disturbances
-from lib.ui.notebooks import SERVED, is_static
+from lib.ui.notebooks import APP, SERVED, is_static
 from lib.ui.views import markup, mnist_training_sentences, predict_first
 from lib.ui.views.chart import Chart
 from lib.ui.views.markup import on_demand, quiet
@@ -192,7 +192,7 @@ def problems(sentences: Iterable[str]) -> str:
 
 def _problem(sentence: str) -> str:
     """HTML of a problem: outside the editor without the folder of the results, which says whose machine it is."""
-    if os.environ.get(SERVED, "edit") != "edit":
+    if os.environ.get(SERVED, "edit") not in ("edit", APP):
         folder = str(cache_folder())
         sentence = sentence.replace(folder + os.sep, "").replace(folder, "of this server")
     return html.escape(sentence)

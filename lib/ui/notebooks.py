@@ -16,7 +16,8 @@ from lib.sweeps.experiments.published import (
 )
 from lib.sweeps.workers.machine_lock import SERVED
 
-STATIC = "static"  # value of `SERVED` where the notebooks are files in a folder
+APP = "app"  # value of `SERVED` under `make run`
+STATIC = "static"  # … where the notebooks are files in a folder
 # How marimo's editor opens a notebook: as its reader sees it. A browser that lays out an editor for each cell shows the
 # first results half as late again; the pencil on the page changes to the cells.
 AS_PAGE = ("view-as", "present")
@@ -69,10 +70,10 @@ class Notebook:
         return f"first figure after {formatting.seconds(self.first_figure_s)}, {MEASURED}"
 
     def address(self, served: str, query: str = "") -> str:
-        """Its address by how it is served: "edit", where all notebooks share a page, or "run", or `STATIC`.
+        """Its address by how it is served: "edit", where all notebooks share a page, "run" or `APP`, or `STATIC`.
 
         Args:
-            served: One of the three.
+            served: One of the four.
             query: Settings, as in the page's address; empty for the usual ones. A file has no others.
         """
         if served == STATIC:
@@ -198,6 +199,7 @@ def navigation(here: str, environment: Mapping[str, str] = os.environ, is_teache
         )
         for one in (OF_A_CLASS_SITE if is_teacher and environment[SERVED] == "run" else NOTEBOOKS)
     )
-    front = {"run": "/", STATIC: FRONT}.get(environment[SERVED])
+    front = {"run": "/", APP: "/", STATIC: FRONT}.get(environment[SERVED])
     home = f'<li><a href="{front}">All notebooks</a></li>' if front else ""
-    return f'<nav class="lab-nav" aria-label="Notebooks"><ul>{home}{"".join(items)}</ul></nav>'
+    edit = '<li class="lab-edit"><a href="/edit">Edit the cells</a></li>' if environment[SERVED] == APP else ""
+    return f'<nav class="lab-nav" aria-label="Notebooks"><ul>{home}{"".join(items)}{edit}</ul></nav>'

@@ -340,7 +340,7 @@ MOVES = {"set": QueryParamsSetNotification, "delete": QueryParamsDeleteNotificat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["run", "edit"])
+@pytest.mark.parametrize("mode", ["app", "run", "edit"])
 def test_a_server_ends_with_all_its_processes(tmp_path, mode):
     with started(mode, tmp_path) as (process, base, opener):
         cookie = {"Cookie": cookies(opener)} if mode == "edit" else {}
@@ -348,7 +348,7 @@ def test_a_server_ends_with_all_its_processes(tmp_path, mode):
         path = "/ws" if mode == "edit" else "/claims/ws"
         assert opens(f"{base}{path}?{query}", origin=base, **cookie) == 101
         children = psutil.Process(process.pid).children(recursive=True)
-        process.send_signal(signal.SIGINT if mode == "run" else signal.SIGTERM)
+        process.send_signal(signal.SIGTERM if mode == "edit" else signal.SIGINT)
         process.wait(60)
         _, left = psutil.wait_procs(children, timeout=60)
         assert not left
@@ -358,7 +358,7 @@ def test_a_server_ends_with_all_its_processes(tmp_path, mode):
 def started(
     mode, cache, notebook="mnist_training.py"
 ) -> Iterator[tuple[subprocess.Popen, str, urllib.request.OpenerDirector]]:
-    """`make run` or `make class` on a free port; in the editor with the cookie that its printed address gives."""
+    """`make run`, `make edit` or `make class` on a free port, with the cookie that its printed address gives."""
     port = free_port()
     process = subprocess.Popen(
         [

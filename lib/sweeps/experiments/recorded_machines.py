@@ -8,7 +8,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property, reduce
+from functools import cache, cached_property, lru_cache, reduce
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -522,8 +522,15 @@ def published_machines() -> tuple[Machine, ...]:
 
 def recorded_here(folder: Path = FOLDER) -> Collection:
     """The machines whose exports come with the project."""
+    files = sorted(set(folder.glob("*.json")) - {folder / name for name in NO_EXPORTS})
+    return _read(tuple((path, path.stat().st_mtime_ns) for path in files))
+
+
+@lru_cache(maxsize=4)
+def _read(files: tuple[tuple[Path, int], ...]) -> Collection:
+    """The machines of these exports, by their paths and the times of their last changes: reading takes 0.2 s."""
     texts, problems = [], []
-    for path in sorted(set(folder.glob("*.json")) - {folder / name for name in NO_EXPORTS}):
+    for path, _ in files:
         try:
             texts.append((path.name, path.read_text()))
         except (OSError, UnicodeDecodeError) as error:

@@ -20,7 +20,7 @@ from pathlib import Path
 from lib.cache_folder import APP_NAME, user_cache_dir
 from lib.model.hardware.optional import FileLock, Timeout
 
-SERVED = "MNIST_NOTEBOOKS_SERVED"  # environment variable: how the notebooks are served, “edit” or “run”
+SERVED = "MNIST_NOTEBOOKS_SERVED"  # environment variable: how the notebooks are served: “app”, “edit” or “run”
 POLL_S = 0.02
 ASKED_S = 3.0  # a program counts as one that waits for so long after it asked
 PATIENCE_S = 60.0
@@ -66,7 +66,7 @@ class Holder:
 
 
 def _in_editor() -> bool:
-    return os.environ.get(SERVED) == "edit"
+    return os.environ.get(SERVED) in ("app", "edit")
 
 
 def folder() -> Path:
