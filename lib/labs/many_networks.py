@@ -17,7 +17,7 @@ from lib.model.backends.registry import DEFAULT, DEVICES, Runtime, unavailable
 from lib.model.backends.stacked.packing import Shape, waste
 from lib.model.hardware.cores import usable_cores
 from lib.model.hardware.device_memory import usable_memory_bytes
-from lib.model.spec import BATCH_SIZES, Network, Training
+from lib.model.spec import Network, Training
 from lib.sweeps.cost_model import StepTimes, measured_s
 from lib.sweeps.experiments import published
 from lib.sweeps.experiments.parallel_sweeps import (
@@ -41,7 +41,7 @@ from lib.sweeps.workers.queue import Request
 from lib.timing.comparison import Verdict, without_spread
 from lib.ui import layout
 from lib.ui.lab import Asked, Drawing, Shown
-from lib.ui.panel import Controls, dropdown, slider
+from lib.ui.panel import Controls, batch_size, dropdown, slider
 from lib.ui.stage import Work
 from lib.ui.views import recorded_gpus
 from lib.ui.views.chart import (
@@ -74,7 +74,7 @@ class Saturation(Controls):
     """Of more and more networks in one program."""
 
     most = slider("Networks at once, up to", 32, COUNTS[1:])
-    size = slider("Batch size", 32, BATCH_SIZES)
+    size = batch_size("Batch size", 32)
     device = dropdown("Device", "cpu", lambda: [one for one in DEVICES if unavailable(Runtime(DEFAULT, one)) is None])
 
 
@@ -82,7 +82,7 @@ class MixedWidths(Controls):
     """Of eight networks that differ."""
 
     spread = slider("How different: 0 all alike, 1 from 16 to 512 neurons", 0.3, SPREADS)
-    size = slider("Batch size", 32, BATCH_SIZES)
+    size = batch_size("Batch size", 32)
 
 
 # The article's sweep.

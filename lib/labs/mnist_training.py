@@ -20,7 +20,7 @@ from lib.ui.heading import heading
 from lib.ui.lab import Hook, Lab, Page
 from lib.ui.network_inside import Inside
 from lib.ui.own_data import OwnData
-from lib.ui.panel import Controls, backend, several, slider, span, text
+from lib.ui.panel import Controls, backend, batch_size, several, slider, span, text
 from lib.ui.predict_first import PredictFirst
 from lib.ui.presets import listed_presets
 from lib.ui.random_search import SearchControls, search
@@ -58,7 +58,7 @@ class RateControls(TrainingControls):
     range = span("Learning rates", (0.001, 1.0), RATE_STEPS)
     count = _steps("How many rates", 4, COUNTS)
     epochs = _steps("Epochs", 3, EPOCHS)
-    size = _steps("Batch size", 32, BATCH_SIZES)
+    size = batch_size("Batch size", 32, debounce=False)
     hidden = _hidden()
     backend = backend()
 
@@ -81,14 +81,14 @@ class DepthControls(TrainingControls):
     own = text("Your own", "", axes.parse_networks, "256, 128, 64; 512; none")
     epochs = _steps("Epochs", 3, EPOCHS)
     rate = _steps("Learning rate", 0.1, RATE_STEPS)
-    size = _steps("Batch size", 32, BATCH_SIZES)
+    size = batch_size("Batch size", 32, debounce=False)
     backend = backend()
 
 
 class BackendControls(TrainingControls):
     """Of the experiment on backends."""
 
-    size = _steps("Batch size", 32, BATCH_SIZES)
+    size = batch_size("Batch size", 32, debounce=False)
     epochs = _steps("Epochs, the first not timed", 5, EPOCHS[1:])
     rate = _steps("Learning rate", 0.1, RATE_STEPS)
     hidden = _hidden()
@@ -98,7 +98,7 @@ class YourControls(TrainingControls):
     """Of the experiment that is the reader's own: change it, and the cell below it."""
 
     rate = _steps("Learning rate", 0.1, RATE_STEPS)
-    size = _steps("Batch size", 128, BATCH_SIZES)
+    size = batch_size("Batch size", 128, debounce=False)
     epochs = _steps("Epochs", 3, EPOCHS)
 
 

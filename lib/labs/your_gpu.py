@@ -18,7 +18,7 @@ from lib.model.backends.webgpu.for_browsers import kernels
 from lib.model.data.mnist import Facts, load_part
 from lib.model.data.mnist_arrays import DataError
 from lib.model.hardware.machine import ThisMachine, this_machine
-from lib.model.spec import BATCH_SIZES, RATE_STEPS, Network, Training
+from lib.model.spec import RATE_STEPS, Network, Training
 from lib.once import once
 from lib.sweeps.experiments import kept_machines, your_gpu
 from lib.sweeps.experiments.backend_race import Cell, Standing, plan, race, records_and_notes
@@ -48,7 +48,7 @@ from lib.timing.roofline import Ceiling
 from lib.ui import layout
 from lib.ui.lab import Asked, Drawing, Hook, Lab, Section, Shown, nothing
 from lib.ui.notebooks import is_static, link
-from lib.ui.panel import Controls, dropdown, slider
+from lib.ui.panel import Controls, batch_size, dropdown, slider
 from lib.ui.stage import Work, streaming
 from lib.ui.streaming import paint_at_changes, say
 from lib.ui.views import kept_machines as kept_view
@@ -86,7 +86,7 @@ NO_FAULT = ("no adapter", "not offered")  # kinds of a device that could not be 
 class ReaderTraining(Controls):
     """Of what the reader's browser trains."""
 
-    size = slider("Batch size", 32, BATCH_SIZES)
+    size = batch_size("Batch size", 32)
     width = slider("Width of the hidden layers", 128, WIDTHS)
     depth = slider("Hidden layers", 1, DEPTHS)
     rate = slider("Learning rate", 0.1, RATE_STEPS)

@@ -214,4 +214,4 @@ class Training:
 MIN_RATE = 1e-4
 MAX_RATE = 10.0
 RATE_STEPS = tuple(float(f"{digit}e{power}") for power in range(-4, 1) for digit in (1, 2, 5)) + (10.0,)
-BATCH_SIZES = (1, 8, 32, 128, 256, 512, 1024, 2048, 4096)
+BATCH_SIZES = (1, 8, 32, 64, 128, 256, 512, 1024, 2048, 4096)

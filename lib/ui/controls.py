@@ -5,13 +5,13 @@ the elements on the page, and the check of their values.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import marimo as mo
 
 from lib.model.backends.registry import BACKENDS, DEFAULT, Runtime, unavailable, usable_runtimes
-from lib.model.spec import MAX_TEXT
+from lib.model.spec import BATCH_SIZES, MAX_TEXT
 from lib.ui import url_state
 from lib.ui.url_state import Address, Setting
 from lib.ui.views.pinned import LET_GO, LET_GO_MEANS, PIN, PIN_MEANS
@@ -69,6 +69,15 @@ def slider(name: str, label: str, usual: float, options: Sequence[float], deboun
         lambda value: mo.ui.slider(
             steps=list(options), value=value, label=label, show_value=True, debounce=debounce, full_width=True
         ),
+    )
+
+
+def batch_size(name: str, label: str, usual: int, debounce: bool = True) -> Control:
+    """Images a step: a slider over `BATCH_SIZES`, to which an address or an option may add any size between them."""
+    setting = url_state.number(name, usual, BATCH_SIZES[0], BATCH_SIZES[-1], whole=True)
+    return Control(
+        replace(setting, options=BATCH_SIZES),
+        lambda size: slider(name, label, usual, sorted({*BATCH_SIZES, size}), debounce).element(size),
     )
 
 

@@ -44,10 +44,11 @@ def _declared(factory: Callable[..., controls.Control]) -> Callable[..., Any]:
     return declare
 
 
-slider, span, several, dropdown, number, checkbox, text, backend = map(
+slider, batch_size, span, several, dropdown, number, checkbox, text, backend = map(
     _declared,
     (
         controls.slider,
+        controls.batch_size,
         controls.span,
         controls.several,
         controls.dropdown,

@@ -9,7 +9,7 @@ import pandas as pd
 
 from lib.formatting import justified, listed, seconds
 from lib.model.backends.registry import BACKENDS, Runtime
-from lib.model.spec import BATCH_SIZES, Network
+from lib.model.spec import Network
 from lib.sweeps.experiments import anatomy_of_a_step, published
 from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask, seconds_of
 from lib.sweeps.storage.records import Record
@@ -18,7 +18,7 @@ from lib.timing.profiling.step_breakdown import EXPLAINED, LOOP_PARTS, ON_DEVICE
 from lib.ui import layout
 from lib.ui.controls import runtime, runtimes
 from lib.ui.lab import Drawing, Shown
-from lib.ui.panel import Controls, several, slider
+from lib.ui.panel import Controls, batch_size, several, slider
 from lib.ui.views import recorded_gpus
 from lib.ui.views.anatomy_of_a_step import UNEXPLAINED, arithmetic_share, parts_color, stack
 from lib.ui.views.chart import ON_TWO_LINES, Chart, names_y, nice_above, styled
@@ -55,7 +55,7 @@ _Line = tuple[str, list[str], tuple[float | None, float | None] | None, str]
 class Step(Controls):
     """What step is taken apart, and by whom."""
 
-    size = slider("Batch size", ARTICLE[0], BATCH_SIZES)
+    size = batch_size("Batch size", ARTICLE[0])
     width = slider("Neurons of the hidden layer", ARTICLE[1], WIDTHS)
     by = several("Trained by", lambda: list(runtimes().values()), runtimes)
 

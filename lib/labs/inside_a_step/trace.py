@@ -11,7 +11,7 @@ import numpy as np
 
 from lib.formatting import listed, seconds
 from lib.labs.inside_a_step.calls import hidden, meaning
-from lib.model.spec import BATCH_SIZES, Network
+from lib.model.spec import Network
 from lib.sweeps.experiments import published
 from lib.sweeps.experiments.trace_of_a_step import Brought, profile, read_files, runtimes, saved, shipped, task_of
 from lib.sweeps.storage.records import Kind
@@ -38,7 +38,7 @@ from lib.timing.profiling.traces.form import REST, Call, Trace, as_chrome_json
 from lib.ui import layout
 from lib.ui.controls import runtime
 from lib.ui.lab import Asked, Drawing, Section, Shown
-from lib.ui.panel import Controls, dropdown, slider, span, text
+from lib.ui.panel import Controls, batch_size, dropdown, span, text
 from lib.ui.stage import Work
 from lib.ui.views.chart import ROW_COLOR, Chart, names_y, styled
 from lib.ui.views.markup import on_demand, table
@@ -80,7 +80,7 @@ class Live(Controls):
 
     AGAIN = "Profile now", "Record a new profile of these settings"
     by = dropdown("Trained by", _usual, _profilers, full_width=True)
-    size = slider("Batch size", 32, BATCH_SIZES)
+    size = batch_size("Batch size", 32)
     hidden = text("Hidden layers", "128", Network.parse, "none")
     part = span("Part of the profile that is shown, %", (45, 60), PERCENT)
 

@@ -12,7 +12,6 @@ from lib.formatting import justified, listed, seconds
 from lib.model.backends.registry import ADAPTERS, ALL_DEVICES, unavailable
 from lib.model.hardware.machine import this_machine
 from lib.model.hardware.webgpu import KINDS
-from lib.model.spec import BATCH_SIZES
 from lib.sweeps.experiments.anatomy_of_a_step import TRAPS_NETWORK, AnatomyTask, traps_task
 from lib.sweeps.experiments.peak_rates import ceiling_tasks, ceilings
 from lib.timing.comparison import Comparison, Verdict, compared
@@ -21,7 +20,7 @@ from lib.timing.measurement import Measurement
 from lib.timing.profiling.request import REFERENCE, TRAP_EPOCHS, TRAP_SAMPLES
 from lib.ui import layout
 from lib.ui.lab import Drawing, Shown
-from lib.ui.panel import Controls, dropdown, slider
+from lib.ui.panel import Controls, batch_size, dropdown
 from lib.ui.views.chart import Chart, names_y, styled
 from lib.ui.views.markup import table
 
@@ -68,7 +67,7 @@ def devices() -> dict[str, str]:
 class Traps(Controls):
     """What step is mistimed, and where."""
 
-    size = slider("Batch size", 32, BATCH_SIZES)
+    size = batch_size("Batch size", 32)
     device = dropdown("Device", "cpu", devices, full_width=True)
 
 

@@ -10,7 +10,6 @@ import pandas as pd
 
 from lib.formatting import listed, seconds, times
 from lib.labs.operations_and_feeds.operations import DEPTHS, drawing, library_names, points_of
-from lib.model.spec import BATCH_SIZES
 from lib.sweeps.experiments import published
 from lib.sweeps.experiments.single_operations import (
     FIRST_SIZES,
@@ -21,7 +20,7 @@ from lib.timing.comparison import Verdict
 from lib.timing.profiling.request import AFTER, BEFORE, IN_PIECES, IN_TURN, INSIDE, LANES
 from lib.ui import layout
 from lib.ui.lab import Drawing, Shown
-from lib.ui.panel import Controls, slider
+from lib.ui.panel import Controls, batch_size, slider
 from lib.ui.views.chart import Chart, names_y, nice_above, ordered_palette, styled
 from lib.ui.views.markup import on_demand, quiet, table
 
@@ -60,7 +59,7 @@ class FirstUse(Controls):
 
 
 class Fusion(Controls):
-    size = slider("Batch size of the step", 32, BATCH_SIZES)
+    size = batch_size("Batch size of the step", 32)
     depth = slider("Sines in one another", 4, DEPTHS)
 
 

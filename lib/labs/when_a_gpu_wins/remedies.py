@@ -10,7 +10,7 @@ import pandas as pd
 from lib.formatting import seconds, sentence, times
 from lib.labs.when_a_gpu_wins.border import remarks
 from lib.labs.when_a_gpu_wins.work import parts_on_demand
-from lib.model.spec import BATCH_SIZES, Network
+from lib.model.spec import Network
 from lib.sweeps.cost_model import StepTime
 from lib.sweeps.experiments import what_would_help
 from lib.sweeps.experiments.calibration import TrainingWay
@@ -24,7 +24,7 @@ from lib.timing.prediction.remedies import Effect, Remedy, Setup, best, in_words
 from lib.ui import layout
 from lib.ui.controls import runtime
 from lib.ui.lab import Asked, Drawing, Page, Shown
-from lib.ui.panel import Controls, dropdown, number, slider, text
+from lib.ui.panel import Controls, batch_size, dropdown, number, text
 from lib.ui.stage import Stage, Work
 from lib.ui.views.chart import Chart, log_scale, names_y, styled
 from lib.ui.views.markup import table
@@ -62,7 +62,7 @@ class Remedies(Controls):
         (name, NAMES[one], "Apply it, and measure a step with it and without") for one, name in APPLIES.items()
     )
     hidden = text("Hidden layers", "128", Network.parse, "256, 128, 64")
-    size = slider("Batch size", 32, BATCH_SIZES)
+    size = batch_size("Batch size", 32)
     by = dropdown(
         "Trained today by",
         lambda: next((one for one in _offered().values() if one == "jax-step/cpu"), next(iter(_offered().values()))),

@@ -4,14 +4,15 @@ function render({ el }) {
   async function copy() {
     const url = new URL(window.location.href);
     url.searchParams.delete("access_token");
-    let done = "Copied";
+    const own = /^(localhost|127\.|\[::1\])/.test(url.host);
+    let done = own ? "Copied; it opens on this computer alone" : "Copied";
     try {
       await navigator.clipboard.writeText(url.href);
     } catch {
       done = "Copy it from the address bar"; // no permission, or no secure connection
     }
     button.textContent = done;
-    setTimeout(() => { button.textContent = "Copy link"; }, 1500);
+    setTimeout(() => { button.textContent = "Copy link"; }, own ? 4000 : 1500);
   }
   el.append(button);
 }
