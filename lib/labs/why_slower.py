@@ -271,9 +271,11 @@ def rows_html(ways: Sequence[EpochRow]) -> str:
     known = [way for way in ways if way.epoch is not None]
     if not known:
         return quiet("No figure of another machine can be read, and none is measured here yet.")
+    minor = ' class="ways-minor"'
     low, high = axis_ends([_s(way) for way in known])
     ticks = "".join(
-        f'<i style="left:{100 * place(tick, low, high):.2f}%">{html.escape(seconds(tick))}</i>'
+        f'<i{"" if math.log10(tick).is_integer() else minor} style="left:{100 * place(tick, low, high):.2f}%">'
+        f"{html.escape(seconds(tick))}</i>"
         for tick in axis_ticks(low, high)
     )
     above, rows = None, []
