@@ -28,6 +28,7 @@ from websockets.typing import Origin
 
 REQUEST_LIMIT_S = 60.0
 FINISHED = ("done", "saved-result")
+EXPERIMENTS = ("learning_rate", "batch_size", "hidden_layers", "which_backend", "your_experiment")  # cells of the first
 _STATE = re.compile(r'class="lab-state lab-([\w-]+)"><b>[^<]*</b><span>([^<]*)')
 _TOKEN = re.compile(r'"serverToken": "([^"]*)"')
 _ERROR = "application/vnd.marimo+error"
@@ -125,7 +126,7 @@ class Viewer:
     @property
     def experiments(self) -> list[str]:
         """The names of the cells that show an experiment, once the kernel is ready."""
-        return [name for name in self._names.values() if name.endswith("_experiment")]
+        return [name for name in self._names.values() if name in EXPERIMENTS]
 
     @property
     def all_finished(self) -> bool:

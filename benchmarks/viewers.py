@@ -36,7 +36,7 @@ VIEWERS = (1, 5, 20)
 MOST_VIEWERS = 100
 WITHIN_S = 2.0  # they come, and move, spread over this time
 OPENED_LIMIT_S, MOVED_LIMIT_S, CLOSED_LIMIT_S = 240.0, 180.0, 150.0
-CELL = "rate_experiment"
+CELL = "learning_rate"
 LOW, HIGH = 3, 12  # where the thumbs of the learning rates stand at first
 POSITIONS = (*((low, HIGH) for low in range(HIGH) if low != LOW), (LOW, HIGH + 1))
 MOST_EPOCHS = 19  # the slider's last position

@@ -41,12 +41,12 @@ QUICK = "&".join(
         "backend.hidden=16&backend.size=4096&backend.epochs=1",
     )
 )
-CELL, LIMIT_S = "rate_experiment", 240
+CELL, LIMIT_S = "learning_rate", 240
 LONG = "rate.count=16&rate.size=1&rate.epochs=20&rate.hidden=512"  # far longer than a test
 MANY = "rate.count=16&rate.size=256&rate.epochs=5"  # trainings that are stored one after another
 LOSERS, GUESSERS = 10, 12
 CONNECTIONS, FLOOD_S, RELOADS = 1_000, 10.0, 200
-OWN = "read_own_data"  # the cell of the first notebook on which files are dropped
+OWN = "own_data"  # the cell of the first notebook on which files are dropped
 SERVER_MB = 1_536  # what the server may take in all
 TABLE = "x,y,label\n" + "0.25,0.75,cat\n1.25,0.5,dog\n" * 300
 

@@ -21,7 +21,7 @@ QUICK = "&".join(
         "backend.hidden=16&backend.size=4096&backend.epochs=2",
     )
 )
-AWAITED = ("rate_experiment", "size_experiment", "depth_experiment")
+AWAITED = ("learning_rate", "batch_size", "hidden_layers")
 LONG = "rate.count=16&rate.size=1&rate.epochs=20&rate.hidden=512"  # takes far longer than the test waits
 LIMIT_S = 300
 
@@ -57,7 +57,7 @@ def test_a_closed_tab_ends_its_training_which_comes_after_the_pages(server):
     address, process = server
     with Viewer(address, LONG) as viewer:
         viewer.wait(
-            lambda viewer: "rate_experiment" in viewer.frames and viewer.frames["rate_experiment"].state == "training",
+            lambda viewer: "learning_rate" in viewer.frames and viewer.frames["learning_rate"].state == "training",
             LIMIT_S,
             "training",
         )
