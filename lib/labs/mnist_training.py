@@ -1,13 +1,13 @@
 """The first notebook's controls, and what stands around its experiments: title, buttons, own data, a class."""
 
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import Any
 
 import marimo as mo
 
 from lib.model.backends.registry import usable_runtimes
 from lib.model.data.mnist import Facts, recognised
-from lib.model.data.own.prepared import Prepared
 from lib.sweeps.experiments import axes
 from lib.sweeps.experiments.background import News
 from lib.sweeps.experiments.mnist_training import Experiment
@@ -114,11 +114,9 @@ class FirstLab(Lab):
         hooks = (self.own, self.first, self.inside, self._title)
         super().__init__("mnist_training", hooks, **PANELS)
         self.why, self.search = answer(self.page), search(self.own)
+        # No method of the lab: the thread that draws would hold it, and the page would outlive its session.
+        self.what_is_missing = partial(missing, self.own)
         self.reset, self._title.set_reset = mo.state(0)
-
-    def what_is_missing(self, experiment: Experiment, results: Results) -> str:
-        """HTML below the bars of the backends."""
-        return missing(experiment, self.own.data)
 
     def head(self) -> None:
         """Draw title, machine, and what the reader must know before trusting the page, as it changes."""
@@ -183,10 +181,10 @@ def title(address: Address, data: Facts | None, trouble: str, tools: mo.Html, br
     )
 
 
-def missing(experiment: Experiment, own: Prepared | None) -> str:
-    """HTML: published figures' source, recorded GPUs, what cannot run here or is not used on a reader's data."""
+def missing(own: OwnData, experiment: Experiment, _results: Results) -> str:
+    """HTML below the bars of the backends: what was published and recorded, and what cannot run or is not used here."""
     if experiment.data != MNIST:
-        return layout.missing(not_used(own, usable_runtimes()))
+        return layout.missing(not_used(own.data, usable_runtimes()))
     source = f"Grey marks: published seconds, from “{OVERHEAD_ARTICLE}” (Core i9-10885H), not measured here."
     size = experiment.items[0].training.batch_size
     return f"{layout.quiet(source)}{layout.quiet(recorded_gpus.epoch_note(size))}" + layout.missing()

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import marimo as mo
 import pytest
@@ -251,7 +252,7 @@ def test_a_failure_is_shown_in_the_cell(lab, monkeypatch):
 def test_missing_backends_give_reason_and_remedy(monkeypatch, gaps):
     experiment = made.backends(batch_size=32, epochs=2, rate=0.1, hidden="128")
     monkeypatch.setattr(experiments, "missing_backends", lambda: gaps)
-    shown = page.missing(experiment, None)
+    shown = page.missing(SimpleNamespace(data=None), experiment, None)
     assert shown.count("<li>") == len(gaps)
     assert all(f"<b>{runtime.label}</b>: {reason}; {remedy}." in shown for runtime, reason, remedy in gaps)
     assert "published" in shown
@@ -261,7 +262,8 @@ def test_what_is_not_used_on_somebodys_data_is_named_below_the_bars(monkeypatch)
     own = Prepared("0" * 32, DataSummary("pets", 4, ("cat", "dog"), 60, 20, 20, 0.5, "by a test", zeros=0.25))
     monkeypatch.setattr(experiments, "missing_backends", list)
     monkeypatch.setattr(page, "usable_runtimes", lambda: [Runtime("numpy"), Runtime("numba")])
-    shown = page.missing(experiment_on(own, made.learning_rate((0.1,), epochs=2, batch_size=8, hidden="4")), own)
+    on_own = experiment_on(own, made.learning_rate((0.1,), epochs=2, batch_size=8, hidden="4"))
+    shown = page.missing(SimpleNamespace(data=own), on_own, None)
     assert shown.count("<li>") == 1
     assert "<b>Numba, zeros left out</b>: expected at least 75.0\u202f% of the inputs to be zero" in shown
     assert "got 25.0\u202f%; choose another backend" in shown
