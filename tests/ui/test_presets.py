@@ -65,7 +65,8 @@ def test_what_diverges_does_so(engine, tmp_path):
     preset = next(one for one in PRESETS if one.title == "It diverges")
     panel = mo.ui.dictionary(page.RateControls.elements("rate", Address(arguments=dict(parse_qsl(preset.query)))))
     experiment = made.jobs("rate")(page.RateControls.checked("rate", panel.value))
-    seat = Stage(engine, Store(tmp_path / "r.sqlite")).run(experiment, 0)
+    stage = Stage(engine, Store(tmp_path / "r.sqlite"))  # held: its run ends with it
+    seat = stage.run(experiment, 0)
     assert seat.wait_for_end(200)
     states = [line.state for line in seat.results.lines]
     assert State.DIVERGED in states
