@@ -1,7 +1,7 @@
 import marimo
 
 __generated_with = "0.25.2"
-app = marimo.App(width="full", app_title="In front of a class", css_file="../pages/page.css")
+app = marimo.App(width="full", app_title="In front of a class", css_file="../ui/page.css")
 
 with app.setup(hide_code=True):
     import marimo as mo

@@ -65,7 +65,7 @@ def test_a_class_predicts_sees_and_pauses(seat, base):
 
     teacher.get_by_text("Ask the class to predict first").click()
     for page in (pupil, phone):
-        page.wait_for_function("() => document.querySelectorAll('.lab .guess').length === 4", timeout=LIMIT_MS)
+        page.wait_for_function("() => document.querySelectorAll('.lab .guess').length === 5", timeout=LIMIT_MS)
         assert page.locator(".lab:has(.guess) :is(.lab-figure, .lab-state b, .lab-details)").count() == 0, "all is held"
     option = pupil.locator(FIRST_SECTION + ".guess-options").get_by_role("button", name="1", exact=True)
     option.focus()
@@ -100,7 +100,7 @@ def test_a_class_predicts_sees_and_pauses(seat, base):
     pupil.locator(".class-note").wait_for(state="detached", timeout=LIMIT_MS)
     for page in (pupil, phone):
         page.locator(".lab-state", has_text="Your teacher has paused").wait_for(state="detached", timeout=LIMIT_MS)
-    phone.get_by_role("button", name="Stop", exact=True).click()
+    phone.get_by_role("button", name="Stop", exact=True).last.click()
     search.get_by_role("button", name="Stop", exact=True).click()
     phone.goto(f"{base}/?{QUICK}")
     phone.locator(FIRST_SECTION + ".guess").wait_for(timeout=LIMIT_MS)
