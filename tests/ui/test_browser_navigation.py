@@ -47,6 +47,7 @@ def test_a_class_goes_from_each_notebook_to_the_next(page, base):
             assert page.locator(f".lab-note a[href='{address}']").first.get_attribute("target") == "_blank"
         assert_presented_one_a_screen(page, notebook)
         assert_a_thumb_hits_what_it_is_to_hit(page, notebook.path)
+    follow(page, NOTEBOOKS[-1].title)
     page.locator("span, p, div", has_text="Try next.").last.get_by_role("link", name="Inside a step").click()
     page.wait_for_function(HERE, arg="Inside a step", timeout=60_000)
     page.get_by_role("button", name="Stop", exact=True).first.click()
@@ -97,7 +98,7 @@ def assert_a_thumb_hits_what_it_is_to_hit(page, path):
 def test_what_is_wrong_with_an_address_is_there_with_the_title(page, base):
     """No experiment has answered yet: the title comes with its warnings."""
     page.add_init_script("""new MutationObserver(() => {
-        const title = document.querySelector('.lab-question');
+        const title = document.querySelector('.lab-title');
         if (title && window.firstSaid === undefined)
             window.firstSaid = [...document.querySelectorAll('.lab-problem')].map(e => e.innerText).join();
     }).observe(document, {childList: true, subtree: true})""")
