@@ -15,10 +15,10 @@ from lib import ROOT
 
 NOTEBOOK = ROOT / "mnist_training.py"
 LIMITS = {
-    "statements in lib": 27_960,
-    "real ones, without imports and docstrings": 21_943,
-    "modules in lib": 285,
-    "classes in lib": 454,
+    "statements in lib": 28_071,
+    "real ones, without imports and docstrings": 22_030,
+    "modules in lib": 287,
+    "classes in lib": 455,
     "class names with two meanings": 0,
     "stations from slider to chart": 18,
     "lines of mnist_training.py": 210,
@@ -26,8 +26,8 @@ LIMITS = {
     "lines of the longest cell": 7,
     "names that a cell takes": 2,
     "names that cells share": 10,
-    "lines of tests": 38_343,
-    "words of docs and README": 9_279,
+    "lines of tests": 38_407,
+    "words of docs and README": 9_254,
 }
 
 

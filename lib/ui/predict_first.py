@@ -21,6 +21,7 @@ from lib.ui.views import predict_first as view
 from lib.ui.widgets import GuessForm, InSight
 
 PREDICT = url_state.choice("predict", 0, (0, 1))
+OWN = "your"  # prefix of the reader's own experiment
 
 
 class PredictFirst(Hook):
@@ -71,8 +72,9 @@ class PredictFirst(Hook):
         return guess_of(self._answers, experiment) if self.predicts else None
 
     def instead(self, section: Section, experiment: Experiment) -> str:
-        """HTML of the form; empty once it is answered or skipped."""
-        if not self.hides(experiment):
+        """HTML of the form, with the class's guesses while the teacher shows them; empty once it is answered or
+        skipped, and for the reader's own experiment, which has no form."""
+        if section.prefix == OWN or not self.hides(experiment):
             return ""
         self._asked[experiment.name] = experiment
         best, *others = questions(experiment)
@@ -86,10 +88,13 @@ class PredictFirst(Hook):
             "skip": view.SKIP,
             "skip_means": view.SKIP_MEANS,
         }
-        return self._drawn_forms[experiment.name].text
+        return self._drawn_forms[experiment.name].text + self._guesses_of_class(experiment)
 
     def below(self, section: Section, experiment: Experiment, results: Results) -> str:
         """While the teacher shows them, HTML of the class's guesses on this experiment."""
+        return self._guesses_of_class(experiment)
+
+    def _guesses_of_class(self, experiment: Experiment) -> str:
         if not self.room.said.shows:
             self.pool.left_by(self.page.news)
             return ""

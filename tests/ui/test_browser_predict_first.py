@@ -65,8 +65,10 @@ def test_a_class_predicts_sees_and_pauses(seat, base):
 
     teacher.get_by_text("Ask the class to predict first").click()
     for page in (pupil, phone):
-        page.wait_for_function("() => document.querySelectorAll('.lab .guess').length === 5", timeout=LIMIT_MS)
-        assert page.locator(".lab:has(.guess) :is(.lab-figure, .lab-state b, .lab-details)").count() == 0, "all is held"
+        page.locator(".lab .guess").nth(3).wait_for(timeout=LIMIT_MS)
+        asked = page.locator(".lab", has=page.locator(".guess"))
+        assert asked.count() == 4
+        assert asked.locator(".lab-figure, .lab-state b, .lab-details").count() == 0, "all is held"
     option = pupil.locator(FIRST_SECTION + ".guess-options").get_by_role("button", name="1", exact=True)
     option.focus()
     pupil.keyboard.press("Enter")
