@@ -86,7 +86,7 @@ def test_what_was_waited_for_is_not_lost_by_another_press_and_is_by_another_ques
         ({"hidden": "12a"}, "Hidden layers: expected widths"),
         ({"networks": 0}, "expected a whole number from 1 to 100000, got 0"),
         ({"by": "cupy-image/gpu"}, "expected one of"),
-        ({"size": 3}, "expected one of"),
+        ({"size": 4097}, "expected a whole number from 1 to 4096"),
     ],
 )
 def test_what_cannot_be_used_is_one_sentence_in_place_of_the_remedies(show, shown, values, words):

@@ -6,7 +6,7 @@ import pytest
 
 from lib.labs import mnist_training as page
 from lib.model.backends.registry import versions
-from lib.model.spec import Network, Training
+from lib.model.spec import BATCH_SIZES, Network, Training
 from lib.sweeps.events import Finished
 from lib.sweeps.experiments.precomputation import EXPERIMENTS, POINTS, Group, Slider, answered, groups, positions, train
 from lib.sweeps.storage.records import Key
@@ -79,7 +79,7 @@ def test_the_nearest_come_first_and_each_training_once(every):
 def test_a_position_is_answered_once_all_of_it_is_stored(every):
     nothing = answered(every, lambda item: False)
     assert {there for there, _ in nothing.values()} == {0}
-    assert nothing["rate"][1] == 120 * 15 * 9, "ends of the range, how many rates, batch sizes"
+    assert nothing["rate"][1] == 120 * 15 * len(BATCH_SIZES), "ends of the range, how many rates, batch sizes"
     (usual,) = [one for one in every if one.experiment == "size" and one.moved == 0]
     some = answered(every, lambda item: item in usual.items)
     assert some["size"][0] == 2 ** len(usual.items) - 1, "each choice among the three batch sizes"
