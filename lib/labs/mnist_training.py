@@ -48,7 +48,7 @@ def _steps(label: str, usual: float, options: Collection[float]) -> Any:
 class TrainingControls(Controls):
     """Of an experiment whose lines are trainings."""
 
-    AGAIN = "Run again", "Train and time it anew"
+    AGAIN = "Run again", "Train and time it again"
     EXPORTS = PINS = True
 
 

@@ -109,7 +109,7 @@ class Traces:
         self._fields_of: tuple = ()
 
     def profile(self, at: Live) -> Asked:
-        """The saved profile of these settings, or one that is recorded now."""
+        """The saved profile of these settings, or a new one."""
         task = task_of(runtime(at.by), Network.parse(at.hidden), at.size)
 
         def make(again: bool) -> tuple[tuple, Work]:
@@ -211,7 +211,7 @@ def figures(trace: Trace, part: tuple[float, float]) -> str:
 
 
 def all_calls(trace: Trace) -> str:
-    """HTML: what is told of a trace below its charts."""
+    """HTML of the sentences below a trace's charts."""
     saving = ""
     if len(trace.rows):
         button = mo.download(

@@ -1,4 +1,4 @@
-"""A chart in words, for who cannot see it: read from the specification that is drawn, so that it says what is drawn.
+"""A chart in words, for screen readers: read from the specification that is drawn, so that it says what is drawn.
 
 What a mark's tooltip tells is what its author holds worth telling: those columns, under their titles and in their
 formats, are the table. A line is told by its first and last point and its ends.
