@@ -76,7 +76,7 @@ def learning_rate(lab, rate):
         trainings = [Training(network, one, at.size, at.epochs) for one in rates_between(*at.range, at.count)]
         return Experiment.by("learning rate", [Job(training, runtime) for training in trainings])
 
-    lab.show(rate, rates, draw=[loss_by_step, accuracy_by_epoch, accuracy_by_rate], say=best_rate)
+    lab.show(rate, rates, draw=[loss_by_step, accuracy_by_rate], say=best_rate)
     return
 
 
@@ -100,8 +100,7 @@ def batch_size(lab, size):
         trainings = [Training(network, at.rate, one, at.epochs) for one in batch_sizes_of(at.sizes)]
         return Experiment.by("batch size", [Job(training, runtime) for training in trainings], at.target)
 
-    charts = [accuracy_by_epoch, accuracy_by_seconds, seconds_by_batch_size]
-    lab.show(size, sizes, draw=charts, say=first_to_the_target)
+    lab.show(size, sizes, draw=[accuracy_by_seconds, seconds_by_batch_size], say=first_to_the_target)
     return
 
 
@@ -122,7 +121,7 @@ def hidden_layers(depth, lab):
         trainings = [Training(one, at.rate, at.size, at.epochs) for one in networks_of(at.networks, at.own)]
         return Experiment.by("hidden layers", [Job(training, Runtime(at.backend)) for training in trainings])
 
-    lab.show(depth, networks, draw=[loss_by_step, accuracy_by_epoch, accuracy_by_cost], say=best_network)
+    lab.show(depth, networks, draw=[accuracy_by_epoch, accuracy_by_cost], say=best_network)
     return
 
 
@@ -202,7 +201,7 @@ def your_experiment(lab, your):
         trainings = [Training(network, at.rate, at.size, at.epochs) for network in networks]
         return Experiment.by("hidden layers", [Job(training, Runtime()) for training in trainings])
 
-    lab.show(your, wide_or_deep, draw=[loss_by_step, accuracy_by_epoch, accuracy_by_cost], say=best_network)
+    lab.show(your, wide_or_deep, draw=[accuracy_by_epoch, accuracy_by_cost], say=best_network)
     return
 
 

@@ -1,4 +1,4 @@
-"""The page “Your own GPU” in Chromium with its software adapter: what a reader waits for, and whether the page moves.
+"""The page “Your GPU” in Chromium with its software adapter: what a reader waits for, and whether the page moves.
 
 first-figure        seconds from opening the page to the first point of a curve
 of these, marimo's  until the page's own script begins

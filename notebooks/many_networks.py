@@ -1,7 +1,7 @@
 import marimo
 
 __generated_with = "0.25.2"
-app = marimo.App(width="full", app_title="Many trainings at once", css_file="../lib/ui/page.css")
+app = marimo.App(width="full", app_title="Many networks", css_file="../lib/ui/page.css")
 
 with app.setup(hide_code=True):
     import marimo as mo

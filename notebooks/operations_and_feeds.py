@@ -1,7 +1,7 @@
 import marimo
 
 __generated_with = "0.25.2"
-app = marimo.App(width="full", app_title="Operations and feeds", css_file="../lib/ui/page.css")
+app = marimo.App(width="full", app_title="Operations", css_file="../lib/ui/page.css")
 
 with app.setup(hide_code=True):
     import marimo as mo

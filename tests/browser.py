@@ -156,16 +156,21 @@ def stop_all(page) -> None:
     button = page.get_by_role("button", name="Stop all")
     if button.count():
         button.click()
-        page.wait_for_function(
-            "under => ![...document.querySelectorAll('.lab-state b')].some(e => under.includes(e.innerText))",
-            arg=[state for state in State if state.under_way],
-            timeout=20_000,
-        )
+        under_way = "under => [...document.querySelectorAll('.lab-state b')].some(e => under.includes(e.innerText))"
+        wait_until(page, f"under => !({under_way})(under)", [state for state in State if state.under_way], 20_000)
 
 
 def open_page(page, address, query="") -> None:
     page.goto(address + query)
     page.wait_for_selector(FIRST + ".lab-sentence", timeout=60_000)
+
+
+def open_menu(page, nth=0):
+    """The menu of an experiment, opened."""
+    lab = page.locator(f".lab >> nth={nth}")
+    if lab.locator(".lab-more[open]").count() == 0:
+        lab.locator(".lab-more > summary").click()
+    return lab.locator(".lab-menu")
 
 
 def wait_over(page, nth=0, timeout=60_000) -> None:

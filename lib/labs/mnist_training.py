@@ -16,7 +16,7 @@ from lib.sweeps.experiments.published import ARTICLE_ARCHITECTURES, OVERHEAD_ART
 from lib.sweeps.experiments.results import Results
 from lib.labs.why_slower import WhySlower, answer
 from lib.ui import layout
-from lib.ui.heading import heading
+from lib.ui.heading import asides, heading
 from lib.ui.lab import Hook, Lab, Page
 from lib.ui.network_inside import Inside
 from lib.ui.own_data import OwnData
@@ -30,7 +30,7 @@ from lib.ui.url_state import Address
 from lib.ui.widgets import CopyLink, Present, WholePage
 from lib.model.spec import BATCH_SIZES, MNIST, RATE_STEPS, Network
 from lib.ui.views import recorded_gpus
-from lib.ui.views.glossary import glossary
+from lib.ui.views.markup import on_demand
 
 EPOCHS = tuple(range(1, 21))
 TARGETS = (0.8, 0.85, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98)
@@ -113,7 +113,8 @@ class FirstLab(Lab):
         self.own, self.first, self.inside, self._title = OwnData(), PredictFirst(), Inside(), _Title()
         hooks = (self.own, self.first, self.inside, self._title)
         super().__init__("mnist_training", hooks, **PANELS)
-        self.why, self.search = answer(self.page), search(self.own)
+        self.why = answer(self.page, asides("mnist_training", listed_presets(), self._title.tools.text))
+        self.search = search(self.own)
         # No method of the lab: the thread that draws would hold it, and the page would outlive its session.
         self.what_is_missing = partial(missing, self.own)
         self.reset, self._title.set_reset = mo.state(0)
@@ -134,7 +135,7 @@ class _Title(Hook):
         self._news = News()
         page.news.followed_by(self._news)
         self._known = page.engine.known_facts(), page.store.trouble
-        self._tools, self._whole = tools(page, self), mo.ui.anywidget(WholePage())
+        self.tools, self._whole = tools(page, self), mo.ui.anywidget(WholePage())  # marimo holds elements weakly
 
     def close(self) -> None:
         """End the thread that draws."""
@@ -154,40 +155,34 @@ class _Title(Hook):
     def _paint(self, own: OwnData, first: PredictFirst) -> int:
         version, (data, trouble) = self._news.version, self._known
         brought = own.data.about.name if own.data is not None else ""
-        mo.output.replace(
-            title(self.page.address, data, trouble, self._tools, brought, self._whole.text + first.note())
-        )
+        shown = title(self.page.address, data, trouble, brought)
+        mo.output.replace(mo.Html(shown + self._whole.text + first.note()))
         return version
 
 
-def title(address: Address, data: Facts | None, trouble: str, tools: mo.Html, brought: str, below: str = "") -> mo.Html:
-    """Title, machine, and what the reader must know before trusting the page.
+def title(address: Address, data: Facts | None, trouble: str, brought: str = "") -> str:
+    """HTML: title, machine, and what the reader must know before trusting the page.
 
     Args:
         address: Its problems are listed.
         data: Which images; None while no worker has loaded them.
         trouble: Of the store, in a sentence; empty for none.
-        tools: From `tools`.
         brought: Name of the data that somebody brought; empty where MNIST is trained on.
-        below: HTML at the end.
     """
-    notes = [*address.problems, *filter(None, [trouble])]
-    return mo.Html(
-        heading("mnist_training", "Why is my GPU slower?")
-        + layout.problems(notes)
-        + f'<div class="lab-asides">{layout.images_line(data or recognised(), brought)}{listed_presets()}{glossary()}'
-        + f'<div class="lab-tools">{tools.text}</div></div>'
-        + below
-    )
+    problems = layout.problems([*address.problems, *filter(None, [trouble])])
+    images = layout.images_line(data or recognised(), brought)
+    return heading("mnist_training", "Why is my GPU slower?", problems, images)
 
 
 def missing(own: OwnData, experiment: Experiment, _results: Results) -> str:
     """HTML below the bars of the backends: what was published and recorded, and what cannot run or is not used here."""
     if experiment.data != MNIST:
         return layout.missing(not_used(own.data, usable_runtimes()))
-    source = f"Grey marks: published seconds, from “{OVERHEAD_ARTICLE}” (Core i9-10885H), not measured here."
-    size = experiment.items[0].training.batch_size
-    return f"{layout.quiet(source)}{layout.quiet(recorded_gpus.epoch_note(size))}" + layout.missing()
+    source = layout.quiet(
+        f"Grey marks: published seconds, from “{OVERHEAD_ARTICLE}” (Core i9-10885H), not measured here."
+    )
+    cards = layout.quiet(recorded_gpus.epoch_note(experiment.items[0].training.batch_size))
+    return source + on_demand("The same epoch on cards elsewhere", cards) + layout.missing()
 
 
 def tools(page: Page, head: _Title) -> mo.Html:

@@ -18,7 +18,7 @@ from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.cancel import Cancel
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.notes import Note
+from lib.sweeps.workers.notes import Note, State
 from lib.sweeps.workers.queue import Request, Urgency
 from lib.ui import layout
 from lib.ui.lab import Asked, Drawing, Page, Shown
@@ -70,8 +70,8 @@ class EpochRow:
         return next((per for per, keys in ASKED_ONCE.items() if self.runtime.backend in keys), AN_OPERATION)
 
 
-def answer(page: Page) -> tuple[Callable[[WhySlower], Asked], Callable[[Shown], Drawing]]:
-    """What is measured here after everything that somebody waits for, and the rows so far."""
+def answer(page: Page, below: str) -> tuple[Callable[[WhySlower], Asked], Callable[[Shown], Drawing]]:
+    """What is measured here after everything that somebody waits for, and the rows so far; HTML `below` them."""
 
     def ask(at: WhySlower) -> Asked:
         cells = cells_here(at.size)
@@ -91,10 +91,12 @@ def answer(page: Page) -> tuple[Callable[[WhySlower], Asked], Callable[[Shown], 
         ways = ways_at(at.size, [*known, *measured], waiting=now.state.under_way)
         said = sentence(ways)
         n_done = sum(item.kind == Kind.RACE for item in measured)
-        words = now.note or f"{sum(way.source == MEASURED for way in ways)} ways of training measured on this machine"
-        line = layout.state_line(layout.saved_or(now.state, not n_wanted), n_done, n_wanted, words, now.problem)
-        result = f"{layout.sentence(said)}{rows_html(ways)}{line}{quiet(missing())}"
-        return Drawing(result, said, frame="answer")
+        n_here = sum(way.source == MEASURED for way in ways)
+        words = now.note or f"{n_here} ways measured on this machine{missing()}"
+        state = layout.saved_or(now.state, not n_wanted) if n_here or n_wanted else State.NOT_RUNNING
+        line = layout.state_line(state, n_done, n_wanted, words, now.problem)
+        result = f"{layout.sentence(said)}{rows_html(ways)}{line}"
+        return Drawing(result, said, below, f'<div class="ways-legend">{LEGEND}</div>', "answer")
 
     return ask, draw
 
@@ -196,9 +198,9 @@ def _published(size: int) -> Iterator[EpochRow]:
 
 
 def missing() -> str:
-    """What cannot be measured here, in a line."""
+    """What cannot be measured here, in words that follow a number of ways."""
     n = len({one.backend for one in all_runtimes() if one.precision == PRECISIONS[0] and unavailable(one) is not None})
-    return f"{n} more ways need a GPU or a library that is not installed; section 4 names them." if n else ""
+    return f"; {n} more need a GPU or a library that is not installed (section 4 names them)" if n else ""
 
 
 # In words.
@@ -264,6 +266,15 @@ def apart(way: EpochRow, above: EpochRow | None) -> str:
 
 # On the page.
 
+LEGEND = (
+    '<div class="ways-legend"><span class="ways-cpu"><b></b>processor</span><span class="ways-gpu"><b></b>GPU</span>'
+)
+LEGEND += "".join(
+    f'<span class="ways-{kind}"><b></b>{words}</span>'
+    for kind, words in (("measured", MEASURED), ("recorded", RECORDED), ("published", PUBLISHED))
+)
+LEGEND += "</div>"
+
 
 def rows_html(ways: Sequence[EpochRow]) -> str:
     """HTML: a row for each way, with its mark on a logarithmic axis of seconds. The page moves a row that comes
@@ -283,22 +294,15 @@ def rows_html(ways: Sequence[EpochRow]) -> str:
         rows.append(_row(way, above, low, high))
         above = way
     moved = hash(tuple((way.key, way.epoch and way.epoch.middle) for way in ways))
-    legend = "".join(
-        f'<span class="ways-{kind}"><b></b>{words}</span>'
-        for kind, words in (("measured", MEASURED), ("recorded", RECORDED), ("published", PUBLISHED))
-    )
     what = html.escape(f"seconds per epoch of 784→{NETWORK.label}→10")
-    devices = '<span class="ways-cpu"><b></b>processor</span><span class="ways-gpu"><b></b>GPU</span>'
     return (
-        f'<div class="ways"><div class="ways-legend">{devices}{legend}</div>'
-        f'<div class="ways-axis" aria-hidden="true"><span>{what}</span>'
+        f'<div class="ways"><div class="ways-axis" aria-hidden="true"><span>{what}</span>'
         f'<div>{ticks}</div></div><ol data-moved="{moved}">{"".join(rows)}</ol></div>'
     )
 
 
 def _row(way: EpochRow, above: EpochRow | None, low: float, high: float) -> str:
-    kinds = {MEASURED: "measured", RECORDED: "recorded", PUBLISHED: "published"}
-    css = f"ways-{kinds[way.source]} ways-{'gpu' if way.runtime.on_gpu else 'cpu'}"
+    css = f"ways-{way.source.partition(' ')[0]} ways-{'gpu' if way.runtime.on_gpu else 'cpu'}"
     label, where = html.escape(way.runtime.short_label), html.escape(way.where)
     if way.epoch is None:
         drawn, took = "", "…"

@@ -38,7 +38,7 @@ class Editor:
             return plain_page(
                 "Open the printed address first",
                 "<h1>Open the printed address first</h1><p>Expected whoever started this server, as cells are programs;"
-                " open the address that <code>make run</code> printed, and press “Edit the cells” again.</p>",
+                " open the address that <code>make run</code> printed, and press “Edit” again.</p>",
                 403,
             )
         address = await run_in_threadpool(self._started)

@@ -11,7 +11,7 @@ from lib.ui.notebooks import is_static, navigation, notebook_of
 from lib.ui.role import TEACHER, role
 from lib.ui.url_state import Address
 from lib.ui.views.glossary import glossary
-from lib.ui.views.markup import on_demand, table
+from lib.ui.views.markup import on_demand, quiet, table
 from lib.ui.where_computed import static_note
 from lib.ui.widgets import Present, WholePage
 
@@ -20,21 +20,30 @@ def plain_title(name: str, title: str, question: str, address: Address) -> mo.Ht
     """Title, machine and question of a notebook that has one question."""
     machine = table([], ([html.escape(name), html.escape(value)] for name, value in details().items()), "lab-machine")
     return mo.Html(
-        heading(name, title, question)
-        + f'<div class="lab-asides">{on_demand("this machine", machine)}{glossary()}'
-        + f'<div class="lab-tools">{mo.ui.anywidget(Present()).text}</div></div>'
+        heading(name, title, f'<p class="lab-question">{html.escape(question)}</p>')
+        + asides(name, on_demand("this machine", machine), mo.ui.anywidget(Present()).text)
         + mo.ui.anywidget(WholePage()).text
         + layout.problems(address.problems)
     )
 
 
-def heading(name: str, title: str, question: str = "") -> str:
-    """HTML of it."""
-    sources = f"After {listed([f'“{one}”' for one in notebook_of(name).articles])}."
-    asked = f'<p class="lab-question">{html.escape(question)}</p>' if question else ""
+def heading(name: str, title: str, below: str = "", images: str = "") -> str:
+    """HTML: navigation and title, the machine beside it.
+
+    Args:
+        name: Of the notebook.
+        title: Of the page.
+        below: HTML below the title.
+        images: HTML below the machine: what is trained on.
+    """
     static = static_note(name) if is_static() else layout.chart_ahead()
     return (
         f'{navigation(name, is_teacher=role() == TEACHER)}<div class="lab-title"><h1>{html.escape(title)}</h1>'
-        f'<p class="lab-line">{html.escape(this_machine().line)}</p></div>'
-        f"{asked}{layout.quiet(sources)}{static}"
+        f'<div class="lab-line"><p>{html.escape(this_machine().line)}</p>{images}</div></div>{below}{static}'
     )
+
+
+def asides(name: str, further: str, tools: str) -> str:
+    """HTML: a row of what a page has beside its sections: further HTML, the glossary, its articles, and its tools."""
+    sources = quiet(f"After {listed([f'“{one}”' for one in notebook_of(name).articles])}.")
+    return f'<div class="lab-asides">{further}{glossary()}<div class="lab-tools">{tools}</div>{sources}</div>'

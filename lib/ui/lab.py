@@ -291,13 +291,22 @@ class Section:
         return self.panel[name].text if self.panel is not None else ""
 
     def controls(self) -> str:
-        """HTML: the controls one below the other, and the buttons in a row."""
+        """HTML: the controls one below the other."""
         assert self.panel is not None, "a section is shown with its panel"
-        rows = "".join(f"<div>{self.panel[name].text}</div>" for name in self._rows)
-        pin = pin_button(self.panel["pin"]) if self._pin is not None else ""
+        return "".join(f"<div>{self.panel[name].text}</div>" for name in self._rows)
+
+    def buttons(self) -> str:
+        """HTML: the buttons beside the state line, which shows those that can do something."""
         names = [name for name, *_ in self.declared.BUTTONS] + ["stop", "again"] * bool(self.declared.AGAIN)
-        buttons = "".join(self.button(name) for name in names)
-        return rows + (f'<div class="lab-buttons">{buttons}{pin}</div>' if buttons or pin else "")
+        return "".join(f'<span class="lab-{name}">{self.button(name)}</span>' for name in names)
+
+    def menu(self) -> str:
+        """HTML of what is rarely wanted, where somebody could ask for it."""
+        stage = self.stage
+        if self.panel is None or not stage.streams:
+            return ""
+        pin = pin_button(self.panel["pin"]) if self._pin is not None else ""
+        return pin + (stage.menu.text if stage.menu is not None else "")
 
     def show(self, drawing: "_Painter") -> None:
         """Draw until the next showing; once, at the end, where nobody watches."""
@@ -332,6 +341,7 @@ class _Painter(ABC):
     def __init__(self, section: Section) -> None:
         assert section.panel is not None, "a section is shown with its panel"
         self._section, self._values, self._controls = section, dict[str, Any](section.panel.value), section.controls()
+        self._buttons, self._menu = section.buttons(), section.menu()
         self._stage, self._hooks = section.stage, section.page.hooks
         self.news = News()  # of the hooks, and of all that is drawn
         section.page.news.followed_by(self.news)
@@ -407,7 +417,7 @@ class _Trainings(_Painter):
         if not self._stage.streams:
             return self._in_foreground(experiment)
         if self._stage.pauses and not self._stage.has(experiment, self._values["again"]):
-            mo.output.replace(layout.page(self._controls, layout.paused()))
+            mo.output.replace(layout.page(self._controls, layout.paused(), self._buttons))
         else:
             self._draw(experiment, kept)
 
@@ -423,7 +433,7 @@ class _Trainings(_Painter):
         seat = self._stage.run(experiment, self._values["again"])
         seat.run.results.followed_by(self.news)
         if question := "".join(hook.instead(self._section, experiment) for hook in self._hooks):
-            mo.output.replace(layout.page(self._controls, question))
+            mo.output.replace(layout.page(self._controls, question, self._buttons))
             return
         pinned, lead = self._pinned(kept)
         for beside in (pinned, *(hook.beside(self._section, experiment) for hook in self._hooks)):
@@ -458,13 +468,11 @@ class _Trainings(_Painter):
         return stage.pin(kept), ""
 
     def _view(self, experiment: Experiment, pinned: Seat | None = None, lead: str = "") -> "Framed":
-        stage, menu = self._stage, ""
-        if stage.menu is not None and stage.streams:  # what nobody can ask is not offered
-            menu = stage.menu.text
-            if stage.curves is not None and experiment.ordered_by != "backend":  # that one has no curves
-                menu += stage.curves.text
+        stage, menu = self._stage, self._menu
+        if menu and stage.curves is not None and experiment.ordered_by != "backend":  # that one has no curves
+            menu += stage.curves.text
         guess = next((found for hook in self._hooks if (found := hook.guess(experiment)) is not None), None)
-        return Framed(experiment, self._controls, stage.said, menu, guess, pinned, lead)
+        return Framed(experiment, self._controls, stage.said, self._buttons, menu, guess, pinned, lead)
 
     def _below(self, experiment: Experiment, results: Results) -> str:
         below = "".join(hook.below(self._section, experiment, results) for hook in self._hooks)
@@ -564,7 +572,7 @@ class Drawing:
     @classmethod
     def of(cls, figures: Mapping[str, Chart | str], line: str, sentence: str, below: str = "") -> "Drawing":
         """Figures by their captions, the state line, the sentence, and HTML `below` it, all beside the controls."""
-        return cls(layout.figures(figures) + line + layout.sentence(sentence) + below, sentence)
+        return cls(layout.sentence(sentence) + layout.figures(figures) + line + below, sentence)
 
 
 class _Measurements(_Painter):
@@ -584,8 +592,8 @@ class _Measurements(_Painter):
             running.wait_for_end()
         self._running, now = running, running.view()
         drawing = self._drawn(Shown(at, now, stage.began_with, self._section))
-        menu = stage.menu.text if stage.menu is not None and stage.streams else ""
-        framed = layout.page(self._controls + drawing.controls, drawing.result, menu, drawing.frame)
+        controls = self._controls + drawing.controls
+        framed = layout.page(controls, drawing.result, self._buttons, self._menu, drawing.frame)
         shown = framed.text + drawing.below
         streaming.painted(now, shown, drawing.sentence)
         if not stage.streams and now.state is State.FAILED:
@@ -611,7 +619,7 @@ class _Answers(_Painter):
     def _paint(self, at: Any) -> None:
         shown = Shown(at, View([], State.DONE, "", "", 0), (), self._section)
         drawing = self._drawn(shown, *(one.checked() for one in self._others))
-        content = layout.page(self._controls, drawing.result).text + drawing.below
+        content = layout.page(self._controls, drawing.result, self._buttons).text + drawing.below
         streaming.painted(shown.now, content, drawing.sentence)
 
     def _rest(self, at_most_s: float) -> None:
@@ -628,6 +636,7 @@ class _Frame:
 
     guard: threading.Lock = field(default_factory=threading.Lock)
     html: str = ""
+    details: str = ""
     sentence: str = ""
     said: str = ""  # the sentence before, whose space it keeps where it has none
     version: tuple[int, ...] = (-1,)  # of the results, and of those that are pinned beside them
@@ -661,7 +670,8 @@ class Framed:
         experiment: What is trained, and what draws it.
         controls: HTML left of the result.
         said: The last sentence, in a list of one.
-        menu: HTML below the result.
+        buttons: HTML beside the state line.
+        menu: HTML behind “⋯”, beside what every result has there.
         guess: Of the viewer.
         pinned: The seat at the run that stands beside it.
         lead: HTML above the frame.
@@ -670,6 +680,7 @@ class Framed:
     experiment: Experiment
     controls: str
     said: list[str]
+    buttons: str = ""
     menu: str = ""
     guess: Guess | None = None
     pinned: Seat | None = None
@@ -699,12 +710,14 @@ class Framed:
                 drawn.html = layout.result(
                     self.experiment, results, drawn.state, BELOW, drawn.said, blank, self.guess, beside
                 )
+                drawn.details = layout.details(self.experiment, results)
                 drawn.sentence = layout.told(self.experiment, results, self.guess)
                 drawn.drawn_at, drawn.worth = time.monotonic(), worth
-            frame, version, sentence = drawn.html, drawn.version, drawn.sentence
+            frame, menu, version, sentence = drawn.html, drawn.details + self.menu, drawn.version, drawn.sentence
             if results.version == version[0] and results.over:
                 frame = frame.replace(drawn.state, layout.state_of(results))
-        mo.output.replace(layout.page(self.controls, self.lead + frame.replace(BELOW, below), self.menu))
+        result = f"<div>{self.lead}</div>{frame.replace(BELOW, below)}"
+        mo.output.replace(layout.page(self.controls, result, self.buttons, menu))
         self.said[0] = sentence or self.said[0]
         return version[0]
 

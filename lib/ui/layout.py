@@ -5,6 +5,7 @@ Draws what it is given, runs nothing.
 
 import html
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import marimo as mo
@@ -43,7 +44,7 @@ def result(
     guess: Guess | None = None,
     pinned: tuple[Experiment, Results] | None = None,
 ) -> str:
-    """HTML right of the controls: charts, state, sentence and table; each keeps its place throughout.
+    """HTML right of the controls: sentence, charts and state; each keeps its place throughout.
 
     It is the same for all who see the same results.
 
@@ -51,7 +52,7 @@ def result(
         experiment: What is trained.
         results: So far.
         state: HTML of `state_of` these results, asked for before this: the charts beside a “Done” are then complete.
-        after: HTML that stands above the table.
+        after: HTML at the end.
         said: The sentence of the run before, whose space is reserved while this one has none.
         blank: Leave the charts out, but not their places.
         guess: Of the viewer, drawn in; None where nothing was guessed.
@@ -59,13 +60,12 @@ def result(
     """
     return (
         quiet(_trained_on(experiment, results))
+        + sentence(told(experiment, results, guess), said)
         + _figures(experiment, results, not blank, guess, pinned)
         + state
         + problems(results.notices)
-        + sentence(told(experiment, results, guess), said)
         + quiet(mnist_training_sentences.published_note(experiment.name) if experiment.data == MNIST else "")
         + after
-        + _details(experiment, results)
     )
 
 
@@ -76,7 +76,10 @@ def _figures(
     guess: Guess | None,
     pinned: tuple[Experiment, Results] | None,
 ) -> str:
-    """HTML of the charts; where another run is pinned, its charts left of these, and in which they differ."""
+    """HTML of the charts; where another run is pinned, its charts left of these, and in which they differ.
+
+    It is one element in each case: a browser then keeps the menu below it, opened as it is.
+    """
     shown, beside = charts(experiment, results), ""
     if guess is not None:
         shown = marked(shown, experiment, guess)
@@ -84,12 +87,12 @@ def _figures(
         beside = difference_line(difference(pinned, (experiment, results)))
     if pinned is None or pinned[0] == experiment:
         figures = "".join(figure(chart.title, chart, drawn) for chart in shown)
-        return f'{beside}<div class="lab-charts lab-{experiment.name}">{figures}</div>'
+        return f'<div>{beside}<div class="lab-charts lab-{experiment.name}">{figures}</div></div>'
     pairs = (with_same_axes(*pair) for pair in zip(charts(*pinned), shown, strict=True))
     figures = "".join(
         figure(f"pinned: {kept.title}", kept, drawn, "lab-kept") + figure(now.title, now, drawn) for kept, now in pairs
     )
-    return f'{beside}<div class="lab-charts lab-beside">{figures}</div>'
+    return f'<div>{beside}<div class="lab-charts lab-beside">{figures}</div></div>'
 
 
 def difference_line(text: str) -> str:
@@ -208,11 +211,9 @@ def images_line(data: Facts | None, brought: str = "") -> str:
         brought: Name of the data that somebody brought, which are trained on instead.
     """
     if brought:
-        return f'<div class="lab-images"><p>Data: {html.escape(brought)}, not MNIST.</p></div>'
-    if data is None:
-        return '<div class="lab-images"><p>Images: looking for MNIST.</p></div>'
-    if not data.note:
-        return f'<div class="lab-images"><p>Images: {html.escape(data.source)}.</p></div>'
+        return f'<p class="lab-images">Data: {html.escape(brought)}, not MNIST</p>'
+    if data is None or not data.note:
+        return f'<p class="lab-images">Images: {html.escape(data.source) if data else "looking for MNIST"}</p>'
     which = "MNIST, but read this" if data.source == "MNIST" else f"{data.source}, not MNIST"
     return (
         f'<div class="lab-images lab-problem" role="alert"><details><summary>Images: {html.escape(which)}</summary>'
@@ -246,7 +247,7 @@ def _spoilt(flags: Sequence[str]) -> str:
 
 
 def missing(not_used: Sequence[tuple[Runtime, str, str]] = ()) -> str:
-    """HTML: the runtimes that cannot run here, and others, grouped by reason, each reason with its remedy."""
+    """HTML, a line that opens: the runtimes that cannot run here, and others, each reason with its remedy."""
     by_reason: dict[tuple[str, str], list[str]] = {}
     for runtime, reason, remedy in [*mnist_training.missing_backends(), *not_used]:
         by_reason.setdefault((reason, remedy), []).append(runtime.label)
@@ -254,14 +255,34 @@ def missing(not_used: Sequence[tuple[Runtime, str, str]] = ()) -> str:
         f"<li><b>{html.escape('; '.join(labels))}</b>: {html.escape(reason)}; {html.escape(remedy)}.</li>"
         for (reason, remedy), labels in by_reason.items()
     )
-    return f'<ul class="lab-note lab-missing">{rows}</ul>' if rows else ""
+    n_ways = sum(map(len, by_reason.values()))
+    summary = f"{n_ways} more ways cannot run here: why, and what to install"
+    return on_demand(summary, f'<ul class="lab-note lab-missing">{rows}</ul>') if rows else ""
 
 
-def page(controls: str, result: str, menu: str = "", frame: str = "lab") -> mo.Html:
-    """Controls and results, both HTML, in a frame of this class (`lab`: side by side); a menu below the results."""
-    below = f'<div class="lab-menu">{menu}</div>' if menu else ""
-    columns = f'<div class="lab-controls">{controls}</div><div class="lab-result">{result}</div>'
-    return mo.Html(f'<div class="{frame}">{columns}{below}</div>')
+FOOT = "<!-- foot -->"  # where a state line has room for what belongs to the frame: buttons, and the menu
+_TEXT_OF_CHART = re.compile(r'<details class="lab-details lab-text">.*?</details>', re.DOTALL)
+
+
+def page(controls: str, result: str, buttons: str = "", menu: str = "", frame: str = "lab") -> mo.Html:
+    """Controls and results in a frame of this class (`lab`: side by side), all HTML.
+
+    Args:
+        controls: Left of the result.
+        result: Its state line takes up the buttons and the menu; without one they stand at its end. The charts' values
+            as text move into the menu.
+        buttons: Of the section.
+        menu: What is rarely wanted, behind “⋯”.
+        frame: Class of the frame.
+    """
+    menu = "".join(_TEXT_OF_CHART.findall(result)) + menu
+    result = _TEXT_OF_CHART.sub("", result)
+    more = '<details class="lab-more"><summary title="More" aria-label="More">⋯</summary><div class="lab-menu">'
+    foot = f'<div class="lab-buttons">{buttons}</div>' * bool(buttons) + f"{more}{menu}</div></details>" * bool(menu)
+    if foot and FOOT not in result:
+        result += f'<div class="lab-foot">{FOOT}</div>'
+    columns = f'<div class="lab-controls">{controls}</div><div class="lab-result">{result.replace(FOOT, foot, 1)}</div>'
+    return mo.Html(f'<div class="{frame}">{columns}</div>')
 
 
 def state_line(state: State, done: float, total: float, words: str, problem: str = "") -> str:
@@ -282,6 +303,7 @@ def state_line(state: State, done: float, total: float, words: str, problem: str
     end_it = f'<button type="button" class="lab-button lab-end">{END_IT.strip("“”")}</button>'  # heard by `WholePage`
     said = html.escape(words).replace(END_IT, end_it)
     line = f'<div class="lab-state lab-{kind}"><b>{state}</b><span>{said or "&nbsp;"}</span>{bar}</div>'
+    line = f'<div class="lab-foot{" lab-under-way" if state.under_way else ""}">{line}{FOOT}</div>'
     return line + (f'<p class="lab-problem" role="alert">{_problem(problem)}</p>' if problem else "")
 
 
@@ -374,7 +396,8 @@ def _plain_s(value: float) -> str:
     return "–" if value != value else f"{value:.3g}"
 
 
-def _details(experiment: Experiment, results: Results) -> str:
+def details(experiment: Experiment, results: Results) -> str:
+    """HTML for the menu: the results as a table, and how they were measured."""
     rows = table(experiment, results)
     cells = ([html.escape(value) for value in row.values()] for row in rows)
     shown = markup.table([html.escape(name) for name in rows[0]], cells)

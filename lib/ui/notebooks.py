@@ -85,7 +85,7 @@ class Notebook:
 
 FIRST = Notebook(
     "mnist_training.py",
-    "Training",
+    "Why slower?",
     "How large a step, how many images a step, how many layers, trained by what? Then a random search, and a look"
     " inside the best network.",
     first_figure_s=9.73,
@@ -108,14 +108,14 @@ NOTEBOOKS = (
     ),
     Notebook(
         "notebooks/many_networks.py",
-        "Many trainings at once",
+        "Many networks",
         "How many networks can be trained at once?",
         first_figure_s=20.6,
         former=("parallel_sweeps",),
     ),
     Notebook(
         "notebooks/operations_and_feeds.py",
-        "Operations and feeds",
+        "Operations",
         "From which size of a product, a sine or a copy on does a graphics card pay? Does the step wait for its data?",
         (OVERHEAD_ARTICLE, OPERATIONS_ARTICLE, SLOWER_ARTICLE, CREATING_ARTICLE),
         first_figure_s=11.7,
@@ -123,7 +123,7 @@ NOTEBOOKS = (
     ),
     Notebook(
         "notebooks/your_gpu.py",
-        "Your own GPU",
+        "Your GPU",
         "Is your own GPU slower? Your browser trains on it and on your processor, by WebGPU, without CUDA.",
         (SLOWER_ARTICLE,),
         first_result="first figures once your own browser has measured them",
@@ -138,7 +138,7 @@ NOTEBOOKS = (
     ),
     Notebook(
         "notebooks/claims.py",
-        "Claims and figures",
+        "Claims",
         "Do the articles' claims hold on this machine?",
         first_result=ON_A_PRESS,
     ),
@@ -201,5 +201,7 @@ def navigation(here: str, environment: Mapping[str, str] = os.environ, is_teache
     )
     front = {"run": "/", APP: "/", STATIC: FRONT}.get(environment[SERVED])
     home = f'<li><a href="{front}">All notebooks</a></li>' if front else ""
-    edit = '<li class="lab-edit"><a href="/edit">Edit the cells</a></li>' if environment[SERVED] == APP else ""
+    edit = ""
+    if environment[SERVED] == APP:
+        edit = '<li class="lab-edit"><a href="/edit" title="This page in marimo’s editor">Edit</a></li>'
     return f'<nav class="lab-nav" aria-label="Notebooks"><ul>{home}{"".join(items)}{edit}</ul></nav>'

@@ -132,6 +132,6 @@ def test_opening_a_page_in_a_class_or_a_script_measures_nothing(monkeypatch, tmp
     monkeypatch.setattr(why_slower, "role", lambda: who)
     section = SimpleNamespace(stage=SimpleNamespace(streams=streams))
     page = SimpleNamespace(store=Store(tmp_path / "results.sqlite"), sections={"why": section})
-    ask, _ = why_slower.answer(page)
+    ask, _ = why_slower.answer(page, "")
     (_, n_wanted), _work = ask(why_slower.WhySlower({"size": 32})).make(again)
     assert bool(n_wanted) is measures

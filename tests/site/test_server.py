@@ -452,8 +452,8 @@ def test_the_editors_websockets_want_the_cookie_and_the_origin(editor, path):
 
 
 def test_links_are_there_where_the_server_has_the_other_notebooks():
-    assert link("claims", {}) == "Claims and figures"
-    assert link("claims", {SERVED: "run"}) == '<a href="/claims/">Claims and figures</a>'
+    assert link("claims", {}) == "Claims"
+    assert link("claims", {SERVED: "run"}) == '<a href="/claims/">Claims</a>'
     assert link("mnist_training", {SERVED: "run"}) == '<a href="/mnist_training/">Training</a>'
     assert link("claims", {SERVED: "edit"}, title="claims") == (
         '<a href="/?file=notebooks/claims.py&amp;view-as=present">claims</a>'
@@ -461,7 +461,7 @@ def test_links_are_there_where_the_server_has_the_other_notebooks():
     assert navigation("claims", {}) == ""
     shown = navigation("claims", {SERVED: "run"})
     assert shown.count("<a ") == len(NOTEBOOKS), "all others, and the front page"
-    assert '<li aria-current="page">Claims and figures</li>' in shown
+    assert '<li aria-current="page">Claims</li>' in shown
 
 
 @pytest.mark.parametrize(

@@ -33,14 +33,14 @@ def test_it_says_on_which_machine_and_day_its_figures_were_computed():
 
 
 def test_links_lead_to_files_beside_each_other():
-    assert link("claims", THERE) == '<a href="claims.html">Claims and figures</a>'
+    assert link("claims", THERE) == '<a href="claims.html">Claims</a>'
     shown = navigation(FIRST.name, THERE)
     assert '<a href="index.html">All notebooks</a>' in shown
     assert re.findall(r'href="([^"]+)"', shown)[1:] == [one.file_name for one in NOTEBOOKS[1:]]
 
 
 def test_there_is_no_link_to_settings_that_nothing_would_answer():
-    assert link("claims", THERE, "claims.size=8") == "Claims and figures"
+    assert link("claims", THERE, "claims.size=8") == "Claims"
     assert listed_presets(THERE) == ""
 
 

@@ -19,6 +19,7 @@ from tests.browser import (
     MARKS,
     PHONE,
     assert_accessible,
+    open_menu,
     open_page,
     tab,
     wait_over,
@@ -72,7 +73,7 @@ def test_all_experiments_fill_in_turn_with_every_library(page, full_server):
     # Which is the slowest depends on what else the machine does; the sentence is about the one that was.
     slowest = [label for label, seconds in epoch_s.items() if seconds == max(epoch_s.values())]
     assert any(re.search(rf"{label} [^,]+, .* times as long", sentence(page, 3)) for label in slowest), epoch_s
-    said = " ".join(page.locator(".lab-missing").all_inner_texts())
+    said = " ".join(page.locator(".lab-missing").all_text_contents())
     gaps = missing_backends()  # of this machine, as of the server's
     assert [runtime.label for runtime, _, _ in gaps if runtime.label not in said] == []
     assert bool(said) == bool(gaps)
@@ -81,7 +82,7 @@ def test_all_experiments_fill_in_turn_with_every_library(page, full_server):
 
 def seconds_by_backend(page) -> dict[str, float]:
     """What the fourth experiment's table says of an epoch, by backend."""
-    page.locator(".lab >> nth=3 >> summary", has_text="Table").click()
+    open_menu(page, 3).locator("summary", has_text="Table").click()
     header, *rows = [
         row.split("\t") for row in page.locator(".lab >> nth=3 >> " + TABLE).inner_text().strip().splitlines()
     ]
@@ -211,7 +212,7 @@ def test_a_moved_slider_does_not_wait_for_the_experiments_below(page, server):
 def test_a_link_restores_the_state(page, server):
     open_page(page, server, f"?rate.count=3&rate.size=512&rate.range=0.01,1&rate.hidden=64&{QUICK_OTHERS}")
     wait_over(page)
-    page.locator(FIRST + "summary", has_text="Table").click()
+    open_menu(page).locator("summary", has_text="Table").click()
     table = page.locator(FIRST + TABLE).inner_text()
     assert [line.split()[0] for line in table.splitlines()[1:4]] == ["0.01", "0.1", "1"]
     wait_over(page, 1)

@@ -9,7 +9,7 @@ import pytest
 from matplotlib import image
 
 from lib.ui.presets import PRESETS
-from tests.browser import FIRST, MARKS, PHONE, assert_accessible, open_page, wait_over
+from tests.browser import FIRST, MARKS, PHONE, assert_accessible, open_menu, open_page, wait_over
 
 pytestmark = [*MARKS, pytest.mark.release]
 QUICK = (
@@ -30,7 +30,7 @@ def menu(page, server):
     """Open, and filled with what there is to choose from."""
     open_page(page, server, QUICK)
     wait_over(page)
-    page.locator(MENU + "summary").click()
+    open_menu(page).locator(".lab-export > summary").click()
     page.locator(MENU + "select").first.wait_for(timeout=LONG)
     return page.locator(FIRST + ".lab-menu")
 
@@ -52,7 +52,9 @@ def press(page, menu, name):
 def test_by_keyboard_from_the_menu_to_the_script_of_a_chosen_network(page, server):
     open_page(page, server, QUICK)
     wait_over(page)
-    page.locator(MENU + "summary").focus()
+    page.locator(FIRST + ".lab-more > summary").focus()
+    page.keyboard.press("Enter")
+    page.locator(MENU + ".lab-export > summary").focus()
     page.keyboard.press("Enter")
     page.locator(MENU + "select").first.wait_for(timeout=LONG)
     page.keyboard.press("Tab")
@@ -113,7 +115,7 @@ def test_the_menu_stays_open_while_a_control_moves(page, menu):
     page.wait_for_function(
         "() => document.querySelector('.lab .lab-sentence')?.innerText.includes('after 3 epochs')", timeout=LONG
     )
-    assert menu.locator("details").evaluate("element => element.open")
+    assert menu.locator(".lab-export").evaluate("element => element.open")
     _, content = press(page, menu, "CSV")
     assert len(content.decode().splitlines()) == 1 + 2 * 3, "of what is shown now"
 

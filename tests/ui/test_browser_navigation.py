@@ -121,7 +121,7 @@ def test_the_editor_goes_from_notebook_to_notebook(page, tmp_path):
         )
         page.goto(base)
         page.wait_for_function(HERE, arg="Which library?", timeout=90_000)
-        follow(page, "Claims and figures")
+        follow(page, "Claims")
         assert unquote(page.url) == f"{base}/?file=notebooks/claims.py&view-as=present"
         page.wait_for_selector("table.claims", timeout=90_000)
         page.goto("about:blank")

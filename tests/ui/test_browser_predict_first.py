@@ -73,7 +73,7 @@ def test_a_class_predicts_sees_and_pauses(seat, base):
     option.focus()
     pupil.keyboard.press("Enter")
     waits_for(pupil, "You said 1", ".lab-sentence")
-    assert pupil.locator(FIRST_SECTION + ".lab-figure").count() == 3
+    assert pupil.locator(FIRST_SECTION + ".lab-figure").count() == 2
     best = "Which learning rate will be the most accurate?"
     count(teacher, best, "1").get_by_text("1", exact=True).wait_for(timeout=LIMIT_MS)
 

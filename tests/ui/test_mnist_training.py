@@ -170,7 +170,7 @@ def test_the_address_restores_the_controls_and_names_what_it_cannot_use(lab):
     bad.controls("depth")
     assert len(address.problems) == 4
     assert all("expected" in problem for problem in address.problems)
-    shown = page.title(address, Facts("MNIST", ""), "", mo.Html(""), "").text
+    shown = page.title(address, Facts("MNIST", ""), "")
     assert "rate.epochs=many" in shown
 
 
@@ -202,7 +202,7 @@ def test_changes_are_written_into_the_address():
 
 def test_offline_digits_are_announced():
     digits = Facts("scikit-learn digits", "0", "This is not MNIST but …: no connection.")
-    shown = page.title(Address(), digits, "Not saved.", mo.Html(""), "").text
+    shown = page.title(Address(), digits, "Not saved.")
     assert "This is not MNIST" in shown
     assert "Not saved." in shown
     assert "no connection" in shown

@@ -23,11 +23,11 @@ from lib.ui.notebooks import (
     ("served", "address"), [("edit", "/?file=notebooks/claims.py&amp;view-as=present"), ("run", "/claims/")]
 )
 def test_a_link_leads_where_the_server_has_the_notebook(served, address):
-    assert link("claims", {SERVED: served}) == f'<a href="{address}">Claims and figures</a>'
+    assert link("claims", {SERVED: served}) == f'<a href="{address}">Claims</a>'
 
 
 def test_a_notebook_alone_has_no_way_to_others():
-    assert link("claims", {}) == "Claims and figures"
+    assert link("claims", {}) == "Claims"
     assert navigation("claims", {}) == ""
 
 

@@ -203,7 +203,7 @@ def test_the_warnings_of_an_address_are_there_before_any_control():
     """They come with the first paint."""
     address = Address(arguments={"rate.epochs": "many"})
     address.check(PAGES["mnist_training"])
-    assert "rate.epochs=many" in page.title(address, None, "", mo.Html(""), "").text
+    assert "rate.epochs=many" in page.title(address, None, "")
 
 
 @pytest.mark.parametrize(("count", "wanted"), [(1024, "at most 36"), (36, "")])

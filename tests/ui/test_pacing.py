@@ -77,9 +77,8 @@ def section_at(seat):
     panel = SimpleNamespace(value={"pin": "", "again": 0})
     declared = SimpleNamespace(checked=lambda prefix, values: None)
     page = SimpleNamespace(hooks=(), news=News())
-    return SimpleNamespace(
-        stage=stage, panel=panel, declared=declared, page=page, prefix="rate", members=[], controls=lambda: ""
-    )
+    nothing = dict.fromkeys(("controls", "buttons", "menu"), str)
+    return SimpleNamespace(stage=stage, panel=panel, declared=declared, page=page, prefix="rate", members=[], **nothing)
 
 
 def test_the_first_points_of_a_run_wait_for_neither_turn_nor_frame(monkeypatch):

@@ -79,7 +79,7 @@ def test_a_run_that_ends_while_it_is_drawn_is_not_yet_done_and_keeps_its_charts(
     results, shown = Results(experiment.items, experiment.labels), []
     monkeypatch.setattr(layout, "progress_text", lambda _: "2 trainings" if results.over else ".0%")
     monkeypatch.setattr(layout, "charts", lambda *_: results.end(State.DONE) or [])
-    monkeypatch.setattr(layout, "_details", lambda *_: 'format=".0%"')
+    monkeypatch.setattr(layout, "details", lambda *_: 'format=".0%"')
     monkeypatch.setattr(mo.output, "replace", lambda page: shown.append(page.text))
     view = Framed(experiment, "", [""])
     assert view.draw(results) != results.version, "what was drawn is of before its end"

@@ -551,7 +551,7 @@ def _cuda_is_needed(known: Known) -> Judgement:
     if not timed:
         why = (
             "WebGPU reaches the graphics cards of every vendor without it, and Python finds none here. A browser may:"
-            " “Your own GPU” trains on it."
+            " “Your GPU” trains on it."
         )
         return Judgement(ClaimStatus.NO_GPU, "–", why)
     cell = min(timed, key=lambda cell: timed[cell][1])

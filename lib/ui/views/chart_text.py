@@ -68,9 +68,9 @@ class ChartText:
         Args:
             title: Of the chart; it tells one such table from the next.
         """
-        name = f'Values as text<span class="lab-unseen">: {html.escape(title)}</span>'
+        name = f"Values: {html.escape(title)}"
         told = quiet(f"{self.axes} {self.content}".strip())
-        return on_demand(name, told + "".join(one.as_html() for one in self.values))
+        return on_demand(name, told + "".join(one.as_html() for one in self.values), "lab-text")
 
 
 @dataclass(frozen=True)

@@ -31,9 +31,10 @@ def _line(cells: str, css: str = "") -> str:
     return f'<tr class="{css}">{cells}</tr>' if css else f"<tr>{cells}</tr>"
 
 
-def on_demand(summary: str, content: str) -> str:
-    """HTML that stays closed until somebody opens it; both arguments are HTML."""
-    return f'<details class="lab-details"><summary>{summary}</summary>{content}</details>'
+def on_demand(summary: str, content: str, css: str = "") -> str:
+    """HTML that stays closed until somebody opens it; `css` adds a class."""
+    classes = f"lab-details {css}".rstrip()
+    return f'<details class="{classes}"><summary>{summary}</summary>{content}</details>'
 
 
 def inline(text: str) -> str:

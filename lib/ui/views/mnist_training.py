@@ -99,7 +99,7 @@ def accuracy_by_seconds(experiment: Experiment, results: Results) -> Chart:
     """Validation accuracy against the seconds spent until then, with the target as a dashed line."""
     curves = _accuracies(experiment, results, "spent_s")
     spent_s = max((curve.x[-1] for curve in curves if curve.x), default=0.1)
-    template = _line_frame("the same by seconds of training", "seconds", "accuracy")
+    template = _line_frame("validation accuracy by seconds of training", "seconds", "accuracy")
     chart = _filled(template, experiment, curves, ERROR_DOMAIN, nice_above(max(spent_s, 0.1)))
     chart.spec["datasets"]["rule"] = [{"y": round(1 - experiment.target, 4)}]
     return chart

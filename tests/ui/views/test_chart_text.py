@@ -1,5 +1,7 @@
 """Charts in words: what is drawn is said, of every series, and nothing that is not a number is."""
 
+from dataclasses import replace
+
 import altair as alt
 import pandas as pd
 import pytest
@@ -88,6 +90,7 @@ def test_values_are_written_as_in_a_tooltip(value, form, shown):
 
 def test_the_charts_of_an_experiment_follow_their_run():
     experiment = made.learning_rate((0.01, 0.1, 10.0), epochs=3, batch_size=32, hidden="128")
+    experiment = replace(experiment, draw=(view.loss_by_step, view.accuracy_by_epoch, view.accuracy_by_rate))
     loss, accuracy, by_rate = view.charts(experiment, Results(experiment.items, experiment.labels))
     assert loss.text.content == "No value yet. Waiting: 0.01, 0.1 and 10."
     full = view.charts(experiment, filled(experiment, [0.9, 0.95, 0.5], diverged=(2,)))

@@ -69,7 +69,7 @@ def test_whether_a_gap_may_be_chance_depends_on_the_number_of_validation_rows(n,
 @pytest.mark.parametrize(("n", "points"), [(12_000, "0.5 points"), (400, "2.8 points")])
 def test_the_page_says_how_far_apart_is_chance_near_the_best(n, points):
     depths = on_rows(DEPTHS, n)
-    told = layout._details(depths, filled(depths, (0.9, 0.96)))
+    told = layout.details(depths, filled(depths, (0.9, 0.96)))
     assert f"near the best, 96.0\u202f%, gaps up to {points} can be chance" in told
 
 
