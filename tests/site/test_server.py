@@ -454,7 +454,7 @@ def test_the_editors_websockets_want_the_cookie_and_the_origin(editor, path):
 def test_links_are_there_where_the_server_has_the_other_notebooks():
     assert link("claims", {}) == "Claims"
     assert link("claims", {SERVED: "run"}) == '<a href="/claims/">Claims</a>'
-    assert link("mnist_training", {SERVED: "run"}) == '<a href="/mnist_training/">Training</a>'
+    assert link("mnist_training", {SERVED: "run"}) == '<a href="/mnist_training/">Why slower?</a>'
     assert link("claims", {SERVED: "edit"}, title="claims") == (
         '<a href="/?file=notebooks/claims.py&amp;view-as=present">claims</a>'
     )
