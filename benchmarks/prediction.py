@@ -34,6 +34,7 @@ from lib.model.backends.base import Epoch
 from lib.model.spec import Network, Training
 from lib.sweeps.cost_model import StepTime
 from lib.sweeps.experiments.calibration import (
+    FIRST,
     LEARNING_RATE,
     TOGETHER,
     TrainingWay,
@@ -45,10 +46,11 @@ from lib.sweeps.experiments.calibration import (
     measure_trials,
     raced_step_times,
     trials,
+    unasked,
+    ways,
 )
 from lib.sweeps.experiments.calibration import ROUNDS as CALIBRATION_ROUNDS
-from lib.sweeps.experiments.live_calibration import FIRST, unasked, ways
-from lib.sweeps.experiments.published_predictions import accuracy, published_rows
+from lib.sweeps.experiments.known_devices import accuracy, published_rows
 from lib.sweeps.experiments.recorded_machines import recorded_here
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.cancel import Cancel

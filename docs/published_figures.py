@@ -5,7 +5,7 @@ import csv
 import io
 
 from lib import ROOT
-from lib.sweeps.experiments.published_predictions import NOT_PREDICTED, published_rows
+from lib.sweeps.experiments.known_devices import NOT_PREDICTED, published_rows
 
 FILE = ROOT / "docs" / "published_figures.csv"
 

@@ -8,9 +8,17 @@ from functools import partial
 
 import marimo as mo
 
-from lib.sweeps.experiments.guesses import GuessQuestion, Tally
-from lib.sweeps.experiments.predict_first import BEST, FACTOR
-from lib.sweeps.experiments.teacher import SECTIONS, Classroom, Overview, Queued, classroom
+from lib.sweeps.experiments.teacher import (
+    BEST,
+    FACTOR,
+    SECTIONS,
+    Classroom,
+    GuessQuestion,
+    Overview,
+    Queued,
+    Tally,
+    classroom,
+)
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.engine import shared_engine
 from lib.ui import layout

@@ -8,11 +8,19 @@ from typing import Any
 
 import marimo as mo
 
-from lib.sweeps.experiments.guesses import GuessQuestion, guesses_of_class
 from lib.sweeps.experiments.mnist_training import Experiment
-from lib.sweeps.experiments.predict_first import BEST, FACTOR, Guess, guess_of, questions
 from lib.sweeps.experiments.results import Results
-from lib.sweeps.experiments.teacher import SECTIONS, classroom
+from lib.sweeps.experiments.teacher import (
+    BEST,
+    FACTOR,
+    SECTIONS,
+    Guess,
+    GuessQuestion,
+    classroom,
+    guess_of,
+    guesses_of_class,
+    questions,
+)
 from lib.ui import url_state
 from lib.ui.lab import Hook, Page, Section
 from lib.ui.role import TEACHER, role

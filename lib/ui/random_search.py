@@ -9,7 +9,7 @@ from lib.model.data.own.prepared import Prepared
 from lib.model.spec import BATCH_SIZES, RATE_STEPS, Training
 from lib.sweeps import random_search
 from lib.sweeps.events import Finished, Picked
-from lib.sweeps.experiments.exported_rows import takeaway_of_search
+from lib.sweeps.experiments.exported_script import takeaway_of_search
 from lib.sweeps.experiments.own_data import not_used, on, search_on_mnist_too, search_winners, that_fit
 from lib.sweeps.storage.records import Curve
 from lib.sweeps.strategies import AUTO, POOLED, QUICKEST, STRATEGIES, backends_for, quickest_runtime

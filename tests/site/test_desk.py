@@ -3,9 +3,7 @@
 import pytest
 
 from lib.site import desk as site
-from lib.sweeps.experiments.guesses import Guesses, GuessQuestion
-from lib.sweeps.experiments.predict_first import TIMED
-from lib.sweeps.experiments.teacher import SECTIONS, Classroom, Queued
+from lib.sweeps.experiments.teacher import SECTIONS, TIMED, Classroom, Guesses, GuessQuestion, Queued
 
 
 @pytest.fixture

@@ -2,12 +2,22 @@
 
 First each question of `QUESTIONS` once, in that order or in that of a plan; without a plan, then further rounds of the
 race, for the spread. What is in the store already is not measured again; of a plan, what an earlier call has asked.
+
+
+What a card is asked while it is at hand, in order of value: a file of TOML, one table `[[ask]]` for each question.
+
+[[ask]]
+question = "ceilings"       # a name of `lib.sweeps.experiments.full_recording.QUESTIONS`
+of = ["*/gpu", "*/gpu/*"]   # of which runtimes: addresses such as jax-epoch/gpu, or patterns of them
+expected_s = 30             # a question begins only where so much time is left
 """
 
 import math
 import time
+import tomllib
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from functools import partial
 from importlib import import_module
 from operator import attrgetter
@@ -18,31 +28,29 @@ from typing import Any
 import numpy as np
 
 from lib.model.backends.fingerprint import source_digest
-from lib.model.backends.registry import BACKENDS, DEFAULT, DEVICES, Runtime, usable_runtimes, versions
+from lib.model.backends.registry import (
+    BACKENDS,
+    DEFAULT,
+    DEVICES,
+    Runtime,
+    all_runtimes,
+    unavailable,
+    usable_runtimes,
+    versions,
+)
 from lib.model.data.mnist import Facts
 from lib.model.hardware.cores import usable_cores
 from lib.model.hardware.device_memory import usable_memory_bytes
 from lib.model.hardware.nvidia_smi import cards, listed_now
 from lib.model.spec import Network
-from lib.sweeps.experiments import (
-    anatomy_of_a_step,
-    backend_race,
-    calibration,
-    input_pipeline,
-    parallel_sweeps,
-    single_operations,
-    time_to_accuracy,
-)
-from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask, measure_tasks
+from lib.sweeps.experiments import anatomy_of_a_step, backend_race, calibration, parallel_sweeps, single_operations
+from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask, measure_ceilings, measure_tasks
 from lib.sweeps.experiments.backend_race import NETWORK, Cell, all_cells, records_and_notes
 from lib.sweeps.experiments.calibration import TrainingWay, Trial, measure_trials
 from lib.sweeps.experiments.failures import Attempts, failure
-from lib.sweeps.experiments.input_pipeline import PipelineTask, Raised
 from lib.sweeps.experiments.parallel_sweeps import Point
-from lib.sweeps.experiments.peak_rates import measure_ceilings
 from lib.sweeps.experiments.published import ARTICLE_ARCHITECTURES
-from lib.sweeps.experiments.recording_plan import Entry
-from lib.sweeps.experiments.single_operations import OperationPoint, OperationTask, refused
+from lib.sweeps.experiments.single_operations import OperationPoint, OperationTask, PipelineTask, Raised, refused
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
 from lib.sweeps.strategies import POOLED, QUICKEST
@@ -85,6 +93,28 @@ CARD_LOST = (
 # As the notebook opens; where a card is measured also without preprocessing, which is all that it could wait for.
 PIPELINE = Pipeline()
 COUNTED_SIZES = (32, 512, 4096)  # for which epochs to an accuracy are counted: all of them would take four minutes
+
+
+class NoPlan(ValueError):
+    """The file is no plan, or no plan for this machine; the text says what was expected, what came and what to do."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A question, of which runtimes it is asked, and how many seconds that is expected to take."""
+
+    question: str
+    of: tuple[str, ...]
+    expected_s: float
+
+    @property
+    def title(self) -> str:
+        """Question and runtimes, in words."""
+        return f"{self.question} of {', '.join(self.of)}"
+
+    def among(self, runtimes: Sequence[Runtime]) -> list[Runtime]:
+        """The runtimes that it is asked of."""
+        return [one for one in runtimes if any(fnmatchcase(one.address, pattern) for pattern in self.of)]
 
 
 @dataclass(frozen=True)
@@ -497,7 +527,9 @@ class Battery:
         ]
 
     def _fed(self, task: PipelineTask, cancel: Cancel) -> Iterator[object]:
-        for event in input_pipeline.measure([task], lambda: None, self.engine, self.store, cancel, self.request):
+        for event in single_operations.measure_pipelines(
+            [task], lambda: None, self.engine, self.store, cancel, self.request
+        ):
             yield self._mark(task, event.pipeline.label, event.why) if isinstance(event, Raised) else event
 
     def _mark(self, task: OperationTask | PipelineTask, label: str, why: str) -> Record:
@@ -511,14 +543,12 @@ class Battery:
         self.facts = self.facts or self.engine.known_facts()
         if runtime not in self.runtimes or self.facts is None or self.facts.source != "MNIST":
             return []
-        known = time_to_accuracy.learned(self.store, NETWORK, self.facts)
-        todo = [t for t in time_to_accuracy.trials(NETWORK) if t.batch_size in COUNTED_SIZES and t not in known]
+        known = backend_race.learned(self.store, NETWORK, self.facts)
+        todo = [t for t in backend_race.trials(NETWORK) if t.batch_size in COUNTED_SIZES and t not in known]
         task = RecordingTask(
             f"{len(todo)} trainings",
             runtime,
-            lambda cancel: time_to_accuracy.learn(
-                todo, self.engine, self.store, cancel, self.request, pool_fits(DEFAULT)
-            ),
+            lambda cancel: backend_race.learn(todo, self.engine, self.store, cancel, self.request, pool_fits(DEFAULT)),
             pooled=True,
         )
         return [task] if todo else []
@@ -628,7 +658,7 @@ def pipelines(runtimes: Sequence[Runtime]) -> list[PipelineTask]:
         task
         for device in devices
         for pipeline in (PIPELINE, *plain)
-        for task in input_pipeline.tasks(pipeline, device)
+        for task in single_operations.pipeline_tasks(pipeline, device)
         if task.runtime in runtimes
     ]
 
@@ -678,3 +708,91 @@ def record_of_point(point: Point, runtime: Runtime) -> Record:
     }
     measured = Measurement((point.low_s, point.each_s, point.high_s), 1, Ended.CAP, warnings=point.disturbed)
     return Record.of(Kind.MODELS, subject, measured, versions(runtime))
+
+
+MAX_EXPECTED_S = 36_000.0
+
+
+def read_plan(path: Path, questions: Collection[str]) -> list[Entry]:
+    """The entries of a plan, in its order.
+
+    Args:
+        path: The file.
+        questions: Names that it may ask.
+
+    Raises:
+        NoPlan: It cannot be read, or one of its entries cannot be asked.
+    """
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        what = getattr(error, "strerror", None) or error
+        raise NoPlan(f"expected a plan in TOML, got {path.name} ({what}); see recorded/plan.toml") from error
+    asked = content.get("ask")
+    if not isinstance(asked, list) or not asked or len(content) > 1:
+        raise NoPlan(
+            f"{path.name}: expected tables [[ask]] and nothing else, got {', '.join(content) or 'none'}; see"
+            " recorded/plan.toml"
+        )
+    entries = [_entry(f"{path.name}, question {number}", one, questions) for number, one in enumerate(asked, 1)]
+    for entry in entries:
+        if entries.count(entry) > 1:
+            raise NoPlan(f"{path.name}: expected each question once, got {entry.title} twice; leave one out")
+    return entries
+
+
+def _entry(where: str, one: object, questions: Collection[str]) -> Entry:
+    names = {"question", "of", "expected_s"}
+    if not isinstance(one, dict) or one.keys() != names:
+        got = ", ".join(sorted(one)) if isinstance(one, dict) else one
+        raise NoPlan(f"{where}: expected {', '.join(sorted(names))}, got {got}; correct it")
+    question, of, expected_s = one["question"], one["of"], one["expected_s"]
+    if question not in questions:
+        raise NoPlan(f"{where}: expected one of {', '.join(questions)}, got {question!r}; choose among these")
+    if not isinstance(of, list) or not of or not all(isinstance(pattern, str) for pattern in of):
+        raise NoPlan(f'{where}: expected runtimes such as ["*/gpu"] in `of`, got {of!r}; correct it')
+    if type(expected_s) not in (int, float) or not 0 < expected_s <= MAX_EXPECTED_S:
+        raise NoPlan(
+            f"{where}: expected more than 0 and up to {MAX_EXPECTED_S:,.0f} seconds in `expected_s`, got"
+            f" {expected_s!r}; correct it"
+        )
+    unknown = [address for address in of if not {*"*?["} & {*address} and not _is_runtime(address)]
+    if unknown:
+        raise NoPlan(f"{where}: expected a runtime such as jax-epoch/gpu, or a pattern, got {unknown[0]!r}; correct it")
+    return Entry(question, tuple(of), float(expected_s))
+
+
+def _is_runtime(address: str) -> bool:
+    """Whether it is the address of a runtime, here or on some other machine."""
+    try:
+        return Runtime(*address.split("/")).address == address
+    except (ValueError, TypeError):
+        return False
+
+
+def not_here(plan: Sequence[Entry], runtimes: Sequence[Runtime]) -> dict[Entry, str]:
+    """Why entries of the plan cannot be asked here, a sentence each.
+
+    Args:
+        plan: What is to be asked.
+        runtimes: What can run here.
+
+    Raises:
+        NoPlan: It is for a card, and none of this machine can be used; or nothing of it can be asked.
+    """
+    every = all_runtimes()
+    on_cards = [one for entry in plan for one in entry.among(every) if one.device == "gpu"]
+    if on_cards and not any(one in runtimes for one in on_cards):
+        gaps = [gap for one in on_cards if (gap := unavailable(one)) is not None]
+        reasons = list(dict.fromkeys(f"{gap.reason}; {gap.remedy}" for gap in gaps))
+        # A driver that is too old is the reason that somebody can do something about.
+        reasons.sort(key=lambda why: "driver" not in why)
+        raise NoPlan(f"expected a card that can be used, as the plan asks for one, but {reasons[0]}")
+    found: dict[Entry, str] = {}
+    for entry in plan:
+        if not entry.among(runtimes):
+            gaps = [f"{one.label}: {gap.reason}" for one in entry.among(every) if (gap := unavailable(one)) is not None]
+            found[entry] = f"{entry.title}: {gaps[0] if gaps else 'this machine has none of them'}"
+    if plan and len(found) == len(plan):
+        raise NoPlan(f"expected a question that can be asked here, but {found[plan[0]]}; install that, or ask another")
+    return found

@@ -8,16 +8,7 @@ import time
 import pytest
 
 from lib.model.backends.registry import Runtime, versions
-from lib.sweeps.experiments.backend_race import (
-    ROUNDS,
-    Cell,
-    Repetition,
-    all_cells,
-    plan,
-    race,
-    records_of,
-    standings,
-)
+from lib.sweeps.experiments.backend_race import ROUNDS, Cell, Repetition, all_cells, plan, race, records_of, standings
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.cancel import Cancel

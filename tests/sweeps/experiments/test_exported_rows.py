@@ -13,8 +13,8 @@ from lib.model.backends.registry import Runtime
 from lib.model.data.mnist import Facts
 from lib.model.spec import Network, Training
 from lib.sweeps.events import Finished
-from lib.sweeps.experiments import exported_rows
-from lib.sweeps.experiments.exported_rows import as_csv, as_parquet, can_write_parquet, takeaway, takeaway_of_search
+from lib.sweeps.experiments import exported_script
+from lib.sweeps.experiments.exported_script import as_csv, as_parquet, can_write_parquet, takeaway, takeaway_of_search
 from lib.sweeps.experiments.results import Results
 from lib.sweeps.storage.records import Curve
 from lib.sweeps.workers.messages import Item
@@ -90,7 +90,7 @@ def test_parquet_is_read_again_as_it_was(results):
 
 
 def test_parquet_without_its_library_is_a_sentence(results, monkeypatch):
-    monkeypatch.setattr(exported_rows, "find_spec", lambda _: None)
+    monkeypatch.setattr(exported_script, "find_spec", lambda _: None)
     with pytest.raises(ValueError, match="Parquet needs pyarrow"):
         as_parquet(results.epochs_frame())
 

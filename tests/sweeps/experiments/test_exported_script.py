@@ -24,10 +24,9 @@ from lib.model.data.mnist_arrays import sha256
 from lib.model.data.own import prepared
 from lib.model.data.own.prepared import DataSummary
 from lib.model.spec import Network, Training
-from lib.sweeps.experiments.exported_bundle import exported_bundle
-from lib.sweeps.experiments.exported_script import LIBRARIES, TOLERANCE, exported_script, file_name
+from lib.sweeps.experiments.exported_script import LIBRARIES, TOLERANCE, exported_bundle, exported_script, file_name
 from lib.sweeps.experiments.results import Line
-from lib.sweeps.experiments.script_parts import common, comparison
+from lib.sweeps.experiments.script_parts import common
 from lib.sweeps.storage.records import Curve
 from lib.sweeps.workers.messages import Item
 
@@ -159,14 +158,14 @@ def test_another_learning_rate_is_another_curve(tmp_path):
 def told(monkeypatch, expected, curves) -> tuple[int, int]:
     """Exit status of the comparison, and how often it trained: `curves` by nudge."""
     trained_from = []
-    monkeypatch.setattr(comparison, "EXPECTED", expected[0])
-    monkeypatch.setattr(comparison, "DIVERGED_AT", expected[1])
+    monkeypatch.setattr(common, "EXPECTED", expected[0])
+    monkeypatch.setattr(common, "DIVERGED_AT", expected[1])
 
     def curve_from(nudge: int):
         trained_from.append(nudge)
         return curves[nudge]
 
-    return comparison.compare(curve_from), len(trained_from)
+    return common.compare(curve_from), len(trained_from)
 
 
 STEADY = ([(0.5, 0.9), (0.4, 0.92)], None)
@@ -279,7 +278,7 @@ def test_data_that_somebody_brought_come_with_the_file(dtype, library, tmp_path)
 
 def test_data_that_are_too_large_to_take_away_are_refused(monkeypatch):
     line, facts = brought("uint8")
-    monkeypatch.setattr("lib.sweeps.experiments.exported_bundle.MAX_BYTES", 100)
+    monkeypatch.setattr("lib.sweeps.experiments.exported_script.MAX_BYTES", 100)
     with pytest.raises(ValueError, match=r"expected at most 0 MiB .* bring a part of the data"):
         exported_bundle("depth", line, facts, "numpy")
 

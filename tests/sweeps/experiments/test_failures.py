@@ -8,12 +8,11 @@ from lib.model.backends.base import Epoch, FirstCall, Steps, no_parameters
 from lib.model.backends.registry import Runtime
 from lib.model.data.mnist import Facts
 from lib.model.spec import MNIST
-from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask, measure_tasks
+from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask, measure_ceilings, measure_tasks
 from lib.sweeps.experiments.backend_race import Cell, Repetition, plan, race, records_and_notes
 from lib.sweeps.experiments.background import BackgroundTask
 from lib.sweeps.experiments.failures import Attempts, Marked, words
 from lib.sweeps.experiments.parallel_sweeps import Method, compare
-from lib.sweeps.experiments.peak_rates import measure_ceilings
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.cancel import Cancel

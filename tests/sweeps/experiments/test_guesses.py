@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.sweeps.experiments import guesses
-from lib.sweeps.experiments.guesses import Guesses, GuessQuestion
+from lib.sweeps.experiments import teacher
+from lib.sweeps.experiments.teacher import Guesses, GuessQuestion
 
 QUESTIONS = tuple(
     GuessQuestion("learning-rate", "best", ("0.1", "1", "10"), about) for about in (("a",), ("b",), ("c",))
@@ -60,7 +60,7 @@ def test_what_is_no_option_is_refused_and_counts_nothing():
 
 @pytest.mark.parametrize("sections", [["learning-rate"], ["depth", "backend"]])
 def test_one_viewer_s_many_settings_push_out_no_other_answers(sections, monkeypatch):
-    monkeypatch.setattr(guesses, "MAX_VIEWERS", 4)
+    monkeypatch.setattr(teacher, "MAX_VIEWERS", 4)
     pool, questions = Guesses(), [GuessQuestion(name, "best", ("1", "2"), ("first",)) for name in sections]
     for question in questions:
         for viewer in "abc":
@@ -77,8 +77,8 @@ def test_one_viewer_s_many_settings_push_out_no_other_answers(sections, monkeypa
 
 
 def test_neither_questions_nor_viewers_grow_without_end(monkeypatch):
-    monkeypatch.setattr(guesses, "MAX_QUESTIONS", 3)
-    monkeypatch.setattr(guesses, "MAX_VIEWERS", 4)
+    monkeypatch.setattr(teacher, "MAX_QUESTIONS", 3)
+    monkeypatch.setattr(teacher, "MAX_VIEWERS", 4)
     pool = Guesses()
     asked = [GuessQuestion("learning-rate", "best", ("1",), (str(number),)) for number in range(9)]
     for question in asked:

@@ -7,8 +7,8 @@ import pytest
 from lib.labs.operations_and_feeds.checklist import all_figures
 from lib.labs.operations_and_feeds.feeds import known
 from lib.model.backends.registry import Runtime
-from lib.sweeps.experiments import input_pipeline
-from lib.sweeps.experiments.input_pipeline import PipelineTask, Raised, measure, tasks
+from lib.sweeps.experiments import single_operations
+from lib.sweeps.experiments.single_operations import PipelineTask, Raised, measure_pipelines, pipeline_tasks
 from lib.sweeps.storage.records import Kind
 from lib.sweeps.storage.rows import check_kind
 from lib.sweeps.storage.store import Store
@@ -31,7 +31,7 @@ def store(tmp_path):
 
 @pytest.fixture
 def without_torch(monkeypatch):
-    monkeypatch.setattr(input_pipeline, "unavailable", lambda runtime: "no" if runtime.backend == "torch" else None)
+    monkeypatch.setattr(single_operations, "unavailable", lambda runtime: "no" if runtime.backend == "torch" else None)
 
 
 def measured(*seconds):
@@ -55,19 +55,19 @@ class StandIn(Engine):
 
 
 def run(todo, engine, store, then=lambda: None, cancel=None):
-    return list(measure(todo, then, engine, store, cancel or Cancel(), Request()))
+    return list(measure_pipelines(todo, then, engine, store, cancel or Cancel(), Request()))
 
 
 def test_every_feed_that_can_run_here_is_a_task_of_its_own(without_torch):
-    found = tasks(MINE, "cpu")
+    found = pipeline_tasks(MINE, "cpu")
     assert [task.pipelines[0].feed for task in found] == list(FEEDS["keras-tensorflow"])
     assert all(replace(task.pipelines[0], feed=MINE.feed) == MINE for task in found)
     assert {task.runtime for task in found} == {TENSORFLOW}
-    assert {task.runtime.device for task in tasks(MINE, "gpu")} == {"gpu"}
+    assert {task.runtime.device for task in pipeline_tasks(MINE, "gpu")} == {"gpu"}
 
 
 def test_what_is_measured_is_kept_and_found_again(without_torch, store):
-    todo = tasks(MINE, "cpu")
+    todo = pipeline_tasks(MINE, "cpu")
     run(todo, StandIn(), store)
     assert set(known(todo, store.records(Kind.PIPELINE))) == {task.pipelines[0] for task in todo}
     for other in (
@@ -76,7 +76,7 @@ def test_what_is_measured_is_kept_and_found_again(without_torch, store):
         replace(MINE, preprocessing_ms=0.0),
         replace(MINE, holds_lock=True),
     ):
-        assert known(tasks(other, "cpu"), store.records(Kind.PIPELINE)) == {}
+        assert known(pipeline_tasks(other, "cpu"), store.records(Kind.PIPELINE)) == {}
     assert {one.pipeline for one in all_figures(store.records(), "cpu")} == {task.pipelines[0] for task in todo}
     assert all_figures(store.records(), "gpu") == []
     for record in store.records():
@@ -84,7 +84,7 @@ def test_what_is_measured_is_kept_and_found_again(without_torch, store):
 
 
 def test_one_that_raises_is_marked_and_the_rest_goes_on(without_torch, store):
-    todo = tasks(MINE, "cpu")
+    todo = pipeline_tasks(MINE, "cpu")
     events = run(todo, StandIn(raising={"prefetch"}), store)
     (raised,) = [event for event in events if isinstance(event, Raised)]
     assert raised == Raised(replace(MINE, feed="prefetch"), "reading a batch raised ValueError: image 3 is damaged")
@@ -95,7 +95,7 @@ def test_one_that_raises_is_marked_and_the_rest_goes_on(without_torch, store):
 def test_a_library_that_raises_twice_in_a_row_is_not_asked_again(without_torch, store):
     engine = StandIn(raising=set(FEEDS["keras-tensorflow"]))
     first, second, *others = [
-        event.why for event in run(tasks(MINE, "cpu"), engine, store) if isinstance(event, Raised)
+        event.why for event in run(pipeline_tasks(MINE, "cpu"), engine, store) if isinstance(event, Raised)
     ]
     assert first == second == "reading a batch raised ValueError: image 3 is damaged"
     assert set(others) == {f"not tried any more after 2 failures in a row: {first}"}
@@ -116,5 +116,5 @@ def test_two_are_measured_beside_each_other_and_kept_apart_from_each_alone(store
 def test_a_stop_leaves_out_what_has_not_begun(without_torch, store):
     cancel, engine = Cancel(), StandIn()
     cancel.set()
-    assert run(tasks(MINE, "cpu"), engine, store, cancel=cancel) == []
+    assert run(pipeline_tasks(MINE, "cpu"), engine, store, cancel=cancel) == []
     assert engine.asked == []

@@ -11,19 +11,23 @@ from lib.labs.which_library import race
 from lib.model.backends.registry import Runtime
 from lib.model.hardware.webgpu import BROWSER, SOFTWARE
 from lib.model.spec import Network
-from lib.sweeps.experiments import kept_machines, your_gpu
-from lib.sweeps.experiments.kept_machines import (
+from lib.sweeps.experiments import your_gpu
+from lib.sweeps.experiments.recorded_machines import Machine, browsers_in
+from lib.sweeps.experiments.your_gpu import (
     LOOK_S,
     MOST_ELSEWHERE,
     MOST_OF_A_VIEWER,
+    USUAL_WAY,
+    Block,
+    BrowserAdapter,
     Contest,
+    Found,
     KeptMachines,
+    Opened,
     contests,
     elsewhere,
     kept_in,
 )
-from lib.sweeps.experiments.recorded_machines import Machine, browsers_in
-from lib.sweeps.experiments.your_gpu import USUAL_WAY, Block, BrowserAdapter, Found, Opened
 from lib.sweeps.storage.records import Record
 from lib.sweeps.storage.store import Store
 from lib.timing.comparison import Verdict
@@ -63,8 +67,8 @@ def machines(store) -> tuple[Machine, ...]:
 
 def test_no_reader_fills_the_store_or_keeps_others_from_it(store, monkeypatch):
     machines, results = 8, 12
-    monkeypatch.setattr(kept_machines, "MOST_MACHINES", machines)
-    monkeypatch.setattr(kept_machines, "MOST_RECORDS", results)
+    monkeypatch.setattr(your_gpu, "MOST_MACHINES", machines)
+    monkeypatch.setattr(your_gpu, "MOST_RECORDS", results)
     kept = kept_in(store.path)
     (record,) = your_gpu.records(Found(WHO, JOB, 4096, blocks=[Block("cpu", "simd", 10, 0.02, n) for n in range(9)]))
 
@@ -133,7 +137,7 @@ def test_who_watches_hears_of_another_process_s_machine(store, monkeypatch):
     assert [machine.name for machine in watched.view().items] == ["macOS, Safari 26 · 8 cores · apple metal-3"]
     assert not watched.over_at(watched.view().version), "a class may always grow"
     reads = []
-    monkeypatch.setattr(kept_machines, "browsers_in", lambda _: reads.append(1) or ())
+    monkeypatch.setattr(your_gpu, "browsers_in", lambda _: reads.append(1) or ())
     watched._looked = -LOOK_S
     watched.view()
     assert not reads, "nobody has written meanwhile"
@@ -165,11 +169,11 @@ def test_the_last_kept_gpus_stand_beside_what_is_measured_here_where_there_is_no
         adapter = BrowserAdapter("somebody", f"model-{number}")
         keep(store, replace(WHO, reader=str(number), adapter=adapter), 0.001, 0.004, article)
     keep(store, SWIFTSHADER, 0.02, 0.004, article)
-    for module in (kept_machines, recorded_gpus):
+    for module in (your_gpu, recorded_gpus):
         monkeypatch.setattr(module, "recorded_gpus", lambda: ())
-    monkeypatch.setattr(kept_machines, "Store", lambda *_: store)
-    monkeypatch.setattr(kept_machines, "kept_in", lambda _: KeptMachines(store))
-    monkeypatch.setattr(kept_machines, "nvidia_driver_answers", lambda: False)
+    monkeypatch.setattr(your_gpu, "Store", lambda *_: store)
+    monkeypatch.setattr(your_gpu, "kept_in", lambda _: KeptMachines(store))
+    monkeypatch.setattr(your_gpu, "nvidia_driver_answers", lambda: False)
     rows = race.table([Runtime("numpy")], (32,), raced({}), at())["rows"]
     mine = [row for row in rows if "GPU of a browser" in row["label"]]
     assert [row["label"].split(",")[0] for row in mine] == [f"somebody model-{number}" for number in (1, 2, 3)]
@@ -178,5 +182,5 @@ def test_the_last_kept_gpus_stand_beside_what_is_measured_here_where_there_is_no
     assert "an epoch at batch size 32 takes 1.5" in recorded_gpus.epoch_note(32)
     assert " by WebGPU, many steps a submission." in recorded_gpus.epoch_note(32)
     assert recorded_gpus.step_note() == recorded_gpus.NONE_YET, "no browser takes a step apart"
-    monkeypatch.setattr(kept_machines, "nvidia_driver_answers", lambda: True)
-    assert kept_machines.gpus_elsewhere() == ()
+    monkeypatch.setattr(your_gpu, "nvidia_driver_answers", lambda: True)
+    assert your_gpu.gpus_elsewhere() == ()

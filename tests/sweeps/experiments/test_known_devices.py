@@ -9,17 +9,20 @@ from lib.cli import advise as command
 from lib.formatting import seconds
 from lib.labs.when_a_gpu_wins import border as page
 from lib.model.spec import N_TRAIN, Network
-from lib.sweeps.experiments.known_devices import FITTED, NOT_JUDGED, known_devices, of_machine
-from lib.sweeps.experiments.live_calibration import LiveCalibrations
-from lib.sweeps.experiments.published_figures import (
+from lib.sweeps.experiments.calibration import LiveCalibrations
+from lib.sweeps.experiments.known_devices import (
     CARD,
+    FITTED,
     L4,
+    NOT_JUDGED,
     PROCESSOR,
     REPEATED,
     PublishedFigure,
+    known_devices,
+    of_machine,
     published_figures,
+    published_rows,
 )
-from lib.sweeps.experiments.published_predictions import published_rows
 from lib.sweeps.storage.store import Store
 from lib.timing.prediction.device import DRIVEN, QUANTITIES, Origin, SheetFigure, read_devices
 from lib.timing.prediction.predict import predict

@@ -7,9 +7,17 @@ import pytest
 from lib.model.backends.registry import Runtime
 from lib.model.spec import Network
 from lib.sweeps.cost_model import StepTime
-from lib.sweeps.experiments import live_calibration
-from lib.sweeps.experiments.calibration import ROUNDS, TrainingWay, Trial, trials
-from lib.sweeps.experiments.live_calibration import LiveCalibrations, measure, unasked, ways
+from lib.sweeps.experiments import calibration
+from lib.sweeps.experiments.calibration import (
+    ROUNDS,
+    LiveCalibrations,
+    TrainingWay,
+    Trial,
+    measure,
+    trials,
+    unasked,
+    ways,
+)
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.cancel import Cancel
 from lib.sweeps.workers.messages import TrainingFailed
@@ -39,7 +47,7 @@ def invented(ways, _engine, _store, cancel, _request, rounds=1, seconds=exact_s)
 
 @pytest.fixture
 def live(tmp_path, monkeypatch):
-    monkeypatch.setattr(live_calibration, "measure_trials", invented)
+    monkeypatch.setattr(calibration, "measure_trials", invented)
     return LiveCalibrations(Store(tmp_path / "results.sqlite"))
 
 
@@ -64,7 +72,7 @@ def test_each_way_has_a_first_answer_before_any_is_complete(live):
         seen.append((len(fitted), max(live.of(one).n_measured for one in (JAX, NUMPY))))
 
     run(live, [JAX, NUMPY], until=look)
-    assert min(most for n_fitted, most in seen if n_fitted == 2) <= live_calibration.FIRST
+    assert min(most for n_fitted, most in seen if n_fitted == 2) <= calibration.FIRST
     for one in (JAX, NUMPY):
         standing = live.of(one)
         assert standing.n_measured == len(standing.wanted) == len(trials(one))
@@ -109,11 +117,11 @@ def test_too_few_steps_and_a_noisy_machine_have_no_answer_and_say_why(live, monk
     assert f"expected at least {LEAST_SAMPLES} measured steps, got" in live.of(JAX).why_not
     noise = random.Random(4)
     noisy = lambda *arguments: invented(*arguments, seconds=lambda *_: 10 ** noise.uniform(-6, 0))  # noqa: E731
-    monkeypatch.setattr(live_calibration, "measure_trials", noisy)
+    monkeypatch.setattr(calibration, "measure_trials", noisy)
     run(live, [NUMPY])
     assert live.of(NUMPY).calibration is None
     assert "something else uses this machine" in live.of(NUMPY).why_not
-    monkeypatch.setattr(live_calibration, "measure_trials", invented)
+    monkeypatch.setattr(calibration, "measure_trials", invented)
     run(live, [NUMPY], again=True)
     assert live.of(NUMPY).calibration is not None
     assert live.of(NUMPY).why_not == ""
@@ -125,7 +133,7 @@ def test_a_way_that_fails_says_so_and_the_others_go_on(live, monkeypatch):
             raise TrainingFailed("its library is broken")
         yield from invented(ways, *others)
 
-    monkeypatch.setattr(live_calibration, "measure_trials", one_fails)
+    monkeypatch.setattr(calibration, "measure_trials", one_fails)
     run(live, [JAX, NUMPY])
     assert "its library is broken" in live.of(JAX).why_not
     assert live.of(NUMPY).calibration is not None
@@ -134,7 +142,7 @@ def test_a_way_that_fails_says_so_and_the_others_go_on(live, monkeypatch):
 @pytest.mark.slow
 def test_steps_are_measured_for_real_stored_and_there_when_the_program_starts_again(engine, tmp_path, monkeypatch):
     few = [Trial(Network(hidden), 512) for hidden in ((16,), (32,))]
-    monkeypatch.setattr(live_calibration, "trials", lambda _: few)
+    monkeypatch.setattr(calibration, "trials", lambda _: few)
     monkeypatch.setattr("lib.sweeps.experiments.calibration.trials", lambda _: few)
     store = Store(tmp_path / "results.sqlite")
     live = LiveCalibrations(store)

@@ -8,7 +8,7 @@ import pytest
 
 from lib.model.backends.registry import Runtime
 from lib.model.spec import Network
-from lib.sweeps.experiments.peak_rates import ceilings, measure_ceilings
+from lib.sweeps.experiments.anatomy_of_a_step import ceilings, measure_ceilings
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.cancel import Cancel

@@ -1,6 +1,6 @@
 """What is asked of an experiment: generated from its lines, and the same for as long as they are the same."""
 
-from lib.sweeps.experiments.predict_first import BEST, DIVERGES, FACTOR, Guess, guess_of, questions
+from lib.sweeps.experiments.teacher import BEST, DIVERGES, FACTOR, Guess, guess_of, questions
 from tests import made
 
 

@@ -7,14 +7,13 @@ from dataclasses import replace
 import pytest
 
 from docs.published_figures import FILE, written
+from lib.labs.claims import SWEEP_STEPS
 from lib.model.backends.registry import DEFAULT, Runtime
 from lib.model.spec import N_TRAIN
 from lib.sweeps.experiments import known_devices, published
-from lib.sweeps.experiments import published_predictions as judged
+from lib.sweeps.experiments import known_devices as judged
 from lib.sweeps.experiments.backend_race import BATCH_SIZES, NETWORK
-from lib.sweeps.experiments.claims import SWEEP_STEPS
-from lib.sweeps.experiments.published_figures import CARD, published_figures
-from lib.sweeps.experiments.published_predictions import Accuracy, Row, accuracy, published_rows
+from lib.sweeps.experiments.known_devices import CARD, Accuracy, Row, accuracy, published_figures, published_rows
 from lib.sweeps.experiments.recorded_machines import recorded_here
 from lib.timing.prediction.predict import predict
 from lib.timing.prediction.workload import Way, fully_connected

@@ -14,7 +14,6 @@ from lib.model.data.mnist_arrays import MNIST_DIGEST
 from lib.model.spec import Network, Training
 from lib.sweeps.experiments import published, recorded_machines
 from lib.sweeps.experiments import recorded_machines as recorded_module
-from lib.sweeps.experiments.input_pipeline import PipelineTask
 from lib.sweeps.experiments.recorded_machines import (
     EXPERIMENTS,
     Collection,
@@ -27,6 +26,7 @@ from lib.sweeps.experiments.recorded_machines import (
     told_apart,
     total_of,
 )
+from lib.sweeps.experiments.single_operations import PipelineTask
 from lib.sweeps.storage.export import export_to, parse_export
 from lib.sweeps.storage.records import Curve, Key, Kind, Record
 from lib.sweeps.storage.store import Store

@@ -14,9 +14,8 @@ from lib.cli.record import CannotRecord, main, record
 from lib.model.backends import cuda, registry
 from lib.model.backends.registry import Runtime, Unavailable
 from lib.model.hardware.nvidia_smi import Card
-from lib.sweeps.experiments import full_recording, recording_plan
-from lib.sweeps.experiments.full_recording import QUESTIONS, Battery, RecordingTask
-from lib.sweeps.experiments.recording_plan import Entry, NoPlan, read_plan
+from lib.sweeps.experiments import full_recording
+from lib.sweeps.experiments.full_recording import QUESTIONS, Battery, Entry, NoPlan, RecordingTask, read_plan
 from lib.sweeps.experiments.single_operations import OperationTask
 from lib.sweeps.storage.export import read_export
 from lib.sweeps.storage.records import Kind, Record
@@ -80,7 +79,7 @@ class StandIn:
 def card(monkeypatch):
     """Makes a stand-in of a card, which has all runtimes there can be."""
     monkeypatch.setattr(record_module, "usable_runtimes", lambda: OF_A_CARD)
-    monkeypatch.setattr(recording_plan, "all_runtimes", lambda: OF_A_CARD)
+    monkeypatch.setattr(full_recording, "all_runtimes", lambda: OF_A_CARD)
     monkeypatch.setattr(full_recording, "cards", lambda: (Card("GPU-1", "A card", "580.1"),))
     monkeypatch.setattr(full_recording, "listed_now", lambda: {"GPU-1"})
     monkeypatch.setattr(Battery, "left_out", lambda _: [])
@@ -172,7 +171,7 @@ def test_every_way_on_a_card_is_asked_whatever_the_table_has(tmp_path, monkeypat
     on_cards = [one for one in OF_A_CARD if one.device == "gpu"]
     monkeypatch.setattr(full_recording.single_operations, "usable_runtimes", lambda: OF_A_CARD)
     monkeypatch.setattr(full_recording, "usable_memory_bytes", lambda _: 1e12)
-    monkeypatch.setattr(full_recording.input_pipeline, "unavailable", lambda _: None)
+    monkeypatch.setattr(full_recording.single_operations, "unavailable", lambda _: None)
     battery = Battery(None, Store(tmp_path / "s.sqlite"), Cancel(), OF_A_CARD)  # pyright: ignore[reportArgumentType]
     tasks = {title: make(battery) for title, make in QUESTIONS.items() if "accuracy" not in title}
     asked = {title: {task.runtime for task in todo} for title, todo in tasks.items()}
@@ -247,14 +246,14 @@ def test_a_driver_that_is_too_old_or_missing_is_said_before_time_is_spent(tmp_pa
 
 def test_a_library_that_was_not_brought_is_left_out_and_said(monkeypatch):
     here, missing = Runtime("torch", "gpu"), Runtime("keras-jax", "gpu")
-    monkeypatch.setattr(recording_plan, "all_runtimes", lambda: [here, missing])
-    monkeypatch.setattr(recording_plan, "unavailable", lambda _: Unavailable("keras is not installed", "install it"))
+    monkeypatch.setattr(full_recording, "all_runtimes", lambda: [here, missing])
+    monkeypatch.setattr(full_recording, "unavailable", lambda _: Unavailable("keras is not installed", "install it"))
     plan = [Entry("race", (one.address,), 1.0) for one in (here, missing)]
-    assert recording_plan.not_here(plan, [here]) == {
+    assert full_recording.not_here(plan, [here]) == {
         plan[1]: "race of keras-jax/gpu: Keras on JAX, GPU: keras is not installed"
     }
     with pytest.raises(NoPlan, match="expected a card that can be used, as the plan asks for one, but keras is not"):
-        recording_plan.not_here(plan[1:], [])
+        full_recording.not_here(plan[1:], [])
 
 
 def test_a_plan_of_which_nothing_can_be_asked_here_asks_nothing(tmp_path, monkeypatch):

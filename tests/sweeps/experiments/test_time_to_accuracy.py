@@ -10,12 +10,13 @@ from lib.model.backends.base import Epoch, no_parameters
 from lib.model.backends.registry import Runtime
 from lib.model.data.mnist import Facts
 from lib.model.spec import Network, Training
-from lib.sweeps.experiments.backend_race import Cell, Standing
-from lib.sweeps.experiments.time_to_accuracy import (
-    EPOCHS,
-    RATES,
+from lib.sweeps.experiments.backend_race import (
+    EPOCHS_TRIED,
+    RATES_TRIED,
     SEEDS,
     TUNED_ON,
+    Cell,
+    Standing,
     TrialTrained,
     epochs_to,
     learn,
@@ -37,8 +38,8 @@ NETWORK = Network((128,))
 
 def curves(by_seed, rate=0.1, other=0.3):
     """Learned at batch size 32: the rate's curves by seed, and another rate that never learns."""
-    made = {Training(NETWORK, rate, 32, EPOCHS[32], seed): curve for seed, curve in by_seed.items()}
-    return made | {Training(NETWORK, other, 32, EPOCHS[32], seed): (0.1,) * 8 for seed in by_seed}
+    made = {Training(NETWORK, rate, 32, EPOCHS_TRIED[32], seed): curve for seed, curve in by_seed.items()}
+    return made | {Training(NETWORK, other, 32, EPOCHS_TRIED[32], seed): (0.1,) * 8 for seed in by_seed}
 
 
 GOOD = {TUNED_ON: (0.9, 0.96), 1: (0.9, 0.94, 0.95), 2: (0.95,), 3: (0.9, 0.94)}
@@ -47,7 +48,7 @@ GOOD = {TUNED_ON: (0.9, 0.96), 1: (0.9, 0.94, 0.95), 2: (0.95,), 3: (0.9, 0.94)}
 def test_three_seeds_and_more_are_judged_and_none_is_the_one_it_was_tuned_on():
     assert len(SEEDS) >= 3
     assert TUNED_ON not in SEEDS
-    assert len(trials(NETWORK)) == sum(len(rates) for rates in RATES.values()) * (1 + len(SEEDS))
+    assert len(trials(NETWORK)) == sum(len(rates) for rates in RATES_TRIED.values()) * (1 + len(SEEDS))
 
 
 def test_epochs_are_counted_and_a_run_that_does_not_arrive_is_told():
@@ -59,7 +60,7 @@ def test_epochs_are_counted_and_a_run_that_does_not_arrive_is_told():
 
 def test_the_rate_is_chosen_on_its_own_seed_alone():
     """The other rate is better for all judged seeds, but not for the one that chooses."""
-    known = curves(GOOD) | {Training(NETWORK, 0.3, 32, EPOCHS[32], seed): (0.99,) for seed in SEEDS}
+    known = curves(GOOD) | {Training(NETWORK, 0.3, 32, EPOCHS_TRIED[32], seed): (0.99,) for seed in SEEDS}
     found = needed(known, NETWORK, 32, 0.95)
     assert found is not None
     assert found.rate == 0.1
@@ -67,7 +68,7 @@ def test_the_rate_is_chosen_on_its_own_seed_alone():
 
 def test_nothing_is_said_before_all_runs_are_there():
     known = curves(GOOD)
-    del known[Training(NETWORK, 0.3, 32, EPOCHS[32], 2)]
+    del known[Training(NETWORK, 0.3, 32, EPOCHS_TRIED[32], 2)]
     assert needed(known, NETWORK, 32, 0.95) is None
     assert needed({}, NETWORK, 7, 0.95) is None
 

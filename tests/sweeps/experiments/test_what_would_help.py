@@ -8,11 +8,8 @@ import pytest
 from lib.model.backends.registry import BACKENDS, Runtime, versions
 from lib.model.spec import N_PIXELS, Network
 from lib.sweeps.cost_model import StepTime
-from lib.sweeps.experiments import what_would_help as experiment
-from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask
-from lib.sweeps.experiments.calibration import TrainingWay, Trial, calibrations, trials
-from lib.sweeps.experiments.live_calibration import CalibrationProgress
-from lib.sweeps.experiments.what_would_help import (
+from lib.sweeps.experiments import advice as experiment
+from lib.sweeps.experiments.advice import (
     NO_CARD,
     NOT_MEASURED,
     Applied,
@@ -23,9 +20,11 @@ from lib.sweeps.experiments.what_would_help import (
     measure_variants,
     offered,
     saved,
-    stored,
+    stored_step,
     too_long,
 )
+from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask
+from lib.sweeps.experiments.calibration import CalibrationProgress, TrainingWay, Trial, calibrations, trials
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.cancel import Cancel
@@ -257,7 +256,7 @@ def test_a_press_measures_today_and_the_remedy_again_and_keeps_both(engine, stor
         assert found.measured is not None
         assert found.measured.times == times
         known = [
-            stored(small, setup_of(found, one), way, store)
+            stored_step(small, setup_of(found, one), way, store)
             for one, way in zip(chosen[1:], (EPOCH, STEP, TOGETHER), strict=True)
         ]
         assert all(one is not None and 0 < one.low_s <= one.step_s <= one.high_s < 1 for one in known)
