@@ -200,7 +200,7 @@ def two_libraries(monkeypatch):
     both = [Runtime(backend, device) for backend in ("jax-epoch", "keras-tensorflow") for device in ("cpu", "gpu")]
     monkeypatch.setattr(battery_module.single_operations, "usable_runtimes", lambda: both)
     monkeypatch.setattr(
-        battery_module.input_pipeline, "unavailable", lambda one: None if one in both else "it is not installed"
+        battery_module.single_operations, "unavailable", lambda one: None if one in both else "it is not installed"
     )
     monkeypatch.setattr(battery_module, "usable_memory_bytes", lambda _: 1e12)
     return both
@@ -223,7 +223,7 @@ def left_of(battery):
 
 def test_operations_and_pipelines_are_asked_once_on_each_device(tmp_path, two_libraries, monkeypatch):
     monkeypatch.setattr(battery_module, "LARGEST_WITH_A_CARD", (2, 4, 4))
-    monkeypatch.setattr(battery_module.input_pipeline, "FEEDS", {"keras-tensorflow": {"cache": "a cache"}})
+    monkeypatch.setattr(battery_module.single_operations, "FEEDS", {"keras-tensorflow": {"cache": "a cache"}})
     engine, store = Examined(), Store(tmp_path / "store.sqlite")
     battery = Battery(engine, store, Cancel(), two_libraries)
     assert left_of(battery) == ["single operations: 12", "what feeds a step: 4"]
