@@ -50,7 +50,7 @@ def test_what_fails_is_marked_and_the_rest_goes_on(tmp_path, error):
     lost, sound = Runtime("jax-epoch", "gpu"), Runtime("numpy")
     engine, store = StandIn({lost: error}), Store(tmp_path / "store.sqlite")
     battery = Battery(engine, store, Cancel(), [lost, sound])
-    tasks = battery._repetitions([Cell(runtime, size) for size in (32, 512, 4096) for runtime in (lost, sound)], 1)
+    tasks = battery.repetitions([Cell(runtime, size) for size in (32, 512, 4096) for runtime in (lost, sound)], 1)
     notes = [note.text for task in tasks for note in battery._perform(task)]
     failures = store.records(Kind.FAILURE)
     assert [one.warnings for one in failures] == [(str(error),)] * 2
@@ -67,7 +67,7 @@ def test_the_order_keeps_one_library_in_memory_at_a_time(tmp_path):
     runtimes = [Runtime("numpy"), Runtime("jax-epoch"), Runtime("jax-step"), Runtime("keras-jax")]
     battery = Battery(StandIn({}), Store(tmp_path / "store.sqlite"), Cancel(), runtimes)
     for rounds in (1, 2, 3):
-        libraries = [task.runtime.process for task in battery._repetitions(experiment_cells(runtimes), rounds)]
+        libraries = [task.runtime.process for task in battery.repetitions(experiment_cells(runtimes), rounds)]
         changes = sum(one != other for one, other in itertools.pairwise(libraries))
         assert changes == 2, "three libraries, each in one piece"
 
@@ -106,10 +106,10 @@ def test_the_whole_battery_asks_everything_once(tmp_path, monkeypatch):
 def test_a_way_to_train_that_fails_is_not_calibrated_and_not_left(tmp_path):
     numpy = Runtime("numpy")
     battery = Battery(StandIn({numpy: WorkerDied("gone")}), Store(tmp_path / "store.sqlite"), Cancel(), [numpy])
-    (task,) = battery._calibrations()
+    (task,) = battery.calibrations()
     list(battery._perform(task))
     assert [one.subject["calibration"] for one in battery.store.records(Kind.FAILURE)] == ["NumPy"]
-    assert battery._calibrations() == []
+    assert battery.calibrations() == []
 
 
 def test_a_point_keeps_its_spread():
@@ -130,13 +130,13 @@ def test_numba_is_asked_for_many_networks_a_core_each_once(tmp_path, monkeypatch
     monkeypatch.setattr(battery_module.parallel_sweeps, "on_cores", on_cores)
     monkeypatch.setattr(battery_module, "usable_cores", lambda: cores)
     battery = Battery(StandIn({}), Store(tmp_path / "store.sqlite"), Cancel(), [numba])
-    (task,) = battery._models()
+    (task,) = battery.models()
     list(battery._perform(task))
     assert asked == [counts]
     assert sorted(one.subject["count"] for one in battery.store.records(Kind.MODELS)) == counts
-    assert battery._models() == []
+    assert battery.models() == []
     battery.runtimes = [Runtime()]
-    assert len(battery._models()) == 1, "JAX's networks in one program are another question"
+    assert len(battery.models()) == 1, "JAX's networks in one program are another question"
 
 
 def test_a_cancelled_battery_ends(tmp_path):
@@ -153,7 +153,7 @@ def test_a_figure_says_all_that_is_needed_to_judge_it():
 
 
 def test_what_fails_on_a_processor_is_marked_with_its_subject(tmp_path):
-    def fails(_cancel):
+    def fails():
         raise TrainingFailed("no memory")
 
     store = Store(tmp_path / "store.sqlite")
