@@ -30,7 +30,6 @@ from lib.sweeps.experiments.backend_race import (
     Standing,
     plan,
     race,
-    records_and_notes,
     records_of,
     standings,
 )
@@ -240,7 +239,7 @@ def measure_missing(engine: Engine, store: Store, cancel: Cancel, request: Reque
         TrainingFailed: A backend could not do what was asked; the text says why.
     """
     records = store.records()
-    yield from records_and_notes(race(cells_to_measure(records), engine, store, cancel, request))
+    yield from race(cells_to_measure(records), engine, store, cancel, request)
     yield from measure_tasks(anatomy_to_measure(records), engine, store, cancel, request)
     runtimes = [runtime for runtime in RATES_OF if runtime in usable_runtimes()]
     yield from measure_ceilings(runtimes, engine, store, cancel, request)

@@ -21,7 +21,7 @@ from lib.model.hardware.machine import ThisMachine, this_machine
 from lib.model.spec import RATE_STEPS, Network, Training
 from lib.once import once
 from lib.sweeps.experiments import your_gpu
-from lib.sweeps.experiments.backend_race import Cell, Standing, plan, race, records_and_notes
+from lib.sweeps.experiments.backend_race import Cell, Standing, plan, race
 from lib.sweeps.experiments.your_gpu import (
     CPU_WAYS,
     MAX_IMAGES,
@@ -296,7 +296,7 @@ class InBrowser(Hook):
         """Time these; the browser waits before its next block, because its machine may be the server."""
         self.widget.send({"do": "hold", "hold": True})
         try:
-            yield from records_and_notes(race(todo, engine, store, cancel, request))
+            yield from race(todo, engine, store, cancel, request)
         finally:
             self.widget.send({"do": "hold", "hold": False})
 

@@ -1,8 +1,8 @@
 """The table of claims: a heading an article, a verdict a row, and recorded cards where this machine has none.
 
-Claims are judged by figures: each verdict can go either way where it rests on a measurement."""
+Claims are judged by figures: each verdict can go either way where it rests on a measurement.
+"""
 
-import re
 from collections import Counter
 from dataclasses import replace
 
@@ -192,23 +192,6 @@ def test_without_a_measurement_nothing_is_said_to_hold_or_not():
     assert not {ClaimStatus.HOLDS, ClaimStatus.NOT_HERE} & set(verdicts)
 
 
-@pytest.mark.parametrize("words", BY_ARITHMETIC)
-def test_arithmetic_does_not_depend_on_what_is_measured(words):
-    slow = standings(keras_tensorflow_32=9.0, keras_tensorflow_4096=9.0, jax_step_4096=9.0, jax_epoch_1=9.0)
-    for here in (Known(), Known(slow, operations=operations(keras_tensorflow=1.0), **keras_step(1.0))):
-        assert judged(words, here).verdict is ClaimStatus.CORRECTED
-
-
-def test_each_verdict_says_what_it_follows_from():
-    assert {verdict: verdict.follows_from for verdict in ClaimStatus} == {
-        ClaimStatus.HOLDS: "measured on this machine",
-        ClaimStatus.NOT_HERE: "measured on this machine",
-        ClaimStatus.CORRECTED: "by arithmetic",
-        ClaimStatus.OPEN: "",
-        ClaimStatus.NO_GPU: "",
-    }
-
-
 def test_corrections_are_the_arithmetic():
     assert judged("capacity", Known()).measured == "0.1% of the peak"
     assert "0.58" in judged("capacity", Known()).why
@@ -229,25 +212,6 @@ def test_figures_are_the_measured_ones():
     assert judged("fused kernel", Known(operations={"jax": {KERNELS: thrice(17, off=0)}})).measured.startswith(
         "17 kernels"
     )
-
-
-def test_every_known_error_is_in_the_table():
-    """One for each error that was found in the articles."""
-    texts = " ".join(claim.text for claim in CLAIMS)
-    for words in (
-        "dmon",
-        "210 μs",
-        "0.00003 %",
-        "1,500 training steps",
-        "11.31",
-        "eagerly",
-        "fused kernel",
-        "hard floor",
-        "0.77",
-    ):
-        assert words in texts, words
-    assert all(claim.judge(Known()).why for claim in CLAIMS)
-    assert all(not re.search(r"nan|inf\b", claim.judge(Known()).measured) for claim in CLAIMS)
 
 
 def anatomy(task, seconds, at=None):

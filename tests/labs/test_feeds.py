@@ -27,7 +27,7 @@ from lib.timing.profiling.request import FEEDS, Pipeline
 from lib.ui import lab as lab_module
 from lib.ui.lab import Section
 from lib.ui.url_state import Address
-from tests.sweeps.experiments.test_input_pipeline import StandIn
+from tests.sweeps.experiments.test_single_operations import FeedEngine
 
 MINE = Pipeline()
 PIPELINES = [Pipeline(feed) for feed in FEEDS["keras-tensorflow"]]
@@ -300,7 +300,7 @@ def test_cards_without_cuda_are_not_registered(monkeypatch):
 
 
 def test_apply_measures_the_reader_s_pipeline_and_the_suggested_one_in_turns(monkeypatch, tmp_path):
-    engine, shown = StandIn(), []
+    engine, shown = FeedEngine(), []
     monkeypatch.setattr(lab_module, "shared_engine", lambda: engine)
     monkeypatch.setattr(lab_module, "Store", lambda: Store(tmp_path / "results.sqlite"))
     monkeypatch.setattr(lab_module, "opened", lambda *_: Address(arguments={"feed.lock": "True"}))

@@ -36,7 +36,6 @@ from lib.sweeps.experiments.backend_race import (
     needed,
     plan,
     race,
-    records_and_notes,
     standings,
     trials,
 )
@@ -158,7 +157,7 @@ def fill(
         TrainingFailed: A backend could not train; the text says why.
     """
     yield from measure_ceilings(usable_runtimes(), engine, store, cancel, request)
-    yield from records_and_notes(race(begun.left, engine, store, cancel, request))
+    yield from race(begun.left, engine, store, cancel, request)
     todo = [training for training in trials(NETWORK) if training not in begun.learned]
     if todo and not cancel.is_set():
         yield from learn(todo, engine, store, cancel, request)

@@ -1,6 +1,7 @@
 """Takes a step apart with every library of this machine, one after the other, and stores every measurement.
 
-This machine's peak rates, measured once by each library and stored; `lib.timing.roofline` turns them into floors."""
+This machine's peak rates, measured once by each library and stored; `lib.timing.roofline` turns them into floors.
+"""
 
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -36,7 +36,6 @@ from lib.sweeps.workers.notes import Note, note_of
 from lib.sweeps.workers.queue import Request
 from lib.timing.comparison import Repetitions
 from lib.timing.diagnosis import Finding, Observed, findings
-from lib.timing.disturbance import Disturbance
 from lib.timing.measurement import Ended, Measurement
 
 NETWORK = Network((128,))
@@ -76,20 +75,6 @@ class Cell:
         }
 
 
-@dataclass(frozen=True)
-class Repetition:
-    """A cell measured once: its record, and what disturbed the measurement."""
-
-    cell: Cell
-    record: Record
-    disturbance: Disturbance
-
-
-def records_and_notes(events: Iterator[Repetition | Record | Note]) -> Iterator[Record | Note]:
-    """The events of a race, with each repetition replaced by its record; cells that failed are records already."""
-    return (one.record if isinstance(one, Repetition) else one for one in events)
-
-
 def plan(cells: Sequence[Cell], cached: Sequence[Record], rounds: int = ROUNDS, seed: int = 0) -> list[Cell]:
     """The repetitions still to be made, round by round, each round in a random order of its own.
 
@@ -117,7 +102,7 @@ def race(
     cancel: Cancel,
     request: Request,
     budget_s: float = BUDGET_S,
-) -> Iterator[Repetition | Record | Note]:
+) -> Iterator[Record | Note]:
     """Make the repetitions in this order, each stored as soon as it is made; a stop loses at most the one that runs.
 
     A cell that fails on a graphics card is marked, and the others go on: see `lib.sweeps.experiments.failures`.
@@ -148,13 +133,12 @@ def race(
 
 def _race_once(
     cell: Cell, engine: Engine, store: Store, cancel: Cancel, request: Request, budget_s: float
-) -> Iterator[Repetition | Note]:
+) -> Iterator[Record | Note]:
     yield Note(cell.words)
     with engine.watch(cell.runtime) as watch:
         timed = yield from _timed(cell, engine, cancel, request, budget_s)
     if cancel.is_set() or not timed.epoch_s:
         return
-    assert watch.disturbance is not None, "set at the end of the block"
     blocks = Measurement(tuple(timed.epoch_s), N_TRAIN // cell.batch_size, Ended.CAP, warnings=timed.warnings)
     subject = (
         cell.subject
@@ -167,7 +151,7 @@ def _race_once(
     )
     record = Record.of(Kind.RACE, subject, watch.marked(blocks), versions(cell.runtime))
     store.add(record)
-    yield Repetition(cell, record, watch.disturbance)
+    yield record
 
 
 @dataclass(frozen=True)

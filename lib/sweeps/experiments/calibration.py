@@ -34,7 +34,6 @@ from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.notes import Note, State, noted
 from lib.sweeps.workers.queue import AnyRequest
 from lib.timing.prediction.calibration import LEAST_SAMPLES, Calibration, NotCalibrated, Sample, calibrate, together
-from lib.timing.prediction.predict import Prediction, predict
 from lib.timing.prediction.question import Question
 from lib.timing.prediction.workload import Way, Workload, fully_connected
 
@@ -309,23 +308,6 @@ def recorded_calibrations(
     }
     kinds = ({key: one for key, one in found.items() if key[1].runtime.on_gpu is on_gpu} for on_gpu in (False, True))
     return {key: one for kind in kinds for key, one in together(kind).items()}
-
-
-def held_out(
-    raced: Mapping[tuple[TrainingWay, Trial], StepTime], seed: int, share: float = 1 / 3
-) -> list[tuple[TrainingWay, Trial, Prediction, float]]:
-    """Steps that were drawn from a machine's, each predicted by the others alone, with its recorded seconds.
-
-    A way to train of which too few are left has none.
-    """
-    keys = list(raced)
-    drawn = {keys[number] for number in np.random.default_rng(seed).permutation(len(keys))[: int(share * len(keys))]}
-    found = recorded_calibrations({"": {key: one for key, one in raced.items() if key not in drawn}})
-    return [
-        (trained, trial, predict(trial.workload(trained.runtime), found["", trained]), raced[trained, trial].step_s)
-        for trained, trial in keys
-        if (trained, trial) in drawn and ("", trained) in found
-    ]
 
 
 def calibrations(

@@ -23,7 +23,8 @@ What can be taken away from an experiment, and the rows behind its charts as fil
 Rows are flat: each says what was trained, by what, on which machine and data, with units in the names of its columns.
 
 
-A script on data that a reader brought, and beside it the data, as one ZIP file."""
+A script on data that a reader brought, and beside it the data, as one ZIP file.
+"""
 
 import ast
 import hashlib

@@ -37,7 +37,7 @@ from lib.model.hardware.nvidia_smi import cards, listed_now
 from lib.model.spec import Network
 from lib.sweeps.experiments import anatomy_of_a_step, backend_race, calibration, parallel_sweeps, single_operations
 from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask, ceiling_tasks, measure_ceilings, measure_tasks
-from lib.sweeps.experiments.backend_race import NETWORK, Cell, all_cells, records_and_notes
+from lib.sweeps.experiments.backend_race import NETWORK, Cell, all_cells
 from lib.sweeps.experiments.failures import Attempts, failure
 from lib.sweeps.experiments.parallel_sweeps import Point
 from lib.sweeps.experiments.published import ARTICLE_ARCHITECTURES
@@ -299,7 +299,7 @@ class Battery:
             RecordingTask(
                 f"{cell.runtime.label}, {cell.network.label} at batch size {cell.batch_size:,}",
                 cell.runtime,
-                lambda cell=cell: records_and_notes(backend_race.race([cell], *self.how, REPETITION_S)),
+                partial(backend_race.race, [cell], *self.how, REPETITION_S),
                 cell.subject,
             )
             for cell in todo

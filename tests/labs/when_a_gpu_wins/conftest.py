@@ -9,7 +9,7 @@ from lib.sweeps.storage.store import Store
 from lib.ui import lab as lab_module
 from lib.ui.lab import Lab
 from lib.ui.url_state import Address
-from tests.sweeps.experiments.test_live_calibration import invented
+from tests.sweeps.experiments.test_calibration import invented
 
 
 @pytest.fixture

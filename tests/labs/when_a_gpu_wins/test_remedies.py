@@ -14,7 +14,7 @@ from lib.sweeps.experiments.calibration import TrainingWay
 from lib.sweeps.workers.notes import State
 from lib.timing.prediction.predict import Prediction
 from lib.timing.prediction.remedies import Effect, Remedy, Setup
-from tests.sweeps.experiments.test_live_calibration import run
+from tests.sweeps.experiments.test_calibration import run
 
 
 @pytest.fixture

@@ -63,14 +63,6 @@ def test_every_strategy_trains_it_and_stores_it_under_its_digest(strategy, made,
     assert row == made.digest
 
 
-def test_numpy_and_jax_agree_on_it_through_their_workers(made, engine):
-    accuracies = []
-    for runtime in (Runtime(), Runtime("numpy")):
-        told = updates([Item(one, runtime) for one in trainings(made, 4)], engine, None, Cancel())
-        accuracies.append([one.curve.epochs[-1].validation_loss for one in told if isinstance(one, Finished)])
-    np.testing.assert_allclose(*accuracies, rtol=1e-4)
-
-
 def test_what_is_gone_is_said_in_a_sentence(made, engine):
     gone = Training(made.network((4,)), batch_size=7, data=made.data_set)
     path = prepared._path(made.digest)
@@ -87,13 +79,6 @@ def test_what_is_gone_is_said_in_a_sentence(made, engine):
 def test_two_data_sets_make_no_sweep(made, engine):
     with pytest.raises(ValueError, match="expected trainings on one data set"):
         list(updates([Item(Training()), Item(trainings(made)[0])], engine, None, Cancel()))
-
-
-def test_the_key_depends_on_the_data(made):
-    on_own = trainings(made)[0]
-    on_mnist = Training(Network(()), 0.1, 7, 2)
-    digests = {Key(one, Runtime(), "same", "versions").digest() for one in (on_own, on_mnist)}
-    assert len(digests) == 2
 
 
 # Reading, in a process of its own.
@@ -119,12 +104,6 @@ def test_what_cannot_be_used_is_said_with_its_name():
         TrainingFailed, match=r"^pets\.csv cannot be trained on: “pets\.csv” is empty; save it again\.$"
     ):
         brought(("pets.csv", b""))
-
-
-def test_a_reader_that_is_cancelled_brings_nothing():
-    cancelled = Cancel()
-    cancelled.set()
-    assert brought(built_in="iris", cancel=cancelled) == []
 
 
 # The winner, here and on MNIST.

@@ -1,13 +1,35 @@
-"""What a teacher says reaches every page that listens, from any thread; who has gone is counted no more."""
+"""What a teacher says reaches every page that listens, from any thread; who has gone is counted no more.
 
+The pool of guesses: one a viewer and question, nothing but counts of who has left, and right from many threads.
+
+What is asked of an experiment: generated from its lines, and the same for as long as they are the same.
+"""
+
+import threading
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lib.sweeps.experiments import teacher
 from lib.sweeps.experiments.background import News
-from lib.sweeps.experiments.teacher import SECTIONS, Classroom, Guesses, GuessQuestion, Overview
+from lib.sweeps.experiments.teacher import (
+    BEST,
+    DIVERGES,
+    FACTOR,
+    SECTIONS,
+    Classroom,
+    Guess,
+    Guesses,
+    GuessQuestion,
+    Overview,
+    guess_of,
+    questions,
+)
 from lib.sweeps.workers.queue import Request
+from tests import made
 
 
 def test_what_is_said_reaches_every_page_once_and_silence_none():
@@ -88,3 +110,108 @@ def test_an_overview_changes_with_guesses_the_class_and_the_queue(monkeypatch, l
         assert seen.wait_for_news(before, 0)
         assert (seen.queued.running, seen.queued.waiting) == (0, 1), "it has not begun yet"
     assert not Overview(lone_engine).queued.waiting
+
+
+QUESTIONS = tuple(
+    GuessQuestion("learning-rate", "best", ("0.1", "1", "10"), about) for about in (("a",), ("b",), ("c",))
+)
+ACTIONS = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from("pqrs"), st.sampled_from(QUESTIONS), st.sampled_from(QUESTIONS[0].options)),
+        st.sampled_from("pqrs"),  # leaves
+    ),
+    max_size=60,
+)
+
+
+@given(ACTIONS)
+def test_each_viewer_counts_once_a_question_and_stays_counted(actions):
+    pool, present, left = Guesses(), {}, Counter()
+    for action in actions:
+        if isinstance(action, str):
+            pool.forget(action)
+            left.update((asked, option) for (who, asked), option in present.items() if who == action)
+            present = {(who, asked): option for (who, asked), option in present.items() if who != action}
+        else:
+            viewer, question, option = action
+            pool.guess(viewer, question, option)
+            present[viewer, question] = option
+    expected = left + Counter((question, option) for (_, question), option in present.items())
+    tally = pool.tally()
+    for question in QUESTIONS:
+        assert tally.of(question) == {option: expected[question, option] for option in question.options}
+        for viewer in "pqrs":
+            assert pool.of(viewer, question) == present.get((viewer, question))
+
+
+def test_what_is_no_option_is_refused_and_counts_nothing():
+    pool = Guesses()
+    with pytest.raises(ValueError, match=r"expected one of 0.1, 1, 10, got 0.3"):
+        pool.guess("p", QUESTIONS[0], "0.3")
+    assert pool.tally().counts == {}
+
+
+def test_neither_questions_nor_viewers_grow_without_end(monkeypatch):
+    monkeypatch.setattr(teacher, "MAX_QUESTIONS", 3)
+    monkeypatch.setattr(teacher, "MAX_VIEWERS", 4)
+    pool = Guesses()
+    asked = [GuessQuestion("learning-rate", "best", ("1",), (str(number),)) for number in range(9)]
+    for question in asked:
+        for viewer in "abcdefg":
+            pool.guess(viewer, question, "1")
+    tally = pool.tally()
+    assert list(tally.counts) == asked[:3], "what is answered stays"
+    assert [pool.of(viewer, asked[2]) for viewer in "ag"] == [None, "1"], "the first are forgotten, as if they had left"
+    assert [tally.of(question) for question in asked[:4]] == [{"1": 7}] * 3 + [{"1": 0}]
+
+
+def test_forty_who_guess_at_once_are_all_counted_and_seen():
+    pool, ready, versions = Guesses(), threading.Barrier(41), []
+
+    def guess(number: int) -> None:
+        ready.wait(60)
+        for option in ("0.1", "1", "10") * 5 + ("1",):
+            pool.guess(f"viewer {number}", QUESTIONS[number % 2], option)
+        if number % 4 == 0:
+            pool.forget(f"viewer {number}")
+
+    def watch() -> None:
+        ready.wait(60)
+        while not versions or versions[-1] < 40 * 16:
+            assert pool.wait_for_news(versions[-1] if versions else 0, 60)
+            tally = pool.tally()
+            assert sum(sum(tally.of(question).values()) for question in QUESTIONS) <= 40, "nobody counts twice"
+            versions.append(tally.version)
+
+    with ThreadPoolExecutor(41) as threads:
+        for done in [threads.submit(watch), *(threads.submit(guess, number) for number in range(40))]:
+            done.result(120)
+    tally = pool.tally()
+    assert [tally.of(question) for question in QUESTIONS[:2]] == [{"0.1": 0, "1": 20, "10": 0}] * 2
+    assert versions == sorted(set(versions))
+
+
+def rates(*values, epochs=3):
+    return made.learning_rate(values, epochs=epochs, batch_size=32, hidden="128")
+
+
+def test_what_may_be_guessed_are_the_lines_that_compete():
+    best, diverges = questions(rates(0.01, 0.1, 10.0))
+    assert (best.asks, best.options) == (BEST, ("0.01", "0.1", "10"))
+    assert (diverges.asks, diverges.options) == (DIVERGES, ("yes", "no"))
+    beside = made.learning_rate((0.1, 1.0), epochs=1, batch_size=32, hidden="128", backend="numpy")
+    assert questions(beside)[0].options == ("0.1", "1"), "not those that are trained for comparison"
+    libraries = made.backends(batch_size=32, epochs=2, rate=0.1, hidden="128")
+    assert [one.asks for one in questions(libraries)] == [BEST, FACTOR]
+    assert questions(libraries)[0].options == libraries.labels
+    sizes, alone = (made.batch_size(some, epochs=2, rate=0.1, hidden="128") for some in ((1, 32, 256), (32,)))
+    assert [one.asks for one in questions(sizes)] == [BEST, FACTOR]
+    assert [one.asks for one in questions(alone)] == [BEST], "nothing is slower than itself"
+
+
+def test_there_is_a_guess_where_somebody_named_a_winner():
+    experiment = rates(0.1, 1.0)
+    best, diverges = questions(experiment)
+    assert guess_of({diverges: "no"}, experiment) is None
+    assert guess_of({best: "1", diverges: "no"}, experiment) == Guess("1", diverges="no")
+    assert guess_of({best: "1"}, rates(0.1, 10.0)) is None

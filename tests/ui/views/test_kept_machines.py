@@ -10,7 +10,7 @@ from lib.sweeps.experiments.your_gpu import BrowserAdapter, contests
 from lib.sweeps.storage.store import Store
 from lib.ui.views import kept_machines as view
 from lib.ui.widgets import MeasureInBrowser
-from tests.sweeps.experiments.test_kept_machines import CELL, SWIFTSHADER, WHO, keep
+from tests.sweeps.experiments.test_your_gpu import CELL, SWIFTSHADER, WHO, keep
 
 
 @pytest.fixture
