@@ -298,13 +298,3 @@ def test_the_guesses_of_the_class_come_after_the_section_as_they_are_made(room, 
     time.sleep(0.5)
     assert "answer</small>" not in shown[-1]
     assert len(shown) <= n_shown + 1
-
-
-def test_a_page_tells_which_section_it_shows(room, viewer):
-    pupil = viewer()
-    sight = pupil.first._in_sight.widget
-    sight._hear(None, {"section": 3}, [])
-    assert room.sections()[0]["depth"] == 1
-    for content in ({"section": 99}, {"section": "x"}, {}, None, {"section": True}):
-        sight._hear(None, content, [])
-    assert room.sections()[0]["depth"] + room.sections()[0]["learning-rate"] == 1

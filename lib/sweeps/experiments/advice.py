@@ -1,9 +1,8 @@
 """Which device and which way to train takes how long, this machine among them: for a script and for the command.
 
-What would help a training that is slow: remedies that are predicted from this machine's calibrations, and measured.
-
-A remedy is measured as a calibration's steps are. A variant of a step, such as one whose batches lie on the device, is
-none of the ways to train here: it is measured by itself, and predicted by what it saves of steps of a usual network.
+A remedy of a training that is slow is predicted from this machine's calibrations, and measured as a calibration's steps
+are. A variant of a step, such as one whose batches lie on the device, is none of the ways to train here: it is measured
+by itself, and predicted by what it saves of steps of a usual network.
 """
 
 import itertools

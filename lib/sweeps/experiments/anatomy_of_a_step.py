@@ -1,6 +1,6 @@
 """Takes a step apart with every library of this machine, one after the other, and stores every measurement.
 
-This machine's peak rates, measured once by each library and stored; `lib.timing.roofline` turns them into floors.
+So are this machine's peak rates, once by each library; `lib.timing.roofline` turns them into floors.
 """
 
 import statistics

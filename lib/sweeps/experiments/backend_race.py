@@ -2,15 +2,13 @@
 
 A repetition measures one cell once: a short training whose first epoch is a warm-up and left out, and whose other
 epochs are the blocks. Where an epoch takes long, a part of it is measured and scaled, and the record says so. All cells
-are measured once in random order before any is measured again, so that a slow minute of the machine does not affect
-one of them alone.
+are measured once in random order before any is measured again, so that a slow minute of the machine does not affect one
+of them alone.
 
-
-How many epochs a batch size needs for an accuracy: what makes seconds per epoch comparable between batch sizes.
-
-All backends take the same steps from the same start (tests check that), so the epochs are counted once, with JAX, and
-the seconds are each backend's own. The learning rate is chosen on one seed and judged on three others. The accuracy is
-evaluated after each epoch only, so the epochs, and with them the seconds, are upper bounds.
+How many epochs a batch size needs for an accuracy makes seconds per epoch comparable between batch sizes. All backends
+take the same steps from the same start (tests check that), so the epochs are counted once, with JAX, and the seconds
+are each backend's own. The learning rate is chosen on one seed and judged on three others. The accuracy is evaluated
+after each epoch only, so the epochs, and with them the seconds, are upper bounds.
 """
 
 from collections.abc import Generator, Iterator, Mapping, Sequence

@@ -1,9 +1,8 @@
 """What each way to train costs on this machine: steps of drawn networks are measured, and costs fitted to them.
 
-This machine's calibrations while they are made: there from what is stored, better with every step that is measured.
-
-One object for each store: whatever page measures, all pages see it. A calibration is fitted again only when enough came
-since, in the thread that measures and between two measurements: a fit takes a core that the next one wants.
+`LiveCalibrations` is one object for each store: whatever page measures, all pages see it. A calibration is fitted again
+only when enough came since, in the thread that measures and between two measurements: a fit takes a core that the next
+one wants.
 """
 
 import itertools

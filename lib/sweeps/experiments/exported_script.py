@@ -3,9 +3,8 @@
 The file is put together from the pieces in `script_parts`: what is common, where the data come from, and the training
 loop of one library. A piece is read as text and never imported, so its library need not be installed.
 
-**How far its curve may be off.** All libraries start from the same parameters and see the same batches; what differs
-is the order in which they add float32 numbers. `tests/model/backends/test_backends.py` holds every backend to twenty
-steps
+**How far its curve may be off.** All libraries start from the same parameters and see the same batches; what differs is
+the order in which they add float32 numbers. `tests/model/backends/test_backends.py` holds every backend to twenty steps
 within 1e-5 of float64, and after 160 steps to a validation loss within 1e-3 of NumPy's and an accuracy within 0.01 (two
 of its 200 images). Here are 12,000 images and thousands of steps: `TOLERANCE` is 1 % of the loss and half a point of
 accuracy. It holds where a training is steady; seen between NumPy and JAX on MNIST: ten epochs of 784→128→10 at rate 0.1
@@ -17,13 +16,10 @@ is not within `TOLERANCE` asks what rounding does to its own training: twice mor
 the next float32 above or below, and four times of what that changes is allowed, and said. A training that diverges does
 so in the same step, unless rounding moves that step too.
 
+The rows behind an experiment's charts are flat: each says what was trained, by what, on which machine and data, with
+units in the names of its columns.
 
-What can be taken away from an experiment, and the rows behind its charts as files.
-
-Rows are flat: each says what was trained, by what, on which machine and data, with units in the names of its columns.
-
-
-A script on data that a reader brought, and beside it the data, as one ZIP file.
+A script on data that a reader brought comes with the data, as one ZIP file.
 """
 
 import ast

@@ -3,10 +3,8 @@
 A size is refused before anything is allocated, where it would take too much memory, or too long by what the largest
 size measured so far took.
 
-
-What feeds a step, measured pipeline by pipeline.
-
-Each pipeline is an examination of its own, so that one that raises an error costs no other.
+What feeds a step is measured pipeline by pipeline, each an examination of its own, so that one that raises an error
+costs no other.
 """
 
 import os

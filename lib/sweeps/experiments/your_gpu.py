@@ -1,15 +1,11 @@
 """What a browser measures on its reader's GPU and processor: what it is asked to do, and what follows from its blocks.
 
-The browser executes the same operations as Python (`lib.model.backends.webgpu.description`), in turns on both
-devices, and
-sends the seconds of each block. Here they are checked, for anybody may send anything, and compared by the one rule of
-`lib.timing.comparison`. The clock of a browser is rounded; its resolution is added to both ends of every interval.
+The browser executes the same operations as Python (`lib.model.backends.webgpu.description`), in turns on both devices,
+and sends the seconds of each block. Here they are checked, for anybody may send anything, and compared by the one rule
+of `lib.timing.comparison`. The clock of a browser is rounded; its resolution is added to both ends of every interval.
 
-
-Each machine's GPU beside its processor: of machines that readers have kept from their browsers, and recorded ones.
-
-Those of readers, as many as a class has pupils, are watched in the store, which all sessions and processes of a
-server share: what one keeps, all others see.
+Machines that readers have kept from their browsers, as many as a class has pupils, are watched in the store, which all
+sessions and processes of a server share: what one keeps, all others see.
 """
 
 import hashlib
