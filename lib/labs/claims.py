@@ -94,13 +94,6 @@ class ClaimStatus(Enum):
     OPEN = "open"
     NO_GPU = "needs a GPU"
 
-    @property
-    def follows_from(self) -> str:
-        """What the verdict rests on; empty while there is none."""
-        if self in (ClaimStatus.HOLDS, ClaimStatus.NOT_HERE):
-            return "measured on this machine"
-        return "by arithmetic" if self is ClaimStatus.CORRECTED else ""
-
 
 @dataclass(frozen=True)
 class Judgement:
@@ -292,10 +285,6 @@ def is_longer(ratio: Comparison) -> bool | None:
     return None if ratio.verdict is Verdict.UNCLEAR else ratio.verdict is Verdict.SLOWER
 
 
-def _is_not(holds: bool | None) -> bool | None:
-    return None if holds is None else not holds
-
-
 def _missing(what: str) -> Judgement:
     return Judgement(ClaimStatus.OPEN, "–", f"Needs {what}: press “Measure what is missing”.")
 
@@ -377,9 +366,9 @@ def _numpy_takes_longer(size: int, other: int, why: str) -> Judge:
 )
 def _jax_in_a_seventh_of_a_second(_known: Known, step: Standing, epoch_s: Quartiles) -> Judgement:
     low, middle, high = step.quartiles_s
-    claimed_s = published.EPOCH_S["jax-step", "cpu"][4096]
+    longer = is_longer(step.repeated.against(published.EPOCH_S["jax-step", "cpu"][4096]))
     return decided(
-        _is_not(is_longer(step.repeated.against(claimed_s))),
+        None if longer is None else not longer,
         f"{justified(middle, low, high)} per epoch",
         f"One call a step, as in the article; the whole epoch in one call takes {seconds(epoch_s[1])}.",
         _TOO_NEAR,
@@ -651,13 +640,13 @@ CLAIMS = (
 )
 
 
-# Of each status its class in the page's style, and the verb for one claim and for several.
+# Of each status its class in the page's style, the verb for one claim and for several, and what the verdict rests on.
 _WORDS = {
-    ClaimStatus.HOLDS: ("holds", "holds here", "hold here"),
-    ClaimStatus.NOT_HERE: ("not-here", "does not hold here", "do not hold here"),
-    ClaimStatus.CORRECTED: ("corrected", "is corrected by arithmetic", "are corrected by arithmetic"),
-    ClaimStatus.OPEN: ("open", "is open", "are open"),
-    ClaimStatus.NO_GPU: ("open", "needs a GPU", "need a GPU"),
+    ClaimStatus.HOLDS: ("holds", "holds here", "hold here", "measured on this machine"),
+    ClaimStatus.NOT_HERE: ("not-here", "does not hold here", "do not hold here", "measured on this machine"),
+    ClaimStatus.CORRECTED: ("corrected", "is corrected by arithmetic", "are corrected by arithmetic", "by arithmetic"),
+    ClaimStatus.OPEN: ("open", "is open", "are open", ""),
+    ClaimStatus.NO_GPU: ("open", "needs a GPU", "need a GPU", ""),
 }
 
 
@@ -713,7 +702,7 @@ def table(claims: Sequence[Claim], judged: Sequence[Judgement]) -> str:
             rows.append([inline(source)])
         verdict = (
             f'<span class="claim claim-{_WORDS[one.verdict][0]}">{one.verdict.value}</span>'
-            f"<br><small>{one.verdict.follows_from}</small>"
+            f"<br><small>{_WORDS[one.verdict][3]}</small>"
         )
         recorded = recorded_gpus.epoch_note(one.recorded_at) if one.recorded_at is not None else ""
         rows.append([inline(claim.text), inline(one.measured), verdict, inline(f"{one.why} {recorded}".rstrip())])

@@ -134,39 +134,23 @@ def _race_once(
 ) -> Iterator[Record | Note]:
     yield Note(cell.words)
     with engine.watch(cell.runtime) as watch:
-        timed = yield from _timed(cell, engine, cancel, request, budget_s)
-    if cancel.is_set() or not timed.epoch_s:
+        epoch_s, about, warnings = yield from _timed(cell, engine, cancel, request, budget_s)
+    if cancel.is_set() or not epoch_s:
         return
-    blocks = Measurement(tuple(timed.epoch_s), N_TRAIN // cell.batch_size, Ended.CAP, warnings=timed.warnings)
-    subject = (
-        cell.subject
-        | {
-            "scaled": int(timed.scaled),
-            "evaluation_s": timed.evaluation_s,
-            "first_call_s": timed.first_call_s,
-        }
-        | ({} if timed.first_accuracy is None else {"first_accuracy": timed.first_accuracy})
-    )
-    record = Record.of(Kind.RACE, subject, watch.marked(blocks), versions(cell.runtime))
+    blocks = Measurement(tuple(epoch_s), N_TRAIN // cell.batch_size, Ended.CAP, warnings=warnings)
+    record = Record.of(Kind.RACE, cell.subject | about, watch.marked(blocks), versions(cell.runtime))
     store.add(record)
     yield record
 
 
-@dataclass(frozen=True)
-class _Timed:
-    """The seconds of one repetition."""
-
-    epoch_s: list[float]  # of each timed epoch
-    scaled: bool  # … from parts of it
-    evaluation_s: float  # of one pass over the validation images; 0: none was made
-    first_call_s: float
-    first_accuracy: float | None  # on the validation images after the first epoch; None: none was trained to its end
-    warnings: tuple[str, ...]
-
-
 def _timed(
     cell: Cell, engine: Engine, cancel: Cancel, request: Request, budget_s: float
-) -> Generator[Note, None, _Timed]:
+) -> Generator[Note, None, tuple[list[float], dict[str, float], tuple[str, ...]]]:
+    """Seconds of each timed epoch, what else the record says, and warnings.
+
+    `scaled` says that the epochs are scaled from parts; `evaluation_s` is of one pass over the validation images, 0
+    where none was made; `first_accuracy` is theirs after the first epoch, missing where none was trained to its end.
+    """
     stop = Cancel()  # when it is cancelled, or enough is measured
     epochs: list[float] = []
     evaluations: list[float] = []
@@ -202,9 +186,15 @@ def _timed(
                 steps, part_s, chunks, train_s = 0, 0.0, 0, 0.0
             elif isinstance(message, Disturbed):
                 beside = (message.why,)
-    evaluation_s = float(np.median(evaluations)) if evaluations else 0.0
     scaled = len(epochs) < 2
-    return _Timed(parts if scaled else epochs[1:], scaled, evaluation_s, first_call_s, first_accuracy, beside)
+    about: dict[str, float] = {
+        "scaled": int(scaled),
+        "evaluation_s": float(np.median(evaluations)) if evaluations else 0.0,
+        "first_call_s": first_call_s,
+    }
+    if first_accuracy is not None:
+        about["first_accuracy"] = first_accuracy
+    return parts if scaled else epochs[1:], about, beside
 
 
 @dataclass(frozen=True)

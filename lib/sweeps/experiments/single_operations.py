@@ -247,7 +247,8 @@ def measure(
             earlier.append(point)
             yield point
         if todo and todo[0].operation.name in ("product", "sine"):  # what is held against a peak
-            yield from measure_ceilings(_first_group(todo), engine, store, cancel, turn)
+            quick = dict.fromkeys(task.runtime for task in todo if task.library in GROUPS[0])  # they know the peaks
+            yield from measure_ceilings(list(quick), engine, store, cancel, turn)
 
 
 def _measured(
@@ -266,19 +267,11 @@ def _measured(
                 records[str(event.subject["name"])] = event
 
     if why := (yield from attempts.row(task.runtime, measure)):
-        return OperationPoint(task, why_not=_why(why))
+        no_memory = "not enough memory" in why
+        return OperationPoint(
+            task, why_not="it ran out of memory while it was measured" if no_memory else why.rstrip(".")
+        )
     return OperationPoint(task, records) if records else None  # it was cancelled
-
-
-def _why(error: str) -> str:
-    if "not enough memory" in error:
-        return "it ran out of memory while it was measured"
-    return error.rstrip(".")
-
-
-def _first_group(todo: Sequence[OperationTask]) -> list[Runtime]:
-    """Those whose peak rates are asked for: the quick starters know them, on each device."""
-    return list(dict.fromkeys(task.runtime for task in todo if task.library in GROUPS[0]))
 
 
 def refused(

@@ -4,14 +4,11 @@ import json
 import re
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from lib.labs.which_library import machines, race
-from lib.model.backends.base import Epoch, no_parameters
 from lib.model.backends.registry import Runtime, versions
-from lib.model.data.mnist_arrays import MNIST_DIGEST
-from lib.model.spec import Network, Training
+from lib.model.spec import Network
 from lib.sweeps.experiments import published, recorded_machines
 from lib.sweeps.experiments import recorded_machines as recorded_module
 from lib.sweeps.experiments.recorded_machines import (
@@ -28,7 +25,7 @@ from lib.sweeps.experiments.recorded_machines import (
 )
 from lib.sweeps.experiments.single_operations import PipelineTask
 from lib.sweeps.storage.export import export_to
-from lib.sweeps.storage.records import Curve, Key, Kind, Record
+from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.cancel import Cancel
 from lib.sweeps.workers.notes import Note
@@ -293,13 +290,6 @@ def repetition(epoch_s: tuple[float, ...], batch_size: int, **other) -> Record:
     )
 
 
-def keep_training(store: Store, batch_size: int, train_s: tuple[float, ...], data=MNIST_DIGEST, together=1) -> None:
-    training = Training(Network((128,)), 0.1, batch_size, len(train_s))
-    epochs = tuple(Epoch(n, 1, 0.2, 0.9, s, 0.02, no_parameters) for n, s in enumerate(train_s))
-    curve = Curve(0.3, epochs, np.zeros(0, np.float32), together=together)
-    store.put(Key(training, CPU, data, versions(Runtime("jax-epoch"))), curve)
-
-
 def test_this_machine_takes_part_by_what_its_store_holds_of_this_code(tmp_path):
     store = Store(tmp_path / "results.sqlite")
     assert live_machine(store) is None
@@ -315,22 +305,6 @@ def test_this_machine_takes_part_by_what_its_store_holds_of_this_code(tmp_path):
     assert machine.epoch(CPU, 32) == Seconds(1.5, 2.0, 2.5, 3)
     assert machines.names([machine])[machine.name] == "this machine"
     assert recorded_gpus.marked(machine).startswith("live, 20")
-
-
-def test_trainings_of_the_first_page_count_where_no_race_timed_the_same(tmp_path):
-    store = Store(tmp_path / "results.sqlite")
-    store.add(repetition((1.0,), 32))
-    keep_training(store, 32, (50.0, 50.0, 50.0))
-    keep_training(store, 128, (50.0, 4.0, 5.0, 6.0))
-    keep_training(store, 512, (50.0, 4.0), together=2)
-    keep_training(store, 1024, (50.0, 4.0), data="not MNIST")
-    keep_training(store, 2048, (50.0,))
-    machine = live_machine(store)
-    assert machine is not None
-    assert machine.epoch(CPU, 32) == Seconds(1.0, 1.0, 1.0, 1), "the race's own"
-    assert machine.epoch(CPU, 128) == Seconds(4.5, 5.0, 5.5, 3), "the first epoch warms up"
-    assert machine.beside(CPU, 128, "first_call_s") == 0.3
-    assert all(machine.epoch(CPU, size) is None for size in (512, 1024, 2048))
 
 
 def test_the_price_of_this_machine_is_an_assumption_until_one_is_entered(tmp_path):
