@@ -348,10 +348,6 @@ class CalibrationProgress:
         """Its trials that are measured."""
         return sum(trial in self.step_times for trial in self.wanted)
 
-    def times(self, trial: Trial) -> int:
-        """How often a trial was measured."""
-        return self.step_times[trial].times if trial in self.step_times else 0
-
     @property
     def wanted(self) -> Sequence[Trial]:
         """Its trials."""

@@ -15,10 +15,8 @@ from lib.sweeps.experiments.anatomy_of_a_step import ceilings, measure_ceilings,
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.cancel import Cancel
-from lib.sweeps.workers.messages import Measured
 from lib.sweeps.workers.queue import Request
 from lib.timing.measurement import Ended, Measurement
-from lib.timing.profiling.request import Examination
 from lib.timing.roofline import step_floor
 from tests.conftest import ROOT
 
@@ -52,25 +50,6 @@ def test_a_stop_keeps_what_is_done(engine, tmp_path):
 @pytest.fixture
 def store(tmp_path):
     return Store(tmp_path / "results.sqlite")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "key", ["jax-epoch", *(pytest.param(key, marks=pytest.mark.release) for key in ("numpy", "keras-tensorflow"))]
-)
-def test_a_library_is_probed_in_its_worker(engine, key):
-    found = [
-        message
-        for message in engine.examine(Runtime(key), Examination("ceilings"), Cancel())
-        if isinstance(message, Measured)
-    ]
-    names = ["product", "copy", "dispatch"] if key != "keras-tensorflow" else ["dispatch"]
-    assert [probed.name for probed in found] == names
-    by_name = {probed.name: probed for probed in found}
-    assert 1e-8 < by_name["dispatch"].measurement.median_s < 5e-3
-    if "product" in by_name:
-        assert 1e9 < by_name["product"].work / by_name["product"].measurement.median_s < 1e13
-        assert 1e8 < by_name["copy"].work / by_name["copy"].measurement.median_s < 1e12
 
 
 @pytest.mark.release

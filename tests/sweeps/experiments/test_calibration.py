@@ -315,17 +315,3 @@ def test_a_way_that_fails_says_so_and_the_others_go_on(live, monkeypatch):
     run(live, [JAX, NUMPY])
     assert "its library is broken" in live.of(JAX).why_not
     assert live.of(NUMPY).calibration is not None
-
-
-@pytest.mark.slow
-def test_steps_are_measured_for_real_stored_and_there_when_the_program_starts_again(engine, tmp_path, monkeypatch):
-    few = [Trial(Network(hidden), 512) for hidden in ((16,), (32,))]
-    monkeypatch.setattr(calibration, "trials", lambda _: few)
-    monkeypatch.setattr("lib.sweeps.experiments.calibration.trials", lambda _: few)
-    store = Store(tmp_path / "results.sqlite")
-    live = LiveCalibrations(store)
-    assert list(measure([JAX], live, engine, store, Cancel(), Request()))
-    assert live.of(JAX).n_measured == 2
-    again = LiveCalibrations(store).of(JAX)
-    assert again == live.of(JAX)
-    assert "got 2" in again.why_not
