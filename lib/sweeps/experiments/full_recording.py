@@ -675,9 +675,12 @@ def read_plan(path: Path, questions: Collection[str]) -> list[Entry]:
 
 def _entry(where: str, one: object, questions: Collection[str]) -> Entry:
     match one:
-        case {"question": str(question), "of": [str(), *_] as of, "expected_s": int() | float() as expected_s} if (
-            len(one) == 3 and 0 < expected_s <= MAX_EXPECTED_S
-        ):
+        case {
+            "question": str(question),
+            "of": [str(), *_] as of,
+            "expected_s": int() | float() as expected_s,
+            **others,
+        } if not others and 0 < expected_s <= MAX_EXPECTED_S:
             entry = Entry(question, tuple(map(str, of)), float(expected_s))
         case _:
             raise NoPlan(
