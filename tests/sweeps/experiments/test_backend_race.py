@@ -9,7 +9,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lib.labs.which_library.race import table
 from lib.model.backends.base import Epoch, no_parameters
 from lib.model.backends.registry import Runtime, versions
 from lib.model.data.mnist import Facts
@@ -20,7 +19,6 @@ from lib.sweeps.experiments.backend_race import (
     SEEDS,
     TUNED_ON,
     Cell,
-    Standing,
     TrialTrained,
     all_cells,
     learn,
@@ -41,7 +39,6 @@ from lib.sweeps.workers.messages import Item, Waiting
 from lib.sweeps.workers.notes import Note, State
 from lib.sweeps.workers.queue import Request
 from lib.timing.measurement import Ended, Measurement
-from tests.labs.test_race import at, raced
 
 NUMPY, JAX, KERAS = Runtime("numpy"), Runtime("jax-epoch"), Runtime("keras-tensorflow")
 
@@ -169,26 +166,6 @@ def test_nothing_is_said_before_all_runs_are_there():
     del known[Training(NETWORK, 0.3, 32, EPOCHS_TRIED[32], 2)]
     assert needed(known, NETWORK, 32, 0.95) is None
     assert needed({}, NETWORK, 7, 0.95) is None
-
-
-def standing(backend, size, epoch_s, evaluation_s=0.1):
-    cell = Cell(Runtime(backend), size)
-    return {cell: Standing(cell, (epoch_s,) * 3, (epoch_s,), False, (), "2026-11-01T00:00:00", evaluation_s)}
-
-
-def text(learned, target=0.95):
-    made = raced(standing("numpy", 32, 1.0), learned)
-    return table([Runtime("numpy")], (32,), made, at("target", target=target))["rows"][0]["cells"][0]
-
-
-def test_the_table_multiplies_epochs_with_epoch_and_evaluation():
-    cell = text(curves({**GOOD, 3: (0.9, 0.95)}))
-    assert cell["text"] == "2.2 s", "two epochs of 1.0 + 0.1 s, to two digits: one to three epochs justify no more"
-    assert "3 of 3 runs reached it within 8 epochs (1, 2, 3), at learning rate 0.1" in cell["title"]
-    assert "2.2" in cell["title"]
-    assert text(curves(GOOD))["text"].endswith("(2 of 3)")
-    assert text(curves(GOOD), 0.99)["text"] == "not reached"
-    assert text({})["text"] == "–", "not counted yet"
 
 
 @pytest.mark.slow
