@@ -31,8 +31,6 @@ TITLES = {
     "batch-size": "2 · How many images a step?",
     "depth": "3 · How many layers?",
     "backend": "4 · Which library?",
-    "random-search": "5 · All of it at once?",
-    "inside": "6 · Look inside",
 }
 NO_GUESSES = "No guesses yet: “Ask the class to predict” has each section ask before it shows its result."
 MAX_SETTINGS = 3  # of a question, those that were answered last; classes move sliders

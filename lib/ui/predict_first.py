@@ -46,7 +46,7 @@ class PredictFirst(Hook):
         self._answers: dict[GuessQuestion, str] = {}
         self._skipped: set[str] = set()
         self._asked: dict[str, Experiment] = {}
-        self._forms = {section: GuessForm(self._hear) for section in SECTIONS[:4]}
+        self._forms = {section: GuessForm(self._hear) for section in SECTIONS}
         self._drawn_forms = {section: mo.ui.anywidget(form) for section, form in self._forms.items()}
 
     def attach(self, page: Page) -> None:

@@ -22,8 +22,8 @@ from lib.sweeps.experiments.background import News, Watched
 from lib.sweeps.experiments.mnist_training import Experiment
 from lib.sweeps.workers.notes import State
 
-# The first notebook's sections in the order of its page, by the names of their experiments.
-SECTIONS = ("learning-rate", "batch-size", "depth", "backend", "random-search", "inside")
+# The first notebook's sections that ask for a guess, in the order of its page, by the names of their experiments.
+SECTIONS = ("learning-rate", "batch-size", "depth", "backend")
 
 
 @dataclass(frozen=True)
