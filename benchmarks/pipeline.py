@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.report import LeftOut, Row, note, row, show
-from lib.sweeps.experiments.input_pipeline import Figures, PipelineTask, Raised, measure, tasks
+from lib.sweeps.experiments.single_operations import Figures, PipelineTask, Raised, measure_pipelines, pipeline_tasks
 from lib.sweeps.storage.records import Record
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.cancel import Cancel
@@ -40,7 +40,7 @@ def main() -> None:
     rows: list[Row] = []
     try:
         for holds_lock in (False, True):
-            for task in tasks(replace(SETTINGS, holds_lock=holds_lock), "cpu"):
+            for task in pipeline_tasks(replace(SETTINGS, holds_lock=holds_lock), "cpu"):
                 label = f"{task.pipelines[0].label}, {'Python' if holds_lock else 'compiled'} preprocessing"
                 with left_out.unless_it_works(label):
                     rows.append(_row(engine, task))
@@ -58,7 +58,7 @@ def _row(engine: Engine, task: PipelineTask) -> Row:
     """
     with tempfile.TemporaryDirectory() as folder:  # measured anew, whatever is stored
         store = Store(Path(folder) / "results.sqlite")
-        events = list(measure([task], lambda: None, engine, store, Cancel(), Request()))
+        events = list(measure_pipelines([task], lambda: None, engine, store, Cancel(), Request()))
     if reasons := [event.why for event in events if isinstance(event, Raised)]:
         raise RuntimeError(reasons[0])
     (figures,) = task.found([event for event in events if isinstance(event, Record)])

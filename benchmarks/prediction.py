@@ -23,6 +23,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -34,21 +35,24 @@ from lib.model.backends.base import Epoch
 from lib.model.spec import Network, Training
 from lib.sweeps.cost_model import StepTime
 from lib.sweeps.experiments.calibration import (
+    FIRST,
     LEARNING_RATE,
     TOGETHER,
     TrainingWay,
     Trial,
     calibrations,
     drawn,
-    held_out,
     in_turns,
     measure_trials,
     raced_step_times,
+    recorded_calibrations,
     trials,
+    unasked,
+    ways,
 )
 from lib.sweeps.experiments.calibration import ROUNDS as CALIBRATION_ROUNDS
-from lib.sweeps.experiments.live_calibration import FIRST, unasked, ways
-from lib.sweeps.experiments.published_predictions import accuracy, published_rows
+from lib.sweeps.experiments.known_devices import Row as PublishedRow
+from lib.sweeps.experiments.known_devices import published_rows
 from lib.sweeps.experiments.recorded_machines import recorded_here
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.cancel import Cancel
@@ -57,7 +61,7 @@ from lib.sweeps.workers.messages import Progress, TrainingFailed, WorkerDied
 from lib.sweeps.workers.notes import Note
 from lib.sweeps.workers.queue import Request
 from lib.timing.prediction.calibration import Calibration
-from lib.timing.prediction.predict import predict
+from lib.timing.prediction.predict import Prediction, predict
 
 SEED = 12  # 2 until 2026-11-24, whose misses were looked at when single images joined the calibration
 UNSEEN = 12  # trials of each way to train, and as many of widths and batch sizes off the grid as there are pairs
@@ -95,6 +99,39 @@ def main() -> None:
     )
 
 
+@dataclass(frozen=True)
+class Accuracy:
+    """Of the figures that were not used: errors without sign, and shares; None where there is nothing to judge."""
+
+    n: int
+    median_error: float | None
+    p90_error: float | None
+    winner_share: float | None
+    covered_share: float | None
+
+
+def accuracy(rows: Sequence[PublishedRow]) -> Accuracy:
+    """How good the predictions are of figures that were not used.
+
+    A pair shares its question, and its figures differ. Where both are predicted alike, no winner is named: wrong.
+    """
+    unseen = [row for row in rows if not row.used]
+    pairs = [
+        (one, other)
+        for one, other in itertools.combinations(unseen, 2)
+        if one.question == other.question and one.published_s != other.published_s
+    ]
+    right = [(a.predicted_s - b.predicted_s) * (a.published_s - b.published_s) > 0 for a, b in pairs]
+    errors = [abs(row.error) for row in unseen]
+    return Accuracy(
+        len(unseen),
+        statistics.median(errors) if errors else None,
+        float(np.percentile(errors, 90)) if errors else None,
+        statistics.fmean(right) if right else None,
+        statistics.fmean(row.covered for row in unseen) if unseen else None,
+    )
+
+
 def _unseen(engine: Engine, folder: Path) -> tuple[list[Row], list[Target]]:
     events = _measured(engine, folder / "calibration", {one: trials(one) for one in ways()})
     found, why_not = calibrations({(trained, trial): step_time for _, trained, trial, step_time in events})
@@ -123,6 +160,23 @@ def _unseen(engine: Engine, folder: Path) -> tuple[list[Row], list[Target]]:
         rows.append(whole | {"name": "whole epochs", "calibration_s": None})
     one = one_prediction(found, list(steps_s))
     return [*rows, one], [*targets, Target.of("one prediction", seconds_of(one), LONGEST_S, "s")]
+
+
+def held_out(
+    raced: Mapping[tuple[TrainingWay, Trial], StepTime], seed: int, share: float = 1 / 3
+) -> list[tuple[TrainingWay, Trial, Prediction, float]]:
+    """Steps that were drawn from a machine's, each predicted by the others alone, with its recorded seconds.
+
+    A way to train of which too few are left has none.
+    """
+    keys = list(raced)
+    drawn = {keys[number] for number in np.random.default_rng(seed).permutation(len(keys))[: int(share * len(keys))]}
+    found = recorded_calibrations({"": {key: one for key, one in raced.items() if key not in drawn}})
+    return [
+        (trained, trial, predict(trial.workload(trained.runtime), found["", trained]), raced[trained, trial].step_s)
+        for trained, trial in keys
+        if (trained, trial) in drawn and ("", trained) in found
+    ]
 
 
 def recorded_card() -> tuple[Row, list[Target]]:

@@ -19,9 +19,17 @@ import numpy as np
 from benchmarks.report import OUT, LeftOut, Row, Target, note, row, show
 from lib.formatting import seconds
 from lib.model.backends.fingerprint import source_digest
-from lib.sweeps.experiments.calibration import TOGETHER, TrainingWay, drawn, trials
-from lib.sweeps.experiments.live_calibration import CalibrationProgress, LiveCalibrations, measure, ways
-from lib.sweeps.experiments.what_would_help import Applied, apply, findings, measure_variants, trial_of
+from lib.sweeps.experiments.advice import Applied, apply, findings, measure_variants, trial_of
+from lib.sweeps.experiments.calibration import (
+    TOGETHER,
+    CalibrationProgress,
+    LiveCalibrations,
+    TrainingWay,
+    drawn,
+    measure,
+    trials,
+    ways,
+)
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.cancel import Cancel
 from lib.sweeps.workers.engine import Engine

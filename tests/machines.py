@@ -10,7 +10,7 @@ import numpy as np
 from lib.model.backends.base import Epoch, no_parameters
 from lib.model.backends.registry import Runtime, versions
 from lib.model.spec import Network, Training
-from lib.sweeps.experiments.time_to_accuracy import EPOCHS, RATES, SEEDS, TUNED_ON
+from lib.sweeps.experiments.backend_race import EPOCHS_TRIED, RATES_TRIED, SEEDS, TUNED_ON
 from lib.sweeps.storage.export import export_to
 from lib.sweeps.storage.records import Curve, Key, Kind, Record
 from lib.sweeps.storage.store import Store
@@ -84,12 +84,12 @@ def write(path: Path, line: str, epoch_s: float, runtimes: list[Runtime], curves
         store.add(record)
     if curves:
         for size in (32, 4096):
-            for rate in RATES[size]:
+            for rate in RATES_TRIED[size]:
                 for seed in (TUNED_ON, *SEEDS):
-                    training = Training(Network((128,)), rate, size, EPOCHS[size], seed)
+                    training = Training(Network((128,)), rate, size, EPOCHS_TRIED[size], seed)
                     epochs = tuple(
                         Epoch(e, 1, 0.2, 0.9 + 0.01 * (e + (size == 32)), 0.1, 0.01, no_parameters)
-                        for e in range(EPOCHS[size])
+                        for e in range(EPOCHS_TRIED[size])
                     )
                     store.put(Key(training, Runtime(), "mnist", "v"), Curve(0.1, epochs, np.zeros(0, np.float32)))
     export_to(path, store, {"machine": line, "price_per_h": 0.5, "price_date": "2026-11-01"})

@@ -214,7 +214,7 @@ FAULTS = (
     ),
     Fault(
         "worst-line-called-best",
-        "lib/sweeps/experiments/exported_rows.py",
+        "lib/sweeps/experiments/exported_script.py",
         "line.diverged_step is not None, -reached[line.item.training], float",
         "line.diverged_step is not None, reached[line.item.training], float",
         "The menu “Export” offers the least accurate training first, and leaves the best of many out.",

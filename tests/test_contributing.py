@@ -8,11 +8,11 @@ import pytest
 
 from docs.draw_architecture import modules
 from lib import ROOT
+from lib.labs.claims import CLAIMS
 from lib.model.backends.registry import BACKENDS, TRAINERS
-from lib.sweeps.experiments.claims import CLAIMS
 from lib.timing.diagnosis import DETECTORS
 from lib.ui.notebooks import NOTEBOOKS
-from tests.sweeps.experiments.test_claims import BY_ARITHMETIC, MEASURED
+from tests.labs.test_claims import BY_ARITHMETIC, MEASURED
 from tests.timing.test_diagnosis import CASES
 
 MODULES = modules()

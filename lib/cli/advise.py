@@ -20,8 +20,7 @@ from lib.formatting import part, seconds, sentence
 from lib.model.backends.registry import BACKENDS
 from lib.model.spec import N_CLASSES, N_PIXELS, N_TRAIN, Network
 from lib.sweeps.experiments.advice import advise_here, all_devices, not_known
-from lib.sweeps.experiments.calibration import near
-from lib.sweeps.experiments.live_calibration import LiveCalibrations, measure, ways
+from lib.sweeps.experiments.calibration import LiveCalibrations, measure, near, ways
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.cancel import Cancel
 from lib.sweeps.workers.engine import Engine

@@ -26,8 +26,7 @@ from lib.model.backends.registry import Runtime, all_runtimes, unavailable, usab
 from lib.model.hardware.machine import details, machine_id, this_machine
 from lib.model.hardware.nvidia_smi import cards
 from lib.model.hardware.optional import FileLock, Timeout
-from lib.sweeps.experiments.full_recording import QUESTIONS, Battery
-from lib.sweeps.experiments.recording_plan import Entry, NoPlan, not_here, read_plan
+from lib.sweeps.experiments.full_recording import QUESTIONS, Battery, Entry, NoPlan, not_here, read_plan
 from lib.sweeps.storage.export import MAX_PRICE, Export, NoExport, export_to, import_from, read_export
 from lib.sweeps.storage.records import Kind, this_command
 from lib.sweeps.storage.store import Store, StoreUnusable

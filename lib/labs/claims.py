@@ -1,34 +1,652 @@
-"""The articles' claims, each with a verdict and why; `lib.sweeps.experiments.claims` judges them, and measures for
-it."""
+"""The articles' claims and two more, each with a verdict that follows from figures of this machine or from arithmetic.
 
-from collections.abc import Callable, Sequence
+The figures are those of the race and of the steps taken apart; missing ones are measured here. Arithmetic on an
+article's own figures makes a claim "corrected", and the page says which of the two a verdict rests on. A claim that
+neither decides is open. Two times are compared as everywhere: see `lib.timing.comparison`.
+"""
 
-from lib.model.backends.registry import usable_runtimes
-from lib.sweeps.experiments.claims import (
-    CLAIMS,
-    Claim,
-    ClaimStatus,
-    Judgement,
-    known,
-    measure_missing,
-    progress,
-    stood_on,
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import Enum
+from itertools import permutations
+
+from lib.formatting import justified, seconds
+from lib.model.backends.registry import BACKENDS, DEFAULT, Runtime, unavailable, usable_runtimes
+from lib.model.hardware.machine import machine_id
+from lib.model.spec import N_TRAIN, N_VALIDATION, Network
+from lib.sweeps.experiments import published
+from lib.sweeps.experiments.anatomy_of_a_step import (
+    AnatomyTask,
+    best_rate,
+    measure_ceilings,
+    measure_tasks,
+    seconds_of,
+    tasks,
 )
+from lib.sweeps.experiments.backend_race import (
+    ROUNDS,
+    Cell,
+    Standing,
+    plan,
+    race,
+    records_of,
+    standings,
+)
+from lib.sweeps.experiments.recorded_machines import EPOCHS, EXPERIMENTS
+from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.notes import State
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.engine import Engine
+from lib.sweeps.workers.notes import Note, State
+from lib.sweeps.workers.queue import Request
+from lib.timing.comparison import DRIFT, SESSION, Comparison, Repetitions, Verdict
+from lib.timing.profiling.operations import ALL, KERNELS, OPERATIONS
+from lib.timing.profiling.request import Examination
+from lib.timing.profiling.step_breakdown import ONE_CALL, Split
 from lib.ui import layout
 from lib.ui.lab import Asked, Drawing, Shown, nothing
 from lib.ui.panel import Controls
 from lib.ui.views import markup, recorded_gpus
 from lib.ui.views.markup import inline
 
-# Of each status its class in the page's style, and the verb for one claim and for several.
+NETWORK = Network((128,))
+BATCH_SIZE = 32
+SWEEP_STEPS = EPOCHS * sum(N_TRAIN // size for _, size in EXPERIMENTS["learning-rate"])  # of the second article's sweep
+ALL_COMPUTE = 0.85  # share of a step from which it counts as nothing but arithmetic
+TAKEN_APART = (  # examinations, and by what they go: those that a claim rests on
+    *(("operations", worker) for worker in ("numpy", "keras-tensorflow", "jax")),
+    ("parts", "keras-tensorflow"),
+)
+OCCUPANCY = ("occupancy/utilisation", "occupancy/warps")  # what a monitor shows, and what the chip counts
+CELLS = tuple(
+    Cell(Runtime(backend), size)
+    for backend, sizes in (
+        ("keras-tensorflow", (32, 4096)),
+        ("numpy", (32, 128, 2048, 4096)),
+        ("jax-step", (32, 4096)),
+        ("jax-epoch", (1, 32, 4096)),
+        ("numba", (1, 512)),
+    )
+    for size in sizes
+)
+WITHOUT_CUDA = tuple(Cell(Runtime("webgpu-chunk", kind), BATCH_SIZE) for kind in ("discrete", "integrated"))
+RATES_OF = (Runtime("numpy"), Runtime(DEFAULT))  # whose quickest product counts
+GPU_CELLS = (*(Cell(Runtime("keras-tensorflow", "gpu"), size) for size in (32, 4096)), *WITHOUT_CUDA)
+
+
+# Cells whose times a verdict compares.
+COMPARED = (
+    (GPU_CELLS[0], CELLS[0]),
+    (Cell(Runtime("numpy"), 128), Cell(Runtime("numpy"), 32)),
+    (Cell(Runtime("numpy"), 4096), Cell(Runtime("numpy"), 2048)),
+    *((Cell(Runtime("keras-tensorflow"), size), Cell(Runtime("jax-step"), 4096)) for size in (32, 4096)),
+    *((cell, Cell(Runtime(DEFAULT), BATCH_SIZE)) for cell in WITHOUT_CUDA),
+)
+
+
+class ClaimStatus(Enum):
+    """The verdict on a claim."""
+
+    HOLDS = "holds here"
+    NOT_HERE = "does not hold here"
+    CORRECTED = "corrected"
+    OPEN = "open"
+    NO_GPU = "needs a GPU"
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The verdict, the figure measured here (or the corrected one), and why."""
+
+    verdict: ClaimStatus
+    measured: str
+    why: str
+    recorded_at: int | None = None  # a batch size: the page adds what recorded GPUs take at it
+
+
+Quartiles = tuple[float, float, float]  # the lower one, the median, the upper one
+
+
+@dataclass(frozen=True)
+class Known:
+    """The figures of this machine that the claims are judged by, as far as they were measured."""
+
+    cells: Mapping[Cell, Standing] = field(default_factory=dict)
+    splits: Mapping[Runtime, Sequence[Split]] = field(default_factory=dict)  # of each repetition
+    operations: Mapping[str, Mapping[str, Repetitions]] = field(default_factory=dict)  # seconds, by library and name
+    steps_s: Mapping[Runtime, Repetitions] = field(default_factory=dict)  # of the steps whose `splits` these are
+    occupancy: Mapping[str, Repetitions] = field(default_factory=dict)  # of a GPU while steps run: shares by counter
+    product_flops_per_s: float | None = None  # of the quickest dense float32 product
+
+    def epoch_s(self, cell: Cell) -> Quartiles | None:
+        """Quartiles of the seconds of an epoch; None where the cell was not measured."""
+        standing = self.cells.get(cell)
+        return None if standing is None else standing.quartiles_s
+
+    def repeated(self, cell: Cell) -> Repetitions | None:
+        """The seconds of an epoch that a verdict is made from; None where the cell was not measured."""
+        standing = self.cells.get(cell)
+        return None if standing is None else standing.repeated
+
+    def beside(self, first: Cell, second: Cell) -> Comparison | None:
+        """How many times as long the first takes as the second (`Repetitions.beside`); None where one is missing."""
+        one, two = self.repeated(first), self.repeated(second)
+        return None if one is None or two is None else one.beside(two)
+
+
+Judge = Callable[[Known], Judgement]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One claim of an article, and how it is judged."""
+
+    text: str
+    source: str
+    judge: Judge
+
+
+def known(runtimes: Sequence[Runtime], records: Sequence[Record]) -> Known:
+    """The figures for the claims, from stored records.
+
+    Args:
+        runtimes: Whose steps are looked at; the cells of the race are always the same.
+        records: Of any kind and machine; only those that are valid here are used.
+    """
+    race = [record for record in records if record.kind == Kind.RACE]
+    anatomy = [record for record in records if record.kind == Kind.ANATOMY]
+    splits: dict[Runtime, list[Split]] = {}
+    steps_s: dict[Runtime, Repetitions] = {}
+    operations: dict[str, dict[str, Repetitions]] = {}
+    occupancy: dict[str, Repetitions] = {}
+    for task in anatomy_tasks(runtimes):
+        if not (made := task.repetitions(anatomy)):
+            continue
+        by_name = {name: _repeated(made, name) for name in made[0] if all(name in one for one in made)}
+        if task.examination.kind == "parts":
+            parts = [task.split(list(one.values())) for one in made]
+            splits[task.runtime], steps_s[task.runtime] = [one for one in parts if one is not None], by_name["step"]
+        elif task.examination.kind == "operations":
+            operations[BACKENDS[task.runtime.backend].worker + task.runtime.suffix] = by_name
+        else:
+            occupancy = {name: by_name[name] for name in OCCUPANCY if name in by_name}
+    product = best_rate(_rates(records), "cpu", "product")
+    return Known(standings([*CELLS, *GPU_CELLS], race), splits, operations, steps_s, occupancy, product)
+
+
+def _repeated(made: Sequence[Mapping[str, Record]], name: str) -> Repetitions:
+    return Repetitions(tuple(seconds_of(one[name]) for one in made), tuple(one[name].measured_at for one in made))
+
+
+def _rates(records: Iterable[Record]) -> list[Record]:
+    return [record for record in records if record.kind == Kind.CEILING and record.machine == machine_id()]
+
+
+def anatomy_tasks(runtimes: Sequence[Runtime]) -> list[AnatomyTask]:
+    """The steps to take apart at batch size 32, as far as claims rest on them; with a GPU the traps too, which read its
+    occupancy."""
+    on_card = Runtime(DEFAULT, "gpu")
+    traps = [AnatomyTask(on_card, Examination("traps", NETWORK, BATCH_SIZE))] if on_card in runtimes else []
+    every = tasks(runtimes, NETWORK, BATCH_SIZE)
+    return [one for one in every if (one.examination.kind, one.subject["by"]) in TAKEN_APART] + traps
+
+
+def cells_to_measure(records: list[Record]) -> list[Cell]:
+    """The missing repetitions of the cells that a claim rests on and that can be measured here.
+
+    Each cell gets as many repetitions as in the race: two cells are compared by what varies between repetitions. Two
+    that are compared and have none of one session are both measured again, in turns.
+    """
+    cells = [cell for cell in (*CELLS, *GPU_CELLS) if unavailable(cell.runtime) is None]
+    race = [record for record in records if record.kind == Kind.RACE]
+    here = Known(standings(cells, race))
+    pairs = [pair for pair in COMPARED if set(pair) <= set(cells)]
+    apart = {cell for pair in pairs if (ratio := here.beside(*pair)) is None or ratio.n < 2 for cell in pair}
+    since = (datetime.now(UTC) - SESSION).isoformat()
+    usable = [one for one in race if one.measured_at >= since or not any(one.is_about(c.subject) for c in apart)]
+    return plan(cells, usable)
+
+
+def anatomy_to_measure(records: list[Record]) -> list[AnatomyTask]:
+    """The missing repetitions of the steps to take apart, in turns; all of them again where two have none of one
+    session."""
+    wanted = anatomy_tasks(usable_runtimes())
+    made = {task: task.repetitions(records) for task in wanted}
+    done = {task: _repeated(of, next(iter(of[0]))) if of else Repetitions(()) for task, of in made.items()}
+    n = {task: len(one.values) for task, one in done.items()}
+    if any(n[a] and n[b] and len(done[a].near(done[b])) < 2 for a, b in permutations(wanted, 2)):
+        since = (datetime.now(UTC) - SESSION).isoformat()
+        n = {task: sum(at >= since for at in one.at) for task, one in done.items()}
+    return [task for number in range(ROUNDS) for task in wanted if n[task] <= number]
+
+
+def measure_missing(engine: Engine, store: Store, cancel: Cancel, request: Request) -> Iterator[Record | Note]:
+    """Measure what the claims need and the store does not have: the race, the steps taken apart, and the peak rates.
+
+    Yields:
+        Each record as it is stored, and notes on what is measured or waited for.
+
+    Raises:
+        WorkerDied: A worker ended while it measured; the text says what to do.
+        TrainingFailed: A backend could not do what was asked; the text says why.
+    """
+    records = store.records()
+    yield from race(cells_to_measure(records), engine, store, cancel, request)
+    yield from measure_tasks(anatomy_to_measure(records), engine, store, cancel, request)
+    runtimes = [runtime for runtime in RATES_OF if runtime in usable_runtimes()]
+    yield from measure_ceilings(runtimes, engine, store, cancel, request)
+
+
+def progress(records: list[Record]) -> tuple[int, int]:
+    """How many of the measurements that the claims need were made, and how many there are in all.
+
+    A repetition of a cell or of a step taken apart counts as one, and so do the peak rates.
+    """
+    left, total = (
+        len(cells_to_measure(known)) + len(anatomy_to_measure(known)) + (not _rates(known)) for known in (records, [])
+    )
+    return total - left, total
+
+
+def stood_on(records: list[Record]) -> list[Record]:
+    """The valid records that the claims rest on."""
+    repetitions = [repetition for cell in (*CELLS, *GPU_CELLS) for repetition in records_of(cell, records)]
+    tasks = anatomy_tasks(usable_runtimes())
+    taken_apart = [record for task in tasks for one in task.repetitions(records) for record in one.values()]
+    return repetitions + taken_apart + _rates(records)
+
+
+def _of(backend: str, batch_size: int, device: str = "cpu") -> Cell:
+    return Cell(Runtime(backend, device), batch_size)
+
+
+def decided(holds: bool | None, measured: str, why: str, unclear: str = "") -> Judgement:
+    """A verdict by a figure of this machine.
+
+    Args:
+        holds: None where the figure does not decide; the claim is then open.
+        measured: The figure, in words.
+        why: The reason for the verdict.
+        unclear: The reason where the figure does not decide; `why` if empty.
+    """
+    if holds is None:
+        return Judgement(ClaimStatus.OPEN, measured, unclear or why)
+    return Judgement(ClaimStatus.HOLDS if holds else ClaimStatus.NOT_HERE, measured, why)
+
+
+def corrected(measured: str, why: str) -> Judgement:
+    """A verdict by arithmetic on the article's own figures, whatever is measured here; `measured` may be "–"."""
+    return Judgement(ClaimStatus.CORRECTED, measured, why)
+
+
+def is_longer(ratio: Comparison) -> bool | None:
+    """Whether the first takes longer than the second: False also where they are the same, None where unclear."""
+    return None if ratio.verdict is Verdict.UNCLEAR else ratio.verdict is Verdict.SLOWER
+
+
+def _missing(what: str) -> Judgement:
+    return Judgement(ClaimStatus.OPEN, "–", f"Needs {what}: press “Measure what is missing”.")
+
+
+def _needs(what: str, *figures: Callable[[Known], object]) -> Callable[[Callable[..., Judgement]], Judge]:
+    """Decorates a judge: it is called with what is known and with these figures, all of them measured.
+
+    Until then the claim is open, and its row says that it needs `what`.
+    """
+
+    def decorated(judge: Callable[..., Judgement]) -> Judge:
+        def judged(known: Known) -> Judgement:
+            found = [figure(known) for figure in figures]
+            if any(one is None for one in found):
+                return _missing(what)
+            return judge(known, *found)
+
+        return judged
+
+    return decorated
+
+
+_UNCLEAR = (
+    "The repetitions of the two that were made in one session leave open which takes longer: measure again, on a quiet"
+    " machine."
+)
+_TOO_NEAR = (
+    f"From one day to another a machine may be {DRIFT:.0%} quicker or slower: this is too near to tell, or was measured"
+    " too few times. Measure again, on a quiet machine."
+)
+
+
+@_needs("the race at batch size 32", lambda known: known.epoch_s(_of("keras-tensorflow", 32)))
+def _cpu_beats_gpu(known: Known, cpu_s: Quartiles) -> Judgement:
+    gpu = _of("keras-tensorflow", 32, "gpu")
+    gpu_s, ratio = known.epoch_s(gpu), known.beside(gpu, _of("keras-tensorflow", 32))
+    if gpu_s is None or ratio is None:
+        why = "The CPU's half is measured here; the GPU's needs a machine with one."
+        return Judgement(ClaimStatus.NO_GPU, f"CPU {seconds(cpu_s[1])} per epoch", why, recorded_at=32)
+    return decided(
+        is_longer(ratio),
+        f"CPU {seconds(cpu_s[1])}, GPU {seconds(gpu_s[1])} per epoch",
+        f"The same `fit`, the same data; the GPU takes {ratio.ratio:.2g} times as long.",
+        _UNCLEAR,
+    )
+
+
+def _two_figures_for_one_thing(known: Known) -> Judgement:
+    here_s = known.epoch_s(_of("keras-tensorflow", 32))
+    measured = (
+        "–" if here_s is None else f"here {seconds(here_s[1])} (quartiles {seconds(here_s[0])} to {seconds(here_s[2])})"
+    )
+    return corrected(
+        measured,
+        f"The same training on the same machine differs by a factor of {11.31 / 4.4:.1f} between two pages, and neither"
+        " gives its spread.",
+    )
+
+
+def _numpy_takes_longer(size: int, other: int, why: str) -> Judge:
+    """A judge of whether NumPy's epoch takes longer at one batch size than at the other."""
+
+    @_needs(
+        f"the race of NumPy at {min(size, other):,} and {max(size, other):,}",
+        lambda known: known.beside(_of("numpy", size), _of("numpy", other)),
+    )
+    def judged(_known: Known, ratio: Comparison) -> Judgement:
+        known = f" ({ratio.low:.2f} to {ratio.high:.2f})" if ratio.n > 1 else ""
+        figure = f"{size:,} takes {ratio.ratio:.2f} times as long as {other:,}{known}"
+        return decided(is_longer(ratio), figure, why, _UNCLEAR)
+
+    return judged
+
+
+@_needs(
+    "the race of JAX at 4,096",
+    lambda known: known.cells.get(_of("jax-step", 4096)),
+    lambda known: known.epoch_s(_of("jax-epoch", 4096)),
+)
+def _jax_in_a_seventh_of_a_second(_known: Known, step: Standing, epoch_s: Quartiles) -> Judgement:
+    low, middle, high = step.quartiles_s
+    longer = is_longer(step.repeated.against(published.EPOCH_S["jax-step", "cpu"][4096]))
+    return decided(
+        None if longer is None else not longer,
+        f"{justified(middle, low, high)} per epoch",
+        f"One call a step, as in the article; the whole epoch in one call takes {seconds(epoch_s[1])}.",
+        _TOO_NEAR,
+    )
+
+
+def _forty_five_times(known: Known) -> Judgement:
+    published_same = published.EPOCH_S["keras-tensorflow", "gpu"][4096] / published.EPOCH_S["jax-step", "cpu"][4096]
+    mixed = known.beside(_of("keras-tensorflow", 32), _of("jax-step", 4096))
+    same = known.beside(_of("keras-tensorflow", 4096), _of("jax-step", 4096))
+    here = (
+        "–"
+        if mixed is None or same is None
+        else f"{mixed.ratio:.0f} mixed, {same.ratio:.1f} at 4,096 both (Keras on the CPU)"
+    )
+    return corrected(
+        here,
+        "6.5 s is batch size 32 and 0.14 s is 4,096: two changes at once, and fewer steps learn less. At 4,096 both,"
+        f" the article's own table says {published_same:.0f}.",
+    )
+
+
+def _capacity(_known: Known) -> Judgement:
+    flop = 2 * 32 * 784 * 128
+    least_s = flop / 11e12
+    return corrected(
+        f"{least_s / 541e-6:.1%} of the peak",
+        f"It divides operations by operations per second. The product is {flop / 2e6:.1f} million multiply-adds,"
+        f" {flop / 1e6:.1f} MFLOP: {seconds(least_s)} at 11 TFLOP/s, which is {least_s / 541e-6:.1%} of the 541 μs that"
+        " it took.",
+    )
+
+
+def _overhead_a_step(known: Known) -> Judgement:
+    own_s = published.EXPERIMENT_S["learning-rate"][0] / SWEEP_STEPS
+    *_, one = known.splits.get(Runtime("keras-tensorflow")) or [None]
+    beside = (
+        "–"
+        if one is None or not one.adds_up
+        else f"{seconds(one.step_s - one.parts_s['arithmetic'])} beside the arithmetic (Keras on the CPU here)"
+    )
+    return corrected(
+        beside,
+        f"Their own sweep says otherwise: 63 s over {SWEEP_STEPS:,} steps are {seconds(own_s)} per step,"
+        f" {own_s / 210e-6:.0f} times as much.",
+    )
+
+
+def _utilisation(known: Known) -> Judgement:
+    shown, warps = (known.occupancy.get(name) for name in OCCUPANCY)
+    why = (
+        "The `sm` column of `dmon` is documented as the share of time in which at least one kernel ran. Occupancy is in"
+        " NVML's GPM (SM_UTIL and SM_OCCUPANCY, from Hopper on), in DCGM's fields 1002 and 1003, and in Nsight."
+    )
+    if shown is None:
+        return Judgement(ClaimStatus.NO_GPU, "–", why)
+    if warps is None:
+        return decided(None, f"{shown.middle:.0%} shown; this chip does not report its occupancy", why)
+    verdict = warps.beside(shown).verdict
+    return decided(
+        None if verdict is Verdict.UNCLEAR else verdict is Verdict.SAME,
+        f"{shown.middle:.0%} shown, {warps.middle:.1%} of the warps there",
+        why,
+    )
+
+
+@_needs(
+    "a step of Keras, whole and operation by operation",
+    lambda known: known.operations.get("keras-tensorflow"),
+    lambda known: known.steps_s.get(Runtime("keras-tensorflow")),
+)
+def _fit_is_eager(_known: Known, eager: Mapping[str, Repetitions], step_s: Repetitions) -> Judgement:
+    return decided(
+        False if is_longer(eager[ALL].beside(step_s)) else None,
+        f"a step of `fit` {seconds(step_s.middle)}, op by op {seconds(eager[ALL].middle)}",
+        "A whole step of `fit` takes less than its operations one by one: `fit` traces the step once, and runs it as"
+        " one graph.",
+        "A step of `fit` is not quicker here than its operations one by one, which leaves open how it runs them. It"
+        " traces the step once.",
+    )
+
+
+@_needs("a step of JAX, operation by operation", lambda known: known.operations.get("jax", {}).get(KERNELS))
+def _one_fused_kernel(_known: Known, kernels: Repetitions) -> Judgement:
+    return decided(
+        kernels.middle <= 1,
+        f"{kernels.middle:.0f} kernels in one compiled step (CPU)",
+        "XLA fuses elementwise work; the products remain library calls or loops of their own, launched one after"
+        " another by the host.",
+    )
+
+
+def _hard_floor(known: Known) -> Judgement:
+    loops = [one for backend in ONE_CALL if (one := known.cells.get(_of(backend, 1))) is not None]
+    if not loops:
+        return _missing("the race of JAX in one call and of Numba at batch size 1")
+    n, floor_s = len(loops), 10e-6 * N_TRAIN
+    quickest = min(loops, key=lambda one: one.quartiles_s[1])
+    low, middle, high = (epoch_s / N_TRAIN for epoch_s in quickest.quartiles_s)
+    return decided(
+        False if any(one.repeated.against(floor_s, one_of=n).verdict is Verdict.FASTER for one in loops) else None,
+        f"{justified(middle, low, high)} for a whole step at batch size 1 by {quickest.cell.runtime.label}",
+        "A compiled loop over the batches asks Python once an epoch, not once a step.",
+        "A compiled loop asks Python once an epoch, not once a step; but only a whole step clearly below 10 μs would"
+        " refute the claim.",
+    )
+
+
+@_needs(
+    "the race of Numba at 512 and the peak rates",
+    lambda known: known.cells.get(_of("numba", 512)),
+    lambda known: known.product_flops_per_s,
+)
+def _dense_products_are_a_floor(_known: Known, epoch: Standing, flops_per_s: float) -> Judgement:
+    low, middle, high = epoch.quartiles_s
+    floor_s = N_TRAIN // 512 * NETWORK.step_flops(512) / flops_per_s
+    verdict = epoch.repeated.against(floor_s, measured=True).verdict
+    return decided(
+        None if verdict is Verdict.UNCLEAR else verdict is not Verdict.FASTER,
+        f"an epoch {justified(middle, low, high)}, its products at this machine's peak {seconds(floor_s)}",
+        "81 % of MNIST's pixels are zero: their weights add nothing and do not change. Without them the result is the"
+        " same, from a fifth of the first layer's work. The floor counts shapes, not what is needed; whether leaving"
+        " out pays depends on the processor.",
+        _TOO_NEAR,
+    )
+
+
+@_needs("the parts of Keras' step", lambda known: known.splits.get(Runtime("keras-tensorflow")))
+def _no_overhead_on_cpu(_known: Known, splits: Sequence[Split]) -> Judgement:
+    found = Repetitions(tuple(share for one in splits if (share := one.share("arithmetic")) is not None))
+    if len(found.values) < len(splits):
+        why = "The parts of its step do not add up to it here: measure again, on a quiet machine."
+        return decided(None, "–", why)
+    verdict = found.beside(Repetitions((ALL_COMPUTE,) * len(splits))).verdict  # a share drifts with neither side
+    return decided(
+        {Verdict.SLOWER: True, Verdict.FASTER: False}.get(verdict),
+        f"{found.middle:.0%} of a step of `fit` is arithmetic",
+        f"It counts as true from {ALL_COMPUTE:.0%} on. A CPU has no launch to wait for, but the framework's loop,"
+        " dispatch and input are there on any device.",
+        f"It counts as true from {ALL_COMPUTE:.0%} on, and the repetitions leave open whether it is that much: measure"
+        " again, on a quiet machine.",
+    )
+
+
+@_needs(
+    "the operations by NumPy and by TensorFlow",
+    lambda known: known.operations.get("numpy"),
+    lambda known: known.operations.get("keras-tensorflow"),
+)
+def _every_operation_faster(
+    known: Known, numpy: Mapping[str, Repetitions], eager: Mapping[str, Repetitions]
+) -> Judgement:
+    card = known.operations.get("keras-tensorflow, GPU")
+    why = (
+        "The table compares NumPy with TensorFlow as well as a CPU with a GPU: part of the difference is the library's"
+        " dispatch, on any device."
+    )
+    if card is None:
+        figure = f"TensorFlow op by op on this CPU: {eager[ALL].middle / numpy[ALL].middle:.1f} times NumPy's"
+        return Judgement(ClaimStatus.NO_GPU, figure, why)
+    n = len(OPERATIONS)
+    quicker = [is_longer(card[one.key].beside(numpy[one.key], one_of=n)) for one in OPERATIONS]
+    figure = (
+        f"NumPy {seconds(numpy[ALL].middle)}, TensorFlow on the GPU {seconds(card[ALL].middle)}; quicker in"
+        f" {quicker.count(True)} of {n} operations, unclear in {quicker.count(None)}"
+    )
+    return decided(None if None in quicker and False not in quicker else all(quicker), figure, why, _UNCLEAR)
+
+
+def _crossover(known: Known) -> Judgement:
+    if known.epoch_s(_of("keras-tensorflow", 32, "gpu")) is None:
+        why = "Needs the race on a machine with a GPU, at several widths."
+        return Judgement(ClaimStatus.NO_GPU, "–", why, recorded_at=256)
+    return decided(None, "–", "Needs the race at several widths.")
+
+
+def _cuda_is_needed(known: Known) -> Judgement:
+    timed = {cell: epoch_s for cell in WITHOUT_CUDA if (epoch_s := known.epoch_s(cell)) is not None}
+    if not timed:
+        why = (
+            "WebGPU reaches the graphics cards of every vendor without it, and Python finds none here. A browser may:"
+            " “Your GPU” trains on it."
+        )
+        return Judgement(ClaimStatus.NO_GPU, "–", why)
+    cell = min(timed, key=lambda cell: timed[cell][1])
+    processor = _of(DEFAULT, BATCH_SIZE)
+    ratio = known.beside(cell, processor)
+    beside = f", {ratio.ratio:.2g} times as long as {processor.runtime.label} takes" if ratio is not None else ""
+    return decided(
+        False,
+        f"{cell.runtime.label}: {justified(timed[cell][1], timed[cell][0], timed[cell][2])} per epoch{beside}",
+        "WebGPU reaches the graphics cards of every vendor, and takes no more than the driver that draws the screen.",
+    )
+
+
+A, B = published.OVERHEAD_ARTICLE, published.MACHINES_ARTICLE
+ELSEWHERE = "Often said, in neither article"
+CLAIMS = (
+    Claim("784→128→10 takes 4.4 s per epoch on a CPU and 6.5 s on a GPU.", A, _cpu_beats_gpu),
+    Claim(
+        "The 6.5 s are 1,500 training steps.",
+        A,
+        lambda _: corrected(
+            f"{N_TRAIN // 32:,} + {N_VALIDATION // 32} = {N_TRAIN // 32 + N_VALIDATION // 32:,} batches",
+            f"1,875 graph launches are {N_TRAIN // 32:,} training batches and {N_VALIDATION // 32} of validation: the"
+            " 6.5 s include a pass over the validation images too. All seconds here are training alone; evaluation is"
+            " counted separately.",
+        ),
+    ),
+    Claim("Keras on the CPU at batch size 32 takes 4.4 s; in the table, 11.31 s.", A, _two_figures_for_one_thing),
+    Claim(
+        "NumPy takes longer at batch size 128 (4.70 s) than at 32 (2.71 s).",
+        A,
+        _numpy_takes_longer(
+            128, 32, "The same arithmetic in a quarter of the steps; the published figure comes without a spread."
+        ),
+    ),
+    Claim(
+        "NumPy slows down again at batch size 4,096.",
+        A,
+        _numpy_takes_longer(
+            4096,
+            2048,
+            "Published: 1.03 s after 0.84 s, “due to memory pressure”. A batch of 4,096 images is 13 MB; whether that"
+            " matters depends on the cache.",
+        ),
+    ),
+    Claim("JAX at batch size 4,096 takes 0.14 s per epoch.", A, _jax_in_a_seventh_of_a_second),
+    Claim("That is 45 times faster than Keras on the GPU.", A, _forty_five_times),
+    Claim("The CPU is faster on every single operation: 751 μs against 4,447 μs.", A, _every_operation_faster),
+    Claim("On the CPU a compiled step is all compute, no overhead.", A, _no_overhead_on_cpu),
+    Claim("The product uses 0.00003 % of the GPU's capacity.", A, _capacity),
+    Claim("Below 500,000 parameters and a batch size of 256, a fast CPU beats a GPU.", A, _crossover),
+    Claim("A step is about 210 μs, of which 0.2 μs are arithmetic.", B, _overhead_a_step),
+    Claim(
+        "The sweep of four models makes 22,500 steps.",
+        B,
+        lambda _: corrected(
+            f"{SWEEP_STEPS:,} training steps",
+            "A fifth of the 60,000 images is held back for validation, so an epoch has 1,500 training steps, not"
+            " 1,875.",
+        ),
+    ),
+    Claim(
+        "32×784 by 784×128 is about 6.4 million multiply-adds.",
+        B,
+        lambda _: corrected(
+            f"{32 * 784 * 128 / 1e6:.1f} million",
+            "Each multiply-add is two operations: 3.2 million multiply-adds are 6.4 million operations, not 6.4 million"
+            " multiply-adds.",
+        ),
+    ),
+    Claim("`nvidia-smi dmon -s u` shows the occupancy.", B, _utilisation),
+    Claim("TensorFlow under Keras runs each operation eagerly.", B, _fit_is_eager),
+    Claim("XLA compiles the whole computation into one fused kernel.", B, _one_fused_kernel),
+    Claim("About 10 μs of Python per step are a hard floor.", B, _hard_floor),
+    Claim(
+        "c3-highcpu-22 costs $0.77 per hour.",
+        B,
+        lambda _: decided(
+            None,
+            "$0.936 per hour, listed on 2025-03-06",
+            "That list has $0.936 on demand in us-central1. What it was when the article was written can be"
+            " neither measured nor calculated: each cost here carries its price's date.",
+        ),
+    ),
+    Claim("An epoch takes at least as long as its dense matrix products.", ELSEWHERE, _dense_products_are_a_floor),
+    Claim("You need CUDA to see whether your GPU is slower.", ELSEWHERE, _cuda_is_needed),
+)
+
+
+# Of each status its class in the page's style, the verb for one claim and for several, and what the verdict rests on.
 _WORDS = {
-    ClaimStatus.HOLDS: ("holds", "holds here", "hold here"),
-    ClaimStatus.NOT_HERE: ("not-here", "does not hold here", "do not hold here"),
-    ClaimStatus.CORRECTED: ("corrected", "is corrected by arithmetic", "are corrected by arithmetic"),
-    ClaimStatus.OPEN: ("open", "is open", "are open"),
-    ClaimStatus.NO_GPU: ("open", "needs a GPU", "need a GPU"),
+    ClaimStatus.HOLDS: ("holds", "holds here", "hold here", "measured on this machine"),
+    ClaimStatus.NOT_HERE: ("not-here", "does not hold here", "do not hold here", "measured on this machine"),
+    ClaimStatus.CORRECTED: ("corrected", "is corrected by arithmetic", "are corrected by arithmetic", "by arithmetic"),
+    ClaimStatus.OPEN: ("open", "is open", "are open", ""),
+    ClaimStatus.NO_GPU: ("open", "needs a GPU", "need a GPU", ""),
 }
 
 
@@ -84,7 +702,7 @@ def table(claims: Sequence[Claim], judged: Sequence[Judgement]) -> str:
             rows.append([inline(source)])
         verdict = (
             f'<span class="claim claim-{_WORDS[one.verdict][0]}">{one.verdict.value}</span>'
-            f"<br><small>{one.verdict.follows_from}</small>"
+            f"<br><small>{_WORDS[one.verdict][3]}</small>"
         )
         recorded = recorded_gpus.epoch_note(one.recorded_at) if one.recorded_at is not None else ""
         rows.append([inline(claim.text), inline(one.measured), verdict, inline(f"{one.why} {recorded}".rstrip())])

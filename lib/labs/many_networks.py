@@ -24,7 +24,6 @@ from lib.sweeps.experiments.parallel_sweeps import (
     COUNTED_BY,
     COUNTS,
     RATES,
-    Compared,
     Method,
     Point,
     compare,
@@ -32,6 +31,7 @@ from lib.sweeps.experiments.parallel_sweeps import (
     methods,
     saturation,
 )
+from lib.sweeps.storage.records import Kind
 from lib.sweeps.storage.store import Store
 from lib.sweeps.strategies import STRATEGIES, Limits, parts
 from lib.sweeps.workers.cancel import Cancel
@@ -103,7 +103,7 @@ def draw_sweep(shown: Shown) -> Drawing:
     """Seconds of the whole sweep by each strategy, beside the published speed-ups."""
     now, every, epochs = shown.now, methods(), shown.at.epochs
     cached, complete = shown.known
-    known = cached | {one.method: one.record for one in now.items if isinstance(one, Compared)}
+    known = cached | {str(one.subject["method"]): one for one in now.items if one.kind == Kind.SWEEP}
     took_s = {key: record.measurement.median_s for key, record in known.items()}
     words = now.note or f"{len(known)} of {len(every)} strategies timed, once each"
     if now.state is State.DONE and len(known) < len(every):

@@ -12,7 +12,7 @@ from lib.model.backends.registry import DEFAULT, PRECISIONS, Runtime, all_runtim
 from lib.model.hardware.cores import usable_cores
 from lib.model.hardware.machine import this_machine
 from lib.sweeps.experiments import published
-from lib.sweeps.experiments.backend_race import BATCH_SIZES, NETWORK, Cell, race, records_and_notes, records_of
+from lib.sweeps.experiments.backend_race import BATCH_SIZES, NETWORK, Cell, race, records_of
 from lib.sweeps.experiments.recorded_machines import Machine, Seconds, best_runtime, exactly, recorded_here, spread
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
@@ -123,7 +123,7 @@ def measure(
     for cell in cells:
         when = request if cell.runtime == Runtime() else replace(request, urgency=Urgency.LATER)
         found = [] if again else _undisturbed(records_of(cell, store.records(Kind.RACE)))
-        yield from found or records_and_notes(race([cell], engine, store, cancel, when))
+        yield from found or race([cell], engine, store, cancel, when)
 
 
 def _undisturbed(records: Sequence[Record]) -> list[Record]:

@@ -20,9 +20,8 @@ from lib.model.data.mnist_arrays import DataError
 from lib.model.hardware.machine import ThisMachine, this_machine
 from lib.model.spec import RATE_STEPS, Network, Training
 from lib.once import once
-from lib.sweeps.experiments import kept_machines, your_gpu
-from lib.sweeps.experiments.backend_race import Cell, Standing, plan, race, records_and_notes
-from lib.sweeps.experiments.kept_machines import KeptMachines, kept_in
+from lib.sweeps.experiments import your_gpu
+from lib.sweeps.experiments.backend_race import Cell, Standing, plan, race
 from lib.sweeps.experiments.your_gpu import (
     CPU_WAYS,
     MAX_IMAGES,
@@ -33,8 +32,10 @@ from lib.sweeps.experiments.your_gpu import (
     WAYS,
     BrowserJob,
     Found,
+    KeptMachines,
     Opened,
     Refusal,
+    kept_in,
 )
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
@@ -260,14 +261,14 @@ class InBrowser(Hook):
     def _paint_kept(self, kept: KeptMachines, training: Training) -> int:
         now, yours = kept.view(), your_gpu.machine_of(self._who)[0] if self._who is not None else ""
         cell = training.network, training.batch_size
-        contests = kept_machines.contests(now.items, *cell)
+        contests = your_gpu.contests(now.items, *cell)
         content = layout.said(kept_view.sentence(contests, *cell, yours) or kept_view.NO_SIDE_BY_SIDE)
         if contests:
             figures = kept_view.charts(contests, yours)
             drawn = "".join(layout.framed(caption, chart, "lab-low") for caption, chart in figures)
             details = on_demand("the same in figures", kept_view.contests_table(contests, yours))
             content += f'{kept_view.legend()}<div class="compare-grid">{drawn}</div>{details}'
-        content += quiet(kept_view.elsewhere_note(kept_machines.elsewhere(now.items, *cell)))
+        content += quiet(kept_view.elsewhere_note(your_gpu.elsewhere(now.items, *cell)))
         content += f'<p class="lab-note">Beside all other machines: {link("which_library")}.</p>'
         mo.output.replace(mo.Html(f'<div class="webgpu-kept">{content}</div>'))
         return now.version
@@ -295,7 +296,7 @@ class InBrowser(Hook):
         """Time these; the browser waits before its next block, because its machine may be the server."""
         self.widget.send({"do": "hold", "hold": True})
         try:
-            yield from records_and_notes(race(todo, engine, store, cancel, request))
+            yield from race(todo, engine, store, cancel, request)
         finally:
             self.widget.send({"do": "hold", "hold": False})
 

@@ -1,23 +1,24 @@
-"""What a teacher says to a class, and sees of it: how it guessed, where it is, and what trains."""
+"""What a teacher says to a class, and sees of it: how it guessed."""
 
 import html
-import secrets
-import weakref
-from collections.abc import Callable, Mapping
-from functools import partial
 
 import marimo as mo
 
-from lib.sweeps.experiments.guesses import GuessQuestion, Tally
-from lib.sweeps.experiments.predict_first import BEST, FACTOR
-from lib.sweeps.experiments.teacher import SECTIONS, Classroom, Overview, Queued, classroom
+from lib.sweeps.experiments.teacher import (
+    BEST,
+    FACTOR,
+    GuessQuestion,
+    Tally,
+    classroom,
+    guesses_of_class,
+)
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.engine import shared_engine
 from lib.ui import layout
 from lib.ui.role import TEACHER, role
 from lib.ui.stage import Stage
 from lib.ui.streaming import paint_at_changes
-from lib.ui.views.markup import quiet, table
+from lib.ui.views.markup import quiet
 from lib.ui.views.predict_first import answered, histogram, words
 
 REFUSED = "This page is the teacher's. Yours is the first one of the links above."
@@ -30,8 +31,6 @@ TITLES = {
     "batch-size": "2 · How many images a step?",
     "depth": "3 · How many layers?",
     "backend": "4 · Which library?",
-    "random-search": "5 · All of it at once?",
-    "inside": "6 · Look inside",
 }
 NO_GUESSES = "No guesses yet: “Ask the class to predict” has each section ask before it shows its result."
 MAX_SETTINGS = 3  # of a question, those that were answered last; classes move sliders
@@ -41,8 +40,7 @@ class Desk:
     """What one teacher's page says, and what it shows."""
 
     def __init__(self) -> None:
-        self.room: Classroom = classroom()
-        self.overview = Overview()
+        self.room, self.guesses = classroom(), guesses_of_class()
         said = self.room.said
         self.switches = {
             "predicts": self._switch("Ask the class to predict first", "predicts", said.predicts),
@@ -52,26 +50,22 @@ class Desk:
         self.clear = mo.ui.button(
             label="Forget all guesses",
             tooltip="As before a lesson begins",
-            on_click=lambda _: self.overview.guesses.clear(),
+            on_click=lambda _: self.guesses.clear(),
         )
-        self._stages: list[Stage] = []  # where it is drawn, for as long as this is there
-        name = secrets.token_hex(8)
-        self.room.observe(name)
-        weakref.finalize(self, self.room.forget, name)
+        self._stage: Stage | None = None  # where it is drawn, for as long as this is there
 
     def _switch(self, label: str, field: str, on: bool) -> mo.ui.switch:
         return mo.ui.switch(on, label=label, on_change=lambda value: self.room.say(**{field: bool(value)}))
 
-    def watch(self, draw: Callable[[Overview], str]) -> None:
-        """Draw what is seen of the class, and again whenever it changes."""
-        self._stages.append(Stage(shared_engine(), Store()))
-        paint_at_changes(self._stages[-1], self.overview, partial(_paint, self.overview, draw))
+    def watch_guesses(self) -> None:
+        """Draw how the class guessed, and again whenever that changes."""
+        self._stage = Stage(shared_engine(), Store())
+        paint_at_changes(self._stage, self.guesses, self._paint)
 
-
-def _paint(overview: Overview, draw: Callable[[Overview], str]) -> int:
-    version = overview.version
-    mo.output.replace(mo.Html(draw(overview)))
-    return version
+    def _paint(self) -> int:
+        tally = self.guesses.tally()
+        mo.output.replace(mo.Html(tallied(tally)))
+        return tally.version
 
 
 def desk() -> Desk | None:
@@ -85,29 +79,6 @@ def controls(desk: Desk | None) -> mo.Html:
         return layout.failed(REFUSED)
     switches = "".join(f"<div>{one.text}</div>" for one in desk.switches.values())
     return mo.Html(f'<div class="desk">{switches}{quiet(HOLDS)}<div>{desk.clear.text}</div></div>')
-
-
-def where(overview: Overview) -> str:
-    """HTML: on which sections the class is, and what trains."""
-    present, queued = presence(*overview.room.sections()), queue(overview.queued)
-    return f'<div class="guess-grid"><div>{present}</div><div>{queued}</div></div>'
-
-
-def presence(counts: Mapping[str, int], n_pages: int) -> str:
-    """HTML: how many pages there are, and how many of them show each section."""
-    by_title = {TITLES[name]: counts[name] for name in SECTIONS}
-    shown = histogram("Pages by the section that they show", by_title, unit="page")
-    pages = f"{n_pages} {'page of the first notebook is' if n_pages == 1 else 'pages of the first notebook are'} open."
-    return quiet(pages) + shown
-
-
-def queue(queued: Queued) -> str:
-    """HTML: what trains and what waits, as counts and the names of the sections."""
-    names = [TITLES.get(name, name) for name in queued.names]
-    rows = [("holding the turn", str(queued.running)), ("waiting", str(queued.waiting))]
-    items = "".join(f"<li>{html.escape(name)}</li>" for name in names)
-    lead = quiet("Runs under way:" if names else "No section's run is under way.")
-    return table([], rows) + lead + (f'<ul class="lab-note lab-missing">{items}</ul>' if names else "")
 
 
 def tallied(tally: Tally) -> str:
@@ -129,8 +100,3 @@ def _in_order(asked: list[GuessQuestion], about: tuple[str, ...]) -> list[GuessQ
 def _counts(tally: Tally, question: GuessQuestion) -> str:
     counts = tally.of(question)
     return histogram(words(question), answered(counts) if question.asks == FACTOR else counts)
-
-
-def guesses(overview: Overview) -> str:
-    """HTML: how the class guessed."""
-    return tallied(overview.guesses.tally())

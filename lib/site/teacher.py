@@ -31,12 +31,6 @@ def switches():
 
 
 @app.cell(hide_code=True)
-def where_they_are(desk):
-    desk.watch(site.where) if desk is not None else None
-    return
-
-
-@app.cell(hide_code=True)
 def guesses_prose(desk):
     mo.md("## What they guess") if desk is not None else None
     return
@@ -44,7 +38,7 @@ def guesses_prose(desk):
 
 @app.cell(hide_code=True)
 def guesses(desk):
-    desk.watch(site.guesses) if desk is not None else None
+    desk.watch_guesses() if desk is not None else None
     return
 
 

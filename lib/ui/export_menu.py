@@ -11,15 +11,17 @@ import marimo as mo
 
 from lib.formatting import listed, sentence
 from lib.model.hardware.machine import this_machine
-from lib.sweeps.experiments.exported_bundle import exported_bundle
-from lib.sweeps.experiments.exported_rows import (
+from lib.sweeps.experiments.exported_script import (
+    LIBRARIES,
     WITHOUT_PARQUET,
     Takeaway,
     as_csv,
     as_parquet,
     can_write_parquet,
+    exported_bundle,
+    exported_script,
+    file_name,
 )
-from lib.sweeps.experiments.exported_script import LIBRARIES, exported_script, file_name
 from lib.ui.widgets import ExportFiles
 
 MAX_OFFERED = 24  # trainings in the list, the best of them; a search has a thousand

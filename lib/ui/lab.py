@@ -20,11 +20,11 @@ from lib import formatting
 from lib.model.spec import MNIST
 from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask, measure_tasks
 from lib.sweeps.experiments.background import News, View
-from lib.sweeps.experiments.exported_rows import Takeaway, takeaway
+from lib.sweeps.experiments.exported_script import Takeaway, takeaway
 from lib.sweeps.experiments.mnist_training import Experiment
-from lib.sweeps.experiments.predict_first import Guess
 from lib.sweeps.experiments.results import Results
 from lib.sweeps.experiments.runs import Seat, join
+from lib.sweeps.experiments.teacher import Guess
 from lib.sweeps.storage.records import Record
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.engine import Engine, shared_engine

@@ -19,8 +19,8 @@ from lib.model.hardware.webgpu import NO_GPU, SOFTWARE
 from lib.model.spec import MNIST
 from lib.sweeps.experiments import mnist_training
 from lib.sweeps.experiments.mnist_training import Experiment
-from lib.sweeps.experiments.predict_first import Guess
 from lib.sweeps.experiments.results import Results
+from lib.sweeps.experiments.teacher import Guess
 from lib.sweeps.storage.records import Record
 from lib.sweeps.workers.machine_lock import END_IT, PATIENCE_S
 from lib.sweeps.workers.notes import State

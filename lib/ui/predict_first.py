@@ -4,21 +4,28 @@ import html
 import secrets
 import weakref
 from collections.abc import Mapping
-from typing import Any
 
 import marimo as mo
 
-from lib.sweeps.experiments.guesses import GuessQuestion, guesses_of_class
 from lib.sweeps.experiments.mnist_training import Experiment
-from lib.sweeps.experiments.predict_first import BEST, FACTOR, Guess, guess_of, questions
 from lib.sweeps.experiments.results import Results
-from lib.sweeps.experiments.teacher import SECTIONS, classroom
+from lib.sweeps.experiments.teacher import (
+    BEST,
+    FACTOR,
+    SECTIONS,
+    Guess,
+    GuessQuestion,
+    classroom,
+    guess_of,
+    guesses_of_class,
+    questions,
+)
 from lib.ui import url_state
 from lib.ui.lab import Hook, Page, Section
 from lib.ui.role import TEACHER, role
 from lib.ui.stage import streaming
 from lib.ui.views import predict_first as view
-from lib.ui.widgets import GuessForm, InSight
+from lib.ui.widgets import GuessForm
 
 PREDICT = url_state.choice("predict", 0, (0, 1))
 OWN = "your"  # prefix of the reader's own experiment
@@ -39,18 +46,15 @@ class PredictFirst(Hook):
         self._answers: dict[GuessQuestion, str] = {}
         self._skipped: set[str] = set()
         self._asked: dict[str, Experiment] = {}
-        self._forms = {section: GuessForm(self._hear) for section in SECTIONS[:4]}
+        self._forms = {section: GuessForm(self._hear) for section in SECTIONS}
         self._drawn_forms = {section: mo.ui.anywidget(form) for section, form in self._forms.items()}
-        self._in_sight = mo.ui.anywidget(InSight(self._look))
 
     def attach(self, page: Page) -> None:
-        """Hear what is said, and be counted, for as long as there is a page."""
+        """Hear what is said for as long as there is a page."""
         super().attach(page)
         self._asks_itself = bool(page.address.read(PREDICT))
         if streaming():
-            self.room.come(self.name)
             self.room.heard.followed_by(page.news)
-        weakref.finalize(self, self.room.forget, self.name)
         weakref.finalize(self, self.pool.forget, self.name)
 
     @property
@@ -112,7 +116,7 @@ class PredictFirst(Hook):
     def note(self) -> str:
         """HTML of what the teacher says to the whole page; empty for nothing."""
         paused = '<div class="class-note" role="status">Your teacher has paused: no new run begins.</div>'
-        return (paused if self.pauses else "") + (self._in_sight.text if self.room.said.observed else "")
+        return paused if self.pauses else ""
 
     def _hear(self, content: object) -> None:
         """A form's answer, whatever the browser sends; it counts only for what is asked there now."""
@@ -130,10 +134,6 @@ class PredictFirst(Hook):
                     self._answers[asked[asks]] = option
                     self.pool.guess(self.name, asked[asks], option)
         self.page.news.tell()
-
-    def _look(self, number: Any) -> None:
-        if 1 <= number <= len(SECTIONS):
-            self.room.look(self.name, SECTIONS[number - 1])
 
 
 def _optional(question: GuessQuestion) -> str:

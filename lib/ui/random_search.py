@@ -9,8 +9,8 @@ from lib.model.data.own.prepared import Prepared
 from lib.model.spec import BATCH_SIZES, RATE_STEPS, Training
 from lib.sweeps import random_search
 from lib.sweeps.events import Finished, Picked
-from lib.sweeps.experiments.exported_rows import takeaway_of_search
-from lib.sweeps.experiments.own_data import not_used, on, search_on_mnist_too, search_winners, that_fit
+from lib.sweeps.experiments.exported_script import takeaway_of_search
+from lib.sweeps.experiments.own_data import not_used, on, that_fit
 from lib.sweeps.storage.records import Curve
 from lib.sweeps.strategies import AUTO, POOLED, QUICKEST, STRATEGIES, backends_for, quickest_runtime
 from lib.sweeps.workers.notes import State
@@ -20,7 +20,6 @@ from lib.ui.own_data import OwnData
 from lib.ui.panel import Controls, backend, dropdown, number, several, slider, span
 from lib.ui.stage import Work
 from lib.ui.views import random_search as view
-from lib.ui.views.own_data import search_winner_sentence
 from lib.ui.views.random_search import Dimension
 
 COUNTS = (16, 32, 64, 128, 256, 512, 1024)
@@ -92,8 +91,6 @@ def search(own: OwnData) -> tuple[Callable[[SearchControls], Asked], Callable[[S
         trainings, (runtime, _), section = trainings_of(at.values, own.data), runtimes(at), own.page.sections["search"]
 
         def make(again: bool) -> tuple[tuple, Work]:
-            if again and section.pressed("mnist"):
-                return (True,), partial(search_on_mnist_too, trainings, runtime, Runtime(at.backend))
             if again or not section.stage.streams:
                 return (True,), partial(random_search.search, trainings, runtime, strategy=at.strategy)
             return (False,), partial(random_search.cached, trainings, runtime)
@@ -110,17 +107,12 @@ def search(own: OwnData) -> tuple[Callable[[SearchControls], Asked], Callable[[S
             )
         values = at.values | {"sizes": sorted({training.batch_size for training in trainings}), "runtime": runtime}
         rows, dimensions = random_search.search_frame(done), _dimensions(values)
-        winner = ""
-        if data is not None and len(done) == len(trainings) and shown.now.over:
-            found = search_winners(done, data, Runtime(at.backend), stage.store, stage.engine.known_facts())
-            offer = f'<div class="lab-buttons">{shown.section.button("mnist")}</div>' if found.on_mnist is None else ""
-            winner = layout.said(search_winner_sentence(data.about.name, found, rows, dimensions)) + offer
         sentence = view.search_sentence(rows, dimensions) if shown.now.over else ""
         lines = layout.framed(
             "each line a setting; colour is its accuracy", view.parallel_coordinates(rows, dimensions)
         )
         line = _state_line(shown, len(done), len(trainings), runtime)
-        return Drawing(layout.quiet(on_what) + lines + line + layout.said(sentence) + winner, sentence)
+        return Drawing(layout.quiet(on_what) + lines + line + layout.said(sentence), sentence)
 
     return ask, draw
 

@@ -11,7 +11,7 @@ from benchmarks import anatomy, epochs, interaction, pipeline, report, traces, w
 from benchmarks.report import LeftOut
 from lib.model.backends.registry import Runtime
 from lib.model.hardware.webgpu import SOFTWARE, SOFTWARE_ALLOWED
-from lib.sweeps.experiments import input_pipeline
+from lib.sweeps.experiments import single_operations
 from lib.sweeps.workers.messages import Measured, TrainingFailed
 from lib.timing.measurement import Ended, Measurement
 from lib.timing.profiling.input_pipeline import QUANTITIES
@@ -143,7 +143,7 @@ def test_a_feed_that_raises_leaves_the_other_rows(monkeypatch, capsys, out):
         for name in QUANTITIES:
             yield Measured(f"0/{name}", Measurement((2e-3,) * 9, 1, Ended.CAP), 1.0)
 
-    monkeypatch.setattr(input_pipeline, "unavailable", lambda runtime: "no" if runtime.backend == "torch" else None)
+    monkeypatch.setattr(single_operations, "unavailable", lambda runtime: "no" if runtime.backend == "torch" else None)
     engine = SimpleNamespace(examine=examine, turn=nullcontext, close=lambda: None)
     monkeypatch.setattr(pipeline, "Engine", lambda: engine)
     pipeline.main()

@@ -15,7 +15,7 @@ from lib.formatting import seconds, sentence
 from lib.model.backends.registry import Runtime, versions
 from lib.model.spec import Network
 from lib.sweeps.cost_model import StepTime
-from lib.sweeps.experiments import live_calibration
+from lib.sweeps.experiments import calibration
 from lib.sweeps.experiments.calibration import MAX_STEP_FLOPS, ROUNDS, TrainingWay, Trial, trials
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
@@ -29,11 +29,11 @@ QUESTION = ["--hidden", "512,256", "--batch", "64", "--epochs", "20", "--network
 def _own_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("MNIST_CACHE_DIR", str(tmp_path))
     usable(monkeypatch, Runtime())
-    monkeypatch.setattr(live_calibration, "measure_trials", lambda *_: iter(()))  # unless a test measures
+    monkeypatch.setattr(calibration, "measure_trials", lambda *_: iter(()))  # unless a test measures
 
 
 def usable(monkeypatch, *runtimes: Runtime) -> None:
-    monkeypatch.setattr(live_calibration, "usable_runtimes", lambda: list(runtimes))
+    monkeypatch.setattr(calibration, "usable_runtimes", lambda: list(runtimes))
 
 
 def calibrated(seconds_per_flop: float, call_s: float = 1e-5) -> None:
@@ -210,7 +210,7 @@ def nothing_is_kept(tmp_path, monkeypatch):
 
 @pytest.mark.usefixtures("nothing_is_kept")
 def test_a_calibration_that_cannot_be_kept_answers_and_a_way_that_fails_does_not_end_the_others(capsys, monkeypatch):
-    monkeypatch.setattr(live_calibration, "measure_trials", measured_alone)
+    monkeypatch.setattr(calibration, "measure_trials", measured_alone)
     assert main(["--calibrate", "--json", "--all"]) == 0
     said = capsys.readouterr()
     here = [one["way"] for one in json.loads(said.out)["answers"] if one["device"] == "this machine"]
@@ -227,7 +227,7 @@ def test_who_stops_is_told_whether_anything_is_kept(kept, request, capsys, monke
 
     if not kept:
         request.getfixturevalue("nothing_is_kept")
-    monkeypatch.setattr(live_calibration, "measure_trials", stopped)
+    monkeypatch.setattr(calibration, "measure_trials", stopped)
     assert main(["--calibrate"]) == 130
     said = capsys.readouterr()
     assert ("What was measured is kept" in said.err, "Results are not being saved" in said.err) == (kept, not kept)
@@ -271,7 +271,7 @@ def test_a_machine_that_is_not_known_is_measured_near_the_question_and_once(caps
                 flops = trial.workload(trained.runtime).flops
                 yield trained, trial, StepTime(1e-5 + 1e-11 * flops, 0.1, times=ROUNDS)
 
-    monkeypatch.setattr(live_calibration, "measure_trials", few)
+    monkeypatch.setattr(calibration, "measure_trials", few)
     question = ["--hidden", "100", "--batch", "100", "--inputs", "64", "--classes", "3", "--rows", "1000"]
     assert main([*question, "--no-measure"]) == 0
     assert asked == []
@@ -298,7 +298,7 @@ def test_the_measuring_ends_in_time(monkeypatch, capsys):
         yield from ()
 
     monkeypatch.setattr(command, "MEASURED_S", 0.05)
-    monkeypatch.setattr(live_calibration, "measure_trials", forever)
+    monkeypatch.setattr(calibration, "measure_trials", forever)
     assert main([]) == 0
     assert "for at most 0.05 s" in capsys.readouterr().err
 

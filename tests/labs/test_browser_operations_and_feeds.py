@@ -4,7 +4,7 @@ import pytest
 
 from lib.labs.operations_and_feeds.tensorflow import MODELS, TENSORFLOW, _model_subject, _placement_subject
 from lib.model.backends.registry import Runtime, unavailable, versions
-from lib.sweeps.experiments.input_pipeline import tasks
+from lib.sweeps.experiments.single_operations import pipeline_tasks
 from lib.sweeps.storage.records import Kind, Record
 from lib.timing.measurement import Ended, Measurement
 from lib.timing.profiling.fresh_model import FRESH, REPEATED
@@ -33,7 +33,7 @@ def keep_all_but(store, *left_out):
         of = {**subject, "name": name, "work": 1.0}
         store.add(Record.of(Kind.PIPELINE, of, measured, versions(Runtime(TENSORFLOW))))
 
-    for task in tasks(MINE, "cpu"):
+    for task in pipeline_tasks(MINE, "cpu"):
         if task.pipelines[0].feed not in left_out and task.runtime.backend == TENSORFLOW:
             for name in QUANTITIES:
                 keep(task.subject, f"0/{name}", 0.001 if name == "step" else 0.05)

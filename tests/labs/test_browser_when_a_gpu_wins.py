@@ -9,7 +9,7 @@ from lib.sweeps.experiments.recorded_machines import recorded_gpus
 from lib.sweeps.storage.records import Kind, Record
 from lib.timing.measurement import Ended, Measurement
 from tests.browser import DESK, MARKS, PHONE, assert_accessible
-from tests.sweeps.experiments.test_live_calibration import exact_s
+from tests.sweeps.experiments.test_calibration import exact_s
 
 pytestmark = [*MARKS, pytest.mark.release]
 FIRST, HERE, REMEDY = 0, 1, 6  # sections

@@ -1,7 +1,412 @@
-"""The table of claims: a heading an article, a verdict a row, and recorded cards where this machine has none."""
+"""The table of claims: a heading an article, a verdict a row, and recorded cards where this machine has none.
+
+Claims are judged by figures: each verdict can go either way where it rests on a measurement.
+"""
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
 
 from lib.labs import claims as lab
-from lib.sweeps.experiments.claims import CLAIMS, ClaimStatus, Judgement
+from lib.labs.claims import (
+    CELLS,
+    CLAIMS,
+    OCCUPANCY,
+    ClaimStatus,
+    Judgement,
+    Known,
+    anatomy_tasks,
+    anatomy_to_measure,
+    cells_to_measure,
+    known,
+    measure_missing,
+)
+from lib.model.backends.registry import ALL_DEVICES, Runtime, versions
+from lib.model.spec import Network
+from lib.sweeps.experiments.anatomy_of_a_step import tasks
+from lib.sweeps.experiments.backend_race import ROUNDS, Cell, Standing
+from lib.sweeps.storage.records import Kind, Record
+from lib.sweeps.storage.store import Store
+from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.notes import Note
+from lib.sweeps.workers.queue import Request
+from lib.timing.comparison import Repetitions, Verdict
+from lib.timing.measurement import Ended, Measurement
+from lib.timing.profiling.operations import ALL, KERNELS, OPERATIONS, PRODUCT
+from lib.timing.profiling.step_breakdown import Split
+
+
+def standings(**seconds):
+    """`numpy_32=1.0` → a cell's standing, or from its quartiles `(1.0, 1.1, 1.2)`; another device than cpu comes first.
+
+    As in `gpu_keras_tensorflow_32`.
+    """
+    found = {}
+    for name, second in seconds.items():
+        first, _, rest = name.partition("_")
+        device, name = (first, rest) if first in ALL_DEVICES else ("cpu", name)
+        backend, _, size = name.rpartition("_")
+        cell = Cell(Runtime(backend.replace("_", "-"), device), int(size))
+        # quartiles of five values are the second and the fourth
+        low, middle, high = second if isinstance(second, tuple) else (second,) * 3
+        found[cell] = Standing(cell, (low, low, middle, high, high), (low, middle, high), False, (), "")
+    return found
+
+
+def judged(words, here):
+    (claim,) = [claim for claim in CLAIMS if words in claim.text]
+    return claim.judge(here)
+
+
+def operations(**seconds: float) -> dict[str, dict[str, Repetitions]]:
+    """All operations of a library in as many seconds each, by its worker."""
+    every = [*(operation.key for operation in OPERATIONS), ALL]
+    return {
+        name.replace("_gpu", ", GPU").replace("_", "-"): {key: thrice(one_s) for key in every}
+        for name, one_s in seconds.items()
+    }
+
+
+def thrice(value, off=0.01):
+    return Repetitions((value / (1 + off), value, value * (1 + off)))
+
+
+def occupancy(*shares):
+    return {name: thrice(share, off=0.001) for name, share in zip(OCCUPANCY, shares, strict=False)}
+
+
+KERAS = Runtime("keras-tensorflow")
+
+
+def keras_step(step_s, *arithmetic_s):
+    """A step of Keras, with as many repetitions as there are seconds of its arithmetic, or three."""
+    each = [Split(step_s, {"arithmetic": one, "Python": step_s - one}) for one in arithmetic_s or (0.0,)]
+    return {"splits": {KERAS: each}, "steps_s": {KERAS: thrice(step_s)}}
+
+
+ONE_SLOWER = operations(numpy=1e-4, keras_tensorflow=3e-4, keras_tensorflow_gpu=5e-4)
+ONE_SLOWER["keras-tensorflow, GPU"][OPERATIONS[0].key] = thrice(0.9e-4)
+ONE_UNCLEAR = operations(numpy=1e-4, keras_tensorflow=3e-4, keras_tensorflow_gpu=5e-4)
+ONE_UNCLEAR["keras-tensorflow, GPU"][OPERATIONS[0].key] = thrice(1.1e-4, off=0.3)
+SECOND = 93 * 512 * (4 * 784 * 128 + 6 * 128 * 10)  # FLOP/s at which an epoch's products in batches of 512 take 1 s
+SAME_WORDS = "takes 4.4 s per epoch on a CPU"
+
+# Played figures at both sides of each border, and what they leave open.
+MEASURED = [
+    (SAME_WORDS, Known(standings(keras_tensorflow_32=1.0, gpu_keras_tensorflow_32=1.2)), ClaimStatus.HOLDS),
+    (SAME_WORDS, Known(standings(keras_tensorflow_32=1.0, gpu_keras_tensorflow_32=1.01)), ClaimStatus.NOT_HERE),
+    (SAME_WORDS, Known(standings(keras_tensorflow_32=1.0, gpu_keras_tensorflow_32=0.8)), ClaimStatus.NOT_HERE),
+    (SAME_WORDS, Known(standings(keras_tensorflow_32=(0.9, 1.0, 1.3), gpu_keras_tensorflow_32=1.2)), ClaimStatus.OPEN),
+    (SAME_WORDS, Known(standings(keras_tensorflow_32=1.0)), ClaimStatus.NO_GPU),
+    (SAME_WORDS, Known(), ClaimStatus.OPEN),
+    ("NumPy takes longer", Known(standings(numpy_32=1.0, numpy_128=1.1)), ClaimStatus.HOLDS),
+    ("NumPy takes longer", Known(standings(numpy_32=1.0, numpy_128=1.0)), ClaimStatus.NOT_HERE),
+    ("NumPy takes longer", Known(standings(numpy_32=1.0, numpy_128=0.5)), ClaimStatus.NOT_HERE),
+    ("NumPy takes longer", Known(standings(numpy_32=1.0, numpy_128=(0.8, 1.1, 1.4))), ClaimStatus.OPEN),
+    ("NumPy takes longer", Known(standings(numpy_32=1.0)), ClaimStatus.OPEN),
+    ("slows down again", Known(standings(numpy_2048=1.0, numpy_4096=1.3)), ClaimStatus.HOLDS),
+    ("slows down again", Known(standings(numpy_2048=1.0, numpy_4096=0.9)), ClaimStatus.NOT_HERE),
+    ("slows down again", Known(standings(numpy_2048=(0.8, 1.0, 1.5), numpy_4096=1.3)), ClaimStatus.OPEN),
+    ("slows down again", Known(), ClaimStatus.OPEN),
+    (
+        "takes 0.14 s per epoch",
+        Known(standings(jax_step_4096=(0.095, 0.1, 0.105), jax_epoch_4096=0.1)),
+        ClaimStatus.HOLDS,
+    ),
+    (
+        "takes 0.14 s per epoch",
+        Known(standings(jax_step_4096=(0.2, 0.21, 0.22), jax_epoch_4096=0.1)),
+        ClaimStatus.NOT_HERE,
+    ),
+    (
+        "takes 0.14 s per epoch",
+        Known(standings(jax_step_4096=0.16, jax_epoch_4096=0.1)),  # by less than a day may be off
+        ClaimStatus.OPEN,
+    ),
+    ("takes 0.14 s per epoch", Known(standings(jax_step_4096=0.1)), ClaimStatus.OPEN),
+    (
+        "every single operation",
+        Known(operations=operations(numpy=1e-4, keras_tensorflow=3e-4, keras_tensorflow_gpu=5e-4)),
+        ClaimStatus.HOLDS,
+    ),
+    ("every single operation", Known(operations=ONE_SLOWER), ClaimStatus.NOT_HERE),
+    ("every single operation", Known(operations=ONE_UNCLEAR), ClaimStatus.OPEN),
+    ("every single operation", Known(operations=operations(numpy=1e-4, keras_tensorflow=3e-4)), ClaimStatus.NO_GPU),
+    ("every single operation", Known(operations=operations(numpy=1e-4)), ClaimStatus.OPEN),
+    ("no overhead", Known(**keras_step(1.0, 0.9, 0.91, 0.92)), ClaimStatus.HOLDS),
+    ("no overhead", Known(**keras_step(1.0, 0.79, 0.8, 0.81)), ClaimStatus.NOT_HERE),
+    ("no overhead", Known(**keras_step(1.0, 0.7, 0.8, 0.9)), ClaimStatus.OPEN),
+    ("no overhead", Known(**keras_step(1.0, 0.5)), ClaimStatus.OPEN),  # made once
+    ("no overhead", Known(splits={KERAS: [Split(1.0, {"arithmetic": 0.5})] * 3}), ClaimStatus.OPEN),  # half is missing
+    ("no overhead", Known(splits={KERAS: [Split(1.0, {"arithmetic": 0.9, "idle": 0.5})] * 3}), ClaimStatus.OPEN),
+    ("no overhead", Known(), ClaimStatus.OPEN),
+    ("dmon", Known(occupancy=occupancy(0.98, 0.97)), ClaimStatus.HOLDS),
+    ("dmon", Known(occupancy=occupancy(0.98, 0.0125)), ClaimStatus.NOT_HERE),
+    ("dmon", Known(occupancy=occupancy(0.98)), ClaimStatus.OPEN),
+    ("dmon", Known(), ClaimStatus.NO_GPU),
+    ("need CUDA", Known(standings(integrated_webgpu_chunk_32=2.0, jax_epoch_32=0.5)), ClaimStatus.NOT_HERE),
+    ("need CUDA", Known(standings(discrete_webgpu_chunk_32=(1.9, 2.0, 2.2))), ClaimStatus.NOT_HERE),
+    ("need CUDA", Known(standings(software_webgpu_chunk_32=2.0)), ClaimStatus.NO_GPU),
+    ("eagerly", Known(**keras_step(1e-3), operations=operations(keras_tensorflow=1.1e-3)), ClaimStatus.NOT_HERE),
+    ("eagerly", Known(**keras_step(1e-3), operations=operations(keras_tensorflow=1.01e-3)), ClaimStatus.OPEN),
+    ("eagerly", Known(**keras_step(1e-3), operations=operations(keras_tensorflow=0.5e-3)), ClaimStatus.OPEN),
+    ("eagerly", Known(**keras_step(1e-3)), ClaimStatus.OPEN),
+    ("fused kernel", Known(operations={"jax": {KERNELS: thrice(1, off=0)}}), ClaimStatus.HOLDS),
+    ("fused kernel", Known(operations={"jax": {KERNELS: thrice(2, off=0)}}), ClaimStatus.NOT_HERE),
+    ("fused kernel", Known(), ClaimStatus.OPEN),
+    ("hard floor", Known(standings(jax_epoch_1=(0.29, 0.3, 0.31))), ClaimStatus.NOT_HERE),
+    ("hard floor", Known(standings(jax_epoch_1=0.45)), ClaimStatus.OPEN),
+    ("hard floor", Known(standings(jax_epoch_1=1.92)), ClaimStatus.OPEN),
+    ("hard floor", Known(standings(jax_epoch_1=1.92, numba_1=0.2)), ClaimStatus.NOT_HERE),
+    ("hard floor", Known(standings(numba_1=0.2)), ClaimStatus.NOT_HERE),
+    ("hard floor", Known(), ClaimStatus.OPEN),
+    ("dense matrix products", Known(standings(numba_512=0.5), product_flops_per_s=SECOND), ClaimStatus.NOT_HERE),
+    ("dense matrix products", Known(standings(numba_512=1.6), product_flops_per_s=SECOND), ClaimStatus.HOLDS),
+    ("dense matrix products", Known(standings(numba_512=1.4), product_flops_per_s=SECOND), ClaimStatus.OPEN),
+    ("dense matrix products", Known(standings(numba_512=0.5)), ClaimStatus.OPEN),
+    ("dense matrix products", Known(product_flops_per_s=SECOND), ClaimStatus.OPEN),
+    ("Below 500,000", Known(standings(gpu_keras_tensorflow_32=1.0)), ClaimStatus.OPEN),
+    ("Below 500,000", Known(), ClaimStatus.NO_GPU),
+    ("0.77", Known(), ClaimStatus.OPEN),
+]
+BY_ARITHMETIC = ("1,500 training steps", "11.31", "45 times", "capacity", "210 μs", "22,500 steps", "multiply-adds")
+
+
+@pytest.mark.parametrize(("words", "here", "verdict"), MEASURED)
+def test_a_verdict_is_what_the_figures_carry(words, here, verdict):
+    assert judged(words, here).verdict is verdict
+
+
+def test_every_claim_is_played_at_its_borders_or_is_arithmetic():
+    played = {claim.text for claim in CLAIMS for words, *_ in MEASURED if words in claim.text}
+    reckoned = {claim.text for claim in CLAIMS for words in BY_ARITHMETIC if words in claim.text}
+    assert not played & reckoned
+    assert played | reckoned == {claim.text for claim in CLAIMS}
+
+
+def test_without_a_measurement_nothing_is_said_to_hold_or_not():
+    verdicts = [claim.judge(Known()).verdict for claim in CLAIMS]
+    assert verdicts.count(ClaimStatus.CORRECTED) == len(BY_ARITHMETIC)
+    assert not {ClaimStatus.HOLDS, ClaimStatus.NOT_HERE} & set(verdicts)
+
+
+def test_corrections_are_the_arithmetic():
+    assert judged("capacity", Known()).measured == "0.1% of the peak"
+    assert "0.58" in judged("capacity", Known()).why
+    assert judged("22,500 steps", Known()).measured == "18,000 training steps"
+    assert judged("1,500 training steps", Known()).measured == "1,500 + 375 = 1,875 batches"
+    assert judged("multiply-adds", Known()).measured == "3.2 million"
+    assert "63 s over 18,000 steps are 3.5\u202fms per step, 17 times as much" in judged("210 μs", Known()).why
+    assert "says 17" in judged("45 times", Known()).why
+    assert "a factor of 2.6" in judged("11.31", Known()).why
+
+
+def test_figures_are_the_measured_ones():
+    here = Known(standings(jax_epoch_1=0.6, keras_tensorflow_32=2.0, keras_tensorflow_4096=0.3, jax_step_4096=0.1))
+    assert judged("hard floor", here).measured == "12.5 μs for a whole step at batch size 1 by JAX, one call an epoch"
+    assert judged("45 times", here).measured == "20 mixed, 3.0 at 4,096 both (Keras on the CPU)"
+    eager = Known(operations=operations(numpy=1e-4, keras_tensorflow=1e-3))
+    assert "10.0 times" in judged("every single operation", eager).measured
+    assert judged("fused kernel", Known(operations={"jax": {KERNELS: thrice(17, off=0)}})).measured.startswith(
+        "17 kernels"
+    )
+
+
+def anatomy(task, seconds, at=None):
+    """The records of one examination: of every experiment, or as many as `seconds` names."""
+    made = [
+        Record.of(
+            Kind.ANATOMY,
+            task.subject | {"name": name, "work": 1.0},
+            Measurement((second,) * 3, 1, Ended.CAP),
+            versions(task.runtime),
+        )
+        for name, second in seconds.items()
+    ]
+    return made if at is None else [replace(one, measured_at=at) for one in made]
+
+
+EVERY_OPERATION = dict.fromkeys([*(o.key for o in OPERATIONS), ALL, PRODUCT, KERNELS], 1e-5)
+EVERY_PART = {
+    "step": 2e-4,
+    "busy": 2e-4,
+    "returns": 2e-5,
+    "transfer": 1e-6,
+    "fit-tiny": 3e-6,
+    "call-tiny": 1e-6,
+    "many": 1e-4,
+    "many-tiny": 0.0,
+    "call": 1.5e-4,
+}
+
+
+def test_kept_records_become_what_is_known():
+    operations, parts = tasks([KERAS], Network((128,)), 32)
+    cell = Cell(KERAS, 32)
+    once = Measurement((1.0,) * 3, 1, Ended.CAP)
+    records = [Record.of(Kind.RACE, cell.subject | {"scaled": 0}, once, versions(KERAS))]
+    records += anatomy(operations, EVERY_OPERATION)
+    records += anatomy(operations, dict.fromkeys(list(EVERY_OPERATION)[:4], 3e-05))  # stopped: counts for nothing
+    records += anatomy(operations, dict.fromkeys(EVERY_OPERATION, 2e-05))
+    records += anatomy(parts, EVERY_PART)
+    here = known([KERAS], records)
+    assert here.epoch_s(cell) == (1.0, 1.0, 1.0)
+    assert here.operations["keras-tensorflow"][ALL].values == pytest.approx((1e-5, 2e-5))
+    assert here.splits[KERAS][0].parts_s["arithmetic"] == pytest.approx(1e-4)
+    assert here.steps_s[KERAS].values == pytest.approx((2e-4,))
+
+
+@pytest.mark.slow
+def test_only_what_is_missing_is_measured(engine, tmp_path, monkeypatch):
+    store = Store(tmp_path / "r.sqlite")
+    assert {cell for cell in cells_to_measure([]) if cell.runtime.device == "cpu"} == set(CELLS)
+    monkeypatch.setattr("lib.labs.claims.CELLS", (Cell(Runtime("numpy"), 4096),))
+    monkeypatch.setattr("lib.labs.claims.usable_runtimes", lambda: [])
+    events = list(measure_missing(engine, store, Cancel(), Request()))
+    assert len([one for one in events if not isinstance(one, Note)]) == ROUNDS
+    assert cells_to_measure(store.records()) == []
+    (standing,) = known([], store.records()).cells.values()
+    assert standing.repetitions >= 2, "one repetition has no spread: no two cells could be told apart"
+    assert np.all(np.array(store.records(Kind.RACE)[0].block_s) > 0)
+
+
+def test_what_a_library_takes_in_another_precision_is_not_taken_for_its_own():
+    runtimes = [Runtime("jax-epoch"), Runtime("jax-epoch", precision="bfloat16")]
+    records = [
+        record
+        for task in tasks(runtimes, Network((128,)), 32)
+        if task.examination.kind == "operations"
+        for record in anatomy(task, dict.fromkeys(EVERY_OPERATION, 2.0 if task.runtime == runtimes[1] else 1.0))
+    ]
+    found = known(runtimes, records).operations
+    assert {library: of[ALL].values for library, of in found.items()} == {"jax": (1.0,), "jax, bfloat16": (2.0,)}
+
+
+def on_days(cell, days, seconds=1.0):
+    """A standing with a repetition on each of these days, each a little longer than the one before."""
+    times = tuple(seconds * (1 + 0.001 * number) for number in range(len(days)))
+    return Standing(cell, times, times, False, (), "", repeated_at=tuple(f"2026-11-{day}:00+00:00" for day in days))
+
+
+@pytest.mark.parametrize(
+    ("days", "others", "verdict"),
+    [
+        (["20T10:00", "20T10:10", "20T10:20"], ["20T10:05", "20T10:15", "20T10:25"], Verdict.SLOWER),
+        (["20T10:00", "20T10:10", "20T10:20"], ["21T10:05", "21T10:15", "21T10:25"], Verdict.UNCLEAR),
+        (["20T10:00", "20T10:10", "23T10:20"], ["23T10:05", "23T10:15", "23T10:25"], Verdict.UNCLEAR),
+        (["20T10:00", "23T10:10", "23T10:20"], ["23T10:05", "23T10:15", "23T10:25"], Verdict.SLOWER),
+    ],
+)
+def test_times_of_different_days_decide_nothing(days, others, verdict):
+    one, two = Cell(Runtime("numpy"), 128), Cell(Runtime("numpy"), 32)
+    here = Known({one: on_days(one, days, 1.2), two: on_days(two, others)})
+    ratio = here.beside(one, two)
+    assert ratio is not None
+    assert ratio.verdict is verdict
+    told = judged("NumPy takes longer at batch size 128", here)
+    assert told.verdict is (ClaimStatus.HOLDS if verdict is Verdict.SLOWER else ClaimStatus.OPEN)
+    assert "inf" not in told.measured
+
+
+def test_two_cells_of_different_days_are_both_measured_again():
+    days = ("2026-11-20T10:00:00+00:00", "2026-11-21T10:00:00+00:00")
+    records = [
+        replace(
+            Record.of(Kind.RACE, cell.subject, Measurement((1.0,), 1, Ended.CAP), versions(cell.runtime)),
+            measured_at=day if cell.batch_size == 128 else days[0],
+        )
+        for day in days[1:]
+        for cell in CELLS
+        for _ in range(ROUNDS)
+    ]
+    again = [cell for cell in cells_to_measure(records) if cell.runtime == Runtime("numpy")]
+    assert Counter(cell.batch_size for cell in again) == {128: ROUNDS, 32: ROUNDS}
+
+
+def test_steps_taken_apart_are_measured_in_turns_and_again_where_they_are_of_different_days(monkeypatch):
+    monkeypatch.setattr("lib.labs.claims.usable_runtimes", lambda: [KERAS])
+    _, parts = wanted = anatomy_tasks([KERAS])
+    assert anatomy_to_measure([]) == ROUNDS * wanted
+
+    def on(*days):
+        """Of the operations and of the parts, as many repetitions as there are days for each."""
+        made = zip(wanted, (EVERY_OPERATION, EVERY_PART), days, strict=True)
+        return [one for task, seconds, at in made for day in at for one in anatomy(task, seconds, f"2026-11-{day}")]
+
+    one_day = [f"20T10:{minute}0:00+00:00" for minute in range(ROUNDS)]
+    other_day = [at.replace("20T", "21T") for at in one_day]
+    assert anatomy_to_measure(on(one_day, one_day)) == []
+    assert anatomy_to_measure(on(one_day, one_day[:2])) == [parts]
+    assert anatomy_to_measure(on(one_day, other_day)) == ROUNDS * wanted
+    assert anatomy_to_measure(on(one_day, [])) == ROUNDS * [parts]
+
+
+# The claims that measured figures decide, each with the cells whose times are equal here.
+EQUAL = {
+    SAME_WORDS: ["keras_tensorflow_32", "gpu_keras_tensorflow_32"],
+    "NumPy takes longer": ["numpy_32", "numpy_128"],
+    "slows down again": ["numpy_2048", "numpy_4096"],
+    "takes 0.14 s per epoch": ["jax_step_4096", "jax_epoch_4096"],
+    "hard floor": ["jax_epoch_1", "numba_1"],
+    "dense matrix products": ["numba_512"],
+    "every single operation": [],
+    "eagerly": [],
+    "no overhead": [],
+    "dmon": [],
+}
+TRUE_S = {"takes 0.14 s per epoch": 0.14, "hard floor": 0.48}
+DAYS = (  # of the repetitions of both sides
+    ((1, 1, 1), (1, 1, 1)),
+    ((1, 1, 1), (2, 2, 2)),
+    ((1, 1, 2), (1, 2, 2)),
+    ((1, 2, 3), (3, 1, 2)),
+    ((1, 1, 2), (2, 3, 3)),
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", EQUAL)
+@pytest.mark.parametrize("drift", [0.05, 0.1])
+def test_what_is_equal_is_seldom_called_different_though_days_differ(words, drift):
+    """A day makes all of a machine's times longer or shorter by `drift`, one standard deviation; and so does noise of
+    4 % each time, too much to call anything the same. So of 200 tries for each order of days a tenth may be decided."""
+    rng = np.random.default_rng(7)
+
+    def repeated(days, of_day, true=1.0):
+        at = tuple(f"2026-11-2{day}T10:{number}0:00+00:00" for number, day in enumerate(days))
+        return Repetitions(tuple(true * of_day[day] * np.exp(rng.normal(0, 0.04)) for day in days), at)
+
+    for both in DAYS:
+        wrong = 0
+        for _ in range(200):
+            of_day = np.exp(rng.normal(0, drift, 4))
+            sides = [repeated(days, of_day, TRUE_S.get(words, 1.0)) for days in both]
+            cells = {
+                cell: replace(one, repetition_s=side.values, repeated_at=side.at)
+                for (cell, one), side in zip(standings(**dict.fromkeys(EQUAL[words], 1.0)).items(), sides, strict=False)
+            }
+            keras, numpy, card = (
+                {one.key: repeated(days, of_day) for one in OPERATIONS} | {ALL: repeated(days, of_day)}
+                for days in (*both, both[1])
+            )
+            shares = [0.85 * np.exp(rng.normal(0, 0.02)) for _ in range(3)]
+            here = Known(
+                cells,
+                {KERAS: [Split(1.0, {"arithmetic": one, "Python": 1 - one}) for one in shares]},
+                {"keras-tensorflow": keras, "numpy": numpy, "keras-tensorflow, GPU": card},
+                {KERAS: sides[1]},
+                dict(zip(OCCUPANCY, sides, strict=True)),
+                SECOND * of_day[0],  # of a day of its own
+            )
+            wrong += judged(words, here).verdict is not ClaimStatus.OPEN
+        assert wrong <= 0.1 * 200, f"{wrong} of 200 on days {both}"
+
+
+def test_every_claim_that_two_figures_decide_is_tried_with_equal_ones():
+    exact = {"fused kernel", "need CUDA", "Below 500,000", "0.77"}  # counted, there or not, not decided here
+    assert {words for words, *_ in MEASURED} == EQUAL.keys() | exact
 
 
 def test_every_claim_stands_below_its_article_with_its_verdict():

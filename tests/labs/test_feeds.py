@@ -13,7 +13,7 @@ from lib.labs.operations_and_feeds import feeds as view
 from lib.labs.operations_and_feeds.feeds import Bound, Feeds, remedy
 from lib.labs.operations_and_feeds.tensorflow import MODELS
 from lib.model.spec import Network
-from lib.sweeps.experiments.input_pipeline import NETWORK, Figures
+from lib.sweeps.experiments.single_operations import NETWORK, Figures
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.cancel import Cancel
 from lib.sweeps.workers.engine import Engine
@@ -27,7 +27,7 @@ from lib.timing.profiling.request import FEEDS, Pipeline
 from lib.ui import lab as lab_module
 from lib.ui.lab import Section
 from lib.ui.url_state import Address
-from tests.sweeps.experiments.test_input_pipeline import StandIn
+from tests.sweeps.experiments.test_single_operations import FeedEngine
 
 MINE = Pipeline()
 PIPELINES = [Pipeline(feed) for feed in FEEDS["keras-tensorflow"]]
@@ -300,7 +300,7 @@ def test_cards_without_cuda_are_not_registered(monkeypatch):
 
 
 def test_apply_measures_the_reader_s_pipeline_and_the_suggested_one_in_turns(monkeypatch, tmp_path):
-    engine, shown = StandIn(), []
+    engine, shown = FeedEngine(), []
     monkeypatch.setattr(lab_module, "shared_engine", lambda: engine)
     monkeypatch.setattr(lab_module, "Store", lambda: Store(tmp_path / "results.sqlite"))
     monkeypatch.setattr(lab_module, "opened", lambda *_: Address(arguments={"feed.lock": "True"}))
@@ -312,6 +312,6 @@ def test_apply_measures_the_reader_s_pipeline_and_the_suggested_one_in_turns(mon
             panel._update({button: 1})
         lab.work(panel, *view.by_feeds(section))
     *alone, (_, _, pair) = engine.asked
-    assert len(alone) == len(view.tasks(MINE, "cpu")), "what is stored is not measured again"
+    assert len(alone) == len(view.pipeline_tasks(MINE, "cpu")), "what is stored is not measured again"
     assert pair == (Pipeline(holds_lock=True), Pipeline("autotune"))
     assert ["Applied: “tf.data, AUTOTUNE”" in one for one in (shown[0], shown[-1])] == [False, True]

@@ -12,7 +12,7 @@ from lib.sweeps.experiments.backend_race import BATCH_SIZES, Cell, Standing, all
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
 from lib.timing.measurement import Ended, Measurement
-from tests.sweeps.experiments.test_backend_race import JAX, KERAS, NUMPY, record
+from tests.sweeps.experiments.test_backend_race import GOOD, JAX, KERAS, NUMPY, curves, record
 
 NUMBA = Runtime("numba")
 
@@ -175,3 +175,23 @@ def test_without_peak_rates_there_is_no_roofline(tmp_path):
     store = Store(tmp_path / "results.sqlite")
     store.add(record(Cell(JAX, 512), [0.2] * 3))
     assert roofline.TITLE not in one_cell(store, key_of(Cell(JAX, 512))).text
+
+
+def timed(backend, size, epoch_s, evaluation_s=0.1):
+    cell = Cell(Runtime(backend), size)
+    return {cell: Standing(cell, (epoch_s,) * 3, (epoch_s,), False, (), "2026-11-01T00:00:00", evaluation_s)}
+
+
+def text_of(learned, target=0.95):
+    made = raced(timed("numpy", 32, 1.0), learned)
+    return table([Runtime("numpy")], (32,), made, at("target", target=target))["rows"][0]["cells"][0]
+
+
+def test_the_table_multiplies_epochs_with_epoch_and_evaluation():
+    cell = text_of(curves({**GOOD, 3: (0.9, 0.95)}))
+    assert cell["text"] == "2.2 s", "two epochs of 1.0 + 0.1 s, to two digits: one to three epochs justify no more"
+    assert "3 of 3 runs reached it within 8 epochs (1, 2, 3), at learning rate 0.1" in cell["title"]
+    assert "2.2" in cell["title"]
+    assert text_of(curves(GOOD))["text"].endswith("(2 of 3)")
+    assert text_of(curves(GOOD), 0.99)["text"] == "not reached"
+    assert text_of({})["text"] == "–", "not counted yet"

@@ -3,17 +3,14 @@
 import pytest
 
 from lib.site import desk as site
-from lib.sweeps.experiments.guesses import Guesses, GuessQuestion
-from lib.sweeps.experiments.predict_first import TIMED
-from lib.sweeps.experiments.teacher import SECTIONS, Classroom, Queued
+from lib.sweeps.experiments.teacher import TIMED, Classroom, Guesses, GuessQuestion
 
 
 @pytest.fixture
 def desk(monkeypatch):
     room = Classroom()
     monkeypatch.setattr(site, "classroom", lambda: room)
-    monkeypatch.setattr("lib.sweeps.experiments.teacher.classroom", lambda: room)
-    monkeypatch.setattr("lib.sweeps.experiments.teacher.guesses_of_class", Guesses)
+    monkeypatch.setattr(site, "guesses_of_class", Guesses)
     return site.Desk()
 
 
@@ -23,13 +20,12 @@ def test_the_switches_say_what_holds(desk):
         assert getattr(desk.room.said, field)
         switch._update(False)
         assert not getattr(desk.room.said, field)
-    assert desk.room.said.observed
 
 
 def test_all_guesses_are_forgotten_at_a_press(desk):
-    desk.overview.guesses.guess("p", GuessQuestion("depth", "best", ("128",)), "128")
+    desk.guesses.guess("p", GuessQuestion("depth", "best", ("128",)), "128")
     desk.clear._update(1)
-    assert desk.overview.guesses.tally().counts == {}
+    assert desk.guesses.tally().counts == {}
 
 
 def test_a_pupil_is_refused_in_one_sentence(monkeypatch):
@@ -61,14 +57,3 @@ def test_of_many_factors_those_are_shown_that_somebody_said(section):
     assert "How many times as long" in shown
     assert "<span>2</span>" in shown
     assert "<span>3</span>" not in shown
-
-
-def test_where_the_class_is_and_what_trains():
-    shown = site.presence(dict.fromkeys(SECTIONS, 0) | {"depth": 2}, 3)
-    assert "3 pages of the first notebook are open." in shown
-    assert f"<span>{site.TITLES['depth']}</span>" in shown
-    assert set(site.TITLES) == set(SECTIONS)
-    shown = site.queue(Queued(1, 4, ("depth", "something else")))
-    assert "<td>1</td>" in shown
-    assert "<td>4</td>" in shown
-    assert f"<li>{site.TITLES['depth']}</li><li>something else</li>" in shown

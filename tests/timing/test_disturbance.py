@@ -17,9 +17,8 @@ from lib.model.backends.registry import Runtime
 from lib.model.data.mnist import Facts
 from lib.model.hardware.nvml import Gpu
 from lib.sweeps.experiments import parallel_sweeps
-from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask, measure_tasks
+from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask, measure_ceilings, measure_tasks
 from lib.sweeps.experiments.backend_race import Cell, race
-from lib.sweeps.experiments.peak_rates import measure_ceilings
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.cancel import Cancel
 from lib.sweeps.workers.engine import Engine

@@ -2,9 +2,8 @@
 
 import pytest
 
-from lib.labs.claims import sentence
+from lib.labs.claims import CLAIMS, known, sentence
 from lib.model.backends.registry import Runtime, usable_runtimes, versions
-from lib.sweeps.experiments.claims import CLAIMS, known
 from lib.sweeps.experiments.parallel_sweeps import methods
 from lib.sweeps.storage.records import Kind, Record
 from lib.timing.measurement import Ended, Measurement

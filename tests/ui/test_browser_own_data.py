@@ -61,23 +61,6 @@ def test_a_set_is_chosen_tables_are_dropped_and_mnist_comes_back(page, server, t
     said(page, "Images: ")
 
 
-SEARCH = "search.count=16&search.epochs=1&search.sizes=512,32&search.widths=16&search.depths=1"
-
-
-def test_a_search_says_whether_the_data_change_which_settings_win(page, server):
-    page.goto(f"{server}/?data.set=iris&{QUICK}&{SEARCH}")
-    said(page, "Data: scikit-learn’s iris, not MNIST.")
-    search = page.locator(".lab", has=page.get_by_role("button", name="Search", exact=True))
-    search.scroll_into_view_if_needed()
-    search.get_by_role("button", name="Search", exact=True).press("Enter")
-    said(page, "changes the winner cannot be told: not all of these settings are stored for MNIST.")
-    search.get_by_role("button", name="Train on MNIST for comparison").press("Enter")
-    told = search.locator(".lab-sentence", has_text=re.compile("(changes|does not change) the winner|No other winner"))
-    told.filter(has_not_text="cannot be told").wait_for(timeout=120_000)
-    assert search.get_by_role("button", name="Train on MNIST for comparison").count() == 0
-    assert_accessible(page)
-
-
 def test_a_link_to_a_dropped_file_says_that_it_cannot_be(page, server):
     page.goto(f"{server}/?data.set={'f' * 32}")
     said(page, "a file that somebody dropped is not part of a link; drop it on this page")

@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 from lib.model.data.mnist import Facts
 from lib.model.spec import DataSet, Network, Training
 from lib.sweeps.events import Finished
-from lib.sweeps.experiments.exported_rows import takeaway, takeaway_of_search
-from lib.sweeps.experiments.exported_script import LIBRARIES
+from lib.sweeps.experiments.exported_script import LIBRARIES, takeaway, takeaway_of_search
 from lib.sweeps.experiments.results import Results
 from lib.ui.export_menu import MAX_OFFERED, ExportMenu
-from tests.sweeps.experiments.test_exported_rows import FACTS, ITEMS, curve
+from tests.sweeps.experiments.test_exported_script import ITEMS, MNIST_FACTS, curve
 
 
 class Menu(ExportMenu):
@@ -31,7 +30,7 @@ class Menu(ExportMenu):
         return self.said
 
 
-def shown(items=ITEMS, facts=FACTS):
+def shown(items=ITEMS, facts=MNIST_FACTS):
     results = Results(items, ["0.1", "0.5", "10"])
     results.add(Finished(items[0], curve(0.8), cached=False))
     results.add(Finished(items[1], curve(0.9), cached=False))
@@ -87,7 +86,7 @@ def test_a_picture_says_what_was_trained():
     wanted = "Learning rate 0.1 to 10; batch size 4,096; epochs 2; hidden layers 8; trained by NumPy"
     assert wanted in picture["source"]
     found = {Training(Network((width,)), 0.1, 4096, 2): curve(0.9) for width in range(8, 40)}
-    ((picture, _),) = Menu(lambda: takeaway_of_search(found, FACTS)).ask({"ask": "picture", "form": "svg"})
+    ((picture, _),) = Menu(lambda: takeaway_of_search(found, MNIST_FACTS)).ask({"ask": "picture", "form": "svg"})
     assert "batch size 4,096; epochs 2; hidden layers 32 different; trained by" in picture["source"]
 
 

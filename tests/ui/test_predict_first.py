@@ -13,9 +13,7 @@ import mnist_training
 from lib.formatting import sentence
 from lib.labs import mnist_training as page
 from lib.sweeps.experiments.background import News
-from lib.sweeps.experiments.guesses import Guesses
-from lib.sweeps.experiments.predict_first import Guess, questions
-from lib.sweeps.experiments.teacher import SECTIONS, Classroom
+from lib.sweeps.experiments.teacher import Classroom, Guess, Guesses, questions
 from lib.ui import predict_first
 from lib.ui import stage as stage_module
 from lib.ui.predict_first import PredictFirst
@@ -266,21 +264,18 @@ def test_a_pause_does_not_hold_the_teacher(room, viewer):
     assert not teacher.first.pauses
 
 
-def test_a_page_that_was_closed_is_counted_no_more(room, viewer, monkeypatch):
-    """ipywidgets holds each widget for good: they kept the page, its thread and its place among the open pages."""
+def test_a_page_that_was_closed_is_let_go(room, viewer, monkeypatch):
+    """ipywidgets holds each widget for good: they kept the page and its thread."""
     monkeypatch.setattr(predict_first, "streaming", lambda: True)
     first = PredictFirst()
     first.attach(SimpleNamespace(address=Address(), news=News()))  # type: ignore[arg-type]
-    first._look(2)
-    assert room.sections()[1] == 1
     gone = weakref.ref(first)
     del first
     deadline = time.monotonic() + 20
-    while room.sections()[1] and time.monotonic() < deadline:
+    while gone() is not None and time.monotonic() < deadline:
         gc.collect()
         time.sleep(0.05)
     assert gone() is None
-    assert room.sections() == (dict.fromkeys(SECTIONS, 0), 0)
 
 
 @pytest.mark.slow
@@ -300,13 +295,3 @@ def test_the_guesses_of_the_class_come_after_the_section_as_they_are_made(room, 
     time.sleep(0.5)
     assert "answer</small>" not in shown[-1]
     assert len(shown) <= n_shown + 1
-
-
-def test_a_page_tells_which_section_it_shows(room, viewer):
-    pupil = viewer()
-    sight = pupil.first._in_sight.widget
-    sight._hear(None, {"section": 3}, [])
-    assert room.sections()[0]["depth"] == 1
-    for content in ({"section": 99}, {"section": "x"}, {}, None, {"section": True}):
-        sight._hear(None, content, [])
-    assert room.sections()[0]["depth"] + room.sections()[0]["learning-rate"] == 1

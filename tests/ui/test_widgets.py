@@ -38,7 +38,6 @@ WIDGETS = [
     widgets.CopyLink,
     widgets.ExportFiles,
     widgets.HearCurves,
-    widgets.InSight,
     widgets.MeasureInBrowser,
     widgets.WholePage,
     widgets.Present,

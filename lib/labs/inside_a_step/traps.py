@@ -12,8 +12,7 @@ from lib.formatting import justified, listed, seconds
 from lib.model.backends.registry import ADAPTERS, ALL_DEVICES, unavailable
 from lib.model.hardware.machine import this_machine
 from lib.model.hardware.webgpu import KINDS
-from lib.sweeps.experiments.anatomy_of_a_step import TRAPS_NETWORK, AnatomyTask, traps_task
-from lib.sweeps.experiments.peak_rates import ceiling_tasks, ceilings
+from lib.sweeps.experiments.anatomy_of_a_step import TRAPS_NETWORK, AnatomyTask, ceiling_tasks, ceilings, traps_task
 from lib.timing.comparison import Comparison, Verdict, compared
 from lib.timing.diagnosis import Observed, findings
 from lib.timing.measurement import Measurement

@@ -14,8 +14,8 @@ from lib.labs.operations_and_feeds.tensorflow import AGAIN, TENSORFLOW, models, 
 from lib.model.backends.registry import Runtime, unavailable
 from lib.model.hardware.nvidia_smi import cards
 from lib.sweeps.experiments.background import News
-from lib.sweeps.experiments.input_pipeline import NETWORK, Figures, recorded_figures
 from lib.sweeps.experiments.published import CREATING_ARTICLE, SLOWER_ARTICLE
+from lib.sweeps.experiments.single_operations import NETWORK, Figures, recorded_figures
 from lib.sweeps.storage.current import current
 from lib.sweeps.storage.records import Kind, Record
 from lib.timing.diagnosis import Finding, Observed, findings

@@ -14,7 +14,7 @@ from lib.labs.operations_and_feeds.operations import state_line
 from lib.labs.operations_and_feeds.tensorflow import TENSORFLOW, repeated_cell
 from lib.model.backends.registry import DEVICES, Runtime, unavailable
 from lib.model.hardware.optional import free_memory_bytes
-from lib.sweeps.experiments.input_pipeline import Figures, PipelineTask, Raised, measure, tasks
+from lib.sweeps.experiments.single_operations import Figures, PipelineTask, Raised, measure_pipelines, pipeline_tasks
 from lib.sweeps.storage.records import Kind, Record
 from lib.timing.comparison import Comparison, Verdict, compared
 from lib.timing.diagnosis import INPUT_SHARE
@@ -104,7 +104,7 @@ def by_feeds(section: Section) -> tuple[Callable[[Feeds], Asked], Callable[[Show
 
     def ask(at: Feeds) -> Asked:
         mine = chosen(at)
-        wanted = tasks(mine, at.device)
+        wanted = pipeline_tasks(mine, at.device)
 
         def make(_again: bool) -> tuple[tuple, Work]:
             def helped() -> PipelineTask | None:
@@ -113,7 +113,7 @@ def by_feeds(section: Section) -> tuple[Callable[[Feeds], Asked], Callable[[Show
             cached, applies = store.records(Kind.PIPELINE), section.pressed("apply")
             todo = wanted if section.pressed("again") else [task for task in wanted if not task.found(cached)]
             then = helped if applies else lambda: None
-            return (wanted, cached, not todo and not applies), partial(measure, todo, then)
+            return (wanted, cached, not todo and not applies), partial(measure_pipelines, todo, then)
 
         return Asked(tuple(wanted), make)
 

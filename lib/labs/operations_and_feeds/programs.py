@@ -11,11 +11,7 @@ import pandas as pd
 from lib.formatting import listed, seconds, times
 from lib.labs.operations_and_feeds.operations import DEPTHS, drawing, library_names, points_of
 from lib.sweeps.experiments import published
-from lib.sweeps.experiments.single_operations import (
-    FIRST_SIZES,
-    OVERLAP_SIZES,
-    OperationPoint,
-)
+from lib.sweeps.experiments.single_operations import FIRST_SIZES, OVERLAP_SIZES, OperationPoint
 from lib.timing.comparison import Verdict
 from lib.timing.profiling.request import AFTER, BEFORE, IN_PIECES, IN_TURN, INSIDE, LANES
 from lib.ui import layout

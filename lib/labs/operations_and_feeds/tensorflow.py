@@ -10,7 +10,7 @@ from lib.model.backends.environment_variables import complete_environment
 from lib.model.backends.registry import Runtime, environment_of, unavailable, versions
 from lib.model.spec import Network
 from lib.sweeps.experiments.anatomy_of_a_step import stored
-from lib.sweeps.experiments.input_pipeline import NETWORK
+from lib.sweeps.experiments.single_operations import NETWORK
 from lib.sweeps.storage.current import current
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store

@@ -45,12 +45,10 @@ from lib.labs.when_a_gpu_wins.sides import (
     surface,
 )
 from lib.once import once
-from lib.sweeps.experiments.calibration import TrainingWay
-from lib.sweeps.experiments.kept_machines import kept_in
-from lib.sweeps.experiments.known_devices import known_devices, of_machine
-from lib.sweeps.experiments.live_calibration import LiveCalibrations, live_in, ways
-from lib.sweeps.experiments.published_predictions import Row, published_rows
+from lib.sweeps.experiments.calibration import LiveCalibrations, TrainingWay, live_in, ways
+from lib.sweeps.experiments.known_devices import Row, known_devices, of_machine, published_rows
 from lib.sweeps.experiments.recorded_machines import recorded_gpus, recorded_here, told_apart
+from lib.sweeps.experiments.your_gpu import kept_in
 from lib.timing.prediction.device import Device
 from lib.timing.prediction.workload import Way
 from lib.ui import layout

@@ -4,9 +4,7 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
 from lib.formatting import listed, sentence
-from lib.sweeps.experiments import live_calibration
-from lib.sweeps.experiments.calibration import TrainingWay
-from lib.sweeps.experiments.live_calibration import CalibrationProgress, live_in
+from lib.sweeps.experiments.calibration import CalibrationProgress, TrainingWay, live_in, measure, unasked, ways
 from lib.ui import layout
 from lib.ui.lab import Asked, Drawing, Page, Shown
 from lib.ui.panel import Controls, several
@@ -19,8 +17,8 @@ class CalibratedWays(Controls):
     AGAIN = "Calibrate again", "Measure what is missing, and once more what something disturbed"
     ways = several(
         "Calibrate",
-        lambda: tuple(one.address for one in live_calibration.unasked()),
-        lambda: {one.label: one.address for one in live_calibration.ways()},
+        lambda: tuple(one.address for one in unasked()),
+        lambda: {one.label: one.address for one in ways()},
     )
 
 
@@ -37,7 +35,7 @@ def calibration(page: Page) -> tuple[Callable[[CalibratedWays], Asked], Callable
 
         def make(again: bool) -> tuple[tuple, Work]:
             done, total = progress(live.view().items, chosen)
-            return (done == total and not again,), partial(live_calibration.measure, chosen, live, again=again)
+            return (done == total and not again,), partial(measure, chosen, live, again=again)
 
         return Asked(chosen, make)
 

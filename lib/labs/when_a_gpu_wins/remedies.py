@@ -12,10 +12,9 @@ from lib.labs.when_a_gpu_wins.border import remarks
 from lib.labs.when_a_gpu_wins.work import parts_on_demand
 from lib.model.spec import Network
 from lib.sweeps.cost_model import StepTime
-from lib.sweeps.experiments import what_would_help
-from lib.sweeps.experiments.calibration import TrainingWay
-from lib.sweeps.experiments.live_calibration import live_in, ways
-from lib.sweeps.experiments.what_would_help import Applied, Findings, findings, miss, too_long
+from lib.sweeps.experiments import advice
+from lib.sweeps.experiments.advice import Applied, Findings, findings, miss, too_long
+from lib.sweeps.experiments.calibration import TrainingWay, live_in, ways
 from lib.sweeps.workers.notes import State
 from lib.timing.disturbance import disturbances
 from lib.timing.prediction.predict import Prediction
@@ -89,7 +88,7 @@ def remedies(page: Page) -> tuple[Callable[[Remedies], Asked], Callable[[Shown],
             if pressed:
                 new = [one for one, name in APPLIES.items() if section.pressed(name) or section.pressed("again")]
                 wanted = chosen(section.stage, (question, by), new)
-            return (wanted,), partial(what_would_help.apply, question, by, wanted, live)
+            return (wanted,), partial(advice.apply, question, by, wanted, live)
 
         return Asked((question, by), make)
 

@@ -21,8 +21,8 @@ from lib.once import Once
 from lib.sweeps.cost_model import StepTime
 from lib.sweeps.experiments import published
 from lib.sweeps.experiments.calibration import TOGETHER, WAYS, TrainingWay, Trial, calibrations, recorded_step_times
-from lib.sweeps.experiments.kept_machines import contests
 from lib.sweeps.experiments.recorded_machines import Best, Machine
+from lib.sweeps.experiments.your_gpu import contests
 from lib.sweeps.storage.current import current
 from lib.sweeps.storage.records import Kind
 from lib.sweeps.storage.store import Store

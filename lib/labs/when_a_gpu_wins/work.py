@@ -14,8 +14,8 @@ from lib.model.backends.registry import Runtime
 from lib.model.data.mnist import recognised
 from lib.model.spec import Network
 from lib.sweeps.cost_model import StepTime
-from lib.sweeps.experiments import time_to_accuracy
 from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask, measure_tasks
+from lib.sweeps.experiments.backend_race import RATES_TRIED, TARGETS, learned, needed
 from lib.sweeps.experiments.calibration import TrainingWay, Trial, measure_trials
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
@@ -50,8 +50,8 @@ class Costs(Controls):
     """What is trained, to which accuracy, and the price of this machine."""
 
     AGAIN = ()
-    size = slider("Batch size", 32, tuple(time_to_accuracy.RATES))  # at which epochs to an accuracy are counted
-    target = slider("Target accuracy", 0.95, time_to_accuracy.TARGETS)
+    size = slider("Batch size", 32, tuple(RATES_TRIED))  # at which epochs to an accuracy are counted
+    target = slider("Target accuracy", 0.95, TARGETS)
     way = dropdown("Known devices by a", "step", WAY_NAMES, full_width=True)
     price = number("$ per hour for this machine", 0.0, 0, MOST_PER_H, step=0.001)
 
@@ -228,16 +228,15 @@ def bills(
 def cost(shown: Shown) -> Drawing:
     """Dollars of training on every device."""
     at, store, known = shown.at, shown.section.page.store, _known(WAYS[shown.at.way])
-    learned = time_to_accuracy.learned(store, NETWORK, recognised())
-    needed = time_to_accuracy.needed(learned, NETWORK, at.size, at.target)
-    epochs = needed.reached[len(needed.reached) // 2] if needed is not None and needed.reached else None
+    needed_at = needed(learned(store, NETWORK, recognised()), NETWORK, at.size, at.target)
+    epochs = needed_at.reached[len(needed_at.reached) // 2] if needed_at is not None and needed_at.reached else None
     here = [
         calibrated_side(one.trained, one.calibration)
         for one in live_of(shown).view().items
         if one.calibration is not None and not one.trained.together
     ]
     found = bills([*here, *known], NETWORK, at.size, epochs, at.price or None)
-    said = cost_sentence(found, at.target, at.size, needed.words if needed is not None else "")
+    said = cost_sentence(found, at.target, at.size, needed_at.words if needed_at is not None else "")
     lacks = "" if at.price else "Enter this machine's hourly cost above, and its rows have a price too."
     notes = [lacks if here else "This machine is not calibrated yet, so it has no row here: see above."]
     return Drawing(cost_table(found) + layout.sentence(said) + remarks(notes, warnings_of(known)), said)

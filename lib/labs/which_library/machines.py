@@ -20,7 +20,8 @@ from lib.labs.which_library.race import to_accuracy
 from lib.model.backends.registry import DEFAULT, Runtime
 from lib.model.hardware.machine import NO_GPU, ONLY_BY_WEBGPU
 from lib.model.spec import Network, Training
-from lib.sweeps.experiments.backend_race import BATCH_SIZES
+from lib.sweeps.experiments.backend_race import BATCH_SIZES, RATES_TRIED, TARGETS, Learned, Needed, needed
+from lib.sweeps.experiments.backend_race import EPOCHS_TRIED as TRIED
 from lib.sweeps.experiments.recorded_machines import (
     EXPERIMENTS,
     NETWORK,
@@ -37,8 +38,6 @@ from lib.sweeps.experiments.recorded_machines import (
     recorded_here,
     told_apart,
 )
-from lib.sweeps.experiments.time_to_accuracy import EPOCHS as TRIED
-from lib.sweeps.experiments.time_to_accuracy import RATES, TARGETS, Learned, Needed, needed
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.cancel import Cancel
 from lib.sweeps.workers.engine import Engine
@@ -269,7 +268,7 @@ def to_target(machine: Machine, runtime: Runtime, batch_size: int, learned: Lear
 
 def quickest_to(machine: Machine, runtime: Runtime, learned: Learned, target: float) -> Seconds | None:
     """Seconds to an accuracy at the batch size with the smallest median; None where no batch size has a figure."""
-    return _quickest(to_target(machine, runtime, size, learned, target) for size in RATES)
+    return _quickest(to_target(machine, runtime, size, learned, target) for size in RATES_TRIED)
 
 
 @dataclass(frozen=True)

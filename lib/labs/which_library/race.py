@@ -16,6 +16,7 @@ from lib.labs.which_library import roofline
 from lib.model.backends.registry import BACKENDS, Runtime, usable_runtimes
 from lib.model.spec import N_TRAIN, Training
 from lib.sweeps.experiments import published
+from lib.sweeps.experiments.anatomy_of_a_step import ceilings, measure_ceilings, product_rates
 from lib.sweeps.experiments.backend_race import (
     BATCH_SIZES,
     BUDGET_S,
@@ -23,27 +24,23 @@ from lib.sweeps.experiments.backend_race import (
     NETWORK,
     PART_S,
     ROUNDS,
-    Cell,
-    Standing,
-    all_cells,
-    plan,
-    race,
-    records_and_notes,
-    standings,
-)
-from lib.sweeps.experiments.kept_machines import gpus_elsewhere
-from lib.sweeps.experiments.peak_rates import ceilings, measure_ceilings, product_rates
-from lib.sweeps.experiments.recorded_machines import Machine, Seconds, exactly, gpu_runtimes, named
-from lib.sweeps.experiments.time_to_accuracy import (
     TARGETS,
+    Cell,
     Learned,
     Needed,
+    Standing,
     TrialTrained,
+    all_cells,
     learn,
     learned,
     needed,
+    plan,
+    race,
+    standings,
     trials,
 )
+from lib.sweeps.experiments.recorded_machines import Machine, Seconds, exactly, gpu_runtimes, named
+from lib.sweeps.experiments.your_gpu import gpus_elsewhere
 from lib.sweeps.storage.current import current
 from lib.sweeps.storage.frames import records_frame
 from lib.sweeps.storage.records import Kind, Record
@@ -160,7 +157,7 @@ def fill(
         TrainingFailed: A backend could not train; the text says why.
     """
     yield from measure_ceilings(usable_runtimes(), engine, store, cancel, request)
-    yield from records_and_notes(race(begun.left, engine, store, cancel, request))
+    yield from race(begun.left, engine, store, cancel, request)
     todo = [training for training in trials(NETWORK) if training not in begun.learned]
     if todo and not cancel.is_set():
         yield from learn(todo, engine, store, cancel, request)

@@ -2,11 +2,16 @@
 
 A repetition measures one cell once: a short training whose first epoch is a warm-up and left out, and whose other
 epochs are the blocks. Where an epoch takes long, a part of it is measured and scaled, and the record says so. All cells
-are measured once in random order before any is measured again, so that a slow minute of the machine does not affect
-one of them alone.
+are measured once in random order before any is measured again, so that a slow minute of the machine does not affect one
+of them alone.
+
+How many epochs a batch size needs for an accuracy makes seconds per epoch comparable between batch sizes. All backends
+take the same steps from the same start (tests check that), so the epochs are counted once, with JAX, and the seconds
+are each backend's own. The learning rate is chosen on one seed and judged on three others. The accuracy is evaluated
+after each epoch only, so the epochs, and with them the seconds, are upper bounds.
 """
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -14,19 +19,21 @@ import numpy as np
 
 from lib.model.backends.base import Epoch, FirstCall, Steps
 from lib.model.backends.registry import Runtime, versions
+from lib.model.data.mnist import Facts
 from lib.model.spec import N_TRAIN, Network, Training
+from lib.sweeps.events import Finished
 from lib.sweeps.experiments.failures import Marked
 from lib.sweeps.storage.current import current
-from lib.sweeps.storage.records import Kind, Record
+from lib.sweeps.storage.records import Key, Kind, Record
 from lib.sweeps.storage.store import Store
+from lib.sweeps.sweep import Options, updates
 from lib.sweeps.workers.cancel import Cancel
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.messages import Disturbed, Progress, Restarted
+from lib.sweeps.workers.messages import Disturbed, Item, Progress, Restarted
 from lib.sweeps.workers.notes import Note, note_of
 from lib.sweeps.workers.queue import Request
 from lib.timing.comparison import Repetitions
 from lib.timing.diagnosis import Finding, Observed, findings
-from lib.timing.disturbance import Disturbance
 from lib.timing.measurement import Ended, Measurement
 
 NETWORK = Network((128,))
@@ -66,20 +73,6 @@ class Cell:
         }
 
 
-@dataclass(frozen=True)
-class Repetition:
-    """A cell measured once: its record, and what disturbed the measurement."""
-
-    cell: Cell
-    record: Record
-    disturbance: Disturbance
-
-
-def records_and_notes(events: Iterator[Repetition | Record | Note]) -> Iterator[Record | Note]:
-    """The events of a race, with each repetition replaced by its record; cells that failed are records already."""
-    return (one.record if isinstance(one, Repetition) else one for one in events)
-
-
 def plan(cells: Sequence[Cell], cached: Sequence[Record], rounds: int = ROUNDS, seed: int = 0) -> list[Cell]:
     """The repetitions still to be made, round by round, each round in a random order of its own.
 
@@ -107,7 +100,7 @@ def race(
     cancel: Cancel,
     request: Request,
     budget_s: float = BUDGET_S,
-) -> Iterator[Repetition | Record | Note]:
+) -> Iterator[Record | Note]:
     """Make the repetitions in this order, each stored as soon as it is made; a stop loses at most the one that runs.
 
     A cell that fails on a graphics card is marked, and the others go on: see `lib.sweeps.experiments.failures`.
@@ -138,43 +131,26 @@ def race(
 
 def _race_once(
     cell: Cell, engine: Engine, store: Store, cancel: Cancel, request: Request, budget_s: float
-) -> Iterator[Repetition | Note]:
+) -> Iterator[Record | Note]:
     yield Note(cell.words)
     with engine.watch(cell.runtime) as watch:
-        timed = yield from _timed(cell, engine, cancel, request, budget_s)
-    if cancel.is_set() or not timed.epoch_s:
+        epoch_s, about, warnings = yield from _timed(cell, engine, cancel, request, budget_s)
+    if cancel.is_set() or not epoch_s:
         return
-    assert watch.disturbance is not None, "set at the end of the block"
-    blocks = Measurement(tuple(timed.epoch_s), N_TRAIN // cell.batch_size, Ended.CAP, warnings=timed.warnings)
-    subject = (
-        cell.subject
-        | {
-            "scaled": int(timed.scaled),
-            "evaluation_s": timed.evaluation_s,
-            "first_call_s": timed.first_call_s,
-        }
-        | ({} if timed.first_accuracy is None else {"first_accuracy": timed.first_accuracy})
-    )
-    record = Record.of(Kind.RACE, subject, watch.marked(blocks), versions(cell.runtime))
+    blocks = Measurement(tuple(epoch_s), N_TRAIN // cell.batch_size, Ended.CAP, warnings=warnings)
+    record = Record.of(Kind.RACE, cell.subject | about, watch.marked(blocks), versions(cell.runtime))
     store.add(record)
-    yield Repetition(cell, record, watch.disturbance)
-
-
-@dataclass(frozen=True)
-class _Timed:
-    """The seconds of one repetition."""
-
-    epoch_s: list[float]  # of each timed epoch
-    scaled: bool  # … from parts of it
-    evaluation_s: float  # of one pass over the validation images; 0: none was made
-    first_call_s: float
-    first_accuracy: float | None  # on the validation images after the first epoch; None: none was trained to its end
-    warnings: tuple[str, ...]
+    yield record
 
 
 def _timed(
     cell: Cell, engine: Engine, cancel: Cancel, request: Request, budget_s: float
-) -> Generator[Note, None, _Timed]:
+) -> Generator[Note, None, tuple[list[float], dict[str, float], tuple[str, ...]]]:
+    """Seconds of each timed epoch, what else the record says, and warnings.
+
+    `scaled` says that the epochs are scaled from parts; `evaluation_s` is of one pass over the validation images, 0
+    where none was made; `first_accuracy` is theirs after the first epoch, missing where none was trained to its end.
+    """
     stop = Cancel()  # when it is cancelled, or enough is measured
     epochs: list[float] = []
     evaluations: list[float] = []
@@ -210,9 +186,15 @@ def _timed(
                 steps, part_s, chunks, train_s = 0, 0.0, 0, 0.0
             elif isinstance(message, Disturbed):
                 beside = (message.why,)
-    evaluation_s = float(np.median(evaluations)) if evaluations else 0.0
     scaled = len(epochs) < 2
-    return _Timed(parts if scaled else epochs[1:], scaled, evaluation_s, first_call_s, first_accuracy, beside)
+    about: dict[str, float] = {
+        "scaled": int(scaled),
+        "evaluation_s": float(np.median(evaluations)) if evaluations else 0.0,
+        "first_call_s": first_call_s,
+    }
+    if first_accuracy is not None:
+        about["first_accuracy"] = first_accuracy
+    return parts if scaled else epochs[1:], about, beside
 
 
 @dataclass(frozen=True)
@@ -292,3 +274,137 @@ def _standing(cell: Cell, repetitions: Sequence[Record]) -> Standing:
 def all_cells(runtimes: Sequence[Runtime], batch_sizes: Sequence[int] = BATCH_SIZES) -> list[Cell]:
     """Every runtime at every batch size, with the article's network."""
     return [Cell(runtime, size) for runtime in runtimes for size in batch_sizes]
+
+
+TUNED_ON = 0
+SEEDS = (1, 2, 3)
+RATES_TRIED = {
+    1: (0.01, 0.03),
+    32: (0.1, 0.3),
+    128: (0.1, 0.3),
+    512: (0.3, 1.0),
+    1024: (0.3, 1.0),
+    2048: (0.3, 1.0),
+    4096: (0.3, 1.0),
+}
+EPOCHS_TRIED = {1: 3, 32: 8, 128: 12, 512: 20, 1024: 20, 2048: 30, 4096: 30}
+TARGETS = (0.9, 0.92, 0.94, 0.95, 0.96, 0.97)
+
+Learned = Mapping[Training, tuple[float, ...]]  # validation accuracy after each epoch
+
+
+@dataclass(frozen=True)
+class TrialTrained:
+    """A training and its validation accuracies after each epoch, 0 to 1."""
+
+    training: Training
+    accuracies: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Needed:
+    """Epochs to a target accuracy at one batch size, over the judged seeds."""
+
+    rate: float  # chosen on the seed `TUNED_ON`
+    epochs: tuple[int | None, ...]  # of each judged run; None where it did not get there in `tried` epochs
+    tried: int
+
+    @property
+    def reached(self) -> tuple[int, ...]:
+        """Epochs of the runs that reached the target, fewest first."""
+        return tuple(sorted(epochs for epochs in self.epochs if epochs is not None))
+
+    @property
+    def words(self) -> str:
+        """How many runs reached the target, after how many epochs, and with which learning rate."""
+        counts = ", ".join(map(str, self.reached)) or "none"
+        return (
+            f"{len(self.reached)} of {len(self.epochs)} runs reached it within {self.tried} epochs ({counts}), at"
+            f" learning rate {self.rate:g}"
+        )
+
+
+def trials(network: Network) -> list[Training]:
+    """All trainings whose epochs are counted: every batch size and learning rate, on the tuning and judged seeds."""
+    return [
+        Training(network, rate, size, EPOCHS_TRIED[size], seed)
+        for size in RATES_TRIED
+        for rate in RATES_TRIED[size]
+        for seed in (TUNED_ON, *SEEDS)
+    ]
+
+
+def learned(store: Store, network: Network, facts: Facts | None) -> dict[Training, tuple[float, ...]]:
+    """Validation accuracies after each epoch of the trials that are stored for these images.
+
+    Args:
+        store: Where the curves are looked up.
+        network: What is trained.
+        facts: Which images; None while that is not known, and then nothing is found.
+    """
+    if facts is None:
+        return {}
+    runtime = Runtime()
+    cached = {t: store.get(Key(t, runtime, facts.digest, versions(runtime))) for t in trials(network)}
+    return {t: tuple(epoch.validation_accuracy for epoch in c.epochs) for t, c in cached.items() if c is not None}
+
+
+def learn(
+    todo: list[Training], engine: Engine, store: Store, cancel: Cancel, request: Request, pooled: bool = True
+) -> Iterator[TrialTrained | Note]:
+    """Train these trials; each is stored as soon as it is done.
+
+    Args:
+        todo: What to train.
+        engine: Trains them.
+        store: Where the curves are looked up and stored.
+        cancel: Ends the trainings when it is set.
+        request: Place in the queue of all that runs on this machine.
+        pooled: Whether several processes may be used, where that is faster.
+
+    Yields:
+        Each finished training, and notes on what is trained or waited for.
+    """
+    options = Options(processes=pooled)
+    for update in updates([Item(training) for training in todo], engine, store, cancel, options, request):
+        if isinstance(update, Finished):
+            training = update.item.training
+            yield TrialTrained(training, tuple(epoch.validation_accuracy for epoch in update.curve.epochs))
+            yield Note(f"counting epochs to an accuracy, batch size {training.batch_size:,}")
+        elif (note := note_of(update)) is not None:  # type: ignore[arg-type]
+            yield note
+
+
+def needed(known: Learned, network: Network, batch_size: int, target: float) -> Needed | None:
+    """Epochs to the target, with the learning rate that needs the fewest on the seed `TUNED_ON`.
+
+    Rates that need equally many epochs, or never reach it, are ranked by their best accuracy.
+
+    Args:
+        known: Accuracies by training.
+        network: What is trained.
+        batch_size: Images per step.
+        target: Validation accuracy, 0 to 1.
+
+    Returns:
+        None while a training of this batch size is missing, and for a batch size that is not in `RATES_TRIED`.
+    """
+    tried, rates = EPOCHS_TRIED.get(batch_size, 0), RATES_TRIED.get(batch_size, ())
+    runs = {
+        rate: [known.get(Training(network, rate, batch_size, tried, seed)) for seed in (TUNED_ON, *SEEDS)]
+        for rate in rates
+    }
+    if not rates or any(run is None for of_rate in runs.values() for run in of_rate):
+        return None
+    counts = {rate: [epochs_to(run, target) for run in of_rate if run is not None] for rate, of_rate in runs.items()}
+    best = min(rates, key=lambda rate: (counts[rate][0] or tried + 1, -max(runs[rate][0] or (0.0,))))
+    return Needed(best, tuple(counts[best][1:]), tried)
+
+
+def epochs_to(accuracies: tuple[float, ...], target: float) -> int | None:
+    """The first epoch, counted from 1, after which the accuracy is at least the target; None where it never is.
+
+    >>> epochs_to((0.9, 0.95, 0.94), 0.95), epochs_to((0.9,), 0.95)
+    (2, None)
+    """
+    return next((number for number, accuracy in enumerate(accuracies, 1) if accuracy >= target), None)

@@ -3,9 +3,8 @@
 The file is put together from the pieces in `script_parts`: what is common, where the data come from, and the training
 loop of one library. A piece is read as text and never imported, so its library need not be installed.
 
-**How far its curve may be off.** All libraries start from the same parameters and see the same batches; what differs
-is the order in which they add float32 numbers. `tests/model/backends/test_backends.py` holds every backend to twenty
-steps
+**How far its curve may be off.** All libraries start from the same parameters and see the same batches; what differs is
+the order in which they add float32 numbers. `tests/model/backends/test_backends.py` holds every backend to twenty steps
 within 1e-5 of float64, and after 160 steps to a validation loss within 1e-3 of NumPy's and an accuracy within 0.01 (two
 of its 200 images). Here are 12,000 images and thousands of steps: `TOLERANCE` is 1 % of the loss and half a point of
 accuracy. It holds where a training is steady; seen between NumPy and JAX on MNIST: ten epochs of 784→128→10 at rate 0.1
@@ -16,45 +15,59 @@ batch size 256, NumPy and JAX were 28 points apart. No number that is known befo
 is not within `TOLERANCE` asks what rounding does to its own training: twice more, from a start in which each weight is
 the next float32 above or below, and four times of what that changes is allowed, and said. A training that diverges does
 so in the same step, unless rounding moves that step too.
+
+The rows behind an experiment's charts are flat: each says what was trained, by what, on which machine and data, with
+units in the names of its columns.
+
+A script on data that a reader brought comes with the data, as one ZIP file.
 """
 
 import ast
 import hashlib
+import io
 import math
 import sys
 import textwrap
-from collections.abc import Mapping
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
-from lib.formatting import format_rate
+from lib.formatting import format_rate, percent, seconds
 from lib.model.backends.environments import HERE
 from lib.model.backends.registry import PRECISIONS, versions
 from lib.model.data import digits
 from lib.model.data.mnist import Facts
 from lib.model.data.mnist_arrays import ARRAYS
 from lib.model.data.mnist_download import KERAS_URL
+from lib.model.data.own import prepared
 from lib.model.hardware.machine import this_machine
-from lib.model.spec import MNIST
-from lib.sweeps.experiments.results import Line
+from lib.model.spec import MNIST, Training
+from lib.sweeps.experiments.mnist_training import settings_of
+from lib.sweeps.experiments.results import Line, Results
+from lib.sweeps.random_search import losses_frame, search_frame
+from lib.sweeps.storage.records import Curve
+from lib.sweeps.workers.messages import Item
 
 TOLERANCE = (0.01, 0.005, 0)  # of the expected loss; of accuracy; in steps
 DATA_FILE = "data.npz"  # of data that a reader brought, beside the script
 WIDTH = 88  # columns: ruff's default, so that the file is formatted wherever it is checked
 _PARTS = Path(__file__).parent / "script_parts"
-_LEFT_OUT = ("made_up_images",)  # of `lib.model.data.digits`: patterns and noise, whose curve says nothing
+# A script has one of the sources of data; of `lib.model.data.digits` none has patterns and noise.
+_LEFT_OUT = {"mnist_data", "digits_data", "file_data", "made_up_images"}
 
 
 @dataclass(frozen=True)
 class ScriptLibrary:
-    """What a script can be written with: its name, its piece, and the distributions that it needs."""
+    """What a script can be written with: its name, and the distributions that it needs."""
 
     label: str
-    part: str
     needs: tuple[str, ...]
 
     @property
@@ -64,10 +77,10 @@ class ScriptLibrary:
 
 
 LIBRARIES = {
-    "numpy": ScriptLibrary("NumPy", "with_numpy", ("numpy",)),
-    "jax": ScriptLibrary("JAX", "with_jax", ("numpy", "jax", "jaxlib")),
-    "keras": ScriptLibrary("Keras", "with_keras", ("numpy", "keras")),
-    "torch": ScriptLibrary("PyTorch", "with_torch", ("numpy", "torch")),
+    "numpy": ScriptLibrary("NumPy", ("numpy",)),
+    "jax": ScriptLibrary("JAX", ("numpy", "jax", "jaxlib")),
+    "keras": ScriptLibrary("Keras", ("numpy", "keras")),
+    "torch": ScriptLibrary("PyTorch", ("numpy", "torch")),
 }
 _KERAS_ON = {"keras-tensorflow": "tensorflow", "keras-torch": "torch"}  # by backend; for all others, JAX
 
@@ -91,17 +104,19 @@ def exported_script(
     chosen, keras_on = LIBRARIES[library], _KERAS_ON.get(line.item.runtime.backend, "jax")
     needs = [*chosen.needs, *([keras_on] if library == "keras" else [])]
     _check(line, data, needs, brought is not None)
-    source = [_PARTS / "from_mnist.py"]
-    if brought is not None:
-        source = [_PARTS / "from_file.py"]
-    elif data.source != "MNIST":
-        source = [Path(digits.__file__), _PARTS / "from_digits.py"]
+    source = "file_data" if brought is not None else "mnist_data" if data.source == "MNIST" else "digits_data"
+    pieces = [_PARTS / "common.py", _PARTS / f"with_{library}.py"]
+    if source == "digits_data":
+        pieces.insert(1, Path(digits.__file__))
         needs.append("scikit-learn")
-    pieces = [_PARTS / "common.py", *source, _PARTS / f"{chosen.part}.py", _PARTS / "comparison.py"]
-    early, late, bodies = _assembled([path.read_text() for path in pieces])
+    early, late, bodies = _assembled([path.read_text() for path in pieces], _LEFT_OUT - {source})
     late = late.replace('"KERAS_BACKEND"] = "jax"', f'"KERAS_BACKEND"] = "{keras_on}"')
     about = _about(experiment, line, data, chosen)
-    parts = [f"{_header(needs)}\n{about}\n\n{early}{late}\n{_settings(line, data, brought)}", *bodies, _MAIN]
+    parts = [
+        f"{_header(needs)}\n{about}\n\n{early}{late}\n{_settings(line, data, brought)}",
+        *bodies,
+        _MAIN.format(source),
+    ]
     return "\n\n\n".join(part.strip() for part in parts) + "\n"
 
 
@@ -195,7 +210,7 @@ def _settings(line: Line, data: Facts, brought: Mapping[str, np.ndarray] | None)
 
 _MAIN = """
 if __name__ == "__main__":
-    x, y, x_validation, y_validation = load_data()
+    x, y, x_validation, y_validation = {}()
 
     def curve_from(nudge: int) -> Curve:
         start = initial_parameters(nudge)
@@ -205,8 +220,8 @@ if __name__ == "__main__":
 """
 
 
-def _assembled(pieces: list[str]) -> tuple[str, str, list[str]]:
-    """Of the pieces: their imports, each once; those that must follow an environment variable; and their bodies."""
+def _assembled(pieces: list[str], left_out: set[str]) -> tuple[str, str, list[str]]:
+    """The imports that the pieces need; those that must follow an environment variable; and the bodies."""
     imports: list[ast.stmt] = []
     late, bodies = "", []
     for text in pieces:
@@ -216,25 +231,177 @@ def _assembled(pieces: list[str]) -> tuple[str, str, list[str]]:
         imports += nodes[:first_other]
         ends = [node.end_lineno or 0 for node, one in zip(nodes, is_import, strict=True) if one]
         late += "".join(lines[ends[first_other - 1] : ends[-1]])
-        for node, following in pairwise(nodes):
-            if isinstance(node, ast.FunctionDef) and node.name in _LEFT_OUT:
-                lines[node.lineno - 1 : following.lineno - 1] = []
+        for node, following in reversed(list(pairwise(nodes))):
+            if isinstance(node, ast.FunctionDef) and node.name in left_out:
+                del lines[node.lineno - 1 : following.lineno - 1]
         bodies.append("".join(lines[ends[-1] :]))
-    return _merged(imports), late, bodies
+    used = {node.id for node in ast.walk(ast.parse("".join([late, *bodies]))) if isinstance(node, ast.Name)}
+    return _merged(imports, used), late, bodies
 
 
-def _merged(imports: list[ast.stmt]) -> str:
+def _merged(imports: list[ast.stmt], used: set[str]) -> str:
     """Imports as ruff sorts them, without those of this project: the standard library's first, modules before names."""
     names: dict[tuple[bool, bool, str], set[str]] = {}  # whether not standard, whether `from`, and the module
     for node in imports:
-        if isinstance(node, ast.ImportFrom) and node.module is not None:
-            key = (node.module.split(".")[0] not in sys.stdlib_module_names, True, node.module)
-            names.setdefault(key, set()).update(alias.name for alias in node.names)
-        elif isinstance(node, ast.Import):
-            module = node.names[0].name
-            names[module.split(".")[0] not in sys.stdlib_module_names, False, ast.unparse(node)] = set()
+        assert isinstance(node, ast.Import | ast.ImportFrom)
+        is_from = isinstance(node, ast.ImportFrom)
+        module = node.module if isinstance(node, ast.ImportFrom) and node.module else node.names[0].name
+        taken = {alias.name for alias in node.names if (alias.asname or alias.name) in used}
+        if taken and not module.startswith("lib."):
+            is_other = module.split(".")[0] not in sys.stdlib_module_names
+            names.setdefault((is_other, is_from, module if is_from else ast.unparse(node)), set()).update(taken)
     lines: list[list[str]] = [[], []]  # the standard library's, and the others
     for (is_other, is_from, what), taken in sorted(names.items()):
-        if not what.startswith("lib."):
-            lines[is_other].append(f"from {what} import {', '.join(sorted(taken))}" if is_from else what)
+        lines[is_other].append(f"from {what} import {', '.join(sorted(taken))}" if is_from else what)
     return "\n\n".join("\n".join(group) for group in lines if group) + "\n"
+
+
+PARQUET_NEEDS = "pyarrow"  # what pandas writes Parquet with; nothing else here needs its 150 MB
+WITHOUT_PARQUET = f"Parquet needs {PARQUET_NEEDS}, which is not installed here: pip install {PARQUET_NEEDS}."
+ABOUT = ("backend", "hidden_layers", "learning_rate", "batch_size", "parameters", "measured_at")
+
+
+@dataclass(frozen=True)
+class Takeaway:
+    """What can be taken away from what an experiment shows now.
+
+    Args:
+        experiment: What it is about, for a sentence, such as “learning rate”.
+        labels: One for each line.
+        lines: Its trainings, finished or not.
+        rows: Makes the rows of each kind, by its name for people.
+        data: What was trained on; None where that is not known.
+        sentence: What the experiment says; empty while it says nothing.
+    """
+
+    experiment: str
+    labels: Sequence[str]
+    lines: Sequence[Line]
+    rows: Mapping[str, Callable[[], pd.DataFrame]]
+    data: Facts | None
+    sentence: str
+
+    @property
+    def own_data(self) -> bool:
+        """Whether it was trained on data that somebody brought: a file that trains again could not find them."""
+        return any(line.item.training.data != MNIST for line in self.lines)
+
+    def best_first(self) -> list[int]:
+        """Places of the finished lines: what did not diverge first, then by accuracy; one training by several runtimes,
+        whose accuracies differ by rounding alone, by the seconds of its epochs."""
+        finished = {place: line for place, line in enumerate(self.lines) if line.curve is not None}
+        reached: dict[Training, float] = {}
+        for line in finished.values():
+            reached[line.item.training] = max(line.accuracy or 0.0, reached.get(line.item.training, 0.0))
+
+        def order(place: int) -> tuple[bool, float, float]:
+            line = finished[place]
+            return line.diverged_step is not None, -reached[line.item.training], float(np.median(line.epoch_s))
+
+        return sorted(finished, key=order)
+
+    def described(self, place: int) -> str:
+        """A finished line's label, with what it came to."""
+        line = self.lines[place]
+        end = "diverged" if line.diverged_step is not None else percent(line.accuracy or 0.0)
+        return f"{self.labels[place]}: {end}, {seconds(float(np.median(line.epoch_s)))} an epoch"
+
+    @property
+    def settings(self) -> str:
+        """What was trained, in a sentence; empty without a line."""
+        if not self.lines:
+            return ""
+        found = settings_of([line.item for line in self.lines])
+        return f"{'; '.join(f'{name} {value}' for name, value in found)}."
+
+
+def takeaway(about: str, results: Results, data: Facts | None, sentence: str) -> Takeaway:
+    """Of a run, as its charts show it.
+
+    Args:
+        about: What the experiment is about.
+        results: Of the run, so far.
+        data: What was trained on, where the run itself does not say so.
+        sentence: What the page says of it.
+    """
+    frames = {
+        "each epoch": lambda: _with_settings(results, results.epochs_frame()),
+        "loss by step, as drawn": lambda: _with_settings(results, results.steps_frame()),
+        "each training": results.summary_frame,
+    }
+    rows = {name: lambda make=make: _placed(make(), results.data or data) for name, make in frames.items()}
+    return Takeaway(about, results.labels, results.lines, rows, results.data or data, sentence)
+
+
+def takeaway_of_search(found: Mapping[Training, Curve], data: Facts | None) -> Takeaway:
+    """Of a random search: a line for each setting that is trained."""
+    lines = [Line(Item(training)) for training in found]
+    for line, curve in zip(lines, found.values(), strict=True):
+        line.finish(curve, cached=True)
+    labels = [
+        f"{one.network.label}, rate {format_rate(one.learning_rate)}, batch size {one.batch_size}" for one in found
+    ]
+    rows = {
+        "each setting": lambda: _placed(search_frame(found), data),
+        "loss by step, averaged": lambda: _placed(losses_frame(found), data),
+    }
+    return Takeaway("a random search", labels, lines, rows, data, "")
+
+
+def _with_settings(results: Results, rows: pd.DataFrame) -> pd.DataFrame:
+    return rows.merge(results.summary_frame()[["line", *ABOUT]], on="line", how="left")
+
+
+def _placed(rows: pd.DataFrame, data: Facts | None) -> pd.DataFrame:
+    known = data or Facts("", "")
+    return rows.assign(machine=this_machine().line, data=known.source, data_digest=known.digest)
+
+
+def as_csv(rows: pd.DataFrame) -> bytes:
+    """UTF-8, with the names of the columns in the first line."""
+    return rows.to_csv(index=False, lineterminator="\n").encode()
+
+
+def can_write_parquet() -> bool:
+    """Whether what pandas writes Parquet with is installed."""
+    return find_spec(PARQUET_NEEDS) is not None
+
+
+def as_parquet(rows: pd.DataFrame) -> bytes:
+    """Raises ValueError, a sentence, where `PARQUET_NEEDS` is not installed."""
+    if not can_write_parquet():
+        raise ValueError(WITHOUT_PARQUET)
+    file = io.BytesIO()
+    rows.to_parquet(file, engine=PARQUET_NEEDS, index=False)
+    return file.getvalue()
+
+
+MAX_BYTES = 64 << 20  # of the rows: all of it goes through the page at once
+
+
+def exported_bundle(experiment: str, line: Line, data: Facts, library: str) -> bytes:
+    """A ZIP of the script and the training and validation rows.
+
+    Args:
+        experiment: As of `exported_script`.
+        line: A training on data that a reader brought, which is finished.
+        data: What it was trained on.
+        library: A key of `LIBRARIES`.
+
+    Raises:
+        ValueError: It cannot be written, or the data are too large or gone; the text is a sentence for the person.
+    """
+    rows = prepared.rows_to_train_on(line.item.training.data.digest)
+    n_bytes = sum(array.nbytes for array in rows.values())
+    if n_bytes > MAX_BYTES:
+        raise ValueError(
+            f"expected at most {MAX_BYTES >> 20} MiB of rows in a file to take away, got {n_bytes >> 20}; bring a part"
+            " of the data"
+        )
+    script, kept = exported_script(experiment, line, data, library, rows), io.BytesIO()
+    np.savez_compressed(kept, **rows)  # pyright: ignore[reportArgumentType]
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(file_name(line, library), script)
+        archive.writestr(DATA_FILE, kept.getvalue(), zipfile.ZIP_STORED)  # compressed already
+    return made.getvalue()

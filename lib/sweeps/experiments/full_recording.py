@@ -6,43 +6,42 @@ race, for the spread. What is in the store already is not measured again; of a p
 
 import math
 import time
+import tomllib
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from functools import partial
 from importlib import import_module
+from itertools import chain
 from operator import attrgetter
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from lib.model.backends.fingerprint import source_digest
-from lib.model.backends.registry import BACKENDS, DEFAULT, DEVICES, Runtime, usable_runtimes, versions
+from lib.model.backends.registry import (
+    BACKENDS,
+    DEFAULT,
+    DEVICES,
+    Runtime,
+    all_runtimes,
+    unavailable,
+    usable_runtimes,
+    versions,
+)
 from lib.model.data.mnist import Facts
 from lib.model.hardware.cores import usable_cores
 from lib.model.hardware.device_memory import usable_memory_bytes
 from lib.model.hardware.nvidia_smi import cards, listed_now
 from lib.model.spec import Network
-from lib.sweeps.experiments import (
-    anatomy_of_a_step,
-    backend_race,
-    calibration,
-    input_pipeline,
-    parallel_sweeps,
-    single_operations,
-    time_to_accuracy,
-)
-from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask, measure_tasks
-from lib.sweeps.experiments.backend_race import NETWORK, Cell, all_cells, records_and_notes
-from lib.sweeps.experiments.calibration import TrainingWay, Trial, measure_trials
+from lib.sweeps.experiments import anatomy_of_a_step, backend_race, calibration, parallel_sweeps, single_operations
+from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask, ceiling_tasks, measure_ceilings, measure_tasks
+from lib.sweeps.experiments.backend_race import NETWORK, Cell, all_cells
 from lib.sweeps.experiments.failures import Attempts, failure
-from lib.sweeps.experiments.input_pipeline import PipelineTask, Raised
 from lib.sweeps.experiments.parallel_sweeps import Point
-from lib.sweeps.experiments.peak_rates import measure_ceilings
 from lib.sweeps.experiments.published import ARTICLE_ARCHITECTURES
-from lib.sweeps.experiments.recording_plan import Entry
-from lib.sweeps.experiments.single_operations import OperationPoint, OperationTask, refused
+from lib.sweeps.experiments.single_operations import OperationPoint, OperationTask, PipelineTask, Raised, refused
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
 from lib.sweeps.strategies import POOLED, QUICKEST
@@ -87,13 +86,35 @@ PIPELINE = Pipeline()
 COUNTED_SIZES = (32, 512, 4096)  # for which epochs to an accuracy are counted: all of them would take four minutes
 
 
+class NoPlan(ValueError):
+    """The file is no plan, or no plan for this machine; the text says what was expected, what came and what to do."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A question, of which runtimes it is asked, and how many seconds that is expected to take."""
+
+    question: str
+    of: tuple[str, ...]
+    expected_s: float
+
+    @property
+    def title(self) -> str:
+        """Question and runtimes, in words."""
+        return f"{self.question} of {', '.join(self.of)}"
+
+    def among(self, runtimes: Sequence[Runtime]) -> list[Runtime]:
+        """The runtimes that it is asked of."""
+        return [one for one in runtimes if any(fnmatchcase(one.address, pattern) for pattern in self.of)]
+
+
 @dataclass(frozen=True)
 class RecordingTask:
     """One thing to measure with one library on one device; `subject` identifies it if it fails."""
 
     name: str
     runtime: Runtime
-    measure: Callable[[Cancel], Iterator[object]]
+    measure: Callable[[], Iterator[object]]
     subject: dict[str, str | int | float] = field(default_factory=dict)
     pooled: bool = False  # by processes of a pool, whose memory counts too
 
@@ -207,9 +228,7 @@ class Battery:
     def further_rounds(self) -> list[Phase]:
         """Rounds 2 to `ENOUGH_ROUNDS` of the race, for the spread, as far as there is time."""
         numbers = range(2, ENOUGH_ROUNDS + 1) if not self.plan and (not self.titles or RACE in self.titles) else ()
-        return [
-            Phase(f"{RACE}, round {n}", lambda n=n: self._repetitions(all_cells(self.runtimes), n)) for n in numbers
-        ]
+        return [Phase(f"{RACE}, round {n}", lambda n=n: self.repetitions(all_cells(self.runtimes), n)) for n in numbers]
 
     def _perform(self, task: RecordingTask) -> Generator[Note, None, bool]:
         """Measure a task; the value is whether all of it worked."""
@@ -230,7 +249,7 @@ class Battery:
         """Measure it, and say and mark what fails; raises that again if nothing of it worked."""
         failed, works = None, False
         try:
-            for event in task.measure(self.cancel):
+            for event in task.measure():
                 if isinstance(event, Note):
                     yield event
                 elif isinstance(event, Record) and event.kind == Kind.FAILURE:
@@ -251,30 +270,26 @@ class Battery:
         if failed and not works:
             raise failed
 
-    def _ceilings(self) -> list[RecordingTask]:
+    @property
+    def how(self) -> tuple[Engine, Store, Cancel, Request]:
+        """What every measurement is given at last."""
+        return self.engine, self.store, self.cancel, self.request
+
+    def ceilings(self) -> list[RecordingTask]:
         # Keras' ceilings are those of the library below it; TensorFlow is reached through Keras alone.
         libraries = {
             runtime.process: runtime
             for runtime in self.runtimes
             if BACKENDS[runtime.backend].worker not in ("keras-jax", "keras-torch")
         }
-        has = {
-            tuple(record.says(name) for name in ("library", "device", "precision"))
-            for record in self.store.records(Kind.CEILING)
-        }
+        records = self.store.records(Kind.CEILING)
         return [
-            RecordingTask(
-                runtime.label,
-                runtime,
-                lambda cancel, runtime=runtime: measure_ceilings(
-                    [runtime], self.engine, self.store, cancel, self.request
-                ),
-            )
-            for runtime in libraries.values()
-            if (BACKENDS[runtime.backend].worker, runtime.device, runtime.precision) not in has
+            RecordingTask(task.runtime.label, task.runtime, partial(measure_ceilings, [task.runtime], *self.how))
+            for task in ceiling_tasks(libraries.values())
+            if not any(record.is_about(task.subject) for record in records)
         ]
 
-    def _repetitions(self, cells: list[Cell], rounds: int) -> list[RecordingTask]:
+    def repetitions(self, cells: list[Cell], rounds: int = 1) -> list[RecordingTask]:
         """Library by library, so that no two are in memory at once; in a different order each round."""
         todo = backend_race.plan(cells, self.store.records(Kind.RACE), rounds)
         libraries = list(dict.fromkeys(cell.runtime.process for cell in cells))
@@ -284,23 +299,19 @@ class Battery:
             RecordingTask(
                 f"{cell.runtime.label}, {cell.network.label} at batch size {cell.batch_size:,}",
                 cell.runtime,
-                lambda cancel, cell=cell: records_and_notes(
-                    backend_race.race([cell], self.engine, self.store, cancel, self.request, REPETITION_S)
-                ),
+                partial(backend_race.race, [cell], *self.how, REPETITION_S),
                 cell.subject,
             )
             for cell in todo
         ]
 
-    def _sweeps(self, quick: bool) -> list[RecordingTask]:
+    def sweeps(self, quick: bool) -> list[RecordingTask]:
         cached = parallel_sweeps.compared(self.store, SWEEP_EPOCHS)
         return [
             RecordingTask(
                 method.label,
                 method.runtime,
-                lambda cancel, m=method: parallel_sweeps.compare(
-                    [m], SWEEP_EPOCHS, self.engine, self.store, cancel, self.request
-                ),
+                partial(parallel_sweeps.compare, [method], SWEEP_EPOCHS, *self.how),
                 {"method": method.key},
                 method.strategy in POOLED,
             )
@@ -311,10 +322,7 @@ class Battery:
             and not why_no_pool(method)
         ]
 
-    def _anatomy(self) -> list[RecordingTask]:
-        return self._examinations(anatomy_of_a_step.tasks(self.runtimes, NETWORK, 32))
-
-    def _examinations(
+    def examinations(
         self, todo: Sequence[AnatomyTask], measure: Callable[..., Iterator[object]] | None = None
     ) -> list[RecordingTask]:
         """Those of these tasks that are not complete; `measure` instead of examining one task in its worker."""
@@ -323,46 +331,40 @@ class Battery:
             RecordingTask(
                 f"{task.runtime.label}, {task.examination.kind}, batch size {task.examination.batch_size:,}",
                 task.runtime,
-                lambda cancel, t=task: (
-                    measure(t, self.engine, self.store, cancel, self.request)
-                    if measure
-                    else measure_tasks([t], self.engine, self.store, cancel, self.request)
-                ),
+                partial(measure, task, *self.how) if measure else partial(measure_tasks, [task], *self.how),
                 task.subject,
             )
             for task in todo
             if not task.complete(records)
         ]
 
-    def _examined(
+    def examined(
         self, kind: str, worker: str = "", sizes: Sequence[int] = (32,), devices: Sequence[str] = DEVICES
     ) -> list[RecordingTask]:
         """An examination of this kind by a library on each of these devices, or by every runtime there."""
         libraries = {runtime.process: runtime for runtime in reversed(self.runtimes)}
-        among = libraries.values() if worker else self.runtimes
-        return self._examinations(
+        return self.examinations(
             [
                 AnatomyTask(runtime, Examination(kind, NETWORK, size))
-                for runtime in among
+                for runtime in (libraries.values() if worker else self.runtimes)
                 if worker in ("", BACKENDS[runtime.backend].worker) and runtime.device in devices
                 for size in sizes
             ]
         )
 
-    def _traps(self) -> list[RecordingTask]:
+    def traps(self) -> list[RecordingTask]:
         tasks = {one: anatomy_of_a_step.traps_task(one.device, 32) for one in self.runtimes}
-        return self._examinations([task for one, task in tasks.items() if task.runtime == one])
+        return self.examinations([task for one, task in tasks.items() if task.runtime == one])
 
-    def _larger_networks(self) -> list[RecordingTask]:
-        small = self._examined(CONVOLUTIONAL, "jax", IN_LARGER_NETWORKS)
-        return small + [
+    def larger_networks(self) -> list[RecordingTask]:
+        return self.examined(CONVOLUTIONAL, "jax", IN_LARGER_NETWORKS) + [
             task
-            for task in self._examined(RESNET, "torch", IN_LARGER_NETWORKS)
+            for task in self.examined(RESNET, "torch", IN_LARGER_NETWORKS)
             if TENSORS * resnet18(int(task.subject["batch_size"])).activation_bytes
             <= usable_memory_bytes(task.runtime.device)
         ]
 
-    def _profiles(self) -> list[RecordingTask]:
+    def profiles(self) -> list[RecordingTask]:
         if why_no_profile():
             return []
         from lib.sweeps.experiments import trace_of_a_step
@@ -376,65 +378,48 @@ class Battery:
                     (self.traces / f"{task.runtime.address.replace('/', '-')}.json").write_text(written(event))
 
         able = [one for one in self.runtimes if BACKENDS[one.backend].worker in trace_of_a_step.PROFILERS]
-        return self._examinations([trace_of_a_step.task_of(one, NETWORK, 32) for one in able], profile)
+        return self.examinations([trace_of_a_step.task_of(one, NETWORK, 32) for one in able], profile)
 
-    def _models(self) -> list[RecordingTask]:
+    def models(self) -> list[RecordingTask]:
         here = source_digest()
         subjects = [record.subject for record in self.store.records(Kind.MODELS) if record.sources == here]
         known = {one["device"] for one in subjects if one["strategy"] != A_CORE_EACH}
-        on_cores = [
-            RecordingTask(
-                f"a core each, {runtime.label}",
-                runtime,
-                lambda cancel, runtime=runtime: self._on_cores(runtime, cancel),
-            )
+        todo = [
+            RecordingTask(f"a core each, {runtime.label}", runtime, partial(self._on_cores, runtime))
             for runtime in self.runtimes
             if runtime == Runtime(QUICKEST) and not any(one["strategy"] == A_CORE_EACH for one in subjects)
         ]
-        return on_cores + [
-            RecordingTask(
-                f"up to {MODELS_MOST}, {runtime.label}",
-                runtime,
-                lambda cancel, runtime=runtime: self._points(runtime, cancel),
-            )
+        return todo + [
+            RecordingTask(f"up to {MODELS_MOST}, {runtime.label}", runtime, partial(self._points, runtime))
             for runtime in self.runtimes
             if runtime in (Runtime(DEFAULT, device) for device in DEVICES) and runtime.device not in known
         ]
 
-    def _points(self, runtime: Runtime, cancel: Cancel) -> Iterator[object]:
-        found: dict[tuple[str, int], Point] = {}
-        for again in (False, True):  # the second time, a point's ends are those of both
-            for event in parallel_sweeps.saturation(
-                MODELS_MOST,
-                32,
-                self.engine,
-                self.store,
-                cancel,
-                self.request,
-                device=runtime.device,
-                free_bytes=usable_memory_bytes(runtime.device),
-                again=again,
-            ):
-                if isinstance(event, Point) and not event.why_not:
-                    found[event.strategy, event.count] = event
-                yield event
-        yield from self._keep(found.values(), runtime, cancel)
+    def _points(self, runtime: Runtime) -> Iterator[object]:
+        free_bytes = usable_memory_bytes(runtime.device)
+        rounds = (  # the second time, a point's ends are those of both
+            parallel_sweeps.saturation(MODELS_MOST, 32, *self.how, runtime.device, free_bytes, again)
+            for again in (False, True)
+        )
+        return self._kept(chain.from_iterable(rounds), runtime)
 
-    def _keep(self, points: Iterable[Point], runtime: Runtime, cancel: Cancel) -> Iterator[Point]:
-        """Store all or none: a part would be taken for the whole."""
-        for point in points if not cancel.is_set() else ():
+    def _on_cores(self, runtime: Runtime) -> Iterator[object]:
+        counts = sorted({min(n * usable_cores(), MODELS_MOST) for n in NETWORKS_A_CORE})
+        return self._kept(parallel_sweeps.on_cores(counts, 32, self.engine, self.cancel, self.request), runtime)
+
+    def _kept(self, events: Iterable[Point | Note], runtime: Runtime) -> Iterator[object]:
+        """These events; at their end the last point of each strategy and number is stored: all or none, as a part would
+        be taken for the whole."""
+        found: dict[tuple[str, int], Point] = {}
+        for event in events:
+            if isinstance(event, Point) and not event.why_not:
+                found[event.strategy, event.count] = event
+            yield event
+        for point in found.values() if not self.cancel.is_set() else ():
             self.store.add(record_of_point(point, runtime))
             yield point
 
-    def _on_cores(self, runtime: Runtime, cancel: Cancel) -> Iterator[object]:
-        counts = sorted({min(n * usable_cores(), MODELS_MOST) for n in NETWORKS_A_CORE})
-        points: list[Point] = []
-        for event in parallel_sweeps.on_cores(counts, 32, self.engine, cancel, self.request):
-            points += [event] if isinstance(event, Point) else []
-            yield event
-        yield from self._keep(points, runtime, cancel)
-
-    def _calibrations(self) -> list[RecordingTask]:
+    def calibrations(self) -> list[RecordingTask]:
         """The steps from which other steps are predicted: of all ways to train, but those that failed."""
         ways = calibration.all_ways(self.runtimes)
         known = calibration.stored(ways, self.store)
@@ -443,7 +428,10 @@ class Battery:
             RecordingTask(
                 f"{len(todo)} steps, {trained.label}",
                 trained.runtime,
-                lambda cancel, trained=trained, todo=todo: self._steps(trained, todo, cancel),
+                lambda trained=trained, todo=todo: (
+                    event if isinstance(event, Note) else Note("")
+                    for event in calibration.measure_trials([(trained, todo)], *self.how)
+                ),
                 {"calibration": trained.label},
             )
             for trained in ways
@@ -451,53 +439,46 @@ class Battery:
             and (todo := [trial for trial in calibration.trials(trained) if (trained, trial) not in known])
         ]
 
-    def _steps(self, trained: TrainingWay, todo: Sequence[Trial], cancel: Cancel) -> Iterator[Note]:
-        for event in measure_trials([(trained, todo)], self.engine, self.store, cancel, self.request):
-            yield event if isinstance(event, Note) else Note("")
-
-    def _operations(self, *makers: Callable[[list[Runtime]], list[OperationTask]]) -> list[RecordingTask]:
+    def operations(self, *makers: "Maker") -> list[RecordingTask]:
         """All sizes of an operation by one library, which are refused or given up by how the smaller ones went."""
         records = self.store.records(Kind.OPERATION)
         return [
             RecordingTask(
                 f"{todo[0].operation.name}, {todo[0].label}",
                 todo[0].runtime,
-                lambda cancel, todo=todo: self._sizes(todo, cancel),
+                partial(self._sizes, todo),
                 todo[0].subject,
             )
             for todo in operations(self.runtimes, *makers)
             if unanswered(todo, records)
         ]
 
-    def _sizes(self, todo: Sequence[OperationTask], cancel: Cancel) -> Iterator[object]:
+    def _sizes(self, todo: Sequence[OperationTask]) -> Iterator[object]:
         known = single_operations.found(todo, self.store.records(Kind.OPERATION))
         earlier: list[OperationPoint] = []
         limit_s = OPERATION_LIMIT_S[todo[0].runtime.device]
-        events = single_operations.measure(
-            todo, known, self.engine, self.store, cancel, self.request, usable_memory_bytes, limit_s
-        )
-        for event in events:
+        for event in single_operations.measure(todo, known, *self.how, usable_memory_bytes, limit_s):
             if isinstance(event, OperationPoint):
                 if event.why_not and no_size(event.task, earlier) is None:  # it was tried
                     yield self._mark(event.task, event.task.label, event.why_not)
                 earlier.append(event)
             yield event
 
-    def _pipelines(self) -> list[RecordingTask]:
+    def pipelines(self) -> list[RecordingTask]:
         records = self.store.records(Kind.PIPELINE)
         return [
             RecordingTask(
                 f"{task.runtime.label}, {task.pipelines[0].label}, {task.pipelines[0].preprocessing_ms:g} ms an image",
                 task.runtime,
-                lambda cancel, task=task: self._fed(task, cancel),
+                partial(self._fed, task),
                 task.subject,
             )
             for task in pipelines(self.runtimes)
             if not task.found(records)
         ]
 
-    def _fed(self, task: PipelineTask, cancel: Cancel) -> Iterator[object]:
-        for event in input_pipeline.measure([task], lambda: None, self.engine, self.store, cancel, self.request):
+    def _fed(self, task: PipelineTask) -> Iterator[object]:
+        for event in single_operations.measure_pipelines([task], lambda: None, *self.how):
             yield self._mark(task, event.pipeline.label, event.why) if isinstance(event, Raised) else event
 
     def _mark(self, task: OperationTask | PipelineTask, label: str, why: str) -> Record:
@@ -506,35 +487,25 @@ class Battery:
         self.store.add(marked)
         return marked
 
-    def _accuracy(self) -> list[RecordingTask]:
-        runtime = Runtime()
+    def accuracy(self) -> list[RecordingTask]:
         self.facts = self.facts or self.engine.known_facts()
-        if runtime not in self.runtimes or self.facts is None or self.facts.source != "MNIST":
+        if Runtime() not in self.runtimes or self.facts is None or self.facts.source != "MNIST":
             return []
-        known = time_to_accuracy.learned(self.store, NETWORK, self.facts)
-        todo = [t for t in time_to_accuracy.trials(NETWORK) if t.batch_size in COUNTED_SIZES and t not in known]
-        task = RecordingTask(
-            f"{len(todo)} trainings",
-            runtime,
-            lambda cancel: time_to_accuracy.learn(
-                todo, self.engine, self.store, cancel, self.request, pool_fits(DEFAULT)
-            ),
-            pooled=True,
-        )
-        return [task] if todo else []
+        known = backend_race.learned(self.store, NETWORK, self.facts)
+        todo = [t for t in backend_race.trials(NETWORK) if t.batch_size in COUNTED_SIZES and t not in known]
+        learn = partial(backend_race.learn, todo, *self.how, pool_fits(DEFAULT))
+        return [RecordingTask(f"{len(todo)} trainings", Runtime(), learn, pooled=True)] if todo else []
 
 
-Libraries = list[Runtime]
+Maker = Callable[[list[Runtime]], list[OperationTask]]  # of the tasks of some libraries
 
 
-def operations(
-    runtimes: Sequence[Runtime], *makers: Callable[[Libraries], list[OperationTask]]
-) -> list[list[OperationTask]]:
+def operations(runtimes: Sequence[Runtime], *makers: Maker) -> list[list[OperationTask]]:
     """Operations by each library among these, library by library, each with its sizes, the small ones first.
 
     Args:
         runtimes: What is measured.
-        makers: Of the tasks of some libraries; none: products, nested sines and transfers.
+        makers: None: products, nested sines and transfers.
     """
     card = any(runtime.device == "gpu" for runtime in runtimes)
     side, length, n_bytes = LARGEST_WITH_A_CARD if card else LARGEST
@@ -547,60 +518,51 @@ def operations(
     return [todo for one in mine for make in makers or single if (todo := make([one]))]
 
 
-def _bfloat16(libraries: Libraries) -> list[OperationTask]:
+def _bfloat16(libraries: list[Runtime]) -> list[OperationTask]:
     todo = single_operations.products(libraries, LARGEST_IN_BFLOAT16, "bfloat16", 0)
     return [one for one in todo if one.runtime.device == "gpu" and not single_operations.unsupported(one)]
 
 
-def _first_uses(libraries: Libraries) -> list[OperationTask]:
-    return single_operations.first_uses(libraries, single_operations.FIRST_SIZES[1])
-
-
-def _overlaps(libraries: Libraries) -> list[OperationTask]:
+def _overlaps(libraries: list[Runtime]) -> list[OperationTask]:
     sizes = single_operations.OVERLAP_SIZES
     return [one for n in sizes for one in single_operations.overlaps(libraries, n, SINE_DEPTH, OVERLAP_PIECES)]
 
 
-def _fusions(libraries: Libraries) -> list[OperationTask]:
-    return single_operations.fusions(libraries, 32, SINE_DEPTH)
-
-
-_USUAL: Mapping[str, Callable[[Battery], list[RecordingTask]]] = MappingProxyType(
-    {
-        "ceilings": Battery._ceilings,
-        RACE: lambda battery: battery._repetitions(all_cells(battery.runtimes), 1),
-        "the article's experiments": lambda battery: battery._repetitions(experiment_cells(battery.runtimes), 1),
-        "sweeps": partial(Battery._sweeps, quick=True),
-        "a step taken apart": Battery._anatomy,
-        "many networks at once": Battery._models,
-        "calibrations": Battery._calibrations,
-        "single operations": Battery._operations,
-        "what feeds a step": Battery._pipelines,
-        "sweeps by Keras": partial(Battery._sweeps, quick=False),
-        "epochs to an accuracy": Battery._accuracy,
-    }
-)
+Questions = Mapping[str, Callable[[Battery], list[RecordingTask]]]
+_USUAL: Questions = {
+    "ceilings": Battery.ceilings,
+    RACE: lambda battery: battery.repetitions(all_cells(battery.runtimes)),
+    "the article's experiments": lambda battery: battery.repetitions(experiment_cells(battery.runtimes)),
+    "sweeps": partial(Battery.sweeps, quick=True),
+    "a step taken apart": lambda battery: battery.examinations(anatomy_of_a_step.tasks(battery.runtimes, NETWORK, 32)),
+    "many networks at once": Battery.models,
+    "calibrations": Battery.calibrations,
+    "single operations": Battery.operations,
+    "what feeds a step": Battery.pipelines,
+    "sweeps by Keras": partial(Battery.sweeps, quick=False),
+    "epochs to an accuracy": Battery.accuracy,
+}
 # What is asked beside these where a card is measured, or where it is named.
-ABOUT_CARDS: Mapping[str, Callable[[Battery], list[RecordingTask]]] = MappingProxyType(
-    {
-        "the cores": partial(Battery._examined, kind=CORES, worker="numpy"),
-        "products in bfloat16": lambda battery: battery._operations(_bfloat16),
-        "the traps": Battery._traps,
-        "first use": lambda battery: battery._operations(_first_uses),
-        "overlap": lambda battery: battery._operations(_overlaps),
-        "fusion": lambda battery: battery._operations(_fusions),
-        "ways to launch a step": partial(
-            Battery._examined, kind=LAUNCHES, worker="torch", sizes=backend_race.BATCH_SIZES, devices=["gpu"]
-        ),
-        "CUDA calls of a step": partial(Battery._examined, kind=CALLS, devices=["gpu"]),
-        "larger networks": Battery._larger_networks,
-        "profiles": Battery._profiles,
-    }
-)
+ABOUT_CARDS: Questions = {
+    "the cores": partial(Battery.examined, kind=CORES, worker="numpy"),
+    "products in bfloat16": lambda battery: battery.operations(_bfloat16),
+    "the traps": Battery.traps,
+    "first use": lambda battery: battery.operations(
+        lambda of: single_operations.first_uses(of, single_operations.FIRST_SIZES[1])
+    ),
+    "overlap": lambda battery: battery.operations(_overlaps),
+    "fusion": lambda battery: battery.operations(lambda of: single_operations.fusions(of, 32, SINE_DEPTH)),
+    "ways to launch a step": partial(
+        Battery.examined, kind=LAUNCHES, worker="torch", sizes=backend_race.BATCH_SIZES, devices=["gpu"]
+    ),
+    "CUDA calls of a step": partial(Battery.examined, kind=CALLS, devices=["gpu"]),
+    "larger networks": Battery.larger_networks,
+    "profiles": Battery.profiles,
+}
 
 
 # Each question by its name, which plans and `--questions` use, and what there is to ask of a battery's runtimes.
-QUESTIONS = MappingProxyType({**_USUAL, **ABOUT_CARDS})
+QUESTIONS: Questions = {**_USUAL, **ABOUT_CARDS}
 
 
 def no_size(task: OperationTask, earlier: Sequence[OperationPoint]) -> OperationPoint | None:
@@ -628,7 +590,7 @@ def pipelines(runtimes: Sequence[Runtime]) -> list[PipelineTask]:
         task
         for device in devices
         for pipeline in (PIPELINE, *plain)
-        for task in input_pipeline.tasks(pipeline, device)
+        for task in single_operations.pipeline_tasks(pipeline, device)
         if task.runtime in runtimes
     ]
 
@@ -678,3 +640,94 @@ def record_of_point(point: Point, runtime: Runtime) -> Record:
     }
     measured = Measurement((point.low_s, point.each_s, point.high_s), 1, Ended.CAP, warnings=point.disturbed)
     return Record.of(Kind.MODELS, subject, measured, versions(runtime))
+
+
+MAX_EXPECTED_S = 36_000.0
+
+
+def read_plan(path: Path, questions: Collection[str]) -> list[Entry]:
+    """The entries of a plan, in its order.
+
+    Args:
+        path: A file of TOML, one table `[[ask]]` for each question: see recorded/plan.toml.
+        questions: Names that it may ask.
+
+    Raises:
+        NoPlan: It cannot be read, or one of its entries cannot be asked.
+    """
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        what = getattr(error, "strerror", None) or error
+        raise NoPlan(f"expected a plan in TOML, got {path.name} ({what}); see recorded/plan.toml") from error
+    asked = content.get("ask")
+    if not isinstance(asked, list) or not asked or len(content) > 1:
+        raise NoPlan(
+            f"{path.name}: expected tables [[ask]] and nothing else, got {', '.join(content) or 'none'}; see"
+            " recorded/plan.toml"
+        )
+    entries = [_entry(f"{path.name}, question {number}", one, questions) for number, one in enumerate(asked, 1)]
+    for entry in entries:
+        if entries.count(entry) > 1:
+            raise NoPlan(f"{path.name}: expected each question once, got {entry.title} twice; leave one out")
+    return entries
+
+
+def _entry(where: str, one: object, questions: Collection[str]) -> Entry:
+    match one:
+        case {
+            "question": str(question),
+            "of": [str(), *_] as of,
+            "expected_s": int() | float() as expected_s,
+            **others,
+        } if not others and 0 < expected_s <= MAX_EXPECTED_S:
+            entry = Entry(question, tuple(map(str, of)), float(expected_s))
+        case _:
+            raise NoPlan(
+                f'{where}: expected a `question`, runtimes such as ["*/gpu"] in `of`, and `expected_s` of more than 0'
+                f" and up to {MAX_EXPECTED_S:,.0f}, and nothing else, got {one}; correct it"
+            )
+    if entry.question not in questions:
+        raise NoPlan(f"{where}: expected one of {', '.join(questions)}, got {entry.question!r}; choose among these")
+    for address in entry.of:
+        if not {*"*?["} & {*address} and not _is_runtime(address):
+            raise NoPlan(
+                f"{where}: expected a runtime such as jax-epoch/gpu, or a pattern, got {address!r}; correct it"
+            )
+    return entry
+
+
+def _is_runtime(address: str) -> bool:
+    """Whether it is the address of a runtime, here or on some other machine."""
+    try:
+        return Runtime(*address.split("/")).address == address
+    except (ValueError, TypeError):
+        return False
+
+
+def not_here(plan: Sequence[Entry], runtimes: Sequence[Runtime]) -> dict[Entry, str]:
+    """Why entries of the plan cannot be asked here, a sentence each.
+
+    Args:
+        plan: What is to be asked.
+        runtimes: What can run here.
+
+    Raises:
+        NoPlan: It is for a card, and none of this machine can be used; or nothing of it can be asked.
+    """
+    every = all_runtimes()
+    on_cards = [one for entry in plan for one in entry.among(every) if one.device == "gpu"]
+    if on_cards and not any(one in runtimes for one in on_cards):
+        gaps = [gap for one in on_cards if (gap := unavailable(one)) is not None]
+        reasons = list(dict.fromkeys(f"{gap.reason}; {gap.remedy}" for gap in gaps))
+        # A driver that is too old is the reason that somebody can do something about.
+        reasons.sort(key=lambda why: "driver" not in why)
+        raise NoPlan(f"expected a card that can be used, as the plan asks for one, but {reasons[0]}")
+    found: dict[Entry, str] = {}
+    for entry in plan:
+        if not entry.among(runtimes):
+            gaps = [f"{one.label}: {gap.reason}" for one in entry.among(every) if (gap := unavailable(one)) is not None]
+            found[entry] = f"{entry.title}: {gaps[0] if gaps else 'this machine has none of them'}"
+    if plan and len(found) == len(plan):
+        raise NoPlan(f"expected a question that can be asked here, but {found[plan[0]]}; install that, or ask another")
+    return found

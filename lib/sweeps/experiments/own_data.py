@@ -1,9 +1,8 @@
 """Data that a reader brings to the first notebook: reading them, and whether they change what MNIST's results say."""
 
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -13,16 +12,12 @@ from lib.model.backends.registry import Runtime, unsuited, versions
 from lib.model.data.mnist import Facts
 from lib.model.data.own.prepared import Prepared
 from lib.model.spec import MNIST, Network, Training
-from lib.sweeps.events import Finished, Picked
 from lib.sweeps.experiments.mnist_training import Experiment
 from lib.sweeps.experiments.results import Results
 from lib.sweeps.experiments.trained import epoch_s
-from lib.sweeps.random_search import cached, search
 from lib.sweeps.storage.records import Curve, Key
 from lib.sweeps.storage.store import Store
-from lib.sweeps.strategies import AUTO
 from lib.sweeps.workers.cancel import Cancel
-from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Item, TrainingFailed
 from lib.sweeps.workers.notes import Note
 from lib.sweeps.workers.queue import Request
@@ -155,86 +150,11 @@ def winners(experiment: Experiment, curves: Sequence[Curve], n_validation: int) 
             for one in range(len(times))
         ]
         return Winners("seconds", tuple(label for label, is_tied in zip(labels, tied, strict=True) if is_tied))
-    return Winners("accuracy", tuple(labels[place] for place in _most_accurate(curves, n_validation)))
-
-
-def _most_accurate(curves: Sequence[Curve], n_validation: int) -> list[int]:
-    """Places of the curves that `winners` counts as the most accurate."""
-    found = np.array([0.0 if _diverged(curve) else curve.epochs[-1].validation_accuracy for curve in curves])
+    diverged = [curve.epochs[-1].diverged_step is not None for curve in curves]
+    found = np.where(diverged, 0.0, [curve.epochs[-1].validation_accuracy for curve in curves])
     top = float(found.max())
     error = (top * (1 - top) / n_validation) ** 0.5
-    return np.flatnonzero(found >= top - error).tolist()
-
-
-def _diverged(curve: Curve) -> bool:
-    return curve.epochs[-1].diverged_step is not None
-
-
-@dataclass(frozen=True)
-class SearchWinners:
-    """The settings of a search that may be its best, by the rule of `winners`: their places in the search.
-
-    `on_mnist` is of the same settings on MNIST; None where not all of them are stored.
-    """
-
-    own: tuple[int, ...]
-    on_mnist: tuple[int, ...] | None
-
-
-def search_winners(
-    found: Mapping[Training, Curve], own: Prepared, runtime: Runtime, store: Store, mnist: Facts | None
-) -> SearchWinners:
-    """Which settings of a search may be the best on these data, and which on MNIST.
-
-    Args:
-        found: Every setting with its curve, on the data.
-        own: The data.
-        runtime: What trains such a search on MNIST.
-        store: Where MNIST's results are looked up; nothing is trained.
-        mnist: Which images MNIST's results are of; None while that is not known.
-    """
-    best = tuple(_most_accurate(list(found.values()), own.about.n_validation))
-    if mnist is None:
-        return SearchWinners(best, None)
-    keys = [Key(_moved_to_mnist(training), runtime, mnist.digest, versions(runtime)) for training in found]
-    stored = store.get_all(keys)
-    if any(key not in stored for key in keys):
-        return SearchWinners(best, None)
-    return SearchWinners(best, tuple(_most_accurate([stored[key] for key in keys], MNIST.n_validation)))
-
-
-def search_on_mnist_too(
-    trainings: Sequence[Training],
-    runtime: Runtime,
-    on_mnist: Runtime,
-    engine: Engine,
-    store: Store,
-    cancel: Cancel,
-    request: Request,
-) -> Iterator[Finished | Note]:
-    """What is stored of a search on other data, and then the same settings trained on MNIST, all for all epochs.
-
-    Args:
-        trainings: The settings, on the data.
-        runtime: What has trained them there.
-        on_mnist: What trains them on MNIST.
-        engine: Its workers train.
-        store: Where curves are looked up and stored.
-        cancel: Ends it early.
-        request: For whom, and how urgently.
-
-    Raises:
-        WorkerDied, TrainingFailed, MemoryError: As `lib.sweeps.sweep.updates`.
-    """
-    moved = [_moved_to_mnist(training) for training in trainings]
-    here = cached(trainings, runtime, engine, store, cancel, request)
-    for update in chain(here, search(moved, on_mnist, engine, store, cancel, request, AUTO)):
-        if not isinstance(update, Picked):  # said of the search that is shown
-            yield update
-
-
-def _moved_to_mnist(training: Training) -> Training:
-    return replace(training, network=Network(training.network.hidden), data=MNIST)
+    return Winners("accuracy", tuple(labels[place] for place in np.flatnonzero(found >= top - error)))
 
 
 def on_mnist(experiment: Experiment, store: Store, mnist: Facts | None) -> list[Curve] | None:
@@ -261,7 +181,7 @@ def moved_to_mnist(experiment: Experiment) -> Experiment:
     items = []
     for index in experiment.compared:
         training, runtime = experiment.items[index].training, experiment.items[index].runtime
-        items.append(Item(_moved_to_mnist(training), runtime))
+        items.append(Item(replace(training, network=Network(training.network.hidden), data=MNIST), runtime))
     labels = tuple(experiment.labels[index] for index in experiment.compared)
     return replace(experiment, items=tuple(items), labels=labels, n_compared=len(items))
 

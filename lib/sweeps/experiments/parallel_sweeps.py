@@ -78,14 +78,6 @@ def methods() -> list[Method]:
     return [method for method in found if unavailable(method.runtime) is None]
 
 
-@dataclass(frozen=True)
-class Compared:
-    """The article's whole sweep, timed by one method."""
-
-    method: str
-    record: Record
-
-
 def compared(store: Store, epochs: int) -> dict[str, Record]:
     """The latest valid record of each method that was timed with this number of epochs, by the method's key."""
     records = store.records(Kind.SWEEP)
@@ -98,7 +90,7 @@ def compared(store: Store, epochs: int) -> dict[str, Record]:
 
 def compare(
     todo: Sequence[Method], epochs: int, engine: Engine, store: Store, cancel: Cancel, request: Request
-) -> Iterator[Compared | Record | Note]:
+) -> Iterator[Record | Note]:
     """Time the article's sweep of five learning rates once by each method: whole, warm, its programs compiled.
 
     A sweep that had to wait in the middle, because another run took its turn, is timed again.
@@ -127,7 +119,7 @@ def compare(
 
 def _compare(
     method: Method, epochs: int, engine: Engine, store: Store, cancel: Cancel, request: Request
-) -> Iterator[Compared | Note]:
+) -> Iterator[Record | Note]:
     if method.by_keras:  # it compiles in each training: only its library is warmed up
         warm_up = [Item(Training(NETWORK, 0.1, 4096, 1, seed), method.runtime) for seed in range(2)]
     else:  # the same programs, so that none is compiled while they are timed
@@ -144,7 +136,7 @@ def _compare(
     measured = watch.marked(Measurement((wall_s,), 1, Ended.CAP))
     record = Record.of(Kind.SWEEP, {"method": method.key, "epochs": epochs}, measured, versions(method.runtime))
     store.add(record)
-    yield Compared(method.key, record)
+    yield record
 
 
 def _sweep(method: Method, epochs: int) -> list[Item]:

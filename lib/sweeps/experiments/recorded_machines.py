@@ -4,7 +4,6 @@
 published, and `devices.json`, which holds what data sheets say.
 """
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,7 +20,7 @@ from lib.model.data.mnist_arrays import MNIST_DIGEST
 from lib.model.hardware.little_memory import answer
 from lib.model.hardware.machine import machine_id, this_machine
 from lib.model.hardware.nvidia_smi import nvidia_driver_answers
-from lib.model.spec import N_TRAIN, Network
+from lib.model.spec import Network
 from lib.sweeps.experiments import published
 from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask, seconds_of
 from lib.sweeps.storage.export import Export, NoExport, parse_export
@@ -33,7 +32,6 @@ from lib.sweeps.workers.messages import TrainingFailed
 from lib.sweeps.workers.notes import Note
 from lib.sweeps.workers.queue import Request
 from lib.timing.comparison import Estimate
-from lib.timing.measurement import Ended, Measurement
 from lib.timing.prediction.device import FILE as DEVICES
 from lib.timing.profiling.request import Examination
 from lib.timing.profiling.step_breakdown import Split, split
@@ -451,8 +449,7 @@ ASSUMED_W, ASSUMED_CARD_W, ASSUMED_PER_KWH = 100, 300, 0.30
 def live_machine(store: Store) -> Machine | None:
     """This machine, from what its store has of this code and these versions.
 
-    None where nothing was timed yet, or the store cannot be read. A saved training stands in for a cell that was not
-    raced. The price is an estimate of its electricity.
+    None where nothing was raced yet, or the store cannot be read. The price is an estimate of its electricity.
     """
     here, known = (machine_id(), source_digest()), set(map(versions, all_runtimes()))
     records = [one for one in store.records() if (one.machine, one.sources) == here and one.versions in known]
@@ -465,9 +462,6 @@ def live_machine(store: Store) -> Machine | None:
         for row in cached
         if (row["machine"], row["sources"]) == here and row["versions"] in known and row["data"] == MNIST_DIGEST
     ]
-    raced = {_cell(one) for one in records if one.kind == Kind.RACE}
-    repetitions = [_as_repetition(row) for row in curves if row["together"] == 1]
-    records += [one for one in repetitions if one is not None and _cell(one) not in raced]
     if not any(one.kind == Kind.RACE for one in records):
         return None
     power_w = ASSUMED_W + (ASSUMED_CARD_W if this_machine().gpu else 0)
@@ -490,26 +484,6 @@ def browsers_in(store: Store) -> tuple[Machine, ...]:
         if record.says("browser") is not None:
             kept[record.machine].append(record)
     return tuple(Machine(records[-1].machine_line, "kept from a browser", tuple(records)) for records in kept.values())
-
-
-def _as_repetition(row: Mapping[str, object]) -> Record | None:
-    """A saved training as the race would have timed it, without its first epoch; None where it has only that one."""
-    values, epochs = json.loads(str(row["training"])), json.loads(str(row["epochs"]))
-    if len(epochs) < 2 or epochs[-1]["diverged_step"] is not None:
-        return None
-    size = int(values["batch_size"])
-    subject = {
-        "backend": row["backend"],
-        "device": row["device"],
-        "precision": row["precision"],
-        "batch_size": size,
-        "scaled": 0,
-        "hidden": Network(tuple(values["network"]["hidden"])).label,
-        "first_call_s": row["first_call_s"],
-        "evaluation_s": float(np.median([epoch["evaluation_s"] for epoch in epochs])),
-    }
-    measured = Measurement(tuple(epoch["train_s"] for epoch in epochs[1:]), N_TRAIN // size, Ended.CAP)
-    return replace(Record.of(Kind.RACE, subject, measured, str(row["versions"])), measured_at=str(row["measured_at"]))
 
 
 def published_machines() -> tuple[Machine, ...]:

@@ -1,22 +1,29 @@
-"""What a teacher says to all pages of a class, and which section they look at: in memory, for one server.
+"""What a teacher says to all pages of a class, and what these guess: in memory, for one server.
 
 Pages follow what is said, which is not told of what they do themselves: a class has a hundred.
+
+What a class guesses before it sees a result is anonymous counts by question. While a session lasts, its own guesses are
+known by a random name, so that a later one replaces the one before. When it has ended the name is forgotten; what it
+guessed stays in the counts, and nothing says whose it was. No guess pushes out another question's: each has a limit of
+its own.
+
+What is asked is generated from what will be trained. To watch a demonstration teaches no more than not to see it; to
+predict its outcome first does (C. Crouch et al., American Journal of Physics 72, 835, 2004).
 """
 
 from collections import Counter, deque
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from threading import Event
 from typing import Any
 
 from lib.once import once
 from lib.sweeps.experiments.background import News, Watched
-from lib.sweeps.experiments.guesses import guesses_of_class
-from lib.sweeps.experiments.runs import under_way
-from lib.sweeps.workers.engine import Engine, shared_engine
+from lib.sweeps.experiments.mnist_training import Experiment
 from lib.sweeps.workers.notes import State
 
-# The first notebook's sections in the order of its page, by the names of their experiments.
-SECTIONS = ("learning-rate", "batch-size", "depth", "backend", "random-search", "inside")
+# The first notebook's sections that ask for a guess, in the order of its page, by the names of their experiments.
+SECTIONS = ("learning-rate", "batch-size", "depth", "backend")
 
 
 @dataclass(frozen=True)
@@ -24,25 +31,20 @@ class Said:
     """What holds for the whole class.
 
     `predicts`: results are shown after a guess; `shows`: everybody sees the guesses of all; `pauses`: pupils begin no
-    new runs; `observed`: somebody looks at how many are on which section.
+    new runs.
     """
 
     predicts: bool = False
     shows: bool = False
     pauses: bool = False
-    observed: bool = False
 
 
 class Classroom(Watched):
-    """What is said to a class, and where its pages are. Safe to use from any thread."""
+    """What is said to a class. Safe to use from any thread."""
 
     def __init__(self) -> None:
         super().__init__(State.MEASURING)
         self.said, self.heard = Said(), News()
-        self._pages: set[str] = set()
-        self._sections: dict[str, str] = {}
-        self._gone: deque[str] = deque()
-        self._observers: set[str] = set()
 
     def say(self, **changes: Any) -> None:
         """Change what holds for the class, by the fields of `Said`, and tell all pages."""
@@ -59,54 +61,6 @@ class Classroom(Watched):
             while self.said.pauses and not ended.is_set():
                 self.changed.wait(1.0)
 
-    def come(self, name: str) -> None:
-        """A page of the first notebook was opened; it goes when it is forgotten."""
-        with self.changed:
-            self._pages.add(name)
-            self._tell()
-
-    def look(self, viewer: str, section: str) -> None:
-        """A page shows this section now.
-
-        Args:
-            viewer: A random name of the session.
-            section: One of `SECTIONS`.
-
-        Raises:
-            ValueError: There is no such section.
-        """
-        if section not in SECTIONS:
-            raise ValueError(f"section: expected one of {', '.join(SECTIONS)}, got {section}")
-        with self.changed:
-            self._forget_who_left()
-            self._sections[viewer] = section
-            self._tell()
-
-    def observe(self, observer: str) -> None:
-        """Somebody looks at which sections are shown, until they `forget` it."""
-        with self.changed:
-            self._observers.add(observer)
-            self.say(observed=True)
-
-    def forget(self, name: str) -> None:
-        """A page or an observer has gone. It takes no lock, because the garbage collector calls it."""
-        self._gone.append(name)
-
-    def sections(self) -> tuple[dict[str, int], int]:
-        """How many pages show each section, and how many pages there are."""
-        with self.changed:
-            self._forget_who_left()
-            found = Counter(self._sections.values())
-            return {section: found[section] for section in SECTIONS}, len(self._pages)
-
-    def _forget_who_left(self) -> None:
-        while self._gone:
-            name = self._gone.popleft()
-            self._sections.pop(name, None)
-            self._pages.discard(name)
-            self._observers.discard(name)
-        self.say(observed=bool(self._observers))
-
 
 @once
 def classroom() -> Classroom:
@@ -114,41 +68,149 @@ def classroom() -> Classroom:
     return Classroom()
 
 
+MAX_VIEWERS = 2_000  # of whom it is known what they guessed of a question; the first are forgotten as if they had left
+MAX_QUESTIONS = 50_000  # of some 1 kB each; guesses of yet another one are not counted
+
+
 @dataclass(frozen=True)
-class Queued:
-    """What trains and what waits: how many hold the turn and wait for it, and the runs under way by name."""
+class GuessQuestion:
+    """What is asked in a section, and what may be answered.
 
-    running: int
-    waiting: int
-    names: tuple[str, ...]
-
-
-class Overview(Watched):
-    """All that a teacher sees, as one: it changes when the guesses, the class or the queue do.
-
-    The queue is looked at by whoever waits for news.
+    `about` is the setting that the answer depends on, such as the learning rates to choose from; with another setting
+    it is another question.
     """
 
-    def __init__(self, engine: Engine | None = None) -> None:
+    section: str
+    asks: str
+    options: tuple[str, ...]
+    about: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Tally:
+    """All counts at one moment: of each question, how often each of its options was chosen."""
+
+    counts: Mapping[GuessQuestion, Mapping[str, int]]
+    version: int
+
+    def of(self, question: GuessQuestion) -> dict[str, int]:
+        """How often each option was chosen, in the order of the options; zeros where nobody has answered."""
+        found = self.counts.get(question, {})
+        return {option: found.get(option, 0) for option in question.options}
+
+
+@dataclass
+class _Guessed:
+    counts: Counter[str] = field(default_factory=Counter)
+    by_viewer: dict[str, str] = field(default_factory=dict)  # the option of those who are still there
+
+
+class Guesses(Watched):
+    """The guesses of all viewers of a server. Safe to use from any thread."""
+
+    def __init__(self) -> None:
         super().__init__(State.MEASURING)
-        self.room, self.guesses = classroom(), guesses_of_class()
-        self._engine = engine or shared_engine()
-        self.queued = Queued(0, 0, ())
-        self.room.followed_by(self)
-        self.guesses.followed_by(self)
+        self._guessed: dict[GuessQuestion, _Guessed] = {}
+        self._gone: deque[str] = deque()
 
-    def wait_for_news(self, version: int, timeout_s: float | None = None) -> bool:
-        """Wait, and look at the queue. Whether the version is another one."""
-        super().wait_for_news(version, timeout_s)
-        self.look()
-        with self.changed:
-            return self.version != version
+    def guess(self, viewer: str, question: GuessQuestion, option: str) -> None:
+        """Count a viewer's guess, in place of the one before.
 
-    def look(self) -> None:
-        """Look at the queue, and who has left."""
-        queued = Queued(*self._engine.queue_lengths(), under_way())
-        self.room.sections()
+        Args:
+            viewer: A random name of the session.
+            question: What was asked.
+            option: One of the question's.
+
+        Raises:
+            ValueError: The option is none of the question's.
+        """
+        if option not in question.options:
+            raise ValueError(f"guess: expected one of {', '.join(question.options)}, got {option}; choose one of them")
         with self.changed:
-            if queued != self.queued:
-                self.queued = queued
-                self._tell()
+            self._forget_who_left()
+            if question not in self._guessed and len(self._guessed) >= MAX_QUESTIONS:
+                return
+            guessed = self._guessed[question] = self._guessed.pop(question, _Guessed())  # the last one comes last
+            if (before := guessed.by_viewer.get(viewer)) is not None:
+                guessed.counts[before] -= 1
+            guessed.counts[option] += 1
+            guessed.by_viewer[viewer] = option
+            if len(guessed.by_viewer) > MAX_VIEWERS:
+                del guessed.by_viewer[next(iter(guessed.by_viewer))]
+            self._tell()
+
+    def of(self, viewer: str, question: GuessQuestion) -> str | None:
+        """What the viewer has guessed; None for nothing."""
+        with self.changed:
+            guessed = self._guessed.get(question)
+            return guessed.by_viewer.get(viewer) if guessed is not None else None
+
+    def forget(self, viewer: str) -> None:
+        """Forget who guessed what, but not what was guessed: the session has ended.
+
+        It takes no lock, because the garbage collector calls it, in whatever thread.
+        """
+        self._gone.append(viewer)
+
+    def clear(self) -> None:
+        """Forget all guesses, as before a lesson begins."""
+        with self.changed:
+            self._guessed.clear()
+            self._tell()
+
+    def tally(self) -> Tally:
+        """The counts now."""
+        with self.changed:
+            self._forget_who_left()
+            counts = {question: dict(guessed.counts) for question, guessed in self._guessed.items()}
+            return Tally(counts, self.version)
+
+    def _forget_who_left(self) -> None:
+        while self._gone:
+            viewer = self._gone.popleft()
+            for guessed in self._guessed.values():
+                guessed.by_viewer.pop(viewer, None)
+
+
+@once
+def guesses_of_class() -> Guesses:
+    """The guesses of all who look at this server's pages."""
+    return Guesses()
+
+
+BEST, DIVERGES, FACTOR = "best", "diverges", "factor"
+YES, NO = "yes", "no"
+TIMED = ("batch-size", "backend")  # the experiments whose lines differ in seconds by much
+FACTORS = ("1", "1.5", "2", "3", "5", "7", "10", "15", "20", "30", "50", "70", "100", "200", "300", "500", "1000")
+
+
+@dataclass(frozen=True)
+class Guess:
+    """What one viewer guessed of one experiment: which of its lines wins, and what else was asked; empty for nothing.
+
+    `diverges` is `YES` or `NO`, `factor` is how many times as long an epoch of the slowest takes as one of the fastest.
+    """
+
+    best: str
+    diverges: str = ""
+    factor: str = ""
+
+
+def questions(experiment: Experiment) -> tuple[GuessQuestion, ...]:
+    """What is asked of an experiment; the first is which line wins, and its answer shows the result.
+
+    They depend on the lines that compete, and on no other control.
+    """
+    lines = tuple(experiment.labels[index] for index in experiment.compared)
+    asked = [GuessQuestion(experiment.name, BEST, lines, lines)]
+    if experiment.name == "learning-rate":
+        asked.append(GuessQuestion(experiment.name, DIVERGES, (YES, NO), lines))
+    if experiment.name in TIMED and len(lines) > 1:
+        asked.append(GuessQuestion(experiment.name, FACTOR, FACTORS, lines))
+    return tuple(asked)
+
+
+def guess_of(answers: Mapping[GuessQuestion, str], experiment: Experiment) -> Guess | None:
+    """The guess on an experiment among a viewer's answers; None where no winner was named."""
+    found = {question.asks: answers[question] for question in questions(experiment) if question in answers}
+    return Guess(**found) if BEST in found else None

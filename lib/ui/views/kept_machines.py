@@ -9,8 +9,8 @@ import pandas as pd
 
 from lib.formatting import justified, listed
 from lib.model.spec import Network
-from lib.sweeps.experiments.kept_machines import Contest
 from lib.sweeps.experiments.recorded_machines import Best, Machine
+from lib.sweeps.experiments.your_gpu import Contest
 from lib.timing.comparison import Verdict
 from lib.ui.views.chart import ROW_COLOR, Chart, decades, log_scale, names_y, styled
 from lib.ui.views.markup import table

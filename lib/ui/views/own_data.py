@@ -1,14 +1,9 @@
 """The sentences about data that a reader brings: what is loaded, and whether it changes who wins."""
 
-from collections.abc import Sequence
-
-import pandas as pd
-
 from lib.formatting import listed
 from lib.model.data.own.prepared import DataSummary
 from lib.sweeps.experiments.mnist_training import Experiment
-from lib.sweeps.experiments.own_data import SearchWinners, Winners
-from lib.ui.views.random_search import Dimension, setting_in_words
+from lib.sweeps.experiments.own_data import Winners
 
 COMPARE, COMPARE_MEANS = (
     "Train on MNIST for comparison",
@@ -64,36 +59,6 @@ def winner_sentence(experiment: Experiment, name: str, own: Winners, mnist: Winn
     if len(own.labels) == len(mnist.labels) == 1:
         return f"{name} does not change the winner: {listed(common)}, as on MNIST."
     return f"No other winner is certain: {listed(common)} may be best on both. {here}; {there}."
-
-
-def search_winner_sentence(name: str, found: SearchWinners, rows: pd.DataFrame, dimensions: Sequence[Dimension]) -> str:
-    """Whether these data change which settings of a search win.
-
-    Args:
-        name: Of the data.
-        found: Which settings may be the best.
-        rows: Of the search on the data, a row for each setting.
-        dimensions: What was drawn.
-    """
-    if found.on_mnist is None:
-        return f"Whether {name} changes the winner cannot be told: not all of these settings are stored for MNIST."
-
-    def said(places: tuple[int, ...]) -> str:
-        if len(places) == 1:
-            return setting_in_words(rows.iloc[places[0]].to_dict(), dimensions)
-        return f"{len(places):,} settings that may be best"
-
-    common = len({*found.own} & {*found.on_mnist})
-    if not common:
-        return (
-            f"{name} changes the winner: here {said(found.own)}, on MNIST {said(found.on_mnist)}, and none is in both."
-        )
-    if len(found.own) == len(found.on_mnist) == 1:
-        return f"{name} does not change the winner: {said(found.own)}, as on MNIST."
-    return (
-        f"No other winner is certain on {name}: of {len(found.own):,} settings that may be best here and"
-        f" {len(found.on_mnist):,} on MNIST, {common:,} {'is' if common == 1 else 'are'} the same."
-    )
 
 
 def _best(found: Winners, what: str) -> str:

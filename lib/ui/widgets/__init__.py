@@ -35,8 +35,9 @@ class DrawDigit(anywidget.AnyWidget):
     there is no network.
 
     Args:
-        seen: A method, called when somebody has scrolled near; its object is not kept, as of `InSight`. Most of a class
-            never scroll there: a network is half a megabyte.
+        seen: A method, called when somebody has scrolled near; its object is not kept: ipywidgets holds every
+            widget for as long as the server runs, also after its session. Most of a class never scroll there: a network
+            is half a megabyte.
     """
 
     _esm = _together("draw.js")
@@ -89,35 +90,13 @@ class ExportFiles(anywidget.AnyWidget):
     _esm = _together("buttons.js", "export.js")
 
 
-class InSight(anywidget.AnyWidget):
-    """Shows nothing: it tells which section of the page is looked at.
-
-    Args:
-        look: A method, called with the number of the section, from 1. Its object is not kept: ipywidgets holds every
-            widget for as long as the server runs, also after its session.
-    """
-
-    _esm = _together("in_sight.js")
-
-    def __init__(self, look: Callable[[int], object]) -> None:
-        super().__init__()
-        self._look_at = WeakMethod(look)
-        self.on_msg(self._hear)
-
-    def _hear(self, _widget: object, content: object, _buffers: object) -> None:
-        section = content.get("section") if isinstance(content, dict) else None
-        look = self._look_at()
-        if isinstance(section, int) and look is not None:
-            look(section)
-
-
 class GuessForm(anywidget.AnyWidget):
     """A form that asks for a guess before a result is shown.
 
     `asked` is what `lib.ui.predict_first` asks, empty for nothing.
 
     Args:
-        hear: A method, called with what the browser says, whatever that is; its object is not kept, as of `InSight`.
+        hear: A method, called with what the browser says, whatever that is; its object is not kept, as of `DrawDigit`.
     """
 
     _esm = _together("buttons.js", "guess.js")

@@ -4,18 +4,18 @@ import marimo as mo
 import pytest
 
 from lib.labs.when_a_gpu_wins import PANELS
-from lib.sweeps.experiments import live_calibration
+from lib.sweeps.experiments import calibration
 from lib.sweeps.storage.store import Store
 from lib.ui import lab as lab_module
 from lib.ui.lab import Lab
 from lib.ui.url_state import Address
-from tests.sweeps.experiments.test_live_calibration import invented
+from tests.sweeps.experiments.test_calibration import invented
 
 
 @pytest.fixture
 def opened(monkeypatch, tmp_path):
     """Opens the lab with settings, given as `prefix_name`; calibrating its machine takes no time."""
-    monkeypatch.setattr(live_calibration, "measure_trials", invented)
+    monkeypatch.setattr(calibration, "measure_trials", invented)
     monkeypatch.setattr(lab_module, "shared_engine", lambda: None)
     monkeypatch.setattr(lab_module, "Store", lambda: Store(tmp_path / "results.sqlite"))
 
@@ -33,7 +33,7 @@ def opened(monkeypatch, tmp_path):
 @pytest.fixture
 def live(tmp_path):
     """The calibrations that the lab watches."""
-    return live_calibration.live_in(tmp_path / "results.sqlite")
+    return calibration.live_in(tmp_path / "results.sqlite")
 
 
 @pytest.fixture

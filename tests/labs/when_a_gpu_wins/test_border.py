@@ -13,9 +13,9 @@ from lib.labs.when_a_gpu_wins.sides import CELLS, KINDS, MOVES, Surface, Surface
 from lib.model.hardware.webgpu import Adapter
 from lib.sweeps.cost_model import StepTime
 from lib.sweeps.experiments.calibration import trials
-from lib.sweeps.experiments.published_predictions import Row
+from lib.sweeps.experiments.known_devices import Row
 from lib.timing.prediction.grid import Predictions
-from tests.sweeps.experiments.test_live_calibration import JAX, exact_s, run
+from tests.sweeps.experiments.test_calibration import JAX, exact_s, run
 
 ONE = np.ones((CELLS, CELLS))
 LEFT_HALF = np.arange(CELLS)[None, :] < CELLS // 2

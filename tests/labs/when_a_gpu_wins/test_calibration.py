@@ -5,9 +5,8 @@ import pytest
 from lib.labs.when_a_gpu_wins import calibration as page
 from lib.model.backends.registry import Runtime
 from lib.sweeps.cost_model import StepTime
-from lib.sweeps.experiments.calibration import TrainingWay, calibrations, trials
-from lib.sweeps.experiments.live_calibration import CalibrationProgress, ways
-from tests.sweeps.experiments.test_live_calibration import JAX, NUMPY, exact_s
+from lib.sweeps.experiments.calibration import CalibrationProgress, TrainingWay, calibrations, trials, ways
+from tests.sweeps.experiments.test_calibration import JAX, NUMPY, exact_s
 
 
 def draw(lab, panel=None):

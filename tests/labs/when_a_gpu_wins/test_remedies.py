@@ -8,13 +8,13 @@ import pytest
 from lib.labs.when_a_gpu_wins import remedies as page
 from lib.model.backends.registry import Runtime
 from lib.sweeps.cost_model import StepTime
-from lib.sweeps.experiments import what_would_help
+from lib.sweeps.experiments import advice
+from lib.sweeps.experiments.advice import Applied, Findings, Outcome
 from lib.sweeps.experiments.calibration import TrainingWay
-from lib.sweeps.experiments.what_would_help import Applied, Findings, Outcome
 from lib.sweeps.workers.notes import State
 from lib.timing.prediction.predict import Prediction
 from lib.timing.prediction.remedies import Effect, Remedy, Setup
-from tests.sweeps.experiments.test_live_calibration import run
+from tests.sweeps.experiments.test_calibration import run
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def applied(monkeypatch):
         found.append(list(chosen))
         yield from map(Applied, chosen)
 
-    monkeypatch.setattr(what_would_help, "apply", apply)
+    monkeypatch.setattr(advice, "apply", apply)
     return found
 
 

@@ -46,7 +46,7 @@ from lib.timing.prediction.device import DoesNotFit, UnusableDevice, read_device
 from lib.timing.prediction.grid import Predictions
 from lib.timing.prediction.predict import predict
 from lib.timing.prediction.workload import Way, convolutional, fully_connected, resnet18
-from tests.sweeps.experiments.test_kept_machines import CELL, SWIFTSHADER, WHO, keep
+from tests.sweeps.experiments.test_your_gpu import CELL, SWIFTSHADER, WHO, keep
 from tests.timing.prediction.invented import device
 from tests.timing.prediction.test_calibration import calibrated
 

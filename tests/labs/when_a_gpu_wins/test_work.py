@@ -19,7 +19,7 @@ from lib.timing.prediction.device import read_devices
 from lib.timing.prediction.predict import Prediction, predict
 from lib.timing.prediction.workload import Way, convolutional, resnet18
 from lib.timing.profiling.request import CONVOLUTIONAL, Examination
-from tests.sweeps.experiments.test_live_calibration import JAX, run
+from tests.sweeps.experiments.test_calibration import JAX, run
 from tests.timing.prediction.invented import device, workload
 from tests.timing.prediction.test_calibration import calibrated
 

@@ -6,16 +6,15 @@ from lib.formatting import listed
 from lib.model.backends.registry import ADAPTERS, Runtime, usable_runtimes
 from lib.model.hardware.webgpu import SOFTWARE_ALLOWED, Adapter
 from lib.model.spec import Network
-from lib.sweeps.experiments import live_calibration
+from lib.sweeps.experiments import calibration
 from lib.sweeps.experiments.advice import advise_here
-from lib.sweeps.experiments.calibration import WAYS, Trial
+from lib.sweeps.experiments.calibration import WAYS, LiveCalibrations, Trial, ways
 from lib.sweeps.experiments.known_devices import recorded_devices
-from lib.sweeps.experiments.live_calibration import LiveCalibrations, ways
 from lib.sweeps.experiments.recorded_machines import place, recorded_here
 from lib.sweeps.storage.store import Store
 from lib.timing.prediction.device import read_devices
 from lib.timing.prediction.question import Question
-from tests.sweeps.experiments.test_live_calibration import JAX, exact_s, invented, run
+from tests.sweeps.experiments.test_calibration import JAX, exact_s, invented, run
 from tests.timing.prediction.invented import device
 
 QUESTION = Question(Network((64,)), 32, 2)
@@ -23,8 +22,8 @@ QUESTION = Question(Network((64,)), 32, 2)
 
 @pytest.fixture
 def store(tmp_path, monkeypatch):
-    monkeypatch.setattr(live_calibration, "measure_trials", invented)
-    monkeypatch.setattr(live_calibration, "usable_runtimes", lambda: [Runtime(), Runtime("numba")])
+    monkeypatch.setattr(calibration, "measure_trials", invented)
+    monkeypatch.setattr(calibration, "usable_runtimes", lambda: [Runtime(), Runtime("numba")])
     return Store(tmp_path / "results.sqlite")
 
 
@@ -64,7 +63,7 @@ def test_a_calibrated_webgpu_adapter_answers_and_a_software_one_only_where_it_is
     monkeypatch.setenv(SOFTWARE_ALLOWED, allowed)
     monkeypatch.setattr("lib.model.backends.registry.webgpu.asked", lambda with_software: there)
     monkeypatch.setattr("lib.model.backends.registry._installed", lambda *_: True)
-    monkeypatch.setattr(live_calibration, "usable_runtimes", usable_runtimes)
+    monkeypatch.setattr(calibration, "usable_runtimes", usable_runtimes)
     adapters = [one for one in ways() if one.runtime.device in ADAPTERS]
     assert {one.runtime.device for one in adapters} == kinds
     live = LiveCalibrations(store)

@@ -1,32 +1,44 @@
-"""The race: order, resuming, scaling, and repetitions by a real worker."""
+"""The race: order, resuming, scaling, and repetitions by a real worker.
 
-import os
-import subprocess
-import sys
+Epochs to an accuracy: chosen on one seed, judged on others, and never drawn again.
+"""
+
 import time
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from lib.model.backends.base import Epoch, no_parameters
 from lib.model.backends.registry import Runtime, versions
+from lib.model.data.mnist import Facts
+from lib.model.spec import Network, Training
 from lib.sweeps.experiments.backend_race import (
+    EPOCHS_TRIED,
     ROUNDS,
+    SEEDS,
+    TUNED_ON,
     Cell,
-    Repetition,
+    TrialTrained,
     all_cells,
+    learn,
+    learned,
+    needed,
     plan,
     race,
     records_of,
     standings,
+    trials,
 )
-from lib.sweeps.storage.records import Kind, Record
+from lib.sweeps.plan import Cached
+from lib.sweeps.storage.records import Curve, Kind, Record
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.cancel import Cancel
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.messages import Waiting
+from lib.sweeps.workers.messages import Item, Waiting
 from lib.sweeps.workers.notes import Note, State
 from lib.sweeps.workers.queue import Request
 from lib.timing.measurement import Ended, Measurement
-from tests.conftest import ROOT
 
 NUMPY, JAX, KERAS = Runtime("numpy"), Runtime("jax-epoch"), Runtime("keras-tensorflow")
 
@@ -38,7 +50,7 @@ def record(cell, epoch_s, scaled=0, **changes):
 
 
 def repetitions_of(events):
-    return [one for one in events if isinstance(one, Repetition)]
+    return [one for one in events if isinstance(one, Record)]
 
 
 def test_every_cell_is_measured_once_before_any_is_measured_again():
@@ -85,11 +97,11 @@ def test_a_real_repetition_says_what_it_is_doing_is_cached_and_not_made_again(tm
     assert notes[0] == notes[-1] == (State.MEASURING, "NumPy, batch size 4,096")
     assert (State.STARTING, "NumPy: its worker imports the library and loads the images") in notes
     (repetition,) = repetitions_of(events)
-    assert len(repetition.record.block_s) == 3, "the first epoch is not timed"
-    assert all(second > 0 for second in repetition.record.block_s)
-    assert sum(repetition.record.block_s) < time.perf_counter() - began, "seconds, of those that passed here"
-    assert 0.5 < float(repetition.record.subject["first_accuracy"]) < 1
-    assert store.records(Kind.RACE) == [repetition.record]
+    assert len(repetition.block_s) == 3, "the first epoch is not timed"
+    assert all(second > 0 for second in repetition.block_s)
+    assert sum(repetition.block_s) < time.perf_counter() - began, "seconds, of those that passed here"
+    assert 0.5 < float(repetition.subject["first_accuracy"]) < 1
+    assert store.records(Kind.RACE) == [repetition]
     assert plan(cells, store.records(Kind.RACE), rounds=1) == []
 
 
@@ -98,24 +110,10 @@ def test_a_long_epoch_is_measured_in_parts(engine, tmp_path, monkeypatch):
     monkeypatch.setattr("lib.sweeps.experiments.backend_race.BUDGET_S", 0.5)
     monkeypatch.setattr("lib.sweeps.experiments.backend_race.PART_S", 0.1)
     (repetition,) = repetitions_of(race([Cell(NUMPY, 1)], engine, Store(tmp_path / "r.sqlite"), Cancel(), Request()))
-    assert repetition.record.subject["scaled"] == 1
-    assert "first_accuracy" not in repetition.record.subject, "no epoch was trained to its end"
-    assert len(repetition.record.block_s) >= 3
-    assert repetition.record.measurement.median_s * 48_000 > 1, (
-        "seconds of a whole epoch, from a tenth of a second of steps"
-    )
-
-
-@pytest.mark.slow
-def test_a_stopped_race_keeps_what_is_done(engine, tmp_path):
-    store, cancel = Store(tmp_path / "r.sqlite"), Cancel()
-    made = []
-    for repetition in race([Cell(NUMPY, 4096), Cell(NUMPY, 1)], engine, store, cancel, Request()):
-        if isinstance(repetition, Repetition):
-            made.append(repetition)
-            cancel.set()
-    assert len(made) == 1
-    assert len(store.records(Kind.RACE)) == 1
+    assert repetition.subject["scaled"] == 1
+    assert "first_accuracy" not in repetition.subject, "no epoch was trained to its end"
+    assert len(repetition.block_s) >= 3
+    assert repetition.measurement.median_s * 48_000 > 1, "seconds of a whole epoch, from a tenth of a second of steps"
 
 
 def test_a_stop_does_not_wait_for_the_end_of_a_repetition(tmp_path):
@@ -136,16 +134,54 @@ def test_a_stop_does_not_wait_for_the_end_of_a_repetition(tmp_path):
     assert store.records() == []
 
 
+NETWORK = Network((128,))
+
+
+def curves(by_seed, rate=0.1, other=0.3):
+    """Learned at batch size 32: the rate's curves by seed, and another rate that never learns."""
+    made = {Training(NETWORK, rate, 32, EPOCHS_TRIED[32], seed): curve for seed, curve in by_seed.items()}
+    return made | {Training(NETWORK, other, 32, EPOCHS_TRIED[32], seed): (0.1,) * 8 for seed in by_seed}
+
+
+GOOD = {TUNED_ON: (0.9, 0.96), 1: (0.9, 0.94, 0.95), 2: (0.95,), 3: (0.9, 0.94)}
+
+
+def test_epochs_are_counted_and_a_run_that_does_not_arrive_is_told():
+    found = needed(curves(GOOD), NETWORK, 32, 0.95)
+    assert found is not None
+    assert (found.rate, found.epochs, found.reached) == (0.1, (3, 1, None), (1, 3))
+    assert "2 of 3 runs" in found.words
+
+
+def test_the_rate_is_chosen_on_its_own_seed_alone():
+    """The other rate is better for all judged seeds, but not for the one that chooses."""
+    known = curves(GOOD) | {Training(NETWORK, 0.3, 32, EPOCHS_TRIED[32], seed): (0.99,) for seed in SEEDS}
+    found = needed(known, NETWORK, 32, 0.95)
+    assert found is not None
+    assert found.rate == 0.1
+
+
+def test_nothing_is_said_before_all_runs_are_there():
+    known = curves(GOOD)
+    del known[Training(NETWORK, 0.3, 32, EPOCHS_TRIED[32], 2)]
+    assert needed(known, NETWORK, 32, 0.95) is None
+    assert needed({}, NETWORK, 7, 0.95) is None
+
+
 @pytest.mark.slow
-def test_the_notebook_as_a_script(tmp_path):
-    answer = subprocess.run(
-        [sys.executable, "notebooks/which_library.py"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "MNIST_CACHE_DIR": str(tmp_path)},
-    )
-    assert answer.returncode == 0, answer.stderr
-    assert "Traceback" not in answer.stderr
+def test_a_real_count_is_kept_and_not_made_again(engine, tmp_path):
+    store, todo = Store(tmp_path / "r.sqlite"), [Training(Network((8,)), 0.3, 512, 2, seed) for seed in (0, 1)]
+    made = [one for one in learn(todo, engine, store, Cancel(), Request()) if isinstance(one, TrialTrained)]
+    assert [len(one.accuracies) for one in made] == [2, 2]
+    again = [one for one in learn(todo, engine, store, Cancel(), Request()) if not isinstance(one, Note)]
+    assert {one.training: one.accuracies for one in again} == {one.training: one.accuracies for one in made}
+    assert learned(store, Network((128,)), engine.known_facts()) == {}
+
+
+def test_what_is_learned_belongs_to_its_images_whichever_they_are(tmp_path):
+    store, trial = Store(tmp_path / "r.sqlite"), trials(NETWORK)[0]
+    digits = Facts("scikit-learn digits", "digest")
+    epochs = tuple(Epoch(number, 1, 0.4, 0.9, 0.1, 0.01, no_parameters) for number in range(trial.epochs))
+    store.put(Cached(None, digits.digest).key(Item(trial)), Curve(0.1, epochs, np.ones(trial.epochs, np.float32)))
+    assert learned(store, NETWORK, digits) == {trial: (0.9,) * trial.epochs}
+    assert learned(store, NETWORK, replace(digits, digest="another")) == learned(store, NETWORK, None) == {}

@@ -1,5 +1,9 @@
-"""What is drawn to calibrate a way to train, how it is measured, and what cannot be calibrated."""
+"""What is drawn to calibrate a way to train, how it is measured, and what cannot be calibrated.
 
+Calibrations that grow while they are measured: on invented machines whose exact step time is known, and for real.
+"""
+
+import random
 from dataclasses import replace
 
 import numpy as np
@@ -7,34 +11,38 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.prediction import held_out
 from lib.model.backends.registry import BACKENDS, Runtime
 from lib.model.data.mnist_arrays import DataError
 from lib.model.spec import Network
 from lib.sweeps.cost_model import StepTime
 from lib.sweeps.experiments import calibration
 from lib.sweeps.experiments.calibration import (
-    BATCH_SIZES,
     IN_A_TURN,
     MAX_STEP_FLOPS,
     ROUNDS,
     WAYS,
+    LiveCalibrations,
     TrainingWay,
     Trial,
     all_ways,
     calibrations,
     drawn,
-    held_out,
     in_turns,
+    measure,
     measure_trials,
     raced_step_times,
     recorded_calibrations,
     recorded_step_times,
     trials,
+    unasked,
+    ways,
 )
 from lib.sweeps.experiments.recorded_machines import recorded_here
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.messages import TrainingFailed
 from lib.sweeps.workers.notes import Note
 from lib.sweeps.workers.queue import Request
 from lib.timing.measurement import Ended, Measurement
@@ -80,10 +88,6 @@ def test_data_that_cannot_be_counted_are_said(monkeypatch):
     assert why_not == {skips: "MNIST_NPZ: expected a file; correct it"}
 
 
-def test_only_jax_trains_networks_together():
-    assert all_ways([Runtime(), Runtime("numpy")]) == [ALONE, TrainingWay(Runtime("numpy")), TOGETHER]
-
-
 @given(st.integers(0, 1_000), st.booleans())
 def test_trials_are_different_affordable_and_the_same_for_a_seed(seed, together):
     trained = TrainingWay(Runtime(), together)
@@ -95,10 +99,6 @@ def test_trials_are_different_affordable_and_the_same_for_a_seed(seed, together)
         assert trial.networks * trial.network.step_flops(trial.batch_size) <= MAX_STEP_FLOPS
         assert (trial.networks > 1) == together == (trial.part.devices == 1)
         assert len(trial.part.trainings) == trial.networks
-
-
-def test_all_batch_sizes_are_measured_for_a_calibration():
-    assert {trial.batch_size for trial in trials(ALONE)} == set(BATCH_SIZES)
 
 
 @pytest.mark.slow
@@ -163,9 +163,9 @@ def test_what_another_machine_recorded_is_found_of_the_code_that_measured_last()
     assert recorded_step_times([]) == {}
 
 
-def test_what_rounds_its_products_is_no_way_to_train_the_same():
+def test_only_jax_trains_networks_together_and_what_rounds_its_products_is_no_way_to_train_the_same():
     rounded = [Runtime("jax-epoch", "gpu", "tf32"), Runtime(precision="bfloat16")]
-    assert all_ways([Runtime(), *rounded]) == all_ways([Runtime()])
+    assert all_ways([Runtime(), Runtime("numpy"), *rounded]) == [ALONE, TrainingWay(Runtime("numpy")), TOGETHER]
 
 
 CARDS = [
@@ -182,8 +182,7 @@ def test_a_third_of_a_recorded_card_s_steps_is_predicted_from_the_others():
     assert np.mean([predicted.low_s <= step_s <= predicted.high_s for _, _, predicted, step_s in found]) >= 0.9
 
 
-@pytest.mark.parametrize("size", [32, 64, 100, 300, 3_000])
-@pytest.mark.parametrize("hidden", [(128,), (128, 64), (200,), (100, 100)])
+@pytest.mark.parametrize(("hidden", "size"), [((128,), 32), ((128, 64), 300), ((200,), 64), ((100, 100), 3_000)])
 def test_within_what_was_recorded_an_interval_is_at_most_threefold(hidden, size):
     found = recorded_calibrations(dict(enumerate(map(raced_step_times, recorded_here().machines))))
     near = 0
@@ -203,3 +202,116 @@ def test_few_samples_share_an_interval_and_what_is_far_from_them_has_a_wider_one
     assert len({(one.widening, one.far_widening) for one in found.values()}) == 1, "of all processors together"
     assert calibrations(few)[0] == {}, "too few for an interval of their own"
     assert all(one.far_widening >= one.widening for one in found.values())
+
+
+JAX, NUMPY = TrainingWay(Runtime()), TrainingWay(Runtime("numpy"))
+
+
+def exact_s(trained: TrainingWay, trial: Trial) -> float:
+    """A machine on which a call takes 20 μs and a FLOP 1/100 ns."""
+    return 2e-5 + trial.workload(trained.runtime).flops / 1e11
+
+
+def invented(ways, _engine, _store, cancel, _request, rounds=1, seconds=exact_s):
+    """In place of `measure_trials`: what a machine says whose time is known. A note tells of each first round."""
+    for trained, todo in ways:
+        for trial in todo:
+            if cancel.is_set():
+                return
+            if rounds == 1:
+                yield Note(f"{trained.label}: {trial.batch_size}")
+            yield trained, trial, StepTime(seconds(trained, trial), 0.1, times=ROUNDS)
+
+
+@pytest.fixture
+def live(tmp_path, monkeypatch):
+    monkeypatch.setattr(calibration, "measure_trials", invented)
+    return LiveCalibrations(Store(tmp_path / "results.sqlite"))
+
+
+def run(live, chosen, cancel=None, until=None, **options):
+    """Measure; `until` is called at every note."""
+    for _ in measure(chosen, live, None, None, cancel or Cancel(), Request(), **options):  # pyright: ignore[reportArgumentType]
+        if until is not None:
+            until()
+
+
+def test_cheap_ways_are_calibrated_unasked_and_every_way_can_be():
+    assert [one.runtime.backend for one in unasked()] == ["jax-epoch", "jax-step", "numpy", "numba"]
+    assert set(unasked()) <= set(ways())
+
+
+@pytest.mark.slow
+def test_each_way_has_a_first_answer_before_any_is_complete(live):
+    seen = []
+
+    def look():
+        fitted = [one for one in (JAX, NUMPY) if live.of(one).calibration]
+        seen.append((len(fitted), max(live.of(one).n_measured for one in (JAX, NUMPY))))
+
+    run(live, [JAX, NUMPY], until=look)
+    assert min(most for n_fitted, most in seen if n_fitted == 2) <= calibration.FIRST
+    for one in (JAX, NUMPY):
+        standing = live.of(one)
+        assert standing.n_measured == len(standing.wanted) == len(trials(one))
+        trial = Trial(Network((128,)), 32)
+        found = predict(trial.workload(one.runtime), standing.calibration)
+        assert found.step_s == pytest.approx(exact_s(one, trial), rel=0.1)
+
+
+def test_who_watches_hears_of_fits_and_of_nothing_else(live):
+    heard = [live.version]
+    run(live, [JAX], until=lambda: heard.append(live.version))
+    n_fits = live.version - heard[0]
+    assert 2 <= n_fits <= 12, "every quarter more, not every step"
+    assert not live.over_at(live.version)
+
+
+def test_a_stop_keeps_and_fits_what_was_measured_and_the_next_run_goes_on(live):
+    cancel, asked = Cancel(), []
+
+    def stop_after_ten():
+        asked.append(1)
+        if len(asked) == 11:
+            cancel.set()
+
+    run(live, [JAX], cancel, stop_after_ten)
+    assert live.of(JAX).n_measured == 11
+    assert live.of(JAX).calibration is not None
+    asked.clear()
+    run(live, [JAX], until=lambda: asked.append(1))
+    assert len(asked) == len(trials(JAX)) - 11
+    asked.clear()
+    run(live, [JAX], until=lambda: asked.append(1))
+    assert asked == []
+    run(live, [JAX], until=lambda: asked.append(1), again=True)
+    assert len(asked) == len(trials(JAX)), "the store knows which of them something disturbed"
+
+
+def test_too_few_steps_and_a_noisy_machine_have_no_answer_and_say_why(live, monkeypatch):
+    cancel = Cancel()
+    run(live, [JAX], cancel, cancel.set)
+    assert live.of(JAX).calibration is None
+    assert f"expected at least {LEAST_SAMPLES} measured steps, got" in live.of(JAX).why_not
+    noise = random.Random(4)
+    noisy = lambda *arguments: invented(*arguments, seconds=lambda *_: 10 ** noise.uniform(-6, 0))  # noqa: E731
+    monkeypatch.setattr(calibration, "measure_trials", noisy)
+    run(live, [NUMPY])
+    assert live.of(NUMPY).calibration is None
+    assert "something else uses this machine" in live.of(NUMPY).why_not
+    monkeypatch.setattr(calibration, "measure_trials", invented)
+    run(live, [NUMPY], again=True)
+    assert live.of(NUMPY).calibration is not None
+    assert live.of(NUMPY).why_not == ""
+
+
+def test_a_way_that_fails_says_so_and_the_others_go_on(live, monkeypatch):
+    def one_fails(ways, *others):
+        if ways[0][0] == JAX:
+            raise TrainingFailed("its library is broken")
+        yield from invented(ways, *others)
+
+    monkeypatch.setattr(calibration, "measure_trials", one_fails)
+    run(live, [JAX, NUMPY])
+    assert "its library is broken" in live.of(JAX).why_not
+    assert live.of(NUMPY).calibration is not None

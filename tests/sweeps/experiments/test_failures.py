@@ -8,12 +8,11 @@ from lib.model.backends.base import Epoch, FirstCall, Steps, no_parameters
 from lib.model.backends.registry import Runtime
 from lib.model.data.mnist import Facts
 from lib.model.spec import MNIST
-from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask, measure_tasks
-from lib.sweeps.experiments.backend_race import Cell, Repetition, plan, race, records_and_notes
+from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask, measure_ceilings, measure_tasks
+from lib.sweeps.experiments.backend_race import Cell, plan, race
 from lib.sweeps.experiments.background import BackgroundTask
 from lib.sweeps.experiments.failures import Attempts, Marked, words
 from lib.sweeps.experiments.parallel_sweeps import Method, compare
-from lib.sweeps.experiments.peak_rates import measure_ceilings
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.cancel import Cancel
@@ -69,17 +68,18 @@ CELLS = [Cell(runtime, size) for size in (32, 512, 4096) for runtime in (LOST, O
 def test_a_race_goes_on_with_the_others(store):
     engine = Losing()
     events = list(race(CELLS, engine, store, Cancel(), Request()))
-    made = [event.cell for event in events if isinstance(event, Repetition)]
-    assert made == [cell for cell in CELLS if cell.runtime != LOST]
+    made = [event for event in events if isinstance(event, Record) and event.kind == Kind.RACE]
+    asked = [cell for cell in CELLS if cell.runtime != LOST]
+    assert all(one.is_about(cell.subject) for one, cell in zip(made, asked, strict=True))
     assert engine.asked.count(LOST) == 1, "its card is gone: nobody waits for it again"
-    marked = [event for event in events if isinstance(event, Record)]
+    marked = [event for event in events if isinstance(event, Record) and event.kind == Kind.FAILURE]
     assert {one.id for one in marked} == {one.id for one in store.records(Kind.FAILURE)}
     assert [(one.subject["batch_size"], one.warnings) for one in marked] == [(size, (WHY,)) for size in (32, 512, 4096)]
 
 
 def test_the_table_shows_which_cells_failed_and_why(store):
     """While the others go on, and when the page is opened again."""
-    events = list(records_and_notes(race(CELLS, Losing(), store, Cancel(), Request())))
+    events = list(race(CELLS, Losing(), store, Cancel(), Request()))
     items = [event for event in events if isinstance(event, Record)]
     lost = {cell: WHY for cell in CELLS if cell.runtime == LOST}
     made = [cell for cell in CELLS if cell not in lost]
@@ -175,4 +175,4 @@ def test_who_watches_is_told_and_the_rest_arrives(store):
     task.thread.join(20)
     now = task.view()
     assert (now.state, now.problem) == (State.FAILED, f"JAX, one call an epoch, GPU: {WHY}")
-    assert len([item for item in now.items if isinstance(item, Repetition)]) == 6
+    assert len([item for item in now.items if item.kind == Kind.RACE]) == 6

@@ -1,26 +1,45 @@
-"""A machine measures itself: with NumPy alone, stopped and gone on with, and with what fails marked in its place."""
+"""A machine measures itself: with NumPy alone, stopped and gone on with, and with what fails marked in its place.
+
+A plan for a card: asked in time of a stand-in that takes the seconds it claims, gone on with; bad ones refused.
+"""
 
 import itertools
-import json
+import re
 import sys
+from dataclasses import replace
+from types import MappingProxyType
 
 import numpy as np
 import pytest
 
+from lib import ROOT
 from lib.cli import record as record_module
-from lib.cli.record import resume
+from lib.cli.record import CannotRecord, main, record, resume
+from lib.model.backends import cuda, registry
 from lib.model.backends.base import Epoch, FirstCall, Steps, no_parameters
-from lib.model.backends.registry import Runtime
+from lib.model.backends.registry import Runtime, Unavailable
+from lib.model.hardware.nvidia_smi import Card
+from lib.sweeps.experiments import full_recording
 from lib.sweeps.experiments import full_recording as battery_module
 from lib.sweeps.experiments.backend_race import Cell
 from lib.sweeps.experiments.calibration import all_ways, stored, trials
-from lib.sweeps.experiments.full_recording import Battery, RecordingTask, experiment_cells, record_of_point
+from lib.sweeps.experiments.full_recording import (
+    QUESTIONS,
+    Battery,
+    Entry,
+    NoPlan,
+    RecordingTask,
+    experiment_cells,
+    read_plan,
+)
 from lib.sweeps.experiments.parallel_sweeps import Point
+from lib.sweeps.experiments.single_operations import OperationTask
+from lib.sweeps.storage.export import read_export
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.cancel import Cancel
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.messages import Item, Measured, Progress, TrainingFailed, WorkerDied
+from lib.sweeps.workers.messages import CardLost, Item, Measured, Progress, TrainingFailed, WorkerDied
 from lib.timing.measurement import Ended, Measurement
 from lib.timing.profiling.input_pipeline import QUANTITIES
 from lib.timing.profiling.request import OperationRequest
@@ -50,7 +69,7 @@ def test_what_fails_is_marked_and_the_rest_goes_on(tmp_path, error):
     lost, sound = Runtime("jax-epoch", "gpu"), Runtime("numpy")
     engine, store = StandIn({lost: error}), Store(tmp_path / "store.sqlite")
     battery = Battery(engine, store, Cancel(), [lost, sound])
-    tasks = battery._repetitions([Cell(runtime, size) for size in (32, 512, 4096) for runtime in (lost, sound)], 1)
+    tasks = battery.repetitions([Cell(runtime, size) for size in (32, 512, 4096) for runtime in (lost, sound)], 1)
     notes = [note.text for task in tasks for note in battery._perform(task)]
     failures = store.records(Kind.FAILURE)
     assert [one.warnings for one in failures] == [(str(error),)] * 2
@@ -67,7 +86,7 @@ def test_the_order_keeps_one_library_in_memory_at_a_time(tmp_path):
     runtimes = [Runtime("numpy"), Runtime("jax-epoch"), Runtime("jax-step"), Runtime("keras-jax")]
     battery = Battery(StandIn({}), Store(tmp_path / "store.sqlite"), Cancel(), runtimes)
     for rounds in (1, 2, 3):
-        libraries = [task.runtime.process for task in battery._repetitions(experiment_cells(runtimes), rounds)]
+        libraries = [task.runtime.process for task in battery.repetitions(experiment_cells(runtimes), rounds)]
         changes = sum(one != other for one, other in itertools.pairwise(libraries))
         assert changes == 2, "three libraries, each in one piece"
 
@@ -106,17 +125,10 @@ def test_the_whole_battery_asks_everything_once(tmp_path, monkeypatch):
 def test_a_way_to_train_that_fails_is_not_calibrated_and_not_left(tmp_path):
     numpy = Runtime("numpy")
     battery = Battery(StandIn({numpy: WorkerDied("gone")}), Store(tmp_path / "store.sqlite"), Cancel(), [numpy])
-    (task,) = battery._calibrations()
+    (task,) = battery.calibrations()
     list(battery._perform(task))
     assert [one.subject["calibration"] for one in battery.store.records(Kind.FAILURE)] == ["NumPy"]
-    assert battery._calibrations() == []
-
-
-def test_a_point_keeps_its_spread():
-    point = Point("vmap", "cpu", 8, 0.02, 10**6, "", 0.018, 0.025, ("disturbed",))
-    cached = record_of_point(point, Runtime())
-    assert (cached.kind, cached.block_s, cached.warnings) == (Kind.MODELS, (0.018, 0.02, 0.025), ("disturbed",))
-    assert cached.subject["count"] == 8
+    assert battery.calibrations() == []
 
 
 @pytest.mark.parametrize(("cores", "counts"), [(2, [2, 8]), (16, [16, 64]), (96, [64])])
@@ -130,30 +142,17 @@ def test_numba_is_asked_for_many_networks_a_core_each_once(tmp_path, monkeypatch
     monkeypatch.setattr(battery_module.parallel_sweeps, "on_cores", on_cores)
     monkeypatch.setattr(battery_module, "usable_cores", lambda: cores)
     battery = Battery(StandIn({}), Store(tmp_path / "store.sqlite"), Cancel(), [numba])
-    (task,) = battery._models()
+    (task,) = battery.models()
     list(battery._perform(task))
     assert asked == [counts]
     assert sorted(one.subject["count"] for one in battery.store.records(Kind.MODELS)) == counts
-    assert battery._models() == []
+    assert battery.models() == []
     battery.runtimes = [Runtime()]
-    assert len(battery._models()) == 1, "JAX's networks in one program are another question"
-
-
-def test_a_cancelled_battery_ends(tmp_path):
-    cancel = Cancel()
-    cancel.set()
-    assert list(Battery(StandIn({}), Store(tmp_path / "s.sqlite"), cancel, [Runtime("numpy")]).run()) == []
-
-
-def test_a_figure_says_all_that_is_needed_to_judge_it():
-    row = json.loads(json.dumps(vars(Record.of(Kind.RACE, {}, Measurement((1.0, 2.0, 3.0), 1, Ended.CAP)))))
-    for name in ("block_s", "machine", "machine_line", "sources", "measured_at", "command"):
-        assert row[name], name
-    assert "clocks" in row
+    assert len(battery.models()) == 1, "JAX's networks in one program are another question"
 
 
 def test_what_fails_on_a_processor_is_marked_with_its_subject(tmp_path):
-    def fails(_cancel):
+    def fails():
         raise TrainingFailed("no memory")
 
     store = Store(tmp_path / "store.sqlite")
@@ -200,7 +199,7 @@ def two_libraries(monkeypatch):
     both = [Runtime(backend, device) for backend in ("jax-epoch", "keras-tensorflow") for device in ("cpu", "gpu")]
     monkeypatch.setattr(battery_module.single_operations, "usable_runtimes", lambda: both)
     monkeypatch.setattr(
-        battery_module.input_pipeline, "unavailable", lambda one: None if one in both else "it is not installed"
+        battery_module.single_operations, "unavailable", lambda one: None if one in both else "it is not installed"
     )
     monkeypatch.setattr(battery_module, "usable_memory_bytes", lambda _: 1e12)
     return both
@@ -223,7 +222,7 @@ def left_of(battery):
 
 def test_operations_and_pipelines_are_asked_once_on_each_device(tmp_path, two_libraries, monkeypatch):
     monkeypatch.setattr(battery_module, "LARGEST_WITH_A_CARD", (2, 4, 4))
-    monkeypatch.setattr(battery_module.input_pipeline, "FEEDS", {"keras-tensorflow": {"cache": "a cache"}})
+    monkeypatch.setattr(battery_module.single_operations, "FEEDS", {"keras-tensorflow": {"cache": "a cache"}})
     engine, store = Examined(), Store(tmp_path / "store.sqlite")
     battery = Battery(engine, store, Cancel(), two_libraries)
     assert left_of(battery) == ["single operations: 12", "what feeds a step: 4"]
@@ -240,14 +239,6 @@ def test_operations_and_pipelines_are_asked_once_on_each_device(tmp_path, two_li
     again = Store(tmp_path / "again.sqlite")
     assert resume(path, again).records == len(store.records())
     assert left_of(Battery(engine, again, Cancel(), two_libraries)) == []
-
-
-def test_without_a_card_the_sizes_are_those_of_the_notebooks(two_libraries):
-    of_processor = [one for one in two_libraries if one.device == "cpu"]
-    largest = {todo[-1].operation.name: todo[-1].operation.size for todo in battery_module.operations(of_processor)}
-    assert largest == {"product": 1024, "sine": 4**11, "transfer": 4**12}
-    assert {task.pipelines[0].preprocessing_ms for task in battery_module.pipelines(of_processor)} == {0.2}
-    assert {task.pipelines[0].preprocessing_ms for task in battery_module.pipelines(two_libraries)} == {0.0, 0.2}
 
 
 @pytest.mark.slow
@@ -269,18 +260,6 @@ def test_an_operation_and_a_feed_that_fail_are_marked_and_left(tmp_path, two_lib
     }
     assert "failed, and goes on: the card is gone" in notes
     assert left_of(battery) == ["single operations: 6", "what feeds a step: 1"]
-
-
-@pytest.mark.slow
-def test_a_size_beyond_this_machine_is_not_left(tmp_path, two_libraries, monkeypatch):
-    monkeypatch.setattr(battery_module, "usable_memory_bytes", lambda _: 1e6)
-    engine = Examined()
-    battery = Battery(engine, Store(tmp_path / "store.sqlite"), Cancel(), two_libraries)
-    answered(battery, ("single operations",))
-    assert (
-        max(one.size for _, examined in engine.examined if (one := examined.operation) and one.name == "product") < 512
-    )
-    assert left_of(battery) == ["what feeds a step: 40"]
 
 
 def test_a_profile_lies_beside_the_recording_or_is_left_out(tmp_path, monkeypatch):
@@ -310,15 +289,241 @@ def test_a_network_too_large_for_the_memory_is_not_asked_for(tmp_path, monkeypat
     assert sizes == [[1, 32, 256] * 2, [1, 32] * 2]
 
 
-def test_a_card_is_asked_for_a_product_of_two_to_the_fifteen_and_a_processor_is_not():
-    measured = {"waited": 0.18, "moved": 1.3, "returned": 0.18}  # seconds at 2^14, by 50 TFLOP/s and 3 GB/s
-    for device, allowed in (("gpu", True), ("cpu", False)):
-        runtime = Runtime("torch", device)
-        smaller, larger = (battery_module.OperationTask(runtime, OperationRequest("product", 2**k)) for k in (14, 15))
-        records = {
-            way: Record.of(Kind.OPERATION, {}, Measurement((seconds,), 1, Ended.CAP))
-            for way, seconds in measured.items()
-        }
-        earlier = [battery_module.OperationPoint(smaller, records)]
-        free = battery_module.OPERATION_LIMIT_S[device]
-        assert (battery_module.refused(larger, earlier, lambda _: 1e12, free) is None) is allowed
+SHIPPED = ROOT / "recorded" / "plan.toml"
+TASKS = 4  # that a question of the stand-in has
+ONE = Measurement((1.0,), 1, Ended.CAP)
+OF_A_CARD = [
+    Runtime(backend.key, device, precision)
+    for backend in registry.BACKENDS.values()
+    for device in registry.DEVICES
+    if device in backend.devices
+    for precision in backend.offered(device)
+]
+
+
+class PlannedCard:
+    """A card whose questions take the seconds that its plan claims, times `factor`, and of which some tasks fail."""
+
+    def __init__(self, plan, factor=1.0, fails=lambda _: None, sources="this version", late=False):
+        self.plan, self.factor, self.fails, self.sources, self.late = plan, factor, fails, sources, late
+        self.now, self.asked = 0.0, []
+
+    def clock(self):
+        return self.now
+
+    def questions(self):
+        return MappingProxyType({name: lambda battery, name=name: self.tasks(name, battery) for name in QUESTIONS})
+
+    def tasks(self, question, battery):
+        entry = next(e for e in self.plan if e.question == question and e.among(OF_A_CARD) == list(battery.runtimes))
+        runtime = battery.runtimes[0]
+        return [
+            RecordingTask(f"task {number}", runtime, lambda n=number: self.measured(entry, n, battery.store, runtime))
+            for number in range(TASKS)
+        ]
+
+    def measured(self, entry, number, store, runtime):
+        self.now += self.factor * entry.expected_s / TASKS
+        name = f"{entry.title}, {number}"
+        error = self.fails(name)
+        if error and not self.late:
+            raise error
+        self.asked.append(name)
+        asked = OperationTask(runtime, OperationRequest("product")).subject
+        one = replace(Record.of(Kind.OPERATION, asked | {"name": name, "work": 1.0}, ONE), sources=self.sources)
+        store.add(one)
+        yield one
+        if error:
+            raise error
+
+
+@pytest.fixture
+def card(monkeypatch):
+    """Makes a stand-in of a card, which has all runtimes there can be."""
+    monkeypatch.setattr(record_module, "usable_runtimes", lambda: OF_A_CARD)
+    monkeypatch.setattr(full_recording, "all_runtimes", lambda: OF_A_CARD)
+    monkeypatch.setattr(full_recording, "cards", lambda: (Card("GPU-1", "A card", "580.1"),))
+    monkeypatch.setattr(full_recording, "listed_now", lambda: {"GPU-1"})
+    monkeypatch.setattr(Battery, "left_out", lambda _: [])
+    monkeypatch.setattr(
+        record_module, "about", lambda battery, took_s, _: {"asked": sorted(battery.asked), "took_s": took_s}
+    )
+
+    def make(plan, **how):
+        stand_in = PlannedCard(plan, **how)
+        monkeypatch.setattr(full_recording, "QUESTIONS", stand_in.questions())
+        return stand_in
+
+    return make
+
+
+def asked_of(path):
+    """Sources of each answer, by its name."""
+    return {str(one.subject["name"]): one.sources for one in read_export(path).records if one.kind == Kind.OPERATION}
+
+
+@pytest.mark.slow
+def test_twelve_minutes_suffice_for_the_shipped_plan_in_two_calls_by_two_versions(card, tmp_path, capsys):
+    plan, path = read_plan(SHIPPED, QUESTIONS), tmp_path / "card.json"
+    first = card(plan, sources="an older version")
+    assert record(path, 7, plan=plan, clock=first.clock) is False
+    assert 6 * 60 < first.now <= 7 * 60
+    assert "The same command goes on from here" in capsys.readouterr().out
+    cached = asked_of(path)
+    assert len(cached) == len(first.asked)
+    second = card(plan)
+    assert record(path, 5, plan=plan, clock=second.clock) is True, "nothing is left"
+    assert second.now <= 5 * 60
+    whole = asked_of(path)
+    assert set(cached.values()) == {"an older version"}
+    assert cached.items() < whole.items(), "what the older version recorded is kept, and says so"
+    assert len(whole) == TASKS * len(plan)
+    assert not set(first.asked) & set(second.asked)
+    assert {whole[name] for name in second.asked} == {"this version"}
+
+
+def test_what_does_not_fit_waits_and_what_follows_goes_before(card, tmp_path):
+    plan = [Entry("ceilings", ("*/gpu",), 40), Entry("overlap", ("torch/gpu",), 60), Entry("race", ("cupy/gpu",), 10)]
+    stand_in, path = card(plan), tmp_path / "card.json"
+    assert record(path, 1, plan=plan, clock=stand_in.clock) is False
+    assert [name.partition(" of")[0] for name in stand_in.asked] == ["ceilings"] * TASKS + ["race"] * TASKS
+    assert stand_in.now == 50
+
+
+def test_a_question_that_takes_too_long_is_left_and_goes_on_in_the_next_call(card, tmp_path, capsys):
+    plan, path = [Entry("ceilings", ("*/gpu",), 10), Entry("race", ("*/gpu",), 10)], tmp_path / "card.json"
+    slow = card(plan, factor=3.0)
+    assert record(path, 1, plan=plan, clock=slow.clock) is False
+    assert [name.partition(" of")[0] for name in slow.asked] == ["ceilings"] * 3 + ["race"] * 3
+    assert "of which 10 were expected; left for the next call: 1" in capsys.readouterr().out
+    again = card(plan)
+    assert record(path, 1, plan=plan, clock=again.clock) is True
+    assert len(again.asked) == 2
+    assert again.now == 5, "a quarter of each is left"
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_card_that_disappears_half_way_leaves_its_rows_and_says_what_to_do(card, tmp_path, monkeypatch, capsys, late):
+    """Before a question's first row, or after some of its rows."""
+    plan, path = [Entry(name, ("torch/gpu",), 10) for name in ("ceilings", "race", "overlap")], tmp_path / "card.json"
+    stand_in = card(
+        plan, fails=lambda name: CardLost("the card is gone") if name.startswith("race") else None, late=late
+    )
+    monkeypatch.setattr(full_recording, "listed_now", lambda: set() if stand_in.now > 10 else {"GPU-1"})
+    assert record(path, 1, plan=plan, clock=stand_in.clock) is False
+    said = capsys.readouterr().out
+    assert "the graphics card no longer answers; what was measured is kept: when `nvidia-smi -L` lists" in said
+    assert stand_in.now == 12.5, "nothing more is asked"
+    assert len(asked_of(path)) == TASKS + late
+    back = card(plan)
+    monkeypatch.setattr(full_recording, "listed_now", lambda: {"GPU-1"})
+    assert record(path, 1, plan=plan, clock=back.clock) is True
+    assert len(back.asked) == 2 * TASKS
+
+
+def test_every_way_on_a_card_is_asked_whatever_the_table_has(tmp_path, monkeypatch):
+    """A backend that is added to the table is raced, its calls are counted, and every question knows what to do."""
+    on_cards = [one for one in OF_A_CARD if one.device == "gpu"]
+    monkeypatch.setattr(full_recording.single_operations, "usable_runtimes", lambda: OF_A_CARD)
+    monkeypatch.setattr(full_recording, "usable_memory_bytes", lambda _: 1e12)
+    monkeypatch.setattr(full_recording.single_operations, "unavailable", lambda _: None)
+    battery = Battery(None, Store(tmp_path / "s.sqlite"), Cancel(), OF_A_CARD)  # pyright: ignore[reportArgumentType]
+    tasks = {title: make(battery) for title, make in QUESTIONS.items() if "accuracy" not in title}
+    asked = {title: {task.runtime for task in todo} for title, todo in tasks.items()}
+    for title in ("race", "CUDA calls of a step"):
+        assert {one for one in asked[title] if one.device == "gpu"} == set(on_cards)
+    assert asked["ways to launch a step"] == {Runtime("torch", "gpu"), Runtime("torch", "gpu", "tf32")}
+    assert asked["products in bfloat16"] == {
+        Runtime(backend, "gpu") for backend in ("jax-epoch", "torch", "keras-tensorflow")
+    }
+    assert asked["the traps"] == {Runtime("jax-epoch", "cpu"), Runtime("jax-epoch", "gpu")}
+    names = [[task.name for task in todo] for todo in tasks.values()]
+    assert all(len(set(of)) == len(of) for of in names), "a plan remembers by its name what was asked"
+    processors = Battery(None, battery.store, Cancel(), [Runtime("numpy")])  # pyright: ignore[reportArgumentType]
+    assert not {phase.title for phase in processors.questions()} & {*full_recording.ABOUT_CARDS}
+
+
+ASK = '[[ask]]\nquestion = "race"\nof = ["*/gpu"]\nexpected_s = 10\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (ASK.replace("race", "rase"), "plan.toml, question 1: expected one of ceilings, race, "),
+        (ASK.replace("race", "rase"), ", got 'rase'; choose among these."),
+        (ASK + ASK, "expected each question once, got race of */gpu twice; leave one out."),
+        (
+            ASK + ASK.replace("10", "0"),
+            "question 2: expected a `question`, runtimes such as",
+        ),
+        (ASK.replace("10", "inf"), "'expected_s': inf}; correct it."),
+        (ASK.replace("10", '"10"'), "'expected_s': '10'}; correct it."),
+        (ASK.replace('["*/gpu"]', '"gpu"'), "'of': 'gpu'"),
+        (ASK.replace("*/gpu", "jax-epok/gpu"), "or a pattern, got 'jax-epok/gpu'; correct it."),
+        (ASK.replace("*/gpu", "torch/gpu/bfloat16"), "or a pattern, got 'torch/gpu/bfloat16'; correct it."),
+        (ASK + 'and = "more"\n', "'and': 'more'}; correct it."),
+        ("ask = 3\n", "expected tables [[ask]] and nothing else, got ask; see recorded/plan.toml."),
+        ("", "got none; see recorded/plan.toml."),
+        ("[[ask]", "Expected a plan in TOML, got plan.toml ("),
+    ],
+)
+def test_a_bad_plan_is_refused_in_a_sentence_before_anything_is_asked(tmp_path, monkeypatch, capsys, text, words):
+    monkeypatch.setattr(record_module, "record", lambda *_: pytest.fail("it measured"))
+    (tmp_path / "plan.toml").write_text(text)
+    assert main([str(tmp_path / "a.json"), "--plan", str(tmp_path / "plan.toml")]) == 1
+    error = capsys.readouterr().err
+    assert words in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("driver", "words"),
+    [
+        ("570.86", "needs NVIDIA driver 580 or newer, and this one is 570.86; update the driver"),
+        ("", "no NVIDIA driver answers"),
+    ],
+)
+def test_a_driver_that_is_too_old_or_missing_is_said_before_time_is_spent(tmp_path, monkeypatch, driver, words):
+    monkeypatch.setattr(registry, "nvidia_driver_answers", lambda: bool(driver))
+    monkeypatch.setattr(registry, "cards", lambda: (Card("GPU-1", "A card", driver, compute_capability=9.0),))
+    monkeypatch.setitem(cuda.BUILDS, "jax", lambda _: 13)  # type: ignore[arg-type]
+    monkeypatch.setattr(cuda, "driver_version", lambda: driver)
+    plan = [Entry("the cores", ("numpy/cpu",), 5), Entry("race", ("jax-*/gpu",), 10)]
+    with pytest.raises(CannotRecord, match=words):
+        record(tmp_path / "card.json", 1, plan=plan)
+    assert not (tmp_path / "card.json").exists()
+
+
+def test_a_library_that_was_not_brought_is_left_out_and_said(monkeypatch):
+    here, missing = Runtime("torch", "gpu"), Runtime("keras-jax", "gpu")
+    monkeypatch.setattr(full_recording, "all_runtimes", lambda: [here, missing])
+    monkeypatch.setattr(full_recording, "unavailable", lambda _: Unavailable("keras is not installed", "install it"))
+    plan = [Entry("race", (one.address,), 1.0) for one in (here, missing)]
+    assert full_recording.not_here(plan, [here]) == {
+        plan[1]: "race of keras-jax/gpu: Keras on JAX, GPU: keras is not installed"
+    }
+    with pytest.raises(NoPlan, match="expected a card that can be used, as the plan asks for one, but keras is not"):
+        full_recording.not_here(plan[1:], [])
+
+
+def test_a_plan_of_which_nothing_can_be_asked_here_asks_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(Battery, "run", lambda _: pytest.fail("it measured"))
+    with pytest.raises(
+        CannotRecord, match="expected a question that can be asked here, but race of webgpu-step/discrete"
+    ):
+        record(tmp_path / "card.json", 1, plan=[Entry("race", ("webgpu-step/discrete",), 1.0)])
+
+
+def test_a_bare_machine_gets_locked_wheels_and_two_commands_that_can_be_read(monkeypatch):
+    (names,) = re.findall(r"^BARE_NAMES := ((?:.*\\\n)*.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    locked = {line.partition("==")[0] for line in (ROOT / "requirements-gpu.txt").read_text().splitlines()}
+    assert set(names.replace("\\\n", " ").split()) <= locked
+    (words,) = re.findall(
+        r"python3 -m lib.cli.record (.+ 7)$", (ROOT / "deploy" / "README.md").read_text(), re.MULTILINE
+    )
+    asked = []
+    monkeypatch.setattr(record_module, "record", lambda *of: asked.append(of) or True)
+    monkeypatch.chdir(ROOT)
+    assert main(words.split()) == 0
+    ((path, minutes, *_, plan),) = asked
+    assert (path.name, minutes, len(plan)) == ("card.json", 7, len(read_plan(SHIPPED, QUESTIONS)))

@@ -2,7 +2,6 @@
 """Data that somebody brought, on their way: into workers, pools, stacks and the store, and never beside MNIST's."""
 
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
@@ -19,15 +18,13 @@ from lib.sweeps.experiments import own_data as experiment
 from lib.sweeps.experiments.mnist_training import Experiment
 from lib.sweeps.experiments.own_data import Winners
 from lib.sweeps.experiments.results import Results
-from lib.sweeps.random_search import search_frame
 from lib.sweeps.storage.records import Curve, Key
 from lib.sweeps.storage.store import Store
 from lib.sweeps.strategies import POOLED
 from lib.sweeps.sweep import Options, updates
 from lib.sweeps.workers.cancel import Cancel
 from lib.sweeps.workers.messages import Item, Job, Ready, TrainingFailed
-from lib.ui.views.own_data import search_winner_sentence, winner_sentence
-from lib.ui.views.random_search import Dimension
+from lib.ui.views.own_data import winner_sentence
 from tests import made as experiments
 from tests.conftest import draw_patterns
 
@@ -63,14 +60,6 @@ def test_every_strategy_trains_it_and_stores_it_under_its_digest(strategy, made,
     assert row == made.digest
 
 
-def test_numpy_and_jax_agree_on_it_through_their_workers(made, engine):
-    accuracies = []
-    for runtime in (Runtime(), Runtime("numpy")):
-        told = updates([Item(one, runtime) for one in trainings(made, 4)], engine, None, Cancel())
-        accuracies.append([one.curve.epochs[-1].validation_loss for one in told if isinstance(one, Finished)])
-    np.testing.assert_allclose(*accuracies, rtol=1e-4)
-
-
 def test_what_is_gone_is_said_in_a_sentence(made, engine):
     gone = Training(made.network((4,)), batch_size=7, data=made.data_set)
     path = prepared._path(made.digest)
@@ -87,13 +76,6 @@ def test_what_is_gone_is_said_in_a_sentence(made, engine):
 def test_two_data_sets_make_no_sweep(made, engine):
     with pytest.raises(ValueError, match="expected trainings on one data set"):
         list(updates([Item(Training()), Item(trainings(made)[0])], engine, None, Cancel()))
-
-
-def test_the_key_depends_on_the_data(made):
-    on_own = trainings(made)[0]
-    on_mnist = Training(Network(()), 0.1, 7, 2)
-    digests = {Key(one, Runtime(), "same", "versions").digest() for one in (on_own, on_mnist)}
-    assert len(digests) == 2
 
 
 # Reading, in a process of its own.
@@ -119,12 +101,6 @@ def test_what_cannot_be_used_is_said_with_its_name():
         TrainingFailed, match=r"^pets\.csv cannot be trained on: “pets\.csv” is empty; save it again\.$"
     ):
         brought(("pets.csv", b""))
-
-
-def test_a_reader_that_is_cancelled_brings_nothing():
-    cancelled = Cancel()
-    cancelled.set()
-    assert brought(built_in="iris", cancel=cancelled) == []
 
 
 # The winner, here and on MNIST.
@@ -196,35 +172,6 @@ def test_the_winner_is_compared_with_what_is_stored_for_mnist(made, tmp_path):
 def test_what_is_certain_of_the_winner_and_what_is_not(made, own, mnist, says):
     told = winner_sentence(of_three(made), "pets", Winners("accuracy", own), Winners("accuracy", mnist))
     assert told.startswith(says)
-
-
-RATE = Dimension("learning_rate", 0.1, 0.3, label="learning rate")
-
-
-@pytest.mark.parametrize(
-    ("here", "there", "says"),
-    [
-        ((0.5, 0.95, 0.6), (0.5, 0.6, 0.95), "pets changes the winner: here learning rate 0.2, on MNIST learning rate"),
-        ((0.5, 0.95, 0.6), (0.5, 0.95, 0.6), "pets does not change the winner: learning rate 0.2, as on MNIST."),
-        ((0.95, 0.95, 0.6), (0.5, 0.95, 0.6), "No other winner is certain on pets: of 2 settings that may be best"),
-        ((0.95, 0.95, 0.6), (0.5, 0.6, 0.95), "pets changes the winner: here 2 settings that may be best, on MNIST"),
-    ],
-)
-def test_a_search_on_the_data_is_compared_with_what_is_stored_of_its_settings_on_mnist(
-    made, tmp_path, here, there, says
-):
-    store, mnist, settings = Store(tmp_path / "results.sqlite"), Facts("MNIST", "digest"), of_three(made).items
-    found = {item.training: curve(accuracy) for item, accuracy in zip(settings, here, strict=True)}
-    rows, numpy = search_frame(found), Runtime("numpy")
-    of_search = partial(experiment.search_winners, found, made, numpy, store)
-    unknown = "Whether pets changes the winner cannot be told: not all of these settings are stored for MNIST."
-    assert search_winner_sentence("pets", of_search(None), rows, [RATE]) == unknown
-    for number, (item, accuracy) in enumerate(zip(settings, there, strict=True)):
-        assert search_winner_sentence("pets", of_search(mnist), rows, [RATE]) == unknown, f"{number} are stored"
-        training = replace(item.training, network=Network((4,)), data=MNIST)
-        store.put(Key(training, numpy, mnist.digest, versions(numpy)), curve(accuracy))
-    assert search_winner_sentence("pets", of_search(mnist), rows, [RATE]).startswith(says)
-    assert experiment.search_winners(found, made, Runtime(), store, mnist).on_mnist is None, "by another backend"
 
 
 def test_an_experiment_moves_to_the_data_and_keeps_its_settings(made):

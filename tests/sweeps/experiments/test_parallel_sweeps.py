@@ -7,8 +7,8 @@ import pytest
 
 from lib.model.backends.registry import Runtime, unavailable
 from lib.sweeps.experiments import parallel_sweeps
-from lib.sweeps.experiments.parallel_sweeps import Compared, Point, compare, compared, methods, on_cores, saturation
-from lib.sweeps.storage.records import Kind
+from lib.sweeps.experiments.parallel_sweeps import Point, compare, compared, methods, on_cores, saturation
+from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.cancel import Cancel
 from lib.sweeps.workers.notes import Note
@@ -28,11 +28,11 @@ def test_a_sweep_is_timed_whole_and_kept(engine, tmp_path, monkeypatch, key):
     monkeypatch.setattr(parallel_sweeps, "RATES", (0.1, 0.3))
     store, began = Store(tmp_path / "results.sqlite"), time.perf_counter()
     events = list(compare([jax_method(key)], 1, engine, store, Cancel(), Request()))
-    (one,) = [item for item in events if isinstance(item, Compared)]
-    assert one.method == key
-    assert 0 < one.record.measurement.median_s < time.perf_counter() - began, "seconds, of those that passed here"
+    (one,) = [item for item in events if isinstance(item, Record)]
+    assert one.subject["method"] == key
+    assert 0 < one.measurement.median_s < time.perf_counter() - began, "seconds, of those that passed here"
     assert any(isinstance(item, Note) and "%" in item.text for item in events)
-    assert compared(store, 1)[key].id == one.record.id
+    assert compared(store, 1)[key].id == one.id
     assert compared(store, 2) == {}
 
 

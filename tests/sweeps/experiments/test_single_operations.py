@@ -1,28 +1,41 @@
-"""Single operations: what is refused before it is allocated, what fails in the middle, and what is measured once."""
+"""Single operations: what is refused before it is allocated, what fails in the middle, and what is measured once.
+
+Pipelines: which are measured, what is kept of them, and what one that raises costs.
+"""
+
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lib.labs.operations_and_feeds.checklist import all_figures
+from lib.labs.operations_and_feeds.feeds import known
 from lib.model.backends.registry import Runtime
 from lib.sweeps.experiments import single_operations as single
 from lib.sweeps.experiments.background import BackgroundTask
 from lib.sweeps.experiments.single_operations import (
     OperationPoint,
     OperationTask,
+    PipelineTask,
+    Raised,
     measure,
+    measure_pipelines,
     needed_bytes,
+    pipeline_tasks,
     predicted_s,
     refused,
 )
 from lib.sweeps.storage.records import Kind, Record
+from lib.sweeps.storage.rows import check_kind
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.cancel import Cancel
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.messages import CardLost, Measured, TrainingFailed, Waiting, WorkerDied
+from lib.sweeps.workers.messages import Measured, TrainingFailed, Waiting, WorkerDied
 from lib.sweeps.workers.queue import Request
 from lib.timing.measurement import Ended, Measurement
-from lib.timing.profiling.request import WAITED, OperationRequest
+from lib.timing.profiling.input_pipeline import QUANTITIES
+from lib.timing.profiling.request import FEEDS, WAITED, OperationRequest, Pipeline
 
 NUMPY, JAX, CARD = Runtime("numpy"), Runtime(), Runtime(device="gpu")
 PLENTY = {"cpu": 1e12, "gpu": 1e12}.__getitem__
@@ -107,14 +120,6 @@ def test_what_does_not_fit_is_refused_before_anything_is_allocated(store):
     assert len(engine.asked) == 9, "no worker hears of the others"
 
 
-def test_a_card_has_a_memory_of_its_own():
-    todo = OperationTask(CARD, OperationRequest("product", 1024))
-    (why,) = [refused(todo, [], {"cpu": 1e12, "gpu": 1e6}.__getitem__)]
-    assert why is not None
-    assert "the card's memory" in why.why_not
-    assert refused(todo, [], PLENTY) is None
-
-
 @given(st.integers(1, 2**15), st.sampled_from(["float64", "float32", "float16"]), st.sampled_from([NUMPY, JAX, CARD]))
 def test_more_memory_is_foreseen_than_operands_and_result_have(size, precision, runtime):
     operation = OperationRequest("product", size, precision)
@@ -150,16 +155,6 @@ def test_a_library_that_fails_twice_in_a_row_is_not_asked_again(store):
     points = run(single.products([NUMPY], 16, "float32", 0), store, engine)
     assert [size for _, size in engine.asked] == [1, 2, 4]
     assert [one.why_not for one in points][1:] == ["The worker ended"] * 2 + ["smaller sizes failed already"] * 2
-
-
-def test_a_card_that_no_longer_answers_ends_only_its_own_rows(store):
-    engine = StandIn({("jax-epoch", 1): CardLost("the graphics card no longer answers")})
-    points = run(single.products([CARD, NUMPY], 2, "float32", 0), store, engine)
-    assert engine.asked == [("jax-epoch", 1), ("numpy", 1), ("numpy", 2)]
-    assert [one.why_not for one in points if one.task.runtime == CARD] == [
-        "the graphics card no longer answers",
-        "smaller sizes failed already",
-    ]
 
 
 def test_nothing_of_the_same_viewer_comes_between_its_sizes(store):
@@ -198,16 +193,86 @@ def test_arithmetic_that_a_library_does_not_have_is_refused(runtime, precision, 
     assert bool(why) == bool(words)
 
 
-def test_threads_are_refused_where_they_cannot_be_bound(monkeypatch):
-    monkeypatch.delattr(single.os, "sched_setaffinity", raising=False)
-    why = refused(OperationTask(NUMPY, OperationRequest("product", 4, threads=1)), [], PLENTY)
-    assert why is not None
-    assert why.why_not == "threads cannot be bound to cores on this system"
-    assert refused(OperationTask(NUMPY, OperationRequest("product", 4)), [], PLENTY) is None
-
-
 def test_a_prediction_goes_by_the_arithmetic():
     assert predicted_s(OperationRequest("product", 64), []) is None
     assert predicted_s(OperationRequest("product", 64), [point(NUMPY, 32, 1e-3)]) == pytest.approx(8e-3, rel=0.01)
     sine = point(NUMPY, 32, 1e-3, name="sine")
     assert predicted_s(OperationRequest("sine", 64), [sine]) == pytest.approx(2e-3, rel=0.01)
+
+
+TENSORFLOW = Runtime("keras-tensorflow")
+MINE = Pipeline()
+
+
+@pytest.fixture
+def without_torch(monkeypatch):
+    monkeypatch.setattr(single, "unavailable", lambda runtime: "no" if runtime.backend == "torch" else None)
+
+
+def measured(*seconds):
+    return Measurement(seconds, 1, Ended.CAP)
+
+
+class FeedEngine(Engine):
+    """An engine that answers every examination at once; the feeds in `raising` raise, in a worker."""
+
+    def __init__(self, raising=()):
+        super().__init__()
+        self.asked, self.raising = [], raising
+
+    def examine(self, runtime, examination, cancel, request=None):
+        self.asked.append((examination.kind, runtime, examination.pipelines))
+        for index, pipeline in enumerate(examination.pipelines):
+            if pipeline.feed in self.raising:
+                raise TrainingFailed("reading a batch raised ValueError: image 3 is damaged")
+            for name in QUANTITIES:
+                yield Measured(f"{index}/{name}", measured(*[1e-3] * 9), 1.0)
+
+
+def fed(todo, engine, store, then=lambda: None, cancel=None):
+    return list(measure_pipelines(todo, then, engine, store, cancel or Cancel(), Request()))
+
+
+def test_every_feed_that_can_run_here_is_a_task_of_its_own(without_torch):
+    found = pipeline_tasks(MINE, "cpu")
+    assert [task.pipelines[0].feed for task in found] == list(FEEDS["keras-tensorflow"])
+    assert all(replace(task.pipelines[0], feed=MINE.feed) == MINE for task in found)
+    assert {task.runtime for task in found} == {TENSORFLOW}
+    assert {task.runtime.device for task in pipeline_tasks(MINE, "gpu")} == {"gpu"}
+
+
+def test_what_is_measured_is_kept_and_found_again(without_torch, store):
+    todo = pipeline_tasks(MINE, "cpu")
+    fed(todo, FeedEngine(), store)
+    assert set(known(todo, store.records(Kind.PIPELINE))) == {task.pipelines[0] for task in todo}
+    for other in (
+        replace(MINE, rows=100),
+        replace(MINE, batch_size=128),
+        replace(MINE, preprocessing_ms=0.0),
+        replace(MINE, holds_lock=True),
+    ):
+        assert known(pipeline_tasks(other, "cpu"), store.records(Kind.PIPELINE)) == {}
+    assert {one.pipeline for one in all_figures(store.records(), "cpu")} == {task.pipelines[0] for task in todo}
+    assert all_figures(store.records(), "gpu") == []
+    for record in store.records():
+        check_kind(record)
+
+
+def test_one_that_raises_is_marked_and_the_rest_goes_on(without_torch, store):
+    todo = pipeline_tasks(MINE, "cpu")
+    events = fed(todo, FeedEngine(raising={"prefetch"}), store)
+    (raised,) = [event for event in events if isinstance(event, Raised)]
+    assert raised == Raised(replace(MINE, feed="prefetch"), "reading a batch raised ValueError: image 3 is damaged")
+    found = known(todo, store.records(Kind.PIPELINE))
+    assert {pipeline.feed for pipeline in found} == set(FEEDS["keras-tensorflow"]) - {"prefetch"}
+
+
+def test_two_are_measured_beside_each_other_and_kept_apart_from_each_alone(store):
+    pair = PipelineTask(TENSORFLOW, (MINE, replace(MINE, feed="autotune")))
+    engine = FeedEngine()
+    fed([], engine, store, then=lambda: pair)
+    assert engine.asked == [("pipelines", TENSORFLOW, pair.pipelines)]
+    first, second = pair.found(store.records())
+    assert (first.pipeline, second.pipeline) == pair.pipelines
+    assert PipelineTask(TENSORFLOW, (MINE,)).found(store.records()) == ()
+    assert PipelineTask(TENSORFLOW, (MINE, replace(MINE, feed="cache"))).found(store.records()) == ()

@@ -1,14 +1,27 @@
-"""What a teacher says reaches every page that listens, from any thread; who has gone is counted no more."""
+"""What a teacher says reaches every page that listens, from any thread; guesses count once a viewer and question."""
 
+import threading
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lib.sweeps.experiments import teacher
 from lib.sweeps.experiments.background import News
-from lib.sweeps.experiments.guesses import Guesses, GuessQuestion
-from lib.sweeps.experiments.teacher import SECTIONS, Classroom, Overview
-from lib.sweeps.workers.queue import Request
+from lib.sweeps.experiments.teacher import (
+    BEST,
+    DIVERGES,
+    FACTOR,
+    Classroom,
+    Guess,
+    Guesses,
+    GuessQuestion,
+    guess_of,
+    questions,
+)
+from tests import made
 
 
 def test_what_is_said_reaches_every_page_once_and_silence_none():
@@ -20,36 +33,8 @@ def test_what_is_said_reaches_every_page_once_and_silence_none():
     assert [page.version for page in pages] == [1, 1, 1], "the second time nothing new was said"
     room.heard.left_by(pages[0])
     room.say(pauses=True)
-    room.look("a", "depth")
-    assert [page.version for page in pages] == [1, 2, 2], "where others look is nobody's news"
+    assert [page.version for page in pages] == [1, 2, 2]
     assert (room.said.predicts, room.said.pauses, room.said.shows) == (True, True, False)
-
-
-def test_pages_are_counted_by_their_section_until_they_have_gone():
-    room = Classroom()
-    room.look("a", "depth")
-    room.look("a", "backend")
-    room.look("b", "backend")
-    assert room.sections()[0] == dict.fromkeys(SECTIONS, 0) | {"backend": 2}
-    room.forget("a")
-    assert room.sections()[0]["backend"] == 1
-    with pytest.raises(ValueError, match="got attic"):
-        room.look("a", "attic")
-
-
-def test_pages_report_for_as_long_as_a_teacher_looks():
-    room, page = Classroom(), News()
-    room.heard.followed_by(page)
-    room.observe("one teacher")
-    room.observe("another")
-    assert room.said.observed
-    room.forget("one teacher")
-    room.sections()
-    assert room.said.observed
-    room.forget("another")
-    room.look("a", "depth")
-    assert not room.said.observed
-    assert page.version == 2
 
 
 def test_all_that_many_threads_say_is_there_in_the_end():
@@ -57,35 +42,114 @@ def test_all_that_many_threads_say_is_there_in_the_end():
     fields = ("predicts", "shows", "pauses")
 
     def act(number):
-        room.come(str(number))
-        room.look(str(number), SECTIONS[number % 3])
         for on in (True, False) * 5 + (True,):
             room.say(**{fields[number % 3]: on})
-        if number % 2:
-            room.forget(str(number))
 
     with ThreadPoolExecutor(20) as threads:
         list(threads.map(act, range(20)))
-    counts, n_pages = room.sections()
-    assert (sum(counts.values()), n_pages) == (10, 10)
     assert all(getattr(room.said, field) for field in fields)
 
 
-def test_an_overview_changes_with_guesses_the_class_and_the_queue(monkeypatch, lone_engine):
-    room, pool = Classroom(), Guesses()
-    monkeypatch.setattr(teacher, "classroom", lambda: room)
-    monkeypatch.setattr(teacher, "guesses_of_class", lambda: pool)
-    seen = Overview(lone_engine)
-    for act in (
-        lambda: pool.guess("p", GuessQuestion("depth", "best", ("128",)), "128"),
-        lambda: room.look("p", "depth"),
-        lambda: room.say(shows=True),
-    ):
-        before = seen.version
-        act()
-        assert seen.wait_for_news(before, 0)
-    before = seen.version
-    with lone_engine.turn(Request()):
-        assert seen.wait_for_news(before, 0)
-        assert (seen.queued.running, seen.queued.waiting) == (0, 1), "it has not begun yet"
-    assert not Overview(lone_engine).queued.waiting
+QUESTIONS = tuple(
+    GuessQuestion("learning-rate", "best", ("0.1", "1", "10"), about) for about in (("a",), ("b",), ("c",))
+)
+ACTIONS = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from("pqrs"), st.sampled_from(QUESTIONS), st.sampled_from(QUESTIONS[0].options)),
+        st.sampled_from("pqrs"),  # leaves
+    ),
+    max_size=60,
+)
+
+
+@given(ACTIONS)
+def test_each_viewer_counts_once_a_question_and_stays_counted(actions):
+    pool, present, left = Guesses(), {}, Counter()
+    for action in actions:
+        if isinstance(action, str):
+            pool.forget(action)
+            left.update((asked, option) for (who, asked), option in present.items() if who == action)
+            present = {(who, asked): option for (who, asked), option in present.items() if who != action}
+        else:
+            viewer, question, option = action
+            pool.guess(viewer, question, option)
+            present[viewer, question] = option
+    expected = left + Counter((question, option) for (_, question), option in present.items())
+    tally = pool.tally()
+    for question in QUESTIONS:
+        assert tally.of(question) == {option: expected[question, option] for option in question.options}
+        for viewer in "pqrs":
+            assert pool.of(viewer, question) == present.get((viewer, question))
+
+
+def test_what_is_no_option_is_refused_and_counts_nothing():
+    pool = Guesses()
+    with pytest.raises(ValueError, match=r"expected one of 0.1, 1, 10, got 0.3"):
+        pool.guess("p", QUESTIONS[0], "0.3")
+    assert pool.tally().counts == {}
+
+
+def test_neither_questions_nor_viewers_grow_without_end(monkeypatch):
+    monkeypatch.setattr(teacher, "MAX_QUESTIONS", 3)
+    monkeypatch.setattr(teacher, "MAX_VIEWERS", 4)
+    pool = Guesses()
+    asked = [GuessQuestion("learning-rate", "best", ("1",), (str(number),)) for number in range(9)]
+    for question in asked:
+        for viewer in "abcdefg":
+            pool.guess(viewer, question, "1")
+    tally = pool.tally()
+    assert list(tally.counts) == asked[:3], "what is answered stays"
+    assert [pool.of(viewer, asked[2]) for viewer in "ag"] == [None, "1"], "the first are forgotten, as if they had left"
+    assert [tally.of(question) for question in asked[:4]] == [{"1": 7}] * 3 + [{"1": 0}]
+
+
+def test_forty_who_guess_at_once_are_all_counted_and_seen():
+    pool, ready, versions = Guesses(), threading.Barrier(41), []
+
+    def guess(number: int) -> None:
+        ready.wait(60)
+        for option in ("0.1", "1", "10") * 5 + ("1",):
+            pool.guess(f"viewer {number}", QUESTIONS[number % 2], option)
+        if number % 4 == 0:
+            pool.forget(f"viewer {number}")
+
+    def watch() -> None:
+        ready.wait(60)
+        while not versions or versions[-1] < 40 * 16:
+            assert pool.wait_for_news(versions[-1] if versions else 0, 60)
+            tally = pool.tally()
+            assert sum(sum(tally.of(question).values()) for question in QUESTIONS) <= 40, "nobody counts twice"
+            versions.append(tally.version)
+
+    with ThreadPoolExecutor(41) as threads:
+        for done in [threads.submit(watch), *(threads.submit(guess, number) for number in range(40))]:
+            done.result(120)
+    tally = pool.tally()
+    assert [tally.of(question) for question in QUESTIONS[:2]] == [{"0.1": 0, "1": 20, "10": 0}] * 2
+    assert versions == sorted(set(versions))
+
+
+def rates(*values, epochs=3):
+    return made.learning_rate(values, epochs=epochs, batch_size=32, hidden="128")
+
+
+def test_what_may_be_guessed_are_the_lines_that_compete():
+    best, diverges = questions(rates(0.01, 0.1, 10.0))
+    assert (best.asks, best.options) == (BEST, ("0.01", "0.1", "10"))
+    assert (diverges.asks, diverges.options) == (DIVERGES, ("yes", "no"))
+    beside = made.learning_rate((0.1, 1.0), epochs=1, batch_size=32, hidden="128", backend="numpy")
+    assert questions(beside)[0].options == ("0.1", "1"), "not those that are trained for comparison"
+    libraries = made.backends(batch_size=32, epochs=2, rate=0.1, hidden="128")
+    assert [one.asks for one in questions(libraries)] == [BEST, FACTOR]
+    assert questions(libraries)[0].options == libraries.labels
+    sizes, alone = (made.batch_size(some, epochs=2, rate=0.1, hidden="128") for some in ((1, 32, 256), (32,)))
+    assert [one.asks for one in questions(sizes)] == [BEST, FACTOR]
+    assert [one.asks for one in questions(alone)] == [BEST], "nothing is slower than itself"
+
+
+def test_there_is_a_guess_where_somebody_named_a_winner():
+    experiment = rates(0.1, 1.0)
+    best, diverges = questions(experiment)
+    assert guess_of({diverges: "no"}, experiment) is None
+    assert guess_of({best: "1", diverges: "no"}, experiment) == Guess("1", diverges="no")
+    assert guess_of({best: "1"}, rates(0.1, 10.0)) is None

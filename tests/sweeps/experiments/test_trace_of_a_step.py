@@ -77,25 +77,10 @@ def test_what_was_saved_is_served_only_with_the_records_that_it_belongs_to(store
 
 
 @pytest.mark.slow
-def test_the_oldest_profiles_go(store, monkeypatch):
-    monkeypatch.setattr(experiment, "MAX_SAVED", 1)
-    other = task_of(Runtime("jax-step"), Network(()), 32)
-    list(profile(other, StandIn(TORCH.read_text()), store, Cancel(), Request()))
-    made(StandIn(TORCH.read_text()), store)
-    assert [path.name for path in experiment._file(TASK).parent.iterdir()] == ["jax-step-cpu-16-32.json"]
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(("text", "why"), [("", "wrote no file"), ("nonsense", "could not be read: it is text")])
 def test_a_profile_that_is_none_is_a_failure_in_a_sentence(store, text, why):
     with pytest.raises(TrainingFailed, match=why):
         made(StandIn(text), store)
-
-
-def test_a_cancel_leaves_no_trace(store):
-    cancel = Cancel()
-    cancel.set()
-    assert not [item for item in made(StandIn(TORCH.read_text()), store, cancel) if isinstance(item, Trace)]
 
 
 def test_five_traces_are_shipped_in_plain_text_and_few_bytes():

@@ -8,11 +8,8 @@ import pytest
 from lib.model.backends.registry import BACKENDS, Runtime, versions
 from lib.model.spec import N_PIXELS, Network
 from lib.sweeps.cost_model import StepTime
-from lib.sweeps.experiments import what_would_help as experiment
-from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask
-from lib.sweeps.experiments.calibration import TrainingWay, Trial, calibrations, trials
-from lib.sweeps.experiments.live_calibration import CalibrationProgress
-from lib.sweeps.experiments.what_would_help import (
+from lib.sweeps.experiments import advice as experiment
+from lib.sweeps.experiments.advice import (
     NO_CARD,
     NOT_MEASURED,
     Applied,
@@ -20,12 +17,13 @@ from lib.sweeps.experiments.what_would_help import (
     Outcome,
     apply,
     findings,
-    measure_variants,
     offered,
     saved,
-    stored,
+    stored_step,
     too_long,
 )
+from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask
+from lib.sweeps.experiments.calibration import CalibrationProgress, TrainingWay, Trial, calibrations, trials
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.cancel import Cancel
@@ -35,13 +33,13 @@ from lib.timing.latency import Cost
 from lib.timing.measurement import Ended, Measurement
 from lib.timing.prediction.predict import Prediction
 from lib.timing.prediction.question import Question
-from lib.timing.prediction.remedies import RESIDENT, Effect, Remedy, Setup
+from lib.timing.prediction.remedies import RESIDENT, Remedy, Setup
 from lib.timing.profiling.request import FROM_HOST, PLAIN_STEP, TAKEN, VARIANTS, VARIED, Examination
 
 EPOCH, STEP, NUMPY = (TrainingWay(Runtime(key)) for key in ("jax-epoch", "jax-step", "numpy"))
 TOGETHER = TrainingWay(Runtime(), True)
 CALL_S = {EPOCH: 1e-6, STEP: 1e-4, NUMPY: 2e-4, TOGETHER: 1e-6}
-QUESTION = Question(Network((128,)), 32, networks=8)
+EIGHT = Question(Network((128,)), 32, networks=8)
 LATENCY_S, BYTE_S = 1e-5, 1e-9
 
 
@@ -123,23 +121,8 @@ def test_what_a_transfer_costs_is_fitted_to_batches_taken_from_both_places(store
     assert (cost.latency_s, cost.byte_s) == (pytest.approx(LATENCY_S), pytest.approx(BYTE_S))
 
 
-def test_a_lucky_block_does_not_lower_what_a_transfer_costs(store):
-    keep_transfers(store, on_host=(30e-6, 8e-6, 1e-9))
-    cost = saved(STEP.runtime, RESIDENT, store.records(Kind.ANATOMY))
-    assert cost is not None
-    assert (cost.latency_s, cost.byte_s) == (pytest.approx(LATENCY_S), pytest.approx(BYTE_S))
-
-
-def test_a_transfer_has_a_cost_from_three_sizes_on(store):
-    keep_transfers(store, TAKEN[:2])
-    assert saved(STEP.runtime, RESIDENT, store.records(Kind.ANATOMY)) is None
-    keep_transfers(store, TAKEN[2:3])
-    assert saved(STEP.runtime, RESIDENT, store.records(Kind.ANATOMY)) is not None
-    assert saved(NUMPY.runtime, RESIDENT, store.records(Kind.ANATOMY)) is None, "another runtime's"
-
-
 def test_a_step_with_its_batches_on_the_device_takes_its_median_block(store):
-    task = AnatomyTask(STEP.runtime, Examination(RESIDENT, QUESTION.network, 32))
+    task = AnatomyTask(STEP.runtime, Examination(RESIDENT, EIGHT.network, 32))
     for blocks in ((9e-6, 5e-6, 1e-9), (7e-6, 7e-6, 1e-9)):
         measured = Measurement(blocks, 1, Ended.CAP)
         subject = task.subject | {"name": RESIDENT, "work": 1.0}
@@ -165,16 +148,16 @@ def test_every_backend_says_where_its_batches_come_from(store):
 
 def test_remedies_of_a_machine_whose_times_are_known(store):
     keep_transfers(store)
-    found = findings(QUESTION, STEP, ALL, store)
+    found = findings(EIGHT, STEP, ALL, store)
     assert found.before is not None
-    today_s = exact_s(STEP, Trial(QUESTION.network, 32))
+    today_s = exact_s(STEP, Trial(EIGHT.network, 32))
     assert found.before.step.step_s == pytest.approx(today_s, rel=0.05)
     exact = {
-        Remedy.EPOCH: today_s / exact_s(EPOCH, Trial(QUESTION.network, 32)),
-        Remedy.BATCH: 4 * today_s / exact_s(STEP, Trial(QUESTION.network, 128)),
+        Remedy.EPOCH: today_s / exact_s(EPOCH, Trial(EIGHT.network, 32)),
+        Remedy.BATCH: 4 * today_s / exact_s(STEP, Trial(EIGHT.network, 128)),
         Remedy.DATA: today_s / (today_s - LATENCY_S - BYTE_S * 4 * N_PIXELS * 32),
-        Remedy.NETWORKS: 8 * today_s / exact_s(TOGETHER, Trial(QUESTION.network, 32, 8)),
-        Remedy.BACKEND: today_s / exact_s(NUMPY, Trial(QUESTION.network, 32)),
+        Remedy.NETWORKS: 8 * today_s / exact_s(TOGETHER, Trial(EIGHT.network, 32, 8)),
+        Remedy.BACKEND: today_s / exact_s(NUMPY, Trial(EIGHT.network, 32)),
     }
     for remedy, gain in exact.items():
         assert by_remedy(found)[remedy].effect.gain == pytest.approx(gain, rel=0.1), remedy
@@ -186,13 +169,13 @@ def test_remedies_of_a_machine_whose_times_are_known(store):
 def test_today_s_measured_step_says_more_of_the_remedies_than_the_calibration_alone(store):
     """On a network whose steps take half as long again as the law of all others says."""
     keep_transfers(store)
-    before = findings(QUESTION, STEP, ALL, store)
-    keep(store, STEP, Trial(QUESTION.network, 32), 1.5 * exact_s(STEP, Trial(QUESTION.network, 32)))
-    after = findings(QUESTION, STEP, ALL, store)
+    before = findings(EIGHT, STEP, ALL, store)
+    keep(store, STEP, Trial(EIGHT.network, 32), 1.5 * exact_s(STEP, Trial(EIGHT.network, 32)))
+    after = findings(EIGHT, STEP, ALL, store)
     assert after.before == before.before, "it stays what it was before it was measured"
     for remedy, true_s in (
-        (Remedy.BATCH, 1.5 * exact_s(STEP, Trial(QUESTION.network, 128))),
-        (Remedy.DATA, 1.5 * exact_s(STEP, Trial(QUESTION.network, 32)) - LATENCY_S - BYTE_S * 4 * N_PIXELS * 32),
+        (Remedy.BATCH, 1.5 * exact_s(STEP, Trial(EIGHT.network, 128))),
+        (Remedy.DATA, 1.5 * exact_s(STEP, Trial(EIGHT.network, 32)) - LATENCY_S - BYTE_S * 4 * N_PIXELS * 32),
     ):
         misses = [abs(setup_of(one, remedy).step.step_s / true_s - 1) for one in (before, after)]
         assert misses[1] < 0.75 * misses[0], remedy
@@ -200,10 +183,10 @@ def test_today_s_measured_step_says_more_of_the_remedies_than_the_calibration_al
 
 
 def test_a_miss_is_a_share_of_the_measured_step(store):
-    setup = setup_of(findings(QUESTION, STEP, ALL, store), Remedy.EPOCH)
-    keep(store, EPOCH, Trial(QUESTION.network, 32), setup.step.step_s * 1.25)
-    keep(store, STEP, Trial(QUESTION.network, 32), 5e-4)
-    found = findings(QUESTION, STEP, ALL, store)
+    setup = setup_of(findings(EIGHT, STEP, ALL, store), Remedy.EPOCH)
+    keep(store, EPOCH, Trial(EIGHT.network, 32), setup.step.step_s * 1.25)
+    keep(store, STEP, Trial(EIGHT.network, 32), 5e-4)
+    found = findings(EIGHT, STEP, ALL, store)
     outcome = by_remedy(found)[Remedy.EPOCH]
     assert outcome.miss == pytest.approx(0.2)
     assert found.before is not None
@@ -211,20 +194,12 @@ def test_a_miss_is_a_share_of_the_measured_step(store):
     assert by_remedy(found)[Remedy.BATCH].miss is None
 
 
-def test_larger_batches_and_many_networks_are_compared_by_the_image(store):
-    found = findings(QUESTION, STEP, ALL, store)
-    assert found.before is not None
-    for remedy, images in ((Remedy.BATCH, 4), (Remedy.NETWORKS, 8)):
-        one = Outcome(Effect(remedy, setup_of(found, remedy)), StepTime(images * 1e-3, 0.1))
-        assert one.measured_gain(found.before, 1e-3) == pytest.approx(1)
-
-
 def test_what_cannot_be_answered_says_why(store, monkeypatch):
-    assert "JAX, one call a step is not calibrated" in findings(QUESTION, STEP, calibrated(EPOCH), store).problem
+    assert "JAX, one call a step is not calibrated" in findings(EIGHT, STEP, calibrated(EPOCH), store).problem
     noisy = [CalibrationProgress(STEP, why_not="something else uses this machine"), *ALL[:1]]
-    assert findings(QUESTION, STEP, noisy, store).problem == "something else uses this machine"
+    assert findings(EIGHT, STEP, noisy, store).problem == "something else uses this machine"
     monkeypatch.setattr(experiment, "usable_memory_bytes", lambda _device: 1e5)
-    found = findings(QUESTION, STEP, ALL, store)
+    found = findings(EIGHT, STEP, ALL, store)
     assert "expected a step of at most 0.0001 GB" in found.problem
     assert (found.before, found.outcomes) == (None, ())
 
@@ -257,23 +232,10 @@ def test_a_press_measures_today_and_the_remedy_again_and_keeps_both(engine, stor
         assert found.measured is not None
         assert found.measured.times == times
         known = [
-            stored(small, setup_of(found, one), way, store)
+            stored_step(small, setup_of(found, one), way, store)
             for one, way in zip(chosen[1:], (EPOCH, STEP, TOGETHER), strict=True)
         ]
         assert all(one is not None and 0 < one.low_s <= one.step_s <= one.high_s < 1 for one in known)
-
-
-@pytest.mark.slow
-def test_transfers_are_measured_once_and_only_where_a_remedy_needs_them(engine, store):
-    def measured(runtime: Runtime) -> int:
-        return len(
-            [one for one in measure_variants(runtime, engine, store, Cancel(), Request()) if isinstance(one, Record)]
-        )
-
-    assert measured(NUMPY.runtime) == 0
-    assert measured(STEP.runtime) == 2 * len(TAKEN) + 2 * len(VARIED)
-    assert saved(STEP.runtime, RESIDENT, store.records(Kind.ANATOMY)) is not None
-    assert measured(STEP.runtime) == 0
 
 
 @pytest.mark.parametrize("backend", ["keras-tensorflow", "keras-jax"])

@@ -19,7 +19,7 @@ from lib.labs.which_library import machines as lab
 from lib.model.backends.base import Epoch, no_parameters
 from lib.model.backends.registry import DEVICES, Runtime
 from lib.model.spec import Network, Training
-from lib.sweeps.experiments.peak_rates import best_rate
+from lib.sweeps.experiments.anatomy_of_a_step import best_rate
 from lib.sweeps.experiments.recorded_machines import collect, told_apart
 from lib.sweeps.storage.export import NoExport, export_to, import_from, parse_export
 from lib.sweeps.storage.frames import records_frame

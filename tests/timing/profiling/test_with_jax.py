@@ -16,7 +16,7 @@ from lib.timing.profiling.run import examine
 
 @pytest.mark.slow
 def test_the_compiled_step_is_not_one_kernel(small_data):
-    """What a claim of `lib.sweeps.experiments.claims` is judged by:
+    """What a claim of `lib.labs.claims` is judged by:
 
     XLA leaves the products alone and fuses what is between them.
     """

@@ -5,13 +5,12 @@ from dataclasses import replace
 import pytest
 
 from lib.model.spec import Network
-from lib.sweeps.experiments.kept_machines import contests
 from lib.sweeps.experiments.recorded_machines import browsers_in, told_apart
-from lib.sweeps.experiments.your_gpu import BrowserAdapter
+from lib.sweeps.experiments.your_gpu import BrowserAdapter, contests
 from lib.sweeps.storage.store import Store
 from lib.ui.views import kept_machines as view
 from lib.ui.widgets import MeasureInBrowser
-from tests.sweeps.experiments.test_kept_machines import CELL, SWIFTSHADER, WHO, keep
+from tests.sweeps.experiments.test_your_gpu import CELL, SWIFTSHADER, WHO, keep
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ import altair as alt
 import numpy as np
 import pytest
 
-from lib.sweeps.experiments.predict_first import Guess, questions
 from lib.sweeps.experiments.results import Results
+from lib.sweeps.experiments.teacher import Guess, questions
 from lib.sweeps.workers.notes import State
 from lib.ui import layout
 from lib.ui.views import mnist_training as charts_view

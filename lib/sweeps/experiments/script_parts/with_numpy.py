@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from lib.sweeps.experiments.script_parts import BATCH_SIZE, EPOCHS, LEARNING_RATE
 from lib.sweeps.experiments.script_parts.common import batch_starts
-from lib.sweeps.experiments.script_parts.settings import BATCH_SIZE, EPOCHS, LEARNING_RATE
 
 
 def forward(parameters: list, x: np.ndarray) -> list[np.ndarray]:

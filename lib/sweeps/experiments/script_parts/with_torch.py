@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from lib.sweeps.experiments.script_parts import BATCH_SIZE, EPOCHS, LEARNING_RATE
 from lib.sweeps.experiments.script_parts.common import batch_starts
-from lib.sweeps.experiments.script_parts.settings import BATCH_SIZE, EPOCHS, LEARNING_RATE
 
 
 def build(parameters: list) -> nn.Sequential:
