@@ -23,9 +23,8 @@ from lib.sweeps.experiments.calibration import TOGETHER, TrainingWay, drawn, tri
 from lib.sweeps.experiments.live_calibration import CalibrationProgress, LiveCalibrations, measure, ways
 from lib.sweeps.experiments.what_would_help import Applied, apply, findings, measure_variants, trial_of
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.cancel import Cancel
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.queue import Request
+from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.prediction.question import Question
 from lib.timing.prediction.remedies import Remedy, Setup
 

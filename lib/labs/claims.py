@@ -15,7 +15,7 @@ from lib.sweeps.experiments.claims import (
     stood_on,
 )
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.notes import State
+from lib.sweeps.workers.messages import State
 from lib.ui import layout
 from lib.ui.lab import Asked, Drawing, Shown, nothing
 from lib.ui.panel import Controls

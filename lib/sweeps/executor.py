@@ -1,7 +1,8 @@
 """Trainings by a `concurrent.futures.Executor`, such as a Dask cluster's.
 
 Its processes are not started by this program, so each checks, in `perform`, that it computes what this one would, and
-refuses by name otherwise.
+refuses by name otherwise. Of a Dask scheduler's workers, those that would refuse are given nothing. `make cluster`
+installs Dask.
 """
 
 import os
@@ -9,6 +10,7 @@ import platform
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 
@@ -20,15 +22,23 @@ from lib.model.backends.registry import Runtime, environment_of, versions
 from lib.model.data.mnist import Data, load
 from lib.model.data.mnist_arrays import DataError
 from lib.model.data.own import prepared
-from lib.sweeps.workers.cancel import Cancel
+from lib.model.hardware.cores import usable_cores
 from lib.sweeps.workers.messages import Job, Progress, Trained, TrainingFailed
+from lib.sweeps.workers.queue import Cancel
 from lib.sweeps.workers.worker import train_job
 
 POLL_S = 0.05
+ADDRESS = "DASK_SCHEDULER_ADDRESS"
+ANSWER_S = 4.0  # a scheduler that is there answers sooner
+LOCAL = "or choose another strategy: all of them train on this machine"
 
 
 class OtherVersions(RuntimeError):
     """A process would not compute what this one does; the text names it, the difference and the remedy."""
+
+
+class NoCluster(TrainingFailed):
+    """No cluster can be used; the text says why and what to do."""
 
 
 @dataclass(frozen=True)
@@ -146,3 +156,58 @@ def _data() -> Data:
 
 def _named(what: str) -> str:
     return f"worker {platform.node()}, process {os.getpid()}: {what}"
+
+
+def address() -> str | None:
+    """The scheduler's address, from the environment variable `DASK_SCHEDULER_ADDRESS`; None if it is unset or empty."""
+    return os.environ.get(ADDRESS) or None
+
+
+@contextmanager
+def cluster(executor: Executor | None, runtime: Runtime, data_digest: str) -> Iterator[tuple[Executor, int]]:
+    """The executor, or where there is none the scheduler at `address()`, whose connection is closed at the end.
+
+    Args:
+        executor: That was given.
+        runtime: What the workers shall train with; those that cannot, or compute wrongly with it, are left out.
+        data_digest: Of the training images; each worker compares its own when it is given a task.
+
+    Yields:
+        What takes the jobs, and how many workers it has, at least one.
+
+    Raises:
+        ValueError: There is neither an executor nor an address.
+        NoCluster: Dask is not installed, the scheduler does not answer within `ANSWER_S`, or no worker can be used.
+    """
+    if executor is not None:
+        yield executor, getattr(executor, "_max_workers", None) or usable_cores()
+        return
+    if (to := address()) is None:
+        raise ValueError(
+            f"strategy cluster: expected an executor or {ADDRESS}, got neither; set it to a Dask scheduler's address,"
+            f" {LOCAL}"
+        )
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise NoCluster(f"Dask is not installed, so {to} cannot be used; run `make cluster`, {LOCAL}") from error
+    try:
+        client = Client(to, timeout=ANSWER_S, set_as_default=False)
+    except (OSError, TimeoutError, ValueError, TypeError) as error:
+        raise NoCluster(
+            f"the scheduler at {to} did not answer within {ANSWER_S:.0f} s; start it, correct {ADDRESS}, {LOCAL}"
+        ) from error
+    with client:
+        said: dict = client.run(why_not, Expected.here(runtime, data_digest), runtime, on_error="return")  # type: ignore[assignment]
+        good = [worker for worker, refusal in said.items() if not refusal]
+        if not good:
+            why = next(map(_words, said.values()), "it has no workers yet: start some")
+            raise NoCluster(f"no worker of the scheduler at {to} can be used: {why}; {LOCAL}")
+        yield client.get_executor(workers=good, allow_other_workers=False, pure=False), len(good)
+
+
+def _words(answer: object) -> str:
+    """A refusal, or what went wrong on the way to one: a worker without this project cannot even be asked."""
+    if isinstance(answer, ImportError):
+        return f"it cannot import this project ({answer}); start it in the project's folder, with its requirements"
+    return str(answer)

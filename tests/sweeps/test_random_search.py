@@ -8,15 +8,14 @@ import pytest
 from lib.model.backends.base import Epoch, no_parameters
 from lib.model.backends.registry import Runtime, unavailable
 from lib.model.spec import Network, Training
-from lib.sweeps.events import Finished, Picked
 from lib.sweeps.random_search import DIMENSIONS, Space, cached, draw, losses_frame, search, search_frame
 from lib.sweeps.storage.records import Curve
 from lib.sweeps.storage.store import Store
-from lib.sweeps.strategies import AUTO
-from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.strategies import AUTO, Picked
+from lib.sweeps.sweep import Finished
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.notes import Note
-from lib.sweeps.workers.queue import Request
+from lib.sweeps.workers.messages import Note
+from lib.sweeps.workers.queue import Cancel, Request
 
 JAX, NUMBA = Runtime(), Runtime("numba")
 

@@ -12,9 +12,9 @@ import pytest
 import mnist_training
 from lib.formatting import sentence
 from lib.labs import mnist_training as page
-from lib.sweeps.experiments.background import News
 from lib.sweeps.experiments.guesses import Guesses
 from lib.sweeps.experiments.predict_first import Guess, questions
+from lib.sweeps.experiments.results import News
 from lib.sweeps.experiments.teacher import SECTIONS, Classroom
 from lib.ui import predict_first
 from lib.ui import stage as stage_module

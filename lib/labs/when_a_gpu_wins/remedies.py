@@ -16,7 +16,7 @@ from lib.sweeps.experiments import what_would_help
 from lib.sweeps.experiments.calibration import TrainingWay
 from lib.sweeps.experiments.live_calibration import live_in, ways
 from lib.sweeps.experiments.what_would_help import Applied, Findings, findings, miss, too_long
-from lib.sweeps.workers.notes import State
+from lib.sweeps.workers.messages import State
 from lib.timing.disturbance import disturbances
 from lib.timing.prediction.predict import Prediction
 from lib.timing.prediction.question import MOST_NETWORKS, Question

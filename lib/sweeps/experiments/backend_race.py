@@ -16,14 +16,11 @@ from lib.model.backends.base import Epoch, FirstCall, Steps
 from lib.model.backends.registry import Runtime, versions
 from lib.model.spec import N_TRAIN, Network, Training
 from lib.sweeps.experiments.failures import Marked
-from lib.sweeps.storage.current import current
-from lib.sweeps.storage.records import Kind, Record
+from lib.sweeps.storage.records import Kind, Record, current
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.cancel import Cancel
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.messages import Disturbed, Progress, Restarted
-from lib.sweeps.workers.notes import Note, note_of
-from lib.sweeps.workers.queue import Request
+from lib.sweeps.workers.messages import Disturbed, Note, Progress, Restarted, note_of
+from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.comparison import Repetitions
 from lib.timing.diagnosis import Finding, Observed, findings
 from lib.timing.disturbance import Disturbance

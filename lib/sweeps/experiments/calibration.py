@@ -15,14 +15,12 @@ from lib.model.data.mnist_arrays import DataError
 from lib.model.spec import MAX_EPOCHS, MAX_WIDTH, N_CLASSES, N_PIXELS, N_TRAIN, Network, Training
 from lib.sweeps.cost_model import StepTime, StepTimes, program_of
 from lib.sweeps.experiments.recorded_machines import Machine
-from lib.sweeps.storage.current import current
-from lib.sweeps.storage.records import Kind, Record
+from lib.sweeps.storage.records import Kind, Record, current
 from lib.sweeps.storage.store import Store
 from lib.sweeps.strategies import Part
-from lib.sweeps.workers.cancel import Cancel
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.notes import Note, noted
-from lib.sweeps.workers.queue import AnyRequest
+from lib.sweeps.workers.messages import Note, noted
+from lib.sweeps.workers.queue import AnyRequest, Cancel
 from lib.timing.prediction.calibration import (
     Calibration,
     NotCalibrated,

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from lib.once import once
-from lib.sweeps.experiments.background import Watched
-from lib.sweeps.workers.notes import State
+from lib.sweeps.experiments.results import Watched
+from lib.sweeps.workers.messages import State
 
 MAX_VIEWERS = 2_000  # of whom it is known what they guessed of a question; the first are forgotten as if they had left
 MAX_QUESTIONS = 50_000  # of some 1 kB each; guesses of yet another one are not counted

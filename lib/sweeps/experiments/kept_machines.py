@@ -16,11 +16,12 @@ from lib.model.hardware.nvidia_smi import nvidia_driver_answers
 from lib.model.hardware.webgpu import SOFTWARE
 from lib.model.spec import Network
 from lib.once import once
-from lib.sweeps.experiments.background import View, Watched
 from lib.sweeps.experiments.recorded_machines import Best, Machine, best_runtime, browsers_in, recorded_gpus, told_apart
+from lib.sweeps.experiments.results import Watched
+from lib.sweeps.experiments.runs import View
 from lib.sweeps.storage.records import Record
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.notes import State
+from lib.sweeps.workers.messages import State
 from lib.timing.comparison import Comparison, Verdict, between
 
 LOOK_S = 1.0

@@ -11,7 +11,6 @@ from pathlib import Path
 from lib.model.backends.registry import DEFAULT, Runtime, usable_runtimes
 from lib.once import once
 from lib.sweeps.cost_model import StepTime
-from lib.sweeps.experiments.background import View, Watched
 from lib.sweeps.experiments.calibration import (
     ROUNDS,
     TrainingWay,
@@ -24,11 +23,12 @@ from lib.sweeps.experiments.calibration import (
     trials,
 )
 from lib.sweeps.experiments.failures import Attempts
+from lib.sweeps.experiments.results import Watched
+from lib.sweeps.experiments.runs import View
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.cancel import Cancel
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.notes import Note, State
-from lib.sweeps.workers.queue import AnyRequest
+from lib.sweeps.workers.messages import Note, State
+from lib.sweeps.workers.queue import AnyRequest, Cancel
 from lib.timing.prediction.calibration import LEAST_SAMPLES, Calibration
 
 UNASKED = (DEFAULT, "jax-step", "numpy", "numba")  # backends that are calibrated unasked: quick to start

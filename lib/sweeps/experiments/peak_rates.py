@@ -7,10 +7,9 @@ from lib.model.hardware.machine import last_level_cache_bytes, machine_id
 from lib.sweeps.experiments.anatomy_of_a_step import CEILINGS, AnatomyTask, measure_tasks
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.cancel import Cancel
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.notes import Note
-from lib.sweeps.workers.queue import Request, Ticket
+from lib.sweeps.workers.messages import Note
+from lib.sweeps.workers.queue import Cancel, Request, Ticket
 from lib.timing.profiling.request import Examination
 from lib.timing.roofline import Ceilings
 

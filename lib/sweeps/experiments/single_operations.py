@@ -15,13 +15,11 @@ from lib.model.hardware.device_memory import usable_memory_bytes
 from lib.sweeps.experiments.anatomy_of_a_step import stored
 from lib.sweeps.experiments.failures import Attempts
 from lib.sweeps.experiments.peak_rates import measure_ceilings
-from lib.sweeps.storage.current import current
-from lib.sweeps.storage.records import Kind, Record
+from lib.sweeps.storage.records import Kind, Record, current
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.cancel import Cancel
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.notes import Note
-from lib.sweeps.workers.queue import Request, Ticket
+from lib.sweeps.workers.messages import Note
+from lib.sweeps.workers.queue import Cancel, Request, Ticket
 from lib.timing.comparison import Comparison, compared
 from lib.timing.profiling.operations import LIBRARIES
 from lib.timing.profiling.request import ITEM_BYTES, Examination, OperationRequest

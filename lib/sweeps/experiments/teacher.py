@@ -9,11 +9,11 @@ from threading import Event
 from typing import Any
 
 from lib.once import once
-from lib.sweeps.experiments.background import News, Watched
 from lib.sweeps.experiments.guesses import guesses_of_class
+from lib.sweeps.experiments.results import News, Watched
 from lib.sweeps.experiments.runs import under_way
 from lib.sweeps.workers.engine import Engine, shared_engine
-from lib.sweeps.workers.notes import State
+from lib.sweeps.workers.messages import State
 
 # The first notebook's sections in the order of its page, by the names of their experiments.
 SECTIONS = ("learning-rate", "batch-size", "depth", "backend", "random-search", "inside")

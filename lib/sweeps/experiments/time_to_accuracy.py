@@ -11,15 +11,12 @@ from dataclasses import dataclass
 from lib.model.backends.registry import Runtime, versions
 from lib.model.data.mnist import Facts
 from lib.model.spec import Network, Training
-from lib.sweeps.events import Finished
 from lib.sweeps.storage.records import Key
 from lib.sweeps.storage.store import Store
-from lib.sweeps.sweep import Options, updates
-from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.sweep import Finished, Options, updates
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.messages import Item
-from lib.sweeps.workers.notes import Note, note_of
-from lib.sweeps.workers.queue import Request
+from lib.sweeps.workers.messages import Item, Note, note_of
+from lib.sweeps.workers.queue import Cancel, Request
 
 TUNED_ON = 0
 SEEDS = (1, 2, 3)

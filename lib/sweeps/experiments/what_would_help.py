@@ -17,13 +17,11 @@ from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask, measure_tasks
 from lib.sweeps.experiments.calibration import PROBE_S, ROUNDS, TOGETHER, WAYS, TrainingWay, Trial, calibrations
 from lib.sweeps.experiments.failures import Marked
 from lib.sweeps.experiments.live_calibration import CalibrationProgress, LiveCalibrations
-from lib.sweeps.storage.current import current
-from lib.sweeps.storage.records import Kind, Record
+from lib.sweeps.storage.records import Kind, Record, current
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.cancel import Cancel
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.notes import Note, noted
-from lib.sweeps.workers.queue import Request
+from lib.sweeps.workers.messages import Note, noted
+from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.latency import Cost, cost_of
 from lib.timing.prediction.calibration import Calibration, NotCalibrated
 from lib.timing.prediction.device import DoesNotFit

@@ -20,8 +20,7 @@ from lib.model.hardware.optional import Meta, ValidationError, convert
 from lib.model.hardware.webgpu import BROWSER, SOFTWARE
 from lib.model.spec import Training
 from lib.sweeps.experiments.backend_race import Cell, Standing, standings
-from lib.sweeps.storage.records import Kind, Record
-from lib.sweeps.storage.rows import Count, Seconds, Share
+from lib.sweeps.storage.records import Count, Kind, Record, Seconds, Share
 from lib.timing.comparison import Comparison, Verdict, compared
 from lib.timing.latency import Cost, cost_of
 from lib.timing.measurement import Ended, Measurement

@@ -11,7 +11,7 @@ from lib.sweeps.experiments.guesses import GuessQuestion
 from lib.sweeps.experiments.mnist_training import Experiment
 from lib.sweeps.experiments.predict_first import BEST, DIVERGES, FACTOR, YES, Guess
 from lib.sweeps.experiments.results import Line, Results
-from lib.sweeps.workers.notes import State
+from lib.sweeps.workers.messages import State
 from lib.timing.comparison import Verdict, compared
 from lib.ui.views.chart import FONT, Chart, encoded, with_layers
 

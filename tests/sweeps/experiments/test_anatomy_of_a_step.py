@@ -7,9 +7,8 @@ from lib.model.spec import Network
 from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask, measure_tasks, tasks
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.cancel import Cancel
-from lib.sweeps.workers.notes import Note
-from lib.sweeps.workers.queue import Request
+from lib.sweeps.workers.messages import Note
+from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.profiling.request import Examination
 
 NETWORK = Network((16,))

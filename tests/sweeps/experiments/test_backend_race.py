@@ -20,11 +20,9 @@ from lib.sweeps.experiments.backend_race import (
 )
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.cancel import Cancel
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.messages import Waiting
-from lib.sweeps.workers.notes import Note, State
-from lib.sweeps.workers.queue import Request
+from lib.sweeps.workers.messages import Note, State, Waiting
+from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.measurement import Ended, Measurement
 from tests.conftest import ROOT
 

@@ -25,9 +25,8 @@ from lib.sweeps.experiments.claims import (
 )
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.cancel import Cancel
-from lib.sweeps.workers.notes import Note
-from lib.sweeps.workers.queue import Request
+from lib.sweeps.workers.messages import Note
+from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.comparison import Repetitions, Verdict
 from lib.timing.measurement import Ended, Measurement
 from lib.timing.profiling.operations import ALL, KERNELS, OPERATIONS, PRODUCT

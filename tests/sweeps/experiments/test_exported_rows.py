@@ -12,11 +12,11 @@ from lib.model.backends.base import Epoch
 from lib.model.backends.registry import Runtime
 from lib.model.data.mnist import Facts
 from lib.model.spec import Network, Training
-from lib.sweeps.events import Finished
 from lib.sweeps.experiments import exported_rows
 from lib.sweeps.experiments.exported_rows import as_csv, as_parquet, can_write_parquet, takeaway, takeaway_of_search
 from lib.sweeps.experiments.results import Results
 from lib.sweeps.storage.records import Curve
+from lib.sweeps.sweep import Finished
 from lib.sweeps.workers.messages import Item
 
 FACTS = Facts("MNIST", "741c9888")

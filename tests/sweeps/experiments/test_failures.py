@@ -10,17 +10,25 @@ from lib.model.data.mnist import Facts
 from lib.model.spec import MNIST
 from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask, measure_tasks
 from lib.sweeps.experiments.backend_race import Cell, Repetition, plan, race, records_and_notes
-from lib.sweeps.experiments.background import BackgroundTask
 from lib.sweeps.experiments.failures import Attempts, Marked, words
 from lib.sweeps.experiments.parallel_sweeps import Method, compare
 from lib.sweeps.experiments.peak_rates import measure_ceilings
+from lib.sweeps.experiments.runs import BackgroundTask
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.cancel import Cancel
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.messages import CardLost, Item, Measured, Progress, Ready, Trained, TrainingFailed, WorkerDied
-from lib.sweeps.workers.notes import State
-from lib.sweeps.workers.queue import Request
+from lib.sweeps.workers.messages import (
+    CardLost,
+    Item,
+    Measured,
+    Progress,
+    Ready,
+    State,
+    Trained,
+    TrainingFailed,
+    WorkerDied,
+)
+from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.measurement import Ended, Measurement
 from lib.timing.profiling.request import Examination
 from tests.generators import collected

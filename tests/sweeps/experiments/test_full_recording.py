@@ -18,9 +18,9 @@ from lib.sweeps.experiments.full_recording import Battery, RecordingTask, experi
 from lib.sweeps.experiments.parallel_sweeps import Point
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.cancel import Cancel
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Item, Measured, Progress, TrainingFailed, WorkerDied
+from lib.sweeps.workers.queue import Cancel
 from lib.timing.measurement import Ended, Measurement
 from lib.timing.profiling.input_pipeline import QUANTITIES
 from lib.timing.profiling.request import OperationRequest

@@ -9,13 +9,11 @@ from lib.labs.operations_and_feeds.feeds import known
 from lib.model.backends.registry import Runtime
 from lib.sweeps.experiments import input_pipeline
 from lib.sweeps.experiments.input_pipeline import PipelineTask, Raised, measure, tasks
-from lib.sweeps.storage.records import Kind
-from lib.sweeps.storage.rows import check_kind
+from lib.sweeps.storage.records import Kind, check_kind
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.cancel import Cancel
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Measured, TrainingFailed
-from lib.sweeps.workers.queue import Request
+from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.measurement import Ended, Measurement
 from lib.timing.profiling.input_pipeline import QUANTITIES
 from lib.timing.profiling.request import FEEDS, Pipeline

@@ -11,10 +11,8 @@ from lib.sweeps.experiments import live_calibration
 from lib.sweeps.experiments.calibration import ROUNDS, TrainingWay, Trial, trials
 from lib.sweeps.experiments.live_calibration import LiveCalibrations, measure, unasked, ways
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.cancel import Cancel
-from lib.sweeps.workers.messages import TrainingFailed
-from lib.sweeps.workers.notes import Note
-from lib.sweeps.workers.queue import Request
+from lib.sweeps.workers.messages import Note, TrainingFailed
+from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.prediction.calibration import LEAST_SAMPLES
 from lib.timing.prediction.predict import predict
 

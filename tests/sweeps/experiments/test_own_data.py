@@ -13,7 +13,6 @@ from lib.model.data.mnist import Facts
 from lib.model.data.own import prepared
 from lib.model.data.own.prepared import DataSummary, Prepared
 from lib.model.spec import MNIST, Network, Training
-from lib.sweeps.events import Finished
 from lib.sweeps.executor import Expected, OtherVersions, perform
 from lib.sweeps.experiments import own_data as experiment
 from lib.sweeps.experiments.mnist_training import Experiment
@@ -23,9 +22,9 @@ from lib.sweeps.random_search import search_frame
 from lib.sweeps.storage.records import Curve, Key
 from lib.sweeps.storage.store import Store
 from lib.sweeps.strategies import POOLED
-from lib.sweeps.sweep import Options, updates
-from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.sweep import Finished, Options, updates
 from lib.sweeps.workers.messages import Item, Job, Ready, TrainingFailed
+from lib.sweeps.workers.queue import Cancel
 from lib.ui.views.own_data import search_winner_sentence, winner_sentence
 from lib.ui.views.random_search import Dimension
 from tests import made as experiments

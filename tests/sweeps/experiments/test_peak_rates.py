@@ -11,8 +11,8 @@ from lib.model.spec import Network
 from lib.sweeps.experiments.peak_rates import ceilings, measure_ceilings
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.cancel import Cancel
 from lib.sweeps.workers.messages import Measured
+from lib.sweeps.workers.queue import Cancel
 from lib.timing.measurement import Ended, Measurement
 from lib.timing.profiling.request import Examination
 from lib.timing.roofline import step_floor

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from lib.model.backends.registry import Runtime
 from lib.sweeps.experiments import single_operations as single
-from lib.sweeps.experiments.background import BackgroundTask
+from lib.sweeps.experiments.runs import BackgroundTask
 from lib.sweeps.experiments.single_operations import (
     OperationPoint,
     OperationTask,
@@ -17,10 +17,9 @@ from lib.sweeps.experiments.single_operations import (
 )
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.cancel import Cancel
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import CardLost, Measured, TrainingFailed, Waiting, WorkerDied
-from lib.sweeps.workers.queue import Request
+from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.measurement import Ended, Measurement
 from lib.timing.profiling.request import WAITED, OperationRequest
 

@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from lib.sweeps.experiments import teacher
-from lib.sweeps.experiments.background import News
 from lib.sweeps.experiments.guesses import Guesses, GuessQuestion
+from lib.sweeps.experiments.results import News
 from lib.sweeps.experiments.teacher import SECTIONS, Classroom, Overview
 from lib.sweeps.workers.queue import Request
 

@@ -7,7 +7,7 @@ import pytest
 
 from lib.labs.which_library.race import sentence, table
 from lib.model.backends.base import Epoch, no_parameters
-from lib.model.backends.registry import Runtime
+from lib.model.backends.registry import Runtime, versions
 from lib.model.data.mnist import Facts
 from lib.model.spec import Network, Training
 from lib.sweeps.experiments.backend_race import Cell, Standing
@@ -23,13 +23,10 @@ from lib.sweeps.experiments.time_to_accuracy import (
     needed,
     trials,
 )
-from lib.sweeps.plan import Cached
-from lib.sweeps.storage.records import Curve
+from lib.sweeps.storage.records import Curve, Key
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.cancel import Cancel
-from lib.sweeps.workers.messages import Item
-from lib.sweeps.workers.notes import Note
-from lib.sweeps.workers.queue import Request
+from lib.sweeps.workers.messages import Note
+from lib.sweeps.workers.queue import Cancel, Request
 from tests.labs.test_race import at, raced
 
 NETWORK = Network((128,))
@@ -117,6 +114,8 @@ def test_what_is_learned_belongs_to_its_images_whichever_they_are(tmp_path):
     store, trial = Store(tmp_path / "r.sqlite"), trials(NETWORK)[0]
     digits = Facts("scikit-learn digits", "digest")
     epochs = tuple(Epoch(number, 1, 0.4, 0.9, 0.1, 0.01, no_parameters) for number in range(trial.epochs))
-    store.put(Cached(None, digits.digest).key(Item(trial)), Curve(0.1, epochs, np.ones(trial.epochs, np.float32)))
+    store.put(
+        Key(trial, Runtime(), digits.digest, versions(Runtime())), Curve(0.1, epochs, np.ones(trial.epochs, np.float32))
+    )
     assert learned(store, NETWORK, digits) == {trial: (0.9,) * trial.epochs}
     assert learned(store, NETWORK, replace(digits, digest="another")) == learned(store, NETWORK, None) == {}

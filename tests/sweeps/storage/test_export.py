@@ -15,8 +15,7 @@ from lib.model.backends.base import Epoch, no_parameters
 from lib.model.backends.registry import Runtime
 from lib.model.spec import Training
 from lib.sweeps.storage.export import NoExport, export_to, import_from
-from lib.sweeps.storage.records import Curve, Key, Kind, Record
-from lib.sweeps.storage.rows import ADDED
+from lib.sweeps.storage.records import ADDED, Curve, Key, Kind, Record
 from lib.sweeps.storage.store import Store
 from lib.timing.measurement import Ended, Measurement
 from tests.conftest import ROOT
@@ -38,19 +37,6 @@ def filled(store):
         Key(Training(epochs=1), Runtime(), "data", "versions"), Curve(0.1, (epoch,), np.arange(3, dtype=np.float32))
     )
     return store
-
-
-def test_a_measurement_comes_back_whole(store):
-    filled(store)
-    (record,) = store.records(Kind.RACE)
-    assert record.subject == RACE
-    assert record.measurement.block_s == MEASURED.block_s
-    assert record.measurement.median_s == pytest.approx(1.1e-4)
-    assert record.measurement.ended is Ended.SPREAD
-    assert record.measurement.warnings == ("too few",)
-    assert record.machine_line
-    assert record.measured_at
-    assert len(store.records()) == 2
 
 
 def test_an_export_that_breaks_off_leaves_the_one_before(store, tmp_path, monkeypatch):
@@ -126,14 +112,6 @@ def test_an_export_of_an_earlier_version_is_read(store, tmp_path):
     empty = Store(tmp_path / "empty.sqlite")
     assert import_from(path, empty) == (3, 3)
     assert empty.rows("curves") == store.rows("curves")
-
-
-def test_a_store_on_a_read_only_disk_says_so_and_nothing_fails(tmp_path):
-    (tmp_path / "folder").touch()  # no folder: nothing can be written there, even by root
-    store = Store(tmp_path / "folder" / "results.sqlite")
-    store.add(Record.of(Kind.RACE, {}, MEASURED))
-    assert "cannot be used" in store.trouble
-    assert store.records() == []
 
 
 # Imports once and becomes a writer, a process of its own, for every name that it reads; what that one has committed it

@@ -9,6 +9,7 @@ from lib.model.backends.base import Epoch, FirstCall, Steps, no_parameters
 from lib.model.backends.registry import Runtime
 from lib.model.data.mnist import Facts
 from lib.model.spec import Network, Training
+from lib.sweeps.experiments.runs import BackgroundTask
 from lib.sweeps.workers.messages import (
     About,
     Checkpoint,
@@ -19,13 +20,22 @@ from lib.sweeps.workers.messages import (
     Job,
     JobMessage,
     Measured,
+    Note,
     Order,
     Progress,
+    Ready,
+    Starting,
+    State,
     Trained,
+    Waiting,
     Wish,
+    note_of,
+    noted,
 )
+from lib.sweeps.workers.queue import Cancel
 from lib.timing.measurement import Ended, Measurement
 from lib.timing.profiling.request import Examination
+from tests.generators import collected
 
 ITEM = Item(Training(Network((64, 32)), 0.3, 32, 2, seed=1), Runtime("numpy"))
 WEIGHTS = [(np.ones((784, 10), np.float32), np.zeros(10, np.float32))]
@@ -63,9 +73,41 @@ def test_arrays_arrive_too():
     np.testing.assert_array_equal(steps.losses, np.ones(3, np.float32))
 
 
-def test_an_item_is_found_again_by_what_it_is():
-    """Results, caches and flights are dictionaries by item, and a worker sends copies."""
-    copy = pickle.loads(pickle.dumps(ITEM))
-    assert copy is not ITEM
-    assert {ITEM: "found"}[copy] == "found"
-    assert Item(ITEM.training) != ITEM, "another backend is another item"
+@pytest.mark.parametrize(
+    ("message", "state", "words"),
+    [
+        (Waiting(2), State.WAITING, "2 before this"),
+        (Waiting(None, "another program measures"), State.WAITING, "another program measures"),
+        (
+            Starting(Runtime("keras-jax")),
+            State.STARTING,
+            "Keras on JAX: its worker imports the library and loads the images",
+        ),
+        (Ready(Facts("", "")), State.MEASURING, "32 networks"),
+    ],
+    ids=["queue", "other program", "start", "ready"],
+)
+def test_a_state_goes_by_its_name(message, state, words):
+    """What waits does not say that it measures; it is not over either."""
+    go = Cancel()
+
+    def make():
+        yield note_of(message, "32 networks")
+        go.wait(5)
+
+    task = BackgroundTask(make, Cancel())
+    assert task.wait_for_news(0, 5)
+    now = task.view()
+    assert (now.state, now.note, now.over, task.over_at(now.version)) == (state, words, False, False)
+    go.set()
+    task.thread.join(5)
+    assert (task.view().state, task.view().note) == (State.DONE, "")
+
+
+def test_what_a_generator_is_for_comes_after_the_notes_on_its_way():
+    def measuring():
+        yield Ready(Facts("MNIST", ""))
+        yield "of no interest to who waits"
+        return 7
+
+    assert collected(noted(measuring(), "what is measured")) == ([Note("what is measured")], 7)
