@@ -28,7 +28,7 @@ from lib.sweeps.workers.queue import Cancel
 from lib.sweeps.workers.worker import train_job
 
 POLL_S = 0.05
-ADDRESS = "DASK_SCHEDULER_ADDRESS"
+ADDRESS = "DASK_SCHEDULER_ADDRESS"  # environment variable
 ANSWER_S = 4.0  # a scheduler that is there answers sooner
 LOCAL = "or choose another strategy: all of them train on this machine"
 
@@ -150,7 +150,6 @@ def why_not(expected: Expected, runtime: Runtime, data: Data | None = None, stac
 
 @cache
 def _data() -> Data:
-    """MNIST, loaded once a process."""
     return load()
 
 
@@ -158,14 +157,9 @@ def _named(what: str) -> str:
     return f"worker {platform.node()}, process {os.getpid()}: {what}"
 
 
-def address() -> str | None:
-    """The scheduler's address, from the environment variable `DASK_SCHEDULER_ADDRESS`; None if it is unset or empty."""
-    return os.environ.get(ADDRESS) or None
-
-
 @contextmanager
 def cluster(executor: Executor | None, runtime: Runtime, data_digest: str) -> Iterator[tuple[Executor, int]]:
-    """The executor, or where there is none the scheduler at `address()`, whose connection is closed at the end.
+    """The executor, or where there is none the scheduler at `ADDRESS`, whose connection is closed at the end.
 
     Args:
         executor: That was given.
@@ -182,7 +176,7 @@ def cluster(executor: Executor | None, runtime: Runtime, data_digest: str) -> It
     if executor is not None:
         yield executor, getattr(executor, "_max_workers", None) or usable_cores()
         return
-    if (to := address()) is None:
+    if not (to := os.environ.get(ADDRESS)):
         raise ValueError(
             f"strategy cluster: expected an executor or {ADDRESS}, got neither; set it to a Dask scheduler's address,"
             f" {LOCAL}"

@@ -208,7 +208,6 @@ def parts(strategy: Strategy, trainings: Iterable[Training], limits: Limits, n_p
 
 
 def _even(trainings: Iterable[Training], limits: Limits, n_processes: int) -> list[Part]:
-    """Stacks of even sizes."""
     found = []
     for group in stacks(trainings, limits.max_waste):
         n_parts = len(chunks(group, limits.memory_bytes / n_processes, limits.cache_bytes, 1))

@@ -10,6 +10,7 @@ to the rest.
 """
 
 import math
+import os
 import threading
 from collections import Counter
 from collections.abc import Collection, Generator, Hashable, Iterator, Mapping, Sequence
@@ -172,7 +173,7 @@ def sweep(
 
 def _usual_runtime(training: Training, options: Options) -> Runtime:
     """What makes a training whose backend nobody has named."""
-    elsewhere = options.executor is not None or executor.address() is not None
+    elsewhere = options.executor is not None or bool(os.environ.get(executor.ADDRESS))
     digest = training.data.digest
     quickest = quickest_runtime(prepared.known(digest).about.zeros if digest else None)
     able = options.strategy == AUTO or quickest.backend in backends_for(STRATEGIES[options.strategy])
@@ -500,7 +501,6 @@ def _train(plan: Plan, items: Sequence[Item]) -> Iterator[Update]:
 
 
 def _train_alike(plan: Plan, runtime: Runtime, alike: Sequence[Item]) -> Iterator[Update]:
-    """Train items of one runtime."""
     asked = STRATEGIES.get(plan.options.strategy)
     if asked is not None and runtime.backend not in (able := backends_for(asked)):
         expected = " or ".join(BACKENDS[key].label for key in able)
@@ -523,7 +523,7 @@ def _picked(plan: Plan, runtime: Runtime, todo: Sequence[Training], limits: Limi
         return Picked(strategy, STRATEGIES[strategy].says)
     if options.executor is not None:
         return Picked("cluster", "an executor was given")
-    if executor.address() is not None:
+    if os.environ.get(executor.ADDRESS):
         return Picked("cluster", f"{executor.ADDRESS} is set")
     running = plan.engine.processes(runtime)
     return pick(todo, limits, runtime.device, options.worth_s, options.processes, running)

@@ -1,7 +1,5 @@
 """The strategies: the same results by each, and what each does when something goes wrong."""
 
-import concurrent.futures
-import multiprocessing
 from collections import Counter
 from dataclasses import replace
 
@@ -13,15 +11,12 @@ from lib.model.backends.stacked.packing import Shape
 from lib.model.spec import Network, Training
 from lib.sweeps import strategies
 from lib.sweeps import sweep as module
-from lib.sweeps.experiments.results import Results
 from lib.sweeps.storage.records import Kind
 from lib.sweeps.storage.store import Store
 from lib.sweeps.strategies import AUTO, CACHE_BYTES, STRATEGIES, Limits, Picked, parts, pick
 from lib.sweeps.sweep import Options, updates
 from lib.sweeps.workers.messages import Item
 from lib.sweeps.workers.queue import Cancel
-from lib.timing import disturbance
-from lib.timing.disturbance import Disturbance, Watch
 from tests.sweeps.sweeping import MIXED, by_place, made
 
 NUMBA = Runtime("numba")
@@ -30,12 +25,6 @@ NUMBA = Runtime("numba")
 @pytest.fixture(scope="module")
 def alone(engine):
     return made(MIXED, engine, strategy="sequential")[1]
-
-
-@pytest.fixture
-def executor():
-    with concurrent.futures.ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as found:
-        yield found
 
 
 def assert_the_same(found, expected):
@@ -77,13 +66,6 @@ def test_a_core_each_trains_the_same_as_one_after_another(engine):
     assert {update.strategy for update in found[AUTO].values()} == {"cores"}
 
 
-@pytest.mark.release
-def test_any_executor_will_do(engine, alone, executor):
-    items = [Item(training) for training in MIXED]
-    events = updates(items, engine, None, Cancel(), Options(executor=executor, max_waste=1.0))
-    assert_the_same(by_place(items, events), alone)
-
-
 @pytest.mark.slow
 def test_more_models_than_memory_are_made_in_parts(engine, monkeypatch):
     many = [Training(Network((4,)), float(rate), 4096, 1) for rate in np.linspace(0.01, 0.2, 9)]
@@ -106,24 +88,6 @@ def test_parts_hold_every_training_once():
         assert [part.devices for part in plan] == [n_devices if len(part.trainings) > 1 else 0 for part in plan]
         unlike = [part for part in plan if len({training.network for training in part.trainings}) > 1]
         assert bool(unlike) == STRATEGIES[key].padded, "only padding puts different networks into one program"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("strategy", ["sequential", pytest.param("processes", marks=pytest.mark.release)])
-def test_what_was_timed_beside_other_work_says_so_and_by_what(engine, monkeypatch, strategy):
-    def exit_(watch, *_):
-        watch.disturbance = Disturbance(1.0, 0.0, 1.5, 0)
-
-    monkeypatch.setattr(disturbance, "LOOK_S", 0.0)
-    monkeypatch.setattr(Watch, "__exit__", exit_)
-    training = Training(Network((8,)), 0.1, 4096, 1)
-    events, found = made([training], engine, strategy=strategy)
-    results = Results([Item(training)], ["a"])
-    for update in events:
-        results.add(update)
-    assert "kept 1.5 cores busy" in " ".join(found[0].curve.warnings)
-    assert results.disturbed == found[0].curve.warnings
-    assert results.notices == (), "it is no fault"
 
 
 LIMITS = Limits(1e9, 4e6, 1, 0.4)

@@ -400,7 +400,7 @@ def test_what_another_viewer_trained_meanwhile_is_served_and_not_trained(tmp_pat
 
 def test_a_checkpoint_is_stored_and_nobody_sees_it(tmp_path):
     store, (one, _) = Store(tmp_path / "results.sqlite"), ITEMS
-    engine = Engine(*epoch_of(one, 0), Checkpoint(one, 1, WEIGHTS))
+    engine = Engine(*epoch_of(one, 0), Checkpoint(one, WEIGHTS))
     events = swept(engine, store, [one])
     assert not any(isinstance(event, Checkpoint | Finished) for event in events)
     assert [row["epochs"] for row in store.rows("parameters")] == [1]

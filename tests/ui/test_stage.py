@@ -54,12 +54,6 @@ def test_a_task_is_begun_anew_for_something_else_or_at_the_press_of_a_button(sta
     assert stage.began_with == ("b",)
 
 
-def test_a_task_gives_what_its_work_yields(stage):
-    task = begun(stage, "a", 0)
-    assert task.wait_for_end(5)
-    assert (task.view().items, task.view().state) == (["one", "two"], State.DONE)
-
-
 def until_cancelled(engine, store, cancel, request):
     cancel.wait(20)
     yield from ()
@@ -126,17 +120,6 @@ def test_stop_ends_the_pinned_run_too_and_a_moved_control_leaves_it(monkeypatch)
     assert again.run.cancel.is_set(), "nobody watches what was let go"
 
 
-def test_a_pinned_run_ends_with_the_session(monkeypatch):
-    monkeypatch.setattr(stage_module, "join", watched)
-    stage = Stage(None, None)  # type: ignore[arg-type]
-    one, kept = (rates(epochs) for epochs in (1, 2))
-    stage.run(one, 0)
-    run = pinned_by(stage, kept).run
-    del stage
-    gc.collect()
-    assert run.cancel.is_set()
-
-
 def test_an_unseen_run_begins_at_a_press_and_ends_with_its_settings_by_stop_or_with_the_session(monkeypatch):
     monkeypatch.setattr(stage_module, "join", watched)
     stage = Stage(None, None)  # type: ignore[arg-type]
@@ -178,13 +161,6 @@ def test_a_menu_forgets_what_was_shown_with_its_stage():
     del here
     gc.collect()
     assert menu.now() is None
-
-
-def test_only_the_latest_showing_may_draw(stage):
-    first = stage.next_showing()
-    assert first.is_latest
-    second = stage.next_showing()
-    assert (first.draw(lambda: "drawn"), second.draw(lambda: "drawn")) == (None, "drawn")
 
 
 def test_a_frame_that_takes_long_is_not_drawn_over_the_next_showing(stage):
@@ -419,17 +395,6 @@ def test_saved_results_are_drawn_once_for_all_viewers(monkeypatch):
     for target in range(3 * MAX_FRAMES):
         show(target)
     assert len(_frames[results]) == MAX_FRAMES
-
-
-def test_a_run_under_way_is_drawn_once_for_all_viewers_though_its_words_change(monkeypatch):
-    experiment = made.learning_rate((0.1, 1.0), epochs=1, batch_size=32, hidden="128")
-    results, drawn, words = Results(experiment.items, experiment.labels), [], iter(range(100))
-    monkeypatch.setattr(layout, "progress_text", lambda _: f"{next(words)} s left")
-    monkeypatch.setattr(layout, "result", lambda *seen: drawn.append(seen) or f"frame, {seen[2]}")
-    monkeypatch.setattr(mo.output, "replace", lambda page: None)
-    for _ in range(3):
-        Framed(experiment, "", [""]).draw(results)
-    assert len(drawn) == 1
 
 
 def test_a_run_that_ends_while_it_is_drawn_is_not_yet_done_and_keeps_its_charts(monkeypatch):

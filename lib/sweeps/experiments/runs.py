@@ -236,7 +236,6 @@ def under_way() -> tuple[str, ...]:
 
 
 def _fill(run: Run, engine: Engine, store: Store | None, fresh: bool) -> None:
-    """Sweep the experiment into the results."""
     options = Options(run.experiment.strategy, worth_s=WORTH_S, fresh=fresh, processes=False)
     for update in updates(run.experiment.items, engine, store, run.cancel, options, run.request):
         run.results.add(update)

@@ -169,7 +169,6 @@ def _checked(table: str, row: object, name: str) -> dict:
 
 
 def _portable(row: dict) -> dict:
-    """A row with bytes as base64 text."""
     return {
         name: base64.b64encode(value).decode() if isinstance(value, bytes) else value for name, value in row.items()
     }

@@ -371,7 +371,6 @@ def _rows_of(database: sqlite3.Connection, table: str, where: str = "1", *values
 
 
 def _sound(rows: Iterable[dict], read: Callable[[dict], T]) -> Iterator[T]:
-    """What the valid rows hold."""
     for row in rows:
         with suppress(ValueError):
             yield read(row)
@@ -389,7 +388,6 @@ def beyond_room(table: str, order: str) -> str:
 
 
 def _code(error: Exception) -> int:
-    """SQLite's primary result code of an error."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 

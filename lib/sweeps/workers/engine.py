@@ -84,8 +84,6 @@ def _facts_of_own(which: DataSet) -> Facts:
 
 
 class _Worker:
-    """One process and the pipe to it."""
-
     def __init__(self, runtime: Runtime, idle_s: float, niceness: int, threads: int | None) -> None:
         self.runtime = runtime
         self.sources = source_digest()

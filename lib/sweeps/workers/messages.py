@@ -91,7 +91,6 @@ class About:
 
     pid: int
     data: Facts
-    versions: str  # of everything that the numbers depend on
     card: CardFacts | None = None  # that the library computes on; None: the processor
 
 
@@ -113,10 +112,9 @@ class Progress:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A training's parameters after `epochs` epochs, while it goes on: it can be continued from them."""
+    """A training's parameters after its latest epoch, while it goes on: it can be continued from them."""
 
     item: Item
-    epochs: int
     parameters: Parameters
 
 

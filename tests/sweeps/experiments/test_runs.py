@@ -1,6 +1,5 @@
 """Runs that several watch: who leaves keeps what there was, and the last one out ends it."""
 
-import threading
 import time
 from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
@@ -74,48 +73,6 @@ def test_who_leaves_is_told_at_once_and_those_who_stay_wait_on(engine, monkeypat
         assert not stays.done()
         yours.leave()
         assert stays.result(30)
-
-
-def test_who_leaves_last_holds_up_nobody_who_comes_to_another_run(engine, monkeypatch):
-    """To end a run waits for the queue; in front of a class each of a hundred leaves one every few seconds."""
-    slow, quick = (made.learning_rate((0.1, 0.2), epochs=n, batch_size=1, hidden="9", backend="numpy") for n in (9, 2))
-    (mine,) = seats(1, engine, slow)
-    at_the_queue, may_go, end, was_let_go = threading.Event(), threading.Event(), mine.run.cancel.set, []
-
-    def set_late():
-        at_the_queue.set()
-        was_let_go.append(may_go.wait(30))
-        end()
-
-    monkeypatch.setattr(mine.run.cancel, "set", set_late)
-    leaving = threading.Thread(target=mine.leave)
-    leaving.start()
-    try:
-        assert at_the_queue.wait(60)
-        (other,) = seats(1, engine, quick)  # waits for no more than a moment
-        other.leave()
-    finally:
-        may_go.set()
-        leaving.join(60)
-    assert was_let_go == [True], "somebody came while it waited"
-    assert mine.run.cancel.is_set()
-
-
-def test_a_run_beyond_the_allowance_says_so_and_disturbs_no_other(engine, monkeypatch):
-    monkeypatch.setattr(ALLOWANCE, "most", 0)
-    long, other = (made.learning_rate((0.1, 0.2), epochs=n, batch_size=1, hidden="9", backend="numpy") for n in (9, 2))
-    viewer = object()
-    first = join(long, engine, None, Request(viewer, Urgency.NOW))
-    try:
-        with first.results.changed:
-            assert first.results.changed.wait_for(lambda: first.results.worth_showing, 120)
-        second = join(other, engine, None, Request(viewer, Urgency.NOW))
-        assert second.wait_for_end(60)
-        assert second.results.state is State.FAILED
-        assert "Expected at most 0 of your runs to wait" in second.results.failure
-        assert not first.results.over
-    finally:
-        first.leave()
 
 
 @pytest.mark.parametrize("first", ["who is at the limit", "who is not"])
@@ -205,11 +162,6 @@ def test_items_notes_and_the_end():
     assert (now.items, now.state, now.note, now.version) == ([1, 2], State.DONE, "", 5), (
         "at the end nothing is going on"
     )
-
-
-def test_a_note_is_gone_when_something_came():
-    now = finished(lambda: iter([Note("starting"), 1])).view()
-    assert now.note == ""
 
 
 def test_a_stop_is_no_end():

@@ -1,14 +1,12 @@
 """What is kept: same curve back, faults of disk and file, several writers."""
 
 import json
-import os
 import sqlite3
 import subprocess
 import sys
 import time
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -303,55 +301,6 @@ def test_a_locked_file_is_told_and_used_again_when_it_is_free(tmp_path, monkeypa
     store.put(key(seed=7), curve())
     assert store.get(key(seed=7)) is not None
     assert store.trouble == ""
-
-
-# Run in a process of its own, as a person who is not root: nothing is denied to that one.
-DENIED = """
-import os, resource, signal, sys
-sys.path.insert(0, ".")
-from pathlib import Path
-from tests.sweeps.storage.test_store import all_of, curve, key
-from lib.sweeps.storage.store import Store
-path, fault = Path(sys.argv[1]), sys.argv[2]
-if fault == "read-only" and os.geteuid() == 0:
-    os.setuid(65534)
-if fault == "no more space":
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
-store = Store(path)
-store.put(key(seed=7), curve(100_000))
-print(store.trouble)
-if fault == "no more space":
-    print(all_of(store, 2))
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("fault", "words"),
-    [
-        ("read-only", "it is read-only; make it writable"),
-        ("no more space", "check whether the disk is full or failing"),
-    ],
-)
-def test_a_file_that_cannot_be_written_says_why(tmp_path, fault, words):
-    path = tmp_path / "results.sqlite"
-    kept(path, 2)
-    if fault == "read-only":
-        suite = Path(os.environ["SUITE_FOLDER"])
-        for folder in tmp_path.parents:
-            if folder.is_relative_to(suite):
-                folder.chmod(folder.stat().st_mode | 0o055)  # anybody may come by
-        path.chmod(0o444)
-        tmp_path.chmod(0o555)
-    command = [sys.executable, "-c", DENIED, str(path), fault]
-    answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    tmp_path.chmod(0o755)
-    assert answer.returncode == 0, answer.stderr
-    told = answer.stdout.splitlines()
-    assert words in told[0]
-    assert "damaged" not in told[0]
-    assert told[1:] == (["(2, 2)"] if fault == "no more space" else [])
 
 
 def test_the_oldest_make_room(tmp_path, monkeypatch):

@@ -9,7 +9,6 @@ from lib.model.backends.base import Epoch, FirstCall, Steps, no_parameters
 from lib.model.backends.registry import Runtime
 from lib.model.data.mnist import Facts
 from lib.model.spec import Network, Training
-from lib.sweeps.experiments.runs import BackgroundTask
 from lib.sweeps.workers.messages import (
     About,
     Checkpoint,
@@ -32,7 +31,6 @@ from lib.sweeps.workers.messages import (
     note_of,
     noted,
 )
-from lib.sweeps.workers.queue import Cancel
 from lib.timing.measurement import Ended, Measurement
 from lib.timing.profiling.request import Examination
 from tests.generators import collected
@@ -43,7 +41,7 @@ SENT = [
     Job(1, ITEM.runtime, (ITEM.training,), How(devices=2, want_parameters=True)),
     Job(2, ITEM.runtime, (), examination=Examination("parts")),
     *[Order(1, wish) for wish in Wish],
-    About(7, Facts("MNIST", "digest"), "numpy 2"),
+    About(7, Facts("MNIST", "digest")),
     Failed("there is not enough memory"),
     *[
         JobMessage(1, content)
@@ -66,42 +64,20 @@ def test_it_arrives_as_it_was_sent(message):
 
 
 def test_arrays_arrive_too():
-    for sent in (Checkpoint(ITEM, 1, WEIGHTS), Trained(ITEM, WEIGHTS)):
+    for sent in (Checkpoint(ITEM, WEIGHTS), Trained(ITEM, WEIGHTS)):
         ((weights, _),) = pickle.loads(pickle.dumps(sent)).parameters
         np.testing.assert_array_equal(weights, WEIGHTS[0][0])
     steps = pickle.loads(pickle.dumps(Progress(ITEM, Steps(0, 0, np.ones(3, np.float32), 0.1)))).event
     np.testing.assert_array_equal(steps.losses, np.ones(3, np.float32))
 
 
-@pytest.mark.parametrize(
-    ("message", "state", "words"),
-    [
-        (Waiting(2), State.WAITING, "2 before this"),
-        (Waiting(None, "another program measures"), State.WAITING, "another program measures"),
-        (
-            Starting(Runtime("keras-jax")),
-            State.STARTING,
-            "Keras on JAX: its worker imports the library and loads the images",
-        ),
-        (Ready(Facts("", "")), State.MEASURING, "32 networks"),
-    ],
-    ids=["queue", "other program", "start", "ready"],
-)
-def test_a_state_goes_by_its_name(message, state, words):
-    """What waits does not say that it measures; it is not over either."""
-    go = Cancel()
-
-    def make():
-        yield note_of(message, "32 networks")
-        go.wait(5)
-
-    task = BackgroundTask(make, Cancel())
-    assert task.wait_for_news(0, 5)
-    now = task.view()
-    assert (now.state, now.note, now.over, task.over_at(now.version)) == (state, words, False, False)
-    go.set()
-    task.thread.join(5)
-    assert (task.view().state, task.view().note) == (State.DONE, "")
+def test_a_message_in_words_has_the_state_that_goes_with_it():
+    """What waits does not say that it measures."""
+    starting = "Keras on JAX: its worker imports the library and loads the images"
+    assert note_of(Waiting(2)) == Note("2 before this", State.WAITING)
+    assert note_of(Waiting(None, "another program measures")) == Note("another program measures", State.WAITING)
+    assert note_of(Starting(Runtime("keras-jax"))) == Note(starting, State.STARTING)
+    assert note_of(Ready(Facts("", "")), "32 networks") == Note("32 networks", State.MEASURING)
 
 
 def test_what_a_generator_is_for_comes_after_the_notes_on_its_way():
