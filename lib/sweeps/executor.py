@@ -33,14 +33,6 @@ ANSWER_S = 4.0  # a scheduler that is there answers sooner
 LOCAL = "or choose another strategy: all of them train on this machine"
 
 
-class OtherVersions(RuntimeError):
-    """A process would not compute what this one does; the text names it, the difference and the remedy."""
-
-
-class NoCluster(TrainingFailed):
-    """No cluster can be used; the text says why and what to do."""
-
-
 @dataclass(frozen=True)
 class Expected:
     """What every process must agree on, so that its curves are those that this program would have computed."""
@@ -81,8 +73,8 @@ def messages(
             for future in done:
                 try:
                     told = future.result()
-                except OtherVersions as error:
-                    raise TrainingFailed(str(error)) from error
+                except TrainingFailed:
+                    raise
                 except Exception as error:  # any library's, or its process ended
                     failed.append(error)
                 else:
@@ -99,22 +91,22 @@ def perform(job: Job, expected: Expected) -> list[Progress | Trained]:
     """In a process of the executor: check that it computes the same, load the data, and train.
 
     Raises:
-        OtherVersions: The process has other versions, code or images, or computes wrongly.
+        TrainingFailed: The process has other versions, code or images, or computes wrongly.
         Exception: Whatever the backend raises.
     """
     try:
         data = prepared.load(job.data.digest) if job.data.digest else _data()
     except DataError as error:
-        raise OtherVersions(_named(f"{error} there, or train on this machine (strategy sequential)")) from error
+        raise TrainingFailed(_named(f"{error} there, or train on this machine (strategy sequential)")) from error
     if expected.data_digest and data.digest != expected.data_digest:
-        raise OtherVersions(
+        raise TrainingFailed(
             _named(
                 f"it has other training images than this program (digest {data.digest[:8]}, expected"
                 f" {expected.data_digest[:8]}); set MNIST_NPZ there to the same file"
             )
         )
     if why := why_not(expected, job.runtime, stacked=bool(job.how.devices)):
-        raise OtherVersions(why)
+        raise TrainingFailed(why)
     return [one for one in train_job(job, _data()) if isinstance(one, Progress | Trained)]
 
 
@@ -171,7 +163,7 @@ def cluster(executor: Executor | None, runtime: Runtime, data_digest: str) -> It
 
     Raises:
         ValueError: There is neither an executor nor an address.
-        NoCluster: Dask is not installed, the scheduler does not answer within `ANSWER_S`, or no worker can be used.
+        TrainingFailed: Dask is not installed, the scheduler does not answer for `ANSWER_S`, or no worker can be used.
     """
     if executor is not None:
         yield executor, getattr(executor, "_max_workers", None) or usable_cores()
@@ -184,11 +176,11 @@ def cluster(executor: Executor | None, runtime: Runtime, data_digest: str) -> It
     try:
         from distributed import Client
     except ImportError as error:
-        raise NoCluster(f"Dask is not installed, so {to} cannot be used; run `make cluster`, {LOCAL}") from error
+        raise TrainingFailed(f"Dask is not installed, so {to} cannot be used; run `make cluster`, {LOCAL}") from error
     try:
         client = Client(to, timeout=ANSWER_S, set_as_default=False)
     except (OSError, TimeoutError, ValueError, TypeError) as error:
-        raise NoCluster(
+        raise TrainingFailed(
             f"the scheduler at {to} did not answer within {ANSWER_S:.0f} s; start it, correct {ADDRESS}, {LOCAL}"
         ) from error
     with client:
@@ -196,7 +188,7 @@ def cluster(executor: Executor | None, runtime: Runtime, data_digest: str) -> It
         good = [worker for worker, refusal in said.items() if not refusal]
         if not good:
             why = next(map(_words, said.values()), "it has no workers yet: start some")
-            raise NoCluster(f"no worker of the scheduler at {to} can be used: {why}; {LOCAL}")
+            raise TrainingFailed(f"no worker of the scheduler at {to} can be used: {why}; {LOCAL}")
         yield client.get_executor(workers=good, allow_other_workers=False, pure=False), len(good)
 
 

@@ -159,7 +159,7 @@ def sweep(
     Raises:
         ValueError: There are no trainings, or the strategy is unknown or not for this backend.
         DataError: What somebody brought to train on is no longer there.
-        WorkerDied, TrainingFailed: A worker ended, or a backend failed; `NoCluster` where there is no cluster.
+        WorkerDied, TrainingFailed: A worker ended, a backend failed, or there is no cluster.
         MemoryError: A network does not fit into the memory.
 
     Errors carry a sentence for the person, and the rows that came before stay stored.
@@ -229,7 +229,7 @@ def updates(
         request: For whom, and how urgently, turns are wanted; None: a viewer of its own.
 
     Yields:
-        The engine's messages, `Ready` among the first, and the events of `lib.sweeps.sweep`.
+        The engine's messages, `Ready` among the first, and this module's events.
     """
     if not items:
         raise ValueError("sweep: expected at least one training, got none; add some")
@@ -545,7 +545,7 @@ def train(plan: Plan, runtime: Runtime, todo: Sequence[Item], key: str, limits: 
         epochs.
 
     Raises:
-        WorkerDied, TrainingFailed: From the engine, or from an executor; `NoCluster` where there is no cluster.
+        WorkerDied, TrainingFailed: From the engine, or from an executor.
         ValueError: The strategy is `cluster`, but there is neither an executor nor a scheduler's address.
         MemoryError: A network does not fit into the memory of `limits`.
     """

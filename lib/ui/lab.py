@@ -30,7 +30,6 @@ from lib.sweeps.workers.engine import Engine, shared_engine
 from lib.sweeps.workers.messages import State
 from lib.sweeps.workers.queue import Request
 from lib.ui import layout
-from lib.ui import stage as stages
 from lib.ui.controls import pin_button
 from lib.ui.export_menu import ExportMenu
 from lib.ui.heading import plain_title
@@ -46,6 +45,7 @@ from lib.ui.stage import (
     Work,
     button,
     end_script,
+    pacer,
     painted,
     slower,
     stop_button,
@@ -398,8 +398,8 @@ class _Painter(ABC):
                 self.news.wait_for_news(painted)
             if not showing.is_latest:
                 return
-            self._rest(stages.pacer.turn_in_s(time.monotonic()))
-            painted = showing.draw(partial(stages.pacer.draw, self.draw)) or painted
+            self._rest(pacer.turn_in_s(time.monotonic()))
+            painted = showing.draw(partial(pacer.draw, self.draw)) or painted
             self._rest(next(frames_s))
 
 

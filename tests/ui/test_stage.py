@@ -325,7 +325,7 @@ def test_the_first_points_of_a_run_wait_for_neither_turn_nor_frame(monkeypatch):
     """A moved slider: a frame says that the run trains, and its first points come just after."""
     turns, drawn, painted = iter((0.0, 1000.0, 1000.0)), [], threading.Semaphore(0)
     pacer = SimpleNamespace(turn_in_s=lambda now: next(turns), draw=lambda paint: paint())
-    monkeypatch.setattr(stage_module, "pacer", pacer)
+    monkeypatch.setattr(lab, "pacer", pacer)
     monkeypatch.setattr(lab, "FIRST_FRAME_S", 1000.0)
     monkeypatch.setattr(lab, "LATER_FRAME_S", 1000.0)
     monkeypatch.setattr(lab, "AT_ONCE_S", 0.0)
