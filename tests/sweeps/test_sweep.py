@@ -168,13 +168,6 @@ def test_what_was_timed_beside_another_program_says_so_whenever_it_is_shown(stub
     assert finished(items, stub_engine, store, fresh=True)[1][0].curve.warnings == ()
 
 
-@pytest.mark.slow
-def test_the_call_of_the_readme(tmp_path):
-    rows = list(sweep(MIXED[:2], "sequential", store=Store(tmp_path / "results.sqlite")))
-    assert sorted(row["learning_rate"] for row in rows) == [0.1, 0.3]  # type: ignore[type-var]
-    assert all(0.1 < row["validation_accuracy"] < 1 and row["train_s"] > 0 for row in rows)  # type: ignore[operator]
-
-
 def test_equal_trainings_are_made_once_and_reported_twice(stub_engine, tmp_path, monkeypatch):
     items = [Item(MIXED[0]), Item(MIXED[1]), Item(MIXED[0])]
     events = list(updates(items, stub_engine, None, Cancel(), Options("sequential")))

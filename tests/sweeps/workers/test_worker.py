@@ -67,16 +67,6 @@ def test_parallel_trainings_have_a_core_each_and_take_turns():
     assert Counter(told) == Counter({(n, FirstCall(n)): 2 for n in range(4)} | {(n, None): 1 for n in range(4)})
 
 
-def test_parameters_come_back_when_asked_for(stub_engine):
-    (trained,) = [
-        m
-        for m in run(stub_engine, JAX, [Training(batch_size=512, epochs=1)], how=How(want_parameters=True))
-        if isinstance(m, Trained)
-    ]
-    assert trained.parameters is not None
-    assert [weights.shape for weights, _ in trained.parameters] == [(784, 128), (128, 10)]
-
-
 def test_a_worker_whose_parent_was_dead_before_it_began_ends():
     """Started, but its parent died before any task came: nothing is left to tell it so but the parent's id."""
     code = """
