@@ -1,12 +1,13 @@
 """Trainings by a `concurrent.futures.Executor`, such as a Dask cluster's.
 
 Its processes are not started by this program, so each checks, in `perform`, that it computes what this one would, and
-refuses by name otherwise. Of a Dask scheduler's workers, those that would refuse are given nothing. `make cluster`
-installs Dask.
+refuses by name otherwise. Of a Dask scheduler's workers, those that would refuse are given nothing, and named on
+standard error. `make cluster` installs Dask.
 """
 
 import os
 import platform
+import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
@@ -186,9 +187,12 @@ def cluster(executor: Executor | None, runtime: Runtime, data_digest: str) -> It
     with client:
         said: dict = client.run(why_not, Expected.here(runtime, data_digest), runtime, on_error="return")  # type: ignore[assignment]
         good = [worker for worker, refusal in said.items() if not refusal]
+        refused = {worker: _words(refusal) for worker, refusal in said.items() if refusal}
         if not good:
-            why = next(map(_words, said.values()), "it has no workers yet: start some")
+            why = next(iter(refused.values()), "it has no workers yet: start some")
             raise TrainingFailed(f"no worker of the scheduler at {to} can be used: {why}; {LOCAL}")
+        for worker, why in refused.items():
+            print(f"left out: {worker}: {why}", file=sys.stderr)
         yield client.get_executor(workers=good, allow_other_workers=False, pure=False), len(good)
 
 

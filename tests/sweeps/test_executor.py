@@ -2,12 +2,13 @@
 
 import concurrent.futures
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import time
 from dataclasses import replace
+from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -162,26 +163,22 @@ def test_a_worker_killed_in_mid_sweep_costs_only_its_trainings(scheduler, worker
     assert all(update.cached for update in again if isinstance(update, Finished)), "streamed back, and kept"
 
 
-@pytest.mark.release
-def test_a_worker_of_another_state_is_left_out_and_named_if_alone(scheduler, engine, tmp_path, monkeypatch):
-    monkeypatch.setenv(executor.ADDRESS, scheduler)
-    other = tmp_path / "other"
-    shutil.copytree(ROOT / "lib", other / "lib", ignore=shutil.ignore_patterns("__pycache__"))
-    changed = other / "lib" / "model" / "spec.py"
-    changed.write_text(changed.read_text() + "\n# changed\n")
-    processes = [start_worker(scheduler, "older", other)]
-    try:
-        wait_for_workers(scheduler, 1)
-        with pytest.raises(match=r"no worker .* can be used: .*another state of this project's code"):
-            list(updates([Item(TRAININGS[0])], engine, None, Cancel()))
-        processes.append(start_worker(scheduler, "same"))
-        wait_for_workers(scheduler, 2)
-        events = list(updates([Item(TRAININGS[0])], engine, None, Cancel()))
-        assert len([update for update in events if isinstance(update, Finished)]) == 1
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait(10)
+def test_workers_that_refuse_are_left_out_and_named(monkeypatch, capsys):
+    answers: dict = {"one": "", "other": "it has another state", "third": ImportError("No module named 'lib'")}
+
+    client = MagicMock()
+    client.run.side_effect = lambda *_, **__: answers
+    client.get_executor.side_effect = lambda workers, **_: workers
+    monkeypatch.setitem(sys.modules, "distributed", SimpleNamespace(Client=lambda *_, **__: client))
+    monkeypatch.setenv(executor.ADDRESS, "tcp://host:8786")
+    with cluster(None, Runtime(), "") as found:
+        assert found == (["one"], 1)
+    told = capsys.readouterr().err
+    assert "left out: other: it has another state\nleft out: third: it cannot import this project" in told
+    for left, words in (("other", "can be used: it has another state"), ("no more", "it has no workers yet")):
+        answers = {name: why for name, why in answers.items() if name == left}
+        with pytest.raises(TrainingFailed, match=words), cluster(None, Runtime(), ""):
+            pass
 
 
 @pytest.mark.slow
