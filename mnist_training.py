@@ -14,7 +14,7 @@ with app.setup(hide_code=True):
     if recognised() is None:
         shared_engine().warm(Runtime())
 
-    from lib.sweeps.experiments.axes import batch_sizes_of, networks_of, rates_between
+    from lib.sweeps.experiments.lines import batch_sizes_of, networks_of, rates_between
     from lib.sweeps.experiments.mnist_training import Experiment, every_runtime
     from lib.labs import mnist_training as first
     from lib.model.spec import Network, Training

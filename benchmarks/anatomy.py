@@ -4,9 +4,9 @@ them apart; and line by line, in rows of their own, the step that is one compile
 from benchmarks.report import LeftOut, Row, Target, note, show
 from lib.model.backends.registry import BACKENDS, Runtime, usable_runtimes
 from lib.model.spec import Network
-from lib.sweeps.workers.cancel import Cancel
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Measured
+from lib.sweeps.workers.queue import Cancel
 from lib.timing.profiling.request import Examination
 from lib.timing.profiling.step_breakdown import EXPLAINED, PARTS, loop_parts, split
 

@@ -21,7 +21,7 @@ from benchmarks.peer.process import PeerProcess
 from benchmarks.peers import FIRST_LIMIT_S, NETWORK, READY_LIMIT_S, REPETITION_LIMIT_S, start_of
 from benchmarks.report import LeftOut, Row, Target, note, show
 from lib.model.spec import MAX_EPOCHS, N_TRAIN, Training
-from lib.sweeps.workers.machine_lock import MachineLock
+from lib.sweeps.workers.queue import MachineLock
 from lib.timing.comparison import Comparison, compared
 from lib.timing.disturbance import Watch
 

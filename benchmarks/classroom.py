@@ -38,14 +38,13 @@ from benchmarks.viewers import AFTER_S, BUSY_SHARE, CELL, Usage, numbers_of_view
 from lib.formatting import format_rate
 from lib.model.spec import RATE_STEPS, Network, Training
 from lib.site.places import MAX_VIEWERS, REFRESH_S
-from lib.sweeps.events import Finished
-from lib.sweeps.experiments.axes import rates_between
+from lib.sweeps.experiments.lines import rates_between
 from lib.sweeps.experiments.precomputation import Group, train
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.sweep import Finished
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Item
-from lib.sweeps.workers.queue import Request
+from lib.sweeps.workers.queue import Cancel, Request
 from lib.ui.notebooks import FIRST
 
 VIEWERS, MOST_VIEWERS, SECONDS = (100,), 1_000, 300

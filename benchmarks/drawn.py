@@ -16,15 +16,13 @@ from benchmarks.report import RATIO, LeftOut, Row, Target, note, row, show
 from lib.model.backends.registry import BACKENDS, Runtime, unavailable, versions
 from lib.model.data.mnist import load_test
 from lib.model.spec import Network, Training
-from lib.sweeps.events import Finished
-from lib.sweeps.experiments.axes import rates_between
-from lib.sweeps.experiments.trained import epoch_s
+from lib.sweeps.experiments.lines import epoch_s, rates_between
 from lib.sweeps.storage.records import Key
 from lib.sweeps.storage.store import Store
-from lib.sweeps.sweep import Options, updates
-from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.sweep import Finished, Options, updates
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Item
+from lib.sweeps.workers.queue import Cancel
 from lib.timing.comparison import compared
 
 BACKEND_KEYS = ("jax-epoch", "numba")

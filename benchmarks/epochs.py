@@ -15,9 +15,9 @@ from benchmarks.report import LeftOut, Row, Target, note, row, seconds_of, show
 from lib.model.backends.base import Epoch, Steps
 from lib.model.backends.registry import BACKENDS, PRECISIONS, Runtime, usable_runtimes
 from lib.model.spec import N_TRAIN, Network, Training
-from lib.sweeps.workers.cancel import Cancel
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Progress
+from lib.sweeps.workers.queue import Cancel
 from lib.timing.comparison import Comparison, compared
 
 BATCH_SIZES = (1, 32, 128, 512, 1024, 2048, 4096)

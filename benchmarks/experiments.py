@@ -18,13 +18,12 @@ from benchmarks import article
 from benchmarks.report import SECONDS, LeftOut, Row, Target, note, row, show
 from lib.model.backends.registry import Runtime, unavailable
 from lib.model.spec import Network, Training
-from lib.sweeps.events import Finished
 from lib.sweeps.experiments.mnist_training import Experiment
 from lib.sweeps.experiments.published import ARTICLE_ARCHITECTURES
-from lib.sweeps.sweep import Options, updates
-from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.sweep import Finished, Options, updates
 from lib.sweeps.workers.engine import Engine, MachineLock
 from lib.sweeps.workers.messages import Item
+from lib.sweeps.workers.queue import Cancel
 
 EPOCHS = 3
 REPEATS = 5

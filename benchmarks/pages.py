@@ -12,7 +12,7 @@ from playwright.sync_api import Page
 
 from benchmarks.browser import browser, class_server, fresh_cache, looking, page_of, visitor
 from benchmarks.report import SECONDS, LeftOut, Row, Target, note, row, show
-from lib.sweeps.workers.notes import State
+from lib.sweeps.workers.messages import State
 from lib.ui.notebooks import FIRST, notebook_of
 
 PAGES = ("operations_and_feeds", "inside_a_step")  # that measure all their sections when they open

@@ -23,7 +23,7 @@ from benchmarks.peer.process import PeerFailed, PeerProcess
 from benchmarks.report import RATIO, SECONDS, Row, Target, note, row, show
 from lib.model.hardware.cores import usable_cores
 from lib.model.spec import MAX_EPOCHS, Network, Training
-from lib.sweeps.workers.machine_lock import MachineLock
+from lib.sweeps.workers.queue import MachineLock
 from lib.timing.comparison import median_interval
 
 NETWORK = Network((128,))

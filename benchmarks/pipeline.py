@@ -12,9 +12,8 @@ from benchmarks.report import LeftOut, Row, note, row, show
 from lib.sweeps.experiments.single_operations import Figures, PipelineTask, Raised, measure_pipelines, pipeline_tasks
 from lib.sweeps.storage.records import Record
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.cancel import Cancel
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.queue import Request
+from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.comparison import median_interval
 from lib.timing.profiling.request import Pipeline
 

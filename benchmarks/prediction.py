@@ -55,11 +55,9 @@ from lib.sweeps.experiments.known_devices import Row as PublishedRow
 from lib.sweeps.experiments.known_devices import published_rows
 from lib.sweeps.experiments.recorded_machines import recorded_here
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.cancel import Cancel
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.messages import Progress, TrainingFailed, WorkerDied
-from lib.sweeps.workers.notes import Note
-from lib.sweeps.workers.queue import Request
+from lib.sweeps.workers.messages import Note, Progress, TrainingFailed, WorkerDied
+from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.prediction.calibration import Calibration
 from lib.timing.prediction.predict import Prediction, predict
 

@@ -31,9 +31,8 @@ from lib.sweeps.experiments.calibration import (
     ways,
 )
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.cancel import Cancel
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.queue import Request
+from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.prediction.question import Question
 from lib.timing.prediction.remedies import Remedy, Setup
 

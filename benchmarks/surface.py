@@ -20,9 +20,8 @@ from benchmarks.report import SECONDS, LeftOut, Row, Target, note, row, show
 from lib.model.backends.registry import Runtime
 from lib.sweeps.experiments.calibration import TrainingWay, measure_trials, trials
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.cancel import Cancel
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.queue import Request
+from lib.sweeps.workers.queue import Cancel, Request
 from lib.ui.notebooks import notebook_of
 
 SERVERS = 3

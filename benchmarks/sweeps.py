@@ -26,14 +26,13 @@ from benchmarks.report import SECONDS, LeftOut, Row, Target, note, row, seconds_
 from lib.model.backends.registry import Runtime, unavailable
 from lib.model.backends.stacked.packing import Shape
 from lib.model.spec import Network, Training
-from lib.sweeps.events import Finished
 from lib.sweeps.experiments.published import ARTICLE_ARCHITECTURES
 from lib.sweeps.storage.store import Store
 from lib.sweeps.strategies import quickest_runtime
-from lib.sweeps.sweep import Options, updates
-from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.sweep import Finished, Options, updates
 from lib.sweeps.workers.engine import Engine, MachineLock
 from lib.sweeps.workers.messages import Item
+from lib.sweeps.workers.queue import Cancel
 from lib.timing.comparison import Comparison, compared
 
 ROUNDS = 3

@@ -24,9 +24,8 @@ from lib.model.spec import Network
 from lib.sweeps.experiments.trace_of_a_step import Brought, profile, read_files, task_of
 from lib.sweeps.storage.records import Record
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.cancel import Cancel
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.queue import Request
+from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.profiling.request import PROFILED
 from lib.timing.profiling.traces.form import Trace
 

@@ -14,7 +14,7 @@ from benchmarks.peer import PEERS
 from benchmarks.peer.process import PeerProcess, environment
 from benchmarks.peers import READY_LIMIT_S, Record, measure
 from benchmarks.report import RATIO, SECONDS, LeftOut, Row, note, row, show
-from lib.sweeps.workers.machine_lock import MachineLock
+from lib.sweeps.workers.queue import MachineLock
 from lib.timing.comparison import Verdict, compared
 
 BACKEND = "jax-epoch"

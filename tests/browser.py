@@ -18,7 +18,7 @@ from benchmarks.browser import CHROMIUM, FLAGS, free_port
 from lib import ROOT
 from lib.site.access import Credentials, Keys, kept_secret
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.notes import State
+from lib.sweeps.workers.messages import State
 from lib.ui.notebooks import NOTEBOOKS
 from tests.contrast import contrast
 from tests.hiding import hiding

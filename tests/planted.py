@@ -176,14 +176,14 @@ FAULTS = (
     ),
     Fault(
         "cancel-that-came-before",
-        "lib/sweeps/workers/cancel.py",
+        "lib/sweeps/workers/queue.py",
         "        if already:\n            call()\n        try:",
         "        try:",
         "A Stop or Ctrl-C that comes just before a training or an export begins is not heard, and it runs to its end.",
     ),
     Fault(
         "beside-for-ever",
-        "lib/sweeps/workers/machine_lock.py",
+        "lib/sweeps/workers/queue.py",
         "        self.beside = None\n        if self._lock.is_locked:",
         "        if self._lock.is_locked:",
         "After it once lost its patience with another program, this one never takes the turn again, and all its "

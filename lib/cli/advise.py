@@ -22,10 +22,9 @@ from lib.model.spec import N_CLASSES, N_PIXELS, N_TRAIN, Network
 from lib.sweeps.experiments.advice import advise_here, all_devices, not_known
 from lib.sweeps.experiments.calibration import LiveCalibrations, measure, near, ways
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.cancel import Cancel
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.notes import Note
-from lib.sweeps.workers.queue import Request
+from lib.sweeps.workers.messages import Note
+from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.prediction.advise import CARDS, PROCESSORS, Advice, Answer, first_rows
 from lib.timing.prediction.device import FILE, UnusableDevice
 from lib.timing.prediction.question import Question

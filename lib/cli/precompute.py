@@ -17,11 +17,9 @@ from lib.model.backends.registry import versions
 from lib.sweeps.experiments.precomputation import Group, Slider, answered, groups, positions, train
 from lib.sweeps.storage.records import Key
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.cancel import Cancel
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.messages import Item
-from lib.sweeps.workers.notes import Note
-from lib.sweeps.workers.queue import Request, Urgency
+from lib.sweeps.workers.messages import Item, Note
+from lib.sweeps.workers.queue import Cancel, Request, Urgency
 from lib.ui.panel import settings_of
 
 MINUTES, MOST_MINUTES = 240.0, 1440.0

@@ -30,8 +30,8 @@ from lib.sweeps.experiments.full_recording import QUESTIONS, Battery, Entry, NoP
 from lib.sweeps.storage.export import MAX_PRICE, Export, NoExport, export_to, import_from, read_export
 from lib.sweeps.storage.records import Kind, this_command
 from lib.sweeps.storage.store import Store, StoreUnusable
-from lib.sweeps.workers.cancel import Cancel
 from lib.sweeps.workers.engine import Engine
+from lib.sweeps.workers.queue import Cancel
 
 MINUTES = 9.5
 # A limit, not a measurement: twice as many runtimes, some of which compile for minutes.
@@ -86,7 +86,7 @@ def resume(path: Path, store: Store) -> Earlier:
     kept = [record for record in records if record.kind != Kind.FAILURE]
     for record in kept:
         store.add(record)
-    store.merge(lambda: (("curves", row) for row in export.tables["curves"]))
+    store.merge({"curves": export.tables["curves"]})
     return Earlier(len(kept), export.about) if kept else Earlier()
 
 

@@ -34,7 +34,7 @@ from lib.site.static_site import (
     write_front_page,
     write_notebook,
 )
-from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.queue import Cancel
 from lib.ui.notebooks import IN_BROWSER, NOTEBOOKS, SERVED, STATIC, Notebook
 
 MINUTES, MOST_MINUTES = 240.0, 1440.0

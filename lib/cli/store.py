@@ -11,7 +11,8 @@ from pathlib import Path
 
 from lib.formatting import sentence
 from lib.sweeps.storage.export import NoExport, export_to, import_from
-from lib.sweeps.storage.store import COLUMNS, Store
+from lib.sweeps.storage.records import COLUMNS
+from lib.sweeps.storage.store import Store
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.workers.queue import Cancel
 
 
 @contextmanager

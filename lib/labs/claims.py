@@ -36,10 +36,9 @@ from lib.sweeps.experiments.backend_race import (
 from lib.sweeps.experiments.recorded_machines import EPOCHS, EXPERIMENTS
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.cancel import Cancel
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.notes import Note, State
-from lib.sweeps.workers.queue import Request
+from lib.sweeps.workers.messages import Note, State
+from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.comparison import DRIFT, SESSION, Comparison, Repetitions, Verdict
 from lib.timing.profiling.operations import ALL, KERNELS, OPERATIONS
 from lib.timing.profiling.request import Examination

@@ -34,10 +34,9 @@ from lib.sweeps.experiments.parallel_sweeps import (
 from lib.sweeps.storage.records import Kind
 from lib.sweeps.storage.store import Store
 from lib.sweeps.strategies import STRATEGIES, Limits, parts
-from lib.sweeps.workers.cancel import Cancel
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.notes import Note, State, noted
-from lib.sweeps.workers.queue import Request
+from lib.sweeps.workers.messages import Note, State, noted
+from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.comparison import Verdict, without_spread
 from lib.ui import layout
 from lib.ui.lab import Asked, Drawing, Shown

@@ -8,8 +8,8 @@ import marimo as mo
 
 from lib.model.backends.registry import usable_runtimes
 from lib.model.data.mnist import Facts, recognised
-from lib.sweeps.experiments import axes
-from lib.sweeps.experiments.background import News
+from lib.sweeps.experiments.lines import MAX_LINES, parse_networks
+from lib.sweeps.experiments.results import News
 from lib.sweeps.experiments.mnist_training import Experiment
 from lib.sweeps.experiments.own_data import not_used
 from lib.sweeps.experiments.published import ARTICLE_ARCHITECTURES, OVERHEAD_ARTICLE
@@ -25,7 +25,7 @@ from lib.ui.predict_first import PredictFirst
 from lib.ui.presets import listed_presets
 from lib.ui.random_search import SearchControls, search
 from lib.ui.stage import Stage
-from lib.ui.streaming import paint_at_changes
+from lib.ui.stage import paint_at_changes
 from lib.ui.url_state import Address
 from lib.ui.widgets import CopyLink, Present, WholePage
 from lib.model.spec import BATCH_SIZES, MNIST, RATE_STEPS, Network
@@ -34,7 +34,7 @@ from lib.ui.views.markup import on_demand
 
 EPOCHS = tuple(range(1, 21))
 TARGETS = (0.8, 0.85, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98)
-COUNTS = tuple(range(2, axes.MAX_LINES + 1))
+COUNTS = tuple(range(2, MAX_LINES + 1))
 
 
 def _hidden() -> Any:
@@ -78,7 +78,7 @@ class DepthControls(TrainingControls):
     """Of the experiment on hidden layers."""
 
     networks = several("Hidden layers", ARTICLE_ARCHITECTURES, ARTICLE_ARCHITECTURES)
-    own = text("Your own", "", axes.parse_networks, "256, 128, 64; 512; none")
+    own = text("Your own", "", parse_networks, "256, 128, 64; 512; none")
     epochs = _steps("Epochs", 3, EPOCHS)
     rate = _steps("Learning rate", 0.1, RATE_STEPS)
     size = batch_size("Batch size", 32, debounce=False)

@@ -16,10 +16,9 @@ from lib.sweeps.experiments.backend_race import BATCH_SIZES, NETWORK, Cell, race
 from lib.sweeps.experiments.recorded_machines import Machine, Seconds, best_runtime, exactly, recorded_here, spread
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.cancel import Cancel
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.notes import Note, State
-from lib.sweeps.workers.queue import Request, Urgency
+from lib.sweeps.workers.messages import Note, State
+from lib.sweeps.workers.queue import Cancel, Request, Urgency
 from lib.ui import layout
 from lib.ui.lab import Asked, Drawing, Page, Shown
 from lib.ui.panel import Controls, slider

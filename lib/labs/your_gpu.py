@@ -39,10 +39,9 @@ from lib.sweeps.experiments.your_gpu import (
 )
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.cancel import Cancel
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.notes import Note, State
-from lib.sweeps.workers.queue import Request
+from lib.sweeps.workers.messages import Note, State
+from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.comparison import Comparison, Verdict
 from lib.timing.measurement import Measurement
 from lib.timing.roofline import Ceiling
@@ -50,8 +49,7 @@ from lib.ui import layout
 from lib.ui.lab import Asked, Drawing, Hook, Lab, Section, Shown, nothing
 from lib.ui.notebooks import is_static, link
 from lib.ui.panel import Controls, batch_size, dropdown, slider
-from lib.ui.stage import Work, streaming
-from lib.ui.streaming import paint_at_changes, say
+from lib.ui.stage import Work, paint_at_changes, say, streaming
 from lib.ui.views import kept_machines as kept_view
 from lib.ui.views.markup import on_demand, quiet, table
 from lib.ui.widgets import MeasureInBrowser

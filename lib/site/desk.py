@@ -16,8 +16,7 @@ from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.engine import shared_engine
 from lib.ui import layout
 from lib.ui.role import TEACHER, role
-from lib.ui.stage import Stage
-from lib.ui.streaming import paint_at_changes
+from lib.ui.stage import Stage, paint_at_changes
 from lib.ui.views.markup import quiet
 from lib.ui.views.predict_first import answered, histogram, words
 

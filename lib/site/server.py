@@ -45,8 +45,7 @@ from lib.site.places import MAX_VIEWERS, Capacity, LimitViewers
 from lib.site.plain_page import ICON_SVG
 from lib.sweeps.experiments.recorded_machines import recorded_here
 from lib.sweeps.workers.engine import shared_engine
-from lib.sweeps.workers.machine_lock import note_left
-from lib.sweeps.workers.queue import ALLOWANCE, MAX_WAITING
+from lib.sweeps.workers.queue import ALLOWANCE, MAX_WAITING, note_left
 from lib.ui import figures
 from lib.ui.notebooks import FIRST, OF_A_CLASS_SITE, Notebook
 

@@ -1,53 +1,24 @@
-"""Which strategy is expected to be quickest, by a rule for each device; and step times of programs, as measured.
+"""Step times of programs, as measured, and what follows from them."""
 
-The rule rests on measurements that are recorded (`SPEEDS`), so choosing takes no time. A sweep that is over in seconds
-anyway is made one training after another.
-"""
-
-import math
 import statistics
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from lib.model.backends.base import FirstCall, Steps
 from lib.model.backends.registry import Runtime, versions
 from lib.model.backends.stacked.packing import Shape, arrange
-from lib.model.hardware.cores import usable_cores
-from lib.model.spec import Training
-from lib.sweeps.events import Picked
-from lib.sweeps.storage.current import current
-from lib.sweeps.storage.records import Kind, Record
+from lib.sweeps.storage.records import Kind, Record, current
 from lib.sweeps.storage.store import Store
-from lib.sweeps.strategies import STRATEGIES, Limits, Part, parts
-from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.strategies import Part, evaluation_flops, step_flops, steps_of
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import How, Message, Progress
-from lib.sweeps.workers.queue import AnyRequest
+from lib.sweeps.workers.queue import AnyRequest, Cancel
 from lib.timing.measurement import Ended, Measurement
 
 PROBE_S = 0.2  # of steps
-WORTH_S = 1.5  # a sweep that one after another is over sooner gains less than another strategy's start may cost
-PROCESSES_START_S = 4.0  # until they have imported their library and loaded the images
-STACK_START_S = 0.5  # compiling a stack, whose program depends on the number of networks too
 MAX_DISTURBED = 3  # times that a program is measured in the hope that nothing disturbs it
 
 Subject = dict[str, str | int | float]
-
-
-@dataclass(frozen=True)
-class Speed:
-    """Of a device, or of a processor's core: seconds of a step without arithmetic, and arithmetic a second."""
-
-    step_s: float
-    flops_per_s: float
-
-
-# JAX, one call an epoch: AMD EPYC 2 cores, Xeon 16 cores and H100 of recorded/, Intel 2 cores of benchmarks/RESULTS.md.
-SPEEDS = MappingProxyType({"cpu": Speed(15e-6, 150e9), "gpu": Speed(28e-6, 15e12)})
-CORE_BATCH = 32  # a training uses the square root of as many cores as its batch is larger than this
-STACKED_ON_CORES = 1.6  # a core's seconds for a network in a stack over those for the same network alone
-PROCESSES_SIDE_BY_SIDE = 1.2  # … in one of several processes: they share the memory
 
 
 @dataclass(frozen=True)
@@ -95,95 +66,6 @@ def program_of(part: Part) -> Subject:
         "columns": len(grid.places[0]),
         "devices": part.devices,
     } | ends
-
-
-def step_flops(part: Part) -> float:
-    """Arithmetic of one step of a part, padding included."""
-    first = part.trainings[0]
-    if not part.devices:
-        return first.network.step_flops(first.batch_size)
-    shape = Shape.of([training.network for training in part.trainings])
-    n_places = arrange([training.seed for training in part.trainings], part.devices).n_places
-    return shape.step_flops * first.batch_size * n_places
-
-
-def steps_of(part: Part) -> int:
-    """Steps that the part's program makes: of all its trainings one by one, or of the longest of a stack."""
-    steps = [training.epochs * training.steps_per_epoch() for training in part.trainings]
-    return max(steps) if part.devices else sum(steps)
-
-
-def evaluation_flops(part: Part) -> float:
-    """Arithmetic of all evaluations of a part: a third of a step's, on the validation images."""
-    an_epoch = step_flops(part) / part.trainings[0].batch_size / 3 * part.trainings[0].data.n_validation
-    epochs = [training.epochs for training in part.trainings]
-    return an_epoch * (max(epochs) if part.devices else sum(epochs))
-
-
-def nominal_s(trainings: Sequence[Training]) -> float:
-    """Seconds of the trainings one after another on one core: see `SPEEDS`."""
-    return sum(_steps_s(Part((training,)), SPEEDS["cpu"]) for training in trainings)
-
-
-def _steps_s(part: Part, speed: Speed) -> float:
-    return steps_of(part) * (speed.step_s + step_flops(part) / speed.flops_per_s)
-
-
-def pick(
-    trainings: Sequence[Training],
-    limits: Limits,
-    device: str,
-    worth_s: float = WORTH_S,
-    processes: bool = True,
-    running: int = 0,
-) -> Picked:
-    """The strategy by which JAX is expected to end first; a short sweep's is `sequential`.
-
-    On a graphics card a step takes hardly longer for many networks than for one, so the largest stacks win. On a
-    processor a stack, divided among the cores, or a process for each of them use cores that a small batch leaves idle.
-
-    Args:
-        trainings: At least one.
-        limits: What a stack may use on the device.
-        device: "cpu" or "gpu".
-        worth_s: Seconds of work below which nothing else is considered.
-        processes: Whether several may be picked.
-        running: So many of them need not be started.
-
-    Returns:
-        With the seconds expected of each strategy considered.
-
-    Raises:
-        MemoryError: A network does not fit into the memory of `limits`.
-    """
-    nominal = nominal_s(trainings)
-    if len(trainings) == 1 or nominal < worth_s:
-        what = "one training" if len(trainings) == 1 else f"about {nominal:.1f} s of work"
-        return Picked("sequential", f"{what}: nothing else would pay for its start", {"sequential": nominal})
-    expected, seen, n = dict[str, float](), list[set[Part]](), usable_cores()
-    for key in ("sequential", "vmap", "padded", "sharded"):
-        plan = parts(STRATEGIES[key], trainings, limits)
-        if set(plan) not in seen and (key == "sequential" or any(part.devices for part in plan)):
-            seen.append(set(plan))
-            expected[key] = sum(_part_s(part, device, n) for part in plan)
-    n = min(n, len(trainings))
-    if processes and device == "cpu" and n > 1:
-        each_s = [_steps_s(Part((training,)), SPEEDS["cpu"]) * PROCESSES_SIDE_BY_SIDE for training in trainings]
-        expected["processes"] = makespan(each_s, n) + (PROCESSES_START_S if running < n else 0.0)
-    best, *others = sorted(expected, key=expected.__getitem__)
-    said = [f"{STRATEGIES[key].label}: about {expected[key]:.1f} s" for key in (best, *others)]
-    return Picked(best, "; ".join([f"{said[0]} expected", *said[1:]]), expected)
-
-
-def _part_s(part: Part, device: str, n_cores: int) -> float:
-    """Seconds of a part's steps in one worker, with its start if it is a stack."""
-    speed, start_s = SPEEDS[device], STACK_START_S if part.devices else 0.0
-    gain = max(1.0, part.devices)
-    if device == "cpu" and part.devices:
-        gain = part.devices / STACKED_ON_CORES
-    elif device == "cpu":
-        gain = min(n_cores, max(1.0, math.sqrt(part.trainings[0].batch_size / CORE_BATCH)))
-    return start_s + _steps_s(part, Speed(speed.step_s, speed.flops_per_s * gain))
 
 
 def measured_s(step_times: Mapping[Part, StepTime]) -> float:
@@ -288,17 +170,3 @@ def typical(reports: Sequence[Steps]) -> tuple[float, int]:
     later = {first: report for first, report in whole.items() if first > (0, 0)} or whole
     by_speed = sorted(later.values(), key=lambda report: report[0] / report[1])
     return by_speed[len(by_speed) // 2]
-
-
-def makespan(cost_s: Sequence[float], n: int) -> float:
-    """Seconds until the last of `n` processes is done, if the longest task always goes next to the first that is free.
-
-    The rule is “longest processing time first”: Graham, “Bounds on multiprocessing timing anomalies”, 1969.
-
-    >>> makespan([3, 3, 2, 2, 2], 2)
-    7.0
-    """
-    ends = [0.0] * n
-    for seconds in sorted(cost_s, reverse=True):
-        ends[ends.index(min(ends))] += seconds
-    return max(ends)

@@ -1,14 +1,17 @@
 """Trainings by a `concurrent.futures.Executor`, such as a Dask cluster's.
 
 Its processes are not started by this program, so each checks, in `perform`, that it computes what this one would, and
-refuses by name otherwise.
+refuses by name otherwise. Of a Dask scheduler's workers, those that would refuse are given nothing, and named on
+standard error. `make cluster` installs Dask.
 """
 
 import os
 import platform
+import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 
@@ -20,15 +23,15 @@ from lib.model.backends.registry import Runtime, environment_of, versions
 from lib.model.data.mnist import Data, load
 from lib.model.data.mnist_arrays import DataError
 from lib.model.data.own import prepared
-from lib.sweeps.workers.cancel import Cancel
+from lib.model.hardware.cores import usable_cores
 from lib.sweeps.workers.messages import Job, Progress, Trained, TrainingFailed
+from lib.sweeps.workers.queue import Cancel
 from lib.sweeps.workers.worker import train_job
 
 POLL_S = 0.05
-
-
-class OtherVersions(RuntimeError):
-    """A process would not compute what this one does; the text names it, the difference and the remedy."""
+ADDRESS = "DASK_SCHEDULER_ADDRESS"  # environment variable
+ANSWER_S = 4.0  # a scheduler that is there answers sooner
+LOCAL = "or choose another strategy: all of them train on this machine"
 
 
 @dataclass(frozen=True)
@@ -71,8 +74,8 @@ def messages(
             for future in done:
                 try:
                     told = future.result()
-                except OtherVersions as error:
-                    raise TrainingFailed(str(error)) from error
+                except TrainingFailed:
+                    raise
                 except Exception as error:  # any library's, or its process ended
                     failed.append(error)
                 else:
@@ -89,22 +92,22 @@ def perform(job: Job, expected: Expected) -> list[Progress | Trained]:
     """In a process of the executor: check that it computes the same, load the data, and train.
 
     Raises:
-        OtherVersions: The process has other versions, code or images, or computes wrongly.
+        TrainingFailed: The process has other versions, code or images, or computes wrongly.
         Exception: Whatever the backend raises.
     """
     try:
         data = prepared.load(job.data.digest) if job.data.digest else _data()
     except DataError as error:
-        raise OtherVersions(_named(f"{error} there, or train on this machine (strategy sequential)")) from error
+        raise TrainingFailed(_named(f"{error} there, or train on this machine (strategy sequential)")) from error
     if expected.data_digest and data.digest != expected.data_digest:
-        raise OtherVersions(
+        raise TrainingFailed(
             _named(
                 f"it has other training images than this program (digest {data.digest[:8]}, expected"
                 f" {expected.data_digest[:8]}); set MNIST_NPZ there to the same file"
             )
         )
     if why := why_not(expected, job.runtime, stacked=bool(job.how.devices)):
-        raise OtherVersions(why)
+        raise TrainingFailed(why)
     return [one for one in train_job(job, _data()) if isinstance(one, Progress | Trained)]
 
 
@@ -140,9 +143,61 @@ def why_not(expected: Expected, runtime: Runtime, data: Data | None = None, stac
 
 @cache
 def _data() -> Data:
-    """MNIST, loaded once a process."""
     return load()
 
 
 def _named(what: str) -> str:
     return f"worker {platform.node()}, process {os.getpid()}: {what}"
+
+
+@contextmanager
+def cluster(executor: Executor | None, runtime: Runtime, data_digest: str) -> Iterator[tuple[Executor, int]]:
+    """The executor, or where there is none the scheduler at `ADDRESS`, whose connection is closed at the end.
+
+    Args:
+        executor: That was given.
+        runtime: What the workers shall train with; those that cannot, or compute wrongly with it, are left out.
+        data_digest: Of the training images; each worker compares its own when it is given a task.
+
+    Yields:
+        What takes the jobs, and how many workers it has, at least one.
+
+    Raises:
+        ValueError: There is neither an executor nor an address.
+        TrainingFailed: Dask is not installed, the scheduler does not answer for `ANSWER_S`, or no worker can be used.
+    """
+    if executor is not None:
+        yield executor, getattr(executor, "_max_workers", None) or usable_cores()
+        return
+    if not (to := os.environ.get(ADDRESS)):
+        raise ValueError(
+            f"strategy cluster: expected an executor or {ADDRESS}, got neither; set it to a Dask scheduler's address,"
+            f" {LOCAL}"
+        )
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise TrainingFailed(f"Dask is not installed, so {to} cannot be used; run `make cluster`, {LOCAL}") from error
+    try:
+        client = Client(to, timeout=ANSWER_S, set_as_default=False)
+    except (OSError, TimeoutError, ValueError, TypeError) as error:
+        raise TrainingFailed(
+            f"the scheduler at {to} did not answer within {ANSWER_S:.0f} s; start it, correct {ADDRESS}, {LOCAL}"
+        ) from error
+    with client:
+        said: dict = client.run(why_not, Expected.here(runtime, data_digest), runtime, on_error="return")  # type: ignore[assignment]
+        good = [worker for worker, refusal in said.items() if not refusal]
+        refused = {worker: _words(refusal) for worker, refusal in said.items() if refusal}
+        if not good:
+            why = next(iter(refused.values()), "it has no workers yet: start some")
+            raise TrainingFailed(f"no worker of the scheduler at {to} can be used: {why}; {LOCAL}")
+        for worker, why in refused.items():
+            print(f"left out: {worker}: {why}", file=sys.stderr)
+        yield client.get_executor(workers=good, allow_other_workers=False, pure=False), len(good)
+
+
+def _words(answer: object) -> str:
+    """A refusal, or what went wrong on the way to one: a worker without this project cannot even be asked."""
+    if isinstance(answer, ImportError):
+        return f"it cannot import this project ({answer}); start it in the project's folder, with its requirements"
+    return str(answer)

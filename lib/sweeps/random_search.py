@@ -11,16 +11,13 @@ import pandas as pd
 from lib.model.backends.base import Epoch
 from lib.model.backends.registry import Runtime
 from lib.model.spec import Network, Training
-from lib.sweeps.events import Continued, Finished, Picked, ToTrain
 from lib.sweeps.storage.records import Curve
 from lib.sweeps.storage.store import Store
-from lib.sweeps.strategies import AUTO
-from lib.sweeps.sweep import Options, updates
-from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.strategies import AUTO, Picked
+from lib.sweeps.sweep import Continued, Finished, Options, ToTrain, updates
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.messages import Item, Progress
-from lib.sweeps.workers.notes import Note, note_of
-from lib.sweeps.workers.queue import Request
+from lib.sweeps.workers.messages import Item, Note, Progress, note_of
+from lib.sweeps.workers.queue import Cancel, Request
 
 DIMENSIONS = ("learning_rate", "batch_size", "width", "depth")
 

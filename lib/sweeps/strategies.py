@@ -1,12 +1,19 @@
-"""How to make a sweep: one table of strategies, and how each divides trainings into parts. Pure: it trains nothing."""
+"""How to make a sweep: one table of strategies, how each divides trainings into parts, and which is expected to be
+quickest. Pure: it trains nothing.
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+That is a rule for each device, which rests on recorded measurements (`SPEEDS`). A sweep that is over in seconds anyway
+is made one training after another.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from types import MappingProxyType
 
 from lib.model.backends.registry import BACKENDS, DEFAULT, Runtime, unavailable, unsuited
-from lib.model.backends.stacked.packing import MAX_WASTE, chunks, stacks
+from lib.model.backends.stacked.packing import MAX_WASTE, Shape, arrange, chunks, stacks
+from lib.model.hardware.cores import usable_cores
 from lib.model.spec import Training
 
 AUTO = "auto"
@@ -16,6 +23,24 @@ SIDE_BY_SIDE = 16  # trainings whose parameters one worker holds at the same tim
 # Parameters of a stack, a device: what the caches of a core hold still gains; a graphics card wants more work at once.
 CACHE_BYTES = MappingProxyType({"cpu": 4 * 2**20, "gpu": 512 * 2**20})
 MEMORY_SHARE = 0.5  # of the free memory, for a stack
+WORTH_S = 1.5  # a sweep that one after another is over sooner gains less than another strategy's start may cost
+PROCESSES_START_S = 4.0  # until they have imported their library and loaded the images
+STACK_START_S = 0.5  # compiling a stack, whose program depends on the number of networks too
+CORE_BATCH = 32  # a training uses the square root of as many cores as its batch is larger than this
+STACKED_ON_CORES = 1.6  # a core's seconds for a network in a stack over those for the same network alone
+PROCESSES_SIDE_BY_SIDE = 1.2  # … in one of several processes: they share the memory
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Of a device, or of a processor's core: seconds of a step without arithmetic, and arithmetic a second."""
+
+    step_s: float
+    flops_per_s: float
+
+
+# JAX, one call an epoch: AMD EPYC 2 cores, Xeon 16 cores and H100 of recorded/, Intel 2 cores of benchmarks/RESULTS.md.
+SPEEDS = MappingProxyType({"cpu": Speed(15e-6, 150e9), "gpu": Speed(28e-6, 15e12)})
 
 
 @dataclass(frozen=True)
@@ -83,6 +108,18 @@ STRATEGIES: Mapping[str, Strategy] = MappingProxyType(
         )
     }
 )
+
+
+@dataclass(frozen=True)
+class Picked:
+    """The key of the strategy by which they will be trained, and why.
+
+    `expected_s` are the seconds expected by key of strategy; empty where the strategy was given.
+    """
+
+    strategy: str
+    why: str
+    expected_s: Mapping[str, float] = field(default_factory=dict)
 
 
 POOLED = tuple(key for key, strategy in STRATEGIES.items() if strategy.processes)
@@ -171,7 +208,6 @@ def parts(strategy: Strategy, trainings: Iterable[Training], limits: Limits, n_p
 
 
 def _even(trainings: Iterable[Training], limits: Limits, n_processes: int) -> list[Part]:
-    """Stacks of even sizes."""
     found = []
     for group in stacks(trainings, limits.max_waste):
         n_parts = len(chunks(group, limits.memory_bytes / n_processes, limits.cache_bytes, 1))
@@ -184,3 +220,106 @@ def _even(trainings: Iterable[Training], limits: Limits, n_processes: int) -> li
 def _cost(part: Part) -> float:
     steps = part.trainings[0].steps_per_epoch() * max(training.epochs for training in part.trainings)
     return steps * (1e8 + sum(training.network.step_flops(training.batch_size) for training in part.trainings))
+
+
+def step_flops(part: Part) -> float:
+    """Arithmetic of one step of a part, padding included."""
+    first = part.trainings[0]
+    if not part.devices:
+        return first.network.step_flops(first.batch_size)
+    shape = Shape.of([training.network for training in part.trainings])
+    n_places = arrange([training.seed for training in part.trainings], part.devices).n_places
+    return shape.step_flops * first.batch_size * n_places
+
+
+def steps_of(part: Part) -> int:
+    """Steps that the part's program makes: of all its trainings one by one, or of the longest of a stack."""
+    steps = [training.epochs * training.steps_per_epoch() for training in part.trainings]
+    return max(steps) if part.devices else sum(steps)
+
+
+def evaluation_flops(part: Part) -> float:
+    """Arithmetic of all evaluations of a part: a third of a step's, on the validation images."""
+    an_epoch = step_flops(part) / part.trainings[0].batch_size / 3 * part.trainings[0].data.n_validation
+    epochs = [training.epochs for training in part.trainings]
+    return an_epoch * (max(epochs) if part.devices else sum(epochs))
+
+
+def nominal_s(trainings: Sequence[Training]) -> float:
+    """Seconds of the trainings one after another on one core: see `SPEEDS`."""
+    return sum(_steps_s(Part((training,)), SPEEDS["cpu"]) for training in trainings)
+
+
+def _steps_s(part: Part, speed: Speed) -> float:
+    return steps_of(part) * (speed.step_s + step_flops(part) / speed.flops_per_s)
+
+
+def pick(
+    trainings: Sequence[Training],
+    limits: Limits,
+    device: str,
+    worth_s: float = WORTH_S,
+    processes: bool = True,
+    running: int = 0,
+) -> Picked:
+    """The strategy by which JAX is expected to end first; a short sweep's is `sequential`.
+
+    On a graphics card a step takes hardly longer for many networks than for one, so the largest stacks win. On a
+    processor a stack, divided among the cores, or a process for each of them use cores that a small batch leaves idle.
+
+    Args:
+        trainings: At least one.
+        limits: What a stack may use on the device.
+        device: "cpu" or "gpu".
+        worth_s: Seconds of work below which nothing else is considered.
+        processes: Whether several may be picked.
+        running: So many of them need not be started.
+
+    Returns:
+        With the seconds expected of each strategy considered.
+
+    Raises:
+        MemoryError: A network does not fit into the memory of `limits`.
+    """
+    nominal = nominal_s(trainings)
+    if len(trainings) == 1 or nominal < worth_s:
+        what = "one training" if len(trainings) == 1 else f"about {nominal:.1f} s of work"
+        return Picked("sequential", f"{what}: nothing else would pay for its start", {"sequential": nominal})
+    expected, seen, n = dict[str, float](), list[set[Part]](), usable_cores()
+    for key in ("sequential", "vmap", "padded", "sharded"):
+        plan = parts(STRATEGIES[key], trainings, limits)
+        if set(plan) not in seen and (key == "sequential" or any(part.devices for part in plan)):
+            seen.append(set(plan))
+            expected[key] = sum(_part_s(part, device, n) for part in plan)
+    n = min(n, len(trainings))
+    if processes and device == "cpu" and n > 1:
+        each_s = [_steps_s(Part((training,)), SPEEDS["cpu"]) * PROCESSES_SIDE_BY_SIDE for training in trainings]
+        expected["processes"] = makespan(each_s, n) + (PROCESSES_START_S if running < n else 0.0)
+    best, *others = sorted(expected, key=expected.__getitem__)
+    said = [f"{STRATEGIES[key].label}: about {expected[key]:.1f} s" for key in (best, *others)]
+    return Picked(best, "; ".join([f"{said[0]} expected", *said[1:]]), expected)
+
+
+def _part_s(part: Part, device: str, n_cores: int) -> float:
+    """Seconds of a part's steps in one worker, with its start if it is a stack."""
+    speed, start_s = SPEEDS[device], STACK_START_S if part.devices else 0.0
+    gain = max(1.0, part.devices)
+    if device == "cpu" and part.devices:
+        gain = part.devices / STACKED_ON_CORES
+    elif device == "cpu":
+        gain = min(n_cores, max(1.0, math.sqrt(part.trainings[0].batch_size / CORE_BATCH)))
+    return start_s + _steps_s(part, Speed(speed.step_s, speed.flops_per_s * gain))
+
+
+def makespan(cost_s: Sequence[float], n: int) -> float:
+    """Seconds until the last of `n` processes is done, if the longest task always goes next to the first that is free.
+
+    The rule is “longest processing time first”: Graham, “Bounds on multiprocessing timing anomalies”, 1969.
+
+    >>> makespan([3, 3, 2, 2, 2], 2)
+    7.0
+    """
+    ends = [0.0] * n
+    for seconds in sorted(cost_s, reverse=True):
+        ends[ends.index(min(ends))] += seconds
+    return max(ends)

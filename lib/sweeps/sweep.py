@@ -10,26 +10,131 @@ to the rest.
 """
 
 import math
+import os
 import threading
 from collections import Counter
 from collections.abc import Collection, Generator, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from lib.model.backends.registry import BACKENDS, DEFAULT, Runtime
+import numpy as np
+
+from lib.model.backends.base import Epoch, Event, FirstCall, Parameters, Steps
+from lib.model.backends.environment_variables import device_count
+from lib.model.backends.registry import BACKENDS, DEFAULT, Runtime, versions
+from lib.model.backends.stacked.packing import MAX_WASTE
 from lib.model.data.own import prepared
+from lib.model.hardware.cores import usable_cores
+from lib.model.hardware.device_memory import usable_memory_bytes
 from lib.model.spec import Training
-from lib.sweeps import cost_model, dask_cluster, in_workers
-from lib.sweeps.events import Continued, Finished, Picked, ToTrain, Update, Void
-from lib.sweeps.plan import Options, Plan
+from lib.sweeps import executor
+from lib.sweeps.storage.records import Curve, Key
 from lib.sweeps.storage.store import Store
-from lib.sweeps.strategies import AUTO, STRATEGIES, Limits, backends_for, quickest_runtime
-from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.strategies import (
+    AUTO,
+    CACHE_BYTES,
+    MEMORY_SHARE,
+    STRATEGIES,
+    WORTH_S,
+    Limits,
+    Part,
+    Picked,
+    Strategy,
+    backends_for,
+    parts,
+    pick,
+    quickest_runtime,
+)
 from lib.sweeps.workers.engine import Engine, shared_engine
-from lib.sweeps.workers.messages import CardLost, Disturbed, Item, Progress, Ready, Waiting
-from lib.sweeps.workers.queue import AnyRequest, Request, more_urgent
+from lib.sweeps.workers.messages import (
+    CardLost,
+    Checkpoint,
+    Disturbed,
+    How,
+    Item,
+    Job,
+    Message,
+    Progress,
+    Ready,
+    Restarted,
+    Trained,
+    Waiting,
+)
+from lib.sweeps.workers.queue import AnyRequest, Cancel, Request, more_urgent
+from lib.timing.disturbance import Turns
 
+MAX_PARAMETERS = 2_000_000  # larger networks' parameters stay in the worker: 8 MB each are enough to send
+MAX_PARAMETER_BYTES = 256 * 2**20  # … and those of more networks than this, which is what the store holds
+MANY = 64  # the losses of more trainings than that are thinned: nobody looks at each step of a thousand
+POINTS = 1_000  # of the losses of a training among many
+TASKS_A_WORKER = 4  # of a cluster, at least: so small that the loss of one costs little
+STACK_BYTES = 1e9  # that a stack may take there
 AT_WORK = {Progress: True, Waiting: False}  # whether the event shows that its trainings have their turn
+
+
+@dataclass(frozen=True)
+class Finished:
+    """An item is done; `cached` if its curve came from the store, which comes without parameters.
+
+    `parameters` are those after the last epoch, where they were wanted; `strategy` is the key of what trained it, empty
+    for what was cached.
+    """
+
+    item: Item
+    curve: Curve
+    cached: bool
+    parameters: Parameters | None = None
+    strategy: str = ""
+
+
+@dataclass(frozen=True)
+class ToTrain:
+    """The items that are not cached, and will be trained now."""
+
+    items: tuple[Item, ...]
+
+
+@dataclass(frozen=True)
+class Continued:
+    """An item continues a shorter training that is cached; `curve` is that training's."""
+
+    item: Item
+    curve: Curve
+
+
+@dataclass(frozen=True)
+class Void:
+    """All earlier events of these items are void, because they begin again: their worker was replaced, for example."""
+
+    items: tuple[Item, ...]
+
+
+Update = Message | Finished | ToTrain | Picked | Continued | Void
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a sweep is made.
+
+    Raises:
+        ValueError: `strategy` is neither `auto` nor a key of `STRATEGIES`.
+    """
+
+    strategy: str = AUTO
+    executor: Executor | None = None  # other processes; with it the strategy is `cluster`
+    max_waste: float = MAX_WASTE  # share of the arithmetic that padding may waste
+    worth_s: float = WORTH_S  # a sweep expected to take fewer seconds is made one after another
+    fresh: bool = False  # train even what is cached
+    # Store losses as the means of so many groups of steps, and no parameters; 0: all losses, or `POINTS` among many.
+    points: int = 0
+    processes: bool = True  # whether `auto` may choose several, whose start delays the first lines by seconds
+
+    def __post_init__(self) -> None:
+        if self.strategy != AUTO and self.strategy not in STRATEGIES:
+            raise ValueError(
+                f"strategy: expected {AUTO} or one of {', '.join(STRATEGIES)}, got {self.strategy!r}; choose one of"
+                " these"
+            )
 
 
 def sweep(
@@ -54,7 +159,7 @@ def sweep(
     Raises:
         ValueError: There are no trainings, or the strategy is unknown or not for this backend.
         DataError: What somebody brought to train on is no longer there.
-        WorkerDied, TrainingFailed: A worker ended, or a backend failed; `NoCluster` where there is no cluster.
+        WorkerDied, TrainingFailed: A worker ended, a backend failed, or there is no cluster.
         MemoryError: A network does not fit into the memory.
 
     Errors carry a sentence for the person, and the rows that came before stay stored.
@@ -68,7 +173,7 @@ def sweep(
 
 def _usual_runtime(training: Training, options: Options) -> Runtime:
     """What makes a training whose backend nobody has named."""
-    elsewhere = options.executor is not None or dask_cluster.address() is not None
+    elsewhere = options.executor is not None or bool(os.environ.get(executor.ADDRESS))
     digest = training.data.digest
     quickest = quickest_runtime(prepared.known(digest).about.zeros if digest else None)
     able = options.strategy == AUTO or quickest.backend in backends_for(STRATEGIES[options.strategy])
@@ -124,7 +229,7 @@ def updates(
         request: For whom, and how urgently, turns are wanted; None: a viewer of its own.
 
     Yields:
-        The engine's messages, `Ready` among the first, and the events of `lib.sweeps.events`.
+        The engine's messages, `Ready` among the first, and this module's events.
     """
     if not items:
         raise ValueError("sweep: expected at least one training, got none; add some")
@@ -135,14 +240,14 @@ def updates(
     if facts is None:
         return
     yield Ready(facts)
-    plan = Plan.of(items, engine, store, cancel, options or Options(), request or Request(), facts)
+    plan = Plan(items, engine, store, cancel, options or Options(), request or Request(), facts.digest)
     todo = yield from _missing(plan, plan.items)
     yield ToTrain(tuple(todo))
     while todo and not cancel.is_set():
         # What is stored serves all who share the store, so what will be stored does. Without one, each measures for
         # itself.
         shared = store.path if store else plan
-        keys = [(engine, shared, plan.cached.points, plan.cached.key(item)) for item in todo]
+        keys = [(engine, shared, plan.points, plan.key(item)) for item in todo]
         found = dict(zip(todo, share(keys, plan.request, plan.options.fresh), strict=True))
         mine = {item: one for item, (one, is_mine) in found.items() if is_mine}
         try:
@@ -150,6 +255,118 @@ def updates(
         finally:
             tell(mine.values(), over=True)
         todo = yield from _follow(plan, {item: one for item, (one, is_mine) in found.items() if not is_mine})
+
+
+class Plan:
+    """A sweep's items, each once; what the store has of them, where they continue from, and how results are stored.
+
+    Args:
+        items: At least one; equal ones become one.
+        engine: Its workers train.
+        store: Where curves are looked up and stored; None: nothing is cached.
+        cancel: Ends the sweep early.
+        options: How the sweep is made.
+        request: For whom, and how urgently, turns are wanted.
+        digest: Of the data that are trained on.
+    """
+
+    def __init__(
+        self,
+        items: Sequence[Item],
+        engine: Engine,
+        store: Store | None,
+        cancel: Cancel,
+        options: Options,
+        request: AnyRequest,
+        digest: str,
+    ) -> None:
+        self.items = tuple(dict.fromkeys(items))
+        self.engine, self.store, self.cancel, self.options, self.request = engine, store, cancel, options, request
+        self.digest = digest
+        networks = [item.training.network for item in self.items]
+        few = sum(one.parameter_bytes for one in networks) <= MAX_PARAMETER_BYTES
+        small = max(one.n_parameters for one in networks) <= MAX_PARAMETERS
+        self.want_parameters = not options.points and few and small
+        self.points = options.points or (POINTS if len(self.items) > MANY else 0)
+        self.warnings: tuple[str, ...] = ()  # what disturbed the sweep
+        self.begun: dict[Item, Curve] = {}  # of what continues: its curve so far
+
+    def limits(self, runtime: Runtime) -> Limits:
+        """What a stack may use on this runtime's device: a share of the memory that a training can have there."""
+        free_bytes, cache_bytes = MEMORY_SHARE * usable_memory_bytes(runtime.device), CACHE_BYTES.get(runtime.device, 0)
+        return Limits(free_bytes, cache_bytes, max(1, device_count(runtime.device)), self.options.max_waste)
+
+    def key(self, item: Item) -> Key:
+        """The key that an item's curve is stored under."""
+        return Key(item.training, item.runtime, self.digest, versions(item.runtime))
+
+    def curves(self, items: Sequence[Item]) -> dict[Item, Curve]:
+        """The whole curves of those items for which one is stored and may be served."""
+        if self.store is None or self.options.fresh:
+            return {}
+        keys = {item: self.key(item) for item in items}
+        found = self.store.get_all(keys.values())
+        return {item: found[key] for item, key in keys.items() if key in found}
+
+    def go_on(self, item: Item) -> Curve | None:
+        """The curve that an item continues from, where fewer epochs are stored with their parameters.
+
+        The item then begins where that curve ends. None where there is no such curve with every loss, or what is cached
+        is not asked for.
+        """
+        if self.store is None or self.options.fresh:
+            return None
+        curve, known = self.store.begun(self.key(item)), self.store.parameters(self.key(item))
+        if curve is None or known is None or len(curve.epochs) < known[0]:
+            return None
+        self.begun[item] = curve.cut(known[0])
+        return self.begun[item]
+
+    def first_epoch(self, item: Item) -> int:
+        """The epoch, from 0, that the item begins with."""
+        return len(self.begun[item].epochs) if item in self.begun else 0
+
+    def start(self, item: Item) -> Parameters | None:
+        """The parameters that the item continues from; None if it does not, or if they are no longer stored."""
+        known = self.store.parameters(self.key(item)) if item in self.begun and self.store is not None else None
+        return known[1] if known is not None and known[0] == self.first_epoch(item) else None
+
+    def collected(self, item: Item) -> "Collected":
+        """What a training's events are added to; it holds the cached epochs of an item that continues."""
+        curve = self.begun.get(item)
+        return Collected() if curve is None else Collected(curve.first_call_s, [curve.losses], list(curve.epochs))
+
+    def put(self, item: Item, curve: Curve, parameters: Parameters | None) -> Curve:
+        """Store an item's curve, thinned, and return it as it is stored, with the time and machine filled in.
+
+        It keeps its warnings, and gets those of the sweep and of the curve that it continues.
+        """
+        earlier = self.begun[item].warnings if item in self.begun else ()
+        warnings = tuple(dict.fromkeys((*earlier, *self.warnings, *curve.warnings)))
+        curve = replace(curve.thinned(self.points) if self.points else curve, warnings=warnings)
+        return curve if self.store is None else self.store.put(self.key(item), curve, parameters)
+
+
+@dataclass
+class Collected:
+    """The events of one training, collected until it is finished."""
+
+    first_call_s: float = 0.0
+    losses: list[np.ndarray] = field(default_factory=list)
+    epochs: list[Epoch] = field(default_factory=list)
+
+    def add(self, event: Event) -> None:
+        if isinstance(event, FirstCall):
+            self.first_call_s = event.first_call_s
+        elif isinstance(event, Steps):
+            self.losses.append(event.losses)
+        else:
+            self.epochs.append(event)
+
+    def curve(self, together: int, warnings: tuple[str, ...]) -> Curve:
+        """The curve of all events so far; `together`: networks that were trained in the same seconds."""
+        losses = np.concatenate(self.losses) if self.losses else np.empty(0, np.float32)
+        return Curve(self.first_call_s, tuple(self.epochs), losses, together=together, warnings=warnings)
 
 
 @dataclass(eq=False)
@@ -219,7 +436,7 @@ def _wake() -> None:
 
 def _missing(plan: Plan, items: Sequence[Item]) -> Generator[Update, None, list[Item]]:
     """Yield what is cached as `Finished`; the generator's value is the items that are not."""
-    found = plan.cached.curves(items)
+    found = plan.curves(items)
     yield from (Finished(item, curve, cached=True) for item, curve in found.items())
     return [item for item in items if item not in found]
 
@@ -228,14 +445,11 @@ def _announced(plan: Plan, updates: Iterator[Update], mine: Mapping[Item, Traini
     """Yield the updates as they are, and pass each on to all sweeps that follow the items concerned."""
     for update in updates:
         if isinstance(update, Disturbed):
-            plan.cached.warnings = (update.why,)
-        if isinstance(update, Void):
-            concerned = [mine[item] for item in update.items]
-        elif isinstance(update, Progress | Continued | Finished):
-            concerned = [mine[update.item]]
-        else:
-            concerned = list(mine.values())
-        tell(concerned, update, at_work=AT_WORK.get(type(update)), over=isinstance(update, Finished))
+            plan.warnings = (update.why,)
+        one_only = isinstance(update, Progress | Continued | Finished)
+        concerned = update.items if isinstance(update, Void) else [update.item] if one_only else mine
+        told = [mine[item] for item in concerned]
+        tell(told, update, at_work=AT_WORK.get(type(update)), over=isinstance(update, Finished))
         yield update
 
 
@@ -272,7 +486,7 @@ def _train(plan: Plan, items: Sequence[Item]) -> Iterator[Update]:
     """
     todo = yield from _missing(plan, items)
     for item in todo:
-        if (curve := plan.cached.go_on(item)) is not None:
+        if (curve := plan.go_on(item)) is not None:
             yield Continued(item, curve)
     lost: CardLost | None = None
     for runtime in sorted({item.runtime: None for item in todo}, key=lambda runtime: runtime.backend != DEFAULT):
@@ -287,7 +501,6 @@ def _train(plan: Plan, items: Sequence[Item]) -> Iterator[Update]:
 
 
 def _train_alike(plan: Plan, runtime: Runtime, alike: Sequence[Item]) -> Iterator[Update]:
-    """Train items of one runtime."""
     asked = STRATEGIES.get(plan.options.strategy)
     if asked is not None and runtime.backend not in (able := backends_for(asked)):
         expected = " or ".join(BACKENDS[key].label for key in able)
@@ -298,7 +511,7 @@ def _train_alike(plan: Plan, runtime: Runtime, alike: Sequence[Item]) -> Iterato
     limits = plan.limits(runtime) if runtime.backend == DEFAULT else Limits(math.inf, math.inf)
     picked = _picked(plan, runtime, [item.training for item in alike], limits)
     yield picked
-    yield from in_workers.train(plan, runtime, alike, picked.strategy, limits)
+    yield from train(plan, runtime, alike, picked.strategy, limits)
 
 
 def _picked(plan: Plan, runtime: Runtime, todo: Sequence[Training], limits: Limits) -> Picked:
@@ -310,7 +523,126 @@ def _picked(plan: Plan, runtime: Runtime, todo: Sequence[Training], limits: Limi
         return Picked(strategy, STRATEGIES[strategy].says)
     if options.executor is not None:
         return Picked("cluster", "an executor was given")
-    if dask_cluster.address() is not None:
-        return Picked("cluster", f"{dask_cluster.ADDRESS} is set")
+    if os.environ.get(executor.ADDRESS):
+        return Picked("cluster", f"{executor.ADDRESS} is set")
     running = plan.engine.processes(runtime)
-    return cost_model.pick(todo, limits, runtime.device, options.worth_s, options.processes, running)
+    return pick(todo, limits, runtime.device, options.worth_s, options.processes, running)
+
+
+def train(plan: Plan, runtime: Runtime, todo: Sequence[Item], key: str, limits: Limits) -> Iterator[Update]:
+    """Train items of one runtime by a strategy; those of one part begin at one epoch.
+
+    Args:
+        plan: The sweep's.
+        runtime: Of all of these items.
+        todo: The items that are not cached.
+        key: Of the strategy.
+        limits: What stacks on this machine may use.
+
+    Yields:
+        The engine's messages, without `Checkpoint` and `Trained`; `Finished` for each item, `cached` if another run
+        trained it meanwhile; `Void` where items begin again, and then `Continued` for those that go on from cached
+        epochs.
+
+    Raises:
+        WorkerDied, TrainingFailed: From the engine, or from an executor.
+        ValueError: The strategy is `cluster`, but there is neither an executor nor a scheduler's address.
+        MemoryError: A network does not fit into the memory of `limits`.
+    """
+    if key == "cluster":
+        yield from _by_executor(plan, runtime, todo)
+        return
+    strategy, n_cores = STRATEGIES[key], usable_cores()
+    divided = _divided(plan, todo, strategy, limits, n_cores)
+    for made in [divided] if strategy.processes else [[part] for part in divided]:
+        if plan.cancel.is_set():
+            return
+        hows = yield from _hows(plan, runtime, made, n_cores if strategy.parallel else 1)
+        if strategy.processes:
+            asked = [(part.trainings, how) for part, how in zip(made, hows, strict=True)]
+            messages = plan.engine.run_each(runtime, asked, plan.cancel, plan.request)
+        else:
+            messages = plan.engine.run(runtime, made[0].trainings, plan.cancel, hows[0], plan.request)
+        yield from _collected(plan, runtime, made, key, messages)
+
+
+def _by_executor(plan: Plan, runtime: Runtime, todo: Sequence[Item]) -> Iterator[Update]:
+    with executor.cluster(plan.options.executor, runtime, plan.digest) as (others, n_workers):
+        n_tasks = TASKS_A_WORKER * n_workers
+        limits = Limits(STACK_BYTES * n_tasks, CACHE_BYTES["cpu"], 1, plan.options.max_waste)
+        strategy = STRATEGIES["stacks" if runtime.backend == DEFAULT else "processes"]
+        made = _divided(plan, todo, strategy, limits, n_tasks)
+        hows = yield from _hows(plan, runtime, made, 1)
+        jobs = [Job(0, runtime, part.trainings, how) for part, how in zip(made, hows, strict=True)]
+        expected = executor.Expected.here(runtime, plan.digest)
+        messages = executor.messages(others, n_workers, jobs, expected, plan.cancel)
+        yield from _collected(plan, runtime, made, "cluster", messages)
+
+
+def _divided(plan: Plan, todo: Sequence[Item], strategy: Strategy, limits: Limits, n_processes: int) -> list[Part]:
+    found = []
+    for first_epoch in sorted({plan.first_epoch(item) for item in todo}):
+        alike = [item.training for item in todo if plan.first_epoch(item) == first_epoch]
+        found += parts(strategy, alike, limits, n_processes)
+    return found
+
+
+def _hows(plan: Plan, runtime: Runtime, made: Sequence[Part], cores: int) -> Generator[Void, None, list[How]]:
+    """How each part is trained, from where it was left; from the beginning where its parameters are gone."""
+    found = []
+    for part in made:
+        items = tuple(Item(training, runtime) for training in part.trainings)
+        first_epoch = plan.first_epoch(items[0])
+        start = {place: known for place, item in enumerate(items) if (known := plan.start(item)) is not None}
+        if first_epoch and len(start) < len(items):  # deleted meanwhile, to make room
+            plan.begun = {item: curve for item, curve in plan.begun.items() if item not in items}
+            yield Void(items)
+            first_epoch, start = 0, {}
+        found.append(How(part.devices, cores, first_epoch, start, plan.want_parameters))
+    return found
+
+
+def _collected(
+    plan: Plan, runtime: Runtime, made: Sequence[Part], key: str, messages: Iterator[Message]
+) -> Iterator[Update]:
+    """The messages about these parts, with a `Finished` in place of each `Trained`."""
+    together = {
+        Item(one, runtime): len(part.trainings) if part.devices else 1 for part in made for one in part.trainings
+    }
+    items = tuple(together)
+    collected = {item: plan.collected(item) for item in items}
+    turns = Turns(plan.engine.watch(runtime))
+
+    def curve_of(item: Item) -> Curve:
+        return collected[item].curve(together[item], turns.flags())
+
+    for message in messages:
+        if isinstance(message, Ready):
+            plan.digest = message.data.digest
+            if not any(one.epochs for one in collected.values()) and len(curves := plan.curves(items)) == len(items):
+                # While it waited for its turn, another viewer may have trained the same.
+                messages.close()  # type: ignore[attr-defined]
+                yield from (Finished(item, curve, cached=True) for item, curve in curves.items())
+                return
+            turns.begin()
+            yield message
+        elif isinstance(message, Restarted):
+            again = tuple(Item(training, runtime) for training in message.trainings)
+            turns = Turns(plan.engine.watch(runtime)) if len(again) == len(items) else turns
+            collected |= {item: plan.collected(item) for item in again}
+            yield message
+            yield Void(again)
+            yield from (Continued(item, curve) for item in again if (curve := plan.begun.get(item)) is not None)
+        elif isinstance(message, Checkpoint):
+            plan.put(message.item, curve_of(message.item), message.parameters)
+        elif isinstance(message, Trained):
+            curve = curve_of(message.item)
+            collected[message.item] = Collected()  # a thousand curves are not held until the last is done
+            curve = plan.put(message.item, curve, message.parameters)
+            yield Finished(message.item, curve, False, message.parameters, key)
+        else:
+            if isinstance(message, Waiting):
+                turns.end()
+            if isinstance(message, Progress):
+                collected[message.item].add(message.event)
+            yield message

@@ -19,25 +19,37 @@ import pandas as pd
 from lib import formatting
 from lib.model.spec import MNIST
 from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask, measure_tasks
-from lib.sweeps.experiments.background import News, View
 from lib.sweeps.experiments.exported_script import Takeaway, takeaway
 from lib.sweeps.experiments.mnist_training import Experiment
-from lib.sweeps.experiments.results import Results
-from lib.sweeps.experiments.runs import Seat, join
+from lib.sweeps.experiments.results import News, Results
+from lib.sweeps.experiments.runs import Seat, View, join
 from lib.sweeps.experiments.teacher import Guess
 from lib.sweeps.storage.records import Record
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.engine import Engine, shared_engine
-from lib.sweeps.workers.notes import State
+from lib.sweeps.workers.messages import State
 from lib.sweeps.workers.queue import Request
-from lib.ui import layout, pacing, streaming
+from lib.ui import layout
 from lib.ui.controls import pin_button
 from lib.ui.export_menu import ExportMenu
 from lib.ui.heading import plain_title
 from lib.ui.opened import opened
 from lib.ui.panel import Controls
-from lib.ui.stage import Showing, Stage, Work, button, stop_button
-from lib.ui.streaming import FIRST_FRAME_S, LATER_FRAME_S, SLOWER, TIMED_FRAME_S
+from lib.ui.stage import (
+    FIRST_FRAME_S,
+    LATER_FRAME_S,
+    SLOWER,
+    TIMED_FRAME_S,
+    Showing,
+    Stage,
+    Work,
+    button,
+    end_script,
+    pacer,
+    painted,
+    slower,
+    stop_button,
+)
 from lib.ui.url_state import Setting, values_of
 from lib.ui.views import mnist_training_sentences
 from lib.ui.views.chart import Chart
@@ -269,7 +281,7 @@ class Section:
             elements |= hook.elements()
         elements |= {name: button(says, does) for name, says, does in self.declared.further_buttons()}
         if self.declared.AGAIN:
-            elements |= {"stop": stop_button(self), "again": button(*self.declared.AGAIN)}
+            elements |= {"stop": stop_button(self.stop), "again": button(*self.declared.AGAIN)}
         self.panel = mo.ui.dictionary(elements, on_change=lambda now: save({name: now[name] for name in saved}))
         return self.panel
 
@@ -356,7 +368,7 @@ class _Painter(ABC):
 
     def _frames_s(self) -> Iterator[float]:
         """Seconds of one frame after another."""
-        return streaming.slower(FIRST_FRAME_S, TIMED_FRAME_S)
+        return slower(FIRST_FRAME_S, TIMED_FRAME_S)
 
     def _when_quiet(self) -> None:
         """Do what waits until nothing has changed for a while."""
@@ -373,7 +385,7 @@ class _Painter(ABC):
         except ValueError as error:
             self._stage.stop()
             mo.output.replace(layout.refused(self._controls, error))
-            streaming.end_script(formatting.sentence(error), 2)
+            end_script(formatting.sentence(error), 2)
         return version
 
     def keep(self, showing: Showing, painted: int) -> None:
@@ -386,8 +398,8 @@ class _Painter(ABC):
                 self.news.wait_for_news(painted)
             if not showing.is_latest:
                 return
-            self._rest(pacing.shared.turn_in_s(time.monotonic()))
-            painted = showing.draw(partial(pacing.shared.draw, self.draw)) or painted
+            self._rest(pacer.turn_in_s(time.monotonic()))
+            painted = showing.draw(partial(pacer.draw, self.draw)) or painted
             self._rest(next(frames_s))
 
 
@@ -453,10 +465,10 @@ class _Trainings(_Painter):
         )
 
     def _wait_for_first_points(self, experiment: Experiment, seat: Seat) -> None:
-        with seat.changed:
+        with seat.results.changed:
             if experiment.data == MNIST and self._stage.engine.known_facts() is not None:  # only the store is asked
-                seat.changed.wait_for(lambda: seat.results.over or seat.results.to_train, STORE_S)
-            seat.changed.wait_for(lambda: seat.results.worth_showing, AT_ONCE_S)
+                seat.results.changed.wait_for(lambda: seat.results.over or seat.results.to_train, STORE_S)
+            seat.results.changed.wait_for(lambda: seat.results.worth_showing, AT_ONCE_S)
 
     def _pinned(self, kept: Experiment | None) -> tuple[Seat | None, str]:
         """The seat at the run that is pinned, and HTML that says why it is not shown, where it may not be seen yet."""
@@ -484,7 +496,7 @@ class _Trainings(_Painter):
             return
         results = self._seat.results
         if results.worth_showing:
-            results.wait_for_end(at_most_s)
+            self._seat.wait_for_end(at_most_s)
         else:
             with results.changed:
                 results.changed.wait_for(lambda: results.worth_showing, at_most_s)
@@ -595,9 +607,9 @@ class _Measurements(_Painter):
         controls = self._controls + drawing.controls
         framed = layout.page(controls, drawing.result, self._buttons, self._menu, drawing.frame)
         shown = framed.text + drawing.below
-        streaming.painted(now, shown, drawing.sentence)
+        painted(now, shown, drawing.sentence)
         if not stage.streams and now.state is State.FAILED:
-            streaming.end_script(now.problem, 1)
+            end_script(now.problem, 1)
 
     def _rest(self, at_most_s: float) -> None:
         if self._running is not None:
@@ -620,7 +632,7 @@ class _Answers(_Painter):
         shown = Shown(at, View([], State.DONE, "", "", 0), (), self._section)
         drawing = self._drawn(shown, *(one.checked() for one in self._others))
         content = layout.page(self._controls, drawing.result, self._buttons).text + drawing.below
-        streaming.painted(shown.now, content, drawing.sentence)
+        painted(shown.now, content, drawing.sentence)
 
     def _rest(self, at_most_s: float) -> None:
         time.sleep(at_most_s)
@@ -747,6 +759,6 @@ def _in_foreground(experiment: Experiment, stage: Stage) -> Results:
         print(f"\r\033[K\n{experiment.name}" if watched else f"\n{experiment.name}")
         print(pd.DataFrame(layout.table(experiment, seat.results)).to_string(index=False))
         if seat.results.state is State.FAILED:
-            streaming.end_script(seat.results.failure, 1)
+            end_script(seat.results.failure, 1)
         print(mnist_training_sentences.sentence(experiment, seat.results))
     return seat.results

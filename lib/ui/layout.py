@@ -22,8 +22,8 @@ from lib.sweeps.experiments.mnist_training import Experiment
 from lib.sweeps.experiments.results import Results
 from lib.sweeps.experiments.teacher import Guess
 from lib.sweeps.storage.records import Record
-from lib.sweeps.workers.machine_lock import END_IT, PATIENCE_S
-from lib.sweeps.workers.notes import State
+from lib.sweeps.workers.messages import State
+from lib.sweeps.workers.queue import END_IT, PATIENCE_S
 from lib.timing.disturbance import disturbances
 from lib.ui.notebooks import APP, SERVED, is_static
 from lib.ui.views import markup, mnist_training_sentences, predict_first
@@ -333,8 +333,7 @@ def progress_text(results: Results) -> str:
         return f"preparing the first step: what is not compiled yet is compiled now{takes}"
     if results.state is State.WAITING:
         if results.place is None:
-            other = results.holder.waited_for if results.holder else "another program on this machine is measuring"
-            return f"{other}; this starts when that has finished, or after {PATIENCE_S:.0f} s beside it"
+            return f"{results.other}; this starts when that has finished, or after {PATIENCE_S:.0f} s beside it"
         return (
             ("it is next" if results.to_train else "")
             if results.place == 0

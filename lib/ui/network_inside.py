@@ -17,16 +17,13 @@ from lib.model.data.mnist import Facts, load_test
 from lib.model.data.mnist_arrays import DataError
 from lib.model.spec import MNIST, Training
 from lib.once import Once, once
-from lib.sweeps.experiments.background import News
-from lib.sweeps.experiments.results import Results
-from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.experiments.results import News, Results
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import How, Item, Ready, Trained, TrainingFailed, WorkerDied
-from lib.sweeps.workers.queue import Request, Urgency
+from lib.sweeps.workers.queue import Cancel, Request, Urgency
 from lib.ui import figures, layout, own_data
 from lib.ui.lab import Hook, Page
-from lib.ui.stage import Showing, Stage, until_the_class_goes_on
-from lib.ui.streaming import end_script
+from lib.ui.stage import Showing, Stage, end_script, until_the_class_goes_on
 from lib.ui.views import network_inside as view
 from lib.ui.widgets import MAX_PARAMETERS, TOO_LARGE, DrawDigit, encode, sample_digits
 

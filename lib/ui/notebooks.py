@@ -14,7 +14,7 @@ from lib.sweeps.experiments.published import (
     OVERHEAD_ARTICLE,
     SLOWER_ARTICLE,
 )
-from lib.sweeps.workers.machine_lock import SERVED
+from lib.sweeps.workers.queue import SERVED
 
 APP = "app"  # value of `SERVED` under `make run`
 STATIC = "static"  # … where the notebooks are files in a folder

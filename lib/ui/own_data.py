@@ -15,23 +15,19 @@ from lib.model.data.mnist_arrays import DataError
 from lib.model.data.own import prepared
 from lib.model.data.own.prepared import Prepared
 from lib.model.spec import MAX_TEXT, MNIST
-from lib.sweeps.experiments.background import BackgroundTask
 from lib.sweeps.experiments.mnist_training import Experiment
 from lib.sweeps.experiments.own_data import both_winners, bring, experiment_on, moved_to_mnist, that_fit
 from lib.sweeps.experiments.results import Results
-from lib.sweeps.experiments.runs import Seat
+from lib.sweeps.experiments.runs import BackgroundTask, Seat
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.cancel import Cancel
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.messages import Item
-from lib.sweeps.workers.notes import Note
-from lib.sweeps.workers.queue import Request, Urgency
+from lib.sweeps.workers.messages import Item, Note
+from lib.sweeps.workers.queue import Cancel, Request, Urgency
 from lib.ui import layout, url_state
 from lib.ui.controls import Control, DataControls
 from lib.ui.dropped_files import file_fields, files_of, stacked
 from lib.ui.lab import Hook, Page, Section
-from lib.ui.stage import Stage, button
-from lib.ui.streaming import paint_while_it_runs, painted
+from lib.ui.stage import Stage, button, paint_while_it_runs, painted
 from lib.ui.url_state import Setting, SettingRefused
 from lib.ui.views import network_inside
 from lib.ui.views import own_data as view

@@ -8,12 +8,12 @@ from lib.model.backends.registry import DEFAULT, Runtime
 from lib.model.data.own.prepared import Prepared
 from lib.model.spec import BATCH_SIZES, RATE_STEPS, Training
 from lib.sweeps import random_search
-from lib.sweeps.events import Finished, Picked
 from lib.sweeps.experiments.exported_script import takeaway_of_search
 from lib.sweeps.experiments.own_data import not_used, on, that_fit
 from lib.sweeps.storage.records import Curve
-from lib.sweeps.strategies import AUTO, POOLED, QUICKEST, STRATEGIES, backends_for, quickest_runtime
-from lib.sweeps.workers.notes import State
+from lib.sweeps.strategies import AUTO, POOLED, QUICKEST, STRATEGIES, Picked, backends_for, quickest_runtime
+from lib.sweeps.sweep import Finished
+from lib.sweeps.workers.messages import State
 from lib.ui import layout
 from lib.ui.lab import Asked, Drawing, Shown
 from lib.ui.own_data import OwnData

@@ -1,27 +1,33 @@
 """The place of one thing that runs on one viewer's page: an experiment, whose run it may share, or a background task.
 
 A `Stage` leaves or ends what runs when the next one begins, and at the end of the session, when the stage is
-garbage-collected. Nothing that runs in a thread refers to the stage.
+garbage-collected. Nothing that runs in a thread refers to the stage. Where somebody watches, what runs is drawn into
+its cell while it goes on; where nobody does (a script, an export, a test), once, at the end.
+
+All pages of a process together have a share of one core for drawing. A move of a slider is answered at once, and so is
+a run's end; only the frames in between wait. One page has a frame whenever it wants one; a hundred, whose trainings
+want the same cores, have fewer each.
 """
 
+import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import marimo as mo
 
-from lib.sweeps.experiments.background import BackgroundTask
 from lib.sweeps.experiments.mnist_training import Experiment
-from lib.sweeps.experiments.runs import Seat, join
+from lib.sweeps.experiments.results import Watched
+from lib.sweeps.experiments.runs import BackgroundTask, Seat, View, join
 from lib.sweeps.experiments.teacher import classroom
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.cancel import Cancel
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.notes import Note, State
-from lib.sweeps.workers.queue import ALLOWANCE, Request, Urgency
+from lib.sweeps.workers.messages import Note, State
+from lib.sweeps.workers.queue import ALLOWANCE, Cancel, Request, Urgency
 from lib.ui.export_menu import ExportMenu
 from lib.ui.role import TEACHER, role
 from lib.ui.views.predict_first import PAUSED
@@ -30,6 +36,12 @@ from lib.ui.widgets import HearCurves
 T = TypeVar("T")
 # Yields what it measures, and notes; ends when the event is set.
 Work = Callable[[Engine, Store, Cancel, Request], Iterator[Any]]
+
+# The first frames follow quickly, later ones ever more slowly: drawing takes a core for as long as a frame is due, and
+# the training that is being timed wants that core.
+FIRST_FRAME_S, LATER_FRAME_S, SLOWER = 0.15, 0.6, 1.3
+TIMED_FRAME_S = 2.0  # where seconds are what is asked for, it is drawn seldom: a race from the start, other tasks soon
+SHARE = 0.15  # of a core, for all that is drawn
 
 
 @dataclass
@@ -62,8 +74,8 @@ class Showing:
             return paint() if self.is_latest else None
 
 
-class _Beside:
-    """A seat at another run than the stage's own, which is left for the next, by Stop, or with the session."""
+class _Watching:
+    """A seat at a run, which is left for the next one, by Stop, or with the session."""
 
     def __init__(self) -> None:
         self.seat: Seat | None = None
@@ -97,14 +109,13 @@ class Stage:
         self.running: BackgroundTask | None = None
         self.asked: tuple = ()  # what the present run was begun for, and what was known then
         self.began_with: tuple = ()
-        self._seat: Seat | None = None
         self._place = _Place()
         self.curves = mo.ui.anywidget(HearCurves()) if menu is not None else None
         if menu is not None:
             weakref.finalize(self, menu.forget)  # its widget may outlive the session
         weakref.finalize(self, self._place.close)  # what is watched may never end; who draws it ends with the session
-        self._end: Callable[[], object] = lambda: None  # ends what this shows, once
-        self._pinned, self._unseen = _Beside(), _Beside()
+        self._end_task: Callable[[], object] = lambda: None
+        self._own, self._pinned, self._unseen = _Watching(), _Watching(), _Watching()
         self._unseen_asked = 0
         self.said = [""]  # the last sentence; shared with the painters, which do not hold the stage
         # Asked once: a cell that runs because of a state that a thread has set has no request, though somebody watches.
@@ -123,18 +134,17 @@ class Stage:
             experiment: What is to run.
             asked: How often “Run again” was pressed; a new count begins a fresh run.
         """
-        if not self.has(experiment, asked) or self._seat is None:
-            self._end()
+        if not self.has(experiment, asked):
             self._pinned.forget_if_stopped()
-            again = self._is_again(asked)
-            self._seat = join(experiment, self.engine, self.store, self.request(), fresh=again)
-            self._ended_by(self._seat.leave)
+            request, again = self.request(), self._is_again(asked)
+            self._own.go_to(lambda: join(experiment, self.engine, self.store, request, fresh=again))
             self.asked = (asked,)
-        return self._seat
+        assert self._own.seat is not None, "taken above"
+        return self._own.seat
 
     def has(self, experiment: Experiment, asked: int) -> bool:
         """Whether the present run is of this experiment, and “Run again” was not pressed since."""
-        return self._seat is not None and self._seat.run.experiment == experiment and not self._is_again(asked)
+        return self._own.is_at(experiment) and not self._is_again(asked)
 
     def _is_again(self, asked: int) -> bool:
         return asked != (self.asked[-1] if self.asked else 0)
@@ -158,14 +168,13 @@ class Stage:
             return self._beside(self._unseen, experiment if asked else None)  # 0: the controls were reset
         return self._unseen.seat if self._unseen.is_at(experiment) else self._beside(self._unseen, None)
 
-    def _beside(self, place: _Beside, experiment: Experiment | None) -> Seat | None:
-        if not place.is_at(experiment):
-            seat = self._seat
-            if experiment is None or seat is None:
-                place.go_to(None)
-            else:
-                request = Request(self.viewer, seat.request.urgency)
-                place.go_to(lambda: join(experiment, self.engine, self.store, request))
+    def _beside(self, place: _Watching, experiment: Experiment | None) -> Seat | None:
+        own = self._own.seat
+        if experiment is None or own is None:
+            place.go_to(None)
+        elif not place.is_at(experiment):
+            request = Request(self.viewer, own.request.urgency)
+            place.go_to(lambda: join(experiment, self.engine, self.store, request))
         return place.seat
 
     @property
@@ -184,7 +193,9 @@ class Stage:
 
     def begin(self, work: Work, request: Request) -> BackgroundTask:
         """Do the work in a thread, in place of what ran before, and once the class goes on where it is paused."""
-        cancel = self.cancel()
+        self.stop()
+        cancel = Cancel()
+        self._end_task = weakref.finalize(self, cancel.set)
         held = partial(_admitted, self.is_teacher, work, self.engine, self.store, cancel, request)
         self.running = BackgroundTask(held, cancel)
         return self.running
@@ -207,27 +218,17 @@ class Stage:
         assert self.running is not None, "begun above"
         return self.running
 
-    def cancel(self) -> Cancel:
-        """End what ran before, and return the event that will end what runs next."""
-        self.stop()
-        self._seat, cancel = None, Cancel()
-        self._ended_by(cancel.set)
-        return cancel
-
     def request(self) -> Request:
         """A place in the queue: in the page's order for the first after it opens or is reset, urgent for later ones."""
         request = Request(self.viewer, Urgency.IN_ORDER if self.opening else Urgency.NOW)
         self.opening = False
         return request
 
-    def _ended_by(self, end: Callable[[], None]) -> None:
-        self._end = weakref.finalize(self, end)  # by the next run, by Stop, or with the session
-
     def stop(self) -> None:
         """Stop what runs, also beside it; what is finished stays stored."""
-        self._end()
-        self._pinned.leave()
-        self._unseen.leave()
+        self._end_task()
+        for watching in (self._own, self._pinned, self._unseen):
+            watching.leave()
 
     def next_showing(self) -> Showing:
         """Begin a showing in place of the one before, whose frame is completed first."""
@@ -265,16 +266,10 @@ def _browser() -> str:
     return str(request.meta.get("viewer", "")) if request is not None else ""
 
 
-class Stoppable(Protocol):
-    """What runs something, such as a stage."""
-
-    def stop(self) -> None:
-        """End what runs."""
-
-
-def stop_button(what: Stoppable, tooltip: str = "Stop; what is measured is saved") -> mo.ui.button:
-    """A button that stops what runs on a stage or in a section."""
-    return mo.ui.button(label="Stop", value=0, on_click=lambda n: what.stop() or n + 1, tooltip=tooltip)
+def stop_button(stop: Callable[[], None]) -> mo.ui.button:
+    """A button that stops what runs in a section."""
+    tooltip = "Stop; what is measured is saved"
+    return mo.ui.button(label="Stop", value=0, on_click=lambda n: stop() or n + 1, tooltip=tooltip)
 
 
 def button(label: str, tooltip: str) -> mo.ui.button:
@@ -286,3 +281,101 @@ def streaming() -> bool:
     """Whether somebody watches: a page in the editor or under `marimo run`, not a script, export or test."""
     meta = mo.app_meta()
     return meta.mode in ("edit", "run") and meta.request is not None
+
+
+def end_script(sentence: str, status: int) -> None:
+    """Where a notebook runs as a script, print why it cannot go on, and exit with this status; else do nothing."""
+    if mo.app_meta().mode == "script":
+        print(sentence, file=sys.stderr)
+        raise SystemExit(status)
+
+
+def say(text: str) -> None:
+    """Print to standard output, where a notebook runs as a script."""
+    if mo.app_meta().mode == "script":
+        print(text)
+
+
+def painted(view: View, content: str, sentence: str) -> int:
+    """Put HTML into the cell, and return the version that it shows; a script prints the sentence at the end."""
+    mo.output.replace(mo.Html(content))
+    if view.over:
+        say(sentence)
+    return view.version
+
+
+def paint_while_it_runs(stage: Stage, task: BackgroundTask, paint: Callable[[], int]) -> None:
+    """Paint now and at every change, until the end is painted or another showing has begun.
+
+    Where nobody watches, it is painted once, at the end; a script whose task failed ends with exit status 1.
+    """
+    if not stage.streams:
+        task.wait_for_end()
+    paint_at_changes(stage, task, paint)
+    if not stage.streams and (now := task.view()).state is State.FAILED:
+        end_script(now.problem, 1)
+
+
+def paint_at_changes(stage: Stage, watched: Watched, paint: Callable[[], int]) -> None:
+    """Paint now and, where somebody watches, at every change; `paint` draws the present state, and returns its version.
+
+    It ends when the end is painted, which may never come, or when another showing has begun.
+    """
+    showing, version = stage.next_showing(), paint()
+    if stage.streams:
+        mo.Thread(target=_keep_painting, args=(watched, paint, showing, version), daemon=True).start()
+
+
+def slower(first_s: float, last_s: float) -> Iterator[float]:
+    """Seconds of one frame after another: each is `SLOWER` times as long as the one before, up to the last.
+
+    >>> frames_s = slower(1.0, 1.5)
+    >>> [next(frames_s) for _ in range(4)]
+    [1.0, 1.3, 1.5, 1.5]
+    """
+    frame_s = first_s
+    while True:
+        yield frame_s
+        frame_s = min(SLOWER * frame_s, last_s)
+
+
+def _keep_painting(watched: Watched, paint: Callable[[], int], showing: Showing, painted: int) -> None:
+    """After version `painted`, paint what is new.
+
+    Not before the frame is over: drawing takes a core that the measurement wants.
+    """
+    frames_s = slower(FIRST_FRAME_S, TIMED_FRAME_S)
+    while not watched.over_at(painted):
+        news = watched.wait_for_news(painted, 1.0)
+        if not showing.is_latest or mo.current_thread().should_exit:
+            return
+        if news:
+            watched.wait_for_end(pacer.turn_in_s(time.monotonic()))  # the end waits neither for its turn
+            painted = showing.draw(partial(pacer.draw, paint)) or painted
+            watched.wait_for_end(next(frames_s))  # nor for its frame
+
+
+class Pacer:
+    """Deals out moments to draw at, so that all that is drawn takes no more than a share of a core."""
+
+    def __init__(self, share: float = SHARE) -> None:
+        self._share, self._guard = share, threading.Lock()
+        self._cost_s, self._next_at = 0.0, 0.0
+
+    def turn_in_s(self, now: float) -> float:
+        """Take the next turn; seconds from `now`, a time of `time.monotonic`, until it comes."""
+        with self._guard:
+            at = max(now, self._next_at)
+            self._next_at = at + self._cost_s / self._share
+            return at - now
+
+    def draw(self, paint: Callable[[], int]) -> int:
+        """Draw, and note the CPU time that it takes; returns what `paint` returns."""
+        began = time.thread_time()
+        painted = paint()
+        with self._guard:
+            self._cost_s += (time.thread_time() - began - self._cost_s) / 8  # their mean, of the latest
+        return painted
+
+
+pacer = Pacer()  # of all that is drawn here

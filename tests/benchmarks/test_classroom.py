@@ -17,7 +17,7 @@ from benchmarks.report import row
 from benchmarks.viewers import Usage, numbers_of_viewers
 from lib.formatting import format_rate
 from lib.site.places import MAX_VIEWERS
-from lib.sweeps.workers.notes import State
+from lib.sweeps.workers.messages import State
 from lib.ui import layout
 
 pytestmark = pytest.mark.release

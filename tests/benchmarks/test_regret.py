@@ -5,7 +5,7 @@ import pytest
 from benchmarks import regret, report
 from benchmarks.report import row
 from lib.model.spec import MAX_EPOCHS
-from lib.sweeps.cost_model import nominal_s
+from lib.sweeps.strategies import nominal_s
 
 pytestmark = pytest.mark.release
 

@@ -29,9 +29,8 @@ from lib.sweeps.experiments.anatomy_of_a_step import tasks
 from lib.sweeps.experiments.backend_race import ROUNDS, Cell, Standing
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.cancel import Cancel
-from lib.sweeps.workers.notes import Note
-from lib.sweeps.workers.queue import Request
+from lib.sweeps.workers.messages import Note
+from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.comparison import Repetitions, Verdict
 from lib.timing.measurement import Ended, Measurement
 from lib.timing.profiling.operations import ALL, KERNELS, OPERATIONS, PRODUCT

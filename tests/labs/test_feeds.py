@@ -15,11 +15,9 @@ from lib.labs.operations_and_feeds.tensorflow import MODELS
 from lib.model.spec import Network
 from lib.sweeps.experiments.single_operations import NETWORK, Figures
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.cancel import Cancel
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.messages import Measured, TrainingFailed
-from lib.sweeps.workers.notes import Note
-from lib.sweeps.workers.queue import Request
+from lib.sweeps.workers.messages import Measured, Note, TrainingFailed
+from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.comparison import Verdict
 from lib.timing.measurement import Ended, Measurement
 from lib.timing.profiling.fresh_model import FRESH, REPEATED

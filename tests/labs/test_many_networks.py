@@ -7,8 +7,7 @@ from lib.labs.many_networks import Mixed, different, mixed
 from lib.model.spec import Network
 from lib.sweeps.experiments.parallel_sweeps import Point, methods
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.cancel import Cancel
-from lib.sweeps.workers.queue import Request
+from lib.sweeps.workers.queue import Cancel, Request
 
 
 def test_sentences_say_what_the_figures_show():

@@ -9,11 +9,11 @@ from lib.labs import operations_and_feeds as lab
 from lib.labs.operations_and_feeds import operations as view
 from lib.labs.operations_and_feeds import programs
 from lib.model.backends.registry import Runtime
-from lib.sweeps.experiments.background import View
+from lib.sweeps.experiments.runs import View
 from lib.sweeps.experiments.single_operations import OperationPoint, OperationTask, libraries
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.notes import State
+from lib.sweeps.workers.messages import State
 from lib.timing.latency import Cost
 from lib.timing.measurement import Ended, Measurement
 from lib.timing.profiling.request import MOVED, RETURNED, WAITED, OperationRequest

@@ -12,8 +12,7 @@ from lib.model.backends.registry import Runtime
 from lib.sweeps.experiments.backend_race import BATCH_SIZES, Cell
 from lib.sweeps.experiments.recorded_machines import Collection, exactly, recorded_here
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.cancel import Cancel
-from lib.sweeps.workers.queue import Request, Urgency
+from lib.sweeps.workers.queue import Cancel, Request, Urgency
 from tests.sweeps.experiments.test_backend_race import record
 
 CARD = Runtime("torch", "gpu")

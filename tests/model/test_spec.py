@@ -109,7 +109,7 @@ def test_a_long_text_is_neither_read_nor_repeated():
 @pytest.mark.slow
 def test_the_kernel_loads_neither_tensorflow_nor_jax():
     code = (
-        "import sys; from lib.model import spec; from lib.ui import streaming; from lib.labs import mnist_training;"
+        "import sys; from lib.model import spec; from lib.ui import stage; from lib.labs import mnist_training;"
         " print([m for m in ('jax',"
         " 'tensorflow', 'keras') if m in sys.modules])"
     )

@@ -6,7 +6,7 @@ import urllib.request
 import psutil
 import pytest
 
-from lib.sweeps.workers.machine_lock import SERVED
+from lib.sweeps.workers.queue import SERVED
 from lib.ui.role import PUPIL, TEACHER, role
 from tests.site.test_server import ask, started
 

@@ -1,10 +1,9 @@
 """Six unlike trainings, and what a sweep makes of them."""
 
 from lib.model.spec import Network, Training
-from lib.sweeps.events import Finished
-from lib.sweeps.sweep import Options, updates
-from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.sweep import Finished, Options, updates
 from lib.sweeps.workers.messages import Item
+from lib.sweeps.workers.queue import Cancel
 
 MIXED = [
     Training(Network(hidden), rate, 4096, 2, seed)

@@ -8,15 +8,13 @@ import pytest
 from lib.model.backends.base import Epoch, no_parameters
 from lib.model.backends.registry import Runtime, unavailable
 from lib.model.spec import Network, Training
-from lib.sweeps.events import Finished, Picked
 from lib.sweeps.random_search import DIMENSIONS, Space, cached, draw, losses_frame, search, search_frame
 from lib.sweeps.storage.records import Curve
 from lib.sweeps.storage.store import Store
-from lib.sweeps.strategies import AUTO
-from lib.sweeps.workers.cancel import Cancel
-from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.notes import Note
-from lib.sweeps.workers.queue import Request
+from lib.sweeps.strategies import AUTO, Picked
+from lib.sweeps.sweep import Finished
+from lib.sweeps.workers.messages import Note
+from lib.sweeps.workers.queue import Cancel, Request
 
 JAX, NUMBA = Runtime(), Runtime("numba")
 
@@ -110,24 +108,3 @@ def test_a_search_is_kept_and_served(engine, tmp_path, runtime, strategy, made_b
     found, notes = served(trainings, engine, store, runtime)
     assert ({one.item.training for one in found}, notes) == (set(trainings), [])
     assert all(one.cached for one in found)
-
-
-@pytest.mark.release
-def test_a_kept_search_is_served_where_only_a_worker_knows_the_images(tmp_path, monkeypatch):
-    """Without a copy of MNIST nothing on the disk says which images it will be; after a restart no worker is there
-    either."""
-    monkeypatch.delenv("MNIST_NPZ", raising=False)
-    monkeypatch.setenv("MNIST_OFFLINE", "1")
-    store, trainings = Store(tmp_path / "results.sqlite"), draw(Space(batch_sizes=(4096,), widths=(8,)), 2, 1, 0)
-    first, later = Engine(), Engine()
-    try:
-        list(search(trainings, Runtime(), first, store, Cancel(), Request(), "sequential"))
-        first.close()
-        found, notes = served(trainings, later, store)
-    finally:
-        first.close()
-        later.close()
-    assert ({one.item.training for one in found}, notes) == (
-        set(trainings),
-        [f"{Runtime().label}: its worker imports the library and loads the images"],
-    )

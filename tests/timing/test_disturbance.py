@@ -20,10 +20,9 @@ from lib.sweeps.experiments import parallel_sweeps
 from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask, measure_ceilings, measure_tasks
 from lib.sweeps.experiments.backend_race import Cell, race
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.cancel import Cancel
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Item, Measured, Message, Progress, Ready, Trained, Waiting
-from lib.sweeps.workers.queue import Request
+from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.disturbance import Disturbance, Turns, Watch, disturbances
 from lib.timing.measurement import Ended, Measurement
 from lib.timing.profiling.request import Examination

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import expect
 
 from lib.sweeps.experiments.mnist_training import missing_backends
-from lib.sweeps.workers.notes import State
+from lib.sweeps.workers.messages import State
 from tests.browser import (
     FIRST,
     GROUND,

@@ -7,7 +7,7 @@ import psutil
 import pytest
 
 from lib.sweeps.experiments.published import ADDRESSES
-from lib.sweeps.workers.machine_lock import MachineLock
+from lib.sweeps.workers.queue import MachineLock
 from lib.ui.notebooks import NOTEBOOKS, SERVED
 from tests.browser import DESK, FIRST, MARKS, PHONE, found_by_axe
 from tests.site.test_server import started

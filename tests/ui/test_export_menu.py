@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from lib.model.data.mnist import Facts
 from lib.model.spec import DataSet, Network, Training
-from lib.sweeps.events import Finished
 from lib.sweeps.experiments.exported_script import LIBRARIES, takeaway, takeaway_of_search
 from lib.sweeps.experiments.results import Results
+from lib.sweeps.sweep import Finished
 from lib.ui.export_menu import MAX_OFFERED, ExportMenu
 from tests.sweeps.experiments.test_exported_script import ITEMS, MNIST_FACTS, curve
 

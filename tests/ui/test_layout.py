@@ -10,12 +10,11 @@ from lib.model.backends.base import Epoch, FirstCall, no_parameters
 from lib.model.backends.registry import Runtime
 from lib.model.data.mnist import Facts
 from lib.model.spec import Training
-from lib.sweeps.events import Finished, ToTrain
 from lib.sweeps.experiments.results import Results
 from lib.sweeps.storage.records import Curve
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.messages import Item, Progress, Ready, Starting, Waiting
-from lib.sweeps.workers.notes import State
+from lib.sweeps.sweep import Finished, ToTrain
+from lib.sweeps.workers.messages import Item, Progress, Ready, Starting, State, Waiting
 from lib.timing.devices import CardFacts
 from lib.timing.disturbance import Disturbance
 from lib.ui import layout

@@ -12,7 +12,7 @@ import pytest
 import mnist_training
 from lib.formatting import sentence
 from lib.labs import mnist_training as page
-from lib.sweeps.experiments.background import News
+from lib.sweeps.experiments.results import News
 from lib.sweeps.experiments.teacher import Classroom, Guess, Guesses, questions
 from lib.ui import predict_first
 from lib.ui import stage as stage_module

@@ -9,7 +9,7 @@ import pytest
 from lib.labs import mnist_training as page
 from lib.labs.when_a_gpu_wins import border, sides
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.notes import State
+from lib.sweeps.workers.messages import State
 from lib.ui.notebooks import NOTEBOOKS, SERVED
 from lib.ui.presets import PRESETS, listed_presets
 from lib.ui.stage import Stage

@@ -2,21 +2,31 @@
 
 import gc
 import threading
+import time
 import weakref
+from dataclasses import replace
 from types import SimpleNamespace
 
 import marimo as mo
+import numpy as np
 import pytest
 
+from lib.model.backends.base import Steps
+from lib.sweeps.experiments.results import News, Results
 from lib.sweeps.experiments.runs import Run, Seat
 from lib.sweeps.experiments.teacher import Classroom
-from lib.sweeps.workers.notes import State
+from lib.sweeps.sweep import Finished, ToTrain
+from lib.sweeps.workers.messages import Progress, State
 from lib.sweeps.workers.queue import ALLOWANCE, Request, SharedRequest, Urgency
+from lib.ui import lab, layout
 from lib.ui import stage as stage_module
 from lib.ui.export_menu import ExportMenu
-from lib.ui.stage import Stage
+from lib.ui.lab import MAX_FRAMES, Framed, _frames, _Trainings
+from lib.ui.stage import Pacer, Showing, Stage, _Place
 from lib.ui.views.predict_first import PAUSED
+from tests import made
 from tests.made import learning_rate
+from tests.sweeps.experiments.test_results import filled
 
 
 @pytest.fixture
@@ -42,12 +52,6 @@ def test_a_task_is_begun_anew_for_something_else_or_at_the_press_of_a_button(sta
     assert begun(stage, "b", 1, heard) is not other
     assert heard == [False, False, True], "the third time the button was pressed"
     assert stage.began_with == ("b",)
-
-
-def test_a_task_gives_what_its_work_yields(stage):
-    task = begun(stage, "a", 0)
-    assert task.wait_for_end(5)
-    assert (task.view().items, task.view().state) == (["one", "two"], State.DONE)
 
 
 def until_cancelled(engine, store, cancel, request):
@@ -116,17 +120,6 @@ def test_stop_ends_the_pinned_run_too_and_a_moved_control_leaves_it(monkeypatch)
     assert again.run.cancel.is_set(), "nobody watches what was let go"
 
 
-def test_a_pinned_run_ends_with_the_session(monkeypatch):
-    monkeypatch.setattr(stage_module, "join", watched)
-    stage = Stage(None, None)  # type: ignore[arg-type]
-    one, kept = (rates(epochs) for epochs in (1, 2))
-    stage.run(one, 0)
-    run = pinned_by(stage, kept).run
-    del stage
-    gc.collect()
-    assert run.cancel.is_set()
-
-
 def test_an_unseen_run_begins_at_a_press_and_ends_with_its_settings_by_stop_or_with_the_session(monkeypatch):
     monkeypatch.setattr(stage_module, "join", watched)
     stage = Stage(None, None)  # type: ignore[arg-type]
@@ -168,13 +161,6 @@ def test_a_menu_forgets_what_was_shown_with_its_stage():
     del here
     gc.collect()
     assert menu.now() is None
-
-
-def test_only_the_latest_showing_may_draw(stage):
-    first = stage.next_showing()
-    assert first.is_latest
-    second = stage.next_showing()
-    assert (first.draw(lambda: "drawn"), second.draw(lambda: "drawn")) == (None, "drawn")
 
 
 def test_a_frame_that_takes_long_is_not_drawn_over_the_next_showing(stage):
@@ -272,3 +258,160 @@ def test_a_paused_task_that_is_stopped_does_not_begin_later(room, pupil):
     assert task.wait_for_end(5)
     room.say(pauses=False)
     assert (task.view().items, task.state) == ([], State.STOPPED)
+
+
+def spin(cpu_s):
+    until = time.thread_time() + cpu_s
+    while time.thread_time() < until:
+        pass
+    return 7
+
+
+def test_turns_come_one_after_another_by_what_a_frame_costs():
+    pacer = Pacer(share=0.25)
+    assert [pacer.turn_in_s(0.0) for _ in range(3)] == [0.0, 0.0, 0.0], "nothing is known of their cost"
+    assert pacer.draw(lambda: spin(0.08)) == 7
+    mean_s = 0.08 / 8
+    turns = [pacer.turn_in_s(now) for now in (1.0, 1.0, 1.0, 9.0)]
+    assert turns[0] == turns[3] == 0.0
+    assert 4 * mean_s <= turns[1] < 8 * mean_s
+    assert turns[2] == 2 * turns[1]
+
+
+def test_the_end_of_a_run_waits_for_no_turn(monkeypatch):
+    asked, drawn = threading.Event(), []
+
+    def turn_in_s(now):
+        asked.set()
+        return 1000.0
+
+    monkeypatch.setattr(stage_module, "pacer", SimpleNamespace(turn_in_s=turn_in_s, draw=lambda paint: paint()))
+    monkeypatch.setattr(stage_module.mo, "current_thread", lambda: SimpleNamespace(should_exit=False))
+    run, showing = Results((), ()), Showing(_Place(), 0)
+
+    def paint():
+        drawn.append(run.state)
+        return run.version
+
+    page = threading.Thread(target=stage_module._keep_painting, args=(run, paint, showing, -1))
+    page.start()
+    assert asked.wait(10)
+    assert drawn == [], "its turn is far off"
+    run.end(State.STOPPED)
+    page.join(10)
+    assert drawn == [State.STOPPED]
+
+
+def section_at(seat):
+    """A section whose controls ask for what the seat is at, and whose page has no hooks."""
+    stage = SimpleNamespace(
+        streams=True,
+        pauses=False,
+        opening=False,
+        menu=None,
+        said=[""],
+        engine=SimpleNamespace(known_facts=lambda: None),
+        run=lambda experiment, again: seat,
+        pin=lambda experiment: None,
+    )
+    panel = SimpleNamespace(value={"pin": "", "again": 0})
+    declared = SimpleNamespace(checked=lambda prefix, values: None)
+    page = SimpleNamespace(hooks=(), news=News())
+    nothing = dict.fromkeys(("controls", "buttons", "menu"), str)
+    return SimpleNamespace(stage=stage, panel=panel, declared=declared, page=page, prefix="rate", members=[], **nothing)
+
+
+def test_the_first_points_of_a_run_wait_for_neither_turn_nor_frame(monkeypatch):
+    """A moved slider: a frame says that the run trains, and its first points come just after."""
+    turns, drawn, painted = iter((0.0, 1000.0, 1000.0)), [], threading.Semaphore(0)
+    pacer = SimpleNamespace(turn_in_s=lambda now: next(turns), draw=lambda paint: paint())
+    monkeypatch.setattr(lab, "pacer", pacer)
+    monkeypatch.setattr(lab, "FIRST_FRAME_S", 1000.0)
+    monkeypatch.setattr(lab, "LATER_FRAME_S", 1000.0)
+    monkeypatch.setattr(lab, "AT_ONCE_S", 0.0)
+    monkeypatch.setattr(lab.mo.output, "replace", lambda page: painted.release())
+    monkeypatch.setattr(layout, "result", lambda experiment, results, *_: drawn.append(results.worth_showing) or "")
+    experiment = rates(1)
+    seat, place = watched(experiment, None, None, Request()), _Place()
+    drawing = _Trainings(section_at(seat), lambda at: experiment, None)  # pyright: ignore[reportArgumentType]
+    page = threading.Thread(target=drawing.keep, args=(Showing(place, 0), drawing.draw()), daemon=True)
+    page.start()
+    assert painted.acquire(timeout=10)
+    assert drawn == [False]
+    seat.results.add(ToTrain(experiment.items))
+    seat.results.add(Progress(experiment.items[0], Steps(0, 0, np.ones(3, np.float32), 0.1)))
+    assert painted.acquire(timeout=10)
+    assert drawn == [False, True]
+    seat.results.add(Progress(experiment.items[0], Steps(0, 3, np.ones(3, np.float32), 0.1)))
+    assert not painted.acquire(timeout=0.3), "what comes later waits"
+    seat.results.end(State.STOPPED)
+    assert painted.acquire(timeout=10)
+    assert drawn == [False, True, True]
+    place.number += 1  # the cell runs again
+    drawing.news.tell()
+    page.join(10)
+    assert not page.is_alive()
+
+
+@pytest.mark.slow
+def test_two_runs_that_are_pinned_beside_each_other_are_forgotten():
+    """What was drawn of them must not keep them: each is drawn beside the other."""
+    one, other = (rates(epochs) for epochs in (1, 2))
+    seats = [watched(experiment, None, None, Request()) for experiment in (one, other)]
+    for experiment, seat, beside in ((one, seats[0], seats[1]), (other, seats[1], seats[0])):
+        Framed(experiment, "", [""], pinned=beside).draw(seat.results)
+    gone = [weakref.ref(seat.results) for seat in seats]
+    del seats, seat, beside
+    gc.collect()
+    assert [one() for one in gone] == [None, None]
+
+
+def test_saved_results_are_drawn_once_for_all_viewers(monkeypatch):
+    experiment = made.learning_rate((0.1, 1.0), epochs=1, batch_size=32, hidden="128")
+    curve = filled(experiment, (0.9, 0.9)).lines[0].curve
+    assert curve is not None
+    results = Results(experiment.items, experiment.labels)
+    for item in experiment.items:
+        results.add(Finished(item, curve, cached=True))
+    results.end(State.DONE)
+    drawn, shown, ago = [], [], ["“a moment” & ago"]
+    monkeypatch.setattr(layout, "result", lambda *seen: drawn.append(seen) or f"frame {len(drawn)}, {seen[2]}")
+    monkeypatch.setattr(layout, "progress_text", lambda _: ago[0])
+    monkeypatch.setattr(mo.output, "replace", lambda page: shown.append(page.text))
+
+    def show(target=0.9):
+        view = Framed(replace(experiment, target=target), "controls of one viewer", [""])
+        assert view.draw(results) == results.version
+
+    show()
+    show()
+    assert len(drawn) == 1
+    assert all("frame 1" in page and "controls of one viewer" in page for page in shown)
+    ago[0] = "2 minutes ago"
+    show()
+    assert len(drawn) == 1
+    assert "frame 1, " in shown[-1]
+    assert "2 minutes ago" in shown[-1], "time has passed"
+    for target in range(3 * MAX_FRAMES):
+        show(target)
+    assert len(_frames[results]) == MAX_FRAMES
+
+
+def test_a_run_that_ends_while_it_is_drawn_is_not_yet_done_and_keeps_its_charts(monkeypatch):
+    """“Done” stood below charts that lacked a line; its words took the place of each “0%”, also of a number format."""
+    experiment = made.learning_rate((0.1, 1.0), epochs=1, batch_size=32, hidden="128")
+    results, shown = Results(experiment.items, experiment.labels), []
+    monkeypatch.setattr(layout, "progress_text", lambda _: "2 trainings" if results.over else ".0%")
+    monkeypatch.setattr(layout, "charts", lambda *_: results.end(State.DONE) or [])
+    monkeypatch.setattr(layout, "details", lambda *_: 'format=".0%"')
+    monkeypatch.setattr(mo.output, "replace", lambda page: shown.append(page.text))
+    view = Framed(experiment, "", [""])
+    assert view.draw(results) != results.version, "what was drawn is of before its end"
+    view.draw(results)
+    view.draw(results)
+    assert [[f"<b>{state}</b>" in page for state in ("Waiting", "Done")] for page in shown] == [
+        [True, False],
+        [False, True],
+        [False, True],
+    ]
+    assert all('format=".0%"' in page for page in shown)

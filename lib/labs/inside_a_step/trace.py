@@ -16,7 +16,7 @@ from lib.sweeps.experiments import published
 from lib.sweeps.experiments.trace_of_a_step import Brought, profile, read_files, runtimes, saved, shipped, task_of
 from lib.sweeps.storage.records import Kind
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.notes import State
+from lib.sweeps.workers.messages import State
 from lib.timing.comparison import Verdict, without_spread
 from lib.timing.profiling.traces import kinds
 from lib.timing.profiling.traces.explanation import (

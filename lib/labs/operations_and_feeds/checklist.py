@@ -13,18 +13,16 @@ from lib.labs.operations_and_feeds.feeds import Feeds, difference
 from lib.labs.operations_and_feeds.tensorflow import AGAIN, TENSORFLOW, models, placement, placement_device
 from lib.model.backends.registry import Runtime, unavailable
 from lib.model.hardware.nvidia_smi import cards
-from lib.sweeps.experiments.background import News
 from lib.sweeps.experiments.published import CREATING_ARTICLE, SLOWER_ARTICLE
+from lib.sweeps.experiments.results import News
 from lib.sweeps.experiments.single_operations import NETWORK, Figures, recorded_figures
-from lib.sweeps.storage.current import current
-from lib.sweeps.storage.records import Kind, Record
+from lib.sweeps.storage.records import Kind, Record, current
 from lib.timing.diagnosis import Finding, Observed, findings
 from lib.timing.measurement import Measurement
 from lib.timing.profiling.fresh_model import BATCH_SIZE as FRESH_BATCH
 from lib.timing.profiling.request import FEEDS, Pipeline
 from lib.ui.lab import Hook, Page, Section
-from lib.ui.stage import Stage
-from lib.ui.streaming import paint_at_changes
+from lib.ui.stage import Stage, paint_at_changes
 from lib.ui.views.markup import inline, table
 
 

@@ -11,15 +11,12 @@ from lib.model.backends.registry import Runtime, environment_of, unavailable, ve
 from lib.model.spec import Network
 from lib.sweeps.experiments.anatomy_of_a_step import stored
 from lib.sweeps.experiments.single_operations import NETWORK
-from lib.sweeps.storage.current import current
-from lib.sweeps.storage.records import Kind, Record
+from lib.sweeps.storage.records import Kind, Record, current
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.cancel import Cancel
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.messages import TrainingFailed
-from lib.sweeps.workers.notes import Note, note_of
+from lib.sweeps.workers.messages import Note, TrainingFailed, note_of
 from lib.sweeps.workers.process import Process
-from lib.sweeps.workers.queue import Request
+from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.comparison import Verdict, compared
 from lib.timing.measurement import Ended, Measurement
 from lib.timing.profiling.fresh_model import FRESH, REPEATED

@@ -15,7 +15,7 @@ from lib.sweeps.cost_model import StepTime
 from lib.sweeps.experiments import advice
 from lib.sweeps.experiments.advice import Applied, Findings, findings, miss, too_long
 from lib.sweeps.experiments.calibration import TrainingWay, live_in, ways
-from lib.sweeps.workers.notes import State
+from lib.sweeps.workers.messages import State
 from lib.timing.disturbance import disturbances
 from lib.timing.prediction.predict import Prediction
 from lib.timing.prediction.question import MOST_NETWORKS, Question

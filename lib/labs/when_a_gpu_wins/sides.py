@@ -23,8 +23,7 @@ from lib.sweeps.experiments import published
 from lib.sweeps.experiments.calibration import TOGETHER, WAYS, TrainingWay, Trial, calibrations, recorded_step_times
 from lib.sweeps.experiments.recorded_machines import Best, Machine
 from lib.sweeps.experiments.your_gpu import contests
-from lib.sweeps.storage.current import current
-from lib.sweeps.storage.records import Kind
+from lib.sweeps.storage.records import Kind, current
 from lib.sweeps.storage.store import Store
 from lib.timing.prediction.calibration import LEAST_SAMPLES, Calibration, NotCalibrated
 from lib.timing.prediction.device import Device, DoesNotFit, Origin, SheetFigure

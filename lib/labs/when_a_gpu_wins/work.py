@@ -19,10 +19,9 @@ from lib.sweeps.experiments.backend_race import RATES_TRIED, TARGETS, learned, n
 from lib.sweeps.experiments.calibration import TrainingWay, Trial, measure_trials
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.cancel import Cancel
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.notes import Note
-from lib.sweeps.workers.queue import Request
+from lib.sweeps.workers.messages import Note
+from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.prediction.device import Device, DoesNotFit
 from lib.timing.prediction.predict import Prediction
 from lib.timing.prediction.question import MOST_PER_H, YOUR_PRICE

@@ -39,15 +39,14 @@ from lib.sweeps.experiments.recorded_machines import (
     told_apart,
 )
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.cancel import Cancel
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.notes import Note
-from lib.sweeps.workers.queue import Request
+from lib.sweeps.workers.messages import Note
+from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.comparison import Comparison, Verdict, between
 from lib.ui import layout
 from lib.ui.lab import Asked, Drawing, Hook, Shown
 from lib.ui.panel import Controls, dropdown
-from lib.ui.streaming import say
+from lib.ui.stage import say
 from lib.ui.url_state import checked, number
 from lib.ui.views.chart import ROW_COLOR, Chart, decades, log_scale, styled
 from lib.ui.views.markup import as_markdown, on_demand, table

@@ -41,14 +41,11 @@ from lib.sweeps.experiments.backend_race import (
 )
 from lib.sweeps.experiments.recorded_machines import Machine, Seconds, exactly, gpu_runtimes, named
 from lib.sweeps.experiments.your_gpu import gpus_elsewhere
-from lib.sweeps.storage.current import current
-from lib.sweeps.storage.frames import records_frame
-from lib.sweeps.storage.records import Kind, Record
+from lib.sweeps.storage.records import Kind, Record, current, records_frame
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.cancel import Cancel
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.notes import Note, State
-from lib.sweeps.workers.queue import Request
+from lib.sweeps.workers.messages import Note, State
+from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.comparison import Estimate, Verdict
 from lib.timing.diagnosis import Observed, findings
 from lib.timing.profiling.step_breakdown import ONE_CALL

@@ -21,7 +21,7 @@ from lib.model.spec import RATE_STEPS
 from lib.site.in_your_browser.driver import NUMPY, events, read_images
 from lib.site.in_your_browser.runtime import runtime_files
 from lib.site.plain_page import plain_page
-from lib.sweeps.experiments.axes import MAX_LINES
+from lib.sweeps.experiments.lines import MAX_LINES
 from lib.sweeps.experiments.published import ARTICLE_ARCHITECTURES
 from lib.ui.notebooks import FIRST, FRONT, IN_BROWSER
 from lib.ui.views.chart import ordered_palette
@@ -52,8 +52,7 @@ MODULES = (
     "lib/model/backends/webgpu/for_browsers.py",
     "lib/sweeps/__init__.py",
     "lib/sweeps/experiments/__init__.py",
-    "lib/sweeps/experiments/axes.py",
-    "lib/sweeps/experiments/trained.py",
+    "lib/sweeps/experiments/lines.py",
     "lib/ui/__init__.py",
     "lib/ui/views/__init__.py",
     "lib/ui/views/conclusions.py",

@@ -14,8 +14,7 @@ from lib.model.backends.webgpu.for_browsers import as_json, begins_with, first_i
 from lib.model.backends.with_numpy import train
 from lib.model.data.mnist import Data
 from lib.model.spec import DataSet, Network, Training
-from lib.sweeps.experiments.axes import batch_sizes_of, networks_of, rates_between
-from lib.sweeps.experiments.trained import TrainedEpochs
+from lib.sweeps.experiments.lines import TrainedEpochs, batch_sizes_of, networks_of, rates_between
 from lib.ui.views.conclusions import best_network, best_rate, fastest_backend, first_to_the_target
 
 NUMPY = "NumPy"  # the label of what is trained here; the page trains the other lines of the experiment on backends

@@ -39,13 +39,11 @@ from lib.sweeps.experiments.calibration import (
 from lib.sweeps.experiments.failures import Marked
 from lib.sweeps.experiments.known_devices import LIBRARIES, known_devices, recorded_devices
 from lib.sweeps.experiments.recorded_machines import place, recorded_here
-from lib.sweeps.storage.current import current
-from lib.sweeps.storage.records import Kind, Record
+from lib.sweeps.storage.records import Kind, Record, current
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.cancel import Cancel
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.notes import Note, noted
-from lib.sweeps.workers.queue import Request
+from lib.sweeps.workers.messages import Note, noted
+from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.latency import Cost, cost_of
 from lib.timing.prediction.advise import Advice, advise
 from lib.timing.prediction.calibration import LEAST_TOGETHER, Calibration, NotCalibrated

@@ -13,14 +13,11 @@ from lib.model.hardware.machine import last_level_cache_bytes, machine_id
 from lib.model.spec import Network
 from lib.sweeps.cost_model import StepTime
 from lib.sweeps.experiments.failures import Marked
-from lib.sweeps.storage.current import current
-from lib.sweeps.storage.records import Kind, Record
+from lib.sweeps.storage.records import Kind, Record, current
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.cancel import Cancel
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.messages import Measured, Message
-from lib.sweeps.workers.notes import Note, note_of
-from lib.sweeps.workers.queue import Request, Ticket
+from lib.sweeps.workers.messages import Measured, Message, Note, note_of
+from lib.sweeps.workers.queue import Cancel, Request, Ticket
 from lib.timing.profiling.operations import ALL, KERNELS, LIBRARIES, OPERATIONS, PRODUCT
 from lib.timing.profiling.request import (
     CALLS,

@@ -21,17 +21,13 @@ from lib.model.backends.base import Epoch, FirstCall, Steps
 from lib.model.backends.registry import Runtime, versions
 from lib.model.data.mnist import Facts
 from lib.model.spec import N_TRAIN, Network, Training
-from lib.sweeps.events import Finished
 from lib.sweeps.experiments.failures import Marked
-from lib.sweeps.storage.current import current
-from lib.sweeps.storage.records import Key, Kind, Record
+from lib.sweeps.storage.records import Key, Kind, Record, current
 from lib.sweeps.storage.store import Store
-from lib.sweeps.sweep import Options, updates
-from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.sweep import Finished, Options, updates
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.messages import Disturbed, Item, Progress, Restarted
-from lib.sweeps.workers.notes import Note, note_of
-from lib.sweeps.workers.queue import Request
+from lib.sweeps.workers.messages import Disturbed, Item, Note, Progress, Restarted, note_of
+from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.comparison import Repetitions
 from lib.timing.diagnosis import Finding, Observed, findings
 from lib.timing.measurement import Ended, Measurement

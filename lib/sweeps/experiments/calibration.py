@@ -21,17 +21,16 @@ from lib.model.data.mnist_arrays import DataError
 from lib.model.spec import MAX_EPOCHS, MAX_WIDTH, N_CLASSES, N_PIXELS, N_TRAIN, Network, Training
 from lib.once import once
 from lib.sweeps.cost_model import StepTime, StepTimes, program_of
-from lib.sweeps.experiments.background import View, Watched
 from lib.sweeps.experiments.failures import Attempts
 from lib.sweeps.experiments.recorded_machines import Machine
-from lib.sweeps.storage.current import current
-from lib.sweeps.storage.records import Kind, Record
+from lib.sweeps.experiments.results import Watched
+from lib.sweeps.experiments.runs import View
+from lib.sweeps.storage.records import Kind, Record, current
 from lib.sweeps.storage.store import Store
 from lib.sweeps.strategies import Part
-from lib.sweeps.workers.cancel import Cancel
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.notes import Note, State, noted
-from lib.sweeps.workers.queue import AnyRequest
+from lib.sweeps.workers.messages import Note, State, noted
+from lib.sweeps.workers.queue import AnyRequest, Cancel
 from lib.timing.prediction.calibration import LEAST_SAMPLES, Calibration, NotCalibrated, Sample, calibrate, together
 from lib.timing.prediction.question import Question
 from lib.timing.prediction.workload import Way, Workload, fully_connected

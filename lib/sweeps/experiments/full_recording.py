@@ -45,11 +45,9 @@ from lib.sweeps.experiments.single_operations import OperationPoint, OperationTa
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
 from lib.sweeps.strategies import POOLED, QUICKEST
-from lib.sweeps.workers.cancel import Cancel
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.messages import TrainingFailed, WorkerDied
-from lib.sweeps.workers.notes import Note
-from lib.sweeps.workers.queue import Request
+from lib.sweeps.workers.messages import Note, TrainingFailed, WorkerDied
+from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.measurement import Ended, Measurement
 from lib.timing.prediction.workload import resnet18
 from lib.timing.profiling.request import CALLS, CONVOLUTIONAL, CORES, LAUNCHES, RESNET, Examination, Pipeline

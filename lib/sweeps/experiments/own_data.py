@@ -12,16 +12,14 @@ from lib.model.backends.registry import Runtime, unsuited, versions
 from lib.model.data.mnist import Facts
 from lib.model.data.own.prepared import Prepared
 from lib.model.spec import MNIST, Network, Training
+from lib.sweeps.experiments.lines import epoch_s
 from lib.sweeps.experiments.mnist_training import Experiment
 from lib.sweeps.experiments.results import Results
-from lib.sweeps.experiments.trained import epoch_s
 from lib.sweeps.storage.records import Curve, Key
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.cancel import Cancel
-from lib.sweeps.workers.messages import Item, TrainingFailed
-from lib.sweeps.workers.notes import Note
-from lib.sweeps.workers.queue import Request
-from lib.sweeps.workers.reader import Unreadable, read
+from lib.sweeps.workers.messages import Item, Note, TrainingFailed
+from lib.sweeps.workers.process import Unreadable, read
+from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.comparison import Verdict, compared
 
 

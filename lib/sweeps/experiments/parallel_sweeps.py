@@ -16,19 +16,15 @@ from lib.model.backends.environment_variables import device_count
 from lib.model.backends.registry import Runtime, unavailable, versions
 from lib.model.backends.stacked.packing import Shape
 from lib.model.spec import Network, Training
-from lib.sweeps.cost_model import StepTimes, evaluation_flops, step_flops
-from lib.sweeps.events import Finished, Void
+from lib.sweeps.cost_model import StepTimes
 from lib.sweeps.experiments.failures import Marked
-from lib.sweeps.storage.current import current
-from lib.sweeps.storage.records import Kind, Record
+from lib.sweeps.storage.records import Kind, Record, current
 from lib.sweeps.storage.store import Store
-from lib.sweeps.strategies import STRATEGIES, Limits, parts
-from lib.sweeps.sweep import Options, updates
-from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.strategies import STRATEGIES, Limits, evaluation_flops, parts, step_flops
+from lib.sweeps.sweep import Finished, Options, Void, updates
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.messages import Item, Progress, Waiting
-from lib.sweeps.workers.notes import Note, note_of, noted
-from lib.sweeps.workers.queue import Request
+from lib.sweeps.workers.messages import Item, Note, Progress, Waiting, note_of, noted
+from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.measurement import Ended, Measurement
 
 RATES = (0.001, 0.01, 0.1, 1.0, 10.0)  # the article's

@@ -11,17 +11,14 @@ from itertools import chain, combinations, product
 from typing import Any
 
 from lib.model.spec import Network, Training
-from lib.sweeps.events import Finished
-from lib.sweeps.experiments.axes import rates_between
+from lib.sweeps.experiments.lines import rates_between
 from lib.sweeps.experiments.mnist_training import every_runtime
 from lib.sweeps.storage.store import Store
 from lib.sweeps.strategies import AUTO
-from lib.sweeps.sweep import Options, updates
-from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.sweep import Finished, Options, updates
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.messages import Item, Progress, TrainingFailed, WorkerDied
-from lib.sweeps.workers.notes import Note, note_of
-from lib.sweeps.workers.queue import Request
+from lib.sweeps.workers.messages import Item, Note, Progress, TrainingFailed, WorkerDied, note_of
+from lib.sweeps.workers.queue import Cancel, Request
 
 POINTS = 4_000  # of a training's losses are stored: two hundred an epoch, more than a chart shows
 EXPERIMENTS = ("rate", "size", "depth", "backend")

@@ -26,11 +26,9 @@ from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask, seconds_of
 from lib.sweeps.storage.export import Export, NoExport, parse_export
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store, StoreUnusable
-from lib.sweeps.workers import reader
-from lib.sweeps.workers.cancel import Cancel
-from lib.sweeps.workers.messages import TrainingFailed
-from lib.sweeps.workers.notes import Note
-from lib.sweeps.workers.queue import Request
+from lib.sweeps.workers import process
+from lib.sweeps.workers.messages import Note, TrainingFailed
+from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.comparison import Estimate
 from lib.timing.prediction.device import FILE as DEVICES
 from lib.timing.profiling.request import Examination
@@ -373,7 +371,7 @@ def read_exports(
         TrainingFailed: It takes too much memory or time; what is wrong with one of them is in the collection.
     """
     try:
-        found = yield from reader.read(
+        found = yield from process.read(
             "lib.sweeps.experiments.recorded_machines",
             files,
             cancel=cancel,
@@ -382,7 +380,7 @@ def read_exports(
             doing=f"reading {listed([name for name, _ in files])}",
             advice="drop fewer files",
         )
-    except reader.Unreadable as why:
+    except process.Unreadable as why:
         raise TrainingFailed(f"These exports cannot be compared: {why}.") from None
     if isinstance(found, Collection):
         yield found

@@ -1,12 +1,14 @@
-"""The results of a run so far, as rows: safe to fill in one thread and to read in others.
+"""What one thread fills and others watch; the results of a run so far, as rows.
 
 Rows have units in their columns' names: dicts for what is drawn, many times a second in front of a class, and pandas
-frames of them for what is taken away. A line is thinned to means over fixed groups of steps, which do
-not move while the line grows.
+frames of them for what is taken away. A line is thinned to means over fixed groups of steps, which do not move while
+the line grows.
 """
 
 import copy
+import threading
 import time
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,17 +19,84 @@ import pandas as pd
 from lib.model.backends.base import Epoch, FirstCall, Parameters, Steps
 from lib.model.data.mnist import Facts
 from lib.model.spec import Training
-from lib.sweeps.events import Continued, Finished, Picked, ToTrain, Update, Void
-from lib.sweeps.experiments.background import Watched
-from lib.sweeps.experiments.trained import TrainedEpochs
+from lib.sweeps.experiments.lines import TrainedEpochs
 from lib.sweeps.storage.records import Curve
-from lib.sweeps.workers.machine_lock import Holder
-from lib.sweeps.workers.messages import Disturbed, Item, Progress, Ready, Restarted, Starting, Waiting
-from lib.sweeps.workers.notes import State
+from lib.sweeps.strategies import Picked
+from lib.sweeps.sweep import Continued, Finished, ToTrain, Update, Void
+from lib.sweeps.workers.messages import Disturbed, Item, Progress, Ready, Restarted, Starting, State, Waiting
 from lib.timing.devices import CardFacts
 from lib.timing.disturbance import disturbances
 
 POINTS_PER_LINE = 150
+
+
+class Watched:
+    """What one thread changes and others watch: they wait for a change, or for the end.
+
+    `version` grows with each change, and `changed` is held while it changes. `ended` shares the lock of `changed`:
+    whoever waits for the end is not woken by every change before it.
+    """
+
+    def __init__(self, state: State) -> None:
+        lock = threading.RLock()
+        self.changed, self.ended = threading.Condition(lock), threading.Condition(lock)
+        self.state, self.version = state, 0
+        self._followers: weakref.WeakSet[Watched] = weakref.WeakSet()
+
+    @property
+    def over(self) -> bool:
+        """Whether no more changes come."""
+        return self.state.over
+
+    def over_at(self, version: int) -> bool:
+        """Whether it is over, and no change came after this version."""
+        with self.changed:
+            return self.over and self.version == version
+
+    def wait_for_news(self, version: int, timeout_s: float | None = None) -> bool:
+        """Wait until the version is no longer this one, at most `timeout_s` seconds (None: no limit); whether it is."""
+        with self.changed:
+            return self.changed.wait_for(lambda: self.version != version, timeout_s)
+
+    def wait_for_end(self, timeout_s: float | None = None) -> bool:
+        """Wait until it is over, at most `timeout_s` seconds (None: without limit); whether it is."""
+        with self.changed:
+            return self.ended.wait_for(lambda: self.over, timeout_s)
+
+    def followed_by(self, other: "Watched") -> None:
+        """Have the other one change whenever this does: who shows several things watches one that follows all.
+
+        It is held weakly, and must not be followed by this one.
+        """
+        with self.changed:
+            self._followers.add(other)
+
+    def left_by(self, other: "Watched") -> None:
+        """Have the other one change no more with this."""
+        with self.changed:
+            self._followers.discard(other)
+
+    def _tell(self) -> None:
+        """Count a change, and wake all who wait. To be called with `changed` held."""
+        self.version += 1
+        self.changed.notify_all()
+        if self.over:
+            self.ended.notify_all()
+        for follower in list(self._followers):
+            with follower.changed:
+                follower._tell()
+
+
+class News(Watched):
+    """What changes and never ends, such as all that is drawn together."""
+
+    def __init__(self) -> None:
+        super().__init__(State.MEASURING)
+
+    def tell(self) -> None:
+        """Wake all who watch."""
+        with self.changed:
+            self._tell()
 
 
 @dataclass
@@ -136,7 +205,7 @@ class Results(Watched):
         for place, item in enumerate(items):
             self._places.setdefault(item, []).append(place)
         self.place: int | None = 0  # in the queue; None where another program holds the turn
-        self.holder: Holder | None = None  # … and that program, if it is known
+        self.other = ""  # … and which that is, in words
         self.notices: tuple[str, ...] = ()  # what the person should know of how it went
         self.disturbed: tuple[str, ...] = ()  # what else was at work meanwhile, so that seconds are too long
         self.starting = ""
@@ -152,7 +221,7 @@ class Results(Watched):
         """Add an update of the sweep, and wake all who watch."""
         with self.changed:
             if isinstance(update, Waiting):
-                self.place, self.holder, self.state = update.place, update.holder, State.WAITING
+                self.place, self.other, self.state = update.place, update.other, State.WAITING
                 self.preparing = False
             elif isinstance(update, Disturbed | Restarted):
                 self._notice(update.why)

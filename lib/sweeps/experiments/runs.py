@@ -1,4 +1,4 @@
-"""Sweeps in threads, filling the results that others read: equal ones are run once, for all who watch.
+"""What runs in threads, for as long as somebody watches: equal experiments once for all, other tasks for one viewer.
 
 A run that found everything in the store is kept, and whoever asks for the same sees it at once: in a class, most do.
 
@@ -7,26 +7,131 @@ Knows nothing of pages.
 
 import threading
 from collections import OrderedDict
-from collections.abc import Collection, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 from lib.model.backends.fingerprint import source_digest
-from lib.model.backends.registry import versions
 from lib.model.spec import MNIST
-from lib.sweeps.experiments.background import Watchable, in_background
+from lib.sweeps.experiments.failures import words
 from lib.sweeps.experiments.mnist_training import Experiment
-from lib.sweeps.experiments.results import Results
-from lib.sweeps.storage.records import Key
+from lib.sweeps.experiments.results import Results, Watched
+from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
 from lib.sweeps.sweep import Options, updates
-from lib.sweeps.workers.cancel import Cancel
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.messages import TrainingFailed
-from lib.sweeps.workers.notes import State
-from lib.sweeps.workers.queue import ALLOWANCE, Request, SharedRequest
+from lib.sweeps.workers.messages import Note, State, TrainingFailed, WorkerDied
+from lib.sweeps.workers.queue import ALLOWANCE, Cancel, Request, SharedRequest
+
+T = TypeVar("T")
 
 # Below that, lines that begin at once are worth more than a strategy that saves a second.
 WORTH_S = 4.0
+MAX_SAVED_RUNS = 512
+MAX_SAVED_STEPS = 2**24  # of all of them together: their losses, of four bytes each, are what takes memory
+
+
+def in_background(
+    work: Callable[[], None], end: Callable[[State, str], None], cancel: Cancel, name: str
+) -> threading.Thread:
+    """Do the work in a thread, and report how it ended.
+
+    An unexpected error is raised again in the thread, so that the terminal shows it.
+
+    Args:
+        work: Without arguments; it ends early when `cancel` is set.
+        end: Called in the thread, with `DONE`, `STOPPED` or `FAILED`, and a sentence where it failed or somebody else
+            stopped it, else an empty text.
+        cancel: Where it is set when the work returns, the work was stopped.
+        name: Of the thread.
+
+    Returns:
+        The thread, which is running and does not hold up the end of the program.
+    """
+
+    def run() -> None:
+        try:
+            work()
+            end(State.STOPPED if cancel.is_set() else State.DONE, cancel.why)
+        except (WorkerDied, TrainingFailed, MemoryError, OSError) as error:
+            end(State.FAILED, str(error))
+        except Exception as error:
+            fault = (
+                f"The run ended by a fault of this program ({type(error).__name__}: {error}); the terminal has the"
+                " details."
+            )
+            end(State.FAILED, fault)
+            raise
+
+    thread = threading.Thread(target=run, daemon=True, name=name)
+    thread.start()
+    return thread
+
+
+@dataclass(frozen=True)
+class View(Generic[T]):
+    """A background task at one moment: its items so far, its state, and what there is to say.
+
+    `problem` is a sentence where it failed, or a part of it did; `note` says what is happening meanwhile. Either may be
+    empty.
+    """
+
+    items: list[T]
+    state: State
+    problem: str
+    note: str
+    version: int
+
+    @property
+    def over(self) -> bool:
+        """Whether no more items come."""
+        return self.state.over
+
+
+class BackgroundTask(Watched, Generic[T]):
+    """Collects what `make` yields, in a thread, until it ends or `cancel` is set.
+
+    The thread holds neither page nor stage.
+
+    Args:
+        make: Yields items, and notes on what is happening meanwhile; it ends itself when `cancel` is set.
+        cancel: Ends the task.
+    """
+
+    def __init__(self, make: Callable[[], Iterator[T | Note]], cancel: Cancel) -> None:
+        super().__init__(State.MEASURING)
+        self._items: list[T] = []
+        self._problems: list[str] = []
+        self._note = ""
+
+        def work() -> None:
+            for item in make():
+                self._take(item)
+
+        self.thread = in_background(work, self._end, cancel, "background task")
+
+    def view(self) -> View[T]:
+        """The task as it is now."""
+        with self.changed:
+            return View(list(self._items), self.state, " ".join(self._problems), self._note, self.version)
+
+    def _take(self, item: T | Note) -> None:
+        with self.changed:
+            if isinstance(item, Note):
+                self.state, self._note = item.state, item.text
+            else:
+                self._items.append(item)
+                self.state, self._note = State.MEASURING, ""
+                if isinstance(item, Record) and item.kind == Kind.FAILURE:
+                    self._problems = list(dict.fromkeys([*self._problems, words(item)]))
+            self._tell()
+
+    def _end(self, state: State, problem: str) -> None:
+        with self.changed:
+            self._problems += [problem] if problem else []
+            self.state = State.FAILED if self._problems and state is State.DONE else state
+            self._note = ""
+            self._tell()
 
 
 @dataclass(eq=False)
@@ -42,7 +147,7 @@ class Run:
         self.results = Results(self.experiment.items, self.experiment.labels)
 
 
-class Seat(Watchable):
+class Seat:
     """One viewer's place at a run that others may watch too.
 
     Args:
@@ -52,25 +157,24 @@ class Seat(Watchable):
 
     def __init__(self, run: Run, request: Request) -> None:
         self.run, self.request = run, request
-        self.changed, self.ended = run.results.changed, run.results.ended
         self._stopped: Results | None = None
-
-    @property
-    def now(self) -> Results:
-        """The results that are watched."""
-        return self.results
 
     @property
     def results(self) -> Results:
         """The run's results; once the viewer has left, those of that moment."""
         return self._stopped or self.run.results
 
+    def wait_for_end(self, timeout_s: float | None = None) -> bool:
+        """Wait until the run is over or left, at most `timeout_s` seconds (None: without limit); whether it is."""
+        with self.run.results.changed:
+            return self.run.results.ended.wait_for(lambda: self.results.over, timeout_s)
+
     def leave(self) -> None:
         """Watch the run no longer; it ends when nobody is left. A second call does nothing."""
         with _guard:
             if self._stopped is not None or self.run.results.over:
                 return
-            with self.changed:  # held until it is set: to stop them wakes who draws them
+            with self.run.results.changed:  # held until it is set: to stop them wakes who draws them
                 self._stopped = self.run.results.stopped()
             self.run.request.discard(self.request)
             is_last = not self.run.request.each  # nobody can join it any more
@@ -78,50 +182,9 @@ class Seat(Watchable):
             self.run.cancel.set()
 
 
-MAX_SAVED_RUNS = 512
-MAX_SAVED_STEPS = 2**24  # of all of them together: their losses, of four bytes each, are what takes memory
-
-
-class SavedRuns:
-    """Runs whose trainings were all stored, the latest of them; frames that were drawn of them live as long."""
-
-    def __init__(self, most: int = MAX_SAVED_RUNS, most_steps: int = MAX_SAVED_STEPS) -> None:
-        self._most, self._most_steps, self._n_steps = most, most_steps, 0
-        self._runs: OrderedDict[Hashable, tuple[Run, frozenset[Hashable]]] = OrderedDict()
-
-    def get(self, key: Hashable) -> Run | None:
-        """The run that was kept under this key; None where there is none."""
-        if key not in self._runs:
-            return None
-        self._runs.move_to_end(key)
-        return self._runs[key][0]
-
-    def keep(self, key: Hashable, run: Run, curves: Collection[Hashable]) -> None:
-        """Keep a run that is over, by the keys of its curves, and let go of those asked for longest ago."""
-        run.request.each = ()  # nobody's pages are held by it
-        self._let_go(key)
-        self._runs[key] = (run, frozenset(curves))
-        self._n_steps += _n_steps(run)
-        while self._runs and (len(self._runs) > self._most or self._n_steps > self._most_steps):
-            self._let_go(next(iter(self._runs)))
-
-    def forget(self, trained: Collection[Hashable]) -> None:
-        """Let go of all that have one of these curves, by their keys: they were trained anew."""
-        for key in [key for key, (_, curves) in self._runs.items() if not curves.isdisjoint(trained)]:
-            self._let_go(key)
-
-    def _let_go(self, key: Hashable) -> None:
-        if key in self._runs:
-            self._n_steps -= _n_steps(self._runs.pop(key)[0])
-
-
-def _n_steps(run: Run) -> int:
-    return sum(line.n_steps for line in run.results.lines)
-
-
 _guard = threading.Lock()
 _under_way: dict[Hashable, Run] = {}
-_saved = SavedRuns()
+_saved: OrderedDict[Hashable, Run] = OrderedDict()  # whose trainings were all stored, the latest asked for last
 
 
 def join(experiment: Experiment, engine: Engine, store: Store | None, request: Request, fresh: bool = False) -> Seat:
@@ -135,10 +198,13 @@ def join(experiment: Experiment, engine: Engine, store: Store | None, request: R
         fresh: Train even what is cached, and what others train already.
     """
     key = (experiment, engine, store.identity if store is not None else None, source_digest())
-    curves = _curves(experiment, engine, store)
+    data = engine.known_facts()
+    public = store is not None and data is not None and experiment.data == MNIST
+    saved = (key, data.digest) if public and data is not None else None  # None: it is not kept
     with _guard:
-        if not fresh and (saved := _saved.get((key, curves))) is not None:
-            return Seat(saved, request)
+        if not fresh and saved in _saved:
+            _saved.move_to_end(saved)
+            return Seat(_saved[saved], request)
         there = None if fresh else _under_way.get(key)
         joins = there is not None and bool(there.request.each) and not there.results.over
         run = there if there is not None and joins else Run(experiment)
@@ -156,7 +222,7 @@ def join(experiment: Experiment, engine: Engine, store: Store | None, request: R
     # The thread must not hold the stage whose viewer asked: its collection is what leaves a run that nobody sees.
     in_background(
         lambda: _fill(run, engine, store, fresh),
-        lambda *how: _end(run, key, curves, *how),
+        lambda *how: _end(run, key, saved, *how),
         run.cancel,
         f"run {experiment.name}",
     )
@@ -170,29 +236,29 @@ def under_way() -> tuple[str, ...]:
 
 
 def _fill(run: Run, engine: Engine, store: Store | None, fresh: bool) -> None:
-    """Sweep the experiment into the results."""
     options = Options(run.experiment.strategy, worth_s=WORTH_S, fresh=fresh, processes=False)
     for update in updates(run.experiment.items, engine, store, run.cancel, options, run.request):
         run.results.add(update)
 
 
-def _curves(experiment: Experiment, engine: Engine, store: Store | None) -> tuple[Key, ...]:
-    """The keys of its curves in the store, one for each item; none where they are not yet known, or private."""
-    data = engine.known_facts()
-    if store is None or data is None or experiment.data != MNIST:
-        return ()
-    return tuple(Key(item.training, item.runtime, data.digest, versions(item.runtime)) for item in experiment.items)
-
-
-def _end(run: Run, key: Hashable, curves: tuple[Key, ...], state: State, failure: str) -> None:
-    """Let nobody join the run any more, and end its results."""
+def _end(run: Run, key: Hashable, saved: Hashable, state: State, failure: str) -> None:
+    """Let nobody join the run any more, end its results, and keep it, or what it has not trained anew of those kept."""
     with _guard:
         if _under_way.get(key) is run:
             del _under_way[key]
     run.results.end(state, failure)
     with _guard:
-        if run.results.state is State.SAVED and curves:
-            _saved.keep((key, curves), run, curves)
-        elif run.results.state is not State.SAVED:
-            lines = zip(curves, run.results.lines, strict=False)  # no curves, where they were not known
-            _saved.forget({curve for curve, line in lines if not line.cached})
+        if run.results.state is not State.SAVED:
+            trained = {line.item for line in run.results.lines if not line.cached}
+            for other in [one for one, it in _saved.items() if not trained.isdisjoint(it.experiment.items)]:
+                del _saved[other]
+        elif saved is not None:
+            run.request.each = ()  # nobody's pages are held by it
+            _saved[saved] = run
+            _saved.move_to_end(saved)
+            while len(_saved) > MAX_SAVED_RUNS or sum(map(_n_steps, _saved.values())) > MAX_SAVED_STEPS:
+                _saved.popitem(last=False)
+
+
+def _n_steps(run: Run) -> int:
+    return sum(line.n_steps for line in run.results.lines)

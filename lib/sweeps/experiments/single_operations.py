@@ -21,13 +21,11 @@ from lib.model.hardware.device_memory import usable_memory_bytes
 from lib.model.spec import Network
 from lib.sweeps.experiments.anatomy_of_a_step import measure_ceilings, stored
 from lib.sweeps.experiments.failures import Attempts
-from lib.sweeps.storage.current import current
-from lib.sweeps.storage.records import Kind, Record
+from lib.sweeps.storage.records import Kind, Record, current
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.cancel import Cancel
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.notes import Note
-from lib.sweeps.workers.queue import Request, Ticket
+from lib.sweeps.workers.messages import Note
+from lib.sweeps.workers.queue import Cancel, Request, Ticket
 from lib.timing.comparison import Comparison, compared, median_interval
 from lib.timing.measurement import Measurement
 from lib.timing.profiling.input_pipeline import QUANTITIES

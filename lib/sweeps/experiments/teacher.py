@@ -18,9 +18,9 @@ from threading import Event
 from typing import Any
 
 from lib.once import once
-from lib.sweeps.experiments.background import News, Watched
 from lib.sweeps.experiments.mnist_training import Experiment
-from lib.sweeps.workers.notes import State
+from lib.sweeps.experiments.results import News, Watched
+from lib.sweeps.workers.messages import State
 
 # The first notebook's sections that ask for a guess, in the order of its page, by the names of their experiments.
 SECTIONS = ("learning-rate", "batch-size", "depth", "backend")

@@ -28,12 +28,12 @@ from lib.model.hardware.webgpu import BROWSER, SOFTWARE
 from lib.model.spec import Network, Training
 from lib.once import once
 from lib.sweeps.experiments.backend_race import Cell, Standing, standings
-from lib.sweeps.experiments.background import View, Watched
 from lib.sweeps.experiments.recorded_machines import Best, Machine, best_runtime, browsers_in, recorded_gpus, told_apart
-from lib.sweeps.storage.records import Kind, Record
-from lib.sweeps.storage.rows import Count, Seconds, Share
+from lib.sweeps.experiments.results import Watched
+from lib.sweeps.experiments.runs import View
+from lib.sweeps.storage.records import Count, Kind, Record, Seconds, Share
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.notes import State
+from lib.sweeps.workers.messages import State
 from lib.timing.comparison import Comparison, Verdict, between, compared
 from lib.timing.latency import Cost, cost_of
 from lib.timing.measurement import Ended, Measurement

@@ -4,26 +4,19 @@ An export is checked row by row and brought to this version; a damaged file is r
 """
 
 import base64
-import io
 import json
-import re
 import time
-from collections import deque
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, TextIO
+from typing import Annotated
 
 from lib.cache_folder import replaced
 from lib.model.hardware.optional import Meta
-from lib.sweeps.storage.records import Record
-from lib.sweeps.storage.rows import ADDED, COLUMNS, Seconds, brief, check_kind, checked, curve_of, record_of
+from lib.sweeps.storage.records import ADDED, COLUMNS, Record, Seconds, brief, check_kind, checked, curve_of, record_of
 from lib.sweeps.storage.store import SCHEMA_VERSION, Store
 
 FORMAT = "less-overhead results"
-PIECE = 2**20  # characters read at a time
-MAX_PIECE = 64 * 2**20  # of one row: three times the losses of 100 epochs of single images
 # Notes on the whole are for people, except for these numbers, which pages calculate with.
 MAX_PRICE = 1000.0  # dollars an hour
 _ABOUT = {"took_s": Seconds, "price_per_h": Annotated[float, Meta(ge=0.0, le=MAX_PRICE)]}
@@ -84,12 +77,8 @@ def import_from(path: Path, store: Store) -> tuple[int, int]:
         NoExport: The file cannot be read, or is damaged.
         StoreUnusable: The store cannot be written.
     """
-
-    def read() -> Iterator[tuple[str, dict]]:
-        with _refusing(str(path)), path.open(encoding="utf-8") as file:
-            yield from _rows(file, str(path), _head(file, str(path)))
-
-    return store.merge(read)
+    tables = read_export(path).tables
+    return sum(map(len, tables.values())), store.merge(tables)
 
 
 def read_export(path: Path) -> Export:
@@ -98,8 +87,13 @@ def read_export(path: Path) -> Export:
     Raises:
         NoExport: The file cannot be read, or is damaged.
     """
-    with _refusing(str(path)), path.open(encoding="utf-8") as file:
-        return _content(file, str(path))
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise NoExport(f"expected a file that can be read, got {path} ({error.strerror}); correct the name") from error
+    except UnicodeDecodeError as error:
+        raise NoExport(f"expected an export, but {path} is no text; choose another file") from error
+    return parse_export(text, str(path))
 
 
 def parse_export(text: str, name: str) -> Export:
@@ -108,141 +102,35 @@ def parse_export(text: str, name: str) -> Export:
     Raises:
         NoExport: The text is no valid export.
     """
-    with _refusing(name):
-        return _content(io.StringIO(text), name)
-
-
-def _content(file: TextIO, name: str) -> Export:
-    head, tables = _head(file, name), {table: [] for table in COLUMNS}
-    for table, row in _rows(file, name, head):
-        tables[table].append(row)
-    return Export(tables, head.get("about", {}))
-
-
-@contextmanager
-def _refusing(name: str) -> Iterator[None]:
-    """Turn errors in reading a file of this name into NoExport."""
     try:
-        yield
-    except NoExport:
-        raise
-    except OSError as error:
-        raise NoExport(f"expected a file that can be read, got {name} ({error.strerror}); correct the name") from error
-    except UnicodeDecodeError as error:
-        raise NoExport(f"expected an export, but {name} is no text; choose another file") from error
+        content = json.loads(text)
     except RecursionError as error:
         raise NoExport(f"expected an export, but {name} is nested too deeply for one; choose another file") from error
     except ValueError as error:
         raise NoExport(
             f"expected an export, but {name} is no JSON or was cut off ({error}); export it again"
         ) from error
-
-
-class _Reader:
-    """Reads the JSON values of a text one by one and drops their text, so that a large file needs little memory."""
-
-    def __init__(self, file: TextIO, name: str) -> None:
-        self._file, self._name = file, name
-        self._text, self._at = "", 0
-
-    def peek(self) -> str:
-        """The next character other than white space; empty at the end."""
-        while True:
-            self._at = _SPACE.match(self._text, self._at).end()  # type: ignore[union-attr]
-            if self._at < len(self._text):
-                return self._text[self._at]
-            if not self._more():
-                return ""
-
-    def take(self, among: str) -> str:
-        """The next character, which must be one of these."""
-        found = self.peek()
-        if not found or found not in among:
-            raise ValueError(f"expected {' or '.join(among)}, got {brief(found) if found else 'the end'}")
-        self._at += 1
-        return found
-
-    def value(self) -> object:
-        """The next value, of any type. Raises ValueError and RecursionError."""
-        self.peek()
-        while True:
-            try:
-                value, end = _DECODER.raw_decode(self._text, self._at)
-            except json.JSONDecodeError as error:
-                cut = error.msg.startswith("Unterminated") or error.pos > len(self._text) - _MARGIN
-                if not cut or not self._more():
-                    raise ValueError(error.msg) from error
-                continue
-            length = end - self._at
-            if end < len(self._text) - _MARGIN or not self._more():  # else a number may continue
-                self._at += length
-                return value
-
-    def members(self) -> Iterator[str]:
-        """The names of an object's members; read a member's value before the next name."""
-        self.take("{")
-        while self.peek() != "}":
-            name = self.value()
-            if not isinstance(name, str):
-                raise ValueError(f"expected a name, got {brief(name)}")
-            self.take(":")
-            yield name
-            if self.peek() != "}":
-                self.take(",")
-        self.take("}")
-
-    def items(self) -> Iterator[object]:
-        self.take("[")
-        while self.peek() != "]":
-            yield self.value()
-            if self.peek() != "]":
-                self.take(",")
-        self.take("]")
-
-    def _more(self) -> bool:
-        self._text, self._at = self._text[self._at :], 0
-        if len(self._text) > MAX_PIECE:
-            raise NoExport(
-                f"{self._name}: expected rows of at most {MAX_PIECE // 2**20} MiB, got a longer one; export it again"
-            )
-        piece = self._file.read(max(PIECE, len(self._text)))  # doubles each time: few attempts per row
-        self._text += piece
-        return bool(piece)
-
-
-_DECODER, _SPACE, _MARGIN = json.JSONDecoder(), re.compile(r"[ \t\n\r]*"), 32
-
-
-def _head(file: TextIO, name: str) -> dict:
-    """All of an export except its rows, which can be checked only with the version, which may follow them."""
-    reader, head = _Reader(file, name), {}
-    if reader.peek() == "{":
-        for member in reader.members():
-            if member in COLUMNS and reader.peek() == "[":
-                head[member] = []
-                deque(reader.items(), maxlen=0)  # read and dropped
-            else:
-                head[member] = reader.value()
-    else:
-        reader.value()
-    if reader.peek():
-        raise ValueError(f"expected the end, got {brief(reader.peek())}")
-    if head.get("format") != FORMAT:
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise NoExport(
             f"expected an export of this program, but {name} is another kind of file; export it with `python -m"
             " lib.cli.store export`"
         )
-    version = head.get("version")
+    version = content.get("version")
     if type(version) is not int or version > SCHEMA_VERSION:
         raise NoExport(
             f"{name} was written by a newer version (schema {brief(version)}, this one knows {SCHEMA_VERSION}); update"
             " this program"
         )
+    tables: dict[str, Rows] = {}
     for table in COLUMNS:
-        if not isinstance(head.get(table, []), list):
-            raise NoExport(f"{name}: expected rows in {table}, got {type(head[table]).__name__}; export it again")
-    _check_about(head.setdefault("about", {}), name)
-    return head
+        rows = content.get(table, [])
+        if not isinstance(rows, list):
+            raise NoExport(f"{name}: expected rows in {table}, got {type(rows).__name__}; export it again")
+        added = {column: value for column, (since, value) in ADDED[table].items() if version < since}
+        tables[table] = [_checked(table, added | row if isinstance(row, dict) else row, name) for row in rows]
+    about = content.get("about", {})
+    _check_about(about, name)
+    return Export(tables, about)
 
 
 def _check_about(about: object, name: str) -> None:
@@ -254,19 +142,6 @@ def _check_about(about: object, name: str) -> None:
         json.dumps(about, ensure_ascii=False).encode()
     except ValueError as error:
         raise NoExport(f"{name}: its notes are damaged ({error}); export it again") from error
-
-
-def _rows(file: TextIO, name: str, head: Mapping[str, object]) -> Iterator[tuple[str, dict]]:
-    """Each row with its table, checked, as in a store."""
-    file.seek(0)
-    reader = _Reader(file, name)
-    for member in reader.members():
-        if member not in COLUMNS:
-            reader.value()
-            continue
-        added = {column: value for column, (since, value) in ADDED[member].items() if head["version"] < since}  # type: ignore[operator]
-        for row in reader.items():
-            yield member, _checked(member, added | row if isinstance(row, dict) else row, name)
 
 
 def _checked(table: str, row: object, name: str) -> dict:
@@ -294,7 +169,6 @@ def _checked(table: str, row: object, name: str) -> dict:
 
 
 def _portable(row: dict) -> dict:
-    """A row with bytes as base64 text."""
     return {
         name: base64.b64encode(value).decode() if isinstance(value, bytes) else value for name, value in row.items()
     }

@@ -1,21 +1,29 @@
-"""What is stored: trainings' curves with what they depend on, and measurements with what is needed to judge them."""
+"""What is stored: trainings' curves with what they depend on, and measurements with what is needed to judge them.
+
+A row of the store maps columns to values. Disks fail, and imports come from anywhere: msgspec checks the values against
+the types of `COLUMNS`, and an invalid one raises ValueError, which says what was expected.
+"""
 
 import hashlib
 import json
 import os
+import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
+from typing import Annotated, Any, Literal
 
 import numpy as np
+import pandas as pd
 
-from lib.model.backends.base import Epoch
+from lib.model.backends.base import Epoch, no_parameters
 from lib.model.backends.fingerprint import source_digest
-from lib.model.backends.registry import TRAINERS, Runtime
+from lib.model.backends.registry import ALL_DEVICES, PRECISIONS, TRAINERS, Runtime, versions
 from lib.model.hardware.machine import clocks, machine_id, this_machine
-from lib.model.spec import N_CLASSES, N_PIXELS, Training
+from lib.model.hardware.optional import Meta, ValidationError, convert, defstruct
+from lib.model.spec import MAX_EPOCHS, N_CLASSES, N_PIXELS, DataSet, Network, Training
 from lib.timing.measurement import Ended, Measurement
 
 
@@ -114,7 +122,7 @@ class Record:
 
         Args:
             kind: A `Kind`.
-            subject: What was measured, with names as in `lib.sweeps.storage.rows.SUBJECTS`.
+            subject: What was measured, with names as in `lib.sweeps.storage.records.SUBJECTS`.
             measured: Its blocks are stored unchanged.
             versions: Of the libraries used.
         """
@@ -170,3 +178,281 @@ class Key:
             machine_id(),
         )
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def current(records: Sequence[Record], kind: Kind, subject: Mapping[str, object], runtime: Runtime) -> list[Record]:
+    """Records of a kind and subject with this machine, code and the runtime's versions, the oldest first."""
+    here = (machine_id(), source_digest(), versions(runtime))
+    found = [
+        record
+        for record in records
+        if record.kind == kind
+        and (record.machine, record.sources, record.versions) == here
+        and record.is_about(subject)
+    ]
+    return sorted(found, key=lambda record: record.measured_at)
+
+
+_LAST = ("warnings", "ended", "machine", "machine_line", "versions", "sources", "measured_at")
+
+
+def records_frame(records: Sequence[Record]) -> pd.DataFrame:
+    """A row per measurement, the oldest first; without records, a frame without columns.
+
+    Columns: each name in a subject; `kind`; `step_median_s` and the quartiles `step_q1_s` and `step_q3_s`; `spread`,
+    the interquartile range over the median; `blocks`, `steps_per_block`, `warnings` as one text, and the record's
+    `ended`, `machine`, `machine_line`, `versions`, `sources`, `measured_at`.
+    """
+    rows = []
+    for record in records:
+        measured = record.measurement
+        low, high = measured.quartiles_s
+        times = {"step_median_s": measured.median_s, "step_q1_s": low, "step_q3_s": high, "spread": measured.spread}
+        about = {name: getattr(record, name) for name in _LAST} | {"warnings": "; ".join(record.warnings)}
+        blocks = {"blocks": len(record.block_s), "steps_per_block": record.steps_per_block}
+        rows.append({"kind": record.kind, **record.subject, **times, **blocks, **about})
+    frame = pd.DataFrame(rows)
+    return frame.sort_values("measured_at", ignore_index=True) if len(frame) else frame
+
+
+Row = Mapping[str, Any]
+
+MAX_S = 1e9  # no measurement is longer than thirty years
+MIN_S = 1e-12  # nor shorter than a picosecond
+MAX_NUMBER = 1e30  # of operations or bytes in one step
+MAX_INTEGER = 2**53  # what a JSON number holds exactly
+LEAST_LOSS = -1e-3  # a mean cross-entropy is not negative, but rounded
+
+# Numbers within limits: NaN is within none.
+Seconds = Annotated[float, Meta(ge=0.0, le=MAX_S)]
+Amount = Annotated[float, Meta(ge=0.0, le=MAX_NUMBER)]
+Index = Annotated[int, Meta(ge=0, le=MAX_INTEGER)]
+Share = Annotated[float, Meta(ge=0.0, le=1.0)]
+Count = Annotated[int, Meta(ge=1, le=MAX_INTEGER)]
+
+
+def _object(**fields: Any) -> Any:
+    """The type of a JSON object with exactly these fields; an optional field is given as type and default."""
+    found = [(name, *kind) if isinstance(kind, tuple) else (name, kind) for name, kind in fields.items()]
+    return defstruct("Object", found, forbid_unknown_fields=True, kw_only=True)
+
+
+# The columns of each table and their types; JSON_COLUMNS are stored as JSON text.
+JSON_COLUMNS = {"training", "epochs", "subject", "block_s", "warnings"}
+COLUMNS: Mapping[str, Mapping[str, Any]] = {
+    "curves": {
+        "key": str,
+        "training": _object(
+            network=_object(hidden=list[Count], n_inputs=(Count, N_PIXELS), n_classes=(Count, N_CLASSES)),
+            learning_rate=float,
+            batch_size=Index,
+            epochs=Index,
+            seed=Index,
+            data=(_object(digest=str, n_train=Count, n_validation=Count, chance=Share), None),
+        ),
+        "backend": str,
+        "device": str,
+        "precision": str,
+        "data": str,
+        "sources": str,
+        "versions": str,
+        "machine": str,
+        "measured_at": str,
+        "first_call_s": Seconds,
+        "epochs": Annotated[
+            list[
+                _object(
+                    epoch=Index,
+                    steps=Index,
+                    validation_loss=float,  # NaN if the training diverged
+                    validation_accuracy=Share,
+                    train_s=Seconds,
+                    evaluation_s=Seconds,
+                    diverged_step=Index | None,
+                )
+            ],
+            Meta(max_length=MAX_EPOCHS),
+        ],
+        "losses": bytes,
+        "n_bytes": int,
+        "used_at": Annotated[int, Meta(ge=0)] | Annotated[float, Meta(ge=0.0, le=sys.float_info.max)],
+        "every": Count,
+        "together": Count,
+        "warnings": list[str],
+    },
+    "measurements": {
+        "id": str,
+        "kind": str,
+        "subject": dict[str, str | Annotated[float, Meta(ge=-MAX_NUMBER, le=MAX_NUMBER)]],
+        "machine": str,
+        "machine_line": str,
+        "sources": str,
+        "versions": str,
+        "measured_at": str,
+        "block_s": list[Seconds],
+        "steps_per_block": Count,
+        "ended": Literal[tuple(Ended.__members__)],
+        "warnings": list[str],
+        "clocks": str,
+        "command": str,
+    },
+}
+# Columns that older versions lack: the version that added each, and its value before that.
+ADDED: Mapping[str, Mapping[str, tuple[int, object]]] = {
+    "curves": {"every": (3, 1), "together": (3, 1), "warnings": (5, "[]"), "precision": (6, "float32")},
+    "measurements": {"clocks": (4, ""), "command": (4, "")},
+}
+# What a subject must say for a measurement of this kind to be usable, and what any subject may say.
+_DEVICE, _WORK = Literal[ALL_DEVICES], Annotated[float, Meta(ge=MIN_S, le=MAX_NUMBER)]
+SUBJECTS: Mapping[str, Mapping[str, Any]] = {
+    Kind.RACE: {"backend": str, "device": _DEVICE, "batch_size": Count, "hidden": str},
+    Kind.ANATOMY: {"name": str, "work": _WORK},
+    Kind.CEILING: {"library": str, "device": _DEVICE, "name": str, "work": _WORK},
+    Kind.MODELS: {"strategy": str, "device": _DEVICE, "count": Count},
+    Kind.SWEEP: {"method": str},
+    Kind.STEP_TIME: {"first_call_s": Amount},
+    Kind.OPERATION: {"operation": str, "by": str, "device": _DEVICE, "size": Count, "name": str, "work": _WORK},
+    Kind.PIPELINE: {"backend": str, "device": _DEVICE, "hidden": str, "name": str, "work": _WORK},
+}
+_EVERY_SUBJECT = {
+    "work": _WORK,
+    "first_call_s": Amount,
+    "evaluation_s": Amount,
+    "off_s": Amount,
+    "first_accuracy": Share,
+    "precision": Literal[PRECISIONS],
+}
+# What is expected, in words, if the type does not say enough.
+_WORDS = {
+    "block_s": "seconds from 0 on",
+    "device": f"a device of {', '.join(ALL_DEVICES)}",
+    "ended": f"an end of {', '.join(Ended.__members__)}",
+    "every": "1 or more steps a loss",
+    "first_call_s": f"seconds, at most {MAX_S:g}",
+    "hidden": "1 or more neurons in a layer",
+    "precision": f"a precision of {', '.join(PRECISIONS)}",
+    "steps_per_block": "1 or more steps in a block",
+    "together": "1 or more networks trained together",
+    "used_at": "a time of last use",
+    "work": f"work from {MIN_S:g} on",
+}
+
+
+def curve_of(row: Row) -> Curve:
+    """The curve in a row, checked; its epochs have no parameters.
+
+    Raises:
+        ValueError: The row is invalid.
+    """
+    found = _read("curves", row)
+    said = found["training"]
+    Training(**said | {"network": Network(**said["network"]), "data": DataSet(**said.get("data", {}))})
+    losses = np.frombuffer(found["losses"], np.float32)
+    if (np.isfinite(losses) & (losses < LEAST_LOSS)).any():
+        raise ValueError(f"expected losses from 0 on, got {np.nanmin(losses)}")
+    return Curve(
+        epochs=tuple(Epoch(**epoch, parameters=no_parameters) for epoch in found["epochs"]),
+        losses=losses,
+        warnings=tuple(found["warnings"]),
+        **{name: found[name] for name in ("first_call_s", "measured_at", "machine", "every", "together")},
+    )
+
+
+def record_of(row: Row) -> Record:
+    """The measurement in a row, checked except for what its kind requires: see `check_kind`.
+
+    Raises:
+        ValueError: The row is invalid.
+    """
+    found: dict[str, Any] = {name: value for name, value in _read("measurements", row).items() if name != "id"}
+    return Record(block_s=tuple(found.pop("block_s")), warnings=tuple(found.pop("warnings")), **found)
+
+
+def check_kind(record: Record) -> None:
+    """Check that a measurement has what its kind needs: names in its subject, and seconds above 0.
+
+    Raises:
+        ValueError: Something is missing, or out of range.
+    """
+    subject, needed = record.subject, SUBJECTS.get(record.kind, {})
+    for name, kind in needed.items():
+        if name not in subject or isinstance(subject[name], str) != (kind in (str, _DEVICE)):
+            words = "text" if kind in (str, _DEVICE) else "a number"
+            got = brief(subject.get(name, "nothing"))
+            raise ValueError(f"expected {name} as {words} in the subject ({record.kind}), got {got}")
+    for name, kind in {**_EVERY_SUBJECT, **needed}.items():
+        if name in subject:
+            checked(subject[name], kind, name)
+    if "hidden" in needed:
+        Network.parse(str(subject["hidden"]))
+        if subject["backend"] in TRAINERS:  # another version may know more
+            Runtime(*(str(record.says(name)) for name in ("backend", "device", "precision")))
+    if record.kind != Kind.FAILURE and not record.block_s:
+        raise ValueError("expected seconds, got none")
+    if record.kind == Kind.MODELS and len(record.block_s) != 3:
+        raise ValueError(f"expected the quartiles of seconds, got {len(record.block_s)} values")
+    if record.kind in (Kind.RACE, Kind.CEILING, Kind.MODELS, Kind.SWEEP) and min(record.block_s) < MIN_S:
+        raise ValueError(f"expected seconds from {MIN_S:g} on, got {min(record.block_s)}")
+
+
+def row_of(record: Record) -> dict[str, object]:
+    """A measurement as a row of the store."""
+    texts = {"subject": json.dumps(dict(record.subject), sort_keys=True)}
+    texts |= {name: json.dumps(getattr(record, name)) for name in ("block_s", "warnings")}
+    return {name: texts.get(name, getattr(record, name)) for name in COLUMNS["measurements"]}
+
+
+def epochs_text(curve: Curve) -> str:
+    """A curve's epochs as stored: JSON without parameters."""
+    return json.dumps([{k: v for k, v in vars(epoch).items() if k != "parameters"} for epoch in curve.epochs])
+
+
+def _read(table: str, row: Row) -> dict[str, Any]:
+    found = {name: _read_json(row[name]) if name in JSON_COLUMNS else row[name] for name in COLUMNS[table]}
+    for name, kind in COLUMNS[table].items():
+        checked(found[name], kind, name)
+    "".join(text for text in row.values() if isinstance(text, str)).encode()  # refuses lone surrogates
+    datetime.fromisoformat(found["measured_at"])
+    return found
+
+
+def _read_json(text: object) -> Any:
+    """A JSON text's value. Accepts NaN and Infinity, which Python writes and msgspec refuses.
+
+    Raises ValueError also if it is nested too deeply, or cannot be encoded again.
+    """
+    if not isinstance(text, str):
+        raise ValueError(f"expected text, got {brief(text)}")
+    try:
+        value = json.loads(text)
+        if "\\u" in text:
+            json.dumps(value, ensure_ascii=False).encode()
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    return value
+
+
+def checked(value: Any, kind: Any, name: str) -> Any:
+    """The value unchanged, if msgspec accepts it as this type (with limits in `Annotated`).
+
+    Raises:
+        ValueError: The value is of another type; the text names the column, or the field inside it.
+    """
+    try:
+        convert(value, kind)
+    except ValidationError as error:
+        inside = re.fullmatch(r"(?:Expected|Number) .* - at `\$([\w.\[\]]*)`", str(error))  # `$[3].train_s`
+        for step in re.findall(r"\w+", inside[1]) if inside else ():
+            name, value = (name, value[int(step)]) if step.isdecimal() else (step, value[step])
+        problem = re.split(" - at |, got ", str(error))[0]  # such as “Expected `str`”
+        expected = (
+            f"expected {_WORDS[name]}" if name in _WORDS else brief(f"{problem[0].lower()}{problem[1:]} in {name}")
+        )
+        raise ValueError(f"{expected}, got {brief(value)}") from error
+    return value
+
+
+def brief(value: object) -> str:
+    """A value for an error's sentence: one printable line, at most 60 characters and an ellipsis."""
+    text = value if isinstance(value, str) and value.isprintable() else ascii(value)
+    return text if len(text) <= 60 else text[:60] + "…"

@@ -28,12 +28,11 @@ from lib.model.backends.base import Parameters
 from lib.model.backends.fingerprint import source_digest
 from lib.model.hardware.machine import machine_id
 from lib.model.hardware.optional import FileLock
-from lib.sweeps.storage.records import Curve, Key, Record
-from lib.sweeps.storage.rows import COLUMNS, curve_of, epochs_text, record_of, row_of
+from lib.sweeps.storage.records import Curve, Key, Record, curve_of, epochs_text, record_of, row_of
 
 MAX_BYTES = 256 * 2**20  # of losses, and as much again of parameters
 BUSY_S = 5.0  # how long a writer waits for another
-SCHEMA_VERSION = 8  # of the file, and of exports; `ADDED` in `lib.sweeps.storage.rows` says what older exports lack
+SCHEMA_VERSION = 8  # of the file, and of exports; `ADDED` in `lib.sweeps.storage.records` says what older exports lack
 _SCHEMA = f"""
 PRAGMA journal_mode = WAL;
 CREATE TABLE curves (
@@ -258,33 +257,19 @@ class Store:
 
         return self._work(work)
 
-    def merge(self, read: Callable[[], Iterable[tuple[str, dict]]]) -> tuple[int, int]:
-        """Add the rows that are not stored yet: all of them, or none if this or `read` raises.
-
-        SQLite collects them in a temporary file, so that they take little memory and a slow reader does not lock the
-        store.
-
-        Args:
-            read: Returns rows, each with its table. Called in the transaction, and again if a new file is begun.
-
-        Returns:
-            How many rows were read, and how many of them were new.
+    def merge(self, tables: Mapping[str, Iterable[dict]]) -> int:
+        """Add the rows of each table that are not stored yet, all of them or none; returns how many there were.
 
         Raises:
             StoreUnusable: The store cannot be used.
         """
 
-        def work(database: sqlite3.Connection) -> tuple[int, int]:
-            for table in COLUMNS:
-                database.execute(f"CREATE TEMP TABLE new_{table} AS SELECT * FROM main.{table} LIMIT 0")
-            came = 0
-            for table, row in read():
-                _insert(database, f"new_{table}", row, "ABORT")
-                came += 1
+        def work(database: sqlite3.Connection) -> int:
             before = database.total_changes
-            for table in COLUMNS:
-                database.execute(f"INSERT OR IGNORE INTO main.{table} SELECT * FROM temp.new_{table}")
-            return came, database.total_changes - before
+            for table, rows in tables.items():
+                for row in rows:
+                    _insert(database, table, row, "IGNORE")
+            return database.total_changes - before
 
         return self._work(work)
 
@@ -376,7 +361,7 @@ _READ: dict[str, Callable[[dict], object]] = {"curves": curve_of, "measurements"
 
 
 def _insert(database: sqlite3.Connection, table: str, row: dict, otherwise: str) -> None:
-    """Insert a row; if its key exists, SQLite does as `otherwise` says: IGNORE, REPLACE or ABORT."""
+    """Insert a row; if its key exists, SQLite does as `otherwise` says: IGNORE or REPLACE."""
     marks = ", ".join("?" * len(row))
     database.execute(f"INSERT OR {otherwise} INTO {table} ({', '.join(row)}) VALUES ({marks})", tuple(row.values()))
 
@@ -386,7 +371,6 @@ def _rows_of(database: sqlite3.Connection, table: str, where: str = "1", *values
 
 
 def _sound(rows: Iterable[dict], read: Callable[[dict], T]) -> Iterator[T]:
-    """What the valid rows hold."""
     for row in rows:
         with suppress(ValueError):
             yield read(row)
@@ -404,7 +388,6 @@ def beyond_room(table: str, order: str) -> str:
 
 
 def _code(error: Exception) -> int:
-    """SQLite's primary result code of an error."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 

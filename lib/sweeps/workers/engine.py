@@ -31,8 +31,6 @@ from lib.model.data.mnist_arrays import DataError
 from lib.model.data.own import prepared
 from lib.model.hardware.cores import usable_cores
 from lib.model.spec import MNIST, DataSet, Training
-from lib.sweeps.workers.cancel import Cancel
-from lib.sweeps.workers.machine_lock import POLL_S, MachineLock
 from lib.sweeps.workers.messages import (
     About,
     CardLost,
@@ -53,7 +51,7 @@ from lib.sweeps.workers.messages import (
     WorkerDied,
 )
 from lib.sweeps.workers.process import Process
-from lib.sweeps.workers.queue import QUANTUM_S, AnyRequest, Queue, Request, Ticket
+from lib.sweeps.workers.queue import POLL_S, QUANTUM_S, AnyRequest, Cancel, MachineLock, Queue, Request, Ticket
 from lib.timing.disturbance import Watch
 from lib.timing.profiling.request import Examination
 
@@ -86,8 +84,6 @@ def _facts_of_own(which: DataSet) -> Facts:
 
 
 class _Worker:
-    """One process and the pipe to it."""
-
     def __init__(self, runtime: Runtime, idle_s: float, niceness: int, threads: int | None) -> None:
         self.runtime = runtime
         self.sources = source_digest()
@@ -471,7 +467,9 @@ class Engine:
             self._queue.wait(turn, place, cancel)
         shown: Waiting | None = None
         while not cancel.is_set() and not self._machine.take():
-            if shown != (waiting := Waiting(None, self._machine.holder())):
+            holder = self._machine.holder()
+            other = holder.waited_for if holder is not None else "another program on this machine is measuring"
+            if shown != (waiting := Waiting(None, other)):
                 yield (shown := waiting)
             cancel.wait(POLL_S)
         if self._machine.beside is not None and not cancel.is_set():

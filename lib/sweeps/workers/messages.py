@@ -3,17 +3,19 @@
 To a worker go `Job` and `Order`. From it come first `About` or `Failed`, and then for each job one `JobMessage` after
 another: `Progress`, `Checkpoint`, `Trained` or `Measured` as they happen, None where it merely shows that it lives and
 can be stopped, and at last `Failed` or an `End`.
+
+For somebody who waits there are `Note`s: the same in words, with the `State` that goes with them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
-from enum import Enum, auto
+from enum import Enum, StrEnum, auto
+from typing import Any, TypeVar
 
 from lib.model.backends.base import Event, Parameters
 from lib.model.backends.registry import Runtime
 from lib.model.data.mnist import Facts
 from lib.model.spec import MNIST, DataSet, Training
-from lib.sweeps.workers.machine_lock import Holder
 from lib.timing.devices import CardFacts
 from lib.timing.measurement import Measurement
 from lib.timing.profiling.request import Examination
@@ -89,7 +91,6 @@ class About:
 
     pid: int
     data: Facts
-    versions: str  # of everything that the numbers depend on
     card: CardFacts | None = None  # that the library computes on; None: the processor
 
 
@@ -111,10 +112,9 @@ class Progress:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A training's parameters after `epochs` epochs, while it goes on: it can be continued from them."""
+    """A training's parameters after its latest epoch, while it goes on: it can be continued from them."""
 
     item: Item
-    epochs: int
     parameters: Parameters
 
 
@@ -158,11 +158,11 @@ class JobMessage:
 class Waiting:
     """A run waits for its turn.
 
-    `place` others come first; None where another program on this machine holds the turn: `holder`, if it is known.
+    `place` others come first; None where another program on this machine holds the turn: `other` says which, in words.
     """
 
     place: int | None
-    holder: Holder | None = None
+    other: str = ""
 
 
 @dataclass(frozen=True)
@@ -199,3 +199,69 @@ class Restarted:
 
 
 Message = Measured | Checkpoint | Waiting | Disturbed | Starting | Ready | Restarted | Progress | Trained
+
+
+T = TypeVar("T")
+
+
+class State(StrEnum):
+    """State of a run, or of one line of it; the values are the words that a page shows."""
+
+    NOT_RUNNING = "Not running"
+    WAITING = "Waiting"
+    STARTING = "Starting"
+    MEASURING = "Measuring"
+    TRAINING = "Training"
+    DONE = "Done"
+    SAVED = "Saved result"
+    STOPPED = "Stopped"
+    FAILED = "Failed"
+    DIVERGED = "Diverged"
+    NOT_RUN = "Not run"  # of one line: its run was over before its turn came
+
+    @property
+    def over(self) -> bool:
+        """Whether a run in this state has ended."""
+        return self in (State.DONE, State.SAVED, State.STOPPED, State.FAILED)
+
+    @property
+    def under_way(self) -> bool:
+        """Whether a run in this state goes on."""
+        return self in (State.WAITING, State.STARTING, State.MEASURING, State.TRAINING)
+
+
+@dataclass(frozen=True)
+class Note:
+    """What is happening meanwhile, in words (empty: nothing to say), and the state that goes with it."""
+
+    text: str
+    state: State = State.MEASURING
+
+
+def note_of(message: Message, doing: str = "") -> Note | None:
+    """An engine's message in words, for somebody who waits; None where it says nothing to them.
+
+    Args:
+        message: Of whatever kind.
+        doing: The words for what begins when the waiting is over.
+    """
+    if isinstance(message, Ready):
+        return Note(doing)
+    if isinstance(message, Starting):
+        return Note(f"{message.runtime.label}: its worker imports the library and loads the images", State.STARTING)
+    if isinstance(message, Waiting):
+        return Note(f"{message.place} before this" if message.place else message.other, State.WAITING)
+    if isinstance(message, Restarted | Disturbed) and message.why:
+        return Note(message.why, State.STARTING if isinstance(message, Restarted) else State.MEASURING)
+    return None
+
+
+def noted(messages: Generator[Any, None, T], doing: str = "") -> Generator[Note, None, T]:
+    """Yield the notes that these messages make, by `note_of`; the generator's value is that of `messages`."""
+    while True:
+        try:
+            message = next(messages)
+        except StopIteration as end:
+            return end.value
+        if (note := note_of(message, doing)) is not None:
+            yield note

@@ -18,7 +18,7 @@ from typing import IO
 from lib.model.backends.base import CannotTrain, Epoch, Event, FirstCall, Steps, no_parameters
 from lib.model.backends.cuda import lost_card
 from lib.model.backends.known_answer import WrongNumbers, verify
-from lib.model.backends.registry import BACKENDS, Runtime, load_train, versions
+from lib.model.backends.registry import BACKENDS, Runtime, load_train
 from lib.model.data import mnist as data_module
 from lib.model.data.mnist import Data
 from lib.model.data.mnist_arrays import DataError
@@ -124,7 +124,7 @@ def serve(connection: Connection, runtime: Runtime, idle_s: float) -> None:
     except (CannotTrain, DataError, ImportError, MemoryError, OSError, WrongDevice, WrongNumbers) as error:
         connection.send(Failed(str(error)))
         return
-    connection.send(About(os.getpid(), data.facts, versions(runtime), card))
+    connection.send(About(os.getpid(), data.facts, card))
     jobs: dict[int, Iterator] = {}
     idle_since = time.monotonic()
     while time.monotonic() - idle_since < idle_s:
@@ -204,7 +204,7 @@ def train_job(job: Job, data: Data) -> Iterator[Progress | Checkpoint | Trained 
             yield Trained(items[index], event.parameters() if job.how.want_parameters else None)
         elif isinstance(event, Epoch) and job.how.want_parameters and time.monotonic() - sent_at[index] > CHECKPOINT_S:
             sent_at[index] = time.monotonic()
-            yield Checkpoint(items[index], event.epoch + 1, event.parameters())
+            yield Checkpoint(items[index], event.parameters())
 
 
 def _is_last(event: Epoch, training: Training) -> bool:

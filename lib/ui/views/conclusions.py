@@ -10,7 +10,7 @@ import numpy as np
 
 from lib.formatting import listed, percent, seconds
 from lib.model.spec import CHANCE_ACCURACY, MAX_RATE
-from lib.sweeps.experiments.trained import TrainedEpochs
+from lib.sweeps.experiments.lines import TrainedEpochs
 
 
 def best_rate(done: Sequence[tuple[str, TrainedEpochs]], _target: float) -> str:

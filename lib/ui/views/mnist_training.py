@@ -39,7 +39,7 @@ from lib.ui.views.chart import (
     with_x_max,
     y_of,
 )
-from lib.sweeps.workers.notes import State
+from lib.sweeps.workers.messages import State
 
 _PUBLISHED_COLOR = "#8a8f98"
 EPOCH_DOMAIN = (0.02, 100.0)  # seconds of an epoch, by batch size

@@ -4,7 +4,7 @@ from lib.formatting import seconds
 from lib.sweeps.experiments.mnist_training import Experiment
 from lib.sweeps.experiments.published import EXPERIMENT_S
 from lib.sweeps.experiments.results import Results
-from lib.sweeps.workers.notes import State
+from lib.sweeps.workers.messages import State
 
 
 def sentence(experiment: Experiment, results: Results) -> str:

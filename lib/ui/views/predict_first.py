@@ -10,7 +10,7 @@ from lib.formatting import listed, percent, seconds
 from lib.sweeps.experiments.mnist_training import Experiment
 from lib.sweeps.experiments.results import Line, Results
 from lib.sweeps.experiments.teacher import BEST, DIVERGES, FACTOR, YES, Guess, GuessQuestion
-from lib.sweeps.workers.notes import State
+from lib.sweeps.workers.messages import State
 from lib.timing.comparison import Verdict, compared
 from lib.ui.views.chart import FONT, Chart, encoded, with_layers
 

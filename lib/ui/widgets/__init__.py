@@ -15,7 +15,7 @@ import numpy as np
 import traitlets
 
 from lib.model.backends.base import Parameters
-from lib.sweeps.workers.machine_lock import MachineLock
+from lib.sweeps.workers.queue import MachineLock
 
 MAX_PARAMETERS = 1_000_000  # 4 MB of weights travel to the page; a larger network would make it wait
 TOO_LARGE = (

@@ -17,10 +17,10 @@ from lib import ROOT
 from lib.labs.inside_a_step import trace as view
 from lib.labs.inside_a_step.calls import hidden
 from lib.sweeps.experiments import published
-from lib.sweeps.experiments.background import View
+from lib.sweeps.experiments.runs import View
 from lib.sweeps.experiments.trace_of_a_step import Brought, shipped
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.notes import State
+from lib.sweeps.workers.messages import State
 from lib.timing.profiling.traces import nsight_csv, nsight_sqlite
 from lib.timing.profiling.traces.form import Collector
 from lib.timing.profiling.traces.kinds import DISPATCH, KERNEL, KINDS, LAUNCH, PROFILER, PYTHON

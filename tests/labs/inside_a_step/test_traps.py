@@ -8,11 +8,9 @@ from lib.model.backends.registry import Runtime, versions
 from lib.model.hardware import webgpu
 from lib.sweeps.experiments.anatomy_of_a_step import TRAPS_NETWORK, measure_tasks, traps_task
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.cancel import Cancel
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.messages import Measured
-from lib.sweeps.workers.notes import Note
-from lib.sweeps.workers.queue import Request
+from lib.sweeps.workers.messages import Measured, Note
+from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.comparison import Verdict
 from lib.timing.measurement import Ended, Measurement
 from lib.timing.profiling.request import REFERENCE

@@ -11,7 +11,7 @@ from lib.sweeps.cost_model import StepTime
 from lib.sweeps.experiments import advice
 from lib.sweeps.experiments.advice import Applied, Findings, Outcome
 from lib.sweeps.experiments.calibration import TrainingWay
-from lib.sweeps.workers.notes import State
+from lib.sweeps.workers.messages import State
 from lib.timing.prediction.predict import Prediction
 from lib.timing.prediction.remedies import Effect, Remedy, Setup
 from tests.sweeps.experiments.test_calibration import run

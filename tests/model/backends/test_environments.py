@@ -16,9 +16,9 @@ from lib.model.backends.environments import HERE, Environment, environment_in
 from lib.model.backends.registry import BACKENDS, Runtime, all_runtimes, environment_of, unavailable, versions
 from lib.model.spec import Network, Training
 from lib.sweeps.workers import engine as engine_module
-from lib.sweeps.workers.cancel import Cancel
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Trained
+from lib.sweeps.workers.queue import Cancel
 from tests.conftest import ROOT
 from tests.hiding import hiding
 

@@ -90,7 +90,7 @@ def test_what_trains_or_measures_is_part_of_it(copy, name):
         "ui/views/mnist_training.py",
         "ui/layout.py",
         "labs/mnist_training.py",
-        "ui/streaming.py",
+        "ui/stage.py",
         "labs/which_library/race.py",
     ],
 )

@@ -14,8 +14,8 @@ from lib.model.backends.jax_products import ROUNDED, product, rounds_beforehand
 from lib.model.backends.known_answer import N_STEPS, TOLERANCE
 from lib.model.backends.registry import JAX_PRECISION, Runtime, load_train
 from lib.model.spec import Network, Training
-from lib.sweeps.workers.cancel import Cancel
 from lib.sweeps.workers.messages import Progress
+from lib.sweeps.workers.queue import Cancel
 
 sizes = st.integers(1, 9)
 

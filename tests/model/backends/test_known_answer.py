@@ -11,8 +11,8 @@ from lib.model.backends.environment_variables import XLA_WITHOUT_WRONG_SUMS, wor
 from lib.model.backends.known_answer import _product_and_sum, _stack, verify
 from lib.model.backends.registry import Runtime
 from lib.model.spec import Network, Training
-from lib.sweeps.workers.cancel import Cancel
 from lib.sweeps.workers.messages import How, TrainingFailed
+from lib.sweeps.workers.queue import Cancel
 from tests.conftest import ROOT
 from tests.model.backends.test_environment_variables import WITH_WRONG_SUMS
 

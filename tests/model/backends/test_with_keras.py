@@ -14,8 +14,8 @@ import pytest
 from lib.model.backends.base import Epoch, Steps
 from lib.model.backends.registry import Runtime, unavailable
 from lib.model.spec import Network, Training
-from lib.sweeps.workers.cancel import Cancel
 from lib.sweeps.workers.messages import Progress
+from lib.sweeps.workers.queue import Cancel
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from lib.model.backends.registry import Runtime
 from lib.model.hardware import device_memory
 from lib.model.hardware.device_memory import usable_memory_bytes
 from lib.model.hardware.nvidia_smi import Card
-from lib.sweeps.plan import MEMORY_SHARE, Options, Plan
+from lib.sweeps.sweep import MEMORY_SHARE, Options, Plan
 
 GIB = 2**30
 

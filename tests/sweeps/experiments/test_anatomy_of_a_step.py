@@ -14,8 +14,7 @@ from lib.model.spec import Network
 from lib.sweeps.experiments.anatomy_of_a_step import ceilings, measure_ceilings, measure_tasks, tasks
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.cancel import Cancel
-from lib.sweeps.workers.queue import Request
+from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.measurement import Ended, Measurement
 from lib.timing.roofline import step_floor
 from tests.conftest import ROOT

@@ -30,14 +30,12 @@ from lib.sweeps.experiments.backend_race import (
     standings,
     trials,
 )
-from lib.sweeps.plan import Cached
 from lib.sweeps.storage.records import Curve, Kind, Record
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.sweep import Cached
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.messages import Item, Waiting
-from lib.sweeps.workers.notes import Note, State
-from lib.sweeps.workers.queue import Request
+from lib.sweeps.workers.messages import Item, Note, State, Waiting
+from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.measurement import Ended, Measurement
 
 NUMPY, JAX, KERAS = Runtime("numpy"), Runtime("jax-epoch"), Runtime("keras-tensorflow")

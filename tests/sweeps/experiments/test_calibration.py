@@ -41,10 +41,8 @@ from lib.sweeps.experiments.calibration import (
 from lib.sweeps.experiments.recorded_machines import recorded_here
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.cancel import Cancel
-from lib.sweeps.workers.messages import TrainingFailed
-from lib.sweeps.workers.notes import Note
-from lib.sweeps.workers.queue import Request
+from lib.sweeps.workers.messages import Note, TrainingFailed
+from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.measurement import Ended, Measurement
 from lib.timing.prediction.calibration import LEAST_SAMPLES
 from lib.timing.prediction.predict import predict

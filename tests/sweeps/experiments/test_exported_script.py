@@ -29,7 +29,6 @@ from lib.model.data.mnist_arrays import sha256
 from lib.model.data.own import prepared
 from lib.model.data.own.prepared import DataSummary
 from lib.model.spec import Network, Training
-from lib.sweeps.events import Finished
 from lib.sweeps.experiments.exported_script import (
     LIBRARIES,
     TOLERANCE,
@@ -45,6 +44,7 @@ from lib.sweeps.experiments.exported_script import (
 from lib.sweeps.experiments.results import Line, Results
 from lib.sweeps.experiments.script_parts import common
 from lib.sweeps.storage.records import Curve
+from lib.sweeps.sweep import Finished
 from lib.sweeps.workers.messages import Item
 
 pytestmark = pytest.mark.timeout(900)

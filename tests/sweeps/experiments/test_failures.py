@@ -3,27 +3,33 @@
 import numpy as np
 import pytest
 
-from lib.labs.which_library.race import Raced, table
 from lib.model.backends.base import Epoch, FirstCall, Steps, no_parameters
 from lib.model.backends.registry import Runtime
 from lib.model.data.mnist import Facts
 from lib.model.spec import MNIST
 from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask, measure_ceilings, measure_tasks
-from lib.sweeps.experiments.backend_race import Cell, plan, race
-from lib.sweeps.experiments.background import BackgroundTask
+from lib.sweeps.experiments.backend_race import Cell, race
 from lib.sweeps.experiments.failures import Attempts, Marked, words
 from lib.sweeps.experiments.parallel_sweeps import Method, compare
+from lib.sweeps.experiments.runs import BackgroundTask
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.cancel import Cancel
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.messages import CardLost, Item, Measured, Progress, Ready, Trained, TrainingFailed, WorkerDied
-from lib.sweeps.workers.notes import State
-from lib.sweeps.workers.queue import Request
+from lib.sweeps.workers.messages import (
+    CardLost,
+    Item,
+    Measured,
+    Progress,
+    Ready,
+    State,
+    Trained,
+    TrainingFailed,
+    WorkerDied,
+)
+from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.measurement import Ended, Measurement
 from lib.timing.profiling.request import Examination
 from tests.generators import collected
-from tests.labs.test_race import at
 
 LOST, OTHER, CPU = Runtime("jax-epoch", "gpu"), Runtime("torch", "gpu"), Runtime("numpy")
 WHY = "the graphics card no longer answers"
@@ -75,22 +81,6 @@ def test_a_race_goes_on_with_the_others(store):
     marked = [event for event in events if isinstance(event, Record) and event.kind == Kind.FAILURE]
     assert {one.id for one in marked} == {one.id for one in store.records(Kind.FAILURE)}
     assert [(one.subject["batch_size"], one.warnings) for one in marked] == [(size, (WHY,)) for size in (32, 512, 4096)]
-
-
-def test_the_table_shows_which_cells_failed_and_why(store):
-    """While the others go on, and when the page is opened again."""
-    events = list(race(CELLS, Losing(), store, Cancel(), Request()))
-    items = [event for event in events if isinstance(event, Record)]
-    lost = {cell: WHY for cell in CELLS if cell.runtime == LOST}
-    made = [cell for cell in CELLS if cell not in lost]
-    assert sorted(set(Raced(CELLS, [], {}, items[:2]).left)) == sorted({*CELLS} - {CELLS[0]}), "that one failed"
-    now, opened_again = Raced(CELLS, [], {}, items), Raced(CELLS, store.records(), {})
-    assert now.left == [cell for cell in plan(CELLS, items) if cell in made]
-    assert {*opened_again.left} == {*CELLS}, "what failed is tried again"
-    for known in (now, opened_again):
-        assert known.failed == lost
-        (row, *_) = table([LOST, CPU], [32], known, at())["rows"]
-        assert (row["cells"][0]["text"], row["cells"][0]["title"]) == ("failed", WHY)
 
 
 MEASURED = {

@@ -4,7 +4,7 @@ import pytest
 
 from lib.model.backends.registry import BACKENDS, DEFAULT, Runtime, unavailable
 from lib.model.spec import MAX_RATE
-from lib.sweeps.experiments import axes, mnist_training
+from lib.sweeps.experiments import lines, mnist_training
 from lib.sweeps.strategies import AUTO
 from tests import made
 
@@ -12,8 +12,8 @@ from tests import made
 @pytest.mark.parametrize(
     ("make", "wanted"),
     [
-        (lambda: axes.rates_between(0.1, 0.1, 4), "range"),
-        (lambda: axes.rates_between(0.001, 1, 1), "2 to 16"),
+        (lambda: lines.rates_between(0.1, 0.1, 4), "range"),
+        (lambda: lines.rates_between(0.001, 1, 1), "2 to 16"),
         (lambda: made.batch_size([], epochs=3, rate=0.1, hidden="128"), "at least one, got none"),
         (lambda: made.depth([], epochs=3, rate=0.1, batch_size=32), "at least one network"),
         (lambda: made.depth([], own="12; x", epochs=3, rate=0.1, batch_size=32), "“x”"),
@@ -60,4 +60,4 @@ def test_backends_are_those_that_run_here_and_the_missing_are_explained():
 
 
 def test_rates_keep_both_ends():
-    assert axes.rates_between(0.01, MAX_RATE, 2) == (0.01, MAX_RATE)
+    assert lines.rates_between(0.01, MAX_RATE, 2) == (0.01, MAX_RATE)

@@ -12,8 +12,7 @@ from lib.model.data.mnist import Facts
 from lib.model.data.own import prepared
 from lib.model.data.own.prepared import DataSummary, Prepared
 from lib.model.spec import MNIST, Network, Training
-from lib.sweeps.events import Finished
-from lib.sweeps.executor import Expected, OtherVersions, perform
+from lib.sweeps.executor import Expected, perform
 from lib.sweeps.experiments import own_data as experiment
 from lib.sweeps.experiments.mnist_training import Experiment
 from lib.sweeps.experiments.own_data import Winners
@@ -21,9 +20,9 @@ from lib.sweeps.experiments.results import Results
 from lib.sweeps.storage.records import Curve, Key
 from lib.sweeps.storage.store import Store
 from lib.sweeps.strategies import POOLED
-from lib.sweeps.sweep import Options, updates
-from lib.sweeps.workers.cancel import Cancel
+from lib.sweeps.sweep import Finished, Options, updates
 from lib.sweeps.workers.messages import Item, Job, Ready, TrainingFailed
+from lib.sweeps.workers.queue import Cancel
 from lib.ui.views.own_data import winner_sentence
 from tests import made as experiments
 from tests.conftest import draw_patterns
@@ -69,7 +68,7 @@ def test_what_is_gone_is_said_in_a_sentence(made, engine):
     with pytest.raises(TrainingFailed, match="no longer in the cache folder; bring them again"):
         list(engine.run(Runtime(), [gone], Cancel()))
     prepared.load.cache_clear()
-    with pytest.raises(OtherVersions, match="no longer in the cache folder"):
+    with pytest.raises(TrainingFailed, match="no longer in the cache folder"):
         perform(Job(0, Runtime(), (gone,)), Expected.here(Runtime(), made.digest))
 
 

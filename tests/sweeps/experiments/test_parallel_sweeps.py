@@ -10,9 +10,8 @@ from lib.sweeps.experiments import parallel_sweeps
 from lib.sweeps.experiments.parallel_sweeps import Point, compare, compared, methods, on_cores, saturation
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.cancel import Cancel
-from lib.sweeps.workers.notes import Note
-from lib.sweeps.workers.queue import Request
+from lib.sweeps.workers.messages import Note
+from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.disturbance import Disturbance
 
 

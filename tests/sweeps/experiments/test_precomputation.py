@@ -7,14 +7,12 @@ import pytest
 from lib.labs import mnist_training as page
 from lib.model.backends.registry import versions
 from lib.model.spec import BATCH_SIZES, Network, Training
-from lib.sweeps.events import Finished
-from lib.sweeps.experiments.precomputation import EXPERIMENTS, POINTS, Group, Slider, answered, groups, positions, train
+from lib.sweeps.experiments.precomputation import POINTS, Group, Slider, answered, groups, positions, train
 from lib.sweeps.storage.records import Key
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.cancel import Cancel
-from lib.sweeps.workers.messages import Item
-from lib.sweeps.workers.notes import Note
-from lib.sweeps.workers.queue import Request
+from lib.sweeps.sweep import Finished
+from lib.sweeps.workers.messages import Item, Note
+from lib.sweeps.workers.queue import Cancel, Request
 from lib.ui.panel import settings_of
 from tests import made
 
@@ -41,14 +39,6 @@ def at_most_epochs(experiment):
     }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("panel", EXPERIMENTS)
-def test_the_usual_position_is_what_the_page_opens_with(every, panel):
-    (usual,) = [one for one in every if one.experiment == panel and one.moved == 0]
-    experiment = experiment_of(panel)
-    assert set(usual.items) == at_most_epochs(experiment)
-
-
 @pytest.mark.parametrize(
     ("panel", "moved"),
     [
@@ -56,6 +46,7 @@ def test_the_usual_position_is_what_the_page_opens_with(every, panel):
         ("size", {"sizes": [8, 4096], "rate": 0.5}),
         ("depth", {"networks": ["256→128→64"], "rate": 0.2, "size": 8}),
         ("backend", {"size": 512, "rate": 0.01}),
+        ("rate", {}),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

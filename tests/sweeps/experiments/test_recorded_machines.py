@@ -27,8 +27,8 @@ from lib.sweeps.experiments.single_operations import PipelineTask
 from lib.sweeps.storage.export import export_to
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.cancel import Cancel
-from lib.sweeps.workers.notes import Note
+from lib.sweeps.workers.messages import Note
+from lib.sweeps.workers.queue import Cancel
 from lib.timing.measurement import Ended, Measurement
 from lib.timing.profiling.input_pipeline import QUANTITIES
 from lib.timing.profiling.request import Pipeline

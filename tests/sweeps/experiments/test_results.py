@@ -7,11 +7,10 @@ import pytest
 
 from lib.model.backends.base import Epoch, FirstCall, Steps, no_parameters
 from lib.model.spec import DataSet, Training
-from lib.sweeps.events import Continued, Finished, Void
 from lib.sweeps.experiments.results import Results
 from lib.sweeps.storage.records import Curve
-from lib.sweeps.workers.messages import Item, Progress, Waiting
-from lib.sweeps.workers.notes import State
+from lib.sweeps.sweep import Continued, Finished, Void
+from lib.sweeps.workers.messages import Item, Progress, State, Waiting
 from lib.ui.views import mnist_training_sentences
 from tests import made
 from tests.sweeps.test_sweep import FAST

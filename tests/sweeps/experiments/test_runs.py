@@ -1,16 +1,17 @@
 """Runs that several watch: who leaves keeps what there was, and the last one out ends it."""
 
-import threading
 import time
+from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
-from types import SimpleNamespace
 
 import pytest
 
-from lib.sweeps.experiments.runs import SavedRuns, join
+from lib.sweeps.experiments import runs
+from lib.sweeps.experiments.results import Watched
+from lib.sweeps.experiments.runs import BackgroundTask, Run, join
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.notes import State
-from lib.sweeps.workers.queue import ALLOWANCE, Request, Urgency
+from lib.sweeps.workers.messages import Note, State, WorkerDied
+from lib.sweeps.workers.queue import ALLOWANCE, Cancel, Request, Urgency
 from tests import made
 
 
@@ -74,48 +75,6 @@ def test_who_leaves_is_told_at_once_and_those_who_stay_wait_on(engine, monkeypat
         assert stays.result(30)
 
 
-def test_who_leaves_last_holds_up_nobody_who_comes_to_another_run(engine, monkeypatch):
-    """To end a run waits for the queue; in front of a class each of a hundred leaves one every few seconds."""
-    slow, quick = (made.learning_rate((0.1, 0.2), epochs=n, batch_size=1, hidden="9", backend="numpy") for n in (9, 2))
-    (mine,) = seats(1, engine, slow)
-    at_the_queue, may_go, end, was_let_go = threading.Event(), threading.Event(), mine.run.cancel.set, []
-
-    def set_late():
-        at_the_queue.set()
-        was_let_go.append(may_go.wait(30))
-        end()
-
-    monkeypatch.setattr(mine.run.cancel, "set", set_late)
-    leaving = threading.Thread(target=mine.leave)
-    leaving.start()
-    try:
-        assert at_the_queue.wait(60)
-        (other,) = seats(1, engine, quick)  # waits for no more than a moment
-        other.leave()
-    finally:
-        may_go.set()
-        leaving.join(60)
-    assert was_let_go == [True], "somebody came while it waited"
-    assert mine.run.cancel.is_set()
-
-
-def test_a_run_beyond_the_allowance_says_so_and_disturbs_no_other(engine, monkeypatch):
-    monkeypatch.setattr(ALLOWANCE, "most", 0)
-    long, other = (made.learning_rate((0.1, 0.2), epochs=n, batch_size=1, hidden="9", backend="numpy") for n in (9, 2))
-    viewer = object()
-    first = join(long, engine, None, Request(viewer, Urgency.NOW))
-    try:
-        with first.changed:
-            assert first.changed.wait_for(lambda: first.results.worth_showing, 120)
-        second = join(other, engine, None, Request(viewer, Urgency.NOW))
-        assert second.wait_for_end(60)
-        assert second.results.state is State.FAILED
-        assert "Expected at most 0 of your runs to wait" in second.results.failure
-        assert not first.results.over
-    finally:
-        first.leave()
-
-
 @pytest.mark.parametrize("first", ["who is at the limit", "who is not"])
 def test_who_is_at_the_limit_is_refused_alone_at_an_equal_run(engine, monkeypatch, first):
     monkeypatch.setattr(ALLOWANCE, "most", 0)
@@ -174,9 +133,93 @@ def test_a_saved_run_is_shown_at_once_until_one_of_its_curves_is_trained_anew(en
 @pytest.mark.parametrize(
     ("most", "most_steps", "left"), [(2, 1000, [2, 3]), (9, 250, [2, 3]), (9, 1000, [1, 2, 3]), (9, 50, [])]
 )
-def test_saved_runs_are_kept_within_bounds(most, most_steps, left):
-    runs, results = SavedRuns(most, most_steps), SimpleNamespace(lines=[SimpleNamespace(n_steps=100)])
+def test_saved_runs_are_kept_within_bounds(monkeypatch, most, most_steps, left):
+    monkeypatch.setattr(runs, "_saved", kept := OrderedDict())
+    monkeypatch.setattr(runs, "MAX_SAVED_RUNS", most)
+    monkeypatch.setattr(runs, "MAX_SAVED_STEPS", most_steps)
     for number in (1, 2, 3):
-        run = SimpleNamespace(results=results, request=SimpleNamespace())
-        runs.keep(number, run, [f"curve {number}"])  # type: ignore[arg-type]
-    assert [number for number in (1, 2, 3) if runs.get(number)] == left
+        run = Run(made.learning_rate((0.1, 0.2), epochs=1, batch_size=512, hidden="9", backend="numpy"))
+        for line in run.results.lines:
+            line.n_steps, line.cached = 100 // len(run.results.lines), True
+        runs._end(run, number, number, State.DONE, "")
+    assert list(kept) == left
+
+
+def finished(make, cancel=None):
+    task = BackgroundTask(make, cancel or Cancel())
+    task.thread.join(5)
+    return task
+
+
+def test_items_notes_and_the_end():
+    def make():
+        yield Note("starting")
+        yield 1
+        yield 2
+        yield Note("almost")
+
+    now = finished(make).view()
+    assert (now.items, now.state, now.note, now.version) == ([1, 2], State.DONE, "", 5), (
+        "at the end nothing is going on"
+    )
+
+
+def test_a_stop_is_no_end():
+    cancel = Cancel()
+
+    def make():
+        yield 1
+        cancel.set()
+
+    assert finished(make, cancel).view().state == State.STOPPED
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize(
+    ("error", "words"), [(WorkerDied("it was killed"), "it was killed"), (KeyError("x"), "fault of this program")]
+)
+def test_what_came_before_a_failure_stays(error, words):
+    def make():
+        yield 1
+        raise error
+
+    now = finished(make).view()
+    assert (now.items, now.state) == ([1], State.FAILED)
+    assert words in now.problem
+
+
+def test_it_is_over_only_for_who_has_seen_the_end():
+    """A painter that draws while the last thing happens must draw once more."""
+    go = Cancel()
+
+    def make():
+        yield 1
+        go.wait(5)
+
+    task = BackgroundTask(make, Cancel())
+    assert task.wait_for_news(0, 5)
+    seen = task.view()
+    assert seen.state == State.MEASURING
+    go.set()
+    task.thread.join(5)
+    assert not task.over_at(seen.version)
+    assert task.over_at(task.view().version)
+    assert not task.wait_for_news(task.view().version, 0.01)
+
+
+def test_who_follows_several_changes_with_each_of_them_and_holds_up_none():
+    both, one, other = (Watched(State.MEASURING) for _ in range(3))
+    one.followed_by(both)
+    other.followed_by(both)
+    task = BackgroundTask(lambda: iter([1, 2]), Cancel())
+    task.followed_by(both)
+    task.thread.join(5)
+    before = both.version
+    for changed in (one, other, one):
+        with changed.changed:
+            changed._tell()
+    assert both.version == before + 3
+    del both
+    with one.changed:
+        one._tell()
+    assert one.version == 3, "whoever follows is held weakly"

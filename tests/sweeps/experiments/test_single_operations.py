@@ -13,7 +13,7 @@ from lib.labs.operations_and_feeds.checklist import all_figures
 from lib.labs.operations_and_feeds.feeds import known
 from lib.model.backends.registry import Runtime
 from lib.sweeps.experiments import single_operations as single
-from lib.sweeps.experiments.background import BackgroundTask
+from lib.sweeps.experiments.runs import BackgroundTask
 from lib.sweeps.experiments.single_operations import (
     OperationPoint,
     OperationTask,
@@ -26,13 +26,11 @@ from lib.sweeps.experiments.single_operations import (
     predicted_s,
     refused,
 )
-from lib.sweeps.storage.records import Kind, Record
-from lib.sweeps.storage.rows import check_kind
+from lib.sweeps.storage.records import Kind, Record, check_kind
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.cancel import Cancel
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Measured, TrainingFailed, Waiting, WorkerDied
-from lib.sweeps.workers.queue import Request
+from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.measurement import Ended, Measurement
 from lib.timing.profiling.input_pipeline import QUANTITIES
 from lib.timing.profiling.request import FEEDS, WAITED, OperationRequest, Pipeline

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lib.sweeps.experiments import teacher
-from lib.sweeps.experiments.background import News
+from lib.sweeps.experiments.results import News
 from lib.sweeps.experiments.teacher import (
     BEST,
     DIVERGES,

@@ -12,11 +12,9 @@ from lib.sweeps.experiments import trace_of_a_step as experiment
 from lib.sweeps.experiments.trace_of_a_step import Brought, profile, read_files, saved, shipped, task_of
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.cancel import Cancel
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.messages import Measured, TrainingFailed
-from lib.sweeps.workers.notes import Note
-from lib.sweeps.workers.queue import Request
+from lib.sweeps.workers.messages import Measured, Note, TrainingFailed
+from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.measurement import Ended, Measurement
 from lib.timing.profiling.request import PLAIN, PROFILED
 from lib.timing.profiling.traces.form import Trace

@@ -26,9 +26,8 @@ from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask
 from lib.sweeps.experiments.calibration import CalibrationProgress, TrainingWay, Trial, calibrations, trials
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.cancel import Cancel
-from lib.sweeps.workers.notes import Note
-from lib.sweeps.workers.queue import Request
+from lib.sweeps.workers.messages import Note
+from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.latency import Cost
 from lib.timing.measurement import Ended, Measurement
 from lib.timing.prediction.predict import Prediction

@@ -1,6 +1,8 @@
 """Curves that are cut and thinned, and records and keys that are told apart by all that matters."""
 
 import json
+import math
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -9,10 +11,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lib.model.backends.base import Epoch, no_parameters
-from lib.model.backends.registry import Runtime
-from lib.model.spec import Training
+from lib.model.backends.registry import Runtime, versions
+from lib.model.spec import Network, Training
 from lib.sweeps.storage import records as records_module
-from lib.sweeps.storage.records import Curve, Key, Kind, Record, this_command
+from lib.sweeps.storage.records import (
+    COLUMNS,
+    Curve,
+    Key,
+    Kind,
+    Record,
+    brief,
+    check_kind,
+    checked,
+    current,
+    curve_of,
+    epochs_text,
+    record_of,
+    records_frame,
+    row_of,
+    this_command,
+)
 from lib.timing.measurement import Ended, Measurement
 
 
@@ -75,3 +93,159 @@ def test_a_command_names_no_folder(monkeypatch):
     words = ["/usr/bin/python3", "-m", "lib.cli.record", "mine/a.json", "--runtimes", "jax-epoch/gpu/bfloat16"]
     monkeypatch.setattr("sys.orig_argv", words)
     assert this_command() == "python -m lib.cli.record a.json --runtimes jax-epoch/gpu/bfloat16"
+
+
+HERE = Record(Kind.RACE, {"backend": "numpy", "size": 1}, (0.1,), 1, "CAP", versions=versions(Runtime("numpy")))
+
+
+def test_current_records_are_of_this_machine_code_and_versions_the_oldest_first():
+    older = replace(HERE, measured_at="2000-01-01T00:00:00")
+    others = [replace(HERE, **{name: "other"}) for name in ("machine", "sources", "versions")]
+    failed = replace(HERE, kind=Kind.FAILURE, block_s=())
+    for subject, found in (
+        ({}, [older, HERE]),
+        ({"size": 1}, [older, HERE]),
+        ({"size": 2}, []),
+        ({"device": "cpu"}, []),
+    ):
+        assert current([HERE, older, failed, *others], Kind.RACE, subject, Runtime("numpy")) == found
+
+
+def test_a_row_a_record_flat_and_in_the_order_of_time():
+    made = [
+        Record.of(
+            Kind.RACE,
+            {"backend": "numpy", "batch_size": size},
+            Measurement((3.0, 1.0, 2.0), 10, Ended.CAP, warnings=("loud",)),
+        )
+        for size in (32, 512)
+    ]
+    later, earlier = made[0], Record(**{**vars(made[1]), "measured_at": "2000-01-01T00:00:00"})
+    frame = records_frame([later, earlier])
+    assert list(frame["batch_size"]) == [512, 32]
+    assert list(frame["step_median_s"]) == [0.2, 0.2]
+    assert list(frame["step_q1_s"]) == pytest.approx([0.15, 0.15])
+    assert list(frame["warnings"]) == ["loud", "loud"]
+    assert {"machine", "versions", "measured_at", "blocks", "steps_per_block", "spread"} <= set(frame.columns)
+    assert all(isinstance(value, (str, int, float)) for row in frame.to_dict("records") for value in row.values()), (
+        "flat"
+    )
+
+
+SUBJECTS = {
+    Kind.RACE: {"backend": "numpy", "device": "cpu", "batch_size": 32, "hidden": "128"},
+    Kind.ANATOMY: {"name": "step", "work": 1.0},
+    Kind.CEILING: {"library": "numpy", "device": "gpu", "name": "copy", "work": 2.0},
+    Kind.MODELS: {"strategy": "vmap", "device": "cpu", "count": 8},
+    Kind.SWEEP: {"method": "vmap"},
+    Kind.STEP_TIME: {"first_call_s": 0},
+    Kind.OPERATION: {"operation": "sine", "by": "numpy", "device": "cpu", "size": 4, "name": "eager", "work": 8.0},
+    Kind.PIPELINE: {"backend": "numpy", "device": "cpu", "hidden": "128", "name": "0/data", "work": 1.0},
+    Kind.FAILURE: {},
+}
+
+
+def record(kind: str, subject: dict, block_s: tuple[float, ...] = (0.1, 0.2, 0.3)) -> Record:
+    return Record(kind, subject, () if kind == Kind.FAILURE else block_s, 1, "CAP", ("loud",))
+
+
+def curve_row(**changes) -> dict:
+    epochs = (Epoch(0, 2, math.nan, 0.1, 0.1, 0.01, no_parameters, diverged_step=1),)
+    training = {"network": {"hidden": [7]}, "learning_rate": 0.1, "batch_size": 32, "epochs": 1, "seed": 0}
+    row = dict.fromkeys(COLUMNS["curves"], "") | {
+        "training": json.dumps(training),
+        "measured_at": "2026-11-21T10:00:00+00:00",
+        "first_call_s": 1,
+        "epochs": epochs_text(Curve(1, epochs, np.zeros(2, np.float32))),
+        "losses": np.array([2.0, math.inf], np.float32).tobytes(),
+        "n_bytes": 8,
+        "used_at": 0.0,
+        "every": 1,
+        "together": 1,
+        "warnings": "[]",
+    }
+    return row | changes
+
+
+@pytest.mark.parametrize("kind", [*Kind, "of another version"])
+def test_a_measurement_comes_back_as_it_was(kind):
+    made = record(kind, SUBJECTS.get(kind, {}))
+    row = row_of(made) | {"id": made.id}
+    assert row.keys() == COLUMNS["measurements"].keys()
+    assert record_of(row) == made
+    check_kind(made)
+
+
+def test_a_diverged_curve_comes_back_as_it_was():
+    curve = curve_of(curve_row())
+    (epoch,) = curve.epochs
+    assert math.isnan(epoch.validation_loss)
+    assert epoch.diverged_step == 1
+    np.testing.assert_array_equal(curve.losses, np.array([2.0, math.inf], np.float32))
+
+
+def test_a_training_in_a_row_is_checked_as_one_that_is_asked_for():
+    training = json.loads(curve_row()["training"])
+    assert Training(**training | {"network": Network(**training["network"])}) == Training(Network((7,)), epochs=1)
+    with pytest.raises(ValueError, match=r"batch size: expected 1 to 48,000 .*, got 48,001"):
+        curve_of(curve_row(training=json.dumps(training | {"batch_size": 48_001})))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"epochs": '[{"epoch": 0}]'}, "object missing required field `steps` in epochs"),
+        (
+            {"epochs": curve_row()["epochs"].replace('"steps": 2', '"steps": -2')},
+            "expected `int` >= 0 in steps, got -2",
+        ),
+        ({"training": '{"network": {"hidden": [0]}}'}, "expected 1 or more neurons in a layer, got 0"),
+        ({"losses": np.array([-1.0], np.float32).tobytes()}, "expected losses from 0 on, got -1.0"),
+        ({"warnings": "[1]"}, "expected `str` in warnings, got 1"),
+        ({"epochs": '[{"x - at `$[9]": 1}]'}, "in epochs"),
+    ],
+)
+def test_what_is_wrong_with_a_curve_is_named(changes, words):
+    with pytest.raises(ValueError, match=re.escape(words)):
+        curve_of(curve_row(**changes))
+
+
+@pytest.mark.parametrize("kind", SUBJECTS)
+def test_each_kind_needs_its_subject(kind):
+    for name, value in SUBJECTS[kind].items():
+        without = {other: v for other, v in SUBJECTS[kind].items() if other != name}
+        for subject in (without, without | {name: "7" if not isinstance(value, str) else 7}):
+            with pytest.raises(ValueError, match=rf"expected {name} as (text|a number) in the subject \({kind}\), got"):
+                check_kind(record(kind, subject))
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "block_s", "words"),
+    [
+        (
+            Kind.RACE,
+            {"device": "tpu"},
+            (0.1,),
+            "expected a device of cpu, gpu, .* got tpu",
+        ),
+        (Kind.RACE, {"hidden": "wide"}, (0.1,), "got “wide”"),
+        (Kind.RACE, {"batch_size": 1.5}, (0.1,), "batch_size, got 1.5"),
+        (Kind.RACE, {}, (0.1, 0.0), "expected seconds from 1e-12 on, got 0.0"),
+        (Kind.RACE, {}, (), "expected seconds, got none"),
+        (Kind.MODELS, {}, (0.1, 0.2), "expected the quartiles of seconds, got 2 values"),
+        (Kind.SWEEP, {"work": -1}, (0.1,), "expected work from 1e-12 on, got -1"),
+    ],
+)
+def test_what_a_kind_cannot_be_read_for_is_named(kind, changes, block_s, words):
+    with pytest.raises(ValueError, match=words):
+        check_kind(record(kind, SUBJECTS[kind] | changes, block_s))
+
+
+def test_a_checked_value_is_returned_as_it_is():
+    assert type(checked(1, float, "work")) is int, "not converted: a record's id depends on it"
+
+
+@pytest.mark.parametrize("value", ["a\nb", "x" * 100, {"\ud800": 1}, 10**100])
+def test_a_brief_value_is_one_short_line(value):
+    assert brief(value).isprintable()
+    assert len(brief(value)) <= 61

@@ -19,13 +19,21 @@ from lib.sweeps.workers.messages import (
     Job,
     JobMessage,
     Measured,
+    Note,
     Order,
     Progress,
+    Ready,
+    Starting,
+    State,
     Trained,
+    Waiting,
     Wish,
+    note_of,
+    noted,
 )
 from lib.timing.measurement import Ended, Measurement
 from lib.timing.profiling.request import Examination
+from tests.generators import collected
 
 ITEM = Item(Training(Network((64, 32)), 0.3, 32, 2, seed=1), Runtime("numpy"))
 WEIGHTS = [(np.ones((784, 10), np.float32), np.zeros(10, np.float32))]
@@ -33,7 +41,7 @@ SENT = [
     Job(1, ITEM.runtime, (ITEM.training,), How(devices=2, want_parameters=True)),
     Job(2, ITEM.runtime, (), examination=Examination("parts")),
     *[Order(1, wish) for wish in Wish],
-    About(7, Facts("MNIST", "digest"), "numpy 2"),
+    About(7, Facts("MNIST", "digest")),
     Failed("there is not enough memory"),
     *[
         JobMessage(1, content)
@@ -56,16 +64,26 @@ def test_it_arrives_as_it_was_sent(message):
 
 
 def test_arrays_arrive_too():
-    for sent in (Checkpoint(ITEM, 1, WEIGHTS), Trained(ITEM, WEIGHTS)):
+    for sent in (Checkpoint(ITEM, WEIGHTS), Trained(ITEM, WEIGHTS)):
         ((weights, _),) = pickle.loads(pickle.dumps(sent)).parameters
         np.testing.assert_array_equal(weights, WEIGHTS[0][0])
     steps = pickle.loads(pickle.dumps(Progress(ITEM, Steps(0, 0, np.ones(3, np.float32), 0.1)))).event
     np.testing.assert_array_equal(steps.losses, np.ones(3, np.float32))
 
 
-def test_an_item_is_found_again_by_what_it_is():
-    """Results, caches and flights are dictionaries by item, and a worker sends copies."""
-    copy = pickle.loads(pickle.dumps(ITEM))
-    assert copy is not ITEM
-    assert {ITEM: "found"}[copy] == "found"
-    assert Item(ITEM.training) != ITEM, "another backend is another item"
+def test_a_message_in_words_has_the_state_that_goes_with_it():
+    """What waits does not say that it measures."""
+    starting = "Keras on JAX: its worker imports the library and loads the images"
+    assert note_of(Waiting(2)) == Note("2 before this", State.WAITING)
+    assert note_of(Waiting(None, "another program measures")) == Note("another program measures", State.WAITING)
+    assert note_of(Starting(Runtime("keras-jax"))) == Note(starting, State.STARTING)
+    assert note_of(Ready(Facts("", "")), "32 networks") == Note("32 networks", State.MEASURING)
+
+
+def test_what_a_generator_is_for_comes_after_the_notes_on_its_way():
+    def measuring():
+        yield Ready(Facts("MNIST", ""))
+        yield "of no interest to who waits"
+        return 7
+
+    assert collected(noted(measuring(), "what is measured")) == ([Note("what is measured")], 7)

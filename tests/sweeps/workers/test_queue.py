@@ -1,13 +1,26 @@
 """The queue: in the page's order for one viewer, in turns between viewers, and the moved control first."""
 
+import dataclasses
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
 import threading
+import time
 from contextlib import suppress
 
 import pytest
 
-from lib.sweeps.workers.cancel import Cancel
-from lib.sweeps.workers.messages import TrainingFailed
-from lib.sweeps.workers.queue import Allowance, Queue, Request, SharedRequest, Urgency
+from lib.sweeps.experiments.results import Results
+from lib.sweeps.workers import queue as turns
+from lib.sweeps.workers.engine import ENDED
+from lib.sweeps.workers.messages import State, TrainingFailed, Waiting, note_of
+from lib.sweeps.workers.queue import Allowance, Cancel, MachineLock, Queue, Request, SharedRequest, Urgency
+from lib.ui.layout import progress_text, state_of
+from lib.ui.widgets import WholePage
+from tests.conftest import ROOT
 
 
 @pytest.fixture
@@ -73,16 +86,6 @@ def test_a_viewer_who_comes_back_has_no_advantage(queue):
     assert queue.take(theirs) == 0
 
 
-def test_claims_keep_their_order_when_a_later_one_is_ready_first(queue):
-    first, second = Request("me"), Request("me")
-    early = queue.join(second)
-    assert queue.take(early) == 0
-    late = queue.join(first)
-    assert queue.must_give_way(early), "the page's first experiment begins, whoever was ready first"
-    queue.give_back(early)
-    assert queue.take(late) == 0
-
-
 def test_a_shared_run_is_served_as_soon_as_any_of_its_viewers_would_be_and_counts_for_each(queue):
     first = queue.join(Request("somebody"))
     assert queue.take(first) == 0
@@ -117,39 +120,6 @@ def test_a_run_that_everybody_has_left_is_no_obstacle(queue):
     assert {queue.take(ticket), queue.take(other)} == {0, 1}
 
 
-@pytest.mark.slow
-def test_the_line_is_worked_out_when_it_changes_and_who_waits_sleeps(queue, monkeypatch):
-    """Eighty that wait: nothing is computed for them until the turn is given back, and all learn their new place
-    then."""
-    holder, cancel = queue.join(Request("holder")), Cancel()
-    assert queue.take(holder) == 0
-    tickets = [queue.join(Request(number)) for number in range(80)]
-    computed, looked, told = [], [], []
-    work_out, take = queue._work_out, queue.take
-    monkeypatch.setattr(queue, "_work_out", lambda: computed.append(1) or work_out())
-    monkeypatch.setattr(queue, "take", lambda ticket: looked.append(1) or take(ticket))
-    everyone_waits = threading.Barrier(81)
-
-    def wait(ticket):
-        place = queue.take(ticket)
-        everyone_waits.wait()
-        queue.wait(ticket, place, cancel)
-        told.append(queue._places[ticket])
-
-    threads = [threading.Thread(target=wait, args=(ticket,)) for ticket in tickets]
-    for thread in threads:
-        thread.start()
-    everyone_waits.wait()
-    for thread in threads:
-        thread.join(0.01)
-    assert (len(computed), len(looked), told) == (0, 80, []), "waiting costs nothing"
-    queue.leave(holder)
-    for thread in threads:
-        thread.join(10)
-    assert sorted(told) == list(range(80))
-    assert len(computed) == 1
-
-
 def test_who_waits_is_woken_by_a_cancel(queue):
     holder, mine, cancel = queue.join(Request("you")), queue.join(Request("me")), Cancel()
     assert queue.take(holder) == 0
@@ -182,15 +152,213 @@ def test_a_viewer_has_so_many_runs_and_no_more():
     assert may(allowance, Request(viewer, Urgency.NOW)), "the others are over"
 
 
-def test_a_run_that_was_replaced_counts_no_more():
-    """A slider that is dragged ends one run after another, and each takes a moment."""
-    allowance, viewer = Allowance(0), object()
-    for _ in range(10):
-        over = Cancel()
-        assert may(allowance, Request(viewer, Urgency.NOW), over)
-        over.set()
+def test_who_asked_is_called_while_the_block_lasts_and_at_once_where_it_is_too_late():
+    cancel, called = Cancel(), []
+    with cancel.calling(lambda: called.append("inside")):
+        assert called == []
+        cancel.set()
+    cancel.set()
+    assert called == ["inside"]
+    with cancel.calling(lambda: called.append("late")):
+        assert called == ["inside", "late"]
 
 
-def test_without_a_limit_everybody_may():
-    allowance, request = Allowance(), Request(urgency=Urgency.NOW)
-    assert all(may(allowance, request) for _ in range(50))
+def test_a_signal_handler_may_set_it_in_whatever_its_thread_is_at():
+    """The guard is held by this very thread when the signal comes: a plain lock would wait for itself for ever."""
+    cancel = Cancel()
+    before = signal.signal(signal.SIGUSR1, lambda *_: cancel.set())
+    try:
+        with cancel._guard:
+            signal.raise_signal(signal.SIGUSR1)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert cancel.is_set()
+
+
+@pytest.fixture(autouse=True)
+def own_folder(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    return tmp_path
+
+
+def test_a_turn_that_is_taken_twice_is_given_back_by_one_release():
+    ours, others = MachineLock(), MachineLock()
+    assert ours.take()
+    assert ours.take()
+    assert not others.take()
+    ours.release()
+    assert others.take()
+    others.release()
+
+
+def test_the_lock_lies_in_a_folder_that_only_this_person_can_enter(own_folder, monkeypatch):
+    with MachineLock():
+        (lock,) = own_folder.rglob("*.lock")
+        assert stat.S_IMODE(lock.parent.stat().st_mode) == 0o700
+    monkeypatch.delenv("XDG_RUNTIME_DIR")
+    assert turns.folder().is_relative_to(turns.user_cache_dir("less-overhead"))
+
+
+def test_who_holds_it_is_named_and_gives_way_to_who_asks(holding, own_folder):
+    other, ours = holding("listens"), MachineLock()
+    assert not ours.take()
+    holder = ours.holder()
+    assert holder is not None
+    assert holder.pid == other.pid
+    assert f"process {other.pid}" in str(holder)
+    with ours:
+        assert ours.beside is None
+        (note,) = own_folder.rglob("holder.json")
+        assert json.loads(note.read_text())["pid"] == os.getpid()
+
+
+@pytest.mark.parametrize(
+    ("served", "program", "words"),
+    [
+        ("edit", "mnist_training.py", "the page “mnist training” in another tab, since"),
+        ("", "record.py", "record.py (process {pid}), since"),
+    ],
+)
+def test_who_waits_reads_what_for_and_how_to_end_it(served, program, words, monkeypatch):
+    monkeypatch.setenv(turns.SERVED, served)
+    monkeypatch.setattr(sys, "argv", [f"/somewhere/{program}"])
+    with MachineLock():
+        holder = MachineLock().holder()
+    assert holder is not None
+    note = note_of(Waiting(None, holder.waited_for))
+    results = Results((), ())
+    results.state, results.place, results.other = State.WAITING, None, holder.waited_for
+    for told in (note.text if note else "", progress_text(results)):
+        assert told.startswith(words.format(pid=os.getpid()))
+        assert ("is measuring; to end it, press “End it”" if served else "to end it, end that program") in told
+    assert ('class="lab-button lab-end">End it</button>; this starts' in state_of(results)) is bool(served)
+    results.other = dataclasses.replace(holder, heeds=False).waited_for
+    assert "lab-end" not in state_of(results), "a page of an older version is only explained"
+    assert ("close that tab" in state_of(results)) is bool(served)
+    monkeypatch.setenv(turns.SERVED, "run")
+    results.other = holder.waited_for
+    assert "lab-end" not in state_of(results), "in front of a class nobody has the button"
+
+
+RUN = """
+import time
+from lib.model.backends.registry import Runtime
+from lib.sweeps.experiments.runs import BackgroundTask, join
+from lib.model.spec import Training
+from lib.ui.views.mnist_training_sentences import sentence
+from lib.sweeps.workers import engine
+from lib.sweeps.workers.queue import Cancel
+from lib.sweeps.workers.queue import Request
+from tests import made, stub_worker
+
+engine.Process = stub_worker.start
+page, cancel = engine.Engine(), Cancel()
+long = [Training(batch_size=1, epochs=100, seed=seed) for seed in range(2)]
+experiment = made.batch_size((1, 2), epochs=100, rate=0.01, hidden="8")
+first = join(experiment, page, None, Request())
+while not first.results.worth_showing:
+    time.sleep(0.02)
+second = BackgroundTask(lambda: page.run(Runtime("numpy"), long, cancel), cancel)
+print("held", flush=True)
+first.wait_for_end()
+second.wait_for_end()
+print(first.results.state, sentence(experiment, first.results), flush=True)
+print(second.state, second.view().problem, flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.slow
+def test_a_page_ends_all_its_runs_when_another_page_asks_for_it_and_says_so(monkeypatch, own_folder):
+    monkeypatch.setenv(turns.SERVED, "edit")
+    other = subprocess.Popen([sys.executable, "-c", RUN], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    try:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        widget = WholePage()
+        monkeypatch.setenv(turns.SERVED, "run")
+        widget._handle_custom_msg({"end": True}, [])
+        assert not list(own_folder.rglob("end-*")), "a class ends nobody's run"
+        monkeypatch.setenv(turns.SERVED, "edit")
+        began = time.monotonic()
+        widget._handle_custom_msg({"end": True}, [])
+        said = [other.stdout.readline() for _ in range(2)]
+        assert time.monotonic() - began < 5
+        assert all(line.startswith("Stopped ") and line.endswith(f" {ENDED}\n") for line in said), said
+        assert MachineLock().take(), "it is free"
+        assert not list(own_folder.rglob("end-*"))
+    finally:
+        other.kill()
+        other.communicate()
+
+
+def test_a_request_to_end_is_for_one_turn_and_one_that_is_dead_stops_nobody(holding, monkeypatch):
+    monkeypatch.setenv(turns.SERVED, "edit")
+    other, ours = holding(), MachineLock()
+    assert not ours.take()
+    ours.end_holder()
+    assert (ours._folder / f"end-{other.pid}").exists()
+    other.kill()
+    other.wait()
+    assert ours.take(), "whether it has heeded or not"
+    ours.end_holder()
+    ours.release()
+    assert ours.take()
+    assert not ours.is_to_end(), "what was asked in an earlier turn"
+    MachineLock().end_holder()
+    assert (ours.is_to_end(), ours.is_to_end()) == (True, False)
+    ours._holder.write_text(json.dumps({"program": "traps.py", "pid": other.pid, "since": 0.0, "is_page": True}))
+    (ours._folder / f"end-{other.pid}").unlink()
+    MachineLock().end_holder()
+    assert not (ours._folder / f"end-{other.pid}").exists(), "one of an older version would not hear it"
+    ours.release()
+
+
+@pytest.mark.slow
+def test_one_that_sleeps_is_overtaken_and_the_times_are_marked(holding):
+    other, ours = holding(), MachineLock(patience_s=0.3)
+    assert not ours.take()
+    with ours:
+        assert ours.beside is not None
+        assert ours.beside.pid == other.pid
+        assert f"process {other.pid}" in ours.beside.disturbs
+    assert ours.take(), "patience is not lost twice with the same one"
+    ours.release()
+    other.send_signal(signal.SIGKILL)
+    other.wait()
+    with ours:
+        assert ours.beside is None, "it is gone"
+
+
+def test_patience_is_for_one_holder_and_for_one_wait(holding, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(turns.time, "monotonic", lambda: now[0])
+    holding()
+    ours = MachineLock(patience_s=60)
+    assert not ours.take()
+    now[0] = 100.0
+    assert not ours.take(), "it had not asked meanwhile"
+    for _ in range(61):
+        now[0] += 1.0
+        ours.take()
+    assert ours.beside is not None
+    ours.release()
+    note = next(ours._folder.glob("holder.json"))
+    note.write_text(json.dumps({"program": "another", "pid": 1, "since": 5.0}))
+    assert not ours.take(), "another holder is waited for anew"
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"pid": 1}'])
+def test_a_note_that_cannot_be_read_is_nobody(content):
+    ours = MachineLock()
+    with ours:
+        ours._holder.write_text(content)
+        assert MachineLock().holder() is None
+        assert not MachineLock().take()
+
+
+def test_where_no_lock_can_be_had_the_turn_is_free(monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "file"))
+    with MachineLock(), MachineLock():
+        pass

@@ -13,12 +13,10 @@ from lib.model.backends.base import Epoch, FirstCall, Steps
 from lib.model.backends.registry import Runtime
 from lib.model.hardware.cores import usable_cores
 from lib.model.spec import Training
-from lib.sweeps.events import Finished
 from lib.sweeps.storage.store import Store
-from lib.sweeps.sweep import updates
+from lib.sweeps.sweep import Finished, updates
 from lib.sweeps.workers import engine as engine_module
 from lib.sweeps.workers import worker
-from lib.sweeps.workers.cancel import Cancel
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import (
     CardLost,
@@ -29,6 +27,7 @@ from lib.sweeps.workers.messages import (
     Trained,
     TrainingFailed,
 )
+from lib.sweeps.workers.queue import Cancel
 from lib.sweeps.workers.worker import _sentence, in_parallel
 from lib.timing.profiling.request import Examination, OperationRequest
 from tests import stub_worker
@@ -66,16 +65,6 @@ def test_parallel_trainings_have_a_core_each_and_take_turns():
     assert used == [1] * 8
     assert [index for index, _ in told[:2]] != [index for index, _ in told[2:4]], "four trainings share two cores"
     assert Counter(told) == Counter({(n, FirstCall(n)): 2 for n in range(4)} | {(n, None): 1 for n in range(4)})
-
-
-def test_parameters_come_back_when_asked_for(stub_engine):
-    (trained,) = [
-        m
-        for m in run(stub_engine, JAX, [Training(batch_size=512, epochs=1)], how=How(want_parameters=True))
-        if isinstance(m, Trained)
-    ]
-    assert trained.parameters is not None
-    assert [weights.shape for weights, _ in trained.parameters] == [(784, 128), (128, 10)]
 
 
 def test_a_worker_whose_parent_was_dead_before_it_began_ends():
@@ -183,8 +172,6 @@ def test_the_other_runtimes_of_a_sweep_are_trained_all_the_same(losing, tmp_path
         LOST,
         "CUDA error: an illegal memory access was encountered\nCUDA kernel errors might be asynchronously reported",
         "cudaErrorECCUncorrectable: uncorrectable ECC error encountered",
-        "CUDA error: device lost",
-        "GPU is lost",
         "Unable to determine the device handle: GPU has fallen off the bus",
     ],
 )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lib.sweeps.workers.notes import State
+from lib.sweeps.workers.messages import State
 from lib.ui.views import mnist_training as view
 from lib.ui.views.pinned import difference, with_same_axes
 from tests import made

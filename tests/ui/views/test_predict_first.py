@@ -6,7 +6,7 @@ import pytest
 
 from lib.sweeps.experiments.results import Results
 from lib.sweeps.experiments.teacher import Guess, questions
-from lib.sweeps.workers.notes import State
+from lib.sweeps.workers.messages import State
 from lib.ui import layout
 from lib.ui.views import mnist_training as charts_view
 from lib.ui.views import predict_first as view
