@@ -6,15 +6,13 @@ app = marimo.App(width="full", app_title="When a GPU wins", css_file="../lib/ui/
 with app.setup(hide_code=True):
     import marimo as mo
 
-    from lib.labs.when_a_gpu_wins import PANELS, border, work
-    from lib.labs.when_a_gpu_wins.calibration import calibration
-    from lib.labs.when_a_gpu_wins.remedies import remedies
+    from lib.labs.when_a_gpu_wins import border, work
     from lib.ui.lab import Lab
 
 
 @app.cell(hide_code=True)
 def title():
-    lab = Lab("when_a_gpu_wins", **PANELS)
+    lab = Lab("when_a_gpu_wins", **work.PANELS)
     lab.title(
         "When does a GPU win?",
         "The articles answer with a rule of thumb from machines that you do not have. Here your processor is calibrated"
@@ -56,7 +54,7 @@ def calibration_controls(lab):
 
 @app.cell(hide_code=True)
 def the_calibration(here, lab):
-    lab.work(here, *calibration(lab.page))
+    lab.work(here, *work.calibration(lab.page))
     calibrated = lab  # a script calibrates before it predicts
     return (calibrated,)
 
@@ -147,7 +145,7 @@ def remedy_controls(lab):
 
 @app.cell(hide_code=True)
 def the_remedies(calibrated, remedy):
-    calibrated.work(remedy, *remedies(calibrated.page))
+    calibrated.work(remedy, *work.remedies(calibrated.page))
     return
 
 
