@@ -13,10 +13,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
+from itertools import pairwise
 from typing import Any
 
 import altair as alt
 import numpy as np
+from contourpy import contour_generator
 from matplotlib.image import imsave
 
 from lib.formatting import listed, seconds, times
@@ -136,7 +138,6 @@ _known: Once[tuple[int, Grid], tuple[object, Predictions]] = Once(64)
 
 
 def known_side(device: Device, way: Way) -> Side:
-    """A device that is known by its figures, driven in one way."""
     plainly = f"{'' if way in (Way.OPERATIONS, Way.GRAPH) else 'a '}{way}"
     by = f"{device.library} ({way})" if device.library else plainly
     return Side(f"{device.name} by {by}", device, way, device.together, on_gpu=device.on_gpu)
@@ -158,7 +159,6 @@ class Surface:
 
     @cached_property
     def ratio(self) -> np.ndarray:
-        """Left over right seconds."""
         return self.left.step_s / self.right.step_s
 
     @cached_property
@@ -173,7 +173,6 @@ class Surface:
 
     @cached_property
     def unclear(self) -> np.ndarray:
-        """Where the intervals of both sides overlap."""
         return (self.low <= 1) & (self.high >= 1)
 
     def wins_from(self, width: int) -> int | None:
@@ -184,32 +183,17 @@ class Surface:
 
 
 def surface(left: Side, right: Side, depth: int, networks: int) -> Surface:
-    """Both sides over width and batch size; `networks` are trained on either."""
     return Surface(left.seconds(depth, networks), right.seconds(depth, networks))
 
 
 def border_lines(ratio: np.ndarray) -> list[tuple[float, float, float, float]]:
-    """Where a ratio over the cells, (CELLS, CELLS), is 1: short lines from one (batch size, width) to another.
-
-    Marching squares: a line through each square of four neighbouring cells on whose corners the faster side differs,
-    and none through a square with a NaN.
-    """
-    logs = np.log2(np.where(ratio > 0, ratio, np.nan))
-    corners = np.stack([logs[:-1, :-1], logs[:-1, 1:], logs[1:, 1:], logs[1:, :-1]])  # around each square
-    mixed = np.isfinite(corners).all(axis=0) & (corners > 0).any(axis=0) & (corners <= 0).any(axis=0)
-    found: list[tuple[float, float, float, float]] = []
-    for row, column in zip(*np.nonzero(mixed), strict=True):
-        heights = corners[:, row, column]
-        places = ((row, column), (row, column + 1), (row + 1, column + 1), (row + 1, column))
-        crossings = []
-        for one in range(4):
-            here, there = heights[one], heights[(one + 1) % 4]
-            if (here > 0) != (there > 0):
-                share = here / (here - there)
-                (y, x), (y_to, x_to) = places[one], places[(one + 1) % 4]
-                crossings.append((_at(SIZE_ENDS, x + share * (x_to - x)), _at(WIDTH_ENDS, y + share * (y_to - y))))
-        found += [(*crossings[n], *crossings[n + 1]) for n in range(0, len(crossings), 2)]
-    return found
+    """Where a ratio over the cells, (CELLS, CELLS), is 1: short lines from one (batch size, width) to another."""
+    logs = np.ma.masked_invalid(np.log2(np.where(ratio > 0, ratio, np.nan)))
+    return [
+        (_at(SIZE_ENDS, x), _at(WIDTH_ENDS, y), _at(SIZE_ENDS, x_to), _at(WIDTH_ENDS, y_to))
+        for line in contour_generator(z=logs).lines(0.0)
+        for (x, y), (x_to, y_to) in pairwise(line)
+    ]
 
 
 def _at(ends: tuple[int, int], cell: float) -> float:
@@ -263,7 +247,6 @@ class SurfacePoint:
 
     @property
     def ratio(self) -> float:
-        """How many times faster the right side is."""
         return self.left_s / self.right_s
 
 
@@ -360,7 +343,6 @@ DASHES = {"border": [1, 0], "end": [5, 3], "before": [2, 3], "rule": [8, 4]}  # 
 
 @once
 def devices() -> dict[str, Device]:
-    """The devices that are known by their figures, by key."""
     return known_devices()
 
 
@@ -390,8 +372,6 @@ def _here(on_gpu: bool) -> dict[str, str]:
 
 
 class Border(Controls):
-    """Both sides, and the networks that they train."""
-
     AGAIN = ()
     left = dropdown("Processor", f"{ON_HERE}jax-epoch/cpu", processors, full_width=True)
     right = dropdown("GPU", "l4", cards, full_width=True)
@@ -405,8 +385,6 @@ def _factor(label: str) -> Any:
 
 
 class ImaginedCard(Controls):
-    """A card that is known, and what is changed of it."""
-
     AGAIN = ()
     card = dropdown("Begin with", "l4", known_cards, full_width=True)
     launch = _factor("Starting a kernel")
@@ -417,14 +395,11 @@ class ImaginedCard(Controls):
 
 
 class DrivenCard(Controls):
-    """How the card is driven."""
-
     AGAIN = ()
     way = dropdown("The GPU is driven by", "step", DRIVEN, full_width=True)
 
 
 def live_of(shown: Shown) -> LiveCalibrations:
-    """This machine's calibrations."""
     return live_in(shown.section.page.store.path)
 
 
@@ -477,7 +452,6 @@ def remarks(notes: Iterable[str], judged: Iterable[tuple[str, str]]) -> str:
 
 
 def warnings(judged: Iterable[Side]) -> list[tuple[str, str]]:
-    """Their names, and what is uncertain about the devices that are known by their figures."""
     return [(one.label, one.device.warning) for one in judged if isinstance(one.device, Device)]
 
 
@@ -485,7 +459,6 @@ def warnings(judged: Iterable[Side]) -> list[tuple[str, str]]:
 
 
 def border(shown: Shown) -> Drawing:
-    """The surface between both sides, with every point at which more is known, and the articles' rule."""
     at, store = shown.at, shown.section.page.store
     left, right, notes = sides(at, live_of(shown))
     of = surface(left, right, at.depth, at.networks)
@@ -512,7 +485,6 @@ def border(shown: Shown) -> Drawing:
 
 
 def surface_sentence(shown: Surface, left: str, right: str, depth: int, networks: int) -> str:
-    """Which side is predicted to win where."""
     known = np.isfinite(shown.ratio)
     if not known.any():
         return "No network of this depth fits into the memory of both sides; choose fewer networks or layers."
@@ -550,7 +522,6 @@ _published = once(published_rows)
 
 
 def published_sentence(rows: Sequence[Row]) -> str:
-    """How far off the predictions are for figures that the model was not set from."""
     unseen = [one for one in rows if not one.used]
     errors = [abs(one.error) for one in unseen]
     return (
@@ -565,7 +536,6 @@ def published_sentence(rows: Sequence[Row]) -> str:
 
 
 def imagined_card(shown: Shown, of: Border) -> Drawing:
-    """The border of a card that is changed, with the border before it was."""
     at, way = shown.at, WAYS[of.way]
     left, _, notes = sides(of, live_of(shown))
     card = of_machine(devices(), at.card, way)
@@ -579,7 +549,6 @@ def imagined_card(shown: Shown, of: Border) -> Drawing:
 
 
 def imagined_sentence(before: Surface, after: Surface, name: str) -> str:
-    """How the border moves at the named widths."""
     moved = [
         f"at width {width:,} it wins {_from(after.wins_from(width))} (before: {_from(before.wins_from(width))})"
         for width in NAMED_WIDTHS
@@ -588,7 +557,6 @@ def imagined_sentence(before: Surface, after: Surface, name: str) -> str:
 
 
 def driven_card(shown: Shown, of: Border) -> Drawing:
-    """The border of each way to drive the card."""
     left, _, notes = sides(of, live_of(shown))
     chosen = next(name for name, key in DRIVEN.items() if key == shown.at.way)
     machine = CARD if of.right.startswith(ON_HERE) else of.right
@@ -601,7 +569,6 @@ def driven_card(shown: Shown, of: Border) -> Drawing:
 
 
 def moves_sentence(surfaces: Mapping[str, Surface], chosen: str, right: str, left: str) -> str:
-    """Where the border lies by the chosen way, and by all others."""
     width = NAMED_WIDTHS[0]
     places = {name: _from(shown.wins_from(width)) for name, shown in surfaces.items()}
     others = [f"{name}, {place}" for name, place in places.items() if name != chosen]
@@ -651,7 +618,6 @@ def surface_chart(
 
 
 def moves_chart(surfaces: Mapping[str, Surface], chosen: str, right: str) -> Chart:
-    """The border of each way to drive the card; the chosen one is thick. Borders have the ways' ordered colours."""
     lines = [
         line
         for name, shown in surfaces.items()
@@ -755,7 +721,6 @@ def _looks(kind: str, width: float, color: str = "currentColor") -> dict:
 
 
 def _mark(one: SurfacePoint) -> dict:
-    """A row of a point, in the ground's colours."""
     (left, right), what = one.names, "a step" if one.kind == KINDS[0] else "an epoch"
     words = f"{seconds(one.left_s)} by {left}, {seconds(one.right_s)} by {right}: {what}"
     color = f"rgb{LEFT if one.ratio < 1 else RIGHT}"
@@ -787,7 +752,6 @@ def legend(left: str, right: str, points: Sequence[SurfacePoint] = ()) -> str:
 
 
 def moves_legend(chosen: str) -> str:
-    """HTML: the colour of each way's border."""
     words = {name: f"<b>{html.escape(name)}</b>" if name == chosen else html.escape(name) for name in MOVES}
     entries = "".join(
         f'<span><i class="win-line" style="border-color: {color}"></i>{words[name]}</span>'

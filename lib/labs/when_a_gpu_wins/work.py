@@ -7,9 +7,6 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-import altair as alt
-import pandas as pd
-
 from lib.formatting import listed, percent, seconds, sentence, times
 from lib.labs.when_a_gpu_wins.border import (
     LEFT,
@@ -57,16 +54,15 @@ from lib.ui.controls import runtime
 from lib.ui.lab import Asked, Drawing, Page, Shown
 from lib.ui.panel import Controls, batch_size, dropdown, number, several, slider, text
 from lib.ui.stage import Stage, Work
-from lib.ui.views.chart import Chart, log_scale, names_y, ordered_palette, styled
+from lib.ui.views.chart import Chart, ordered_palette
+from lib.ui.views.dots import HERE, PREDICTED, Dot, dots_chart
 from lib.ui.views.markup import table
 
 LARGER = Network((1024, 512, 256))  # which the second article proposes
 BY = Runtime()  # by which larger work is measured here
 NETWORK = Network()  # whose epochs are priced
-PREDICTED, MEASURED = "#7b62d3", "#0b7a57"
 NAMES: Mapping[Remedy, str] = {one: one.value[0].upper() + one.value[1:] for one in Remedy}
 APPLIES = {one: f"apply_{one.name.lower()}" for one in Remedy}  # their names in the panel; the table has them
-GAIN = "times as fast, an image of one network"
 FAIR = (
     "“Times as fast” compares the seconds of an image of one network. A larger batch makes fewer steps of the same"
     " images, so that it may learn less from them: the figure says nothing of that. Once today's step is measured, the"
@@ -75,8 +71,6 @@ FAIR = (
 
 
 class CalibratedWays(Controls):
-    """The ways to train that are calibrated."""
-
     AGAIN = "Calibrate again", "Measure what is missing, and once more what something disturbed"
     ways = several(
         "Calibrate",
@@ -86,16 +80,12 @@ class CalibratedWays(Controls):
 
 
 class LargerWork(Controls):
-    """The batch size of larger work."""
-
     AGAIN = "Measure again", "Measure the steps that are measured here once more"
     size = slider("Batch size", 32, (1, 8, 32, 128, 256))
     way = dropdown("Known devices by a", "step", WAY_NAMES, full_width=True)
 
 
 class Costs(Controls):
-    """What is trained, to which accuracy, and the price of this machine."""
-
     AGAIN = ()
     size = slider("Batch size", 32, tuple(time_to_accuracy.RATES))  # at which epochs to an accuracy are counted
     target = slider("Target accuracy", 0.95, time_to_accuracy.TARGETS)
@@ -108,8 +98,6 @@ def _offered() -> dict[str, str]:
 
 
 class Remedies(Controls):
-    """What is trained, and by what today; a button for each remedy."""
-
     AGAIN = "Measure all", "Apply each remedy, and measure a step with it"
     RESULT_BUTTONS = tuple(
         (name, NAMES[one], "Apply it, and measure a step with it and without") for one, name in APPLIES.items()
@@ -171,7 +159,6 @@ def calibration(page: Page) -> tuple[Callable[[CalibratedWays], Asked], Callable
 
 
 def calibrated_sentence(standings: Sequence[CalibrationProgress]) -> str:
-    """For which ways to train this machine is calibrated, and how far off a step is that the others predict."""
     known = [f"{one.trained.label} ({one.calibration.median_error:.0%})" for one in standings if one.calibration]
     if not known:
         return "This machine is not calibrated yet: nothing is predicted for it."
@@ -188,7 +175,6 @@ def progress(standings: Sequence[CalibrationProgress], chosen: Collection[Traini
 
 
 def _known(way: Way) -> list[Side]:
-    """All devices that are known by their figures and run a step in this way."""
     return [known_side(one, way) for one in devices().values() if way in one.ways]
 
 
@@ -210,7 +196,6 @@ class LargerStep(NamedTuple):
 
 
 def larger_work(batch_size: int) -> list[Workload]:
-    """The network that the second article proposes, a small convolutional one, and ResNet-18."""
     connected = replace(fully_connected(LARGER, batch_size), name=f"784→{LARGER.label}→10")
     return [connected, convolutional(batch_size), resnet18(batch_size)]
 
@@ -252,20 +237,18 @@ def larger_steps(batch_size: int, sides: Sequence[Side], store: Store) -> list[L
 
 
 def measured_here(at: LargerWork) -> Asked:
-    """What is measured of larger work."""
     return Asked(at.size, lambda _: ((), partial(measure_larger, at.size)))
 
 
 def larger(shown: Shown) -> Drawing:
-    """Larger work by device; each mark says whether it was measured or predicted."""
     at, now, way = shown.at, shown.now, WAYS[shown.at.way]
     here = side(f"{ON_HERE}jax-epoch/cpu", way, live_of(shown))
     found = larger_steps(at.size, [*([here] if here else []), *_known(way)], shown.section.page.store)
     line = layout.state_line(now.state, now.over, 1, now.note or "two steps are measured here", now.problem)
     unsure = [(one.work.name, one.predicted.warning) for one in found if one.predicted is not None]
-    chart = larger_chart(found)
-    drawn = Drawing.of({chart.title: chart}, line, larger_sentence(found, at.size))
-    return replace(drawn, result=drawn.result + remarks(too_large(found), unsure))
+    chart, said = larger_chart(found), larger_sentence(found, at.size)
+    result = layout.framed(chart.title, chart) + line + layout.sentence(said) + remarks(too_large(found), unsure)
+    return Drawing(result, said)
 
 
 def too_large(found: Sequence[LargerStep]) -> list[str]:
@@ -278,7 +261,6 @@ def too_large(found: Sequence[LargerStep]) -> list[str]:
 
 
 def larger_sentence(found: Sequence[LargerStep], batch_size: int) -> str:
-    """Who is quickest at each work, and how many times faster than the quickest without a GPU."""
     parts = []
     for name in dict.fromkeys(one.work.name for one in found):
         mine = [one for one in found if one.work.name == name and one.known is not None]
@@ -290,44 +272,22 @@ def larger_sentence(found: Sequence[LargerStep], batch_size: int) -> str:
 
 
 def larger_chart(found: Sequence[LargerStep]) -> Chart:
-    """Seconds of a step by device, a colour for each work; filled where measured."""
     works = list(dict.fromkeys(one.work.name for one in found))
-    rows = [
-        {
-            "label": one.side.label,
-            "of": one.work.name,
-            "filled": one.measured is not None,
-            "x": one.known.step_s,
-            "low": one.known.low_s or one.known.step_s,
-            "high": one.known.high_s or one.known.step_s,
-            "how": f"predicted: {seconds(one.predicted.step_s)}" if one.measured and one.predicted else "predicted",
-        }
+    colors = dict(zip(works, ordered_palette(len(works)), strict=True))
+    dots = [
+        Dot(
+            one.side.label,
+            one.work.name,
+            HERE if one.measured else PREDICTED,
+            one.known.step_s,
+            one.known.low_s,
+            one.known.high_s,
+            f"predicted: {seconds(one.predicted.step_s)}" if one.measured and one.predicted else "",
+        )
         for one in found
         if one.known is not None
     ]
-    colors = dict(zip(works, ordered_palette(len(works)), strict=True))
-    return _by_device(rows, colors, "seconds of a step", "larger work by device; filled: measured here")
-
-
-def _by_device(rows: Sequence[Mapping], colors: Mapping[str, str], x_title: str, title: str) -> Chart:
-    """A mark with its range for each row, a line for each device; the device with the smallest mark on top."""
-    names = list(dict.fromkeys(row["label"] for row in sorted(rows, key=lambda row: row["x"])))
-    ends = [row[end] for row in rows for end in ("low", "high")] or [0.1, 1.0]
-    axis = alt.Axis(tickCount=5, format="~g", labelOverlap=True)
-    x = alt.X("x:Q", scale=log_scale([0.8 * min(ends), 1.25 * max(ends)]), title=x_title, axis=axis)
-    columns = ["label", "of", "filled", "x", "low", "high", "how"]
-    scale = alt.Scale(domain=list(colors), range=list(colors.values()))
-    base = alt.Chart(pd.DataFrame(rows, columns=columns)).encode(
-        y=names_y(names, 260), color=alt.Color("of:N", scale=scale, legend=alt.Legend(orient="top", title=None))
-    )
-    points = base.mark_point(size=70, opacity=1).encode(
-        x=x,
-        fill=alt.Fill("of:N", scale=scale, legend=None),
-        fillOpacity=alt.FillOpacity("filled:Q", scale=None, legend=None),
-        tooltip=["label:N", "of:N", alt.Tooltip("x:Q", format=".3~g", title=x_title), "how:N"],
-    )
-    ranges = base.mark_rule(strokeWidth=1.5, opacity=0.5).encode(x=alt.X("low:Q", title=x_title), x2="high:Q")
-    return Chart(styled(ranges + points, height=22 * max(4, len(names))), title)
+    return dots_chart(dots, colors, "seconds of a step", "seconds of a step by device")
 
 
 class Bill(NamedTuple):
@@ -362,7 +322,6 @@ def bills(sides: Sequence[Side], batch_size: int, own_per_h: float | None = None
 
 
 def cost(shown: Shown) -> Drawing:
-    """Dollars of training on every device."""
     at, store, known = shown.at, shown.section.page.store, _known(WAYS[shown.at.way])
     learned = time_to_accuracy.learned(store, NETWORK, recognised())
     needed = time_to_accuracy.needed(learned, NETWORK, at.size, at.target)
@@ -380,27 +339,26 @@ def cost(shown: Shown) -> Drawing:
     notes = [lacks if here else "This machine is not calibrated yet, so it has no mark here: see above."]
     if unpriced := [one.side.label for one in found if one.per_h is None]:
         notes.append(f"No price is listed for {listed(unpriced)}.")
-    figure = layout.figures({chart.title: chart})
+    figure = layout.framed(chart.title, chart)
     return Drawing(figure + layout.sentence(said) + remarks(notes, warnings(known)), said)
 
 
 def cost_chart(found: Sequence[Bill]) -> Chart:
-    """Dollars of 1,000 epochs by device; filled on this machine."""
-    rows = [
-        {
-            "label": one.side.label,
-            "of": "GPU" if one.side.on_gpu else "processor",
-            "filled": one.side.here is not None,
-            "x": one.dollars(one.epoch.step_s),
-            "low": one.dollars(one.epoch.low_s),
-            "high": one.dollars(one.epoch.high_s),
-            "how": f"{one.per_h:g} $ an hour ({one.dated}), {seconds(one.epoch.step_s)} an epoch",
-        }
+    dots = [
+        Dot(
+            one.side.label,
+            "GPU" if one.side.on_gpu else "processor",
+            PREDICTED,
+            one.dollars(one.epoch.step_s),
+            one.dollars(one.epoch.low_s),
+            one.dollars(one.epoch.high_s),
+            f"{one.per_h:g} $ an hour ({one.dated}), {seconds(one.epoch.step_s)} an epoch",
+        )
         for one in found
         if one.per_h
     ]
     colors = {name: f"rgb{color}" for name, color in (("processor", LEFT), ("GPU", RIGHT))}
-    return _by_device(rows, colors, "$ for 1,000 epochs", "predicted cost by device; filled: this machine")
+    return dots_chart(dots, colors, "$ for 1,000 epochs", "predicted cost of 1,000 epochs by device")
 
 
 def cost_sentence(found: Sequence[Bill], target: float, batch_size: int, counted: str) -> str:
@@ -454,7 +412,7 @@ def remedies(page: Page) -> tuple[Callable[[Remedies], Asked], Callable[[Shown],
             state = State.SAVED if n_measured else State.NOT_RUNNING
         words = f"{n_measured} of {n_possible} remedies measured; a press on one in the table applies it"
         line = layout.state_line(state, n_done, len(wanted), now.note or words, now.problem)
-        chart = layout.figure("times as fast by remedy; diamonds: measured", gains_chart(found)) + line
+        chart = layout.framed("times as fast by remedy", gains_chart(found)) + line
         if found.before is None:
             return Drawing(chart + layout.problems([sentence(found.problem)]), found.problem)
         said = remedies_sentence(found)
@@ -501,7 +459,6 @@ def _gains(found: Findings) -> dict[Remedy, float]:
 
 
 def remedies_sentence(found: Findings) -> str:
-    """What a step takes today, what helps most, and how far off the predictions were that have been measured."""
     before, gains, most = found.before, _gains(found), best([one.effect for one in found.outcomes])
     assert before is not None, "something is predicted"
     said = [f"{before.by}, batch size {before.batch_size:,}: a step is predicted to take {_interval(before.step)}"]
@@ -574,27 +531,13 @@ def _share(value: float | None) -> str:
 
 
 def gains_chart(found: Findings) -> Chart:
-    """How many times as fast each remedy is: predicted with its interval, and measured; one that does not exist has no
-    mark."""
-    rows = [
-        {"label": NAMES[one.remedy], "gain": one.gain, "low": one.low, "high": one.high, "shown": gain_words(one)}
+    """How many times as fast each remedy is, predicted and measured; one that does not exist has no mark."""
+    dots = [
+        Dot(NAMES[one.remedy], PREDICTED, PREDICTED, one.gain, one.low, one.high, gain_words(one))
         for one, _ in _possible(found)
     ]
-    taken = [{"label": NAMES[remedy], "gain": gain, "shown": times(gain)} for remedy, gain in _gains(found).items()]
-    ends = [row[name] for row in rows for name in ("low", "high")] + [row["gain"] for row in taken]
-    scale = log_scale([min([0.5, *(0.9 * end for end in ends)]), max([2.0, *(1.1 * end for end in ends)])])
+    dots += [Dot(NAMES[one], HERE, HERE, gain, gain, gain) for one, gain in _gains(found).items()]
     names = [NAMES[one.effect.remedy] for one in found.outcomes] or list(NAMES.values())
-    y = names_y(names, 190)
-    x = alt.X("gain:Q", scale=scale, axis=alt.Axis(tickCount=5, format="~g", labelOverlap=True), title=GAIN)
-    predicted = alt.Chart(pd.DataFrame(rows, columns=["label", "gain", "low", "high", "shown"]))
-    measured = alt.Chart(pd.DataFrame(taken, columns=["label", "gain", "shown"]))
-    same = alt.Chart(pd.DataFrame([{"gain": 1.0}])).mark_rule(strokeDash=[4, 3], opacity=0.6, color="currentColor")
-    bars = predicted.mark_rule(strokeWidth=2.5, color=PREDICTED).encode(x=alt.X("low:Q", title=GAIN), x2="high:Q", y=y)
-    points = predicted.mark_point(filled=True, size=90, opacity=1, color=PREDICTED).encode(
-        x=x, y=y, tooltip=["label:N", alt.Tooltip("shown:N", title="predicted")]
-    )
-    diamonds = measured.mark_point(filled=True, size=110, opacity=1, color=MEASURED, shape="diamond").encode(
-        x=x, y=y, tooltip=["label:N", alt.Tooltip("shown:N", title="measured")]
-    )
-    layers = same.encode(x=x) + bars + points + diamonds
-    return Chart(styled(layers, height=34 * len(names)), "times as fast by remedy, predicted and measured")
+    colors = {PREDICTED: "#7b62d3", HERE: "#0b7a57"}
+    title = "times as fast by remedy, predicted and measured"
+    return dots_chart(dots, colors, "times as fast, an image of one network", title, names, even=1.0)

@@ -1,21 +1,17 @@
 """The border: two sides over width and batch size whose exact border is known, and what is drawn and told of it."""
 
-import base64
-import io
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from matplotlib.image import imread
 
 from lib.labs.when_a_gpu_wins import border as page
 from lib.labs.when_a_gpu_wins.border import (
     CELLS,
     CHANGEABLE,
     KINDS,
-    MOVES,
     SIZES,
     WIDTHS,
     Side,
@@ -24,7 +20,6 @@ from lib.labs.when_a_gpu_wins.border import (
     border_lines,
     calibrated_side,
     imagined,
-    known_side,
     measured_points,
     measured_steps,
     points_elsewhere,
@@ -36,16 +31,14 @@ from lib.model.backends.registry import Runtime, versions
 from lib.model.hardware.webgpu import Adapter
 from lib.model.spec import Network
 from lib.sweeps.experiments.calibration import TrainingWay, Trial
-from lib.sweeps.experiments.known_devices import known_devices
-from lib.sweeps.experiments.published_predictions import Row
 from lib.sweeps.experiments.recorded_machines import browsers_in
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
 from lib.timing.measurement import Ended, Measurement
-from lib.timing.prediction.device import DoesNotFit, UnusableDevice, read_devices
+from lib.timing.prediction.device import DoesNotFit, read_devices
 from lib.timing.prediction.grid import Predictions
 from lib.timing.prediction.predict import predict
-from lib.timing.prediction.workload import Way, convolutional, fully_connected, resnet18
+from lib.timing.prediction.workload import Way, fully_connected
 from tests.sweeps.experiments.test_kept_machines import CELL, SWIFTSHADER, WHO, keep
 from tests.sweeps.experiments.test_live_calibration import JAX, run
 from tests.timing.prediction.invented import device
@@ -78,18 +71,6 @@ def test_a_cell_of_the_surface_is_what_a_single_prediction_says(key, way, depth,
         assert shown.step_s[row, column] == pytest.approx(expected, nan_ok=True)
 
 
-def test_networks_that_do_not_fit_into_one_program_follow_one_another():
-    alone, together = (
-        calibrated_side(TrainingWay(Runtime(), together), calibrated(0.05)) for together in (False, True)
-    )
-    assert alone.seconds(1, 8).step_s == pytest.approx(8 * alone.seconds(1, 1).step_s)
-    assert together.seconds(1, 64).step_s == pytest.approx(4 * together.seconds(1, 16).step_s)
-    keras, jax = (known_side(known_devices()[f"i9-10885h/{one}"], Way.STEP) for one in ("keras-tensorflow", "jax-step"))
-    assert keras.seconds(1, 8).step_s == pytest.approx(8 * keras.seconds(1, 1).step_s)
-    assert (jax.seconds(1, 8).step_s < 8 * jax.seconds(1, 1).step_s).all()
-    assert keras.label == "Core i9-10885H by Keras on TensorFlow (compiled step)"
-
-
 def test_what_this_machine_s_memory_cannot_hold_is_refused_as_a_card_s_is(monkeypatch):
     """Twice with another amount free: what was predicted before is known, and what fits is asked anew."""
     known = calibrated(0.05)
@@ -106,23 +87,6 @@ def test_what_this_machine_s_memory_cannot_hold_is_refused_as_a_card_s_is(monkey
         assert np.isnan(shown.step_s).any()
         with pytest.raises(DoesNotFit, match=r"expected a step of at most 0\.\d+ GB, the free memory"):
             here.all_of(Network((4096, 4096)), 32)
-
-
-def test_the_border_lies_where_both_sides_take_equally_long():
-    """A card with free launches that multiplies 1,000 times faster and takes 49 ms longer to call."""
-    slow = side(host_call_s=0.001, filled_by=1.0, memory_bytes=1e13)
-    card = side(host_call_s=0.05, filled_by=1.0, product_flops_per_s=1e12, memory_bytes=1e13)
-    shown = page.surface(slow, card, 1, 1)
-    lines = border_lines(shown.ratio)
-    assert lines
-    for x, y, *_ in lines:
-        flops = Network((round(y),)).step_flops(round(x))
-        assert flops * (1e-9 - 1e-12) == pytest.approx(0.049, rel=0.25), "a cell is 10 % wide, and rounded"
-    from_size = shown.wins_from(128)
-    assert from_size is not None
-    row = int(np.abs(np.log2(WIDTHS / 128)).argmin())
-    assert all((shown.ratio[row] > 1) == (from_size <= SIZES))
-    assert not shown.unclear[shown.ratio != 1].any(), "their figures have no range"
 
 
 @given(st.integers(1, CELLS - 1))
@@ -191,25 +155,6 @@ def test_a_better_figure_never_makes_an_imagined_card_slower(name, factor, way):
     assert imagined(card, {name: 1.0}) == card
 
 
-def test_an_imagined_card_beyond_all_sense_is_refused_by_name():
-    with pytest.raises(UnusableDevice, match=r"launch_s between 0 and 0\.01 s, got"):
-        imagined(DEVICES["l4"], {"launch": 1e6})
-
-
-def test_only_images_that_were_published_of_are_brought_to_a_library():
-    """ResNet-18's have 192 times as many bytes: how long bringing them takes, no published figure says."""
-    keras = Side("Keras", replace(device(transfer_bytes_per_s=1e6, memory_bytes=1e13), library="Keras"), Way.STEP)
-    found = keras.one(resnet18(1))
-    assert "transfers" not in found.parts_s
-    assert "pixels" in found.warning
-    assert keras.one(convolutional(1)).parts_s["transfers"] == pytest.approx(4 * 784 / 1e6)
-
-
-def test_a_software_adapter_is_no_card():
-    kinds = [calibrated_side(TrainingWay(Runtime("webgpu-step", kind)), calibrated(0.05)) for kind in ADAPTERS]
-    assert [one.on_gpu for one in [*kinds, known_side(DEVICES["l4"], Way.STEP)]] == [False, True, True]
-
-
 ONE = np.ones((CELLS, CELLS))
 LEFT_HALF = np.arange(CELLS)[None, :] < CELLS // 2
 BOTH = ("<one>", "the other")
@@ -258,17 +203,6 @@ def test_a_calibration_takes_the_place_of_the_data_sheet_and_is_news_to_all_sect
     assert "than JAX, one call an epoch, here" in shown[-1]
 
 
-@pytest.mark.parametrize(
-    ("free_bytes", "words"),
-    [(1e7, "of the field fits into no memory of its side"), (1e3, "No network of this depth fits")],
-)
-def test_what_this_machine_cannot_hold_is_grey_and_said(free_bytes, words, opened, shown, live, monkeypatch):
-    monkeypatch.setattr("lib.labs.when_a_gpu_wins.border.usable_memory_bytes", lambda _device: free_bytes)
-    run(live, [JAX])
-    draw(opened())
-    assert words in shown[-1]
-
-
 def test_a_value_that_is_not_offered_is_refused_in_a_sentence_also_in_another_section(opened, shown, panel):
     lab = opened()
     win = panel(lab, "win").set(networks=3)
@@ -299,31 +233,6 @@ def test_the_sentence_counts_who_wins_where_and_where_neither_does():
     assert "Grey: 50% of the field" in page.surface_sentence(half, "NumPy", "L4", 4, 128)
 
 
-def test_the_rule_fails_only_where_a_side_wins_for_sure():
-    never = (0.0, 16, 1, 1.0)
-    fails = page.rule_sentence([(0.25, 500, 128, 3.0), never], "NumPy", "L4")
-    assert "below both, L4 wins for sure in 25% of the corner (at width 500 and batch size 128 it is 3 times" in fails
-    assert "above both" not in fails
-    assert "No prediction here contradicts it for sure" in page.rule_sentence([never, never], "NumPy", "L4")
-
-
-def test_the_articles_line_says_which_figures_set_the_model_and_how_far_off_the_others_are():
-    unseen = [Row("x", "q", 1.0, 3.0, 0.5, 0.8, False), Row("y", "q", 1.0, 1.1, 0.5, 2.0, False)]
-    said = page.published_sentence([*unseen, Row("z", "q", 1, 1, 1, 1, True)])
-    assert "Of 3 figures that the articles print, 1 set the model" in said
-    assert "off by 105% at the median and by 200% at worst; 1 of them lie in the range" in said
-
-
-def test_moving_the_border_names_where_it_was_or_all_other_ways():
-    said = page.imagined_sentence(surface_of(0.5), surface_of(2.0), "X")
-    assert "at width 128 it wins from batch size 1 on (before: at no batch size)" in said
-    surfaces = {name: surface_of(2.0 if number else 0.5) for number, name in enumerate(MOVES)}
-    first, *others = MOVES
-    said = page.moves_sentence(surfaces, first, "L4", "NumPy")
-    assert f"Driven by {first}, L4 is predicted to be faster than NumPy in 0% of the field" in said
-    assert all(f"{name}, from batch size 1 on" in said for name in others)
-
-
 def test_colours_name_the_faster_side_grow_with_the_ratio_and_are_pale_where_neither_wins_for_sure():
     ratio = np.array([0.01, 0.5, 2.0, 100.0, 1e9, np.nan])
     sure, unsure = (page.rgba(ratio, np.full(6, unclear)) for unclear in (False, True))
@@ -332,16 +241,6 @@ def test_colours_name_the_faster_side_grow_with_the_ratio_and_are_pale_where_nei
     assert sure[0, 3] == sure[3, 3] == sure[4, 3] > sure[1, 3] == pytest.approx(sure[2, 3])
     assert (unsure[:5, 3] < sure[:5, 3]).all()
     assert sure[5] == pytest.approx([0.5, 0.5, 0.5, 0.3]), "what fits nowhere is grey"
-
-
-def test_the_ground_is_a_pixel_a_cell_with_the_largest_width_on_top():
-    ratio = np.where(np.arange(CELLS)[:, None] < 3, 0.1, 10.0)  # narrow networks are faster on the left
-    chart = page.surface_chart(surface_of(ratio), "NumPy", "L4", 1)
-    picture = base64.b64decode(chart.spec["datasets"]["ground"][0]["url"].partition(",")[2])
-    drawn = imread(io.BytesIO(picture))
-    assert drawn.shape == (CELLS, CELLS, 4)
-    assert (drawn[-3:, :, :3] * 255).round() == pytest.approx(np.broadcast_to(page.LEFT, (3, CELLS, 3)), abs=1)
-    assert (drawn[0, :, :3] * 255).round() == pytest.approx(np.broadcast_to(page.RIGHT, (CELLS, 3)), abs=1)
 
 
 def test_borders_points_and_the_rule_are_drawn_and_described():

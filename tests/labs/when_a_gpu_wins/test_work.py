@@ -21,9 +21,11 @@ from lib.timing.prediction.device import read_devices
 from lib.timing.prediction.predict import Prediction
 from lib.timing.prediction.remedies import Effect, Remedy, Setup
 from lib.timing.prediction.workload import Way
+from lib.ui.views.dots import HERE, PREDICTED
 from tests.sweeps.experiments.test_live_calibration import JAX, NUMPY, exact_s, run
 from tests.timing.prediction.invented import device
 from tests.timing.prediction.test_calibration import calibrated
+from tests.ui.views.test_dots import dots_of
 
 
 def draw(lab, panel=None):
@@ -37,12 +39,6 @@ def test_the_cheap_ways_are_calibrated_on_their_own_and_the_others_by_choice(ope
     assert "<b>Done</b>" in shown[-1]
     draw(opened(here_ways="jax-epoch/cpu"))
     assert "<b>Saved result</b>" in shown[-1], "nothing is missing for it"
-
-
-def test_a_way_that_is_not_here_is_refused_in_a_sentence(opened, shown, panel):
-    lab = opened()
-    draw(lab, panel(lab, "here").set(ways=["abacus/cpu"]))
-    assert "expected some of" in shown[-1].lower()
 
 
 def test_a_calibration_is_named_with_its_error_and_a_refusal_with_its_reason():
@@ -81,8 +77,8 @@ def test_larger_work_is_measured_where_it_is_stored_predicted_elsewhere_and_refu
     found = page.larger_steps(32, [here, Side("card", DEVICES["l4"], Way.STEP, on_gpu=True)], store)
     (measured,) = (one for one in found if one.measured)
     assert (measured.work.name, measured.side, measured.step_s) == (f"784→{page.LARGER.label}→10", here, 0.004)
-    marks = next(iter(page.larger_chart(found).spec["datasets"].values()))
-    assert [(one["of"], one["label"]) for one in marks if one["filled"]] == [(measured.work.name, here.label)]
+    marks = [(one["of"], one["label"]) for one in dots_of(page.larger_chart(found)) if one["known"] == HERE]
+    assert marks == [(measured.work.name, here.label)]
     assert not any(one.measured for one in page.larger_steps(8, [here], store)), "another batch size"
 
 
@@ -219,12 +215,6 @@ def test_what_is_predicted_to_help_most_is_said_before_anything_is_measured():
     assert "No remedy that can be predicted here is predicted to help." in said(Findings(BEFORE, None, [NONE, SLOWER]))
 
 
-def test_what_was_measured_and_the_largest_miss_are_said():
-    assert "took 2 ms when it was measured, a miss of 50%" in said(MEASURED)
-    assert "Of those measured, compile the epoch helps most: 8 times as fast." in said(MEASURED)
-    assert "Largest miss: 100% of the step, with compile the epoch." in said(MEASURED)
-
-
 def test_each_row_has_its_button_or_says_why_it_has_none():
     slow = Outcome(replace(COMPILED, remedy=Remedy.NETWORKS, setup=replace(BEFORE, step=took(100.0))))
     buttons = {remedy: f"<b>press {remedy.name}</b>" for remedy in Remedy}
@@ -241,13 +231,8 @@ def test_each_row_has_its_button_or_says_why_it_has_none():
 @pytest.mark.parametrize("found", [Findings(), PLAIN, MEASURED])
 def test_the_chart_keeps_its_rows_and_has_a_mark_for_what_is_known(found):
     chart = page.gains_chart(found)
-    layers, data = chart.spec["layer"], chart.spec["datasets"]
-    rows = [data[one["data"]["name"]] for one in layers]
-    assert len(rows[1]) == sum(one.effect.setup is not None for one in found.outcomes)
-    assert len(rows[3]) == sum(one.measured is not None for one in found.outcomes)
-    low, high = layers[0]["encoding"]["x"]["scale"]["domain"]
-    assert low < 1 < high
-    for row in rows[1]:
-        assert low < row["low"] <= row["gain"] <= row["high"] < high
+    dots = dots_of(chart)
+    assert sum(dot["known"] == PREDICTED for dot in dots) == sum(one.effect.setup is not None for one in found.outcomes)
+    assert sum(dot["known"] == HERE for dot in dots) == sum(one.measured is not None for one in found.outcomes)
     names = [page.NAMES[one.effect.remedy] for one in found.outcomes] or list(page.NAMES.values())
-    assert layers[1]["encoding"]["y"]["scale"]["domain"] == names, "those of this program"
+    assert chart.spec["layer"][-1]["encoding"]["y"]["sort"] == names, "those of this program"

@@ -359,9 +359,9 @@ def test_the_price_of_this_machine_is_an_assumption_until_one_is_entered(tmp_pat
     assert watts, machine.price_date
     price = machine.price_per_h or 0.0
     assert price == pytest.approx(int(watts[1]) / 1000 * 0.30)
-    assert "is assumed" in machines.machines_table([machine], {machine.name: price})
-    entered = machines.machines_table([machine], {machine.name: 2.5})
-    assert "2.5 (entered here)" in entered
+    assert "assumed: " in machines.machines_list([machine], {machine.name: price})
+    entered = machines.machines_list([machine], {machine.name: 2.5})
+    assert "$ 2.5 an hour (entered here)" in entered
     assert "assumed" not in entered
 
 

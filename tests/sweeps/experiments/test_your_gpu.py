@@ -276,7 +276,7 @@ def test_the_comparison_shows_each_row_of_a_kept_browser_and_says_where_and_when
     ((caption, chart),) = machines.epoch_charts([machine])
     assert "recorded 2026-11-22" in caption
     assert {row["runtime"] for rows in chart.spec["datasets"].values() for row in rows} == {gpu.label, cpu.label}
-    legend = machines.legend([machine])
+    legend = machines.runtimes_legend([machine])
     assert "WebAssembly SIMD on one core" in legend
     assert legend.count("dashed") == 1, "the GPU"
 
