@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from lib.formatting import justified, listed, seconds
-from lib.model.backends.registry import ADAPTERS, ALL_DEVICES, unavailable
+from lib.model.backends.registry import ALL_DEVICES, unavailable
 from lib.model.hardware.machine import this_machine
 from lib.model.hardware.webgpu import KINDS
 from lib.sweeps.experiments.anatomy_of_a_step import TRAPS_NETWORK, AnatomyTask, traps_task
@@ -65,20 +65,16 @@ def devices() -> dict[str, str]:
 
 
 class Traps(Controls):
-    """What step is mistimed, and where."""
-
     size = batch_size("Batch size", 32)
     device = dropdown("Device", "cpu", devices, full_width=True)
 
 
 def tasks(at: Traps) -> list[AnatomyTask]:
-    """The device's peak rates, and the traps."""
     task = traps_task(at.device, at.size)
     return [*ceiling_tasks([task.runtime]), task]
 
 
 def draw(shown: Shown) -> Drawing:
-    """Every sample of every wrong way beside the right one."""
     task = shown.tasks[-1]
     records = task.found(shown.records)
     found = {name: record.measurement for name, record in records.items()}
@@ -94,23 +90,17 @@ def draw(shown: Shown) -> Drawing:
         + shown.state_line(len(known), len(TRAPS), "traps")
         + layout.said(said),
         said,
-        (explained if known else "")
-        + layout.disturbed(list(records.values()))
-        + layout.software([task.runtime])
-        + layout.quiet(missing_note()),
+        (explained if known else "") + layout.disturbed(list(records.values())) + layout.software([task.runtime]),
     )
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A wrong way beside the right one; the blocks of both were taken in turns."""
-
     wrong: Measurement
     right: Measurement
 
     @property
     def comparison(self) -> Comparison:
-        """The wrong time over the right one, paired block by block."""
         return compared(self.wrong.step_s, self.right.step_s, paired=True)
 
 
@@ -118,12 +108,6 @@ def pairs(found: Mapping[str, Measurement]) -> dict[str, Pair]:
     """Each trap that was measured, beside the one reference; empty without the reference."""
     right = found.get(REFERENCE)
     return {} if right is None else {key: Pair(found[key], right) for key in TRAPS if key in found}
-
-
-def missing_note() -> str:
-    """Why WebGPU's step cannot be timed here, in a sentence; empty where it can."""
-    why, *others = (unavailable(traps_task(one, 32).runtime) for one in ADAPTERS)
-    return "" if why is None or None in others else f"WebGPU's step is not timed here: {why.reason}; {why.remedy}."
 
 
 def occupancy(found: Mapping[str, Measurement], device: str) -> str:
@@ -203,7 +187,6 @@ def _row(name: str, figure: str, how: str, off: str, why: str) -> list[str]:
 
 
 def _advice(key: str, pair: Pair) -> list[str]:
-    """What to do about a trap, where there is a difference to be explained."""
     if key != "one sample" and pair.comparison.verdict not in TOLD_APART:
         return []
     average_s, steady_s = pair.wrong.median_s, pair.right.median_s
@@ -218,7 +201,6 @@ def _advice(key: str, pair: Pair) -> list[str]:
 
 
 def sentence(known: Mapping[str, Pair]) -> str:
-    """The largest mistake, the others, and what makes no difference here; empty while nothing was measured."""
     timed = {key: pair.comparison for key, pair in known.items() if key != "busy is not working"}
     wrong = {key: max(one.ratio, 1 / one.ratio) for key, one in timed.items() if one.verdict in TOLD_APART}
     worst = max(wrong, key=wrong.__getitem__, default="")

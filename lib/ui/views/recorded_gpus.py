@@ -7,7 +7,7 @@ from lib.model.hardware.nvidia_smi import nvidia_driver_answers
 from lib.sweeps.experiments.input_pipeline import recorded_figures
 from lib.sweeps.experiments.kept_machines import gpus_elsewhere
 from lib.sweeps.experiments.recorded_machines import WIDE, Machine, Seconds, gpu_runtimes, named, recorded_gpus
-from lib.ui.views.anatomy_of_a_step import arithmetic_share
+from lib.timing.profiling.step_breakdown import Split
 
 NONE_YET = (
     "No graphics card has been recorded yet: `python -m lib.cli.record FILE.json` on a machine with one, and its file"
@@ -43,6 +43,12 @@ def epoch_note(batch_size: int) -> str:
         return f"an epoch at batch size {batch_size:,} takes {'; '.join(times)}." if times else ""
 
     return _note(of)
+
+
+def arithmetic_share(one: Split) -> str:
+    """How much of a step is arithmetic, in words; the seconds that do not add up are no shares."""
+    share = one.share("arithmetic")
+    return "its parts do not add up" if share is None else f"{share:.0%} of it arithmetic"
 
 
 def step_note() -> str:

@@ -5,11 +5,11 @@ import re
 import pytest
 
 from lib.labs.inside_a_step import trace, traps
+from lib.labs.inside_a_step.anatomy import UNEXPLAINED_COLOR
 from lib.model.backends.registry import TRAINERS
 from lib.sweeps.experiments.parallel_sweeps import methods
 from lib.sweeps.strategies import STRATEGIES
 from lib.timing.profiling.step_breakdown import PARTS
-from lib.ui.views.anatomy_of_a_step import UNEXPLAINED_COLOR
 from lib.ui.views.chart import ink, ordered_palette
 from tests.contrast import channels, contrast
 
