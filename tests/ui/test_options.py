@@ -18,9 +18,10 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
 
-from lib.labs import many_networks, operations_and_feeds, your_gpu
+from lib.labs import many_networks, your_gpu
 from lib.labs import mnist_training as page
 from lib.labs.inside_a_step import anatomy, trace, traps
+from lib.labs.operations_and_feeds import feeds as operations_and_feeds
 from lib.labs.when_a_gpu_wins import work
 from lib.labs.which_library import machines, race
 from lib.model.spec import MAX_TEXT

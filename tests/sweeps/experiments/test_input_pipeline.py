@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from lib.labs.operations_and_feeds.checklist import all_figures
-from lib.labs.operations_and_feeds.feeds import known
+from lib.labs.operations_and_feeds.feeds import all_figures, known
 from lib.model.backends.registry import Runtime
 from lib.sweeps.experiments import input_pipeline
 from lib.sweeps.experiments.input_pipeline import PipelineTask, Raised, measure, tasks
