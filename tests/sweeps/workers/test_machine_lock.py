@@ -124,7 +124,7 @@ from lib.model.backends.registry import Runtime
 from lib.sweeps.experiments.background import BackgroundTask
 from lib.sweeps.experiments.runs import join
 from lib.model.spec import Training
-from lib.ui.views.mnist_training_sentences import sentence
+from lib.ui.views.mnist_training import run_sentence as sentence
 from lib.sweeps.workers import engine
 from lib.sweeps.workers.cancel import Cancel
 from lib.sweeps.workers.queue import Request
