@@ -97,7 +97,6 @@ def search_winner_sentence(name: str, found: SearchWinners, rows: pd.DataFrame, 
 
 
 def _best(found: Winners, what: str) -> str:
-    """Who is best, in words."""
     if len(found.labels) == 1:
         return f"{what} {found.labels[0]} {'is quickest' if found.by == 'seconds' else 'is most accurate'}"
     alike = "equally quick" if found.by == "seconds" else "equally accurate"
