@@ -6,13 +6,13 @@ app = marimo.App(width="full", app_title="Inside a step", css_file="../lib/ui/pa
 with app.setup(hide_code=True):
     import marimo as mo
 
-    from lib.labs.inside_a_step import anatomy, trace, traps
+    from lib.labs.inside_a_step import anatomy, trace
     from lib.ui.lab import Lab
 
 
 @app.cell(hide_code=True)
 def title():
-    lab = Lab("inside_a_step", step=anatomy.Step, live=trace.Live, file=trace.TraceFile, traps=traps.Traps)
+    lab = Lab("inside_a_step", step=anatomy.Step, live=trace.Live, file=trace.TraceFile, traps=anatomy.Traps)
     lab.title(
         "Where does one training step go?",
         "One step multiplies a few small matrices. Around that, somebody writes a loop, calls a library, waits for an"
@@ -114,7 +114,7 @@ def traps_controls():
 
 @app.cell(hide_code=True)
 def six_traps(lab, mistimed):
-    lab.measure(mistimed, traps.tasks, traps.draw)
+    lab.measure(mistimed, anatomy.trap_tasks, anatomy.draw_traps)
     return
 
 

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from lib.labs import many_networks, your_gpu
 from lib.labs import mnist_training as page
-from lib.labs.inside_a_step import anatomy, trace, traps
+from lib.labs.inside_a_step import anatomy, trace
 from lib.labs.operations_and_feeds import feeds as operations_and_feeds
 from lib.labs.when_a_gpu_wins import work
 from lib.labs.which_library import machines, race
@@ -34,7 +34,7 @@ from lib.ui.url_state import Address, checked
 from tests import made
 from tests.conftest import ROOT
 
-INSIDE_A_STEP = {"step": anatomy.Step, "live": trace.Live, "file": trace.TraceFile, "traps": traps.Traps}
+INSIDE_A_STEP = {"step": anatomy.Step, "live": trace.Live, "file": trace.TraceFile, "traps": anatomy.Traps}
 MANY = {
     "compare": many_networks.ArticleSweep,
     "count": many_networks.Saturation,

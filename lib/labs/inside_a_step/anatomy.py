@@ -1,23 +1,32 @@
-"""One step taken apart by every library: its parts, its operations, and its lines where it is one compiled loop."""
+"""One step: taken apart by every library, operation by operation, and timed in six wrong ways."""
 
 import html
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import altair as alt
+import numpy as np
 import pandas as pd
 
-from lib.formatting import listed, seconds
-from lib.model.backends.registry import BACKENDS, Runtime
+from lib.formatting import justified, listed, seconds
+from lib.model.backends.registry import ALL_DEVICES, BACKENDS, Runtime, unavailable
+from lib.model.hardware.machine import this_machine
+from lib.model.hardware.webgpu import KINDS
 from lib.model.spec import Network
 from lib.sweeps.experiments import anatomy_of_a_step, published
-from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask, seconds_of
+from lib.sweeps.experiments.anatomy_of_a_step import TRAPS_NETWORK, AnatomyTask, seconds_of, traps_task
+from lib.sweeps.experiments.peak_rates import ceiling_tasks, ceilings
 from lib.sweeps.storage.records import Record
+from lib.timing.comparison import Comparison, Verdict, compared
+from lib.timing.diagnosis import Observed, findings
+from lib.timing.measurement import Measurement
 from lib.timing.profiling.operations import ALL, COMPILED, OPERATIONS, PRODUCT
+from lib.timing.profiling.request import REFERENCE, TRAP_EPOCHS, TRAP_SAMPLES
 from lib.timing.profiling.step_breakdown import EXPLAINED, PARTS, Split
 from lib.ui import layout
 from lib.ui.controls import runtime, runtimes
 from lib.ui.lab import Drawing, Shown
-from lib.ui.panel import Controls, batch_size, several, slider
+from lib.ui.panel import Controls, batch_size, dropdown, several, slider
 from lib.ui.views import recorded_gpus
 from lib.ui.views.chart import ON_TWO_LINES, Chart, names_y, nice_above, styled
 from lib.ui.views.markup import on_demand, table
@@ -194,3 +203,193 @@ def _us(value_s: float) -> str:
 
 def _quoted(text: str) -> str:
     return f'<span class="race-published">{text}</span>'
+
+
+WRONG, RIGHT = "#d1623a", "#0b7a57"
+# A wrong way by its measurement's name: what is done, and why it is wrong.
+TRAPS = {
+    "synchronisation": (
+        "the clock stops when the call returns",
+        "A call puts its work into a queue and returns.",
+    ),
+    "first call counted": (
+        f"the average of {TRAP_EPOCHS} short epochs, the first included",
+        "A whole training pays it once; a benchmark of few steps, each time.",
+    ),
+    "one sample": (
+        "one step, timed once: any of these",
+        "A single step is shorter than what a scheduler, a clock change or a waking thread adds to it.",
+    ),
+    "best of n": (
+        f"the smallest of {TRAP_SAMPLES} single steps",
+        "The minimum answers how fast it can be, not how fast it is; and it falls with every repetition.",
+    ),
+    "transfer inside": (
+        "each step brings its batch along from host memory",
+        "MNIST fits into any memory: it needs to be moved once.",
+    ),
+    "busy is not working": (
+        "processor time of all cores",
+        "A monitor shows how long something ran, not how much of it was arithmetic: a core that spins, dispatches or"
+        " waits in a loop is busy. A card is “100 %” when one kernel at a time runs on one of its hundred processors.",
+    ),
+}
+RIGHT_WAY = "blocks of steps, the data on the device already, each step's result waited for: the median, with quartiles"
+TOLD_APART = {Verdict.FASTER: "too short", Verdict.SLOWER: "too long"}
+NOT_TOLD_APART = {Verdict.SAME: "no difference here", Verdict.UNCLEAR: "not told apart here"}
+
+
+def trap_devices() -> dict[str, str]:
+    """The devices on which the step can be timed here, by label: JAX's, then WebGPU's."""
+    usable = [one for one in ALL_DEVICES if unavailable(traps_task(one, 32).runtime) is None]
+    return {f"WebGPU, {KINDS[one]}" if one in KINDS else one: one for one in usable}
+
+
+class Traps(Controls):
+    size = batch_size("Batch size", 32)
+    device = dropdown("Device", "cpu", trap_devices, full_width=True)
+
+
+def trap_tasks(at: Traps) -> list[AnatomyTask]:
+    task = traps_task(at.device, at.size)
+    return [*ceiling_tasks([task.runtime]), task]
+
+
+def draw_traps(shown: Shown) -> Drawing:
+    task = shown.tasks[-1]
+    records = task.found(shown.records)
+    found = {name: record.measurement for name, record in records.items()}
+    known, device = pairs(found), task.runtime.device
+    ceiling = ceilings(task.runtime, shown.section.page.store)
+    said = f"{traps_sentence(known)} {occupancy(found, device) if known else ''}".strip()
+    by = f"WebGPU ({KINDS[device]})" if device in KINDS else "JAX"
+    explained = traps_table(
+        known, shown.at.size, ceiling.product_flops_per_s if ceiling else None, this_machine().cores
+    )
+    return Drawing(
+        layout.framed(f"one step of 784→128→10 by {by}: every sample, and the median", traps_chart(known))
+        + shown.state_line(len(known), len(TRAPS), "traps")
+        + layout.said(said),
+        said,
+        (explained if known else "") + layout.disturbed(list(records.values())) + layout.software([task.runtime]),
+    )
+
+
+@dataclass(frozen=True)
+class Pair:
+    wrong: Measurement
+    right: Measurement
+
+    @property
+    def comparison(self) -> Comparison:
+        return compared(self.wrong.step_s, self.right.step_s, paired=True)
+
+
+def pairs(found: Mapping[str, Measurement]) -> dict[str, Pair]:
+    """Each trap that was measured, beside the one reference; empty without the reference."""
+    right = found.get(REFERENCE)
+    return {} if right is None else {key: Pair(found[key], right) for key in TRAPS if key in found}
+
+
+def occupancy(found: Mapping[str, Measurement], device: str) -> str:
+    """What a GPU's monitor shows beside what its counters say, in a sentence; empty on a CPU.
+
+    Args:
+        found: Measurements by name; a share is the value of its measurement.
+        device: "cpu" or "gpu".
+    """
+    if device != "gpu":
+        return ""
+    shares = (found.get(f"occupancy/{name}") for name in ("utilisation", "activity", "warps"))
+    shown, activity, warps = (f"{100 * one.median_s:.3g} %" if one else "" for one in shares)
+    text = (
+        f"nvidia-smi shows {shown} utilisation meanwhile" if shown else "nvidia-smi shows no utilisation on this card"
+    )
+    if activity and warps:
+        had_work = f"{activity} of its multiprocessors had work, with {warps} of the warps they hold"
+        return f"{text}; the chip's counters say that {had_work}."
+    return f"{text}; true occupancy is not reported by this chip (NVML's GPM, from Hopper on)."
+
+
+def traps_chart(known: Mapping[str, Pair]) -> Chart:
+    """At most 200 blocks of the reference and of each wrong way on one logarithmic axis, with the medians as ticks."""
+    shown = [(key, "wrong", pair.wrong) for key, pair in known.items()]
+    shown += [("right", "right", pair.right) for pair in list(known.values())[:1]]
+    rows = [{"label": label, "us": 1e6 * float(s), "way": way} for label, way, m in shown for s in m.step_s[:200]]
+    medians = [{"label": label, "us": 1e6 * m.median_s, "way": way} for label, way, m in shown]
+    # From what is there, or, before anything is, a usual range: a logarithmic axis needs an end above zero.
+    values = [row["us"] for row in rows + medians] or [10.0, 10_000.0]
+    scale = alt.Scale(type="log", domain=[0.9 * min(values), 1.1 * max(values)])
+    x = alt.X("us:Q", scale=scale, axis=alt.Axis(tickCount=5), title="μs per step, logarithmic")
+    order = ["right", *TRAPS]
+    y = names_y(order, 190)
+    color = alt.Color("way:N", scale=alt.Scale(domain=["wrong", "right"], range=[WRONG, RIGHT]), legend=None)
+    points, ticks = (alt.Chart(pd.DataFrame(one, columns=["label", "us", "way"])) for one in (rows, medians))
+    tooltip = ["label:N", alt.Tooltip("us:Q", format=".4~g", title="μs")]
+    samples = points.mark_point(filled=True, size=22, opacity=0.35).encode(x=x, y=y, color=color, tooltip=tooltip)
+    chart = samples + ticks.mark_tick(thickness=3, size=18).encode(x="us:Q", y=y, color=color)
+    return Chart(styled(chart, height=34 * len(order)), "wrong and right")
+
+
+def traps_table(known: Mapping[str, Pair], batch_size: int, product_flops_per_s: float | None, cores: int) -> str:
+    """HTML: the right figure once, then one row per trap, compared with it.
+
+    What to do about a trap comes from `lib.timing.diagnosis`, by these figures.
+
+    Args:
+        known: From `pairs`.
+        batch_size: Images per step.
+        product_flops_per_s: Best rate of a matrix product on this device; None where it was not measured.
+        cores: Of this machine's CPU.
+    """
+    rows = []
+    for pair in list(known.values())[:1]:
+        low, high = pair.right.quartiles_s
+        figure = f"{justified(pair.right.median_s, low, high)} ({seconds(low)} to {seconds(high)})"
+        rows.append(
+            _row("right", figure, RIGHT_WAY, "1", "What all six are held against, measured beside them in turns.")
+        )
+    for key, pair in known.items():
+        (how, why), wrong, comparison = TRAPS[key], pair.wrong, pair.comparison
+        verdict = (TOLD_APART | NOT_TOLD_APART)[comparison.verdict]
+        off = f"{comparison.ratio:.3g} × ({comparison.low:.3g} to {comparison.high:.3g}), {verdict}"
+        if key == "busy is not working" and product_flops_per_s:
+            share = TRAPS_NETWORK.step_flops(batch_size) / product_flops_per_s / pair.right.median_s
+            off = f"{comparison.ratio / cores:.0%} busy, {share:.0%} of the arithmetic it could do"
+        figure = justified(wrong.median_s, *wrong.quartiles_s)
+        if key == "one sample":
+            figure = f"{seconds(float(np.min(wrong.step_s)))} to {seconds(float(np.max(wrong.step_s)))}"
+        rows.append(_row(key, figure, how, off, " ".join([why, *_advice(key, pair)])))
+    return table(["trap", "figure", "times the right one", "why, and what to do"], rows, "claims traps")
+
+
+def _row(name: str, figure: str, how: str, off: str, why: str) -> list[str]:
+    return [name, f"{figure}<br><small>{html.escape(how)}</small>", off, html.escape(why)]
+
+
+def _advice(key: str, pair: Pair) -> list[str]:
+    if key != "one sample" and pair.comparison.verdict not in TOLD_APART:
+        return []
+    average_s, steady_s = pair.wrong.median_s, pair.right.median_s
+    first_s = TRAP_EPOCHS * average_s - (TRAP_EPOCHS - 1) * steady_s
+    observed = {
+        "synchronisation": Observed(step_s=steady_s, reported_step_s=average_s),
+        "first call counted": Observed(first_call_counted=True, epoch_s=(first_s, *[steady_s] * (TRAP_EPOCHS - 1))),
+        "transfer inside": Observed(step_s=average_s, transfer_s=max(0.0, average_s - steady_s)),
+        "one sample": Observed(spread=pair.wrong.spread),
+    }.get(key)
+    return [finding.text for finding in findings(observed)] if observed else []
+
+
+def traps_sentence(known: Mapping[str, Pair]) -> str:
+    timed = {key: pair.comparison for key, pair in known.items() if key != "busy is not working"}
+    wrong = {key: max(one.ratio, 1 / one.ratio) for key, one in timed.items() if one.verdict in TOLD_APART}
+    worst = max(wrong, key=wrong.__getitem__, default="")
+    others = ", ".join(f"{key} {factor:.2g}" for key, factor in wrong.items() if key != worst)
+    alike = [key for key in timed if key not in wrong]
+    said = [
+        f"Largest mistake here: {worst}, by a factor of {wrong[worst]:.2g}." if worst else "",
+        f"The others: {others}." if others else "",
+        f"Not told apart from the right figure here: {listed(alike)}." if alike else "",
+    ]
+    return " ".join(filter(None, said))
