@@ -196,7 +196,7 @@ def checklist_question():
     mo.md(r"""
     ## 10 · The articles' checklist
 
-    What two articles advise, each beside what was measured above, and the finding that follows, if one does.
+    What two articles advise, each beside what was measured above.
     """)
     return
 

@@ -7,7 +7,7 @@ from unittest.mock import Mock
 import pytest
 
 from lib.labs.operations_and_feeds import feeds as view
-from lib.labs.operations_and_feeds.feeds import MODELS, Bound, Feeds, remedy
+from lib.labs.operations_and_feeds.feeds import BY_DATA, BY_STEP, MODELS, UNCLEAR, Feeds, remedy
 from lib.sweeps.experiments.input_pipeline import NETWORK, Figures
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.cancel import Cancel
@@ -72,19 +72,17 @@ def test_what_cannot_be_measured_is_refused_before_anything_is_allocated(said, w
     assert ask(at(rows="10000")).about, "its own memory does not end a measurement that goes on"
 
 
-@pytest.mark.parametrize(
-    ("waits", "bound"), [(0.8, Bound.DATA), (0.21, Bound.DATA), (0.1, Bound.STEP), (0.0, Bound.STEP)]
-)
+@pytest.mark.parametrize(("waits", "bound"), [(0.8, BY_DATA), (0.21, BY_DATA), (0.1, BY_STEP), (0.0, BY_STEP)])
 def test_the_share_that_is_waited_says_what_bounds_it(waits, bound):
     found = figures(MINE, 1e-2, waits, spread=0.01)
     assert found.share[0] == pytest.approx(waits)
-    assert view.bound(found) is bound
+    assert view.bound(found) == bound
 
 
 def test_too_few_rounds_tell_nothing():
     found = replace(SLOW, both=measured(1e-2, 1e-2, 1e-2), waits=measured(8e-3, 8e-3, 8e-3))
     assert found.share[1:] == (0.0, 1.0)
-    assert view.bound(found) is Bound.UNCLEAR
+    assert view.bound(found) == UNCLEAR
     assert remedy(MINE, {MINE: found}) is None
 
 
@@ -166,25 +164,16 @@ def test_the_checklist_answers_each_piece_of_advice():
     prefetched, tuned = (fed(feed, 8e-3, 0.7) for feed in ("prefetch", "autotune"))
     larger = figures(Pipeline(batch_size=128), 3e-2, 0.5)
     keras = {"step": measured(0.5), "step again": measured(1e-3, 1e-3)}
-    text = view.checklist([SLOW, prefetched, tuned, larger], MINE, "cpu", 0, 0, keras)
+    text = view.checklist([SLOW, prefetched, tuned, larger], MINE, 0, 0, keras)
     for words in (
         "<code>tf.data</code> with prefetch",
         "62\u202fμs an image at batch size 32 and 117\u202fμs an image at batch size 128",
         "“tf.data + prefetch” beside “tf.data”: faster: 0.8 times",
-        "<b>input-bound</b>: Of 10.0 ms per step, 8.0 ms (80%) go into fetching the next batch.",
-        "Preprocessing takes 6.4 ms of processor time per step",
         "No NVIDIA driver answers",
-        "<b>compilation counted</b>",
         "The first step of Keras takes 500\u202fms in a fresh process, later ones 1\u202fms.",
     ):
         assert words in text
     assert "not measured yet" not in text
-
-
-def test_a_card_that_tensorflow_does_not_see_is_a_finding():
-    text = view.checklist([], MINE, "cpu", 1, 0, None)
-    assert "<b>GPU present but not registered</b>: The driver lists 1 GPU, the framework sees 0." in text
+    text = view.checklist([], MINE, 1, 0, {})
     assert "The driver lists 1 GPU; TensorFlow sees 0." in text
-    assert "The driver lists 2 GPUs; TensorFlow sees 2." in view.checklist([], MINE, "gpu", 2, 2, None)
     assert text.count("not measured yet") == 5
-    assert "not registered" not in view.checklist([], MINE, "gpu", 1, 1, None)

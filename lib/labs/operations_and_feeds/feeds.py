@@ -3,7 +3,6 @@
 import html
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from enum import Enum
 from functools import cache, partial
 from typing import Any
 
@@ -40,16 +39,14 @@ from lib.sweeps.workers.notes import Note, note_of
 from lib.sweeps.workers.process import Process
 from lib.sweeps.workers.queue import Request
 from lib.timing.comparison import Comparison, Verdict, compared
-from lib.timing.diagnosis import INPUT_SHARE, Finding, Observed, findings
+from lib.timing.diagnosis import INPUT_SHARE
 from lib.timing.measurement import Ended, Measurement
-from lib.timing.profiling.fresh_model import BATCH_SIZE as FRESH_BATCH
 from lib.timing.profiling.fresh_model import FRESH, REPEATED
 from lib.timing.profiling.request import FEEDS, Examination, Pipeline
 from lib.ui import layout
 from lib.ui.lab import Asked, Drawing, Hook, Lab, Section, Shown
 from lib.ui.panel import Controls, dropdown, slider
 from lib.ui.stage import Work
-from lib.ui.views import recorded_gpus
 from lib.ui.views.chart import ROW_COLOR, Chart, kept_free, names_y, room, styled
 from lib.ui.views.markup import inline, legend, on_demand, table
 
@@ -77,10 +74,10 @@ HOW = (
 )
 
 
-class Bound(Enum):
-    DATA = "It is bound by its data."
-    STEP = "It is bound by the step: faster data would hardly be noticed."
-    UNCLEAR = "That does not tell which of the two bounds it: measure again when nothing else runs."
+# What a training from a pipeline is bound by.
+BY_DATA = "It is bound by its data."
+BY_STEP = "It is bound by the step: faster data would hardly be noticed."
+UNCLEAR = "That does not tell which of the two bounds it: measure again when nothing else runs."
 
 
 class Feeds(Controls):
@@ -157,7 +154,7 @@ def _draw(shown: Shown) -> Drawing:
         + on_demand("How this was measured", f"<p>{HOW}</p>")
     )
     below = layout.disturbed([record for task in wanted for record in task.latest(records).values()])
-    below += _not_here(mine, wanted) + layout.quiet(recorded_gpus.feeds_note())
+    below += _not_here(mine, wanted)
     return Drawing(result, text, below)
 
 
@@ -177,17 +174,17 @@ def known(todo: Sequence[PipelineTask], records: Sequence[Record]) -> dict[Pipel
     return {found.pipeline: found for task in todo for found in task.found(records)}
 
 
-def bound(figures: Figures) -> Bound:
+def bound(figures: Figures) -> str:
     _, low, high = figures.share
     if low > INPUT_SHARE:
-        return Bound.DATA
-    return Bound.STEP if high <= INPUT_SHARE else Bound.UNCLEAR
+        return BY_DATA
+    return BY_STEP if high <= INPUT_SHARE else UNCLEAR
 
 
 def remedy(chosen: Pipeline, known: Mapping[Pipeline, Figures]) -> Pipeline | None:
     """What to put in place of a pipeline that is bound by its data: the quickest feed of the same library that is
     certainly faster; None where there is none."""
-    if (here := known.get(chosen)) is None or bound(here) is not Bound.DATA:
+    if (here := known.get(chosen)) is None or bound(here) != BY_DATA:
         return None
     mine = next(names for names in FEEDS.values() if chosen.feed in names)
     faster = [
@@ -269,7 +266,7 @@ def feeds_sentence(chosen: Pipeline, known: Mapping[Pipeline, Figures], remedy: 
     both, data, step = (justified(one.median_s, *one.quartiles_s) for one in (here.both, here.data, here.step))
     text = (
         f"With “{chosen.label}” a batch of {chosen.batch_size:,} takes {both}, and for {share:.0%} of that"
-        f" ({_interval(low, high)}) the step waits. {bound(here).value} Alone, the data set takes {data} a batch, the"
+        f" ({_interval(low, high)}) the step waits. {bound(here)} Alone, the data set takes {data} a batch, the"
         f" step {step}."
     )
     if remedy is not None:
@@ -277,7 +274,7 @@ def feeds_sentence(chosen: Pipeline, known: Mapping[Pipeline, Figures], remedy: 
         cached = ", where the images are the same in each epoch" if remedy.feed == "cache" else ""
         times = f"{found.ratio:.2g} times the time ({found.low:.2g} to {found.high:.2g})"
         return f"{text} What would help: “{remedy.label}”{cached}, measured at {times}."
-    return f"{text} No other feed is certainly faster here." if bound(here) is Bound.DATA else text
+    return f"{text} No other feed is certainly faster here." if bound(here) == BY_DATA else text
 
 
 TENSORFLOW = "keras-tensorflow"
@@ -295,12 +292,8 @@ assert set(FRESH) == set(STAGES), "each has a row"
 Created = dict[Network, dict[str, Measurement]]  # by the names of `lib.timing.profiling.fresh_model`
 
 
-class Placement(Controls):
+class AskedOfTensorFlow(Controls):
     AGAIN = "Measure again", "Measure it anew"
-
-
-class Models(Placement):
-    """Of the section on models; it has no controls."""
 
 
 def placement_device() -> str:
@@ -540,12 +533,11 @@ def draw_checklist(shown: Shown, feed: Feeds) -> Drawing:
     present, registered = gpus()
     if registered is None and where == "gpu":
         registered = placement(records, where).get("gpus")
-    created = models(records, where).get(NETWORK)
-    found = all_figures(records, feed.device)
-    return Drawing(checklist(found, feed.pipeline, feed.device, present, registered, created), "")
+    found, created = all_figures(records, feed.device), models(records, where).get(NETWORK, {})
+    return Drawing("", "", checklist(found, feed.pipeline, present, registered, created))
 
 
-PANELS = OPERATIONS | {"feed": Feeds, "placement": Placement, "models": Models, "advice": Checklist}
+PANELS = OPERATIONS | {"feed": Feeds, "placement": AskedOfTensorFlow, "models": AskedOfTensorFlow, "advice": Checklist}
 
 
 class OperationsAndFeeds(Lab):
@@ -584,37 +576,37 @@ def gpus() -> tuple[int, int | None]:
 def checklist(
     figures: Sequence[Figures],
     chosen: Pipeline,
-    device: str,
-    gpus_present: int,
-    gpus_registered: int | None,
-    created: Mapping[str, Measurement] | None,
+    present: int,
+    registered: int | None,
+    created: Mapping[str, Measurement],
 ) -> str:
+    """HTML: each piece of advice beside what was measured here.
+
+    Args:
+        figures: Of all pipelines that were measured.
+        chosen: The reader's.
+        present: GPUs that the driver lists.
+        registered: GPUs that TensorFlow can use; None where only TensorFlow itself can tell.
+        created: Of building a model of Keras, by name; empty where that was not measured.
+    """
     known = {one.pipeline: one for one in figures}
-    here, slower = known.get(chosen), SLOWER_ARTICLE
-    sees = _found(device=device, gpus_present=gpus_present, gpus_registered=gpus_registered)
-    warm, cold = _warm(created, chosen.rows) if created is not None else ("", None)
-    bound, preprocessing = (_input_bound(here), _preprocessing(here)) if here is not None else (None, "")
-    advice = [
-        ("Larger batches, where a step is short", slower, _batches(figures, chosen), None),
-        ("`tf.data` with prefetch", slower, _beside(known, chosen, "prefetch"), bound),
-        ("Less preprocessing in Python", slower, preprocessing, None),
-        ("The operations that matter run on the GPU", slower, _registered(gpus_present, gpus_registered), sees),
-        ("Benchmark after warming up", slower, warm, cold),
-        ("Prefetch and parallel calls by AUTOTUNE", CREATING_ARTICLE, _beside(known, chosen, "autotune"), None),
-    ]
+    warm = ""
+    if created:
+        first, later = (seconds(created[name].median_s) for name in ("step", AGAIN["step"]))
+        warm = f"The first step of Keras takes {first} in a fresh process, later ones {later}."
+    measured = {
+        ("Larger batches, where a step is short", SLOWER_ARTICLE): _batches(figures, chosen),
+        ("`tf.data` with prefetch", SLOWER_ARTICLE): _beside(known, chosen, "prefetch"),
+        ("Less preprocessing in Python", SLOWER_ARTICLE): _preprocessing(known.get(chosen)),
+        ("The operations that matter run on the GPU", SLOWER_ARTICLE): _registered(present, registered),
+        ("Benchmark after warming up", SLOWER_ARTICLE): warm,
+        ("Prefetch and parallel calls by AUTOTUNE", CREATING_ARTICLE): _beside(known, chosen, "autotune"),
+    }
     rows = [
-        [
-            f"{inline(text)}<br><small>{html.escape(source)}</small>",
-            html.escape(measured) or "not measured yet",
-            f"<b>{html.escape(finding.name)}</b>: {html.escape(finding.text)}" if finding else "none",
-        ]
-        for text, source, measured, finding in advice
+        [f"{inline(text)}<br><small>{html.escape(source)}</small>", html.escape(words) or "not measured yet"]
+        for (text, source), words in measured.items()
     ]
-    return table(["advice", "measured here", "finding"], rows, "claims")
-
-
-def _found(**observed: Any) -> Finding | None:
-    return next(iter(findings(Observed(**observed))), None)
+    return table(["advice", "measured here"], rows, "claims")
 
 
 def _batches(figures: Sequence[Figures], chosen: Pipeline) -> str:
@@ -631,13 +623,9 @@ def _beside(known: Mapping[Pipeline, Figures], chosen: Pipeline, feed: str) -> s
     return f"“{other.pipeline.label}” beside “{plain.pipeline.label}”: {difference(other, plain).text}."
 
 
-def _input_bound(here: Figures) -> Finding | None:
-    work_s = here.preprocessing.median_s * here.pipeline.batch_size if here.pipeline.preprocessing_ms else None
-    both_s = here.both.median_s
-    return _found(step_s=both_s, input_s=here.share[0] * both_s, preprocessing_s=work_s)
-
-
-def _preprocessing(here: Figures) -> str:
+def _preprocessing(here: Figures | None) -> str:
+    if here is None:
+        return ""
     if not here.pipeline.preprocessing_ms:
         return "There is none at 0 ms an image."
     lock = (
@@ -651,11 +639,3 @@ def _registered(present: int, registered: int | None) -> str:
     if not present:
         return "No NVIDIA driver answers: everything runs on the CPU."
     return f"The driver lists {present} GPU{'s' * (present > 1)}{seen}."
-
-
-def _warm(created: Mapping[str, Measurement], rows: int) -> tuple[str, Finding | None]:
-    """What Keras' first step takes, and whether it would be much of an epoch of so many rows that counts it."""
-    first_s, later_s = (created[name].median_s for name in ("step", AGAIN["step"]))
-    epoch_s = later_s * max(1, rows // FRESH_BATCH)
-    text = f"The first step of Keras takes {seconds(first_s)} in a fresh process, later ones {seconds(later_s)}."
-    return text, _found(first_call_counted=True, epoch_s=(first_s + epoch_s, epoch_s, epoch_s))

@@ -586,18 +586,13 @@ def _bytes_text(n_bytes: float) -> str:
     return f"{n_bytes / unit:,.3g} {name}"
 
 
-class StartStage(NamedTuple):
-    label: str
-    stage: str
-    less: str = ""
-
-
+# Of a library's first use: what takes a stage, and what is taken off it.
 STAGES = (
-    StartStage("Python starts", "process"),
-    StartStage("import", "import"),
-    StartStage("device and first array", "context"),
-    StartStage("kernels of the first call", "first", "steady"),
-    StartStage("compiling it as one program", "compiled first", "compiled steady"),
+    ("Python starts", "process", ""),
+    ("import", "import", ""),
+    ("device and first array", "context", ""),
+    ("kernels of the first call", "first", "steady"),
+    ("compiling it as one program", "compiled first", "compiled steady"),
 )
 PROGRAMS = {"step": "the step", "sine": "the sines"}
 KINDS = {
@@ -653,20 +648,21 @@ def draw_first_uses(shown: Shown) -> Drawing:
     return drawing(shown, figures, first_sentence(points), quiet(note), of)
 
 
-def stage_s(point: OperationPoint, stage: StartStage) -> float | None:
+def stage_s(point: OperationPoint, stage: tuple[str, str, str]) -> float | None:
     """Median seconds of a stage, at least 0; None where the library has none."""
-    whole, rest = point.seconds(stage.stage), point.seconds(stage.less) if stage.less else 0.0
+    _, of, less = stage
+    whole, rest = point.seconds(of), point.seconds(less) if less else 0.0
     return None if whole is None or rest is None else max(0.0, whole - rest)
 
 
 def first_chart(points: Sequence[OperationPoint], names: Sequence[str]) -> Chart:
     rows = [
-        {"label": point.task.label, "kind": stage.label, "n": stage_seconds}
+        {"label": point.task.label, "kind": stage[0], "n": stage_seconds}
         for point in points
         for stage in STAGES
         if (stage_seconds := stage_s(point, stage)) is not None
     ]
-    kinds = [stage.label for stage in STAGES]
+    kinds = [label for label, *_ in STAGES]
     return _stacked(rows, kinds, names, 44, "stages of a first use", unit="seconds", least=0.9, written=seconds)
 
 
@@ -680,7 +676,7 @@ def first_sentence(points: Sequence[OperationPoint]) -> str:
     ends = dict.fromkeys((ordered[0], ordered[-1]))
     parts = [f"{label} has its first result after {seconds(sum(before[label]))}" for label in ends]
     which = "the latter" if len(parts) > 1 else "that"
-    stage = STAGES[slowest.index(max(slowest))].label
+    stage, *_ = STAGES[slowest.index(max(slowest))]
     said = [f"{listed(parts)}: {max(slowest) / total_s:.0%} of {which} is “{stage}”."]
     longer = [
         f"{times(ratio.ratio)} times as long with {point.task.label}"

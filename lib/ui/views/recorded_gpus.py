@@ -2,11 +2,10 @@
 
 from collections.abc import Callable
 
-from lib.formatting import listed, seconds
+from lib.formatting import seconds
 from lib.model.hardware.nvidia_smi import nvidia_driver_answers
-from lib.sweeps.experiments.input_pipeline import recorded_figures
 from lib.sweeps.experiments.kept_machines import gpus_elsewhere
-from lib.sweeps.experiments.recorded_machines import WIDE, Machine, Seconds, gpu_runtimes, named, recorded_gpus
+from lib.sweeps.experiments.recorded_machines import Machine, Seconds, gpu_runtimes, named, recorded_gpus
 from lib.timing.profiling.step_breakdown import Split
 
 NONE_YET = (
@@ -75,25 +74,6 @@ def models_note() -> str:
             return ""
         alone, together = seconds(points[min(points)]), seconds(points[max(points)])
         return f"an epoch of each network takes {alone} alone and {together} with {max(points):,} in one program."
-
-    return _note(of)
-
-
-def feeds_note() -> str:
-    """How long a step waits for its data on each recorded GPU, for the best feed and the worst, in a sentence."""
-
-    def of(machine: Machine) -> str:
-        found = recorded_figures([record for record in machine.records if record.says("device") == "gpu"])
-        settings = sorted({(one.pipeline.preprocessing_ms, one.pipeline.batch_size) for one in found})
-        said = []
-        for ms, size in settings:
-            alike = [one for one in found if (one.pipeline.preprocessing_ms, one.pipeline.batch_size) == (ms, size)]
-            ends = dict.fromkeys(choose(alike, key=lambda one: one.share[0]) for choose in (min, max))
-            waits = listed([f"{one.share[0]:.0%} of the time for “{one.pipeline.label}”" for one in ends])
-            took_s = max(one.preprocessing.median_s for one in alike)
-            slow = f" (it took up to {seconds(took_s)}: the host was busy)" if ms and took_s > WIDE * ms / 1e3 else ""
-            said.append(f"with {ms:g} ms of preprocessing an image{slow}, a step on {size:,} images waits {waits}")
-        return f"{'; '.join(said)}." if said else ""
 
     return _note(of)
 

@@ -14,7 +14,6 @@ from lib.model.data.mnist_arrays import MNIST_DIGEST
 from lib.model.spec import Network, Training
 from lib.sweeps.experiments import published, recorded_machines
 from lib.sweeps.experiments import recorded_machines as recorded_module
-from lib.sweeps.experiments.input_pipeline import PipelineTask
 from lib.sweeps.experiments.recorded_machines import (
     EXPERIMENTS,
     Collection,
@@ -33,8 +32,6 @@ from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.cancel import Cancel
 from lib.sweeps.workers.notes import Note
 from lib.timing.measurement import Ended, Measurement
-from lib.timing.profiling.input_pipeline import QUANTITIES
-from lib.timing.profiling.request import Pipeline
 from lib.ui.views import recorded_gpus
 from tests.labs.test_race import at, raced
 from tests.machines import CARD, PROCESSOR, write
@@ -235,35 +232,6 @@ def test_two_precisions_of_a_recorded_card_are_told_apart(tmp_path, monkeypatch)
     assert recorded_gpus.epoch_note(32).endswith(" by JAX, one call an epoch, bfloat16.")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("took_s", "words"), [(2.4e-4, ""), (4e-4, " (it took up to 400\u202fμs: the host was busy)")])
-def test_what_fed_a_recorded_card_is_told_by_its_best_and_its_worst(tmp_path, monkeypatch, took_s, words):
-    """And what another version knows, or somebody made up, is left out."""
-    store = Store(tmp_path / "store.sqlite")
-
-    def add(subject, waits):
-        for name in QUANTITIES:
-            blocks = ({"waits": waits, "preprocessing": took_s}.get(name, 1.0),) * 9
-            record = Record.of(Kind.PIPELINE, subject | {"name": f"0/{name}", "work": 1.0}, measured(*blocks), "v")
-            store.add(replace(record, machine="other", machine_line=CARD, measured_at="2026-11-01T10:00:00+00:00"))
-
-    fed = [(Pipeline(feed), waits) for feed, waits in (("arrays", 0.25), ("tf.data", 0.9), ("cache", 0.02))]
-    for pipeline, waits in (*fed, (Pipeline("arrays", preprocessing_ms=0.0), 0.1)):
-        for device in ("cpu", "gpu"):
-            task = PipelineTask(Runtime("keras-tensorflow", device), (pipeline,))
-            add(task.subject, waits if device == "gpu" else 0.99)
-    mine = PipelineTask(Runtime("keras-tensorflow", "gpu"), (Pipeline(),)).subject
-    for wrong in ({"feed": "telepathy"}, {"rows": 3}, {"rows": "many"}):
-        add(mine | wrong, 0.999)
-    (machine,) = collect([("card.json", exported(tmp_path / "card.json", store))]).machines
-    monkeypatch.setattr(recorded_gpus, "gpus_elsewhere", lambda: (machine,))
-    assert recorded_gpus.feeds_note() == (
-        "Imaginary 9000, recorded 2026-11-01: with 0 ms of preprocessing an image, a step on 32 images waits 10% of"
-        f" the time for “arrays”; with 0.2 ms of preprocessing an image{words}, a step on 32 images waits 2% of"
-        " the time for “tf.data + cache” and 90% of the time for “tf.data”."
-    )
-
-
 def measured(*seconds):
     return Measurement(seconds, 1, Ended.CAP)
 
@@ -280,7 +248,6 @@ def test_without_a_recorded_card_it_is_said_how_to_get_one(monkeypatch):
         recorded_gpus.epoch_note(32)
         == recorded_gpus.step_note()
         == recorded_gpus.models_note()
-        == recorded_gpus.feeds_note()
         == recorded_gpus.NONE_YET
     )
     monkeypatch.setattr(recorded_gpus, "nvidia_driver_answers", lambda: True)
