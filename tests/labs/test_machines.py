@@ -2,7 +2,6 @@
 
 import html
 import re
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -16,9 +15,8 @@ from lib.sweeps.experiments.recorded_machines import (
     published_machines,
     spread,
 )
-from lib.sweeps.storage.records import Kind
 from lib.sweeps.storage.store import Store
-from tests.machines import CARD, PROCESSOR, records, write
+from tests.machines import CARD, PROCESSOR, write
 from tests.ui.views.test_dots import dots_of
 
 GPU, CPU, KERAS = Runtime("jax-epoch", "gpu"), Runtime("jax-epoch"), Runtime("keras-tensorflow")
@@ -83,7 +81,7 @@ def test_the_articles_chart_has_the_published_machines_and_ours_with_first_calls
     """Eleven first calls of 0.5 s; a published machine does not tell them."""
     every = [*machines, *published_machines()]
     dots = dots_of(lab.article_chart(every))
-    (first,) = [dot["x"] for dot in dots if dot["of"] == lab.FIRST_CALLS and dot["label"].startswith("Eniac")]
+    (first,) = [dot["x"] for dot in dots if dot["of"] == lab.FIRST_CALLS and "Eniac" in dot["label"]]
     assert first == pytest.approx(11 * 0.5)
     published = {dot["x"] for dot in dots if dot["known"] == "published"}
     assert {63.0, 423.0, 76.0} <= published
@@ -91,27 +89,6 @@ def test_the_articles_chart_has_the_published_machines_and_ours_with_first_calls
     sentence = lab.article_sentence(every)
     assert "On Colossus · 4 cores the learning-rate experiment takes" in sentence
     assert "The article's machines took 63.0\u202fs and 28.0\u202fs" in sentence
-
-
-def slower_in(record, label, factor):
-    """The record of a race, with epochs `factor` times as long where it is of this network."""
-    if record.kind != Kind.RACE or record.subject["hidden"] != label:
-        return record
-    return replace(record, block_s=tuple(factor * s for s in record.block_s))
-
-
-def test_the_quickest_beside_the_article_is_so_in_all_experiments_together():
-    """JAX takes half as long as PyTorch but for one network of the last experiment, where it takes three times that."""
-    made = [
-        slower_in(record, "256→128→64", 6.0) if record.says("backend") == GPU.backend else record
-        for record in records(CARD, 0.2, [GPU, TORCH])
-    ]
-    machine = Machine(CARD, "card.json", tuple(made))
-    torch, jax = (machine.experiment("depth", runtime) for runtime in (TORCH, GPU))
-    assert torch is not None
-    assert jax is not None
-    assert torch.middle < jax.middle
-    assert {dot["label"].rpartition("9000, ")[2] for dot in dots_of(lab.article_chart([machine]))} == {GPU.label}
 
 
 def test_names_tell_machines_apart(machines):

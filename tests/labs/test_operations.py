@@ -106,17 +106,6 @@ def test_a_card_is_held_against_numpy_with_and_without_the_transfer(waited, move
     assert words in view.product_sentence([*POINTS, *card], "JAX, GPU", {})
 
 
-def test_the_peak_is_the_best_that_was_seen(tmp_path):
-    store = Store(tmp_path / "results.sqlite")
-    seen = timed(NUMPY, OperationRequest("product", 100), lambda _: 2e6, waited=(1e-5,) * 9)
-    assert view.peak_rates([seen], store) == {}, "without a probe there is no peak"
-    for name in ("product", "copy"):
-        subject = {"library": "numpy", "device": "cpu", "name": name, "work": 1e9}
-        store.add(Record.of(Kind.CEILING, subject, Measurement((0.1,) * 9, 1, Ended.CAP)))
-    assert view.peak_rates([], store) == {"cpu": pytest.approx(1e10)}
-    assert view.peak_rates([seen], store) == {"cpu": pytest.approx(2e11)}
-
-
 # Nested sines.
 
 

@@ -44,17 +44,6 @@ def test_the_table_shows_what_is_known_and_what_was_published():
     assert sentence(of_records(), at()) == ""
 
 
-def test_a_row_of_a_card_says_where_its_batches_come_from():
-    """PyTorch takes them from images that lie on the card; a compiled step of JAX and Keras are sent each."""
-    sent, held = ("jax-step", "jax-operation", "keras-jax"), ("jax-epoch", "torch", "torch-compiled", "cupy")
-    made = table([Runtime(backend, "gpu") for backend in (*sent, *held)], BATCH_SIZES, raced({}), at())["rows"]
-    ends = [row["label"].endswith(", each batch from the host") for row in made[: len(sent) + len(held)]]
-    assert ends == [True] * len(sent) + [False] * len(held)
-    recorded = {row["label"] for row in made if ", recorded " in row["label"]}
-    assert {"each batch from the host" in label for label in recorded} == {True, False}
-    assert "host" not in table([Runtime("jax-step")], BATCH_SIZES, raced({}), at())["rows"][0]["label"]
-
-
 # Seconds an epoch: NumPy wins at 32, JAX at 512; Keras is measured at 32 only.
 MEASURED = {Cell(NUMPY, 32): 0.1, Cell(JAX, 32): 0.2, Cell(KERAS, 32): 5.9, Cell(NUMPY, 512): 0.3, Cell(JAX, 512): 0.05}
 KNOWN = standings(list(MEASURED), [record(cell, [epoch_s] * 3) for cell, epoch_s in MEASURED.items()])

@@ -14,10 +14,8 @@ from lib.model.spec import Network, Training
 from lib.sweeps.experiments.kept_machines import contests
 from lib.sweeps.experiments.recorded_machines import browsers_in, told_apart
 from lib.sweeps.experiments.your_gpu import (
-    CPU_WAYS,
     USUAL_WAY,
     WAYS,
-    Block,
     BrowserAdapter,
     BrowserJob,
     Found,
@@ -217,17 +215,6 @@ def test_each_trouble_says_what_to_do_once(kind, words):
     assert of_cpu == (
         "WebAssembly SIMD on one core is not in your browser (no such opcode); update it, JavaScript goes on alone."
     )
-
-
-def test_the_table_has_a_row_for_each_way_the_processor_and_the_server():
-    one = found(0.001, 0.002)
-    for round in range(9):
-        one.take([Block("gpu", way, 10, 0.01 * (k + 1), -1 - round) for k, way in enumerate(WAYS)])
-    table = lab.ways_table(one, {})
-    assert table.count("<tr") == 1 + len(WAYS) + len(CPU_WAYS)
-    assert table.count("chosen") == 2 + 2  # the column, its row's class and cell, and the class of the processor's row
-    assert "the faster" in table
-    assert all(words in table for words in CPU_WAYS.values())
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import altair as alt
 import numpy as np
@@ -189,9 +189,10 @@ def surface(left: Side, right: Side, depth: int, networks: int) -> Surface:
 def border_lines(ratio: np.ndarray) -> list[tuple[float, float, float, float]]:
     """Where a ratio over the cells, (CELLS, CELLS), is 1: short lines from one (batch size, width) to another."""
     logs = np.ma.masked_invalid(np.log2(np.where(ratio > 0, ratio, np.nan)))
+    lines = cast("list[np.ndarray]", contour_generator(z=logs).lines(0.0))
     return [
         (_at(SIZE_ENDS, x), _at(WIDTH_ENDS, y), _at(SIZE_ENDS, x_to), _at(WIDTH_ENDS, y_to))
-        for line in contour_generator(z=logs).lines(0.0)
+        for line in lines
         for (x, y), (x_to, y_to) in pairwise(line)
     ]
 

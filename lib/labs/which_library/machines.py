@@ -397,7 +397,7 @@ def article_chart(machines: Sequence[Machine]) -> Chart:
     short, dots = names(machines), list[Dot]()
     for machine in machines:
         for runtime in _runtimes_of_the_article(machine):
-            label, known = f"{short[machine.name]}, {runtime.label}", known_by(machine)
+            label, known = f"{runtime.label}, {short[machine.name]}", known_by(machine)
             for name, title in TITLES.items():
                 if one := machine.experiment(name, runtime):
                     dots.append(Dot(label, title, known, one.middle, one.low, one.high, interval(one)))

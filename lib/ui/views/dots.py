@@ -7,7 +7,7 @@ from typing import NamedTuple
 import altair as alt
 import pandas as pd
 
-from lib.ui.views.chart import Chart, log_scale, names_y, styled
+from lib.ui.views.chart import ON_TWO_LINES, Chart, log_scale, names_y, styled
 
 HERE, RECORDED, PUBLISHED, PREDICTED = "measured here", "recorded", "published", "predicted"
 _LOOKS = {HERE: "circle", RECORDED: "diamond", PUBLISHED: "cross", PREDICTED: "triangle-up"}
@@ -54,7 +54,8 @@ def dots_chart(
     looks = {known: look for known, look in _LOOKS.items() if known in seen}
     shape = alt.Scale(domain=list(looks), range=list(looks.values()))
     base = alt.Chart(pd.DataFrame(dots, columns=Dot._fields)).encode(
-        y=names_y(rows, 260), color=alt.Color("of:N", scale=scale, legend=legend if len(colors) > 1 else None)
+        y=names_y(rows, 300, labelExpr=ON_TWO_LINES),
+        color=alt.Color("of:N", scale=scale, legend=legend if len(colors) > 1 else None),
     )
     ranges = base.mark_rule(strokeWidth=1.5, opacity=0.5).encode(x=alt.X("low:Q", title=unit), x2="high:Q")
     points = base.mark_point(size=70, opacity=1, filled=True).encode(
@@ -63,4 +64,4 @@ def dots_chart(
         tooltip=["label:N", "of:N", "known:N", alt.Tooltip("x:Q", format=".3~g", title=unit), "words:N"],
     )
     rule = [] if even is None else [alt.Chart(pd.DataFrame({"x": [even]})).mark_rule(**_EVEN).encode(x=x)]
-    return Chart(styled(alt.layer(*rule, ranges, points), height=24 * max(4, len(rows))), title)
+    return Chart(styled(alt.layer(*rule, ranges, points), height=28 * max(4, len(rows))), title)

@@ -2,7 +2,6 @@
 
 import pytest
 
-from lib.sweeps.workers.notes import State
 from lib.ui.views import mnist_training as view
 from lib.ui.views.pinned import difference, with_same_axes
 from tests import made
@@ -51,10 +50,3 @@ def test_the_difference_is_said_and_what_came_of_it():
     assert told.endswith("of training, 2.0 points less than the pinned.")
     close = difference((was, filled(was, [0.9, 0.95])), (now, filled(now, [0.9, 0.952])))
     assert close.endswith("0.2 points more than the pinned; one seed cannot tell such a gap from chance.")
-
-
-def test_of_a_run_that_is_not_over_nothing_is_claimed():
-    was, now = rates(), rates(epochs=5)
-    results = filled(now, [0.9, 0.93])
-    results.state = State.TRAINING
-    assert difference((was, filled(was, [0.9, 0.95])), (now, results)) == "Epochs 3 pinned, 5 now."

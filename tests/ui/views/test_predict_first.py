@@ -6,10 +6,9 @@ import pytest
 from lib.sweeps.experiments.predict_first import Guess
 from lib.sweeps.experiments.results import Results
 from lib.sweeps.workers.notes import State
-from lib.ui import layout
 from lib.ui.views import predict_first as view
 from tests import made
-from tests.sweeps.experiments.test_results import filled, on_rows
+from tests.sweeps.experiments.test_results import filled
 
 RATES = made.learning_rate((0.01, 0.1, 10.0), epochs=3, batch_size=32, hidden="128")
 SIZES = made.batch_size((1, 32), epochs=3, rate=0.01, hidden="128", target=0.9)
@@ -55,13 +54,6 @@ EACH = [RATES, SIZES, DEPTHS, BACKENDS]
 )
 def test_a_guess_is_told_exactly(experiment, accuracies, diverged, guess, wanted):
     assert view.sentence(experiment, filled(experiment, accuracies, diverged=diverged), guess) == wanted
-
-
-@pytest.mark.parametrize(("n", "points"), [(12_000, "0.5 points"), (400, "2.8 points")])
-def test_the_page_says_how_far_apart_is_chance_near_the_best(n, points):
-    depths = on_rows(DEPTHS, n)
-    told = layout.details(depths, filled(depths, (0.9, 0.96)))
-    assert f"near the best, 96.0\u202f%, gaps up to {points} can be chance" in told
 
 
 @pytest.mark.parametrize(
