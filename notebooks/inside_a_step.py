@@ -6,13 +6,13 @@ app = marimo.App(width="full", app_title="Inside a step", css_file="../lib/ui/pa
 with app.setup(hide_code=True):
     import marimo as mo
 
-    from lib.labs.inside_a_step import anatomy, trace, traps
+    from lib.labs.inside_a_step import anatomy, trace
     from lib.ui.lab import Lab
 
 
 @app.cell(hide_code=True)
 def title():
-    lab = Lab("inside_a_step", step=anatomy.Step, live=trace.Live, file=trace.TraceFile, traps=traps.Traps)
+    lab = Lab("inside_a_step", step=anatomy.Step, live=trace.Live, file=trace.TraceFile, traps=anatomy.Traps)
     lab.title(
         "Where does one training step go?",
         "One step multiplies a few small matrices. Around that, somebody writes a loop, calls a library, waits for an"
@@ -22,14 +22,20 @@ def title():
 
 
 @app.cell(hide_code=True)
-def parts_controls(lab):
-    step = lab.controls("step")
+def panels(lab):
+    step, live, file, mistimed = map(lab.controls, lab.page.sections)
+    traces = trace.Traces(lab.page.store)
+    return step, live, file, mistimed, traces
+
+
+@app.cell(hide_code=True)
+def parts_controls():
     mo.md(r"""
     ## 1 · In its parts
 
     Each part is measured by an experiment of its own. Move a slider: does the arithmetic grow, or the rest?
     """)
-    return (step,)
+    return
 
 
 @app.cell(hide_code=True)
@@ -49,8 +55,7 @@ def which_parts_next():
 
 
 @app.cell(hide_code=True)
-def profile_controls(lab):
-    live, traces = lab.controls("live"), trace.Traces(lab.page.store)
+def profile_controls():
     mo.md(r"""
     ## 2 · Under a profiler
 
@@ -60,7 +65,7 @@ def profile_controls(lab):
     for. A kernel counts from its start to its end: “arithmetic” above is less, as it leaves out what a kernel takes
     with next to nothing to compute.
     """)
-    return live, traces
+    return
 
 
 @app.cell(hide_code=True)
@@ -70,15 +75,14 @@ def its_profile(lab, live, traces):
 
 
 @app.cell(hide_code=True)
-def file_controls(lab):
-    file = lab.controls("file")
+def file_controls():
     mo.md(r"""
     ## 3 · Any trace
 
     The format is recognised from the content, and the file is read in a process of its own. Without one, here are five
     that this project recorded.
     """)
-    return (file,)
+    return
 
 
 @app.cell(hide_code=True)
@@ -98,20 +102,19 @@ def which_trace_next():
 
 
 @app.cell(hide_code=True)
-def traps_controls(lab):
-    mistimed = lab.controls("traps")
+def traps_controls():
     mo.md(r"""
     ## 4 · How wrong can a stopwatch be?
 
     One training step, one machine, one program, and six honest-looking ways to time it wrongly. Each stands beside the
     right one, both measured now.
     """)
-    return (mistimed,)
+    return
 
 
 @app.cell(hide_code=True)
 def six_traps(lab, mistimed):
-    lab.measure(mistimed, traps.tasks, traps.draw)
+    lab.measure(mistimed, anatomy.trap_tasks, anatomy.draw_traps)
     return
 
 

@@ -24,8 +24,13 @@ def title():
 
 
 @app.cell(hide_code=True)
-def sweep_controls(lab):
-    compare = lab.controls("compare")
+def panels(lab):
+    compare, count, mixed = map(lab.controls, lab.page.sections)
+    return compare, count, mixed
+
+
+@app.cell(hide_code=True)
+def sweep_controls():
     mo.md(r"""
     ## 1 · The article's sweep
 
@@ -33,7 +38,7 @@ def sweep_controls(lab):
     five processes, then with `vmap`. Here are these three and more, each timed whole, for as many epochs as the
     slider says; a rate of 10 does not learn, but it is trained to the end all the same.
     """)
-    return (compare,)
+    return
 
 
 @app.cell(hide_code=True)
@@ -43,8 +48,7 @@ def the_sweep(compare, lab):
 
 
 @app.cell(hide_code=True)
-def count_controls(lab):
-    count = lab.controls("count")
+def count_controls():
     mo.md(r"""
     ## 2 · How many in one program?
 
@@ -52,7 +56,7 @@ def count_controls(lab):
     ones, and one call serves all. The time of each falls until the arithmetic is all there is, or until the
     parameters of all no longer fit into the caches.
     """)
-    return (count,)
+    return
 
 
 @app.cell(hide_code=True)
@@ -62,8 +66,7 @@ def more_and_more(count, lab):
 
 
 @app.cell(hide_code=True)
-def mixed_controls(lab):
-    mixed = lab.controls("mixed")
+def mixed_controls():
     mo.md(r"""
     ## 3 · Must they be alike?
 
@@ -71,7 +74,7 @@ def mixed_controls(lab):
     to the width of the widest, and the zeros stay zero: ReLU passes no gradient at zero. The price is arithmetic on
     nothing.
     """)
-    return (mixed,)
+    return
 
 
 @app.cell(hide_code=True)

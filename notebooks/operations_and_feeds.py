@@ -7,12 +7,12 @@ with app.setup(hide_code=True):
     import marimo as mo
 
     from lib.sweeps.experiments.single_operations import first_uses, fusions, overlaps, products, sines, transfers
-    from lib.labs.operations_and_feeds import OperationsAndFeeds, feeds, operations, programs, tensorflow
+    from lib.labs.operations_and_feeds import feeds, operations
 
 
 @app.cell(hide_code=True)
 def title():
-    lab = OperationsAndFeeds()
+    lab = feeds.OperationsAndFeeds()
     lab.title(
         "From which size on does a graphics card pay, and what keeps it waiting?",
         "First, operations by themselves: small ones are nearly all overhead, and large ones run at the speed of the"
@@ -23,8 +23,15 @@ def title():
 
 
 @app.cell(hide_code=True)
-def product_question(lab):
-    product = lab.controls("product")
+def panels(lab):
+    product, sine, transfer, first, fusion, overlap, feed, placement, models, advice = map(
+        lab.controls, lab.page.sections
+    )
+    return product, sine, transfer, first, fusion, overlap, feed, placement, models, advice
+
+
+@app.cell(hide_code=True)
+def product_question():
     mo.md(r"""
     ## 1 · A product of two matrices
 
@@ -33,7 +40,7 @@ def product_question(lab):
     only the first of the two. A size that would not fit into memory, or take too long, is drawn hollow: it is
     predicted, and nothing was allocated for it.
     """)
-    return (product,)
+    return
 
 
 @app.cell(hide_code=True)
@@ -43,8 +50,7 @@ def the_products(lab, product):
 
 
 @app.cell(hide_code=True)
-def sine_question(lab):
-    sine = lab.controls("sine")
+def sine_question():
     mo.md(r"""
     ## 2 · A sine of a sine of a sine
 
@@ -52,7 +58,7 @@ def sine_question(lab):
     program, an element is read once, goes through all sines in a register, and is written once. That helps as far as
     the passes were what took the time.
     """)
-    return (sine,)
+    return
 
 
 @app.cell(hide_code=True)
@@ -62,8 +68,7 @@ def the_sines(lab, sine):
 
 
 @app.cell(hide_code=True)
-def transfer_question(lab):
-    transfer = lab.controls("transfer")
+def transfer_question():
     mo.md(r"""
     ## 3 · Moving the data
 
@@ -71,7 +76,7 @@ def transfer_question(lab):
     buffer of the driver, and pinned memory by itself. On a processor, the library computes in the memory where the
     data already lies: copying it is a choice, and an alias costs nothing per byte.
     """)
-    return (transfer,)
+    return
 
 
 @app.cell(hide_code=True)
@@ -81,8 +86,7 @@ def the_transfers(lab, transfer):
 
 
 @app.cell(hide_code=True)
-def first_question(lab):
-    first = lab.controls("first")
+def first_question():
     mo.md(r"""
     ## 4 · The first use
 
@@ -90,54 +94,51 @@ def first_question(lab):
     kernel is loaded, a program is compiled. Each library does it three times here, in processes of its own, without
     the programs that earlier ones have compiled.
     """)
-    return (first,)
-
-
-@app.cell(hide_code=True)
-def the_first_use(first, lab):
-    lab.time(first, lambda at, by: first_uses(by, at.size), programs.draw_first_uses)
     return
 
 
 @app.cell(hide_code=True)
-def fusion_question(lab):
-    fusion = lab.controls("fusion")
+def the_first_use(first, lab):
+    lab.time(first, lambda at, by: first_uses(by, at.size), operations.draw_first_uses)
+    return
+
+
+@app.cell(hide_code=True)
+def fusion_question():
     mo.md(r"""
     ## 5 · What a compiler leaves
 
     XLA reads a program as a list of operations, fuses those that follow one another element by element, and leaves
     products to a library. What remains are kernels, and each has to be launched.
     """)
-    return (fusion,)
-
-
-@app.cell(hide_code=True)
-def the_fusions(fusion, lab):
-    lab.time(fusion, lambda at, by: fusions(by, at.size, at.depth), programs.draw_fusions)
     return
 
 
 @app.cell(hide_code=True)
-def overlap_question(lab):
-    overlap = lab.controls("overlap")
+def the_fusions(fusion, lab):
+    lab.time(fusion, lambda at, by: fusions(by, at.size, at.depth), operations.draw_fusions)
+    return
+
+
+@app.cell(hide_code=True)
+def overlap_question():
     mo.md(r"""
     ## 6 · Transfers while it computes
 
     A card can bring data there, compute, and bring data back at the same time; so can three threads of a processor.
     It takes pieces: with a single piece, each stage needs all that the stage before made.
     """)
-    return (overlap,)
-
-
-@app.cell(hide_code=True)
-def the_overlap(lab, overlap):
-    lab.time(overlap, lambda at, by: overlaps(by, at.size, at.depth, at.pieces), programs.draw_overlaps)
     return
 
 
 @app.cell(hide_code=True)
-def feeds_question(lab):
-    feed = lab.controls("feed")
+def the_overlap(lab, overlap):
+    lab.time(overlap, lambda at, by: overlaps(by, at.size, at.depth, at.pieces), operations.draw_overlaps)
+    return
+
+
+@app.cell(hide_code=True)
+def feeds_question():
     mo.md(r"""
     ## 7 · What feeds the step?
 
@@ -145,51 +146,48 @@ def feeds_question(lab):
     $S$, one after the other they take $D + S$; with the next batch made ahead while the step runs, at best
     $\max(D, S)$; with $c$ cores at work on the batches, at best $\max(D / c, S)$; and cached, $S$ alone. Which of
     these is reached depends on the machine, on the library, and on whether the preprocessing holds Python's
-    interpreter lock: if it does, more threads only take turns. Choose the feed that you use, then apply what would
-    help.
+    interpreter lock: if it does, more threads only take turns. Choose the feed that you use.
     """)
-    return (feed,)
-
-
-@app.cell(hide_code=True)
-def the_feeds(feed, lab):
-    lab.work(feed, *feeds.by_feeds(lab.page.sections["feed"]))
     return
 
 
 @app.cell(hide_code=True)
-def placement_question(lab):
-    placement = lab.controls("placement")
+def the_feeds(feed, lab):
+    lab.work(feed, *feeds.by_feeds(lab.page.store))
+    return
+
+
+@app.cell(hide_code=True)
+def placement_question():
     mo.md(r"""
     ## 8 · Where does each operation run?
 
     TensorFlow gives each operation to a device that has a kernel for it, and copies what lies elsewhere. This is read
     from the graphs that it really ran, after it had placed and fused them.
     """)
-    return (placement,)
-
-
-@app.cell(hide_code=True)
-def the_placement(lab, placement):
-    lab.work(placement, *tensorflow.by_tensorflow(lab.page.store, "placement"))
     return
 
 
 @app.cell(hide_code=True)
-def models_question(lab):
-    models = lab.controls("models")
+def the_placement(lab, placement):
+    lab.work(placement, *feeds.by_tensorflow(lab.page.store, "placement"))
+    return
+
+
+@app.cell(hide_code=True)
+def models_question():
     mo.md(r"""
     ## 9 · What does creating a model take?
 
     One article clones a model on the CPU and then on the GPU in one process: whichever comes first also pays for
     starting the library. So here each model has a fresh process, and what is done again stands beside the first time.
     """)
-    return (models,)
+    return
 
 
 @app.cell(hide_code=True)
 def the_models(lab, models):
-    lab.work(models, *tensorflow.by_tensorflow(lab.page.store, "models"))
+    lab.work(models, *feeds.by_tensorflow(lab.page.store, "models"))
     return
 
 
@@ -198,14 +196,14 @@ def checklist_question():
     mo.md(r"""
     ## 10 · The articles' checklist
 
-    What two articles advise, each beside what was measured above, and the finding that follows, if one does.
+    What two articles advise, each beside what was measured above.
     """)
     return
 
 
 @app.cell(hide_code=True)
-def the_checklist(feed, lab):
-    lab.checklist.show(feed)
+def the_checklist(advice, feed, lab):
+    lab.answer(advice, feeds.draw_checklist, feed)
     return
 
 

@@ -6,15 +6,13 @@ app = marimo.App(width="full", app_title="When a GPU wins", css_file="../lib/ui/
 with app.setup(hide_code=True):
     import marimo as mo
 
-    from lib.labs.when_a_gpu_wins import PANELS, border, work
-    from lib.labs.when_a_gpu_wins.calibration import calibration
-    from lib.labs.when_a_gpu_wins.remedies import remedies
+    from lib.labs.when_a_gpu_wins import border, work
     from lib.ui.lab import Lab
 
 
 @app.cell(hide_code=True)
 def title():
-    lab = Lab("when_a_gpu_wins", **PANELS)
+    lab = Lab("when_a_gpu_wins", **work.PANELS)
     lab.title(
         "When does a GPU win?",
         "The articles answer with a rule of thumb from machines that you do not have. Here your processor is calibrated"
@@ -25,15 +23,20 @@ def title():
 
 
 @app.cell(hide_code=True)
-def border_controls(lab):
-    win = lab.controls("win")
+def panels(lab):
+    win, here, what, move, larger, cost, remedy = map(lab.controls, lab.page.sections)
+    return win, here, what, move, larger, cost, remedy
+
+
+@app.cell(hide_code=True)
+def border_controls():
     mo.md(r"""
     ## 1 · Where is the border?
 
     A step takes as long as its calls, its launches, its bytes and its arithmetic together. A GPU has more of the last
     two and pays more for the first two, so it wins where the work of a step is large: wide layers, large batches.
     """)
-    return (win,)
+    return
 
 
 @app.cell(hide_code=True)
@@ -43,34 +46,32 @@ def the_border(calibrated, win):
 
 
 @app.cell(hide_code=True)
-def calibration_controls(lab):
-    here = lab.controls("here")
+def calibration_controls():
     mo.md(r"""
     ## 2 · How well is this machine known?
 
     Steps of drawn networks are measured, and costs are fitted to them. Each step is then predicted from all others: the
     error that is left is what an interval is made of. What is measured is kept, and the next visit goes on with it.
     """)
-    return (here,)
+    return
 
 
 @app.cell(hide_code=True)
 def the_calibration(here, lab):
-    lab.work(here, *calibration(lab.page))
+    lab.work(here, *work.calibration(lab.page))
     calibrated = lab  # a script calibrates before it predicts
     return (calibrated,)
 
 
 @app.cell(hide_code=True)
-def imagined_controls(lab):
-    what = lab.controls("what")
+def imagined_controls():
     mo.md(r"""
     ## 3 · What if?
 
     A card that nobody built: begin with one that is known, and change what it costs, or how its library feeds it. The
     dotted line is where the border was.
     """)
-    return (what,)
+    return
 
 
 @app.cell(hide_code=True)
@@ -80,14 +81,13 @@ def the_imagined_card(calibrated, what, win):
 
 
 @app.cell(hide_code=True)
-def driven_controls(lab):
-    move = lab.controls("move")
+def driven_controls():
     mo.md(r"""
     ## 4 · Move the border yourself
 
     The card stays the same, and so does the arithmetic. Only how often the host has to say something changes.
     """)
-    return (move,)
+    return
 
 
 @app.cell(hide_code=True)
@@ -97,15 +97,14 @@ def the_driven_card(calibrated, move, win):
 
 
 @app.cell(hide_code=True)
-def larger_controls(lab):
-    larger = lab.controls("larger")
+def larger_controls():
     mo.md(r"""
     ## 5 · Larger work
 
     The network that the second article proposes for a GPU, a small convolutional one, and ResNet-18. A step of the
     first two is measured here too; predictions know nothing of how a library multiplies for a convolution.
     """)
-    return (larger,)
+    return
 
 
 @app.cell(hide_code=True)
@@ -115,15 +114,14 @@ def the_larger_work(calibrated, larger):
 
 
 @app.cell(hide_code=True)
-def cost_controls(lab):
-    cost = lab.controls("cost")
+def cost_controls():
     mo.md(r"""
     ## 6 · What does it cost?
 
     Faster is not cheaper: an hour of each machine has its price, and a larger batch needs more epochs. The network is
     784→128→10.
     """)
-    return (cost,)
+    return
 
 
 @app.cell(hide_code=True)
@@ -133,8 +131,7 @@ def the_cost(calibrated, cost):
 
 
 @app.cell(hide_code=True)
-def remedy_controls(lab):
-    remedy = lab.controls("remedy")
+def remedy_controls():
     mo.md(r"""
     ## 7 · What would help?
 
@@ -142,12 +139,12 @@ def remedy_controls(lab):
     predicted from the steps that were measured in section 2; a press on its name applies it, and measures it. How far
     the prediction was off stands beside it.
     """)
-    return (remedy,)
+    return
 
 
 @app.cell(hide_code=True)
 def the_remedies(calibrated, remedy):
-    calibrated.work(remedy, *remedies(calibrated.page))
+    calibrated.work(remedy, *work.remedies(calibrated.page))
     return
 
 

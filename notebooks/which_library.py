@@ -6,12 +6,12 @@ app = marimo.App(width="full", app_title="Which library?", css_file="../lib/ui/p
 with app.setup(hide_code=True):
     import marimo as mo
 
-    from lib.labs.which_library import WhichLab, machines, race
+    from lib.labs.which_library import machines, race
 
 
 @app.cell(hide_code=True)
 def title():
-    lab = WhichLab()
+    lab = machines.WhichLab()
     dropped, table = lab.machines.dropped, lab.table
     lab.title(
         "Which library is fastest, and on which machine?",
@@ -22,15 +22,20 @@ def title():
 
 
 @app.cell(hide_code=True)
-def race_controls(lab):
-    panel = lab.controls("race")
+def panels(lab):
+    panel, compared = map(lab.controls, lab.page.sections)
+    return panel, compared
+
+
+@app.cell(hide_code=True)
+def race_controls():
     mo.md(r"""
     ## 1 · Which library here?
 
     Seconds per epoch by every library that can run on this machine and by batch size, measured in turns and in random
     order. Choose a cell to see its epochs and what they say.
     """)
-    return (panel,)
+    return
 
 
 @app.cell(hide_code=True)
@@ -46,14 +51,7 @@ def one_cell(lab, table):
 
 
 @app.cell(hide_code=True)
-def the_record(lab):
-    race.record(lab.page.store)
-    return
-
-
-@app.cell(hide_code=True)
-def machine_controls(lab):
-    compared = lab.controls("compare")
+def machine_controls():
     mo.md(r"""
     ## 2 · Which machine for which work, and at what cost?
 
@@ -61,7 +59,7 @@ def machine_controls(lab):
     always the quicker one. “Surely” means that the 95 % interval of the ratio leaves out 1, and that it is more than
     3 %; a published figure has no spread, so nothing is sure beside one.
     """)
-    return (compared,)
+    return
 
 
 @app.cell(hide_code=True)
@@ -84,9 +82,9 @@ def article_question():
 
     Three experiments of three epochs each, as the second article trained them. Published figures are the article's,
     whole and without a spread. Ours are put together from measured parts: for each training its first call, three
-    epochs and an evaluation after each, with the quartiles of the epochs in brackets. First calls, which compile, are
-    also a column of their own: a second run in the same process does without them. Beside the article's own backend
-    stands the one that takes the least for all three together.
+    epochs and an evaluation after each; bars are quartiles. First calls, which compile, have a mark of their own: a
+    second run in the same process does without them. Beside the article's own backend stands the one that takes the
+    least for all three together.
     """)
     return
 

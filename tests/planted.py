@@ -220,10 +220,10 @@ FAULTS = (
         "The menu “Export” offers the least accurate training first, and leaves the best of many out.",
     ),
     Fault(
-        "kept-machine-unescaped",
-        "lib/ui/views/kept_machines.py",
-        "        row = [html.escape(label(one.machine, yours))]",
-        "        row = [label(one.machine, yours)]",
+        "machine-name-unescaped",
+        "lib/labs/which_library/machines.py",
+        "<li>{html.escape(line)}</li>",
+        "<li>{line}</li>",
         "The name that a pupil's browser gives its GPU is put as HTML into the page of the whole class.",
     ),
     Fault(

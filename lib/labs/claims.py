@@ -650,8 +650,6 @@ _WORDS = {
 
 
 class Claims(Controls):
-    """Of the table: a button alone."""
-
     AGAIN = "Measure what is missing", "A few minutes"
 
 
@@ -661,7 +659,6 @@ def measure(store: Store) -> Callable[[Claims], Asked]:
 
 
 def draw(shown: Shown) -> Drawing:
-    """How many measurements there are, how many claims hold, and the table."""
     (stored, pressed), now = shown.known, shown.now
     records = [*stored, *now.items]
     done, total = progress(records)

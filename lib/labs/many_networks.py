@@ -55,31 +55,34 @@ from lib.ui.views.chart import (
     room,
     styled,
 )
-from lib.ui.views.markup import quiet, table
+from lib.ui.views.markup import quiet
 
 SPREADS = tuple(round(0.1 * k, 1) for k in range(11))
 N_DIFFERENT = 8
 MIXED_BY = ("sequential", "vmap", "padded", "sharded")
+PUBLISHED = (
+    "Published, on 8 cores: about {:g} times as fast with a process for each training, and {:g} times with JAX's vmap,"
+    " as with Keras one after another (“{}”, which also says {:g} s before and under {:g} s after). The first comes"
+    " from eight cores: one process per core cannot be faster than there are cores."
+).format(
+    *(published.SWEEP_TIMES_FASTER[key] for key in ("keras-processes", "vmap")),
+    published.MACHINES_ARTICLE,
+    *published.SWEEP_S,
+)
 
 
 class ArticleSweep(Controls):
-    """Of the article's sweep."""
-
     AGAIN = "Time Keras too", "Time what is missing, Keras too: that takes a minute or more"
     epochs = slider("Epochs of each of five rates", 3, range(1, 11))
 
 
 class Saturation(Controls):
-    """Of more and more networks in one program."""
-
     most = slider("Networks at once, up to", 32, COUNTS[1:])
     size = batch_size("Batch size", 32)
     device = dropdown("Device", "cpu", lambda: [one for one in DEVICES if unavailable(Runtime(DEFAULT, one)) is None])
 
 
 class MixedWidths(Controls):
-    """Of eight networks that differ."""
-
     spread = slider("How different: 0 all alike, 1 from 16 to 512 neurons", 0.3, SPREADS)
     size = batch_size("Batch size", 32)
 
@@ -88,8 +91,6 @@ class MixedWidths(Controls):
 
 
 def time_sweep(store: Store) -> Callable[[ArticleSweep], Asked]:
-    """Times the strategies that `store` does not have; Keras, which takes minutes, only at a press."""
-
     def make(at: ArticleSweep, with_keras: bool) -> tuple[tuple, Work]:
         cached = compared(store, at.epochs)
         todo = [one for one in methods() if one.key not in cached and (with_keras or not one.by_keras)]
@@ -99,7 +100,6 @@ def time_sweep(store: Store) -> Callable[[ArticleSweep], Asked]:
 
 
 def draw_sweep(shown: Shown) -> Drawing:
-    """Seconds of the whole sweep by each strategy, beside the published speed-ups."""
     now, every, epochs = shown.now, methods(), shown.at.epochs
     cached, complete = shown.known
     known = cached | {str(one.subject["method"]): one for one in now.items if one.kind == Kind.SWEEP}
@@ -109,7 +109,7 @@ def draw_sweep(shown: Shown) -> Drawing:
         words += "; Keras takes a minute or more: press “Time Keras too”"
     caption = f"five learning rates, {epochs} epochs each, batch size 32, evaluation included"
     line = layout.state_line(layout.saved_or(now.state, complete), len(known), len(every), words, now.problem)
-    below = layout.disturbed(list(known.values())) + published_table(took_s)
+    below = layout.disturbed(list(known.values())) + quiet(PUBLISHED)
     return Drawing.of({caption: sweep_chart(every, took_s)}, line, sweep_sentence(every, took_s, epochs), below)
 
 
@@ -146,7 +146,6 @@ def _bars(bars: Sequence[tuple[str, str, float | None, str]], title: str) -> Cha
 
 
 def sweep_sentence(methods: Sequence[Method], took_s: Mapping[str, float], epochs: int) -> str:
-    """What was fastest, compared with Keras; empty until a method other than Keras was timed."""
     ours_s = {one: took_s[one.key] for one in methods if one.key in took_s and not one.by_keras}
     if not ours_s:
         return ""
@@ -167,25 +166,10 @@ def sweep_sentence(methods: Sequence[Method], took_s: Mapping[str, float], epoch
     return text
 
 
-def published_table(took_s: Mapping[str, float]) -> str:
-    """HTML: the article's speed-ups beside those measured here."""
-    usual_s, rows = took_s.get("keras-sequential"), []
-    for key, label in (("keras-processes", "a process for each training"), ("vmap", "JAX with vmap")):
-        here = f"{usual_s / took_s[key]:.1f} ×" if usual_s and key in took_s else "not measured yet"
-        rows.append([label, f"about {published.SWEEP_TIMES_FASTER[key]:g} ×", here])
-    before_s, after_s = published.SWEEP_S
-    return table(["beside Keras one after another", "published, 8 cores", "here"], rows) + quiet(
-        f"Published: “{published.MACHINES_ARTICLE}”, which also says {before_s:g} s before and under {after_s:g} s"
-        " after. Its 4 × come from eight cores: one process per core cannot be faster than there are cores."
-    )
-
-
 # More and more networks.
 
 
 def time_saturation(at: Saturation) -> Asked:
-    """Times what is not stored, or all of it again."""
-
     def make(again: bool) -> tuple[tuple, Work]:
         free_bytes = usable_memory_bytes(at.device)
         return (), partial(saturation, at.most, at.size, device=at.device, free_bytes=free_bytes, again=again)
@@ -194,7 +178,6 @@ def time_saturation(at: Saturation) -> Asked:
 
 
 def draw_saturation(shown: Shown) -> Drawing:
-    """Time of each network by how many are trained."""
     now, most = shown.now, shown.at.most
     points = [item for item in now.items if isinstance(item, Point)]
     total = 3 * sum(count <= most for count in COUNTS) - 2
@@ -257,7 +240,6 @@ def saturation_chart(points: Sequence[Point], most: int) -> Chart:
 
 
 def saturation_sentence(points: Sequence[Point]) -> str:
-    """Where each strategy stops gaining, and how much it gains over training one after another."""
     alone = [p.each_s for p in points if p.strategy == "sequential"]
     said = []
     for key in ("vmap", "sharded"):
@@ -312,7 +294,6 @@ class Mixed:
 
 
 def time_mixed(at: MixedWidths) -> Asked:
-    """Times what is not stored, or all of it again."""
     return Asked(at, lambda again: ((), partial(mixed, at.spread, at.size, again=again)))
 
 
@@ -370,7 +351,6 @@ def mixed(
 
 
 def draw_mixed(shown: Shown) -> Drawing:
-    """The shapes, and seconds of an epoch of all by each strategy."""
     now = shown.now
     found = [item for item in now.items if isinstance(item, Mixed)]
     line = layout.state_line(now.state, len(found), len(MIXED_BY), now.note or f"{len(found)} strategies", now.problem)
@@ -383,7 +363,6 @@ def draw_mixed(shown: Shown) -> Drawing:
 
 
 def mixed_chart(found: Sequence[Mixed]) -> Chart:
-    """Seconds of an epoch of all networks, by strategy; a strategy that was not measured yet has an empty row."""
     known, fastest_s, bars = {one.strategy: one for one in found}, min((one.all_s for one in found), default=0.0), []
     for strategy in (STRATEGIES[key] for key in MIXED_BY):
         one = known.get(strategy.key)
@@ -394,7 +373,6 @@ def mixed_chart(found: Sequence[Mixed]) -> Chart:
 
 
 def mixed_sentence(found: Sequence[Mixed]) -> str:
-    """The share of padding, and what one padded program gains; empty until both were measured."""
     known = {m.strategy: m for m in found}
     alone, padded = known.get("sequential"), known.get("padded")
     if alone is None or padded is None:

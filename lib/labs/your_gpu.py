@@ -12,7 +12,7 @@ from typing import Any
 
 import marimo as mo
 
-from lib.formatting import justified, percent, seconds
+from lib.formatting import justified, listed, percent, seconds
 from lib.formatting import sentence as as_sentence
 from lib.model.backends.webgpu.for_browsers import kernels
 from lib.model.data.mnist import Facts, load_part
@@ -22,6 +22,7 @@ from lib.model.spec import RATE_STEPS, Network, Training
 from lib.once import once
 from lib.sweeps.experiments import your_gpu
 from lib.sweeps.experiments.backend_race import Cell, Standing, plan, race
+from lib.sweeps.experiments.recorded_machines import Machine
 from lib.sweeps.experiments.your_gpu import (
     CPU_WAYS,
     MAX_IMAGES,
@@ -31,6 +32,7 @@ from lib.sweeps.experiments.your_gpu import (
     USUAL_WAY,
     WAYS,
     BrowserJob,
+    Contest,
     Found,
     KeptMachines,
     Opened,
@@ -50,8 +52,9 @@ from lib.ui.lab import Asked, Drawing, Hook, Lab, Section, Shown, nothing
 from lib.ui.notebooks import is_static, link
 from lib.ui.panel import Controls, batch_size, dropdown, slider
 from lib.ui.stage import Work, paint_at_changes, say, streaming
-from lib.ui.views import kept_machines as kept_view
-from lib.ui.views.markup import on_demand, quiet, table
+from lib.ui.views.chart import Chart
+from lib.ui.views.dots import RECORDED, Dot, dots_chart
+from lib.ui.views.markup import quiet, table
 from lib.ui.widgets import MeasureInBrowser
 
 WIDTHS = (8, 16, 32, 64, 128, 256, 512, 1024)
@@ -79,12 +82,13 @@ ONLY_IN_A_BROWSER = (
     "This notebook measures in the browser of whoever opens it on a server: `make run NOTEBOOK=notebooks/your_gpu.py`."
 )
 KEPT = "Kept on this notebook's server as “{}”; “Which library?” shows it beside the others."
+NO_SIDE_BY_SIDE = "Nobody has kept this network and batch size yet: “Keep as a machine” above is the first row."
+SOFTWARE = "software, no GPU"
+DEVICE_COLORS = {"GPU": "#3a72d8", "processor": "#d1623a", SOFTWARE: "#8a8f98"}  # as `webgpu_drawing.js` draws them
 NO_FAULT = ("no adapter", "not offered")  # kinds of a device that could not be opened
 
 
 class ReaderTraining(Controls):
-    """Of what the reader's browser trains."""
-
     size = batch_size("Batch size", 32)
     width = slider("Width of the hidden layers", 128, WIDTHS)
     depth = slider("Hidden layers", 1, DEPTHS)
@@ -93,22 +97,16 @@ class ReaderTraining(Controls):
 
 
 class ServerLibraries(Controls):
-    """Of the server's libraries: a button alone."""
-
     AGAIN = "Measure the server's libraries", "Time an epoch of the same training by each; your browser waits"
 
 
 class YourGpu(Lab):
-    """The notebook, and what its reader's browser is asked for."""
-
     def __init__(self) -> None:
         self.browser = InBrowser()
         super().__init__("your_gpu", (self.browser,), yours=ReaderTraining, server=ServerLibraries)
 
 
 class InBrowser(Hook):
-    """What one viewer's browser is asked for, and what it has answered."""
-
     def __init__(self) -> None:
         self._who: Opened | None = None
         self._job: BrowserJob | None = None
@@ -131,7 +129,6 @@ class InBrowser(Hook):
             self.widget.send({"do": "stop"})
 
     def show(self) -> mo.Html:
-        """The controls, and what the browser measures and draws."""
         if is_static():  # nothing would tell it what to measure, and it would be starting for ever
             return layout.note(ONLY_IN_A_BROWSER)
         self.tell()
@@ -235,7 +232,6 @@ class InBrowser(Hook):
         self.widget.send({"do": "images", **about}, buffers=buffers)
 
     def tell(self) -> None:
-        """Say what is known now."""
         who, found, server = self._who, self._found, self._server
         state, n_done, words = STAGES[self._stage]
         line = layout.state_line(state, n_done, N_STAGES, words, self._problem)
@@ -260,13 +256,10 @@ class InBrowser(Hook):
         now, yours = kept.view(), your_gpu.machine_of(self._who)[0] if self._who is not None else ""
         cell = training.network, training.batch_size
         contests = your_gpu.contests(now.items, *cell)
-        content = layout.said(kept_view.sentence(contests, *cell, yours) or kept_view.NO_SIDE_BY_SIDE)
+        content = layout.said(class_sentence(contests, *cell, yours) or NO_SIDE_BY_SIDE)
         if contests:
-            figures = kept_view.charts(contests, yours)
-            drawn = "".join(layout.framed(caption, chart, "lab-low") for caption, chart in figures)
-            details = on_demand("the same in figures", kept_view.contests_table(contests, yours))
-            content += f'{kept_view.legend()}<div class="compare-grid">{drawn}</div>{details}'
-        content += quiet(kept_view.elsewhere_note(your_gpu.elsewhere(now.items, *cell)))
+            chart = class_chart(contests, yours)
+            content += layout.framed("seconds of an epoch, by the quickest way of each device", chart)
         content += f'<p class="lab-note">Beside all other machines: {link("which_library")}.</p>'
         mo.output.replace(mo.Html(f'<div class="webgpu-kept">{content}</div>'))
         return now.version
@@ -274,7 +267,6 @@ class InBrowser(Hook):
     def on_server(
         self, panel: mo.ui.dictionary
     ) -> tuple[Callable[[ServerLibraries], Asked], Callable[[Shown], Drawing]]:
-        """What a press measures of the training that the browser's panel says; the table above shows it."""
         values = dict(panel.value)
 
         def ask(_: ServerLibraries) -> Asked:
@@ -314,7 +306,6 @@ def _job(values: Mapping[str, Any]) -> BrowserJob:
 
 @once
 def _images() -> tuple[Mapping[str, Any], Facts]:
-    """The images that travel to browsers, loaded once for all viewers."""
     return load_part(MAX_IMAGES, N_SAMPLE)
 
 
@@ -329,26 +320,19 @@ def gpu_name(who: Opened) -> str:
 
 
 def labels(who: Opened, found: Found | None) -> dict[str, str | bool]:
-    """What the lines of both charts are called, and whether that of the GPU is a piece of software."""
     return {"gpu": gpu_name(who), "cpu": _cpu(found) if found is not None else "", "software": who.has_software}
 
 
 def _cpu(found: Found) -> str:
-    """The processor, by the way that is compared."""
     return CPU_WAYS[found.way("cpu")]
 
 
 def _gpu(who: Opened) -> str:
-    """The GPU in a sentence."""
     return gpu_name(who) if who.adapter is None or who.has_software else f"your GPU ({who.adapter.name})"
 
 
 def _short(who: Opened) -> str:
     return "your GPU" if who.adapter is not None and not who.has_software else "software adapter"
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def why_no_gpu(who: Opened) -> str:
@@ -412,7 +396,7 @@ def sentence(found: Found) -> str:
     on_gpu, on_cpu = (_epoch(found, found.training_of(device, found.way(device))) for device in ("gpu", "cpu"))
     if comparison is None or not on_gpu or not on_cpu:
         alone = f"{gpu} takes {on_gpu}" if on_gpu else f"{cpu} takes {on_cpu}"
-        return _capital(f"{alone} an epoch.") if on_gpu or on_cpu else ""
+        return f"{alone[:1].upper()}{alone[1:]} an epoch." if on_gpu or on_cpu else ""
     ratio = _interval(comparison)
     words = {
         Verdict.FASTER: f"{gpu} wins over {cpu}: {on_gpu} an epoch against {on_cpu}, {ratio} of the time. ",
@@ -422,7 +406,8 @@ def sentence(found: Found) -> str:
     }
     bounded = {Verdict.FASTER: "cpu", Verdict.SLOWER: "gpu"}.get(comparison.verdict)
     why = bound(found, bounded) if bounded else f": {on_gpu} and {on_cpu} an epoch, a ratio of {ratio}."
-    return _capital(f"{words[comparison.verdict]}{why}".strip())
+    text = f"{words[comparison.verdict]}{why}".strip()
+    return text[:1].upper() + text[1:]
 
 
 def _epoch(found: Found, measured: Measurement | None) -> str:
@@ -439,7 +424,6 @@ def _interval(comparison: Comparison) -> str:
 
 
 def bound(found: Found, device: str) -> str:
-    """What bounds a device, in a sentence; empty where that was not measured."""
     parts = found.launching(device)
     if parts is None or parts.arithmetic_s is None or parts.launching_s is None:
         return ""
@@ -528,7 +512,6 @@ def _row(found: Found, device: str, way: str, name: str) -> list[str]:
 
 
 def accuracy_line(found: Found) -> str:
-    """How good both networks are after their seconds of training."""
     names = {"cpu": _cpu(found), "gpu": gpu_name(found.who)}
     said = [
         f"{names[device]}: {percent(last.accuracy)} after {seconds(last.train_s)} of training"
@@ -538,7 +521,6 @@ def accuracy_line(found: Found) -> str:
 
 
 def images_line(n_images: int, took_s: float, facts: Facts) -> str:
-    """How many images the browser has, and which."""
     which = f"Images: {facts.source}. {facts.note}".rstrip()
     return (
         f"Trained on {n_images:,} images, as many as reached your browser in {seconds(took_s)}; an epoch is counted as"
@@ -547,7 +529,6 @@ def images_line(n_images: int, took_s: float, facts: Facts) -> str:
 
 
 def which_is_which(who: Opened, server: ThisMachine, system: str) -> str:
-    """Whose figures are whose: the browser's machine and the server's."""
     yours = f"{who.browser} on {who.platform or 'an unnamed system'}, {who.cores} core{'s' if who.cores != 1 else ''}"
     local = who.host in ("localhost", "127.0.0.1", "[::1]")
     alike = who.cores == server.cores and system.lower() in who.platform.lower() and local
@@ -559,7 +540,6 @@ def which_is_which(who: Opened, server: ThisMachine, system: str) -> str:
 
 
 def clock_line(who: Opened) -> str:
-    """How fine the browser's clock is."""
     return (
         f"Your browser's clock shows multiples of {seconds(who.clock_s)}; a block lasts at least a hundred of them, and"
         " one more or less at each end is part of every interval. The processor computes on one core: by WebAssembly"
@@ -575,7 +555,6 @@ def hidden_line(found: Found) -> str:
 
 
 def problems(found: Found) -> list[str]:
-    """A sentence for each thing that could not be measured, and for a GPU that is none."""
     said, who = [], found.who
     if why := why_no_gpu(who):
         said.append(f"{why} Your processor is measured all the same.")
@@ -588,3 +567,85 @@ def problems(found: Found) -> list[str]:
     for one in found.failed.values():
         alike.setdefault(trouble(replace(one, way=""), who), []).append(one)
     return said + [trouble(of[0], who) if len(of) == 1 else words for words, of in alike.items()]
+
+
+# A class side by side.
+
+
+def machine_label(machine: Machine, yours: str = "") -> str:
+    """Its name with what tells machines of a class apart in front: the GPU.
+
+    Args:
+        machine: Kept from a browser.
+        yours: Id of the reader's own machine.
+    """
+    system, *others, gpu = machine.name.split(" · ")
+    return ("yours: " if machine.records[0].machine == yours else "") + " · ".join([gpu, system, *others])
+
+
+def class_chart(contests: Sequence[Contest], yours: str = "") -> Chart:
+    dots = [
+        Dot(
+            machine_label(one.machine, yours),
+            SOFTWARE if one.is_software and best is one.gpu else device,
+            RECORDED,
+            *(best.seconds.middle, best.seconds.low, best.seconds.high),
+            best.runtime.label + (f", {_interval(one.comparison)} of the processor's time" if one.comparison else ""),
+        )
+        for one in contests
+        for best, device in ((one.gpu, "GPU"), (one.cpu, "processor"))
+        if best is not None
+    ]
+    names = [machine_label(one.machine, yours) for one in contests]
+    return dots_chart(dots, DEVICE_COLORS, "seconds per epoch", "seconds of an epoch by machine", names)
+
+
+def class_sentence(contests: Sequence[Contest], network: Network, batch_size: int, yours: str = "") -> str:
+    """On how many machines the GPU wins, by how much, and which are the others; empty without a machine."""
+    if not contests:
+        return ""
+    fair = [one for one in contests if one.verdict is not None]
+    by_verdict: dict[Verdict | None, list[Contest]] = {}
+    for one in fair:
+        by_verdict.setdefault(one.verdict, []).append(one)
+    gpu, cpu = (by_verdict.get(verdict, []) for verdict in (Verdict.FASTER, Verdict.SLOWER))
+    what = f"batch size {batch_size:,} and {_hidden(network)}"
+    said = []
+    if fair:
+        share = f", in {_range(gpu)} of the processor's time" if gpu else ""
+        said.append(f"With {what} the GPU wins on {len(gpu)} of {_machines(len(fair))}{share}.")
+    if cpu:
+        times = f"where the GPU takes {_range(cpu)} times as long"
+        said.append(f"The processor wins on {len(cpu)}, {times}{_which(cpu, gpu, yours)}.")
+    if same := by_verdict.get(Verdict.SAME, []):
+        said.append(f"On {len(same)} both are equally fast{_which(same, [*gpu, *cpu], yours)}.")
+    if unclear := by_verdict.get(Verdict.UNCLEAR, []):
+        said.append(f"On {len(unclear)} it cannot be told{_which(unclear, [*gpu, *cpu], yours)}.")
+    software = sum(one.is_software for one in contests)
+    others = len(contests) - len(fair) - software
+    if software:
+        said.append(f"{_machines(software)} offered software in the place of a GPU, which says nothing of one.")
+    if others:
+        said.append(f"Of {_machines(others)} only one of both devices was kept.")
+    return " ".join(said)
+
+
+def _machines(n: int) -> str:
+    return "1 machine" if n == 1 else f"{n} machines"
+
+
+def _hidden(network: Network) -> str:
+    return f"hidden layers of {network.label}" if network.hidden else network.label
+
+
+def _range(won: Sequence[Contest]) -> str:
+    """From which to which ratio, the GPU's time over the processor's."""
+    ratios = [f"{one.comparison.ratio:.3g}" for one in won if one.comparison is not None]  # in order
+    return ratios[0] if ratios[0] == ratios[-1] else f"{ratios[0]} to {ratios[-1]}"
+
+
+def _which(these: Sequence[Contest], others: Sequence[Contest], yours: str) -> str:
+    """Which machines these are, where they are few beside the others; empty where they are not."""
+    if len(these) > max(3, len(others)):
+        return ""
+    return f": {listed([machine_label(one.machine, yours) for one in these])}"

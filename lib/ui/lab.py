@@ -51,8 +51,8 @@ from lib.ui.stage import (
     stop_button,
 )
 from lib.ui.url_state import Setting, values_of
-from lib.ui.views import mnist_training_sentences
 from lib.ui.views.chart import Chart
+from lib.ui.views.mnist_training import run_sentence
 from lib.ui.views.pinned import HIDDEN, PIN, PIN_MEANS, WAITS
 
 AT_ONCE_S = 0.12  # stored results, and a warm worker's first points, are shown without an empty frame before them
@@ -739,7 +739,7 @@ class Framed:
 
 
 def _takeaway(experiment: Experiment, engine: Engine, seat: Seat) -> Takeaway:
-    said = mnist_training_sentences.sentence(experiment, seat.results)
+    said = run_sentence(experiment, seat.results)
     return takeaway(experiment.ordered_by, seat.results, engine.known_facts(), said)
 
 
@@ -760,5 +760,5 @@ def _in_foreground(experiment: Experiment, stage: Stage) -> Results:
         print(pd.DataFrame(layout.table(experiment, seat.results)).to_string(index=False))
         if seat.results.state is State.FAILED:
             end_script(seat.results.failure, 1)
-        print(mnist_training_sentences.sentence(experiment, seat.results))
+        print(run_sentence(experiment, seat.results))
     return seat.results

@@ -26,12 +26,11 @@ from lib.sweeps.workers.messages import State
 from lib.sweeps.workers.queue import END_IT, PATIENCE_S
 from lib.timing.disturbance import disturbances
 from lib.ui.notebooks import APP, SERVED, is_static
-from lib.ui.views import markup, mnist_training_sentences, predict_first
+from lib.ui.views import markup, predict_first
 from lib.ui.views.chart import Chart
 from lib.ui.views.markup import on_demand, quiet
-from lib.ui.views.mnist_training import charts
+from lib.ui.views.mnist_training import charts, published_note, run_sentence
 from lib.ui.views.pinned import difference, with_same_axes
-from lib.ui.views.predict_first import marked
 
 
 def result(
@@ -55,16 +54,16 @@ def result(
         after: HTML at the end.
         said: The sentence of the run before, whose space is reserved while this one has none.
         blank: Leave the charts out, but not their places.
-        guess: Of the viewer, drawn in; None where nothing was guessed.
+        guess: Of the viewer; None where nothing was guessed.
         pinned: Another experiment like this and its results, whose charts stand beside these; None for none.
     """
     return (
         quiet(_trained_on(experiment, results))
         + sentence(told(experiment, results, guess), said)
-        + _figures(experiment, results, not blank, guess, pinned)
+        + _figures(experiment, results, not blank, pinned)
         + state
         + problems(results.notices)
-        + quiet(mnist_training_sentences.published_note(experiment.name) if experiment.data == MNIST else "")
+        + quiet(published_note(experiment.name) if experiment.data == MNIST else "")
         + after
     )
 
@@ -73,7 +72,6 @@ def _figures(
     experiment: Experiment,
     results: Results,
     drawn: bool,
-    guess: Guess | None,
     pinned: tuple[Experiment, Results] | None,
 ) -> str:
     """HTML of the charts; where another run is pinned, its charts left of these, and in which they differ.
@@ -81,8 +79,6 @@ def _figures(
     It is one element in each case: a browser then keeps the menu below it, opened as it is.
     """
     shown, beside = charts(experiment, results), ""
-    if guess is not None:
-        shown = marked(shown, experiment, guess)
     if pinned is not None:
         beside = difference_line(difference(pinned, (experiment, results)))
     if pinned is None or pinned[0] == experiment:
@@ -110,7 +106,7 @@ def _trained_on(experiment: Experiment, results: Results) -> str:
 
 def told(experiment: Experiment, results: Results, guess: Guess | None = None) -> str:
     """The run's result in words, after what the viewer guessed of it."""
-    text = mnist_training_sentences.sentence(experiment, results)
+    text = run_sentence(experiment, results)
     if guess is None:
         return text
     return f"{predict_first.sentence(experiment, results, guess)} {text}".strip()

@@ -1,8 +1,8 @@
-"""Operations and feeds in a real browser, on one page: they fill, stop, what would help is applied, and all is kept."""
+"""Operations and feeds in a real browser, on one page: they fill, stop, and all is kept."""
 
 import pytest
 
-from lib.labs.operations_and_feeds.tensorflow import MODELS, TENSORFLOW, _model_subject, _placement_subject
+from lib.labs.operations_and_feeds.feeds import MODELS, TENSORFLOW, _model_subject, _placement_subject
 from lib.model.backends.registry import Runtime, unavailable, versions
 from lib.sweeps.experiments.single_operations import pipeline_tasks
 from lib.sweeps.storage.records import Kind, Record
@@ -63,7 +63,7 @@ def test_sections_fill_move_stop_and_are_kept(page, full_site):
     page.goto(served)
     wait_for(page, 0, "Done", 180)
     assert "At n = 16" in page.locator(".lab-sentence").first.inner_text()
-    assert "A100" in page.locator(".lab-table:not(.lab-values)", has_text="published").first.inner_text()
+    assert page.locator(".lab-note", has_text="on an A100").count() >= 1, "the published figures"
     for nth in range(1, FEED):  # the others would be measured first
         page.locator(".lab").nth(nth).get_by_role("button", name="Stop", exact=True).click()
     wait_for(page, FEED, "Done", 120)
@@ -74,9 +74,6 @@ def test_sections_fill_move_stop_and_are_kept(page, full_site):
     assert feed.locator(".lab-figure svg").count() == 1
     assert page.locator("table.claims tr").count() == 1 + 6
     page.wait_for_function("() => document.querySelector('table.claims').innerText.includes('tf.data + prefetch')")
-    feed.get_by_role("button", name="Apply what would help").click()
-    wait_for_sentence(page, FEED, "Applied:")
-    wait_for(page, FEED, "Done", 20)
     page.get_by_role("slider").first.focus()
     page.keyboard.press("ArrowRight")
     page.wait_for_function("() => location.search.includes('product.largest=32')", timeout=10_000)

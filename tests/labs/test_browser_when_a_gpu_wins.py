@@ -2,7 +2,7 @@
 
 import pytest
 
-from lib.labs.when_a_gpu_wins.sides import points_elsewhere, published_points
+from lib.labs.when_a_gpu_wins.border import points_elsewhere, published_points
 from lib.model.backends.registry import Runtime, versions
 from lib.sweeps.experiments.calibration import ROUNDS, TrainingWay, trials
 from lib.sweeps.experiments.recorded_machines import recorded_gpus
@@ -50,8 +50,8 @@ def test_the_border_moves_the_calibration_is_kept_and_a_press_applies_a_remedy(b
     page.wait_for_function(f"() => {POINTS}.length === 3", timeout=60_000)  # drawn after the sentence
     said, (measured, elsewhere, published) = first.inner_text(), page.evaluate(POINTS)
     assert measured > 0
-    assert elsewhere == len(points_elsewhere(recorded_gpus(), 1, 1)), "nobody has kept any from a browser"
-    assert published == len(published_points(1, 1))
+    assert elsewhere == len(points_elsewhere(recorded_gpus(), 1)), "nobody has kept any from a browser"
+    assert published == len(published_points())
     assert all(f"of {n}\n" in f"{said}\n" for n in (measured, elsewhere, published))
     assert "The articles' rule" in said
 

@@ -11,21 +11,21 @@ from lib.labs import your_gpu as lab
 from lib.model.data.mnist import Facts
 from lib.model.hardware.machine import ThisMachine
 from lib.model.spec import Network, Training
+from lib.sweeps.experiments.recorded_machines import browsers_in, told_apart
 from lib.sweeps.experiments.your_gpu import (
-    CPU_WAYS,
     USUAL_WAY,
     WAYS,
-    Block,
     BrowserAdapter,
     BrowserJob,
-    Figure,
     Found,
-    Hidden,
     Refusal,
+    contests,
 )
 from lib.sweeps.storage.records import Kind
 from lib.sweeps.storage.store import Store
-from tests.sweeps.experiments.test_your_gpu import JOB, WHO, found, product
+from lib.ui.widgets import MeasureInBrowser
+from tests.sweeps.experiments.test_your_gpu import CELL, JOB, SWIFTSHADER, WHO, found, keep, product
+from tests.ui.views.test_dots import dots_of
 
 SMALL, SMALLER = (BrowserJob(Training(Network((width,)), 0.1, 32, 1)) for width in (16, 8))
 OPENED = {
@@ -97,23 +97,6 @@ def test_images_come_first_and_then_the_job_with_its_buffers(played):
     assert "wins over" in played.told("sentence")
 
 
-def test_a_moved_slider_begins_a_job_and_another_button_does_not(played):
-    played.page.measure(SMALL, 0)
-    played.open()
-    played.page.measure(SMALL, 0)  # “Stop” was pressed
-    assert played.asked().count("measure") == 1
-    played.page.measure(SMALLER, 0)
-    assert played.asked().count("measure") == 2
-    played.measures(job=1)
-    assert "wins over" not in played.told("sentence"), "of the job before"
-    played.measures(job=2)
-    assert "wins over" in played.told("sentence")
-    played.page.measure(SMALLER, 1)
-    assert played.asked()[-1] == "reopen"
-    played.open()
-    assert played.asked()[-1] == "measure"
-
-
 def test_what_is_not_sound_is_told_and_changes_nothing(played):
     played.page.measure(SMALL, 0)
     played.open()
@@ -170,14 +153,6 @@ def test_the_winner_comes_first_with_the_interval():
     assert "4 (3.9" in said
     assert "not told apart" in lab.sentence(found(0.004, 0.001, n=3))
     assert "equally fast" in lab.sentence(found(0.1, 0.1, n=9))
-
-
-def test_what_bounds_the_loser_is_said():
-    one = found(0.004, 0.001)
-    one.take([Figure("empty", "gpu", USUAL_WAY, 1, 10, 0.035, k) for k in range(5)])
-    one.take(product("gpu", 256, 1e-4))
-    said = lab.sentence(one)
-    assert "What bounds your GPU (apple metal-3) is launching: 7 operations with nothing to do take 3.5" in said
 
 
 def test_a_software_adapter_is_never_called_a_gpu():
@@ -241,29 +216,49 @@ def test_each_trouble_says_what_to_do_once(kind, words):
     )
 
 
-def test_the_table_has_a_row_for_each_way_the_processor_and_the_server():
-    one = found(0.001, 0.002)
-    for round in range(9):
-        one.take([Block("gpu", way, 10, 0.01 * (k + 1), -1 - round) for k, way in enumerate(WAYS)])
-    table = lab.ways_table(one, {})
-    assert table.count("<tr") == 1 + len(WAYS) + len(CPU_WAYS)
-    assert table.count("chosen") == 2 + 2  # the column, its row's class and cell, and the class of the processor's row
-    assert "the faster" in table
-    assert all(words in table for words in CPU_WAYS.values())
+@pytest.fixture
+def store(tmp_path) -> Store:
+    return Store(tmp_path / "results.sqlite")
 
 
-def test_which_machine_is_which_and_which_images():
-    told = lab.which_is_which(replace(WHO, platform="Linux"), SERVER, "Linux")
-    assert told.endswith("As far as a browser tells, both are one machine.")
-    for other in (replace(WHO, platform="macOS"), replace(WHO, platform="Linux", host="lab"), replace(WHO, cores=4)):
-        assert lab.which_is_which(other, SERVER, "Linux").endswith("is another one than the server.")
-    said = lab.images_line(4096, 1.0, Facts("scikit-learn digits", "", "This is not MNIST."))
-    assert "4,096 images, as many as reached your browser in 1.0" in said
-    assert "not MNIST" in said
+def of(store):
+    return contests(told_apart(browsers_in(store)), *CELL)
 
 
-def test_before_anything_is_measured_nothing_is_said():
-    one = Found(WHO, JOB, 512)
-    assert lab.sentence(one) == lab.border_sentence(one) == lab.accuracy_line(one) == lab.hidden_line(one) == ""
-    one.take([Hidden("cpu"), Hidden("gpu")])
-    assert lab.hidden_line(one).startswith("2 blocks thrown away")
+def test_the_sentence_counts_and_names_those_that_differ(store):
+    assert lab.class_sentence([], *CELL) == ""
+    for reader, gpu_s in (("a", 0.001), ("b", 0.002), ("c", 0.003)):
+        keep(store, replace(WHO, reader=reader), gpu_s, 0.004)
+    assert lab.class_sentence(of(store), *CELL) == (
+        "With batch size 32 and hidden layers of 16 the GPU wins on 3 of 3 machines, in 0.25 to 0.75 of the"
+        " processor's time."
+    )
+    keep(store, replace(WHO, reader="d", platform="Windows"), 0.008, 0.004)
+    keep(store, replace(WHO, reader="e", platform="Android"), 0.004, 0.004)
+    keep(store, replace(WHO, reader="f", platform="Linux", clock_s=0.02), 0.003, 0.004)
+    keep(store, SWIFTSHADER, 0.02, 0.004)
+    keep(store, replace(WHO, reader="g", adapter=None), 0, 0.004)
+    said = lab.class_sentence(of(store), *CELL)
+    for words in (
+        "the GPU wins on 3 of 6 machines",
+        "The processor wins on 1, where the GPU takes 2 times as long: apple metal-3 · Windows, Safari 26 · 8 cores.",
+        "On 1 both are equally fast: apple metal-3 · Android, Safari 26 · 8 cores.",
+        "On 1 it cannot be told: apple metal-3 · Linux, Safari 26 · 8 cores.",
+        "1 machine offered software in the place of a GPU",
+        "Of 1 machine only one of both devices was kept.",
+    ):
+        assert words in said
+
+
+def test_each_machine_of_a_class_has_a_row_and_software_is_no_gpu(store):
+    keep(store, replace(WHO, reader="a"), 0.001, 0.004)
+    keep(store, SWIFTSHADER, 0.02, 0.004)
+    keep(store, replace(WHO, reader="c", adapter=None), 0, 0.004)
+    found = of(store)
+    yours = found[1].machine.records[0].machine
+    dots = dots_of(lab.class_chart(found, yours))
+    assert len({dot["label"] for dot in dots}) == 3
+    assert sum(dot["label"].startswith("yours: ") for dot in dots) >= 1
+    assert sorted(dot["of"] for dot in dots) == ["GPU", "processor", "processor", "processor", lab.SOFTWARE]
+    assert "wins on 1 of 1 machine" in lab.class_sentence(found, *CELL)
+    assert all(color in str(MeasureInBrowser._esm) for color in lab.DEVICE_COLORS.values()), "as in the drawing above"

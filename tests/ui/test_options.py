@@ -18,9 +18,11 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
 
-from lib.labs import many_networks, operations_and_feeds, when_a_gpu_wins, your_gpu
+from lib.labs import many_networks, your_gpu
 from lib.labs import mnist_training as page
-from lib.labs.inside_a_step import anatomy, trace, traps
+from lib.labs.inside_a_step import anatomy, trace
+from lib.labs.operations_and_feeds import feeds as operations_and_feeds
+from lib.labs.when_a_gpu_wins import work
 from lib.labs.which_library import machines, race
 from lib.model.spec import MAX_TEXT
 from lib.sweeps import random_search
@@ -32,7 +34,7 @@ from lib.ui.url_state import Address, checked
 from tests import made
 from tests.conftest import ROOT
 
-INSIDE_A_STEP = {"step": anatomy.Step, "live": trace.Live, "file": trace.TraceFile, "traps": traps.Traps}
+INSIDE_A_STEP = {"step": anatomy.Step, "live": trace.Live, "file": trace.TraceFile, "traps": anatomy.Traps}
 MANY = {
     "compare": many_networks.ArticleSweep,
     "count": many_networks.Saturation,
@@ -46,7 +48,7 @@ PAGES = {
     "many_networks": settings_of(MANY),
     "operations_and_feeds": settings_of(operations_and_feeds.PANELS),
     "your_gpu": your_gpu.ReaderTraining.settings("yours"),
-    "when_a_gpu_wins": settings_of(when_a_gpu_wins.PANELS),
+    "when_a_gpu_wins": settings_of(work.PANELS),
     "claims": {},
 }
 
@@ -69,7 +71,7 @@ PANELS = {
     **{prefix: partial(elements, prefix, one) for prefix, one in MANY.items()},
     "yours": partial(elements, "yours", your_gpu.ReaderTraining),
     **{prefix: partial(elements, prefix, one) for prefix, one in operations_and_feeds.PANELS.items()},
-    **{prefix: partial(elements, prefix, one) for prefix, one in when_a_gpu_wins.PANELS.items()},
+    **{prefix: partial(elements, prefix, one) for prefix, one in work.PANELS.items()},
 }
 EXPERIMENTS = {
     **{prefix: partial(experiment, prefix) for prefix in page.EXPERIMENTS},

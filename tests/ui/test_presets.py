@@ -7,7 +7,7 @@ import marimo as mo
 import pytest
 
 from lib.labs import mnist_training as page
-from lib.labs.when_a_gpu_wins import border, sides
+from lib.labs.when_a_gpu_wins import border
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.messages import State
 from lib.ui.notebooks import NOTEBOOKS, SERVED
@@ -83,12 +83,11 @@ def surface_of(title: str):
     left, right = (border.side(said[name], border.WAYS[said["way"]], unused) for name in ("left", "right"))
     assert left is not None
     assert right is not None
-    return sides.surface(left, right, said["depth"], said["networks"]), said
+    return border.surface(left, right, said["depth"], said["networks"]), said
 
 
 def test_where_the_gpu_loses_the_article_s_own_seconds_say_so():
-    _, said = surface_of("The GPU loses")
-    published = sides.published_points(said["depth"], said["networks"])
+    published = border.published_points()
     assert len(published) >= 3
     assert all(point.left_s < point.right_s for point in published), "the processor took less, at every batch size"
 

@@ -1,75 +1,78 @@
-"""One step taken apart by every library: its parts, its operations, and its lines where it is one compiled loop."""
+"""One step: taken apart by every library, operation by operation, and timed in six wrong ways."""
 
 import html
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 
 import altair as alt
+import numpy as np
 import pandas as pd
 
 from lib.formatting import justified, listed, seconds
-from lib.model.backends.registry import BACKENDS, Runtime
+from lib.model.backends.registry import ALL_DEVICES, BACKENDS, Runtime, unavailable
+from lib.model.hardware.machine import this_machine
+from lib.model.hardware.webgpu import KINDS
 from lib.model.spec import Network
 from lib.sweeps.experiments import anatomy_of_a_step, published
-from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask, seconds_of
+from lib.sweeps.experiments.anatomy_of_a_step import (
+    TRAPS_NETWORK,
+    AnatomyTask,
+    ceiling_tasks,
+    ceilings,
+    seconds_of,
+    traps_task,
+)
 from lib.sweeps.storage.records import Record
-from lib.timing.profiling.operations import ALL, COMPILED, ON_CARD, OPERATIONS, PRODUCT
-from lib.timing.profiling.step_breakdown import EXPLAINED, LOOP_PARTS, ON_DEVICE, PARTS, Split, loop_parts
+from lib.timing.comparison import Comparison, Verdict, compared
+from lib.timing.diagnosis import Observed, findings
+from lib.timing.measurement import Measurement
+from lib.timing.profiling.operations import ALL, COMPILED, OPERATIONS, PRODUCT
+from lib.timing.profiling.request import REFERENCE, TRAP_EPOCHS, TRAP_SAMPLES
+from lib.timing.profiling.step_breakdown import EXPLAINED, PARTS, Split
 from lib.ui import layout
 from lib.ui.controls import runtime, runtimes
 from lib.ui.lab import Drawing, Shown
-from lib.ui.panel import Controls, batch_size, several, slider
+from lib.ui.panel import Controls, batch_size, dropdown, several, slider
 from lib.ui.views import recorded_gpus
-from lib.ui.views.anatomy_of_a_step import UNEXPLAINED, arithmetic_share, parts_color, stack
 from lib.ui.views.chart import ON_TWO_LINES, Chart, names_y, nice_above, styled
 from lib.ui.views.markup import on_demand, table
+from lib.ui.views.recorded_gpus import arithmetic_share
 
+UNEXPLAINED, UNEXPLAINED_COLOR = "unexplained", "#a08a76"
 WIDTHS = (16, 32, 64, 128, 256, 512, 1024)
 ARTICLE = (32, 128)  # batch size and width of the published table
-# By library: what the page calls it, and the backend whose training its operations are held against.
 LIBRARIES = {
-    "numpy": ("NumPy", "numpy"),
-    "jax": ("JAX, op by op", "jax-epoch"),
-    "keras-tensorflow": ("TensorFlow, eager", "keras-tensorflow"),
-    "torch": ("PyTorch, eager", "torch"),
-    "cupy": ("CuPy", "cupy"),
+    "numpy": "NumPy",
+    "jax": "JAX, op by op",
+    "keras-tensorflow": "TensorFlow, eager",
+    "torch": "PyTorch, eager",
+    "cupy": "CuPy",
 }
 _REPEATED = (
-    "All rows in turns, each call waited for; medians, with quartiles on hover. Repeated by itself, an operation finds"
+    "All rows in turns, each call waited for; medians. Repeated by itself, an operation finds"
     " its numbers in the cache and the library’s threads awake, so the sum may be less than the whole step. A training"
     " waits less often, and writes into arrays that it keeps."
-)
-_IN_TURNS = (
-    "One compiled loop, run up to each of its parts in turn: a part is what a step takes longer with it. Below zero:"
-    " too little for this measurement to tell."
 )
 _PUBLISHED = (
     "Published: Core i9-10885H and Quadro RTX 5000, averages of 1,000 steps, no spread given. The compiled step and the"
     " single product are TensorFlow's on both."
 )
-_OTHER_SIZES = "The published figures are for 32 images and 128 neurons: other sizes than the ones chosen here."
-# Of the table of operations: label, experiments, published seconds on a CPU and on a card, class.
-_Line = tuple[str, list[str], tuple[float | None, float | None] | None, str]
 
 
 class Step(Controls):
-    """What step is taken apart, and by whom."""
-
     size = batch_size("Batch size", ARTICLE[0])
     width = slider("Neurons of the hidden layer", ARTICLE[1], WIDTHS)
     by = several("Trained by", lambda: list(runtimes().values()), runtimes)
 
 
 def tasks(at: Step) -> list[AnatomyTask]:
-    """What is measured."""
     return anatomy_of_a_step.tasks([runtime(written) for written in at.by], Network((at.width,)), at.size)
 
 
 def draw(shown: Shown) -> Drawing:
-    """The parts of a step by every runtime; below them its operations and its lines."""
     wanted, records = shown.tasks, shown.records
     operations, parts = ([t for t in wanted if t.examination.kind == kind] for kind in ("operations", "parts"))
-    known, lines = splits(parts, records), loop_table(parts, records)
+    known = splits(parts, records)
     said = sentence(known, shown.at.size)
     of = "examinations" if wanted else "examinations: choose at least one backend"
     figure = parts_chart(known, [task.runtime for task in parts])
@@ -77,11 +80,12 @@ def draw(shown: Shown) -> Drawing:
         layout.framed("where a step goes; the mark is the step as it was measured", figure)
         + shown.state_line(sum(task.complete(records) for task in wanted), len(wanted), of)
         + layout.said(said)
-        + (on_demand("the parts, and how each is known", parts_table(parts, records)) if known else ""),
+        + on_demand(
+            "how each part is known", table(["part", "known by"], [[one.name, html.escape(one.how)] for one in PARTS])
+        ),
         said,
         f"<h3>Operation by operation</h3>{layout.quiet(_REPEATED)}"
-        + operations_table(operations, parts, records, (shown.at.size, shown.at.width) == ARTICLE)
-        + (f"<h3>Line by line</h3>{layout.quiet(_IN_TURNS)}{lines}" if lines else "")
+        + operations_table(operations, records, (shown.at.size, shown.at.width) == ARTICLE)
         + layout.disturbed([record for task in wanted for record in task.found(records).values()])
         + layout.software(task.runtime for task in wanted)
         + layout.quiet(recorded_gpus.step_note()),
@@ -89,7 +93,6 @@ def draw(shown: Shown) -> Drawing:
 
 
 def splits(parts: Sequence[AnatomyTask], records: Sequence[Record]) -> dict[Runtime, Split]:
-    """The parts of each runtime's step, where all of them were measured."""
     return {task.runtime: known for task in parts if (known := task.split(records)) is not None}
 
 
@@ -128,8 +131,18 @@ def parts_chart(known: Mapping[Runtime, Split], runtimes: Sequence[Runtime]) -> 
     return Chart(styled(bars + tick + text, height=44 * max(1, len(runtimes))), "where a step goes")
 
 
+def parts_color() -> alt.Color:
+    names = [part.name for part in PARTS] + [UNEXPLAINED]
+    colors = alt.Scale(domain=names, range=[part.color for part in PARTS] + [UNEXPLAINED_COLOR])
+    return alt.Color("part:N", scale=colors, sort=names, legend=alt.Legend(orient="top", title=None, columns=2))
+
+
+def stack(one: Split) -> dict[str, float]:
+    """What is drawn of a step: seconds of its parts, and the unexplained rest, which is at least 0."""
+    return {**one.parts_s, UNEXPLAINED: max(0.0, one.unexplained_s)}
+
+
 def sentence(known: Mapping[Runtime, Split], batch_size: int) -> str:
-    """What the slowest and the fastest step are made of, and whose parts do not add up; empty without any."""
     by_time = sorted(known, key=lambda runtime: known[runtime].step_s)
     said = []
     for by in dict.fromkeys((*by_time[-1:], *by_time[:1])):
@@ -148,119 +161,241 @@ def sentence(known: Mapping[Runtime, Split], batch_size: int) -> str:
     return " ".join(said)
 
 
-def parts_table(parts: Sequence[AnatomyTask], records: Sequence[Record]) -> str:
-    """HTML: seconds of each part by backend, what is unexplained, and the experiment that gave the figure."""
-    known = splits(parts, records)
-    rest = "the measured step less all parts; below zero: parts that ran at the same time were measured one by one"
-    rows = [
-        [part.name, *(_seconds(one.parts_s.get(part.name)) for one in known.values()), html.escape(part.how)]
-        for part in PARTS
-    ]
-    unexplained = (_with_share(one.unexplained_s, one.step_s, "+") for one in known.values())
-    rows.append([UNEXPLAINED, *unexplained, rest])
-    rows.append(["measured step", *(seconds(one.step_s) for one in known.values()), "the backend’s own training"])
-    by_its_clock = {task.runtime: task.seconds(records).get(ON_DEVICE) for task in parts}
-    if any(by_its_clock.values()):  # of devices that tell it
-        cells = [_seconds(by_its_clock.get(by) or None) for by in known]
-        rows.append(["by the device’s clock", *cells, "its timestamps around many steps in one submission"])
-    row_css = ["anatomy-sum" if row[0] == "measured step" else "" for row in rows]
-    return table(["part", *_labels(known), "known by"], rows, "anatomy anatomy-parts", row_css)
-
-
-def operations_table(
-    operations: Sequence[AnatomyTask], parts: Sequence[AnatomyTask], records: Sequence[Record], article_size: bool
-) -> str:
+def operations_table(operations: Sequence[AnatomyTask], records: Sequence[Record], article_size: bool) -> str:
     """HTML: the article's rows in bold with their sums, our operations below each, and the published figures beside.
 
     Args:
         operations: The tasks of kind "operations", a column each.
-        parts: The tasks of kind "parts", for the step of the training itself.
         records: What was measured; a figure that is missing is a dash.
         article_size: Whether batch size and width are the article's, so that the published figures are comparable.
     """
     found = [task.found(records) for task in operations]
-    every = [operation.key for operation in OPERATIONS]
-    wanted: list[_Line] = []
+    rows: list[list[str]] = []
+    row_css: list[str] = []
+
+    def add(label: str, keys: Sequence[str], quoted: tuple[float | None, float | None] | None, css: str) -> None:
+        figures = (_sum([one.get(key) for key in keys]) for one in found)
+        rows.append(
+            [html.escape(label), *figures, *(_quoted(_us(one)) if one else "" for one in quoted or (None, None))]
+        )
+        row_css.append(css)
+
     for row in dict.fromkeys(operation.row for operation in OPERATIONS):
         members = [operation for operation in OPERATIONS if operation.row == row]
-        wanted.append((row, [one.key for one in members], published.OPERATION_S.get(row), "anatomy-sum"))
-        wanted += [(one.label, [one.key], None, "anatomy-one") for one in members if len(members) > 1]
-    wanted.append(("sum of all", every, published.OPERATION_S["total"], "anatomy-sum"))
-    if any(ON_CARD + every[0] in one for one in found):  # of libraries that tell it
-        by_its_clock = "of it the card’s own work, by its clock: without calling and waiting"
-        wanted.append((by_its_clock, [ON_CARD + key for key in every], None, ""))
-    wanted += [
-        ("the whole step, one operation after another", [ALL], None, ""),
-        ("the single product X @ W1", [PRODUCT], published.PRODUCT_S, ""),
-        ("the whole step, compiled", [COMPILED], published.COMPILED_S, ""),
-    ]
-    rows = [
-        [html.escape(label), *(_sum([one.get(key) for key in keys]) for one in found), *_quotes(quoted)]
-        for label, keys, quoted, _ in wanted
-    ]
-    trained = (_training(task, parts, records) for task in operations)
-    rows.append(["a step of the training itself", *trained, "", ""])
-    heads = [html.escape(LIBRARIES[_library(task)][0] + task.runtime.suffix) for task in operations]
+        add(row, [one.key for one in members], published.OPERATION_S.get(row), "anatomy-sum")
+        for one in members if len(members) > 1 else ():
+            add(one.label, [one.key], None, "anatomy-one")
+    add("sum of all", [one.key for one in OPERATIONS], published.OPERATION_S["total"], "anatomy-sum")
+    add("the whole step, one operation after another", [ALL], None, "")
+    add("the single product X @ W1", [PRODUCT], published.PRODUCT_S, "")
+    add("the whole step, compiled", [COMPILED], published.COMPILED_S, "")
+    heads = [html.escape(LIBRARIES[BACKENDS[task.runtime.backend].worker] + task.runtime.suffix) for task in operations]
     heads += [_quoted(f"published: {which}") for which in ("NumPy, CPU", "TensorFlow, GPU")]
-    shown = table(["operation", *heads], rows, "anatomy", [*(css for *_, css in wanted), ""])
-    return f'{shown}<p class="lab-note">{_PUBLISHED if article_size else _OTHER_SIZES}</p>'
-
-
-def loop_table(parts: Sequence[AnatomyTask], records: Sequence[Record]) -> str:
-    """HTML: seconds of each part of a step that is one compiled loop, and their share; empty without such a step."""
-    found = {task.runtime: task.seconds(records) for task in parts}
-    known = {by: line_by_line for by, one in found.items() if (line_by_line := loop_parts(one))}
-    if not known:
-        return ""
-    whole_s = {by: sum(one.values()) for by, one in known.items()}
-    rows = [
-        [html.escape(part), *(_with_share(one[part], whole_s[by]) for by, one in known.items())] for part in LOOP_PARTS
-    ]
-    rows.append(["sum of all, on one core", *map(seconds, whole_s.values())])
-    rows.append(["a step of the training itself", *(seconds(found[by]["step"]) for by in known)])
-    return table(["part of the loop", *_labels(known)], rows, "anatomy", [""] * len(LOOP_PARTS) + ["anatomy-sum"] * 2)
-
-
-def _labels(known: Mapping[Runtime, object]) -> list[str]:
-    return [html.escape(by.label) for by in known]
-
-
-def _library(task: AnatomyTask) -> str:
-    return BACKENDS[task.runtime.backend].worker
-
-
-def _training(task: AnatomyTask, parts: Sequence[AnatomyTask], records: Sequence[Record]) -> str:
-    by = replace(task.runtime, backend=LIBRARIES[_library(task)][1])
-    return next((_sum([one.found(records).get("step")]) for one in parts if one.runtime == by), "–")
+    comparable = (
+        "" if article_size else " Those are for 32 images and 128 neurons: other sizes than the ones chosen here."
+    )
+    return table(["μs", *heads], rows, "anatomy", row_css) + layout.quiet(_PUBLISHED + comparable)
 
 
 def _sum(records: Sequence[Record | None]) -> str:
-    """The sum of medians; of a single one with its quartiles as the title."""
-    known = [record for record in records if record is not None]
-    if len(known) < len(records):
-        return "–"
-    quartiles = [[s / float(one.subject["work"]) for s in one.measurement.quartiles_s] for one in known]
-    low, high = map(sum, zip(*quartiles, strict=True))
-    shown = justified(sum(map(seconds_of, known)), low, high)
-    if len(known) > 1:
-        return shown
-    blocks = f"{len(known[0].measurement.block_s)} blocks"
-    return f'<span title="quartiles {seconds(low)} to {seconds(high)}, {blocks}">{shown}</span>'
+    """The sum of medians; a dash where one is missing."""
+    known = [seconds_of(record) for record in records if record is not None]
+    return _us(sum(known)) if len(known) == len(records) else "–"
+
+
+def _us(value_s: float) -> str:
+    return f"{float(f'{1e6 * value_s:.3g}'):,g}"
 
 
 def _quoted(text: str) -> str:
     return f'<span class="race-published">{text}</span>'
 
 
-def _quotes(pair_s: tuple[float | None, float | None] | None) -> list[str]:
-    return [_quoted(seconds(one)) if one else "" for one in pair_s or (None, None)]
+WRONG, RIGHT = "#d1623a", "#0b7a57"
+# A wrong way by its measurement's name: what is done, and why it is wrong.
+TRAPS = {
+    "synchronisation": (
+        "the clock stops when the call returns",
+        "A call puts its work into a queue and returns.",
+    ),
+    "first call counted": (
+        f"the average of {TRAP_EPOCHS} short epochs, the first included",
+        "A whole training pays it once; a benchmark of few steps, each time.",
+    ),
+    "one sample": (
+        "one step, timed once: any of these",
+        "A single step is shorter than what a scheduler, a clock change or a waking thread adds to it.",
+    ),
+    "best of n": (
+        f"the smallest of {TRAP_SAMPLES} single steps",
+        "The minimum answers how fast it can be, not how fast it is; and it falls with every repetition.",
+    ),
+    "transfer inside": (
+        "each step brings its batch along from host memory",
+        "MNIST fits into any memory: it needs to be moved once.",
+    ),
+    "busy is not working": (
+        "processor time of all cores",
+        "A monitor shows how long something ran, not how much of it was arithmetic: a core that spins, dispatches or"
+        " waits in a loop is busy. A card is “100 %” when one kernel at a time runs on one of its hundred processors.",
+    ),
+}
+RIGHT_WAY = "blocks of steps, the data on the device already, each step's result waited for: the median, with quartiles"
+TOLD_APART = {Verdict.FASTER: "too short", Verdict.SLOWER: "too long"}
+NOT_TOLD_APART = {Verdict.SAME: "no difference here", Verdict.UNCLEAR: "not told apart here"}
 
 
-def _seconds(value_s: float | None) -> str:
-    return "–" if value_s is None else seconds(value_s)
+def trap_devices() -> dict[str, str]:
+    """The devices on which the step can be timed here, by label: JAX's, then WebGPU's."""
+    usable = [one for one in ALL_DEVICES if unavailable(traps_task(one, 32).runtime) is None]
+    return {f"WebGPU, {KINDS[one]}" if one in KINDS else one: one for one in usable}
 
 
-def _with_share(part_s: float, whole_s: float, plus: str = "") -> str:
-    """Seconds and their share; what the measurement cannot tell from nothing may be below it."""
-    sign = "−" if part_s < 0 else ""
-    return f"{sign}{seconds(abs(part_s))} ({sign or plus}{abs(part_s) / whole_s:.0%})"
+class Traps(Controls):
+    size = batch_size("Batch size", 32)
+    device = dropdown("Device", "cpu", trap_devices, full_width=True)
+
+
+def trap_tasks(at: Traps) -> list[AnatomyTask]:
+    task = traps_task(at.device, at.size)
+    return [*ceiling_tasks([task.runtime]), task]
+
+
+def draw_traps(shown: Shown) -> Drawing:
+    task = shown.tasks[-1]
+    records = task.found(shown.records)
+    found = {name: record.measurement for name, record in records.items()}
+    known, device = pairs(found), task.runtime.device
+    ceiling = ceilings(task.runtime, shown.section.page.store)
+    said = f"{traps_sentence(known)} {occupancy(found, device) if known else ''}".strip()
+    by = f"WebGPU ({KINDS[device]})" if device in KINDS else "JAX"
+    explained = traps_table(
+        known, shown.at.size, ceiling.product_flops_per_s if ceiling else None, this_machine().cores
+    )
+    return Drawing(
+        layout.framed(f"one step of 784→128→10 by {by}: every sample, and the median", traps_chart(known))
+        + shown.state_line(len(known), len(TRAPS), "traps")
+        + layout.said(said),
+        said,
+        (explained if known else "") + layout.disturbed(list(records.values())) + layout.software([task.runtime]),
+    )
+
+
+@dataclass(frozen=True)
+class Pair:
+    wrong: Measurement
+    right: Measurement
+
+    @property
+    def comparison(self) -> Comparison:
+        return compared(self.wrong.step_s, self.right.step_s, paired=True)
+
+
+def pairs(found: Mapping[str, Measurement]) -> dict[str, Pair]:
+    """Each trap that was measured, beside the one reference; empty without the reference."""
+    right = found.get(REFERENCE)
+    return {} if right is None else {key: Pair(found[key], right) for key in TRAPS if key in found}
+
+
+def occupancy(found: Mapping[str, Measurement], device: str) -> str:
+    """What a GPU's monitor shows beside what its counters say, in a sentence; empty on a CPU.
+
+    Args:
+        found: Measurements by name; a share is the value of its measurement.
+        device: "cpu" or "gpu".
+    """
+    if device != "gpu":
+        return ""
+    shares = (found.get(f"occupancy/{name}") for name in ("utilisation", "activity", "warps"))
+    shown, activity, warps = (f"{100 * one.median_s:.3g} %" if one else "" for one in shares)
+    text = (
+        f"nvidia-smi shows {shown} utilisation meanwhile" if shown else "nvidia-smi shows no utilisation on this card"
+    )
+    if activity and warps:
+        had_work = f"{activity} of its multiprocessors had work, with {warps} of the warps they hold"
+        return f"{text}; the chip's counters say that {had_work}."
+    return f"{text}; true occupancy is not reported by this chip (NVML's GPM, from Hopper on)."
+
+
+def traps_chart(known: Mapping[str, Pair]) -> Chart:
+    """At most 200 blocks of the reference and of each wrong way on one logarithmic axis, with the medians as ticks."""
+    shown = [(key, "wrong", pair.wrong) for key, pair in known.items()]
+    shown += [("right", "right", pair.right) for pair in list(known.values())[:1]]
+    rows = [{"label": label, "us": 1e6 * float(s), "way": way} for label, way, m in shown for s in m.step_s[:200]]
+    medians = [{"label": label, "us": 1e6 * m.median_s, "way": way} for label, way, m in shown]
+    # From what is there, or, before anything is, a usual range: a logarithmic axis needs an end above zero.
+    values = [row["us"] for row in rows + medians] or [10.0, 10_000.0]
+    scale = alt.Scale(type="log", domain=[0.9 * min(values), 1.1 * max(values)])
+    x = alt.X("us:Q", scale=scale, axis=alt.Axis(tickCount=5), title="μs per step, logarithmic")
+    order = ["right", *TRAPS]
+    y = names_y(order, 190)
+    color = alt.Color("way:N", scale=alt.Scale(domain=["wrong", "right"], range=[WRONG, RIGHT]), legend=None)
+    points, ticks = (alt.Chart(pd.DataFrame(one, columns=["label", "us", "way"])) for one in (rows, medians))
+    tooltip = ["label:N", alt.Tooltip("us:Q", format=".4~g", title="μs")]
+    samples = points.mark_point(filled=True, size=22, opacity=0.35).encode(x=x, y=y, color=color, tooltip=tooltip)
+    chart = samples + ticks.mark_tick(thickness=3, size=18).encode(x="us:Q", y=y, color=color)
+    return Chart(styled(chart, height=34 * len(order)), "wrong and right")
+
+
+def traps_table(known: Mapping[str, Pair], batch_size: int, product_flops_per_s: float | None, cores: int) -> str:
+    """HTML: the right figure once, then one row per trap, compared with it.
+
+    What to do about a trap comes from `lib.timing.diagnosis`, by these figures.
+
+    Args:
+        known: From `pairs`.
+        batch_size: Images per step.
+        product_flops_per_s: Best rate of a matrix product on this device; None where it was not measured.
+        cores: Of this machine's CPU.
+    """
+    rows = []
+    for pair in list(known.values())[:1]:
+        low, high = pair.right.quartiles_s
+        figure = f"{justified(pair.right.median_s, low, high)} ({seconds(low)} to {seconds(high)})"
+        rows.append(
+            _row("right", figure, RIGHT_WAY, "1", "What all six are held against, measured beside them in turns.")
+        )
+    for key, pair in known.items():
+        (how, why), wrong, comparison = TRAPS[key], pair.wrong, pair.comparison
+        verdict = (TOLD_APART | NOT_TOLD_APART)[comparison.verdict]
+        off = f"{comparison.ratio:.3g} × ({comparison.low:.3g} to {comparison.high:.3g}), {verdict}"
+        if key == "busy is not working" and product_flops_per_s:
+            share = TRAPS_NETWORK.step_flops(batch_size) / product_flops_per_s / pair.right.median_s
+            off = f"{comparison.ratio / cores:.0%} busy, {share:.0%} of the arithmetic it could do"
+        figure = justified(wrong.median_s, *wrong.quartiles_s)
+        if key == "one sample":
+            figure = f"{seconds(float(np.min(wrong.step_s)))} to {seconds(float(np.max(wrong.step_s)))}"
+        rows.append(_row(key, figure, how, off, " ".join([why, *_advice(key, pair)])))
+    return table(["trap", "figure", "times the right one", "why, and what to do"], rows, "claims traps")
+
+
+def _row(name: str, figure: str, how: str, off: str, why: str) -> list[str]:
+    return [name, f"{figure}<br><small>{html.escape(how)}</small>", off, html.escape(why)]
+
+
+def _advice(key: str, pair: Pair) -> list[str]:
+    if key != "one sample" and pair.comparison.verdict not in TOLD_APART:
+        return []
+    average_s, steady_s = pair.wrong.median_s, pair.right.median_s
+    first_s = TRAP_EPOCHS * average_s - (TRAP_EPOCHS - 1) * steady_s
+    observed = {
+        "synchronisation": Observed(step_s=steady_s, reported_step_s=average_s),
+        "first call counted": Observed(first_call_counted=True, epoch_s=(first_s, *[steady_s] * (TRAP_EPOCHS - 1))),
+        "transfer inside": Observed(step_s=average_s, transfer_s=max(0.0, average_s - steady_s)),
+        "one sample": Observed(spread=pair.wrong.spread),
+    }.get(key)
+    return [finding.text for finding in findings(observed)] if observed else []
+
+
+def traps_sentence(known: Mapping[str, Pair]) -> str:
+    timed = {key: pair.comparison for key, pair in known.items() if key != "busy is not working"}
+    wrong = {key: max(one.ratio, 1 / one.ratio) for key, one in timed.items() if one.verdict in TOLD_APART}
+    worst = max(wrong, key=wrong.__getitem__, default="")
+    others = ", ".join(f"{key} {factor:.2g}" for key, factor in wrong.items() if key != worst)
+    alike = [key for key in timed if key not in wrong]
+    said = [
+        f"Largest mistake here: {worst}, by a factor of {wrong[worst]:.2g}." if worst else "",
+        f"The others: {others}." if others else "",
+        f"Not told apart from the right figure here: {listed(alike)}." if alike else "",
+    ]
+    return " ".join(filter(None, said))

@@ -2,15 +2,15 @@
 
 import html
 import itertools
+import re
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 
 import altair as alt
 import marimo as mo
 import numpy as np
 
 from lib.formatting import listed, seconds
-from lib.labs.inside_a_step.calls import hidden, meaning
 from lib.model.spec import Network
 from lib.sweeps.experiments import published
 from lib.sweeps.experiments.trace_of_a_step import Brought, profile, read_files, runtimes, saved, shipped, task_of
@@ -27,7 +27,6 @@ from lib.timing.profiling.traces.explanation import (
     changes,
     dearest,
     gaps,
-    inside,
     no_share,
     no_step,
     step_s,
@@ -41,7 +40,7 @@ from lib.ui.lab import Asked, Drawing, Section, Shown
 from lib.ui.panel import Controls, batch_size, dropdown, span, text
 from lib.ui.stage import Work
 from lib.ui.views.chart import ROW_COLOR, Chart, names_y, styled
-from lib.ui.views.markup import on_demand, table
+from lib.ui.views.markup import legend, on_demand, table
 
 PERCENT = tuple(range(0, 101, 5))  # of the time of a trace
 PREFERRED = "jax-step/cpu"
@@ -76,8 +75,6 @@ def _usual() -> str:
 
 
 class Live(Controls):
-    """Which training is profiled, and which part of its profile is drawn."""
-
     AGAIN = "Profile now", "Record a new profile of these settings"
     by = dropdown("Trained by", _usual, _profilers, full_width=True)
     size = batch_size("Batch size", 32)
@@ -86,8 +83,6 @@ class Live(Controls):
 
 
 class TraceFile(Controls):
-    """Traces that are dropped, and which part of the chosen one is drawn."""
-
     AGAIN = "Read again", "Read these files once more"
     FILES = "Drop traces here: .xplane.pb, Chrome or PyTorch JSON (also .gz), Nsight Systems as SQLite or CSV"
     part = span("Part of the trace that is shown, %", (0, 100), PERCENT)
@@ -109,7 +104,6 @@ class Traces:
         self._fields_of: tuple = ()
 
     def profile(self, at: Live) -> Asked:
-        """The saved profile of these settings, or a new one."""
         task = task_of(runtime(at.by), Network.parse(at.hidden), at.size)
 
         def make(again: bool) -> tuple[tuple, Work]:
@@ -138,7 +132,6 @@ class Traces:
         return Drawing(charts + line + said + layout.software([task.runtime]), spoken, below)
 
     def read(self, at: TraceFile) -> Asked:
-        """The files that were dropped, read in a process of their own."""
         files = at.values["files"]
 
         def make(_again: bool) -> tuple[tuple, Work]:
@@ -148,7 +141,6 @@ class Traces:
         return Asked(files, make)
 
     def draw(self, shown: Shown) -> Drawing:
-        """One trace, and below it two beside each other; the dropped ones come before the project's own."""
         files, now = shown.at.values["files"], shown.now
         found = [item for item in now.items if isinstance(item, Brought)]
         traces = tuple(one.trace for one in found if one.trace is not None)
@@ -204,14 +196,13 @@ def figures(trace: Trace, part: tuple[float, float]) -> str:
     if not len(trace.rows):
         return ""
     lanes = "who was waited for, and what each thread did; Shift and the wheel zoom, dragging moves"
-    shown = legend() + layout.figure(lanes, timeline_chart(trace, *part)) + layout.quiet(not_drawn(trace, *part))
+    shown = trace_legend() + layout.figure(lanes, timeline_chart(trace, *part))
     if no_share(trace):
         return shown
     return shown + layout.figure("overhead against kernels", part_and_whole_chart(trace, *part))
 
 
 def all_calls(trace: Trace) -> str:
-    """HTML of the sentences below a trace's charts."""
     saving = ""
     if len(trace.rows):
         button = mo.download(
@@ -228,10 +219,9 @@ def all_calls(trace: Trace) -> str:
 
 
 def compared(before: Trace, after: Trace, fields: str) -> str:
-    """HTML: two traces beside each other, where the time of each went, and which calls became shorter."""
     shown = layout.sentence(comparison_sentence(before, after)) + changes_table(before, after)
     if all(len(trace.rows) and not no_share(trace) for trace in (before, after)):
-        shown = legend() + layout.figure("where the time went, a bar for each", both_chart(before, after)) + shown
+        shown = trace_legend() + layout.figure("where the time went, a bar for each", both_chart(before, after)) + shown
     note = (
         "Seconds of a step where the number of steps is known; calls by their own time, without what runs inside them."
     )
@@ -240,19 +230,13 @@ def compared(before: Trace, after: Trace, fields: str) -> str:
 
 
 def word(kind: str) -> str:
-    """A kind or a state as a page says it."""
     return WORDS.get(kind, kind)
 
 
-def legend() -> str:
-    """HTML: what the colours of all charts here mean."""
+def trace_legend() -> str:
     meant = {state: word(state) for state in STATES if state != kinds.PROFILER}
     meant[NOBODY] = "waiting, the profiler itself, or nobody knows"
-    entries = "".join(
-        f'<span class="compare-key"><i style="border-top: 9px solid {COLORS[state]}"></i>{html.escape(text)}</span>'
-        for state, text in meant.items()
-    )
-    return f'<p class="compare-legend">{entries}</p>'
+    return legend((f"9px solid {COLORS[state]}", text) for state, text in meant.items())
 
 
 def timeline_chart(trace: Trace, low: float, high: float) -> Chart:
@@ -268,7 +252,7 @@ def timeline_chart(trace: Trace, low: float, high: float) -> Chart:
     """
     began_ns, ended_ns = window(trace, low, high)
     parts = waited_for(trace, began_ns, ended_ns)
-    drawn = _lanes(trace)
+    edges, drawn = parts.edges_ns.tolist(), _lanes(trace)
     order = _drawable(trace, drawn, began_ns, ended_ns)[:MAX_MARKS]
     shown, depth = trace.rows.chosen(order), trace.depth[order]
     columns = (shown.lane, depth, shown.name, shown.kind, shown.start_ns, shown.duration_ns)
@@ -288,7 +272,10 @@ def timeline_chart(trace: Trace, low: float, high: float) -> Chart:
     rows = [WAITED, *(name for name in levels if _SPLIT not in name or name in used)]
     queues = [lane for lane in drawn if trace.lanes[lane].role == "device"]
     most = MAX_WAITS // (1 + len(queues))
-    waits = [_wait(WAITED, *part, began_ns) for part in _longest(_stretches(parts), most)]
+    waits = [
+        _wait(WAITED, *part, began_ns)
+        for part in _longest([*zip(edges[:-1], edges[1:], parts.state.tolist(), strict=True)], most)
+    ]
     for lane in queues:
         waits += [_wait(drawn[lane], *part, began_ns, 0.35) for part in _longest(gaps(trace, lane, parts), most)]
     length_ms = max(1e-6, (ended_ns - began_ns) * 1e-6)
@@ -324,18 +311,6 @@ def _drawable(trace: Trace, lanes: Mapping[int, str], began_ns: int, ended_ns: i
     return found[np.argsort(-rows.duration_ns[found], kind="stable")]
 
 
-def not_drawn(trace: Trace, low: float, high: float) -> str:
-    """What the chart of the lanes leaves out for want of room, in a sentence; empty where it shows all."""
-    lanes, (began_ns, ended_ns) = _lanes(trace), window(trace, low, high)
-    n_rows, n_drawn = len(inside(trace.rows, began_ns, ended_ns)), len(_drawable(trace, lanes, began_ns, ended_ns))
-    said = [f"the {MAX_MARKS:,} longest"] if n_drawn > MAX_MARKS else []
-    said += [f"those at most {MAX_DEPTH} deep in others"] if n_drawn < n_rows else []
-    said += [f"those of the {len(lanes)} busiest of {len(trace.lanes)} threads and streams"] * (
-        len(lanes) < len(trace.lanes)
-    )
-    return f"Of {n_rows:,} rows in this part, drawn are {listed(said)}; choose a shorter part for more." if said else ""
-
-
 def _lanes(trace: Trace) -> dict[int, str]:
     """The busiest lanes, by number, with names that differ: Python first, cards last."""
     counts = np.bincount(trace.rows.lane, minlength=len(trace.lanes))
@@ -368,11 +343,6 @@ def _wait(row: str, from_ns: int, to_ns: int, state: int, began_ns: int, opacity
     name = STATES[state]
     says = {kinds.KERNEL: "a kernel runs", kinds.PROFILER: "the profiler itself"}.get(name, f"waited for: {word(name)}")
     return _mark(row, from_ns, to_ns, name, f"{says}, {seconds((to_ns - from_ns) * 1e-9)}", began_ns, opacity)
-
-
-def _stretches(parts: Stretches) -> list[tuple[int, int, int]]:
-    edges = parts.edges_ns.tolist()
-    return list(zip(edges[:-1], edges[1:], parts.state.tolist(), strict=True))
 
 
 def _longest(parts: list[tuple[int, int, int]], most: int) -> list[tuple[int, int, int]]:
@@ -432,7 +402,6 @@ def part_and_whole_chart(trace: Trace, low: float, high: float) -> Chart:
 
 
 def both_chart(before: Trace, after: Trace) -> Chart:
-    """Where the time of two traces went."""
     unit, per = _per_step(before, after)
     return _states_chart({"first": (before, _all(before)), "second": (after, _all(after))}, per, unit)
 
@@ -442,7 +411,6 @@ def _all(trace: Trace) -> Stretches:
 
 
 def sentence(trace: Trace, low: float, high: float) -> str:
-    """What took the time in a part of a trace, and what the trace is of."""
     if not trace.calls:
         return "It has no calls."
     if not len(trace.rows):
@@ -505,7 +473,6 @@ def _cost_of_profiling(trace: Trace) -> str:
 
 
 def origin(trace: Trace) -> str:
-    """Where a trace comes from, in a line."""
     when = str(trace.about.get("measured_at", ""))[:16].replace("T", " ")
     known = [str(trace.about.get("machine") or ""), f"{when} UTC" if when else ""]
     return " · ".join([trace.made_by, f"{trace.n_rows:,} rows", *filter(None, known), *trace.notes])
@@ -539,7 +506,6 @@ def _call_row(name: str, kind: str, count: int, total_s: float) -> list[str]:
 
 
 def dearest_list(trace: Trace) -> str:
-    """HTML: the ten calls that took most time of their own, each explained in a sentence."""
     whole_ns = sum(call.self_ns for call in trace.calls if call.kind not in NO_WORK) or 1
     items = "".join(f"<li>{_explained(call, whole_ns)}</li>" for call in dearest(trace))
     return f'<ol class="trace-dearest">{items}</ol>'
@@ -557,7 +523,6 @@ def _explained(call: Call, whole_ns: int) -> str:
 
 
 def hidden_list(trace: Trace) -> str:
-    """HTML: what the trace cannot show; nothing where nothing is known to be hidden."""
     items = "".join(f"<li>{html.escape(text)}</li>" for text in hidden(trace))
     return f'<ul class="lab-note lab-missing">{items}</ul>' if items else ""
 
@@ -581,7 +546,6 @@ def _steps(trace: Trace) -> float:
 
 
 def changes_table(before: Trace, after: Trace) -> str:
-    """HTML: the calls whose own time differs most between two traces."""
     unit, per = _per_step(before, after)
     rows = [
         [
@@ -635,3 +599,145 @@ def titles(traces: Sequence[Trace]) -> dict[str, Trace]:
         )
         named[next(free)] = trace
     return named
+
+
+# What calls do, and what a trace cannot show.
+
+# How a compiled program is called: by JAX, by TensorFlow through XLA, by torch.compile.
+_COMPILED = re.compile(r"^PjitFunction|^_?Xla(Launch|Run|CompileOnDemand)|Torch-Compiled Region|CompiledFxGraph")
+
+# What calls do, for the reader: the first that is found in the name. Each ends a sentence that begins with the name.
+_MEANS = tuple(
+    (re.compile(words), means)
+    for words, means in (
+        (
+            r"^encode commands",
+            "writes operations down for the device, some calls of the library for each; the device has none of it yet",
+        ),
+        (
+            r"^queue\.submit",
+            "hands what was encoded to the device's queue, and waits for none of it; some queues take the next"
+            " submission only when the last one is done",
+        ),
+        (r"^queue\.write_buffer", "puts bytes of the host into the device's queue"),
+        (r"^queue\.read_buffer", "waits for the device, and brings a result from there to the host"),
+        (r"^batch of images", "copies the batch that is due out of all images, within the device's memory"),
+        (r"steps in one kernel", "is so many steps that the device makes without asking the host"),
+        (r"layer.*: (product|gradient by)", "is a matrix product, with what follows it"),
+        (
+            r"CtxSetCurrent",
+            "tells the driver which card this thread means; libraries repeat it before nearly every call",
+        ),
+        (r"EventRecord", "puts a mark into a card's queue, by which somebody later sees how far it has come"),
+        (r"GraphLaunch", "starts a whole recorded graph of kernels by one call"),
+        (
+            r"Launch(Cooperative)?Kernel",
+            "puts one kernel into the card's queue; the call costs the same however small the kernel",
+        ),
+        (
+            r"emcpyDtoH|copy_to_host|device to host",
+            "brings a result from the device to the host, often just a loss that somebody prints",
+        ),
+        (r"emcpyHtoD|DevicePut|host to device|shard_args", "brings input from the host to the device"),
+        (r"[Mm]emcpy|CopyToDevice", "copies bytes"),
+        (r"[Mm]emset", "fills memory with one value"),
+        (
+            r"^(cuda|cuMem)(Malloc|Alloc|Free)",
+            "asks the driver for memory or gives it back; frameworks keep a pool to avoid it",
+        ),
+        (
+            r"^PjitFunction",
+            "is JAX's call of a compiled function: looks up its program by the arguments' shapes, and starts it",
+        ),
+        (r"ExecuteHelper|LoadedExecutable", "hands a compiled program its buffers and starts it"),
+        (r"^ThunkExecutor", "walks through a compiled program on a processor and starts one operation after another"),
+        (r"^ParseArguments|^Handle inputs", "looks at the arguments of a call, in Python's types"),
+        (
+            r"^while|^conditional|^call",
+            "is a loop or branch of a compiled program; what runs inside has rows of its own",
+        ),
+        (r"^\[iter=", "is one turn of such a loop; what runs inside has rows of its own"),
+        (r"CollectGarbage", "lets go of Python objects that a device no longer needs"),
+        (r"dot_general|MatMul|aten::(add)?b?mm|gemm|cublas", "is a matrix product: the arithmetic that a step is for"),
+        (
+            r"[Ss]oft[Mm]ax|[Nn]ll_?[Ll]oss|CrossEntropy|cross_entropy|Xent",
+            "is part of the loss: a softmax, or what follows it",
+        ),
+        (
+            r"[Rr]elu|threshold_backward|clamp_min|maximum",
+            "is the ReLU or its gradient, one comparison for each number",
+        ),
+        (
+            r"multiply_subtract_fusion|AssignSub|Optimizer\.step|_foreach_",
+            "subtracts what it has multiplied: in plain SGD, the update",
+        ),
+        (r"zero_grad", "lets go of the last step's gradients"),
+        (r"AccumulateGrad", "adds a gradient to the parameter that it belongs to"),
+        (r"^autograd::|Backward0$", "is PyTorch's walk back through the step, an operation at a time"),
+        (r"fusion", "is several operations that XLA has put into one"),
+        (r"reduce|sum|mean", "adds numbers up"),
+        (r"^copy|aten::copy_|transpose", "moves numbers within the device's memory"),
+        (
+            r"^aten::(t|view|as_strided|transpose|expand|detach|slice|empty\w*|\w*like)$",
+            "makes or renames a tensor without computing anything",
+        ),
+        (r"^tf\.function-graph_building", "traces a function into a graph, which should happen once"),
+        (r"^Eager|^TFE_|KernelAndDeviceFunc", "is TensorFlow's dispatch of one operation from Python"),
+        (
+            r"^Executor|^FunctionRun|InstantiatedCapturedFunction",
+            "is TensorFlow's executor, which finds the next operation that is ready",
+        ),
+        (r"^MakeIterator|Dataset", "builds the input pipeline, once for each epoch"),
+        (r"convert_to_tensor|^tf\.constant", "makes a tensor of what Python holds"),
+    )
+)
+_BY_KIND = {
+    kinds.KERNEL: "is arithmetic on the device",
+    kinds.TRANSFER: "moves bytes",
+    kinds.LAUNCH: "is the driver's work around a kernel, and no arithmetic",
+    kinds.DISPATCH: "is the library finding out what to run, and no arithmetic",
+    kinds.PYTHON: "is the Python program",
+    kinds.WAIT: "waits for something else",
+    kinds.COMMUNICATION: "exchanges numbers with other devices or machines",
+    kinds.PROFILER: "is the profiler's own",
+}
+
+
+@lru_cache(maxsize=4096)
+def meaning(name: str, kind: str) -> str:
+    """What a call does, to follow its name; where the name says nothing, what its kind does."""
+    found = next((means for words, means in _MEANS if words.search(name)), None)
+    return found or _BY_KIND.get(kind, "has a name that says nothing here")
+
+
+def hidden(trace: Trace) -> list[str]:
+    counts = {call.name: call.count for call in trace.calls}
+    graphs = sum(count for name, count in counts.items() if "GraphLaunch" in name)
+    loops = sum(count for name, count in counts.items() if re.fullmatch(r"while(\.\d+)?", name))
+    kernels = sum(call.count for call in trace.calls if call.kind == kinds.KERNEL and call.name != "a whole CUDA graph")
+    inside = f"{kernels:,} kernels" if kernels else "no kernel"
+    said = {
+        f"{graphs:,} launch{'es' * (graphs > 1)} of a CUDA graph: the profiler shows {inside} beside them, and what"
+        " runs inside a graph may be one row or none. Profile with --cuda-graph-trace=node to see each.": graphs,
+        "While a profile is recorded, XLA launches kernel by kernel what it otherwise puts into CUDA graphs: there may"
+        " be fewer launches without the profiler. The flag --xla_enable_command_buffers_during_profiling=true keeps"
+        " the graphs.": trace.made_by.startswith(("JAX", "TensorFlow")) and trace.has_device and not graphs,
+        f"{loops:,} loop{'s' * (loops > 1)} of a compiled program: many steps are one call, so the host has nothing to"
+        " show between them, and which step a row belongs to is lost.": loops,
+        "A step is one compiled program: dispatch is seen once for each call, and a fused row no longer says which"
+        " lines of the model are in it.": not loops and any(map(_COMPILED.search, counts)),
+        "Timestamps are written between passes, so each operation is in a pass of its own here: a training puts all"
+        " that it submits at once into one. What runs inside an operation, or a kernel of many steps, is one row.": (
+            trace.made_by.startswith("WebGPU") and trace.has_device
+        ),
+        "On a processor PyTorch's arithmetic runs inside its calls: the time that such a call needs to begin counts as"
+        " a kernel's here, so overhead is larger than shown.": (
+            trace.made_by.startswith("PyTorch") and not trace.has_device and not no_share(trace)
+        ),
+        "A report of sums: it has no starts, so there are no lanes and no gaps to draw.": (
+            trace.calls and not len(trace.rows)
+        ),
+        f"Drawn are {len(trace.rows):,} of {trace.n_rows:,} rows: without those inside others of their kind, and of the"
+        " steps or a stretch in the middle; the table counts all of them.": 0 < len(trace.rows) < trace.n_rows,
+    }
+    return [text for text, holds in said.items() if holds]

@@ -1,31 +1,51 @@
-"""What feeds a step: every feed timed alone and with the step, what bounds it, and what would help."""
+"""What feeds a step: every feed timed, what bounds it, what would help; TensorFlow's placement and models; advice."""
 
 import html
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from enum import Enum
 from functools import cache, partial
+from typing import Any
 
 import altair as alt
+import marimo as mo
 import pandas as pd
 
-from lib.formatting import justified, listed
-from lib.labs.operations_and_feeds.operations import state_line
-from lib.labs.operations_and_feeds.tensorflow import TENSORFLOW, repeated_cell
-from lib.model.backends.registry import DEVICES, Runtime, unavailable
+from lib.formatting import justified, listed, seconds
+from lib.labs.operations_and_feeds.operations import OPERATIONS, asked, state_line
+from lib.model.backends.environment_variables import complete_environment
+from lib.model.backends.registry import DEVICES, Runtime, environment_of, unavailable, versions
+from lib.model.hardware.nvidia_smi import cards
 from lib.model.hardware.optional import free_memory_bytes
-from lib.sweeps.experiments.single_operations import Figures, PipelineTask, Raised, measure_pipelines, pipeline_tasks
-from lib.sweeps.storage.records import Kind, Record
+from lib.model.spec import Network
+from lib.sweeps.experiments.anatomy_of_a_step import stored
+from lib.sweeps.experiments.published import CREATING_ARTICLE, SLOWER_ARTICLE
+from lib.sweeps.experiments.single_operations import (
+    NETWORK,
+    Figures,
+    OperationTask,
+    PipelineTask,
+    Raised,
+    measure_pipelines,
+    pipeline_tasks,
+    recorded_figures,
+)
+from lib.sweeps.storage.records import Kind, Record, current
+from lib.sweeps.storage.store import Store
+from lib.sweeps.workers.engine import Engine
+from lib.sweeps.workers.messages import Note, TrainingFailed, note_of
+from lib.sweeps.workers.process import Process
+from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.comparison import Comparison, Verdict, compared
 from lib.timing.diagnosis import INPUT_SHARE
-from lib.timing.profiling.request import FEEDS, Pipeline
+from lib.timing.measurement import Ended, Measurement
+from lib.timing.profiling.fresh_model import FRESH, REPEATED
+from lib.timing.profiling.request import FEEDS, Examination, Pipeline
 from lib.ui import layout
-from lib.ui.lab import Asked, Drawing, Section, Shown
-from lib.ui.panel import Controls, checkbox, dropdown, slider
+from lib.ui.lab import Asked, Drawing, Hook, Lab, Section, Shown
+from lib.ui.panel import Controls, dropdown, slider
 from lib.ui.stage import Work
-from lib.ui.views import recorded_gpus
 from lib.ui.views.chart import ROW_COLOR, Chart, kept_free, names_y, room, styled
-from lib.ui.views.markup import on_demand, table
+from lib.ui.views.markup import inline, legend, on_demand, table
 
 ROWS = (10, 100, 1_000, 10_000, 100_000)
 SIZES = (10, 32, 128, 512, 2_048)
@@ -33,6 +53,11 @@ PREPROCESSING_MS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 LOCK = {"compiled code, which releases the lock": False, "Python, which holds the lock": True}
 SHARE_OF_MEMORY = 0.5
 WORKS, WAITS, ALONE = "#3a72d8", "#d1623a", "currentColor"
+_KEYS = (
+    (f"3px solid {WORKS}", "the step works"),
+    (f"3px solid {WAITS}", "it waits for its data"),
+    (f"3px solid {ALONE}", "upright mark: the data set alone"),
+)
 HOW = (
     "Medians of up to nine rounds, in each of which the step alone, the data set alone and both together are timed on"
     " some batches, after the first two of a fresh iterator; slow batches have fewer rounds. The step is one call of"
@@ -46,17 +71,14 @@ HOW = (
 )
 
 
-class Bound(Enum):
-    """What a training from a pipeline is bound by, in a sentence."""
-
-    DATA = "It is bound by its data."
-    STEP = "It is bound by the step: faster data would hardly be noticed."
-    UNCLEAR = "That does not tell which of the two bounds it: measure again when nothing else runs."
+# What a training from a pipeline is bound by.
+BY_DATA = "It is bound by its data."
+BY_STEP = "It is bound by the step: faster data would hardly be noticed."
+UNCLEAR = "That does not tell which of the two bounds it: measure_pipelines again when nothing else runs."
 
 
 class Feeds(Controls):
     AGAIN = "Measure again", "Measure all feeds anew"
-    BUTTONS = (("apply", "Apply what would help", "Measure your pipeline and the suggested one in turns"),)
     ms = slider("Preprocessing, ms an image", 0.2, PREPROCESSING_MS)
     lock = dropdown("Preprocessing by", False, LOCK, full_width=True)
     size = slider("Batch size", 32, SIZES)
@@ -72,7 +94,6 @@ class Feeds(Controls):
         {label: feed for known in FEEDS.values() for feed, label in known.items()},
         full_width=True,
     )
-    same = checkbox("The same images in each epoch", False)
 
     @property
     def pipeline(self) -> Pipeline:
@@ -93,10 +114,7 @@ def check_memory(pipeline: Pipeline, free_bytes: float) -> None:
         )
 
 
-def by_feeds(section: Section) -> tuple[Callable[[Feeds], Asked], Callable[[Shown], Drawing]]:
-    """What is stored of every feed with these settings, the measurement of the rest, and how both are drawn."""
-    store = section.page.store
-
+def by_feeds(store: Store) -> tuple[Callable[[Feeds], Asked], Callable[[Shown], Drawing]]:
     @cache  # memory is looked at before a measurement begins, and not while it takes some of it
     def chosen(at: Feeds) -> Pipeline:
         check_memory(at.pipeline, free_memory_bytes())
@@ -106,48 +124,35 @@ def by_feeds(section: Section) -> tuple[Callable[[Feeds], Asked], Callable[[Show
         mine = chosen(at)
         wanted = pipeline_tasks(mine, at.device)
 
-        def make(_again: bool) -> tuple[tuple, Work]:
-            def helped() -> PipelineTask | None:
-                return _pair(wanted, mine, remedy(mine, known(wanted, store.records(Kind.PIPELINE)), at.same))
-
-            cached, applies = store.records(Kind.PIPELINE), section.pressed("apply")
-            todo = wanted if section.pressed("again") else [task for task in wanted if not task.found(cached)]
-            then = helped if applies else lambda: None
-            return (wanted, cached, not todo and not applies), partial(measure_pipelines, todo, then)
+        def make(again: bool) -> tuple[tuple, Work]:
+            cached = store.records(Kind.PIPELINE)
+            todo = wanted if again else [task for task in wanted if not task.found(cached)]
+            return (wanted, cached, not todo), partial(measure_pipelines, todo, lambda: None)
 
         return Asked(tuple(wanted), make)
 
     return ask, _draw
 
 
-def _pair(wanted: Sequence[PipelineTask], mine: Pipeline, other: Pipeline | None) -> PipelineTask | None:
-    runtime = next((task.runtime for task in wanted if task.pipelines == (mine,)), None)
-    return PipelineTask(runtime, (mine, other)) if runtime is not None and other is not None else None
-
-
 def _draw(shown: Shown) -> Drawing:
-    at, wanted, mine = shown.at, shown.tasks, shown.at.pipeline
+    wanted, mine = shown.tasks, shown.at.pipeline
     records = [one for one in shown.records if isinstance(one, Record)]
     raised = {item.pipeline: item.why for item in shown.now.items if isinstance(item, Raised)}
     pipelines, found = [task.pipelines[0] for task in wanted], known(wanted, records)
-    helps = remedy(mine, found, at.same)
-    pair = _pair(wanted, mine, helps)
-    text = sentence(mine, found, helps, at.same)
-    applied = applied_sentence(pair.found(records)) if pair is not None else ""
+    helps = remedy(mine, found)
+    text = feeds_sentence(mine, found, helps)
     caption = f"a batch of {mine.batch_size:,} images, {mine.preprocessing_ms:g} ms of preprocessing each"
     result = (
         layout.figure(caption, feeds_chart(pipelines, found))
-        + _legend()
+        + legend(_KEYS)
         + state_line(shown, len(found) + len(raised), len(wanted), f"{len(found)} of {len(wanted)} feeds")
         + layout.sentence(text)
-        + layout.said(applied)
         + raised_list(raised)
-        + on_demand("Table", feeds_table(pipelines, found, raised))
         + on_demand("How this was measured", f"<p>{HOW}</p>")
     )
     below = layout.disturbed([record for task in wanted for record in task.latest(records).values()])
-    below += _not_here(mine, wanted) + layout.quiet(recorded_gpus.feeds_note())
-    return Drawing(result, f"{text} {applied}".strip(), below)
+    below += _not_here(mine, wanted)
+    return Drawing(result, text, below)
 
 
 def _not_here(mine: Pipeline, wanted: Sequence[PipelineTask]) -> str:
@@ -166,56 +171,30 @@ def known(todo: Sequence[PipelineTask], records: Sequence[Record]) -> dict[Pipel
     return {found.pipeline: found for task in todo for found in task.found(records)}
 
 
-def bound(figures: Figures) -> Bound:
-    """What holds a pipeline up, by the share that the step waits."""
+def bound(figures: Figures) -> str:
     _, low, high = figures.share
     if low > INPUT_SHARE:
-        return Bound.DATA
-    return Bound.STEP if high <= INPUT_SHARE else Bound.UNCLEAR
+        return BY_DATA
+    return BY_STEP if high <= INPUT_SHARE else UNCLEAR
 
 
-def remedy(chosen: Pipeline, known: Mapping[Pipeline, Figures], same_each_epoch: bool) -> Pipeline | None:
-    """What to put in place of a pipeline, by the figures; None where nothing is known to help.
-
-    Bound by its data: the quickest feed of the same library that is certainly faster; failing that, preprocessing by
-    code that releases the interpreter's lock, with `AUTOTUNE` or two workers, where it can then run in parallel. Bound
-    by the step: the next larger batch, so that fewer steps pay for what each costs beside its arithmetic.
-
-    Args:
-        chosen: The pipeline that is looked at.
-        known: Figures of it and of others.
-        same_each_epoch: Whether the preprocessing gives the same images in every epoch, so that they may be cached.
-    """
-    if (here := known.get(chosen)) is None or bound(here) is Bound.UNCLEAR:
+def remedy(chosen: Pipeline, known: Mapping[Pipeline, Figures]) -> Pipeline | None:
+    """What to put in place of a pipeline that is bound by its data: the quickest feed of the same library that is
+    certainly faster; None where there is none."""
+    if (here := known.get(chosen)) is None or bound(here) != BY_DATA:
         return None
-    if bound(here) is Bound.STEP:
-        return _larger_batch(chosen)
     mine = next(names for names in FEEDS.values() if chosen.feed in names)
     faster = [
         figures
         for pipeline, figures in known.items()
-        if pipeline.feed in mine
-        and (same_each_epoch or pipeline.feed != "cache")
-        and difference(figures, here, paired=False).verdict is Verdict.FASTER
+        if pipeline.feed in mine and difference(figures, here).verdict is Verdict.FASTER
     ]
-    if faster:
-        return min(faster, key=lambda one: one.both.median_s).pipeline
-    if chosen.holds_lock and chosen.preprocessing_ms:
-        return replace(chosen, feed="autotune" if "autotune" in mine else "loader-2", holds_lock=False)
-    return None
+    return min(faster, key=lambda one: one.both.median_s).pipeline if faster else None
 
 
-def _larger_batch(chosen: Pipeline) -> Pipeline | None:
-    size = next((size for size in SIZES if chosen.batch_size < size <= chosen.rows), None)
-    try:
-        return replace(chosen, batch_size=size) if size is not None else None
-    except ValueError:  # its preprocessing would take too long
-        return None
-
-
-def difference(one: Figures, other: Figures, paired: bool) -> Comparison:
-    """How many times as long the first takes as the second, an image; `paired` where they were measured in turns."""
-    return compared(one.image_s, other.image_s, paired)
+def difference(one: Figures, other: Figures) -> Comparison:
+    """How many times as long the first takes as the second, an image."""
+    return compared(one.image_s, other.image_s, paired=False)
 
 
 # Chart, table and sentences.
@@ -232,7 +211,8 @@ def feeds_chart(pipelines: Sequence[Pipeline], known: Mapping[Pipeline, Figures]
         ]
         low, high, data_low, data_high = (1e3 * value for value in (*one.both.quartiles_s, *one.data.quartiles_s))
         text = f"{justified(one.both.median_s, *one.both.quartiles_s)} · waits {share:.0%}"
-        ends = {"low": low, "high": high, "data_low": data_low, "data_high": data_high}
+        ends = {"low": low, "high": high, "data_low": data_low, "data_high": data_high, "step": 1e3 * one.step.median_s}
+        ends |= {"first": one.first.median_s, "per_s": one.pipeline.batch_size / one.both.median_s}
         marks.append({"label": label, "both": both_ms, "text": text, "data": 1e3 * one.data.median_s} | ends)
     most = max((max(row["high"], row["data_high"]) for row in marks), default=10.0)
     y = names_y([pipeline.label for pipeline in pipelines], 150, domain=False, ticks=False)
@@ -241,9 +221,11 @@ def feeds_chart(pipelines: Sequence[Pipeline], known: Mapping[Pipeline, Figures]
     def x(name: str) -> alt.X:
         return alt.X(f"{name}:Q", scale=scale, title="ms per batch", axis=alt.Axis(format=".3~g", tickCount=4))
 
-    columns = ["label", "both", "low", "high", "text", "data", "data_low", "data_high"]
+    columns = ["label", "both", "low", "high", "text", "data", "data_low", "data_high", "step", "first", "per_s"]
     drawn = alt.Chart(pd.DataFrame(bars, columns=["label", "part", "from", "to", "color"]))
     marked = alt.Chart(pd.DataFrame(marks, columns=columns))
+    told = {"data": "data set alone, ms", "step": "step alone, ms", "both": "both together, ms"}
+    told |= {"per_s": "images per s", "first": "first batch after, s"}
     tips = [alt.Tooltip(f"{end}:Q", title=f"{end} ms", format=".3~g") for end in ("from", "to")]
     column = {"align": "left", "dx": 8, "fontSize": 11, "fontWeight": 600}
     layers = [
@@ -253,7 +235,9 @@ def feeds_chart(pipelines: Sequence[Pipeline], known: Mapping[Pipeline, Figures]
         marked.mark_rule(strokeWidth=1.5, color=ALONE).encode(x=x("low"), x2="high:Q", y=y),
         marked.mark_rule(strokeWidth=5, opacity=0.25, color=ALONE).encode(x=x("data_low"), x2="data_high:Q", y=y),
         marked.mark_tick(thickness=2.5, size=19, color=ALONE).encode(
-            x=x("data"), y=y, tooltip=["label:N", alt.Tooltip("data:Q", format=".3~g", title="data set alone, ms")]
+            x=x("data"),
+            y=y,
+            tooltip=["label:N", *(alt.Tooltip(f"{of}:Q", format=",.3~g", title=t) for of, t in told.items())],
         ),
         marked.mark_text(**column, color="currentColor").encode(x=alt.value("width"), y=y, text="text:N"),
         kept_free(**column),
@@ -261,41 +245,6 @@ def feeds_chart(pipelines: Sequence[Pipeline], known: Mapping[Pipeline, Figures]
     spec = styled(alt.layer(*layers), height=26 * max(1, len(pipelines)))
     spec["datasets"] |= {"room": room(["88.8 ms · waits 88%"])}
     return Chart(spec, "milliseconds of a batch, by what feeds it")
-
-
-def _legend() -> str:
-    kinds = ((WORKS, "the step works"), (WAITS, "it waits for its data"), (ALONE, "upright mark: the data set alone"))
-    keys = (
-        f'<span class="compare-key"><i style="border-top: 3px solid {color}"></i>{html.escape(words)}</span>'
-        for color, words in kinds
-    )
-    return f'<p class="compare-legend">{"".join(keys)}</p>'
-
-
-def feeds_table(
-    pipelines: Sequence[Pipeline], known: Mapping[Pipeline, Figures], raised: Mapping[Pipeline, str]
-) -> str:
-    head = ["feed", "data set alone", "step alone", "both together", "step waits", "images per s", "first batch after"]
-    empty = {pipeline: ["not measured" if pipeline in raised else "–", *[""] * 5] for pipeline in pipelines}
-    return table(
-        head,
-        [[html.escape(one.label), *(_cells(known[one]) if one in known else empty[one])] for one in pipelines],
-    )
-
-
-def _cells(one: Figures) -> list[str]:
-    share, low, high = one.share
-    waits = f'<span title="{_interval(low, high)}">{share:.0%}</span>'
-    return [
-        *map(repeated_cell, (one.data, one.step, one.both)),
-        waits,
-        f"{_images_per_s(one)}",
-        repeated_cell(one.first),
-    ]
-
-
-def _images_per_s(one: Figures) -> str:
-    return f"{one.pipeline.batch_size / one.both.median_s:,.0f}"
 
 
 def _interval(low: float, high: float) -> str:
@@ -307,50 +256,383 @@ def raised_list(raised: Mapping[Pipeline, str]) -> str:
     return f'<ul class="lab-note lab-missing">{rows}</ul>' if rows else ""
 
 
-def sentence(
-    chosen: Pipeline, known: Mapping[Pipeline, Figures], remedy: Pipeline | None, same_each_epoch: bool
-) -> str:
+def feeds_sentence(chosen: Pipeline, known: Mapping[Pipeline, Figures], remedy: Pipeline | None) -> str:
     if (here := known.get(chosen)) is None:
         return ""
     share, low, high = here.share
     both, data, step = (justified(one.median_s, *one.quartiles_s) for one in (here.both, here.data, here.step))
     text = (
         f"With “{chosen.label}” a batch of {chosen.batch_size:,} takes {both}, and for {share:.0%} of that"
-        f" ({_interval(low, high)}) the step waits. {bound(here).value} Alone, the data set takes {data} a batch, the"
+        f" ({_interval(low, high)}) the step waits. {bound(here)} Alone, the data set takes {data} a batch, the"
         f" step {step}."
     )
     if remedy is not None:
-        return f"{text} What would help: {_would_help(here, remedy, known)}."
-    if bound(here) is Bound.DATA:
-        rest = "" if same_each_epoch else "; caching was left out, because the images differ in each epoch"
-        return f"{text} No other feed is certainly faster here{rest}."
-    return text
-
-
-def _would_help(here: Figures, remedy: Pipeline, known: Mapping[Pipeline, Figures]) -> str:
-    if remedy.batch_size != here.pipeline.batch_size:
-        return f"a batch of {remedy.batch_size:,}, so that fewer steps pay for what each costs beside its arithmetic"
-    if (there := known.get(remedy)) is not None:
-        found = difference(there, here, paired=False)
-        cached = ", as the images are the same in each epoch" if remedy.feed == "cache" else ""
+        found = difference(known[remedy], here)
+        cached = ", where the images are the same in each epoch" if remedy.feed == "cache" else ""
         times = f"{found.ratio:.2g} times the time ({found.low:.2g} to {found.high:.2g})"
-        return f"“{remedy.label}”{cached}, measured at {times}"
-    return f"preprocessing that releases the interpreter's lock, so that “{remedy.label}” can run it in parallel"
+        return f"{text} What would help: “{remedy.label}”{cached}, measured at {times}."
+    return f"{text} No other feed is certainly faster here." if bound(here) == BY_DATA else text
 
 
-def applied_sentence(pair: Sequence[Figures]) -> str:
-    if len(pair) < 2:
-        return ""
-    before, after = pair
-    was, now = before.pipeline, after.pipeline
-    changes = {
-        f"“{now.label}”": now.feed != was.feed,
-        f"a batch of {now.batch_size:,}": now.batch_size != was.batch_size,
-        "preprocessing that releases the lock": now.holds_lock != was.holds_lock,
+TENSORFLOW = "keras-tensorflow"
+MODELS = (NETWORK, Network((4_096, 4_096)))  # small and large
+STAGES = {
+    "import": "import Keras and TensorFlow",
+    "device": "first operation on the device",
+    "build": "build a model",
+    "clone": "clone it",
+    "step": "first step, traced and compiled",
+}
+AGAIN = {"build": "build again", "clone": "clone again", "step": "step again"}
+assert set(FRESH) == set(STAGES), "each has a row"
+
+Created = dict[Network, dict[str, Measurement]]  # by the names of `lib.timing.profiling.fresh_model`
+
+
+class AskedOfTensorFlow(Controls):
+    AGAIN = "Measure again", "Measure it anew"
+
+
+def placement_device() -> str:
+    return "cpu" if unavailable(Runtime(TENSORFLOW, "gpu")) is not None else "gpu"
+
+
+def by_tensorflow(store: Store, question: str) -> tuple[Callable[[Controls], Asked], Callable[[Shown], Drawing]]:
+    found, measure_pipelines, draw, n_wanted = QUESTIONS[question]
+    device, why = placement_device(), unavailable(Runtime(TENSORFLOW))
+
+    def ask(_at: Controls) -> Asked:
+        def make(again: bool) -> tuple[tuple, Work]:
+            known = {} if again else found(store.records(Kind.PIPELINE), device)
+            work = partial(measure_pipelines, known, device) if why is None else lambda *_: iter(())
+            return (len(known) >= n_wanted,), work
+
+        return Asked(device, make)
+
+    def drawn(shown: Shown) -> Drawing:
+        if why is not None:
+            return Drawing(layout.quiet(f"Not measured: {why.reason}; {why.remedy}."), "")
+        known = found(store.records(Kind.PIPELINE), device)
+        sentence, content = draw(known)
+        line = state_line(shown, min(len(known), n_wanted), n_wanted, "")
+        return Drawing(line + layout.sentence(sentence) + content, sentence)
+
+    return ask, drawn
+
+
+# Where operations run.
+
+
+def _placement_subject(device: str) -> dict[str, str | int | float]:
+    return {**Runtime(TENSORFLOW, device).subject, "hidden": NETWORK.label, "placement": 1}
+
+
+def placement(records: Sequence[Record], device: str) -> dict[str, int]:
+    """Numbers by name, as of `lib.timing.profiling.placement`, of the latest valid run; empty while there is none."""
+    found = current(records, Kind.PIPELINE, _placement_subject(device), Runtime(TENSORFLOW, device))
+    return {str(record.subject["name"]): round(record.block_s[0]) for record in found}
+
+
+def measure_placement(
+    known: Mapping[str, int], device: str, engine: Engine, store: Store, cancel: Cancel, request: Request
+) -> Iterator[Record | Note]:
+    """Run a step, unless its placement is known, and store where its operations were.
+
+    Raises:
+        WorkerDied: The worker ended; the text says what to do.
+        TrainingFailed: TensorFlow could not be asked; the text says why.
+    """
+    if not known:
+        runtime = Runtime(TENSORFLOW, device)
+        messages = engine.examine(runtime, Examination("placement", NETWORK), cancel, request)
+        doing = "where TensorFlow places the operations of a step"
+        yield from stored(messages, store, Kind.PIPELINE, _placement_subject(device), versions(runtime), doing)
+
+
+def _operations(placed: Mapping[str, int]) -> list[tuple[str, str, list[str], int]]:
+    """Each operation, the device that it ran on, the devices that it has kernels for, and how often a step has it."""
+    parts = [(name.split("/"), count) for name, count in sorted(placed.items()) if name.count("/") == 2]
+    return [(operation, device, kernels.split(), count) for (operation, device, kernels), count in parts]
+
+
+def placement_table(placed: Mapping[str, int]) -> str:
+    rows = [
+        [f"<code>{html.escape(operation)}</code>", str(count), device, html.escape(_why(device, kernels, placed))]
+        for operation, device, kernels, count in _operations(placed)
+    ]
+    return table(["operation", "in a step", "ran on", "why there"], rows, "anatomy-parts") if rows else ""
+
+
+def _why(device: str, kernels: Sequence[str], placed: Mapping[str, int]) -> str:
+    reasons = {
+        "it has a kernel for a GPU, and TensorFlow prefers that": device == "GPU",
+        "this TensorFlow is the build for processors: it sees no GPU": not placed.get("cuda", 0),
+        "it has no kernel for a GPU": "GPU" not in kernels,
+        "it has a kernel for a GPU, but TensorFlow sees none": not placed.get("gpus", 0),
+        "it has a kernel for a GPU, but works on what lies in the host's memory": True,
     }
+    return next(why for why, holds in reasons.items() if holds)
+
+
+def placement_sentence(placed: Mapping[str, int]) -> str:
+    ran = _operations(placed)
+    counts = {device: sum(n for _, where, _, n in ran if where == device) for _, device, _, _ in ran}
+    if not counts:
+        return ""
+    gpus = placed.get("gpus", 0)
+    parts = [f"{count} on the {device}" for device, count in sorted(counts.items())]
+    where = f"all on the {next(iter(counts))}" if len(counts) == 1 else listed(parts)
+    seen = f"it sees {gpus} GPU{'s' if gpus > 1 else ''}" if gpus else "it sees no GPU"
     return (
-        f"Applied: {listed([change for change, made in changes.items() if made])}, measured in turns with"
-        f" “{was.label}”. Per image: {difference(after, before, paired=True).text}; {_images_per_s(after)} images per"
-        f" second instead of {_images_per_s(before)}, and the step waits {after.share[0]:.0%} of the time instead of"
-        f" {before.share[0]:.0%}."
+        f"TensorFlow ran the {sum(counts.values())} operations of a step, its fetching of a batch included, {where};"
+        f" {seen}. What a data set maps its images with runs on the processor, wherever the step runs."
     )
+
+
+def draw_placement(placed: Mapping[str, int]) -> tuple[str, str]:
+    rows = on_demand("Operation by operation", placement_table(placed)) if placed else ""
+    return placement_sentence(placed), rows
+
+
+# Building and cloning a model.
+
+
+def _model_subject(network: Network, device: str) -> dict[str, str | int | float]:
+    return {**Runtime(TENSORFLOW, device).subject, "hidden": network.label, "model": 1}
+
+
+def models(records: Sequence[Record], device: str) -> Created:
+    """What was measured of building each network's model in the latest fresh process, by name; only whole ones."""
+    runtime = Runtime(TENSORFLOW, device)
+    latest = {
+        network: {
+            str(record.subject["name"]): record.measurement
+            for record in current(records, Kind.PIPELINE, _model_subject(network, device), runtime)
+        }
+        for network in MODELS
+    }
+    return {network: found for network, found in latest.items() if {*FRESH, *REPEATED} <= found.keys()}
+
+
+def measure_models(
+    known: Created, device: str, engine: Engine, store: Store, cancel: Cancel, request: Request
+) -> Iterator[Record | Note]:
+    """Build and clone each network's model that is not known, in a fresh process, and store what that took.
+
+    Yields:
+        The records of a process when it is done, and notes.
+
+    Raises:
+        TrainingFailed: A process ended early.
+    """
+    runtime = Runtime(TENSORFLOW, device)
+    for network in (one for one in MODELS if one not in known):
+        with engine.turn(request) as turn:
+            for message in engine.take(turn, cancel):
+                if (note := note_of(message)) is not None:
+                    yield note
+            if cancel.is_set():
+                return
+            yield Note(f"{network.label} in a fresh process: TensorFlow is imported, a model built and cloned")
+            with engine.watch(runtime) as watch:
+                rows = _from_fresh_process(network, runtime, cancel)
+        for name, block_s in rows.items():
+            measured = watch.marked(Measurement(block_s, 1, Ended.CAP))
+            subject = {**_model_subject(network, device), "name": name, "work": 1.0}
+            record = Record.of(Kind.PIPELINE, subject, measured, versions(runtime))
+            store.add(record)
+            yield record
+
+
+def _from_fresh_process(network: Network, runtime: Runtime, cancel: Cancel) -> dict[str, tuple[float, ...]]:
+    found: dict[str, tuple[float, ...]] = {}
+    arguments = (network.label, runtime.device)
+    process = Process(
+        "lib.timing.profiling.fresh_model", arguments, complete_environment(runtime), environment_of(runtime).python
+    )
+    try:
+        while not cancel.is_set():
+            if process.connection.poll(0.05):
+                if (row := process.connection.recv()) is None:
+                    return found
+                found |= dict([row])
+    except (EOFError, OSError) as error:
+        raise TrainingFailed(
+            f"The fresh process for {network.label} ended after {', '.join(found) or 'nothing'}, often for want of"
+            " memory; the terminal has its message. Free memory, and measure_pipelines again."
+        ) from error
+    finally:
+        process.kill()
+    return {}
+
+
+def models_table(found: Created) -> str:
+    head = ["seconds in a fresh process"]
+    head += [f"{html.escape(network.label)}: {when}" for network in found for when in ("first time", "again")]
+    rows = [
+        [label]
+        + [
+            f"{measured[name].median_s:.3g}" if name in measured else "–"
+            for measured in found.values()
+            for name in (stage, AGAIN.get(stage, ""))
+        ]
+        for stage, label in STAGES.items()
+    ]
+    return table(head, rows) if found else ""
+
+
+def models_sentence(found: Created) -> str:
+    said = []
+    for network, measured in found.items():
+        before, first, again = (
+            seconds(sum(measured[name].median_s for name in names))
+            for names in (("import", "device"), ("build", "clone", "step"), REPEATED)
+        )
+        said.append(
+            f"784→{network.label}→10 ({network.n_parameters:,} parameters): {before} pass before a model can be built;"
+            f" building, cloning and the first step take {first}, and {again} the second time."
+        )
+    if len(found) == 2:
+        small, large = found.values()
+        ratio = compared(large["clone again"].step_s, small["clone again"].step_s, paired=False)
+        if ratio.verdict in (Verdict.SLOWER, Verdict.FASTER):
+            said.append(
+                f"Cloning the large one takes {ratio.ratio:.2g} times as long ({ratio.low:.2g} to {ratio.high:.2g})."
+            )
+    return " ".join(said)
+
+
+def draw_models(found: Created) -> tuple[str, str]:
+    return models_sentence(found), models_table(found)
+
+
+# What is known by records on a device; what measures the rest there; the known in a sentence and as HTML; and how many
+# things are known at least when all are.
+QUESTIONS: dict[str, tuple[Callable, Callable, Callable, int]] = {
+    "placement": (placement, measure_placement, draw_placement, 1),
+    "models": (models, measure_models, draw_models, len(MODELS)),
+}
+
+
+class Checklist(Controls):
+    AGAIN = ()
+
+
+class WhenMeasured(Hook):
+    """Draws the articles' advice anew when a section has ended."""
+
+    def ended(self, section: Section) -> None:
+        self.page.sections["advice"].redraw()
+
+
+def draw_checklist(shown: Shown, feed: Feeds) -> Drawing:
+    records, where = shown.section.page.store.records(Kind.PIPELINE), placement_device()
+    present, registered = gpus()
+    if registered is None and where == "gpu":
+        registered = placement(records, where).get("gpus")
+    found, created = all_figures(records, feed.device), models(records, where).get(NETWORK, {})
+    return Drawing("", "", checklist(found, feed.pipeline, present, registered, created))
+
+
+PANELS = OPERATIONS | {"feed": Feeds, "placement": AskedOfTensorFlow, "models": AskedOfTensorFlow, "advice": Checklist}
+
+
+class OperationsAndFeeds(Lab):
+    def __init__(self) -> None:
+        super().__init__("operations_and_feeds", [WhenMeasured()], **PANELS)
+
+    def time(
+        self,
+        panel: mo.ui.dictionary,
+        pipeline_tasks: Callable[[Any, list[Runtime]], list[OperationTask]],
+        draw: Callable[[Shown], Drawing],
+    ) -> None:
+        self.work(panel, partial(asked, self.page.store, pipeline_tasks), draw)
+
+
+def all_figures(records: Sequence[Record], device: str) -> list[Figures]:
+    """The latest valid figures of every pipeline that was measured by itself on this device, whatever its settings."""
+    return [
+        figures
+        for backend in FEEDS
+        for figures in recorded_figures(
+            current(records, Kind.PIPELINE, {"backend": backend, "device": device}, Runtime(backend, device))
+        )
+    ]
+
+
+def gpus() -> tuple[int, int | None]:
+    """GPUs that the driver lists, and those that TensorFlow can use by what is installed.
+
+    None of the latter where only TensorFlow itself can tell.
+    """
+    present = len(cards())
+    return present, 0 if present and unavailable(Runtime(TENSORFLOW, "gpu")) is not None else None
+
+
+def checklist(
+    figures: Sequence[Figures],
+    chosen: Pipeline,
+    present: int,
+    registered: int | None,
+    created: Mapping[str, Measurement],
+) -> str:
+    """HTML: each piece of advice beside what was measured here.
+
+    Args:
+        figures: Of all pipelines that were measured.
+        chosen: The reader's.
+        present: GPUs that the driver lists.
+        registered: GPUs that TensorFlow can use; None where only TensorFlow itself can tell.
+        created: Of building a model of Keras, by name; empty where that was not measured.
+    """
+    known = {one.pipeline: one for one in figures}
+    warm = ""
+    if created:
+        first, later = (seconds(created[name].median_s) for name in ("step", AGAIN["step"]))
+        warm = f"The first step of Keras takes {first} in a fresh process, later ones {later}."
+    measured = {
+        ("Larger batches, where a step is short", SLOWER_ARTICLE): _batches(figures, chosen),
+        ("`tf.data` with prefetch", SLOWER_ARTICLE): _beside(known, chosen, "prefetch"),
+        ("Less preprocessing in Python", SLOWER_ARTICLE): _preprocessing(known.get(chosen)),
+        ("The operations that matter run on the GPU", SLOWER_ARTICLE): _registered(present, registered),
+        ("Benchmark after warming up", SLOWER_ARTICLE): warm,
+        ("Prefetch and parallel calls by AUTOTUNE", CREATING_ARTICLE): _beside(known, chosen, "autotune"),
+    }
+    rows = [
+        [f"{inline(text)}<br><small>{html.escape(source)}</small>", html.escape(words) or "not measured yet"]
+        for (text, source), words in measured.items()
+    ]
+    return table(["advice", "measured here"], rows, "claims")
+
+
+def _batches(figures: Sequence[Figures], chosen: Pipeline) -> str:
+    steps = {one.pipeline.batch_size: one.step for one in figures if one.pipeline.feed == chosen.feed}
+    parts = [f"{seconds(step.median_s / size)} an image at batch size {size:,}" for size, step in sorted(steps.items())]
+    more = "; move the batch size to see another" if len(parts) == 1 else ""
+    return f"The step alone: {listed(parts)}{more}." if parts else ""
+
+
+def _beside(known: Mapping[Pipeline, Figures], chosen: Pipeline, feed: str) -> str:
+    plain, other = (known.get(replace(chosen, feed=name)) for name in ("tf.data", feed))
+    if plain is None or other is None:
+        return ""
+    return f"“{other.pipeline.label}” beside “{plain.pipeline.label}”: {difference(other, plain).text}."
+
+
+def _preprocessing(here: Figures | None) -> str:
+    if here is None:
+        return ""
+    if not here.pipeline.preprocessing_ms:
+        return "There is none at 0 ms an image."
+    lock = (
+        "Python, which holds the interpreter's lock" if here.pipeline.holds_lock else "compiled code without the lock"
+    )
+    return f"{seconds(here.preprocessing.median_s)} an image, in {lock}."
+
+
+def _registered(present: int, registered: int | None) -> str:
+    seen = "" if registered is None and present else f"; TensorFlow sees {registered or 0}"
+    if not present:
+        return "No NVIDIA driver answers: everything runs on the CPU."
+    return f"The driver lists {present} GPU{'s' * (present > 1)}{seen}."

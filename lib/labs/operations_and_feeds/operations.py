@@ -1,8 +1,9 @@
-"""Products, nested sines and transfers at one size after another, by every library."""
+"""Operations by themselves: products, nested sines and transfers by size; first uses, compilers, and overlap."""
 
 import html
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 from math import inf, log2, log10
 from typing import Any, NamedTuple
 
@@ -15,7 +16,9 @@ from lib.model.hardware.cores import usable_cores
 from lib.sweeps.experiments import published, single_operations
 from lib.sweeps.experiments.anatomy_of_a_step import ceilings
 from lib.sweeps.experiments.single_operations import (
+    FIRST_SIZES,
     LENGTHS,
+    OVERLAP_SIZES,
     SIDES,
     TRANSFERS_BYTES,
     OperationPoint,
@@ -27,10 +30,16 @@ from lib.sweeps.storage.store import Store
 from lib.timing.comparison import Verdict
 from lib.timing.latency import Cost, cost_of
 from lib.timing.profiling.request import (
+    AFTER,
     ALIASED,
+    BEFORE,
     COPIED,
     EAGER,
     FUSED,
+    IN_PIECES,
+    IN_TURN,
+    INSIDE,
+    LANES,
     MOVED,
     OPERATION_PRECISIONS,
     PINNED,
@@ -41,11 +50,24 @@ from lib.timing.profiling.request import (
 from lib.timing.roofline import Ceilings
 from lib.ui import layout
 from lib.ui.lab import Asked, Drawing, Shown
-from lib.ui.panel import Controls, dropdown, slider
+from lib.ui.panel import Controls, batch_size, dropdown, slider
 from lib.ui.stage import Work
 from lib.ui.views import recorded_gpus
-from lib.ui.views.chart import HEIGHT, ROW_COLOR, Chart, decades, labels, log_scale, moved_apart, room, styled
-from lib.ui.views.markup import on_demand, quiet, table
+from lib.ui.views.chart import (
+    HEIGHT,
+    ROW_COLOR,
+    Chart,
+    decades,
+    labels,
+    log_scale,
+    moved_apart,
+    names_y,
+    nice_above,
+    ordered_palette,
+    room,
+    styled,
+)
+from lib.ui.views.markup import on_demand, quiet
 
 DEPTHS = range(1, 17)  # sines in one another
 SECOND_COLOR, WRONG_COLOR = "#b04fb4", "#d1623a"
@@ -61,30 +83,29 @@ BOUNDS = (
 
 
 class TimedWay(NamedTuple):
-    """How a call is timed: its name in a chart and in a table; without a colour, its line has the library's."""
+    """How a call is timed: its name in a chart; without a colour, its line has the library's."""
 
     label: str
-    title: str
     color: str = ""
     dash: str = "solid"  # or “dashed”, for what is not comparable with the others
 
 
 PRODUCT_WAYS = {
-    WAITED: TimedWay("waited for", "on the device, waited for"),
-    MOVED: TimedWay("there and back", "there and back, waited for", SECOND_COLOR),
-    RETURNED: TimedWay("not waited for", "mistake: not waited for", WRONG_COLOR, "dashed"),
+    WAITED: TimedWay("waited for"),
+    MOVED: TimedWay("there and back", SECOND_COLOR),
+    RETURNED: TimedWay("not waited for", WRONG_COLOR, "dashed"),
 }
 EAGER_WAITED, FUSED_WAITED = f"{EAGER}/{WAITED}", f"{FUSED}/{WAITED}"
 SINE_WAYS = {
-    EAGER_WAITED: TimedWay("one by one", "one by one"),
-    f"{EAGER}/{MOVED}": TimedWay("… and back", "one by one, there and back", dash="dashed"),
-    FUSED_WAITED: TimedWay("in one", "in one", SECOND_COLOR),
-    f"{FUSED}/{MOVED}": TimedWay("… and back ", "in one, there and back", SECOND_COLOR, "dashed"),
+    EAGER_WAITED: TimedWay("one by one"),
+    f"{EAGER}/{MOVED}": TimedWay("… and back", dash="dashed"),
+    FUSED_WAITED: TimedWay("in one", SECOND_COLOR),
+    f"{FUSED}/{MOVED}": TimedWay("… and back ", SECOND_COLOR, "dashed"),
 }
 TRANSFER_WAYS = {
-    COPIED: TimedWay("copied", "copied"),
-    PINNED: TimedWay("pinned", "pinned", "#3a72d8"),
-    ALIASED: TimedWay("aliased", "aliased", "#0b7a57"),
+    COPIED: TimedWay("copied"),
+    PINNED: TimedWay("pinned", "#3a72d8"),
+    ALIASED: TimedWay("aliased", "#0b7a57"),
 }
 
 
@@ -116,8 +137,32 @@ class Transfer(Controls):
     library = _library()
 
 
+class FirstUse(Controls):
+    size = slider("Elements", 1024, FIRST_SIZES)
+
+
+class Fusion(Controls):
+    size = batch_size("Batch size of the step", 32)
+    depth = slider("Sines in one another", 4, DEPTHS)
+
+
+class Overlap(Controls):
+    size = slider("Elements", OVERLAP_SIZES[3], OVERLAP_SIZES)
+    depth = slider("Sines in one another", 4, DEPTHS)
+    pieces = slider("Pieces", 8, (2, 4, 8, 16, 32))
+
+
+OPERATIONS = {
+    "product": Product,
+    "sine": Sine,
+    "transfer": Transfer,
+    "first": FirstUse,
+    "fusion": Fusion,
+    "overlap": Overlap,
+}
+
+
 def asked(store: Store, tasks: Callable[[Any, list[Runtime]], list[OperationTask]], at: Any) -> Asked:
-    """What is stored of the tasks, and the measurement of the rest, small sizes first."""
     todo = tasks(at, libraries())
 
     def make(again: bool) -> tuple[tuple, Work]:
@@ -140,17 +185,11 @@ def state_line(shown: Shown, n_done: int, n_wanted: int, words: str) -> str:
 def drawing(
     shown: Shown, figures: Mapping[str, Chart | str], sentence: str, below: str, of: str = SIZES_AND_LIBRARIES
 ) -> Drawing:
-    """A section's figures by their captions, with what is said of every section of operations."""
     points, total = points_of(shown), len(shown.tasks)
-    drawn = "".join(
-        layout.figure(caption, one) if isinstance(one, Chart) else layout.framed(caption, one)
-        for caption, one in figures.items()
-    )
     words = f"{len(points)} of {total} {of}" if of else "nothing is timed here"
-    records = [record for point in points for record in point.records.values() if of]
-    result = f'<div class="lab-figures">{drawn}</div>{state_line(shown, len(points), total, words)}'
-    result += layout.sentence(sentence) + _not_measured(points) + layout.disturbed(records) + below
-    return Drawing(result, sentence)
+    disturbed = layout.disturbed([record for point in points for record in point.records.values() if of])
+    line = state_line(shown, len(points), total, words)
+    return Drawing.of(figures, line, sentence, _not_measured(points) + disturbed + below)
 
 
 def _not_measured(points: Sequence[OperationPoint]) -> str:
@@ -178,10 +217,15 @@ def draw_products(shown: Shown) -> Drawing:
         ),
         "share of the float32 peak measured here": share_chart(waited, largest, names, unit, peaks, "peak"),
     }
-    below = quiet(recorded_gpus.step_note()) + times_table(
-        points, PRODUCT_WAYS, lambda point: f"{(point.rate(WAITED) or 0.0) / 1e9:,.3g} GFLOP/s"
+    cpu_s, gpu_s = published.PRODUCT_S
+    note = (
+        f"Published: in the largest products of “{published.OPERATIONS_ARTICLE}”, on an A100,"
+        f" {published.PRODUCT_TRANSFER_SHARE:.0%} of the time is the transfer; “{published.OVERHEAD_ARTICLE}” gives"
+        f" {seconds(cpu_s)} on the CPU and {seconds(gpu_s)} on the card for (32, 784) @ (784, 128), one operation of a"
+        " step. Without a card, “there and back” is what the library copies within main memory."
     )
-    return drawing(shown, figures, product_sentence(points, label, peaks), below + products_published(points, label))
+    below = quiet(recorded_gpus.step_note()) + quiet(note)
+    return drawing(shown, figures, product_sentence(points, label, peaks), below)
 
 
 def draw_sines(shown: Shown) -> Drawing:
@@ -199,8 +243,13 @@ def draw_sines(shown: Shown) -> Drawing:
             bandwidth_lines(points), at.largest, library_names(shown), "elements", bandwidths, "memory's bandwidth"
         ),
     }
-    below = times_table(points, SINE_WAYS, _sine_rates) + sines_published(points, at.library, at.depth)
-    return drawing(shown, figures, sine_sentence(points, at.library, at.depth, bandwidths), below)
+    before_s, after_s = published.SINE_S
+    note = (
+        f"Published: four sines on an A100 take “approximately” {seconds(before_s)} one by one and {seconds(after_s)}"
+        f" in one (“{published.OPERATIONS_ARTICLE}”), of a size that it does not say. It finds a card slower than a"
+        " processor at 2³² elements, the transfer included."
+    )
+    return drawing(shown, figures, sine_sentence(points, at.library, at.depth, bandwidths), quiet(note))
 
 
 def draw_transfers(shown: Shown) -> Drawing:
@@ -219,9 +268,13 @@ def draw_transfers(shown: Shown) -> Drawing:
             lines_of(points, COPIED), largest, library_names(shown), "bytes"
         ),
     }
-    below = times_table(points, TRANSFER_WAYS, lambda point: f"{(point.rate(COPIED) or 0.0) / 1e9:,.3g} GB/s")
-    sentence = transfer_sentence(points, label, costs)
-    return drawing(shown, figures, sentence, below + transfers_published(label, costs))
+    n_bytes, bandwidth, (least, most) = published.BATCH_TRANSFER
+    note = (
+        f"Published: {n_bytes / 1e3:.0f} kB, a batch of 32 images, take {seconds(n_bytes / bandwidth)} at"
+        f" {bandwidth / 1e9:.0f} GB/s, and the setup {least} to {most} times that (“{published.OVERHEAD_ARTICLE}”,"
+        " calculated there and not measured)."
+    )
+    return drawing(shown, figures, transfer_sentence(points, label, costs), quiet(note))
 
 
 def library_names(shown: Shown) -> list[str]:
@@ -380,28 +433,6 @@ def _placed(ends: list[dict], domain: tuple[float, float]) -> list[dict]:
     return [moved | {"y": end["y"], "at": log10(moved["at"])} for end, moved in zip(ends, apart, strict=True)]
 
 
-def times_table(
-    points: Sequence[OperationPoint], ways: Mapping[str, TimedWay], rate: Callable[[OperationPoint], str]
-) -> str:
-    """HTML: every point with its medians, and in the last column its rate, by library and size; closed."""
-    rows = [
-        [html.escape(label), f"{point.size:,}", *(html.escape(point.text(way)) for way in ways), rate(point)]
-        for label, mine in by_label(points).items()
-        for point in mine
-        if point.records
-    ]
-    return (
-        on_demand("Table", table(["library", "size", *(way.title for way in ways.values()), "rate"], rows))
-        if rows
-        else ""
-    )
-
-
-def _beside(figure: str, published_as: str, here: str, note: str) -> str:
-    """HTML: a published figure beside what was measured here."""
-    return table(["figure", "published", "here"], [[figure, published_as, here]], "compare") + quiet(note)
-
-
 def _measured(points: Sequence[OperationPoint], label: str, *ways: str) -> list[OperationPoint]:
     """One library's points that were timed in all of these ways, or in any where none is given."""
     return [point for point in by_label(points).get(label, []) if point.records and {*ways} <= point.records.keys()]
@@ -426,14 +457,6 @@ def _ceilings(store: Store, rate: str) -> dict[str, float]:
     return {device: getattr(one, rate) for device, one in probed.items() if one is not None}
 
 
-def half_peak_from(points: Sequence[OperationPoint], peak_per_s: float) -> int | None:
-    """The smallest size at which half of the peak rate is reached (Hockney's n½); None where none does."""
-    return min(
-        (point.size for point in points if (rate := point.rate(WAITED)) is not None and rate >= peak_per_s / 2),
-        default=None,
-    )
-
-
 def worth_from(points: Sequence[OperationPoint], others: Sequence[OperationPoint], way: str) -> int | None:
     """The size from which one library is faster than another at every larger size that both measured; None for none."""
     usual = {point.size: point for point in others if WAITED in point.records}
@@ -450,15 +473,9 @@ def product_sentence(points: Sequence[OperationPoint], label: str, peaks: Mappin
     known = {name: mine for name in by_label(points) if (mine := _measured(points, name, WAITED))}
     if not known:
         return ""
-    halves = [
-        f"{name} from n = {size:,}"
-        for name, mine in known.items()
-        if (peak := peaks.get(mine[0].task.runtime.device)) and (size := half_peak_from(mine, peak)) is not None
-    ]
-    half = f"Half of the peak is reached by {listed(halves)}." if halves else ""
     numpys = known.get("NumPy", [])
     worth = [_worth(name, mine, numpys) for name, mine in known.items() if numpys and name != "NumPy"]
-    return " ".join(filter(None, [_best(known, peaks), half, *worth, _mistake(known.get(label, []), label)]))
+    return " ".join(filter(None, [_best(known, peaks), *worth, _mistake(known.get(label, []), label)]))
 
 
 def _best(known: Mapping[str, list[OperationPoint]], peaks: Mapping[str, float]) -> str:
@@ -476,7 +493,6 @@ def _best(known: Mapping[str, list[OperationPoint]], peaks: Mapping[str, float])
 
 
 def _worth(name: str, mine: Sequence[OperationPoint], numpys: Sequence[OperationPoint]) -> str:
-    """From which size a library is faster than NumPy, on a card with and without the transfer."""
     card = mine[0].task.runtime.device == "gpu"
     ways = {"with the transfer": MOVED, "without the transfer": WAITED} if card else {"": WAITED}
     least = {words: worth_from(mine, numpys, way) for words, way in ways.items()}
@@ -489,7 +505,6 @@ def _worth(name: str, mine: Sequence[OperationPoint], numpys: Sequence[Operation
 
 
 def _mistake(mine: Sequence[OperationPoint], label: str) -> str:
-    """How much not waiting hides at the largest size at which that can be told."""
     both = [point for point in mine if RETURNED in point.records]
     for point in reversed(both):
         ratio = point.beside(WAITED, RETURNED)
@@ -499,21 +514,6 @@ def _mistake(mine: Sequence[OperationPoint], label: str) -> str:
                 f" {times(ratio.ratio)} times too fast."
             )
     return f"Not waiting for {label} hides nothing that can be told here." if both else ""
-
-
-def products_published(points: Sequence[OperationPoint], label: str) -> str:
-    here = f"{label} has one memory, and transfers nothing" if _measured(points, label) else "not measured yet"
-    if mine := _measured(points, label, MOVED):
-        share = 1 - (mine[-1].seconds(WAITED) or 0.0) / (mine[-1].seconds(MOVED) or 1.0)
-        here = f"{max(0.0, share):.0%} by {label} at n = {mine[-1].size:,}"
-    cpu_s, gpu_s = published.PRODUCT_S
-    note = (
-        f"Published: “{published.OPERATIONS_ARTICLE}”, of its largest products; “{published.OVERHEAD_ARTICLE}” gives"
-        f" {seconds(cpu_s)} on the CPU and {seconds(gpu_s)} on the card for (32, 784) @ (784, 128), one"
-        " operation of a step. Without a card, “there and back” is what the library copies within main memory."
-    )
-    share_there = f"{published.PRODUCT_TRANSFER_SHARE:.0%}, A100"
-    return _beside("share of the transfer in a product on a card", share_there, here, note)
 
 
 # Nested sines.
@@ -543,30 +543,10 @@ def _bound(point: OperationPoint, bandwidths: Mapping[str, float]) -> str:
     return f"It moves {rate / 1e9:.3g} GB/s, {rate / bandwidth:.0%} of what a copy moves here: {what}."
 
 
-def _sine_rates(point: OperationPoint) -> str:
-    rates = [point.rate(way) for way in (EAGER_WAITED, FUSED_WAITED)]
-    return ", ".join(f"{one / 1e9:,.3g}" for one in rates if one is not None) + " GB/s"
-
-
-def sines_published(points: Sequence[OperationPoint], label: str, depth: int) -> str:
-    here = f"{label} makes them one by one only" if _measured(points, label) else "not measured yet"
-    if both := _measured(points, label, FUSED_WAITED):
-        eager_s, fused_s = (both[-1].seconds(way) or 0.0 for way in (EAGER_WAITED, FUSED_WAITED))
-        here = f"{seconds(eager_s)} → {seconds(fused_s)}, {depth} sines of {both[-1].size:,} by {label}"
-    before_s, after_s = published.SINE_S
-    note = (
-        f"Published: “{published.OPERATIONS_ARTICLE}”, “approximately”, of a size that it does not say. It finds a card"
-        " slower than a processor at 2³² elements, the transfer included."
-    )
-    there = f"{seconds(before_s)} → {seconds(after_s)}, four, A100"
-    return _beside("nested sines, one by one → in one", there, here, note)
-
-
 # Transfers.
 
 
 def transfer_costs(points: Sequence[OperationPoint]) -> dict[str, Cost]:
-    """Latency and bandwidth of each way that was measured at three sizes or more."""
     known = {
         way: {point.size: s for point in points if (s := point.seconds(way))}
         for way in dict.fromkeys(way for point in points for way in point.records)
@@ -606,14 +586,263 @@ def _bytes_text(n_bytes: float) -> str:
     return f"{n_bytes / unit:,.3g} {name}"
 
 
-def transfers_published(label: str, costs: Mapping[str, Cost]) -> str:
-    n_bytes, bandwidth, (least, most) = published.BATCH_TRANSFER
-    copied = costs.get(COPIED)
-    here = "not measured yet" if copied is None else "at these sizes, more bytes take no more time"
-    if copied is not None and copied.grows:
-        raw_s = n_bytes * copied.byte_s
-        setup = times(max(copied.latency_s, 0.0) / raw_s)
-        here = f"{seconds(raw_s)}; the call takes {setup} times that ({label}, predicted by the fit)"
-    said = f"{seconds(n_bytes / bandwidth)} at {bandwidth / 1e9:.0f} GB/s; the setup takes {least} to {most} times that"
-    note = f"Published: “{published.OVERHEAD_ARTICLE}”, calculated there and not measured."
-    return _beside(f"transfer of {n_bytes / 1e3:.0f} kB, a batch of 32 images", said, here, note)
+# Of a library's first use: what takes a stage, and what is taken off it.
+STAGES = (
+    ("Python starts", "process", ""),
+    ("import", "import", ""),
+    ("device and first array", "context", ""),
+    ("kernels of the first call", "first", "steady"),
+    ("compiling it as one program", "compiled first", "compiled steady"),
+)
+PROGRAMS = {"step": "the step", "sine": "the sines"}
+KINDS = {
+    "product": "products",
+    "reduction": "reductions",
+    "elementwise": "element by element",
+    "fusion": "several fused",
+    "single": "one by itself",
+}
+LANE_LABELS = {"there": "bring there", "compute": "compute", "back": "bring back"}
+
+
+def _stacked(
+    rows: Sequence[Mapping[str, Any]], kinds: Sequence[str], names: Sequence[str], row_px: int, of: str, **x: Any
+) -> Chart:
+    """Stacked bars, a row for each name, with its total written at its end."""
+    frame = pd.DataFrame(rows, columns=["label", "kind", "n"])
+    frame["order"] = [kinds.index(kind) for kind in frame["kind"]]
+    totals = frame.groupby("label", sort=False)["n"].sum().reset_index()
+    totals["text"] = [x["written"](n) for n in totals["n"]]
+    most, y = nice_above(1.1 * max(totals["n"], default=x["least"])), names_y(names, 170)
+    scale, axis = alt.Scale(domain=[0, most], nice=False), alt.Axis(tickCount=5)
+    colors = alt.Scale(domain=list(kinds), range=list(ordered_palette(len(kinds))))
+    legend = alt.Legend(orient="top", title=None, columns=2)
+    bars = (
+        alt.Chart(frame)
+        .mark_bar(height=18)
+        .encode(
+            x=alt.X("n:Q", stack="zero", title=x["unit"], axis=axis, scale=scale),
+            y=y,
+            order="order:Q",
+            color=alt.Color("kind:N", scale=colors, sort=list(kinds), legend=legend),
+            tooltip=["label:N", "kind:N", alt.Tooltip("n:Q", format=".3~s", title=x["unit"])],
+        )
+    )
+    text = alt.Chart(totals).mark_text(align="left", dx=6, color="currentColor").encode(x="n:Q", y=y, text="text:N")
+    return Chart(styled(alt.layer(bars, text), height=row_px * max(1, len(names))), of)
+
+
+# A library's first use.
+
+
+def draw_first_uses(shown: Shown) -> Drawing:
+    points = points_of(shown)
+    caption = "seconds before the first result, and of compiling what made it, in a fresh process"
+    figures = {caption: layout.drawing(first_chart(points, library_names(shown)), caption)}
+    of = "libraries, each in fresh processes"
+    low_s, high_s = published.LAUNCH_S
+    note = (
+        f"Published: launching a kernel takes {seconds(low_s)} to {seconds(high_s)} (“{published.OVERHEAD_ARTICLE}”);"
+        " a steady call here is four operations and their results' arrival."
+    )
+    return drawing(shown, figures, first_sentence(points), quiet(note), of)
+
+
+def stage_s(point: OperationPoint, stage: tuple[str, str, str]) -> float | None:
+    """Median seconds of a stage, at least 0; None where the library has none."""
+    _, of, less = stage
+    whole, rest = point.seconds(of), point.seconds(less) if less else 0.0
+    return None if whole is None or rest is None else max(0.0, whole - rest)
+
+
+def first_chart(points: Sequence[OperationPoint], names: Sequence[str]) -> Chart:
+    rows = [
+        {"label": point.task.label, "kind": stage[0], "n": stage_seconds}
+        for point in points
+        for stage in STAGES
+        if (stage_seconds := stage_s(point, stage)) is not None
+    ]
+    kinds = [label for label, *_ in STAGES]
+    return _stacked(rows, kinds, names, 44, "stages of a first use", unit="seconds", least=0.9, written=seconds)
+
+
+def first_sentence(points: Sequence[OperationPoint]) -> str:
+    known = [point for point in points if "first" in point.records]
+    if not known:
+        return ""
+    before = {point.task.label: [stage_s(point, stage) or 0.0 for stage in STAGES[:-1]] for point in known}
+    ordered = sorted(before, key=lambda label: sum(before[label]))
+    slowest, total_s = before[ordered[-1]], sum(before[ordered[-1]])
+    ends = dict.fromkeys((ordered[0], ordered[-1]))
+    parts = [f"{label} has its first result after {seconds(sum(before[label]))}" for label in ends]
+    which = "the latter" if len(parts) > 1 else "that"
+    stage, *_ = STAGES[slowest.index(max(slowest))]
+    said = [f"{listed(parts)}: {max(slowest) / total_s:.0%} of {which} is “{stage}”."]
+    longer = [
+        f"{times(ratio.ratio)} times as long with {point.task.label}"
+        for point in known
+        if (ratio := point.beside("first", "steady", paired=False)).verdict is Verdict.SLOWER
+    ]
+    if longer:
+        said.append(f"Compared with a steady call, the first one takes {listed(longer)}.")
+    return " ".join([*said, *filter(None, map(_pays, known))])
+
+
+def _pays(point: OperationPoint) -> str:
+    """After how many calls a compiled program has earned its compilation; empty for a library without."""
+    if (cost_s := stage_s(point, STAGES[-1])) is None:
+        return ""
+    ratio = point.beside("steady", "compiled steady", paired=False)
+    what = "not told apart from it" if ratio.verdict is Verdict.UNCLEAR else "no quicker"
+    if ratio.verdict is not Verdict.SLOWER:
+        return f"{point.task.label}'s compiled program is {what} at this size."
+    saved_s = (1 - 1 / ratio.ratio) * (point.seconds("steady") or 0.0)
+    return f"{point.task.label}'s compiled program has earned its compilation after {times(cost_s / saved_s)} calls."
+
+
+# What a compiler leaves.
+
+
+def draw_fusions(shown: Shown) -> Drawing:
+    points = points_of(shown)
+    note = (
+        f"Published: “{published.OPERATIONS_ARTICLE}” counts four kernels of four sines before `torch.jit.script`, and"
+        f" one after. “{published.OVERHEAD_ARTICLE}” calls a compiled step one fused call: it is one call from Python,"
+        " and as many kernels as are counted above."
+    )
+    caption = "how many, counted from the compiler's text"
+    figures = {caption: layout.drawing(fusion_chart(points), caption)}
+    return drawing(shown, figures, fusion_sentence(points, shown.at.depth), quiet(note), of="")
+
+
+def count_of(point: OperationPoint, program: str, when: str) -> dict[str, int]:
+    names = {kind: f"{program}/{when}/{kind}" for kind in KINDS}
+    return {kind: round(point.seconds(name) or 0.0) for kind, name in names.items() if name in point.records}
+
+
+def fusion_chart(points: Sequence[OperationPoint]) -> Chart:
+    devices: dict[str, OperationPoint | None] = {
+        ", GPU" if point.task.runtime.device == "gpu" else "": point for point in points
+    }
+    counted = {
+        f"{title}{device}, {when}": count_of(point, program, when) if point is not None else {}
+        for program, title in PROGRAMS.items()
+        for device, point in (devices or {"": None}).items()
+        for when in (BEFORE, AFTER)
+    }
+    rows = [{"label": label, "kind": KINDS[kind], "n": n} for label, one in counted.items() for kind, n in one.items()]
+    x = {"unit": "operations before, kernels after", "least": 9.0, "written": str}
+    return _stacked(rows, list(KINDS.values()), list(counted), 34, "operations and kernels", **x)
+
+
+def fusion_sentence(points: Sequence[OperationPoint], depth: int) -> str:
+    said = []
+    for point in points:
+        before, after, sines = (
+            sum(count_of(point, *counted).values()) for counted in (("step", BEFORE), ("step", AFTER), ("sine", AFTER))
+        )
+        where = "On the card" if point.task.runtime.device == "gpu" else "On the processor"
+        products = count_of(point, "step", AFTER).get("product", 0)
+        largest = round(point.seconds(f"step/{INSIDE}/fusion") or 0.0)
+        if before:
+            said.append(
+                f"{where}, XLA makes {after} kernels of the step's {before} operations: {products} of them products,"
+                f" and the largest fusion has {largest} operations."
+                f" Of {depth} sine{'s' * (depth > 1)} it makes {sines}."
+            )
+    return " ".join(said)
+
+
+# Transfers beside arithmetic.
+
+
+def draw_overlaps(shown: Shown) -> Drawing:
+    points = {point.task: point for point in points_of(shown)}
+    most_s = last_end_s([*points.values()])
+    figures: dict[str, Chart | str] = {
+        f"{task.label}, {way}: the lanes of one run": lanes_chart(points.get(task), way, most_s)
+        for task in shown.tasks
+        for way in (IN_TURN, IN_PIECES)
+    }
+    note = (
+        f"Published: “{published.OPERATIONS_ARTICLE}” sees not much of a benefit in three streams, and gives no figure."
+        " Its streams cannot overlap: each is synchronised before the next one begins, there is one piece, and pageable"
+        " memory is copied by the host."
+    )
+    return drawing(shown, figures, overlap_sentence([*points.values()]), quiet(note), "devices")
+
+
+def spans_of(point: OperationPoint, way: str) -> dict[str, list[tuple[float, float]]]:
+    """Seconds at which each piece began and ended, by lane; empty where that was not measured."""
+    names = {lane: [f"{way}/{lane}/{end}" for end in ("begins", "ends")] for lane in LANES}
+    return {
+        lane: list(zip(*(point.records[name].block_s for name in both), strict=True))
+        for lane, both in names.items()
+        if set(both) <= point.records.keys()
+    }
+
+
+def overlapped_share(spans: Mapping[str, Sequence[tuple[float, float]]]) -> float:
+    """The share of a run in which two lanes or more were at work.
+
+    >>> overlapped_share({"there": [(0.0, 1.0), (1.0, 2.0)], "compute": [(1.0, 2.0)], "back": [(2.0, 4.0)]})
+    0.25
+    """
+    edges = sorted({edge for lane in spans.values() for span in lane for edge in span})
+    if not edges or edges[-1] <= edges[0]:
+        return 0.0
+    both_s = sum(
+        high - low
+        for low, high in pairwise(edges)
+        if sum(begin <= low and high <= end for lane in spans.values() for begin, end in lane) > 1
+    )
+    return both_s / (edges[-1] - edges[0])
+
+
+def lanes_chart(point: OperationPoint | None, way: str, most_s: float) -> Chart:
+    spans = spans_of(point, way) if point is not None else {}
+    rows = [
+        {"label": LANE_LABELS[lane], "begin": 1e3 * begin, "end": 1e3 * end, "piece": f"{number} of {len(pieces)}"}
+        for lane, pieces in spans.items()
+        for number, (begin, end) in enumerate(pieces, 1)
+    ]
+    names = list(LANE_LABELS.values())
+    scale = alt.Scale(domain=[0, nice_above(1e3 * most_s)], nice=False)
+    colors = alt.Scale(domain=names, range=list(ordered_palette(len(names))))
+    bars = (
+        alt.Chart(pd.DataFrame(rows, columns=["label", "begin", "end", "piece"]))
+        .mark_bar(height=16, stroke="currentColor", strokeWidth=0.4)
+        .encode(
+            x=alt.X("begin:Q", title="milliseconds", axis=alt.Axis(tickCount=5), scale=scale),
+            x2="end:Q",
+            y=names_y(names, 110),
+            color=alt.Color("label:N", scale=colors, legend=None),
+            tooltip=["label:N", "piece:N", *(alt.Tooltip(f"{end}:Q", format=".3~g") for end in ("begin", "end"))],
+        )
+    )
+    return Chart(styled(alt.layer(bars), height=32 * len(names)), f"lanes, {way}")
+
+
+def last_end_s(points: Sequence[OperationPoint]) -> float:
+    """Seconds of the longest run whose lanes are drawn; a hundredth of a second without any."""
+    drawn = [spans_of(point, way) for point in points for way in (IN_TURN, IN_PIECES)]
+    return max((end for spans in drawn for lane in spans.values() for _, end in lane), default=0.01)
+
+
+def overlap_sentence(points: Sequence[OperationPoint]) -> str:
+    return " ".join(map(_overlap, (point for point in points if {IN_TURN, IN_PIECES} <= point.records.keys())))
+
+
+def _overlap(point: OperationPoint) -> str:
+    ratio = point.beside(IN_TURN, IN_PIECES)
+    in_turn, in_pieces = (overlapped_share(spans_of(point, way)) for way in (IN_TURN, IN_PIECES))
+    what = {
+        Verdict.SLOWER: f"with pieces it is {times(ratio.ratio)} times as fast",
+        Verdict.FASTER: f"with pieces it is {times(1 / ratio.ratio)} times as slow",
+        Verdict.SAME: "with pieces it is as fast",
+        Verdict.UNCLEAR: "whether pieces make it faster cannot be told",
+    }[ratio.verdict]
+    return (
+        f"{point.task.label}: in turn, two stages are at work for {in_turn:.0%} of a run, in"
+        f" {point.task.operation.pieces} pieces for {in_pieces:.0%}; {what}."
+    )

@@ -1,67 +1,334 @@
-"""The border between a processor and a card: where it is, and what moves it. All of it is predicted, and drawn at once.
+"""The border between a processor and a card, over width and batch size: where it is, and what moves it.
 
-Sections are drawn again whenever this machine's calibrations change.
+All of it is predicted and drawn at once, again whenever this machine is calibrated further. Only points are not
+predicted: stored step times, epochs recorded elsewhere, and epochs that an article printed.
 """
 
 import base64
 import html
 import io
+import math
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
-from typing import Any
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from itertools import pairwise
+from typing import Any, cast
 
 import altair as alt
 import numpy as np
+from contourpy import contour_generator
 from matplotlib.image import imsave
 
 from lib.formatting import listed, seconds, times
-from lib.labs.when_a_gpu_wins.sides import (
-    CHANGEABLE,
-    KINDS,
-    MOVES,
-    RULE_PARAMETERS,
-    RULE_SIZE,
-    SIZE_ENDS,
-    SIZES,
-    WIDTH_ENDS,
-    WIDTHS,
-    RecordedSteps,
-    Side,
-    Surface,
-    SurfacePoint,
-    against_rule,
-    border_lines,
-    calibrated_side,
-    imagined,
-    known_side,
-    measured_points,
-    measured_steps,
-    points_elsewhere,
-    published_points,
-    recorded_side,
-    recorded_ways,
-    rule_failures,
-    rule_width,
-    surface,
-)
-from lib.once import once
-from lib.sweeps.experiments.calibration import LiveCalibrations, TrainingWay, live_in, ways
+from lib.model.backends.registry import BACKENDS, Runtime
+from lib.model.hardware.device_memory import usable_memory_bytes
+from lib.model.spec import N_PIXELS, Network
+from lib.once import Once, once
+from lib.sweeps.cost_model import StepTime
+from lib.sweeps.experiments import published
+from lib.sweeps.experiments.calibration import TOGETHER, LiveCalibrations, TrainingWay, live_in, ways
+from lib.sweeps.experiments.calibration import WAYS as CALIBRATED_AS
 from lib.sweeps.experiments.known_devices import Row, known_devices, of_machine, published_rows
-from lib.sweeps.experiments.recorded_machines import recorded_gpus, recorded_here, told_apart
-from lib.sweeps.experiments.your_gpu import kept_in
-from lib.timing.prediction.device import Device
-from lib.timing.prediction.workload import Way
+from lib.sweeps.experiments.recorded_machines import Machine, recorded_gpus
+from lib.sweeps.experiments.your_gpu import contests, kept_in
+from lib.sweeps.storage.records import Kind, current
+from lib.sweeps.storage.store import Store
+from lib.timing.prediction.calibration import Calibration
+from lib.timing.prediction.device import Device, DoesNotFit, Origin, SheetFigure
+from lib.timing.prediction.grid import Grid, Predictions, predict_many
+from lib.timing.prediction.predict import Prediction, predict
+from lib.timing.prediction.question import check_memory
+from lib.timing.prediction.workload import FLOAT32_BYTES, Way, Workload, fully_connected
 from lib.ui import layout
 from lib.ui.lab import Drawing, Shown
 from lib.ui.panel import Controls, dropdown, slider
 from lib.ui.views.chart import ROW_COLOR, Chart, log_scale, ordered_palette, styled
 from lib.ui.views.markup import quiet
 
+CELLS = 64  # along each axis of the surface
+WIDTH_ENDS, SIZE_ENDS = (16, 4096), (1, 4096)
+RULE_PARAMETERS, RULE_SIZE = 500_000, 256  # both articles': below both, a fast processor beats a GPU
+MANY = 16  # networks at once
+HERE, ELSEWHERE, PUBLISHED = KINDS = ("measured here", "measured elsewhere", "published")  # of points
+FED_BYTES = FLOAT32_BYTES * N_PIXELS  # of an image in the published figures
+NOT_FED = f"no published figure is of images that have not {N_PIXELS} pixels, so bringing these is left out"
+# How the card is driven, one step after another; the last trains many networks in one program.
+MOVES: Mapping[str, tuple[Way, int]] = {
+    "operation by operation": (Way.OPERATIONS, 1),
+    "a compiled step": (Way.STEP, 1),
+    "a compiled epoch": (Way.EPOCH, 1),
+    "one graph an epoch": (Way.GRAPH, 1),
+    f"one graph an epoch, {MANY} networks at once": (Way.GRAPH, MANY),
+}
+# What a reader may change of an imagined card, and the figures that it stands for.
+CHANGEABLE: Mapping[str, tuple[str, ...]] = {
+    "launch": ("launch_s", "graph_launch_s"),
+    "dispatch": ("host_call_s", "dispatch_s"),
+    "bandwidth": ("memory_bytes_per_s", "cache_bytes_per_s"),
+    "throughput": ("product_flops_per_s",),
+    "feeding": ("transfer_bytes_per_s",),
+}
+
+
+def _cells(ends: tuple[int, int]) -> np.ndarray:
+    """The middles of the cells of a logarithmic axis, rounded to whole numbers, (CELLS,)."""
+    low, high = np.log2(ends)
+    return np.round(2 ** (low + (high - low) * (np.arange(CELLS) + 0.5) / CELLS)).astype(int)
+
+
+WIDTHS, SIZES = _cells(WIDTH_ENDS), _cells(SIZE_ENDS)
+_DIFFERENT_SIZES, _PLACES = np.unique(SIZES, return_inverse=True)  # of small batches, several cells are the same
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """What trains on one side.
+
+    Attributes:
+        label: For people.
+        device: A calibration, or a device that is known by its figures.
+        way: How a step is run.
+        together: Networks in one program at most; others follow one after another.
+        here: The runtime of this machine that it is; None for what is known of another.
+        memory_bytes: That a step may use of this machine; a known device has its own among its figures.
+        on_gpu: Whether it is a graphics card; a software adapter is none.
+    """
+
+    label: str
+    device: Device | Calibration
+    way: Way
+    together: int = 2**30
+    here: Runtime | None = None
+    memory_bytes: float = math.inf
+    on_gpu: bool = False
+
+    def seconds(self, depth: int, networks: int) -> Predictions:
+        """Seconds of a step of all these networks over the surface, (widths, batch sizes); NaN: it does not fit."""
+        at_once = min(networks, self.together)
+        axes = tuple(map(int, WIDTHS)), tuple(map(int, _DIFFERENT_SIZES))
+        cells = Grid(*axes, depth, at_once, self.way, self.way.resident)
+        # The answer holds the device, so that no other one has its id as long as the answer is known.
+        _, found = _known.get((id(self.device), cells), lambda: (self.device, predict_many(cells, self.device)))
+        # Free memory changes from moment to moment, and what is predicted does not.
+        held = cells.working_bytes <= self.memory_bytes
+        ends = (np.where(held, end, np.nan) for end in (found.step_s, found.low_s, found.high_s))
+        return Predictions(*(end[:, _PLACES] for end in ends)).times(networks / at_once)
+
+    def all_of(self, network: Network, batch_size: int, networks: int = 1) -> Prediction:
+        """Seconds of a step of so many equal networks; raises DoesNotFit."""
+        at_once = min(networks, self.together)
+        return self.one(fully_connected(network, batch_size, networks=at_once)).of(networks / at_once)
+
+    def one(self, workload: Workload) -> Prediction:
+        """Seconds of a step of a single workload, run in this side's way; raises DoesNotFit."""
+        work = workload.by(self.way)
+        check_memory(work, self.memory_bytes)
+        if isinstance(self.device, Device) and self.device.library and work.input_bytes != FED_BYTES * work.batch_size:
+            # How fast a library is fed was fitted to images of one size, and may go by images as well as by bytes.
+            return replace(predict(replace(work, resident=True), self.device), warning=NOT_FED)
+        return predict(work, self.device)
+
+
+_known: Once[tuple[int, Grid], tuple[object, Predictions]] = Once(64)
+
+
+def known_side(device: Device, way: Way) -> Side:
+    plainly = f"{'' if way in (Way.OPERATIONS, Way.GRAPH) else 'a '}{way}"
+    by = f"{device.library} ({way})" if device.library else plainly
+    return Side(f"{device.name} by {by}", device, way, device.together, on_gpu=device.on_gpu)
+
+
+def calibrated_side(trained: TrainingWay, calibration: Calibration) -> Side:
+    """A way to train that was calibrated here, with the memory that is free now."""
+    runtime, together = trained.runtime, max(TOGETHER) if trained.together else 1
+    way, free_bytes = CALIBRATED_AS[runtime.backend], usable_memory_bytes(runtime.device)
+    return Side(f"{trained.label}, here", calibration, way, together, runtime, free_bytes, runtime.on_gpu)
+
+
+@dataclass(frozen=True, eq=False)
+class Surface:
+    """How many times faster the right side is than the left, (widths, batch sizes); NaN where it fits on neither."""
+
+    left: Predictions
+    right: Predictions
+
+    @cached_property
+    def ratio(self) -> np.ndarray:
+        return self.left.step_s / self.right.step_s
+
+    @cached_property
+    def low(self) -> np.ndarray:
+        """The least that the ratio may be by both intervals."""
+        return self.left.low_s / self.right.high_s
+
+    @cached_property
+    def high(self) -> np.ndarray:
+        """The most that the ratio may be by both intervals."""
+        return self.left.high_s / self.right.low_s
+
+    @cached_property
+    def unclear(self) -> np.ndarray:
+        return (self.low <= 1) & (self.high >= 1)
+
+    def wins_from(self, width: int) -> int | None:
+        """The smallest batch size from which on the right side is faster at the width nearest to this one, or None."""
+        slower = ~(self.ratio[int(np.abs(np.log2(WIDTHS / width)).argmin())] > 1)
+        first = int(np.flatnonzero(slower)[-1]) + 1 if slower.any() else 0
+        return int(SIZES[first]) if first < CELLS else None
+
+
+def surface(left: Side, right: Side, depth: int, networks: int) -> Surface:
+    return Surface(left.seconds(depth, networks), right.seconds(depth, networks))
+
+
+def border_lines(ratio: np.ndarray) -> list[tuple[float, float, float, float]]:
+    """Where a ratio over the cells, (CELLS, CELLS), is 1: short lines from one (batch size, width) to another."""
+    logs = np.ma.masked_invalid(np.log2(np.where(ratio > 0, ratio, np.nan)))
+    lines = cast("list[np.ndarray]", contour_generator(z=logs).lines(0.0))
+    return [
+        (_at(SIZE_ENDS, x), _at(WIDTH_ENDS, y), _at(SIZE_ENDS, x_to), _at(WIDTH_ENDS, y_to))
+        for line in lines
+        for (x, y), (x_to, y_to) in pairwise(line)
+    ]
+
+
+def _at(ends: tuple[int, int], cell: float) -> float:
+    """What a logarithmic axis says at a place, counted in cells from the middle of the first."""
+    low, high = np.log2(ends)
+    return float(2 ** (low + (high - low) * (cell + 0.5) / CELLS))
+
+
+def rule_width(depth: int) -> int:
+    """The width from which on networks of this depth have as many parameters as the articles' rule says."""
+    widths = range(1, WIDTH_ENDS[1])
+    return widths[bisect_left(widths, RULE_PARAMETERS, key=lambda width: Network((width,) * depth).n_parameters)]
+
+
+def rule_failures(shown: Surface, depth: int) -> list[tuple[float, int, int, float]]:
+    """Where the articles' rule names the wrong side for sure, with a processor on the left and a GPU on the right.
+
+    Returns:
+        Of the cells where parameters and batch size are both below the rule's, then of those where both are above: the
+        share that contradicts it with no overlap of intervals, and the width and batch size of the clearest case, with
+        how many times faster the other side is there.
+    """
+    narrow, small, found = (rule_width(depth) > WIDTHS)[:, None], SIZES < RULE_SIZE, []
+    for corner, otherwise in ((narrow & small, shown.low > 1), (~narrow & ~small, shown.high < 1)):
+        times = np.where(corner & otherwise, np.exp(np.abs(np.log(shown.ratio))), 0)
+        row, column = np.unravel_index(int(times.argmax()), times.shape)
+        share = np.count_nonzero(times) / max(np.count_nonzero(corner), 1)
+        found.append((share, int(WIDTHS[row]), int(SIZES[column]), float(times[row, column])))
+    return found
+
+
+@dataclass(frozen=True)
+class SurfacePoint:
+    """A width and a batch size at which more is known than what is predicted of it.
+
+    Attributes:
+        kind: One of `KINDS`.
+        width: Of the hidden layers.
+        batch_size: Images a step.
+        left_s: Seconds of the left side's step, or of a processor's epoch.
+        right_s: Of the right side's step, which is predicted, or of a card's epoch.
+        names: Of whose these seconds are.
+    """
+
+    kind: str
+    width: int
+    batch_size: int
+    left_s: float
+    right_s: float
+    names: tuple[str, str]
+
+    @property
+    def ratio(self) -> float:
+        return self.left_s / self.right_s
+
+
+def measured_steps(store: Store, runtime: Runtime) -> dict[tuple[Network, int], StepTime]:
+    """The valid step times of single networks that are stored of a runtime, by network and batch size."""
+    found: dict[tuple[Network, int], list] = {}
+    subject = runtime.subject | {"by": "alone"}
+    for record in current(store.records(Kind.STEP_TIME), Kind.STEP_TIME, subject, runtime):
+        label, size = str(record.subject["hidden"]), int(record.subject["batch_size"])
+        network = Network(()) if label == Network(()).label else Network.parse(label)
+        found.setdefault((network, size), []).append(record)
+    return {key: StepTime.of(records) for key, records in found.items()}
+
+
+def measured_points(
+    steps: Mapping[tuple[Network, int], StepTime], left: Side, right: Side, depth: int, networks: int
+) -> list[SurfacePoint]:
+    """The left side's measured steps that lie on the surface, beside what the right side is predicted to take.
+
+    The networks follow one another on the left, each for as long as the measured one.
+    """
+    found, names = [], (left.label, f"{right.label} (predicted)")
+    for (network, size), one in steps.items():
+        on_it = _is_even(network, depth) and WIDTH_ENDS[0] <= network.hidden[0] <= WIDTH_ENDS[1]
+        if on_it and SIZE_ENDS[0] <= size <= SIZE_ENDS[1]:
+            with suppress(DoesNotFit):
+                right_s = right.all_of(network, size, networks).step_s
+                found.append(SurfacePoint(HERE, network.hidden[0], size, networks * one.step_s, right_s, names))
+    return found
+
+
+def _is_even(network: Network, depth: int) -> bool:
+    return len(network.hidden) == depth and len(set(network.hidden)) == 1
+
+
+def points_elsewhere(machines: Sequence[Machine], depth: int) -> list[SurfacePoint]:
+    """What was recorded on machines, or kept from readers' browsers: an epoch on a machine's GPU and its processor.
+
+    Software that stands for a GPU has no point.
+    """
+    return [
+        SurfacePoint(
+            ELSEWHERE,
+            network.hidden[0],
+            size,
+            one.cpu.seconds.middle,
+            one.gpu.seconds.middle,
+            ("the processor beside it", f"the GPU of {machine.name}"),
+        )
+        for machine in machines
+        for network, size in sorted(machine.cells)
+        if _is_even(network, depth)
+        for one in contests([machine], network, size)
+        if one.gpu is not None and one.cpu is not None and not one.is_software
+    ]
+
+
+def published_points() -> list[SurfacePoint]:
+    """The first article's epochs of 784→128→10: its card beside the quickest library on its processor."""
+    found, keras = [], BACKENDS["keras-tensorflow"].label
+    for size, gpu_s in published.EPOCH_S["keras-tensorflow", "gpu"].items():
+        on_cpu = ((of[size], key) for (key, device), of in published.EPOCH_S.items() if device == "cpu" and size in of)
+        cpu_s, quickest = min(on_cpu)
+        found.append(SurfacePoint(PUBLISHED, 128, size, cpu_s, gpu_s, (BACKENDS[quickest].label, keras)))
+    return found
+
+
+def imagined(device: Device, times: Mapping[str, float]) -> Device:
+    """A device with some figures so many times as large, by names of `CHANGEABLE`; raises UnusableDevice where one
+    becomes absurd."""
+    scaled = {figure: factor for name, factor in times.items() for figure in CHANGEABLE[name] if factor != 1}
+
+    def figure(name: str, factor: float) -> SheetFigure:
+        was, source = device.figures[name], f"imagined: {factor:g} times that of {device.name}"
+        return SheetFigure(factor * was.value, factor * was.low, factor * was.high, Origin.ASSUMED, source)
+
+    figures = {**device.figures, **{name: figure(name, factor) for name, factor in scaled.items()}}
+    return replace(device, name=f"{device.name}, imagined", figures=figures) if scaled else device
+
+
 WAYS = {"operations": Way.OPERATIONS, "step": Way.STEP, "epoch": Way.EPOCH, "graph": Way.GRAPH}  # as in an address
 WAY_NAMES = {str(way): key for key, way in WAYS.items()}
 DRIVEN = dict(zip(MOVES, (*WAYS, "many"), strict=True))
 ON_HERE = "here/"  # begins the address of a way to train of this machine
-RECORDED = "recorded/"  # begins that of a way to train of another, which was calibrated there
 PROCESSOR, CARD = "i9-10885h/jax-step", "l4"  # for a side of this machine that is not calibrated yet
 FACTORS = tuple(2.0**power for power in range(-6, 7))
 NAMED_WIDTHS = (128, 1024)  # at which a sentence says where the border lies
@@ -74,26 +341,22 @@ DASHES = {"border": [1, 0], "end": [5, 3], "before": [2, 3], "rule": [8, 4]}  # 
 
 @once
 def devices() -> dict[str, Device]:
-    """The devices that are known by their figures, by key."""
     return known_devices()
 
 
-@once
-def elsewhere() -> dict[str, tuple[TrainingWay, str, RecordedSteps]]:
-    """The ways to train of the recorded machines, by their address behind `RECORDED`."""
-    return recorded_ways(told_apart(recorded_here().machines))
+def known_cards() -> dict[str, str]:
+    """Labels of the cards that are known by their figures, with their addresses."""
+    return {device.name: key.partition("/")[0] for key, device in devices().items() if device.on_gpu}
 
 
-def _calibrated(on_gpu: bool) -> dict[str, str]:
-    """Labels of the ways to train that were calibrated, this machine's first, with their addresses."""
-    found = [(one, "here", ON_HERE + one.address) for one in ways()]
-    found += [(one, f"recorded on {machine}", RECORDED + key) for key, (one, machine, _) in elsewhere().items()]
-    return {f"{one.label}, {where}": written for one, where, written in found if one.runtime.on_gpu is on_gpu}
+def cards() -> dict[str, str]:
+    """Labels of what may stand on the right, with their addresses: this machine's cards, then known ones."""
+    return _here(on_gpu=True) | known_cards()
 
 
 def processors() -> dict[str, str]:
-    """Labels of what may stand on the left, with their addresses: what was calibrated, then known processors."""
-    return _calibrated(on_gpu=False) | {
+    """Labels of what may stand on the left, with their addresses: this machine, then known processors."""
+    return _here(on_gpu=False) | {
         f"{device.name}, {device.driven(way)}": f"{key}/{name}"
         for key, device in devices().items()
         if not device.on_gpu
@@ -102,19 +365,11 @@ def processors() -> dict[str, str]:
     }
 
 
-def cards() -> dict[str, str]:
-    """Labels of what may stand on the right, with their addresses: cards that were calibrated, then known ones."""
-    return _calibrated(on_gpu=True) | known_cards()
-
-
-def known_cards() -> dict[str, str]:
-    """Labels of the cards that are known by their figures, with their addresses."""
-    return {device.name: key.partition("/")[0] for key, device in devices().items() if device.on_gpu}
+def _here(on_gpu: bool) -> dict[str, str]:
+    return {f"{one.label}, here": ON_HERE + one.address for one in ways() if one.runtime.on_gpu is on_gpu}
 
 
 class Border(Controls):
-    """Both sides, and the networks that they train."""
-
     AGAIN = ()
     left = dropdown("Processor", f"{ON_HERE}jax-epoch/cpu", processors, full_width=True)
     right = dropdown("GPU", "l4", cards, full_width=True)
@@ -128,8 +383,6 @@ def _factor(label: str) -> Any:
 
 
 class ImaginedCard(Controls):
-    """A card that is known, and what is changed of it."""
-
     AGAIN = ()
     card = dropdown("Begin with", "l4", known_cards, full_width=True)
     launch = _factor("Starting a kernel")
@@ -140,14 +393,11 @@ class ImaginedCard(Controls):
 
 
 class DrivenCard(Controls):
-    """How the card is driven."""
-
     AGAIN = ()
     way = dropdown("The GPU is driven by", "step", DRIVEN, full_width=True)
 
 
 def live_of(shown: Shown) -> LiveCalibrations:
-    """This machine's calibrations."""
     return live_in(shown.section.page.store.path)
 
 
@@ -163,15 +413,8 @@ def side(written: str, way: Way, live: LiveCalibrations) -> Side | None:
         trained = _trained(written, live)
         calibration = live.of(trained).calibration
         return calibrated_side(trained, calibration) if calibration is not None else None
-    if written.startswith(RECORDED):
-        return _recorded(written.removeprefix(RECORDED))
     key, _, name = written.rpartition("/")
     return known_side(devices()[key], WAYS[name]) if key else known_side(of_machine(devices(), written, way), way)
-
-
-@once
-def _recorded(key: str) -> Side:
-    return recorded_side(*elsewhere()[key])
 
 
 def _trained(written: str, live: LiveCalibrations) -> TrainingWay:
@@ -206,8 +449,7 @@ def remarks(notes: Iterable[str], judged: Iterable[tuple[str, str]]) -> str:
     return "".join(map(quiet, (*notes, *unsure)))
 
 
-def warnings_of(judged: Iterable[Side]) -> list[tuple[str, str]]:
-    """Their names, and what is uncertain about the devices that are known by their figures."""
+def warnings(judged: Iterable[Side]) -> list[tuple[str, str]]:
     return [(one.label, one.device.warning) for one in judged if isinstance(one.device, Device)]
 
 
@@ -215,7 +457,6 @@ def warnings_of(judged: Iterable[Side]) -> list[tuple[str, str]]:
 
 
 def border(shown: Shown) -> Drawing:
-    """The surface between both sides, with every point at which more is known, and the articles' rule."""
     at, store = shown.at, shown.section.page.store
     left, right, notes = sides(at, live_of(shown))
     of = surface(left, right, at.depth, at.networks)
@@ -223,17 +464,15 @@ def border(shown: Shown) -> Drawing:
     machines = (*recorded_gpus(), *kept_in(store.path).view().items)
     points = [
         *measured_points(steps, left, right, at.depth, at.networks),
-        *points_elsewhere(machines, at.depth, at.networks),
-        *published_points(at.depth, at.networks),
+        *(points_elsewhere(machines, at.depth) if at.networks == 1 else ()),
+        *(published_points() if at.networks == at.depth == 1 else ()),
     ]
     chart = surface_chart(of, left.label, right.label, at.depth, points)
     said = surface_sentence(of, left.label, right.label, at.depth, at.networks)
-    # The rule speaks of one network: what many at once do elsewhere says nothing of it.
-    measured = against_rule(points, at.depth) if at.networks == 1 else []
-    rule = rule_sentence(rule_failures(of, at.depth), left.label, right.label, measured)
+    rule = rule_sentence(rule_failures(of, at.depth), left.label, right.label)
     articles = published_sentence(_published())
     return Drawing(
-        remarks(notes, warnings_of([left, right]))
+        remarks(notes, warnings([left, right]))
         + layout.figure(chart.title, chart)
         + legend(left.label, right.label, points)
         + layout.sentence(said)
@@ -244,7 +483,6 @@ def border(shown: Shown) -> Drawing:
 
 
 def surface_sentence(shown: Surface, left: str, right: str, depth: int, networks: int) -> str:
-    """Which side is predicted to win where."""
     known = np.isfinite(shown.ratio)
     if not known.any():
         return "No network of this depth fits into the memory of both sides; choose fewer networks or layers."
@@ -264,33 +502,24 @@ def _from(size: int | None) -> str:
     return "at no batch size" if size is None else f"from batch size {size:,} on"
 
 
-def rule_sentence(
-    failures: Sequence[tuple[float, int, int, float]], left: str, right: str, measured: Sequence[SurfacePoint] = ()
-) -> str:
-    """Where the articles' rule fails: by predictions (`rule_failures`), and as measured (`against_rule`)."""
-    said = [f"The articles' rule: below {RULE_PARAMETERS:,} parameters and batch size {RULE_SIZE}, a fast CPU wins."]
+def rule_sentence(failures: Sequence[tuple[float, int, int, float]], left: str, right: str) -> str:
+    """Where predictions contradict the articles' rule, from `rule_failures`."""
     failed = [
         f"{where} both, {winner} wins for sure in {share:.0%} of the corner (at width {width:,} and batch size {size:,}"
         f" it is {times(ratio)} times faster)"
         for where, winner, (share, width, size, ratio) in zip(("below", "above"), (right, left), failures, strict=True)
         if share
     ]
-    said.append(f"Here it fails: {'; '.join(failed)}." if failed else "No prediction here contradicts it for sure.")
-    if measured:
-        one, where = measured[0], "one diamond" if len(measured) == 1 else f"{len(measured)} diamonds"
-        slower, faster = one.names if one.ratio > 1 else reversed(one.names)
-        said.append(
-            f"Measured, it fails at {where}: at width {one.width:,} and batch size {one.batch_size:,} {faster} is"
-            f" {times(max(one.ratio, 1 / one.ratio))} times faster than {slower}."
-        )
-    return " ".join(said)
+    fails = f"Here it fails: {'; '.join(failed)}." if failed else "No prediction here contradicts it for sure."
+    return (
+        f"The articles' rule: below {RULE_PARAMETERS:,} parameters and batch size {RULE_SIZE}, a fast CPU wins. {fails}"
+    )
 
 
 _published = once(published_rows)
 
 
 def published_sentence(rows: Sequence[Row]) -> str:
-    """How far off the predictions are for figures that the model was not set from."""
     unseen = [one for one in rows if not one.used]
     errors = [abs(one.error) for one in unseen]
     return (
@@ -305,7 +534,6 @@ def published_sentence(rows: Sequence[Row]) -> str:
 
 
 def imagined_card(shown: Shown, of: Border) -> Drawing:
-    """The border of a card that is changed, with the border before it was."""
     at, way = shown.at, WAYS[of.way]
     left, _, notes = sides(of, live_of(shown))
     card = of_machine(devices(), at.card, way)
@@ -315,11 +543,10 @@ def imagined_card(shown: Shown, of: Border) -> Drawing:
     chart = surface_chart(after, left.label, new.label, of.depth, before=before)
     said = imagined_sentence(before, after, new.label)
     figure = layout.figure(chart.title, chart)
-    return Drawing(figure + layout.sentence(said) + remarks(notes, warnings_of([left, new])), said)
+    return Drawing(figure + layout.sentence(said) + remarks(notes, warnings([left, new])), said)
 
 
 def imagined_sentence(before: Surface, after: Surface, name: str) -> str:
-    """How the border moves at the named widths."""
     moved = [
         f"at width {width:,} it wins {_from(after.wins_from(width))} (before: {_from(before.wins_from(width))})"
         for width in NAMED_WIDTHS
@@ -328,20 +555,18 @@ def imagined_sentence(before: Surface, after: Surface, name: str) -> str:
 
 
 def driven_card(shown: Shown, of: Border) -> Drawing:
-    """The border of each way to drive the card."""
     left, _, notes = sides(of, live_of(shown))
     chosen = next(name for name, key in DRIVEN.items() if key == shown.at.way)
-    machine = CARD if of.right.startswith((ON_HERE, RECORDED)) else of.right
+    machine = CARD if of.right.startswith(ON_HERE) else of.right
     driven = {name: known_side(of_machine(devices(), machine, way), way) for name, (way, _) in MOVES.items()}
     surfaces = {name: surface(left, driven[name], of.depth, networks) for name, (_, networks) in MOVES.items()}
     card = devices()[machine].name
     chart, said = moves_chart(surfaces, chosen, card), moves_sentence(surfaces, chosen, card, left.label)
     result = layout.figure(chart.title, chart) + moves_legend(chosen) + layout.sentence(said)
-    return Drawing(result + remarks(notes, warnings_of([left, *driven.values()])), said)
+    return Drawing(result + remarks(notes, warnings([left, *driven.values()])), said)
 
 
 def moves_sentence(surfaces: Mapping[str, Surface], chosen: str, right: str, left: str) -> str:
-    """Where the border lies by the chosen way, and by all others."""
     width = NAMED_WIDTHS[0]
     places = {name: _from(shown.wins_from(width)) for name, shown in surfaces.items()}
     others = [f"{name}, {place}" for name, place in places.items() if name != chosen]
@@ -391,7 +616,6 @@ def surface_chart(
 
 
 def moves_chart(surfaces: Mapping[str, Surface], chosen: str, right: str) -> Chart:
-    """The border of each way to drive the card; the chosen one is thick. Borders have the ways' ordered colours."""
     lines = [
         line
         for name, shown in surfaces.items()
@@ -495,7 +719,6 @@ def _looks(kind: str, width: float, color: str = "currentColor") -> dict:
 
 
 def _mark(one: SurfacePoint) -> dict:
-    """A row of a point, in the ground's colours."""
     (left, right), what = one.names, "a step" if one.kind == KINDS[0] else "an epoch"
     words = f"{seconds(one.left_s)} by {left}, {seconds(one.right_s)} by {right}: {what}"
     color = f"rgb{LEFT if one.ratio < 1 else RIGHT}"
@@ -527,7 +750,6 @@ def legend(left: str, right: str, points: Sequence[SurfacePoint] = ()) -> str:
 
 
 def moves_legend(chosen: str) -> str:
-    """HTML: the colour of each way's border."""
     words = {name: f"<b>{html.escape(name)}</b>" if name == chosen else html.escape(name) for name in MOVES}
     entries = "".join(
         f'<span><i class="win-line" style="border-color: {color}"></i>{words[name]}</span>'

@@ -1,53 +1,99 @@
-"""Larger work, and what an epoch costs: seconds and dollars on this machine and on every device that is known."""
+"""How well this machine is known, larger work, what an epoch costs, and what would help: on it and on known devices."""
 
 import html
-import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
-from lib.formatting import part, percent, seconds, times
-from lib.labs.when_a_gpu_wins.border import ON_HERE, WAY_NAMES, WAYS, devices, live_of, remarks, side, warnings_of
-from lib.labs.when_a_gpu_wins.sides import Side, calibrated_side, known_side, measured_steps
+from lib.formatting import listed, percent, seconds, sentence, times
+from lib.labs.when_a_gpu_wins.border import (
+    LEFT,
+    ON_HERE,
+    RIGHT,
+    WAY_NAMES,
+    WAYS,
+    Border,
+    DrivenCard,
+    ImaginedCard,
+    Side,
+    calibrated_side,
+    devices,
+    known_side,
+    live_of,
+    measured_steps,
+    remarks,
+    side,
+    warnings,
+)
 from lib.model.backends.registry import Runtime
 from lib.model.data.mnist import recognised
 from lib.model.spec import Network
 from lib.sweeps.cost_model import StepTime
+from lib.sweeps.experiments import advice, backend_race
+from lib.sweeps.experiments.advice import Applied, Findings, findings, miss, too_long
 from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask, measure_tasks
-from lib.sweeps.experiments.backend_race import RATES_TRIED, TARGETS, learned, needed
-from lib.sweeps.experiments.calibration import TrainingWay, Trial, measure_trials
+from lib.sweeps.experiments.backend_race import RATES_TRIED, TARGETS
+from lib.sweeps.experiments.calibration import (
+    CalibrationProgress,
+    TrainingWay,
+    Trial,
+    live_in,
+    measure,
+    measure_trials,
+    unasked,
+    ways,
+)
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.messages import Note
+from lib.sweeps.workers.messages import Note, State
 from lib.sweeps.workers.queue import Cancel, Request
+from lib.timing.disturbance import disturbances
 from lib.timing.prediction.device import Device, DoesNotFit
 from lib.timing.prediction.predict import Prediction
-from lib.timing.prediction.question import MOST_PER_H, YOUR_PRICE
+from lib.timing.prediction.question import MOST_NETWORKS, MOST_PER_H, YOUR_PRICE, Question
+from lib.timing.prediction.remedies import Effect, Remedy, Setup, best, in_words
 from lib.timing.prediction.workload import Way, Workload, convolutional, fully_connected, resnet18
 from lib.timing.profiling.request import CONVOLUTIONAL, Examination
 from lib.ui import layout
-from lib.ui.lab import Asked, Drawing, Shown
-from lib.ui.panel import Controls, dropdown, number, slider
-from lib.ui.views.markup import on_demand, table
+from lib.ui.controls import runtime
+from lib.ui.lab import Asked, Drawing, Page, Shown
+from lib.ui.panel import Controls, batch_size, dropdown, number, several, slider, text
+from lib.ui.stage import Stage, Work
+from lib.ui.views.chart import Chart, ordered_palette
+from lib.ui.views.dots import HERE, PREDICTED, Dot, dots_chart
+from lib.ui.views.markup import table
 
 LARGER = Network((1024, 512, 256))  # which the second article proposes
 BY = Runtime()  # by which larger work is measured here
 NETWORK = Network()  # whose epochs are priced
+NAMES: Mapping[Remedy, str] = {one: one.value[0].upper() + one.value[1:] for one in Remedy}
+APPLIES = {one: f"apply_{one.name.lower()}" for one in Remedy}  # their names in the panel; the table has them
+FAIR = (
+    "“Times as fast” compares the seconds of an image of one network. A larger batch makes fewer steps of the same"
+    " images, so that it may learn less from them: the figure says nothing of that. Once today's step is measured, the"
+    " remedies are predicted from it too."
+)
+
+
+class CalibratedWays(Controls):
+    AGAIN = "Calibrate again", "Measure what is missing, and once more what something disturbed"
+    ways = several(
+        "Calibrate",
+        lambda: tuple(one.address for one in unasked()),
+        lambda: {one.label: one.address for one in ways()},
+    )
 
 
 class LargerWork(Controls):
-    """The batch size of larger work."""
-
     AGAIN = "Measure again", "Measure the steps that are measured here once more"
     size = slider("Batch size", 32, (1, 8, 32, 128, 256))
     way = dropdown("Known devices by a", "step", WAY_NAMES, full_width=True)
 
 
 class Costs(Controls):
-    """What is trained, to which accuracy, and the price of this machine."""
-
     AGAIN = ()
     size = slider("Batch size", 32, tuple(RATES_TRIED))  # at which epochs to an accuracy are counted
     target = slider("Target accuracy", 0.95, TARGETS)
@@ -55,48 +101,109 @@ class Costs(Controls):
     price = number("$ per hour for this machine", 0.0, 0, MOST_PER_H, step=0.001)
 
 
+def _offered() -> dict[str, str]:
+    return {one.label: one.address for one in ways() if not one.together}
+
+
+class Remedies(Controls):
+    AGAIN = "Measure all", "Apply each remedy, and measure a step with it"
+    RESULT_BUTTONS = tuple(
+        (name, NAMES[one], "Apply it, and measure a step with it and without") for one, name in APPLIES.items()
+    )
+    hidden = text("Hidden layers", "128", Network.parse, "256, 128, 64")
+    size = batch_size("Batch size", 32)
+    by = dropdown(
+        "Trained today by",
+        lambda: next((one for one in _offered().values() if one == "jax-step/cpu"), next(iter(_offered().values()))),
+        _offered,
+        full_width=True,
+    )
+    networks = number("Networks to be trained", 8, 1, MOST_NETWORKS, whole=True)
+
+
+PANELS = {
+    "win": Border,
+    "here": CalibratedWays,
+    "what": ImaginedCard,
+    "move": DrivenCard,
+    "larger": LargerWork,
+    "cost": Costs,
+    "remedy": Remedies,
+}
+
+
+# How well this machine is known.
+
+
+def calibration(page: Page) -> tuple[Callable[[CalibratedWays], Asked], Callable[[Shown], Drawing]]:
+    """Measure what the chosen ways lack, and say how well each is known; it is news to all sections of the page."""
+    live = live_in(page.store.path)
+    live.followed_by(page.news)
+
+    def chosen_by(at: CalibratedWays) -> tuple[TrainingWay, ...]:
+        return tuple(one.trained for one in live.view().items if one.trained.address in at.ways)
+
+    def ask(at: CalibratedWays) -> Asked:
+        chosen = chosen_by(at)
+
+        def make(again: bool) -> tuple[tuple, Work]:
+            done, total = progress(live.view().items, chosen)
+            return (done == total and not again,), partial(measure, chosen, live, again=again)
+
+        return Asked(chosen, make)
+
+    def draw(shown: Shown) -> Drawing:
+        now, standings, (saved,) = shown.now, live.view().items, shown.known
+        chosen = chosen_by(shown.at)
+        done, total = progress(standings, chosen)
+        words = f"{done} of {total} steps measured" + (f"; {now.note}" if now.note else "")
+        line = layout.state_line(layout.saved_or(now.state, saved), done, total, words, now.problem)
+        said = calibrated_sentence(standings)
+        failed = [sentence(one.why_not) for one in standings if one.trained in chosen and one.why_not]
+        result = line + layout.problems(failed) + layout.sentence(said)
+        return Drawing(result, " ".join([said, *failed]))
+
+    return ask, draw
+
+
+def calibrated_sentence(standings: Sequence[CalibrationProgress]) -> str:
+    known = [f"{one.trained.label} ({one.calibration.median_error:.0%})" for one in standings if one.calibration]
+    if not known:
+        return "This machine is not calibrated yet: nothing is predicted for it."
+    return f"This machine is calibrated for {listed(known)}: so far off is a step that is left out, at the median."
+
+
+def progress(standings: Sequence[CalibrationProgress], chosen: Collection[TrainingWay]) -> tuple[int, int]:
+    """How many steps are measured of those that the calibrations of the chosen ways take, and how many these are."""
+    counted = [one for one in standings if one.trained in chosen]
+    return sum(one.n_measured for one in counted), sum(len(one.wanted) for one in counted)
+
+
+# Larger work, and what it costs.
+
+
 def _known(way: Way) -> list[Side]:
-    """All devices that are known by their figures and run a step in this way."""
     return [known_side(one, way) for one in devices().values() if way in one.ways]
 
 
-def parts_on_demand(groups: Mapping[str, Mapping[str, Prediction]]) -> str:
-    """HTML: what predicted steps consist of, in seconds and as shares; a step whose parts are not known is left out.
-
-    Args:
-        groups: Predictions by their names, below a heading each; an empty heading is not shown.
-    """
-    known = [(head, name, one) for head, of in groups.items() for name, one in of.items() if one.parts_s]
-    names, rows = list(dict.fromkeys(name for *_, one in known for name in one.parts_s)), dict[str, list[list[str]]]()
-    for head, name, one in known:
-        parts = [part(one.parts_s[of_it], one.step_s) if one.parts_s.get(of_it) else "–" for of_it in names]
-        of_head = rows.setdefault(head, [[html.escape(head)]] if head else [])
-        of_head.append([html.escape(name), seconds(one.step_s), *parts])
-    shown = table(["step of", "all of it", *names], itertools.chain(*rows.values()))
-    return on_demand("What these steps consist of, predicted", shown) if rows else ""
-
-
-# Larger work.
-
-
-@dataclass(frozen=True)
-class LargerStep:
-    """A step of larger work on one side: how it is known, and what it takes, measured or else predicted."""
+class LargerStep(NamedTuple):
+    """A step of larger work on one side, measured or else predicted; neither where it does not fit into memory."""
 
     work: Workload
     side: Side
-    how: str
-    known: StepTime | Prediction | None = None
-    prediction: Prediction | None = None
+    predicted: Prediction | None
+    measured: StepTime | None = None
+
+    @property
+    def known(self) -> StepTime | Prediction | None:
+        return self.measured or self.predicted
 
     @property
     def step_s(self) -> float:
-        """Seconds; infinite where they are not known."""
         return self.known.step_s if self.known is not None else math.inf
 
 
 def larger_work(batch_size: int) -> list[Workload]:
-    """The network that the second article proposes, a small convolutional one, and ResNet-18."""
     connected = replace(fully_connected(LARGER, batch_size), name=f"784→{LARGER.label}→10")
     return [connected, convolutional(batch_size), resnet18(batch_size)]
 
@@ -128,41 +235,40 @@ def larger_steps(batch_size: int, sides: Sequence[Side], store: Store) -> list[L
     }
 
     def step(work: Workload, one: Side) -> LargerStep:
-        own = measured.get(work.name) if one.here == BY and one.together == 1 else None
         try:
             predicted = one.one(work)
-        except DoesNotFit as error:
-            return LargerStep(work, one, str(error))
-        how = "predicted, unsure" if predicted.warning else "predicted"
-        how = f"measured; predicted: {seconds(predicted.step_s)}" if own is not None else how
-        return LargerStep(work, one, how, own or predicted, predicted)
+        except DoesNotFit:
+            return LargerStep(work, one, None)
+        return LargerStep(work, one, predicted, measured.get(work.name) if one.here == BY else None)
 
     return [found for work in works for found in sorted((step(work, one) for one in sides), key=lambda it: it.step_s)]
 
 
 def measured_here(at: LargerWork) -> Asked:
-    """What is measured of larger work."""
     return Asked(at.size, lambda _: ((), partial(measure_larger, at.size)))
 
 
 def larger(shown: Shown) -> Drawing:
-    """Larger work by device; each number says whether it was measured or predicted."""
     at, now, way = shown.at, shown.now, WAYS[shown.at.way]
     here = side(f"{ON_HERE}jax-epoch/cpu", way, live_of(shown))
     found = larger_steps(at.size, [*([here] if here else []), *_known(way)], shown.section.page.store)
-    said = larger_sentence(found, at.size)
     line = layout.state_line(now.state, now.over, 1, now.note or "two steps are measured here", now.problem)
-    unsure = [(one.work.name, one.prediction.warning) for one in found if one.prediction is not None]
-    groups = {
-        name: {one.side.label: one.prediction for one in found if one.work.name == name and one.prediction is not None}
-        for name in dict.fromkeys(one.work.name for one in found)
-    }
-    below = remarks([], unsure) + parts_on_demand(groups)
-    return Drawing(line + layout.sentence(said) + larger_table(found) + below, said)
+    unsure = [(one.work.name, one.predicted.warning) for one in found if one.predicted is not None]
+    chart, said = larger_chart(found), larger_sentence(found, at.size)
+    result = layout.framed(chart.title, chart) + line + layout.sentence(said) + remarks(too_large(found), unsure)
+    return Drawing(result, said)
+
+
+def too_large(found: Sequence[LargerStep]) -> list[str]:
+    """Which work does not fit into whose memory, a sentence for each."""
+    lacking: dict[str, list[str]] = {}
+    for one in found:
+        if one.known is None:
+            lacking.setdefault(one.work.name, []).append(one.side.label)
+    return [f"{name} does not fit into the memory of {listed(labels)}." for name, labels in lacking.items()]
 
 
 def larger_sentence(found: Sequence[LargerStep], batch_size: int) -> str:
-    """Who is quickest at each work, and how many times faster than the quickest without a GPU."""
     parts = []
     for name in dict.fromkeys(one.work.name for one in found):
         mine = [one for one in found if one.work.name == name and one.known is not None]
@@ -173,80 +279,101 @@ def larger_sentence(found: Sequence[LargerStep], batch_size: int) -> str:
     return f"At batch size {batch_size:,} the quickest is, by prediction, for {'; for '.join(parts)}." if parts else ""
 
 
-def larger_table(found: Sequence[LargerStep]) -> str:
-    """HTML: larger work by device."""
-    rows = {one.work.name: [[html.escape(one.work.name)]] for one in found}
-    for one in found:
-        cells = ["–"] * 3
-        if one.known is not None:
-            span = f"{seconds(one.known.low_s)} – {seconds(one.known.high_s)}"
-            cells = [seconds(one.step_s), span, seconds(one.step_s * one.work.steps)]
-        rows[one.work.name].append([html.escape(one.side.label), html.escape(one.how), *cells])
-    head = ["trained by", "how it is known", "a step", "from – to", "an epoch of 48,000 images"]
-    return table(head, itertools.chain(*rows.values()))
+def larger_chart(found: Sequence[LargerStep]) -> Chart:
+    works = list(dict.fromkeys(one.work.name for one in found))
+    colors = dict(zip(works, ordered_palette(len(works)), strict=True))
+    dots = [
+        Dot(
+            one.side.label,
+            one.work.name,
+            HERE if one.measured else PREDICTED,
+            one.known.step_s,
+            one.known.low_s,
+            one.known.high_s,
+            f"predicted: {seconds(one.predicted.step_s)}" if one.measured and one.predicted else "",
+        )
+        for one in found
+        if one.known is not None
+    ]
+    return dots_chart(dots, colors, "seconds of a step", "seconds of a step by device")
 
 
-# What it costs.
+class Bill(NamedTuple):
+    """An epoch on one side, predicted, and dollars of an hour there; None where it has no price."""
 
-
-@dataclass(frozen=True)
-class Bill:
-    """Dollars of an epoch on one side; None where it has no price, as `to_accuracy` where no epochs were counted."""
-
-    side: str
+    side: Side
     epoch: Prediction
-    dollars: float | None
     per_h: float | None
     dated: str  # or `YOUR_PRICE`
-    to_accuracy: float | None = None
+
+    def dollars(self, epoch_s: float) -> float:
+        """Of 1,000 epochs, each of so many seconds; infinite without a price."""
+        return 1000 * (self.per_h or math.inf) * epoch_s / 3600
 
 
-def bills(
-    sides: Sequence[Side], network: Network, batch_size: int, epochs: float | None, own_per_h: float | None = None
-) -> list[Bill]:
+def bills(sides: Sequence[Side], batch_size: int, own_per_h: float | None = None) -> list[Bill]:
     """What an epoch costs on each side, the cheapest first; those without a price last.
 
     Args:
         sides: This machine's, or devices that are known by their figures, a price perhaps among them.
-        network: Single.
         batch_size: Images a step.
-        epochs: To the accuracy; None where that is not known.
         own_per_h: Dollars of an hour of this machine; None where nobody has said.
     """
-    found, workload = [], fully_connected(network, batch_size)
+    found, workload = [], fully_connected(NETWORK, batch_size)
     for one in sides:
-        known = one.device if isinstance(one.device, Device) else None
-        price = known.figures.get("price_per_h") if known is not None else None
-        per_h, dated = (price.value if price else None, known.dated) if known is not None else (own_per_h, YOUR_PRICE)
-        epoch = one.one(workload).of(workload.steps)
-        dollars = None if per_h is None else per_h * epoch.step_s / 3600
-        found.append(Bill(one.label, epoch, dollars, per_h, dated, dollars and epochs and dollars * epochs))
-    return sorted(found, key=lambda bill: (bill.dollars is None, bill.dollars or bill.epoch.step_s))
+        per_h, dated = own_per_h, YOUR_PRICE
+        if isinstance(one.device, Device):
+            price = one.device.figures.get("price_per_h")
+            per_h, dated = price.value if price else None, one.device.dated
+        found.append(Bill(one, one.one(workload).of(workload.steps), per_h, dated))
+    return sorted(found, key=lambda bill: bill.dollars(bill.epoch.step_s))
 
 
 def cost(shown: Shown) -> Drawing:
-    """Dollars of training on every device."""
     at, store, known = shown.at, shown.section.page.store, _known(WAYS[shown.at.way])
-    needed_at = needed(learned(store, NETWORK, recognised()), NETWORK, at.size, at.target)
-    epochs = needed_at.reached[len(needed_at.reached) // 2] if needed_at is not None and needed_at.reached else None
+    learned = backend_race.learned(store, NETWORK, recognised())
+    needed = backend_race.needed(learned, NETWORK, at.size, at.target)
     here = [
         calibrated_side(one.trained, one.calibration)
         for one in live_of(shown).view().items
         if one.calibration is not None and not one.trained.together
     ]
-    found = bills([*here, *known], NETWORK, at.size, epochs, at.price or None)
-    said = cost_sentence(found, at.target, at.size, needed_at.words if needed_at is not None else "")
-    lacks = "" if at.price else "Enter this machine's hourly cost above, and its rows have a price too."
-    notes = [lacks if here else "This machine is not calibrated yet, so it has no row here: see above."]
-    return Drawing(cost_table(found) + layout.sentence(said) + remarks(notes, warnings_of(known)), said)
+    found = bills([*here, *known], at.size, at.price or None)
+    chart, said = (
+        cost_chart(found),
+        cost_sentence(found, at.target, at.size, needed.words if needed is not None else ""),
+    )
+    lacks = "" if at.price else "Enter this machine's hourly cost above, and it has a mark too."
+    notes = [lacks if here else "This machine is not calibrated yet, so it has no mark here: see above."]
+    if unpriced := [one.side.label for one in found if one.per_h is None]:
+        notes.append(f"No price is listed for {listed(unpriced)}.")
+    figure = layout.framed(chart.title, chart)
+    return Drawing(figure + layout.sentence(said) + remarks(notes, warnings(known)), said)
+
+
+def cost_chart(found: Sequence[Bill]) -> Chart:
+    dots = [
+        Dot(
+            one.side.label,
+            "GPU" if one.side.on_gpu else "processor",
+            PREDICTED,
+            one.dollars(one.epoch.step_s),
+            one.dollars(one.epoch.low_s),
+            one.dollars(one.epoch.high_s),
+            f"{one.per_h:g} $ an hour ({one.dated}), {seconds(one.epoch.step_s)} an epoch",
+        )
+        for one in found
+        if one.per_h
+    ]
+    colors = {name: f"rgb{color}" for name, color in (("processor", LEFT), ("GPU", RIGHT))}
+    return dots_chart(dots, colors, "$ for 1,000 epochs", "predicted cost of 1,000 epochs by device")
 
 
 def cost_sentence(found: Sequence[Bill], target: float, batch_size: int, counted: str) -> str:
     """Which device is the cheapest, and how many epochs the accuracy takes, in the words of `counted`, if it was."""
-    priced = [one for one in found if one.dollars]
+    priced = [one.dollars(one.epoch.step_s) for one in found if one.per_h]
     if len(priced) < 2:
         return "Fewer than two of these devices have a price, so none is the cheapest."
-    ratio = (priced[-1].dollars or 0) / (priced[0].dollars or 1)
     epochs = (
         f"Of {percent(target)}, counted here with JAX: {counted}."
         if counted
@@ -254,28 +381,171 @@ def cost_sentence(found: Sequence[Bill], target: float, batch_size: int, counted
         " accuracy counts them."
     )
     return (
-        f"1,000 epochs at batch size {batch_size:,} are predicted to cost {_of_1000(priced[0].dollars)} $ on"
-        f" {priced[0].side}, the cheapest of those with a price; on {priced[-1].side} {times(ratio)} times as much."
-        f" {epochs}"
+        f"1,000 epochs at batch size {batch_size:,} are predicted to cost {priced[0]:.2g} $ on {found[0].side.label},"
+        f" the cheapest of those with a price; on {found[len(priced) - 1].side.label}"
+        f" {times(priced[-1] / priced[0])} times as much. {epochs}"
     )
 
 
-def cost_table(found: Sequence[Bill]) -> str:
-    """HTML: dollars of an epoch and to the accuracy, by device, with the date of each price."""
-    rows = [
-        [
-            html.escape(one.side),
-            "no price is listed" if one.per_h is None else f"{one.per_h:g} $ an hour ({html.escape(one.dated)})",
-            seconds(one.epoch.step_s),
-            f"{seconds(one.epoch.low_s)} – {seconds(one.epoch.high_s)}",
-            _of_1000(one.dollars),
-            _of_1000(one.to_accuracy),
-        ]
-        for one in found
+# What would help.
+
+
+def asked_by(at: Remedies) -> tuple[Question, TrainingWay]:
+    """What is trained, and the way to train before any remedy; raises ValueError with a sentence."""
+    return Question(Network.parse(at.hidden), at.size, networks=at.networks), TrainingWay(runtime(at.by))
+
+
+def remedies(page: Page) -> tuple[Callable[[Remedies], Asked], Callable[[Shown], Drawing]]:
+    """What a press measures, all remedies in a script; and what is predicted and known of each."""
+    live, section = live_in(page.store.path), page.sections["remedy"]
+
+    def ask(at: Remedies) -> Asked:
+        question, by = asked_by(at)
+
+        def make(pressed: bool) -> tuple[tuple, Work]:
+            wanted = [] if section.stage.streams else list(Remedy)
+            if pressed:
+                new = [one for one, name in APPLIES.items() if section.pressed(name) or section.pressed("again")]
+                wanted = chosen(section.stage, (question, by), new)
+            return (wanted,), partial(advice.apply, question, by, wanted, live)
+
+        return Asked((question, by), make)
+
+    def draw(shown: Shown) -> Drawing:
+        question, by = asked_by(shown.at)
+        found, now, (wanted,) = findings(question, by, live.view().items, page.store), shown.now, shown.known
+        state, n_done = now.state, sum(isinstance(item, Applied) for item in now.items)
+        n_measured, n_possible = sum(one.measured is not None for one in found.outcomes), len(_possible(found))
+        if not wanted and state is State.DONE:
+            state = State.SAVED if n_measured else State.NOT_RUNNING
+        words = f"{n_measured} of {n_possible} remedies measured; a press on one in the table applies it"
+        line = layout.state_line(state, n_done, len(wanted), now.note or words, now.problem)
+        chart = layout.framed("times as fast by remedy", gains_chart(found)) + line
+        if found.before is None:
+            return Drawing(chart + layout.problems([sentence(found.problem)]), found.problem)
+        said = remedies_sentence(found)
+        steps = [("Today", found.before.step), *((NAMES[one.remedy], setup.step) for one, setup in _possible(found))]
+        measured = [one for one in (found.measured, *(outcome.measured for outcome in found.outcomes)) if one]
+        flags = disturbances([warning for one in measured for warning in one.disturbed])
+        notes = [FAIR, *([f"Disturbed: {'; '.join(flags)}."] if flags else [])]
+        below = (
+            remedies_table(found, {one: shown.section.button(name) for one, name in APPLIES.items()})
+            + remarks(notes, ((name, step.warning) for name, step in steps))
+            + layout.software([by.runtime])
+        )
+        return Drawing(chart + layout.sentence(said) + below, said)
+
+    return ask, draw
+
+
+def chosen(stage: Stage, about: tuple, pressed: list[Remedy]) -> list[Remedy]:
+    """What is measured now: the remedies that were waited for, and those whose buttons were pressed since.
+
+    Args:
+        stage: Where it is measured; it knows what was asked before.
+        about: What is asked now.
+        pressed: Whose buttons were pressed since then.
+    """
+    if stage.asked[0] != about or stage.running is None:
+        return pressed
+    now = stage.running.view()
+    done = [item.remedy for item in now.items if isinstance(item, Applied)]
+    waited_for = [one for one in stage.began_with[0] if one not in done and now.state is not State.STOPPED]
+    return list(dict.fromkeys([*waited_for, *pressed]))
+
+
+def _possible(found: Findings) -> list[tuple[Effect, Setup]]:
+    return [(one.effect, one.effect.setup) for one in found.outcomes if one.effect.setup is not None]
+
+
+def _gains(found: Findings) -> dict[Remedy, float]:
+    """Times as fast, of the remedies that were measured."""
+    if found.before is None or found.measured is None:
+        return {}
+    gains = {one.effect.remedy: one.measured_gain(found.before, found.measured.step_s) for one in found.outcomes}
+    return {remedy: gain for remedy, gain in gains.items() if gain is not None}
+
+
+def remedies_sentence(found: Findings) -> str:
+    before, gains, most = found.before, _gains(found), best([one.effect for one in found.outcomes])
+    assert before is not None, "something is predicted"
+    said = [f"{before.by}, batch size {before.batch_size:,}: a step is predicted to take {_interval(before.step)}"]
+    if found.measured is not None:
+        off = _share(miss(before, found.measured))
+        said[0] += f", and took {seconds(found.measured.step_s)} when it was measured, a miss of {off}"
+    said[0] += f"; that is {seconds(before.image.step_s)} an image."
+    if most is None:
+        said.append("No remedy that can be predicted here is predicted to help.")
+    else:
+        gain, words = gain_words(most), in_words(most, before)
+        said.append(f"Predicted to help most: {most.remedy.value}, {gain} times as fast, with {words}.")
+    if gains:
+        gain, first = max((gain, remedy) for remedy, gain in gains.items())
+        said.append(f"Of those measured, {first.value} helps most: {times(gain)} times as fast.")
+    if misses := [(one.miss, one.effect.remedy) for one in found.outcomes if one.miss is not None]:
+        off, worst = max(misses)
+        said.append(f"Largest miss: {_share(off)} of the step, with {worst.value}.")
+    return " ".join(said)
+
+
+def remedies_table(found: Findings, buttons: Mapping[Remedy, str]) -> str:
+    """HTML: a row for today and for each remedy: a step of it, predicted and measured, with the miss.
+
+    Args:
+        found: What is known.
+        buttons: HTML of what applies each.
+    """
+    before, measured = found.before, found.measured
+    assert before is not None, "something is predicted"
+    today = [f"Today<br><small>{html.escape(before.by)}</small>", _interval(before.step)]
+    rows = [[*today, _seconds(measured), _share(miss(before, measured))]]
+    for one in found.outcomes:
+        effect, after = one.effect, one.effect.setup
+        if after is None or too_long(after):
+            why = html.escape(sentence(too_long(after) if after is not None else effect.why_not))
+            rows.append([f"{NAMES[effect.remedy]}<br><small>{why}</small>", "–", "–", "–"])
+            continue
+        line = f"<br><code>{html.escape(one.line)}</code>" if one.line else ""
+        name, words = buttons.get(effect.remedy, NAMES[effect.remedy]), html.escape(in_words(effect, before))
+        rows.append(
+            [f"{name}<br><small>{words}</small>{line}", _interval(after.step), _seconds(one.measured), _share(one.miss)]
+        )
+    return table(["remedy", "a step, predicted", "… measured", "miss"], rows, "compare remedies")
+
+
+def gain_words(effect: Effect) -> str:
+    """Times as fast with its interval; a narrow one has a digit more.
+
+    >>> gain_words(Effect(Remedy.STEP, None, "", 1.43, 0.5, 3.9))
+    '1.4 (0.5 to 3.9)'
+    >>> gain_words(Effect(Remedy.STEP, None, "", 1.018, 1.011, 1.024))
+    '1.02 (1.01 to 1.02)'
+    """
+    narrow = effect.high < 1.2 * effect.low and effect.gain < 10
+    shown = (f"{one:.3g}" if narrow else times(one) for one in (effect.gain, effect.low, effect.high))
+    return "{} ({} to {})".format(*shown)
+
+
+def _interval(step: Prediction) -> str:
+    return f"{seconds(step.step_s)} ({seconds(step.low_s)} to {seconds(step.high_s)})"
+
+
+def _seconds(measured: StepTime | None) -> str:
+    return "–" if measured is None else seconds(measured.step_s)
+
+
+def _share(value: float | None) -> str:
+    return "–" if value is None else f"{value:.0%}"
+
+
+def gains_chart(found: Findings) -> Chart:
+    """How many times as fast each remedy is, predicted and measured; one that does not exist has no mark."""
+    dots = [
+        Dot(NAMES[one.remedy], PREDICTED, PREDICTED, one.gain, one.low, one.high, gain_words(one))
+        for one, _ in _possible(found)
     ]
-    costs = ["$ for 1,000 epochs", "$ for 1,000 trainings to the accuracy"]
-    return table(["trained by", "price", "an epoch, predicted", "from – to", *costs], rows)
-
-
-def _of_1000(value: float | None) -> str:
-    return "–" if value is None else f"{1000 * value:.2g}"
+    dots += [Dot(NAMES[one], HERE, HERE, gain, gain, gain) for one, gain in _gains(found).items()]
+    names = [NAMES[one.effect.remedy] for one in found.outcomes] or list(NAMES.values())
+    colors = {PREDICTED: "#7b62d3", HERE: "#0b7a57"}
+    title = "times as fast by remedy, predicted and measured"
+    return dots_chart(dots, colors, "times as fast, an image of one network", title, names, even=1.0)

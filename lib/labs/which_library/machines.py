@@ -6,21 +6,21 @@ Which is faster is decided as everywhere (`lib.timing.comparison`): by the varia
 import html
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import altair as alt
 import marimo as mo
 import pandas as pd
 
-from lib.formatting import listed, seconds
-from lib.labs.which_library.race import to_accuracy
+from lib.formatting import listed, seconds, times
+from lib.labs.which_library.race import Race, to_accuracy
 from lib.model.backends.registry import DEFAULT, Runtime
 from lib.model.hardware.machine import NO_GPU, ONLY_BY_WEBGPU
 from lib.model.spec import Network, Training
-from lib.sweeps.experiments.backend_race import BATCH_SIZES, RATES_TRIED, TARGETS, Learned, Needed, needed
+from lib.sweeps.experiments.backend_race import BATCH_SIZES, RATES, TARGETS, Learned, needed
 from lib.sweeps.experiments.backend_race import EPOCHS_TRIED as TRIED
 from lib.sweeps.experiments.recorded_machines import (
     EXPERIMENTS,
@@ -42,15 +42,17 @@ from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Note
 from lib.sweeps.workers.queue import Cancel, Request
-from lib.timing.comparison import Comparison, Verdict, between
+from lib.timing.comparison import Verdict, between
 from lib.ui import layout
-from lib.ui.lab import Asked, Drawing, Hook, Shown
+from lib.ui.lab import Asked, Drawing, Hook, Lab, Shown
 from lib.ui.panel import Controls, dropdown
 from lib.ui.stage import say
 from lib.ui.url_state import checked, number
-from lib.ui.views.chart import ROW_COLOR, Chart, decades, log_scale, styled
-from lib.ui.views.markup import as_markdown, on_demand, table
+from lib.ui.views.chart import ROW_COLOR, Chart, decades, log_scale, ordered_palette, styled
+from lib.ui.views.dots import HERE, PUBLISHED, RECORDED, Dot, dots_chart
+from lib.ui.views.markup import as_markdown, legend, on_demand
 from lib.ui.views.recorded_gpus import interval, marked
+from lib.ui.widgets import RaceTable
 
 MAX_PRICE_PER_H = 1000
 ARTICLE_RUNTIME = "keras-tensorflow"
@@ -65,16 +67,21 @@ TITLES = {
     "batch-size": "batch sizes 1, 32, 256 × 3 epochs",
     "depth": "depths, 4 × 3 epochs",
 }
+FIRST_CALLS = "of these, first calls"
 NO_LIVE_MACHINE = "This machine has measured nothing yet: it takes part as soon as a training or a race has run on it."
 Prices = Mapping[str, float]  # dollars per hour, by the machine's name
 
 
 class Machines(Controls):
-    """Of the comparison, which is drawn at once; the choice of machines and their prices are no part of an address."""
-
     AGAIN = ()
     FILES = "Drop exports here (`python -m lib.cli.record FILE.json`), or choose them"
     target = dropdown("Target accuracy", 0.95, {f"{target:.0%}": target for target in TARGETS})
+
+
+class WhichLab(Lab):
+    def __init__(self) -> None:
+        self.table, self.machines = mo.ui.anywidget(RaceTable()), MachineChoice()
+        super().__init__("which_library", [self.machines], race=Race, compare=Machines)
 
 
 class MachineChoice(Hook):
@@ -87,7 +94,6 @@ class MachineChoice(Hook):
         self._left_out: set[str] = set()
 
     def panel(self, dropped: Collection) -> mo.ui.dictionary:
-        """Which machines, and a price for each."""
         self._all = gather(dropped, self.page.store)
         labels, machines = names(self._all.machines), self._all.machines
         keys = {
@@ -136,20 +142,18 @@ class MachineChoice(Hook):
         return ask, draw
 
     def chosen(self, choice: mo.ui.dictionary) -> list[Machine]:
-        """The machines that are compared."""
         names = dict[str, Any](choice.value)["machines"]
         return [machine for machine in self._all.machines if machine.name in names]
 
     def _judged(self, machines: list[Machine], prices: Prices, target: float) -> Drawing:
         asked = works(learned_from(machines), target).items()
         judged = [one for name, of in asked if (one := judge(machines, name, of, prices)) is not None]
-        said = judged_sentence(judged, machines)
+        said = judged_sentence(judged, machines, prices)
         notes = "".join(layout.note(text).text for text in self._all.notes)
-        return Drawing(
-            layout.problems(self._all.problems) + layout.said(said) + judged_table(judged, prices, machines),
-            said,
-            machines_table(machines, prices) + notes,
-        )
+        chart = judged_chart(judged, machines, prices)
+        drawn = layout.framed(chart.title, chart) if judged else ""
+        problems = layout.problems(self._all.problems)
+        return Drawing(problems + layout.said(said) + drawn, said, machines_list(machines, prices) + notes)
 
 
 def choices(panel: mo.ui.dictionary) -> mo.Html:
@@ -233,7 +237,8 @@ def _quickest(times: Iterable[Seconds | None]) -> Seconds | None:
 def learned_from(machines: Sequence[Machine]) -> dict[Training, tuple[float, ...]]:
     """Validation accuracy after each epoch, by training: for each, the longest curve that any machine has.
 
-    All runtimes and machines take the same steps, so it does not matter which one trained it.
+    All runtimes and machines take the same steps, so it does not matter which one trained it. Curves are cut at the
+    number of epochs that is tried.
     """
     found = {}
     for machine in machines:
@@ -242,36 +247,24 @@ def learned_from(machines: Sequence[Machine]) -> dict[Training, tuple[float, ...
             network = Network(tuple(values.pop("network")["hidden"]))
             accuracies = tuple(epoch["validation_accuracy"] for epoch in json.loads(str(row["epochs"])))
             training = Training(network, **values)
-            if len(accuracies) > len(found.get(training, ())):
-                found[training] = accuracies
+            if training.batch_size in TRIED and len(accuracies) > len(found.get(training, ())):
+                found[training] = accuracies[: TRIED[training.batch_size]]
     return found
 
 
-def epochs_needed(learned: Learned, batch_size: int, target: float) -> Needed | None:
-    """Epochs that the article's network needs to reach the target, over the judged seeds.
-
-    None where a training of this batch size is missing. Curves are cut at the number of epochs that is tried.
-    """
-    cut = {t: a[: TRIED[t.batch_size]] for t, a in learned.items() if t.batch_size in TRIED}
-    return needed(cut, NETWORK, batch_size, target)
-
-
-def to_target(machine: Machine, runtime: Runtime, batch_size: int, learned: Learned, target: float) -> Seconds | None:
-    """Seconds to an accuracy at one batch size; None where the epoch was not measured, the epochs were not counted, or
-    no run reached the accuracy."""
-    epoch, counted = machine.epoch(runtime, batch_size), epochs_needed(learned, batch_size, target)
-    if epoch is None or counted is None or not counted.reached:
-        return None
-    return to_accuracy(epoch, machine.beside(runtime, batch_size, "evaluation_s"), counted)
-
-
 def quickest_to(machine: Machine, runtime: Runtime, learned: Learned, target: float) -> Seconds | None:
-    """Seconds to an accuracy at the batch size with the smallest median; None where no batch size has a figure."""
-    return _quickest(to_target(machine, runtime, size, learned, target) for size in RATES_TRIED)
+    """Seconds to an accuracy at the batch size with the smallest median; None where no batch size has a figure, as no
+    epoch was measured, no epochs were counted, or no run reached the accuracy."""
+    return _quickest(
+        to_accuracy(epoch, machine.beside(runtime, size, "evaluation_s"), counted)
+        for size in RATES
+        if (epoch := machine.epoch(runtime, size)) is not None
+        and (counted := needed(learned, NETWORK, size, target)) is not None
+        and counted.reached
+    )
 
 
-@dataclass(frozen=True)
-class Judged:
+class Judged(NamedTuple):
     """One piece of work: each machine that has figures for it, fastest first, and the cheapest with a price."""
 
     work: str
@@ -279,90 +272,69 @@ class Judged:
     cheapest: Best | None
 
     @property
-    def ahead(self) -> Comparison | None:
-        """The second's time over the fastest's; None where there is no second."""
-        if len(self.by_speed) < 2:
-            return None
-        first, second = (best.seconds.estimate for best in self.by_speed[:2])
-        return between(second.on_another_day(), first)  # machines are seldom recorded side by side
-
-    @property
     def surely(self) -> bool:
         """Whether the second is slower than the fastest beyond doubt."""
-        return self.ahead is not None and self.ahead.verdict is Verdict.SLOWER
+        if len(self.by_speed) < 2:
+            return False
+        first, second = (best.seconds.estimate for best in self.by_speed[:2])
+        # Machines are seldom recorded side by side.
+        return between(second.on_another_day(), first).verdict is Verdict.SLOWER
 
 
 def judge(machines: Sequence[Machine], work: str, of: Measure, prices: Prices) -> Judged | None:
     """Rank the machines by one piece of work; None where none of them has figures for it."""
-    found = sorted(
-        filter(None, (best_runtime(machine, of) for machine in machines)), key=lambda best: best.seconds.middle
-    )
-    if not found:
-        return None
+    known = filter(None, (best_runtime(machine, of) for machine in machines))
+    found = tuple(sorted(known, key=lambda best: best.seconds.middle))
     priced = [(cost.middle, best) for best in found if (cost := best.cost(prices)) is not None]
-    return Judged(work, tuple(found), min(priced, key=lambda one: one[0])[1] if priced else None)
+    return Judged(work, found, min(priced, key=lambda one: one[0])[1] if priced else None) if found else None
 
 
-def judged_table(judged: Sequence[Judged], prices: Prices, machines: Sequence[Machine]) -> str:
-    """HTML: for each piece of work the fastest machine and runtime, the second, and the cheapest."""
-    short = names(machines)
-    rows = [
-        [
-            one.work,
-            _named(one.by_speed[0], short),
-            interval(one.by_speed[0].seconds),
-            _next(one, short),
-            _cost(one.by_speed[0], prices),
-            f"{_named(one.cheapest, short)}: {_cost(one.cheapest, prices)}" if one.cheapest else "–",
-        ]
-        for one in judged
-    ]
-    return table(["work", "quickest", "takes", "next", "1,000 times cost", "cheapest"], rows, "compare")
-
-
-def _next(one: Judged, short: Mapping[str, str]) -> str:
-    """The second, and how many times as long it takes."""
-    if len(one.by_speed) < 2:
-        return "–"
-    best, other = one.by_speed[:2]
-    if one.ahead is None or one.ahead.n < 2:  # published: one figure without a spread
-        return f"{_named(other, short)}: {times(other.seconds.middle / best.seconds.middle)} ×, spread not known"
-    low, middle, high = map(times, (one.ahead.low, one.ahead.ratio, one.ahead.high))
-    return f"{_named(other, short)}: {middle} × ({low} – {high})" + ("" if one.surely else ", not surely")
-
-
-def _cost(best: Best, prices: Prices) -> str:
-    """Of a thousand times, because that of one is too small to read; a dash without a price."""
-    cost = best.cost(prices)
-    return dollars(1000 * cost.middle) if cost else "–"
-
-
-def _named(best: Best, short: Mapping[str, str]) -> str:
-    published = "published: " if best.machine.is_published else ""
-    return html.escape(f"{published}{short[best.machine.name]}, {best.runtime.label}")
-
-
-def judged_sentence(judged: Sequence[Judged], machines: Sequence[Machine]) -> str:
-    """Which machine is fastest for which work, as far as the intervals allow to say."""
+def judged_sentence(judged: Sequence[Judged], machines: Sequence[Machine], prices: Prices) -> str:
     if not judged:
         return "No machine is chosen, or none has these figures: choose some above."
     short = names(machines)
     wins: dict[str, list[str]] = {}
+    cheapest: dict[str, list[str]] = {}
     for one in judged:
         if one.surely:
-            wins.setdefault(one.by_speed[0].machine.name, []).append(one.work)
+            wins.setdefault(short[one.by_speed[0].machine.name], []).append(one.work)
+        if one.cheapest is not None and (cost := one.cheapest.cost(prices)) is not None:
+            told = f"{one.work} ({dollars(1000 * cost.middle)} for 1,000)"
+            cheapest.setdefault(short[one.cheapest.machine.name], []).append(told)
     said = []
     for name, work in wins.items():
         what = "all of this" if len(work) == len(judged) > 1 else listed(work)
-        said.append(f"{short[name][:1].upper()}{short[name][1:]} is surely the quickest for {what}.")
+        said.append(f"{name[:1].upper()}{name[1:]} is surely the quickest for {what}.")
     unsure = [one.work for one in judged if len(one.by_speed) > 1 and not one.surely]
-    alone = [one.work for one in judged if len(one.by_speed) == 1]
     said += [f"For {listed(unsure)} it cannot be told which of the first two is quicker."] if unsure else []
-    said += [f"Only one machine has figures for {listed(alone)}."] if alone else []
     gpu = [one for one in judged if one.by_speed[0].runtime.on_gpu]
     if gpu and len(gpu) < len(judged):
         said.append(f"A graphics card wins {len(gpu)} of {len(judged)}.")
+    if cheapest:
+        said.append(f"Cheapest: {'; '.join(f'{name} for {listed(work)}' for name, work in cheapest.items())}.")
     return " ".join(said)
+
+
+def judged_chart(judged: Sequence[Judged], machines: Sequence[Machine], prices: Prices) -> Chart:
+    short = names(machines)
+    dots = [
+        Dot(
+            one.work,
+            short[best.machine.name],
+            known_by(best.machine),
+            *(best.seconds.middle, best.seconds.low, best.seconds.high),
+            best.runtime.label + (f", 1,000 times cost {dollars(1000 * cost.middle)}" if cost else ""),
+        )
+        for one in judged
+        for best in one.by_speed
+        for cost in [best.cost(prices)]
+    ]
+    colors = dict(zip(short.values(), ordered_palette(len(short)), strict=True))
+    return dots_chart(dots, colors, "seconds", "seconds of each piece of work", [one.work for one in judged])
+
+
+def known_by(machine: Machine) -> str:
+    return PUBLISHED if machine.is_published else HERE if machine.live else RECORDED
 
 
 def dollars(value: float) -> str:
@@ -374,15 +346,6 @@ def dollars(value: float) -> str:
     if value >= 100:
         return f"${value:,.0f}"
     return f"{value * 100:.2g}\u202f¢" if value < 0.995 else f"${value:.2g}"
-
-
-def times(ratio: float) -> str:
-    """How many times, in two digits.
-
-    >>> times(1.04), times(12.3), times(234.0)
-    ('1.0', '12', '234')
-    """
-    return f"{ratio:.1f}" if ratio < 9.95 else f"{ratio:.0f}"
 
 
 # What the machines are.
@@ -401,62 +364,46 @@ def names(machines: Sequence[Machine]) -> dict[str, str]:
     return short
 
 
-def machines_table(machines: Sequence[Machine], prices: Prices) -> str:
-    """HTML: what each machine is, where its figures come from, how many were disturbed, and what failed."""
-    rows, notes = [], ""
+def machines_list(machines: Sequence[Machine], prices: Prices) -> str:
+    """HTML: what each machine is, where its figures come from, how many were disturbed, its price, and what failed."""
+    lines = []
     for machine in machines:
-        price = prices.get(machine.name)
-        assumed = price == machine.price_per_h
-        priced = f"{price:g} ({html.escape(machine.price_date if assumed else 'entered here')})" if price else "–"
-        share = "not told" if machine.is_published else f"{machine.disturbed:.0%}"
-        told = map(html.escape, (machine.name, marked(machine), machine.source))
-        rows.append([*told, str(len(machine.runtimes)), share, priced])
-        if machine.live and assumed:
-            notes += layout.note(
-                f"The price of this machine is {machine.price_date}; enter what an hour of it costs you under “prices”"
-                " above."
-            ).text
-    failed = [
-        f"{machine.name}: {one.subject.get('task', '')}: {'; '.join(one.warnings)}"
-        for machine in machines
-        for one in machine.failures
-    ]
-    if failed:
-        items = "".join(f"<li>{html.escape(one)}</li>" for one in failed)
-        notes += f'<p class="lab-note">Could not be measured:</p><ul class="lab-note">{items}</ul>'
-    row_css = ["race-published" if machine.is_published else "" for machine in machines]
-    head = ["machine", "figures", "from", "backends", "disturbed", "$ per hour"]
-    return table(head, rows, "compare", row_css) + notes
+        told = [machine.name, marked(machine), machine.source]
+        if not machine.is_published:
+            told.append(f"{machine.disturbed:.0%} of it disturbed")
+        if price := prices.get(machine.name):
+            dated = machine.price_date if price == machine.price_per_h else "entered here"
+            told.append(f"$ {price:g} an hour ({dated})")
+        lines.append("; ".join(told))
+        lines += [f"not measured: {one.subject.get('task', '')}: {'; '.join(one.warnings)}" for one in machine.failures]
+    items = "".join(f"<li>{html.escape(line)}</li>" for line in lines)
+    return f'<ul class="lab-note machines">{items}</ul>'
 
 
 # The article's three experiments.
 
 
 def article(machines: Sequence[Machine]) -> mo.Html:
-    """A sentence, which a script prints, and a table."""
-    sentence = article_sentence(machines)
+    sentence, chart = article_sentence(machines), article_chart(machines)
     if sentence:
         say(sentence)
-    return mo.Html(layout.said(sentence) + article_table(machines))
+    return mo.Html(layout.said(sentence) + layout.framed(chart.title, chart))
 
 
-def article_table(machines: Sequence[Machine]) -> str:
-    """HTML: the second article's three experiments, by its own runtime and by each machine's fastest."""
-    short = names(machines)
-    rows, row_css = [], []
+def article_chart(machines: Sequence[Machine]) -> Chart:
+    """The second article's three experiments, by its own runtime and by each machine's fastest; first calls apart."""
+    short, dots = names(machines), list[Dot]()
     for machine in machines:
         for runtime in _runtimes_of_the_article(machine):
-            known = [machine.experiment(name, runtime) for name in EXPERIMENTS]
-            if not any(known):
-                continue
-            total, first_s = machine.experiments(runtime), machine.first_calls_s(runtime)
-            row_css.append("race-published" if machine.is_published else "")
-            times_s = [interval(one) if one else "–" for one in (*known, total)]
-            label = ("published: " if machine.is_published else "") + short[machine.name]
-            first = seconds(first_s) if total and first_s else "–"
-            rows.append([html.escape(label), html.escape(runtime.label), *times_s, first])
-    heads = ["machine", "trained by", *TITLES.values(), "all three", "of it first calls"]
-    return table(heads, rows, "compare", row_css)
+            label, known = f"{runtime.label}, {short[machine.name]}", known_by(machine)
+            for name, title in TITLES.items():
+                if one := machine.experiment(name, runtime):
+                    dots.append(Dot(label, title, known, one.middle, one.low, one.high, interval(one)))
+            first_s = machine.first_calls_s(runtime)
+            if first_s and machine.experiments(runtime):
+                dots.append(Dot(label, FIRST_CALLS, known, first_s, first_s, first_s))
+    colors = dict(zip(TITLES.values(), ordered_palette(len(TITLES)), strict=True)) | {FIRST_CALLS: "#8a8f98"}
+    return dots_chart(dots, colors, "seconds", "the article's experiments, by machine and backend")
 
 
 def _runtimes_of_the_article(machine: Machine) -> list[Runtime]:
@@ -501,13 +448,11 @@ _DASH = alt.StrokeDash("device:N", scale=alt.Scale(domain=["cpu", "gpu"], range=
 
 
 def epochs(machines: Sequence[Machine]) -> mo.Html:
-    """A chart for each machine that has figures, below one legend."""
     drawn = "".join(layout.framed(caption, chart, "lab-low") for caption, chart in epoch_charts(machines))
-    return mo.Html(f'{legend(machines)}<div class="compare-grid">{drawn}</div>')
+    return mo.Html(f'{runtimes_legend(machines)}<div class="compare-grid">{drawn}</div>')
 
 
 def epoch_charts(machines: Sequence[Machine]) -> list[tuple[str, Chart]]:
-    """Caption and chart of each machine, on the same axes: seconds of an epoch with quartiles, a line per runtime."""
     short = names(machines)
     rows = {machine.name: _epoch_rows(machine) for machine in machines}
     domain = decades([row["s"] for some in rows.values() for row in some])
@@ -550,12 +495,7 @@ def _epoch_chart(rows: list[dict], domain: tuple[float, float]) -> Chart:
     return Chart(styled(lines + bars + points), "seconds of an epoch")
 
 
-def legend(machines: Sequence[Machine]) -> str:
+def runtimes_legend(machines: Sequence[Machine]) -> str:
     """HTML: the colours of all runtimes of these machines, once for all charts; a GPU's are dashed."""
     runtimes = sorted({runtime for machine in machines for runtime in machine.runtimes}, key=lambda one: one.place)
-    entries = [
-        '<span class="compare-key"><i style="border-top: 3px'
-        f' {"dashed" if runtime.on_gpu else "solid"} {runtime.color}"></i>{html.escape(runtime.label)}</span>'
-        for runtime in runtimes
-    ]
-    return f'<p class="compare-legend">{"".join(entries)}</p>'
+    return legend((f"3px {'dashed' if one.on_gpu else 'solid'} {one.color}", one.label) for one in runtimes)

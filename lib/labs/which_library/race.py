@@ -12,11 +12,10 @@ import numpy as np
 import pandas as pd
 
 from lib.formatting import justified, percent, seconds
-from lib.labs.which_library import roofline
 from lib.model.backends.registry import BACKENDS, Runtime, usable_runtimes
 from lib.model.spec import N_TRAIN, Training
 from lib.sweeps.experiments import published
-from lib.sweeps.experiments.anatomy_of_a_step import ceilings, measure_ceilings, product_rates
+from lib.sweeps.experiments.anatomy_of_a_step import ceilings, measure_ceilings
 from lib.sweeps.experiments.backend_race import (
     BATCH_SIZES,
     BUDGET_S,
@@ -41,7 +40,7 @@ from lib.sweeps.experiments.backend_race import (
 )
 from lib.sweeps.experiments.recorded_machines import Machine, Seconds, exactly, gpu_runtimes, named
 from lib.sweeps.experiments.your_gpu import gpus_elsewhere
-from lib.sweeps.storage.records import Kind, Record, current, records_frame
+from lib.sweeps.storage.records import Kind, Record, current
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Note, State
@@ -51,7 +50,6 @@ from lib.timing.diagnosis import Observed, findings
 from lib.timing.profiling.step_breakdown import ONE_CALL
 from lib.timing.roofline import Ceiling, step_floor
 from lib.ui import layout
-from lib.ui.controls import runtime, runtimes
 from lib.ui.lab import Asked, Drawing, Page, Shown
 from lib.ui.panel import Controls, dropdown
 from lib.ui.views.chart import Chart, styled
@@ -60,12 +58,10 @@ from lib.ui.views.markup import quiet
 VIEWS = {
     "seconds per epoch": "seconds",
     "seconds to the target accuracy": "target",
-    "times faster than …": "speed-up",
 }
 SCALES = {
     "seconds": "an epoch; the stronger the colour, the longer",
     "target": "to the target accuracy; the stronger the colour, the longer",
-    "speed-up": "as fast; the stronger the colour, the faster",
 }
 NOTHING_YET = "Nothing is measured here yet: press “Race”. Below are figures of other machines, recorded and published."
 LEAST_GROUND = 0.15  # of the darkest: a measured cell is never without ground
@@ -77,17 +73,9 @@ _PUBLISHED = {
 }
 
 
-def _usual_rival() -> str:
-    usable = list(runtimes().values())
-    return "keras-tensorflow/cpu" if "keras-tensorflow/cpu" in usable else usable[0]
-
-
 class Race(Controls):
-    """Of the race, which begins when its button is pressed."""
-
     AGAIN = "Race", "Measure all cells, or go on where it stopped"
     view = dropdown("Show", "seconds", VIEWS, full_width=True)
-    beside = dropdown("… than", _usual_rival, runtimes, full_width=True)
     target = dropdown("Target accuracy", 0.95, {f"{target:.0%}": target for target in TARGETS})
 
 
@@ -161,7 +149,6 @@ def fill(
 
 
 def racing(page: Page, shown_table: mo.ui.anywidget) -> tuple[Callable[[Race], Asked], Callable[[Shown], Drawing]]:
-    """What a press of “Race” measures, and its state, whose cells go into the `RaceTable`."""
     engine, store = page.engine, page.store
 
     def stored() -> tuple[list[Cell], list[Record], Learned]:
@@ -227,13 +214,16 @@ def table(
         the chosen view, None where it was not measured; `best` marks the best figure of a column.
     """
     figures, values = _figures(raced, at)
-    best, rows = _best_of_columns(values, at), []
+    best: dict[int, Cell] = {}
+    for cell in sorted(values, key=values.__getitem__):
+        best.setdefault(cell.batch_size, cell)
+    rows = []
     for row in runtimes:
         cells = []
         for cell in (Cell(row, size) for size in batch_sizes):
             level = _level(values[cell], values.values()) if cell in values else None
             drawn = _cell(cell, figures.get(cell), raced, running)
-            cells.append(drawn | {"level": level, "best": cell in best})
+            cells.append(drawn | {"level": level, "best": cell == best.get(cell.batch_size)})
         rows.append({"label": _label(row), "published": False, "cells": cells})
     if at.view == "seconds":
         rows += _rows_of_others(batch_sizes)
@@ -245,7 +235,6 @@ def table(
 
 
 def _rows_of_others(batch_sizes: Sequence[int]) -> list[dict]:
-    """Recorded graphics cards where this machine has none, and what the articles published."""
     found = [
         (f"{named(machine)}: {_label(runtime)}", [_recorded_cell(machine, runtime, size) for size in batch_sizes])
         for machine in gpus_elsewhere()
@@ -267,16 +256,8 @@ def _label(runtime: Runtime) -> str:
 
 
 def _figures(raced: Raced, at: Race) -> tuple[dict[Cell, "Figure"], dict[Cell, float]]:
-    """The chosen view's figure of each cell, and the values of those that have one."""
     figures = {cell: _FIGURES[at.view](standing, raced, at) for cell, standing in raced.standings.items()}
     return figures, {cell: value for cell, (_, _, value) in figures.items() if value is not None}
-
-
-def _best_of_columns(values: Mapping[Cell, float], at: Race) -> set[Cell]:
-    best: dict[int, Cell] = {}
-    for cell in sorted(values, key=values.__getitem__, reverse=at.view == "speed-up"):
-        best.setdefault(cell.batch_size, cell)
-    return set(best.values())
 
 
 def _level(value: float, values: Collection[float]) -> float:
@@ -316,26 +297,6 @@ def _epoch(standing: Standing, _raced: Raced, _at: Race) -> Figure:
         f" {_repetitions(standing)}"
     )
     return justified(middle, low, high), title, middle
-
-
-def _speed_up(standing: Standing, raced: Raced, at: Race) -> Figure:
-    other = raced.standings.get(Cell(runtime(at.beside), standing.cell.batch_size))
-    if other is None:
-        return "–", "the other one is not measured yet", None
-    comparison = other.repeated.beside(standing.repeated)
-    verdict = {
-        Verdict.SLOWER: "faster",
-        Verdict.FASTER: "slower",
-        Verdict.SAME: "the same",
-        Verdict.UNCLEAR: "not told apart",
-    }
-    interval = (
-        f" ({comparison.low:.3g} to {comparison.high:.3g}, from {comparison.n} repetitions of each)"
-        if comparison.n > 1
-        else ", without two repetitions of each in one session"
-    )
-    title = f"{comparison.ratio:.3g} times as fast{interval}: {verdict[comparison.verdict]}"
-    return f"{comparison.ratio:.2g} ×", title, comparison.ratio
 
 
 def _to_target(standing: Standing, raced: Raced, at: Race) -> Figure:
@@ -378,7 +339,6 @@ def _evaluation_s(standing: Standing, known: Mapping[Cell, Standing]) -> float:
 _FIGURES: dict[str, Callable[[Standing, Raced, Race], Figure]] = {
     "seconds": _epoch,
     "target": _to_target,
-    "speed-up": _speed_up,
 }
 
 
@@ -391,38 +351,30 @@ def _repetitions(standing: Standing) -> str:
 _BEST = {
     "seconds": "Fastest so far: {runtime} at batch size {size}, {figure} per epoch.",
     "target": "To {target} accuracy the fastest is {runtime} at batch size {size}: {figure}, which is what counts.",
-    "speed-up": "Farthest ahead of {beside} at the same batch size: {runtime} at {size}, {figure} as fast.",
 }
-_NOTHING = {
-    "target": (
-        "How many epochs each batch size needs is counted after the race: until then nobody knows who is first at the"
-        " accuracy."
-    ),
-    "speed-up": "There is nothing to be faster than: {beside} is not measured yet.",
-}
+_NOTHING = (
+    "How many epochs each batch size needs is counted after the race: until then nobody knows who is first at the"
+    " accuracy."
+)
 
 
 def sentence(raced: Raced, at: Race) -> str:
-    """What the chosen view shows so far; empty before any cell was measured."""
     if not raced.standings:
         return ""
     figures, values = _figures(raced, at)
-    beside = runtime(at.beside).label
     if not values:
-        return _NOTHING[at.view].format(beside=beside)
-    cell = (max if at.view == "speed-up" else min)(values, key=values.__getitem__)
+        return _NOTHING
+    cell = min(values, key=values.__getitem__)
     best = _BEST[at.view].format(
         runtime=cell.runtime.label,
         size=f"{cell.batch_size:,}",
         figure=figures[cell][0],
-        beside=beside,
         target=f"{at.target:.0%}",
     )
     return " ".join([best, *(_remarks(raced.standings) if at.view == "seconds" else [])])
 
 
 def _remarks(known: Mapping[Cell, Standing]) -> list[str]:
-    """What seconds per epoch show beside the fastest, and what they hide."""
     parts = []
     keras, jax = (known.get(Cell(Runtime(key), 32)) for key in ("keras-tensorflow", "jax-epoch"))
     if keras is not None and jax is not None:
@@ -453,13 +405,13 @@ def one_cell(store: Store, key: str) -> mo.Html:
     standing = next((one for cell, one in known.items() if key_of(cell) == key), None)
     text = quiet("Choose a cell of the table to see its epochs, their spread and a verdict.")
     if standing is not None:
-        text = _detail(standing, known, store)
+        text = _detail(standing, store)
     return mo.Html(f'<div class="race-detail">{text}</div>{layout.software(usable_runtimes())}{layout.missing()}')
 
 
-def _detail(standing: Standing, known: dict[Cell, Standing], store: Store) -> str:
+def _detail(standing: Standing, store: Store) -> str:
     cell, best, floor_s = standing.cell, ceilings(standing.cell.runtime, store), None
-    lines, drawn = _of_epochs(standing), ""
+    lines = _of_epochs(standing)
     if best is not None:
         calls = cell.batch_size / N_TRAIN if cell.runtime.backend in ONE_CALL else 1.0
         floor = step_floor(NETWORK, cell.batch_size, best, cell.runtime.backend, calls)
@@ -475,18 +427,14 @@ def _detail(standing: Standing, known: dict[Cell, Standing], store: Store) -> st
                 "The size of this device's cache is not known, so all parameters count as moved in each step: where"
                 " they fit into it, a step can take less than that least."
             )
-        products = product_rates(cell.runtime.device, store)
-        chart = roofline.chart(known, cell, best.copy_bytes_per_s, products)
-        drawn = layout.framed(chart.title, chart) + quiet(roofline.sentence(standing, products))
     lines += [html.escape(finding.text) for finding in standing.findings(floor_s)]
     lines += [html.escape(warning[:1].upper() + warning[1:] + ".") for warning in standing.warnings]
     chart = epochs_chart(standing)
     said = "".join(f'<p class="lab-note">{line}</p>' for line in lines)
-    return said + layout.framed(chart.title, chart) + drawn
+    return said + layout.framed(chart.title, chart)
 
 
 def _of_epochs(standing: Standing) -> list[str]:
-    """HTML: what the repetitions themselves say."""
     low, middle, high = standing.quartiles_s
     lines = [
         f"<b>{html.escape(standing.cell.runtime.label)}</b>, batch size {standing.cell.batch_size:,}:"
@@ -504,7 +452,6 @@ def _of_epochs(standing: Standing) -> list[str]:
 
 
 def epochs_chart(standing: Standing) -> Chart:
-    """Seconds of each timed epoch in the order of measurement, with the quartiles as a band."""
     low, middle, high = standing.quartiles_s
     rows = pd.DataFrame({"epoch": np.arange(1, len(standing.epoch_s) + 1), "seconds": standing.epoch_s})
     color = BACKENDS[standing.cell.runtime.backend].color
@@ -516,8 +463,3 @@ def epochs_chart(standing: Standing) -> Chart:
     chart = band.encode(y=alt.Y("low:Q", title="seconds per epoch"), y2="high:Q") + rule.encode(y=y)
     chart += points.encode(x=x, y=y, tooltip=["epoch", alt.Tooltip("seconds:Q", format=".4g")])
     return Chart(styled(chart, height=160), "epochs")
-
-
-def record(store: Store) -> mo.Html:
-    """Every repetition in the store, those of imported machines too, as a table that is built when it is opened."""
-    return layout.lazy_table("every repetition that was stored", lambda: records_frame(store.records(Kind.RACE)))

@@ -37,7 +37,6 @@ class Values:
 
     @classmethod
     def of(cls, head: Sequence[str], rows: Sequence[tuple[str, ...]]) -> Values:
-        """All of these rows, or of too many some."""
         return cls(tuple(head), tuple(rows[:: max(1, math.ceil(len(rows) / MAX_ROWS))]), len(rows))
 
     def as_html(self) -> str:
@@ -101,7 +100,6 @@ class _Marks:
 
     @property
     def names(self) -> list[_Column]:
-        """The columns that say which mark it is."""
         return [one for one in self.columns if not one.is_number]
 
     @property
@@ -110,7 +108,6 @@ class _Marks:
         return next((one for one in self.columns if one.is_number and one is not self.across), None)
 
     def series_of(self, row: Mapping[str, Any]) -> str:
-        """Of which series a mark is."""
         return ", ".join(text for one in self.names if (text := one.of(row)) != "–")
 
     @cached_property
@@ -170,7 +167,6 @@ def _readable(spec: dict) -> list[_Marks]:
 
 
 def _layers(spec: dict, data: object = None) -> Iterator[dict]:
-    """The layers that draw something, each with the data that it inherits."""
     data = spec.get("data", data)
     for part in spec.get("layer", ()):
         yield from _layers(part, data)
@@ -189,7 +185,6 @@ def _rows(dataset: str | Sequence[dict]) -> list[dict]:
 
 
 def _axes(spec: dict, marks: _Marks | None) -> str:
-    """What each axis is, in a sentence for each."""
     parts = []
     for channel, where in (("x", "Across"), ("y", "Up")):
         found = [layer["encoding"][channel] for layer in _layers(spec) if channel in layer.get("encoding", {})]
@@ -215,7 +210,6 @@ def _domain(axis: dict) -> str:
 
 
 def _extent(marks: _Marks) -> str:
-    """How many marks, and of which names."""
     if not marks.rows:
         return "No value yet."
     if marks.kind == "line":
@@ -225,7 +219,6 @@ def _extent(marks: _Marks) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """A number with its noun, in the singular or the plural."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
@@ -245,7 +238,6 @@ def _extremes(marks: _Marks) -> str:
 
 
 def _outlook(states: Mapping[str, str]) -> str:
-    """Which series are in which state, grouped."""
     groups: dict[str, list[str]] = {}
     for name, state in states.items():
         groups.setdefault(state, []).append(name)
@@ -253,7 +245,6 @@ def _outlook(states: Mapping[str, str]) -> str:
 
 
 def _as_table(marks: _Marks) -> Values:
-    """A row for each line or mark; marks of which the same is said are one."""
     measure = marks.measure
     if marks.kind == "line" and measure is not None:
         head = ("line", f"first {measure.title}", "lowest", "highest", "last")
@@ -265,7 +256,6 @@ def _as_table(marks: _Marks) -> Values:
 
 
 def _summary(measure: _Column, rows: Sequence[dict]) -> Iterator[str]:
-    """First, lowest, highest and last value of a line."""
     found = [row for row in rows if not _missing(row.get(measure.field))]
     if not found:
         yield from ("–",) * 4

@@ -41,6 +41,5 @@ WORDS = {
 
 
 def glossary() -> str:
-    """HTML: the terms and their meanings, closed until somebody opens them."""
     words = "".join(f"<dt>{html.escape(word)}</dt><dd>{html.escape(meaning)}</dd>" for word, meaning in WORDS.items())
     return on_demand("words used here", f'<dl class="lab-glossary">{words}</dl>')

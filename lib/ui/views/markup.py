@@ -58,3 +58,16 @@ def as_markdown(text: str) -> str:
 def quiet(sentence: str) -> str:
     """HTML: a side remark, such as what was recorded elsewhere, marked up as by `inline`; nothing where it is empty."""
     return f'<p class="lab-note">{inline(sentence)}</p>' if sentence else ""
+
+
+def legend(keys: Iterable[tuple[str, str]]) -> str:
+    """HTML: what colours mean that no chart's own legend says.
+
+    Args:
+        keys: Line and words of each; the line as in CSS, such as `3px solid red`.
+    """
+    entries = (
+        f'<span class="compare-key"><i style="border-top: {line}"></i>{html.escape(words)}</span>'
+        for line, words in keys
+    )
+    return f'<p class="compare-legend">{"".join(entries)}</p>'

@@ -1,4 +1,4 @@
-"""The charts of the four experiments, from their rows.
+"""The charts and the sentences of the four experiments, from their rows.
 
 A chart's frame (axes, domains, colours) depends only on what is run, so it is built by Altair once and cached; an
 update of a running experiment only replaces the rows in it. Sizes and domains stay, so nothing moves while lines grow.
@@ -6,7 +6,7 @@ update of a running experiment only replaces the rows in it. Sizes and domains s
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ import numpy as np
 from lib import formatting
 from lib.sweeps.experiments import published
 from lib.sweeps.experiments.mnist_training import Experiment
-from lib.sweeps.experiments.results import POINTS_PER_LINE, Results
+from lib.sweeps.experiments.results import POINTS_PER_LINE, Line, Results
 from lib.once import once
 from lib.model.spec import MAX_RATE, MIN_RATE, MNIST, N_TRAIN, Training
 from lib.ui.views.chart import (
@@ -68,8 +68,6 @@ def charts(experiment: Experiment, results: Results) -> list[Chart]:
 
 
 class _LossCurve(NamedTuple):
-    """One line of a chart: its points, what they show, and the heights at which they are drawn."""
-
     label: str
     x: list[float]
     shown: list[float]
@@ -128,47 +126,30 @@ def _within(values: np.ndarray, domain: tuple[float, float]) -> list[float]:
 
 def accuracy_by_rate(experiment: Experiment, results: Results) -> Chart:
     """Final accuracy against learning rate; trainings that diverged or did not learn are at the bottom."""
-    rows = []
-    for index in experiment.compared:
-        line = results.lines[index]
-        if line.accuracy is None:
-            continue
-        failed = line.diverged_step is not None or (
-            line.curve is not None and line.accuracy <= line.item.training.data.chance
-        )
-        outcome = ("diverged" if line.diverged_step is not None else "did not learn") if failed else "learnt"
-        error = ERROR_DOMAIN[0] if failed else 1 - line.accuracy
-        rows.append(
-            {
-                "x": line.item.training.learning_rate,
-                "y": float(np.clip(error, min(ERROR_DOMAIN), max(ERROR_DOMAIN))),
-                "label": experiment.labels[index],
-                "outcome": outcome,
-                "accuracy": line.accuracy,
-            }
-        )
+    rows = _finals(experiment, results, lambda line: line.item.training.learning_rate)
     return _scatter("accuracy by learning rate", experiment, rows, "learning rate")
 
 
 def accuracy_by_cost(experiment: Experiment, results: Results) -> Chart:
     """Final accuracy against seconds of training: what another layer gains, and costs."""
+    rows = _finals(experiment, results, lambda line: line.train_s if line.curve is not None else None)
+    most = max((row["x"] for row in rows), default=1.0)
+    return _scatter("accuracy by seconds of training", experiment, rows, "seconds", nice_above(most * 1.15))
+
+
+def _finals(experiment: Experiment, results: Results, x: Callable[[Line], float | None]) -> list[dict]:
+    """The accuracy of each line that has one, and a place on the x axis."""
     rows = []
     for index in experiment.compared:
         line = results.lines[index]
-        if line.accuracy is None or line.curve is None:
+        if line.accuracy is None or x(line) is None:
             continue
-        rows.append(
-            {
-                "x": line.train_s,
-                "y": float(np.clip(1 - line.accuracy, min(ERROR_DOMAIN), max(ERROR_DOMAIN))),
-                "label": experiment.labels[index],
-                "outcome": "diverged" if line.diverged_step else "learnt",
-                "accuracy": line.accuracy,
-                "parameters": line.item.training.network.n_parameters,
-            }
-        )
-    most = max((row["x"] for row in rows), default=1.0)
-    return _scatter("accuracy by seconds of training", experiment, rows, "seconds", nice_above(most * 1.15))
+        stuck = line.curve is not None and line.accuracy <= line.item.training.data.chance
+        outcome = "diverged" if line.diverged_step is not None else "did not learn" if stuck else "learnt"
+        error = 1 - line.accuracy if outcome == "learnt" else ERROR_DOMAIN[0]
+        place = {"x": x(line), "y": float(np.clip(error, min(ERROR_DOMAIN), max(ERROR_DOMAIN)))}
+        rows.append(place | {"label": experiment.labels[index], "outcome": outcome, "accuracy": line.accuracy})
+    return rows
 
 
 def seconds_by_batch_size(experiment: Experiment, results: Results) -> Chart:
@@ -230,7 +211,6 @@ def _filled(
     domain: tuple[float, float],
     x_max: float,
 ) -> Chart:
-    """Put the rows in, and a label for the end of each line, moved apart where they would overlap."""
     spec, title = template
     ends = [{"label": curve.label, "x": curve.x[-1], "y": curve.y[-1]} for curve in curves if curve.x]
     filled = _with_rows(spec, experiment, x_max, ends=moved_apart(ends, domain), rule=[], room=_room_of(experiment))
@@ -258,7 +238,6 @@ def _as_csv(curves: Sequence[_LossCurve], shown: str, experiment: Experiment) ->
 
 
 def _with_rows(spec: dict, experiment: Experiment, x_max: float | None = None, **datasets: list[dict]) -> dict:
-    """The frame with its rows, their colours, and the end of its x axis."""
     colors = dict(zip(experiment.labels, colors_of(experiment), strict=True))
     colored = {
         name: [row | {"color": colors[row["label"]]} if "label" in row else row for row in rows]
@@ -300,7 +279,6 @@ def _scatter(title: str, experiment: Experiment, rows: list[dict], x_title: str,
 
 
 def _outcomes(rows: list[dict]) -> list[dict]:
-    """The first point of each kind that did not learn, with its name."""
     found = {row["outcome"]: row for row in reversed(rows) if row["outcome"] != "learnt"}
     return [{"x": row["x"], "y": row["y"], "outcome": outcome, "label": row["label"]} for outcome, row in found.items()]
 
@@ -390,3 +368,42 @@ def _dots_frame(names: tuple[str, ...], domain: tuple[float, float]) -> dict:
     notes = quoted.mark_text(align=side, dx=inwards, dy=14, fontSize=10, color=_PUBLISHED_COLOR).encode(text="text:N")
     free = kept_free(align="left", dx=10, fontSize=11, fontWeight=600)
     return styled(alt.layer(lead, spread, dots, text, ticks, notes, free), height=max(120, 44 * len(names)))
+
+
+# The sentences: what a run came to, or how it ended.
+
+
+def run_sentence(experiment: Experiment, results: Results) -> str:
+    """The run's result in words, or why it failed; empty while it is running."""
+    if results.state is State.FAILED:
+        return results.failure
+    done = [(results.labels[i], results.lines[i]) for i in experiment.compared if results.lines[i].curve is not None]
+    if results.state is State.STOPPED:
+        said = f"Stopped: {len(done)} of {experiment.n_compared} trainings were finished and are saved."
+        return f"{said} {results.failure}".strip()
+    if not results.over or not done:
+        return ""
+    said = experiment.say(done, experiment.target) if experiment.say is not None else ""
+    return f"{said} {_tell_wait(experiment, results)}".strip()
+
+
+def _tell_wait(experiment: Experiment, results: Results) -> str:
+    """The chosen backend's seconds beside the default's, where another than the default was chosen."""
+    if len(results.lines) == experiment.n_compared:
+        return ""
+    chosen, usual = results.lines[: experiment.n_compared], results.lines[experiment.n_compared :]
+    if any(line.curve is None for line in usual):
+        return ""
+    chosen_s, usual_s = sum(line.train_s for line in chosen), sum(line.train_s for line in usual)
+    return (
+        f"{chosen[0].item.runtime.label} took {formatting.seconds(chosen_s)} for what"
+        f" {usual[0].item.runtime.label} does in {formatting.seconds(usual_s)}: {chosen_s / usual_s:.1f} times as long."
+    )
+
+
+def published_note(name: str) -> str:
+    """The articles' own seconds for an experiment's default settings; empty where they have none."""
+    if name not in published.EXPERIMENT_S:
+        return ""
+    gpu_s, cpu_s = published.EXPERIMENT_S[name]
+    return f"Published: {gpu_s:.0f}\u202fs on an NVIDIA L4, {cpu_s:.0f}\u202fs on 22 cores, with Keras on TensorFlow."

@@ -39,7 +39,6 @@ class NetworkView:
 
     @property
     def accuracy(self) -> float:
-        """The share of the test images that were classified correctly, 0 to 1."""
         return float(np.trace(self.confusion) / self.confusion.sum())
 
 

@@ -62,7 +62,6 @@ def winner_sentence(experiment: Experiment, name: str, own: Winners, mnist: Winn
 
 
 def _best(found: Winners, what: str) -> str:
-    """Who is best, in words."""
     if len(found.labels) == 1:
         return f"{what} {found.labels[0]} {'is quickest' if found.by == 'seconds' else 'is most accurate'}"
     alike = "equally quick" if found.by == "seconds" else "equally accurate"

@@ -41,7 +41,6 @@ def _domains(part: Any, channel: str) -> list[list[float]]:
 
 
 def _around(domains: list[list[float]]) -> list[float]:
-    """The domain that holds all of them, in the direction of the first."""
     low, high = min(map(min, domains)), max(map(max, domains))
     return [low, high] if domains[0][0] <= domains[0][1] else [high, low]
 
@@ -89,7 +88,6 @@ def _compared(experiment: Experiment) -> list[Item]:
 
 
 def _best(results: Results) -> tuple[str, Line] | None:
-    """Label and line of the best training, once all are over; None where there is none."""
     best = results.best() if results.over else None
     if best is None:
         return None
@@ -98,6 +96,5 @@ def _best(results: Results) -> tuple[str, Line] | None:
 
 
 def _told(results: Results, label: str, line: Line) -> str:
-    """The best of a run in words, and what all of it took."""
     total_s = sum(one.train_s for one in results.lines)
     return f"{percent(line.accuracy or 0)} ({label}), all in {seconds(total_s)} of training"

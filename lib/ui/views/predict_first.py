@@ -1,4 +1,4 @@
-"""The words that ask for a guess; the guess beside the result, in a sentence and in the charts; how a class guessed."""
+"""The words that ask for a guess; the guess beside the result; how a class guessed."""
 
 import html
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,6 @@ from lib.sweeps.experiments.results import Line, Results
 from lib.sweeps.experiments.teacher import BEST, DIVERGES, FACTOR, YES, Guess, GuessQuestion
 from lib.sweeps.workers.messages import State
 from lib.timing.comparison import Verdict, compared
-from lib.ui.views.chart import FONT, Chart, encoded, with_layers
 
 LEAD = "Before you see it: what do you expect?"
 SKIP, SKIP_MEANS = "Show me without guessing", "The result of this section, now and for other settings"
@@ -32,7 +31,6 @@ OPTIONAL = "(optional)"
 
 
 def words(question: GuessQuestion) -> str:
-    """The question as a viewer reads it."""
     return _ASKED[question.section, question.asks]
 
 
@@ -144,59 +142,6 @@ def _tell_factor(lines: Sequence[_GuessedLine], said: str) -> str:
     return f"For an epoch of the slowest you said {said} times as long; it took {factor:.1f} times: {judged}."
 
 
-def marked(charts: Sequence[Chart], experiment: Experiment, guess: Guess) -> list[Chart]:
-    """The charts with the guess drawn into the last one: a dashed line, or a ring or a band around what was guessed."""
-    *others, last = charts
-    label, spec = guess.best, last.spec
-    if experiment.name == "backend":
-        row, layers = {"label": label}, _row_mark(spec)
-    elif experiment.name == "depth":
-        row = next((row for row in spec["datasets"]["rows"] if row["label"] == label), None)
-        layers = _ring(spec)
-    else:
-        training = experiment.items[experiment.labels.index(label)].training
-        value = training.learning_rate if experiment.name == "learning-rate" else training.batch_size
-        row, layers = {"x": value}, _line_mark(spec)
-    return [*others, with_layers(last, "guess", [row] if row is not None else [], layers)]
-
-
-_TEXT = {"type": "text", "text": "your guess", "fontSize": 11, "fontWeight": 600, "font": FONT, "color": "currentColor"}
-_GUESS = {"name": "guess"}
-
-
-def _line_mark(spec: dict) -> list[dict]:
-    x = encoded(spec, "x", "x")
-    side = {"expr": "scale('x', datum.x) < width / 2 ? 'left' : 'right'"}
-    rule = {"type": "rule", "strokeDash": [2, 4], "strokeWidth": 1.5, "color": "currentColor"}
-    return [
-        {"data": _GUESS, "mark": rule, "encoding": {"x": x}},
-        {"data": _GUESS, "mark": _TEXT | {"dy": -7, "align": side}, "encoding": {"x": x, "y": {"value": 0}}},
-    ]
-
-
-def _ring(spec: dict) -> list[dict]:
-    place = {"x": encoded(spec, "x", "x"), "y": encoded(spec, "y", "y")}
-    ring = {"type": "point", "size": 320, "filled": False, "color": "currentColor", "strokeDash": [2, 3]}
-    return [
-        {"data": _GUESS, "mark": ring, "encoding": place},
-        {"data": _GUESS, "mark": _TEXT | {"dy": 19}, "encoding": place},
-    ]
-
-
-def _row_mark(spec: dict) -> list[dict]:
-    y = encoded(spec, "y", "label")
-    band = {"type": "bar", "color": "currentColor", "opacity": 0.07}
-    whole = {"x": {"value": 0}, "x2": {"value": "width"}}
-    return [
-        {"data": _GUESS, "mark": band, "encoding": {"y": y, **whole}},
-        {
-            "data": _GUESS,
-            "mark": _TEXT | {"align": "right", "dx": -4, "dy": -13},
-            "encoding": {"y": y, "x": {"value": "width"}},
-        },
-    ]
-
-
 # How a class guessed.
 
 
@@ -221,5 +166,4 @@ def histogram(caption: str, counts: Mapping[str, int], yours: str = "", unit: st
 
 
 def answered(counts: Mapping[str, int]) -> dict[str, int]:
-    """The options that anybody chose: of many, such as factors."""
     return {option: count for option, count in counts.items() if count}

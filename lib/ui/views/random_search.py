@@ -51,7 +51,6 @@ class Dimension:
 
     @property
     def name(self) -> str:
-        """What it is called: its label, else its column with spaces."""
         return self.label or self.column.replace("_", " ")
 
     def height(self, values: np.ndarray) -> np.ndarray:
@@ -61,7 +60,6 @@ class Dimension:
         return np.clip((along(np.asarray(values, dtype=float)) - low) / (high - low), 0.0, 1.0)
 
     def text(self, value: float) -> str:
-        """A value as it is shown: whole, or with two digits."""
         return f"{value:,.0f}" if self.whole else f"{value:.2g}"
 
 
@@ -92,7 +90,6 @@ def parallel_coordinates(frame: pd.DataFrame, dimensions: Sequence[Dimension]) -
 
 
 def _known(frame: pd.DataFrame) -> pd.DataFrame:
-    """A copy of the rows that diverged or have an accuracy; `diverged` is boolean."""
     frame = frame.assign(diverged=frame["diverged"].astype(bool))
     return frame.loc[frame["diverged"] | frame[ACCURACY].notna()]
 

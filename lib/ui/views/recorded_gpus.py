@@ -2,12 +2,11 @@
 
 from collections.abc import Callable
 
-from lib.formatting import listed, seconds
+from lib.formatting import seconds
 from lib.model.hardware.nvidia_smi import nvidia_driver_answers
-from lib.sweeps.experiments.recorded_machines import WIDE, Machine, Seconds, gpu_runtimes, named, recorded_gpus
-from lib.sweeps.experiments.single_operations import recorded_figures
+from lib.sweeps.experiments.recorded_machines import Machine, Seconds, gpu_runtimes, named, recorded_gpus
 from lib.sweeps.experiments.your_gpu import gpus_elsewhere
-from lib.ui.views.anatomy_of_a_step import arithmetic_share
+from lib.timing.profiling.step_breakdown import Split
 
 NONE_YET = (
     "No graphics card has been recorded yet: `python -m lib.cli.record FILE.json` on a machine with one, and its file"
@@ -45,6 +44,12 @@ def epoch_note(batch_size: int) -> str:
     return _note(of)
 
 
+def arithmetic_share(one: Split) -> str:
+    """How much of a step is arithmetic, in words; the seconds that do not add up are no shares."""
+    share = one.share("arithmetic")
+    return "its parts do not add up" if share is None else f"{share:.0%} of it arithmetic"
+
+
 def step_note() -> str:
     """How long a step on 32 images takes on each recorded GPU, and how much of it is arithmetic, in a sentence."""
 
@@ -69,25 +74,6 @@ def models_note() -> str:
             return ""
         alone, together = seconds(points[min(points)]), seconds(points[max(points)])
         return f"an epoch of each network takes {alone} alone and {together} with {max(points):,} in one program."
-
-    return _note(of)
-
-
-def feeds_note() -> str:
-    """How long a step waits for its data on each recorded GPU, for the best feed and the worst, in a sentence."""
-
-    def of(machine: Machine) -> str:
-        found = recorded_figures([record for record in machine.records if record.says("device") == "gpu"])
-        settings = sorted({(one.pipeline.preprocessing_ms, one.pipeline.batch_size) for one in found})
-        said = []
-        for ms, size in settings:
-            alike = [one for one in found if (one.pipeline.preprocessing_ms, one.pipeline.batch_size) == (ms, size)]
-            ends = dict.fromkeys(choose(alike, key=lambda one: one.share[0]) for choose in (min, max))
-            waits = listed([f"{one.share[0]:.0%} of the time for “{one.pipeline.label}”" for one in ends])
-            took_s = max(one.preprocessing.median_s for one in alike)
-            slow = f" (it took up to {seconds(took_s)}: the host was busy)" if ms and took_s > WIDE * ms / 1e3 else ""
-            said.append(f"with {ms:g} ms of preprocessing an image{slow}, a step on {size:,} images waits {waits}")
-        return f"{'; '.join(said)}." if said else ""
 
     return _note(of)
 

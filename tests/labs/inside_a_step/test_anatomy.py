@@ -1,15 +1,28 @@
-"""The step in parts, as table, chart and sentence, from literal figures."""
+"""A step in parts, and the traps of timing it, as table, chart and sentence, from literal figures."""
 
 import pytest
 
-from lib.labs.inside_a_step.anatomy import loop_table, operations_table, parts_chart, parts_table, sentence, splits
+from lib.labs.inside_a_step import anatomy
+from lib.labs.inside_a_step.anatomy import (
+    occupancy,
+    operations_table,
+    pairs,
+    parts_chart,
+    sentence,
+    splits,
+    traps_chart,
+    traps_sentence,
+    traps_table,
+)
 from lib.model.backends.registry import Runtime, versions
+from lib.model.hardware import webgpu
 from lib.model.spec import Network
-from lib.sweeps.experiments.anatomy_of_a_step import tasks
+from lib.sweeps.experiments.anatomy_of_a_step import TRAPS_NETWORK, tasks
 from lib.sweeps.storage.records import Kind, Record
+from lib.timing.comparison import Verdict
 from lib.timing.measurement import Ended, Measurement
-from lib.timing.profiling.operations import ALL, ON_CARD, OPERATIONS, PRODUCT
-from lib.timing.profiling.step_breakdown import LOOP_PARTS, ON_DEVICE, up_to
+from lib.timing.profiling.operations import ALL, OPERATIONS, PRODUCT
+from lib.timing.profiling.request import REFERENCE
 from tests.timing.profiling.test_step_breakdown import FOUND
 
 
@@ -28,61 +41,24 @@ def cached(task, seconds):
 
 def test_the_table_and_the_chart_show_what_is_kept():
     operations, parts = tasks([Runtime("numpy")], Network((128,)), 32)
-    assert "–" in operations_table([operations], [parts], [], True)
-    records = cached(operations, dict.fromkeys([*(o.key for o in OPERATIONS), ALL, PRODUCT], 10e-6)) + cached(
-        parts, FOUND
-    )
-    table = operations_table([operations], [parts], records, True)
-    for text in (">50.0 μs", ">100 μs", "541", "751", "quartiles"):
+    assert "–" in operations_table([operations], [], True)
+    records = cached(operations, dict.fromkeys([*(o.key for o in OPERATIONS), ALL, PRODUCT], 10e-6))
+    table = operations_table([operations], records, True)
+    for text in (">50<", ">100<", ">541<", ">751<"):
         assert text in table, text
-    assert "other sizes" in operations_table([operations], [parts], records, False)
-    assert "the card’s own work" not in table, "on a processor there is no such thing"
-    on_card = cached(operations, {ON_CARD + operation.key: 2e-6 for operation in OPERATIONS})
-    table = operations_table([operations], [parts], [*records, *on_card], True)
-    assert ">20.0 μs<" in table[table.index("the card’s own work") :].split("</tr>")[0]
-    known = splits([parts], records)
-    assert "unexplained" in parts_table([parts], records)
-    assert "by the device’s clock" not in parts_table([parts], records), "which tells none"
-    launched = parts_table([parts], records).split("launch and wait")[1]
-    assert launched.startswith("</th><td>–</td>"), "NumPy works in the caller's thread"
-    told = parts_table([parts], [*records, *cached(parts, {ON_DEVICE: 3e-6})])
-    assert "<td>3\u202fμs<" in told[told.index("by the device’s clock") :].split("</tr>")[0]
-    spec = parts_chart(known, [Runtime("numpy")]).spec
-    drawn = [row for rows in spec["datasets"].values() for row in rows if "part" in row]
-    assert sum(row["us"] for row in drawn) == pytest.approx(200)
+    assert "other sizes" in operations_table([operations], records, False)
+    known = splits([parts], cached(parts, FOUND))
+    drawn = [row for rows in parts_chart(known, [Runtime("numpy")]).spec["datasets"].values() for row in rows]
+    assert sum(row["us"] for row in drawn if "part" in row) == pytest.approx(200)
     assert "70%" in sentence(known, 32)
     assert sentence({}, 32) == ""
 
 
-def test_parts_that_are_more_than_the_step_have_a_minus_in_both_figures():
+def test_parts_that_are_more_than_the_step_are_no_shares():
     (_, parts) = tasks([Runtime("numpy")], Network((128,)), 32)
-    table = parts_table([parts], cached(parts, FOUND | {"step": 100e-6, "busy": 100e-6}))
-    assert "<td>−71\u202fμs (−71%)</td>" in table
     chart = parts_chart(splits([parts], cached(parts, FOUND | {"step": 100e-6})), [Runtime("numpy")])
     assert chart.spec["layer"][0]["encoding"]["x"]["scale"]["domain"][1] == 500, "171, and room for the step in words"
     assert {row["share"] for rows in chart.spec["datasets"].values() for row in rows if "part" in row} == {"none"}
-
-
-def test_two_precisions_of_a_library_are_two_columns_each_with_its_own_step():
-    exact, rounded = Runtime("jax-epoch"), Runtime("jax-epoch", precision="bfloat16")
-    *operations, first, second = tasks([exact, rounded], Network((128,)), 32)
-    records = cached(first, FOUND | {"step": 1e-4}) + cached(second, FOUND | {"step": 3e-4})
-    table = operations_table(operations, [first, second], records, True)
-    heads = [cell.split("<")[0] for cell in table.split(">") if cell.startswith("JAX, op by op")]
-    assert sorted(heads) == ["JAX, op by op", "JAX, op by op, bfloat16"]
-    steps = table[table.index("a step of the training itself") :].split("</tr>")[0]
-    assert all(text in steps for text in (">100 μs<", ">300 μs<"))
-
-
-def test_a_step_that_is_one_loop_is_told_line_by_line():
-    numba, numpy = (tasks([Runtime(key)], Network((128,)), 1)[-1] for key in ("numba", "numpy"))
-    ends_s = (0.1e-6, 1.1e-6, 1.6e-6, 2e-6, 1.9e-6, 3.5e-6, 4e-6)
-    found = FOUND | {up_to(part): end for part, end in enumerate(ends_s)}
-    table = loop_table([numba, numpy], cached(numba, found) + cached(numpy, FOUND))
-    assert table.count("<th>") == 2, "no column for a step that is not"
-    for text in (LOOP_PARTS[1], ">1\u202fμs (25%)<", ">−0.1\u202fμs (−2%)<", ">4\u202fμs<", ">200\u202fμs<"):
-        assert text in table, text
-    assert loop_table([numba], []) == ""
 
 
 def test_long_names_are_whole_and_told_apart_from_the_sentence():
@@ -92,3 +68,95 @@ def test_long_names_are_whole_and_told_apart_from_the_sentence():
     assert f"by “{runtime.label}”: " in sentence(known, 32)
     axes = [layer["encoding"]["y"]["axis"] for layer in parts_chart(known, [runtime]).spec["layer"]]
     assert all("split(" in axis["labelExpr"] for axis in axes)
+
+
+def measured(*values):
+    return Measurement(values, 1, Ended.CAP)
+
+
+def of(*ratios):
+    """Nine blocks, each so many times the reference's of its round."""
+    return measured(*(2e-4 * ratio for ratio in ratios * (9 // len(ratios))))
+
+
+TRAPPED = {
+    REFERENCE: measured(*[2e-4] * 9),
+    "synchronisation": of(0.1),
+    "first call counted": of(5.0),
+    "one sample": of(0.5, 2.0, 4.5),
+    "best of n": of(1.0),
+    "transfer inside": of(1.5),
+    "busy is not working": of(1.9),
+}
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_webgpus_devices_are_those_whose_adapter_is_there(monkeypatch, allowed):
+    """A software adapter only where the reader asked for one, and it is called what it is."""
+    monkeypatch.setenv("WEBGPU_SOFTWARE", "1" if allowed else "")
+    monkeypatch.setattr("lib.model.backends.registry._installed", lambda *_: True)
+    found = (webgpu.Adapter("integrated", "a GPU", "", ""), webgpu.Adapter("software", "llvmpipe", "", ""))
+    software = ["WebGPU, software adapter"] if allowed else []
+    monkeypatch.setattr(webgpu, "asked", lambda with_software: found)
+    assert set(anatomy.trap_devices()) - {"gpu"} == {"cpu", "WebGPU, integrated GPU", *software}
+    monkeypatch.setattr(webgpu, "asked", lambda with_software: found[1:])
+    assert set(anatomy.trap_devices()) - {"gpu"} == {"cpu", *software}
+
+
+def test_there_is_one_right_figure_and_all_are_held_against_it():
+    known = pairs(TRAPPED)
+    assert {id(pair.right) for pair in known.values()} == {id(TRAPPED[REFERENCE])}
+    assert traps_table(known, 32, 200e9, 2).count("200 μs (200\u202fμs to 200\u202fμs)") == 1
+    rows = [row for rows in traps_chart(known).spec["datasets"].values() for row in rows]
+    assert sum(row["way"] == "right" for row in rows) == 9 + 1
+    assert sum(row["label"] == "one sample" for row in rows) == 9 + 1, "every sample"
+    assert traps_chart({}).spec["height"] == traps_chart(known).spec["height"], "nothing jumps while it fills"
+
+
+@pytest.mark.parametrize(
+    ("ratios", "verdict", "words"),
+    [
+        ((1.04,), Verdict.SLOWER, "1.04 × (1.04 to 1.04), too long"),
+        ((0.9,), Verdict.FASTER, "0.9 × (0.9 to 0.9), too short"),
+        ((1.02,), Verdict.SAME, "no difference here"),
+        ((0.5, 1.0, 1.5), Verdict.UNCLEAR, "not told apart here"),
+    ],
+)
+def test_wrong_is_told_from_right_by_the_rule_of_every_comparison(ratios, verdict, words):
+    known = pairs(TRAPPED | {"best of n": of(*ratios)})
+    assert known["best of n"].comparison.verdict is verdict
+    assert words in traps_table(known, 32, None, 2)
+    told_apart = verdict in (Verdict.SLOWER, Verdict.FASTER)
+    assert ("best of n" in traps_sentence(known).split("Not told apart")[0]) is told_apart
+
+
+def test_the_table_tells_by_how_much_and_why():
+    text = traps_table(pairs(TRAPPED), 32, 200e9, 2)
+    share = f"{TRAPS_NETWORK.step_flops(32) / 200e9 / 2e-4:.0%} of the arithmetic"
+    for said in (
+        "0.1 × (0.1 to 0.1), too short",
+        "Wait for the result before reading the clock",
+        "Report the first call apart",
+        "the first took 4.2",  # 5 × 1 ms − 4 × 0.2 ms
+        "100\u202fμs to 900\u202fμs",
+        "Move the whole data set once",
+        "95% busy",
+        share,
+    ):
+        assert said in text
+    unclear = traps_table(pairs(TRAPPED | {"transfer inside": of(0.5, 1.1, 1.9)}), 32, None, 2)
+    assert "Move the whole data set once" not in unclear, "what was not told apart is not explained"
+    assert "of the arithmetic it could do" not in unclear, "without a ceiling"
+
+
+def test_a_cards_utilisation_stands_beside_its_occupancy():
+    counted = {
+        "occupancy/utilisation": measured(0.98, 0.97, 0.98),
+        "occupancy/activity": measured(0.035),
+        "occupancy/warps": measured(0.0125),
+    }
+    text = occupancy(counted, "gpu")
+    for share in ("98 % utilisation", "3.5 % of its multiprocessors", "1.25 % of the warps"):
+        assert share in text
+    assert "not reported by this chip" in occupancy({"occupancy/utilisation": measured(1.0)}, "gpu"), "an L4, say"
+    assert occupancy(counted, "cpu") == ""

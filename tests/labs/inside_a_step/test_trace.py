@@ -3,7 +3,6 @@
 them are shown, and who may name a path."""
 
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,21 +12,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib import ROOT
 from lib.labs.inside_a_step import trace as view
-from lib.labs.inside_a_step.calls import hidden
+from lib.labs.inside_a_step.trace import hidden
 from lib.sweeps.experiments import published
 from lib.sweeps.experiments.runs import View
 from lib.sweeps.experiments.trace_of_a_step import Brought, shipped
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.messages import State
-from lib.timing.profiling.traces import nsight_csv, nsight_sqlite
+from lib.timing.profiling.traces import nsight_csv
 from lib.timing.profiling.traces.form import Collector
 from lib.timing.profiling.traces.kinds import DISPATCH, KERNEL, KINDS, LAUNCH, PROFILER, PYTHON
 from lib.ui import dropped_files
 from lib.ui.lab import Shown
 from lib.ui.url_state import Address
-from tests.timing.profiling.traces.files import API_SUM, nsight
+from tests.timing.profiling.traces.files import API_SUM
 
 
 def trace_of(rows, **about):
@@ -85,11 +83,6 @@ def test_where_no_share_can_be_told_it_is_said_why_instead(trace, begins):
         assert "no share can be compared" in view.comparison_sentence(*both)
 
 
-def test_a_card_s_rows_make_its_share():
-    with_card = trace_of([*CARD, ("stream", "device", KERNEL, "gemm", 505, 505)])
-    assert "kernels run 50% of the time" in view.sentence(with_card, 0.0, 1.0)
-
-
 def test_the_profiler_s_own_rows_are_named_and_count_in_no_share():
     rows = [("main", "host", PROFILER, "start_trace", 0, 3000), ("main", "host", PYTHON, "walk", 100, 2000)]
     rows += [("main", "host", DISPATCH, "call", 3000, 750), ("worker", "host", KERNEL, "gemm", 3750, 250)]
@@ -100,13 +93,6 @@ def test_the_profiler_s_own_rows_are_named_and_count_in_no_share():
     assert "only the profiler itself" in view.sentence(trace, 0.0, 0.5)
     assert "start_trace" not in view.dearest_list(trace)
     assert marks(view.part_and_whole_chart(trace, 0.0, 1.0))[-1]["to"] == pytest.approx(1.0)
-
-
-def test_shares_are_of_the_whole_and_meet():
-    bars = [bar for bar in marks(view.part_and_whole_chart(QUARTER, 0.0, 1.0)) if bar["row"] == "all of it"]
-    assert [bar["what"].split(":")[0] for bar in bars] == ["all of it, kernel", "all of it, dispatch"], "no empty bar"
-    assert all(a["to"] == b["from"] for a, b in pairwise(bars))
-    assert (bars[0]["to"], bars[-1]["to"]) == (pytest.approx(0.25), pytest.approx(1.0))
 
 
 @pytest.mark.parametrize(
@@ -131,22 +117,6 @@ def test_what_is_more_than_15_percent_off_its_whole_is_no_share(trace, why):
     assert "kernels run 25% of the time" in view.sentence(close, 0.0, 1.0)
     told = view.comparison_sentence(replace(trace, about=trace.about | {"steps": 2}), QUARTER)
     assert told.startswith("The two are not of equally many steps")
-
-
-def test_time_in_kernels_is_not_called_arithmetic():
-    charts = view.timeline_chart(QUARTER, 0.0, 1.0), view.part_and_whole_chart(QUARTER, 0.0, 1.0)
-    said = [view.legend(), view.sentence(QUARTER, 0.0, 1.0), view.comparison_sentence(QUARTER, QUARTER)]
-    said += [mark["what"] for chart in charts for mark in marks(chart)]
-    assert "arithmetic" not in " ".join(said).lower()
-    assert "“arithmetic” above is less" in (ROOT / "notebooks" / "inside_a_step.py").read_text()
-
-
-def test_a_card_s_gaps_are_coloured_by_who_was_waited_for(tmp_path):
-    trace = nsight_sqlite.read(nsight(tmp_path / "a.sqlite", 3), "card")
-    faint = [mark for mark in marks(view.timeline_chart(trace, 0.0, 1.0)) if mark["opacity"] < 1]
-    assert {mark["row"] for mark in faint} == {"device 0, stream 7"}
-    assert {view.COLORS[LAUNCH], view.COLORS[view.NOBODY]} <= {mark["color"] for mark in faint}
-    assert any("3 launches of a CUDA graph" in text for text in hidden(trace))
 
 
 def test_the_article_s_counts_stand_beside_the_same_calls(tmp_path):
@@ -185,11 +155,6 @@ def test_what_is_hidden_is_said(trace, said):
     assert [said in text for text in hidden(trace)] == [True]
 
 
-def test_what_is_not_hidden_is_not_said():
-    assert hidden(QUARTER) == hidden(replace(trace_of(BY_XLA), made_by="Nsight Systems")) == []
-    assert "kernels run" not in " ".join(hidden(replace(trace_of(CARD), made_by="PyTorch's profiler")))
-
-
 def test_two_traces_are_compared_a_step_where_both_know_their_steps():
     slow = replace(QUARTER, about={"steps": 1})
     quick = trace_of([("main", "host", DISPATCH, "call", 0, 400), ("worker", "host", KERNEL, "gemm", 0, 250)])
@@ -204,45 +169,6 @@ def test_two_traces_are_compared_a_step_where_both_know_their_steps():
     assert "about as long in both" in view.comparison_sentence(slow, slow)
     assert "first, a step" in view.changes_table(slow, slow)
     assert "first, the profile" in view.changes_table(slow, quick)
-
-
-@pytest.mark.parametrize(
-    "about",
-    [
-        {"steps": 2, "profiled_step_s": 1e-7},  # the rows last five times as long as two steps
-        {"steps": 2, "kept": "a part"},
-        {"steps": 1e300},
-        {"steps": "two", "profiled_step_s": 3e-4, "plain_step_s": 1e-4},
-        {"steps": -1.0, "profiled_step_s": 3e-4, "plain_step_s": 1e-4},
-    ],
-)
-def test_seconds_of_a_step_are_told_only_where_all_rows_are_of_steps(about):
-    other = replace(QUARTER, about=about, n_rows=9 if "kept" in about else len(QUARTER.rows))
-    assert "cannot be compared" in view.comparison_sentence(replace(QUARTER, about={"steps": 1}), other)
-    assert "first, the profile" in view.changes_table(QUARTER, other)
-    assert "under the profiler" not in view.sentence(other, 0.0, 1.0)
-
-
-def test_what_is_not_drawn_is_said(monkeypatch):
-    assert view.not_drawn(QUARTER, 0.0, 1.0) == ""
-    nested = trace_of([("main", "host", DISPATCH, f"call {n}", n, 100 - 2 * n) for n in range(5)])
-    monkeypatch.setattr(view, "MAX_MARKS", 2)
-    assert view.not_drawn(nested, 0.0, 1.0) == (
-        "Of 5 rows in this part, drawn are the 2 longest and those at most 3 deep in others; choose a shorter part for"
-        " more."
-    )
-    assert len([mark for mark in marks(view.timeline_chart(nested, 0.0, 1.0)) if mark["row"] != view.WAITED]) == 2
-    many = trace_of([(f"thread {n}", "host", DISPATCH, "call", n, 5) for n in range(10)])
-    assert "those of the 8 busiest of 10 threads and streams" in view.not_drawn(many, 0.0, 1.0)
-
-
-def test_traces_of_one_title_are_told_apart():
-    assert list(view.titles([QUARTER, QUARTER, QUARTER])) == ["made", "made (2)", "made (3)"]
-
-
-def test_a_lane_of_python_is_first_and_a_card_last():
-    rows = [("card", "device", KERNEL), ("other", "host", DISPATCH), ("main", "python", PYTHON)]
-    assert list(view._lanes(trace_of([(*one, "f", 0, 5) for one in rows])).values()) == ["main", "other", "card"]
 
 
 ROWS = st.tuples(

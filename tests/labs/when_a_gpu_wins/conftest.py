@@ -3,7 +3,7 @@
 import marimo as mo
 import pytest
 
-from lib.labs.when_a_gpu_wins import PANELS
+from lib.labs.when_a_gpu_wins.work import PANELS
 from lib.sweeps.experiments import calibration
 from lib.sweeps.storage.store import Store
 from lib.ui import lab as lab_module

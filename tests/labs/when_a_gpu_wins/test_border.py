@@ -1,21 +1,159 @@
-"""The border as it is drawn and told: before anything is measured, from calibrations then, and what moves it."""
+"""The border: two sides over width and batch size whose exact border is known, and what is drawn and told of it."""
 
-import base64
-import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from matplotlib.image import imread
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lib.labs.when_a_gpu_wins import border as page
-from lib.labs.when_a_gpu_wins.calibration import calibration
-from lib.labs.when_a_gpu_wins.sides import CELLS, KINDS, MOVES, Surface, SurfacePoint
+from lib.labs.when_a_gpu_wins.border import (
+    CELLS,
+    CHANGEABLE,
+    KINDS,
+    SIZES,
+    WIDTHS,
+    Side,
+    Surface,
+    SurfacePoint,
+    border_lines,
+    calibrated_side,
+    imagined,
+    measured_points,
+    measured_steps,
+    points_elsewhere,
+    rule_failures,
+    rule_width,
+)
+from lib.labs.when_a_gpu_wins.work import calibration
+from lib.model.backends.registry import Runtime, versions
 from lib.model.hardware.webgpu import Adapter
-from lib.sweeps.cost_model import StepTime
-from lib.sweeps.experiments.calibration import trials
-from lib.sweeps.experiments.known_devices import Row
+from lib.model.spec import Network
+from lib.sweeps.experiments.calibration import TrainingWay, Trial
+from lib.sweeps.experiments.recorded_machines import browsers_in
+from lib.sweeps.storage.records import Kind, Record
+from lib.sweeps.storage.store import Store
+from lib.timing.measurement import Ended, Measurement
+from lib.timing.prediction.device import DoesNotFit, read_devices
 from lib.timing.prediction.grid import Predictions
-from tests.sweeps.experiments.test_calibration import JAX, exact_s, run
+from lib.timing.prediction.predict import predict
+from lib.timing.prediction.workload import Way, fully_connected
+from tests.sweeps.experiments.test_calibration import JAX, run
+from tests.sweeps.experiments.test_your_gpu import CELL, SWIFTSHADER, WHO, keep
+from tests.timing.prediction.invented import device
+from tests.timing.prediction.test_calibration import calibrated
+
+DEVICES = read_devices()
+EPOCH, ADAPTERS = TrainingWay(Runtime()), ("software", "discrete")
+
+
+def side(way=Way.STEP, **figures):
+    return Side("invented", device(**figures), way)
+
+
+def exactly(ratio):
+    """A surface without any uncertainty."""
+    found = ratio * ONE
+    return Surface(Predictions(found, found, found), Predictions(ONE, ONE, ONE))
+
+
+@given(st.sampled_from(sorted(DEVICES)), st.sampled_from(Way), st.integers(1, 4), st.sampled_from((1, 8)))
+def test_a_cell_of_the_surface_is_what_a_single_prediction_says(key, way, depth, networks):
+    one = Side("one", DEVICES[key], way)
+    shown = one.seconds(depth, networks)
+    for row, column in ((0, 0), (20, 31), (CELLS - 1, CELLS - 1)):
+        network, size = Network((int(WIDTHS[row]),) * depth), int(SIZES[column])
+        try:
+            expected = one.all_of(network, size, networks).step_s
+        except DoesNotFit:
+            expected = np.nan
+        assert shown.step_s[row, column] == pytest.approx(expected, nan_ok=True)
+
+
+def test_what_this_machine_s_memory_cannot_hold_is_refused_as_a_card_s_is(monkeypatch):
+    """Twice with another amount free: what was predicted before is known, and what fits is asked anew."""
+    known = calibrated(0.05)
+    for free_bytes in (5e7, 1e8):
+        monkeypatch.setattr(page, "usable_memory_bytes", lambda device, n=free_bytes: {"cpu": n}[device])
+        here = calibrated_side(TrainingWay(Runtime()), known)
+        shown = here.seconds(2, 1)
+        needed = np.array(
+            [[fully_connected(Network((int(w),) * 2), int(n)).working_bytes for n in SIZES[::9]] for w in WIDTHS[::9]]
+        )
+        for end in (shown.step_s, shown.low_s, shown.high_s):
+            assert (np.isnan(end[::9, ::9]) == (needed > free_bytes)).all()
+        assert np.isfinite(shown.step_s).any()
+        assert np.isnan(shown.step_s).any()
+        with pytest.raises(DoesNotFit, match=r"expected a step of at most 0\.\d+ GB, the free memory"):
+            here.all_of(Network((4096, 4096)), 32)
+
+
+@given(st.integers(1, CELLS - 1))
+def test_a_straight_border_is_found_between_its_cells(column):
+    ratio = np.where(np.arange(CELLS) < column, 0.5, 2.0)[None, :] * ONE
+    lines = border_lines(ratio)
+    assert len(lines) == CELLS - 1
+    place = 2 ** (12 * column / CELLS)
+    assert all(x == pytest.approx(place) and x2 == pytest.approx(place) for x, _, x2, _ in lines)
+    assert border_lines(np.nan * ONE) == border_lines(3.0 * ONE) == []
+    assert (exactly(2.0).wins_from(128), exactly(0.5).wins_from(128)) == (1, None)
+
+
+def test_the_rule_is_held_against_sure_cells_of_its_corners_alone():
+    (below, width, size, ratio), (above, *_) = rule_failures(exactly(4.0), 1)
+    assert (below, above) == (1, 0)
+    assert width < rule_width(1)
+    assert size < 256
+    assert ratio == pytest.approx(4)
+    assert [share for share, *_ in rule_failures(exactly(0.25), 1)] == [0, 1]
+    wide = Predictions(4 * ONE, 0.4 * ONE, 40 * ONE)
+    assert [share for share, *_ in rule_failures(Surface(wide, exactly(1.0).right), 1)] == [0, 0], "neither for sure"
+
+
+def test_what_readers_kept_from_their_browsers_is_a_point_each_and_software_none(tmp_path):
+    store = Store(tmp_path / "results.sqlite")
+    keep(store, replace(WHO, reader="a"), gpu_s=0.002, cpu_s=0.004)
+    keep(store, SWIFTSHADER, gpu_s=0.02, cpu_s=0.004)
+    keep(store, replace(WHO, reader="b", adapter=None), gpu_s=0, cpu_s=0.004)
+    (network, size), machines = CELL, browsers_in(store)
+    (point,) = points_elsewhere(machines, len(network.hidden))
+    assert (point.width, point.batch_size) == (network.hidden[0], size)
+    assert point.ratio == pytest.approx(2, rel=0.05)
+    assert point.names[1] in {f"the GPU of {one.name}" for one in machines if one.has_gpu}
+    assert points_elsewhere(machines, len(network.hidden) + 1) == []
+
+
+def test_measured_points_are_the_stored_steps_of_this_runtime_depth_and_machine(tmp_path):
+    store, times = Store(tmp_path / "results.sqlite"), {(64,): 1e-4, (64, 64): 2e-4, (64, 32): 3e-4, (): 4e-4}
+    known = [(EPOCH, Trial(Network(hidden), 32), step_s) for hidden, step_s in times.items()]
+    known += [
+        (TrainingWay(Runtime("numpy")), known[0][1], 9e-4),
+        (EPOCH, Trial(Network((64,)), 32, 4), 9e-4),
+    ]  # not of it
+    for trained, trial, step_s in known:
+        subject, version = trained.subject(trial) | {"first_call_s": 0.1}, versions(trained.runtime)
+        store.add(Record.of(Kind.STEP_TIME, subject, Measurement((step_s,), 1, Ended.CAP), version))
+    steps, card = measured_steps(store, EPOCH.runtime), Side("card", DEVICES["l4"], Way.STEP)
+    assert {(network.hidden, size) for network, size in steps} == {(hidden, 32) for hidden in times}
+    (one,) = measured_points(steps, card, card, 1, 1)
+    assert (one.width, one.batch_size, one.left_s) == (64, 32, 1e-4)
+    assert one.right_s == card.all_of(Network((64,)), 32).step_s
+    (many,) = measured_points(steps, card, card, 2, 4)
+    assert many.left_s == pytest.approx(8e-4)
+    small = side(memory_bytes=1e6)
+    assert measured_points(steps, card, small, 1, 4) == [], "a card that cannot hold it has no point"
+
+
+@given(st.sampled_from(sorted(CHANGEABLE)), st.sampled_from((0.25, 4.0)), st.sampled_from(Way))
+def test_a_better_figure_never_makes_an_imagined_card_slower(name, factor, way):
+    card = DEVICES["l4"]
+    work = fully_connected(Network(), 32, way)
+    before, after = (predict(work, one).step_s for one in (card, imagined(card, {name: factor})))
+    better = (factor > 1) == (name in ("bandwidth", "throughput", "feeding"))
+    assert after <= before if better else after >= before
+    assert imagined(card, {name: 1.0}) == card
+
 
 ONE = np.ones((CELLS, CELLS))
 LEFT_HALF = np.arange(CELLS)[None, :] < CELLS // 2
@@ -23,7 +161,7 @@ BOTH = ("<one>", "the other")
 POINTS = [SurfacePoint(kind, 128, 32, left_s, 1.0, BOTH) for kind, left_s in zip(KINDS, (0.5, 3.0, 2.0), strict=True)]
 
 
-def surface(ratio, spread=1.0):
+def surface_of(ratio, spread=1.0):
     left = ratio * ONE
     return Surface(Predictions(left, left / spread, left * spread), Predictions(ONE, ONE, ONE))
 
@@ -65,26 +203,6 @@ def test_a_calibration_takes_the_place_of_the_data_sheet_and_is_news_to_all_sect
     assert "than JAX, one call an epoch, here" in shown[-1]
 
 
-@pytest.mark.parametrize(
-    ("free_bytes", "words"),
-    [(1e7, "of the field fits into no memory of its side"), (1e3, "No network of this depth fits")],
-)
-def test_what_this_machine_cannot_hold_is_grey_and_said(free_bytes, words, opened, shown, live, monkeypatch):
-    monkeypatch.setattr("lib.labs.when_a_gpu_wins.sides.usable_memory_bytes", lambda _device: free_bytes)
-    run(live, [JAX])
-    draw(opened())
-    assert words in shown[-1]
-
-
-@pytest.mark.parametrize(
-    ("said", "words"),
-    [({"win_networks": "64"}, "64 networks"), ({"win_depth": "3"}, "3 hidden layers"), ({"win_right": "t4"}, "T4 by")],
-)
-def test_a_moved_control_is_seen(opened, shown, said, words):
-    draw(opened(**said))
-    assert words in shown[-1]
-
-
 def test_a_value_that_is_not_offered_is_refused_in_a_sentence_also_in_another_section(opened, shown, panel):
     lab = opened()
     win = panel(lab, "win").set(networks=3)
@@ -102,54 +220,17 @@ def test_a_calibrated_adapter_may_stand_for_the_gpu_and_a_software_one_never(mon
     assert {"l4", "h100-pcie"} <= cards
 
 
-def test_a_recorded_machine_may_stand_on_the_left(opened, shown, monkeypatch):
-    steps = {(JAX, one): StepTime(exact_s(JAX, one), 0.1) for one in trials(JAX)}
-    known = {"m1/jax-epoch/cpu": (JAX, "the other", steps)}
-    monkeypatch.setattr(page, "elsewhere", lambda: known)
-    for control in (page.Border.left, page.Border.right):  # made once, of what can be chosen then
-        monkeypatch.setattr(control, "make", control.make.__wrapped__)
-    draw(opened(win_left="recorded/m1/jax-epoch/cpu"))
-    assert "than JAX, one call an epoch, recorded on the other" in shown[-1]
-    assert "stands in its place" not in shown[-1]
-    assert "recorded/m1/jax-epoch/cpu" not in page.cards().values(), "no card"
-
-
 def test_the_sentence_counts_who_wins_where_and_where_neither_does():
-    said = page.surface_sentence(surface(np.where(LEFT_HALF, 0.5, 2.0)), "NumPy", "L4", 1, 1)
+    said = page.surface_sentence(surface_of(np.where(LEFT_HALF, 0.5, 2.0)), "NumPy", "L4", 1, 1)
     assert "L4 is predicted to be faster than NumPy in 50% of this field and slower in 50%" in said
     assert "the other 0%" in said
     assert "at width 128 from batch size" in said
-    said = page.surface_sentence(surface(1.5, spread=2.0), "NumPy", "L4", 2, 8)
+    said = page.surface_sentence(surface_of(1.5, spread=2.0), "NumPy", "L4", 2, 8)
     assert "8 networks of 2 hidden layers" in said
     assert "the other 100% the intervals overlap" in said
-    assert "at no batch size" in page.surface_sentence(surface(0.5), "NumPy", "L4", 1, 1)
-    half = surface(np.where(LEFT_HALF, np.nan, 2.0))
+    assert "at no batch size" in page.surface_sentence(surface_of(0.5), "NumPy", "L4", 1, 1)
+    half = surface_of(np.where(LEFT_HALF, np.nan, 2.0))
     assert "Grey: 50% of the field" in page.surface_sentence(half, "NumPy", "L4", 4, 128)
-
-
-def test_the_rule_fails_only_where_a_side_wins_for_sure():
-    never = (0.0, 16, 1, 1.0)
-    fails = page.rule_sentence([(0.25, 500, 128, 3.0), never], "NumPy", "L4")
-    assert "below both, L4 wins for sure in 25% of the corner (at width 500 and batch size 128 it is 3 times" in fails
-    assert "above both" not in fails
-    assert "No prediction here contradicts it for sure" in page.rule_sentence([never, never], "NumPy", "L4")
-
-
-def test_the_articles_line_says_which_figures_set_the_model_and_how_far_off_the_others_are():
-    unseen = [Row("x", "q", 1.0, 3.0, 0.5, 0.8, False), Row("y", "q", 1.0, 1.1, 0.5, 2.0, False)]
-    said = page.published_sentence([*unseen, Row("z", "q", 1, 1, 1, 1, True)])
-    assert "Of 3 figures that the articles print, 1 set the model" in said
-    assert "off by 105% at the median and by 200% at worst; 1 of them lie in the range" in said
-
-
-def test_moving_the_border_names_where_it_was_or_all_other_ways():
-    said = page.imagined_sentence(surface(0.5), surface(2.0), "X")
-    assert "at width 128 it wins from batch size 1 on (before: at no batch size)" in said
-    surfaces = {name: surface(2.0 if number else 0.5) for number, name in enumerate(MOVES)}
-    first, *others = MOVES
-    said = page.moves_sentence(surfaces, first, "L4", "NumPy")
-    assert f"Driven by {first}, L4 is predicted to be faster than NumPy in 0% of the field" in said
-    assert all(f"{name}, from batch size 1 on" in said for name in others)
 
 
 def test_colours_name_the_faster_side_grow_with_the_ratio_and_are_pale_where_neither_wins_for_sure():
@@ -162,19 +243,9 @@ def test_colours_name_the_faster_side_grow_with_the_ratio_and_are_pale_where_nei
     assert sure[5] == pytest.approx([0.5, 0.5, 0.5, 0.3]), "what fits nowhere is grey"
 
 
-def test_the_ground_is_a_pixel_a_cell_with_the_largest_width_on_top():
-    ratio = np.where(np.arange(CELLS)[:, None] < 3, 0.1, 10.0)  # narrow networks are faster on the left
-    chart = page.surface_chart(surface(ratio), "NumPy", "L4", 1)
-    picture = base64.b64decode(chart.spec["datasets"]["ground"][0]["url"].partition(",")[2])
-    drawn = imread(io.BytesIO(picture))
-    assert drawn.shape == (CELLS, CELLS, 4)
-    assert (drawn[-3:, :, :3] * 255).round() == pytest.approx(np.broadcast_to(page.LEFT, (3, CELLS, 3)), abs=1)
-    assert (drawn[0, :, :3] * 255).round() == pytest.approx(np.broadcast_to(page.RIGHT, (CELLS, 3)), abs=1)
-
-
 def test_borders_points_and_the_rule_are_drawn_and_described():
-    shown = surface(np.where(LEFT_HALF, 0.5, 2.0), spread=1.5)
-    chart = page.surface_chart(shown, "NumPy", "L4", 1, POINTS, before=surface(np.where(LEFT_HALF, 2.0, 0.5)))
+    shown = surface_of(np.where(LEFT_HALF, 0.5, 2.0), spread=1.5)
+    chart = page.surface_chart(shown, "NumPy", "L4", 1, POINTS, before=surface_of(np.where(LEFT_HALF, 2.0, 0.5)))
     rows = chart.spec["datasets"]
     assert {"border", "before", "rule"} <= {row["kind"] for row in rows["lines"]}
     found = [(row["kind"], row["color"], row["words"]) for kind in KINDS for row in rows[kind]]
@@ -183,7 +254,7 @@ def test_borders_points_and_the_rule_are_drawn_and_described():
     assert found[0][2].replace("\u202f", " ") == "500 ms by <one>, 1.0 s by the other: a step"
     assert found[1][2].endswith("an epoch")
     assert rows["words"][0]["text"] == "the articles' rule"
-    tips = page.surface_chart(surface(1.2, 2), "a", "b", 1).spec["datasets"]["tips"]
+    tips = page.surface_chart(surface_of(1.2, 2), "a", "b", 1).spec["datasets"]["tips"]
     assert any("b is 1.2 times faster, but the intervals overlap" in row["predicted"] for row in tips)
     assert "how many times faster L4 is than NumPy" in chart.title
     shown = page.legend("<b>", "L4", [*POINTS, POINTS[1]])
@@ -191,20 +262,3 @@ def test_borders_points_and_the_rule_are_drawn_and_described():
     assert "measured here: steps stored here, the GPU faster in 0 of 1" in shown
     assert "measured elsewhere: each GPU beside its own processor, the GPU faster in 2 of 2" in shown
     assert "published" not in page.legend("a", "b", POINTS[:2])
-
-
-def test_a_surface_without_any_seconds_is_still_drawn():
-    rows = page.surface_chart(surface(np.nan), "NumPy", "L4", 4).spec["datasets"]
-    assert all("does not fit" in row["predicted"] for row in rows["tips"])
-    assert all(row["kind"] == "rule" for row in rows["lines"])
-
-
-def test_each_way_has_a_colour_of_its_own_and_the_chosen_one_is_thick():
-    surfaces = {name: surface(np.where(LEFT_HALF, 0.5, 2.0)) for name in MOVES}
-    chosen = list(MOVES)[2]
-    rows = page.moves_chart(surfaces, chosen, "L4").spec["datasets"]["lines"]
-    widths = {row["color"]: row["width"] for row in rows}
-    assert len(widths) == len(MOVES)
-    assert sorted(widths.values())[-2] < max(widths.values())
-    assert f"<b>{chosen}</b>" in page.moves_legend(chosen)
-    assert all(color in page.moves_legend(chosen) for color in widths)

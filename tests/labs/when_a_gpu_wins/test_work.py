@@ -1,27 +1,57 @@
-"""Larger work and costs: every number wears its word, and what is missing is said."""
+"""Calibrations, larger work, costs and remedies: what a press asks for, and what is drawn and told."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
-from lib.labs.when_a_gpu_wins import work
-from lib.labs.when_a_gpu_wins.sides import Side, calibrated_side
-from lib.labs.when_a_gpu_wins.work import LARGER, Bill, LargerStep, bills, larger_steps, parts_on_demand
+from lib.labs.when_a_gpu_wins import work as page
+from lib.labs.when_a_gpu_wins.border import Side, calibrated_side
 from lib.model.backends.registry import Runtime, versions
-from lib.model.spec import Network
 from lib.sweeps.cost_model import StepTime
-from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask
-from lib.sweeps.experiments.calibration import TrainingWay, Trial
+from lib.sweeps.experiments import advice
+from lib.sweeps.experiments.advice import Applied, Findings, Outcome
+from lib.sweeps.experiments.calibration import CalibrationProgress, TrainingWay, Trial, calibrations, trials
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
+from lib.sweeps.workers.messages import State
 from lib.timing.measurement import Ended, Measurement
 from lib.timing.prediction.device import read_devices
-from lib.timing.prediction.predict import Prediction, predict
-from lib.timing.prediction.workload import Way, convolutional, resnet18
-from lib.timing.profiling.request import CONVOLUTIONAL, Examination
-from tests.sweeps.experiments.test_calibration import JAX, run
-from tests.timing.prediction.invented import device, workload
+from lib.timing.prediction.predict import Prediction
+from lib.timing.prediction.remedies import Effect, Remedy, Setup
+from lib.timing.prediction.workload import Way
+from lib.ui.views.dots import HERE, PREDICTED
+from tests.sweeps.experiments.test_calibration import JAX, NUMPY, exact_s, run
+from tests.timing.prediction.invented import device
 from tests.timing.prediction.test_calibration import calibrated
+from tests.ui.views.test_dots import dots_of
+
+
+def draw(lab, panel=None):
+    lab.work(panel or lab.controls("here"), *page.calibration(lab.page))
+
+
+@pytest.mark.slow
+def test_the_cheap_ways_are_calibrated_on_their_own_and_the_others_by_choice(opened, shown):
+    draw(opened())
+    assert "This machine is calibrated for" in shown[-1]
+    assert "<b>Done</b>" in shown[-1]
+    draw(opened(here_ways="jax-epoch/cpu"))
+    assert "<b>Saved result</b>" in shown[-1], "nothing is missing for it"
+
+
+def test_a_calibration_is_named_with_its_error_and_a_refusal_with_its_reason():
+    assert "not calibrated yet" in page.calibrated_sentence([CalibrationProgress(JAX), CalibrationProgress(NUMPY)])
+    assert page.progress([CalibrationProgress(JAX)], [JAX]) == (0, len(trials(JAX)))
+    steps = {(JAX, one): StepTime(exact_s(JAX, one), 0.1) for one in trials(JAX)}
+    known = calibrations(steps)[0][TrainingWay(Runtime())]
+    calibrated = CalibrationProgress(JAX, {trial: one for (_, trial), one in steps.items()}, known)
+    noisy = CalibrationProgress(NUMPY, {}, None, "something else uses this machine")
+    assert page.calibrated_sentence([calibrated, noisy]).startswith(
+        f"This machine is calibrated for {JAX.label} ({known.median_error:.0%}): "
+    )
+    assert page.progress([calibrated, noisy], [JAX]) == (len(trials(JAX)), len(trials(JAX)))
+
 
 DEVICES = read_devices()
 
@@ -36,116 +66,172 @@ def here():
     return calibrated_side(TrainingWay(Runtime()), calibrated(0.05))
 
 
-def measured_of(batch_size, all_sides, store):
-    return [one for one in larger_steps(batch_size, all_sides, store) if one.how.startswith("measured; predicted: ")]
-
-
 def test_larger_work_is_measured_where_it_is_stored_predicted_elsewhere_and_refused_where_nothing_holds_it(store, here):
     small = Side("invented", device(memory_bytes=1e6), Way.STEP)
-    found = larger_steps(32, [here, small], store)
-    assert len({one.work.name for one in found}) == 3
-    assert all("expected at most" in one.how for one in found if one.side is small)
-    assert [one.how for one in found if one.side is here] == 3 * ["predicted, unsure"], "far from all calibrated steps"
-    subject = TrainingWay(Runtime()).subject(Trial(LARGER, 32)) | {"first_call_s": 0.1}
+    found = page.larger_steps(32, [here, small], store)
+    assert [one.known is None for one in found] == 3 * [False, True], "the quickest first"
+    assert len(page.too_large(found)) == 3
+    subject = TrainingWay(Runtime()).subject(Trial(page.LARGER, 32)) | {"first_call_s": 0.1}
     store.add(Record.of(Kind.STEP_TIME, subject, Measurement((0.004,), 1, Ended.CAP), versions(Runtime())))
-    (measured,) = measured_of(32, [here, small], store)
-    assert (measured.work.name, measured.step_s) == (f"784→{LARGER.label}→10", 0.004)
-    assert measured_of(8, [here], store) == [], "another batch size"
-
-
-def test_the_convolutional_network_is_measured_where_its_step_is_stored(store, here):
-    task = AnatomyTask(Runtime(), Examination(CONVOLUTIONAL, batch_size=32))
-    for seconds in ((0.009, 0.010, 0.5), (0.012, 0.012, 0.001), (0.5, 0.014, 0.001)):
-        of = task.subject | {"name": CONVOLUTIONAL, "work": 1.0}
-        store.add(Record.of(Kind.ANATOMY, of, Measurement(seconds, 1, Ended.CAP), versions(Runtime())))
-    (measured,) = measured_of(32, [here, replace(here, here=None)], store)
-    assert (measured.work.name, measured.side) == (convolutional(32).name, here)
-    assert isinstance(measured.known, StepTime)
-    assert (measured.known.low_s, measured.known.step_s, measured.known.high_s) == (0.010, 0.012, 0.014)
-
-
-def test_every_number_of_larger_work_wears_its_word():
-    slow, card = Side("here", calibrated(0.05), Way.EPOCH), Side("card", DEVICES["l4"], Way.STEP, on_gpu=True)
-    step, measured = (resnet18(32), slow), StepTime(0.05, 0.1)
-    found = [LargerStep(resnet18(32), card, "predicted", StepTime(0.01, 0.1)), LargerStep(*step, "measured", measured)]
-    table = work.larger_table([*found, LargerStep(*step, "no memory")])
-    assert ">10\u202fms<" in table
-    assert "no memory" in table
-    assert table.count(">ResNet-18<") == 1
-    assert "ResNet-18: card, 5 times faster than here" in work.larger_sentence(found, 32)
+    found = page.larger_steps(32, [here, Side("card", DEVICES["l4"], Way.STEP, on_gpu=True)], store)
+    (measured,) = (one for one in found if one.measured)
+    assert (measured.work.name, measured.side, measured.step_s) == (f"784→{page.LARGER.label}→10", here, 0.004)
+    marks = [(one["of"], one["label"]) for one in dots_of(page.larger_chart(found)) if one["known"] == HERE]
+    assert marks == [(measured.work.name, here.label)]
+    assert not any(one.measured for one in page.larger_steps(8, [here], store)), "another batch size"
 
 
 def test_larger_work_is_predicted_while_its_step_is_measured(opened, shown, monkeypatch):
-    monkeypatch.setattr(work, "measure_larger", lambda *_: iter(()))
+    monkeypatch.setattr(page, "measure_larger", lambda *_: iter(()))
     lab = opened()
-    lab.work(lab.controls("larger"), work.measured_here, work.larger)
-    parts = shown[-1].partition("<details")[2]
-    assert "starting kernels" in parts
-    assert parts.count("ResNet-18") == 1, "a heading"
+    lab.work(lab.controls("larger"), page.measured_here, page.larger)
     assert "Unsure: " in shown[-1]
 
 
-def test_each_part_of_a_step_has_its_seconds_and_its_share():
-    both = {"slow": Prediction(2e-3, 1e-3, 3e-3, {"calls": 5e-4, "products": 1.5e-3})}
-    both["quick"] = Prediction(1e-3, 1e-3, 1e-3, {"products": 1e-3, "waiting": 0.0})
-    text = parts_on_demand({"a <network>": both})
-    assert "a &lt;network&gt;" in text
-    head, heading, slow, quick = text.split("<tr>")[1:]
-    places = [head.index(name) for name in ("calls", "products", "waiting")]
-    assert places == sorted(places)
-    assert slow.count("<td>") == quick.count("<td>") == 1 + 3
-    assert "500\u202fμs (25%)" in slow
-    assert "1.5\u202fms (75%)" in slow
-    assert quick.count("<td>–</td>") == 2, "what costs nothing and what it does not have"
-    assert "colspan" in heading
-    unknown = Prediction(1.0, 1.0, 1.0, {})
-    assert parts_on_demand({"": {"unknown": unknown}}) == ""
-    known = parts_on_demand({"": {"unknown": unknown, "card": predict(workload(Way.OPERATIONS), device())}})
-    assert "unknown" not in known
-    assert "dispatching operations" in known
+def test_costs_are_seconds_times_the_price_and_devices_without_one_are_named(opened, shown, live):
+    found = page.bills([Side(one.name, one, Way.STEP) for one in DEVICES.values()], 32)
+    priced = [one for one in found if one.per_h is not None]
+    assert found[: len(priced)] == priced, "the cheapest first"
+    assert priced[0].dollars(3.6) == pytest.approx(priced[0].per_h)
+    assert all(one.dated for one in priced)
+    assert f"on {priced[0].side.label}, the cheapest" in page.cost_sentence(found, 0.95, 32, "")
+    assert "3 of 3 runs reached it" in page.cost_sentence(found, 0.95, 32, "3 of 3 runs reached it")
+    assert "none is the cheapest" in page.cost_sentence(found[:1], 0.95, 32, "")
 
-
-def test_costs_are_seconds_times_the_price_and_devices_without_one_say_so():
-    all_sides = [Side(one.name, one, Way.STEP) for one in DEVICES.values()]
-    found = bills(all_sides, Network(), 32, 3)
-    priced = [one for one in found if one.dollars is not None]
-    prices = {one.figures["price_per_h"].value for one in DEVICES.values() if "price_per_h" in one.figures}
-    assert {one.per_h for one in priced} == prices
-    assert found[: len(priced)] == priced
-    for one in priced:
-        assert one.dollars == pytest.approx(one.epoch.step_s / 3600 * (one.per_h or 0))
-        assert one.to_accuracy == pytest.approx(3 * (one.dollars or 0))
-        assert one.dated
-    assert all(one.to_accuracy is None and not one.dated for one in found if one.dollars is None)
-    assert all(one.to_accuracy is None for one in bills(all_sides, Network(), 32, None))
-
-
-def test_this_machine_has_a_cost_once_it_is_calibrated_and_its_reader_says_the_price(opened, shown, live):
     def draw(**settings):
         lab = opened(**settings)
-        lab.answer(lab.controls("cost"), work.cost)
+        lab.answer(lab.controls("cost"), page.cost)
 
     draw(cost_price="0.5")
-    assert "not calibrated yet, so it has no row" in shown[-1]
-    assert "your price" not in shown[-1]
+    assert "not calibrated yet, so it has no mark" in shown[-1]
+    assert "No price is listed for " in shown[-1]
     run(live, [JAX])
     draw(cost_price="0.5")
-    assert "JAX, one call an epoch, here" in shown[-1]
     assert "0.5 $ an hour (your price)" in shown[-1]
     draw()
     assert "hourly cost above" in shown[-1]
 
 
-def test_costs_say_what_is_missing():
-    epoch = Prediction(3.6, 1.0, 10.0, {})
-    found = [Bill("a", epoch, 0.001, 1.0, "2026", 0.003), Bill("b", epoch, 0.002, 2.0, "2026", 0.006)]
-    unpriced = Bill("c", epoch, None, None, "")
-    table = work.cost_table([*found, unpriced])
-    assert "1 $ an hour (2026)" in table
-    assert "no price is listed" in table
-    counted = work.cost_sentence(found, 0.95, 32, "3 of 3 runs reached it")
-    assert "1 $ on a, the cheapest" in counted
-    assert "on b 2 times as much" in counted
-    assert "3 of 3 runs reached it" in counted
-    assert "was not counted on this machine" in work.cost_sentence(found, 0.95, 32, "")
-    assert "none is the cheapest" in work.cost_sentence([unpriced], 0.95, 32, "")
+@pytest.fixture
+def applied(monkeypatch):
+    """What was asked for, call by call; each is done at once."""
+    found = []
+
+    def apply(_question, _by, chosen, *_):
+        found.append(list(chosen))
+        yield from map(Applied, chosen)
+
+    monkeypatch.setattr(advice, "apply", apply)
+    return found
+
+
+@pytest.fixture
+def show(opened, panel):
+    """Shows the section, with whatever has been pressed or moved since."""
+    lab = opened()
+    remedy = panel(lab, "remedy")
+
+    def draw(**values):
+        lab.work(remedy.set(**values), *page.remedies(lab.page))
+
+    return draw
+
+
+def test_before_anything_is_calibrated_the_page_says_so_and_a_script_asks_for_all(show, shown, applied):
+    show()
+    assert "JAX, one call a step is not calibrated on this machine" in shown[-1]
+    assert applied == [list(Remedy)]
+
+
+def test_a_calibrated_machine_answers_and_each_remedy_that_exists_has_its_button(show, shown, applied, live):
+    run(live, [TrainingWay(Runtime(key)) for key in ("jax-step", "jax-epoch")])
+    show()
+    assert "JAX, one call a step, batch size 32: a step is predicted to take" in shown[-1]
+    assert "Its step is compiled already." in shown[-1]
+    assert "Not calibrated yet: JAX, one call an epoch, many networks at once." in shown[-1]
+    assert shown[-1].count("marimo-button") >= 3
+
+
+def test_a_press_asks_for_its_remedy_alone_and_one_button_for_all(show, shown, applied):
+    for pressed in ({}, {"apply_epoch": 1}, {"apply_batch": 1}, {"again": 1}, {}):
+        show(**pressed)
+    assert applied == [list(Remedy), [Remedy.EPOCH], [Remedy.BATCH], list(Remedy)], (
+        "what is shown again is not asked again"
+    )
+
+
+def test_what_was_waited_for_is_not_lost_by_another_press_and_is_by_another_question():
+    asked, second = ("a question", "a way"), [Remedy.EPOCH]
+    view = SimpleNamespace(items=[Applied(Remedy.NETWORKS)], state=State.MEASURING)
+    stage = SimpleNamespace(asked=(asked, ()), began_with=([Remedy.NETWORKS, Remedy.DATA],))
+    stage.running = SimpleNamespace(view=lambda: view)
+    assert page.chosen(stage, asked, second) == [Remedy.DATA, Remedy.EPOCH]  # pyright: ignore[reportArgumentType]
+    assert page.chosen(stage, ("another", "a way"), second) == [Remedy.EPOCH]  # pyright: ignore[reportArgumentType]
+    view.items, view.state = [], State.STOPPED
+    assert page.chosen(stage, asked, second) == [Remedy.EPOCH]  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"hidden": "12a"}, "Hidden layers: expected widths"),
+        ({"networks": 0}, "expected a whole number from 1 to 100000, got 0"),
+        ({"by": "cupy-image/gpu"}, "expected one of"),
+        ({"size": 4097}, "expected a whole number from 1 to 4096"),
+    ],
+)
+def test_what_cannot_be_used_is_one_sentence_in_place_of_the_remedies(show, shown, values, words):
+    show(**values)
+    assert len(shown) == 1
+    assert words in shown[0]
+
+
+def took(step_s: float) -> Prediction:
+    return Prediction(step_s, 0.8 * step_s, 1.25 * step_s, {})
+
+
+BEFORE = Setup("JAX, one call a step", 32, took(1e-3))
+COMPILED = Effect(Remedy.EPOCH, Setup("JAX, one call an epoch", 32, took(0.5e-3)), "", 2.0, 1.5, 2.5)
+LARGER = Effect(Remedy.BATCH, Setup(BEFORE.by, 128, took(1e-3)), "", 4.0, 3.0, 5.0)
+SLOWER = Outcome(Effect(Remedy.BACKEND, Setup("NumPy", 32, took(2e-3)), "", 0.5, 0.4, 0.6))
+NONE = Outcome(Effect(Remedy.STEP, why_not="its step is compiled already"))
+PLAIN = Findings(BEFORE, None, [NONE, Outcome(COMPILED), Outcome(LARGER), SLOWER])
+OUTCOMES = [NONE, Outcome(COMPILED, StepTime(0.25e-3, 0.1)), Outcome(LARGER, StepTime(2e-3, 0.1)), SLOWER]
+MEASURED = Findings(BEFORE, StepTime(2e-3, 0.1), OUTCOMES)
+
+
+def said(found: Findings) -> str:
+    """With usual spaces before units."""
+    return page.remedies_sentence(found).replace("\u202f", " ")
+
+
+def test_what_is_predicted_to_help_most_is_said_before_anything_is_measured():
+    assert said(PLAIN).startswith("JAX, one call a step, batch size 32: a step is predicted to take 1 ms (")
+    assert said(PLAIN).endswith(
+        "; that is 31 μs an image. Predicted to help most: a larger batch, 4 (3 to 5) times as fast, with batch size"
+        " 128 in place of 32."
+    )
+    assert "No remedy that can be predicted here is predicted to help." in said(Findings(BEFORE, None, [NONE, SLOWER]))
+
+
+def test_each_row_has_its_button_or_says_why_it_has_none():
+    slow = Outcome(replace(COMPILED, remedy=Remedy.NETWORKS, setup=replace(BEFORE, step=took(100.0))))
+    buttons = {remedy: f"<b>press {remedy.name}</b>" for remedy in Remedy}
+    shown = page.remedies_table(replace(MEASURED, outcomes=[*OUTCOMES, slow]), buttons)
+    assert shown.count("<tr") == 1 + 1 + 5
+    assert "press EPOCH" in shown
+    assert "press STEP" not in shown
+    assert "Its step is compiled already." in shown
+    assert "expected at most 3 s" in shown.lower()
+    assert "<td>100%</td>" in shown, "0.5 ms predicted, 0.25 ms measured"
+    assert "<script>" not in page.remedies_table(replace(PLAIN, before=replace(BEFORE, by="<script>")), {})
+
+
+@pytest.mark.parametrize("found", [Findings(), PLAIN, MEASURED])
+def test_the_chart_keeps_its_rows_and_has_a_mark_for_what_is_known(found):
+    chart = page.gains_chart(found)
+    dots = dots_of(chart)
+    assert sum(dot["known"] == PREDICTED for dot in dots) == sum(one.effect.setup is not None for one in found.outcomes)
+    assert sum(dot["known"] == HERE for dot in dots) == sum(one.measured is not None for one in found.outcomes)
+    names = [page.NAMES[one.effect.remedy] for one in found.outcomes] or list(page.NAMES.values())
+    assert chart.spec["layer"][-1]["encoding"]["y"]["sort"] == names, "those of this program"

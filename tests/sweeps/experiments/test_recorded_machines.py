@@ -23,15 +23,12 @@ from lib.sweeps.experiments.recorded_machines import (
     told_apart,
     total_of,
 )
-from lib.sweeps.experiments.single_operations import PipelineTask
 from lib.sweeps.storage.export import export_to
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.messages import Note
 from lib.sweeps.workers.queue import Cancel
 from lib.timing.measurement import Ended, Measurement
-from lib.timing.profiling.input_pipeline import QUANTITIES
-from lib.timing.profiling.request import Pipeline
 from lib.ui.views import recorded_gpus
 from tests.labs.test_race import at, raced
 from tests.machines import CARD, PROCESSOR, write
@@ -215,35 +212,6 @@ def test_two_precisions_of_a_recorded_card_are_told_apart(tmp_path, monkeypatch)
     assert recorded_gpus.epoch_note(32).endswith(" by JAX, one call an epoch, bfloat16.")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("took_s", "words"), [(2.4e-4, ""), (4e-4, " (it took up to 400\u202fμs: the host was busy)")])
-def test_what_fed_a_recorded_card_is_told_by_its_best_and_its_worst(tmp_path, monkeypatch, took_s, words):
-    """And what another version knows, or somebody made up, is left out."""
-    store = Store(tmp_path / "store.sqlite")
-
-    def add(subject, waits):
-        for name in QUANTITIES:
-            blocks = ({"waits": waits, "preprocessing": took_s}.get(name, 1.0),) * 9
-            record = Record.of(Kind.PIPELINE, subject | {"name": f"0/{name}", "work": 1.0}, measured(*blocks), "v")
-            store.add(replace(record, machine="other", machine_line=CARD, measured_at="2026-11-01T10:00:00+00:00"))
-
-    fed = [(Pipeline(feed), waits) for feed, waits in (("arrays", 0.25), ("tf.data", 0.9), ("cache", 0.02))]
-    for pipeline, waits in (*fed, (Pipeline("arrays", preprocessing_ms=0.0), 0.1)):
-        for device in ("cpu", "gpu"):
-            task = PipelineTask(Runtime("keras-tensorflow", device), (pipeline,))
-            add(task.subject, waits if device == "gpu" else 0.99)
-    mine = PipelineTask(Runtime("keras-tensorflow", "gpu"), (Pipeline(),)).subject
-    for wrong in ({"feed": "telepathy"}, {"rows": 3}, {"rows": "many"}):
-        add(mine | wrong, 0.999)
-    (machine,) = collect([("card.json", exported(tmp_path / "card.json", store))]).machines
-    monkeypatch.setattr(recorded_gpus, "gpus_elsewhere", lambda: (machine,))
-    assert recorded_gpus.feeds_note() == (
-        "Imaginary 9000, recorded 2026-11-01: with 0 ms of preprocessing an image, a step on 32 images waits 10% of"
-        f" the time for “arrays”; with 0.2 ms of preprocessing an image{words}, a step on 32 images waits 2% of"
-        " the time for “tf.data + cache” and 90% of the time for “tf.data”."
-    )
-
-
 def measured(*seconds):
     return Measurement(seconds, 1, Ended.CAP)
 
@@ -260,7 +228,6 @@ def test_without_a_recorded_card_it_is_said_how_to_get_one(monkeypatch):
         recorded_gpus.epoch_note(32)
         == recorded_gpus.step_note()
         == recorded_gpus.models_note()
-        == recorded_gpus.feeds_note()
         == recorded_gpus.NONE_YET
     )
     monkeypatch.setattr(recorded_gpus, "nvidia_driver_answers", lambda: True)
@@ -316,9 +283,9 @@ def test_the_price_of_this_machine_is_an_assumption_until_one_is_entered(tmp_pat
     assert watts, machine.price_date
     price = machine.price_per_h or 0.0
     assert price == pytest.approx(int(watts[1]) / 1000 * 0.30)
-    assert "is assumed" in machines.machines_table([machine], {machine.name: price})
-    entered = machines.machines_table([machine], {machine.name: 2.5})
-    assert "2.5 (entered here)" in entered
+    assert "assumed: " in machines.machines_list([machine], {machine.name: price})
+    entered = machines.machines_list([machine], {machine.name: 2.5})
+    assert "$ 2.5 an hour (entered here)" in entered
     assert "assumed" not in entered
 
 

@@ -11,7 +11,7 @@ from lib.sweeps.experiments.results import Results
 from lib.sweeps.storage.records import Curve
 from lib.sweeps.sweep import Continued, Finished, Void
 from lib.sweeps.workers.messages import Item, Progress, State, Waiting
-from lib.ui.views import mnist_training_sentences
+from lib.ui.views.mnist_training import run_sentence
 from tests import made
 from tests.sweeps.test_sweep import FAST
 
@@ -70,7 +70,7 @@ def test_states_are_told_apart():
     results.add(Waiting(2))
     assert results.place == 2
     results.end(State.STOPPED)
-    assert "Stopped: 0 of 2" in mnist_training_sentences.sentence(experiment, results)
+    assert "Stopped: 0 of 2" in run_sentence(experiment, results)
     cached = Results(experiment.items, experiment.labels)
     curve = filled(experiment, (0.9, 0.9)).lines[0].curve
     assert curve is not None

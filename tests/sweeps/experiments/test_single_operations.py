@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.labs.operations_and_feeds.checklist import all_figures
-from lib.labs.operations_and_feeds.feeds import known
+from lib.labs.operations_and_feeds.feeds import all_figures, known
 from lib.model.backends.registry import Runtime
 from lib.sweeps.experiments import single_operations as single
 from lib.sweeps.experiments.runs import BackgroundTask

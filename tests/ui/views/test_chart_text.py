@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lib.sweeps.experiments.results import Results
-from lib.ui.views import chart_text
 from lib.ui.views import mnist_training as view
 from lib.ui.views.chart import Chart, styled
 from lib.ui.views.chart_text import written
@@ -49,14 +48,6 @@ def test_a_line_is_told_by_its_ends_and_a_point_by_its_place():
     points = drawn(rows[:3], "point").text
     assert points.content == "3 points. Loss: lowest 0.5 (a, step 2), highest 2.5 (b, step 1)."
     assert drawn([]).text.content == "No value yet."
-
-
-def test_of_many_rows_some_are_told_and_how_many_there_are():
-    text = drawn([("a", step, step) for step in range(1000)], "point").text
-    (values,) = text.values
-    assert values.n_rows == 1000
-    assert 2 <= len(values.rows) <= chart_text.MAX_ROWS
-    assert f"{len(values.rows)} of 1,000 rows" in text.as_html("loss")
 
 
 def test_what_is_said_is_escaped():

@@ -4,12 +4,11 @@ import re
 
 import pytest
 
-from lib.labs.inside_a_step import trace, traps
+from lib.labs.inside_a_step import anatomy, trace
 from lib.model.backends.registry import TRAINERS
 from lib.sweeps.experiments.parallel_sweeps import methods
 from lib.sweeps.strategies import STRATEGIES
 from lib.timing.profiling.step_breakdown import PARTS
-from lib.ui.views.anatomy_of_a_step import UNEXPLAINED_COLOR
 from lib.ui.views.chart import ink, ordered_palette
 from tests.contrast import channels, contrast
 
@@ -21,9 +20,9 @@ PALETTE = sorted(
         *(strategy.color for strategy in STRATEGIES.values()),
         *(method.color for method in methods()),
         *(part.color for part in PARTS),
-        UNEXPLAINED_COLOR,
-        traps.WRONG,
-        traps.RIGHT,
+        anatomy.UNEXPLAINED_COLOR,
+        anatomy.WRONG,
+        anatomy.RIGHT,
         *trace.COLORS.values(),
         *(color for count in range(2, 17) for color in ordered_palette(count)),
     }

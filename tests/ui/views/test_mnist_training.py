@@ -1,11 +1,11 @@
-"""Charts of the four experiments, from literal results."""
+"""The charts and sentences of the four experiments, from literal rows."""
 
 import pytest
 
 from lib.sweeps.experiments.results import Results
 from lib.ui.views import mnist_training as view
 from tests import made
-from tests.sweeps.experiments.test_results import filled
+from tests.sweeps.experiments.test_results import filled, on_rows
 
 
 @pytest.mark.parametrize(
@@ -47,3 +47,39 @@ def test_published_figures_stand_beside_measured_ones():
         ]
     )
     assert dots.spec["datasets"]["published"] == [], "the article has no batch size 8"
+
+
+def test_sentences_say_what_the_rows_show():
+    rates = made.learning_rate((0.01, 0.1, 10.0), epochs=3, batch_size=32, hidden="128")
+    text = view.run_sentence(rates, filled(rates, (0.9, 0.965, 0.1), diverged=(2,)))
+    assert "Learning rate 0.1 was best: 96.5" in text
+    assert "10 diverged" in text
+    assert "step 5" in text
+    stuck = view.run_sentence(rates, filled(rates, (0.9, 0.95, 0.113)))
+    assert "10 did not learn: 11.3" in stuck
+    sizes = made.batch_size((1, 32), epochs=3, rate=0.01, hidden="128")
+    text = view.run_sentence(sizes, filled(sizes, (0.97, 0.9)))
+    assert "To 95.0" in text
+    assert "quickest was batch size 1" in text
+    assert "32 did not reach it" in text
+    sizes = made.batch_size((1, 32), epochs=3, rate=0.01, hidden="128", target=0.9)
+    nearly = view.run_sentence(sizes, filled(sizes, (0.8997, 0.88)))
+    assert "(90.0\u202f% after" in nearly
+    assert "None reached 90.0\u202f% (0.03 points short)" in nearly, "it would read as if it had"
+    depths = made.depth(("128", "256"), epochs=3, rate=0.1, batch_size=32)
+    assert "one seed cannot tell" in view.run_sentence(depths, filled(depths, (0.965, 0.967)))
+    assert "one seed cannot tell" not in view.run_sentence(depths, filled(depths, (0.95, 0.965)))
+    few = on_rows(depths, 300)
+    assert "one seed cannot tell" in view.run_sentence(few, filled(few, (0.95, 0.965)))
+    chosen = made.learning_rate((0.01, 0.1), epochs=1, batch_size=32, hidden="128", backend="numpy")
+    text = view.run_sentence(chosen, filled(chosen, (0.9, 0.95, 0.9, 0.95)))
+    assert "NumPy took" in text
+    assert "times as long" in text
+
+
+def test_the_seconds_to_a_target_count_training_and_evaluation_of_each_epoch():
+    experiment = made.learning_rate((0.1, 1.0), epochs=3, batch_size=32, hidden="128")
+    line = filled(experiment, (0.9, 0.9)).lines[0]  # 0.1 s of training and 0.01 s of evaluation an epoch
+    reached = [epoch.validation_accuracy for epoch in line.epochs]
+    assert line.seconds_to(reached[1]) == 2 * (0.1 + 0.01)
+    assert line.seconds_to(0.99) is None

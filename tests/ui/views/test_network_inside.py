@@ -36,15 +36,6 @@ def test_a_count_in_the_confusion_matrix_is_read_on_its_ground():
         assert contrast(list(to_rgb(text.get_color())), ground) >= 4.5, (x, y)
 
 
-def test_a_drawn_figure_takes_the_text_colour_of_the_page():
-    inside = network_inside.NetworkView(np.eye(10, dtype=int), ())
-    figure, text = network_inside.confusion_figure(inside), network_inside.confusion_text(inside)
-    svg = network_inside.as_svg(figure, "Which digits it confuses", text)
-    assert 'aria-label="Which digits it confuses. A row for what it is' in svg
-    assert text.content == "10 of 10 are right, 100.0\u202f%. Nothing is confused."
-    assert svg.count("currentColor") >= 20, "the digits along both axes"
-
-
 def test_a_confusion_matrix_is_told_by_what_is_confused_most():
     confusion = np.diag([50, 40, 30])
     confusion[0, 2], confusion[2, 0], confusion[1, 2] = 7, 1, 2
@@ -71,18 +62,6 @@ def test_each_mistake_is_told_and_none_where_there_is_none():
         network_inside.wrong_text(network_inside.NetworkView(np.eye(3), ()), np.zeros(1, int)).content
         == "There is no mistake."
     )
-
-
-def test_weights_are_told_by_where_they_look():
-    weights = np.zeros((6, 2), np.float32)
-    weights[4, 1], weights[2, 1], weights[0, 0] = 3, -4, 1
-    text = network_inside.weights_text([(weights, np.zeros(2, np.float32))], (2, 3))
-    assert text.content.startswith("All 2 units, each as an image of 2 × 3 weights")
-    assert "Length of the weights of one unit: 1 to 5." in text.content
-    assert text.values[0].rows[0] == ("2", "5", "row 2, column 2", "row 1, column 3")
-    many = np.random.default_rng(0).normal(size=(6, 100)).astype(np.float32)
-    told = network_inside.weights_text([(many, np.zeros(100, np.float32))], (2, 3))
-    assert told.content.startswith("The 32 with the largest weights of 100 units")
 
 
 @pytest.mark.parametrize("names", [("$0_$50", "$10k-$20k"), ("\\(a^b_c$", "$x_{1}$ <b>")])

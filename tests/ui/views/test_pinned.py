@@ -2,11 +2,10 @@
 
 import pytest
 
-from lib.sweeps.workers.messages import State
 from lib.ui.views import mnist_training as view
 from lib.ui.views.pinned import difference, with_same_axes
 from tests import made
-from tests.sweeps.experiments.test_results import filled, on_rows
+from tests.sweeps.experiments.test_results import filled
 
 
 def rates(epochs=3, size=32, rates=(0.01, 0.1)):
@@ -51,25 +50,3 @@ def test_the_difference_is_said_and_what_came_of_it():
     assert told.endswith("of training, 2.0 points less than the pinned.")
     close = difference((was, filled(was, [0.9, 0.95])), (now, filled(now, [0.9, 0.952])))
     assert close.endswith("0.2 points more than the pinned; one seed cannot tell such a gap from chance.")
-
-
-def test_what_can_be_chance_depends_on_the_number_of_validation_rows():
-    """A point and a half at 94 %: not by chance on 12,000 images, by chance on 300 rows."""
-    runs = [rates(), rates(epochs=5)]
-    told = difference(*((one, filled(one, [0.9, best])) for one, best in zip(runs, (0.95, 0.935), strict=True)))
-    assert told.endswith("1.5 points less than the pinned.")
-    few = [on_rows(one, 300) for one in runs]
-    told = difference(*((one, filled(one, [0.9, best])) for one, best in zip(few, (0.95, 0.935), strict=True)))
-    assert told.endswith("one seed cannot tell such a gap from chance.")
-
-
-def test_of_a_run_that_is_not_over_nothing_is_claimed():
-    was, now = rates(), rates(epochs=5)
-    results = filled(now, [0.9, 0.93])
-    results.state = State.TRAINING
-    assert difference((was, filled(was, [0.9, 0.95])), (now, results)) == "Epochs 3 pinned, 5 now."
-
-
-def test_a_run_beside_itself_is_one_run():
-    was = rates()
-    assert difference((was, filled(was, [0.9, 0.95])), (was, filled(was, [0.9, 0.95]))).startswith("This run is pinned")

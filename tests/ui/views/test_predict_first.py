@@ -1,17 +1,14 @@
 """The guess beside the result: in every case the exact sentence, and a mark at what was guessed."""
 
-import altair as alt
 import numpy as np
 import pytest
 
 from lib.sweeps.experiments.results import Results
-from lib.sweeps.experiments.teacher import Guess, questions
+from lib.sweeps.experiments.teacher import Guess
 from lib.sweeps.workers.messages import State
-from lib.ui import layout
-from lib.ui.views import mnist_training as charts_view
 from lib.ui.views import predict_first as view
 from tests import made
-from tests.sweeps.experiments.test_results import filled, on_rows
+from tests.sweeps.experiments.test_results import filled
 
 RATES = made.learning_rate((0.01, 0.1, 10.0), epochs=3, batch_size=32, hidden="128")
 SIZES = made.batch_size((1, 32), epochs=3, rate=0.01, hidden="128", target=0.9)
@@ -59,20 +56,6 @@ def test_a_guess_is_told_exactly(experiment, accuracies, diverged, guess, wanted
     assert view.sentence(experiment, filled(experiment, accuracies, diverged=diverged), guess) == wanted
 
 
-@pytest.mark.parametrize(("n", "may_be_chance"), [(12_000, False), (300, True)])
-def test_whether_a_gap_may_be_chance_depends_on_the_number_of_validation_rows(n, may_be_chance):
-    depths = on_rows(DEPTHS, n)
-    told = view.sentence(depths, filled(depths, (0.95, 0.965)), Guess("128"))
-    assert ("may well be right" in told) is may_be_chance
-
-
-@pytest.mark.parametrize(("n", "points"), [(12_000, "0.5 points"), (400, "2.8 points")])
-def test_the_page_says_how_far_apart_is_chance_near_the_best(n, points):
-    depths = on_rows(DEPTHS, n)
-    told = layout.details(depths, filled(depths, (0.9, 0.96)))
-    assert f"near the best, 96.0\u202f%, gaps up to {points} can be chance" in told
-
-
 @pytest.mark.parametrize(
     ("said", "diverged", "wanted"),
     [
@@ -112,36 +95,6 @@ def test_nothing_is_told_of_a_run_that_was_not_finished(state):
     assert view.sentence(RATES, results, Guess("0.1")) == ""
     assert view.sentence(RATES, Results(RATES.items, RATES.labels), Guess("0.1")) == ""
     assert view.sentence(RATES, filled(RATES, (0.9, 0.965, 0.9)), None) == ""
-
-
-@pytest.mark.parametrize("experiment", EACH, ids=lambda experiment: experiment.name)
-def test_the_guess_stands_in_the_last_chart_and_nothing_else_changes(experiment):
-    results = filled(experiment, [0.95] * len(experiment.items))
-    before = charts_view.charts(experiment, results)
-    after = view.marked(before, experiment, Guess(experiment.labels[1]))
-    assert after[:-1] == before[:-1]
-    old, new = before[-1].spec, after[-1].spec
-    assert new["layer"][: len(old["layer"])] == old["layer"]
-    (row,) = new["datasets"]["guess"]
-    assert new["height"] == old["height"]
-    assert alt.LayerChart.from_dict(new), "Vega-Lite's schema accepts it"
-    if experiment is RATES:
-        assert row == {"x": 0.1}
-    elif experiment is SIZES:
-        assert row == {"x": 32}
-    else:
-        assert row["label"] == experiment.labels[1]
-
-
-def test_a_guess_of_what_has_no_point_yet_is_not_drawn():
-    results = Results(DEPTHS.items, DEPTHS.labels)
-    *_, last = view.marked(charts_view.charts(DEPTHS, results), DEPTHS, Guess("128"))
-    assert last.spec["datasets"]["guess"] == []
-
-
-def test_every_question_has_words():
-    for experiment in EACH:
-        assert all(view.words(question).endswith("?") for question in questions(experiment))
 
 
 def test_bars_are_counted_marked_and_escaped():

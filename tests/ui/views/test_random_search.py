@@ -44,13 +44,6 @@ def test_specifications_are_valid_with_and_without_rows():
         assert "Infinity" not in json.dumps(chart.spec)
 
 
-def test_frames_are_built_once_and_rows_exchanged():
-    charts = [random_search.parallel_coordinates(search(n), DIMENSIONS) for n in (64, 9)]
-    frames = [{name: part for name, part in chart.spec.items() if name != "datasets"} for chart in charts]
-    assert frames[0] == frames[1]
-    assert charts[0].spec["datasets"] != charts[1].spec["datasets"]
-
-
 def test_parallel_axes_are_in_real_units():
     frame = search()
     frame.loc[3, ["accuracy", "diverged"]] = [np.nan, True]

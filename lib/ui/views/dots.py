@@ -1,0 +1,67 @@
+"""Marks with their ranges on a logarithmic axis, a row for each name: who takes how long, or costs how much."""
+
+from collections.abc import Mapping, Sequence
+from math import inf
+from typing import NamedTuple
+
+import altair as alt
+import pandas as pd
+
+from lib.ui.views.chart import ON_TWO_LINES, Chart, log_scale, names_y, styled
+
+HERE, RECORDED, PUBLISHED, PREDICTED = "measured here", "recorded", "published", "predicted"
+_LOOKS = {HERE: "circle", RECORDED: "diamond", PUBLISHED: "cross", PREDICTED: "triangle-up"}
+_EVEN = {"strokeDash": [4, 3], "opacity": 0.6, "color": "currentColor"}
+
+
+class Dot(NamedTuple):
+    """A mark: the row's name, the series that it is of, how it is known, its value with its range, and more words."""
+
+    label: str
+    of: str
+    known: str
+    x: float
+    low: float
+    high: float
+    words: str = ""
+
+
+def dots_chart(
+    dots: Sequence[Dot],
+    colors: Mapping[str, str],
+    unit: str,
+    title: str,
+    names: Sequence[str] = (),
+    even: float | None = None,
+) -> Chart:
+    """The marks, in the colour of their series, with a shape for each way to know a value.
+
+    Args:
+        dots: Any number for each name.
+        colors: By series.
+        unit: What the values are.
+        title: Of the chart, for screen readers.
+        names: The rows from top to bottom; empty: the smallest mark on top.
+        even: Where a dashed line stands.
+    """
+    rows = list(names) or list(dict.fromkeys(dot.label for dot in sorted(dots, key=lambda dot: dot.x)))
+    ends = [end for dot in dots for end in (dot.low, dot.x, dot.high) if 0 < end < inf] or [0.1, 1.0]
+    ends += [even / 2, 2 * even] if even is not None else []
+    axis = alt.Axis(tickCount=5, format="~g", labelOverlap=True)
+    x = alt.X("x:Q", scale=log_scale([0.8 * min(ends), 1.25 * max(ends)], clamp=True), title=unit, axis=axis)
+    legend = alt.Legend(orient="top", title=None, columns=3, labelLimit=260)
+    scale, seen = alt.Scale(domain=list(colors), range=list(colors.values())), {dot.known for dot in dots}
+    looks = {known: look for known, look in _LOOKS.items() if known in seen}
+    shape = alt.Scale(domain=list(looks), range=list(looks.values()))
+    base = alt.Chart(pd.DataFrame(dots, columns=Dot._fields)).encode(
+        y=names_y(rows, 300, labelExpr=ON_TWO_LINES),
+        color=alt.Color("of:N", scale=scale, legend=legend if len(colors) > 1 else None),
+    )
+    ranges = base.mark_rule(strokeWidth=1.5, opacity=0.5).encode(x=alt.X("low:Q", title=unit), x2="high:Q")
+    points = base.mark_point(size=70, opacity=1, filled=True).encode(
+        x=x,
+        shape=alt.Shape("known:N", scale=shape, legend=legend if len(looks) > 1 else None),
+        tooltip=["label:N", "of:N", "known:N", alt.Tooltip("x:Q", format=".3~g", title=unit), "words:N"],
+    )
+    rule = [] if even is None else [alt.Chart(pd.DataFrame({"x": [even]})).mark_rule(**_EVEN).encode(x=x)]
+    return Chart(styled(alt.layer(*rule, ranges, points), height=28 * max(4, len(rows))), title)
