@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from lib.model.backends.base import FirstCall, Steps
+from lib.model.backends.packing import Shape, arrange
 from lib.model.backends.registry import Runtime, versions
-from lib.model.backends.stacked.packing import Shape, arrange
-from lib.model.hardware.cores import usable_cores
+from lib.model.hardware.machine import usable_cores
 from lib.model.spec import Training
 from lib.sweeps.events import Picked
 from lib.sweeps.storage.current import current

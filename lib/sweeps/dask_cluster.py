@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
 from lib.model.backends.registry import Runtime
-from lib.model.hardware.cores import usable_cores
+from lib.model.hardware.machine import usable_cores
 from lib.sweeps.executor import Expected, why_not
 from lib.sweeps.workers.messages import TrainingFailed
 

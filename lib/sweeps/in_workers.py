@@ -3,7 +3,7 @@
 from collections.abc import Generator, Iterator, Sequence
 
 from lib.model.backends.registry import DEFAULT, Runtime
-from lib.model.hardware.cores import usable_cores
+from lib.model.hardware.machine import usable_cores
 from lib.sweeps import executor
 from lib.sweeps.dask_cluster import cluster
 from lib.sweeps.events import Continued, Finished, Update, Void, WorkerRefused

@@ -8,10 +8,10 @@ import numpy as np
 
 from lib.model.backends.base import Epoch, Event, FirstCall, Parameters, Steps
 from lib.model.backends.environment_variables import device_count
+from lib.model.backends.packing import MAX_WASTE
 from lib.model.backends.registry import Runtime, versions
-from lib.model.backends.stacked.packing import MAX_WASTE
 from lib.model.data.mnist import Facts
-from lib.model.hardware.device_memory import usable_memory_bytes
+from lib.model.hardware.machine import usable_memory_bytes
 from lib.sweeps import cost_model
 from lib.sweeps.storage.records import Curve, Key
 from lib.sweeps.storage.store import Store

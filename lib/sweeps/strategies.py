@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from types import MappingProxyType
 
+from lib.model.backends.packing import MAX_WASTE, chunks, stacks
 from lib.model.backends.registry import BACKENDS, DEFAULT, Runtime, unavailable, unsuited
-from lib.model.backends.stacked.packing import MAX_WASTE, chunks, stacks
 from lib.model.spec import Training
 
 AUTO = "auto"

@@ -17,7 +17,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
 from lib.model.backends.registry import BACKENDS, DEFAULT, Runtime
-from lib.model.data.own import prepared
+from lib.model.data import prepared
 from lib.model.spec import Training
 from lib.sweeps import cost_model, dask_cluster, in_workers
 from lib.sweeps.events import Continued, Finished, Picked, ToTrain, Update, Void

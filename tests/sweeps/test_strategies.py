@@ -7,8 +7,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from lib.model.backends.packing import Shape
 from lib.model.backends.registry import Runtime, unavailable
-from lib.model.backends.stacked.packing import Shape
 from lib.model.spec import Network, Training
 from lib.sweeps import plan as plan_module
 from lib.sweeps.events import Picked

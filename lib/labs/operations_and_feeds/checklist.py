@@ -12,7 +12,7 @@ from lib.formatting import listed, seconds
 from lib.labs.operations_and_feeds.feeds import Feeds, difference
 from lib.labs.operations_and_feeds.tensorflow import AGAIN, TENSORFLOW, models, placement, placement_device
 from lib.model.backends.registry import Runtime, unavailable
-from lib.model.hardware.nvidia_smi import cards
+from lib.model.hardware.nvidia import cards
 from lib.sweeps.experiments.background import News
 from lib.sweeps.experiments.input_pipeline import NETWORK, Figures, recorded_figures
 from lib.sweeps.experiments.published import CREATING_ARTICLE, SLOWER_ARTICLE

@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from lib.model.backends.registry import BACKENDS, Runtime
-from lib.model.hardware.device_memory import usable_memory_bytes
+from lib.model.hardware.machine import usable_memory_bytes
 from lib.model.spec import N_PIXELS, Network
 from lib.once import Once
 from lib.sweeps.cost_model import StepTime

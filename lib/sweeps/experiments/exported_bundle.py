@@ -5,8 +5,8 @@ import zipfile
 
 import numpy as np
 
+from lib.model.data import prepared
 from lib.model.data.mnist import Facts
-from lib.model.data.own import prepared
 from lib.sweeps.experiments.exported_script import DATA_FILE, exported_script, file_name
 from lib.sweeps.experiments.results import Line
 

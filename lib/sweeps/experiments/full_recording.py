@@ -20,9 +20,8 @@ import numpy as np
 from lib.model.backends.fingerprint import source_digest
 from lib.model.backends.registry import BACKENDS, DEFAULT, DEVICES, Runtime, usable_runtimes, versions
 from lib.model.data.mnist import Facts
-from lib.model.hardware.cores import usable_cores
-from lib.model.hardware.device_memory import usable_memory_bytes
-from lib.model.hardware.nvidia_smi import cards, listed_now
+from lib.model.hardware.machine import usable_cores, usable_memory_bytes
+from lib.model.hardware.nvidia import cards, listed_now
 from lib.model.spec import Network
 from lib.sweeps.experiments import (
     anatomy_of_a_step,

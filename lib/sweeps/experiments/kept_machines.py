@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 
 from lib.model.backends.registry import ALL_DEVICES
-from lib.model.hardware.nvidia_smi import nvidia_driver_answers
+from lib.model.hardware.nvidia import nvidia_driver_answers
 from lib.model.hardware.webgpu import SOFTWARE
 from lib.model.spec import Network
 from lib.once import once

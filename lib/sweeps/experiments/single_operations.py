@@ -10,8 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from lib.model.backends.registry import BACKENDS, Runtime, usable_runtimes, versions
-from lib.model.hardware.cores import usable_cores
-from lib.model.hardware.device_memory import usable_memory_bytes
+from lib.model.hardware.machine import usable_cores, usable_memory_bytes
 from lib.sweeps.experiments.anatomy_of_a_step import stored
 from lib.sweeps.experiments.failures import Attempts
 from lib.sweeps.experiments.peak_rates import measure_ceilings

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from lib.model.backends.registry import Runtime
-from lib.model.hardware.device_memory import usable_memory_bytes
+from lib.model.hardware.machine import usable_memory_bytes
 from lib.model.spec import N_PIXELS
 from lib.once import Once
 from lib.sweeps.cost_model import StepTime, StepTimes

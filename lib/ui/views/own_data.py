@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from lib.formatting import listed
-from lib.model.data.own.prepared import DataSummary
+from lib.model.data.prepared import DataSummary
 from lib.sweeps.experiments.mnist_training import Experiment
 from lib.sweeps.experiments.own_data import SearchWinners, Winners
 from lib.ui.views.random_search import Dimension, setting_in_words

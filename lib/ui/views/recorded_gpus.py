@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from lib.formatting import listed, seconds
-from lib.model.hardware.nvidia_smi import nvidia_driver_answers
+from lib.model.hardware.nvidia import nvidia_driver_answers
 from lib.sweeps.experiments.input_pipeline import recorded_figures
 from lib.sweeps.experiments.kept_machines import gpus_elsewhere
 from lib.sweeps.experiments.recorded_machines import WIDE, Machine, Seconds, gpu_runtimes, named, recorded_gpus

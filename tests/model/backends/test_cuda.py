@@ -2,9 +2,9 @@
 
 import pytest
 
-from lib.model.backends import cuda
+from lib.model.backends import environments as cuda
 from lib.model.backends.environments import Environment
-from lib.model.hardware import nvidia_smi
+from lib.model.hardware import nvidia as nvidia_smi
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from itertools import pairwise
 import msgspec
 import pytest
 
-from lib.model.backends.webgpu import description
-from lib.model.backends.webgpu.description import FIELDS, HERE, KERNELS, MAX_GROUPS, Program, evaluation, sources, step
+from lib.model.backends import webgpu as description
+from lib.model.backends.webgpu import FIELDS, HERE, KERNELS, MAX_GROUPS, Program, evaluation, sources, step
 from lib.model.spec import MAX_HIDDEN_LAYERS, MAX_WIDTH, Network
 
 WGSL = "\n".join(file.read_text() for file in sorted(HERE.glob("*.wgsl")))

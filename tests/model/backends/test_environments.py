@@ -10,9 +10,8 @@ import psutil
 import pytest
 
 from lib.model.backends import environments, registry
-from lib.model.backends.cuda import COMPUTES_WITH
 from lib.model.backends.environment_variables import complete_environment
-from lib.model.backends.environments import HERE, Environment, environment_in
+from lib.model.backends.environments import COMPUTES_WITH, HERE, Environment, environment_in
 from lib.model.backends.registry import BACKENDS, Runtime, all_runtimes, environment_of, unavailable, versions
 from lib.model.spec import Network, Training
 from lib.sweeps.workers import engine as engine_module
@@ -112,7 +111,7 @@ def test_an_interrupted_installation_is_completed_by_the_same_command(cuda12, dr
 
 def test_two_generations_in_one_environment_are_not_tried(cuda12):
     install(cuda12, tensorflow="2.21.0", nvidia_cudnn_cu12="9.28.0.42")
-    build = registry.cuda.BUILDS["keras-tensorflow"]
+    build = environments.BUILDS["keras-tensorflow"]
     assert build(environment_of(ON_A_CARD)) == 12
     install(cuda12, nvidia_cudnn_cu13="9.20.0.48")
     assert build(environment_of(ON_A_CARD)) is None
@@ -145,7 +144,7 @@ def test_jaxs_plug_in_counts_for_jax_alone(cuda12, driver, with_jax):
     driver("580.65.06")
     install(cuda12, jax_cuda13_plugin="0.10.2", nvidia_cublas="13.1.1.3", nvidia_cudnn_cu13="9.20")
     expected = {"driver": "580.65.06", "nvidia-cublas": "13.1.1.3", "nvidia-cudnn-cu13": "9.20"}
-    found = registry.cuda.versions_on_a_card(environment_of(ON_A_CARD), with_jax)
+    found = environments.versions_on_a_card(environment_of(ON_A_CARD), with_jax)
     plug_in = {"jax-cuda13-plugin": "0.10.2"} if with_jax else {}
     assert {name: version for name, version in found.items() if version} == expected | plug_in
 

@@ -20,20 +20,20 @@ X, Y = RNG.random((N_IMAGES, N_PIXELS), np.float32), RNG.integers(0, N_CLASSES, 
 
 @pytest.fixture(scope="module")
 def gpu():
-    from lib.model.backends.webgpu.execution import gpu
+    from lib.model.backends.with_webgpu import gpu
 
     return gpu(SOFTWARE)
 
 
 @pytest.fixture(scope="module")
 def images(gpu):
-    from lib.model.backends.webgpu.execution import Images
+    from lib.model.backends.with_webgpu import Images
 
     return Images.upload(gpu, X, Y)
 
 
 def execution(gpu, images, program, most_steps=40):
-    from lib.model.backends.webgpu.execution import Execution
+    from lib.model.backends.with_webgpu import Execution
 
     return Execution(gpu, program, images, most_steps, "This network")
 
@@ -42,7 +42,7 @@ class OneOperation:
     """What an operation makes of the memory, in float64, read from its fields alone."""
 
     def __init__(self, operation, memory: np.ndarray, first_image: int) -> None:
-        from lib.model.backends.webgpu.description import FIELDS, NOTHING
+        from lib.model.backends.webgpu import FIELDS, NOTHING
 
         self.field: dict[str, int] = dict(zip(FIELDS, operation.words, strict=True))
         self.given = {name for name, word in self.field.items() if word != NOTHING}
@@ -81,7 +81,7 @@ class OneOperation:
     def end(self, values: np.ndarray | None = None) -> None:
         if values is None:
             return  # the end of a step leaves the memory as it is
-        from lib.model.backends.webgpu.description import DESCEND, RELU, RELU_GRADIENT
+        from lib.model.backends.webgpu import DESCEND, RELU, RELU_GRADIENT
 
         rows, columns = values.shape
         if "biases" in self.given:
@@ -116,7 +116,7 @@ class OneOperation:
     seed=st.integers(0, 9),
 )
 def test_every_operation_agrees_with_float64_and_writes_nothing_else(gpu, images, hidden, batch_size, fused, seed):
-    from lib.model.backends.webgpu.description import step
+    from lib.model.backends.webgpu import step
 
     network, rng = Network(tuple(hidden)), np.random.default_rng(seed)
     running = execution(gpu, images, step(network, batch_size, fused))
@@ -142,7 +142,7 @@ def test_every_operation_agrees_with_float64_and_writes_nothing_else(gpu, images
 @given(hidden=st.lists(st.integers(1, 40), max_size=2), batch_size=st.integers(1, 50))
 def test_every_way_of_launching_makes_the_same_steps(gpu, images, hidden, batch_size):
     """To the bit, as each number is the sum of the same numbers in the same order."""
-    from lib.model.backends.webgpu.description import step
+    from lib.model.backends.webgpu import step
     from lib.model.backends.with_webgpu import LAUNCHES
 
     network, found = Network(tuple(hidden)), []
@@ -165,7 +165,7 @@ def test_every_way_of_launching_makes_the_same_steps(gpu, images, hidden, batch_
 @pytest.mark.slow
 def test_one_kernel_is_given_no_more_steps_than_a_software_adapter_makes(gpu, images):
     """llvmpipe leaves all loops of a kernel after 65,535 turns: a later step would be missing, and nothing said."""
-    from lib.model.backends.webgpu.description import step
+    from lib.model.backends.webgpu import step
 
     found, n = [], 160
     for launch in ("one_submission", "one_kernel"):
@@ -181,8 +181,8 @@ def test_one_kernel_is_given_no_more_steps_than_a_software_adapter_makes(gpu, im
 
 
 def test_what_fills_the_last_slice_of_an_evaluation_counts_for_nothing(gpu):
-    from lib.model.backends.webgpu.description import evaluation
-    from lib.model.backends.webgpu.execution import Images
+    from lib.model.backends.webgpu import evaluation
+    from lib.model.backends.with_webgpu import Images
 
     network, slice_size, n = Network((7,)), 40, 97
     running = execution(gpu, Images.upload(gpu, X[:n], Y[:n], multiple=slice_size), evaluation(network, slice_size))
@@ -199,7 +199,7 @@ def test_what_fills_the_last_slice_of_an_evaluation_counts_for_nothing(gpu):
 
 
 def test_a_network_beyond_the_adapters_limit_is_refused_by_the_figure(gpu, images, monkeypatch):
-    from lib.model.backends.webgpu.description import step
+    from lib.model.backends.webgpu import step
 
     def allocate(**_):
         raise AssertionError("it was allocated")
@@ -214,7 +214,7 @@ def test_a_network_beyond_the_adapters_limit_is_refused_by_the_figure(gpu, image
 def test_what_wgpu_says_comes_in_one_line_and_of_its_kind():
     import wgpu
 
-    from lib.model.backends.webgpu.execution import errors_in_one_line
+    from lib.model.backends.with_webgpu import errors_in_one_line
 
     with pytest.raises(MemoryError, match=r"^Not enough memory left$"), errors_in_one_line():
         raise wgpu.GPUOutOfMemoryError("Not enough\n  memory left")
@@ -223,7 +223,7 @@ def test_what_wgpu_says_comes_in_one_line_and_of_its_kind():
 
 
 def test_a_kernel_that_does_not_compile_says_what_the_driver_says(gpu, monkeypatch):
-    from lib.model.backends.webgpu import execution as module
+    from lib.model.backends import with_webgpu as module
 
     broken = {name: text.replace("fn end_step", "fn end_of_step") for name, text in module.sources().items()}
     monkeypatch.setattr(module, "sources", lambda: broken)

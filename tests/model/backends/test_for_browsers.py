@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from lib.model.backends.webgpu.for_browsers import MAX_EPOCHS, MAX_STARTS, first_images
+from lib.model.backends.webgpu import MAX_EPOCHS, MAX_STARTS, first_images
 from lib.model.data.mnist import batch_starts
 from lib.model.spec import Network, Training
 

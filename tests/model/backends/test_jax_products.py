@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from lib.model.backends import reference
 from lib.model.backends.base import Epoch, Steps
-from lib.model.backends.jax_products import ROUNDED, product, rounds_beforehand
-from lib.model.backends.known_answer import N_STEPS, TOLERANCE
+from lib.model.backends.reference import N_STEPS, TOLERANCE
 from lib.model.backends.registry import JAX_PRECISION, Runtime, load_train
+from lib.model.backends.with_jax import ROUNDED, product, rounds_beforehand
 from lib.model.spec import Network, Training
 from lib.sweeps.workers.cancel import Cancel
 from lib.sweeps.workers.messages import Progress

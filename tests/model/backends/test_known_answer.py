@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lib.model.backends.environment_variables import XLA_WITHOUT_WRONG_SUMS, worker_environment
-from lib.model.backends.known_answer import _product_and_sum, _stack, verify
+from lib.model.backends.reference import _product_and_sum, _stack, verify
 from lib.model.backends.registry import Runtime
 from lib.model.spec import Network, Training
 from lib.sweeps.workers.cancel import Cancel
@@ -25,7 +25,7 @@ def bent(*arguments, **keywords):
 numpy.matmul = bent
 """
 ANSWER = (
-    "from lib.model.backends.known_answer import _product_and_sum as f; import numpy; _, a, b = f('cpu');"
+    "from lib.model.backends.reference import _product_and_sum as f; import numpy; _, a, b = f('cpu');"
     " print(numpy.max(abs(a - b) / numpy.maximum(b, 1)))"
 )
 
@@ -105,7 +105,7 @@ def test_each_backend_of_a_worker_is_looked_at_before_its_first_training(lone_en
         "import sys\n"
         "class Bend:\n"
         "    def find_spec(self, name, path, target=None):\n"
-        "        if name == 'lib.model.backends.known_answer':\n"
+        "        if name == 'lib.model.backends.reference':\n"
         "            sys.meta_path.remove(self)\n"
         "            import lib.model.backends.with_jax as jax_way\n"
         "            bent = lambda p, x, y, rate: jax_way.one_step(p, x * 1.01, y, rate)\n"
@@ -121,8 +121,8 @@ def test_each_backend_of_a_worker_is_looked_at_before_its_first_training(lone_en
 
 @pytest.mark.slow
 def test_a_stack_is_looked_at_before_the_first(small_data, monkeypatch):
-    from lib.model.backends import known_answer
-    from lib.model.backends.stacked import program
+    from lib.model.backends import reference as known_answer
+    from lib.model.backends import stacked as program
 
     for _, here, right in _stack("cpu"):
         np.testing.assert_allclose(here, right, rtol=1e-5)

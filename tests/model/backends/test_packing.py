@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.model.backends.stacked.packing import VACANT, Shape, arrange, chunks, stacks, waste
+from lib.model.backends.packing import VACANT, Shape, arrange, chunks, stacks, waste
 from lib.model.spec import Network, Training
 
 hidden_layers = st.lists(st.integers(1, 12), max_size=3).map(tuple)

@@ -6,9 +6,9 @@ import jax
 import numpy as np
 import pytest
 
-from lib.model.backends.stacked import program as program_module
-from lib.model.backends.stacked import train as train_module
-from lib.model.backends.stacked.packing import Shape
+from lib.model.backends import stacked as program_module
+from lib.model.backends import stacked as train_module
+from lib.model.backends.packing import Shape
 from lib.model.backends.with_jax import BLOCK
 from lib.model.spec import Network, Training
 from tests.model.backends.test_train import trained

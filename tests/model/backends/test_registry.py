@@ -3,7 +3,7 @@
 import pytest
 
 import lib.model.backends.registry as table
-from lib.model.backends import cuda
+from lib.model.backends import environments as cuda
 from lib.model.backends.environments import Environment
 from lib.model.backends.registry import (
     ADAPTERS,
@@ -15,7 +15,7 @@ from lib.model.backends.registry import (
     versions,
 )
 from lib.model.hardware import webgpu
-from lib.model.hardware.nvidia_smi import Card
+from lib.model.hardware.nvidia import Card
 
 
 def test_the_table_says_why_a_runtime_is_missing(monkeypatch):

@@ -11,10 +11,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.browser import free_port
+from lib.model.backends import stacked as train_module
 from lib.model.backends import with_jax
 from lib.model.backends.base import Epoch, FirstCall, Steps
-from lib.model.backends.stacked import train as train_module
-from lib.model.backends.stacked.train import train_stack
+from lib.model.backends.stacked import train_stack
 from lib.model.data.mnist import Data
 from lib.model.spec import DataSet, Network, Training
 from tests.conftest import ROOT, draw_patterns

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lib.model.backends.base import CannotTrain, Steps
-from lib.model.backends.cuda import lost_card
+from lib.model.backends.environments import lost_card
 from lib.model.backends.registry import Runtime, load_train
 from lib.model.hardware.webgpu import SOFTWARE, SOFTWARE_ALLOWED
 from lib.model.spec import Network, Training
@@ -27,18 +27,17 @@ def test_one_kernel_refuses_a_step_that_would_keep_it_for_seconds(small_data):
 
 def test_a_device_that_is_lost_is_told_in_one_line_and_known_as_lost(small_data):
     from lib.model.backends import with_webgpu
-    from lib.model.backends.webgpu import execution
 
     events = load_train("webgpu-step")(Training(Network((8,)), epochs=50), small_data, SOFTWARE)
     assert isinstance([next(events) for _ in range(2)][1], Steps)
-    execution.gpu(SOFTWARE).device.destroy()
+    with_webgpu.gpu(SOFTWARE).device.destroy()
     try:
         with pytest.raises(RuntimeError) as caught:
             list(events)
     finally:
         with_webgpu.training_images.cache_clear()
         with_webgpu.validation_images.cache_clear()
-        execution.gpu.cache_clear()
+        with_webgpu.gpu.cache_clear()
     assert lost_card(str(caught.value))
     assert "\n" not in str(caught.value)
 
@@ -54,7 +53,7 @@ def test_few_images_are_no_trouble_and_too_few_are_refused_as_everywhere(small_d
 
 
 def test_an_evaluation_takes_fewer_images_at_once_where_buffers_are_small():
-    from lib.model.backends.webgpu.description import evaluation
+    from lib.model.backends.webgpu import evaluation
     from lib.model.backends.with_webgpu import _slice_size
 
     network = Network((4096,))

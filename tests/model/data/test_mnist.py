@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.model.data import mnist, mnist_arrays, mnist_download
+from lib.model.data import mnist
 from lib.model.data.mnist import batch_starts
 from tests.conftest import ROOT
 from tests.test_cache_folder import at_once
@@ -43,8 +43,8 @@ def small_arrays() -> dict[str, np.ndarray]:
 def small_mnist(monkeypatch):
     """Pretend that MNIST is small, so that serving and hashing it takes no time; the code under test is the same."""
     arrays = small_arrays()
-    known = {name: (array.shape, mnist_arrays.sha256(array)) for name, array in arrays.items()}
-    monkeypatch.setattr(mnist_arrays, "ARRAYS", known)
+    known = {name: (array.shape, mnist.sha256(array)) for name, array in arrays.items()}
+    monkeypatch.setattr(mnist, "ARRAYS", known)
     return arrays
 
 
@@ -73,8 +73,8 @@ def server(monkeypatch):
     service = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=service.serve_forever, daemon=True).start()
     base = f"http://127.0.0.1:{service.server_port}"
-    monkeypatch.setattr(mnist_download, "KERAS_URL", f"{base}/mnist.npz")
-    monkeypatch.setattr(mnist_download, "IDX_URL", f"{base}/idx/")
+    monkeypatch.setattr(mnist, "KERAS_URL", f"{base}/mnist.npz")
+    monkeypatch.setattr(mnist, "IDX_URL", f"{base}/idx/")
     yield base, files, asked
     service.shutdown()
     service.server_close()
@@ -107,7 +107,7 @@ def test_a_download_is_verified_and_kept(no_sources, small_mnist, server, tmp_pa
 @pytest.mark.slow
 def test_the_second_mirror_serves_idx_files(no_sources, small_mnist, server):
     _, files, asked = server
-    for name, file_name in mnist_download.IDX_FILES.items():
+    for name, file_name in mnist.IDX_FILES.items():
         files[f"/idx/{file_name}"] = idx_bytes(small_mnist[name])
     raw, source, _ = mnist._find(True)
     assert source == "MNIST"
@@ -125,7 +125,7 @@ def test_a_bad_download_is_never_used(no_sources, small_mnist, server, tmp_path,
     elif fault == "not an archive":
         content = b"<html>Please log in to this network</html>"
     elif fault == "cut":
-        monkeypatch.setattr(mnist_download, "KERAS_URL", f"{base}/cut.npz")
+        monkeypatch.setattr(mnist, "KERAS_URL", f"{base}/cut.npz")
     files["/cut.npz" if fault == "cut" else "/mnist.npz"] = content
     _, source, note = mnist._find(True)
     assert source == "scikit-learn digits"
@@ -174,10 +174,10 @@ def test_two_processes_download_once(no_sources, small_mnist, server, tmp_path):
     np.savez(tmp_path / "expected.npz", **small_mnist)
     code = f"""
 import numpy as np
-from lib.model.data import mnist, mnist_arrays, mnist_download
+from lib.model.data import mnist
 expected = dict(np.load({str(tmp_path / "expected.npz")!r}))
-mnist_arrays.ARRAYS = {{name: (array.shape, mnist_arrays.sha256(array)) for name, array in expected.items()}}
-mnist_download.KERAS_URL = {base + "/mnist.npz"!r}
+mnist.ARRAYS = {{name: (array.shape, mnist.sha256(array)) for name, array in expected.items()}}
+mnist.KERAS_URL = {base + "/mnist.npz"!r}
 print(mnist._find(True)[1])
 """
     both = [
@@ -188,8 +188,8 @@ print(mnist._find(True)[1])
 
 
 def test_no_network_is_told(no_sources, monkeypatch):
-    monkeypatch.setattr(mnist_download, "KERAS_URL", "http://127.0.0.1:9/mnist.npz")
-    monkeypatch.setattr(mnist_download, "IDX_URL", "http://127.0.0.1:9/")
+    monkeypatch.setattr(mnist, "KERAS_URL", "http://127.0.0.1:9/mnist.npz")
+    monkeypatch.setattr(mnist, "IDX_URL", "http://127.0.0.1:9/")
     _, source, note = mnist._find(True)
     assert source == "scikit-learn digits"
     assert note.count("no connection") == 2, "each mirror is tried once"
@@ -207,7 +207,7 @@ def test_a_bad_mnist_npz_is_named(monkeypatch, tmp_path, content):
     elif content == "folder":
         path.mkdir()
     monkeypatch.setenv("MNIST_NPZ", str(path))
-    with pytest.raises(mnist_arrays.DataError, match=r"MNIST_NPZ.*expected.*got.*correct MNIST_NPZ") as caught:
+    with pytest.raises(mnist.DataError, match=r"MNIST_NPZ.*expected.*got.*correct MNIST_NPZ") as caught:
         mnist.load()
     assert str(path) in str(caught.value)
     assert ("is a folder" in str(caught.value)) == (content == "folder")
@@ -226,7 +226,7 @@ def test_many_threads_that_write_the_same_file_leave_it_whole(tmp_path, caplog):
     path, arrays = tmp_path / "kept.npz", {"x": np.arange(100_000)}
 
     def write_and_read():
-        mnist_arrays.save_npz(path, arrays)
+        mnist.save_npz(path, arrays)
         with np.load(path) as archive:
             return int(archive["x"].sum())
 
@@ -249,7 +249,7 @@ def test_a_full_disk_loses_only_the_cache(no_sources, tmp_path):
 import resource, signal
 import numpy as np
 from pathlib import Path
-from lib.model.data import mnist_arrays as data
+from lib.model.data import mnist as data
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
 path = Path("FOLDER") / "mnist.npz"

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from lib.cache_folder import cache_dir
-from lib.model.data.mnist_arrays import DataError
-from lib.model.data.own import prepared
-from lib.model.data.own.prepared import DataSummary
+from lib.model.data import prepared
+from lib.model.data.mnist import DataError
+from lib.model.data.prepared import DataSummary
 from lib.model.spec import Training
 
 ABOUT = DataSummary("a table", 3, ("no", "yes"), 6, 2, 2, 0.5, "by a test")

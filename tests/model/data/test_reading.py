@@ -15,10 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from lib.model.data import mnist_arrays
-from lib.model.data.mnist_arrays import DataError
-from lib.model.data.own import npz, prepared, reading, tables
-from lib.model.data.own.rows import MIN_ROWS, DataRows, classes_of, prepare
+from lib.model.data import mnist, prepared, reading, tables
+from lib.model.data.mnist import DataError
+from lib.model.data.prepared import MIN_ROWS, DataRows, classes_of, prepare
 
 RNG = np.random.default_rng(5)
 LETTERS = st.text(st.characters(codec="utf-8", categories=("L",)), min_size=1, max_size=8)
@@ -87,7 +86,7 @@ def test_any_table_written_as_npz_reads_back_to_the_same_rows_and_labels(tmp_pat
     y = data.draw(arrays.arrays(data.draw(st.sampled_from([np.int32, np.uint8, np.int64])), n))
     np.savez(tmp_path / "arrays.npz", X=x, y=y)
     with (tmp_path / "arrays.npz").open("rb") as file:
-        read = npz.read_npz(file)
+        read = reading.read_npz(file)
     np.testing.assert_array_equal(read.x, x)
     np.testing.assert_array_equal(read.labels, y)
 
@@ -306,7 +305,7 @@ def test_a_damaged_archive_is_called_damaged_however_it_is_packed(tmp_path, meth
     path.write_bytes(content)
     assert "expected an .npz file of NumPy, got a damaged one" in refused(path)
     with pytest.raises(DataError, match="got an unreadable file"):
-        mnist_arrays.read_npz(path, "MNIST_NPZ")
+        mnist.read_npz(path, "MNIST_NPZ")
 
 
 def test_idx_files_that_cannot_be_used(tmp_path):

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from lib.model.hardware.cores import usable_cores
+from lib.model.hardware.machine import usable_cores
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="only Linux can bind a process to cores")

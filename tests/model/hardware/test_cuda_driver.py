@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from lib.model.hardware import cuda_driver
-from lib.model.hardware.cuda_driver import l2_cache_bytes
+from lib.model.hardware import nvidia as cuda_driver
+from lib.model.hardware.nvidia import l2_cache_bytes
 
 
 def driver(fails: str = ""):

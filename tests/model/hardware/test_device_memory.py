@@ -3,9 +3,9 @@
 import pytest
 
 from lib.model.backends.registry import Runtime
-from lib.model.hardware import device_memory
-from lib.model.hardware.device_memory import usable_memory_bytes
-from lib.model.hardware.nvidia_smi import Card
+from lib.model.hardware import machine as device_memory
+from lib.model.hardware.machine import usable_memory_bytes
+from lib.model.hardware.nvidia import Card
 from lib.sweeps.plan import MEMORY_SHARE, Options, Plan
 
 GIB = 2**30

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lib.model.hardware import little_memory
+from lib.model.hardware import process as little_memory
 
 
 class Questions:

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from lib.cli import record as record_module
 from lib.cli.record import CannotRecord, choose_card
 from lib.model.backends.environment_variables import device_count
-from lib.model.hardware import nvidia_smi
+from lib.model.hardware import nvidia as nvidia_smi
 from lib.model.hardware.machine import this_machine
-from lib.model.hardware.nvidia_smi import Card, cards, driver_version, nvidia_driver_answers, visible
+from lib.model.hardware.nvidia import Card, cards, driver_version, nvidia_driver_answers, visible
 
 L4, T4 = Card("GPU-11aa", "NVIDIA L4", "570.86.10"), Card("GPU-22bb", "Tesla T4", "570.86.10")
 

@@ -7,8 +7,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from lib.model.hardware.nvidia_smi import Card
-from lib.model.hardware.nvml import SETTLE_S, Activity, gpus, watched_activity
+from lib.model.hardware.nvidia import SETTLE_S, Activity, Card, gpus, watched_activity
 
 L4, T4 = Card("GPU-l4", "NVIDIA L4", "570.86"), Card("GPU-t4", "Tesla T4", "570.86")
 
@@ -25,7 +24,7 @@ def nvml(monkeypatch):
     """
     module = ModuleType("pynvml")
     held = {"sessions": 0, "begun": 0, "samples": set()}
-    monkeypatch.setattr("lib.model.hardware.nvml.cards", lambda: (L4,))
+    monkeypatch.setattr("lib.model.hardware.nvidia.cards", lambda: (L4,))
     metrics = SimpleNamespace(metrics=[SimpleNamespace(), SimpleNamespace()])
 
     def metrics_get(asked):
@@ -129,13 +128,13 @@ def test_a_chip_that_counts_one_kind_alone_counts(nvml):
 
 def test_only_the_cards_that_may_be_used_are_asked_by_uuid(nvml, monkeypatch):
     """In CUDA's order, and none that NVML does not know."""
-    monkeypatch.setattr("lib.model.hardware.nvml.cards", lambda: (T4, Card("GPU-gone", "", ""), L4))
+    monkeypatch.setattr("lib.model.hardware.nvidia.cards", lambda: (T4, Card("GPU-gone", "", ""), L4))
     assert [(gpu.name, gpu.uuid) for gpu in gpus()] == [("Tesla T4", "GPU-t4"), ("NVIDIA L4", "GPU-l4")]
     asked = []
     nvml.nvmlDeviceGetUtilizationRates = lambda handle: asked.append(handle) or SimpleNamespace(gpu=1)
     watched()
     assert set(asked) == {"GPU-t4"}, "the first that this process may use, which is not the driver's first"
-    monkeypatch.setattr("lib.model.hardware.nvml.cards", lambda: ())
+    monkeypatch.setattr("lib.model.hardware.nvidia.cards", lambda: ())
     assert gpus() == []
     assert watched().utilisations == [], "all are hidden"
 

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from lib.model.hardware.standard_error import kept_away
+from lib.model.hardware.process import kept_away
 
 
 def test_what_is_printed_meanwhile_is_kept_and_the_rest_is_not(capfd):

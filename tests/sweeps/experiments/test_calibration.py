@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lib.model.backends.registry import BACKENDS, Runtime
-from lib.model.data.mnist_arrays import DataError
+from lib.model.data.mnist import DataError
 from lib.model.spec import Network
 from lib.sweeps.cost_model import StepTime
 from lib.sweeps.experiments import calibration

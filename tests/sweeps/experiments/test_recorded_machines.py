@@ -10,7 +10,7 @@ import pytest
 from lib.labs.which_library import machines, race
 from lib.model.backends.base import Epoch, no_parameters
 from lib.model.backends.registry import Runtime, versions
-from lib.model.data.mnist_arrays import MNIST_DIGEST
+from lib.model.data.mnist import MNIST_DIGEST
 from lib.model.spec import Network, Training
 from lib.sweeps.experiments import published, recorded_machines
 from lib.sweeps.experiments import recorded_machines as recorded_module

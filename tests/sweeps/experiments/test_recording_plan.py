@@ -11,9 +11,9 @@ import pytest
 from lib import ROOT
 from lib.cli import record as record_module
 from lib.cli.record import CannotRecord, main, record
-from lib.model.backends import cuda, registry
+from lib.model.backends import environments, registry
 from lib.model.backends.registry import Runtime, Unavailable
-from lib.model.hardware.nvidia_smi import Card
+from lib.model.hardware.nvidia import Card
 from lib.sweeps.experiments import full_recording, recording_plan
 from lib.sweeps.experiments.full_recording import QUESTIONS, Battery, RecordingTask
 from lib.sweeps.experiments.recording_plan import Entry, NoPlan, read_plan
@@ -237,8 +237,8 @@ def test_a_plan_that_is_missing_is_said(tmp_path, capsys):
 def test_a_driver_that_is_too_old_or_missing_is_said_before_time_is_spent(tmp_path, monkeypatch, driver, words):
     monkeypatch.setattr(registry, "nvidia_driver_answers", lambda: bool(driver))
     monkeypatch.setattr(registry, "cards", lambda: (Card("GPU-1", "A card", driver, compute_capability=9.0),))
-    monkeypatch.setitem(cuda.BUILDS, "jax", lambda _: 13)  # type: ignore[arg-type]
-    monkeypatch.setattr(cuda, "driver_version", lambda: driver)
+    monkeypatch.setitem(environments.BUILDS, "jax", lambda _: 13)  # type: ignore[arg-type]
+    monkeypatch.setattr(environments, "driver_version", lambda: driver)
     plan = [Entry("the cores", ("numpy/cpu",), 5), Entry("race", ("jax-*/gpu",), 10)]
     with pytest.raises(CannotRecord, match=words):
         record(tmp_path / "card.json", 1, plan=plan)

@@ -6,7 +6,7 @@ from urllib.request import urlopen
 
 import numpy as np
 
-from lib.model.data.mnist_download import KERAS_URL
+from lib.model.data.mnist import KERAS_URL
 from lib.sweeps.experiments.script_parts.common import verified
 
 

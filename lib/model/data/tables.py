@@ -17,9 +17,8 @@ from typing import IO, Any
 
 import numpy as np
 
-from lib.model.data.mnist_arrays import DataError
-from lib.model.data.own.prepared import MAX_NUMBERS
-from lib.model.data.own.rows import MIN_ROWS, PIXEL, DataRows, shortened
+from lib.model.data.mnist import DataError
+from lib.model.data.prepared import MAX_NUMBERS, MIN_ROWS, PIXEL, DataRows, shortened
 from lib.model.spec import MAX_CLASSES
 
 SURE = ("label", "labels", "class", "target")  # names of a column of labels, whatever it holds
