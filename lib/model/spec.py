@@ -133,8 +133,8 @@ CHANCE_ACCURACY = 0.15  # with ten classes, a network that did not learn stays n
 class DataSet:
     """What a training must know of its data before they are loaded; MNIST unless said otherwise.
 
-    `digest` names data that a reader brought (`lib/model/data/prepared.py`), and is empty for MNIST. A network whose validation
-    accuracy is at most `chance` did not learn.
+    `digest` names data that a reader brought (`lib.model.data.prepared`), and is empty for MNIST. A network whose
+    validation accuracy is at most `chance` did not learn.
     """
 
     digest: str = ""

@@ -1,24 +1,22 @@
 """MNIST as float32 arrays, verified by digest, and the batch order that every backend uses.
 
-Sources are tried in turn: the file that `MNIST_NPZ` names, the cache, a download of Keras' copy, and a download of the
-four IDX files. If all fail, scikit-learn's handwritten digits (`lib/model/data/digits.py`) replace them, and pages
-say so. The arrays are verified, not the files: public copies differ in their containers.
+Sources are tried in turn: the file that `MNIST_NPZ` names, the cache, and a download of Keras' copy. If all fail,
+scikit-learn's handwritten digits (`lib/model/data/digits.py`) replace them, and pages say so. The
+arrays are verified, not the files: public copies differ in their containers.
 """
 
-import gzip
 import hashlib
 import json
 import logging
+import math
 import os
 import time
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 
@@ -26,7 +24,7 @@ from lib.cache_folder import CacheUnwritable, cache_dir, cache_folder, replaced
 from lib.model.data.digits import enlarged_digits, made_up_images
 from lib.model.hardware.optional import FileLock
 from lib.model.hardware.optional import Timeout as LockTimeout
-from lib.model.spec import N_PIXELS, N_TEST, N_TRAIN, N_VALIDATION
+from lib.model.spec import N_PIXELS, N_TRAIN, N_VALIDATION
 
 try:
     from lzma import LZMAError
@@ -39,6 +37,7 @@ ARRAYS = {
     "x_test": ((10_000, 28, 28), "6d87418db22cc8025d05968bec9bd5c3932904b23485740db143a061a2c9d161"),
     "y_test": ((10_000,), "ddeff807876a9661a1110d45c266c86239a3a1b7d37da0c3716a7a683c852ff5"),
 }
+_IDX_KINDS = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}  # NumPy's type for each of IDX
 MNIST_DIGEST = "".join(digest[:8] for _, digest in ARRAYS.values())
 Raw = dict[str, np.ndarray]  # uint8 arrays by their names in `ARRAYS`
 
@@ -64,8 +63,8 @@ def sha256(array: np.ndarray) -> str:
     return hashlib.sha256(np.ascontiguousarray(array).data).hexdigest()
 
 
-def check_arrays(raw: Raw, where: str) -> Raw:
-    """Return the four arrays if they are MNIST's; else raise DataError, which names the wrong one and `where` it is."""
+def _checked(raw: Raw, where: str) -> Raw:
+    """The four arrays if they are MNIST's; else raise DataError, which names the wrong one and `where` it is."""
     for name, (shape, digest) in ARRAYS.items():
         if name not in raw:
             raise DataError(f"{where}: expected the arrays {', '.join(ARRAYS)}, got {', '.join(raw) or 'none'}")
@@ -80,8 +79,9 @@ def check_arrays(raw: Raw, where: str) -> Raw:
 def read_npz(path: Path, where: str) -> Raw:
     """Read and verify an .npz file, never loading pickles; raises DataError, which calls the file `where`."""
     if not path.is_file():
-        what = "is a folder" if path.is_dir() else "is no file" if path.exists() else "does not exist"
-        raise DataError(f"{where}: expected a file, got {path}, which {what}")
+        raise DataError(
+            f"{where}: expected a file, got {path}, which {'is none' if path.exists() else 'does not exist'}"
+        )
     try:
         # Opened here: NumPy leaves its own file open when the archive is damaged.
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
@@ -91,19 +91,31 @@ def read_npz(path: Path, where: str) -> Raw:
         pickled = "pickle" in str(error).lower()
         kind = "pickled objects, which are never loaded" if pickled else f"an unreadable file ({error})"
         raise DataError(f"{where}: expected the uint8 arrays {', '.join(ARRAYS)} in {path}, got {kind}") from error
-    return check_arrays(raw, f"{where} ({path})")
+    return _checked(raw, f"{where} ({path})")
+
+
+def is_idx(head: bytes) -> bool:
+    """Whether this is the beginning of an IDX file (yann.lecun.com/exdb/mnist)."""
+    return len(head) >= 4 and head[:2] == b"\0\0" and head[2] in _IDX_KINDS and 1 <= head[3] <= 4
 
 
 def read_idx(content: bytes) -> np.ndarray:
-    """Decode an IDX file of unsigned bytes: two zero bytes, type 8, number of axes, big-endian sizes, values.
+    """The array of an IDX file: two zero bytes, the type, the number of axes, big-endian sizes, values.
 
-    Raises ValueError for a file of another type, or one too short for its sizes.
+    Bytes stay bytes, all other numbers become float64. Raises DataError for another file, or one of another length.
     """
-    if len(content) < 4 or content[:3] != b"\x00\x00\x08":
-        raise ValueError("no IDX header of unsigned bytes")
-    n_axes = content[3]
-    shape = np.frombuffer(content, ">u4", n_axes, offset=4).tolist()
-    return np.frombuffer(content, np.uint8, offset=4 + 4 * n_axes).reshape(shape)
+    if not is_idx(content):
+        raise DataError(
+            "expected an IDX file, which begins with 0, 0, its type (8 for bytes) and its number of axes, got"
+            f" {list(content[:4])}"
+        )
+    kind, n_axes = np.dtype(_IDX_KINDS[content[2]]), content[3]
+    try:
+        shape = np.frombuffer(content, ">u4", n_axes, offset=4).tolist()
+        array = np.frombuffer(content, kind, offset=4 + 4 * n_axes).reshape(shape)
+    except ValueError as error:
+        raise DataError(f"expected as many bytes as its header says, got {len(content):,}: {error}") from error
+    return array if kind == np.uint8 else array.astype(np.float64)
 
 
 def save_npz(path: Path, raw: Raw) -> None:
@@ -116,90 +128,48 @@ def save_npz(path: Path, raw: Raw) -> None:
 
 
 KERAS_URL = "https://storage.googleapis.com/tensorflow/tf-keras-datasets/mnist.npz"
-IDX_URL = "https://ossci-datasets.s3.amazonaws.com/mnist/"
-IDX_FILES = {
-    "x_train": "train-images-idx3-ubyte.gz",
-    "y_train": "train-labels-idx1-ubyte.gz",
-    "x_test": "t10k-images-idx3-ubyte.gz",
-    "y_test": "t10k-labels-idx1-ubyte.gz",
-}
 DOWNLOAD_TIMEOUT_S = (4, 30)  # for the connection, and for the next bytes
 RETRY_DOWNLOAD_AFTER_S = 600  # every worker loads the data; without a network, only the first waits for it
 
-Fetch = Callable[[str], AbstractContextManager[Path]]  # URL to downloaded file, which is deleted when the block ends
 
+def _download_unless_it_just_failed(path: Path) -> Raw:
+    """Download and verify the arrays, save them here, and return them.
 
-def download_unless_it_just_failed(path: Path) -> Raw:
-    """Download from the first mirror whose arrays are verified, save them here, and return them.
-
-    Raises DataError with each mirror's failure, and repeats it for ten minutes without another attempt.
+    Raises DataError, and repeats it for ten minutes without another attempt.
     """
     failure = path.with_name("download-failed.txt")
     if failure.exists() and 0 <= time.time() - failure.stat().st_mtime < RETRY_DOWNLOAD_AFTER_S:
         raise DataError(failure.read_text())
+    part = path.with_name(f"mnist-{os.getpid()}.part")
     try:
-        raw = _download(path)
-    except DataError as error:
-        failure.write_text(str(error))
-        raise
+        raw = _download(part)
+    except Exception as error:  # any network error
+        failure.write_text(f"no copy could be downloaded ({_brief(error)})")
+        raise DataError(failure.read_text()) from error
+    finally:
+        part.unlink(missing_ok=True)
+    save_npz(path, raw)
     failure.unlink(missing_ok=True)
     return raw
 
 
-def _download(path: Path) -> Raw:
-    try:
-        import pooch  # only here: it imports requests, which a start from the cache does not need
-    except ModuleNotFoundError as error:
-        raise DataError("pooch, which downloads it, is not installed") from error
+def _download(part: Path) -> Raw:
+    import pooch  # only here: it imports requests, which a start from the cache does not need
 
     pooch.get_logger().setLevel(logging.WARNING)
-    reasons = []
-    for name, mirror in (("npz", _fetch_npz), ("idx", _fetch_idx)):
-        try:
-            raw = mirror(partial(_fetched, pooch, path.parent))
-        except Exception as error:  # any network error: try the next mirror
-            reasons.append(f"{name}: {_brief(error)}")
-        else:
-            save_npz(path, raw)
-            return raw
-    raise DataError("no copy could be downloaded (" + "; ".join(reasons) + ")")
+    downloader = pooch.HTTPDownloader(timeout=DOWNLOAD_TIMEOUT_S, progressbar=False)
+    pooch.retrieve(KERAS_URL, known_hash=None, fname=part.name, path=part.parent, downloader=downloader)
+    return read_npz(part, "download")
 
 
 def _brief(error: Exception) -> str:
+    if isinstance(error, ModuleNotFoundError):
+        return f"{error.name}, which downloads it, is not installed"
     import requests  # pooch's own
 
-    if isinstance(error, requests.Timeout):
-        return "no answer in time"
-    if isinstance(error, requests.ConnectionError):
-        return "no connection"
+    if isinstance(error, requests.Timeout | requests.ConnectionError):
+        return "no answer in time" if isinstance(error, requests.Timeout) else "no connection"
     return str(error).split("\n")[0][:160] or type(error).__name__
-
-
-@contextmanager
-def _fetched(pooch: ModuleType, folder: Path, url: str) -> Iterator[Path]:
-    part = f"{url.split('/')[-1]}-{os.getpid()}.part"
-    downloader = pooch.HTTPDownloader(timeout=DOWNLOAD_TIMEOUT_S, progressbar=False)
-    temporary = Path(pooch.retrieve(url, known_hash=None, fname=part, path=folder, downloader=downloader))
-    try:
-        yield temporary
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _fetch_npz(fetch: Fetch) -> Raw:
-    with fetch(KERAS_URL) as file:
-        return read_npz(file, "download")
-
-
-def _fetch_idx(fetch: Fetch) -> Raw:
-    raw = {}
-    for name, file_name in IDX_FILES.items():
-        with fetch(IDX_URL + file_name) as file:
-            try:
-                raw[name] = read_idx(gzip.decompress(file.read_bytes()))
-            except (EOFError, gzip.BadGzipFile, ValueError) as error:
-                raise DataError(f"{file_name}: expected a gzipped IDX file, got {_brief(error)}") from error
-    return check_arrays(raw, "download")
 
 
 LOCK_TIMEOUT_S = 300
@@ -357,7 +327,7 @@ def _find(allow_download: bool) -> tuple[Raw, str, str]:
     try:
         # Of two processes that start at once, the second waits here, then finds the first one's file.
         with FileLock(folder / "mnist.lock", timeout=LOCK_TIMEOUT_S):
-            return _from_cache(path) or download_unless_it_just_failed(path), "MNIST", ""
+            return _from_cache(path) or _download_unless_it_just_failed(path), "MNIST", ""
     except (OSError, DataError, LockTimeout) as error:
         return _offline(str(error))
 
@@ -411,31 +381,25 @@ def aligned(shape: tuple[int, ...], dtype: type, alignment: int = 64) -> np.ndar
     return buffer[start : start + n_bytes].view(dtype).reshape(shape)
 
 
-def _images(pixels: np.ndarray) -> np.ndarray:
-    flat = aligned((len(pixels), N_PIXELS), np.float32)
-    return np.multiply(pixels.reshape(len(pixels), N_PIXELS), np.float32(1 / 255), out=flat)
+def scaled(pixels: np.ndarray) -> np.ndarray:
+    """Rows (n, inputs) as aligned float32; bytes are 255ths."""
+    rows = aligned((len(pixels), math.prod(pixels.shape[1:])), np.float32)
+    flat = pixels.reshape(rows.shape)
+    return np.multiply(flat, np.float32(1 / 255 if flat.dtype == np.uint8 else 1), out=rows)
 
 
-def _labels(classes: np.ndarray) -> np.ndarray:
-    labels = aligned((len(classes),), np.int32)
-    labels[:] = classes
-    return labels
+def classes(labels: np.ndarray) -> np.ndarray:
+    """Labels (n,) as aligned int32."""
+    found = aligned(labels.shape, np.int32)
+    found[:] = labels
+    return found
 
 
 def _prepare(raw: Raw, source: str, note: str) -> Data:
     assert len(raw["x_train"]) == N_TRAIN + N_VALIDATION, "sizes are checked before"
-    assert len(raw["x_test"]) == N_TEST, "sizes are checked before"
-    return Data(
-        x_train=_images(raw["x_train"][:N_TRAIN]),
-        y_train=_labels(raw["y_train"][:N_TRAIN]),
-        x_validation=_images(raw["x_train"][N_TRAIN:]),
-        y_validation=_labels(raw["y_train"][N_TRAIN:]),
-        x_test=_images(raw["x_test"]),
-        y_test=_labels(raw["y_test"]),
-        source=source,
-        digest=_digest(raw, source),
-        note=note,
-    )
+    (x, y), digest = (raw["x_train"], raw["y_train"]), _digest(raw, source)
+    parts = (x[:N_TRAIN], y[:N_TRAIN]), (x[N_TRAIN:], y[N_TRAIN:]), (raw["x_test"], raw["y_test"])
+    return Data(*(array for x, y in parts for array in (scaled(x), classes(y))), source, digest, note)
 
 
 def _digest(raw: Raw, source: str) -> str:

@@ -10,7 +10,7 @@ import math
 import os
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
@@ -19,7 +19,8 @@ from pathlib import Path
 import numpy as np
 
 from lib.cache_folder import cache_dir, replaced
-from lib.model.data.mnist import DAMAGED, Data, DataError, Facts, aligned
+from lib.model.data.mnist import DAMAGED, Data, DataError, Facts, classes, scaled
+from lib.model.hardware.optional import convert
 from lib.model.spec import MAX_CLASSES, MAX_INPUTS, DataSet, Network
 
 MAX_BYTES = 1 << 30
@@ -132,8 +133,7 @@ def known(digest: str) -> Prepared:
     Raises:
         DataError: They are no longer there, or damaged.
     """
-    said, _ = _read(digest, arrays=False)
-    return Prepared(digest, _about(said))
+    return Prepared(digest, _read(digest, arrays=False)[0])
 
 
 @lru_cache(maxsize=2)
@@ -143,15 +143,14 @@ def load(digest: str) -> Data:
     Raises:
         DataError: They are no longer there, or damaged.
     """
-    said, arrays = _read(digest, arrays=True)
-    about, x, y = _about(said), arrays["x"], arrays["y"]
+    about, said, x, y = _read(digest)
     if _digest(said, x, y) != digest:
         raise DataError(GONE)
     with suppress(OSError):
         os.utime(_path(digest))
     stops = np.cumsum([about.n_train, about.n_validation])
     parts = zip(np.split(x, stops), np.split(y, stops), strict=True)
-    return Data(*(array for rows, labels in parts for array in (_rows(rows), _labels(labels))), about.name, digest)
+    return Data(*(array for rows, labels in parts for array in (scaled(rows), classes(labels))), about.name, digest)
 
 
 def rows_to_train_on(digest: str) -> dict[str, np.ndarray]:
@@ -160,10 +159,9 @@ def rows_to_train_on(digest: str) -> dict[str, np.ndarray]:
     Raises:
         DataError: They are no longer there, or damaged.
     """
-    said, arrays = _read(digest, arrays=True)
-    about = _about(said)
+    about, _, x, y = _read(digest)
     n_rows = about.n_train + about.n_validation
-    return {"x_train": arrays["x"][:n_rows], "y_train": arrays["y"][:n_rows]}
+    return {"x_train": x[:n_rows], "y_train": y[:n_rows]}
 
 
 def load_test(digest: str) -> tuple[np.ndarray, np.ndarray, DataSummary]:
@@ -172,38 +170,20 @@ def load_test(digest: str) -> tuple[np.ndarray, np.ndarray, DataSummary]:
     Raises:
         DataError: They are no longer there, or damaged.
     """
-    said, arrays = _read(digest, arrays=True)
-    about = _about(said)
+    about, _, x, y = _read(digest)
     first = about.n_train + about.n_validation
-    return _rows(arrays["x"][first:]), arrays["y"][first:], about
+    return scaled(x[first:]), y[first:], about
 
 
-def _read(digest: str, arrays: bool) -> tuple[str, Mapping[str, np.ndarray]]:
+def _read(digest: str, arrays: bool = True) -> tuple[DataSummary, str, np.ndarray, np.ndarray]:
+    """The summary, its text, and rows and classes as stored; both empty where no arrays are asked for."""
     try:
         with _path(digest).open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            return str(archive["about"]), {name: archive[name] for name in ("x", "y") if arrays}
+            said = str(archive["about"])
+            about = convert(json.loads(said), DataSummary)
+            return about, said, *((archive["x"], archive["y"]) if arrays else (np.empty(0), np.empty(0)))
     except (*DAMAGED, KeyError) as error:
         raise DataError(GONE) from error
-
-
-def _about(said: str) -> DataSummary:
-    found = json.loads(said)
-    found |= {name: tuple(found[name]) for name in ("classes", "notes")}
-    return DataSummary(**found | {"image": tuple(found["image"]) if found["image"] else None})
-
-
-def _rows(x: np.ndarray) -> np.ndarray:
-    rows = aligned(x.shape, np.float32)
-    if x.dtype == np.uint8:
-        return np.multiply(x, np.float32(1 / 255), out=rows)
-    rows[:] = x
-    return rows
-
-
-def _labels(y: np.ndarray) -> np.ndarray:
-    labels = aligned(y.shape, np.int32)
-    labels[:] = y
-    return labels
 
 
 MIN_ROWS = 10
@@ -246,7 +226,7 @@ def prepare(name: str, rows: DataRows) -> Prepared:
     """
     _check_sizes(_flat(rows.x), rows)
     labels, merged = _as_seen(rows.labels)
-    classes, y = classes_of(labels)
+    names, y = classes_of(labels)
     rows, counting = _without_row_numbers(rows)
     rows, is_image = _as_images(rows)
     x = _flat(rows.x)
@@ -254,10 +234,13 @@ def prepare(name: str, rows: DataRows) -> Prepared:
     n_test = rows.n_test or max(1, len(x) // PART)
     n_validation = max(1, (len(x) - n_test) // PART)
     n_train = len(x) - n_test - n_validation
-    order = _order(len(x), rows.n_test)
+    # Shuffled even where the source has its own test rows, which stay last: a source may be sorted by class, and its
+    # batches are neighbouring rows.
+    n_own = len(x) - rows.n_test
+    order = np.concatenate([np.random.default_rng(SEED).permutation(n_own), np.arange(n_own, len(x))])
     x, y = x[order], y[order]
     x, same = (x, ()) if is_image else _that_differ(x, n_train, rows.columns)
-    scaled = _scaled(x, x[:n_train], is_image)
+    stored = _to_unit_interval(x, x[:n_train], is_image)
     of_train, of_validation = y[:n_train], y[n_train : n_train + n_validation]
     said = (
         "training rows shuffled with seed 0; test rows are the source's own" if rows.n_test else "shuffled with seed 0"
@@ -265,7 +248,7 @@ def prepare(name: str, rows: DataRows) -> Prepared:
     about = DataSummary(
         shortened(name),
         x.shape[1],
-        classes,
+        names,
         n_train,
         n_validation,
         n_test,
@@ -273,9 +256,9 @@ def prepare(name: str, rows: DataRows) -> Prepared:
         said,
         (rows.x.shape[1], rows.x.shape[2]) if rows.x.ndim == 3 else None,
         (*rows.notes, *merged, *counting, *same),
-        float(np.mean(scaled[:n_train] == 0)),
+        float(np.mean(stored[:n_train] == 0)),
     )
-    return save(about, scaled, y)
+    return save(about, stored, y)
 
 
 def shortened(name: str) -> str:
@@ -348,16 +331,7 @@ def _whole(text: str, row: int) -> int:
     return int(value)
 
 
-def _order(n: int, n_test: int) -> np.ndarray:
-    """A shuffled order of the rows; the source's own test rows stay last.
-
-    Shuffled even then: a source may be sorted by class, and batches are neighbouring rows.
-    """
-    shuffled = np.random.default_rng(SEED).permutation(n - n_test)
-    return np.concatenate([shuffled, np.arange(n - n_test, n)])
-
-
-def _scaled(x: np.ndarray, of_train: np.ndarray, is_image: bool) -> np.ndarray:
+def _to_unit_interval(x: np.ndarray, of_train: np.ndarray, is_image: bool) -> np.ndarray:
     """Rows as float32 in [0, 1], clipped to the range of the training rows; bytes stay bytes."""
     if x.dtype == np.uint8:
         return np.ascontiguousarray(x)
@@ -393,11 +367,8 @@ def _without_row_numbers(rows: DataRows) -> tuple[DataRows, tuple[str, ...]]:
     if rows.x.ndim != 2:
         return rows, ()
     of_train = rows.x[: len(rows.x) - rows.n_test]
-    found = [
-        place
-        for place in range(rows.x.shape[1])
-        if _counts_rows(of_train[:, place], rows.columns[place] if rows.columns else "")
-    ]
+    names = rows.columns or [""] * rows.x.shape[1]
+    found = [place for place, name in enumerate(names) if _counts_rows(of_train[:, place], name)]
     if not found:
         return rows, ()
     if len(found) == rows.x.shape[1]:
@@ -456,12 +427,10 @@ def _as_seen(labels: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:
     """Labels without invisible differences: extra blanks, zero-width characters, ways to encode an accent."""
     if labels.dtype.kind not in "OUS":
         return labels, ()
-    seen = {text: _seen(str(text)) for text in dict.fromkeys(labels.tolist())}
+    seen = {}
+    for text in dict.fromkeys(labels.tolist()):
+        visible = (sign for sign in unicodedata.normalize("NFC", str(text)) if unicodedata.category(sign) != "Cf")
+        seen[text] = " ".join("".join(visible).split())
     n_merged = len(seen) - len({*seen.values()})
     note = f"labels that differ only in blanks or invisible characters count as one class ({n_merged:,} were)"
     return np.array([seen[text] for text in labels.tolist()], object), (note,) if n_merged else ()
-
-
-def _seen(text: str) -> str:
-    shown = "".join(sign for sign in unicodedata.normalize("NFC", text) if unicodedata.category(sign) != "Cf")
-    return " ".join(shown.split())

@@ -4,10 +4,9 @@ import bz2
 import gzip
 import io
 import lzma
-import math
 import re
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from multiprocessing.connection import Connection
 from pathlib import Path, PurePosixPath
@@ -16,196 +15,9 @@ from typing import IO
 import numpy as np
 
 from lib.model.data import tables
-from lib.model.data.mnist import DAMAGED, DataError
+from lib.model.data.mnist import DAMAGED, DataError, is_idx, read_idx
 from lib.model.data.prepared import MAX_NUMBERS, DataRows, Prepared, prepare, shortened
 from lib.model.hardware.process import MAX_MEMORY_BYTES, answer
-
-_KINDS = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
-
-
-def read_idx(files: Sequence[tuple[str, IO[bytes]]]) -> DataRows:
-    """Read two IDX files, images and labels, or four, two of them with “test” or “t10k” in their names.
-
-    Raises:
-        DataError: They are damaged, or do not belong together.
-    """
-    if len(files) not in (2, 4):
-        raise DataError(
-            f"expected two IDX files (images and labels) or four (the same for test), got {len(files)}"
-            f" ({', '.join(shortened(name) for name, _ in files[:6])})"
-        )
-    tests = [(name, file) for name, file in files if "test" in name.lower() or "t10k" in name.lower()]
-    if len(files) == 4 and len(tests) != 2:
-        raise DataError("expected two of the four IDX files to have “test” or “t10k” in their names; rename them")
-    test = tests if len(files) == 4 else []
-    x, labels = _pair([one for one in files if one not in test])
-    if not test:
-        return DataRows(x, labels)
-    x_test, labels_test = _pair(test)
-    if x.shape[1:] != x_test.shape[1:]:
-        raise DataError(f"expected training and test images of one size, got {x.shape[1:]} and {x_test.shape[1:]}")
-    return DataRows(np.concatenate([x, x_test]), np.concatenate([labels, labels_test]), len(x_test))
-
-
-def _pair(files: Sequence[tuple[str, IO[bytes]]]) -> tuple[np.ndarray, np.ndarray]:
-    arrays = sorted(((_idx(name, file), name) for name, file in files), key=lambda one: -one[0].ndim)
-    (x, x_name), (labels, labels_name) = arrays
-    both = f"“{shortened(x_name)}” and “{shortened(labels_name)}”"
-    if x.ndim < 2 or labels.ndim != 1:
-        raise DataError(f"expected images (3 axes) and labels (1 axis), got {x.ndim} and {labels.ndim} axes in {both}")
-    if len(x) != len(labels):
-        raise DataError(f"{both} do not belong together: they hold {len(x):,} images and {len(labels):,} labels")
-    return x, labels
-
-
-def _idx(name: str, file: IO[bytes]) -> np.ndarray:
-    """The array of an IDX file (yann.lecun.com/exdb/mnist)."""
-    shown = f"“{shortened(name)}”"
-    file.seek(0)
-    content = file.read()
-    if not is_idx(content):
-        raise DataError(
-            f"expected an IDX file in {shown}, which begins with 0, 0, its type (8 for bytes) and its number of axes,"
-            f" got {list(content[:4])}; bring another file"
-        )
-    kind, n_axes = np.dtype(_KINDS[content[2]]), content[3]
-    first = 4 + 4 * n_axes
-    shape = np.frombuffer(content[:first], ">u4", offset=4).tolist() if len(content) >= first else []
-    wanted_bytes = first + kind.itemsize * math.prod(shape)
-    if len(shape) != n_axes or len(content) != wanted_bytes:
-        wanted = f"{wanted_bytes:,} bytes for {' × '.join(map(str, shape))}" if shape else "a whole header"
-        raise DataError(f"expected {wanted} in {shown}, got {len(content):,} bytes; download it again")
-    array = np.frombuffer(content, kind, offset=first).reshape(shape)
-    return array if kind == np.uint8 else array.astype(np.float64)
-
-
-def is_idx(head: bytes) -> bool:
-    """Whether this is the beginning of an IDX file."""
-    return len(head) >= 4 and head[:2] == b"\0\0" and head[2] in _KINDS and 1 <= head[3] <= 4
-
-
-MAX_UNPACKED_BYTES = 512 << 20
-_ROWS = "x|xs|images?|imgs?|data|features?|inputs?|samples?|pixels?"
-_LABELS = "y|ys|labels?|targets?|class(?:es)?|outputs?|lbls?"
-_PARTS = {"train": "train", "training": "train", "tr": "train", "test": "test", "testing": "test", "te": "test"}
-_PARTS |= dict.fromkeys(("val", "valid", "validation", "dev"), "validation")
-_PART = "|".join(_PARTS)
-Named = tuple[str, np.ndarray]
-_NAME = re.compile(rf"(?:({_PART})[_\W]*)?(?:({_ROWS})|({_LABELS}))(?:[_\W]*({_PART}))?")
-_EXPECTED = "expected the arrays x and y, or x_train, y_train, x_test and y_test"
-
-
-def read_npz(file: IO[bytes]) -> DataRows:
-    """Read arrays of rows and labels, such as `x` and `y`, or `train_images` and `train_labels`; never pickles.
-
-    The source's validation rows join its training rows; its test rows stay test.
-
-    Raises:
-        DataError: The file holds something else; the text says what.
-    """
-    try:
-        with zipfile.ZipFile(file) as archive:
-            unpacked_bytes = sum(one.file_size for one in archive.infolist())
-        if unpacked_bytes > MAX_UNPACKED_BYTES:
-            raise DataError(
-                f"expected at most {MAX_UNPACKED_BYTES >> 20} MiB of arrays, got {unpacked_bytes >> 20:,} MiB; save"
-                " fewer rows"
-            )
-        file.seek(0)
-        with np.load(file, allow_pickle=False) as archive:
-            # NumPy returns other members as bytes, which `_check` refuses as arrays without axes.
-            found = {name: np.asarray(archive[name]) for name in _wanted(archive.files)}
-    except DataError:
-        raise
-    except (*DAMAGED, RuntimeError, SyntaxError, MemoryError) as error:
-        if "pickle" in str(error).lower():
-            raise DataError(
-                "expected arrays of numbers, got pickled objects, which are never loaded; save texts as"
-                " labels.astype(str)"
-            ) from error
-        raise DataError(f"expected an .npz file of NumPy, got a damaged one ({shortened(str(error))})") from error
-    return _rows_of(found)
-
-
-def _wanted(names: list[str]) -> list[str]:
-    """The arrays with telling names, or else all, if they are few enough to tell apart by shape."""
-    roles = {name: role for name in names if (role := _role(name)) is not None}
-    if {is_label for _, is_label in roles.values()} == {False, True}:
-        return list(roles)
-    if not 2 <= len(names) <= 6 or not all(re.fullmatch(r"\w+", name) for name in names):
-        got = ", ".join(map(shortened, names[:6])) or "none"
-        raise DataError(f"{_EXPECTED}, got {got}; save the arrays under these names")
-    return names
-
-
-def _role(name: str) -> tuple[str, bool] | None:
-    """The part of the data that an array holds, and whether they are labels; None if its name does not tell."""
-    match = _NAME.fullmatch(name.rpartition("/")[2].lower())
-    return (_PARTS.get(match[1] or match[4] or "", "train"), bool(match[3])) if match is not None else None
-
-
-def _rows_of(found: Mapping[str, np.ndarray]) -> DataRows:
-    pairs = _pairs(found)
-    for (x_name, x), (y_name, y) in pairs.values():
-        _check(x_name, x, y_name, y)
-    order = [part for part in ("train", "validation", "test") if part in pairs]
-    xs = [pairs[part][0][1] for part in order]
-    if any(x.shape[1:] != xs[0].shape[1:] for x in xs):
-        raise DataError(f"expected training and test rows of one size, got {xs[0].shape[1:]} and {xs[-1].shape[1:]}")
-    n_test = len(xs[-1]) if len(xs) > 1 and order[-1] == "test" else 0
-    x = np.concatenate(xs)
-    x = x.astype(np.float64) if x.dtype.kind in "biu" and x.dtype != np.uint8 else x
-    notes = tuple(
-        f"rows from “{shortened(x_name)}”, labels from “{shortened(y_name)}”"
-        for (x_name, _), (y_name, _) in pairs.values()
-        if {x_name.lower(), y_name.lower()} not in ({"x", "y"}, {"x_train", "y_train"}, {"x_test", "y_test"})
-    )
-    return DataRows(
-        x, np.concatenate([_as_labels(pairs[part][1][1].reshape(-1)) for part in order]), n_test, notes=notes
-    )
-
-
-def _pairs(found: Mapping[str, np.ndarray]) -> dict[str, tuple[Named, Named]]:
-    """Rows and labels of each part; without telling names, arrays of one length are a pair, the longest training."""
-    places: dict = {}
-    for name, array in found.items():
-        role = _role(name) or (len(array) if array.ndim else 0, array.ndim == 0 or array.size == len(array))
-        places.setdefault(role, (name, array))
-    keys = dict.fromkeys(key for key, _ in places)
-    pairs = {key: (places[key, False], places[key, True]) for key in keys if {(key, False), (key, True)} <= {*places}}
-    if pairs and not any(isinstance(key, str) for key in keys):
-        longest = sorted(pairs, reverse=True)
-        pairs = {part: pairs[length] for part, length in zip(("train", "test"), longest, strict=False)}
-    if "train" not in pairs:
-        got = ", ".join(f"{shortened(name)} {array.shape}" for name, array in found.items())
-        raise DataError(f"{_EXPECTED}, got {got}; save the arrays under these names")
-    return pairs
-
-
-def _check(x_name: str, x: np.ndarray, y_name: str, y: np.ndarray) -> None:
-    if x.dtype.kind not in "biuf" or not 2 <= x.ndim <= 4:
-        raise DataError(f"expected numbers in {shortened(x_name)}, of 2 to 4 axes, got {x.dtype} with {x.ndim}")
-    if y.ndim == 0 or y.size != len(y) or y.dtype.kind not in "biufUS":
-        raise DataError(
-            f"expected one label a row in {shortened(y_name)}, got {y.dtype} of shape {y.shape}; give class numbers, as"
-            " argmax(axis=1) makes them of columns of 0 and 1"
-        )
-    if len(x) != len(y):
-        raise DataError(
-            f"expected a label for each row, got {len(y):,} labels for {len(x):,} rows ({shortened(y_name)},"
-            f" {shortened(x_name)})"
-        )
-    if x.size > MAX_NUMBERS:
-        raise DataError(
-            f"expected at most {MAX_NUMBERS:,} numbers in {shortened(x_name)}, got {x.size:,}; bring fewer rows"
-        )
-
-
-def _as_labels(y: np.ndarray) -> np.ndarray:
-    if y.dtype.kind == "S":
-        return np.char.decode(y, "utf-8", "replace")
-    return y.astype(np.int64) if y.dtype.kind == "b" else y
-
 
 MAX_FILE_BYTES = 256 << 20  # also of unpacked content
 EXPECTED = "expected a CSV table, an .npz of NumPy or IDX files"
@@ -262,6 +74,13 @@ _ZIPPED = (
     ("data.pkl", "a file of PyTorch, which is never loaded: save its arrays by numpy.savez"),
     ("model.weights.h5", "a model of Keras, no data"),
 )
+MAX_UNPACKED_BYTES = 512 << 20
+_ROWS = "x|xs|images?|imgs?|data|features?|inputs?|samples?|pixels?"
+_LABELS = "y|ys|labels?|targets?|class(?:es)?|outputs?|lbls?"
+_PARTS = {"train": "train", "training": "train", "tr": "train", "test": "test", "testing": "test", "te": "test"}
+_PARTS |= dict.fromkeys(("val", "valid", "validation", "dev"), "validation")
+_PART = "|".join(_PARTS)
+_NAME = re.compile(rf"(?:({_PART})[_\W]*)?(?:({_ROWS})|({_LABELS}))(?:[_\W]*({_PART}))?")
 
 
 def read(files: Sequence[tuple[str, str]], built_in: str, label: str = "") -> Prepared:
@@ -306,26 +125,22 @@ def rows_of(files: Sequence[tuple[str, Path]], label: str = "") -> DataRows:
             if not path.stat().st_size:
                 raise DataError(f"“{shortened(name)}” is empty; save it again")
             found += _unpacked(name, opened.enter_context(path.open("rb")))
-        return _rows_in(found, label)
-
-
-def _rows_in(files: list[tuple[str, IO[bytes]]], label: str) -> DataRows:
-    if any(is_idx(_head(file)) or _is_idx_by_name(name) for name, file in files):
-        return read_idx(files)
-    for name, file in files:
-        head = _head(file)
-        if head.startswith(b"PK"):
-            if len(files) > 1:
-                raise DataError(f"expected one .npz, got {len(files)} files; bring “{shortened(name)}” alone")
-            return read_npz(file)
-        looks = next((words for begins, words in _FOREIGN if head.lstrip().startswith(begins)), None)
-        if looks is not None:
-            raise DataError(f"“{shortened(name)}” looks like {looks}; {EXPECTED}")
-        if head[257:262] == b"ustar":
-            raise DataError(f"“{shortened(name)}” looks like a tar archive: unpack it, or pack it as ZIP; {EXPECTED}")
-        if b"\0" in head and not tables.encoding_of(file).startswith(("utf-16", "utf-32")):
-            raise DataError(f"“{shortened(name)}” is a binary file of another kind; {EXPECTED}")
-    return tables.read_tables(files, label)
+        if any(is_idx(_head(file)) or _is_idx_by_name(name) for name, file in found):
+            return _rows_of_idx(found)
+        for name, file in found:
+            head = _head(file)
+            if head.startswith(b"PK"):
+                if len(found) > 1:
+                    raise DataError(f"expected one .npz, got {len(found)} files; bring “{shortened(name)}” alone")
+                return read_npz(file)
+            looks = next((words for begins, words in _FOREIGN if head.lstrip().startswith(begins)), None)
+            if head[257:262] == b"ustar":
+                looks = "a tar archive: unpack it, or pack it as ZIP"
+            if looks is None and b"\0" in head and not tables.encoding_of(file).startswith(("utf-16", "utf-32")):
+                looks = "a binary file of another kind"
+            if looks is not None:
+                raise DataError(f"“{shortened(name)}” looks like {looks}; {EXPECTED}")
+        return tables.read_tables(found, label)
 
 
 def _too_long(name: str, n_bytes: float) -> DataError:
@@ -412,6 +227,118 @@ def _may_hold_rows(path: str) -> bool:
 
 def _is_idx_by_name(name: str) -> bool:
     return name.lower().removesuffix(".gz").endswith(("-ubyte", ".idx", ".idx1", ".idx3"))
+
+
+def _rows_of_idx(files: Sequence[tuple[str, IO[bytes]]]) -> DataRows:
+    """Two IDX files, images and labels, or four, two of them with “test” or “t10k” in their names."""
+    tests = [(name, file) for name, file in files if "test" in name.lower() or "t10k" in name.lower()]
+    if len(files) not in (2, 4) or (len(files) == 4 and len(tests) != 2):
+        raise DataError(
+            "expected two IDX files (images and labels), or two more for test with “test” or “t10k” in their names, got"
+            f" {len(files)} ({', '.join(shortened(name) for name, _ in files[:6])})"
+        )
+    x, labels = _pair([one for one in files if len(files) == 2 or one not in tests])
+    if len(files) == 2:
+        return DataRows(x, labels)
+    x_test, labels_test = _pair(tests)
+    if x.shape[1:] != x_test.shape[1:]:
+        raise DataError(f"expected training and test images of one size, got {x.shape[1:]} and {x_test.shape[1:]}")
+    return DataRows(np.concatenate([x, x_test]), np.concatenate([labels, labels_test]), len(x_test))
+
+
+def _pair(files: Sequence[tuple[str, IO[bytes]]]) -> tuple[np.ndarray, np.ndarray]:
+    """Images and labels, whichever file comes first."""
+    arrays = []
+    for name, file in files:
+        file.seek(0)
+        try:
+            arrays.append(read_idx(file.read()))
+        except DataError as error:
+            raise DataError(f"“{shortened(name)}”: {error}; bring another file") from error
+    labels, x = sorted(arrays, key=np.ndim)
+    both = " and ".join(f"“{shortened(name)}”" for name, _ in files)
+    if x.ndim < 2 or labels.ndim != 1:
+        raise DataError(f"expected images (3 axes) and labels (1 axis), got {x.ndim} and {labels.ndim} axes in {both}")
+    if len(x) != len(labels):
+        raise DataError(f"{both} do not belong together: they hold {len(x):,} images and {len(labels):,} labels")
+    return x, labels
+
+
+def read_npz(file: IO[bytes]) -> DataRows:
+    """Read arrays of rows and labels, such as `x` and `y`, or `train_images` and `train_labels`; never pickles.
+
+    The source's validation rows join its training rows; its test rows stay test.
+
+    Raises:
+        DataError: The file holds something else; the text says what.
+    """
+    try:
+        with zipfile.ZipFile(file) as archive:
+            unpacked_bytes = sum(one.file_size for one in archive.infolist())
+        if unpacked_bytes > MAX_UNPACKED_BYTES:
+            raise DataError(
+                f"expected at most {MAX_UNPACKED_BYTES >> 20} MiB of arrays, got {unpacked_bytes >> 20:,} MiB; save"
+                " fewer rows"
+            )
+        file.seek(0)
+        with np.load(file, allow_pickle=False) as archive:
+            names = {role: name for name in reversed(archive.files) if (role := _role(name)) is not None}
+            parts = [part for part in ("train", "validation", "test") if {(part, False), (part, True)} <= names.keys()]
+            if "train" not in parts:
+                raise DataError(
+                    "expected the arrays x and y, or x_train, y_train, x_test and y_test, got"
+                    f" {', '.join(map(shortened, archive.files[:6])) or 'none'}; save the arrays under these names"
+                )
+            # NumPy returns other members as bytes, which `_check` refuses as arrays without axes.
+            found = {role: np.asarray(archive[name]) for role, name in names.items() if role[0] in parts}
+    except DataError:
+        raise
+    except (*DAMAGED, RuntimeError, SyntaxError, MemoryError) as error:
+        if "pickle" in str(error).lower():
+            raise DataError(
+                "expected arrays of numbers, got pickled objects, which are never loaded; save texts as"
+                " labels.astype(str)"
+            ) from error
+        raise DataError(f"expected an .npz file of NumPy, got a damaged one ({shortened(str(error))})") from error
+    for part in parts:
+        _check(names[part, False], found[part, False], names[part, True], found[part, True])
+    xs, ys = ([found[part, is_label] for part in parts] for is_label in (False, True))
+    if any(x.shape[1:] != xs[0].shape[1:] for x in xs):
+        raise DataError(f"expected training and test rows of one size, got {xs[0].shape[1:]} and {xs[-1].shape[1:]}")
+    x, labels = np.concatenate(xs), np.concatenate([_as_labels(y.reshape(-1)) for y in ys])
+    x = x.astype(np.float64) if x.dtype.kind in "biu" and x.dtype != np.uint8 else x
+    return DataRows(x, labels, len(xs[-1]) if parts[-1] == "test" else 0)
+
+
+def _role(name: str) -> tuple[str, bool] | None:
+    """The part of the data that an array holds, and whether they are labels; None if its name does not tell."""
+    match = _NAME.fullmatch(name.rpartition("/")[2].lower())
+    return (_PARTS.get(match[1] or match[4] or "", "train"), bool(match[3])) if match is not None else None
+
+
+def _check(x_name: str, x: np.ndarray, y_name: str, y: np.ndarray) -> None:
+    if x.dtype.kind not in "biuf" or not 2 <= x.ndim <= 4:
+        raise DataError(f"expected numbers in {shortened(x_name)}, of 2 to 4 axes, got {x.dtype} with {x.ndim}")
+    if y.ndim == 0 or y.size != len(y) or y.dtype.kind not in "biufUS":
+        raise DataError(
+            f"expected one label a row in {shortened(y_name)}, got {y.dtype} of shape {y.shape}; give class numbers, as"
+            " argmax(axis=1) makes them of columns of 0 and 1"
+        )
+    if len(x) != len(y):
+        raise DataError(
+            f"expected a label for each row, got {len(y):,} labels for {len(x):,} rows ({shortened(y_name)},"
+            f" {shortened(x_name)})"
+        )
+    if x.size > MAX_NUMBERS:
+        raise DataError(
+            f"expected at most {MAX_NUMBERS:,} numbers in {shortened(x_name)}, got {x.size:,}; bring fewer rows"
+        )
+
+
+def _as_labels(y: np.ndarray) -> np.ndarray:
+    if y.dtype.kind == "S":
+        return np.char.decode(y, "utf-8", "replace")
+    return y.astype(np.int64) if y.dtype.kind == "b" else y
 
 
 def main(connection: Connection) -> None:

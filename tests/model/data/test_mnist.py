@@ -3,7 +3,6 @@
 Downloads come from a server on this machine.
 """
 
-import gzip
 import http.server
 import os
 import subprocess
@@ -74,7 +73,6 @@ def server(monkeypatch):
     threading.Thread(target=service.serve_forever, daemon=True).start()
     base = f"http://127.0.0.1:{service.server_port}"
     monkeypatch.setattr(mnist, "KERAS_URL", f"{base}/mnist.npz")
-    monkeypatch.setattr(mnist, "IDX_URL", f"{base}/idx/")
     yield base, files, asked
     service.shutdown()
     service.server_close()
@@ -83,11 +81,6 @@ def server(monkeypatch):
 def npz_bytes(arrays, tmp_path) -> bytes:
     np.savez(tmp_path / "made.npz", **arrays)
     return (tmp_path / "made.npz").read_bytes()
-
-
-def idx_bytes(array) -> bytes:
-    header = b"\x00\x00\x08" + bytes([array.ndim]) + b"".join(int(size).to_bytes(4, "big") for size in array.shape)
-    return gzip.compress(header + array.tobytes())
 
 
 @pytest.mark.slow
@@ -102,17 +95,6 @@ def test_a_download_is_verified_and_kept(no_sources, small_mnist, server, tmp_pa
     assert sorted(file.name for file in no_sources.iterdir() if file.suffix != ".lock") == ["mnist.npz"], (
         "nothing partial is left"
     )
-
-
-@pytest.mark.slow
-def test_the_second_mirror_serves_idx_files(no_sources, small_mnist, server):
-    _, files, asked = server
-    for name, file_name in mnist.IDX_FILES.items():
-        files[f"/idx/{file_name}"] = idx_bytes(small_mnist[name])
-    raw, source, _ = mnist._find(True)
-    assert source == "MNIST"
-    np.testing.assert_array_equal(raw["x_train"], small_mnist["x_train"])
-    assert asked[0] == "/mnist.npz"
 
 
 @pytest.mark.slow
@@ -142,26 +124,19 @@ def test_a_failed_download_is_not_tried_again_at_once(no_sources, small_mnist, s
 
 
 @pytest.mark.slow
-def test_a_truncated_cache_is_discarded_and_fetched_again(no_sources, small_mnist, server, tmp_path):
-    _, files, _ = server
-    content = files["/mnist.npz"] = npz_bytes(small_mnist, tmp_path)
-    no_sources.mkdir()
-    (no_sources / "mnist.npz").write_bytes(content[:1000])
-    assert mnist._find(True)[1] == "MNIST"
-    assert len((no_sources / "mnist.npz").read_bytes()) >= len(content) - 1000
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("share", [0.001, 0.3, 0.9])
-def test_a_cache_with_noise_in_it_is_discarded_and_fetched_again(no_sources, small_mnist, server, tmp_path, share):
+@pytest.mark.parametrize("damage", ["cut", 0.001, 0.9])
+def test_a_cache_with_noise_in_it_is_discarded_and_fetched_again(no_sources, small_mnist, server, tmp_path, damage):
     """Compressed, as the copies on the network are: noise then breaks the compression or its sum."""
     _, files, _ = server
     content = files["/mnist.npz"] = npz_bytes(small_mnist, tmp_path)
     no_sources.mkdir()
     np.savez_compressed(no_sources / "mnist.npz", **small_mnist)
     damaged = bytearray((no_sources / "mnist.npz").read_bytes())
-    at = int(share * len(damaged)) + 100
-    damaged[at : at + 64] = np.random.default_rng(0).bytes(64)
+    if damage == "cut":
+        del damaged[1000:]
+    else:
+        at = int(damage * len(damaged)) + 100
+        damaged[at : at + 64] = np.random.default_rng(0).bytes(64)
     (no_sources / "mnist.npz").write_bytes(damaged)
     assert mnist._find(True)[1] == "MNIST"
     assert len((no_sources / "mnist.npz").read_bytes()) >= len(content) - 1000
@@ -189,10 +164,9 @@ print(mnist._find(True)[1])
 
 def test_no_network_is_told(no_sources, monkeypatch):
     monkeypatch.setattr(mnist, "KERAS_URL", "http://127.0.0.1:9/mnist.npz")
-    monkeypatch.setattr(mnist, "IDX_URL", "http://127.0.0.1:9/")
     _, source, note = mnist._find(True)
     assert source == "scikit-learn digits"
-    assert note.count("no connection") == 2, "each mirror is tried once"
+    assert "no connection" in note
 
 
 @pytest.mark.parametrize("content", ["missing", "pickle", "other arrays", "text", "folder"])
@@ -210,15 +184,6 @@ def test_a_bad_mnist_npz_is_named(monkeypatch, tmp_path, content):
     with pytest.raises(mnist.DataError, match=r"MNIST_NPZ.*expected.*got.*correct MNIST_NPZ") as caught:
         mnist.load()
     assert str(path) in str(caught.value)
-    assert ("is a folder" in str(caught.value)) == (content == "folder")
-    assert ("does not exist" in str(caught.value)) == (content == "missing")
-
-
-@pytest.mark.slow
-def test_many_threads_have_the_same_data(no_sources, small_mnist, tmp_path):
-    no_sources.mkdir()
-    (no_sources / "mnist.npz").write_bytes(npz_bytes(small_mnist, tmp_path))
-    assert {source for _, source, _ in at_once(lambda: mnist._find(False), 20, 20)} == {"MNIST"}
 
 
 def test_many_threads_that_write_the_same_file_leave_it_whole(tmp_path, caplog):
@@ -283,6 +248,9 @@ def test_a_verified_file_is_recognised_until_it_changes(tmp_path, monkeypatch):
     assert mnist.recognised() is None, "no such file"
     path.write_bytes(b"arrays")
     assert mnist.recognised() is None, "never verified"
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "verified.json").write_text("[half")
+    assert mnist.recognised() is None, "a damaged note is no proof"
     mnist._remember_verified(path)
     assert mnist.recognised() == mnist.Facts("MNIST", mnist.MNIST_DIGEST)
     path.write_bytes(b"other arrays")
@@ -298,14 +266,6 @@ def test_a_verified_file_is_recognised_until_it_changes(tmp_path, monkeypatch):
     other.write_bytes(path.read_bytes())
     monkeypatch.setenv("MNIST_NPZ", str(other))
     assert mnist.recognised() is None, "another file"
-
-
-def test_a_damaged_note_of_what_was_verified_is_no_proof(tmp_path, monkeypatch):
-    monkeypatch.setenv("MNIST_CACHE_DIR", str(tmp_path))
-    monkeypatch.delenv("MNIST_NPZ", raising=False)
-    (tmp_path / "mnist.npz").write_bytes(b"arrays")
-    (tmp_path / "verified.json").write_text("[half")
-    assert mnist.recognised() is None
 
 
 @given(st.integers(1, 500), st.integers(1, 500), st.integers(0, 3), st.integers(0, 3))
