@@ -128,13 +128,13 @@ class Worker:
         self.opened = page.evaluate(START, [worker_scripts(), device, kernels, before])
         self.failed = page.evaluate("images => window.images(images)", [base64_of(PIXELS), base64_of(LABELS)])
 
-    def train(self, training: Training, steps: int, way: str, fused: bool = True, **changed: object) -> dict:
+    def train(self, training: Training, steps: int, way: str, **changed: object) -> dict:
         """The losses, the parameters and the evaluation after so many steps; or what failed."""
         slice_size = N_IMAGES // 2
         network = training.network
         flat = [part.ravel() for layer in initial_parameters(network, training.seed) for part in layer]
         job = {
-            "program": webgpu.as_json(webgpu.step(network, training.batch_size, fused)),
+            "program": webgpu.as_json(webgpu.step(network, training.batch_size)),
             "evaluation": webgpu.as_json(webgpu.evaluation(network, slice_size)),
             "slice": slice_size,
             "rate": training.learning_rate,
@@ -155,14 +155,13 @@ def worker(with_webgpu, request):
 @given(
     hidden=st.lists(st.integers(1, 40), max_size=3),
     batch_size=st.integers(1, 40),
-    fused=st.booleans(),
     data=st.data(),
 )
-def test_steps_agree_with_float64(worker, hidden, batch_size, fused, data):
+def test_steps_agree_with_float64(worker, hidden, batch_size, data):
     way = data.draw(st.sampled_from(list(CPU_WAYS if worker.device == "cpu" else WAYS)))
     training = Training(Network(tuple(hidden)), 0.1, batch_size, 1)
     steps = min(4, N_IMAGES // batch_size)
-    found = worker.train(training, steps, way, fused)
+    found = worker.train(training, steps, way)
     images = SimpleNamespace(x_train=X, y_train=Y)
     losses, parameters = reference.train(training, images, steps)  # type: ignore[arg-type]
     assert found["way"] == way

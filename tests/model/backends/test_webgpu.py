@@ -3,7 +3,6 @@
 import re
 from itertools import pairwise
 
-import msgspec
 import numpy as np
 import pytest
 
@@ -15,7 +14,6 @@ from lib.model.backends.webgpu import (
     MAX_EPOCHS,
     MAX_GROUPS,
     MAX_STARTS,
-    Program,
     evaluation,
     first_images,
     sources,
@@ -31,7 +29,7 @@ NETWORKS = [Network(()), Network((1,)), Network((128,)), Network((32, 16, 8))]
 @pytest.mark.parametrize("network", NETWORKS, ids=lambda network: network.label)
 @pytest.mark.parametrize("batch_size", [1, 33])
 def test_every_region_has_a_place_of_its_own(network, batch_size):
-    for program in (step(network, batch_size), step(network, batch_size, fused=False), evaluation(network, batch_size)):
+    for program in (step(network, batch_size), evaluation(network, batch_size)):
         places = sorted((one.first, one.shape[0] * one.shape[1]) for one in program.regions.values())
         assert all(first + size <= after for (first, size), (after, _) in pairwise(places))
         assert 4 * sum(places[-1]) <= program.memory_bytes
@@ -43,17 +41,6 @@ def test_an_evaluation_finds_the_parameters_where_a_step_left_them():
     assert training.parameter_bytes == other.parameter_bytes
     for name in ("rate", "layer 1", "layer 2", "layer 3"):
         assert training.regions[name] == other.regions[name]
-
-
-def test_a_fused_step_with_one_hidden_layer_has_at_most_eight_operations():
-    fused, apart = step(Network((128,)), 32), step(Network((128,)), 32, fused=False)
-    assert len(fused.operations) <= 8 < len(apart.operations)
-    assert len({one.name for one in apart.operations}) == len(apart.operations)
-
-
-def test_a_browser_gets_everything_as_json():
-    program = step(Network((16,)), 32)
-    assert msgspec.json.decode(msgspec.json.encode(program), type=Program) == program
 
 
 @pytest.mark.parametrize("batch_size", [1, 48_000])

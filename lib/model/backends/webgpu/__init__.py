@@ -21,7 +21,7 @@ Imports nothing heavy: it runs in readers' browsers, too.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from math import prod
 from pathlib import Path
@@ -122,8 +122,6 @@ class Program:
     memory_bytes: int
     parameter_bytes: int  # from the beginning of the buffer: the learning rate and all layers
     flops: int  # of the products of a step
-    buffers: Mapping[str, str] = field(default_factory=lambda: dict(BUFFERS))
-    sources: Mapping[str, str] = field(default_factory=sources, repr=False)
 
 
 def turns(program: Program) -> int:
@@ -162,31 +160,21 @@ class _Builder:
         positions = tuple(self.regions[word].first if isinstance(word, str) else word for word in words)
         self.operations.append(KernelLaunch(name, kernel, min(groups, MAX_GROUPS), positions))
 
-    def elements(self, name: str, source: str, ending: int, **fields: int | str) -> None:
-        """An ending by itself, over a matrix that is there."""
-        rows, columns = self.regions[source].shape
-        groups = max(1, -(-rows * columns // LANES))
-        sizes = {"rows": rows, "columns": columns, "left": source, "result": source, "ending": ending}
-        self.operation(name, "elements", groups, **sizes | fields)
-
     def program(self, flops: int) -> Program:
         images = self.regions["values 0"]
         return Program(images.shape[0], tuple(self.operations), self.regions, 4 * self.length, 4 * images.first, flops)
 
 
-def step(network: Network, batch_size: int, fused: bool = True) -> Program:
+def step(network: Network, batch_size: int) -> Program:
     """One step of plain SGD on mean cross-entropy: batch, forward, loss, gradients and update.
 
-    Args:
-        network: What is trained.
-        batch_size: Images of a batch.
-        fused: Whether a product and what follows it are one operation; else each is one of its own.
+    A product and what follows it are one operation.
     """
     build = _Builder()
     _regions(build, network, batch_size)
-    _forward(build, network, batch_size, fused)
+    _forward(build, network, batch_size)
     for layer in range(len(network.shapes), 0, -1):
-        _backward(build, network, batch_size, layer, fused)
+        _backward(build, network, batch_size, layer)
     build.operation("sum of the losses", "end", 1, rows=batch_size, losses="losses")
     return build.program(network.step_flops(batch_size))
 
@@ -195,7 +183,7 @@ def evaluation(network: Network, batch_size: int) -> Program:
     """Loss and number of correct answers of `batch_size` images. Parameters lie where those of a step do."""
     build = _Builder()
     _regions(build, network, batch_size)
-    _forward(build, network, batch_size, fused=True)
+    _forward(build, network, batch_size)
     build.operation("sum of the losses", "end", 1, rows=batch_size, losses="losses")
     forward_flops = 2 * batch_size * sum(inputs * outputs for inputs, outputs in network.shapes)
     return build.program(forward_flops)
@@ -230,7 +218,8 @@ def nothing(n_operations: int) -> Program:
     build = _Builder()
     build.region("values 0", 0, 0)
     for number in range(n_operations):
-        build.elements(f"nothing {number}", "values 0", STORE)
+        of_it = {"rows": 0, "columns": 0, "left": "values 0", "result": "values 0", "ending": STORE}
+        build.operation(f"nothing {number}", "elements", 1, **of_it)
     return build.program(0)
 
 
@@ -245,52 +234,46 @@ def _regions(build: _Builder, network: Network, batch_size: int) -> None:
     build.region("losses", 2, batch_size)
 
 
-def _forward(build: _Builder, network: Network, batch_size: int, fused: bool) -> None:
+def _forward(build: _Builder, network: Network, batch_size: int) -> None:
     """Batch, layers and loss."""
     pixels = -(-batch_size * network.n_inputs // LANES)
     build.operation("batch of images", "batch", pixels, rows=batch_size, columns=network.n_inputs, result="values 0")
-    last = len(network.shapes)
-    in_one_tile = network.n_classes <= TILE  # all logits of an image, which the loss needs
+    last, n_classes = len(network.shapes), network.n_classes
+    in_one_tile = n_classes <= TILE  # all logits of an image, which the loss needs
     of_loss: dict[str, int | str] = {"gradient": f"delta {last}", "losses": "losses"}
     for layer, (inputs, outputs) in enumerate(network.shapes, 1):
-        weights, result = build.regions[f"layer {layer}"].first, f"values {layer}"
-        biases: dict[str, int | str] = {"biases": weights + inputs * outputs}
-        ending = RELU if layer < last else STORE
-        factors: dict[str, int | str] = {
-            "rows": batch_size,
-            "columns": outputs,
-            "inner": inputs,
-            "left": f"values {layer - 1}",
-            "left_by_row": inputs,
-            "left_by_column": 1,
-            "right": weights,
-            "right_by_row": outputs,
-            "right_by_column": 1,
-            "result": result,
-        }
-        groups, where = _tiles(batch_size, outputs), _named(layer, last)
-        if not fused:
-            build.operation(f"{where}: product", "product", groups, **factors, ending=STORE)
-            build.elements(f"{where}: biases{' and ReLU' if layer < last else ''}", result, ending, **biases)
-        elif layer < last or not in_one_tile:
-            what = f"{where}: product, biases{' and ReLU' if layer < last else ''}"
-            build.operation(what, "product", groups, **factors | biases, ending=ending)
-        else:
-            of_both = factors | biases | of_loss
-            build.operation(f"{where}: product, biases and loss", "product_and_loss", groups, **of_both, ending=ending)
-    if not (fused and in_one_tile):
-        groups, columns = -(-batch_size // LANES), network.n_classes
-        build.operation("loss", "loss", groups, rows=batch_size, columns=columns, result=f"values {last}", **of_loss)
-
-
-def _backward(build: _Builder, network: Network, batch_size: int, layer: int, fused: bool) -> None:
-    """The gradient that the layer below needs, taken with the weights as they were; then the layer's own update."""
-    (inputs, outputs), last = network.shapes[layer - 1], len(network.shapes)
-    delta, weights, where = f"delta {layer}", f"layer {layer}", _named(layer, last)
-    if layer > 1:
-        below, mask = f"delta {layer - 1}", f"values {layer - 1}"
+        weights, with_loss = build.regions[f"layer {layer}"].first, layer == last and in_one_tile
+        what = f"biases{' and ReLU' if layer < last else ' and loss' if with_loss else ''}"
         build.operation(
-            f"{where}: gradient by its inputs{', through ReLU' if fused else ''}",
+            f"{_named(layer, last)}: product, {what}",
+            "product_and_loss" if with_loss else "product",
+            _tiles(batch_size, outputs),
+            rows=batch_size,
+            columns=outputs,
+            inner=inputs,
+            left=f"values {layer - 1}",
+            left_by_row=inputs,
+            left_by_column=1,
+            right=weights,
+            right_by_row=outputs,
+            right_by_column=1,
+            biases=weights + inputs * outputs,
+            result=f"values {layer}",
+            ending=RELU if layer < last else STORE,
+            **of_loss if with_loss else {},
+        )
+    if not in_one_tile:
+        groups = -(-batch_size // LANES)
+        build.operation("loss", "loss", groups, rows=batch_size, columns=n_classes, result=f"values {last}", **of_loss)
+
+
+def _backward(build: _Builder, network: Network, batch_size: int, layer: int) -> None:
+    """The gradient that the layer below needs, taken with the weights as they were; then the layer's own update."""
+    inputs, outputs = network.shapes[layer - 1]
+    delta, weights, where = f"delta {layer}", f"layer {layer}", _named(layer, len(network.shapes))
+    if layer > 1:
+        build.operation(
+            f"{where}: gradient by its inputs, through ReLU",
             "product",
             _tiles(batch_size, inputs),
             rows=batch_size,
@@ -302,15 +285,12 @@ def _backward(build: _Builder, network: Network, batch_size: int, layer: int, fu
             right=weights,
             right_by_row=1,
             right_by_column=outputs,
-            result=below,
-            ending=RELU_GRADIENT if fused else STORE,
-            mask=mask,
+            result=f"delta {layer - 1}",
+            ending=RELU_GRADIENT,
+            mask=f"values {layer - 1}",
         )
-        if not fused:
-            build.elements(f"{_named(layer - 1, last)}: ReLU's gradient", below, RELU_GRADIENT, mask=mask)
-    result = weights if fused else build.region(f"gradient {layer}", inputs + 1, outputs)
     build.operation(
-        f"{where}: gradient by its weights{' and update' if fused else ''}",
+        f"{where}: gradient by its weights and update",
         "product",
         _tiles(inputs + 1, outputs),
         rows=inputs + 1,
@@ -323,12 +303,10 @@ def _backward(build: _Builder, network: Network, batch_size: int, layer: int, fu
         right_by_row=outputs,
         right_by_column=1,
         row_of_ones=inputs,
-        result=result,
-        ending=DESCEND if fused else STORE,
+        result=weights,
+        ending=DESCEND,
         rate="rate",
     )
-    if not fused:
-        build.elements(f"{where}: update", result, DESCEND, result=weights, rate="rate")
 
 
 def _named(layer: int, last: int) -> str:
