@@ -221,12 +221,9 @@ def batch_starts(n_images: int, batch_size: int, seed: int, epoch: int) -> np.nd
     return (rng.permutation(steps) * batch_size + offset).astype(np.int32)
 
 
-def load(allow_download: bool | None = None) -> Data:
-    """The data, from the first source that has them. Raises DataError only for the file that `MNIST_NPZ` names.
-
-    `allow_download` overrides `MNIST_OFFLINE`.
-    """
-    raw, source, note = _find(_downloads_allowed() if allow_download is None else allow_download)
+def load() -> Data:
+    """The data, from the first source that has them. Raises DataError only for the file that `MNIST_NPZ` names."""
+    raw, source, note = _find()
     if source == "MNIST":
         _remember_verified(_expected_file())
     return _prepare(raw, source, note)
@@ -274,7 +271,7 @@ def _stamp(path: Path) -> list:
 
 def load_test() -> tuple[np.ndarray, np.ndarray, Facts]:
     """Test images (10000, 28, 28), their labels (10000,), both uint8, and the facts: a tenth of the data's memory."""
-    raw, source, note = _find(_downloads_allowed())
+    raw, source, note = _find()
     return raw["x_test"].copy(), raw["y_test"].copy(), Facts(source, _digest(raw, source), note)
 
 
@@ -283,7 +280,7 @@ def load_part(n_train: int, n_validation: int) -> tuple[Raw, Facts]:
 
     The arrays are uint8: `x_train` (n_train, 784), `y_train` (n_train,), and `x_validation`, `y_validation` alike.
     """
-    raw, source, note = _find(_downloads_allowed())
+    raw, source, note = _find()
     parts = {"train": slice(n_train), "validation": slice(N_TRAIN, N_TRAIN + n_validation)}
     found = {
         f"{kind}_{name}": raw[f"{kind}_train"][part].reshape(-1, *([N_PIXELS] if kind == "x" else [])).copy()
@@ -299,16 +296,13 @@ def share_not_zero() -> float:
 
     Counted once per process; raises DataError like `load`.
     """
-    raw, *_ = _find(_downloads_allowed())
+    raw, *_ = _find()
     images = raw["x_train"][:N_TRAIN]
     return np.count_nonzero(images) / images.size
 
 
-def _downloads_allowed() -> bool:
-    return os.environ.get("MNIST_OFFLINE", "") in ("", "0")
-
-
-def _find(allow_download: bool) -> tuple[Raw, str, str]:
+def _find() -> tuple[Raw, str, str]:
+    """The arrays, their source and a note; MNIST is downloaded unless `MNIST_OFFLINE` forbids it."""
     named = os.environ.get("MNIST_NPZ")
     if named:
         try:
@@ -322,7 +316,7 @@ def _find(allow_download: bool) -> tuple[Raw, str, str]:
     path = folder / "mnist.npz"
     if (raw := _from_cache(path)) is not None:
         return raw, "MNIST", ""
-    if not allow_download:
+    if os.environ.get("MNIST_OFFLINE", "") not in ("", "0"):
         return _offline("downloads are switched off by MNIST_OFFLINE")
     try:
         # Of two processes that start at once, the second waits here, then finds the first one's file.

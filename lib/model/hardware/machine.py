@@ -41,14 +41,11 @@ def usable_memory_bytes(device: str) -> int:
         device: "cpu" or "gpu".
     """
     on_card = min((card.memory_bytes for card in cards() if card.memory_bytes), default=0) if device == "gpu" else 0
-    return int(_jax_share() * on_card) or free_memory_bytes()
-
-
-def _jax_share() -> float:
     try:
-        return float(os.environ["XLA_PYTHON_CLIENT_MEM_FRACTION"])
+        share = float(os.environ["XLA_PYTHON_CLIENT_MEM_FRACTION"])
     except (KeyError, ValueError):
-        return JAX_SHARE
+        share = JAX_SHARE
+    return int(share * on_card) or free_memory_bytes()
 
 
 NO_GPU = "no GPU"

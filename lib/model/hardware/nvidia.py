@@ -181,7 +181,7 @@ def gpus() -> list[Gpu]:
     with _nvml() as nvml:
         if nvml is None:
             return []
-        driver = _text(nvml.nvmlSystemGetDriverVersion())
+        driver = nvml.nvmlSystemGetDriverVersion()
         return [_gpu(nvml, handle, driver, uuid) for uuid, handle in _handles(nvml)]
 
 
@@ -247,7 +247,7 @@ def _gpu(nvml: ModuleType, handle: Any, driver: str, uuid: str) -> Gpu:
     generation, lanes = ask("nvmlDeviceGetCurrPcieLinkGeneration"), ask("nvmlDeviceGetCurrPcieLinkWidth")
     violated = {cause: ask("nvmlDeviceGetViolationStatus", policy) for policy, cause in POLICIES.items()}
     return Gpu(
-        _text(ask("nvmlDeviceGetName") or "a card that no longer answers"),
+        ask("nvmlDeviceGetName") or "a card that no longer answers",
         driver,
         memory.total if memory is not None else 0,
         ask("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM),
@@ -286,22 +286,14 @@ def _nvml() -> Iterator[ModuleType | None]:
     """NVML's Python binding, initialised; None if it is missing or finds no driver."""
     try:
         nvml = importlib.import_module("pynvml")
-    except ImportError:
-        yield None
-        return
-    try:
         nvml.nvmlInit()
-    except nvml.NVMLError:
+    except Exception:  # it is not installed, or says in its own way that there is no driver
         yield None
         return
     try:
         yield nvml
     finally:
         nvml.nvmlShutdown()
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value
 
 
 _L2_CACHE_SIZE = 38  # CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE

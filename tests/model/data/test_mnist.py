@@ -87,10 +87,10 @@ def npz_bytes(arrays, tmp_path) -> bytes:
 def test_a_download_is_verified_and_kept(no_sources, small_mnist, server, tmp_path):
     _, files, asked = server
     files["/mnist.npz"] = npz_bytes(small_mnist, tmp_path)
-    raw, source, _ = mnist._find(True)
+    raw, source, _ = mnist._find()
     np.testing.assert_array_equal(raw["x_test"], small_mnist["x_test"])
     assert source == "MNIST"
-    assert mnist._find(True)[1] == "MNIST"
+    assert mnist._find()[1] == "MNIST"
     assert asked == ["/mnist.npz"], "the second time it comes from the cache"
     assert sorted(file.name for file in no_sources.iterdir() if file.suffix != ".lock") == ["mnist.npz"], (
         "nothing partial is left"
@@ -109,7 +109,7 @@ def test_a_bad_download_is_never_used(no_sources, small_mnist, server, tmp_path,
     elif fault == "cut":
         monkeypatch.setattr(mnist, "KERAS_URL", f"{base}/cut.npz")
     files["/cut.npz" if fault == "cut" else "/mnist.npz"] = content
-    _, source, note = mnist._find(True)
+    _, source, note = mnist._find()
     assert source == "scikit-learn digits"
     assert "no copy could be downloaded" in note
     assert not (no_sources / "mnist.npz").exists()
@@ -119,7 +119,7 @@ def test_a_bad_download_is_never_used(no_sources, small_mnist, server, tmp_path,
 @pytest.mark.slow
 def test_a_failed_download_is_not_tried_again_at_once(no_sources, small_mnist, server):
     _, _, asked = server
-    assert mnist._find(True)[1] == mnist._find(True)[1] == "scikit-learn digits"
+    assert mnist._find()[1] == mnist._find()[1] == "scikit-learn digits"
     assert asked.count("/mnist.npz") == 1
 
 
@@ -138,7 +138,7 @@ def test_a_cache_with_noise_in_it_is_discarded_and_fetched_again(no_sources, sma
         at = int(damage * len(damaged)) + 100
         damaged[at : at + 64] = np.random.default_rng(0).bytes(64)
     (no_sources / "mnist.npz").write_bytes(damaged)
-    assert mnist._find(True)[1] == "MNIST"
+    assert mnist._find()[1] == "MNIST"
     assert len((no_sources / "mnist.npz").read_bytes()) >= len(content) - 1000
 
 
@@ -153,7 +153,7 @@ from lib.model.data import mnist
 expected = dict(np.load({str(tmp_path / "expected.npz")!r}))
 mnist.ARRAYS = {{name: (array.shape, mnist.sha256(array)) for name, array in expected.items()}}
 mnist.KERAS_URL = {base + "/mnist.npz"!r}
-print(mnist._find(True)[1])
+print(mnist._find()[1])
 """
     both = [
         subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(2)
@@ -164,7 +164,7 @@ print(mnist._find(True)[1])
 
 def test_no_network_is_told(no_sources, monkeypatch):
     monkeypatch.setattr(mnist, "KERAS_URL", "http://127.0.0.1:9/mnist.npz")
-    _, source, note = mnist._find(True)
+    _, source, note = mnist._find()
     assert source == "scikit-learn digits"
     assert "no connection" in note
 
@@ -202,7 +202,7 @@ def test_many_threads_that_write_the_same_file_leave_it_whole(tmp_path, caplog):
 
 def test_an_unwritable_cache_is_a_note_not_a_failure(monkeypatch, no_sources):
     monkeypatch.setenv("MNIST_CACHE_DIR", "/proc/nowhere/cache")  # not writable even for root
-    _, source, note = mnist._find(True)
+    _, source, note = mnist._find()
     assert source == "scikit-learn digits"
     assert "cannot be written" in note
     assert "MNIST_CACHE_DIR" in note

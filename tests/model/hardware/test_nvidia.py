@@ -146,7 +146,7 @@ def nvml(monkeypatch):
         NVML_GPM_METRICS_GET_VERSION=1,
         nvmlInit=opened,
         nvmlShutdown=closed,
-        nvmlSystemGetDriverVersion=lambda: b"570.86",
+        nvmlSystemGetDriverVersion=lambda: "570.86",
         nvmlDeviceGetHandleByUUID=by_uuid,
         nvmlDeviceGetName=lambda handle: {"GPU-11aa": "NVIDIA L4", "GPU-22bb": "Tesla T4"}[handle],
         nvmlDeviceGetMemoryInfo=lambda _: SimpleNamespace(total=24 * 2**30),
