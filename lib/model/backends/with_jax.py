@@ -30,7 +30,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from lib.model.backends.base import (
-    CHUNK_S,
     VALIDATION_SLICE,
     Event,
     FirstCall,
@@ -38,6 +37,7 @@ from lib.model.backends.base import (
     epochs,
     initial_parameters,
     next_chunk,
+    one_step_at_a_time,
 )
 from lib.model.data.mnist import Data, batch_starts
 from lib.model.spec import Training
@@ -250,20 +250,20 @@ def _step_by_step(
     jax.block_until_ready(evaluate(current, x_validation, y_validation))
     yield FirstCall(clock() - started)
 
-    def chunk(_epoch: int, starts: np.ndarray, done: int, _step_s: float | None) -> tuple[np.ndarray, float]:
+    def step(images: np.ndarray, labels: np.ndarray) -> jax.Array:
         nonlocal current
-        part, losses, before = starts[done:].tolist(), [], clock()
-        # Steps are dispatched without waiting; the device is waited for once per chunk.
-        for start in part:
-            stop = start + size
-            current, loss = run_step(current, data.x_train[start:stop], data.y_train[start:stop], rate)
-            losses.append(loss)
-            if clock() - before >= CHUNK_S:
-                break
-        jax.block_until_ready(current)
-        chunk_s = clock() - before
-        return np.asarray(jax.device_get(losses), np.float32), chunk_s
+        current, loss = run_step(current, images, labels, rate)
+        return loss
 
+    # Steps are dispatched without waiting; the device is waited for once per chunk.
+    chunk = one_step_at_a_time(
+        step,
+        lambda: jax.block_until_ready(current),
+        lambda losses: np.asarray(jax.device_get(losses), np.float32),
+        data.x_train,
+        data.y_train,
+        size,
+    )
     validate = partial(_validate, lambda: current, x_validation, y_validation)
     yield from epochs(training, len(data.x_train), first_epoch, chunk, validate, lambda: unpacked(current))
 

@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -157,7 +158,7 @@ def _download(part: Path) -> Raw:
     import pooch  # only here: it imports requests, which a start from the cache does not need
 
     pooch.get_logger().setLevel(logging.WARNING)
-    downloader = pooch.HTTPDownloader(timeout=DOWNLOAD_TIMEOUT_S, progressbar=False)
+    downloader: Any = pooch.HTTPDownloader(timeout=DOWNLOAD_TIMEOUT_S, progressbar=False)  # pooch's types say otherwise
     pooch.retrieve(KERAS_URL, known_hash=None, fname=part.name, path=part.parent, downloader=downloader)
     return read_npz(part, "download")
 

@@ -181,7 +181,8 @@ def _read(digest: str, arrays: bool = True) -> tuple[DataSummary, str, np.ndarra
         with _path(digest).open("rb") as file, np.load(file, allow_pickle=False) as archive:
             said = str(archive["about"])
             about = convert(json.loads(said), DataSummary)
-            return about, said, *((archive["x"], archive["y"]) if arrays else (np.empty(0), np.empty(0)))
+            x, y = (archive["x"], archive["y"]) if arrays else (np.empty(0), np.empty(0))
+            return about, said, x, y
     except (*DAMAGED, KeyError) as error:
         raise DataError(GONE) from error
 
@@ -351,11 +352,6 @@ def _flat(x: np.ndarray) -> np.ndarray:
     return x.reshape(len(x), -1) if len(x) else x.reshape(0, 1)
 
 
-def _without(rows: DataRows, left_out: Sequence[int]) -> DataRows:
-    columns = [name for place, name in enumerate(rows.columns) if place not in left_out]
-    return replace(rows, x=np.delete(rows.x, left_out, axis=1), columns=columns)
-
-
 def _named(columns: Sequence[str], places: Sequence[int]) -> str:
     """The first five of some inputs, in words."""
     shown = [f"“{shortened(columns[place])}”" if columns else f"input {place + 1}" for place in places[:5]]
@@ -373,7 +369,9 @@ def _without_row_numbers(rows: DataRows) -> tuple[DataRows, tuple[str, ...]]:
         return rows, ()
     if len(found) == rows.x.shape[1]:
         raise DataError(f"expected inputs, got only numbers of rows ({_named(rows.columns, found)}); bring others")
-    return _without(rows, found), (f"left out, because row numbers teach nothing: {_named(rows.columns, found)}",)
+    note = f"left out, because row numbers teach nothing: {_named(rows.columns, found)}"
+    left = [name for place, name in enumerate(rows.columns) if place not in found]
+    return replace(rows, x=np.delete(rows.x, found, axis=1), columns=left), (note,)
 
 
 def _counts_rows(column: np.ndarray, name: str) -> bool:
