@@ -36,18 +36,6 @@ def test_learning_rate_epochs_and_seed_do_not_compile_again(small_data):
     assert with_jax.TRACES["epoch"] == before["epoch"] + 1
 
 
-def test_parameters_are_copied_to_the_device_and_back():
-    parameters = initial_parameters(Network((5, 3)), 0)
-    packed = with_jax.packed(parameters)
-    assert [weights.shape for weights, _ in packed] == [(5, 784), (3, 5), (10, 3)]
-    for (weights, biases), (again, biases_again), (on_device, _) in zip(
-        parameters, with_jax.unpacked(packed), packed, strict=True
-    ):
-        np.testing.assert_array_equal(again, weights)
-        np.testing.assert_array_equal(biases_again, biases)
-        assert not np.shares_memory(on_device, weights), "compiled steps write into their arguments"
-
-
 def arguments_of(data, batch_size):
     starts = batch_starts(len(data.x_train), batch_size, 0, 0)
     layers = with_jax.packed(initial_parameters(Network((5,)), 0))
@@ -81,16 +69,6 @@ def test_steps_in_blocks_are_the_same_steps(first, more, block):
     for index in range(first, first + more):
         expected = collect(index, expected)
     assert int(found) == expected
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("block", [4, 32])
-def test_blocks_change_no_loss(small_data, block, monkeypatch):
-    training = Training(Network((5,)), batch_size=32, epochs=2)
-    plain = [event.losses for event in with_jax.train(training, small_data) if isinstance(event, Steps)]
-    monkeypatch.setitem(with_jax.BLOCK, "cpu", block)
-    blocked = [event.losses for event in with_jax.train(training, small_data) if isinstance(event, Steps)]
-    np.testing.assert_allclose(np.concatenate(blocked), np.concatenate(plain), rtol=1e-5)
 
 
 sizes = st.integers(1, 9)

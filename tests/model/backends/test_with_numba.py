@@ -13,9 +13,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lib import ROOT
-from lib.model.backends import reference, registry
+from lib.model.backends import reference
 from lib.model.backends.base import Steps, initial_parameters
-from lib.model.backends.registry import Runtime, unavailable
 from lib.model.data.mnist import Data
 from lib.model.spec import DataSet, Network, Training
 
@@ -107,12 +106,6 @@ def test_a_batch_is_divided_by_its_work_among_no_more_threads_than_cores(hidden,
     assert min(sizes) >= threads[0], "none without an image"
 
 
-def test_wide_networks_in_large_batches_get_all_threads(monkeypatch):
-    monkeypatch.setattr(with_numba, "usable_cores", lambda: 4)
-    monkeypatch.setattr(with_numba.config, "NUMBA_NUM_THREADS", 4)
-    assert with_numba.threads_for(Training(Network((512,)), batch_size=512)) == 4
-
-
 def test_what_steps_write_begins_with_a_line_of_the_cache():
     for batch_size in range(1, 9):  # sizes for which NumPy's own arrays begin anywhere
         network = Network((150, 7), 60, 3)
@@ -167,10 +160,3 @@ def test_a_training_is_the_same_to_the_last_bit_whether_its_program_was_compiled
     )
     assert (first, second) == ("0", "1"), "the second loads what the first has compiled"
     assert loaded == compiled
-
-
-def test_without_numba_it_says_how_to_get_it(monkeypatch):
-    monkeypatch.setattr(registry, "_installed", lambda _, name: name != "numba")
-    gap = unavailable(Runtime("numba"))
-    assert gap is not None
-    assert (gap.reason, gap.remedy) == ("numba is not installed", "pip install numba")
