@@ -126,17 +126,20 @@ class OpenGpu:
         """
         return [(range(len(names)), None)]
 
-    def encoded(self, names: Sequence[str], shared: Any, launch: Callable[[Any, int], None]) -> Any:
+    def encoded(
+        self, names: Sequence[str], shared: Any, launch: Callable[[Any, int], None], timestamps: dict | None = None
+    ) -> Any:
         """Commands that are ready to be submitted, once.
 
         Args:
             names: Of the operations, for people.
             shared: The bind group of the buffers that all of them use.
             launch: Puts the operation of a number into a compute pass.
+            timestamps: Where to write when it began and ended; None: as `passes` says.
         """
         encoder = self.device.create_command_encoder()
-        for numbers, timestamps in self.passes(names):
-            of_pass = encoder.begin_compute_pass(timestamp_writes=timestamps)
+        for numbers, written in self.passes(names):
+            of_pass = encoder.begin_compute_pass(timestamp_writes=timestamps or written)
             of_pass.set_bind_group(0, shared)
             for number in numbers:
                 launch(of_pass, number)
@@ -301,13 +304,9 @@ class Execution:
         layers = [self.read(name) for name in self.program.regions if name.startswith("layer ")]
         return [(layer[:-1].copy(), layer[-1].copy()) for layer in layers]
 
-    def copy_parameters(self, other: "Execution") -> None:
-        """Take over another program's parameters, on the device."""
-        self.gpu.copy(other.memory, self.memory, self.program.parameter_bytes)
-
-    def compile(self, in_one_kernel: bool = False) -> None:
+    def compile(self) -> None:
         """Compile the kernels that it uses."""
-        for kernel in ["steps"] if in_one_kernel else dict.fromkeys(one.kernel for one in self.program.operations):
+        for kernel in {one.kernel for one in self.program.operations}:
             self.gpu.pipeline(kernel)
 
     def waiting_for_each_operation(self, n_steps: int) -> None:
@@ -369,13 +368,8 @@ class Execution:
     def by_its_clock_s(self, n_steps: int) -> float:
         """Seconds that so many steps take in one submission, by the device's own clock, if it `has_clock`."""
         times = Timestamps(self.gpu, 1)
-        encoder = self.gpu.device.create_command_encoder()
-        of_pass = encoder.begin_compute_pass(timestamp_writes=times.of(0))
-        of_pass.set_bind_group(0, self._shared)
-        for number in range(n_steps * len(self._names)):
-            self._launch(of_pass, number)
-        of_pass.end()
-        self.gpu.queue.submit([encoder.finish()])
+        names = self._names * n_steps
+        self.gpu.queue.submit([self.gpu.encoded(names, self._shared, self._launch, times.of(0))])
         ((began_ns, ended_ns),) = times.read(1).tolist()
         return (ended_ns - began_ns) / 1e9
 
@@ -476,7 +470,7 @@ train_in_one_kernel = partial(_train, LAUNCHES["webgpu-kernel"])
 def _evaluate(validation: Execution, trained: Execution, x: Images) -> tuple[float, float]:
     """Mean loss and accuracy over all validation images, in slices, with the parameters as they are."""
     slice_size, n_slices = validation.program.batch_size, _slices(x, validation.program.batch_size)
-    validation.copy_parameters(trained)
+    validation.gpu.copy(trained.memory, validation.memory, trained.program.parameter_bytes)
     validation.schedule(np.arange(n_slices) * slice_size)
     validation.one_submission(n_slices)
     loss, correct = validation.results(0, n_slices).astype(np.float64).sum(axis=0)
