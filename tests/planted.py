@@ -58,9 +58,9 @@ FAULTS = (
     Fault(
         "widest-layer-refused",
         "lib/model/spec.py",
-        "            if not 1 <= width <= MAX_WIDTH:",
-        "            if not 1 <= width < MAX_WIDTH:",
-        "A layer of 4,096 neurons is refused by a sentence that says 1 to 4096 are expected.",
+        "    if not low <= whole <= high:",
+        "    if not low <= whole < high:",
+        "A layer of 4,096 neurons is refused by a sentence that says 1 to 4,096 are expected.",
     ),
     Fault(
         "sentence-loses-its-capitals",

@@ -23,7 +23,7 @@ def test_widths_are_read_as_people_write_them(widths, separator):
     [
         ("128, abc", "“abc”"),
         ("0", "got 0"),
-        ("5000", "got 5000"),
+        ("5000", "got 5,000"),
         ("-3", "“-3”"),
         ("1.5", "“1.5”"),
         ("9," * 9, "at most 8, got 9"),
