@@ -237,20 +237,6 @@ def read(parameters: Weights, place: tuple[int, int], network: Network, shape: S
     return [*hidden, (weights, parameters["last"][0][place].copy())]
 
 
-@dataclass
-class _Loaded:
-    """Some of the trainings, loaded on the devices."""
-
-    places: dict[int, tuple[int, int]]  # row and column, by index of the training
-    seeds: list[int]  # of each row's batch order
-    shape: Shape
-    grid: StackGrid
-    program: StackProgram
-    current: Weights
-    rates: jax.Array
-    masks: list
-
-
 def whole(array: jax.Array) -> np.ndarray:
     """A copy in host memory; in a job of several processes, gathered from all of them."""
     if array.is_fully_addressable:
@@ -258,25 +244,6 @@ def whole(array: jax.Array) -> np.ndarray:
     from jax.experimental.multihost_utils import process_allgather
 
     return np.asarray(process_allgather(array, tiled=True))
-
-
-def _load(
-    trainings: Sequence[Training], members: list[int], start: Mapping[int, Parameters], devices: tuple
-) -> _Loaded:
-    of_members = [trainings[i] for i in members]
-    shape = Shape.of([training.network for training in of_members])
-    grid = arrange([training.seed for training in of_members], len(devices))
-    compiled = program(shape, of_members[0].batch_size, grid.split_rows, devices)
-    rows, columns = len(grid.places), len(grid.places[0])
-    host, rates = zeros(shape, rows, columns), np.zeros((rows, columns), np.float32)
-    for position, place in grid.where.items():
-        training = of_members[position]
-        write(host, place, start.get(members[position]) or initial_parameters(training.network, training.seed), shape)
-        rates[place] = training.learning_rate
-    masks = masks_of(shape, grid, [len(training.network.hidden) for training in of_members])
-    places = {members[position]: place for position, place in grid.where.items()}
-    seeds = [next((of_members[position].seed for position in row if position != VACANT), 0) for row in grid.places]
-    return _Loaded(places, seeds, shape, grid, compiled, *jax.device_put((host, rates, masks), compiled.split))
 
 
 @lru_cache(maxsize=2)
@@ -327,46 +294,61 @@ class _StackRun:
     def begin(self, start: dict[int, Parameters]) -> Iterator[tuple[int, Event] | None]:
         """Load and compile, without any steps yet."""
         began = time.perf_counter()
-        self.loaded = _load(self.trainings, self.alive, start, self.devices)
-        self.images = _on_devices(self.data, self.loaded.program.shared)
+        self._load(start)
+        self.images = _on_devices(self.data, self.program.shared)
         self._compile()
         first_call_s = (time.perf_counter() - began) / len(self.alive)
         for index in self.alive:
             yield index, FirstCall(first_call_s)
 
+    def _load(self, start: Mapping[int, Parameters]) -> None:
+        """Load the trainings that are alive on the devices."""
+        members = [self.trainings[index] for index in self.alive]
+        self.shape = Shape.of([training.network for training in members])
+        self.grid = arrange([training.seed for training in members], len(self.devices))
+        self.program = program(self.shape, self.size, self.grid.split_rows, self.devices)
+        rows, columns = len(self.grid.places), len(self.grid.places[0])
+        host, rates = zeros(self.shape, rows, columns), np.zeros((rows, columns), np.float32)
+        self.places: dict[int, tuple[int, int]] = {}  # row and column, by index of the training
+        for position, place in self.grid.where.items():
+            index, training = self.alive[position], members[position]
+            begins = start.get(index) or initial_parameters(training.network, training.seed)
+            write(host, place, begins, self.shape)
+            rates[place] = training.learning_rate
+            self.places[index] = place
+        masks = masks_of(self.shape, self.grid, [len(training.network.hidden) for training in members])
+        # Of each row's batch order.
+        self.seeds = [next((members[one].seed for one in row if one != VACANT), 0) for row in self.grid.places]
+        self.current, self.rates, self.masks = jax.device_put((host, rates, masks), self.program.split)
+
     def _compile(self) -> None:
-        loaded = self.loaded
-        loaded.current, losses = self._steps(self._losses(), self._starts(0), 0, 0)
-        jax.block_until_ready((losses, loaded.program.evaluate(loaded.current, *self.images[2:])))
+        self.current, losses = self._steps(self._losses(), self._starts(0), 0, 0)
+        jax.block_until_ready((losses, self.program.evaluate(self.current, *self.images[2:])))
 
     def _losses(self) -> jax.Array:
-        grid = self.loaded.grid
-        empty = np.zeros((self.n_steps, len(grid.places), len(grid.places[0])), np.float32)
-        sharding = self.loaded.program.split
+        empty = np.zeros((self.n_steps, len(self.grid.places), len(self.grid.places[0])), np.float32)
+        sharding = self.program.split
         return jax.device_put(empty, sharding.update(spec=jax.sharding.PartitionSpec(None, *sharding.spec)))
 
     def _starts(self, epoch: int) -> jax.Array:
         """First image of each batch, (rows, steps); rows differ in their seed."""
         n_images = len(self.data.x_train)
-        starts = np.stack([batch_starts(n_images, self.size, seed, epoch) for seed in self.loaded.seeds])
-        return jax.device_put(starts, self.loaded.program.by_row)
+        starts = np.stack([batch_starts(n_images, self.size, seed, epoch) for seed in self.seeds])
+        return jax.device_put(starts, self.program.by_row)
 
     def _steps(self, losses: jax.Array, starts: jax.Array, first: int, stop: int):
-        loaded = self.loaded
-        return loaded.program.steps(
-            loaded.current, losses, loaded.masks, starts, first, stop, *self.images[:2], loaded.rates
-        )
+        return self.program.steps(self.current, losses, self.masks, starts, first, stop, *self.images[:2], self.rates)
 
     def epoch(self, epoch: int) -> Iterator[tuple[int, Event] | None]:
         """All steps of an epoch, and the evaluation at its end."""
-        loaded, losses, starts = self.loaded, self._losses(), self._starts(epoch)
+        losses, starts = self._losses(), self._starts(epoch)
         self.diverged: dict[int, int] = {}
         self.taken = dict.fromkeys(self.alive, 0)
         done, reported, train_s, unreported_s = 0, 0, 0.0, 0.0
         while done < self.n_steps and len(self.diverged) < len(self.alive):
             stop = self.n_steps if self.in_step else done + next_chunk(self.n_steps - done, self.step_s, self.block)
             before = time.perf_counter()
-            loaded.current, losses = self._steps(losses, starts, done, stop)
+            self.current, losses = self._steps(losses, starts, done, stop)
             losses.block_until_ready()
             chunk_s = time.perf_counter() - before
             self.step_s, done = chunk_s / (stop - done), stop
@@ -376,14 +358,14 @@ class _StackRun:
                 yield from self._report(epoch, whole(losses)[reported:done], reported, unreported_s)
                 reported, unreported_s = done, 0.0
         before = time.perf_counter()
-        found = jax.tree.map(whole, loaded.program.evaluate(loaded.current, *self.images[2:]))
+        found = jax.tree.map(whole, self.program.evaluate(self.current, *self.images[2:]))
         evaluation_s = (time.perf_counter() - before) / len(self.alive)
         yield from self._end(epoch, found, train_s / len(self.alive), evaluation_s)
 
     def _report(self, epoch: int, losses: np.ndarray, first: int, spent_s: float) -> Iterator[tuple[int, Event]]:
         """The losses (steps, rows, columns) since the last report, of the trainings that had not diverged by then."""
         for index in [i for i in self.alive if i not in self.diverged]:
-            own = losses[(slice(None), *self.loaded.places[index])].copy()
+            own = losses[(slice(None), *self.places[index])].copy()
             self.taken[index] = first + len(own)
             yield index, Steps(epoch, first, own, spent_s / len(self.alive))
             if (bad := first_non_finite(own)) is not None:
@@ -393,11 +375,11 @@ class _StackRun:
         self, epoch: int, found: tuple[np.ndarray, np.ndarray], train_s: float, evaluation_s: float
     ) -> Iterator[tuple[int, Event]]:
         """The end of the epoch for each training; `found` are validation losses and accuracies, (rows, columns)."""
-        loaded = self.loaded
+        current, places, shape = self.current, self.places, self.shape  # as they are now: a smaller stack may follow
         # A single copy of the stack in host memory, for all parameters that are read before the next epoch begins.
-        host = cache(lambda: jax.tree.map(whole, loaded.current))
+        host = cache(lambda: jax.tree.map(whole, current))
         for index in self.alive:
-            loss, accuracy = (float(values[loaded.places[index]]) for values in found)
+            loss, accuracy = (float(values[places[index]]) for values in found)
             yield (
                 index,
                 Epoch(
@@ -407,7 +389,7 @@ class _StackRun:
                     accuracy,
                     train_s,
                     evaluation_s,
-                    lambda index=index: read(host(), loaded.places[index], self.trainings[index].network, loaded.shape),
+                    lambda index=index: read(host(), places[index], self.trainings[index].network, shape),
                     self.diverged.get(index),
                 ),
             )
@@ -417,12 +399,11 @@ class _StackRun:
         self.alive = [i for i in self.alive if i not in self.diverged and self.trainings[i].epochs > epoch + 1]
         if not self.alive or self.step_s is None or self.in_step:
             return
-        loaded = self.loaded
         left = max(self.trainings[i].epochs for i in self.alive) - epoch - 1
         smaller = arrange([self.trainings[i].seed for i in self.alive], len(self.devices))
-        saved = 1 - smaller.n_places / loaded.grid.n_places
+        saved = 1 - smaller.n_places / self.grid.n_places
         if saved * left * self.n_steps * self.step_s > WORTH_COMPILING_S:
-            host = jax.tree.map(whole, loaded.current)
-            unfinished = {i: read(host, loaded.places[i], self.trainings[i].network, loaded.shape) for i in self.alive}
-            self.loaded = _load(self.trainings, self.alive, unfinished, self.devices)
+            host = jax.tree.map(whole, self.current)
+            unfinished = {i: read(host, self.places[i], self.trainings[i].network, self.shape) for i in self.alive}
+            self._load(unfinished)
             self._compile()
