@@ -11,7 +11,6 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import IO, Any
 
 import numpy as np
@@ -56,18 +55,6 @@ def encoding_of(file: IO[bytes]) -> str:
     except UnicodeDecodeError:
         return "cp1252"
     return "utf-8"
-
-
-@dataclass(frozen=True)
-class _Layout:
-    """How a table is written; `skipped` records and empty lines precede its first row."""
-
-    names: tuple[str, ...]
-    separator: str
-    skipped: int
-    decimal: str = "."
-    quote: str = '"'
-    comment: str | None = None
 
 
 def read_tables(files: Sequence[tuple[str, IO[bytes]]], label: str = "") -> DataRows:
@@ -145,24 +132,18 @@ class _TableReader:
     def _read(self, **options) -> Any:
         import pandas as pd
 
-        layout = self._layout
         self._file.seek(0)
         try:
             with warnings.catch_warnings(action="ignore", category=pd.errors.DtypeWarning):  # of columns with texts
                 return pd.read_csv(
                     self._file,  # type: ignore[arg-type]
-                    sep=r"\s+" if layout.separator == " " else layout.separator,
                     header=None,
-                    names=list(layout.names),
-                    skiprows=layout.skipped,
                     index_col=False,
                     skipinitialspace=True,
                     keep_default_na=False,
-                    decimal=layout.decimal,
-                    quotechar=layout.quote,
-                    comment=layout.comment,
                     encoding=self._encoding,
                     encoding_errors="replace",
+                    **self._layout,
                     **options,
                 )
         except (pd.errors.ParserError, pd.errors.EmptyDataError, ValueError) as error:
@@ -226,12 +207,12 @@ class _TableReader:
         return self.frame.assign(**{label: texts[self._filled]})
 
 
-def _layout(lines: list[str]) -> _Layout:
-    """The layout of a table that begins with these lines."""
+def _layout(lines: list[str]) -> dict[str, Any]:
+    """How a table that begins with these lines is written, as pandas is told."""
     start = next((number for number, line in enumerate(lines) if line.strip().lower() == "@data"), None)
     if start is not None:  # ARFF, as Weka and OpenML write it
         names = [found[1].strip("'\"") for line in lines[:start] if (found := _ATTRIBUTE.match(line.strip()))]
-        return _Layout(_distinct(names), ",", start + 1, quote="'", comment="%")
+        return {"names": _distinct(names), "sep": ",", "skiprows": start + 1, "quotechar": "'", "comment": "%"}
     separator, records = _records([re.sub(r"^[#%]\s*", "", line) for line in lines])
     width = _usual_width(records)
     if width < 2:
@@ -245,12 +226,13 @@ def _layout(lines: list[str]) -> _Layout:
     thousands = separator == "," and all(_THOUSANDS.fullmatch(one) for one in numbers if "," in one)
     decimal = "," if not thousands and any(map(_DECIMAL_COMMA.fullmatch, numbers)) else "."
     if _is_row(first, rows):
-        before = records[place - 1][0] if place else 0
-        return _Layout(tuple(f"column {n}" for n in range(1, width + 1)), separator, before, decimal)
-    if len(first) < width:  # a column of row names, as R writes it; or a separator at the end of each row
+        end = records[place - 1][0] if place else 0
+        first = [f"column {n}" for n in range(1, width + 1)]
+    elif len(first) < width:  # a column of row names, as R writes it; or a separator at the end of each row
         ends_empty = all(not fields[-1].strip() for fields in rows)
         first = [*first, ""] if ends_empty else ["", *first]
-    return _Layout(_distinct(first), separator, end, decimal)
+    sep = r"\s+" if separator == " " else separator
+    return {"names": _distinct(first), "sep": sep, "skiprows": end, "decimal": decimal}
 
 
 def _records(lines: list[str]) -> tuple[str, list[tuple[int, list[str]]]]:
@@ -319,7 +301,7 @@ def _is_row(first: list[str], rows: list[list[str]]) -> bool:
     return comes_again or not texts
 
 
-def _distinct(names: Sequence[str]) -> tuple[str, ...]:
+def _distinct(names: Sequence[str]) -> list[str]:
     """Unique column names; unnamed columns get one."""
     made: list[str] = []
     for place, name in enumerate(names):
@@ -327,7 +309,7 @@ def _distinct(names: Sequence[str]) -> tuple[str, ...]:
         while shown in made:
             shown += " again"
         made.append(shown)
-    return tuple(made)
+    return made
 
 
 def _only_names(column: Any) -> bool:
