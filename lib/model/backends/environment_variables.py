@@ -46,7 +46,7 @@ def worker_environment(runtime: Runtime, compilation_cache: str | None, threads:
             flags.append(f"--xla_force_host_platform_device_count={usable_cores()}")
         environment |= {"XLA_FLAGS": " ".join(dict.fromkeys(flags))}
         if runtime.precision != PRECISIONS[0]:
-            environment |= {"JAX_DEFAULT_MATMUL_PRECISION": runtime.precision}  # see `jax_products`
+            environment |= {"JAX_DEFAULT_MATMUL_PRECISION": runtime.precision}  # see `product` in `with_jax`
     if runtime.device != "gpu":
         environment |= {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"}
     else:
