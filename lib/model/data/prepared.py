@@ -269,10 +269,6 @@ def shortened(name: str) -> str:
 
 
 def _check_sizes(x: np.ndarray, rows: DataRows) -> None:
-    if len(rows.labels) != len(x):
-        raise DataError(f"expected a label for each row, got {len(rows.labels):,} labels for {len(x):,} rows")
-    if len(x) < MIN_ROWS:
-        raise DataError(f"expected at least {MIN_ROWS} rows, got {len(x)}; bring more")
     if len(x) - rows.n_test < MIN_ROWS:
         raise DataError(f"expected at least {MIN_ROWS} training rows, got {len(x) - rows.n_test}; bring more")
     if not x.shape[1]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from lib.model.data import tables
 from lib.model.data.mnist import DAMAGED, DataError, is_idx, read_idx
-from lib.model.data.prepared import MAX_NUMBERS, DataRows, Prepared, prepare, shortened
+from lib.model.data.prepared import DataRows, Prepared, prepare, shortened
 from lib.model.hardware.process import MAX_MEMORY_BYTES, answer
 
 MAX_FILE_BYTES = 256 << 20  # also of unpacked content
@@ -203,9 +203,9 @@ def _unzipped(name: str, file: IO[bytes], depth: int) -> Iterator[tuple[str, IO[
     except DataError:
         raise
     except RuntimeError as error:
-        if isinstance(error, NotImplementedError):
-            raise DataError(f"{shown} is packed in an unknown way; pack it again as ZIP or gzip") from error
-        raise DataError(f"{shown} is locked by a password; pack it without one") from error
+        raise DataError(
+            f"{shown} is locked by a password, or packed in an unknown way; pack it again as ZIP or gzip"
+        ) from error
     except DAMAGED as error:
         raise DataError(f"{shown} is damaged ({shortened(str(error))}); bring it again") from error
     images = [one for one in found if is_idx(_head(one[1]))]
@@ -328,10 +328,6 @@ def _check(x_name: str, x: np.ndarray, y_name: str, y: np.ndarray) -> None:
         raise DataError(
             f"expected a label for each row, got {len(y):,} labels for {len(x):,} rows ({shortened(y_name)},"
             f" {shortened(x_name)})"
-        )
-    if x.size > MAX_NUMBERS:
-        raise DataError(
-            f"expected at most {MAX_NUMBERS:,} numbers in {shortened(x_name)}, got {x.size:,}; bring fewer rows"
         )
 
 

@@ -149,7 +149,7 @@ def refused(*paths):
     ("text", "says"),
     [
         ("", "is empty"),
-        ("a,b,label\n1,2,x\n", "at least 10 rows, got 1"),
+        ("a,b,label\n1,2,x\n", "at least 10 training rows, got 1"),
         ("a,b,label\n" + "1,2,x\n2,3,x\n" * 9, "at least 2 classes, got one: x"),
         ("a,b,label\n" + "".join(f"{i},{i},c{i}\n" for i in range(101)), "at most 100 classes, got 101"),
         ("a,b,label\n" + "1,2,x\n2,red,y\n" * 9, "numbers in column “b”, got “red” in row 2"),
