@@ -16,6 +16,27 @@ from pathlib import Path
 from lib import ROOT
 from lib.model.hardware.nvidia import driver_version
 
+# The oldest Linux driver for each major CUDA version: NVIDIA, CUDA Toolkit release notes, minor version compatibility.
+OLDEST_DRIVER = {12: 525, 13: 580}
+# What a time on a card depends on, beside the library itself, by the names of CUDA 13 and 12; and JAX's alone.
+COMPUTES_WITH = ("nvidia-cublas", "nvidia-cublas-cu12", "nvidia-cudnn-cu13", "nvidia-cudnn-cu12")
+NUMBA_COMPILES_WITH = {13: "nvidia-nvvm", 12: "nvidia-cuda-nvcc-cu12"}
+JAX_COMPUTES_WITH = ("jax-cuda13-plugin", "jax-cuda12-plugin")
+# The errors after which a process can do nothing more with its card, by the driver's names and in its words: NVIDIA,
+# CUDA Driver API, CUresult. NVML and the kernel say it in their own way.
+_LOST = re.compile(
+    r"CUDA_ERROR_(?:DEINITIALIZED|NO_DEVICE|DEVICE_UNAVAILABLE|ECC_UNCORRECTABLE|NVLINK_UNCORRECTABLE"
+    r"|ILLEGAL_ADDRESS|LAUNCH_TIMEOUT|CONTEXT_IS_DESTROYED|ASSERT|HARDWARE_STACK_ERROR|ILLEGAL_INSTRUCTION"
+    r"|MISALIGNED_ADDRESS|INVALID_ADDRESS_SPACE|INVALID_PC|LAUNCH_FAILED|EXTERNAL_DEVICE|CONTAINED|UNKNOWN)\b"
+    r"|(?:CUDA error|cudaError\w*): (?:no CUDA-capable device is detected"
+    r"|CUDA-capable device\(s\) is/are busy or unavailable|uncorrectable (?:ECC|NVLink) error"
+    r"|an illegal (?:memory access|instruction) was encountered|the launch timed out|context is destroyed"
+    r"|device-side assert triggered|hardware stack error|misaligned address|operation not supported on global/shared"
+    r"|invalid program counter|unspecified launch failure|unknown error)"
+    r"|\b(?:GPU|device) is lost|\bdevice lost\b|fallen off the bus",
+    re.IGNORECASE,
+)
+
 
 @dataclass(frozen=True)
 class Environment:
@@ -75,29 +96,6 @@ def environment_in(folder: str) -> Environment:
     if not folder or not python.exists() or Path(sys.prefix).resolve() == home.resolve():
         return HERE
     return Environment(str(python), tuple(map(str, home.glob("lib/python3.*/site-packages"))))
-
-
-# The oldest Linux driver for each major CUDA version: NVIDIA, CUDA Toolkit release notes, minor version compatibility.
-OLDEST_DRIVER = {12: 525, 13: 580}
-# What a time on a card depends on, beside the library itself, by the names of CUDA 13 and 12; and JAX's alone.
-COMPUTES_WITH = ("nvidia-cublas", "nvidia-cublas-cu12", "nvidia-cudnn-cu13", "nvidia-cudnn-cu12")
-NUMBA_COMPILES_WITH = {13: "nvidia-nvvm", 12: "nvidia-cuda-nvcc-cu12"}
-JAX_COMPUTES_WITH = ("jax-cuda13-plugin", "jax-cuda12-plugin")
-
-# The errors after which a process can do nothing more with its card, by the driver's names and in its words: NVIDIA,
-# CUDA Driver API, CUresult. NVML and the kernel say it in their own way.
-_LOST = re.compile(
-    r"CUDA_ERROR_(?:DEINITIALIZED|NO_DEVICE|DEVICE_UNAVAILABLE|ECC_UNCORRECTABLE|NVLINK_UNCORRECTABLE"
-    r"|ILLEGAL_ADDRESS|LAUNCH_TIMEOUT|CONTEXT_IS_DESTROYED|ASSERT|HARDWARE_STACK_ERROR|ILLEGAL_INSTRUCTION"
-    r"|MISALIGNED_ADDRESS|INVALID_ADDRESS_SPACE|INVALID_PC|LAUNCH_FAILED|EXTERNAL_DEVICE|CONTAINED|UNKNOWN)\b"
-    r"|(?:CUDA error|cudaError\w*): (?:no CUDA-capable device is detected"
-    r"|CUDA-capable device\(s\) is/are busy or unavailable|uncorrectable (?:ECC|NVLink) error"
-    r"|an illegal (?:memory access|instruction) was encountered|the launch timed out|context is destroyed"
-    r"|device-side assert triggered|hardware stack error|misaligned address|operation not supported on global/shared"
-    r"|invalid program counter|unspecified launch failure|unknown error)"
-    r"|\b(?:GPU|device) is lost|\bdevice lost\b|fallen off the bus",
-    re.IGNORECASE,
-)
 
 
 def lost_card(text: str) -> str:

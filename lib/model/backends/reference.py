@@ -16,6 +16,12 @@ from lib.model.backends.registry import BACKENDS, Runtime, load_train, versions
 from lib.model.data.mnist import Data, batch_starts
 from lib.model.spec import N_CLASSES, N_PIXELS, Network, Training
 
+N_STEPS = 4
+TOLERANCE = {"float32": 1e-4, "tf32": 5e-3, "bfloat16": 4e-2}  # largest relative difference of a loss, by precision
+N_ROWS = 36_000  # three stacked networks, each evaluated on 12,000 images
+STACKED, DISTINCT = 3, 16  # networks, and distinct images, which are repeated
+Answer = tuple[str, np.ndarray, np.ndarray]  # what it is, as computed here, as computed in float64
+
 
 def loss_and_gradients(parameters: Parameters, x: np.ndarray, y: np.ndarray) -> tuple[float, Parameters]:
     """Mean cross-entropy of images (batch, 784) and labels (batch,), and its gradient by the chain rule."""
@@ -51,14 +57,6 @@ def train(training: Training, data: Data, steps: int) -> tuple[np.ndarray, Param
             for (w, b), (gw, gb) in zip(parameters, gradients, strict=True)
         ]
     return np.array(losses), parameters
-
-
-N_STEPS = 4
-TOLERANCE = {"float32": 1e-4, "tf32": 5e-3, "bfloat16": 4e-2}  # largest relative difference of a loss, by precision
-N_ROWS = 36_000  # three stacked networks, each evaluated on 12,000 images
-STACKED, DISTINCT = 3, 16  # networks, and distinct images, which are repeated
-
-Answer = tuple[str, np.ndarray, np.ndarray]  # what it is, as computed here, as computed in float64
 
 
 class WrongNumbers(RuntimeError):

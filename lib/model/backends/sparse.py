@@ -31,6 +31,23 @@ from numba.extending import intrinsic, models, register_model
 LANES = 16 if binding.get_host_cpu_features().get("avx512f") else 8
 _FLOATS, _INDEX = ir.VectorType(ir.FloatType(), LANES), ir.IntType(32)
 _ZERO = ir.Constant(_FLOATS, [0.0] * LANES)
+# The order of every sum is written here, not left to the compiler (`fastmath`): it chooses another where a function is
+# compiled within another one, and a training would differ by whether its program was compiled now or loaded.
+# Without a folder of its own (see `lib.model.backends.environment_variables`) Numba would write beside this file.
+OPTIONS = {
+    "boundscheck": False,
+    "error_model": "numpy",
+    "nogil": True,
+    "cache": bool(config.CACHE_DIR),
+}
+IN_CACHE = 128  # rows of a matrix of which two vectors each are copied side by side
+SMALLEST_SORTED = 16  # images a batch, from which sorting them by pixel pays
+TOGETHER = 32  # images that are taken through all layers at a time
+APART = 16  # numbers: what two threads write is so far apart, in different lines of the cache
+SPINS = 2_000  # looks at a counter before a thread offers its core to others, about 5 μs
+# Columns of `Model.layers`: the layer's width, the padded one, and where its arrays begin.
+WIDTH, PADDED, WEIGHTS, BIASES, ACTIVATIONS, ERRORS = range(6)
+give_way = types.ExternalFunction("SwitchToThread" if sys.platform == "win32" else "sched_yield", types.int32())
 
 
 class Vector(types.Type):
@@ -167,18 +184,6 @@ def arrived(_context, counter):
         return builder.load_atomic(data, "acquire", 8)
 
     return types.int64(counter), code
-
-
-# The order of every sum is written here, not left to the compiler (`fastmath`): it chooses another where a function is
-# compiled within another one, and a training would differ by whether its program was compiled now or loaded.
-# Without a folder of its own (see `lib.model.backends.environment_variables`) Numba would write beside this file.
-OPTIONS = {
-    "boundscheck": False,
-    "error_model": "numpy",
-    "nogil": True,
-    "cache": bool(config.CACHE_DIR),
-}
-IN_CACHE = 128  # rows of a matrix of which two vectors each are copied side by side
 
 
 @njit(inline="always", **OPTIONS)
@@ -429,16 +434,6 @@ def shares(rows: SparseRows, n_pixels: int, threads: int) -> np.ndarray:
     entries = np.cumsum(np.bincount(rows.pixels, minlength=n_pixels))
     inner = np.searchsorted(entries, entries[-1] * np.arange(1, threads) / threads)
     return np.array([0, *inner, n_pixels], np.int64)
-
-
-SMALLEST_SORTED = 16  # images a batch, from which sorting them by pixel pays
-TOGETHER = 32  # images that are taken through all layers at a time
-APART = 16  # numbers: what two threads write is so far apart, in different lines of the cache
-SPINS = 2_000  # looks at a counter before a thread offers its core to others, about 5 μs
-
-# Columns of `Model.layers`: the layer's width, the padded one, and where its arrays begin.
-WIDTH, PADDED, WEIGHTS, BIASES, ACTIVATIONS, ERRORS = range(6)
-give_way = types.ExternalFunction("SwitchToThread" if sys.platform == "win32" else "sched_yield", types.int32())
 
 
 class Model(NamedTuple):

@@ -43,6 +43,10 @@ from lib.model.data.mnist import Data, batch_starts
 from lib.model.spec import Training
 
 ROUNDED = "bfloat16"  # JAX's own name: on a processor it means nothing to XLA, and other products stay as they are
+OUTPUTS_FIRST = (1, 1)  # what is contracted of images (batch, inputs) and weights (outputs, inputs)
+BLOCK = {"cpu": 1, "gpu": 32}  # steps, by device
+_evaluated: set[tuple] = set()  # shapes whose evaluation is compiled
+TRACES = {"epoch": 0, "step": 0, "evaluate": 0}  # how often each was traced: a test counts them
 
 
 def product(a, b, contracted: tuple[int, int] = (1, 0)):
@@ -80,12 +84,6 @@ def _backward(contracted: tuple[int, int], factors, gradient):
 
 
 _of_rounded.defvjp(_forward, _backward)
-
-
-OUTPUTS_FIRST = (1, 1)  # what is contracted of images (batch, inputs) and weights (outputs, inputs)
-BLOCK = {"cpu": 1, "gpu": 32}  # steps, by device
-_evaluated: set[tuple] = set()  # shapes whose evaluation is compiled
-TRACES = {"epoch": 0, "step": 0, "evaluate": 0}  # how often each was traced: a test counts them
 
 
 def packed(parameters: Parameters):

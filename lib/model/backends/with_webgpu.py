@@ -52,6 +52,7 @@ _STORAGE = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_DST | wgpu.BufferUsa
 _CLOCK = "timestamp-query"
 MOST_PASSES = 2_048  # with timestamps in one set of queries (WebGPU: 4,096 queries)
 _LIMITS = ("max-storage-buffer-binding-size", "max-buffer-size")
+FIRST_FLOPS = 5e8  # of the first steps together, before their pace is known
 
 
 class OpenGpu:
@@ -383,7 +384,6 @@ class Execution:
 
 
 Launch = Callable[[Execution, int], None]  # makes so many steps; one of `LAUNCHES`
-FIRST_FLOPS = 5e8  # of the first steps together, before their pace is known
 
 
 @lru_cache(maxsize=2)

@@ -53,6 +53,10 @@ DAMAGED = (
     LZMAError,
     NotImplementedError,
 )
+KERAS_URL = "https://storage.googleapis.com/tensorflow/tf-keras-datasets/mnist.npz"
+DOWNLOAD_TIMEOUT_S = (4, 30)  # for the connection, and for the next bytes
+RETRY_DOWNLOAD_AFTER_S = 600  # every worker loads the data; without a network, only the first waits for it
+LOCK_TIMEOUT_S = 300
 
 
 class DataError(ValueError):
@@ -128,11 +132,6 @@ def save_npz(path: Path, raw: Raw) -> None:
         logging.getLogger(__name__).warning("%s was not saved: %s; it will be fetched again next time", path, error)
 
 
-KERAS_URL = "https://storage.googleapis.com/tensorflow/tf-keras-datasets/mnist.npz"
-DOWNLOAD_TIMEOUT_S = (4, 30)  # for the connection, and for the next bytes
-RETRY_DOWNLOAD_AFTER_S = 600  # every worker loads the data; without a network, only the first waits for it
-
-
 def _download_unless_it_just_failed(path: Path) -> Raw:
     """Download and verify the arrays, save them here, and return them.
 
@@ -171,9 +170,6 @@ def _brief(error: Exception) -> str:
     if isinstance(error, requests.Timeout | requests.ConnectionError):
         return "no answer in time" if isinstance(error, requests.Timeout) else "no connection"
     return str(error).split("\n")[0][:160] or type(error).__name__
-
-
-LOCK_TIMEOUT_S = 300
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,18 @@ MAX_BYTES = 1 << 30
 MAX_NUMBERS = 1 << 26  # rows times inputs of a data set: 256 MiB as float32
 GONE = "these data are no longer in the cache folder; bring them again"
 _DIGEST = re.compile(r"[0-9a-f]{32}")
+MIN_ROWS = 10
+SEED = 0  # of the shuffling
+PART = 5  # one row in five is validation; without the source's own test rows, one in five is test
+MAX_NAME = 60  # characters of a shown name
+PIXEL = re.compile(r"(pixel|pix|px)[\s_.]*\d+([\s_.x]+\d+)?|\d+x\d+", re.IGNORECASE)  # names of pixel columns
+MIN_PIXELS = 64  # of an image with other column names
+ALIKE = 1e-6  # relative difference that counts as rounding
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_COUNTS_BY_NAME = re.compile(
+    r"(.*[\W_])?(id|index|idx|row|row_?(names?|number|num|id)|nr|no|#)\.?|[a-z]+I[dD]|unnamed(: | column )\d+"
+)
+_ONLY_CONSTANT = "expected inputs that differ between rows, got only constant ones; bring others"
 
 
 @dataclass(frozen=True)
@@ -185,19 +197,6 @@ def _read(digest: str, arrays: bool = True) -> tuple[DataSummary, str, np.ndarra
             return about, said, x, y
     except (*DAMAGED, KeyError) as error:
         raise DataError(GONE) from error
-
-
-MIN_ROWS = 10
-SEED = 0  # of the shuffling
-PART = 5  # one row in five is validation; without the source's own test rows, one in five is test
-MAX_NAME = 60  # characters of a shown name
-PIXEL = re.compile(r"(pixel|pix|px)[\s_.]*\d+([\s_.x]+\d+)?|\d+x\d+", re.IGNORECASE)  # names of pixel columns
-MIN_PIXELS = 64  # of an image with other column names
-ALIKE = 1e-6  # relative difference that counts as rounding
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
-_COUNTS_BY_NAME = re.compile(
-    r"(.*[\W_])?(id|index|idx|row|row_?(names?|number|num|id)|nr|no|#)\.?|[a-z]+I[dD]|unnamed(: | column )\d+"
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -398,9 +397,6 @@ def _as_images(rows: DataRows) -> tuple[DataRows, bool]:
     if is_bytes and x.max() > 127:  # else their largest value may be below 255
         x = x.astype(np.uint8)
     return replace(rows, x=x.reshape(len(x), side, side) if side * side == n_inputs else x), True
-
-
-_ONLY_CONSTANT = "expected inputs that differ between rows, got only constant ones; bring others"
 
 
 def _that_differ(x: np.ndarray, n_train: int, columns: Sequence[str]) -> tuple[np.ndarray, tuple[str, ...]]:

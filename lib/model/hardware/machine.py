@@ -15,6 +15,9 @@ from lib.model.hardware.optional import free_memory_bytes, total_memory_bytes
 from lib.model.hardware.webgpu import asked, software_allowed
 
 _here = threading.local()
+JAX_SHARE = 0.75  # of a card's memory, which JAX takes at most (JAX, GPU memory allocation)
+NO_GPU = "no GPU"
+ONLY_BY_WEBGPU = "no CUDA GPU; WebGPU reaches "  # and then which
 
 
 def usable_cores() -> int:
@@ -26,9 +29,6 @@ def usable_cores() -> int:
 def use_one_core() -> None:
     """Say that other threads use the other cores: `usable_cores` is 1 in this thread from now on."""
     _here.most = 1
-
-
-JAX_SHARE = 0.75  # of a card's memory, which JAX takes at most (JAX, GPU memory allocation)
 
 
 def usable_memory_bytes(device: str) -> int:
@@ -46,10 +46,6 @@ def usable_memory_bytes(device: str) -> int:
     except (KeyError, ValueError):
         share = JAX_SHARE
     return int(share * on_card) or free_memory_bytes()
-
-
-NO_GPU = "no GPU"
-ONLY_BY_WEBGPU = "no CUDA GPU; WebGPU reaches "  # and then which
 
 
 @dataclass(frozen=True)

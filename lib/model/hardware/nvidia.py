@@ -21,6 +21,21 @@ from functools import cache
 from types import ModuleType
 from typing import Any
 
+# The bits of nvmlDeviceGetCurrentClocksThrottleReasons that mean that the GPU runs slower than it could (nvml.h).
+THROTTLES = {
+    0x004: "its power limit",
+    0x008: "a hardware slowdown",
+    0x020: "its temperature (software)",
+    0x040: "its temperature (hardware)",
+    0x080: "the power supply's brake",
+}
+# What nvmlDeviceGetViolationStatus accumulates, of the same kind (nvmlPerfPolicyType_t).
+POLICIES = {0: "its power limit", 1: "its temperature", 3: "the board's limit", 5: "its voltage"}
+SETTLE_S = 1.0  # NVML's utilisation is of the last sixth of a second to second: what is shown first is of before
+SAMPLE_S = 0.1
+_SM_UTIL, _SM_OCCUPANCY = 2, 3  # NVML_GPM_METRIC_*
+_L2_CACHE_SIZE = 38  # CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE
+
 
 @dataclass(frozen=True)
 class Card:
@@ -110,21 +125,6 @@ def _answer(fields: list[str]) -> list[str]:
     except (OSError, subprocess.SubprocessError):
         return []
     return answer.stdout.strip().splitlines()
-
-
-# The bits of nvmlDeviceGetCurrentClocksThrottleReasons that mean that the GPU runs slower than it could (nvml.h).
-THROTTLES = {
-    0x004: "its power limit",
-    0x008: "a hardware slowdown",
-    0x020: "its temperature (software)",
-    0x040: "its temperature (hardware)",
-    0x080: "the power supply's brake",
-}
-# What nvmlDeviceGetViolationStatus accumulates, of the same kind (nvmlPerfPolicyType_t).
-POLICIES = {0: "its power limit", 1: "its temperature", 3: "the board's limit", 5: "its voltage"}
-SETTLE_S = 1.0  # NVML's utilisation is of the last sixth of a second to second: what is shown first is of before
-SAMPLE_S = 0.1
-_SM_UTIL, _SM_OCCUPANCY = 2, 3  # NVML_GPM_METRIC_*
 
 
 @dataclass(frozen=True)
@@ -294,9 +294,6 @@ def _nvml() -> Iterator[ModuleType | None]:
         yield nvml
     finally:
         nvml.nvmlShutdown()
-
-
-_L2_CACHE_SIZE = 38  # CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE
 
 
 def l2_cache_bytes() -> int:

@@ -82,6 +82,9 @@ BUFFERS = {
 }
 
 _SHARED = ("memory", "endings", "product", "loss", "batch")
+PACE_SIDE = 256  # of the product that shows how many operations a second to expect
+MAX_STARTS = 20_000  # first images of batches that travel; after the last the first follows
+MAX_EPOCHS = 20
 
 
 @cache
@@ -315,11 +318,6 @@ def _named(layer: int, last: int) -> str:
 
 def _tiles(rows: int, columns: int) -> int:
     return prod(-(-length // TILE) for length in (rows, columns))
-
-
-PACE_SIDE = 256  # of the product that shows how many operations a second to expect
-MAX_STARTS = 20_000  # first images of batches that travel; after the last the first follows
-MAX_EPOCHS = 20
 
 
 def as_json(program: Program) -> dict[str, Any]:
