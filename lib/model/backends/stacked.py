@@ -302,7 +302,6 @@ class _StackRun:
             yield index, FirstCall(first_call_s)
 
     def _load(self, start: Mapping[int, Parameters]) -> None:
-        """Load the trainings that are alive on the devices."""
         members = [self.trainings[index] for index in self.alive]
         self.shape = Shape.of([training.network for training in members])
         self.grid = arrange([training.seed for training in members], len(self.devices))

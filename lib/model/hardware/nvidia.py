@@ -215,7 +215,6 @@ def watched_activity(settle_s: float = SETTLE_S, sample_s: float = SAMPLE_S) -> 
 
 
 def _watch(nvml: ModuleType, handle: Any, busy: Busy, over: threading.Event, sample_s: float) -> None:
-    """Fill `busy` until it is over."""
     with suppress(nvml.NVMLError), ExitStack() as samples:
         before = _gpm_sample(nvml, handle, samples)
         while not over.wait(sample_s):

@@ -238,7 +238,6 @@ def _regions(build: _Builder, network: Network, batch_size: int) -> None:
 
 
 def _forward(build: _Builder, network: Network, batch_size: int) -> None:
-    """Batch, layers and loss."""
     pixels = -(-batch_size * network.n_inputs // LANES)
     build.operation("batch of images", "batch", pixels, rows=batch_size, columns=network.n_inputs, result="values 0")
     last, n_classes = len(network.shapes), network.n_classes
