@@ -21,7 +21,7 @@ import psutil
 from benchmarks.peer import PEERS, Peer, unavailable
 from benchmarks.peer.process import PeerFailed, PeerProcess
 from benchmarks.report import RATIO, SECONDS, Row, Target, note, row, show
-from lib.model.hardware.cores import usable_cores
+from lib.model.hardware.machine import usable_cores
 from lib.model.spec import MAX_EPOCHS, Network, Training
 from lib.sweeps.workers.queue import MachineLock
 from lib.timing.comparison import median_interval

@@ -15,7 +15,7 @@ from typing import cast
 
 from benchmarks.report import LeftOut, Row, Target, note, row, show
 from benchmarks.sweeps import JAX, timed
-from lib.model.hardware.cores import usable_cores
+from lib.model.hardware.machine import usable_cores
 from lib.model.spec import MAX_EPOCHS, Network, Training
 from lib.sweeps.strategies import POOLED, Picked, nominal_s
 from lib.sweeps.sweep import Options, updates

@@ -23,8 +23,8 @@ import psutil
 
 from benchmarks.article_sweep import EPOCHS, RATES
 from benchmarks.report import SECONDS, LeftOut, Row, Target, note, row, seconds_of, show
+from lib.model.backends.packing import Shape
 from lib.model.backends.registry import Runtime, unavailable
-from lib.model.backends.stacked.packing import Shape
 from lib.model.spec import Network, Training
 from lib.sweeps.experiments.published import ARTICLE_ARCHITECTURES
 from lib.sweeps.storage.store import Store

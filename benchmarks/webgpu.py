@@ -82,14 +82,14 @@ def _epoch(train: Train, training: Training, data: Data, kind: str) -> tuple[flo
 
 
 def _dispatches() -> int:
-    from lib.model.backends.webgpu.description import step
+    from lib.model.backends.webgpu import step
 
     return len(step(Network((128,)), 32).operations)
 
 
 def _bytes_a_step(kind: str, data: Data) -> float:
     """What is written to the device between the first call and the epoch's end, by a step."""
-    from lib.model.backends.webgpu.execution import gpu
+    from lib.model.backends.with_webgpu import gpu
 
     queue, sent = gpu(kind).queue, []
     write = queue.write_buffer

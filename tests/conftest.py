@@ -45,7 +45,7 @@ from lib.model.backends import registry  # noqa: E402
 from lib.model.backends.environment_variables import XLA_WITHOUT_WRONG_SUMS, numba_cache  # noqa: E402
 from lib.model.backends.registry import Runtime, unavailable  # noqa: E402
 from lib.model.data.mnist import Data, aligned  # noqa: E402
-from lib.model.hardware import nvidia_smi  # noqa: E402
+from lib.model.hardware import nvidia  # noqa: E402
 from lib.sweeps.workers import engine as engine_module  # noqa: E402
 from lib.sweeps.workers.engine import Engine  # noqa: E402
 from lib.timing.disturbance import Disturbance, Watch  # noqa: E402
@@ -250,10 +250,10 @@ def driver(tmp_path, monkeypatch):
         program.chmod(0o755)
         monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-        for cached in (nvidia_smi.all_cards, registry._installed):
+        for cached in (nvidia.all_cards, registry._installed):
             cached.cache_clear()
 
     yield answers
     monkeypatch.undo()
-    for cached in (nvidia_smi.all_cards, registry._installed):
+    for cached in (nvidia.all_cards, registry._installed):
         cached.cache_clear()

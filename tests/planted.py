@@ -58,9 +58,9 @@ FAULTS = (
     Fault(
         "widest-layer-refused",
         "lib/model/spec.py",
-        "            if not 1 <= width <= MAX_WIDTH:",
-        "            if not 1 <= width < MAX_WIDTH:",
-        "A layer of 4,096 neurons is refused by a sentence that says 1 to 4096 are expected.",
+        "    if not low <= whole <= high:",
+        "    if not low <= whole < high:",
+        "A layer of 4,096 neurons is refused by a sentence that says 1 to 4,096 are expected.",
     ),
     Fault(
         "sentence-loses-its-capitals",
@@ -79,7 +79,7 @@ FAULTS = (
     ),
     Fault(
         "throttling-in-microseconds",
-        "lib/model/hardware/nvml.py",
+        "lib/model/hardware/nvidia.py",
         "answer.violationTime / 1e9 for cause",
         "answer.violationTime / 1e6 for cause",
         "A card is said to have been slowed for a thousand times as long as it was, so good times are marked as "
@@ -94,7 +94,7 @@ FAULTS = (
     ),
     Fault(
         "own-rows-not-cut-off",
-        "lib/model/data/own/rows.py",
+        "lib/model/data/prepared.py",
         "    scaled = np.clip(np.where(high == low, 0.0, scaled), 0.0, 1.0).astype(np.float32)",
         "    scaled = np.where(high == low, 0.0, scaled).astype(np.float32)",
         "Validation and test rows beyond the training range get inputs far outside of 0 to 1, and accuracies with"
@@ -109,7 +109,7 @@ FAULTS = (
     ),
     Fault(
         "stack-shares-one-mean-loss",
-        "lib/model/backends/stacked/program.py",
+        "lib/model/backends/stacked.py",
         "        return jnp.sum(losses), losses  # a network's gradient depends only on its own loss",
         "        return jnp.mean(losses), losses  # a network's gradient depends only on its own loss",
         "Networks that are trained together learn as many times slower as there are of them, and a sweep names "
@@ -117,7 +117,7 @@ FAULTS = (
     ),
     Fault(
         "browser-repeats-the-first-epoch",
-        "lib/model/backends/webgpu/for_browsers.py",
+        "lib/model/backends/webgpu/__init__.py",
         "training.seed, epoch) for epoch in range(epochs)]",
         "training.seed, 0) for _ in range(epochs)]",
         "A browser sees the batches in the same order in every epoch, so its curve is not the one that all other "

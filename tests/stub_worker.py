@@ -12,8 +12,7 @@ from functools import partial
 import numpy as np
 
 from lib.model.backends.base import Event, FirstCall, Parameters, epochs, initial_parameters
-from lib.model.data.mnist import Data
-from lib.model.data.mnist_arrays import MNIST_DIGEST
+from lib.model.data.mnist import MNIST_DIGEST, Data
 from lib.model.spec import N_TRAIN, Training
 from lib.sweeps.workers import worker
 from lib.sweeps.workers.process import Process

@@ -24,7 +24,7 @@ from lib.formatting import sentence
 from lib.model.backends.fingerprint import source_digest
 from lib.model.backends.registry import Runtime, all_runtimes, unavailable, usable_runtimes, versions
 from lib.model.hardware.machine import details, machine_id, this_machine
-from lib.model.hardware.nvidia_smi import cards
+from lib.model.hardware.nvidia import cards
 from lib.model.hardware.optional import FileLock, Timeout
 from lib.sweeps.experiments.full_recording import QUESTIONS, Battery, Entry, NoPlan, not_here, read_plan
 from lib.sweeps.storage.export import MAX_PRICE, Export, NoExport, export_to, import_from, read_export

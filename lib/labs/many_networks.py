@@ -13,10 +13,9 @@ import numpy as np
 import pandas as pd
 
 from lib.formatting import listed, seconds
+from lib.model.backends.packing import Shape, waste
 from lib.model.backends.registry import DEFAULT, DEVICES, Runtime, unavailable
-from lib.model.backends.stacked.packing import Shape, waste
-from lib.model.hardware.cores import usable_cores
-from lib.model.hardware.device_memory import usable_memory_bytes
+from lib.model.hardware.machine import usable_cores, usable_memory_bytes
 from lib.model.spec import Network, Training
 from lib.sweeps.cost_model import StepTimes, measured_s
 from lib.sweeps.experiments import published

@@ -9,8 +9,7 @@ from functools import partial
 
 from lib.formatting import seconds
 from lib.model.backends.registry import DEFAULT, PRECISIONS, Runtime, all_runtimes, unavailable, usable_runtimes
-from lib.model.hardware.cores import usable_cores
-from lib.model.hardware.machine import this_machine
+from lib.model.hardware.machine import this_machine, usable_cores
 from lib.sweeps.experiments import published
 from lib.sweeps.experiments.backend_race import BATCH_SIZES, NETWORK, Cell, race, records_of
 from lib.sweeps.experiments.recorded_machines import Machine, Seconds, best_runtime, exactly, recorded_here, spread

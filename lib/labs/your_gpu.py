@@ -14,9 +14,8 @@ import marimo as mo
 
 from lib.formatting import justified, listed, percent, seconds
 from lib.formatting import sentence as as_sentence
-from lib.model.backends.webgpu.for_browsers import kernels
-from lib.model.data.mnist import Facts, load_part
-from lib.model.data.mnist_arrays import DataError
+from lib.model.backends.webgpu import kernels
+from lib.model.data.mnist import DataError, Facts, load_part
 from lib.model.hardware.machine import ThisMachine, this_machine
 from lib.model.spec import RATE_STEPS, Network, Training
 from lib.once import once

@@ -37,6 +37,16 @@ def _whole(name: str, value: object) -> int:
     raise ValueError(f"{name}: expected a whole number, got {value!r}; write one such as 32")
 
 
+def _within(
+    name: str, value: object, low: int, high: int, what: str = "", advice: str = "choose one in between"
+) -> int:
+    """The value as an `int`, from `low` to `high`; else ValueError, with a sentence for the user."""
+    whole = _whole(name, value)
+    if not low <= whole <= high:
+        raise ValueError(f"{name}: expected {low:,} to {high:,}{what}, got {whole:,}; {advice}")
+    return whole
+
+
 @dataclass(frozen=True, order=True)
 class Network:
     """A fully connected network, inputs → hidden layers with ReLU → a logit for each class.
@@ -50,24 +60,16 @@ class Network:
     n_classes: int = N_CLASSES
 
     def __post_init__(self) -> None:
-        for name, low, high in (("n_inputs", 1, MAX_INPUTS), ("n_classes", 2, MAX_CLASSES)):
-            value = _whole(name.removeprefix("n_"), getattr(self, name))
-            object.__setattr__(self, name, value)
-            if not low <= value <= high:
-                raise ValueError(
-                    f"{name.removeprefix('n_')} of a network: expected {low:,} to {high:,}, got {value:,}; choose other"
-                    " data"
-                )
-        object.__setattr__(self, "hidden", tuple(_whole("width of a hidden layer", width) for width in self.hidden))
+        for name, low, high in (("inputs", 1, MAX_INPUTS), ("classes", 2, MAX_CLASSES)):
+            value = getattr(self, f"n_{name}")
+            within = _within(f"{name} of a network", value, low, high, advice="choose other data")
+            object.__setattr__(self, f"n_{name}", within)
         if len(self.hidden) > MAX_HIDDEN_LAYERS:
             raise ValueError(
                 f"hidden layers: expected at most {MAX_HIDDEN_LAYERS}, got {len(self.hidden)}; remove some"
             )
-        for width in self.hidden:
-            if not 1 <= width <= MAX_WIDTH:
-                raise ValueError(
-                    f"width of a hidden layer: expected 1 to {MAX_WIDTH}, got {width}; choose one in between"
-                )
+        widths = (_within("width of a hidden layer", width, 1, MAX_WIDTH) for width in self.hidden)
+        object.__setattr__(self, "hidden", tuple(widths))
 
     @classmethod
     def parse(cls, text: str) -> "Network":
@@ -133,8 +135,8 @@ CHANCE_ACCURACY = 0.15  # with ten classes, a network that did not learn stays n
 class DataSet:
     """What a training must know of its data before they are loaded; MNIST unless said otherwise.
 
-    `digest` names data that a reader brought (`lib/model/data/own`), and is empty for MNIST. A network whose validation
-    accuracy is at most `chance` did not learn.
+    `digest` names data that a reader brought (`lib.model.data.prepared`), and is empty for MNIST. A network whose
+    validation accuracy is at most `chance` did not learn.
     """
 
     digest: str = ""
@@ -175,23 +177,16 @@ class Training:
         if isinstance(self.learning_rate, bool) or not isinstance(self.learning_rate, Real):
             raise ValueError(f"learning rate: expected a number, got {self.learning_rate!r}; write one such as 0.1")
         object.__setattr__(self, "learning_rate", float(self.learning_rate))
-        for name in ("batch_size", "epochs", "seed"):
-            object.__setattr__(self, name, _whole(name.replace("_", " "), getattr(self, name)))
+        which = f" (the number of training {self.data.rows})"
+        batch_size = _within("batch size", self.batch_size, 1, self.data.n_train, which)
+        object.__setattr__(self, "batch_size", batch_size)
+        object.__setattr__(self, "epochs", _within("epochs", self.epochs, 1, MAX_EPOCHS))
+        object.__setattr__(self, "seed", _whole("seed", self.seed))
         if not 0 < self.learning_rate <= MAX_LEARNING_RATE:  # also refuses NaN
             raise ValueError(
                 f"learning rate: expected above 0 and at most {MAX_LEARNING_RATE:g}, got {self.learning_rate:g}; "
                 "0.001 to 1 is usual"
             )
-        most = self.data.n_train
-        if not 1 <= self.batch_size <= most:
-            raise ValueError(
-                f"batch size: expected 1 to {most:,} (the number of training {self.data.rows}), got"
-                f" {self.batch_size:,}; choose a smaller one"
-                if self.batch_size > most
-                else f"batch size: expected 1 to {most:,}, got {self.batch_size}; choose a positive one"
-            )
-        if not 1 <= self.epochs <= MAX_EPOCHS:
-            raise ValueError(f"epochs: expected 1 to {MAX_EPOCHS}, got {self.epochs}; choose one in between")
         if self.seed < 0:
             raise ValueError(f"seed: expected 0 or more, got {self.seed}; choose a whole number from 0")
 

@@ -5,8 +5,8 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 
 from lib.model.backends.base import FirstCall, Steps
+from lib.model.backends.packing import Shape, arrange
 from lib.model.backends.registry import Runtime, versions
-from lib.model.backends.stacked.packing import Shape, arrange
 from lib.sweeps.storage.records import Kind, Record, current
 from lib.sweeps.storage.store import Store
 from lib.sweeps.strategies import Part, evaluation_flops, step_flops, steps_of

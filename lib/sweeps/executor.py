@@ -18,12 +18,11 @@ from functools import cache
 from lib.model.backends.environment_variables import worker_environment
 from lib.model.backends.environments import HERE
 from lib.model.backends.fingerprint import source_digest
-from lib.model.backends.known_answer import WrongNumbers, verify
+from lib.model.backends.reference import WrongNumbers, verify
 from lib.model.backends.registry import Runtime, environment_of, versions
-from lib.model.data.mnist import Data, load
-from lib.model.data.mnist_arrays import DataError
-from lib.model.data.own import prepared
-from lib.model.hardware.cores import usable_cores
+from lib.model.data import prepared
+from lib.model.data.mnist import Data, DataError, load
+from lib.model.hardware.machine import usable_cores
 from lib.sweeps.workers.messages import Job, Progress, Trained, TrainingFailed
 from lib.sweeps.workers.queue import Cancel
 from lib.sweeps.workers.worker import train_job

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from types import MappingProxyType
 
+from lib.model.backends.packing import MAX_WASTE, Shape, arrange, chunks, stacks
 from lib.model.backends.registry import BACKENDS, DEFAULT, Runtime, unavailable, unsuited
-from lib.model.backends.stacked.packing import MAX_WASTE, Shape, arrange, chunks, stacks
-from lib.model.hardware.cores import usable_cores
+from lib.model.hardware.machine import usable_cores
 from lib.model.spec import Training
 
 AUTO = "auto"

@@ -21,11 +21,10 @@ import numpy as np
 
 from lib.model.backends.base import Epoch, Event, FirstCall, Parameters, Steps
 from lib.model.backends.environment_variables import device_count
+from lib.model.backends.packing import MAX_WASTE
 from lib.model.backends.registry import BACKENDS, DEFAULT, Runtime, versions
-from lib.model.backends.stacked.packing import MAX_WASTE
-from lib.model.data.own import prepared
-from lib.model.hardware.cores import usable_cores
-from lib.model.hardware.device_memory import usable_memory_bytes
+from lib.model.data import prepared
+from lib.model.hardware.machine import usable_cores, usable_memory_bytes
 from lib.model.spec import Training
 from lib.sweeps import executor
 from lib.sweeps.storage.records import Curve, Key

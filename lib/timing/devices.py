@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from lib.model.backends.registry import ADAPTERS, BACKENDS, JAX_PRECISION, Runtime
 from lib.model.hardware import webgpu
-from lib.model.hardware.nvidia_smi import cards, driver_version
+from lib.model.hardware.nvidia import cards, driver_version
 from lib.timing.diagnosis import Observed, gpu_not_registered
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from lib.model.hardware.nvml import Gpu, gpus
+from lib.model.hardware.nvidia import Gpu, gpus
 from lib.model.hardware.optional import psutil
 from lib.timing.measurement import Measurement
 

@@ -13,8 +13,7 @@ import numpy as np
 from lib import formatting
 from lib.model.backends.base import Parameters
 from lib.model.backends.registry import Runtime
-from lib.model.data.mnist import Facts, load_test
-from lib.model.data.mnist_arrays import DataError
+from lib.model.data.mnist import DataError, Facts, load_test
 from lib.model.spec import MNIST, Training
 from lib.once import Once, once
 from lib.sweeps.experiments.results import News, Results

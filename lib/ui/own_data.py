@@ -10,10 +10,9 @@ import marimo as mo
 
 from lib import formatting
 from lib.model.backends.base import Parameters
-from lib.model.data.mnist import Facts
-from lib.model.data.mnist_arrays import DataError
-from lib.model.data.own import prepared
-from lib.model.data.own.prepared import Prepared
+from lib.model.data import prepared
+from lib.model.data.mnist import DataError, Facts
+from lib.model.data.prepared import Prepared
 from lib.model.spec import MAX_TEXT, MNIST
 from lib.sweeps.experiments.mnist_training import Experiment
 from lib.sweeps.experiments.own_data import both_winners, bring, experiment_on, moved_to_mnist, that_fit

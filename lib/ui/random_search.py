@@ -5,7 +5,7 @@ from functools import partial
 
 from lib.model.backends.environment_variables import device_count
 from lib.model.backends.registry import DEFAULT, Runtime
-from lib.model.data.own.prepared import Prepared
+from lib.model.data.prepared import Prepared
 from lib.model.spec import BATCH_SIZES, RATE_STEPS, Training
 from lib.sweeps import random_search
 from lib.sweeps.experiments.exported_script import takeaway_of_search

@@ -14,7 +14,7 @@ from benchmarks import busy, report
 from benchmarks.busy import AS_IT_IS, BUSY_LIMIT, ONE_THREAD, ROUNDS, SETTINGS, a_busy_core, variables
 from benchmarks.peer import PEERS
 from benchmarks.peer.process import PeerFailed, environment
-from lib.model.hardware.cores import usable_cores
+from lib.model.hardware.machine import usable_cores
 from lib.timing.disturbance import Disturbance
 
 pytestmark = pytest.mark.release

@@ -10,8 +10,6 @@ import pytest
 from benchmarks import report
 from benchmarks.__main__ import NAMES
 from benchmarks.report import Target, row, seconds_of
-from lib import ROOT
-from lib.model.backends import fingerprint
 from lib.timing.comparison import compared, quantile_interval
 
 
@@ -101,26 +99,6 @@ def test_every_section_says_of_which_commit_it_is_and_each_that_is_not_of_this_c
     told = {one.split(": ")[1].split(" ")[0] for one in report.outdated(NAMES)}
     unknown = {name for name, text in sections.items() if "code unknown" in text}
     assert told >= unknown | (set(NAMES) - sections.keys())
-
-
-@pytest.mark.slow
-def test_the_measured_code_is_what_a_benchmark_imports_starts_and_trains_with():
-    packages = (*fingerprint.PACKAGES, *fingerprint.MEASURING)
-    names = ("comparison", "peers", "sweeps", "reports", "interaction", "memory")
-    read = {name: set(fingerprint._read([f"benchmarks.{name}"], packages)[0]) for name in names}
-    assert ROOT / "lib/timing/comparison.py" in read["comparison"]
-    assert ROOT / "benchmarks/peer/with_flax.py" in read["peers"], "imported by name in a process of its own"
-    assert ROOT / "benchmarks/article_sweep.py" in read["sweeps"], "started by name"
-    assert {ROOT / "benchmarks/reports.py", ROOT / "lib/timing/prediction/advise.py"} <= read["reports"]
-    served = {ROOT / "lib/site/server.py", ROOT / "lib/ui/views/mnist_training.py", ROOT / "mnist_training.py"}
-    for name in ("interaction", "memory"):
-        assert served | set(ROOT.glob("notebooks/*.py")) <= read[name], "what the server opens, which it starts"
-    assert not served & read["comparison"]
-    assert not any(ROOT / "benchmarks/report.py" in paths for paths in read.values())
-    of_the_store = fingerprint._read()[0]
-    assert not [path for path in of_the_store if {"benchmarks", "notebooks", "cli"} & set(path.parts)], (
-        "no key knows them"
-    )
 
 
 @pytest.mark.slow

@@ -358,7 +358,7 @@ def test_a_killed_reader_of_dropped_data_is_told_in_a_sentence(site, bystander):
 
 def reads_own_data(process: psutil.Process) -> bool:
     with suppress(psutil.Error):
-        return any("lib.model.data.own.reading" in word for word in process.cmdline())
+        return any("lib.model.data.reading" in word for word in process.cmdline())
     return False
 
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from lib.model.backends.packing import Shape
 from lib.model.backends.registry import Runtime, unavailable
-from lib.model.backends.stacked.packing import Shape
 from lib.model.spec import Network, Training
 from lib.sweeps import strategies
 from lib.sweeps import sweep as module

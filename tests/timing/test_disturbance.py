@@ -15,7 +15,7 @@ import pytest
 from lib.model.backends.base import Epoch, FirstCall, Steps, no_parameters
 from lib.model.backends.registry import Runtime
 from lib.model.data.mnist import Facts
-from lib.model.hardware.nvml import Gpu
+from lib.model.hardware.nvidia import Gpu
 from lib.sweeps.experiments import parallel_sweeps
 from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask, measure_ceilings, measure_tasks
 from lib.sweeps.experiments.backend_race import Cell, race

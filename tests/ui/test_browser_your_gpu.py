@@ -13,9 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.browser import CHROMIUM, FLAGS, WITH_WEBGPU
-from lib.model.backends import reference
+from lib.model.backends import reference, webgpu
 from lib.model.backends.base import initial_parameters
-from lib.model.backends.webgpu import description, for_browsers
 from lib.model.data.mnist import batch_starts
 from lib.model.spec import N_CLASSES, N_PIXELS, Network, Training
 from lib.sweeps.experiments import your_gpu
@@ -129,14 +128,14 @@ class Worker:
         self.opened = page.evaluate(START, [worker_scripts(), device, kernels, before])
         self.failed = page.evaluate("images => window.images(images)", [base64_of(PIXELS), base64_of(LABELS)])
 
-    def train(self, training: Training, steps: int, way: str, fused: bool = True, **changed: object) -> dict:
+    def train(self, training: Training, steps: int, way: str, **changed: object) -> dict:
         """The losses, the parameters and the evaluation after so many steps; or what failed."""
         slice_size = N_IMAGES // 2
         network = training.network
         flat = [part.ravel() for layer in initial_parameters(network, training.seed) for part in layer]
         job = {
-            "program": for_browsers.as_json(description.step(network, training.batch_size, fused)),
-            "evaluation": for_browsers.as_json(description.evaluation(network, slice_size)),
+            "program": webgpu.as_json(webgpu.step(network, training.batch_size)),
+            "evaluation": webgpu.as_json(webgpu.evaluation(network, slice_size)),
             "slice": slice_size,
             "rate": training.learning_rate,
             "starts": batch_starts(N_IMAGES, training.batch_size, training.seed, 0).tolist(),
@@ -148,7 +147,7 @@ class Worker:
 @pytest.fixture(scope="module", params=["cpu", "gpu"])
 def worker(with_webgpu, request):
     page = with_webgpu.new_page()
-    yield Worker(page, request.param, for_browsers.kernels())
+    yield Worker(page, request.param, webgpu.kernels())
     page.close()
 
 
@@ -156,14 +155,13 @@ def worker(with_webgpu, request):
 @given(
     hidden=st.lists(st.integers(1, 40), max_size=3),
     batch_size=st.integers(1, 40),
-    fused=st.booleans(),
     data=st.data(),
 )
-def test_steps_agree_with_float64(worker, hidden, batch_size, fused, data):
+def test_steps_agree_with_float64(worker, hidden, batch_size, data):
     way = data.draw(st.sampled_from(list(CPU_WAYS if worker.device == "cpu" else WAYS)))
     training = Training(Network(tuple(hidden)), 0.1, batch_size, 1)
     steps = min(4, N_IMAGES // batch_size)
-    found = worker.train(training, steps, way, fused)
+    found = worker.train(training, steps, way)
     images = SimpleNamespace(x_train=X, y_train=Y)
     losses, parameters = reference.train(training, images, steps)  # type: ignore[arg-type]
     assert found["way"] == way
@@ -184,7 +182,7 @@ def test_a_loss_that_is_no_number_stays_one(worker):
 
 def test_a_browser_without_vectors_goes_on_with_javascript(browser):
     page = browser.new_page()
-    on = Worker(page, "cpu", for_browsers.kernels(), "delete self.WebAssembly;")
+    on = Worker(page, "cpu", webgpu.kernels(), "delete self.WebAssembly;")
     small = Training(Network((8,)), 0.1, 32, 1)
     assert on.train(small, 1, "simd")["failed"]["kind"] == "no WebAssembly"
     assert "losses" in on.train(small, 1, "javascript")
@@ -198,7 +196,7 @@ def test_what_the_adapter_does_not_allow_is_refused_by_its_figure(with_webgpu):
         Object.defineProperty(GPUAdapter.prototype, "limits", {
             get() { return { maxStorageBufferBindingSize: 2 ** 20, maxBufferSize: 2 ** 28 }; },
         });"""
-    on = Worker(page, "gpu", for_browsers.kernels(), before)
+    on = Worker(page, "gpu", webgpu.kernels(), before)
     failed = on.train(Training(Network((512,)), 0.1, 32, 1), 1, "one_submission")["failed"]
     assert failed["kind"] == "too large"
     assert failed["allows"] == 2**20 < failed["needs"]
@@ -207,7 +205,7 @@ def test_what_the_adapter_does_not_allow_is_refused_by_its_figure(with_webgpu):
 
 
 def test_one_module_that_does_not_compile_leaves_the_other_ways(with_webgpu):
-    kernels = for_browsers.kernels()
+    kernels = webgpu.kernels()
     sources = kernels["sources"] | {
         "whole_steps": kernels["sources"]["whole_steps"].replace("fn end_step", "fn no_step")
     }
@@ -238,7 +236,7 @@ def test_what_was_allocated_before_the_memory_ran_out_is_given_back(with_webgpu)
             limit: async ({ bytes }) => { limit = bytes; },
         }));"""
     page = with_webgpu.new_page()
-    on = Worker(page, "gpu", for_browsers.kernels(), before)
+    on = Worker(page, "gpu", webgpu.kernels(), before)
     small = Training(Network((8,)), 0.1, 32, 1)
     assert "losses" in on.train(small, 1, "one_submission")
     page.evaluate("() => ask('limit', { bytes: 8 * 4096 })")  # of the losses, after the parameters and their gradients
@@ -264,7 +262,7 @@ def test_a_lost_device_says_so(with_webgpu):
             return (self.made = await request.call(this, asked));
         };
         self.addEventListener("message", ({ data }) => { if (data.what === "train") self.made.destroy(); });"""
-    on = Worker(page, "gpu", for_browsers.kernels(), before)
+    on = Worker(page, "gpu", webgpu.kernels(), before)
     assert on.train(Training(Network((8,)), 0.1, 32, 1), 1, "one_submission")["failed"]["kind"] == "lost"
     page.close()
 
@@ -322,7 +320,7 @@ def test_pairs_are_made_in_the_quicker_way_and_named_after_the_way_that_made_the
         scripts = worker_scripts() | {"cpu": worker_scripts()["cpu"] + below}
         buffers = [base64.b64encode(one).decode() for one in job.buffers(N_IMAGES)]
         images = [base64_of(PIXELS), base64_of(LABELS)]
-        asked = [str(MeasureInBrowser._esm), scripts, for_browsers.kernels(), job.message(sizes=False), buffers, images]
+        asked = [str(MeasureInBrowser._esm), scripts, webgpu.kernels(), job.message(sizes=False), buffers, images]
         rows = page.evaluate(PAIRS, asked)
     (quick,) = set(CPU_WAYS) - {slow}
     prepared = {row["way"] for row in rows if row["is"] == "prepared"}

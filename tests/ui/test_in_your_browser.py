@@ -112,7 +112,7 @@ def test_every_position_of_the_controls_can_be_trained(data):
         ("learning-rate", {"low": 5.0}, "got 5 to 1; move the range"),
         ("learning-rate", {"hidden": "many"}, "got “many”"),
         ("batch-size", {"sizes": []}, "got none; choose some"),
-        ("depth", {"own": "0"}, "expected 1 to 4096, got 0"),
+        ("depth", {"own": "0"}, "expected 1 to 4,096, got 0"),
         ("depth", {"networks": [], "own": ""}, "got none; choose one"),
         ("depth", {"own": ";".join(map(str, range(1, 20)))}, "expected at most 16, got 21; remove some"),
     ],

@@ -18,7 +18,7 @@ from lib.cli import launch
 from lib.labs import mnist_training as page
 from lib.model.backends.registry import Runtime
 from lib.model.data.mnist import Facts
-from lib.model.data.own.prepared import DataSummary, Prepared
+from lib.model.data.prepared import DataSummary, Prepared
 from lib.site import server
 from lib.sweeps.experiments import mnist_training as experiments
 from lib.sweeps.experiments import runs

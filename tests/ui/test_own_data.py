@@ -9,7 +9,7 @@ import pytest
 import mnist_training
 from lib.labs import mnist_training as mnist_page
 from lib.model.backends.base import initial_parameters
-from lib.model.data.own import reading
+from lib.model.data import reading
 from lib.model.spec import Training
 from lib.sweeps.experiments.results import Results
 from lib.sweeps.workers.messages import Item

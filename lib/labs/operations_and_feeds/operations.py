@@ -12,7 +12,7 @@ import pandas as pd
 
 from lib.formatting import listed, seconds, times
 from lib.model.backends.registry import BACKENDS, DEVICES, Runtime
-from lib.model.hardware.cores import usable_cores
+from lib.model.hardware.machine import usable_cores
 from lib.sweeps.experiments import published, single_operations
 from lib.sweeps.experiments.anatomy_of_a_step import ceilings
 from lib.sweeps.experiments.single_operations import (

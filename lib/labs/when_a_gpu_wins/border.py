@@ -23,7 +23,7 @@ from matplotlib.image import imsave
 
 from lib.formatting import listed, seconds, times
 from lib.model.backends.registry import BACKENDS, Runtime
-from lib.model.hardware.device_memory import usable_memory_bytes
+from lib.model.hardware.machine import usable_memory_bytes
 from lib.model.spec import N_PIXELS, Network
 from lib.once import Once, once
 from lib.sweeps.cost_model import StepTime

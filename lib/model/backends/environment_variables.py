@@ -2,12 +2,12 @@
 
 import os
 
-from lib import python_path
+from lib import ROOT, python_path
 from lib.cache_folder import CacheUnwritable, cache_dir
-from lib.model.backends.fingerprint import package_digest
+from lib.model.backends.fingerprint import digest_of
 from lib.model.backends.registry import BACKENDS, JAX_PRECISION, PRECISIONS, Runtime
-from lib.model.hardware.cores import usable_cores
-from lib.model.hardware.nvidia_smi import cards
+from lib.model.hardware.machine import usable_cores
+from lib.model.hardware.nvidia import cards
 
 # jaxlib 0.10.2 hands reductions on a processor to a library that returns wrong sums, crashes or hangs (jax#39103,
 # #39257, #40412).
@@ -24,7 +24,7 @@ def numba_cache(folder: str) -> str:
 
     Numba compiles a function again when its own file has changed, but not when one that it calls into has.
     """
-    return os.path.join(folder, f"numba-{package_digest('lib.model.backends.sparse')}")
+    return os.path.join(folder, f"numba-{digest_of([ROOT / 'lib/model/backends/sparse.py'])}")
 
 
 def worker_environment(runtime: Runtime, compilation_cache: str | None, threads: int | None = None) -> dict[str, str]:
@@ -46,7 +46,7 @@ def worker_environment(runtime: Runtime, compilation_cache: str | None, threads:
             flags.append(f"--xla_force_host_platform_device_count={usable_cores()}")
         environment |= {"XLA_FLAGS": " ".join(dict.fromkeys(flags))}
         if runtime.precision != PRECISIONS[0]:
-            environment |= {"JAX_DEFAULT_MATMUL_PRECISION": runtime.precision}  # see `jax_products`
+            environment |= {"JAX_DEFAULT_MATMUL_PRECISION": runtime.precision}  # see `product` in `with_jax`
     if runtime.device != "gpu":
         environment |= {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"}
     else:

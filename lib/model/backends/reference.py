@@ -1,10 +1,26 @@
-"""Training in float64, written for clarity alone: tests and workers compare every backend with it."""
+"""Training in float64, written for clarity alone; tests and workers compare every backend with it.
+
+A library that computes wrong numbers does so silently: jaxlib 0.10.2 did on a CPU, in a product followed by a sum over
+more than 32,768 rows (jax#39103). So before its first training a worker's process compares its library's numbers with
+these (`verify`). Checks that cost a few milliseconds run in every process; checks that need compilation either use what
+the first training compiles anyway (the step), or wait until it is needed (a stack's evaluation).
+"""
+
+from collections.abc import Iterator
+from functools import cache
 
 import numpy as np
 
-from lib.model.backends.base import Parameters, initial_parameters
+from lib.model.backends.base import Parameters, Steps, initial_parameters
+from lib.model.backends.registry import BACKENDS, Runtime, load_train, versions
 from lib.model.data.mnist import Data, batch_starts
-from lib.model.spec import Training
+from lib.model.spec import N_CLASSES, N_PIXELS, Network, Training
+
+N_STEPS = 4
+TOLERANCE = {"float32": 1e-4, "tf32": 5e-3, "bfloat16": 4e-2}  # largest relative difference of a loss, by precision
+N_ROWS = 36_000  # three stacked networks, each evaluated on 12,000 images
+STACKED, DISTINCT = 3, 16  # networks, and distinct images, which are repeated
+Answer = tuple[str, np.ndarray, np.ndarray]  # what it is, as computed here, as computed in float64
 
 
 def loss_and_gradients(parameters: Parameters, x: np.ndarray, y: np.ndarray) -> tuple[float, Parameters]:
@@ -41,3 +57,83 @@ def train(training: Training, data: Data, steps: int) -> tuple[np.ndarray, Param
             for (w, b), (gw, gb) in zip(parameters, gradients, strict=True)
         ]
     return np.array(losses), parameters
+
+
+class WrongNumbers(RuntimeError):
+    """A library computes wrong numbers; the text says which library, by how much, and what to do."""
+
+
+def verify(runtime: Runtime, data: Data, stacked: bool = False) -> None:
+    """Raise `WrongNumbers` unless this runtime computes correctly in this process; the check runs once per process.
+
+    With `stacked`, also check several networks in one program, which only JAX offers.
+    """
+    for of_stacks in (False, True) if stacked else (False,):
+        if complaint := _complaint(runtime, data, of_stacks):
+            raise WrongNumbers(complaint)
+
+
+@cache
+def _complaint(runtime: Runtime, data: Data, stacked: bool) -> str:
+    """What is wrong, in a sentence; empty if nothing is."""
+    for what, here, right in _stack(runtime.device) if stacked else _answers(runtime.backend, runtime.device, data):
+        off = float(np.max(np.abs(here - right) / np.maximum(np.abs(right), 1)))
+        if not off <= TOLERANCE[runtime.precision]:  # NaN is off too
+            return (
+                f"“{runtime.label}” computes wrongly here, so it is not used: {what} is off by {off:.2g} of"
+                f" its value from float64, expected at most {TOLERANCE[runtime.precision]:g}; start it with"
+                f" XLA_FLAGS unset, or install another version of its library ({versions(runtime)})"
+            )
+    return ""
+
+
+def _answers(backend: str, device: str, data: Data) -> Iterator[Answer]:
+    yield _step(backend, device, data)
+    if "jax" in BACKENDS[backend].needs:
+        yield _product_and_sum(device)
+
+
+def _step(backend: str, device: str, data: Data) -> Answer:
+    """The first steps of the default training, by the backend's own loop."""
+    training = Training(epochs=1)
+    found: list[float] = []
+    events = load_train(backend)(training, data, device)
+    try:
+        while len(found) < N_STEPS and (event := next(events, None)) is not None:
+            found += event.losses.tolist() if isinstance(event, Steps) else []
+    finally:
+        events.close()  # type: ignore[attr-defined]
+    right, _ = train(training, data, N_STEPS)
+    return "the loss of its first steps", np.array(found[:N_STEPS]), right[: len(found)]
+
+
+def _product_and_sum(device: str) -> Answer:
+    """The program of jax#39103: each row times a matrix, squared and summed."""
+    import jax
+    import jax.numpy as jnp
+
+    rows = np.zeros((N_ROWS, 3), np.float32)
+    rows[:, 0] = np.arange(N_ROWS)
+    here = jax.jit(jax.vmap(lambda row: jnp.sum((jnp.eye(3, dtype=row.dtype) @ row) ** 2)))
+    found = np.asarray(here(jax.device_put(rows, jax.devices(device)[0])), np.float64)
+    return f"a product and a sum over {N_ROWS:,} rows", found, np.sum(rows.astype(np.float64) ** 2, axis=1)
+
+
+def _stack(device: str) -> Iterator[Answer]:
+    """The loss of stacked networks on as many images as validation has, copies of a few distinct ones."""
+    from lib.model.backends.packing import Shape
+    from lib.model.backends.stacked import devices_of, program, write, zeros
+
+    networks = [Network((8,))] * STACKED
+    shape = Shape.of(networks)
+    starts = [initial_parameters(network, seed) for seed, network in enumerate(networks)]
+    stack = zeros(shape, 1, STACKED)
+    for column, parameters in enumerate(starts):
+        write(stack, (0, column), parameters, shape)
+    few = np.random.default_rng(0).random((DISTINCT, N_PIXELS), np.float32)
+    labels = np.arange(DISTINCT, dtype=np.int32) % N_CLASSES
+    times = N_ROWS // STACKED // DISTINCT
+    compiled = program(shape, DISTINCT, False, devices_of(device, 1))
+    losses, _ = compiled.evaluate(stack, np.tile(few, (times, 1)), np.tile(labels, times))
+    right = [loss_and_gradients(parameters, few, labels)[0] for parameters in starts]
+    yield "the validation loss of stacked networks", np.asarray(losses, np.float64)[0], np.array(right)

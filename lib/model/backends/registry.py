@@ -12,12 +12,18 @@ from functools import cache
 from types import MappingProxyType
 
 from lib.formatting import listed, percent
-from lib.model.backends import cuda
 from lib.model.backends.base import Train
-from lib.model.backends.environments import HERE, Environment, environment_in
+from lib.model.backends.environments import (
+    BUILDS,
+    HERE,
+    Environment,
+    driver_problem,
+    environment_in,
+    versions_on_a_card,
+)
 from lib.model.hardware import webgpu
 from lib.model.hardware.machine import multiplies_bfloat16
-from lib.model.hardware.nvidia_smi import cards, nvidia_driver_answers
+from lib.model.hardware.nvidia import cards, nvidia_driver_answers
 
 DEVICES = ("cpu", "gpu")  # the processor, and NVIDIA's card by CUDA
 ADAPTERS = tuple(webgpu.KINDS)  # the devices of WebGPU alone, which knows the cards of every vendor
@@ -464,10 +470,10 @@ def unavailable(runtime: Runtime) -> Unavailable | None:
         return _no_adapter(runtime.device)
     if runtime.device == "cpu":
         return None
-    built_for = cuda.BUILDS[backend.worker](environment)
+    built_for = BUILDS[backend.worker](environment)
     if built_for is None:
         return Unavailable("there is a GPU, but its library is the build without CUDA", INSTALL_AGAIN)
-    if problem := cuda.driver_problem(built_for):
+    if problem := driver_problem(built_for):
         return Unavailable(problem, "update the driver")
     return None
 
@@ -519,7 +525,7 @@ def versions(runtime: Runtime) -> str:
         packages = (name, f"{name}-cpu", f"{name}-cuda12x", f"{name}-cuda13x")
         found[name] = next(filter(None, map(environment.version, packages)), "")
     if runtime.device == "gpu":
-        found |= cuda.versions_on_a_card(environment, "jax" in needs)
+        found |= versions_on_a_card(environment, "jax" in needs)
     elif runtime.device in ADAPTERS:
         found |= {adapter.name: adapter.driver for adapter in webgpu.adapters() if adapter.kind == runtime.device}
     return ", ".join(f"{name} {version}" for name, version in found.items() if version)

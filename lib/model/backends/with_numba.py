@@ -18,11 +18,24 @@ import numpy as np
 from numba import config
 
 from lib.model.backends.base import Event, FirstCall, Parameters, epochs, initial_parameters, next_chunk
-from lib.model.backends.sparse.images import Columns, SparseRows, columns_of, rows_of, shares, tile_for
-from lib.model.backends.sparse.kernels import APART, LANES, TOGETHER, Model, SparseWorkspace, evaluate, run_steps
-from lib.model.backends.sparse.products import IN_CACHE
+from lib.model.backends.sparse import (
+    APART,
+    IN_CACHE,
+    LANES,
+    TOGETHER,
+    Columns,
+    Model,
+    SparseRows,
+    SparseWorkspace,
+    columns_of,
+    evaluate,
+    rows_of,
+    run_steps,
+    shares,
+    tile_for,
+)
 from lib.model.data.mnist import Data, aligned, batch_starts
-from lib.model.hardware.cores import usable_cores
+from lib.model.hardware.machine import usable_cores
 from lib.model.spec import Network, Training
 
 # Two threads are quicker from about 2.5 MFLOP a step on, and a fifth quicker from 3.6: measured on two cores with 128

@@ -8,13 +8,19 @@ device counts the steps, so that nothing but the launches has to be sent.
 """
 
 # pyright: reportMissingImports=false
+
+# pyright: reportMissingImports=false
 # `wgpu` is optional: it has no wheel for some systems.
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import lru_cache, partial
+from typing import Any
 
 import numpy as np
+import wgpu
 
 from lib.model.backends.base import (
     VALIDATION_SLICE,
@@ -26,13 +32,358 @@ from lib.model.backends.base import (
     initial_parameters,
     next_chunk,
 )
-from lib.model.backends.webgpu.description import MAX_FLOPS_IN_ONE_KERNEL, evaluation, step
-from lib.model.backends.webgpu.execution import Execution, Images, OpenGpu, errors_in_one_line, gpu
+from lib.model.backends.webgpu import (
+    BUFFERS,
+    MAX_FLOPS_IN_ONE_KERNEL,
+    NOTHING,
+    OPERATION_BYTES,
+    SOFTWARE_TURNS,
+    Program,
+    evaluation,
+    sources,
+    step,
+    turns,
+)
 from lib.model.data.mnist import Data
+from lib.model.hardware.webgpu import SOFTWARE, open_adapter
 from lib.model.spec import Network, Training
 
-Launch = Callable[[Execution, int], None]  # makes so many steps; one of `LAUNCHES`
+_STORAGE = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_DST | wgpu.BufferUsage.COPY_SRC
+_CLOCK = "timestamp-query"
+MOST_PASSES = 2_048  # with timestamps in one set of queries (WebGPU: 4,096 queries)
+_LIMITS = ("max-storage-buffer-binding-size", "max-buffer-size")
 FIRST_FLOPS = 5e8  # of the first steps together, before their pace is known
+
+
+class OpenGpu:
+    """An adapter that is open, with the kernels compiled for it.
+
+    Raises:
+        CannotTrain: The driver does not compile them; what it says.
+    """
+
+    def __init__(self, kind: str) -> None:
+        self.most_turns = SOFTWARE_TURNS if kind == SOFTWARE else None
+        adapter = open_adapter(kind)
+        self.name: str = adapter.info["device"]
+        limits = {name: adapter.limits[name] for name in _LIMITS}
+        self.has_clock = _CLOCK in adapter.features
+        features = [_CLOCK] if self.has_clock else []
+        self.device = adapter.request_device_sync(required_features=features, required_limits=limits)
+        self.queue = self.device.queue
+        self.largest_bytes: int = min(limits.values())  # of a buffer that a kernel uses
+        uniform, shared = {"type": "uniform"}, [{"type": one} for one in BUFFERS.values()]
+        self.shared = self._layout(shared)
+        self.one_operation = self._layout([uniform | {"has_dynamic_offset": True}])
+        self.all_operations = self._layout([{"type": "read-only-storage"}, uniform])
+        self._modules: dict[str, Any] = {}
+        self._pipelines: dict[str, Any] = {}
+
+    def pipeline(self, kernel: str) -> Any:
+        """One of `KERNELS`, or `steps`, compiled when it is first asked for."""
+        if kernel not in self._pipelines:
+            name = "whole_steps" if kernel == "steps" else "dispatched"
+            own = self.all_operations if kernel == "steps" else self.one_operation
+            layout = self.device.create_pipeline_layout(bind_group_layouts=[self.shared, own])
+            try:
+                if name not in self._modules:
+                    self._modules[name] = self.device.create_shader_module(label=name, code=sources()[name])
+                compute = {"module": self._modules[name], "entry_point": kernel}
+                self._pipelines[kernel] = self.device.create_compute_pipeline(layout=layout, compute=compute)
+            except wgpu.GPUError as error:
+                said = " ".join(str(error).split())[:300]
+                raise CannotTrain(
+                    f"{self.name} does not compile the kernel “{kernel}” ({name}.wgsl), which says: {said}; update its"
+                    " driver, or choose another way of launching"
+                ) from error
+        return self._pipelines[kernel]
+
+    def buffer(self, contents: np.ndarray | int, what: str, usage: int = _STORAGE) -> Any:
+        """A buffer of so many bytes, all zero, or with these contents.
+
+        Raises:
+            CannotTrain: The adapter does not allow one so large; nothing was allocated.
+        """
+        n_bytes = max(4, contents if isinstance(contents, int) else contents.nbytes)
+        if n_bytes > self.largest_bytes:
+            raise CannotTrain(
+                f"{what} needs one buffer of {n_bytes / 2**20:,.0f} MiB, and {self.name} allows at most"
+                f" {self.largest_bytes / 2**20:,.0f} MiB; choose a smaller network or batch"
+            )
+        made = self.device.create_buffer(size=n_bytes, usage=usage)
+        if not isinstance(contents, int) and contents.nbytes:
+            self.queue.write_buffer(made, 0, contents)
+        return made
+
+    def wait(self) -> None:
+        """Block until everything that was submitted is done."""
+        # Not public; the public `on_submitted_work_done_sync` raises a TypeError in wgpu 0.32.
+        self.device._poll_wait()
+
+    def passes(self, names: Sequence[str]) -> Iterable[tuple[Sequence[int], dict | None]]:
+        """The operations of each compute pass, by number, and where it writes timestamps: all in one, and nowhere.
+
+        A profiler puts another in its place, which gives each operation a pass of its own, with timestamps.
+        """
+        return [(range(len(names)), None)]
+
+    def encoded(
+        self, names: Sequence[str], shared: Any, launch: Callable[[Any, int], None], timestamps: dict | None = None
+    ) -> Any:
+        """Commands that are ready to be submitted, once.
+
+        Args:
+            names: Of the operations, for people.
+            shared: The bind group of the buffers that all of them use.
+            launch: Puts the operation of a number into a compute pass.
+            timestamps: Where to write when it began and ended; None: as `passes` says.
+        """
+        encoder = self.device.create_command_encoder()
+        for numbers, written in self.passes(names):
+            of_pass = encoder.begin_compute_pass(timestamp_writes=timestamps or written)
+            of_pass.set_bind_group(0, shared)
+            for number in numbers:
+                launch(of_pass, number)
+            of_pass.end()
+        return encoder.finish()
+
+    def copy(self, source: Any, target: Any, n_bytes: int) -> None:
+        """Copy the first bytes of a buffer to another one, on the device, without waiting."""
+        encoder = self.device.create_command_encoder()
+        encoder.copy_buffer_to_buffer(source, 0, target, 0, n_bytes)
+        self.queue.submit([encoder.finish()])
+
+    def group(self, layout: Any, *buffers: Any, n_bytes: int | None = None) -> Any:
+        """A bind group of whole buffers, or of the first bytes of each."""
+        entries = [
+            {"binding": index, "resource": {"buffer": one, "offset": 0, "size": n_bytes or one.size}}
+            for index, one in enumerate(buffers)
+        ]
+        return self.device.create_bind_group(layout=layout, entries=entries)
+
+    def _layout(self, buffers: list[dict]) -> Any:
+        entries = [
+            {"binding": index, "visibility": wgpu.ShaderStage.COMPUTE, "buffer": one}
+            for index, one in enumerate(buffers)
+        ]
+        return self.device.create_bind_group_layout(entries=entries)
+
+
+@contextmanager
+def errors_in_one_line() -> Iterator[None]:
+    """What wgpu says on several lines, of which the first names no cause, as one."""
+    try:
+        yield
+    except wgpu.GPUError as error:
+        kind = MemoryError if isinstance(error, MemoryError) else RuntimeError
+        raise kind(" ".join(str(error).split())) from error
+
+
+@lru_cache(maxsize=2)
+def gpu(kind: str) -> OpenGpu:
+    """The adapter of this kind, opened once; see `lib.model.hardware.webgpu`."""
+    return OpenGpu(kind)
+
+
+@dataclass(frozen=True, eq=False)
+class Images:
+    """Images and labels on the device; some that count for nothing fill the last slice of an evaluation."""
+
+    low: Any
+    high: Any
+    labels: Any
+    n: int
+
+    @classmethod
+    def upload(cls, gpu: OpenGpu, x: np.ndarray, y: np.ndarray, multiple: int = 1) -> "Images":
+        """Images (n, inputs) in float32 and labels (n,), filled up to a multiple of so many."""
+        padding = -len(x) % multiple
+        labels = np.concatenate([y.astype(np.uint32), np.full(padding, NOTHING, np.uint32)])
+        half = (len(x) + 1) // 2
+        high = np.concatenate([x[half:], np.zeros((padding, x.shape[1]), np.float32)]) if padding else x[half:]
+        what = f"Half of the {len(x):,} images"
+        return cls(gpu.buffer(x[:half], what), gpu.buffer(high, what), gpu.buffer(labels, "The labels"), len(x))
+
+    def write(self, gpu: OpenGpu, x: np.ndarray, y: np.ndarray) -> None:
+        """Replace all of them by as many others: images (n, inputs) in float32 and labels (n,)."""
+        half = (self.n + 1) // 2
+        for buffer, contents in ((self.low, x[:half]), (self.high, x[half:]), (self.labels, y.astype(np.uint32))):
+            if contents.nbytes:
+                gpu.queue.write_buffer(buffer, 0, contents)
+
+
+class Timestamps:
+    """When compute passes begin and end, by the device's own clock, in nanoseconds from an origin of its own.
+
+    Args:
+        gpu: One that `has_clock`.
+        n_passes: At most `MOST_PASSES`.
+    """
+
+    def __init__(self, gpu: OpenGpu, n_passes: int) -> None:
+        self._gpu = gpu
+        self._set = gpu.device.create_query_set(type="timestamp", count=2 * n_passes)
+
+    def of(self, number: int) -> dict:
+        """What tells the pass of this number where to write."""
+        times = {"beginning_of_pass_write_index": 2 * number, "end_of_pass_write_index": 2 * number + 1}
+        return {"query_set": self._set, **times}
+
+    def read(self, n_passes: int) -> np.ndarray:
+        """When the first passes, which were submitted, began and ended: (n_passes, 2) in nanoseconds."""
+        usage = wgpu.BufferUsage.QUERY_RESOLVE | wgpu.BufferUsage.COPY_SRC
+        ticks = self._gpu.buffer(16 * n_passes, "Times", usage)
+        encoder = self._gpu.device.create_command_encoder()
+        encoder.resolve_query_set(self._set, 0, 2 * n_passes, ticks, 0)
+        self._gpu.queue.submit([encoder.finish()])
+        return np.frombuffer(self._gpu.queue.read_buffer(ticks), np.uint64).astype(np.int64).reshape(-1, 2)
+
+
+class Execution:
+    """A program on a device, ready to run.
+
+    Args:
+        gpu: Where.
+        program: What.
+        images: What its batches are taken from.
+        most_steps: That are scheduled at once.
+        what: Names it in an error.
+
+    Raises:
+        CannotTrain: It needs a larger buffer than the adapter allows; nothing was allocated.
+    """
+
+    def __init__(self, gpu: OpenGpu, program: Program, images: Images, most_steps: int, what: str) -> None:
+        self.gpu, self.program = gpu, program
+        self.memory = gpu.buffer(program.memory_bytes, what)
+        self._schedule = gpu.buffer(4 * (1 + most_steps), what)
+        self._results = gpu.buffer(8 * most_steps, what)
+        shared = (self.memory, images.low, images.high, images.labels, self._schedule, self._results)
+        self._shared = gpu.group(gpu.shared, *shared)
+        words = np.zeros((len(program.operations), OPERATION_BYTES // 4), np.uint32)
+        for index, operation in enumerate(program.operations):
+            words[index, : len(operation.words)] = operation.words
+        uniform = wgpu.BufferUsage.UNIFORM | wgpu.BufferUsage.COPY_DST
+        operations = gpu.buffer(words, what, uniform | _STORAGE)
+        self._names = [operation.name for operation in program.operations]
+        self._n_steps = gpu.buffer(np.zeros(1, np.uint32), what, uniform)
+        self._one = gpu.group(gpu.one_operation, operations, n_bytes=OPERATION_BYTES)
+        self._all = gpu.group(gpu.all_operations, operations, self._n_steps)
+
+    def schedule(self, first_images: np.ndarray) -> None:
+        """The first image of each batch of the steps that come, whose results are kept from 0 on.
+
+        After the last step of `most_steps` the first comes again.
+        """
+        self.gpu.queue.write_buffer(self._schedule, 0, np.concatenate([[0], first_images]).astype(np.uint32))
+
+    def results(self, first: int, n: int) -> np.ndarray:
+        """Of these steps (n, 2): the mean loss, and the number of images that were classified correctly."""
+        read = self.gpu.queue.read_buffer(self._results, 8 * first, 8 * n)
+        return np.frombuffer(read, np.float32).reshape(n, 2).copy()
+
+    def read(self, region: str) -> np.ndarray:
+        """A region's matrix, copied to host memory."""
+        where = self.program.regions[region]
+        n_bytes = 4 * where.shape[0] * where.shape[1]
+        read = self.gpu.queue.read_buffer(self.memory, 4 * where.first, n_bytes)
+        return np.frombuffer(read, np.float32).reshape(where.shape).copy()
+
+    def write(self, region: str, matrix: np.ndarray) -> None:
+        """Fill a region."""
+        where = self.program.regions[region]
+        self.gpu.queue.write_buffer(self.memory, 4 * where.first, np.ascontiguousarray(matrix, np.float32))
+
+    def set(self, parameters: Parameters, learning_rate: float) -> None:
+        """The state that a training starts from."""
+        self.write("rate", np.full((1, 1), learning_rate))
+        for layer, (weights, biases) in enumerate(parameters, 1):
+            self.write(f"layer {layer}", np.vstack([weights, biases]))
+
+    def parameters(self) -> Parameters:
+        """The current parameters, copied to host memory."""
+        layers = [self.read(name) for name in self.program.regions if name.startswith("layer ")]
+        return [(layer[:-1].copy(), layer[-1].copy()) for layer in layers]
+
+    def compile(self) -> None:
+        """Compile the kernels that it uses."""
+        for kernel in {one.kernel for one in self.program.operations}:
+            self.gpu.pipeline(kernel)
+
+    def waiting_for_each_operation(self, n_steps: int) -> None:
+        """Submit every operation by itself, and wait for it before the next one."""
+        for _ in range(n_steps):
+            for index in range(len(self.program.operations)):
+                self.submit(index)
+                self.gpu.wait()
+
+    def one_submission_a_step(self, n_steps: int) -> None:
+        """Submit the operations of a step together, without waiting."""
+        for _ in range(n_steps):
+            self.gpu.queue.submit([self.encoded(1)])
+
+    def one_submission(self, n_steps: int) -> None:
+        """Submit the operations of all steps together, without waiting."""
+        self.gpu.queue.submit([self.encoded(n_steps)])
+
+    def one_kernel(self, n_steps: int) -> None:
+        """Launch one kernel that makes all steps, in one workgroup, without waiting.
+
+        A software adapter gets as many of them as a kernel can make there.
+
+        Raises:
+            CannotTrain: A kernel cannot make a single one there.
+        """
+        if self.gpu.most_turns is not None:
+            most = self.gpu.most_turns // turns(self.program)
+            if most == 0:
+                raise CannotTrain(
+                    f"{self.gpu.name} leaves the loops of a kernel after {self.gpu.most_turns:,} turns, and a step"
+                    f" takes up to {turns(self.program):,}; choose a smaller network or batch, or another way of"
+                    " launching"
+                )
+            while n_steps > most:
+                self._one_kernel(most)
+                n_steps -= most
+        self._one_kernel(n_steps)
+
+    def _one_kernel(self, n_steps: int) -> None:
+        self.gpu.queue.write_buffer(self._n_steps, 0, np.array([n_steps], np.uint32))
+
+        def launch(of_pass: Any, _: int) -> None:
+            of_pass.set_pipeline(self.gpu.pipeline("steps"))
+            of_pass.set_bind_group(1, self._all)
+            of_pass.dispatch_workgroups(1)
+
+        self.gpu.queue.submit([self.gpu.encoded([f"{n_steps:,} steps in one kernel"], self._shared, launch)])
+
+    def submit(self, index: int) -> None:
+        """Submit one operation of the program, without waiting."""
+        names = self._names[index : index + 1]
+        self.gpu.queue.submit([self.gpu.encoded(names, self._shared, lambda of_pass, _: self._launch(of_pass, index))])
+
+    def encoded(self, n_steps: int) -> Any:
+        """The commands of so many steps, ready to be submitted, once."""
+        return self.gpu.encoded(self._names * n_steps, self._shared, self._launch)
+
+    def by_its_clock_s(self, n_steps: int) -> float:
+        """Seconds that so many steps take in one submission, by the device's own clock, if it `has_clock`."""
+        times = Timestamps(self.gpu, 1)
+        names = self._names * n_steps
+        self.gpu.queue.submit([self.gpu.encoded(names, self._shared, self._launch, times.of(0))])
+        ((began_ns, ended_ns),) = times.read(1).tolist()
+        return (ended_ns - began_ns) / 1e9
+
+    def _launch(self, of_pass: Any, number: int) -> None:
+        """Put an operation into a pass; after the last one of a step comes the next step's first."""
+        index = number % len(self._names)
+        operation = self.program.operations[index]
+        of_pass.set_pipeline(self.gpu.pipeline(operation.kernel))
+        of_pass.set_bind_group(1, self._one, [index * OPERATION_BYTES])
+        of_pass.dispatch_workgroups(operation.groups)
+
+
+Launch = Callable[[Execution, int], None]  # makes so many steps; one of `LAUNCHES`
 
 
 @lru_cache(maxsize=2)
@@ -119,7 +470,7 @@ train_in_one_kernel = partial(_train, LAUNCHES["webgpu-kernel"])
 def _evaluate(validation: Execution, trained: Execution, x: Images) -> tuple[float, float]:
     """Mean loss and accuracy over all validation images, in slices, with the parameters as they are."""
     slice_size, n_slices = validation.program.batch_size, _slices(x, validation.program.batch_size)
-    validation.copy_parameters(trained)
+    validation.gpu.copy(trained.memory, validation.memory, trained.program.parameter_bytes)
     validation.schedule(np.arange(n_slices) * slice_size)
     validation.one_submission(n_slices)
     loss, correct = validation.results(0, n_slices).astype(np.float64).sum(axis=0)

@@ -1,28 +1,175 @@
 """MNIST as float32 arrays, verified by digest, and the batch order that every backend uses.
 
-Sources are tried in turn: the file that `MNIST_NPZ` names, the cache, a download of Keras' copy, and a download of the
-four IDX files. If all fail, scikit-learn's handwritten digits (`lib/model/data/digits.py`) replace them, and pages
-say so.
+Sources are tried in turn: the file that `MNIST_NPZ` names, the cache, and a download of Keras' copy. If all fail,
+scikit-learn's handwritten digits (`lib/model/data/digits.py`) replace them, and pages say so. The
+arrays are verified, not the files: public copies differ in their containers.
 """
 
+import hashlib
 import json
+import logging
+import math
 import os
+import time
+import zipfile
+import zlib
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from lib.cache_folder import CacheUnwritable, cache_dir, cache_folder, replaced
 from lib.model.data.digits import enlarged_digits, made_up_images
-from lib.model.data.mnist_arrays import ARRAYS, DAMAGED, MNIST_DIGEST, DataError, Raw, read_npz, save_npz, sha256
-from lib.model.data.mnist_download import download_unless_it_just_failed
 from lib.model.hardware.optional import FileLock
 from lib.model.hardware.optional import Timeout as LockTimeout
-from lib.model.spec import N_PIXELS, N_TEST, N_TRAIN, N_VALIDATION
+from lib.model.spec import N_PIXELS, N_TRAIN, N_VALIDATION
 
+try:
+    from lzma import LZMAError
+except ImportError:  # a Python built without it
+    LZMAError = zlib.error
+
+ARRAYS = {
+    "x_train": ((60_000, 28, 28), "741c988805d008ac6e4c904b69001ba184c24b2c540a4ef403f4c71b676cf757"),
+    "y_train": ((60_000,), "1feba77c54802fa5339a11837ea4b2866434b83314ec45192930f1df69120c13"),
+    "x_test": ((10_000, 28, 28), "6d87418db22cc8025d05968bec9bd5c3932904b23485740db143a061a2c9d161"),
+    "y_test": ((10_000,), "ddeff807876a9661a1110d45c266c86239a3a1b7d37da0c3716a7a683c852ff5"),
+}
+_IDX_KINDS = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}  # NumPy's type for each of IDX
+MNIST_DIGEST = "".join(digest[:8] for _, digest in ARRAYS.values())
+Raw = dict[str, np.ndarray]  # uint8 arrays by their names in `ARRAYS`
+
+# Raised by NumPy for an .npz file that is missing, no archive, damaged, or packed in an unknown way.
+DAMAGED = (
+    OSError,
+    ValueError,
+    EOFError,
+    zipfile.BadZipFile,
+    zipfile.LargeZipFile,
+    zlib.error,
+    LZMAError,
+    NotImplementedError,
+)
+KERAS_URL = "https://storage.googleapis.com/tensorflow/tf-keras-datasets/mnist.npz"
+DOWNLOAD_TIMEOUT_S = (4, 30)  # for the connection, and for the next bytes
+RETRY_DOWNLOAD_AFTER_S = 600  # every worker loads the data; without a network, only the first waits for it
 LOCK_TIMEOUT_S = 300
+
+
+class DataError(ValueError):
+    """Unusable data, such as a file named by the user; the text says what was expected and what to do."""
+
+
+def sha256(array: np.ndarray) -> str:
+    """SHA-256 of an array's bytes in C order, as 64 hex digits."""
+    return hashlib.sha256(np.ascontiguousarray(array).data).hexdigest()
+
+
+def _checked(raw: Raw, where: str) -> Raw:
+    """The four arrays if they are MNIST's; else raise DataError, which names the wrong one and `where` it is."""
+    for name, (shape, digest) in ARRAYS.items():
+        if name not in raw:
+            raise DataError(f"{where}: expected the arrays {', '.join(ARRAYS)}, got {', '.join(raw) or 'none'}")
+        array = raw[name]
+        if array.dtype != np.uint8 or array.shape != shape:
+            raise DataError(f"{where}: expected {name} as uint8 {shape}, got {array.dtype} {array.shape}")
+        if sha256(array) != digest:
+            raise DataError(f"{where}: {name} is not MNIST's (its digest differs)")
+    return {name: raw[name] for name in ARRAYS}
+
+
+def read_npz(path: Path, where: str) -> Raw:
+    """Read and verify an .npz file, never loading pickles; raises DataError, which calls the file `where`."""
+    if not path.is_file():
+        raise DataError(
+            f"{where}: expected a file, got {path}, which {'is none' if path.exists() else 'does not exist'}"
+        )
+    try:
+        # Opened here: NumPy leaves its own file open when the archive is damaged.
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            raw = {name: archive[name] for name in archive.files if name in ARRAYS}
+            raw = raw or {name: np.empty(0) for name in archive.files[:4]}
+    except (*DAMAGED, AttributeError) as error:
+        pickled = "pickle" in str(error).lower()
+        kind = "pickled objects, which are never loaded" if pickled else f"an unreadable file ({error})"
+        raise DataError(f"{where}: expected the uint8 arrays {', '.join(ARRAYS)} in {path}, got {kind}") from error
+    return _checked(raw, f"{where} ({path})")
+
+
+def is_idx(head: bytes) -> bool:
+    """Whether this is the beginning of an IDX file (yann.lecun.com/exdb/mnist)."""
+    return len(head) >= 4 and head[:2] == b"\0\0" and head[2] in _IDX_KINDS and 1 <= head[3] <= 4
+
+
+def read_idx(content: bytes) -> np.ndarray:
+    """The array of an IDX file: two zero bytes, the type, the number of axes, big-endian sizes, values.
+
+    Bytes stay bytes, all other numbers become float64. Raises DataError for another file, or one of another length.
+    """
+    if not is_idx(content):
+        raise DataError(
+            "expected an IDX file, which begins with 0, 0, its type (8 for bytes) and its number of axes, got"
+            f" {list(content[:4])}"
+        )
+    kind, n_axes = np.dtype(_IDX_KINDS[content[2]]), content[3]
+    try:
+        shape = np.frombuffer(content, ">u4", n_axes, offset=4).tolist()
+        array = np.frombuffer(content, kind, offset=4 + 4 * n_axes).reshape(shape)
+    except ValueError as error:
+        raise DataError(f"expected as many bytes as its header says, got {len(content):,}: {error}") from error
+    return array if kind == np.uint8 else array.astype(np.float64)
+
+
+def save_npz(path: Path, raw: Raw) -> None:
+    """Write a file whole or not at all; on a full disk, log a warning."""
+    try:
+        with replaced(path) as temporary, temporary.open("wb") as file:
+            np.savez(file, allow_pickle=False, **raw)  # pyright: ignore[reportArgumentType]
+    except OSError as error:
+        logging.getLogger(__name__).warning("%s was not saved: %s; it will be fetched again next time", path, error)
+
+
+def _download_unless_it_just_failed(path: Path) -> Raw:
+    """Download and verify the arrays, save them here, and return them.
+
+    Raises DataError, and repeats it for ten minutes without another attempt.
+    """
+    failure = path.with_name("download-failed.txt")
+    if failure.exists() and 0 <= time.time() - failure.stat().st_mtime < RETRY_DOWNLOAD_AFTER_S:
+        raise DataError(failure.read_text())
+    part = path.with_name(f"mnist-{os.getpid()}.part")
+    try:
+        raw = _download(part)
+    except Exception as error:  # any network error
+        failure.write_text(f"no copy could be downloaded ({_brief(error)})")
+        raise DataError(failure.read_text()) from error
+    finally:
+        part.unlink(missing_ok=True)
+    save_npz(path, raw)
+    failure.unlink(missing_ok=True)
+    return raw
+
+
+def _download(part: Path) -> Raw:
+    import pooch  # only here: it imports requests, which a start from the cache does not need
+
+    pooch.get_logger().setLevel(logging.WARNING)
+    downloader: Any = pooch.HTTPDownloader(timeout=DOWNLOAD_TIMEOUT_S, progressbar=False)  # pooch's types say otherwise
+    pooch.retrieve(KERAS_URL, known_hash=None, fname=part.name, path=part.parent, downloader=downloader)
+    return read_npz(part, "download")
+
+
+def _brief(error: Exception) -> str:
+    if isinstance(error, ModuleNotFoundError):
+        return f"{error.name}, which downloads it, is not installed"
+    import requests  # pooch's own
+
+    if isinstance(error, requests.Timeout | requests.ConnectionError):
+        return "no answer in time" if isinstance(error, requests.Timeout) else "no connection"
+    return str(error).split("\n")[0][:160] or type(error).__name__
 
 
 @dataclass(frozen=True)
@@ -71,12 +218,9 @@ def batch_starts(n_images: int, batch_size: int, seed: int, epoch: int) -> np.nd
     return (rng.permutation(steps) * batch_size + offset).astype(np.int32)
 
 
-def load(allow_download: bool | None = None) -> Data:
-    """The data, from the first source that has them. Raises DataError only for the file that `MNIST_NPZ` names.
-
-    `allow_download` overrides `MNIST_OFFLINE`.
-    """
-    raw, source, note = _find(_downloads_allowed() if allow_download is None else allow_download)
+def load() -> Data:
+    """The data, from the first source that has them. Raises DataError only for the file that `MNIST_NPZ` names."""
+    raw, source, note = _find()
     if source == "MNIST":
         _remember_verified(_expected_file())
     return _prepare(raw, source, note)
@@ -85,24 +229,13 @@ def load(allow_download: bool | None = None) -> Data:
 def recognised() -> Facts | None:
     """The facts of a verified file that has not changed since, without reading it; else None.
 
-    They suffice to look up stored trainings; before training, the arrays are verified every time. A class asks many
-    times a second, so an unchanged file costs one `stat`.
+    They suffice to look up stored trainings; before training, the arrays are verified every time.
     """
-    global _recognised
-    folder, path = cache_folder(), _expected_file()
     try:
-        status = path.stat()
-        found = folder, path, status.st_size, status.st_mtime_ns, status.st_ino
-        if found != _recognised:
-            if json.loads((folder / "verified.json").read_text()) != _stamp(path):
-                return None
-            _recognised = found
-        return Facts("MNIST", MNIST_DIGEST)
+        known = json.loads((cache_folder() / "verified.json").read_text())
+        return Facts("MNIST", MNIST_DIGEST) if known == _stamp(_expected_file()) else None
     except (OSError, ValueError):
         return None
-
-
-_recognised: tuple | None = None  # folder, file and the file's state at the last recognition
 
 
 def _remember_verified(path: Path) -> None:
@@ -124,7 +257,7 @@ def _stamp(path: Path) -> list:
 
 def load_test() -> tuple[np.ndarray, np.ndarray, Facts]:
     """Test images (10000, 28, 28), their labels (10000,), both uint8, and the facts: a tenth of the data's memory."""
-    raw, source, note = _find(_downloads_allowed())
+    raw, source, note = _find()
     return raw["x_test"].copy(), raw["y_test"].copy(), Facts(source, _digest(raw, source), note)
 
 
@@ -133,7 +266,7 @@ def load_part(n_train: int, n_validation: int) -> tuple[Raw, Facts]:
 
     The arrays are uint8: `x_train` (n_train, 784), `y_train` (n_train,), and `x_validation`, `y_validation` alike.
     """
-    raw, source, note = _find(_downloads_allowed())
+    raw, source, note = _find()
     parts = {"train": slice(n_train), "validation": slice(N_TRAIN, N_TRAIN + n_validation)}
     found = {
         f"{kind}_{name}": raw[f"{kind}_train"][part].reshape(-1, *([N_PIXELS] if kind == "x" else [])).copy()
@@ -149,16 +282,13 @@ def share_not_zero() -> float:
 
     Counted once per process; raises DataError like `load`.
     """
-    raw, *_ = _find(_downloads_allowed())
+    raw, *_ = _find()
     images = raw["x_train"][:N_TRAIN]
     return np.count_nonzero(images) / images.size
 
 
-def _downloads_allowed() -> bool:
-    return os.environ.get("MNIST_OFFLINE", "") in ("", "0")
-
-
-def _find(allow_download: bool) -> tuple[Raw, str, str]:
+def _find() -> tuple[Raw, str, str]:
+    """The arrays, their source and a note; MNIST is downloaded unless `MNIST_OFFLINE` forbids it."""
     named = os.environ.get("MNIST_NPZ")
     if named:
         try:
@@ -172,12 +302,12 @@ def _find(allow_download: bool) -> tuple[Raw, str, str]:
     path = folder / "mnist.npz"
     if (raw := _from_cache(path)) is not None:
         return raw, "MNIST", ""
-    if not allow_download:
+    if os.environ.get("MNIST_OFFLINE", "") not in ("", "0"):
         return _offline("downloads are switched off by MNIST_OFFLINE")
     try:
         # Of two processes that start at once, the second waits here, then finds the first one's file.
         with FileLock(folder / "mnist.lock", timeout=LOCK_TIMEOUT_S):
-            return _from_cache(path) or download_unless_it_just_failed(path), "MNIST", ""
+            return _from_cache(path) or _download_unless_it_just_failed(path), "MNIST", ""
     except (OSError, DataError, LockTimeout) as error:
         return _offline(str(error))
 
@@ -231,31 +361,25 @@ def aligned(shape: tuple[int, ...], dtype: type, alignment: int = 64) -> np.ndar
     return buffer[start : start + n_bytes].view(dtype).reshape(shape)
 
 
-def _images(pixels: np.ndarray) -> np.ndarray:
-    flat = aligned((len(pixels), N_PIXELS), np.float32)
-    return np.multiply(pixels.reshape(len(pixels), N_PIXELS), np.float32(1 / 255), out=flat)
+def scaled(pixels: np.ndarray) -> np.ndarray:
+    """Rows (n, inputs) as aligned float32; bytes are 255ths."""
+    rows = aligned((len(pixels), math.prod(pixels.shape[1:])), np.float32)
+    flat = pixels.reshape(rows.shape)
+    return np.multiply(flat, np.float32(1 / 255 if flat.dtype == np.uint8 else 1), out=rows)
 
 
-def _labels(classes: np.ndarray) -> np.ndarray:
-    labels = aligned((len(classes),), np.int32)
-    labels[:] = classes
-    return labels
+def classes(labels: np.ndarray) -> np.ndarray:
+    """Labels (n,) as aligned int32."""
+    found = aligned(labels.shape, np.int32)
+    found[:] = labels
+    return found
 
 
 def _prepare(raw: Raw, source: str, note: str) -> Data:
     assert len(raw["x_train"]) == N_TRAIN + N_VALIDATION, "sizes are checked before"
-    assert len(raw["x_test"]) == N_TEST, "sizes are checked before"
-    return Data(
-        x_train=_images(raw["x_train"][:N_TRAIN]),
-        y_train=_labels(raw["y_train"][:N_TRAIN]),
-        x_validation=_images(raw["x_train"][N_TRAIN:]),
-        y_validation=_labels(raw["y_train"][N_TRAIN:]),
-        x_test=_images(raw["x_test"]),
-        y_test=_labels(raw["y_test"]),
-        source=source,
-        digest=_digest(raw, source),
-        note=note,
-    )
+    (x, y), digest = (raw["x_train"], raw["y_train"]), _digest(raw, source)
+    parts = (x[:N_TRAIN], y[:N_TRAIN]), (x[N_TRAIN:], y[N_TRAIN:]), (raw["x_test"], raw["y_test"])
+    return Data(*(array for x, y in parts for array in (scaled(x), classes(y))), source, digest, note)
 
 
 def _digest(raw: Raw, source: str) -> str:

@@ -1,22 +1,51 @@
-"""What this machine is: in one line, in detail, and as a stable id. Imports nothing heavy."""
+"""What this machine is: its cores and memory, in one line, in detail, and as a stable id. Imports nothing heavy."""
 
 import hashlib
 import os
 import platform
+import threading
 import uuid
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from lib.model.hardware.cores import usable_cores
-from lib.model.hardware.nvidia_smi import cards
-from lib.model.hardware.nvml import gpus
-from lib.model.hardware.optional import total_memory_bytes
+from lib.model.hardware.nvidia import cards, gpus
+from lib.model.hardware.optional import free_memory_bytes, total_memory_bytes
 from lib.model.hardware.webgpu import asked, software_allowed
 
+_here = threading.local()
+JAX_SHARE = 0.75  # of a card's memory, which JAX takes at most (JAX, GPU memory allocation)
 NO_GPU = "no GPU"
 ONLY_BY_WEBGPU = "no CUDA GPU; WebGPU reaches "  # and then which
+
+
+def usable_cores() -> int:
+    """Number of CPU cores that this thread may use, which can be fewer than its process has, or than the machine."""
+    of_process = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(of_process, getattr(_here, "most", of_process))
+
+
+def use_one_core() -> None:
+    """Say that other threads use the other cores: `usable_cores` is 1 in this thread from now on."""
+    _here.most = 1
+
+
+def usable_memory_bytes(device: str) -> int:
+    """Bytes that a training can use: on a CPU what is free now, on a GPU what JAX may have of the smallest card.
+
+    Of a card it is not what is free now: the workers keep what they once had, and use it again. Where the driver does
+    not tell a card's memory, the machine's has to stand for it.
+
+    Args:
+        device: "cpu" or "gpu".
+    """
+    on_card = min((card.memory_bytes for card in cards() if card.memory_bytes), default=0) if device == "gpu" else 0
+    try:
+        share = float(os.environ["XLA_PYTHON_CLIENT_MEM_FRACTION"])
+    except (KeyError, ValueError):
+        share = JAX_SHARE
+    return int(share * on_card) or free_memory_bytes()
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import numpy as np
 from lib import ROOT
 from lib.formatting import percent, seconds
 from lib.model.backends.registry import BACKENDS, IN_A_BROWSER
-from lib.model.backends.webgpu.for_browsers import kernels
+from lib.model.backends.webgpu import kernels
 from lib.model.data.mnist import load_part
 from lib.model.spec import RATE_STEPS
 from lib.site.in_your_browser.driver import NUMPY, events, read_images
@@ -42,14 +42,10 @@ MODULES = (
     "lib/model/data/__init__.py",
     "lib/model/data/digits.py",
     "lib/model/data/mnist.py",
-    "lib/model/data/mnist_arrays.py",
-    "lib/model/data/mnist_download.py",
     "lib/model/backends/__init__.py",
     "lib/model/backends/base.py",
     "lib/model/backends/with_numpy.py",
     "lib/model/backends/webgpu/__init__.py",
-    "lib/model/backends/webgpu/description.py",
-    "lib/model/backends/webgpu/for_browsers.py",
     "lib/sweeps/__init__.py",
     "lib/sweeps/experiments/__init__.py",
     "lib/sweeps/experiments/lines.py",

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from lib.formatting import format_rate
+from lib.model.backends import webgpu
 from lib.model.backends.base import Epoch, Steps
-from lib.model.backends.webgpu import description
-from lib.model.backends.webgpu.for_browsers import as_json, begins_with, first_images
+from lib.model.backends.webgpu import as_json, begins_with, first_images
 from lib.model.backends.with_numpy import train
 from lib.model.data.mnist import Data
 from lib.model.spec import DataSet, Network, Training
@@ -84,8 +84,8 @@ def begin(experiment: str, settings: Mapping[str, Any], data: Data) -> dict[str,
 def _job(training: Training) -> dict[str, Any]:
     return {
         "train": {
-            "program": as_json(description.step(training.network, training.batch_size)),
-            "evaluation": as_json(description.evaluation(training.network, SLICE)),
+            "program": as_json(webgpu.step(training.network, training.batch_size)),
+            "evaluation": as_json(webgpu.evaluation(training.network, SLICE)),
             "slice": SLICE,
             "rate": training.learning_rate,
         },

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from lib.formatting import listed
 from lib.model.backends.registry import Runtime
-from lib.model.hardware.device_memory import usable_memory_bytes
+from lib.model.hardware.machine import usable_memory_bytes
 from lib.model.spec import N_PIXELS
 from lib.once import Once
 from lib.sweeps.cost_model import StepTime, StepTimes

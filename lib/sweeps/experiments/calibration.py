@@ -16,8 +16,7 @@ from typing import TypeVar
 import numpy as np
 
 from lib.model.backends.registry import BACKENDS, DEFAULT, PRECISIONS, Runtime, usable_runtimes
-from lib.model.data.mnist import share_not_zero
-from lib.model.data.mnist_arrays import DataError
+from lib.model.data.mnist import DataError, share_not_zero
 from lib.model.spec import MAX_EPOCHS, MAX_WIDTH, N_CLASSES, N_PIXELS, N_TRAIN, Network, Training
 from lib.once import once
 from lib.sweeps.cost_model import StepTime, StepTimes, program_of

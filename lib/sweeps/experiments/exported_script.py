@@ -42,11 +42,8 @@ import pandas as pd
 from lib.formatting import format_rate, percent, seconds
 from lib.model.backends.environments import HERE
 from lib.model.backends.registry import PRECISIONS, versions
-from lib.model.data import digits
-from lib.model.data.mnist import Facts
-from lib.model.data.mnist_arrays import ARRAYS
-from lib.model.data.mnist_download import KERAS_URL
-from lib.model.data.own import prepared
+from lib.model.data import digits, prepared
+from lib.model.data.mnist import ARRAYS, KERAS_URL, Facts
 from lib.model.hardware.machine import this_machine
 from lib.model.spec import MNIST, Training
 from lib.sweeps.experiments.mnist_training import settings_of

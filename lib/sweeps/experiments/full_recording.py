@@ -31,9 +31,8 @@ from lib.model.backends.registry import (
     versions,
 )
 from lib.model.data.mnist import Facts
-from lib.model.hardware.cores import usable_cores
-from lib.model.hardware.device_memory import usable_memory_bytes
-from lib.model.hardware.nvidia_smi import cards, listed_now
+from lib.model.hardware.machine import usable_cores, usable_memory_bytes
+from lib.model.hardware.nvidia import cards, listed_now
 from lib.model.spec import Network
 from lib.sweeps.experiments import anatomy_of_a_step, backend_race, calibration, parallel_sweeps, single_operations
 from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask, ceiling_tasks, measure_ceilings, measure_tasks

@@ -10,7 +10,7 @@ import numpy as np
 from lib.formatting import listed
 from lib.model.backends.registry import Runtime, unsuited, versions
 from lib.model.data.mnist import Facts
-from lib.model.data.own.prepared import Prepared
+from lib.model.data.prepared import Prepared
 from lib.model.spec import MNIST, Network, Training
 from lib.sweeps.experiments.lines import epoch_s
 from lib.sweeps.experiments.mnist_training import Experiment
@@ -54,7 +54,7 @@ def bring(
             named.append((name, str(path)))
         try:
             found = yield from read(
-                "lib.model.data.own.reading",
+                "lib.model.data.reading",
                 named,
                 built_in,
                 label,

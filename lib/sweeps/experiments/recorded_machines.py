@@ -16,10 +16,10 @@ import numpy as np
 from lib.formatting import listed, sentence
 from lib.model.backends.fingerprint import source_digest
 from lib.model.backends.registry import PRECISIONS, TRAINERS, Runtime, all_runtimes, versions
-from lib.model.data.mnist_arrays import MNIST_DIGEST
-from lib.model.hardware.little_memory import answer
+from lib.model.data.mnist import MNIST_DIGEST
 from lib.model.hardware.machine import machine_id, this_machine
-from lib.model.hardware.nvidia_smi import nvidia_driver_answers
+from lib.model.hardware.nvidia import nvidia_driver_answers
+from lib.model.hardware.process import answer
 from lib.model.spec import Network
 from lib.sweeps.experiments import published
 from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask, seconds_of

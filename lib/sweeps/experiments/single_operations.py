@@ -16,8 +16,7 @@ from itertools import groupby
 import numpy as np
 
 from lib.model.backends.registry import BACKENDS, Runtime, unavailable, usable_runtimes, versions
-from lib.model.hardware.cores import usable_cores
-from lib.model.hardware.device_memory import usable_memory_bytes
+from lib.model.hardware.machine import usable_cores, usable_memory_bytes
 from lib.model.spec import Network
 from lib.sweeps.experiments.anatomy_of_a_step import measure_ceilings, stored
 from lib.sweeps.experiments.failures import Attempts

@@ -1,6 +1,6 @@
 """What a browser measures on its reader's GPU and processor: what it is asked to do, and what follows from its blocks.
 
-The browser executes the same operations as Python (`lib.model.backends.webgpu.description`), in turns on both devices,
+The browser executes the same operations as Python (`lib.model.backends.webgpu`), in turns on both devices,
 and sends the seconds of each block. Here they are checked, for anybody may send anything, and compared by the one rule
 of `lib.timing.comparison`. The clock of a browser is rounded; its resolution is added to both ends of every interval.
 
@@ -18,11 +18,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from lib.model.backends import webgpu
 from lib.model.backends.registry import ALL_DEVICES, BACKENDS, IN_A_BROWSER, usable_runtimes
-from lib.model.backends.webgpu import description
-from lib.model.backends.webgpu.description import Program
-from lib.model.backends.webgpu.for_browsers import as_json, begins_with, first_images
-from lib.model.hardware.nvidia_smi import nvidia_driver_answers
+from lib.model.backends.webgpu import Program, as_json, begins_with, first_images
+from lib.model.hardware.nvidia import nvidia_driver_answers
 from lib.model.hardware.optional import Meta, ValidationError, convert
 from lib.model.hardware.webgpu import BROWSER, SOFTWARE
 from lib.model.spec import Network, Training
@@ -244,7 +243,7 @@ class BrowserJob:
     @property
     def program(self) -> Program:
         """The step."""
-        return description.step(self.training.network, self.training.batch_size)
+        return webgpu.step(self.training.network, self.training.batch_size)
 
     @property
     def steps_per_epoch(self) -> int:
@@ -257,19 +256,19 @@ class BrowserJob:
         Args:
             sizes: Whether products and copies are measured, too.
         """
-        evaluation = description.evaluation(self.training.network, SLICE)
+        evaluation = webgpu.evaluation(self.training.network, SLICE)
         return {
             "way": self.way,
             "ways": list(WAYS),
             "rate": self.training.learning_rate,
             "slice": SLICE,
             "sizes": sizes,
-            "most_flops_in_one_kernel": description.MAX_FLOPS_IN_ONE_KERNEL,
+            "most_flops_in_one_kernel": webgpu.MAX_FLOPS_IN_ONE_KERNEL,
             "program": as_json(self.program),
             "evaluation": as_json(evaluation),
             "evaluation_flops": evaluation.flops * N_SAMPLE // SLICE,
-            "empty": as_json(description.nothing(len(self.program.operations))),
-            "products": [as_json(description.product(side)) | {"side": side} for side in SIDES] if sizes else [],
+            "empty": as_json(webgpu.nothing(len(self.program.operations))),
+            "products": [as_json(webgpu.product(side)) | {"side": side} for side in SIDES] if sizes else [],
             "copies": list(COPIED_BYTES),
         }
 

@@ -26,10 +26,9 @@ from typing import Any
 from lib.model.backends.environment_variables import complete_environment
 from lib.model.backends.fingerprint import source_digest
 from lib.model.backends.registry import BACKENDS, Runtime, environment_of
-from lib.model.data.mnist import Facts, recognised
-from lib.model.data.mnist_arrays import DataError
-from lib.model.data.own import prepared
-from lib.model.hardware.cores import usable_cores
+from lib.model.data import prepared
+from lib.model.data.mnist import DataError, Facts, recognised
+from lib.model.hardware.machine import usable_cores
 from lib.model.spec import MNIST, DataSet, Training
 from lib.sweeps.workers.messages import (
     About,

@@ -121,7 +121,7 @@ def read(
     """Ask a process of its own when its turn has come; all files that are brought to this server share one queue.
 
     Args:
-        module: Its `main` answers, by `lib.model.hardware.little_memory.answer`.
+        module: Its `main` answers, by `lib.model.hardware.process.answer`.
         question: What it is asked.
         cancel: Ends the waiting and the reading.
         request: For whom it is read; None: a viewer of its own.

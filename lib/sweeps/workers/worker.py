@@ -16,15 +16,14 @@ from queue import Empty, SimpleQueue
 from typing import IO
 
 from lib.model.backends.base import CannotTrain, Epoch, Event, FirstCall, Steps, no_parameters
-from lib.model.backends.cuda import lost_card
-from lib.model.backends.known_answer import WrongNumbers, verify
+from lib.model.backends.environments import lost_card
+from lib.model.backends.reference import WrongNumbers, verify
 from lib.model.backends.registry import BACKENDS, Runtime, load_train
 from lib.model.data import mnist as data_module
-from lib.model.data.mnist import Data
-from lib.model.data.mnist_arrays import DataError
-from lib.model.data.own import prepared
-from lib.model.hardware.cores import use_one_core
-from lib.model.hardware.standard_error import kept_away
+from lib.model.data import prepared
+from lib.model.data.mnist import Data, DataError
+from lib.model.hardware.machine import use_one_core
+from lib.model.hardware.process import kept_away
 from lib.model.spec import Training
 from lib.sweeps.workers.messages import (
     About,
@@ -218,7 +217,7 @@ def _events(job: Job, data: Data) -> Iterator[tuple[int, Event | None] | None]:
     verify(job.runtime, data, stacked=bool(how.devices))
     data = prepared.load(job.data.digest) if job.data.digest else data
     if how.devices:
-        from lib.model.backends.stacked.train import train_stack  # JAX only
+        from lib.model.backends.stacked import train_stack  # JAX only
 
         yield from train_stack(job.trainings, data, device, how.devices, how.start, how.first_epoch)
         return

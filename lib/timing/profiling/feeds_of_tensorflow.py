@@ -23,7 +23,7 @@ from keras.src.trainers.data_adapters.generator_data_adapter import GeneratorDat
 from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter
 
 from lib.model.backends.with_keras import build
-from lib.model.hardware.cores import usable_cores
+from lib.model.hardware.machine import usable_cores
 from lib.timing.profiling.harness import Batch, Subject
 from lib.timing.profiling.input_pipeline import Feed, Preprocessing, rows_of
 from lib.timing.profiling.request import MAX_FILL_S, NotMeasured, Pipeline

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 
-from lib.model.hardware.standard_error import kept_away
+from lib.model.hardware.process import kept_away
 from lib.model.spec import N_CLASSES, N_PIXELS, Network
 
 AGAIN, AGAIN_S = 9, 1.5  # repetitions of each, and the seconds after which there are no more

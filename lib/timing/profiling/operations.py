@@ -265,7 +265,7 @@ def _jax(device: str) -> Library:
     import jax
     import jax.numpy as jnp
 
-    from lib.model.backends import jax_products
+    from lib.model.backends import with_jax
 
     target = jax.devices(device)[0]
 
@@ -276,7 +276,7 @@ def _jax(device: str) -> Library:
         return stack
 
     def rounded(a, b, transposed_a: bool, transposed_b: bool):
-        return jax_products.product(a, b, (0 if transposed_a else 1, 1 if transposed_b else 0))
+        return with_jax.product(a, b, (0 if transposed_a else 1, 1 if transposed_b else 0))
 
     return _like_numpy(
         jnp,
@@ -288,7 +288,7 @@ def _jax(device: str) -> Library:
         compiled=jax.jit,
         fused=jax.jit,
         arithmetic=arithmetic,
-        **({"product": rounded} if jax_products.rounds_beforehand() else {}),
+        **({"product": rounded} if with_jax.rounds_beforehand() else {}),
     )
 
 

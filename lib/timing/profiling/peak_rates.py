@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 
 from lib.model.backends.registry import BACKENDS
-from lib.model.hardware.cuda_driver import l2_cache_bytes
+from lib.model.hardware.nvidia import l2_cache_bytes
 from lib.model.spec import N_PIXELS
 from lib.timing.measurement import Config, Ended, Measurement, Step, Sync, measure, no_wait
 from lib.timing.profiling.harness import Row
@@ -109,12 +109,12 @@ def _numba(_device: str) -> Makers:
 def _jax(device: str) -> Makers:
     import jax
 
-    from lib.model.backends import jax_products
+    from lib.model.backends import with_jax
 
     target, wait = jax.devices(device)[0], jax.block_until_ready
 
     def product(side: int) -> Probe:
-        rng, times = np.random.default_rng(0), jax.jit(jax_products.product)
+        rng, times = np.random.default_rng(0), jax.jit(with_jax.product)
         a, b = (jax.device_put(rng.standard_normal((side, side), np.float32), target) for _ in range(2))
         return Probe(lambda: times(a, b), wait, 2.0 * side**3)
 
@@ -211,8 +211,8 @@ def _cupy(_device: str) -> Makers:
 
 def _webgpu(device: str) -> Makers:
     """The product is this project's own kernel: WebGPU comes with none."""
-    from lib.model.backends.webgpu.description import product as of_matrices
-    from lib.model.backends.webgpu.execution import Execution, Images, gpu
+    from lib.model.backends.webgpu import product as of_matrices
+    from lib.model.backends.with_webgpu import Execution, Images, gpu
 
     on = gpu(device)
     no_images = Images.upload(on, np.zeros((2, N_PIXELS), np.float32), np.zeros(2, np.int32))

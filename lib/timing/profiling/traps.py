@@ -9,7 +9,7 @@ import time
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 
-from lib.model.hardware.nvml import Busy, watched_activity
+from lib.model.hardware.nvidia import Busy, watched_activity
 from lib.timing.measurement import Ended, Measurement
 from lib.timing.profiling.harness import Repeated, Row, StepExperiment, TimedStep, interleaved
 from lib.timing.profiling.request import REFERENCE, TRAP_EPOCHS, TRAP_SAMPLES, TRAPS

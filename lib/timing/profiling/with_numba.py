@@ -10,9 +10,10 @@ import numpy as np
 from numba import njit
 
 from lib.model.backends.base import CHUNK_S
-from lib.model.backends.sparse.images import SparseRows
-from lib.model.backends.sparse.kernels import (
+from lib.model.backends.sparse import (
+    OPTIONS,
     TOGETHER,
+    SparseRows,
     backward,
     cross_entropy,
     forward_deeper,
@@ -20,7 +21,6 @@ from lib.model.backends.sparse.kernels import (
     update_deeper,
     update_first,
 )
-from lib.model.backends.sparse.products import OPTIONS
 from lib.model.backends.with_numba import given, in_threads, threads_for
 from lib.timing.measurement import no_wait
 from lib.timing.profiling.harness import InOneCall, Repeated, StepExperiment, Subject, loop, nothing

@@ -5,9 +5,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lib.model.backends.webgpu.description import step
-from lib.model.backends.webgpu.execution import Execution, Images, OpenGpu, gpu
-from lib.model.backends.with_webgpu import LAUNCHES, training_images
+from lib.model.backends.webgpu import step
+from lib.model.backends.with_webgpu import LAUNCHES, Execution, Images, OpenGpu, gpu, training_images
 from lib.timing.measurement import Step
 from lib.timing.profiling.harness import IN_A_ROW, ONE_CALL_S, InOneCall, Repeated, StepExperiment, Subject, TimedStep
 from lib.timing.profiling.step_breakdown import ON_DEVICE

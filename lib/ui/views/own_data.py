@@ -1,7 +1,7 @@
 """The sentences about data that a reader brings: what is loaded, and whether it changes who wins."""
 
 from lib.formatting import listed
-from lib.model.data.own.prepared import DataSummary
+from lib.model.data.prepared import DataSummary
 from lib.sweeps.experiments.mnist_training import Experiment
 from lib.sweeps.experiments.own_data import Winners
 

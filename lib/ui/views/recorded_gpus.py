@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from lib.formatting import seconds
-from lib.model.hardware.nvidia_smi import nvidia_driver_answers
+from lib.model.hardware.nvidia import nvidia_driver_answers
 from lib.sweeps.experiments.recorded_machines import Machine, Seconds, gpu_runtimes, named, recorded_gpus
 from lib.sweeps.experiments.your_gpu import gpus_elsewhere
 from lib.timing.profiling.step_breakdown import Split

@@ -126,7 +126,7 @@ class RaceTable(anywidget.AnyWidget):
 class MeasureInBrowser(anywidget.AnyWidget):
     """Measures the reader's GPU and processor in the reader's browser; the work is done by two workers of its own.
 
-    `scripts` are those of the workers, by executor; `kernels` what `lib.model.backends.webgpu.for_browsers.kernels`
+    `scripts` are those of the workers, by executor; `kernels` what `lib.model.backends.webgpu.kernels`
     returns;
     `told` what is shown beside the drawings, HTML by place. What to measure, and the images, come as messages.
     """

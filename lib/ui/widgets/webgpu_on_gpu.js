@@ -1,4 +1,4 @@
-// Executes programs on the reader's GPU: what `lib/model/backends/webgpu/execution.py` is in Python. Runs in a worker.
+// Executes programs on the reader's GPU: what `lib/model/backends/with_webgpu.py` is in Python. Runs in a worker.
 const MOST_STEPS_IN_A_SUBMISSION = 256;
 
 class Device {

@@ -113,7 +113,7 @@
   (func $least (param $a i32) (param $b i32) (result i32)
     (select (local.get $a) (local.get $b) (i32.lt_s (local.get $a) (local.get $b))))
 
-  ;; The fields of an operation, as `description.py` names them; one that it lacks is -1.
+  ;; The fields of an operation, as `lib/model/backends/webgpu` names them; one that it lacks is -1.
   (func (export "product")
     (param $rows i32) (param $columns i32) (param $inner i32)
     (param $left i32) (param $left_by_row i32) (param $left_by_column i32)

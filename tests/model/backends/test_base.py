@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lib.model.backends import base
-from lib.model.backends.base import CHUNK_S, Epoch, Steps, epochs, first_non_finite, initial_parameters, next_chunk
+from lib.model.backends.base import CHUNK_S, Epoch, Steps, epochs, initial_parameters, next_chunk
 from lib.model.spec import Network, Training
 
 
@@ -28,13 +28,6 @@ def test_chunks_cover_an_epoch_and_stay_short(steps, step_s):
         assert chunk * step_s < 1.5 * CHUNK_S + step_s, "parts of 0.1 s, rounded to the nearest number of them"
         done, n_chunks = done + chunk, n_chunks + 1
     assert done == steps
-
-
-@given(st.lists(st.floats(width=32), max_size=8))
-def test_the_first_loss_that_is_not_finite_is_found(losses):
-    found = first_non_finite(np.array(losses, np.float32))
-    finite = np.isfinite(np.array(losses, np.float32)).tolist()
-    assert found == (finite.index(False) if False in finite else None)
 
 
 def test_the_loop_ends_after_a_loss_that_is_not_finite():

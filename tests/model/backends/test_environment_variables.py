@@ -3,8 +3,8 @@
 import pytest
 
 from lib.model.backends.environment_variables import XLA_WITHOUT_WRONG_SUMS, worker_environment
-from lib.model.backends.jax_products import ROUNDED
 from lib.model.backends.registry import Runtime
+from lib.model.backends.with_jax import ROUNDED
 
 WITH_WRONG_SUMS = "--xla_cpu_experimental_ynn_fusion_type=+reduce"
 

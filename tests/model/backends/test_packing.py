@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.model.backends.stacked.packing import VACANT, Shape, arrange, chunks, stacks, waste
+from lib.model.backends.packing import VACANT, Shape, arrange, chunks, stacks, waste
 from lib.model.spec import Network, Training
 
 hidden_layers = st.lists(st.integers(1, 12), max_size=3).map(tuple)
@@ -59,10 +59,3 @@ def test_parts_fit_into_memory_and_caches():
     assert max(map(len, by_memory)) * place_bytes <= 10e6
     with pytest.raises(MemoryError, match="choose a smaller one"):
         chunks(everything, memory_bytes=1e6, cache_bytes=1e12, n_devices=1)
-
-
-def test_memory_is_three_copies_and_activations():
-    network = Network((256, 64))
-    place_bytes = Shape.of([network]).place_bytes(128)
-    activations = 4 * 128 * (256 + 64 + 10)
-    assert 3 * network.parameter_bytes < place_bytes <= 3 * network.parameter_bytes + 4 * activations

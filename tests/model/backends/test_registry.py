@@ -3,8 +3,7 @@
 import pytest
 
 import lib.model.backends.registry as table
-from lib.model.backends import cuda
-from lib.model.backends.environments import Environment
+from lib.model.backends.environments import BUILDS, Environment
 from lib.model.backends.registry import (
     ADAPTERS,
     BACKENDS,
@@ -15,29 +14,28 @@ from lib.model.backends.registry import (
     versions,
 )
 from lib.model.hardware import webgpu
-from lib.model.hardware.nvidia_smi import Card
+from lib.model.hardware.nvidia import Card
+
+
+def why_not(runtime):
+    gap = unavailable(runtime)
+    assert gap is not None
+    return gap
 
 
 def test_the_table_says_why_a_runtime_is_missing(monkeypatch):
     monkeypatch.setattr(table, "_installed", lambda _, name: name != "tensorflow")
     monkeypatch.setattr(table, "nvidia_driver_answers", lambda: False)
-    gap = unavailable(Runtime("keras-tensorflow"))
-    assert gap is not None
+    gap = why_not(Runtime("keras-tensorflow"))
     assert "tensorflow is not installed" in gap.reason
     assert "pip install" in gap.remedy
-    gpu = unavailable(Runtime("jax-epoch", "gpu"))
-    assert gpu is not None
-    assert "no NVIDIA driver" in gpu.reason
+    assert "no NVIDIA driver" in why_not(Runtime("jax-epoch", "gpu")).reason
     assert unavailable(Runtime("numpy")) is None
     monkeypatch.setattr(table, "nvidia_driver_answers", lambda: True)
-    hidden = unavailable(Runtime("jax-epoch", "gpu"))
-    assert hidden is not None
-    assert "hides every graphics card" in hidden.reason
+    assert "hides every graphics card" in why_not(Runtime("jax-epoch", "gpu")).reason
     monkeypatch.setattr(table, "cards", lambda: (Card("GPU-11aa", "NVIDIA L4", "570.86.10"),))
     monkeypatch.setattr(table, "_installed", lambda _, name: "cuda" not in name)
-    without_cuda = unavailable(Runtime("jax-epoch", "gpu"))
-    assert without_cuda is not None
-    assert "make install" in without_cuda.remedy
+    assert "make install" in why_not(Runtime("jax-epoch", "gpu")).remedy
 
 
 def test_unknown_runtimes_are_refused():
@@ -80,17 +78,14 @@ def test_a_processor_that_multiplies_bfloat16_has_a_row_of_it(monkeypatch):
 
 def test_a_runtime_says_what_to_do_about_it(driver, monkeypatch):
     driver("470.82.01")
-    monkeypatch.setitem(cuda.BUILDS, "jax", lambda _: 12)
-    gap = unavailable(Runtime("jax-epoch", "gpu"))
-    assert gap is not None
+    monkeypatch.setitem(BUILDS, "jax", lambda _: 12)
+    gap = why_not(Runtime("jax-epoch", "gpu"))
     assert "driver 525 or newer" in gap.reason
     assert gap.remedy == "update the driver"
     driver("570.86.10")
     assert unavailable(Runtime("jax-epoch", "gpu")) is None
-    monkeypatch.setitem(cuda.BUILDS, "jax", lambda _: None)
-    gap = unavailable(Runtime("jax-epoch", "gpu"))
-    assert gap is not None
-    assert "without CUDA" in gap.reason
+    monkeypatch.setitem(BUILDS, "jax", lambda _: None)
+    assert "without CUDA" in why_not(Runtime("jax-epoch", "gpu")).reason
 
 
 @pytest.fixture
@@ -115,17 +110,14 @@ def test_each_kind_of_adapter_is_a_device_of_its_own(adapters):
     assert "WebGPU, one submission a step, integrated GPU" in [runtime.label for runtime in by_webgpu]
     assert len({runtime.process for runtime in by_webgpu}) == 2
     assert [runtime.place for runtime in all_runtimes()] == sorted(runtime.place for runtime in all_runtimes())
-    gap = unavailable(Runtime("jax-epoch", "discrete"))
-    assert gap is not None
-    assert gap.reason == "it runs on cpu and gpu only"
+    assert why_not(Runtime("jax-epoch", "discrete")).reason == "it runs on cpu and gpu only"
 
 
 def test_a_software_adapter_is_none_of_them_unless_somebody_asks_for_it(adapters, monkeypatch):
     adapters("software")
     on_it = Runtime("webgpu-step", "software")
     assert {runtime.device for runtime in all_runtimes()} == {"cpu", "gpu", "discrete"}
-    gap = unavailable(on_it)
-    assert gap is not None
+    gap = why_not(on_it)
     assert "says nothing of a GPU's speed" in gap.reason
     assert gap.remedy.startswith("set WEBGPU_SOFTWARE=1")
     monkeypatch.setenv(webgpu.SOFTWARE_ALLOWED, "1")
@@ -140,13 +132,9 @@ def test_without_an_adapter_or_with_one_of_unknown_type_it_is_said(adapters, mon
     assert gap is not None
     assert gap.reason == "WebGPU finds no discrete GPU on this machine"
     adapters("VirtualGPU")
-    gap = unavailable(Runtime("webgpu-step", "discrete"))
-    assert gap is not None
-    assert "only a VirtualGPU, of which nobody can say what it is" in gap.reason
+    assert "only a VirtualGPU, of which nobody can say what it is" in why_not(Runtime("webgpu-step", "discrete")).reason
     monkeypatch.setattr(table, "_installed", lambda *_: False)
-    gap = unavailable(Runtime("webgpu-step", "discrete"))
-    assert gap is not None
-    assert gap.reason == "wgpu is not installed"
+    assert why_not(Runtime("webgpu-step", "discrete")).reason == "wgpu is not installed"
 
 
 def test_the_driver_of_an_adapter_is_among_the_versions(adapters):
@@ -160,13 +148,9 @@ def test_the_driver_of_an_adapter_is_among_the_versions(adapters):
 
 def test_what_knows_only_cards_is_not_offered_on_a_processor(monkeypatch):
     monkeypatch.setattr(table, "_installed", lambda *_: True)
-    gap = unavailable(Runtime("cupy"))
-    assert gap is not None
-    assert "graphics cards only" in gap.reason
+    assert "graphics cards only" in why_not(Runtime("cupy")).reason
     monkeypatch.setattr(table.shutil, "which", lambda _: None)
-    gap = unavailable(Runtime("torch-compiled"))
-    assert gap is not None
-    assert "compiles with g++" in gap.reason
+    assert "compiles with g++" in why_not(Runtime("torch-compiled")).reason
 
 
 def test_versions_name_the_library_once_by_whichever_package_holds_it(monkeypatch):

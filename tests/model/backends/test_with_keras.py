@@ -64,42 +64,45 @@ def test_closing_the_generator_stops_fit_at_its_next_event(fitted):
     assert reached == [0, 1]
 
 
-def test_running_means_become_losses(with_keras):
+@pytest.fixture
+def handover(with_keras):
+    """One after some steps of an epoch; `hand_over(means)` hands over the running means of its next steps' loss."""
+    made = object.__new__(with_keras._Handover)
+    made._epoch, made.diverged, made.outbox = 3, None, Queue()
+    made._done, made._total, made._train_s, made._clock_from = 0, 0.0, 0.0, 0.0
+    made._put = made.outbox.put
+    made._model = SimpleNamespace(stop_training=False, get_weights=lambda: [np.ones((2, 3)), np.ones(3)])
+
+    def hand_over(*means):
+        made._logs = list(means)
+        made._hand_over()
+
+    made.hand_over = hand_over
+    return made
+
+
+def test_running_means_become_losses(handover):
     """`fit` reports the running mean of the loss over the epoch, here of losses 4, 2, 6 and NaN."""
-    handover = object.__new__(with_keras._Handover)
-    handover._epoch, handover.diverged, handover.outbox = 3, None, Queue()
-    handover._logs, handover._done, handover._total = [4.0, 3.0], 0, 0.0
-    handover._train_s = handover._clock_from = 0.0
-    handover._put = handover.outbox.put
-    handover._model = model = SimpleNamespace(stop_training=False, get_weights=lambda: [np.ones(2)])
-    handover._hand_over()
-    handover._logs = [4.0, float("nan")]
-    handover._hand_over()
+    handover.hand_over(4.0, 3.0)
+    handover.hand_over(4.0, float("nan"))
     first, second = handover.outbox.get(), handover.outbox.get()
     assert isinstance(first, Steps)
     assert isinstance(second, Steps)
     assert (first.epoch, first.first_step, first.losses.tolist()) == (3, 0, [4.0, 2.0])
     assert (second.first_step, second.losses[0]) == (2, 6.0)
-    assert handover.diverged == 3
-    assert model.stop_training
+    assert (handover.diverged, handover.model.stop_training) == (3, True)
 
 
 @pytest.mark.parametrize("at_fault", [float("nan"), float("-inf")])
 @pytest.mark.parametrize("layer", [0, 1])
-def test_parameters_that_are_no_numbers_are_a_divergence_that_the_loss_may_hide(with_keras, layer, at_fault):
-    weights = [np.ones((2, 3), np.float32), np.ones(3, np.float32)]
-    handover = object.__new__(with_keras._Handover)
-    handover._epoch, handover.diverged, handover.outbox = 0, None, Queue()
-    handover._logs, handover._done, handover._total = [4.0, 3.0], 0, 0.0
-    handover._train_s = handover._clock_from = 0.0
-    handover._put = handover.outbox.put
-    handover._model = model = SimpleNamespace(stop_training=False, get_weights=lambda: weights)
-    handover._hand_over()
-    assert (handover.diverged, model.stop_training) == (None, False)
+def test_parameters_that_are_no_numbers_are_a_divergence_that_the_loss_may_hide(handover, layer, at_fault):
+    weights = handover.model.get_weights()
+    handover.model.get_weights = lambda: weights
+    handover.hand_over(4.0, 3.0)
+    assert (handover.diverged, handover.model.stop_training) == (None, False)
     weights[layer].flat[1] = at_fault
-    handover._logs = [3.0, 3.0, 3.0]
-    handover._hand_over()
-    assert (handover.diverged, model.stop_training) == (4, True), "after the last step that was handed over"
+    handover.hand_over(3.0, 3.0, 3.0)
+    assert (handover.diverged, handover.model.stop_training) == (4, True), "after the last step that was handed over"
 
 
 @pytest.mark.release
@@ -111,18 +114,14 @@ def test_keras_on_tensorflow_ends_where_its_parameters_are_no_numbers(engine):
     assert [one.diverged_step is not None for one in epochs] == [True]
 
 
-def test_the_clock_stops_before_the_losses_are_copied(with_keras, monkeypatch):
+def test_the_clock_stops_before_the_losses_are_copied(handover, monkeypatch):
     """From a card each copy takes 10 to 20 µs, which is no part of a step; one is made, to wait for the last step."""
     happened = []
     monkeypatch.setattr("lib.model.backends.with_keras.time.perf_counter", lambda: happened.append("clock") or 1.0)
     monkeypatch.setattr(
         "lib.model.backends.with_keras.keras.ops.convert_to_numpy", lambda mean: happened.append(mean) or mean
     )
-    handover = object.__new__(with_keras._Handover)
-    handover._epoch, handover.diverged, handover.outbox = 0, None, Queue()
-    handover._logs, handover._done, handover._total = [4.0, 3.0, 2.0], 0, 0.0
-    handover._train_s = handover._clock_from = 0.0
     handover._put = lambda event: happened.append("handed over")
-    handover._model = SimpleNamespace(get_weights=lambda: happened.append("weights") or [])
-    handover._hand_over()
+    handover.model.get_weights = lambda: happened.append("weights") or []
+    handover.hand_over(4.0, 3.0, 2.0)
     assert happened == [2.0, "clock", 4.0, 3.0, 2.0, "weights", "handed over", "clock"]

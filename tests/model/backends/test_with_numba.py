@@ -4,7 +4,6 @@ The rest is in `test_backends.py`.
 """
 
 import os
-import shutil
 import subprocess
 import sys
 
@@ -14,14 +13,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lib import ROOT
-from lib.model.backends import reference, registry
+from lib.model.backends import reference
 from lib.model.backends.base import Steps, initial_parameters
-from lib.model.backends.registry import Runtime, unavailable
 from lib.model.data.mnist import Data
 from lib.model.spec import DataSet, Network, Training
 
 with_numba = pytest.importorskip("lib.model.backends.with_numba", reason="numba: it is not installed")
-from lib.model.backends.sparse.images import SparseRows, columns_of, rows_of, shares  # noqa: E402
+from lib.model.backends.sparse import SparseRows, columns_of, rows_of, shares  # noqa: E402
 
 N_IMAGES = 200
 DATA_SET = DataSet("sparse", n_train=N_IMAGES, n_validation=7, chance=0.5)
@@ -108,12 +106,6 @@ def test_a_batch_is_divided_by_its_work_among_no_more_threads_than_cores(hidden,
     assert min(sizes) >= threads[0], "none without an image"
 
 
-def test_wide_networks_in_large_batches_get_all_threads(monkeypatch):
-    monkeypatch.setattr(with_numba, "usable_cores", lambda: 4)
-    monkeypatch.setattr(with_numba.config, "NUMBA_NUM_THREADS", 4)
-    assert with_numba.threads_for(Training(Network((512,)), batch_size=512)) == 4
-
-
 def test_what_steps_write_begins_with_a_line_of_the_cache():
     for batch_size in range(1, 9):  # sizes for which NumPy's own arrays begin anywhere
         network = Network((150, 7), 60, 3)
@@ -124,11 +116,11 @@ def test_what_steps_write_begins_with_a_line_of_the_cache():
 
 SECOND_START = """
 from lib.model.backends import with_numba
-from lib.model.backends.sparse import images, kernels
+from lib.model.backends import sparse
 from tests.model.backends.test_with_numba import DATA_SET, sparse_data
 from lib.model.spec import Network, Training
 list(with_numba.train(Training(Network((3,), 5, 2), 0.1, 32, 1, data=DATA_SET), sparse_data(5, 2, 0.5)))
-functions = kernels.run_steps, kernels.evaluate, images.rows_of, images.columns_of
+functions = sparse.run_steps, sparse.evaluate, sparse.rows_of, sparse.columns_of
 print(sum(sum(one.stats.cache_hits.values()) for one in functions))
 print(sum(sum(one.stats.cache_misses.values()) for one in functions))
 """
@@ -148,7 +140,7 @@ def test_a_second_start_compiles_nothing(monkeypatch):
 TRAINED = """
 import hashlib
 from lib.model.backends import with_numba
-from lib.model.backends.sparse.kernels import run_steps
+from lib.model.backends.sparse import run_steps
 from lib.model.spec import Network, Training
 from tests.model.backends.test_with_numba import DATA_SET, sparse_data
 *_, last = with_numba.train(Training(Network((20, 4), 50, 10), 0.1, 32, 1, data=DATA_SET), sparse_data(50, 10, 0.5))
@@ -168,42 +160,3 @@ def test_a_training_is_the_same_to_the_last_bit_whether_its_program_was_compiled
     )
     assert (first, second) == ("0", "1"), "the second loads what the first has compiled"
     assert loaded == compiled
-
-
-ADDED_UP = """
-import os
-import numpy as np
-from lib.model.backends.environment_variables import numba_cache
-os.environ["NUMBA_CACHE_DIR"] = numba_cache("compiled")
-from lib.model.backends.sparse import products
-ones, found = np.ones(products.LANES, np.float32), np.zeros(1, np.float32)
-products.fill_products(found, 0, 1, 1, np.zeros(1, np.float32), 0, ones, 0, 1, products.LANES, ones, 0)
-print(found[0] / products.LANES, len(products.fill_products.stats.cache_hits))
-"""
-
-
-@pytest.mark.release
-def test_a_change_in_one_file_compiles_what_others_use_of_it(tmp_path):
-    shutil.copytree(ROOT / "lib", tmp_path / "lib", ignore=shutil.ignore_patterns("__pycache__"))
-
-    def added_up() -> str:
-        program = [sys.executable, "-c", ADDED_UP]
-        environment = os.environ | {"PYTHONPATH": str(tmp_path)}
-        return subprocess.run(
-            program, env=environment, cwd=tmp_path, stdout=subprocess.PIPE, text=True, check=True
-        ).stdout
-
-    assert added_up() == "1.0 0\n"
-    assert added_up() == "1.0 1\n", "an unchanged one is loaded"
-    vectors = tmp_path / "lib/model/backends/sparse/vectors.py"
-    code = vectors.read_text()
-    assert code.count("builder.fadd(*halves)") == 1
-    vectors.write_text(code.replace("builder.fadd(*halves)", "builder.fsub(*halves)"))
-    assert added_up() == "0.0 0\n", "the kernel is in another file than what has changed"
-
-
-def test_without_numba_it_says_how_to_get_it(monkeypatch):
-    monkeypatch.setattr(registry, "_installed", lambda _, name: name != "numba")
-    gap = unavailable(Runtime("numba"))
-    assert gap is not None
-    assert (gap.reason, gap.remedy) == ("numba is not installed", "pip install numba")

@@ -1,21 +1,149 @@
-"""What WebGPU's backends refuse, and how they end; that they train like the others is in `test_backends.py`."""
+"""Every kernel against NumPy in float64, on a software adapter; what is refused, and how a training ends.
+
+That these backends train like the others is in `test_backends.py`.
+"""
 
 from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from lib.model.backends.base import CannotTrain, Steps
-from lib.model.backends.cuda import lost_card
+from lib.model.backends.base import CannotTrain, Steps, initial_parameters
+from lib.model.backends.environments import lost_card
 from lib.model.backends.registry import Runtime, load_train
+from lib.model.data.mnist import batch_starts
 from lib.model.hardware.webgpu import SOFTWARE, SOFTWARE_ALLOWED
-from lib.model.spec import Network, Training
+from lib.model.spec import N_CLASSES, N_PIXELS, Network, Training
 from lib.sweeps.workers.messages import How, Progress, Ready, TrainingFailed
 from tests.software_adapter import needs_software_adapter
 from tests.sweeps.workers.test_engine import run
 
 pytestmark = needs_software_adapter
+
+N_IMAGES = 100
+RNG = np.random.default_rng(5)
+X, Y = RNG.random((N_IMAGES, N_PIXELS), np.float32), RNG.integers(0, N_CLASSES, N_IMAGES).astype(np.int32)
+
+
+@pytest.fixture(scope="module")
+def gpu():
+    from lib.model.backends.with_webgpu import gpu
+
+    return gpu(SOFTWARE)
+
+
+@pytest.fixture(scope="module")
+def images(gpu):
+    from lib.model.backends.with_webgpu import Images
+
+    return Images.upload(gpu, X, Y)
+
+
+def execution(gpu, images, program, most_steps=40):
+    from lib.model.backends.with_webgpu import Execution
+
+    return Execution(gpu, program, images, most_steps, "This network")
+
+
+@pytest.mark.slow
+@settings(max_examples=5)
+@given(hidden=st.lists(st.integers(1, 40), max_size=2), batch_size=st.integers(1, 50))
+def test_every_way_of_launching_makes_the_same_steps(gpu, images, hidden, batch_size):
+    """To the bit, as each number is the sum of the same numbers in the same order."""
+    from lib.model.backends.webgpu import step
+    from lib.model.backends.with_webgpu import LAUNCHES
+
+    network, found = Network(tuple(hidden)), []
+    starts = batch_starts(N_IMAGES, batch_size, 3, 0)[:5]
+    for launch in LAUNCHES.values():
+        running = execution(gpu, images, step(network, batch_size))
+        running.set(initial_parameters(network, 3), 0.1)
+        running.schedule(starts)
+        for part in (len(starts) // 2, len(starts) - len(starts) // 2):
+            if part:
+                launch(running, part)
+        found.append((running.results(0, len(starts)), running.parameters()))
+    for results, parameters in found[1:]:
+        np.testing.assert_array_equal(results, found[0][0])
+        for layer, first in zip(parameters, found[0][1], strict=True):
+            np.testing.assert_array_equal(layer[0], first[0])
+            np.testing.assert_array_equal(layer[1], first[1])
+
+
+@pytest.mark.slow
+def test_one_kernel_is_given_no_more_steps_than_a_software_adapter_makes(gpu, images):
+    """llvmpipe leaves all loops of a kernel after 65,535 turns: a later step would be missing, and nothing said."""
+    from lib.model.backends.webgpu import step
+
+    found, n = [], 160
+    for launch in ("one_submission", "one_kernel"):
+        running = execution(gpu, images, step(Network(()), 1), n)
+        running.set(initial_parameters(Network(()), 0), 0.1)
+        running.schedule(np.arange(n) % N_IMAGES)
+        getattr(running, launch)(n)
+        found.append(running.results(0, n))
+    np.testing.assert_array_equal(*found)
+    too_large = execution(gpu, images, step(Network((2048,)), 100))
+    with pytest.raises(CannotTrain, match=r"after 65,535 turns, and a step takes up to \d+,\d+; choose a smaller"):
+        too_large.one_kernel(1)
+
+
+def test_what_fills_the_last_slice_of_an_evaluation_counts_for_nothing(gpu):
+    from lib.model.backends.webgpu import evaluation
+    from lib.model.backends.with_webgpu import Images
+
+    network, slice_size, n = Network((7,)), 40, 97
+    running = execution(gpu, Images.upload(gpu, X[:n], Y[:n], multiple=slice_size), evaluation(network, slice_size))
+    parameters = initial_parameters(network, 0)
+    running.set(parameters, 0.0)
+    running.schedule(np.arange(0, n, slice_size))
+    running.one_submission(3)
+    losses, correct = running.results(0, 3).sum(0) * (slice_size, 1)
+    (weights, biases), (weights_2, biases_2) = [(w.astype(float), b.astype(float)) for w, b in parameters]
+    logits = np.maximum(X[:n] @ weights + biases, 0) @ weights_2 + biases_2
+    log_sum = np.log(np.exp(logits).sum(1))
+    assert losses == pytest.approx((log_sum - logits[np.arange(n), Y[:n]]).sum(), rel=1e-5)
+    assert correct == (logits.argmax(1) == Y[:n]).sum()
+
+
+def test_a_network_beyond_the_adapters_limit_is_refused_by_the_figure(gpu, images, monkeypatch):
+    from lib.model.backends.webgpu import step
+
+    def allocate(**_):
+        raise AssertionError("it was allocated")
+
+    monkeypatch.setattr(gpu.device, "create_buffer", allocate)
+    monkeypatch.setattr(gpu, "largest_bytes", 2**27)
+    program = step(Network((4096,) * 8), 4096)
+    with pytest.raises(CannotTrain, match=r"This network needs one buffer of 1,\d+ MiB, and .* allows at most 128 MiB"):
+        execution(gpu, images, program)
+
+
+def test_what_wgpu_says_comes_in_one_line_and_of_its_kind():
+    import wgpu
+
+    from lib.model.backends.with_webgpu import errors_in_one_line
+
+    with pytest.raises(MemoryError, match=r"^Not enough memory left$"), errors_in_one_line():
+        raise wgpu.GPUOutOfMemoryError("Not enough\n  memory left")
+    with pytest.raises(RuntimeError, match=r"^Validation Error Caused by: In wgpuQueueSubmit$"), errors_in_one_line():
+        raise wgpu.GPUValidationError("Validation Error\n\nCaused by:\n  In wgpuQueueSubmit")
+
+
+def test_a_kernel_that_does_not_compile_says_what_the_driver_says(gpu, monkeypatch):
+    from lib.model.backends import with_webgpu as module
+
+    broken = {name: text.replace("fn end_step", "fn end_of_step") for name, text in module.sources().items()}
+    monkeypatch.setattr(module, "sources", lambda: broken)
+    monkeypatch.setattr(gpu, "_modules", {})
+    monkeypatch.setattr(gpu, "_pipelines", {})
+    with pytest.raises(CannotTrain, match=r"does not compile the kernel “steps” \(whole_steps\.wgsl\).*end_step"):
+        gpu.pipeline("steps")
+
+
 QUICK = Training(Network(()), batch_size=64, epochs=1)
 
 
@@ -27,18 +155,17 @@ def test_one_kernel_refuses_a_step_that_would_keep_it_for_seconds(small_data):
 
 def test_a_device_that_is_lost_is_told_in_one_line_and_known_as_lost(small_data):
     from lib.model.backends import with_webgpu
-    from lib.model.backends.webgpu import execution
 
     events = load_train("webgpu-step")(Training(Network((8,)), epochs=50), small_data, SOFTWARE)
     assert isinstance([next(events) for _ in range(2)][1], Steps)
-    execution.gpu(SOFTWARE).device.destroy()
+    with_webgpu.gpu(SOFTWARE).device.destroy()
     try:
         with pytest.raises(RuntimeError) as caught:
             list(events)
     finally:
         with_webgpu.training_images.cache_clear()
         with_webgpu.validation_images.cache_clear()
-        execution.gpu.cache_clear()
+        with_webgpu.gpu.cache_clear()
     assert lost_card(str(caught.value))
     assert "\n" not in str(caught.value)
 
@@ -54,7 +181,7 @@ def test_few_images_are_no_trouble_and_too_few_are_refused_as_everywhere(small_d
 
 
 def test_an_evaluation_takes_fewer_images_at_once_where_buffers_are_small():
-    from lib.model.backends.webgpu.description import evaluation
+    from lib.model.backends.webgpu import evaluation
     from lib.model.backends.with_webgpu import _slice_size
 
     network = Network((4096,))

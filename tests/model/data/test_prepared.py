@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from lib.cache_folder import cache_dir
-from lib.model.data.mnist_arrays import DataError
-from lib.model.data.own import prepared
-from lib.model.data.own.prepared import DataSummary
+from lib.model.data import prepared
+from lib.model.data.mnist import DataError
+from lib.model.data.prepared import DataSummary
+from lib.model.hardware.optional import convert
 from lib.model.spec import Training
 
 ABOUT = DataSummary("a table", 3, ("no", "yes"), 6, 2, 2, 0.5, "by a test")
@@ -49,8 +50,8 @@ def test_what_is_saved_comes_back_in_its_parts(dtype):
 
 def test_a_file_of_an_older_version_does_not_say_how_many_inputs_are_zero():
     made, _, _ = saved()
-    said = {name: value for name, value in asdict(replace(made.about, zeros=0.5)).items() if name != "zeros"}
-    assert prepared._about(json.dumps(said)) == replace(made.about, zeros=None)
+    said = {name: value for name, value in asdict(made.about).items() if name != "zeros"}
+    assert convert(json.loads(json.dumps(said)), DataSummary) == replace(made.about, zeros=None)
 
 
 def test_another_name_is_another_digest():

@@ -8,9 +8,17 @@ from types import SimpleNamespace
 
 import pytest
 
+from lib.model.backends.registry import Runtime
 from lib.model.hardware import machine
-from lib.model.hardware.machine import caches, details, last_level_cache_bytes, machine_id
+from lib.model.hardware.machine import (
+    details,
+    machine_id,
+    usable_cores,
+    usable_memory_bytes,
+)
+from lib.model.hardware.nvidia import Card
 from lib.model.hardware.webgpu import Adapter
+from lib.sweeps.sweep import MEMORY_SHARE, Options, Plan
 from tests.conftest import ROOT
 
 
@@ -28,24 +36,6 @@ def test_details_name_what_explains_a_time():
     assert all(found.values())
     assert re.search(r"\d+ threads", found["products by"]), "NumPy's BLAS is loaded here"
     assert found["machine id"] == machine_id()
-
-
-def test_details_list_what_webgpu_reaches_and_call_software_so(monkeypatch):
-    found = (
-        Adapter("integrated", "Intel Iris Xe", "intel", "Mesa 25.2"),
-        Adapter("software", "llvmpipe", "llvmpipe", ""),
-        Adapter("VirtualGPU", "Virtio-GPU", "", ""),
-    )
-    monkeypatch.setattr(machine, "asked", lambda _: found)
-    assert details()["WebGPU reaches"] == "; ".join(
-        (
-            "Intel Iris Xe (integrated GPU; intel, Mesa 25.2)",
-            "llvmpipe (software adapter; llvmpipe)",
-            "Virtio-GPU (VirtualGPU)",
-        )
-    )
-    monkeypatch.setattr(machine, "asked", lambda _: ())
-    assert details()["WebGPU reaches"] == "none"
 
 
 @pytest.mark.parametrize(
@@ -98,7 +88,62 @@ def test_the_id_is_the_same_where_no_network_interface_has_an_address(monkeypatc
     assert ids[0] == ids[1]
 
 
-@pytest.mark.skipif(not caches(), reason="only Linux tells the caches, and not on every virtual machine")
-def test_caches_grow():
-    assert list(caches().values()) == sorted(caches().values())
-    assert last_level_cache_bytes() == max(caches().values())
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="only Linux can bind a process to cores")
+def test_a_process_bound_to_a_core_has_one():
+    before = os.sched_getaffinity(0)
+    assert usable_cores() == len(before)
+    try:
+        os.sched_setaffinity(0, {min(before)})
+        assert usable_cores() == 1
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def test_where_affinity_is_unknown_all_cores_count(monkeypatch):
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: None)
+    assert usable_cores() == 1
+    monkeypatch.setattr(os, "cpu_count", lambda: 12)
+    assert usable_cores() == 12
+
+
+GIB = 2**30
+
+
+@pytest.fixture
+def with_cards(monkeypatch):
+    """A machine with 500 GiB free, and cards of these sizes."""
+    monkeypatch.setattr(machine, "free_memory_bytes", lambda: 500 * GIB)
+    monkeypatch.delenv("XLA_PYTHON_CLIENT_MEM_FRACTION", raising=False)
+
+    def set_to(*memory_bytes):
+        found = tuple(Card(f"GPU-{number}", "NVIDIA L4", "570.86", size) for number, size in enumerate(memory_bytes))
+        monkeypatch.setattr(machine, "cards", lambda: found)
+
+    return set_to
+
+
+@pytest.mark.parametrize(
+    ("on_cards", "share", "expected"),
+    [
+        ([24], None, 18),  # three quarters, which is what JAX takes at most
+        ([24, 16, 0], None, 12),  # the smallest, of those that tell
+        ([0], None, 500),
+        ([24], "0.5", 12),
+        ([24], "nonsense", 18),
+    ],
+)
+def test_a_card_has_its_own_memory(with_cards, monkeypatch, on_cards, share, expected):
+    with_cards(*(size * GIB for size in on_cards))
+    if share is not None:
+        monkeypatch.setenv("XLA_PYTHON_CLIENT_MEM_FRACTION", share)
+    assert usable_memory_bytes("gpu") == expected * GIB
+    assert usable_memory_bytes("cpu") == 500 * GIB
+
+
+def test_a_sweep_on_the_card_is_planned_by_it(with_cards):
+    with_cards(24 * GIB)
+    plan = object.__new__(Plan)
+    object.__setattr__(plan, "options", Options())
+    assert plan.limits(Runtime(device="gpu")).memory_bytes == MEMORY_SHARE * 18 * GIB
+    assert plan.limits(Runtime()).memory_bytes == MEMORY_SHARE * 500 * GIB

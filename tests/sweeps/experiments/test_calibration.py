@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from benchmarks.prediction import held_out
 from lib.model.backends.registry import BACKENDS, Runtime
-from lib.model.data.mnist_arrays import DataError
+from lib.model.data.mnist import DataError
 from lib.model.spec import Network
 from lib.sweeps.cost_model import StepTime
 from lib.sweeps.experiments import calibration

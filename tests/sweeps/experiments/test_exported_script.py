@@ -23,11 +23,10 @@ from lib import ROOT
 from lib.formatting import seconds
 from lib.model.backends.base import Epoch, Steps, initial_parameters
 from lib.model.backends.registry import Runtime, load_train, unavailable
+from lib.model.data import prepared
 from lib.model.data.digits import enlarged_digits
-from lib.model.data.mnist import Data, Facts, batch_starts, load
-from lib.model.data.mnist_arrays import sha256
-from lib.model.data.own import prepared
-from lib.model.data.own.prepared import DataSummary
+from lib.model.data.mnist import Data, Facts, batch_starts, load, sha256
+from lib.model.data.prepared import DataSummary
 from lib.model.spec import Network, Training
 from lib.sweeps.experiments.exported_script import (
     LIBRARIES,

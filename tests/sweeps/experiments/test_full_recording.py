@@ -18,7 +18,7 @@ from lib.cli.record import CannotRecord, main, record, resume
 from lib.model.backends import cuda, registry
 from lib.model.backends.base import Epoch, FirstCall, Steps, no_parameters
 from lib.model.backends.registry import Runtime, Unavailable
-from lib.model.hardware.nvidia_smi import Card
+from lib.model.hardware.nvidia import Card
 from lib.sweeps.experiments import full_recording
 from lib.sweeps.experiments import full_recording as battery_module
 from lib.sweeps.experiments.backend_race import Cell

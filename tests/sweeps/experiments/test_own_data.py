@@ -8,9 +8,9 @@ import pytest
 
 from lib.model.backends.base import Epoch
 from lib.model.backends.registry import Runtime, versions
+from lib.model.data import prepared
 from lib.model.data.mnist import Facts
-from lib.model.data.own import prepared
-from lib.model.data.own.prepared import DataSummary, Prepared
+from lib.model.data.prepared import DataSummary, Prepared
 from lib.model.spec import MNIST, Network, Training
 from lib.sweeps.executor import Expected, perform
 from lib.sweeps.experiments import own_data as experiment

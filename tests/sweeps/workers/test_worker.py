@@ -11,7 +11,7 @@ import pytest
 
 from lib.model.backends.base import Epoch, FirstCall, Steps
 from lib.model.backends.registry import Runtime
-from lib.model.hardware.cores import usable_cores
+from lib.model.hardware.machine import usable_cores
 from lib.model.spec import Training
 from lib.sweeps.storage.store import Store
 from lib.sweeps.sweep import Finished, updates

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lib.model.hardware.nvml import Activity, Busy
+from lib.model.hardware.nvidia import Activity, Busy
 from lib.model.hardware.webgpu import SOFTWARE
 from lib.model.spec import Network
 from lib.timing.measurement import no_wait

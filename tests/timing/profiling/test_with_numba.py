@@ -10,7 +10,7 @@ from lib.timing.profiling.harness import Subject
 from lib.timing.profiling.step_breakdown import LOOP_PARTS, loop_parts, split, up_to
 
 with_numba = pytest.importorskip("lib.timing.profiling.with_numba", reason="numba: it is not installed")
-from lib.model.backends.sparse.kernels import run_steps  # noqa: E402
+from lib.model.backends.sparse import run_steps  # noqa: E402
 from lib.model.backends.with_numba import given  # noqa: E402
 
 NETWORK = Network((20, 4))

@@ -39,9 +39,8 @@ def test_steps_go_round_and_round_an_epoch(small_data):
     """Experiments make as many steps as they need; the device counts them, and begins again after the last."""
     import numpy as np
 
-    from lib.model.backends.webgpu.description import step
-    from lib.model.backends.webgpu.execution import Execution, gpu
-    from lib.model.backends.with_webgpu import training_images
+    from lib.model.backends.webgpu import step
+    from lib.model.backends.with_webgpu import Execution, gpu, training_images
 
     x = training_images(small_data, SOFTWARE)
     run = Execution(gpu(SOFTWARE), step(Network(()), 100), x, 3, "A step")
@@ -84,7 +83,7 @@ def test_the_traps_step_is_one_of_training_and_brings_its_batch_where_it_shall(s
 
 
 def test_a_fresh_step_compiles_its_kernels_in_its_first_call(small_data, monkeypatch):
-    from lib.model.backends.webgpu.execution import OpenGpu
+    from lib.model.backends.with_webgpu import OpenGpu
     from lib.timing.profiling.with_webgpu import timed_step
 
     step = timed_step(Subject(Network((4,)), 8, small_data, SOFTWARE))
@@ -102,9 +101,8 @@ def test_the_devices_own_clock_counts_the_steps_and_not_the_host(small_data):
     """In nanoseconds: the steps lie between the host's two looks at its own clock."""
     import time
 
-    from lib.model.backends.webgpu.description import step
-    from lib.model.backends.webgpu.execution import Execution, gpu
-    from lib.model.backends.with_webgpu import training_images
+    from lib.model.backends.webgpu import step
+    from lib.model.backends.with_webgpu import Execution, gpu, training_images
 
     if not gpu(SOFTWARE).has_clock:
         pytest.skip("this adapter has no timestamps")

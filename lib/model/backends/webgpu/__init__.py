@@ -1,1 +1,364 @@
-"""Training on any graphics card by WebGPU: kernels in WGSL, and the list of operations that launches them."""
+"""A training step as a list of operations, which Python and a browser launch alike: plain data, ready for JSON.
+
+Everything that a step computes with lies in one buffer, at the places that `Program.regions` names. The kernels are the
+`.wgsl` files beside this module; each does a share of an operation's work, so that one list serves however many
+workgroups it is given, and also the kernel that goes through the whole list by itself (`whole_steps.wgsl`).
+
+Whoever executes a program (`with_webgpu.py` in Python, `lib/ui/widgets/webgpu_on_gpu.js` in a browser):
+
+1. makes the buffers of group 0, in the order of `BUFFERS`: `memory` of `memory_bytes`; the images in two halves of
+   float32, (images, inputs), and their labels as uint32; `schedule`, uint32, with 0 and the first image of each batch;
+   and `results`, two float32 a step. The device counts the steps in `schedule[0]`.
+2. fills the regions `rate` and `layer 1`, … (weights, and the biases as their last row) with the training's state.
+3. puts the `words` of all operations into one buffer, each `OPERATION_BYTES` after the last. In group 1 a kernel of
+   `sources()["dispatched"]` is bound to its operation's words, by a dynamic offset; the kernel `steps` of
+   `sources()["whole_steps"]` to all of them, and to a number of steps.
+4. launches, in order, each operation's `kernel` with its number of `groups`: one after another, or many steps in one
+   submission; or `steps` with one workgroup.
+5. reads `results`: of each step the mean loss, and how many images were classified correctly.
+
+Imports nothing heavy: it runs in readers' browsers, too.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lib.model.backends.base import initial_parameters
+from lib.model.data.mnist import batch_starts
+from lib.model.spec import Network, Training
+
+HERE = Path(__file__).parent
+# Threads of a workgroup, which every adapter has; rows and columns of the result that one computes at once; how much of
+# the sums at a time. They repeat what the kernels say, as `FIELDS` does.
+LANES, TILE, DEPTH = 256, 32, 16
+MAX_GROUPS = 65_535  # workgroups of a dispatch (WebGPU, maxComputeWorkgroupsPerDimension)
+# A workgroup runs on one of a card's many processors, and drivers end a kernel that takes seconds (Windows after two):
+# a step that one kernel is to make has at most so many operations.
+MAX_FLOPS_IN_ONE_KERNEL = 2e9
+# Of all loops in a kernel together, after which Mesa's llvmpipe leaves every one of them, without a word.
+SOFTWARE_TURNS = 65_535
+ALIGNMENT = 64  # numbers, 256 bytes: regions begin on multiples of it
+OPERATION_BYTES = 256  # in the buffer of operations (WebGPU, minUniformBufferOffsetAlignment)
+NOTHING = 0xFFFFFFFF
+
+# Entry points of `dispatched.wgsl`; a number in this list is what `whole_steps.wgsl` knows a kernel by.
+KERNELS = ("batch", "product", "product_and_loss", "elements", "loss", "end")
+FIELDS: tuple[str, ...] = (
+    "kernel",
+    "rows",
+    "columns",
+    "inner",
+    "left",
+    "left_by_row",
+    "left_by_column",
+    "right",
+    "right_by_row",
+    "right_by_column",
+    "row_of_ones",
+    "biases",
+    "result",
+    "ending",
+    "mask",
+    "rate",
+    "gradient",
+    "losses",
+)
+STORE, RELU, RELU_GRADIENT, DESCEND = range(4)  # endings, as in `endings.wgsl`
+
+# The buffers of group 0, in order, and how kernels use them.
+BUFFERS = {
+    "memory": "storage",
+    "images_low": "read-only-storage",
+    "images_high": "read-only-storage",
+    "labels": "read-only-storage",
+    "schedule": "storage",
+    "results": "storage",
+}
+
+_SHARED = ("memory", "endings", "product", "loss", "batch")
+PACE_SIDE = 256  # of the product that shows how many operations a second to expect
+MAX_STARTS = 20_000  # first images of batches that travel; after the last the first follows
+MAX_EPOCHS = 20
+
+
+@cache
+def sources() -> dict[str, str]:
+    """WGSL of the two modules: `dispatched`, with an entry point a kernel, and `whole_steps`, whose is `steps`."""
+    shared = "\n".join((HERE / f"{name}.wgsl").read_text() for name in _SHARED)
+    return {name: f"{shared}\n{(HERE / f'{name}.wgsl').read_text()}" for name in ("dispatched", "whole_steps")}
+
+
+@dataclass(frozen=True)
+class Region:
+    """A matrix in the buffer: where it begins, in numbers, and its shape."""
+
+    first: int
+    shape: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class KernelLaunch:
+    """One operation: what it is for people, its kernel, the workgroups that share it, and the kernel's `FIELDS`."""
+
+    name: str
+    kernel: str
+    groups: int
+    words: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Program:
+    """The operations of a step, in order, and the buffer they share.
+
+    Each layer's region holds its weights (inputs, outputs) and, as one more row, its biases.
+    """
+
+    batch_size: int
+    operations: tuple[KernelLaunch, ...]
+    regions: Mapping[str, Region]
+    memory_bytes: int
+    parameter_bytes: int  # from the beginning of the buffer: the learning rate and all layers
+    flops: int  # of the products of a step
+
+
+def turns(program: Program) -> int:
+    """How often the loops of a step are gone through where one workgroup makes all of it; at most so often."""
+    return sum(_turns(operation) for operation in program.operations)
+
+
+def _turns(operation: KernelLaunch) -> int:
+    field = dict(zip(FIELDS, operation.words, strict=True))
+    rows, columns, inner = (field[name] for name in ("rows", "columns", "inner"))
+    if operation.kernel in ("product", "product_and_loss"):
+        of_loss = 4 * columns if operation.kernel == "product_and_loss" else 0
+        return _tiles(rows, columns) * (8 * -(-inner // DEPTH) + of_loss + 4)
+    if operation.kernel in ("batch", "elements"):
+        return -(-rows * columns // LANES) + 1
+    return (4 * columns if operation.kernel == "loss" else 1) * -(-rows // LANES) + 10
+
+
+class _Builder:
+    """Collects regions and operations; a position in memory is asked for by the name of its region."""
+
+    def __init__(self) -> None:
+        self.regions: dict[str, Region] = {}
+        self.operations: list[KernelLaunch] = []
+        self.length = 0
+
+    def region(self, name: str, rows: int, columns: int) -> str:
+        self.regions[name] = Region(self.length, (rows, columns))
+        self.length += -(-rows * columns // ALIGNMENT) * ALIGNMENT
+        return name
+
+    def operation(self, name: str, kernel: str, groups: int, **fields: int | str) -> None:
+        """Fields that name a region become its position; those that are left out, `NOTHING`."""
+        values = fields | {"kernel": KERNELS.index(kernel)}
+        words = (values.get(one, NOTHING) for one in FIELDS)
+        positions = tuple(self.regions[word].first if isinstance(word, str) else word for word in words)
+        self.operations.append(KernelLaunch(name, kernel, min(groups, MAX_GROUPS), positions))
+
+    def program(self, flops: int) -> Program:
+        images = self.regions["values 0"]
+        return Program(images.shape[0], tuple(self.operations), self.regions, 4 * self.length, 4 * images.first, flops)
+
+
+def step(network: Network, batch_size: int) -> Program:
+    """One step of plain SGD on mean cross-entropy: batch, forward, loss, gradients and update.
+
+    A product and what follows it are one operation.
+    """
+    build = _Builder()
+    _regions(build, network, batch_size)
+    _forward(build, network, batch_size)
+    for layer in range(len(network.shapes), 0, -1):
+        _backward(build, network, batch_size, layer)
+    build.operation("sum of the losses", "end", 1, rows=batch_size, losses="losses")
+    return build.program(network.step_flops(batch_size))
+
+
+def evaluation(network: Network, batch_size: int) -> Program:
+    """Loss and number of correct answers of `batch_size` images. Parameters lie where those of a step do."""
+    build = _Builder()
+    _regions(build, network, batch_size)
+    _forward(build, network, batch_size)
+    build.operation("sum of the losses", "end", 1, rows=batch_size, losses="losses")
+    forward_flops = 2 * batch_size * sum(inputs * outputs for inputs, outputs in network.shapes)
+    return build.program(forward_flops)
+
+
+def product(side: int) -> Program:
+    """One product of two square matrices, `left` and `right`, as each of a step's is computed."""
+    build = _Builder()
+    for name in ("values 0", "right", "result"):
+        build.region(name, side, side)
+    build.operation(
+        "product",
+        "product",
+        _tiles(side, side),
+        rows=side,
+        columns=side,
+        inner=side,
+        left="values 0",
+        left_by_row=side,
+        left_by_column=1,
+        right="right",
+        right_by_row=side,
+        right_by_column=1,
+        result="result",
+        ending=STORE,
+    )
+    return build.program(2 * side**3)
+
+
+def nothing(n_operations: int) -> Program:
+    """So many operations that find nothing to do: what they take is what launching them costs."""
+    build = _Builder()
+    build.region("values 0", 0, 0)
+    for number in range(n_operations):
+        of_it = {"rows": 0, "columns": 0, "left": "values 0", "result": "values 0", "ending": STORE}
+        build.operation(f"nothing {number}", "elements", 1, **of_it)
+    return build.program(0)
+
+
+def _regions(build: _Builder, network: Network, batch_size: int) -> None:
+    build.region("rate", 1, 1)
+    for layer, (inputs, outputs) in enumerate(network.shapes, 1):
+        build.region(f"layer {layer}", inputs + 1, outputs)
+    for layer, width in enumerate(network.widths):
+        build.region(f"values {layer}", batch_size, width)  # 0: the images; the last: the logits
+    for layer, width in enumerate(network.widths[1:], 1):
+        build.region(f"delta {layer}", batch_size, width)  # the loss's gradient by what the layer adds up
+    build.region("losses", 2, batch_size)
+
+
+def _forward(build: _Builder, network: Network, batch_size: int) -> None:
+    pixels = -(-batch_size * network.n_inputs // LANES)
+    build.operation("batch of images", "batch", pixels, rows=batch_size, columns=network.n_inputs, result="values 0")
+    last, n_classes = len(network.shapes), network.n_classes
+    in_one_tile = n_classes <= TILE  # all logits of an image, which the loss needs
+    of_loss: dict[str, int | str] = {"gradient": f"delta {last}", "losses": "losses"}
+    for layer, (inputs, outputs) in enumerate(network.shapes, 1):
+        weights, with_loss = build.regions[f"layer {layer}"].first, layer == last and in_one_tile
+        what = f"biases{' and ReLU' if layer < last else ' and loss' if with_loss else ''}"
+        build.operation(
+            f"{_named(layer, last)}: product, {what}",
+            "product_and_loss" if with_loss else "product",
+            _tiles(batch_size, outputs),
+            rows=batch_size,
+            columns=outputs,
+            inner=inputs,
+            left=f"values {layer - 1}",
+            left_by_row=inputs,
+            left_by_column=1,
+            right=weights,
+            right_by_row=outputs,
+            right_by_column=1,
+            biases=weights + inputs * outputs,
+            result=f"values {layer}",
+            ending=RELU if layer < last else STORE,
+            **of_loss if with_loss else {},
+        )
+    if not in_one_tile:
+        groups = -(-batch_size // LANES)
+        build.operation("loss", "loss", groups, rows=batch_size, columns=n_classes, result=f"values {last}", **of_loss)
+
+
+def _backward(build: _Builder, network: Network, batch_size: int, layer: int) -> None:
+    """The gradient that the layer below needs, taken with the weights as they were; then the layer's own update."""
+    inputs, outputs = network.shapes[layer - 1]
+    delta, weights, where = f"delta {layer}", f"layer {layer}", _named(layer, len(network.shapes))
+    if layer > 1:
+        build.operation(
+            f"{where}: gradient by its inputs, through ReLU",
+            "product",
+            _tiles(batch_size, inputs),
+            rows=batch_size,
+            columns=inputs,
+            inner=outputs,
+            left=delta,
+            left_by_row=outputs,
+            left_by_column=1,
+            right=weights,
+            right_by_row=1,
+            right_by_column=outputs,
+            result=f"delta {layer - 1}",
+            ending=RELU_GRADIENT,
+            mask=f"values {layer - 1}",
+        )
+    build.operation(
+        f"{where}: gradient by its weights and update",
+        "product",
+        _tiles(inputs + 1, outputs),
+        rows=inputs + 1,
+        columns=outputs,
+        inner=batch_size,
+        left=f"values {layer - 1}",
+        left_by_row=1,
+        left_by_column=inputs,
+        right=delta,
+        right_by_row=outputs,
+        right_by_column=1,
+        row_of_ones=inputs,
+        result=weights,
+        ending=DESCEND,
+        rate="rate",
+    )
+
+
+def _named(layer: int, last: int) -> str:
+    return "output layer" if layer == last else f"hidden layer {layer}"
+
+
+def _tiles(rows: int, columns: int) -> int:
+    return prod(-(-length // TILE) for length in (rows, columns))
+
+
+def as_json(program: Program) -> dict[str, Any]:
+    """A program as the browser reads it, without the kernels, which it has."""
+    return {
+        "operations": [
+            {"kernel": one.kernel, "groups": one.groups, "words": list(one.words)} for one in program.operations
+        ],
+        "regions": {name: {"first": one.first, "shape": list(one.shape)} for name, one in program.regions.items()},
+        "turns": turns(program),
+        "memory_bytes": program.memory_bytes,
+        "parameter_bytes": program.parameter_bytes,
+        "flops": program.flops,
+    }
+
+
+def kernels() -> dict[str, Any]:
+    """What is the same for all programs: the WGSL sources, the buffers, and how an operation's fields are named.
+
+    And two programs: the `smallest` step, by which the kernels are compiled while images come, and a product, `pace`,
+    by which it is predicted what a step takes.
+    """
+    return {
+        "smallest": as_json(step(Network((1,)), 1)),
+        "pace": as_json(product(PACE_SIDE)),
+        "sources": sources(),
+        "buffers": BUFFERS,
+        "operation_bytes": OPERATION_BYTES,
+        "fields": list(FIELDS),
+        "nothing": NOTHING,
+        "software_turns": SOFTWARE_TURNS,
+    }
+
+
+def begins_with(training: Training) -> np.ndarray:
+    """The parameters that all backends start from, float32, (parameters,): layer by layer, weights and biases."""
+    layers = initial_parameters(training.network, training.seed)
+    return np.concatenate([part.ravel() for layer in layers for part in layer]).astype("<f4")
+
+
+def first_images(training: Training, n_images: int) -> np.ndarray:
+    """The first image of each batch of the first epochs of so many images, uint32, at most `MAX_STARTS` of them."""
+    epochs = max(1, min(MAX_EPOCHS, MAX_STARTS * training.batch_size // n_images))
+    starts = [batch_starts(n_images, training.batch_size, training.seed, epoch) for epoch in range(epochs)]
+    return np.concatenate(starts)[:MAX_STARTS].astype("<u4")

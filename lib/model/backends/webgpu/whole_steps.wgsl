@@ -8,7 +8,7 @@ fn steps(@builtin(local_invocation_index) lane: u32) {
   for (var step = 0u; step < n_steps; step++) {
     for (var index = 0u; index < arrayLength(&operations); index++) {
       let operation = operations[index];
-      switch operation.kernel {  // in the order of `KERNELS` in description.py
+      switch operation.kernel {  // in the order of `KERNELS` in __init__.py
         case 0u: { take_batch(operation, 0u, 1u, lane); }
         case 1u: { multiply(operation, 0u, 1u, lane); }
         case 2u: { multiply_and_find_losses(operation, 0u, 1u, lane); }

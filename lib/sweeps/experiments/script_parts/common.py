@@ -11,7 +11,7 @@ from urllib.request import urlopen
 import numpy as np
 
 from lib.model.data.digits import enlarged_digits
-from lib.model.data.mnist_download import KERAS_URL
+from lib.model.data.mnist import KERAS_URL
 from lib.sweeps.experiments.script_parts import (
     BATCH_SIZE,
     DATA_FILE,

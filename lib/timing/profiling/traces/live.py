@@ -150,7 +150,7 @@ def _with_torch(folder: str, _device: str) -> Callable[[], object]:
 
 
 def _with_webgpu(folder: str, device: str) -> Callable[[], object]:
-    from lib.model.backends.webgpu.execution import gpu
+    from lib.model.backends.with_webgpu import gpu
     from lib.timing.profiling.traces.webgpu import Recorder
 
     recorder = Recorder(gpu(device), device)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from lib.model.hardware.little_memory import MAX_MEMORY_BYTES, answer
+from lib.model.hardware.process import MAX_MEMORY_BYTES, answer
 from lib.timing.profiling.traces import chrome, nsight_csv, nsight_sqlite, xplane
 from lib.timing.profiling.traces.form import FORMAT, Refused, Trace, parsed
 

@@ -14,7 +14,7 @@ from itertools import groupby
 from typing import Any
 
 from lib.formatting import seconds
-from lib.model.backends.webgpu.execution import MOST_PASSES, OpenGpu, Timestamps
+from lib.model.backends.with_webgpu import MOST_PASSES, OpenGpu, Timestamps
 from lib.model.hardware.webgpu import KINDS
 from lib.timing.profiling.traces.form import Collector, Trace
 from lib.timing.profiling.traces.kinds import DISPATCH, KERNEL, LAUNCH, TRANSFER, WAIT

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lib.model.backends.registry import BACKENDS
-from lib.model.backends.webgpu.description import step
+from lib.model.backends.webgpu import step
 from lib.model.backends.with_webgpu import LAUNCHES
 from lib.model.hardware.webgpu import SOFTWARE
 from lib.model.spec import Network
@@ -50,7 +50,7 @@ def test_what_cannot_be_aligned_is_told():
 @pytest.fixture
 def on():
     pytest.importorskip("wgpu")
-    from lib.model.backends.webgpu.execution import gpu
+    from lib.model.backends.with_webgpu import gpu
 
     return gpu(SOFTWARE)
 
@@ -58,8 +58,7 @@ def on():
 def launched(backend, data, on, recorded=True) -> tuple[Any, np.ndarray]:
     """The trace of a few steps, None where they are not `recorded`, and their losses."""
     from lib.model.backends.base import initial_parameters
-    from lib.model.backends.webgpu.execution import Execution
-    from lib.model.backends.with_webgpu import training_images
+    from lib.model.backends.with_webgpu import Execution, training_images
 
     run = Execution(on, step(NETWORK, SIZE), training_images(data, SOFTWARE), STEPS, "A step")
     run.set(initial_parameters(NETWORK, 0), 0.1)
@@ -148,8 +147,7 @@ def test_a_recording_leaves_nothing_behind_also_after_an_error(small_data, on):
     """Commands that were written and never submitted have no times, and are not waited for."""
     before = {**vars(on)}
     recorder = Recorder(on, SOFTWARE)
-    from lib.model.backends.webgpu.execution import Execution
-    from lib.model.backends.with_webgpu import training_images
+    from lib.model.backends.with_webgpu import Execution, training_images
 
     run = Execution(on, step(NETWORK, SIZE), training_images(small_data, SOFTWARE), STEPS, "A step")
     run.encoded(1)

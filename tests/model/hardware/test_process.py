@@ -1,8 +1,11 @@
-"""What a reader's process says of what it did not expect."""
+"""What a reader's process says of what it did not expect, and what a library prints before it can be told not to."""
+
+import os
 
 import pytest
 
-from lib.model.hardware import little_memory
+from lib.model.hardware import process
+from lib.model.hardware.process import kept_away
 
 
 class Questions:
@@ -34,9 +37,26 @@ def test_whatever_goes_wrong_is_a_sentence_and_the_next_question_is_answered(err
             raise error
         return ["read"]
 
-    monkeypatch.setattr(little_memory.resource, "setrlimit", lambda *_: None)
+    monkeypatch.setattr(process.resource, "setrlimit", lambda *_: None)
     questions = Questions((True,), (False,))
-    little_memory.answer(questions, read)  # type: ignore[arg-type]
+    process.answer(questions, read)  # type: ignore[arg-type]
     said, found = questions.answers
     assert says in said
     assert found == ["read"]
+
+
+def test_what_is_printed_meanwhile_is_kept_and_the_rest_is_not(capfd):
+    os.write(2, b"before ")
+    with kept_away() as written:
+        os.write(2, b"greeting")
+        written.seek(0)
+        assert written.read() == b"greeting"
+    os.write(2, b"after")
+    assert capfd.readouterr().err == "before after"
+
+
+def test_after_an_error_it_is_printed_again(capfd):
+    with pytest.raises(ImportError), kept_away():
+        raise ImportError
+    os.write(2, b"after")
+    assert capfd.readouterr().err == "after"

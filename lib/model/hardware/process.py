@@ -1,10 +1,13 @@
-"""A process that reads what anybody may have dropped: with little memory and time, so that it harms nobody else."""
+"""What a process does to itself: it limits its memory and time to read strangers' files, or mutes a library."""
 
+import os
 import resource
+import tempfile
 import traceback
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
+from typing import IO
 
 MAX_MEMORY_BYTES = 2 << 30
 MAX_CPU_S = 120
@@ -35,3 +38,20 @@ def answer(connection: Connection, read: Callable[..., object]) -> None:
                 connection.send(
                     f"it is damaged, or of a kind that nobody expected ({type(error).__name__}); save it again"
                 )
+
+
+@contextmanager
+def kept_away() -> Iterator[IO[bytes]]:
+    """Keep what native code prints to standard error meanwhile: TensorFlow prints a greeting.
+
+    Yields:
+        The file that it goes to instead.
+    """
+    with tempfile.TemporaryFile() as written:
+        kept = os.dup(2)
+        os.dup2(written.fileno(), 2)
+        try:
+            yield written
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)

@@ -1,4 +1,4 @@
-"""What NVML says, from a stand-in for its Python binding: no card is needed, and none is pretended to be measured."""
+"""What is known of cards, from stand-ins for `nvidia-smi`, NVML's binding and the driver's library."""
 
 import sys
 import threading
@@ -6,11 +6,100 @@ import time
 from types import ModuleType, SimpleNamespace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from lib.model.hardware.nvidia_smi import Card
-from lib.model.hardware.nvml import SETTLE_S, Activity, gpus, watched_activity
+from lib.cli.record import CannotRecord, choose_card
+from lib.model.backends.environment_variables import device_count
+from lib.model.hardware import nvidia
+from lib.model.hardware.machine import this_machine
+from lib.model.hardware.nvidia import (
+    SETTLE_S,
+    Activity,
+    Card,
+    cards,
+    driver_version,
+    gpus,
+    l2_cache_bytes,
+    nvidia_driver_answers,
+    visible,
+    watched_activity,
+)
 
-L4, T4 = Card("GPU-l4", "NVIDIA L4", "570.86"), Card("GPU-t4", "Tesla T4", "570.86")
+L4, T4 = Card("GPU-11aa", "NVIDIA L4", "570.86.10"), Card("GPU-22bb", "Tesla T4", "570.86.10")
+
+
+def test_a_card_is_described_as_the_driver_does(driver):
+    driver("570.86.10")
+    assert cards()[0] == Card("GPU-11aa", "NVIDIA L4", "570.86.10", 23034 * 2**20, 8.9)
+    assert [card.name for card in cards()] == ["NVIDIA L4", "Tesla T4"]
+    assert driver_version() == "570.86.10"
+
+
+def test_a_driver_that_does_not_know_the_last_field_is_asked_without_it(driver, tmp_path):
+    driver("450.51")
+    (tmp_path / "nvidia-smi").write_text(
+        '#!/bin/sh\ncase "$1" in *compute_cap*) echo "not a valid field"; exit 2;; esac\n'
+        'echo "GPU-22bb, Tesla T4, 450.51, [N/A]"\n'
+    )
+    assert cards() == (Card("GPU-22bb", "Tesla T4", "450.51"),)
+
+
+def test_each_of_several_cards_is_recorded_by_itself(driver, monkeypatch, capsys):
+    driver("570.86.10")
+    choose_card(1)
+    assert [card.name for card in cards()] == ["Tesla T4"]
+    this_machine.cache_clear()
+    try:
+        assert this_machine().gpu == "Tesla T4", "the machine is named, and told apart, by this card"
+    finally:
+        this_machine.cache_clear()
+    assert device_count("gpu") == 1
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    choose_card(None)
+    assert "2 graphics cards; the first is recorded, another by --card 1" in capsys.readouterr().out
+    assert [card.uuid for card in cards()] == ["GPU-11aa"]
+    for number, words in ((1, "expected 0 to 0, got 1"), (-1, "expected 0 to 0, got -1")):
+        with pytest.raises(CannotRecord, match=words):
+            choose_card(number)
+
+
+@pytest.mark.parametrize(
+    ("named", "left"),
+    [
+        (None, (L4, T4)),
+        ("", ()),
+        ("-1", ()),
+        ("0", (L4,)),
+        ("1,0", (T4, L4)),
+        ("0,0", (L4,)),
+        ("2", ()),
+        ("0,-1,1", (L4,)),  # as in CUDA, nothing counts after what names no card
+        ("GPU-22bb", (T4,)),
+        ("GPU-2, GPU-1", (T4, L4)),
+        ("GPU-", ()),  # names both
+        ("all", ()),
+    ],
+)
+def test_what_the_variable_leaves(named, left):
+    assert visible((L4, T4), named) == left
+
+
+@given(st.text() | st.lists(st.sampled_from(["0", "1", "2", "-1", "GPU-1", "GPU-22bb", "x"])).map(",".join))
+def test_whatever_the_variable_says_names_cards_once_or_none(named):
+    found = visible((L4, T4), named)
+    assert len(set(found)) == len(found)
+    assert set(found) <= {L4, T4}
+
+
+def test_without_the_program_there_is_no_driver(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    nvidia.all_cards.cache_clear()
+    try:
+        assert (cards(), driver_version()) == ((), "")
+        assert not nvidia_driver_answers()
+    finally:
+        nvidia.all_cards.cache_clear()
 
 
 class NVMLError(Exception):
@@ -25,7 +114,7 @@ def nvml(monkeypatch):
     """
     module = ModuleType("pynvml")
     held = {"sessions": 0, "begun": 0, "samples": set()}
-    monkeypatch.setattr("lib.model.hardware.nvml.cards", lambda: (L4,))
+    monkeypatch.setattr("lib.model.hardware.nvidia.cards", lambda: (L4,))
     metrics = SimpleNamespace(metrics=[SimpleNamespace(), SimpleNamespace()])
 
     def metrics_get(asked):
@@ -46,7 +135,7 @@ def nvml(monkeypatch):
         return sample
 
     def by_uuid(uuid):
-        if uuid not in ("GPU-l4", "GPU-t4"):
+        if uuid not in ("GPU-11aa", "GPU-22bb"):
             raise NVMLError
         return uuid
 
@@ -57,9 +146,9 @@ def nvml(monkeypatch):
         NVML_GPM_METRICS_GET_VERSION=1,
         nvmlInit=opened,
         nvmlShutdown=closed,
-        nvmlSystemGetDriverVersion=lambda: b"570.86",
+        nvmlSystemGetDriverVersion=lambda: "570.86",
         nvmlDeviceGetHandleByUUID=by_uuid,
-        nvmlDeviceGetName=lambda handle: {"GPU-l4": "NVIDIA L4", "GPU-t4": "Tesla T4"}[handle],
+        nvmlDeviceGetName=lambda handle: {"GPU-11aa": "NVIDIA L4", "GPU-22bb": "Tesla T4"}[handle],
         nvmlDeviceGetMemoryInfo=lambda _: SimpleNamespace(total=24 * 2**30),
         nvmlDeviceGetClockInfo=lambda _, kind: 1200,
         nvmlDeviceGetMaxClockInfo=lambda _, kind: 2040,
@@ -99,43 +188,33 @@ def test_a_card_with_all_that_it_says(nvml):
     )
 
 
-def test_what_an_older_card_does_not_know_is_left_out(nvml):
+def test_what_a_chip_or_driver_does_not_know_is_left_out(nvml):
     nvml.nvmlDeviceGetPowerUsage = unknown
     del nvml.nvmlDeviceGetCurrentClocksThrottleReasons
-    (gpu,) = gpus()
-    assert (gpu.power_w, gpu.throttled_by) == (None, ())
-    assert " W" not in gpu.line
-
-
-def test_the_link_to_a_card_is_said_where_both_parts_are_known(nvml):
     nvml.nvmlDeviceGetCurrPcieLinkGeneration = lambda _: 5
-    assert "PCIe" not in gpus()[0].line
+    (gpu,) = gpus()
+    assert (gpu.power_w, gpu.throttled_by, gpu.pcie) == (None, (), None)
     nvml.nvmlDeviceGetCurrPcieLinkWidth = lambda _: 16
     assert ", PCIe 5 × 16, " in gpus()[0].line
 
 
-def test_a_chip_that_does_not_count_is_asked_what_slows_it_now(nvml):
-    nvml.nvmlDeviceGetViolationStatus = unknown
-    (gpu,) = gpus()
-    assert gpu.slowed_s is None
-    assert gpu.line.endswith("slowed by its power limit at this moment")
-
-
-def test_a_chip_that_counts_one_kind_alone_counts(nvml):
+def test_a_chip_counts_what_slows_it_or_is_asked_what_does_now(nvml):
     nvml.nvmlDeviceGetViolationStatus = lambda _, policy: unknown() if policy else SimpleNamespace(violationTime=3)
-    (gpu,) = gpus()
-    assert gpu.slowed_s == {"its power limit": 3e-9}
+    assert gpus()[0].slowed_s == {"its power limit": 3e-9}
+    nvml.nvmlDeviceGetViolationStatus = unknown
+    assert gpus()[0].slowed_s is None
+    assert gpus()[0].line.endswith("slowed by its power limit at this moment")
 
 
 def test_only_the_cards_that_may_be_used_are_asked_by_uuid(nvml, monkeypatch):
     """In CUDA's order, and none that NVML does not know."""
-    monkeypatch.setattr("lib.model.hardware.nvml.cards", lambda: (T4, Card("GPU-gone", "", ""), L4))
-    assert [(gpu.name, gpu.uuid) for gpu in gpus()] == [("Tesla T4", "GPU-t4"), ("NVIDIA L4", "GPU-l4")]
+    monkeypatch.setattr("lib.model.hardware.nvidia.cards", lambda: (T4, Card("GPU-gone", "", ""), L4))
+    assert [(gpu.name, gpu.uuid) for gpu in gpus()] == [("Tesla T4", "GPU-22bb"), ("NVIDIA L4", "GPU-11aa")]
     asked = []
     nvml.nvmlDeviceGetUtilizationRates = lambda handle: asked.append(handle) or SimpleNamespace(gpu=1)
     watched()
-    assert set(asked) == {"GPU-t4"}, "the first that this process may use, which is not the driver's first"
-    monkeypatch.setattr("lib.model.hardware.nvml.cards", lambda: ())
+    assert set(asked) == {"GPU-22bb"}, "the first that this process may use, which is not the driver's first"
+    monkeypatch.setattr("lib.model.hardware.nvidia.cards", lambda: ())
     assert gpus() == []
     assert watched().utilisations == [], "all are hidden"
 
@@ -195,3 +274,29 @@ def test_without_binding_or_driver_there_are_no_cards(nvml, monkeypatch, trouble
     assert gpus() == []
     busy = watched()
     assert (busy.utilisations, busy.activity) == ([], None)
+
+
+def driver_library(fails: str):
+    """A driver's library with one card of 50 MiB of L2; the function of this name fails, with a CUDA error's number."""
+
+    def get_device(device, number):
+        device._obj.value = 7 + number
+        return 100 * (fails == "cuDeviceGet")
+
+    def get_attribute(value, attribute, device):
+        value._obj.value = {(38, 7): 50 * 2**20}[attribute, device.value]
+        return 100 * (fails == "cuDeviceGetAttribute")
+
+    return SimpleNamespace(
+        cuInit=lambda flags: 100 * (fails == "cuInit") + flags,
+        cuDeviceGet=get_device,
+        cuDeviceGetAttribute=get_attribute,
+    )
+
+
+@pytest.mark.parametrize(
+    ("fails", "expected"), [("", 50 * 2**20), ("cuInit", 0), ("cuDeviceGet", 0), ("cuDeviceGetAttribute", 0)]
+)
+def test_the_l2_of_the_first_card(monkeypatch, fails, expected):
+    monkeypatch.setattr(nvidia.ctypes, "CDLL", lambda name: {"libcuda.so.1": driver_library(fails)}[name])
+    assert l2_cache_bytes() == expected

@@ -3,12 +3,24 @@
 import re
 from itertools import pairwise
 
-import msgspec
+import numpy as np
 import pytest
 
-from lib.model.backends.webgpu import description
-from lib.model.backends.webgpu.description import FIELDS, HERE, KERNELS, MAX_GROUPS, Program, evaluation, sources, step
-from lib.model.spec import MAX_HIDDEN_LAYERS, MAX_WIDTH, Network
+from lib.model.backends import webgpu
+from lib.model.backends.webgpu import (
+    FIELDS,
+    HERE,
+    KERNELS,
+    MAX_EPOCHS,
+    MAX_GROUPS,
+    MAX_STARTS,
+    evaluation,
+    first_images,
+    sources,
+    step,
+)
+from lib.model.data.mnist import batch_starts
+from lib.model.spec import MAX_HIDDEN_LAYERS, MAX_WIDTH, Network, Training
 
 WGSL = "\n".join(file.read_text() for file in sorted(HERE.glob("*.wgsl")))
 NETWORKS = [Network(()), Network((1,)), Network((128,)), Network((32, 16, 8))]
@@ -17,11 +29,11 @@ NETWORKS = [Network(()), Network((1,)), Network((128,)), Network((32, 16, 8))]
 @pytest.mark.parametrize("network", NETWORKS, ids=lambda network: network.label)
 @pytest.mark.parametrize("batch_size", [1, 33])
 def test_every_region_has_a_place_of_its_own(network, batch_size):
-    for program in (step(network, batch_size), step(network, batch_size, fused=False), evaluation(network, batch_size)):
+    for program in (step(network, batch_size), evaluation(network, batch_size)):
         places = sorted((one.first, one.shape[0] * one.shape[1]) for one in program.regions.values())
         assert all(first + size <= after for (first, size), (after, _) in pairwise(places))
         assert 4 * sum(places[-1]) <= program.memory_bytes
-        assert all(first % description.ALIGNMENT == 0 for first, _ in places)
+        assert all(first % webgpu.ALIGNMENT == 0 for first, _ in places)
 
 
 def test_an_evaluation_finds_the_parameters_where_a_step_left_them():
@@ -29,17 +41,6 @@ def test_an_evaluation_finds_the_parameters_where_a_step_left_them():
     assert training.parameter_bytes == other.parameter_bytes
     for name in ("rate", "layer 1", "layer 2", "layer 3"):
         assert training.regions[name] == other.regions[name]
-
-
-def test_a_fused_step_with_one_hidden_layer_has_at_most_eight_operations():
-    fused, apart = step(Network((128,)), 32), step(Network((128,)), 32, fused=False)
-    assert len(fused.operations) <= 8 < len(apart.operations)
-    assert len({one.name for one in apart.operations}) == len(apart.operations)
-
-
-def test_a_browser_gets_everything_as_json():
-    program = step(Network((16,)), 32)
-    assert msgspec.json.decode(msgspec.json.encode(program), type=Program) == program
 
 
 @pytest.mark.parametrize("batch_size", [1, 48_000])
@@ -55,7 +56,7 @@ def test_the_kernels_mean_the_same_by_their_numbers():
     assert re.findall(r"(\w+): u32", struct[1]) == list(FIELDS)
     numbers = dict(re.findall(r"const (\w+) = (\w+?)u?;", WGSL))
     for name in ("LANES", "TILE", "DEPTH", "NOTHING", "STORE", "RELU", "RELU_GRADIENT", "DESCEND"):
-        assert int(numbers[name], 0) == getattr(description, name), name
+        assert int(numbers[name], 0) == getattr(webgpu, name), name
     entries = re.findall(r"fn (\w+)\(\s*@builtin", sources()["dispatched"])
     assert tuple(entries) == KERNELS
     called = {name: re.search(rf"fn {name}\([^{{]*\{{\s*(\w+)\(", sources()["dispatched"]) for name in KERNELS}
@@ -64,7 +65,22 @@ def test_the_kernels_mean_the_same_by_their_numbers():
 
 
 def test_operations_that_find_nothing_to_do_are_dispatched_all_the_same():
-    program = description.nothing(7)
+    program = webgpu.nothing(7)
     assert [one.groups for one in program.operations] == [1] * 7
     assert all(one.words[FIELDS.index("rows")] == 0 for one in program.operations)
     assert program.memory_bytes == 0
+
+
+@pytest.mark.parametrize(("n_images", "size", "seed"), [(640, 32, 0), (1_000, 7, 3), (48_000, 4_096, 1)])
+def test_each_epoch_has_an_order_of_its_own(n_images, size, seed):
+    found = first_images(Training(Network((8,)), 0.1, size, 1, seed), n_images)
+    steps = n_images // size
+    n_epochs = min(MAX_EPOCHS, MAX_STARTS // steps)
+    expected = [batch_starts(n_images, size, seed, epoch) for epoch in range(n_epochs)]
+    np.testing.assert_array_equal(found, np.concatenate(expected))
+    assert not np.array_equal(found[:steps], found[steps : 2 * steps])
+
+
+def test_of_an_epoch_that_is_too_long_the_beginning_travels():
+    found = first_images(Training(Network((8,)), 0.1, 1, 1), 48_000)
+    np.testing.assert_array_equal(found, batch_starts(48_000, 1, 0, 0)[:MAX_STARTS])

@@ -1,21 +1,25 @@
-"""What NVIDIA GPUs report through NVML: their state, for how long they were slowed, and how busy they are.
+"""NVIDIA's GPUs: which there are, by `nvidia-smi` without any library; their state, by NVML; their cache, by CUDA.
 
-`utilisation` is the figure that `nvidia-smi` shows, also in the `sm` column of `nvidia-smi dmon`: the share of time in
-which at least one kernel ran, even if on one multiprocessor of a hundred. `sm_activity` and `sm_occupancy` are what it
-is often mistaken for; chips from Hopper on report them (GPM). This needs the package nvidia-ml-py, which comes with the
-GPU requirements; without it, or without a driver, no GPUs are found. Everything is asked of the GPUs that this process
-may use, by UUID: NVML counts by PCI bus, and CUDA does not.
+Cards are told apart by UUID everywhere. Numbers mean different cards to different programs: `nvidia-smi` and NVML count
+by PCI bus, CUDA counts the fastest card first unless `CUDA_DEVICE_ORDER=PCI_BUS_ID`.
+
+NVML needs the package nvidia-ml-py, which comes with the GPU requirements; without it, or without a driver, it finds no
+GPUs. Its `utilisation` is the figure that `nvidia-smi` shows: the share of time in which at least one kernel ran, even
+if on one multiprocessor of a hundred. `sm_activity` and `sm_occupancy` are what it is often mistaken for; chips from
+Hopper on report them (GPM).
 """
 
+import ctypes
 import importlib
+import os
+import subprocess
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cache
 from types import ModuleType
 from typing import Any
-
-from lib.model.hardware.nvidia_smi import cards
 
 # The bits of nvmlDeviceGetCurrentClocksThrottleReasons that mean that the GPU runs slower than it could (nvml.h).
 THROTTLES = {
@@ -30,6 +34,97 @@ POLICIES = {0: "its power limit", 1: "its temperature", 3: "the board's limit", 
 SETTLE_S = 1.0  # NVML's utilisation is of the last sixth of a second to second: what is shown first is of before
 SAMPLE_S = 0.1
 _SM_UTIL, _SM_OCCUPANCY = 2, 3  # NVML_GPM_METRIC_*
+_L2_CACHE_SIZE = 38  # CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE
+
+
+@dataclass(frozen=True)
+class Card:
+    """One GPU, as the driver describes it; 0 and empty text for what it does not know."""
+
+    uuid: str  # GPU-…
+    name: str  # of the model, for example “NVIDIA L4”
+    driver: str  # version, for example 570.86.10
+    memory_bytes: int = 0
+    compute_capability: float = 0.0  # for example 8.9
+
+
+def nvidia_driver_answers() -> bool:
+    """Whether there is an NVIDIA driver that lists at least one GPU, which may be hidden from this process."""
+    return bool(all_cards())
+
+
+def cards() -> tuple[Card, ...]:
+    """The GPUs that this process may use: those that `CUDA_VISIBLE_DEVICES` admits; empty without a driver."""
+    return visible(all_cards(), os.environ.get("CUDA_VISIBLE_DEVICES"))
+
+
+@cache
+def all_cards() -> tuple[Card, ...]:
+    """All GPUs that the driver lists, by PCI bus; asked once."""
+    fields = ["uuid", "name", "driver_version", "memory.total", "compute_cap"]
+    # Drivers before CUDA 11.6 do not know the last field, and answer nothing at all.
+    lines = _answer(fields) or _answer(fields[:-1])
+    return tuple(_card([value.strip() for value in line.split(",")]) for line in lines if line.startswith("GPU-"))
+
+
+def listed_now() -> set[str]:
+    """The UUIDs of the GPUs that the driver lists at this moment, which may be fewer than when they were first asked
+    for."""
+    return set(_answer(["uuid"]))
+
+
+def driver_version() -> str:
+    """The driver's version, for example 570.86.10; empty without a driver."""
+    return next((card.driver for card in all_cards()), "")
+
+
+def visible(cards: tuple[Card, ...], named: str | None) -> tuple[Card, ...]:
+    """Those of all GPUs that a value of `CUDA_VISIBLE_DEVICES` leaves, in the order that it names them.
+
+    As in CUDA, the list ends at the first entry that names no GPU: an empty value or -1 leaves none. Numbers count by
+    PCI bus; workers are given the UUIDs that this finds, so that all of them mean the same card by a number.
+
+    Args:
+        cards: By PCI bus.
+        named: Numbers, UUIDs or the first letters of such, separated by commas; None: it is not set, all are visible.
+    """
+    if named is None:
+        return cards
+    found: list[Card] = []
+    for entry in map(str.strip, named.split(",")):
+        if entry.isdecimal():
+            matches = cards[int(entry) : int(entry) + 1]
+        else:
+            matches = tuple(card for card in cards if entry.startswith("GPU-") and card.uuid.startswith(entry))
+        if len(matches) != 1:
+            break
+        found += matches
+    return tuple(dict.fromkeys(found))
+
+
+def _card(values: list[str]) -> Card:
+    uuid, name, driver, memory_mib, capability = (*values, "", "", "", "")[:5]
+    return Card(
+        uuid, name, driver if driver[:1].isdigit() else "", int(_number(memory_mib) * 2**20), _number(capability)
+    )
+
+
+def _number(text: str) -> float:
+    """0 for “[N/A]” and the like."""
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
+
+
+def _answer(fields: list[str]) -> list[str]:
+    """A line for each GPU; none where `nvidia-smi` is missing, fails, or takes more than ten seconds."""
+    command = ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
+    try:
+        answer = subprocess.run(command, capture_output=True, timeout=10, check=True, text=True)
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return answer.stdout.strip().splitlines()
 
 
 @dataclass(frozen=True)
@@ -86,7 +181,7 @@ def gpus() -> list[Gpu]:
     with _nvml() as nvml:
         if nvml is None:
             return []
-        driver = _text(nvml.nvmlSystemGetDriverVersion())
+        driver = nvml.nvmlSystemGetDriverVersion()
         return [_gpu(nvml, handle, driver, uuid) for uuid, handle in _handles(nvml)]
 
 
@@ -120,7 +215,6 @@ def watched_activity(settle_s: float = SETTLE_S, sample_s: float = SAMPLE_S) -> 
 
 
 def _watch(nvml: ModuleType, handle: Any, busy: Busy, over: threading.Event, sample_s: float) -> None:
-    """Fill `busy` until it is over."""
     with suppress(nvml.NVMLError), ExitStack() as samples:
         before = _gpm_sample(nvml, handle, samples)
         while not over.wait(sample_s):
@@ -152,7 +246,7 @@ def _gpu(nvml: ModuleType, handle: Any, driver: str, uuid: str) -> Gpu:
     generation, lanes = ask("nvmlDeviceGetCurrPcieLinkGeneration"), ask("nvmlDeviceGetCurrPcieLinkWidth")
     violated = {cause: ask("nvmlDeviceGetViolationStatus", policy) for policy, cause in POLICIES.items()}
     return Gpu(
-        _text(ask("nvmlDeviceGetName") or "a card that no longer answers"),
+        ask("nvmlDeviceGetName") or "a card that no longer answers",
         driver,
         memory.total if memory is not None else 0,
         ask("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM),
@@ -191,12 +285,8 @@ def _nvml() -> Iterator[ModuleType | None]:
     """NVML's Python binding, initialised; None if it is missing or finds no driver."""
     try:
         nvml = importlib.import_module("pynvml")
-    except ImportError:
-        yield None
-        return
-    try:
         nvml.nvmlInit()
-    except nvml.NVMLError:
+    except Exception:  # it is not installed, or says in its own way that there is no driver
         yield None
         return
     try:
@@ -205,5 +295,15 @@ def _nvml() -> Iterator[ModuleType | None]:
         nvml.nvmlShutdown()
 
 
-def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value
+def l2_cache_bytes() -> int:
+    """Bytes of the L2 cache of the first card that this process may use; 0 where no driver answers."""
+    size, device = ctypes.c_int(0), ctypes.c_int(0)
+    with suppress(OSError, AttributeError):  # no driver, or one without these functions
+        driver = ctypes.CDLL("libcuda.so.1")
+        failed = (
+            driver.cuInit(0)
+            or driver.cuDeviceGet(ctypes.byref(device), 0)
+            or driver.cuDeviceGetAttribute(ctypes.byref(size), _L2_CACHE_SIZE, device)
+        )
+        return 0 if failed else max(0, size.value)
+    return 0

@@ -7,19 +7,16 @@ the rest.
 import codecs
 import csv
 import io
-import math
 import re
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import IO, Any
 
 import numpy as np
 
-from lib.model.data.mnist_arrays import DataError
-from lib.model.data.own.prepared import MAX_NUMBERS
-from lib.model.data.own.rows import MIN_ROWS, PIXEL, DataRows, shortened
+from lib.model.data.mnist import DataError
+from lib.model.data.prepared import MIN_ROWS, PIXEL, DataRows, shortened
 from lib.model.spec import MAX_CLASSES
 
 SURE = ("label", "labels", "class", "target")  # names of a column of labels, whatever it holds
@@ -37,47 +34,27 @@ _BOMS = {
 }
 _NUMBER = re.compile(r"[+-]?(\d[\d.,]*|[.,]\d+)([eE][+-]?\d+)?")
 _DECIMAL_COMMA = re.compile(r"[+-]?[\d.]*,\d+([eE][+-]?\d+)?")
-_THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?")
+_THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+")
 _TWO_NUMBERS = re.compile(r"\d+ +[+-]?\d")
-_WITH_UNIT = re.compile(r"\W{0,3}\d[\d.,]*\s?[^\d\s]{0,4}")  # such as 12 % and $1.5
 _UNNAMED = re.compile(r"unnamed column \d+|Unnamed: \d+")
-_SVMLIGHT = re.compile(rb"\s*[+-]?[\d.]+([ \t]+\d+:[-+.\deE]+)+[ \t]*(#.*)?[\r\n]")
 _ATTRIBUTE = re.compile(r"@attribute\s+('[^']*'|\"[^\"]*\"|\S+)", re.IGNORECASE)
 
 
 def encoding_of(file: IO[bytes]) -> str:
-    """UTF-8 if all of it is valid, UTF-16 if it says or looks so, else Windows-1252."""
+    """UTF-16 or UTF-32 if it says so, UTF-8 if all of it is valid, else Windows-1252."""
     file.seek(0)
-    head = file.read(4096)
+    head = file.read(4)
     for bom, name in _BOMS.items():
         if head.startswith(bom):
             return name
-    for place, name in ((1, "utf-16-le"), (0, "utf-16-be")):
-        shown = head[1 - place :: 2]
-        if head[place::2].count(0) > len(head) / 4 and not any(one < 32 and one not in b"\t\n\r" for one in shown):
-            return name
-    file.seek(0)
     decoder = codecs.getincrementaldecoder("utf-8")()
     try:
-        for part in iter(lambda: file.read(1 << 20), b""):
+        for part in (head, *iter(lambda: file.read(1 << 20), b"")):
             decoder.decode(part)
         decoder.decode(b"", final=True)
     except UnicodeDecodeError:
         return "cp1252"
     return "utf-8"
-
-
-@dataclass(frozen=True)
-class _Layout:
-    """How a table is written; `skipped` records and empty lines precede its first row."""
-
-    names: tuple[str, ...]
-    separator: str
-    skipped: int
-    decimal: str = "."
-    thousands: str | None = None
-    quote: str = '"'
-    comment: str | None = None
 
 
 def read_tables(files: Sequence[tuple[str, IO[bytes]]], label: str = "") -> DataRows:
@@ -93,9 +70,6 @@ def read_tables(files: Sequence[tuple[str, IO[bytes]]], label: str = "") -> Data
     import pandas as pd
 
     (name, file), others = _to_train_on(files)
-    file.seek(0)
-    if not others and _SVMLIGHT.match(file.read(4096)):
-        return _svmlight(file)
     table = _TableReader(name, file)
     chosen, is_guess = table.label(label)
     ask = "; if another holds them, write its name into “Column of labels”" if is_guess else ""
@@ -112,33 +86,15 @@ def read_tables(files: Sequence[tuple[str, IO[bytes]]], label: str = "") -> Data
             n_test = len(frames[-1])
     frame: Any = pd.concat(frames) if len(frames) > 1 else frames[0]
     inputs = [one for one in frame.columns if one != chosen]
-    texts = [one for one in inputs if frame[one].dtype.kind not in "iufb"]
-    naming = [one for one in texts if 2 * frame[one].nunique() > len(frame) and not _means_numbers(frame[one])]
-    for one in texts:
-        if one not in naming:
-            _refuse_text(frame[one])
-    if naming:
-        notes.append(f"left out, as texts that hardly repeat: {', '.join(f'“{shortened(one)}”' for one in naming[:5])}")
-    inputs = [one for one in inputs if one not in naming]
+    names = [one for one in inputs if frame[one].dtype.kind not in "iufb" and _only_names(frame[one])]
+    if names:
+        notes.append(f"left out, as texts that hardly repeat: {', '.join(f'“{shortened(one)}”' for one in names[:5])}")
+    inputs = [one for one in inputs if one not in names]
     labels = frame[chosen].to_numpy(object)
     x = np.empty((len(frame), len(inputs)), np.float64)
     for place, one in enumerate(inputs):  # column by column: pandas would copy the table twice
         x[:, place] = frame[one]
     return DataRows(x, labels, n_test, columns=inputs, notes=tuple(notes))
-
-
-def _svmlight(file: IO[bytes]) -> DataRows:
-    """Rows in LIBSVM's format: nonzero numbers with their positions."""
-    import sklearn.datasets
-
-    file.seek(0)
-    try:
-        x, labels = sklearn.datasets.load_svmlight_file(file)[:2]
-    except ValueError as error:
-        raise DataError(f"expected rows as LIBSVM writes them, got a broken one ({shortened(str(error))})") from error
-    if math.prod(x.shape) > MAX_NUMBERS:
-        raise DataError(f"expected at most {MAX_NUMBERS:,} numbers, got {x.shape[0]:,} × {x.shape[1]:,}; bring fewer")
-    return DataRows(x.toarray(), np.asarray(labels))
 
 
 def _to_train_on(files: Sequence[tuple[str, IO[bytes]]]) -> tuple[tuple[str, IO[bytes]], list[tuple[str, IO[bytes]]]]:
@@ -176,25 +132,18 @@ class _TableReader:
     def _read(self, **options) -> Any:
         import pandas as pd
 
-        layout = self._layout
         self._file.seek(0)
         try:
             with warnings.catch_warnings(action="ignore", category=pd.errors.DtypeWarning):  # of columns with texts
                 return pd.read_csv(
                     self._file,  # type: ignore[arg-type]
-                    sep=r"\s+" if layout.separator == " " else layout.separator,
                     header=None,
-                    names=list(layout.names),
-                    skiprows=layout.skipped,
                     index_col=False,
                     skipinitialspace=True,
                     keep_default_na=False,
-                    decimal=layout.decimal,
-                    thousands=layout.thousands,
-                    quotechar=layout.quote,
-                    comment=layout.comment,
                     encoding=self._encoding,
                     encoding_errors="replace",
+                    **self._layout,
                     **options,
                 )
         except (pd.errors.ParserError, pd.errors.EmptyDataError, ValueError) as error:
@@ -258,17 +207,13 @@ class _TableReader:
         return self.frame.assign(**{label: texts[self._filled]})
 
 
-def _layout(lines: list[str]) -> _Layout:
-    """The layout of a table that begins with these lines."""
+def _layout(lines: list[str]) -> dict[str, Any]:
+    """How a table that begins with these lines is written, as pandas is told."""
     start = next((number for number, line in enumerate(lines) if line.strip().lower() == "@data"), None)
     if start is not None:  # ARFF, as Weka and OpenML write it
         names = [found[1].strip("'\"") for line in lines[:start] if (found := _ATTRIBUTE.match(line.strip()))]
-        return _Layout(_distinct(names), ",", start + 1, quote="'", comment="%")
-    separator = next((found[1] for line in lines[:1] if (found := re.fullmatch(r'"?sep=(.)"?', line))), None)
-    if separator is not None:
-        lines = ["", *lines[1:]]
-    bare = [re.sub(r"^[#%]\s*", "", line) for line in lines]
-    separator, records = _records(bare, separator)
+        return {"names": _distinct(names), "sep": ",", "skiprows": start + 1, "quotechar": "'", "comment": "%"}
+    separator, records = _records([re.sub(r"^[#%]\s*", "", line) for line in lines])
     width = _usual_width(records)
     if width < 2:
         raise DataError(
@@ -277,33 +222,31 @@ def _layout(lines: list[str]) -> _Layout:
     place = next(place for place in range(len(records)) if _may_be_first(records, place, width))
     end, first = records[place]
     rows = [fields for _, fields in records[place + 1 :] if len(fields) == width]
-    decimal, thousands = _numbers_written([first, *rows], separator)
+    numbers = [field.strip() for fields in (first, *rows) for field in fields if _is_number(field)]
+    thousands = separator == "," and all(_THOUSANDS.fullmatch(one) for one in numbers if "," in one)
+    decimal = "," if not thousands and any(map(_DECIMAL_COMMA.fullmatch, numbers)) else "."
     if _is_row(first, rows):
-        before = records[place - 1][0] if place else 0
-        return _Layout(tuple(f"column {n}" for n in range(1, width + 1)), separator, before, decimal, thousands)
-    if sum(any(map(_is_number, fields)) for fields in rows) > len(rows) / 2:  # more header lines, such as units
-        while place + 2 < len(records) and not any(map(_is_number, records[place + 1][1])):
-            place += 1
-            end = records[place][0]
-    if len(first) < width:  # a column of row names, as R writes it; or a separator at the end of each row
+        end = records[place - 1][0] if place else 0
+        first = [f"column {n}" for n in range(1, width + 1)]
+    elif len(first) < width:  # a column of row names, as R writes it; or a separator at the end of each row
         ends_empty = all(not fields[-1].strip() for fields in rows)
         first = [*first, ""] if ends_empty else ["", *first]
-    return _Layout(_distinct(first), separator, end, decimal, thousands)
+    sep = r"\s+" if separator == " " else separator
+    return {"names": _distinct(first), "sep": sep, "skiprows": end, "decimal": decimal}
 
 
-def _records(lines: list[str], separator: str | None) -> tuple[str, list[tuple[int, list[str]]]]:
+def _records(lines: list[str]) -> tuple[str, list[tuple[int, list[str]]]]:
     """The separator, and each record with the number of records and empty lines up to its end."""
-    found = {one: list(_split(lines, one)) for one in ([separator] if separator else _SEPARATORS)}
-    if separator is None:
-        for one, records in found.items():
-            width = _usual_width(records)
-            if one == "," and 2 * sum(any(map(_TWO_NUMBERS.match, fields)) for _, fields in records) > len(records):
-                continue  # decimal commas between blanks
-            if one == " " and 2 * sum(any(map(_is_number, fields)) for _, fields in records) < len(records):
-                continue  # it is prose
-            if width > 1 and 2 * sum(len(fields) == width for _, fields in records) >= len(records):
-                return one, records
-    separator = separator or max(_SEPARATORS[:-1], key=lambda one: _usual_width(found[one]))
+    found = {one: list(_split(lines, one)) for one in _SEPARATORS}
+    for one, records in found.items():
+        width = _usual_width(records)
+        if one == "," and 2 * sum(any(map(_TWO_NUMBERS.match, fields)) for _, fields in records) > len(records):
+            continue  # decimal commas between blanks
+        if one == " " and 2 * sum(any(map(_is_number, fields)) for _, fields in records) < len(records):
+            continue  # it is prose
+        if width > 1 and 2 * sum(len(fields) == width for _, fields in records) >= len(records):
+            return one, records
+    separator = max(_SEPARATORS[:-1], key=lambda one: _usual_width(found[one]))
     return separator, found[separator]
 
 
@@ -358,18 +301,7 @@ def _is_row(first: list[str], rows: list[list[str]]) -> bool:
     return comes_again or not texts
 
 
-def _numbers_written(rows: list[list[str]], separator: str) -> tuple[str, str | None]:
-    """The decimal sign and the thousands separator."""
-    found = [field.strip() for fields in rows for field in fields if "," in field and _is_number(field)]
-    commas = [field for field in found if _DECIMAL_COMMA.fullmatch(field) or _THOUSANDS.fullmatch(field)]
-    if not commas:
-        return ".", None
-    if all(map(_THOUSANDS.fullmatch, commas)) and separator == ",":
-        return ".", ","
-    return ",", "." if any("." in field for field in commas) else None
-
-
-def _distinct(names: Sequence[str]) -> tuple[str, ...]:
+def _distinct(names: Sequence[str]) -> list[str]:
     """Unique column names; unnamed columns get one."""
     made: list[str] = []
     for place, name in enumerate(names):
@@ -377,18 +309,14 @@ def _distinct(names: Sequence[str]) -> tuple[str, ...]:
         while shown in made:
             shown += " again"
         made.append(shown)
-    return tuple(made)
+    return made
 
 
-def _means_numbers(column: Any) -> bool:
-    """Whether most texts of a column are numbers, perhaps with a unit, so that the others are mistakes."""
-    return 2 * sum(_WITH_UNIT.fullmatch(str(one).strip()) is not None for one in column) > len(column)
-
-
-def _refuse_text(column: Any) -> None:
-    import pandas as pd
-
-    texts = (pd.to_numeric(column, errors="coerce").isna() & column.notna()).to_numpy()
+def _only_names(column: Any) -> bool:
+    """Whether the texts of a column hardly repeat, so that it can be left out; DataError for other texts."""
+    texts = column.notna() & ~column.astype(str).map(_is_number)
+    if 2 * texts.sum() >= len(column) and 2 * column.nunique() > len(column):
+        return True
     row = int(np.flatnonzero(texts)[0]) if texts.any() else 0
     remedy = "correct this value" if texts.sum() == 1 else "leave the column out, or write numbers for it"
     raise DataError(

@@ -2,19 +2,22 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 
+import jax
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.browser import free_port
-from lib.model.backends import with_jax
+from lib.model.backends import stacked, with_jax
 from lib.model.backends.base import Epoch, FirstCall, Steps
-from lib.model.backends.stacked import train as train_module
-from lib.model.backends.stacked.train import train_stack
+from lib.model.backends.packing import Shape
+from lib.model.backends.stacked import train_stack
+from lib.model.backends.with_jax import BLOCK
 from lib.model.data.mnist import Data
 from lib.model.spec import DataSet, Network, Training
 from tests.conftest import ROOT, draw_patterns
@@ -86,7 +89,7 @@ def test_one_that_diverges_harms_no_other(small_data):
 
 @pytest.mark.slow
 def test_what_is_done_leaves_the_stack(small_data, monkeypatch):
-    monkeypatch.setattr(train_module, "WORTH_COMPILING_S", 0.0)
+    monkeypatch.setattr(stacked, "WORTH_COMPILING_S", 0.0)
     trainings = [Training(Network((width,)), 0.1, 32, epochs) for width, epochs in ((4, 1), (6, 3), (5, 2))]
     losses, epochs, last = trained(trainings, small_data)
     assert [len(epochs[i]) for i in range(3)] == [1, 3, 2]
@@ -126,7 +129,7 @@ def test_more_devices_than_there_are_is_a_sentence(small_data):
 EIGHT = """
 import json, sys
 import numpy as np
-from tests.model.backends.test_train import DIVIDED, noise, trained
+from tests.model.backends.test_stacked import DIVIDED, noise, trained
 import jax
 n_devices = int(sys.argv[1])
 assert len(jax.devices()) == 8
@@ -175,7 +178,7 @@ import json, sys
 import jax
 jax.config.update("jax_cpu_collectives_implementation", "gloo")
 jax.distributed.initialize(f"127.0.0.1:{sys.argv[1]}", num_processes=2, process_id=int(sys.argv[2]))
-from tests.model.backends.test_train import DIVIDED, noise, trained
+from tests.model.backends.test_stacked import DIVIDED, noise, trained
 assert len(jax.devices()) == 4 and len(jax.local_devices()) == 2
 losses, epochs, last = trained(DIVIDED, noise(), n_devices=4)
 print(json.dumps({str(i): [losses[i].tolist(), float(sum(w.sum() for w, _ in last[i]))] for i in losses}))
@@ -219,3 +222,67 @@ def test_stacks_train_data_of_other_shapes_as_each_alone():
         losses, epochs, last = trained(trainings, data)
         for index, training in enumerate(trainings):
             assert_same(training, data, losses[index], epochs[index], last[index])
+
+
+@pytest.mark.slow
+def test_padding_stays_exactly_zero(small_data, monkeypatch):
+    networks = [Network((5,)), Network((9, 4)), Network((3, 7, 2)), Network(())]
+    hosts = []
+    monkeypatch.setattr(stacked, "read", lambda host, *_: hosts.append(host) or [])
+    trained([Training(network, 0.1, 32, 3) for network in networks], small_data)
+    host = hosts[-1]
+    for column, network in enumerate(networks):
+        for depth, layer in enumerate(host["weights"]):
+            used = network.shapes[depth] if depth < len(network.hidden) else (0, 0)
+            assert not layer[0, column, used[1] :].any()
+            assert not layer[0, column, :, used[0] :].any()
+            assert not host["biases"][depth][0, column, used[1] :].any()
+        for exit_, depth in zip(host["exits"], Shape.of(networks).exits, strict=True):
+            used = network.widths[-2] if depth == len(network.hidden) else 0
+            assert not exit_[0, column, :, used:].any()
+            assert exit_[0, column].any() == (depth == len(network.hidden)), "and it did learn"
+
+
+@pytest.mark.slow
+def test_neither_rate_nor_seed_nor_epochs_compile_again(small_data):
+    def sweep_of(rate, epochs, seed):
+        return [Training(Network((11,)), rate * factor, 32, epochs, seed) for factor in (1, 2, 3)]
+
+    trained(sweep_of(0.01, 1, 0), small_data)
+    before = dict(stacked.TRACES)
+    trained(sweep_of(0.05, 2, 4), small_data)
+    assert before == stacked.TRACES
+
+
+def lowered_steps(data):
+    """The steps of two networks on one device, as JAX hands them to the compiler."""
+    shape, devices = Shape((4,), (1,)), tuple(jax.devices("cpu")[:1])
+    compiled = stacked.program(shape, 32, False, devices)
+    return compiled.steps.lower(  # type: ignore[attr-defined]
+        stacked.zeros(shape, 1, 2),
+        np.zeros((20, 1, 2), np.float32),
+        [np.ones((1, 2), np.float32)],
+        np.zeros((1, 20), np.int32),
+        0,
+        1,
+        data.x_train,
+        data.y_train,
+        np.ones((1, 2), np.float32),
+    )
+
+
+def test_devices_exchange_nothing_while_they_train(small_data):
+    """No collective in the compiled steps: what makes it scale to any number of devices."""
+    text = lowered_steps(small_data).as_text()
+    assert not any(word in text for word in ("all_reduce", "all_gather", "collective_permute", "all_to_all"))
+
+
+@pytest.mark.slow
+def test_a_card_is_given_blocks_of_known_length(small_data, monkeypatch):
+    monkeypatch.setitem(BLOCK, "cpu", BLOCK["gpu"])
+    stacked.program.cache_clear()
+    try:
+        text = lowered_steps(small_data).compile().as_text() or ""
+    finally:
+        stacked.program.cache_clear()
+    assert re.findall(r'known_trip_count":\{"n":"(\d+)"', text) == ["20"], "a whole epoch, where it has fewer steps"

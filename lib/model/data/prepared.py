@@ -1,18 +1,32 @@
-"""Rows and labels as read from a file, and how they are checked, scaled, divided and saved."""
+"""A reader's own data: checked, scaled, divided, and kept as a file each in the cache folder, named by its digest.
 
+The digest covers everything in the file, including the data's name. Beyond `MAX_BYTES` in all, the files used longest
+ago are deleted.
+"""
+
+import hashlib
+import json
 import math
+import os
 import re
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+from pathlib import Path
 
 import numpy as np
 
-from lib.model.data.mnist_arrays import DataError
-from lib.model.data.own import prepared
-from lib.model.data.own.prepared import MAX_NUMBERS, DataSummary, Prepared
-from lib.model.spec import MAX_CLASSES, MAX_INPUTS
+from lib.cache_folder import cache_dir, replaced
+from lib.model.data.mnist import DAMAGED, Data, DataError, Facts, classes, scaled
+from lib.model.hardware.optional import convert
+from lib.model.spec import MAX_CLASSES, MAX_INPUTS, DataSet, Network
 
+MAX_BYTES = 1 << 30
+MAX_NUMBERS = 1 << 26  # rows times inputs of a data set: 256 MiB as float32
+GONE = "these data are no longer in the cache folder; bring them again"
+_DIGEST = re.compile(r"[0-9a-f]{32}")
 MIN_ROWS = 10
 SEED = 0  # of the shuffling
 PART = 5  # one row in five is validation; without the source's own test rows, one in five is test
@@ -24,6 +38,165 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _COUNTS_BY_NAME = re.compile(
     r"(.*[\W_])?(id|index|idx|row|row_?(names?|number|num|id)|nr|no|#)\.?|[a-z]+I[dD]|unnamed(: | column )\d+"
 )
+_ONLY_CONSTANT = "expected inputs that differ between rows, got only constant ones; bring others"
+
+
+@dataclass(frozen=True)
+class DataSummary:
+    """What is known about prepared data without their arrays.
+
+    Rows are divided into training, validation and test, in this order; `split` says how, in words. `most_common` is the
+    validation accuracy of always answering the most common training class. `image` is the height and width of grey
+    images, else None. `zeros` is the share of zeros in the training rows' inputs; None in files of older versions.
+    """
+
+    name: str
+    n_inputs: int
+    classes: tuple[str, ...]
+    n_train: int
+    n_validation: int
+    n_test: int
+    most_common: float
+    split: str
+    image: tuple[int, int] | None = None
+    notes: tuple[str, ...] = ()
+    zeros: float | None = None
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Data that can be trained on, by digest."""
+
+    digest: str
+    about: DataSummary
+
+    @property
+    def data_set(self) -> DataSet:
+        """What a training must know about them. Half a row allows for accuracies in float32."""
+        about = self.about
+        chance = min(1.0, about.most_common + 0.5 / about.n_validation)
+        return DataSet(self.digest, about.n_train, about.n_validation, chance)
+
+    @property
+    def facts(self) -> Facts:
+        return Facts(self.about.name, self.digest)
+
+    def network(self, hidden: tuple[int, ...]) -> Network:
+        return Network(hidden, self.about.n_inputs, len(self.about.classes))
+
+
+def save(about: DataSummary, x: np.ndarray, y: np.ndarray) -> Prepared:
+    """Save data in the cache folder, and make room for them.
+
+    Args:
+        about: What they are.
+        x: Rows (n, inputs), float32 in [0, 1], or uint8 that stands for 255ths.
+        y: The class of each row, (n,), int32 from 0.
+
+    Raises:
+        CacheUnwritable: There is no folder for them. OSError: They cannot be written.
+    """
+    said = json.dumps(asdict(about))
+    digest = _digest(said, x, y)
+    path = _path(digest)
+    path.parent.mkdir(exist_ok=True)
+    with replaced(path) as temporary, temporary.open("wb") as file:
+        np.savez(file, allow_pickle=False, about=np.array(said), x=x, y=y)  # pyright: ignore[reportArgumentType]
+    _make_room(path)
+    return Prepared(digest, about)
+
+
+def _digest(said: str, x: np.ndarray, y: np.ndarray) -> str:
+    found = hashlib.sha256(said.encode())
+    for array in (x, y):
+        found.update(f"{array.dtype.str}{array.shape}".encode())
+        found.update(np.ascontiguousarray(array).data)
+    return found.hexdigest()[:32]
+
+
+def is_digest(said: str) -> bool:
+    """Whether a text has the form of a digest."""
+    return _DIGEST.fullmatch(said) is not None
+
+
+def _path(digest: str) -> Path:
+    if not is_digest(digest):
+        raise DataError(GONE)
+    return cache_dir() / "own-data" / f"{digest}.npz"
+
+
+def _make_room(newest: Path) -> None:
+    """Delete the files used longest ago, but never the newest, until the rest fits into `MAX_BYTES`."""
+    found = []
+    for path in newest.parent.glob("*.npz"):
+        with suppress(OSError):  # another process makes room too
+            status = path.stat()
+            found.append((path != newest, -status.st_mtime_ns, path, status.st_size))
+    total_bytes = 0
+    for _, _, path, n_bytes in sorted(found):
+        total_bytes += n_bytes
+        if total_bytes > MAX_BYTES and path != newest:
+            path.unlink(missing_ok=True)
+
+
+def known(digest: str) -> Prepared:
+    """What is known about prepared data, without reading their arrays.
+
+    Raises:
+        DataError: They are no longer there, or damaged.
+    """
+    return Prepared(digest, _read(digest, arrays=False)[0])
+
+
+@lru_cache(maxsize=2)
+def load(digest: str) -> Data:
+    """Prepared data, verified by their digest.
+
+    Raises:
+        DataError: They are no longer there, or damaged.
+    """
+    about, said, x, y = _read(digest)
+    if _digest(said, x, y) != digest:
+        raise DataError(GONE)
+    with suppress(OSError):
+        os.utime(_path(digest))
+    stops = np.cumsum([about.n_train, about.n_validation])
+    parts = zip(np.split(x, stops), np.split(y, stops), strict=True)
+    return Data(*(array for rows, labels in parts for array in (scaled(rows), classes(labels))), about.name, digest)
+
+
+def rows_to_train_on(digest: str) -> dict[str, np.ndarray]:
+    """Training rows, then validation rows, unscaled as stored: `x_train` (n, inputs), and their classes `y_train`.
+
+    Raises:
+        DataError: They are no longer there, or damaged.
+    """
+    about, _, x, y = _read(digest)
+    n_rows = about.n_train + about.n_validation
+    return {"x_train": x[:n_rows], "y_train": y[:n_rows]}
+
+
+def load_test(digest: str) -> tuple[np.ndarray, np.ndarray, DataSummary]:
+    """Test rows (n, inputs), float32 in [0, 1], their classes (n,), and what is known about the data.
+
+    Raises:
+        DataError: They are no longer there, or damaged.
+    """
+    about, _, x, y = _read(digest)
+    first = about.n_train + about.n_validation
+    return scaled(x[first:]), y[first:], about
+
+
+def _read(digest: str, arrays: bool = True) -> tuple[DataSummary, str, np.ndarray, np.ndarray]:
+    """The summary, its text, and rows and classes as stored; both empty where no arrays are asked for."""
+    try:
+        with _path(digest).open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            said = str(archive["about"])
+            about = convert(json.loads(said), DataSummary)
+            x, y = (archive["x"], archive["y"]) if arrays else (np.empty(0), np.empty(0))
+            return about, said, x, y
+    except (*DAMAGED, KeyError) as error:
+        raise DataError(GONE) from error
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +226,7 @@ def prepare(name: str, rows: DataRows) -> Prepared:
     """
     _check_sizes(_flat(rows.x), rows)
     labels, merged = _as_seen(rows.labels)
-    classes, y = classes_of(labels)
+    names, y = classes_of(labels)
     rows, counting = _without_row_numbers(rows)
     rows, is_image = _as_images(rows)
     x = _flat(rows.x)
@@ -61,10 +234,13 @@ def prepare(name: str, rows: DataRows) -> Prepared:
     n_test = rows.n_test or max(1, len(x) // PART)
     n_validation = max(1, (len(x) - n_test) // PART)
     n_train = len(x) - n_test - n_validation
-    order = _order(len(x), rows.n_test)
+    # Shuffled even where the source has its own test rows, which stay last: a source may be sorted by class, and its
+    # batches are neighbouring rows.
+    n_own = len(x) - rows.n_test
+    order = np.concatenate([np.random.default_rng(SEED).permutation(n_own), np.arange(n_own, len(x))])
     x, y = x[order], y[order]
     x, same = (x, ()) if is_image else _that_differ(x, n_train, rows.columns)
-    scaled = _scaled(x, x[:n_train], is_image)
+    stored = _to_unit_interval(x, x[:n_train], is_image)
     of_train, of_validation = y[:n_train], y[n_train : n_train + n_validation]
     said = (
         "training rows shuffled with seed 0; test rows are the source's own" if rows.n_test else "shuffled with seed 0"
@@ -72,7 +248,7 @@ def prepare(name: str, rows: DataRows) -> Prepared:
     about = DataSummary(
         shortened(name),
         x.shape[1],
-        classes,
+        names,
         n_train,
         n_validation,
         n_test,
@@ -80,9 +256,9 @@ def prepare(name: str, rows: DataRows) -> Prepared:
         said,
         (rows.x.shape[1], rows.x.shape[2]) if rows.x.ndim == 3 else None,
         (*rows.notes, *merged, *counting, *same),
-        float(np.mean(scaled[:n_train] == 0)),
+        float(np.mean(stored[:n_train] == 0)),
     )
-    return prepared.save(about, scaled, y)
+    return save(about, stored, y)
 
 
 def shortened(name: str) -> str:
@@ -92,10 +268,6 @@ def shortened(name: str) -> str:
 
 
 def _check_sizes(x: np.ndarray, rows: DataRows) -> None:
-    if len(rows.labels) != len(x):
-        raise DataError(f"expected a label for each row, got {len(rows.labels):,} labels for {len(x):,} rows")
-    if len(x) < MIN_ROWS:
-        raise DataError(f"expected at least {MIN_ROWS} rows, got {len(x)}; bring more")
     if len(x) - rows.n_test < MIN_ROWS:
         raise DataError(f"expected at least {MIN_ROWS} training rows, got {len(x) - rows.n_test}; bring more")
     if not x.shape[1]:
@@ -155,16 +327,7 @@ def _whole(text: str, row: int) -> int:
     return int(value)
 
 
-def _order(n: int, n_test: int) -> np.ndarray:
-    """A shuffled order of the rows; the source's own test rows stay last.
-
-    Shuffled even then: a source may be sorted by class, and batches are neighbouring rows.
-    """
-    shuffled = np.random.default_rng(SEED).permutation(n - n_test)
-    return np.concatenate([shuffled, np.arange(n - n_test, n)])
-
-
-def _scaled(x: np.ndarray, of_train: np.ndarray, is_image: bool) -> np.ndarray:
+def _to_unit_interval(x: np.ndarray, of_train: np.ndarray, is_image: bool) -> np.ndarray:
     """Rows as float32 in [0, 1], clipped to the range of the training rows; bytes stay bytes."""
     if x.dtype == np.uint8:
         return np.ascontiguousarray(x)
@@ -184,11 +347,6 @@ def _flat(x: np.ndarray) -> np.ndarray:
     return x.reshape(len(x), -1) if len(x) else x.reshape(0, 1)
 
 
-def _without(rows: DataRows, left_out: Sequence[int]) -> DataRows:
-    columns = [name for place, name in enumerate(rows.columns) if place not in left_out]
-    return replace(rows, x=np.delete(rows.x, left_out, axis=1), columns=columns)
-
-
 def _named(columns: Sequence[str], places: Sequence[int]) -> str:
     """The first five of some inputs, in words."""
     shown = [f"“{shortened(columns[place])}”" if columns else f"input {place + 1}" for place in places[:5]]
@@ -200,16 +358,15 @@ def _without_row_numbers(rows: DataRows) -> tuple[DataRows, tuple[str, ...]]:
     if rows.x.ndim != 2:
         return rows, ()
     of_train = rows.x[: len(rows.x) - rows.n_test]
-    found = [
-        place
-        for place in range(rows.x.shape[1])
-        if _counts_rows(of_train[:, place], rows.columns[place] if rows.columns else "")
-    ]
+    names = rows.columns or [""] * rows.x.shape[1]
+    found = [place for place, name in enumerate(names) if _counts_rows(of_train[:, place], name)]
     if not found:
         return rows, ()
     if len(found) == rows.x.shape[1]:
         raise DataError(f"expected inputs, got only numbers of rows ({_named(rows.columns, found)}); bring others")
-    return _without(rows, found), (f"left out, because row numbers teach nothing: {_named(rows.columns, found)}",)
+    note = f"left out, because row numbers teach nothing: {_named(rows.columns, found)}"
+    left = [name for place, name in enumerate(rows.columns) if place not in found]
+    return replace(rows, x=np.delete(rows.x, found, axis=1), columns=left), (note,)
 
 
 def _counts_rows(column: np.ndarray, name: str) -> bool:
@@ -242,9 +399,6 @@ def _as_images(rows: DataRows) -> tuple[DataRows, bool]:
     return replace(rows, x=x.reshape(len(x), side, side) if side * side == n_inputs else x), True
 
 
-_ONLY_CONSTANT = "expected inputs that differ between rows, got only constant ones; bring others"
-
-
 def _that_differ(x: np.ndarray, n_train: int, columns: Sequence[str]) -> tuple[np.ndarray, tuple[str, ...]]:
     """The inputs that differ, beyond rounding, in more than a hundredth of the training rows."""
     usual = np.median(x[:n_train], axis=0)
@@ -263,12 +417,10 @@ def _as_seen(labels: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:
     """Labels without invisible differences: extra blanks, zero-width characters, ways to encode an accent."""
     if labels.dtype.kind not in "OUS":
         return labels, ()
-    seen = {text: _seen(str(text)) for text in dict.fromkeys(labels.tolist())}
+    seen = {}
+    for text in dict.fromkeys(labels.tolist()):
+        visible = (sign for sign in unicodedata.normalize("NFC", str(text)) if unicodedata.category(sign) != "Cf")
+        seen[text] = " ".join("".join(visible).split())
     n_merged = len(seen) - len({*seen.values()})
     note = f"labels that differ only in blanks or invisible characters count as one class ({n_merged:,} were)"
     return np.array([seen[text] for text in labels.tolist()], object), (note,) if n_merged else ()
-
-
-def _seen(text: str) -> str:
-    shown = "".join(sign for sign in unicodedata.normalize("NFC", text) if unicodedata.category(sign) != "Cf")
-    return " ".join(shown.split())

@@ -12,11 +12,12 @@ from multiprocessing.connection import Connection
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from lib.model.data.mnist_arrays import DAMAGED, DataError
-from lib.model.data.own import idx, npz, tables
-from lib.model.data.own.prepared import Prepared
-from lib.model.data.own.rows import DataRows, prepare, shortened
-from lib.model.hardware.little_memory import MAX_MEMORY_BYTES, answer
+import numpy as np
+
+from lib.model.data import tables
+from lib.model.data.mnist import DAMAGED, DataError, is_idx, read_idx
+from lib.model.data.prepared import DataRows, Prepared, prepare, shortened
+from lib.model.hardware.process import MAX_MEMORY_BYTES, answer
 
 MAX_FILE_BYTES = 256 << 20  # also of unpacked content
 EXPECTED = "expected a CSV table, an .npz of NumPy or IDX files"
@@ -73,6 +74,13 @@ _ZIPPED = (
     ("data.pkl", "a file of PyTorch, which is never loaded: save its arrays by numpy.savez"),
     ("model.weights.h5", "a model of Keras, no data"),
 )
+MAX_UNPACKED_BYTES = 512 << 20
+_ROWS = "x|xs|images?|imgs?|data|features?|inputs?|samples?|pixels?"
+_LABELS = "y|ys|labels?|targets?|class(?:es)?|outputs?|lbls?"
+_PARTS = {"train": "train", "training": "train", "tr": "train", "test": "test", "testing": "test", "te": "test"}
+_PARTS |= dict.fromkeys(("val", "valid", "validation", "dev"), "validation")
+_PART = "|".join(_PARTS)
+_NAME = re.compile(rf"(?:({_PART})[_\W]*)?(?:({_ROWS})|({_LABELS}))(?:[_\W]*({_PART}))?")
 
 
 def read(files: Sequence[tuple[str, str]], built_in: str, label: str = "") -> Prepared:
@@ -117,26 +125,22 @@ def rows_of(files: Sequence[tuple[str, Path]], label: str = "") -> DataRows:
             if not path.stat().st_size:
                 raise DataError(f"“{shortened(name)}” is empty; save it again")
             found += _unpacked(name, opened.enter_context(path.open("rb")))
-        return _rows_in(found, label)
-
-
-def _rows_in(files: list[tuple[str, IO[bytes]]], label: str) -> DataRows:
-    if any(idx.is_idx(_head(file)) or _is_idx_by_name(name) for name, file in files):
-        return idx.read_idx(files)
-    for name, file in files:
-        head = _head(file)
-        if head.startswith(b"PK"):
-            if len(files) > 1:
-                raise DataError(f"expected one .npz, got {len(files)} files; bring “{shortened(name)}” alone")
-            return npz.read_npz(file)
-        looks = next((words for begins, words in _FOREIGN if head.lstrip().startswith(begins)), None)
-        if looks is not None:
-            raise DataError(f"“{shortened(name)}” looks like {looks}; {EXPECTED}")
-        if head[257:262] == b"ustar":
-            raise DataError(f"“{shortened(name)}” looks like a tar archive: unpack it, or pack it as ZIP; {EXPECTED}")
-        if b"\0" in head and not tables.encoding_of(file).startswith(("utf-16", "utf-32")):
-            raise DataError(f"“{shortened(name)}” is a binary file of another kind; {EXPECTED}")
-    return tables.read_tables(files, label)
+        if any(is_idx(_head(file)) or _is_idx_by_name(name) for name, file in found):
+            return _rows_of_idx(found)
+        for name, file in found:
+            head = _head(file)
+            if head.startswith(b"PK"):
+                if len(found) > 1:
+                    raise DataError(f"expected one .npz, got {len(found)} files; bring “{shortened(name)}” alone")
+                return read_npz(file)
+            looks = next((words for begins, words in _FOREIGN if head.lstrip().startswith(begins)), None)
+            if head[257:262] == b"ustar":
+                looks = "a tar archive: unpack it, or pack it as ZIP"
+            if looks is None and b"\0" in head and not tables.encoding_of(file).startswith(("utf-16", "utf-32")):
+                looks = "a binary file of another kind"
+            if looks is not None:
+                raise DataError(f"“{shortened(name)}” looks like {looks}; {EXPECTED}")
+        return tables.read_tables(found, label)
 
 
 def _too_long(name: str, n_bytes: float) -> DataError:
@@ -199,12 +203,12 @@ def _unzipped(name: str, file: IO[bytes], depth: int) -> Iterator[tuple[str, IO[
     except DataError:
         raise
     except RuntimeError as error:
-        if isinstance(error, NotImplementedError):
-            raise DataError(f"{shown} is packed in an unknown way; pack it again as ZIP or gzip") from error
-        raise DataError(f"{shown} is locked by a password; pack it without one") from error
+        raise DataError(
+            f"{shown} is locked by a password, or packed in an unknown way; pack it again as ZIP or gzip"
+        ) from error
     except DAMAGED as error:
         raise DataError(f"{shown} is damaged ({shortened(str(error))}); bring it again") from error
-    images = [one for one in found if idx.is_idx(_head(one[1]))]
+    images = [one for one in found if is_idx(_head(one[1]))]
     yield from images or found
 
 
@@ -223,6 +227,114 @@ def _may_hold_rows(path: str) -> bool:
 
 def _is_idx_by_name(name: str) -> bool:
     return name.lower().removesuffix(".gz").endswith(("-ubyte", ".idx", ".idx1", ".idx3"))
+
+
+def _rows_of_idx(files: Sequence[tuple[str, IO[bytes]]]) -> DataRows:
+    """Two IDX files, images and labels, or four, two of them with “test” or “t10k” in their names."""
+    tests = [(name, file) for name, file in files if "test" in name.lower() or "t10k" in name.lower()]
+    if len(files) not in (2, 4) or (len(files) == 4 and len(tests) != 2):
+        raise DataError(
+            "expected two IDX files (images and labels), or two more for test with “test” or “t10k” in their names, got"
+            f" {len(files)} ({', '.join(shortened(name) for name, _ in files[:6])})"
+        )
+    x, labels = _pair([one for one in files if len(files) == 2 or one not in tests])
+    if len(files) == 2:
+        return DataRows(x, labels)
+    x_test, labels_test = _pair(tests)
+    if x.shape[1:] != x_test.shape[1:]:
+        raise DataError(f"expected training and test images of one size, got {x.shape[1:]} and {x_test.shape[1:]}")
+    return DataRows(np.concatenate([x, x_test]), np.concatenate([labels, labels_test]), len(x_test))
+
+
+def _pair(files: Sequence[tuple[str, IO[bytes]]]) -> tuple[np.ndarray, np.ndarray]:
+    """Images and labels, whichever file comes first."""
+    arrays = []
+    for name, file in files:
+        file.seek(0)
+        try:
+            arrays.append(read_idx(file.read()))
+        except DataError as error:
+            raise DataError(f"“{shortened(name)}”: {error}; bring another file") from error
+    labels, x = sorted(arrays, key=np.ndim)
+    both = " and ".join(f"“{shortened(name)}”" for name, _ in files)
+    if x.ndim < 2 or labels.ndim != 1:
+        raise DataError(f"expected images (3 axes) and labels (1 axis), got {x.ndim} and {labels.ndim} axes in {both}")
+    if len(x) != len(labels):
+        raise DataError(f"{both} do not belong together: they hold {len(x):,} images and {len(labels):,} labels")
+    return x, labels
+
+
+def read_npz(file: IO[bytes]) -> DataRows:
+    """Read arrays of rows and labels, such as `x` and `y`, or `train_images` and `train_labels`; never pickles.
+
+    The source's validation rows join its training rows; its test rows stay test.
+
+    Raises:
+        DataError: The file holds something else; the text says what.
+    """
+    try:
+        with zipfile.ZipFile(file) as archive:
+            unpacked_bytes = sum(one.file_size for one in archive.infolist())
+        if unpacked_bytes > MAX_UNPACKED_BYTES:
+            raise DataError(
+                f"expected at most {MAX_UNPACKED_BYTES >> 20} MiB of arrays, got {unpacked_bytes >> 20:,} MiB; save"
+                " fewer rows"
+            )
+        file.seek(0)
+        with np.load(file, allow_pickle=False) as archive:
+            names = {role: name for name in reversed(archive.files) if (role := _role(name)) is not None}
+            parts = [part for part in ("train", "validation", "test") if {(part, False), (part, True)} <= names.keys()]
+            if "train" not in parts:
+                raise DataError(
+                    "expected the arrays x and y, or x_train, y_train, x_test and y_test, got"
+                    f" {', '.join(map(shortened, archive.files[:6])) or 'none'}; save the arrays under these names"
+                )
+            # NumPy returns other members as bytes, which `_check` refuses as arrays without axes.
+            found = {role: np.asarray(archive[name]) for role, name in names.items() if role[0] in parts}
+    except DataError:
+        raise
+    except (*DAMAGED, RuntimeError, SyntaxError, MemoryError) as error:
+        if "pickle" in str(error).lower():
+            raise DataError(
+                "expected arrays of numbers, got pickled objects, which are never loaded; save texts as"
+                " labels.astype(str)"
+            ) from error
+        raise DataError(f"expected an .npz file of NumPy, got a damaged one ({shortened(str(error))})") from error
+    for part in parts:
+        _check(names[part, False], found[part, False], names[part, True], found[part, True])
+    xs, ys = ([found[part, is_label] for part in parts] for is_label in (False, True))
+    if any(x.shape[1:] != xs[0].shape[1:] for x in xs):
+        raise DataError(f"expected training and test rows of one size, got {xs[0].shape[1:]} and {xs[-1].shape[1:]}")
+    x, labels = np.concatenate(xs), np.concatenate([_as_labels(y.reshape(-1)) for y in ys])
+    x = x.astype(np.float64) if x.dtype.kind in "biu" and x.dtype != np.uint8 else x
+    return DataRows(x, labels, len(xs[-1]) if parts[-1] == "test" else 0)
+
+
+def _role(name: str) -> tuple[str, bool] | None:
+    """The part of the data that an array holds, and whether they are labels; None if its name does not tell."""
+    match = _NAME.fullmatch(name.rpartition("/")[2].lower())
+    return (_PARTS.get(match[1] or match[4] or "", "train"), bool(match[3])) if match is not None else None
+
+
+def _check(x_name: str, x: np.ndarray, y_name: str, y: np.ndarray) -> None:
+    if x.dtype.kind not in "biuf" or not 2 <= x.ndim <= 4:
+        raise DataError(f"expected numbers in {shortened(x_name)}, of 2 to 4 axes, got {x.dtype} with {x.ndim}")
+    if y.ndim == 0 or y.size != len(y) or y.dtype.kind not in "biufUS":
+        raise DataError(
+            f"expected one label a row in {shortened(y_name)}, got {y.dtype} of shape {y.shape}; give class numbers, as"
+            " argmax(axis=1) makes them of columns of 0 and 1"
+        )
+    if len(x) != len(y):
+        raise DataError(
+            f"expected a label for each row, got {len(y):,} labels for {len(x):,} rows ({shortened(y_name)},"
+            f" {shortened(x_name)})"
+        )
+
+
+def _as_labels(y: np.ndarray) -> np.ndarray:
+    if y.dtype.kind == "S":
+        return np.char.decode(y, "utf-8", "replace")
+    return y.astype(np.int64) if y.dtype.kind == "b" else y
 
 
 def main(connection: Connection) -> None:
