@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ[SERVED] = options.mode
     headless = options.headless not in ("", "0")
     if options.mode == "edit":
-        from lib.site.server import serve_editor  # after the checks: marimo takes a second to import
+        from lib.site.editor import serve_editor  # after the checks: marimo takes a second to import
 
         serve_editor(options.host, options.port, headless, options.notebook, further)
     else:
@@ -96,7 +96,6 @@ def _class_options_given(parser: argparse.ArgumentParser, options: argparse.Name
 
 def _serve_class(options: argparse.Namespace, headless: bool) -> int:
     from lib.site.access import password_of
-    from lib.site.parsing import one_at_a_time
     from lib.site.server import ClassOptions, serve_class
 
     chosen = {name: getattr(options, name) for name in _CLASS_OPTIONS[1:]}
@@ -109,7 +108,6 @@ def _serve_class(options: argparse.Namespace, headless: bool) -> int:
     except ValueError as error:
         print(sentence(error), file=sys.stderr)
         return 1
-    one_at_a_time()  # the viewers' kernels are threads of the server
     first = next(one for one in NOTEBOOKS if one.file == options.notebook)
     serve_class(options.host, options.port, headless, first, site)
     return 0

@@ -22,8 +22,8 @@ from lib.sweeps.workers.notes import Note, State
 from lib.sweeps.workers.queue import Request, Urgency
 from lib.ui import layout
 from lib.ui.lab import Asked, Drawing, Page, Shown
+from lib.ui.opened import PUPIL, role
 from lib.ui.panel import Controls, slider
-from lib.ui.role import PUPIL, role
 from lib.ui.views.markup import quiet
 
 MEASURED, RECORDED, PUBLISHED = "measured here", "recorded", "published"

@@ -48,8 +48,9 @@ from lib.timing.roofline import Ceiling
 from lib.ui import layout
 from lib.ui.lab import Asked, Drawing, Hook, Lab, Section, Shown, nothing
 from lib.ui.notebooks import is_static, link
+from lib.ui.opened import streaming
 from lib.ui.panel import Controls, batch_size, dropdown, slider
-from lib.ui.stage import Work, streaming
+from lib.ui.stage import Work
 from lib.ui.streaming import paint_at_changes, say
 from lib.ui.views import kept_machines as kept_view
 from lib.ui.views.markup import on_demand, quiet, table

@@ -14,7 +14,7 @@ from lib.sweeps.experiments.teacher import SECTIONS, Classroom, Overview, Queued
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.engine import shared_engine
 from lib.ui import layout
-from lib.ui.role import TEACHER, role
+from lib.ui.opened import TEACHER, role
 from lib.ui.stage import Stage
 from lib.ui.streaming import paint_at_changes
 from lib.ui.views.markup import quiet, table

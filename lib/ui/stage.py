@@ -23,7 +23,7 @@ from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.notes import Note, State
 from lib.sweeps.workers.queue import ALLOWANCE, Request, Urgency
 from lib.ui.export_menu import ExportMenu
-from lib.ui.role import TEACHER, role
+from lib.ui.opened import TEACHER, role, streaming
 from lib.ui.views.predict_first import PAUSED
 from lib.ui.widgets import HearCurves
 
@@ -280,9 +280,3 @@ def stop_button(what: Stoppable, tooltip: str = "Stop; what is measured is saved
 def button(label: str, tooltip: str) -> mo.ui.button:
     """A button whose value counts how often it was pressed."""
     return mo.ui.button(label=label, value=0, on_click=lambda n: n + 1, tooltip=tooltip)
-
-
-def streaming() -> bool:
-    """Whether somebody watches: a page in the editor or under `marimo run`, not a script, export or test."""
-    meta = mo.app_meta()
-    return meta.mode in ("edit", "run") and meta.request is not None

@@ -16,7 +16,7 @@ from benchmarks.client import FINISHED, Frame, Lost, Viewer
 from benchmarks.report import row
 from benchmarks.viewers import Usage, numbers_of_viewers
 from lib.formatting import format_rate
-from lib.site.places import MAX_VIEWERS
+from lib.site.access import MAX_VIEWERS
 from lib.sweeps.workers.notes import State
 from lib.ui import layout
 

@@ -19,7 +19,7 @@ import yaml
 from deploy import cost
 from deploy.cost import status_sentence
 from lib.cli import launch
-from lib.site import server
+from lib.site import editor
 from lib.ui.notebooks import SERVED
 from tests.deploying import DEPLOY, ROOT, executable, one_sentence
 
@@ -143,11 +143,11 @@ def test_launch_and_marimo_accept_the_command_line_of_the_unit(monkeypatch):
     for name in ("PYTHONPATH", SERVED):  # which `launch` sets
         monkeypatch.setenv(name, "")
     monkeypatch.setattr(launch, "port_problem", lambda *_: "")
-    monkeypatch.setattr(server, "serve_editor", lambda *given: asked.append(given))
+    monkeypatch.setattr(editor, "serve_editor", lambda *given: asked.append(given))
     assert launch.main(words[3:]) == 0
     host, port, headless, first, further = asked[0]
     assert first == "mnist_training.py"
-    said = main.commands["edit"].make_context("edit", server.editor_words(host, port, headless, further)[2:]).params
+    said = main.commands["edit"].make_context("edit", editor.editor_words(host, port, headless, further)[2:]).params
     assert (said["host"], said["port"], said["headless"]) == ("127.0.0.1", 2718, True)
     assert said["token_password_file"] == "/home/me/.config/less-overhead/password"
 

@@ -25,8 +25,8 @@ from benchmarks.classroom import UNDER_WAY, runs_left
 from benchmarks.client import Lost, Moved, Viewer
 from benchmarks.viewers import Usage
 from lib.site.access import Credentials, Keys, kept_secret
+from lib.site.gate import MAX_BODY_BYTES, MAX_DROPPED_BYTES
 from lib.ui.notebooks import NOTEBOOKS
-from lib.ui.uploads import MAX_BODY_BYTES, MAX_DROPPED_BYTES
 from tests.browser import serving
 from tests.site.test_server import ask, opens
 

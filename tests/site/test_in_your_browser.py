@@ -16,8 +16,19 @@ import pytest
 from lib.formatting import percent
 from lib.model.data.mnist import batch_starts
 from lib.site import in_your_browser
-from lib.site.in_your_browser import N_TRAIN, N_VALIDATION, SECTIONS, USUAL, code, driver, images_kept, runtime
-from lib.site.in_your_browser.runtime import DIGESTS, NoRuntime, members, runtime_files
+from lib.site.in_your_browser import (
+    DIGESTS,
+    N_TRAIN,
+    N_VALIDATION,
+    SECTIONS,
+    USUAL,
+    NoRuntime,
+    code,
+    driver,
+    images_kept,
+    members,
+    runtime_files,
+)
 from tests import made
 
 EPOCHS = 3
@@ -146,7 +157,7 @@ def archive(**files):
 def one_file(monkeypatch, tmp_path):
     """A runtime of one small file, and no network: each source is set by the test."""
     monkeypatch.setenv("MNIST_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(runtime, "DIGESTS", {"python": hashlib.sha256(b"sound").hexdigest()})
+    monkeypatch.setattr(in_your_browser, "DIGESTS", {"python": hashlib.sha256(b"sound").hexdigest()})
 
     def sources(host: bytes | OSError, package: bytes | OSError):
         def gives(content):
@@ -157,8 +168,8 @@ def one_file(monkeypatch, tmp_path):
 
             return give
 
-        monkeypatch.setattr(runtime, "_from_host", gives(host))
-        monkeypatch.setattr(runtime, "_from_package", gives(package))
+        monkeypatch.setattr(in_your_browser, "_from_host", gives(host))
+        monkeypatch.setattr(in_your_browser, "_from_package", gives(package))
 
     return sources
 

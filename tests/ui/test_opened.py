@@ -2,6 +2,7 @@
 """What people, links, command lines and strangers can say to the notebooks: every setting, whatever the text, is
 used or answered by a sentence."""
 
+import importlib.metadata
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import time
 from collections import Counter
 from contextlib import suppress
 from functools import partial
+from types import SimpleNamespace
 
 import marimo as mo
 import psutil
@@ -17,6 +19,8 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
+from marimo._entrypoints import registry
+from marimo._runtime.executor import evaluator
 
 from lib.labs import many_networks, operations_and_feeds, when_a_gpu_wins, your_gpu
 from lib.labs import mnist_training as page
@@ -24,8 +28,9 @@ from lib.labs.inside_a_step import anatomy, trace, traps
 from lib.labs.which_library import machines, race
 from lib.model.spec import MAX_TEXT
 from lib.sweeps import random_search
-from lib.ui import options, own_data
+from lib.ui import opened, own_data
 from lib.ui import random_search as search_page
+from lib.ui.notebooks import APP, SERVED
 from lib.ui.panel import settings_of
 from lib.ui.stage import Stage
 from lib.ui.url_state import Address, checked
@@ -250,7 +255,7 @@ def test_rates_are_counted_as_they_are_drawn(low, high):
 )
 def test_a_wrong_option_is_refused_with_the_nearest_right_one(name, words, wanted, capsys):
     with pytest.raises(SystemExit) as ended:
-        options.given(PAGES[name], words, f"{name}.py")
+        opened.script_options(PAGES[name], words, f"{name}.py")
     assert ended.value.code == 2
     said = capsys.readouterr().err
     assert wanted in said
@@ -265,13 +270,50 @@ def test_a_wrong_option_is_refused_with_the_nearest_right_one(name, words, wante
 def test_whatever_a_command_line_says_is_used_or_answered(name, words):
     status, found = None, {}
     try:
-        found = options.given(PAGES[name], words, f"{name}.py")
+        found = opened.script_options(PAGES[name], words, f"{name}.py")
     except SystemExit as ended:
         status = ended.code
     assert status in (None, 0, 2), "0: help"
     address = Address(arguments=found)
     address.check(PAGES[name])
     assert not address.problems
+
+
+def test_marimo_reads_its_entry_points_once_and_finds_the_same(monkeypatch):
+    read = []
+
+    def counted(**options):
+        read.append(options)
+        return importlib.metadata.entry_points(**options)
+
+    monkeypatch.setattr(registry, "entry_points", counted)
+    before = evaluator._EXECUTOR_REGISTRY.names()
+    evaluator.resolve_executor()
+    assert len(read) == 2, "marimo reads them only once by itself: then nobody need do it for marimo"
+    for _ in range(2):  # by whatever number of viewers
+        opened.opened("claims", {})
+        assert evaluator._EXECUTOR_REGISTRY.names() == before
+    assert len(read) == 3
+
+
+@pytest.mark.parametrize(
+    ("served", "meta", "wanted"),
+    [
+        ("", {"role": "pupil"}, opened.PUPIL),
+        ("", {"role": "teacher"}, opened.TEACHER),
+        ("", {"role": "headmaster"}, opened.PUPIL),
+        ("", {}, opened.TEACHER),
+        ("run", {}, opened.PUPIL),
+        ("run", None, opened.PUPIL),
+        ("edit", None, opened.TEACHER),
+        (APP, {"role": "pupil"}, opened.TEACHER),
+    ],
+)
+def test_the_server_says_who_looks(monkeypatch, served, meta, wanted):
+    request = SimpleNamespace(meta=meta) if meta is not None else None
+    monkeypatch.setattr(opened.mo, "app_meta", lambda: SimpleNamespace(request=request))
+    monkeypatch.setenv(SERVED, served)
+    assert opened.role() == wanted
 
 
 def run_script(*words, **environment):
