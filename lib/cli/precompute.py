@@ -59,7 +59,7 @@ def precompute(store: Store, minutes: float) -> bool:
         Unusable: The store cannot be written.
     """
     every = list(positions({name: Slider(one.usual, one.options) for name, one in settings_of(EXPERIMENTS).items()}))
-    cancel, engine, before_bytes = Cancel(), Engine(), _bytes(store)
+    cancel, engine = Cancel(), Engine()
     began = time.monotonic()
     try:
         with time_limit(minutes, cancel) as stopped:
@@ -80,9 +80,8 @@ def precompute(store: Store, minutes: float) -> bool:
         )
     complete = all(there == whole for there, whole in found.values())
     why = "complete" if complete else "stopped" if stopped.is_set() else "the time is up" if cancel.is_set() else "over"
-    grown_mb = (_bytes(store) - before_bytes) / 1e6
     rest = "" if complete else ". The same command goes on from here"
-    _say(began, minutes, f"{why}: {trained:,} trainings, {grown_mb:.0f} MB more stored{rest}")
+    _say(began, minutes, f"{why}: {trained:,} trainings{rest}")
     return complete
 
 
@@ -118,13 +117,6 @@ def _words(group: Group) -> str:
 
 def _say(began: float, minutes: float, text: str) -> None:
     say(time.monotonic() - began, minutes * 60, text)
-
-
-def _bytes(store: Store) -> int:
-    """What the store's file and its log take on the disk."""
-    path = store.path
-    files = [path, path.with_name(f"{path.name}-wal")] if path is not None else []
-    return sum(file.stat().st_size for file in files if file.exists())
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ from urllib.parse import quote
 
 from starlette.responses import HTMLResponse
 
-from lib.formatting import sentence
 from lib.ui.notebooks import IN_BROWSER, NOTEBOOKS, STATIC, TEACHERS, Notebook, notebook_of
 from lib.ui.presets import PRESETS, Preset
 
@@ -67,12 +66,11 @@ def front_page(presets: Sequence[Preset] = PRESETS, computed: str = "", is_teach
 
 
 def _card(notebook: Notebook, static: bool) -> str:
-    takes = f'<p class="quiet">{html.escape(sentence(notebook.takes))}</p>' if notebook.takes and not static else ""
     address, picture = notebook.address(STATIC if static else "run"), _read(f"pictures/{notebook.name}.svg").strip()
     return (
         f'<li><div class="picture" aria-hidden="true">{picture}</div>'
         f'<h2><a href="{address}">{html.escape(notebook.title)}</a></h2>'
-        f"<p>{html.escape(notebook.question)}</p>{takes}</li>"
+        f"<p>{html.escape(notebook.question)}</p></li>"
     )
 
 

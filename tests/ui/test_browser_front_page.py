@@ -32,10 +32,3 @@ def test_a_card_is_a_link_as_a_whole(page, site):
     page.wait_for_selector(".lab-nav", timeout=60_000)
     page.get_by_role("link", name="All notebooks").click()
     page.wait_for_url(f"{site.base}/", timeout=60_000)
-
-
-def test_an_old_link_with_settings_leads_to_the_first_notebook(page, site):
-    page.goto(f"{site.base}/?rate.epochs=1&rate.size=4096&rate.count=2")
-    assert page.url == f"{site.base}/mnist_training/?rate.epochs=1&rate.size=4096&rate.count=2"
-    page.get_by_label("Epochs").first.wait_for(timeout=60_000)
-    page.goto("about:blank")

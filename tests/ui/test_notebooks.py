@@ -4,11 +4,9 @@ import re
 
 import pytest
 
-from lib import ROOT
 from lib.sweeps.experiments import published
 from lib.ui.notebooks import (
     FIRST,
-    MEASURED,
     NOTEBOOKS,
     SERVED,
     STATIC,
@@ -76,16 +74,3 @@ def test_only_a_teacher_of_a_class_is_shown_the_way_to_the_teacher_s_page():
 def test_each_notebook_names_the_articles_that_it_follows():
     named = {title for notebook in NOTEBOOKS for title in notebook.articles}
     assert named == {title for name, title in vars(published).items() if name.endswith("_ARTICLE")}
-
-
-def test_how_long_a_first_figure_takes_is_what_the_benchmark_measured():
-    section = (ROOT / "benchmarks/RESULTS.md").read_text().split("\n## pages\n")[1].split("\n## ")[0]
-    measured = dict(re.findall(r"^\| (\w+) \| first-figure \| ([\d.]+) \|", section, re.MULTILINE))
-    for one in NOTEBOOKS:
-        if one.first_figure_s is not None:
-            assert one.first_figure_s in [float(measured[name]) for name in (one.name, *one.former) if name in measured]
-            assert MEASURED in one.takes
-    assert "· 2 cores ·" in section
-    day = re.search(r"^(\d{4}-\d\d-\d\d)T", section, re.MULTILINE)
-    assert day is not None
-    assert f"measured on two cores, {day[1]}" == MEASURED
