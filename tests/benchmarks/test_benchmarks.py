@@ -3,24 +3,15 @@
 import json
 from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import cast
 
 import pytest
 from playwright.sync_api import Error as PlaywrightError
 
-from benchmarks import busy, classroom, epochs, interaction, regret, report
-from benchmarks.busy import AS_IT_IS, ONE_THREAD, ROUNDS, SETTINGS
-from benchmarks.classroom import CELL, _Asked
-from benchmarks.client import FINISHED, Frame, Lost, Viewer
-from benchmarks.peer.process import PeerFailed
+from benchmarks import classroom, epochs, interaction, regret, report
 from benchmarks.report import LeftOut, row
-from lib.formatting import format_rate
 from lib.model.backends.registry import Runtime
 from lib.site.access import MAX_VIEWERS
 from lib.sweeps.workers.messages import TrainingFailed
-from lib.sweeps.workers.notes import State
-from lib.timing.disturbance import Disturbance
-from lib.ui import layout
 
 pytestmark = pytest.mark.release
 
@@ -115,70 +106,6 @@ def test_a_backend_that_fails_leaves_the_other_rows(monkeypatch, capsys, out):
     assert capsys.readouterr().out.count("\nLeft out: NumPy, batch size 32, round") == epochs.ROUNDS
 
 
-STEPS = 1500
-
-
-class Played:
-    """A machine that becomes slower from round to round, one other program on it, and trainings with each setting."""
-
-    def __init__(self, monkeypatch, times=None, disturbed=(), fails=()):
-        self.times, self.disturbed, self.fails = times or {}, list(disturbed), fails
-        self.core_is_busy, self.epochs = False, 0
-        monkeypatch.setattr(busy, "SETTLE_S", 0.0)
-        monkeypatch.setattr(busy, "PeerProcess", self.process)
-        monkeypatch.setattr(busy, "a_busy_core", self.busy_core)
-        monkeypatch.setattr(busy, "Watch", self.watch)
-
-    @contextmanager
-    def busy_core(self):
-        self.core_is_busy = True
-        yield
-        self.core_is_busy = False
-
-    @contextmanager
-    def watch(self):
-        said = SimpleNamespace(disturbance=None)
-        yield said
-        said.disturbance = Disturbance(1.0, 0.0, 1.0 if self.epochs in self.disturbed else 0.0, 0)
-
-    def process(self, peer, settings, threads):
-        times = self.times.get("one thread" if threads == 1 else "".join(settings.values()), (1.0, 1.0))
-
-        def ask(question, _limit_s):
-            if peer.key in self.fails:
-                raise PeerFailed("it was killed")
-            if question["do"] == "start":
-                return {}
-            self.epochs += 1
-            drift = 1 + self.epochs / 10
-            return {"train_s": drift * times[self.core_is_busy] * 0.5, "steps": STEPS // 2}
-
-        return SimpleNamespace(ask=ask, answer=lambda _limit_s: {}, close=lambda: None)
-
-
-def test_beside_a_busy_core_all_is_held_against_the_same_rounds_epoch_alone_as_it_is(monkeypatch):
-    """One thread is no quicker alone, and hardly slower beside the busy core; what sleeps costs a third more alone."""
-    Played(monkeypatch, {"": (1.0, 7.0), "one thread": (1.01, 1.2), "4": (1.3, 1.1)})
-    found = busy.rows_of("numpy", 32, busy.measure("numpy", SETTINGS["numpy"], 32))
-    rows = {r["setting"]: r for r in found}
-    assert [rows[AS_IT_IS][name] for name in ("alone_times", "n")] == [1.0, ROUNDS]
-    assert rows[AS_IT_IS]["busy_times"] == pytest.approx(7.0, rel=0.15)
-    assert rows[ONE_THREAD]["busy_times"] == pytest.approx(1.2, rel=0.15), "though the machine became slower"
-    assert rows["OPENBLAS_THREAD_TIMEOUT=4"]["alone_times"] == pytest.approx(1.3, rel=0.15)
-    assert rows[AS_IT_IS]["busy_low"] == pytest.approx(7.0, rel=0.3), "and so is its interval"
-
-
-def test_a_machine_that_is_never_quiet_has_no_row(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(busy, "unavailable", lambda _peer: None)
-    Played(monkeypatch, disturbed=range(10_000), fails=["torch-eager"])
-    busy.main()
-    assert json.loads((tmp_path / "busy.json").read_text()) == []
-    said = capsys.readouterr().out
-    assert "Left out: NumPy, batch size 32: as it is: other programs disturbed each of 18 rounds" in said
-    assert "Left out: PyTorch, eager, batch size 512: it was killed" in said
-    assert "not measured  numpy, batch size 32, beside a busy core, over alone: ≤ 2.2 ×" in said
-
-
 def class_of_ten(viewers: int, *_) -> list[report.Row]:
     """A class whose every tenth move is lost."""
     if viewers == 13:
@@ -204,60 +131,6 @@ def test_two_classes_have_their_rows_in_one_table(monkeypatch, out):
     assert "- met 100 viewers: moved to what is stored: 0.15 s (0.1 to 0.2; target ≤ 0.3 s)" in written
     assert "- MISSED 300 viewers: lost: 60" in written
     assert "300 viewers: moved" not in written, "it has more than there are places for"
-
-
-class Tab:
-    """A tab that has shown the usual rates, and shows what it is given once a control was moved."""
-
-    def __init__(self, *after: Frame):
-        self.problem = ""
-        self.frames = {CELL: frame((0.001, 0.01, 0.1, 1.0), State.DONE)}
-        self._after = iter(after)
-
-    def move(self, *_):
-        return SimpleNamespace(finished=self._finished, at_s=0.0)
-
-    def _finished(self, _limit_s, answers):
-        shown = self.frames[CELL] = next(self._after)
-        if answers(shown) and shown.state in FINISHED:
-            return shown
-        raise Lost("not within the limit")
-
-    def wait(self, condition, _limit_s, what):
-        if not condition(self):
-            raise Lost(what)
-
-
-def frame(rates, state, words=""):
-    cells = "".join(f"<tr><td>{format_rate(rate)}</td><td>–</td></tr>" for rate in rates)
-    table = f'<table class="lab-table"><tr><th>rate</th><th>state</th></tr>{cells}</table>'
-    return Frame(layout.state_line(state, 0.0, 1.0, words) + table, "1", 2.5)
-
-
-RATES = (0.1, 0.2, 0.5, 1.0)
-
-
-NEVER_ASKED = (0.001, 0.002, 0.005, 0.01)
-
-
-@pytest.mark.parametrize(
-    ("shown", "came"),
-    [
-        (frame(RATES, State.DONE), 2.5),
-        (frame(RATES, State.WAITING, "number 3 in the queue: one training at a time"), None),
-        (frame(RATES, State.TRAINING, "1%"), None),
-        (frame(RATES, State.WAITING), Lost),
-        (frame(NEVER_ASKED, State.DONE), Lost),
-    ],
-    ids=["finished", "in the queue", "under way", "told nothing", "somebody else's"],
-)
-def test_who_is_not_told_or_sees_what_others_asked_for_has_lost_a_move(shown, came):
-    asked = _Asked(cast(Viewer, Tab(shown)))
-    if came is Lost:
-        with pytest.raises(Lost):
-            asked.answer("Learning rates", [0, 1], RATES, 5.0)
-    else:
-        assert asked.answer("Learning rates", [0, 1], RATES, 5.0) == came
 
 
 @pytest.mark.parametrize(

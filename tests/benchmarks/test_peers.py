@@ -5,7 +5,6 @@ PyTorch, Flax and tinygrad come with `make bench` only; a test that needs one is
 
 import os
 import signal
-from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -55,44 +54,6 @@ def test_a_ratio_is_taken_within_a_round(race):
     assert (rows["flax"]["n"], rows["flax"]["threads"], rows["sklearn"]["threads"]) == (9, 2, None)
     assert rows["numpy"]["best_of_ours"]
     assert rows["numpy"]["ratio"] == 1
-
-
-class Restarted:
-    """A participant that begins anew at each batch size, with these seconds there."""
-
-    def __init__(self, seconds):
-        self.seconds = seconds
-
-    def ask(self, question, limit_s):
-        if question["do"] == "start":
-            self.training = Scripted(self.seconds[question["batch_size"]])
-        return self.training.ask(question, limit_s)
-
-
-def test_each_trains_with_the_threads_that_it_is_quickest_with(monkeypatch):
-    """Of one, two, four and all six, at each batch size by itself: by the shortest epoch of three short ones, or by one
-    long one."""
-    seconds = {
-        "numpy": {
-            1: {32: [1, 9, 9], 512: [0.09, 0.09, 0.09], 4096: []},
-            2: {32: [2, 2, 2], 512: [0.08, 0.08, 0.08], 4096: [5, 5, 5]},
-            4: {32: [3, 3, 3], 512: [0.09, 0.09, 0.03], 4096: []},
-            6: {32: [4, 0.1, 4], 512: [0.04, 0.04, 0.04], 4096: []},
-        },
-        "flax": {n: {32: [], 512: [1 / n] * 3, 4096: [n] * 3} for n in (1, 2, 4, 6)},
-    }
-
-    @contextmanager
-    def started(who):
-        yield {name: Restarted(seconds[peer.key][threads]) for name, (peer, threads) in who.items()}, {}
-
-    monkeypatch.setattr(peers, "SETTLE_S", 0)
-    monkeypatch.setattr(peers, "usable_cores", lambda: 6)
-    monkeypatch.setattr(peers, "started", started)
-    assert peers.best_threads(["numpy", "flax"]) == {
-        "numpy": {32: 1, 512: 4, 4096: 2},  # at 4096 the others failed
-        "flax": {32: 6, 512: 6, 4096: 1},  # at 32 all did
-    }
 
 
 def test_who_fails_in_the_middle_is_reported_and_the_others_go_on(race):

@@ -20,7 +20,7 @@ from deploy.cost import status_sentence
 from lib.cli import launch
 from lib.site import editor
 from lib.ui.notebooks import SERVED
-from tests.deploying import DEPLOY, ROOT, executable, one_sentence
+from tests.deploying import DEPLOY, ROOT, one_sentence
 
 UNIT = (DEPLOY / "marimo.service").read_text()
 
@@ -81,38 +81,6 @@ def test_setup_names_what_is_missing(tmp_path):
     (tmp_path / "damaged.tar.gz").write_text("no archive")
     answer = setup(tmp_path, "--archive", str(tmp_path / "damaged.tar.gz"))
     one_sentence(answer.stderr.splitlines()[-1], "damaged.tar.gz", "deploy/gcp create")
-
-
-def test_without_ensurepip_uv_comes_by_its_own_installer(installed, tmp_path, cloud):
-    """As on Ubuntu, whose Python cannot make an environment with pip."""
-    tools = tmp_path / "tools"
-    tools.mkdir()
-    executable(tools / "python3", "#!/bin/sh\nmkdir -p $3 && touch $3/half\nexit 1\n")
-    executable(
-        tools / "curl",
-        '#!/bin/sh\necho "$*" >>$FAKE_DIR/remote\necho \'mkdir -p $UV_INSTALL_DIR && cp $FAKE_DIR/bin/uv'
-        " $UV_INSTALL_DIR/'\n",
-    )
-    answer = subprocess.run(
-        [
-            "bash",
-            str(DEPLOY / "setup.sh"),
-            "--root",
-            str(tmp_path),
-            "--no-start",
-            "--archive",
-            str(installed / "project.tar.gz"),
-        ],
-        env={"PATH": f"{tools}:/usr/bin:/bin", "HOME": str(tmp_path), "FAKE_DIR": str(cloud.state)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert answer.returncode == 0, answer.stderr
-    version = re.search(r"^uv==(.+)$", (ROOT / "requirements-dev.txt").read_text(), re.M)
-    assert version
-    assert f"-LsSf https://astral.sh/uv/{version[1]}/install.sh" in cloud.rows("remote")
-    assert any(line.endswith("less-overhead/requirements.txt") for line in cloud.rows("remote"))
 
 
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd-analyze is not installed here")

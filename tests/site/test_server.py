@@ -347,25 +347,6 @@ def test_nor_does_what_marimo_lists_or_refuses(base):
 
 
 @pytest.mark.slow
-def test_memory_is_given_back_while_tabs_close_all_the_time(monkeypatch):
-    collected: list[float] = []
-    monkeypatch.setattr(server.gc, "collect", lambda: collected.append(time.monotonic()))
-
-    async def session(*_) -> None: ...
-
-    nobody: Any = None
-
-    async def leave():
-        tidy, began = server.Tidy(session, after_s=0.1), time.monotonic()
-        while time.monotonic() - began < 1.2:
-            await tidy({"type": "websocket"}, nobody, nobody)
-            await asyncio.sleep(0.02)
-        assert 1 <= len(collected) <= 3, "each time half a second after the first who left"
-
-    asyncio.run(leave())
-
-
-@pytest.mark.slow
 def test_what_the_sessions_of_closed_tabs_held_is_given_back_once_they_have_ended(monkeypatch):
     """Objects that refer to each other, as a session's do: the collector is called for, together for all who left
     together."""
