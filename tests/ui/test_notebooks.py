@@ -28,7 +28,7 @@ def test_a_link_leads_where_the_server_has_the_notebook(served, address):
 
 
 def test_between_files_there_is_no_link_to_settings_that_nothing_would_answer():
-    assert link("claims", {SERVED: STATIC}, "claims.size=8") == "Claims and figures"
+    assert link("claims", {SERVED: STATIC}, "claims.size=8") == "Claims"
     assert listed_presets({SERVED: STATIC}) == ""
     shown = navigation(FIRST.name, {SERVED: STATIC})
     assert re.findall(r'href="([^"]+)"', shown) == ["index.html", *(one.file_name for one in NOTEBOOKS[1:])]
