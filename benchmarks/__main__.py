@@ -26,7 +26,6 @@ NAMES = (
     "regret",
     "peers",
     "busy",
-    "xla_flags",
     "interaction",
     "drawn",
     "pages",

@@ -37,7 +37,7 @@ from benchmarks.report import LeftOut, Row, Target, note, row, seconds_of, show
 from benchmarks.viewers import AFTER_S, BUSY_SHARE, CELL, Usage, numbers_of_viewers, p95
 from lib.formatting import format_rate
 from lib.model.spec import RATE_STEPS, Network, Training
-from lib.site.places import MAX_VIEWERS, REFRESH_S
+from lib.site.access import MAX_VIEWERS, REFRESH_S
 from lib.sweeps.experiments.lines import rates_between
 from lib.sweeps.experiments.precomputation import Group, train
 from lib.sweeps.storage.store import Store

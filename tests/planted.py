@@ -243,7 +243,7 @@ FAULTS = (
     ),
     Fault(
         "memory-of-a-broken-upload",
-        "lib/ui/uploads.py",
+        "lib/site/gate.py",
         "        finally:\n            self._under_way_bytes -= body.reserved_bytes",
         "        else:\n            self._under_way_bytes -= body.reserved_bytes",
         "Each upload that breaks off keeps its reserved memory, until every larger file is refused with 503.",

@@ -14,9 +14,8 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 
-from lib.formatting import part, seconds, sentence
+from lib.formatting import seconds, sentence
 from lib.model.backends.registry import BACKENDS
 from lib.model.spec import N_CLASSES, N_PIXELS, N_TRAIN, Network
 from lib.sweeps.experiments.advice import advise_here, all_devices, not_known
@@ -26,7 +25,7 @@ from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Note
 from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.prediction.advise import CARDS, PROCESSORS, Advice, Answer, first_rows
-from lib.timing.prediction.device import FILE, UnusableDevice
+from lib.timing.prediction.device import UnusableDevice
 from lib.timing.prediction.question import Question
 
 HERE, RECORDED = "steps measured here", "epochs recorded on it"
@@ -62,18 +61,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="what trains it today, such as keras-tensorflow: what helps that program",
     )
     parser.add_argument("--price", type=float, help="dollars of an hour of this machine, for what it costs here")
-    parser.add_argument("--devices", type=Path, default=FILE, help="a file of devices (default recorded/devices.json)")
     parser.add_argument("--calibrate", action="store_true", help="measure this machine first: some minutes, once")
     parser.add_argument("--no-measure", action="store_true", help="do not measure this machine where it is not known")
     parser.add_argument("--all", action="store_true", help="all answers, and what else there is to say")
-    parser.add_argument("--parts", action="store_true", help="also what the predicted seconds consist of")
     parser.add_argument("--json", action="store_true", help="for a program instead of a person")
     options = parser.parse_args(arguments)
     store = Store()
     try:
         network = replace(Network.parse(options.hidden), n_inputs=options.inputs, n_classes=options.classes)
         question = Question(network, options.batch, options.epochs, options.networks, options.price, options.rows)
-        devices, live = all_devices(options.devices), LiveCalibrations(store)
+        devices, live = all_devices(), LiveCalibrations(store)
         if options.calibrate:
             _show(lambda engine: measure(ways(), live, engine, store, Cancel(), Request()))
         elif not options.no_measure:
@@ -90,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for why in filter(None, [*said, store.trouble]):
         print(sentence(why), file=sys.stderr)
     try:
-        print(as_json(advice) if options.json else as_text(advice, options.parts, options.all), flush=True)
+        print(as_json(advice) if options.json else as_text(advice, options.all), flush=True)
     except BrokenPipeError:  # whoever reads has read enough, as `head` has
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python writes when it ends
     return 0
@@ -130,12 +127,11 @@ def _show(measuring: Callable[[Engine], Iterator[Note]]) -> None:
         engine.close()
 
 
-def as_text(advice: Advice, parts: bool = False, everything: bool = True) -> str:
+def as_text(advice: Advice, everything: bool) -> str:
     """What to do, in a line; and a table, the quickest first.
 
     Args:
         advice: Any.
-        parts: Also a line for each answer: what its seconds consist of.
         everything: All answers, why some are missing or unsure, and what another device would gain; else a few rows.
     """
     able = [one for one in advice.answers if not one.why_not]
@@ -145,11 +141,10 @@ def as_text(advice: Advice, parts: bool = False, everything: bool = True) -> str
     widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]))]
     lines = ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in cells]
     lines = [sentence(advice.headline), "", *lines]
-    if parts:
-        lines += ["", *(_in_parts(answer) for answer in shown if answer.prediction.parts_s), ""]
+    changes = [f"in your program: {one}" for one in advice.changes]
     if not everything:
         more = len(able) - sum(one in able for one in shown)
-        return "\n".join([*lines, *_changes(advice), f"{more} more by --all; {NOT_KNOWN}."])
+        return "\n".join([*lines, *map(sentence, changes), f"{more} more by --all; {NOT_KNOWN}."])
     refused = [answer.why_not for answer in advice.answers if answer.why_not]
     unsure: dict[str, list[str]] = {}
     for answer in advice.answers:
@@ -159,22 +154,9 @@ def as_text(advice: Advice, parts: bool = False, everything: bool = True) -> str
         f"{'; '.join(which)}: {warning}, so it may be further off than its interval says"
         for warning, which in unsure.items()
     ]
-    helps = _changes(advice)
-    helps += [f"beyond this machine: {advice.elsewhere}"] if advice.elsewhere else []
-    return "\n".join([*lines, *(sentence(text) for text in (*refused, *warned, *advice.close, NOT_KNOWN, *helps))])
-
-
-def _changes(advice: Advice) -> list[str]:
-    """What helps the program of whoever asks, a line each."""
-    return [sentence(f"in your program: {one}") for one in advice.changes]
-
-
-def _in_parts(answer: Answer) -> str:
-    """What an answer's seconds consist of, the dearest part first."""
-    of, whole_s = answer.prediction.parts_s, answer.prediction.step_s
-    dearest_first = sorted(of, key=of.__getitem__, reverse=True)
-    words = (f"{name} {part(of[name], whole_s)}" for name in dearest_first if of[name])
-    return f"{answer.way} on {answer.device}: {', '.join(words)}"
+    elsewhere = [f"beyond this machine: {advice.elsewhere}"] if advice.elsewhere else []
+    further = (*refused, *warned, *advice.close, NOT_KNOWN, *changes, *elsewhere)
+    return "\n".join([*lines, *map(sentence, further)])
 
 
 def _cells(answer: Answer) -> tuple[str, ...]:

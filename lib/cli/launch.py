@@ -10,6 +10,7 @@ import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from lib import ROOT, python_path
 from lib.formatting import sentence
@@ -53,65 +54,53 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--port", type=int, default=2718)
     parser.add_argument("--headless", default="0", help="1: do not open a browser")
     parser.add_argument("--notebook", default=FIRST.file, help="which to open first: one of notebooks/*.py")
-    _add_class_options(parser)
+    group = parser.add_argument_group("run: in front of a class", argument_default=argparse.SUPPRESS)
+    of_class = [
+        group.add_argument("--password-file", help="its first line is wanted of everybody (or PASSWORD_FILE)"),
+        group.add_argument("--class-link", action="store_true", help="pupils come in by a printed link with a token"),
+        group.add_argument("--public-host", help="the name of the TLS proxy in front, such as class.example.org"),
+        group.add_argument("--viewers", type=int, help="open pages at once; whoever comes next waits (120)"),
+        group.add_argument("--runs", type=int, help="waiting runs of a viewer, at most (4)"),
+        group.add_argument("--log", action="store_true", help="write a line of JSON for each thing that happens"),
+    ]
     options, further = parser.parse_known_args(arguments)
     options.notebook = present_file(options.notebook)
     if further and options.mode != "edit":
         parser.error(f"expected the options above, got {' '.join(further)}")
-    if options.mode != "run" and (given := _class_options_given(parser, options)):
-        parser.error(f"expected {' and '.join(given)} with run, got {options.mode}, which is for one person")
+    for_class = {one.dest: vars(options)[one.dest] for one in of_class if one.dest in options}
+    if for_class and options.mode != "run":
+        given = " and ".join(f"--{name.replace('_', '-')}" for name in for_class)
+        parser.error(f"expected {given} with run, got {options.mode}, which is for one person")
     if problem := notebook_problem(options.notebook) or port_problem(options.port, options.host):
         print(sentence(problem), file=sys.stderr)
         return 1
     os.chdir(ROOT)
     os.environ["PYTHONPATH"] = python_path()
     os.environ[SERVED] = options.mode
-    headless = options.headless not in ("", "0")
-    if options.mode == "edit":
-        from lib.site.server import serve_editor  # after the checks: marimo takes a second to import
+    if options.mode != "edit":
+        return _serve_class(options, for_class)
+    from lib.site.editor import serve_editor  # after the checks: marimo takes a second to import
 
-        serve_editor(options.host, options.port, headless, options.notebook, further)
-    else:
-        return _serve_class(options, headless)
+    serve_editor(options.host, options.port, options.headless not in ("", "0"), options.notebook, further)
     return 0
 
 
-_CLASS_OPTIONS = ("password_file", "class_link", "public_host", "viewers", "runs", "log")
-
-
-def _add_class_options(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("run: in front of a class")
-    group.add_argument("--password-file", help="its first line is wanted of everybody (or PASSWORD_FILE)")
-    group.add_argument("--class-link", action="store_true", help="pupils come in by a printed link with a token")
-    group.add_argument("--public-host", help="the name of the TLS proxy in front, such as class.example.org")
-    group.add_argument("--viewers", type=int, help="open pages at once; whoever comes next waits (120)")
-    group.add_argument("--runs", type=int, help="waiting runs of a viewer, at most (4)")
-    group.add_argument("--log", action="store_true", help="write a line of JSON for each thing that happens")
-
-
-def _class_options_given(parser: argparse.ArgumentParser, options: argparse.Namespace) -> list[str]:
-    given = (name for name in _CLASS_OPTIONS if getattr(options, name) != parser.get_default(name))
-    return [f"--{name.replace('_', '-')}" for name in given]
-
-
-def _serve_class(options: argparse.Namespace, headless: bool) -> int:
+def _serve_class(options: argparse.Namespace, for_class: dict[str, Any]) -> int:
     from lib.site.access import password_of
-    from lib.site.parsing import one_at_a_time
     from lib.site.server import ClassOptions, serve_class
 
-    chosen = {name: getattr(options, name) for name in _CLASS_OPTIONS[1:]}
     try:
-        file = options.password_file or (os.environ.get("PASSWORD_FILE") if options.mode == "run" else "")
+        file = for_class.pop("password_file", "")
+        if options.mode == "run":
+            file = file or os.environ.get("PASSWORD_FILE", "")
         password = password_of(Path(file)) if file else ""
-        given = {name: value for name, value in chosen.items() if value is not None}
-        site = ClassOptions(password, app=options.mode == "app", **given)
+        site = ClassOptions(password, app=options.mode == "app", **for_class)
         site.check(options.host)
     except ValueError as error:
         print(sentence(error), file=sys.stderr)
         return 1
-    one_at_a_time()  # the viewers' kernels are threads of the server
     first = next(one for one in NOTEBOOKS if one.file == options.notebook)
-    serve_class(options.host, options.port, headless, first, site)
+    serve_class(options.host, options.port, options.headless not in ("", "0"), first, site)
     return 0
 
 

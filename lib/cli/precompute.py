@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
-from lib.cli.time_limit import say, time_limit
+from lib.cli import INCOMPLETE, UNUSABLE, Unusable, check_minutes, say, time_limit
 from lib.formatting import sentence
 from lib.labs.mnist_training import EXPERIMENTS
 from lib.model.backends.registry import versions
@@ -24,11 +24,6 @@ from lib.ui.panel import settings_of
 
 MINUTES, MOST_MINUTES = 240.0, 1440.0
 SAY_EVERY_S = 10.0
-UNUSABLE, INCOMPLETE = 1, 3  # exit statuses; 2 is argparse's own
-
-
-class CannotPrecompute(ValueError):
-    """An option or the store cannot be used; the text says what was expected, what was received and what to do."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -44,13 +39,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=MINUTES, help=f"at most so long (default {MINUTES:g})")
     options = parser.parse_args(arguments)
     try:
-        if not 0 < options.minutes <= MOST_MINUTES:
-            raise CannotPrecompute(
-                f"minutes: expected more than 0, up to {MOST_MINUTES:g}, got {options.minutes:g}; choose for example"
-                f" {MINUTES:g}"
-            )
+        check_minutes(options.minutes, MOST_MINUTES, MINUTES)
         return 0 if precompute(Store(), options.minutes) else INCOMPLETE
-    except CannotPrecompute as error:
+    except Unusable as error:
         print(sentence(error), file=sys.stderr)
         return UNUSABLE
 
@@ -63,10 +54,10 @@ def precompute(store: Store, minutes: float) -> bool:
         minutes: Time limit.
 
     Raises:
-        CannotPrecompute: The store cannot be written.
+        Unusable: The store cannot be written.
     """
     every = list(positions({name: Slider(one.usual, one.options) for name, one in settings_of(EXPERIMENTS).items()}))
-    cancel, engine, before_bytes = Cancel(), Engine(), _bytes(store)
+    cancel, engine = Cancel(), Engine()
     began = time.monotonic()
     try:
         with time_limit(minutes, cancel) as stopped:
@@ -87,9 +78,8 @@ def precompute(store: Store, minutes: float) -> bool:
         )
     complete = all(there == whole for there, whole in found.values())
     why = "complete" if complete else "stopped" if stopped.is_set() else "the time is up" if cancel.is_set() else "over"
-    grown_mb = (_bytes(store) - before_bytes) / 1e6
     rest = "" if complete else ". The same command goes on from here"
-    _say(began, minutes, f"{why}: {trained:,} trainings, {grown_mb:.0f} MB more stored{rest}")
+    _say(began, minutes, f"{why}: {trained:,} trainings{rest}")
     return complete
 
 
@@ -99,7 +89,7 @@ def _train_all(
     """Train the groups in turn, and return how many trainings were not stored before.
 
     Raises:
-        CannotPrecompute: The store cannot be written.
+        Unusable: The store cannot be written.
     """
     whole, done, trained, said_at = sum(len(group.items) for group in todo), 0, 0, time.monotonic()
     for group in todo:
@@ -112,7 +102,7 @@ def _train_all(
                 said_at = time.monotonic()
                 report(f"{done:,} of {whole:,} trainings; now {_words(group)}")
             if store.trouble:
-                raise CannotPrecompute(store.trouble)
+                raise Unusable(store.trouble)
         if cancel.is_set():
             break
     return trained
@@ -125,13 +115,6 @@ def _words(group: Group) -> str:
 
 def _say(began: float, minutes: float, text: str) -> None:
     say(time.monotonic() - began, minutes * 60, text)
-
-
-def _bytes(store: Store) -> int:
-    """What the store's file and its log take on the disk."""
-    path = store.path
-    files = [path, path.with_name(f"{path.name}-wal")] if path is not None else []
-    return sum(file.stat().st_size for file in files if file.exists())
 
 
 if __name__ == "__main__":

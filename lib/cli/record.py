@@ -15,11 +15,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from lib.cli.time_limit import say, time_limit
+from lib.cli import INCOMPLETE, UNUSABLE, Unusable, check_minutes, say, time_limit
 from lib.formatting import sentence
 from lib.model.backends.fingerprint import source_digest
 from lib.model.backends.registry import Runtime, all_runtimes, unavailable, usable_runtimes, versions
@@ -27,7 +27,7 @@ from lib.model.hardware.machine import details, machine_id, this_machine
 from lib.model.hardware.nvidia import cards
 from lib.model.hardware.optional import FileLock, Timeout
 from lib.sweeps.experiments.full_recording import QUESTIONS, Battery, Entry, NoPlan, not_here, read_plan
-from lib.sweeps.storage.export import MAX_PRICE, Export, NoExport, export_to, import_from, read_export
+from lib.sweeps.storage.export import Export, NoExport, export_to, import_from, read_export
 from lib.sweeps.storage.records import Kind, this_command
 from lib.sweeps.storage.store import Store, StoreUnusable
 from lib.sweeps.workers.engine import Engine
@@ -36,34 +36,9 @@ from lib.sweeps.workers.queue import Cancel
 MINUTES = 9.5
 # A limit, not a measurement: twice as many runtimes, some of which compile for minutes.
 MINUTES_WITH_A_CARD = 60.0
-UNUSABLE, INCOMPLETE = 1, 3  # exit statuses; 2 is argparse's own
 
 
-class CannotRecord(ValueError):
-    """The file or an option cannot be used; the text says what was expected, what was received and what to do."""
-
-
-@dataclass(frozen=True)
-class Earlier:
-    """What there is of a recording: how many records, and the notes on the whole."""
-
-    records: int = 0
-    about: Mapping[str, object] = field(default_factory=dict)
-
-    @property
-    def took_s(self) -> float:
-        """Seconds of all its runs together."""
-        took_s = self.about.get("took_s")
-        return float(took_s) if isinstance(took_s, int | float) else 0.0
-
-    @property
-    def asked(self) -> set[str]:
-        """What of a plan it answers."""
-        asked = self.about.get("asked")
-        return set(map(str, asked)) if isinstance(asked, list) else set()
-
-
-def resume(path: Path, store: Store) -> Earlier:
+def resume(path: Path, store: Store) -> Export | None:
     """Load an earlier recording into the store, also what another version of this code has recorded.
 
     Args:
@@ -71,59 +46,64 @@ def resume(path: Path, store: Store) -> Earlier:
         store: Where its records and curves go; failures are left out, so that they are tried again.
 
     Raises:
-        CannotRecord: The file is not an export, or comes from another machine.
+        NoExport: The file is not an export.
+        Unusable: It comes from another machine.
     """
     if not path.exists():
-        return Earlier()
-    export = _read(path, ", or choose another name for the record")
-    records = export.records
-    other = next((record for record in records if record.machine != machine_id()), None)
+        return None
+    export = read_export(path)
+    other = next((record for record in export.records if record.machine != machine_id()), None)
     if other is not None:
-        raise CannotRecord(
+        raise Unusable(
             f"expected a new file or one of this machine, but {path.name} was recorded on another"
             f" ({other.machine_line}); choose another name"
         )
-    kept = [record for record in records if record.kind != Kind.FAILURE]
-    for record in kept:
-        store.add(record)
+    for record in export.records:
+        if record.kind != Kind.FAILURE:
+            store.add(record)
     store.merge({"curves": export.tables["curves"]})
-    return Earlier(len(kept), export.about) if kept else Earlier()
+    return export
 
 
-def _read(path: Path, otherwise: str = "") -> Export:
-    try:
-        return read_export(path)
-    except NoExport as error:
-        raise CannotRecord(f"{error}{otherwise}") from error
+def took_s(about: Mapping[str, object]) -> float:
+    """Seconds of all runs of a recording together, by its notes."""
+    said = about.get("took_s")
+    return float(said) if isinstance(said, int | float) else 0.0
+
+
+def asked_of(about: Mapping[str, object]) -> set[str]:
+    """What of a plan a recording answers, by its notes."""
+    said = about.get("asked")
+    return set(map(str, said)) if isinstance(said, list) else set()
 
 
 def merge(path: Path, other: Path) -> None:
     """Join another recording of the same machine with this one; rows of every version of this code are kept.
 
     Raises:
-        CannotRecord: One of them cannot be read or written, or they are of two machines.
+        NoExport: One of them cannot be read.
+        Unusable: It cannot be written, or they are of two machines.
     """
     if path.resolve() == other.resolve():
-        raise CannotRecord(f"expected two recordings, got {path.name} twice; name the other one")
+        raise Unusable(f"expected two recordings, got {path.name} twice; name the other one")
     with alone(path), tempfile.TemporaryDirectory() as folder:
-        exports = [_read(path), _read(other)]
+        exports = [read_export(path), read_export(other)]
         lines = {record.machine: record.machine_line for export in exports for record in export.records}
         if len(lines) > 1:
             of = [
                 (file.name, export.records[0].machine_line) for file, export in zip((path, other), exports, strict=True)
             ]
-            raise CannotRecord(
+            raise Unusable(
                 f"expected two recordings of one machine, but {of[0][0]} is of {of[0][1]}, and {of[1][0]} of another,"
                 f" {of[1][1]}; leave each a file of its own: pages read all that lie in recorded/"
             )
         store = Store(Path(folder) / "merged.sqlite")
         import_from(path, store)
         rows, new = import_from(other, store)
-        parts = [Earlier(len(export.records), export.about) for export in exports]
-        parts.sort(key=lambda part: str(part.about.get("recorded_at", "")))  # the notes of the later one hold
-        asked = sorted(parts[0].asked | parts[1].asked)
-        together = {"took_s": sum(part.took_s for part in parts), "asked": asked}
-        whole = write(path, store, {**parts[0].about, **parts[1].about, **together})
+        # The notes of the later one hold.
+        early, late = sorted((one.about for one in exports), key=lambda about: str(about.get("recorded_at", "")))
+        together = {"took_s": took_s(early) + took_s(late), "asked": sorted(asked_of(early) | asked_of(late))}
+        whole = write(path, store, {**early, **late, **together})
         by_version = Counter(record.sources for record in store.records())
     print(f"rows of {other.name}: {rows:,}, of them new: {new:,}; rows of {path.name}: {whole:,}")
     for sources, count in by_version.most_common():
@@ -136,14 +116,14 @@ def alone(path: Path) -> Iterator[None]:
     """Hold a lock on the file: two programs that write it would each lose what the other measured.
 
     Raises:
-        CannotRecord: Another program holds it.
+        Unusable: Another program holds it.
     """
     name = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:16]
     lock = FileLock(Path(tempfile.gettempdir()) / f"less-overhead-record-{name}.lock")
     try:
         lock.acquire(timeout=0)
     except Timeout as error:
-        raise CannotRecord(
+        raise Unusable(
             f"expected to be the only one that writes {path.name}, but another record runs; wait for its end, or choose"
             " another name"
         ) from error
@@ -162,26 +142,26 @@ def write(path: Path, store: Store, noted: Mapping[str, object] | None = None) -
         noted: Notes on the whole recording; None for none.
 
     Raises:
-        CannotRecord: The store cannot be read, or the file cannot be written.
+        StoreUnusable: The store cannot be read.
+        Unusable: The file cannot be written.
     """
     try:
         return export_to(path, store, noted, with_losses=False)  # megabytes, which nobody compares
-    except StoreUnusable as error:
-        raise CannotRecord(str(error)) from error
+    except StoreUnusable:
+        raise
     except OSError as error:
-        raise CannotRecord(
+        raise Unusable(
             f"expected to write {path.name}, but it cannot be written ({error.strerror}); free the disk, or choose"
             " another folder. What it had is still there"
         ) from error
 
 
-def about(battery: Battery, took_s: float, price: Mapping[str, object]) -> dict[str, object]:
+def about(battery: Battery, took_s: float) -> dict[str, object]:
     """Notes on a whole recording: command, machine, libraries, and what is missing.
 
     Args:
         battery: All that could be measured, asked for or not.
         took_s: Seconds of all its runs together.
-        price: `price_per_h` and `price_date`; empty where none was given.
     """
     left = battery.left()
     return {
@@ -201,14 +181,12 @@ def about(battery: Battery, took_s: float, price: Mapping[str, object]) -> dict[
             for runtime in all_runtimes()
             if (gap := unavailable(runtime)) is not None
         ],
-        **price,
     }
 
 
 def record(
     path: Path,
     minutes: float = MINUTES,
-    price: Mapping[str, object] | None = None,
     runtimes: Sequence[Runtime] = (),
     titles: Collection[str] = (),
     plan: Sequence[Entry] = (),
@@ -221,26 +199,24 @@ def record(
     Args:
         path: The recording; one that exists is resumed.
         minutes: Time limit.
-        price: `price_per_h` in dollars and `price_date`; None or empty for none.
         runtimes: What is measured; empty: all that run here.
         titles: Questions of `Battery` that are asked; empty: all.
         plan: What is asked, in this order; empty: all questions.
         clock: Seconds, by which a plan stops in time.
 
     Raises:
-        CannotRecord: The file cannot be used or written, or another program writes it; or the plan is for a card, and
-            none can be used.
+        NoPlan: The plan is for a card, and none can be used.
+        NoExport: The file cannot be read.
+        Unusable: It cannot be used or written, or another program writes it.
     """
     cancel, began = Cancel(), clock()
     usable = usable_runtimes()
-    try:
-        elsewhere = not_here(plan, runtimes or usable)
-    except NoPlan as error:
-        raise CannotRecord(str(error)) from error
+    elsewhere = not_here(plan, runtimes or usable)
     plan = [entry for entry in plan if entry not in elsewhere]
     with alone(path), tempfile.TemporaryDirectory() as folder:
         store, engine = Store(Path(folder) / "record.sqlite"), Engine()
         earlier = resume(path, store)
+        before = earlier.about if earlier else {}
         battery = Battery(
             engine,
             store,
@@ -248,21 +224,21 @@ def record(
             runtimes or usable,
             titles=titles,
             plan=plan,
-            asked=set(earlier.asked),
+            asked=asked_of(before),
             until_s=began + minutes * 60,
             clock=clock,
             traces=path.with_name(f"{path.stem}_traces"),
         )
 
         def so_far() -> dict[str, object]:
-            spent = {"took_s": earlier.took_s + clock() - began, "asked": sorted(battery.asked), "complete": False}
-            return {**earlier.about, **spent}
+            spent = {"took_s": took_s(before) + clock() - began, "asked": sorted(battery.asked), "complete": False}
+            return {**before, **spent}
 
         write(path, store, so_far())  # before ten minutes are spent: what cannot be written is said at once
         say(
             0,
             minutes * 60,
-            f"{this_machine().line}; {len(usable)} runtimes; {earlier.records} figures are there already",
+            f"{this_machine().line}; {len(usable)} runtimes; {len(store.records())} figures are there already",
         )
         try:
             with time_limit(minutes, cancel) as stopped:
@@ -274,21 +250,12 @@ def record(
         finally:
             engine.close()
         whole = replace(battery, runtimes=usable, titles=(), plan=())
-        noted = about(whole, earlier.took_s + clock() - began, price or {})
+        noted = about(whole, took_s(before) + clock() - began)
         rows, missing = write(path, store, noted), battery.left()
     for reason in (*elsewhere.values(), *battery.left_out()):
         say(clock() - began, minutes * 60, f"left out: {reason}")
-    why = (
-        battery.lost
-        if battery.lost
-        else "stopped"
-        if stopped.is_set()
-        else "complete"
-        if not missing
-        else "the time is up"
-        if cancel.is_set()
-        else "over"
-    )
+    ended = "complete" if not missing else "the time is up" if cancel.is_set() else "over"
+    why = battery.lost or ("stopped" if stopped.is_set() else ended)
     left = ", ".join(missing)
     rest = f"; left: {left}. The same command goes on from here" if left else ""
     failures = sum(one.kind == Kind.FAILURE for one in read_export(path).records)
@@ -321,19 +288,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--merge", type=Path, metavar="OTHER.json", help="measure nothing: join that recording with FILE"
     )
-    parser.add_argument("--price", type=float, help="what this machine costs, dollars an hour; with --price-date")
-    parser.add_argument("--price-date", default="", help="of which day, such as 2026-11-21")
     options = parser.parse_args(arguments)
     try:
-        price = _price(options.price, options.price_date)
-        if options.minutes is not None and not 0 < options.minutes <= 600:
-            raise CannotRecord(
-                f"minutes: expected more than 0, up to 600, got {options.minutes:g}; choose for example 9"
-            )
+        if options.minutes is not None:
+            check_minutes(options.minutes, 600, 9)
         if not options.file.parent.is_dir():
-            raise CannotRecord(f"expected a folder that exists, got {options.file.parent}; make it first")
+            raise Unusable(f"expected a folder that exists, got {options.file.parent}; make it first")
         if options.file.is_dir():
-            raise CannotRecord(f"expected a file, got the folder {options.file}; add a name, such as machine.json")
+            raise Unusable(f"expected a file, got the folder {options.file}; add a name, such as machine.json")
         if options.merge is not None:
             merge(options.file, options.merge)
             return 0
@@ -343,8 +305,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         usable = {runtime.address: runtime for runtime in usable_runtimes()}
         runtimes = [usable[name] for name in _known("runtimes", options.runtimes, usable)]
         titles = _known("questions", options.questions, QUESTIONS)
-        return 0 if record(options.file, minutes, price, runtimes, titles, plan) else INCOMPLETE
-    except (CannotRecord, NoPlan) as error:
+        return 0 if record(options.file, minutes, runtimes, titles, plan) else INCOMPLETE
+    except (Unusable, NoExport, NoPlan, StoreUnusable) as error:
         print(sentence(error), file=sys.stderr)
         return UNUSABLE
 
@@ -356,13 +318,13 @@ def choose_card(number: int | None) -> None:
         number: Counted from 0; None for the first, and for a machine without one.
 
     Raises:
-        CannotRecord: There is no such GPU.
+        Unusable: There is no such GPU.
     """
     found = cards()
     if number is None and len(found) < 2:
         return
     if not 0 <= (number or 0) < len(found):
-        raise CannotRecord(
+        raise Unusable(
             f"card: expected 0 to {len(found) - 1}, got {number}"
             if found
             else f"card: expected a machine with a driver that answers, got {number} on one without; leave --card out"
@@ -375,22 +337,10 @@ def choose_card(number: int | None) -> None:
 
 
 def _known(what: str, named: Sequence[str], known: Collection[str]) -> Sequence[str]:
-    """The names, where all of them are known; raises CannotRecord for one that is not."""
+    """The names, where all of them are known; raises Unusable for one that is not."""
     if unknown := [name for name in named if name not in known]:
-        raise CannotRecord(f"{what}: expected some of {', '.join(known)}, got {unknown[0]}; choose among these")
+        raise Unusable(f"{what}: expected some of {', '.join(known)}, got {unknown[0]}; choose among these")
     return named
-
-
-def _price(dollars_per_h: float | None, dated: str) -> dict[str, object]:
-    if dollars_per_h is None:
-        return {}
-    try:
-        day = datetime.fromisoformat(dated).date().isoformat()
-    except ValueError as error:
-        raise CannotRecord(f"price date: expected a day such as 2026-11-21, got {dated!r}; add --price-date") from error
-    if not 0 <= dollars_per_h <= MAX_PRICE:
-        raise CannotRecord(f"price: expected 0 to {MAX_PRICE:g} dollars an hour, got {dollars_per_h:g}; correct it")
-    return {"price_per_h": dollars_per_h, "price_date": day}
 
 
 if __name__ == "__main__":

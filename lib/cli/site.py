@@ -1,50 +1,47 @@
 """Write all notebooks as files with their outputs, for a page host: `python -m lib.cli.site [FOLDER]`.
 
-Each notebook is run once on this machine; what is stored is not trained again. Ctrl-C ends it; the pages written by
-then are whole. The exit status is 0 where every page is written, 3 where some are not, 1 where the folder or an option
-cannot be used.
+Each notebook is run once on this machine; what is stored is not trained again. A further page trains in the reader's
+browser. Ctrl-C ends it; the pages written by then are whole, and nothing in them needs a server. The exit status is 0
+where every page is written, 3 where some are not, 1 where the folder or an option cannot be used.
 """
 
 import argparse
+import html
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from errno import ENOSPC
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
 
 from lib import ROOT
-from lib.cli.time_limit import time_limit
+from lib.cache_folder import replaced
+from lib.cli import INCOMPLETE, UNUSABLE, Unusable, check_minutes, time_limit
 from lib.formatting import sentence
-from lib.site.in_your_browser import TITLE
-from lib.site.static_site import (
-    CannotWrite,
-    begin,
-    write_browser_page,
-    write_failure,
-    write_former,
-    write_front_page,
-    write_notebook,
-)
+from lib.site.in_your_browser import TITLE, browser_files
+from lib.site.pages import front_page, plain_page
 from lib.sweeps.workers.queue import Cancel
-from lib.ui.notebooks import IN_BROWSER, NOTEBOOKS, SERVED, STATIC, Notebook
+from lib.ui.heading import where_and_when
+from lib.ui.notebooks import FRONT, IN_BROWSER, NOTEBOOKS, SERVED, STATIC, Notebook
 
 MINUTES, MOST_MINUTES = 240.0, 1440.0
-UNUSABLE, INCOMPLETE = 1, 3  # exit statuses; 2 is argparse's own
+# Without this file GitHub's page host leaves out files whose names begin with “_”, as some of marimo's scripts do:
+# https://docs.github.com/en/pages/getting-started-with-github-pages/about-github-pages-and-jekyll
+WRITTEN = ".nojekyll"
+# The lowest limit among the page hosts looked at: https://developers.cloudflare.com/pages/platform/limits/
+MAX_FILE_BYTES = 25 * 2**20
 # What a line of marimo's begins with that says why a cell failed.
 _ERROR = re.compile(r"\w+(Error|Exception): ")
-
-
-class NotExported(ValueError):
-    """A notebook has no page; the text says why."""
+_CDN = re.compile(r"https://cdn\.jsdelivr\.net/npm/@marimo-team/frontend@[^/\"']+/dist")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -61,24 +58,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=MINUTES, help=f"at most so long (default {MINUTES:g})")
     options = parser.parse_args(arguments)
     try:
-        if not 0 < options.minutes <= MOST_MINUTES:
-            raise CannotWrite(
-                f"minutes: expected more than 0, up to {MOST_MINUTES:g}, got {options.minutes:g}; choose for example"
-                f" {MINUTES:g}"
-            )
+        check_minutes(options.minutes, MOST_MINUTES, MINUTES)
         return 0 if write_site(options.folder, options.minutes) else INCOMPLETE
-    except CannotWrite as error:
+    except Unusable as error:
         print(sentence(error), file=sys.stderr)
         return UNUSABLE
-
-
-@dataclass(frozen=True)
-class _WrittenPage:
-    """A page to write: its file, its title, and what writes it and returns its bytes, or raises ValueError."""
-
-    file_name: str
-    title: str
-    write: Callable[[], int]
 
 
 def write_site(
@@ -93,65 +77,135 @@ def write_site(
         in_browser: Whether to write the page that trains in the reader's browser.
 
     Raises:
-        CannotWrite: The folder cannot be used or written.
+        Unusable: The folder cannot be used or written.
     """
-    scripts_bytes, cancel = begin(folder), Cancel()
-    print(f"marimo's scripts and fonts: {_size(scripts_bytes)} in {folder}", flush=True)
-    pages = [_WrittenPage(IN_BROWSER, TITLE, lambda: write_browser_page(folder))] if in_browser else []
-    pages += [_WrittenPage(one.file_name, one.title, partial(_run_and_write, folder, one, cancel)) for one in notebooks]
-    with time_limit(minutes, cancel) as stopped:
-        pages_bytes, failed = _write_all(folder, pages, cancel)
-        write_front_page(folder)
-        for one in notebooks:
-            write_former(folder, one)
-    return _said(folder, failed, pages_bytes, cancel.is_set(), stopped.is_set())
-
-
-def _write_all(folder: Path, pages: Sequence[_WrittenPage], cancel: Cancel) -> tuple[int, list[_WrittenPage]]:
-    """Write the pages until `cancel` is set; the bytes written, and the pages that are missing."""
+    print(f"marimo's scripts and fonts: {_mb(begin(folder))} in {folder}", flush=True)
+    cancel = Cancel()
+    # Of each page its file, its title, and what writes it and returns its bytes, or raises ValueError.
+    pages: list[tuple[str, str, Callable[[], int]]] = []
+    if in_browser:
+        pages.append((IN_BROWSER, TITLE, partial(_write_browser_page, folder)))
+    pages += [(one.file_name, one.title, partial(_run_and_write, folder, one, cancel)) for one in notebooks]
     pages_bytes, failed = 0, []
-    for number, page in enumerate(pages, 1):
-        print(f"{number:2} of {len(pages)}  {page.file_name}: ", end="", flush=True)
-        began = time.monotonic()
-        try:
-            written_bytes = page.write()
-        except CannotWrite:
-            print("not written", flush=True)
-            raise
-        except ValueError as error:
-            if cancel.is_set():
-                print("stopped", flush=True)
-                return pages_bytes, [*failed, *pages[number - 1 :]]
-            failed.append(page)
-            print(f"{time.monotonic() - began:.1f} s, failed: {error}", flush=True)
-            write_failure(folder, page.file_name, page.title, str(error))
-            continue
-        pages_bytes += written_bytes
-        print(f"{time.monotonic() - began:.1f} s, {_size(written_bytes)}", flush=True)
-    return pages_bytes, failed
+    with time_limit(minutes, cancel) as stopped:
+        for number, (file_name, title, write_page) in enumerate(pages, 1):
+            print(f"{number:2} of {len(pages)}  {file_name}: ", end="", flush=True)
+            began = time.monotonic()
+            try:
+                written_bytes = write_page()
+            except Unusable:
+                print("not written", flush=True)
+                raise
+            except ValueError as error:
+                if cancel.is_set():
+                    print("stopped", flush=True)
+                    failed += [title for _, title, _ in pages[number - 1 :]]
+                    break
+                failed.append(title)
+                write_failure(folder, file_name, title, str(error))
+                done = f"failed: {error}"
+            else:
+                pages_bytes += written_bytes
+                done = _mb(written_bytes)
+            print(f"{time.monotonic() - began:.1f} s, {done}", flush=True)
+        write(folder, FRONT, bytes(front_page((), where_and_when()).body))
+    ended = cancel.is_set()
+    how = "stopped" if stopped.is_set() else "the time is up" if ended else "not complete" if failed else "complete"
+    missing = f"; failed: {', '.join(failed)}" if failed and not ended else ""
+    rest = "; the same command begins anew, and what is stored is not trained again" if ended else ""
+    print(f"{how}: pages of {_mb(pages_bytes)} in {folder}{missing}{rest}", flush=True)
+    if not failed:
+        print(f"To look at it: python3 -m http.server --bind 127.0.0.1 --directory {folder}", flush=True)
+    return not failed
+
+
+def begin(folder: Path) -> int:
+    """Make the folder, with marimo's scripts and fonts, and return their bytes.
+
+    Raises:
+        Unusable: It holds something else than an earlier site, or cannot be written.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise Unusable(f"expected a folder, got the file {folder}; choose another name, such as SITE=site")
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / WRITTEN).exists():
+        raise Unusable(
+            f"expected a new or empty folder, or an earlier site, got {folder} with other files; choose another, such"
+            " as SITE=site"
+        )
+    marimo = find_spec("marimo")
+    scripts = Path((marimo and marimo.origin) or "marimo").parent / "_static"
+    copied_bytes = write(folder, WRITTEN, b"")
+    try:
+        for source in scripts.rglob("*"):
+            if source.is_file() and source.suffix not in (".html", ".md"):
+                target = folder / source.relative_to(scripts)
+                target.parent.mkdir(exist_ok=True)
+                copied_bytes += shutil.copyfile(source, target).stat().st_size
+    except OSError as error:
+        raise _unwritable(folder, error) from error
+    return copied_bytes
+
+
+def write(folder: Path, name: str, content: bytes) -> int:
+    """Write a file of the site whole or not at all, and return its bytes; raises Unusable."""
+    try:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        with replaced(folder / name) as temporary:
+            return temporary.write_bytes(content)
+    except OSError as error:
+        raise _unwritable(folder, error) from error
+
+
+def _unwritable(folder: Path, error: OSError) -> Unusable:
+    return Unusable(
+        f"expected to write into {folder}, but it cannot be written ({error.strerror}); free the disk, or choose"
+        " another folder. The pages that it has are whole"
+    )
+
+
+def write_failure(folder: Path, file_name: str, title: str, why: str) -> None:
+    """Say in a page's place why it is missing, unless an earlier one is there."""
+    if not (folder / file_name).exists():
+        content = (
+            f'<h1>{html.escape(title)}</h1><p class="problem">This page could not be written on'
+            f' {html.escape(where_and_when())}: {html.escape(why)}</p><p><a href="{FRONT}">All notebooks</a></p>'
+        )
+        write(folder, file_name, bytes(plain_page(title, content).body))
+
+
+def _write_browser_page(folder: Path) -> int:
+    return sum(write(folder, path, content()) for path, content in browser_files(where_and_when()).items())
 
 
 def _run_and_write(folder: Path, notebook: Notebook, cancel: Cancel) -> int:
     return write_notebook(folder, notebook, _exported(notebook, cancel))
 
 
-def _said(folder: Path, failed: Sequence[_WrittenPage], pages_bytes: int, ended: bool, stopped: bool) -> bool:
-    """Print how it went, and return whether every page is written."""
-    why = "stopped" if stopped else "the time is up" if ended else "complete" if not failed else "not complete"
-    missing = f"; failed: {', '.join(one.title for one in failed)}" if failed and not ended else ""
-    rest = "; the same command begins anew, and what is stored is not trained again" if ended else ""
-    print(f"{why}: pages of {_size(pages_bytes)} in {folder}{missing}{rest}", flush=True)
-    if not failed:
-        print(f"To look at it: python3 -m http.server --bind 127.0.0.1 --directory {folder}", flush=True)
-    return not failed
+def write_notebook(folder: Path, notebook: Notebook, exported: str) -> int:
+    """Write a notebook's page, which gets marimo's scripts from beside it, and return its bytes.
+
+    Args:
+        folder: Of the site.
+        notebook: Whose page it is.
+        exported: What `marimo export html` wrote.
+
+    Raises:
+        ValueError: It is larger than page hosts take.
+    """
+    content = _CDN.sub(".", exported).replace("<html", '<html class="written"', 1).encode()
+    if len(content) > MAX_FILE_BYTES:
+        raise ValueError(
+            f"expected at most {MAX_FILE_BYTES / 2**20:.0f} MiB, which page hosts take, got {len(content) / 2**20:.0f}"
+        )
+    return write(folder, notebook.file_name, content)
 
 
 def _exported(notebook: Notebook, cancel: Cancel) -> str:
     """The HTML that marimo makes of a run of this notebook, in a process of its own.
 
     Raises:
-        NotExported: A cell failed, or `cancel` was set meanwhile.
-        CannotWrite: The disk for temporary files is full.
+        ValueError: A cell failed, or `cancel` was set meanwhile.
+        Unusable: The disk for temporary files is full.
     """
     with tempfile.TemporaryDirectory() as folder:
         page, said = Path(folder, notebook.file_name), Path(folder, "said")
@@ -169,7 +223,7 @@ def _exported(notebook: Notebook, cancel: Cancel) -> str:
         with cancel.calling(partial(_kill, process.pid)):
             status = process.wait()
         if cancel.is_set():
-            raise NotExported("it was stopped")
+            raise ValueError("it was stopped")
         if status or not page.exists():
             raise _not_exported(said.read_text(errors="replace"), status)
         return page.read_text()
@@ -187,16 +241,16 @@ def _kill(pid: int) -> None:
 def _not_exported(said: str, status: int) -> ValueError:
     """Why a notebook that said this has no page."""
     if os.strerror(ENOSPC) in said:
-        return CannotWrite(
+        return Unusable(
             f"expected room for temporary files in {tempfile.gettempdir()}, but the disk is full; free it, or set"
             " TMPDIR to another folder"
         )
     lines = said.strip().splitlines() or ["it said nothing"]
     errors = [line for line in lines if _ERROR.match(line)]
-    return NotExported(f"{_ERROR.sub('', (errors or lines)[-1])[:300]} (status {status})")
+    return ValueError(f"{_ERROR.sub('', (errors or lines)[-1])[:300]} (status {status})")
 
 
-def _size(n_bytes: int) -> str:
+def _mb(n_bytes: int) -> str:
     return f"{n_bytes / 1e6:.1f} MB"
 
 

@@ -20,8 +20,8 @@ from lib.sweeps.workers.messages import Note, State
 from lib.sweeps.workers.queue import Cancel, Request, Urgency
 from lib.ui import layout
 from lib.ui.lab import Asked, Drawing, Page, Shown
+from lib.ui.opened import PUPIL, role
 from lib.ui.panel import Controls, slider
-from lib.ui.role import PUPIL, role
 from lib.ui.views.markup import quiet
 
 MEASURED, RECORDED, PUBLISHED = "measured here", "recorded", "published"

@@ -49,8 +49,9 @@ from lib.timing.roofline import Ceiling
 from lib.ui import layout
 from lib.ui.lab import Asked, Drawing, Hook, Lab, Section, Shown, nothing
 from lib.ui.notebooks import is_static, link
+from lib.ui.opened import streaming
 from lib.ui.panel import Controls, batch_size, dropdown, slider
-from lib.ui.stage import Work, paint_at_changes, say, streaming
+from lib.ui.stage import Work, paint_at_changes, say
 from lib.ui.views.chart import Chart
 from lib.ui.views.dots import RECORDED, Dot, dots_chart
 from lib.ui.views.markup import quiet, table

@@ -1,8 +1,13 @@
-"""Who comes in at the class site, and as what: a password, links with a token, and the signed cookie that they give.
+"""Who comes in at the class site, as what, and how many at once: a password, links with a token, the signed cookie that
+they give, and a place for each that watches.
 
 An open server has neither password nor class link: everybody is a pupil there, but for who follows the teacher's link.
 A page learns the role from `mo.app_meta().request.meta["role"]`, “teacher” or “pupil”; `meta["viewer"]` is the same for
 all pages of one browser, and says nothing about the person.
+
+A WebSocket takes a place, and a page that finds none reloads until it does. A browser's place is held while a page
+loads and while it reloads; where all are taken, its new WebSocket replaces its oldest, and a new browser's the oldest
+of the one that has the most.
 """
 
 import asyncio
@@ -13,6 +18,8 @@ import os
 import secrets
 import time
 from base64 import urlsafe_b64encode
+from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -27,8 +34,9 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lib.cache_folder import replaced
-from lib.site.plain_page import plain_page
-from lib.ui.uploads import declared_bytes
+from lib.site.gate import declared_bytes
+from lib.site.pages import plain_page
+from lib.ui.notebooks import OF_A_CLASS_SITE
 
 Role = Literal["teacher", "pupil"]
 DOOR, HEALTH, ICON = "/enter", "/healthz", "/favicon.ico"  # for everybody
@@ -39,6 +47,13 @@ MAX_FORM_BYTES = 4_096
 AFTER_WRONG_S = 0.125  # until the next password is looked at, whoever sent it
 # Not for the pages: they are told who looks, and marimo's other name of a session could be anybody's.
 _KEPT_BACK = ("cookie", "marimo-stable-session-id")
+MAX_VIEWERS = 120
+LOADING_S = 30.0  # from a page's HTML to its WebSocket; a phone loads the scripts meanwhile
+RELOADING_S = 8.0  # from a closed WebSocket to the next page's HTML
+REFRESH_S = 5  # of the page that says “full”
+FOR_GOOD = "MARIMO_SHUTDOWN"  # the reason after which marimo's page does not try to connect again
+_PAGES = {notebook.path for notebook in OF_A_CLASS_SITE}
+_SOCKETS = {f"{notebook.path}ws" for notebook in OF_A_CLASS_SITE}
 
 
 def password_of(file: Path) -> str:
@@ -335,3 +350,143 @@ async def _form(request: Request) -> dict[str, str] | None:
         if len(sent) > MAX_FORM_BYTES:
             return None
     return dict(parse_qsl(sent.decode("utf-8", "replace"), keep_blank_values=True))
+
+
+class Capacity:
+    """The places for viewers, and who has them. All in one thread, that of the server's event loop.
+
+    Args:
+        most: WebSockets at once.
+        now: The clock, in seconds.
+    """
+
+    def __init__(self, most: int, now: Callable[[], float] = time.monotonic) -> None:
+        self.most, self._now = most, now
+        self._connections: dict[asyncio.Event, str] = {}  # the viewer of each open WebSocket, the oldest first
+        self._held_until: dict[str, float] = {}  # of viewers without a WebSocket
+
+    @property
+    def viewers(self) -> int:
+        """How many WebSockets are open."""
+        return len(self._connections)
+
+    def hold(self, viewer: str) -> bool:
+        """Hold a place for this viewer's page while it loads; False where all are taken.
+
+        Args:
+            viewer: Empty for a browser without a card, for which no place is held.
+        """
+        now = self._now()
+        self._held_until = {held: until for held, until in self._held_until.items() if until > now}
+        if self._oldest(viewer) is None and viewer not in self._held_until and self._is_full:
+            if (second := self._second_tab()) is None:
+                return False
+            if viewer:
+                self._end(second)
+        if viewer and self._oldest(viewer) is None:
+            self._held_until[viewer] = now + LOADING_S
+        return True
+
+    def connect(self, viewer: str) -> asyncio.Event | None:
+        """Take a place for a new WebSocket; None where all are taken.
+
+        The event is set when a newer WebSocket takes the place. Pass it to `disconnect` in the end.
+        """
+        if not self.hold(viewer):
+            return None
+        self._held_until.pop(viewer, None)
+        if self._is_full and (given_up := self._oldest(viewer) or self._second_tab()):
+            self._end(given_up)
+        replaced = asyncio.Event()
+        self._connections[replaced] = viewer
+        return replaced
+
+    def disconnect(self, replaced: asyncio.Event) -> None:
+        """The WebSocket has closed; if it was its viewer's last one, the place is held for a reload."""
+        viewer = self._connections.pop(replaced, "")
+        if viewer and self._oldest(viewer) is None:
+            self._held_until[viewer] = self._now() + RELOADING_S
+
+    def _end(self, connection: asyncio.Event) -> None:
+        del self._connections[connection]
+        connection.set()
+
+    def _second_tab(self) -> asyncio.Event | None:
+        """The oldest WebSocket of the viewer who has the most; None where nobody has two."""
+        (most, n), *_ = [*Counter(filter(None, self._connections.values())).most_common(1), ("", 0)]
+        return self._oldest(most) if n > 1 else None
+
+    def _oldest(self, viewer: str) -> asyncio.Event | None:
+        return next((one for one, other in self._connections.items() if viewer and other == viewer), None)
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self._connections) + len(self._held_until) >= self.most
+
+
+class LimitViewers:
+    """ASGI middleware: lets in as many viewers as there are places, and closes WebSockets that no notebook has.
+
+    The teacher needs no place.
+
+    Args:
+        app: Gets the requests of those who have a place.
+        capacity: Who has one.
+    """
+
+    def __init__(self, app: ASGIApp, capacity: Capacity) -> None:
+        self._app, self._capacity = app, capacity
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path, meta = scope.get("path", ""), scope.get("meta", {})
+        viewer, is_teacher = meta.get("viewer", ""), meta.get("role") == "teacher"
+        if scope["type"] == "websocket" and not (is_teacher and path in _SOCKETS):
+            replaced = self._capacity.connect(viewer) if path in _SOCKETS else None
+            if replaced is None:
+                await send({"type": "websocket.close", "code": 1013})  # not accepted: the browser gets status 403
+                return
+            try:
+                await self._app(scope, *_until(replaced, receive, send))
+            finally:
+                self._capacity.disconnect(replaced)
+        elif path.endswith("/sse"):  # marimo's other way to open a session, which nobody counts
+            refusal = "Expected a WebSocket, got a request for events; open the page itself."
+            await PlainTextResponse(refusal, 403)(scope, receive, send)
+        elif path in _PAGES and scope["method"] == "GET" and not (is_teacher or self._capacity.hold(viewer)):
+            await _full(self._capacity.most)(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+
+def _until(replaced: asyncio.Event, receive: Receive, send: Send) -> tuple[Receive, Send]:
+    """Pass messages until `replaced` is set; then close the WebSocket, and tell the application that it is closed."""
+
+    async def receiving() -> Message:
+        message, closing = asyncio.ensure_future(receive()), asyncio.ensure_future(replaced.wait())
+        try:
+            await asyncio.wait((message, closing), return_when=asyncio.FIRST_COMPLETED)
+            if message.done():
+                return message.result()
+            with suppress(Exception):  # it may have closed by itself meanwhile
+                await send({"type": "websocket.close", "code": 1000, "reason": FOR_GOOD})
+            return {"type": "websocket.disconnect", "code": 1000}
+        finally:
+            message.cancel()
+            closing.cancel()
+
+    async def sending(message: Message) -> None:
+        if not replaced.is_set():
+            await send(message)
+
+    return receiving, sending
+
+
+def _full(most: int) -> Response:
+    page = plain_page(
+        "Full",
+        f"<h1>Full, for the moment</h1><p>Places for viewers: {most}. All are taken.</p><p>This page reloads every"
+        f" {REFRESH_S} seconds, and opens the notebook as soon as there is room.</p>",
+        503,
+    )
+    page.headers["Refresh"] = str(REFRESH_S)  # in <meta> it would fail axe's rule `meta-refresh`
+    return page

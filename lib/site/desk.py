@@ -1,6 +1,7 @@
 """What a teacher says to a class, and sees of it: how it guessed."""
 
 import html
+from collections.abc import Mapping
 
 import marimo as mo
 
@@ -15,7 +16,7 @@ from lib.sweeps.experiments.teacher import (
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.engine import shared_engine
 from lib.ui import layout
-from lib.ui.role import TEACHER, role
+from lib.ui.opened import TEACHER, role
 from lib.ui.stage import Stage, paint_at_changes
 from lib.ui.views.markup import quiet
 from lib.ui.views.predict_first import answered, histogram, words
@@ -86,16 +87,14 @@ def tallied(tally: Tally) -> str:
     for section, title in TITLES.items():
         asked = [one for one in reversed(list(tally.counts)) if one.section == section]
         newest = list(dict.fromkeys(one.about for one in asked))[:MAX_SETTINGS]
-        drawn = "".join(_counts(tally, one) for about in newest for one in _in_order(asked, about))
-        if drawn:
+        best_first = sorted(asked, key=lambda one: one.asks != BEST)
+        shown = [one for about in newest for one in best_first if one.about == about]
+        if shown:
+            drawn = "".join(histogram(words(one), _counts(tally, one)) for one in shown)
             parts.append(f"<section><h3>{html.escape(title)}</h3>{drawn}</section>")
     return f'<div class="class-guesses guess-grid">{"".join(parts)}</div>' if parts else quiet(NO_GUESSES)
 
 
-def _in_order(asked: list[GuessQuestion], about: tuple[str, ...]) -> list[GuessQuestion]:
-    return sorted((one for one in asked if one.about == about), key=lambda one: one.asks != BEST)
-
-
-def _counts(tally: Tally, question: GuessQuestion) -> str:
+def _counts(tally: Tally, question: GuessQuestion) -> Mapping[str, int]:
     counts = tally.of(question)
-    return histogram(words(question), answered(counts) if question.asks == FACTOR else counts)
+    return answered(counts) if question.asks == FACTOR else counts

@@ -1,22 +1,42 @@
-"""marimo's editor beside the app: it starts when a page's cells are first asked for, and ends with the app."""
+"""marimo's editor behind the gate: by itself, or beside the app, where it starts when a page's cells are first asked
+for, and ends with the app."""
 
+import asyncio
+import json
+import multiprocessing
+import runpy
 import socket
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
+from multiprocessing import forkserver
+from multiprocessing.context import BaseContext
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lib import ROOT
-from lib.site.plain_page import plain_page
+from lib.site.gate import NOT_FRAMED, Gate
+from lib.site.pages import plain_page
+from lib.sweeps.workers.queue import note_left
 from lib.ui.notebooks import FIRST, NOTEBOOKS
+
+if TYPE_CHECKING:
+    from marimo._server.session_manager import SessionManager
 
 PATH = "/edit"
 STARTS_S = 30.0
+# After a tab has closed: what it ran ends, and what it held is free; what it showed is in its address. In the editor
+# what it ran pauses, and nothing is lost.
+SESSION_TTL_S = 3
+# What takes long to import of what the first notebook needs, marimo's own part of a notebook's process first.
+IMPORTED = ("marimo._runtime.runtime", "pandas", "altair", "anywidget", "psutil")
 
 
 class Editor:
@@ -62,18 +82,7 @@ class Editor:
         with self._guard:
             if self._process is None or self._process.poll() is not None:
                 port = _free_port(self._host, self._app_port + 1)
-                words = [
-                    "-u",
-                    "-m",
-                    "lib.cli.launch",
-                    "edit",
-                    "--host",
-                    self._host,
-                    "--port",
-                    str(port),
-                    "--headless",
-                    "1",
-                ]
+                words = f"-u -m lib.cli.launch edit --host {self._host} --port {port} --headless 1".split()
                 self._process = subprocess.Popen([sys.executable, *words], cwd=ROOT, stdout=subprocess.PIPE, text=True)
                 self._address = _printed(self._process)
                 threading.Thread(target=_read_on, args=(self._process,), daemon=True).start()
@@ -113,3 +122,120 @@ def _free_port(host: str, wanted: int) -> int:
                 continue
             return probe.getsockname()[1]
     raise OSError("no port is free")
+
+
+class KeptPages:
+    """ASGI middleware of the editor: notes which pages no browser shows; they take no turn until one does again.
+
+    Their processes stay, so that nothing is lost where a tunnel breaks down for a while. But a link to other settings
+    than such a page had begins it anew: marimo would show it as it was.
+
+    Args:
+        app: Gets all requests.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._left: set[int | None] = set()
+        self._shown: dict[str, dict[str, str]] = {}  # by notebook: what its address said when a browser last showed it
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await self._app(scope, receive, send)
+            return
+        manager, answered = scope["app"].state.session_manager, False
+        said = dict(parse_qsl(scope.get("query_string", b"").decode("latin-1")))
+        file, address = said.get("file", ""), {name: value for name, value in said.items() if "." in name}
+        if address and self._shown.get(file, address) != address:
+            _end_kept(manager, file, said.get("session_id", ""))
+
+        async def sending(message: Message) -> None:
+            nonlocal answered
+            await send(message)
+            if message["type"] == "websocket.send":
+                _follow(address, message.get("text") or "")
+                if not answered:  # the page is shown
+                    answered = True
+                    self._look(manager)
+
+        try:
+            await self._app(scope, receive, sending)
+        finally:
+            if scope["type"] == "websocket":
+                self._shown[file] = address
+                asyncio.get_running_loop().call_later(SESSION_TTL_S, self._look, manager)
+            else:  # the server has ended
+                note_left((), self._left)
+
+    def _look(self, manager: "SessionManager") -> None:
+        left = {session.kernel_pid() for session in manager.sessions.values() if not session.room.size} - {None}
+        note_left(left, self._left - left)
+        self._left = left
+
+
+def _end_kept(manager: Any, file: str, but: str) -> None:
+    """End the session of a notebook that no browser shows, unless its id is `but`."""
+    kept = manager.get_session_by_file_key(file)
+    for session_id, session in manager.sessions.items():
+        if session is kept and session_id != but and not session.room.size:
+            manager.close_session(session_id)
+
+
+def _follow(address: dict[str, str], message: str) -> None:
+    """Change the settings as marimo's message makes the browser change its address."""
+    if message.startswith('{"op": "query-params-'):
+        said = json.loads(message)["data"]
+        if "value" in said and said["value"] is not None:
+            address[said["key"]] = said["value"]
+        else:
+            address.pop(said["key"], None)
+
+
+def serve_editor(host: str, port: int, headless: bool, notebook: str, further: Sequence[str]) -> None:
+    """Run marimo's own server on the whole folder, behind the gate.
+
+    It generates a random password, which is part of the address that it prints.
+
+    Args:
+        host: Address to listen on.
+        port: A free one.
+        headless: Whether no browser is opened.
+        notebook: File of the one to open first.
+        further: More words for marimo's command line.
+    """
+    from marimo._server.registry import MIDDLEWARE_REGISTRY  # the extension point `marimo.server.asgi.middleware`
+    from starlette.middleware import Middleware
+
+    _import_ahead()
+    headers = {"Content-Security-Policy": NOT_FRAMED}
+    MIDDLEWARE_REGISTRY.register("gate", Middleware(Gate, headers=headers, hosts=(host,), first=notebook))
+    MIDDLEWARE_REGISTRY.register("kept", Middleware(KeptPages))
+    sys.argv = editor_words(host, port, headless, further)
+    runpy.run_module("marimo", run_name="__main__", alter_sys=True)
+
+
+def editor_words(host: str, port: int, headless: bool, further: Sequence[str] = ()) -> list[str]:
+    """The command line of marimo's editor on the whole folder, for `sys.argv`."""
+    words = ["marimo", "edit", str(ROOT), "--host", host, "--port", str(port), "--skip-update-check"]
+    return [*words, *further, *(["--headless"] if headless else [])]
+
+
+def _import_ahead() -> None:
+    """Let marimo begin each notebook's process as a copy of one that has already imported what every page needs.
+
+    marimo starts a new Python when a notebook's page asks for it, and the page waits for what that imports. The one
+    that is copied imports while the browser still loads marimo's scripts. It imports nothing of this project's: who
+    changes a module and restarts the notebook has the change. On Linux alone a process can safely be copied.
+    """
+    if sys.platform != "linux":
+        return
+    from marimo._session.managers import kernel
+
+    copies = multiprocessing.get_context("forkserver")
+    copies.set_forkserver_preload(list(IMPORTED))
+    forkserver.ensure_running()
+
+    def context(method: str | None = None) -> BaseContext:
+        return copies if method == "spawn" else multiprocessing.get_context(method)
+
+    kernel.get_context = context

@@ -1,24 +1,29 @@
-"""Which requests are let in at all, how long they may be, and what a browser may do with a page.
+"""Which requests are let in at all, how long they may be, what a browser may do with a page, and the log of all that.
 
 marimo checks neither the origin of a WebSocket nor the requested host, so a page of any web site could open one here
-and train with it, in the name of whoever looks at that page.
+and train with it, in the name of whoever looks at that page. And it reads a request's body whole, however long it is.
 """
 
+import asyncio
 import html
 import ipaddress
+import json
 import re
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from datetime import UTC, datetime
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
+import psutil
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from lib.site.plain_page import plain_page
+from lib.site.pages import plain_page
 from lib.ui.notebooks import AS_PAGE, present_file, present_path
-from lib.ui.uploads import Uploads
+from lib.ui.panel import MAX_DROPPED_BYTES
 
 # The WebSocket's first line holds the page's settings, written anew, and must be shorter than 8,192 bytes.
 MAX_SETTINGS_BYTES = 8_000
@@ -55,6 +60,21 @@ CLASS_HEADERS = {
     "Permissions-Policy": "camera=(), display-capture=(), geolocation=(), microphone=(), payment=(), serial=(), usb=()",
     "Referrer-Policy": "same-origin",
 }
+# They come in base64, four letters for three bytes, and in JSON with their names. deploy/nginx.conf knows it, too.
+MAX_BODY_BYTES = MAX_DROPPED_BYTES // 3 * 4 + (4 << 20)
+# A shorter body is let in whatever else is under way, so that no file is in the way of somebody's slider.
+LARGE_BYTES = 1 << 20
+# What a body takes at most while it is read, in bodies: its parts and the whole, then what is read from it. 2.75 were
+# measured with files of 16 and 64 MiB.
+COPIES = 3
+# Of the server's 1.5 GiB; what the pages make of a file when they have it comes on top.
+MAX_MEMORY_BYTES = 1280 << 20
+COMPLETE_S = 300.0  # a body that never ends would keep others from theirs
+RETRY_S = 10
+# Browsers and nginx read no answer before they have sent everything, and no browser's text is longer than this. Whoever
+# sends more, or does not say how much, is hung up on.
+MAX_IGNORED_BYTES = 512 << 20
+MAX_LOGGED = 200  # characters of a path
 
 
 class Gate:
@@ -170,3 +190,184 @@ def _too_long(path: str, length: int) -> Response:
         " settings</a>.</p>",
         414,
     )
+
+
+class Uploads:
+    """ASGI middleware: refuses bodies that are too long, too slow, or for which there is no memory now.
+
+    Args:
+        app: Gets all requests, and of their bodies what is let in.
+        memory_bytes: What the server's process holds.
+    """
+
+    def __init__(self, app: ASGIApp, memory_bytes: Callable[[], int] | None = None) -> None:
+        self._app = app
+        self._memory_bytes = memory_bytes or (lambda: psutil.Process().memory_info().rss)
+        self._under_way_bytes = 0  # large bodies that are being read
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        body = _Body(declared_bytes(scope), receive, send, self.reserve)
+        try:
+            if body.refusal is None:
+                await self._app(scope, body.receive, body.send)
+        except Exception:
+            if body.refusal is None:  # else it is told that the viewer has gone
+                raise
+        finally:
+            self._under_way_bytes -= body.reserved_bytes
+        if body.refusal is not None and not body.answered:
+            await body.ignore_rest()
+            await body.refusal(scope, receive, send)
+
+    def reserve(self, more_bytes: int) -> bool:
+        """Reserve memory for so much more of a body; whether there was any."""
+        wanted = self._memory_bytes() + COPIES * (self._under_way_bytes + more_bytes)
+        if wanted > MAX_MEMORY_BYTES:
+            return False
+        self._under_way_bytes += more_bytes
+        return True
+
+
+class _Body:
+    """The body of one request, as far as it has come; `refusal` is what is answered in the application's place."""
+
+    def __init__(self, declared_bytes: int, receive: Receive, send: Send, reserve: Callable[[int], bool]) -> None:
+        self._declared_bytes, self._receive, self._send, self._reserve = declared_bytes, receive, send, reserve
+        self._came_bytes, self._is_complete, self._until_s = 0, False, time.monotonic() + COMPLETE_S
+        self.reserved_bytes, self.answered = 0, False
+        self.refusal: Response | None = self._too_long()
+
+    async def receive(self) -> Message:
+        """The next part; for the application the viewer has gone where nothing more is let in."""
+        if self._is_complete:
+            return await self._receive()
+        # Asked for only here, when whoever sends it has been let in by all who come first.
+        self.refusal = self._without_room()
+        if self.refusal is None:
+            message = await self._next()
+            self.refusal = self.refusal or self._too_long() or self._without_room()
+            if self.refusal is None:
+                return message
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Message) -> None:
+        """Send what the application answers, unless it was told that the viewer has gone."""
+        if self.refusal is None:
+            self.answered = True
+            await self._send(message)
+
+    async def ignore_rest(self) -> None:
+        """Read what is still to come, and keep none of it, where that lets whoever sends it hear the answer."""
+        while self._is_heard_out and not self._is_complete:
+            await self._next()
+
+    @property
+    def _is_heard_out(self) -> bool:
+        return 0 < self._declared_bytes <= MAX_IGNORED_BYTES
+
+    async def _next(self) -> Message:
+        message: Message = {"type": "http.disconnect"}
+        try:
+            async with asyncio.timeout(self._until_s - time.monotonic()):
+                message = await self._receive()
+        except TimeoutError:
+            self.refusal = self._answer(
+                408,
+                f"Expected a file within {COMPLETE_S:.0f} s, got a part of it; drop a smaller one.",
+                {"Connection": "close"},
+            )
+        self._is_complete = not message.get("more_body", False)
+        self._came_bytes += len(message.get("body", b""))
+        return message
+
+    @property
+    def _known_bytes(self) -> int:
+        return max(self._declared_bytes, self._came_bytes)
+
+    def _too_long(self) -> Response | None:
+        if self._known_bytes <= MAX_BODY_BYTES:
+            return None
+        return self._answer(
+            413,
+            f"Expected files of at most {MAX_DROPPED_BYTES >> 20} MiB together, got"
+            f" {'' if self._declared_bytes else 'more than '}{_file_mib(self._known_bytes):,.0f} MiB; bring less, or"
+            " pack it.",
+        )
+
+    def _without_room(self) -> Response | None:
+        more_bytes = self._known_bytes - self.reserved_bytes
+        if self._known_bytes <= LARGE_BYTES or more_bytes == 0:
+            return None
+        if self._reserve(more_bytes):
+            self.reserved_bytes += more_bytes
+            return None
+        return self._answer(
+            503,
+            f"Expected a file for which the server has memory now, got one of {_file_mib(self._known_bytes):,.0f} MiB"
+            " beside those of others; drop it again in a while, or a smaller one.",
+            {"Retry-After": str(RETRY_S)},
+        )
+
+    def _answer(self, status: int, sentence: str, headers: dict[str, str] | None = None) -> Response:
+        hangs_up = {} if self._is_heard_out else {"Connection": "close"}
+        # marimo's page shows what is called `detail`.
+        return JSONResponse({"detail": sentence}, status, {**(headers or {}), **hangs_up})
+
+
+def declared_bytes(scope: Scope) -> int:
+    """How long a request says that its body is; 0 where it does not say."""
+    said = Headers(scope=scope).get("content-length", "")
+    return int(said) if said.isdecimal() else 0
+
+
+def _file_mib(body_bytes: int) -> float:
+    return body_bytes * 3 / 4 / 2**20
+
+
+class Journal:
+    """ASGI middleware: a line of JSON for each thing that happens. No addresses, cookies or settings: a path says which
+    page was asked for, and by nobody.
+
+    Args:
+        app: Gets all requests.
+        write: Gets a line, without its end.
+    """
+
+    def __init__(self, app: ASGIApp, write: Callable[[str], None]) -> None:
+        self._app, self._write = app, write
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        began, status = time.monotonic(), 0
+
+        async def sending(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            elif message["type"] == "websocket.accept":
+                status = 101
+                self._note("websocket opened", scope["path"], status, time.monotonic() - began)
+            elif message["type"] == "websocket.close" and not status:
+                status = 403
+            await send(message)
+
+        try:
+            await self._app(scope, receive, sending)
+        finally:
+            event = "request" if scope["type"] == "http" else "websocket closed" if status == 101 else "refused"
+            self._note(event, scope["path"], status, time.monotonic() - began)
+
+    def _note(self, event: str, path: str, status: int, spent_s: float) -> None:
+        line = {
+            "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "event": event,
+            "path": path[:MAX_LOGGED],
+            "status": status,
+            "seconds": round(spent_s, 3),
+        }
+        self._write(json.dumps(line))

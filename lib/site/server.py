@@ -1,5 +1,6 @@
-"""The two servers: the site for a class, which stacks what lets requests in, and marimo's editor behind the gate."""
+"""The site for a class, and for one person: what a request passes, and the server."""
 
+import ast
 import asyncio
 import ctypes
 import gc
@@ -8,19 +9,18 @@ import importlib
 import ipaddress
 import json
 import os
-import runpy
 import secrets
 import sys
 import threading
 import time
 import webbrowser
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial, reduce
+from functools import partial, reduce, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
-from urllib.parse import parse_qsl, quote, urlsplit
+from urllib.parse import quote, urlsplit
 
 import uvicorn
 from starlette.applications import Starlette
@@ -34,29 +34,20 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from lib import ROOT
 from lib.cache_folder import CacheUnwritable, cache_dir
 from lib.model.backends.registry import Runtime
-from lib.site.access import HEALTH, ICON, Door, Keys, kept_secret
+from lib.site.access import HEALTH, ICON, MAX_VIEWERS, Capacity, Door, Keys, LimitViewers, kept_secret
+from lib.site.editor import IMPORTED, SESSION_TTL_S, Editor
 from lib.site.editor import PATH as EDIT
-from lib.site.editor import Editor
-from lib.site.front_page import front_page
-from lib.site.gate import CLASS_HEADERS, MAX_HEAD_BYTES, MAX_SETTINGS_BYTES, NOT_FRAMED, Gate
-from lib.site.journal import Journal
-from lib.site.kernel_start import IMPORTED, import_ahead
-from lib.site.places import MAX_VIEWERS, Capacity, LimitViewers
-from lib.site.plain_page import ICON_SVG
+from lib.site.gate import CLASS_HEADERS, MAX_HEAD_BYTES, MAX_SETTINGS_BYTES, Gate, Journal
+from lib.site.pages import ICON_SVG, front_page
 from lib.sweeps.experiments.recorded_machines import recorded_here
 from lib.sweeps.workers.engine import shared_engine
-from lib.sweeps.workers.queue import ALLOWANCE, MAX_WAITING, note_left
+from lib.sweeps.workers.queue import ALLOWANCE, MAX_WAITING
 from lib.ui import figures
 from lib.ui.notebooks import FIRST, OF_A_CLASS_SITE, Notebook
 
 if TYPE_CHECKING:
     import socket
 
-    from marimo._server.session_manager import SessionManager
-
-# After a tab has closed: what it ran ends, and what it held is free; what it showed is in its address. In the editor
-# what it ran pauses, and nothing is lost.
-SESSION_TTL_S = 3
 # Trainings wait for each other; a page that answers late keeps its viewer, and everybody behind, from all of it.
 WORKERS_NICENESS = 10
 # Of the collector's second generation, until it looks at all objects: a class's take it a second in which nobody is
@@ -147,73 +138,6 @@ class Tidy:
                     # And once more, for threads that were still drawing.
                     for at_s in (min(now_s + self._after_s, self._latest_s), now_s + once_more_s)
                 ]
-
-
-class KeptPages:
-    """ASGI middleware of the editor: notes which pages no browser shows; they take no turn until one does again.
-
-    Their processes stay, so that nothing is lost where a tunnel breaks down for a while. But a link to other settings
-    than such a page had begins it anew: marimo would show it as it was.
-
-    Args:
-        app: Gets all requests.
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-        self._left: set[int | None] = set()
-        self._shown: dict[str, dict[str, str]] = {}  # by notebook: what its address said when a browser last showed it
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            await self._app(scope, receive, send)
-            return
-        manager, answered = scope["app"].state.session_manager, False
-        said = dict(parse_qsl(scope.get("query_string", b"").decode("latin-1")))
-        file, address = said.get("file", ""), {name: value for name, value in said.items() if "." in name}
-        if address and self._shown.get(file, address) != address:
-            _end_kept(manager, file, said.get("session_id", ""))
-
-        async def sending(message: Message) -> None:
-            nonlocal answered
-            await send(message)
-            if message["type"] == "websocket.send":
-                _follow(address, message.get("text") or "")
-                if not answered:  # the page is shown
-                    answered = True
-                    self._look(manager)
-
-        try:
-            await self._app(scope, receive, sending)
-        finally:
-            if scope["type"] == "websocket":
-                self._shown[file] = address
-                asyncio.get_running_loop().call_later(SESSION_TTL_S, self._look, manager)
-            else:  # the server has ended
-                note_left((), self._left)
-
-    def _look(self, manager: "SessionManager") -> None:
-        left = {session.kernel_pid() for session in manager.sessions.values() if not session.room.size} - {None}
-        note_left(left, self._left - left)
-        self._left = left
-
-
-def _end_kept(manager: Any, file: str, but: str) -> None:
-    """End the session of a notebook that no browser shows, unless its id is `but`."""
-    kept = manager.get_session_by_file_key(file)
-    for session_id, session in manager.sessions.items():
-        if session is kept and session_id != but and not session.room.size:
-            manager.close_session(session_id)
-
-
-def _follow(address: dict[str, str], message: str) -> None:
-    """Change the settings as marimo's message makes the browser change its address."""
-    if message.startswith('{"op": "query-params-'):
-        said = json.loads(message)["data"]
-        if "value" in said and said["value"] is not None:
-            address[said["key"]] = said["value"]
-        else:
-            address.pop(said["key"], None)
 
 
 class HideFolder:
@@ -330,6 +254,7 @@ def serve_class(
         options: Who comes in, and how many; None: open, with the usual limits.
     """
     options = options or ClassOptions()
+    one_parses_at_a_time()
     # Else an upgrade with a longer head than usual is never answered; the gate refuses it.
     os.environ |= dict.fromkeys(("WEBSOCKETS_MAX_LINE_LENGTH", "WEBSOCKETS_MAX_NUM_HEADERS"), str(2 * MAX_HEAD_BYTES))
     figures.load()  # the sessions are threads of this process
@@ -376,6 +301,31 @@ def _prepare() -> None:
     recorded_here()
 
 
+def one_parses_at_a_time() -> None:
+    """Make the threads of this process take turns in `ast.parse` and in marimo's compilation of cells.
+
+    Before Python 3.11.8 the depth of the syntax tree that is being built is kept once for all threads, and a garbage
+    collection in the middle can let another thread build its own: “SystemError: AST constructor recursion depth
+    mismatch” (python/cpython#106905). marimo parses the notebook for each page in the server's thread, and its cells in
+    each viewer's, so that in front of a class a page now and then was answered with status 500.
+    """
+    if sys.version_info >= (3, 11, 8):
+        return
+    from marimo._ast import compiler
+
+    turn = threading.RLock()  # the collector can run a finalizer that parses, within a parse
+
+    def in_turn(build: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(build)
+        def built(*arguments: Any, **options: Any) -> Any:
+            with turn:
+                return build(*arguments, **options)
+
+        return built
+
+    ast.parse, compiler.ast_compile = in_turn(ast.parse), in_turn(compiler.ast_compile)
+
+
 _CLASS, _TEACHER, _OWN = "For a class, read-only", "For the teacher", "Your notebooks"
 
 
@@ -412,32 +362,3 @@ def _open_many_files() -> None:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         most = 2**16 if hard == resource.RLIM_INFINITY else min(hard, 2**16)
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
-
-
-def serve_editor(host: str, port: int, headless: bool, notebook: str, further: Sequence[str]) -> None:
-    """Run marimo's own server on the whole folder, behind the gate.
-
-    It generates a random password, which is part of the address that it prints.
-
-    Args:
-        host: Address to listen on.
-        port: A free one.
-        headless: Whether no browser is opened.
-        notebook: File of the one to open first.
-        further: More words for marimo's command line.
-    """
-    from marimo._server.registry import MIDDLEWARE_REGISTRY  # the extension point `marimo.server.asgi.middleware`
-    from starlette.middleware import Middleware
-
-    import_ahead()
-    headers = {"Content-Security-Policy": NOT_FRAMED}
-    MIDDLEWARE_REGISTRY.register("gate", Middleware(Gate, headers=headers, hosts=(host,), first=notebook))
-    MIDDLEWARE_REGISTRY.register("kept", Middleware(KeptPages))
-    sys.argv = editor_words(host, port, headless, further)
-    runpy.run_module("marimo", run_name="__main__", alter_sys=True)
-
-
-def editor_words(host: str, port: int, headless: bool, further: Sequence[str] = ()) -> list[str]:
-    """The command line of marimo's editor on the whole folder, for `sys.argv`."""
-    words = ["marimo", "edit", str(ROOT), "--host", host, "--port", str(port), "--skip-update-check"]
-    return [*words, *further, *(["--headless"] if headless else [])]

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from lib import formatting
 from lib.sweeps.experiments.published import (
     CREATING_ARTICLE,
     MACHINES_ARTICLE,
@@ -25,26 +24,15 @@ AS_PAGE = ("view-as", "present")
 FRONT, IN_BROWSER = "index.html", "in_your_browser.html"
 
 
-# Where the seconds to a first figure come from: `make bench BENCH=pages`, in benchmarks/RESULTS.md.
-MEASURED = "measured on two cores, 2026-11-26"
-# Nothing is run for it: it draws what is stored, recorded or published.
-AT_ONCE = "first results at once"
-# What takes minutes waits for a person.
-ON_A_PRESS = "published figures at once, its own on a press"
-
-
 @dataclass(frozen=True)
 class Notebook:
     """A notebook's file from the project's root, what a link to it says, the question that it answers, the articles
-    that it follows, how long its first result takes (measured seconds, or words), and the names of the notebooks whose
-    questions it answers now."""
+    that it follows, and the names of the notebooks whose questions it answers now."""
 
     file: str
     title: str
     question: str
     articles: tuple[str, ...] = (OVERHEAD_ARTICLE, MACHINES_ARTICLE)
-    first_figure_s: float | None = None
-    first_result: str = ""
     former: tuple[str, ...] = ()
 
     @property
@@ -61,13 +49,6 @@ class Notebook:
     def file_name(self) -> str:
         """Its page's file in a static site; links between such files work below any prefix."""
         return f"{self.name}.html"
-
-    @property
-    def takes(self) -> str:
-        """How long its first result takes, in words; empty where nobody has measured it."""
-        if self.first_figure_s is None:
-            return self.first_result
-        return f"first figure after {formatting.seconds(self.first_figure_s)}, {MEASURED}"
 
     def address(self, served: str, query: str = "") -> str:
         """Its address by how it is served: "edit", where all notebooks share a page, "run" or `APP`, or `STATIC`.
@@ -88,7 +69,6 @@ FIRST = Notebook(
     "Why slower?",
     "How large a step, how many images a step, how many layers, trained by what? Then a random search, and a look"
     " inside the best network.",
-    first_figure_s=9.73,
 )
 NOTEBOOKS = (
     FIRST,
@@ -97,7 +77,6 @@ NOTEBOOKS = (
         "Which library?",
         "Which library is fastest at which batch size, and to an accuracy? Which machine for which work, and at what"
         " cost?",
-        first_result=AT_ONCE,
         former=("backend_race", "compare_machines"),
     ),
     Notebook(
@@ -110,7 +89,6 @@ NOTEBOOKS = (
         "notebooks/many_networks.py",
         "Many networks",
         "How many networks can be trained at once?",
-        first_figure_s=20.6,
         former=("parallel_sweeps",),
     ),
     Notebook(
@@ -118,7 +96,6 @@ NOTEBOOKS = (
         "Operations",
         "From which size of a product, a sine or a copy on does a graphics card pay? Does the step wait for its data?",
         (OVERHEAD_ARTICLE, OPERATIONS_ARTICLE, SLOWER_ARTICLE, CREATING_ARTICLE),
-        first_figure_s=11.7,
         former=("single_operations", "input_pipeline"),
     ),
     Notebook(
@@ -126,21 +103,18 @@ NOTEBOOKS = (
         "Your GPU",
         "Is your own GPU slower? Your browser trains on it and on your processor, by WebGPU, without CUDA.",
         (SLOWER_ARTICLE,),
-        first_result="first figures once your own browser has measured them",
     ),
     Notebook(
         "notebooks/when_a_gpu_wins.py",
         "When a GPU wins",
         "From which width and batch size on does a GPU win, what moves that border, and what would help your training?"
         " Predicted, also without a GPU.",
-        first_figure_s=7.24,
         former=("when_does_a_gpu_win", "what_would_help"),
     ),
     Notebook(
         "notebooks/claims.py",
         "Claims",
         "Do the articles' claims hold on this machine?",
-        first_result=ON_A_PRESS,
     ),
 )
 # Only a class site has it, and only for the teacher.

@@ -24,8 +24,8 @@ from lib.sweeps.workers.messages import Item, Note
 from lib.sweeps.workers.queue import Cancel, Request, Urgency
 from lib.ui import layout, url_state
 from lib.ui.controls import Control, DataControls
-from lib.ui.dropped_files import file_fields, files_of, stacked
 from lib.ui.lab import Hook, Page, Section
+from lib.ui.panel import file_fields, files_of
 from lib.ui.stage import Stage, button, paint_while_it_runs, painted
 from lib.ui.url_state import Setting, SettingRefused
 from lib.ui.views import network_inside
@@ -218,9 +218,10 @@ def _bring(
 
 
 def _shown(fields: mo.ui.dictionary, is_open: bool, below: str) -> mo.Html:
+    stacked = "".join(f"<div>{element.text}</div>" for element in fields.elements.values())
     return mo.Html(
         f'<details class="lab-own"{" open" if is_open else ""}><summary>Your own data</summary>'
-        f'<div class="lab-own-fields">{stacked(fields).text}</div>{below}</details>'
+        f'<div class="lab-own-fields">{stacked}</div>{below}</details>'
     )
 
 

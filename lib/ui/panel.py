@@ -6,11 +6,37 @@ elements on the page, the check of their values, and the attributes by which an 
 
 from collections.abc import Callable, Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any
 
+import marimo as mo
+
 from lib.ui import controls, url_state
-from lib.ui.dropped_files import file_fields, files_of
 from lib.ui.url_state import Address, Setting
+
+# Of the files that are dropped at once, which the page holds in memory; a larger one is named by its path.
+MAX_DROPPED_BYTES = 96 << 20
+
+
+def file_fields(label: str) -> dict:
+    """The field for files, and in the editor one for the path of a file too large to be dropped."""
+    fields: dict = {"files": mo.ui.file(multiple=True, kind="area", max_size=MAX_DROPPED_BYTES, label=label)}
+    if _may_name_a_path():
+        path = "or the path of a larger file on this machine"
+        fields["path"] = mo.ui.text(label=path, full_width=True, max_length=4096)
+    return fields
+
+
+def _may_name_a_path() -> bool:
+    """Whether a file of this machine may be named: by who edits the notebook, and never by a viewer."""
+    return mo.app_meta().mode in ("edit", "script")
+
+
+def files_of(dropped: Mapping[str, Any]) -> tuple[tuple[str, bytes | Path], ...]:
+    """Name, and content or path, of each file that was brought; a path only where it may be named."""
+    files = [(one.name, one.contents) for one in dropped.get("files") or ()]
+    path = str(dropped.get("path") or "").strip() if _may_name_a_path() else ""
+    return (*files, *([(Path(path).name, Path(path).expanduser())] if path else []))
 
 
 class Declared:

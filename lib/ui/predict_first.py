@@ -22,8 +22,7 @@ from lib.sweeps.experiments.teacher import (
 )
 from lib.ui import url_state
 from lib.ui.lab import Hook, Page, Section
-from lib.ui.role import TEACHER, role
-from lib.ui.stage import streaming
+from lib.ui.opened import TEACHER, role, streaming
 from lib.ui.views import predict_first as view
 from lib.ui.widgets import GuessForm
 

@@ -29,7 +29,7 @@ from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Note, State
 from lib.sweeps.workers.queue import ALLOWANCE, Cancel, Request, Urgency
 from lib.ui.export_menu import ExportMenu
-from lib.ui.role import TEACHER, role
+from lib.ui.opened import TEACHER, role, streaming
 from lib.ui.views.predict_first import PAUSED
 from lib.ui.widgets import HearCurves
 
@@ -275,12 +275,6 @@ def stop_button(stop: Callable[[], None]) -> mo.ui.button:
 def button(label: str, tooltip: str) -> mo.ui.button:
     """A button whose value counts how often it was pressed."""
     return mo.ui.button(label=label, value=0, on_click=lambda n: n + 1, tooltip=tooltip)
-
-
-def streaming() -> bool:
-    """Whether somebody watches: a page in the editor or under `marimo run`, not a script, export or test."""
-    meta = mo.app_meta()
-    return meta.mode in ("edit", "run") and meta.request is not None
 
 
 def end_script(sentence: str, status: int) -> None:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 from urllib.parse import parse_qsl, urlencode
 
 from lib.model.spec import MAX_TEXT
@@ -164,16 +164,6 @@ def checked(settings: Mapping[str, Setting], prefix: str, values: Mapping[str, o
     return found
 
 
-class _QueryParameters(Protocol):
-    """What is used of marimo's class, which has no public name."""
-
-    def to_dict(self) -> dict: ...
-
-    def __setitem__(self, key: str, value: str) -> None: ...
-
-    def __delitem__(self, key: str) -> None: ...
-
-
 class Address:
     """The state of all controls in the page's address, read once when the page opens and written on each change.
 
@@ -182,7 +172,7 @@ class Address:
         arguments: Values of the command line by name; an address takes precedence over them.
     """
 
-    def __init__(self, parameters: "_QueryParameters | None" = None, arguments: dict | None = None) -> None:
+    def __init__(self, parameters: Any = None, arguments: dict | None = None) -> None:
         self._parameters = parameters
         given = dict(arguments or {}) | (parameters.to_dict() if parameters is not None else {})
         self._given = {name: _written(value) for name, value in given.items()}  # a command line gives 4096 as a number

@@ -7,16 +7,15 @@ from types import SimpleNamespace
 import pytest
 from playwright.sync_api import Error as PlaywrightError
 
-from benchmarks import anatomy, epochs, interaction, pipeline, report, traces, webgpu, webgpu_page
-from benchmarks.report import LeftOut
+from benchmarks import classroom, epochs, interaction, pipeline, regret, report
+from benchmarks.report import LeftOut, row
 from lib.model.backends.registry import Runtime
-from lib.model.hardware.webgpu import SOFTWARE, SOFTWARE_ALLOWED
+from lib.site.access import MAX_VIEWERS
 from lib.sweeps.experiments import single_operations
 from lib.sweeps.workers.messages import Measured, TrainingFailed
 from lib.timing.measurement import Ended, Measurement
 from lib.timing.profiling.input_pipeline import QUANTITIES
 from lib.timing.profiling.request import FEEDS
-from tests.software_adapter import needs_software_adapter
 
 pytestmark = pytest.mark.release
 
@@ -26,20 +25,6 @@ def out(tmp_path, monkeypatch):
     monkeypatch.setattr(report, "OUT", tmp_path)
     monkeypatch.setattr(report, "RESULTS", tmp_path / "RESULTS.md")
     return tmp_path
-
-
-@needs_software_adapter
-def test_the_ways_of_launching_are_held_against_a_wait_for_each_operation(monkeypatch, out):
-    monkeypatch.setenv(SOFTWARE_ALLOWED, "1")
-    monkeypatch.setattr(webgpu, "ROUNDS", 2)
-    monkeypatch.setattr(webgpu, "N_STEPS", {SOFTWARE: 2})
-    monkeypatch.setattr(webgpu_page, "measured", lambda left_out: ([], []))
-    webgpu.main()
-    rows = [one for one in json.loads((out / "webgpu.json").read_text()) if one["adapter"] == SOFTWARE]
-    assert [one["backend"] for one in rows] == 2 * list(webgpu.WAYS)
-    assert {one["than one wait an operation"] for one in rows if one["backend"] == webgpu.WAYS[0]} == {1.0}
-    assert "- met dispatches of a step with one hidden layer: 7" in report.RESULTS.read_text()
-    assert "- met bytes sent a step" in report.RESULTS.read_text()
 
 
 def test_what_fails_is_told_and_what_follows_is_done(capsys):
@@ -125,15 +110,17 @@ def test_a_backend_that_fails_leaves_the_other_rows(monkeypatch, capsys, out):
     assert capsys.readouterr().out.count("\nLeft out: NumPy, batch size 32, round") == epochs.ROUNDS
 
 
-def test_a_split_that_misses_an_experiment_is_left_out(monkeypatch, capsys, out):
-    monkeypatch.setattr(anatomy, "usable_runtimes", lambda: [Runtime("numpy"), Runtime("jax-epoch")])
-    monkeypatch.setattr(anatomy, "BATCH_SIZES", (32,))
-    monkeypatch.setattr(anatomy, "Engine", lambda: SimpleNamespace(examine=lambda *_: [], close=lambda: None))
-    anatomy.main()
-    said = capsys.readouterr().out
-    assert said.count("\nLeft out: ") == 2
-    assert "expected all of its experiments, got none" in said
-    assert json.loads((out / "anatomy.json").read_text()) == []
+def class_of_ten(viewers: int, *_) -> list[report.Row]:
+    """A class whose every tenth move is lost."""
+    if viewers == 13:
+        raise RuntimeError("nobody came")
+    moves = [
+        row(name, [0.1, 0.2] * 20, lost=viewers // 10, told=0, p95_s=0.2, viewers=viewers)
+        for name in ("precomputed", "live")
+    ]
+    full = row("turned away", [], told=max(0, viewers - MAX_VIEWERS), viewers=viewers)
+    server = row("server", [], peak_mb=700.0, growth_mb=1.0, workers_peak_mb=900.0, runs_left=0, viewers=viewers)
+    return [*moves, row("browser", [0.1], lost=0, told=0, viewers=viewers), full, server]
 
 
 def test_a_feed_that_raises_leaves_the_other_rows(monkeypatch, capsys, out):
@@ -155,11 +142,40 @@ def test_a_feed_that_raises_leaves_the_other_rows(monkeypatch, capsys, out):
     assert capsys.readouterr().out.count("\nLeft out: tf.data + prefetch, ") == 2
 
 
-def test_a_trace_is_explained_with_the_peak_of_who_reads_it(monkeypatch, tmp_path):
-    monkeypatch.setattr(traces, "ROUNDS", 1)
-    monkeypatch.setattr(traces, "SQLITE_BYTES", 1_000_000)
-    found = traces._explained("small", traces._sqlite(tmp_path / "small"))
-    assert found["n"] == 1
-    assert found["trace_rows"]
-    (peak_mb,) = found["peaks_mb"]  # pyright: ignore[reportGeneralTypeIssues]
-    assert 10 < peak_mb < traces.MAX_PEAK_MB
+def test_two_classes_have_their_rows_in_one_table(monkeypatch, out):
+    monkeypatch.setenv("VIEWERS", "100,300")
+    monkeypatch.setattr(classroom, "_one_class", class_of_ten)
+    classroom.main()
+    rows = json.loads((out / "classroom.json").read_text())
+    assert [one["viewers"] for one in rows] == [100] * 5 + [300] * 5
+    assert {one["workers_peak_mb"] for one in rows if one["name"] == "server"} == {900.0}
+    written = report.RESULTS.read_text()
+    assert "workers_peak_mb" in written
+    assert "- met 100 viewers: moved to what is stored: 0.15 s (0.1 to 0.2; target ≤ 0.3 s)" in written
+    assert "- MISSED 300 viewers: lost: 60" in written
+    assert "300 viewers: moved" not in written, "it has more than there are places for"
+
+
+@pytest.mark.parametrize(
+    ("picked_s", "word"),
+    [([2.0, 2.01], "MISSED"), ([1.45, 1.6], "unclear"), ([1.2, 1.21], "met"), ([1.0, 1.01], "met")],
+)
+def test_the_worst_regret_is_judged_by_its_interval_and_a_time_taken_once_by_none(monkeypatch, picked_s, word):
+    picked_and_best = [(picked_s, [1.0, 1.01])] + [([1.0, 1.0],) * 2] * (regret.SWEEPS - 1)
+    choosing_s = iter([0.4, 1.3] + [0.5] * regret.SWEEPS)
+
+    def played(_engine, number, _trainings):
+        times = {f"{strategy}_s": 1.0 for strategy in regret.STRATEGIES}
+        twice = regret._regret_of("regret", *picked_and_best[number]) | regret._regret_of(
+            "regret_inside", *([[1.0]] * 2)
+        )
+        judged = {"picked": "vmap", "picked_inside": "vmap"} | twice
+        return row("regret", [1.0], number=number + 1, choosing_s=next(choosing_s)) | judged | times
+
+    monkeypatch.setattr(regret, "timed", lambda *_: None)
+    monkeypatch.setattr(regret, "_regret", played)
+    regret.main()
+    written = report.RESULTS.read_text()
+    assert "- unclear choosing, the longest of these: 1.3 s (once; target ≤ 1 s)" in written
+    assert f"- {word} worst regret of these sweeps: {picked_s[0]:.3g} " in written
+    assert "- met worst regret of these sweeps without processes: 1 " in written

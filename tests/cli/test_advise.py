@@ -2,9 +2,7 @@
 
 import json
 import os
-import re
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -116,24 +114,6 @@ def test_this_machine_has_the_price_that_it_is_given(capsys):
 
 
 @pytest.mark.slow
-def test_the_parts_of_each_answer_add_up_to_it_and_come_only_when_asked_for(capsys):
-    calibrated(1e-11)
-    assert main(["--json"]) == 0
-    answers = json.loads(capsys.readouterr().out)["answers"]
-    assert main(["--all"]) == 0
-    plain = capsys.readouterr().out
-    assert main(["--parts", "--all"]) == 0
-    lines = [line for line in capsys.readouterr().out.splitlines() if line and line not in plain.splitlines()]
-    assert len(lines) == len(answers)
-    for answer, line in zip(answers, lines, strict=True):
-        assert line.startswith(f"{answer['way']} on {answer['device']}: ")
-        shares = [int(share) for share in re.findall(r"\((\d+)%\)", line)]
-        assert sum(shares) == pytest.approx(100, abs=len(shares)), "each is rounded"
-        assert shares == sorted(shares, reverse=True)
-        assert all(name in line for name, part_s in answer["parts_s"].items() if part_s > 0)
-
-
-@pytest.mark.slow
 def test_what_another_device_would_gain_stands_below_the_remedy(capsys):
     calibrated(1e-11, call_s=0.01)
     assert main(["--all"]) == 0
@@ -143,45 +123,12 @@ def test_what_another_device_would_gain_stands_below_the_remedy(capsys):
     assert "by epochs that were recorded on it" in elsewhere
 
 
-@pytest.mark.slow
-def test_what_skips_zeros_answers_too(capsys, monkeypatch):
-    usable(monkeypatch, Runtime("numba"))
-    one, store = TrainingWay(Runtime("numba")), Store()
-    for trial in trials(one):
-        subject = one.subject(trial) | {"first_call_s": 0.1}
-        step_s = 1e-5 + 2e-12 * trial.workload(one.runtime).flops
-        store.add(Record.of(Kind.STEP_TIME, subject, Measurement((step_s,), 1, Ended.CAP), versions(one.runtime)))
-    assert main(["--json"]) == 0
-    said = capsys.readouterr()
-    (here,) = (answer for answer in json.loads(said.out)["answers"] if answer["device"] == "this machine")
-    assert (here["way"], said.err) == (one.label, "")
-    expected = 1500 * (1e-5 + 2e-12 * Trial(Network(), 32).workload(one.runtime).flops)
-    assert here["low_s"] < expected < here["high_s"]
-    assert main(["--rows", "24000", "--json"]) == 0
-    (other,) = (one for one in json.loads(capsys.readouterr().out)["answers"] if one["device"] == "this machine")
-    assert other["seconds"] > 1.5 * here["seconds"] / 2, "nobody knows how many zeros other data have"
-
-
-@pytest.mark.slow
-def test_a_question_outside_of_what_was_calibrated_gets_a_wider_interval_and_a_word(capsys):
-    calibrated(1e-11)
-    widths = {}
-    for hidden in ("128", "4096,4096,4096,4096,4096,4096,4096,4096"):
-        assert main(["--hidden", hidden, "--batch", "32", "--json"]) == 0
-        first = next(one for one in json.loads(capsys.readouterr().out)["answers"] if one["device"] == "this machine")
-        widths[bool(first["warning"])] = first["high_s"] / first["low_s"]
-    assert widths[True] > widths[False]
-    assert main(["--hidden", "4096,4096,4096,4096,4096,4096,4096,4096", "--all"]) == 0
-    assert "far from every step that was measured" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["--networks", "0"], "Networks: expected 1 to 100,000, got 0"),
         (["--price", "-1"], "Price: expected 0 to 1,000 dollars an hour, got -1"),
         (["--hidden", "12a"], "Hidden layers: expected widths"),
-        (["--devices", "nowhere.json"], "nowhere.json: expected a JSON file of devices"),
     ],
 )
 def test_what_cannot_be_used_is_one_sentence(arguments, words, capsys):
@@ -241,11 +188,6 @@ def test_a_reader_who_has_read_enough_is_no_error(capsys, monkeypatch):
         monkeypatch.setattr(sys, "stdout", closed)
         assert main([]) == 0
     assert "Error" not in capsys.readouterr().err
-
-
-def test_a_folder_in_place_of_a_file_of_devices_is_one_sentence(capsys):
-    assert main(["--devices", str(Path())]) == 1
-    assert capsys.readouterr().err.startswith(".: expected a JSON file of devices")
 
 
 @pytest.mark.parametrize(("batch", "hidden"), [(64, "128"), (100, "100"), (7, "128,64"), (4096, "784,128,64,10")])

@@ -7,8 +7,8 @@ import pytest
 from benchmarks.browser import free_port
 from lib import ROOT
 from lib.cli import launch
-from lib.site import server
-from lib.site.places import MAX_VIEWERS
+from lib.site import editor, server
+from lib.site.access import MAX_VIEWERS
 from lib.sweeps.workers.queue import MAX_WAITING
 from lib.ui.notebooks import SERVED
 
@@ -27,7 +27,7 @@ def test_a_former_notebook_opens_the_one_that_it_is_part_of(monkeypatch):
     for name in (SERVED, "PYTHONPATH"):  # which it sets
         monkeypatch.setenv(name, "")
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(server, "serve_editor", lambda *given: opened.append(given[3]))
+    monkeypatch.setattr(editor, "serve_editor", lambda *given: opened.append(given[3]))
     for name in ("anatomy_of_a_step", "traps"):
         assert launch.main(["edit", "--port", str(free_port()), "--notebook", f"notebooks/{name}.py"]) == 0
     assert opened == ["notebooks/inside_a_step.py"] * 2

@@ -1,4 +1,5 @@
-"""Writing the static site in a terminal: what fails is named, the rest is written, and what is there stays whole."""
+"""Writing the static site in a terminal: what fails is named, the rest is written, what is there stays whole, and each
+page says of its figures where they were computed."""
 
 import re
 import signal
@@ -6,13 +7,15 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from html import unescape
 
 import psutil
 import pytest
 
-from lib.cli.site import main, write_site
-from lib.site.static_site import WRITTEN
-from lib.ui.notebooks import NOTEBOOKS, Notebook
+from lib.cli.site import WRITTEN, begin, main, write_failure, write_notebook, write_site
+from lib.labs.your_gpu import InBrowser
+from lib.ui.heading import static_note, where_and_when
+from lib.ui.notebooks import FIRST, IN_BROWSER, NOTEBOOKS, SERVED, STATIC, Notebook
 from tests.conftest import ROOT
 
 NOTEBOOK = """import marimo
@@ -58,7 +61,10 @@ def test_one_that_fails_is_named_and_the_others_are_written(tmp_path, capsys):
     assert len(scripts) > 20
     assert [name for name in scripts if not (site / name).is_file()] == []
     assert "could not be written on" in (site / "broken.html").read_text()
-    assert NOTEBOOKS[0].file_name in (site / "index.html").read_text()
+    front = (site / "index.html").read_text()
+    assert re.findall(r'href="([^"#:]+)"', front) == [IN_BROWSER, *(one.file_name for one in NOTEBOOKS)]
+    assert f"as computed on {where_and_when()}" in unescape(front)
+    assert "Examples to begin with" not in front
     assert not list(site.glob("*.writing"))
 
 
@@ -96,6 +102,7 @@ def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path, capsys):
     assert [file.name for file in tmp_path.iterdir()] == ["thesis.txt"]
     assert main([str(tmp_path / "thesis.txt")]) == 1
     assert "Expected a folder, got the file" in capsys.readouterr().err
+    assert begin(tmp_path / "site") == begin(tmp_path / "site") > 10e6, "an earlier site is written again"
 
 
 @pytest.mark.slow
@@ -118,3 +125,22 @@ def test_minutes_have_limits(tmp_path, capsys):
     assert main([str(tmp_path / "site"), "--minutes", "0"]) == 1
     assert "Minutes: expected more than 0, up to 1440, got 0" in capsys.readouterr().err
     assert not (tmp_path / "site" / WRITTEN).exists()
+
+
+def test_an_earlier_page_outlives_a_failure_and_no_file_is_larger_than_page_hosts_take(tmp_path):
+    write_failure(tmp_path, FIRST.file_name, FIRST.title, "no <room>")
+    page = tmp_path / FIRST.file_name
+    assert "no &lt;room&gt;" in page.read_text()
+    write_notebook(tmp_path, FIRST, "an earlier page")
+    write_failure(tmp_path, FIRST.file_name, FIRST.title, "no room")
+    with pytest.raises(ValueError, match=r"expected at most 25 MiB, which page hosts take, got 26"):
+        write_notebook(tmp_path, FIRST, "x" * (26 * 2**20))
+    assert page.read_text() == "an earlier page"
+
+
+def test_a_page_says_where_its_figures_were_computed_and_begins_nothing_that_only_a_server_can(monkeypatch):
+    assert re.search(r", 20\d\d-\d\d-\d\d$", where_and_when())
+    assert f"Computed on {where_and_when()}" in unescape(static_note("claims"))
+    assert [IN_BROWSER in static_note(name) for name in ("claims", FIRST.name)] == [False, True]
+    monkeypatch.setenv(SERVED, STATIC)
+    assert "make run NOTEBOOK=notebooks/your_gpu.py" in InBrowser().show().text

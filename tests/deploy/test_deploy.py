@@ -41,6 +41,17 @@ def ending(call: str) -> datetime:
     return datetime.fromisoformat(found[1])
 
 
+def test_all_that_is_made_belongs_to_one_network_and_boots_as_it_is_asked_to(cloud):
+    assert "Region us-central1 has quota for a g2-standard-4" in cloud("check")
+    assert not cloud.calls("create"), "a check makes nothing"
+    cloud("create", "--nat", "--network", "mine", "--subnet", "my-part", "--secure-boot")
+    for what in ("instances create", "firewall-rules create", "routers create"):
+        (made,) = cloud.calls(what)
+        assert "--network=mine" in made
+    assert "--subnet=my-part" in cloud.calls("instances create")[0]
+    assert "--shielded-secure-boot" in cloud.calls("instances create")[0]
+
+
 def test_create_twice_goes_on_with_the_machine_that_is_there(cloud):
     cloud("create", "--kind", "cpu")
     secret = cloud.home / ".config/less-overhead/password"
@@ -63,29 +74,6 @@ def test_a_cpu_machine_takes_ubuntu_and_spot_is_an_option(cloud):
     assert ending(made) - datetime.now(UTC) <= timedelta(hours=0.5)
     assert "nvidia" not in made
     assert not [line for line in cloud.rows("remote") if "cuda12" in line or "apt-get" in line]
-
-
-@pytest.mark.parametrize(
-    ("words", "network"), [((), "default"), (("--network", "mine", "--subnet", "my-part"), "mine")]
-)
-def test_all_that_is_made_belongs_to_one_network(cloud, words, network):
-    cloud("create", "--nat", *words)
-    for what in ("instances create", "firewall-rules create", "routers create"):
-        (made,) = cloud.calls(what)
-        assert f"--network={network}" in made
-    assert ("--subnet=my-part" in cloud.calls("instances create")[0]) == bool(words)
-
-
-@pytest.mark.parametrize(("words", "secure"), [(("--kind", "cpu"), 1), ((), 0), (("--secure-boot",), 1)])
-def test_secure_boot_is_on_without_a_card_and_where_it_is_asked_for(cloud, words, secure):
-    cloud("create", *words)
-    assert cloud.calls("instances create")[0].count("--shielded-secure-boot") == secure
-
-
-def test_the_packages_of_a_card_have_vulkan_s_loader(cloud):
-    cloud("create")
-    (installed,) = [line for line in cloud.rows("remote") if "apt-get" in line and "install" in line]
-    assert installed.split()[-3:] == ["g++", "python3-dev", "libvulkan1"]
 
 
 def test_the_project_is_copied_as_it_stands(cloud):
@@ -210,10 +198,3 @@ def test_delete_names_the_machines_that_it_was_not_asked_for(made):
     assert "no machine, disk, firewall rule or router of less-overhead-cpu" in said
     assert "But under other names there still is: less-overhead-l4,us-central1-a" in said
     assert "under other names" not in made("delete")
-
-
-def test_check_makes_nothing_and_says_what_is_ready(cloud):
-    for _ in range(2):
-        said = cloud("check")
-        assert "Region us-central1 has quota for a g2-standard-4" in said
-    assert not cloud.calls("create")

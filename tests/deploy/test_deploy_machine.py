@@ -1,7 +1,6 @@
 """What runs on the machine, for real as far as it goes without one: set-up by uv, the unit, the SkyPilot task,
 prices."""
 
-import importlib.util
 import json
 import os
 import re
@@ -19,9 +18,9 @@ import yaml
 from deploy import cost
 from deploy.cost import status_sentence
 from lib.cli import launch
-from lib.site import server
+from lib.site import editor
 from lib.ui.notebooks import SERVED
-from tests.deploying import DEPLOY, ROOT, executable, one_sentence
+from tests.deploying import DEPLOY, ROOT, one_sentence
 
 UNIT = (DEPLOY / "marimo.service").read_text()
 
@@ -84,38 +83,6 @@ def test_setup_names_what_is_missing(tmp_path):
     one_sentence(answer.stderr.splitlines()[-1], "damaged.tar.gz", "deploy/gcp create")
 
 
-def test_without_ensurepip_uv_comes_by_its_own_installer(installed, tmp_path, cloud):
-    """As on Ubuntu, whose Python cannot make an environment with pip."""
-    tools = tmp_path / "tools"
-    tools.mkdir()
-    executable(tools / "python3", "#!/bin/sh\nmkdir -p $3 && touch $3/half\nexit 1\n")
-    executable(
-        tools / "curl",
-        '#!/bin/sh\necho "$*" >>$FAKE_DIR/remote\necho \'mkdir -p $UV_INSTALL_DIR && cp $FAKE_DIR/bin/uv'
-        " $UV_INSTALL_DIR/'\n",
-    )
-    answer = subprocess.run(
-        [
-            "bash",
-            str(DEPLOY / "setup.sh"),
-            "--root",
-            str(tmp_path),
-            "--no-start",
-            "--archive",
-            str(installed / "project.tar.gz"),
-        ],
-        env={"PATH": f"{tools}:/usr/bin:/bin", "HOME": str(tmp_path), "FAKE_DIR": str(cloud.state)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert answer.returncode == 0, answer.stderr
-    version = re.search(r"^uv==(.+)$", (ROOT / "requirements-dev.txt").read_text(), re.M)
-    assert version
-    assert f"-LsSf https://astral.sh/uv/{version[1]}/install.sh" in cloud.rows("remote")
-    assert any(line.endswith("less-overhead/requirements.txt") for line in cloud.rows("remote"))
-
-
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd-analyze is not installed here")
 def test_systemd_accepts_the_unit(installed):
     assert (installed / "less-overhead/.venv/bin/python").exists(), "what the unit starts"
@@ -143,19 +110,13 @@ def test_launch_and_marimo_accept_the_command_line_of_the_unit(monkeypatch):
     for name in ("PYTHONPATH", SERVED):  # which `launch` sets
         monkeypatch.setenv(name, "")
     monkeypatch.setattr(launch, "port_problem", lambda *_: "")
-    monkeypatch.setattr(server, "serve_editor", lambda *given: asked.append(given))
+    monkeypatch.setattr(editor, "serve_editor", lambda *given: asked.append(given))
     assert launch.main(words[3:]) == 0
     host, port, headless, first, further = asked[0]
     assert first == "mnist_training.py"
-    said = main.commands["edit"].make_context("edit", server.editor_words(host, port, headless, further)[2:]).params
+    said = main.commands["edit"].make_context("edit", editor.editor_words(host, port, headless, further)[2:]).params
     assert (said["host"], said["port"], said["headless"]) == ("127.0.0.1", 2718, True)
     assert said["token_password_file"] == "/home/me/.config/less-overhead/password"
-
-
-def test_the_unit_gains_no_privileges_and_comes_back_after_a_crash():
-    assert "NoNewPrivileges=yes" in UNIT
-    assert "Restart=on-failure" in UNIT
-    assert "Environment=MARIMO_HOST=127.0.0.1 " in UNIT
 
 
 def test_the_sky_task_removes_itself_and_opens_no_port():
@@ -167,15 +128,6 @@ def test_the_sky_task_removes_itself_and_opens_no_port():
     assert "nvidia-580" in head, "whose driver CUDA 13 takes"
     for name in ("setup", "run"):
         subprocess.run(["bash", "-n"], input=task[name], text=True, check=True)
-
-
-@pytest.mark.skipif(importlib.util.find_spec("sky") is None, reason="SkyPilot is not installed here")
-def test_skypilot_reads_the_task(monkeypatch):
-    import sky  # type: ignore[import-not-found]
-
-    monkeypatch.chdir(ROOT)
-    task = sky.Task.from_yaml("deploy/sky.yaml").to_yaml_config()
-    assert task["resources"]["autostop"]["down"] is True
 
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

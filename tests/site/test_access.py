@@ -1,33 +1,36 @@
-"""The door of the class site: passwords, links, cards and roles; and that a page learns its role from marimo."""
+"""The door of the class site: passwords, links, cards and roles; and its places: nobody loses one by reloading."""
 
 import asyncio
 import html
 import json
-import os
 import re
 import stat
-import threading
 import time
-from contextlib import contextmanager
-from typing import cast
+from types import SimpleNamespace
+from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-import uvicorn
 from hypothesis import given
 from hypothesis import strategies as st
-from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
-from benchmarks.browser import free_port
-from benchmarks.client import Viewer
 from lib.site import access
-from lib.site.access import Credentials, Door, Keys, kept_secret, password_of
-from lib.site.gate import Gate
-from lib.site.server import _Server
-from lib.ui.uploads import Uploads
-from tests.site.test_server import wait_until_open
+from lib.site.access import (
+    FOR_GOOD,
+    LOADING_S,
+    REFRESH_S,
+    RELOADING_S,
+    Capacity,
+    Credentials,
+    Door,
+    Keys,
+    LimitViewers,
+    kept_secret,
+    password_of,
+)
+from lib.site.gate import Gate, Uploads
 
 SECRET, PASSWORD = b"s" * 32, "correct horse"
 OPEN, BY_LINK, BY_PASSWORD = Keys(SECRET), Keys(SECRET, class_link=True), Keys(SECRET, PASSWORD)
@@ -98,11 +101,6 @@ def cookie_of(headers) -> str:
     return headers["set-cookie"].split("class-1=")[1].split(";")[0]
 
 
-def test_an_open_server_makes_everybody_a_pupil():
-    status, _, text = ask(OPEN)
-    assert (status, json.loads(text)) == (200, {"role": "pupil", "viewer": ""})
-
-
 @pytest.mark.parametrize("keys", [OPEN, BY_LINK, BY_PASSWORD], ids=["open", "link", "password"])
 @pytest.mark.parametrize(("link", "role"), [("teacher", "teacher"), ("class", "pupil")])
 def test_a_link_gives_a_role_and_leaves_the_address(keys, link, role):
@@ -112,9 +110,8 @@ def test_a_link_gives_a_role_and_leaves_the_address(keys, link, role):
     assert "HttpOnly" in headers["set-cookie"]
     assert "SameSite=Lax" in headers["set-cookie"]
     status, _, text = ask(keys, "/", cookie=cookie_of(headers))
-    assert status == 200
-    assert json.loads(text)["role"] == role
-    assert json.loads(text)["viewer"]
+    assert (status, json.loads(text)["role"], bool(json.loads(text)["viewer"])) == (200, role, True)
+    assert json.loads(ask(OPEN)[2]) == {"role": "pupil", "viewer": ""}, "whoever has no card, in an open server"
 
 
 def test_who_takes_another_role_stays_the_same_viewer():
@@ -147,12 +144,6 @@ def test_a_teacher_is_asked_before_becoming_a_pupil(path):
     path, _, query = html.unescape(action).partition("?")
     agreed = ask(OPEN, path, query=query, cookie=teacher, method="POST")[1]
     assert card_of(OPEN, cookie_of(agreed)) == Credentials("pupil", "abc")
-
-
-def test_a_teacher_who_enters_the_password_stays_one():
-    teacher = BY_PASSWORD.cookie(Credentials("teacher", "abc"))
-    headers = ask(BY_PASSWORD, "/enter", method="POST", body=b"password=correct+horse", cookie=teacher)[1]
-    assert card_of(BY_PASSWORD, cookie_of(headers)).role == "teacher"
 
 
 async def says_session(scope, receive, send):
@@ -200,42 +191,33 @@ def test_a_closed_server_lets_nobody_in_without(keys):
     assert ask(keys, "/claims/api/kernel/instantiate", method="POST")[0] == 401
     asked = ask(keys, "/enter", "next=/claims/")[2]
     assert ('<input id="password"' in asked) == bool(keys.password)
-
-
-def test_a_websocket_wants_a_card_where_the_door_is_closed():
     said = []
 
     async def send(message):
         said.append(message)
 
     scope = {"type": "websocket", "path": "/claims/ws", "headers": [], "query_string": b""}
-    asyncio.run(Door(says_who, BY_LINK, "class-1")(scope, None, send))  # type: ignore[arg-type]
+    asyncio.run(Door(says_who, keys, "class-1")(scope, None, send))  # type: ignore[arg-type]
     assert said == [{"type": "websocket.close", "code": 1008}]
 
 
-def test_the_password_opens_the_door_and_the_page_that_was_wanted():
+def test_the_password_opens_the_door_and_the_page_that_was_wanted_and_nothing_else_does():
     body = b"password=correct+horse&next=%2Fclaims%2F%3Ftask.size%3D8"
-    status, headers, _ = ask(BY_PASSWORD, "/enter", method="POST", body=body)
-    assert (status, headers["location"]) == (303, "/claims/?task.size=8")
-    assert card_of(BY_PASSWORD, cookie_of(headers)).role == "pupil"
+    for cookie, role in (("", "pupil"), (BY_PASSWORD.cookie(Credentials("teacher", "abc")), "teacher")):
+        status, headers, _ = ask(BY_PASSWORD, "/enter", method="POST", body=body, cookie=cookie)
+        assert (status, headers["location"]) == (303, "/claims/?task.size=8")
+        assert card_of(BY_PASSWORD, cookie_of(headers)).role == role
+    status, headers, text = ask(BY_PASSWORD, "/enter", method="POST", body=b"password=wrong&next=/claims/")
+    assert (status, "set-cookie" in headers) == (403, False)
+    assert "This is not the password" in text
+    assert 'value="/claims/"' in text
+    assert ask(BY_PASSWORD, "/enter", method="POST", body=b"password=" + b"x" * 5_000)[0] == 413
 
 
 @pytest.mark.parametrize("aim", ["//evil.example", "/\\evil.example", "http://evil.example", "", "/\r\nx"])
 def test_the_door_leads_nowhere_else(aim):
     body = f"password=correct+horse&next={aim}".encode()
     assert ask(BY_PASSWORD, "/enter", method="POST", body=body)[1]["location"] == "/"
-
-
-def test_a_wrong_password_is_refused_in_a_sentence():
-    status, headers, text = ask(BY_PASSWORD, "/enter", method="POST", body=b"password=wrong&next=/claims/")
-    assert status == 403
-    assert "This is not the password" in text
-    assert 'value="/claims/"' in text
-    assert "set-cookie" not in headers
-
-
-def test_a_long_form_is_refused():
-    assert ask(BY_PASSWORD, "/enter", method="POST", body=b"password=" + b"x" * 5_000)[0] == 413
 
 
 @pytest.mark.parametrize("keys", [BY_PASSWORD, BY_LINK, OPEN], ids=["password", "link", "open"])
@@ -305,7 +287,10 @@ def test_the_right_password_is_let_in_while_others_guess(quick_turns, client):
 
 
 @pytest.mark.parametrize("n_addresses", [1, 20])
-def test_guesses_are_fewer_than_ten_a_second_in_all(quick_turns, n_addresses):
+def test_guesses_are_fewer_than_ten_a_second_in_all(monkeypatch, n_addresses):
+    assert access.AFTER_WRONG_S > 0.1
+    monkeypatch.setattr(access, "AFTER_WRONG_S", 0.02)
+
     async def attack():
         door, began = Door(says_who, BY_PASSWORD, "class-1"), time.monotonic()
         answers = [entering(door, WRONG, f"10.0.0.{number % n_addresses}") for number in range(20)]
@@ -313,10 +298,6 @@ def test_guesses_are_fewer_than_ten_a_second_in_all(quick_turns, n_addresses):
         assert time.monotonic() - began > 19 * access.AFTER_WRONG_S
 
     asyncio.run(attack())
-
-
-def test_less_than_ten_a_second_is_what_it_is():
-    assert access.AFTER_WRONG_S > 0.1
 
 
 def test_a_class_with_the_right_password_does_not_wait():
@@ -354,7 +335,7 @@ def test_no_invented_cookie_is_a_card(cookie):
     assert OPEN.card(cookie) is None
 
 
-def test_a_card_is_void_elsewhere():
+def test_a_card_is_void_elsewhere_and_the_next_day(monkeypatch):
     """With another secret, once the server is closed, under another password, or changed by a letter."""
     cookie = OPEN.cookie(Credentials("teacher", "abc"))
     assert OPEN.card(cookie) == Credentials("teacher", "abc")
@@ -362,36 +343,28 @@ def test_a_card_is_void_elsewhere():
     assert BY_LINK.card(cookie) is None
     assert Keys(SECRET, "another password").card(BY_PASSWORD.cookie(Credentials("teacher", "abc"))) is None
     assert OPEN.card(("A" if cookie[0] != "A" else "B") + cookie[1:]) is None
-
-
-def test_a_card_is_void_the_next_day(monkeypatch):
-    cookie, now = OPEN.cookie(Credentials("pupil", "abc")), time.time()
+    now = time.time()
     monkeypatch.setattr(time, "time", lambda: now + access.CARD_S + 2)
     assert OPEN.card(cookie) is None
 
 
-def test_the_secret_is_the_owner_s_and_survives_a_restart(tmp_path):
-    first = kept_secret(tmp_path / "secret")
-    assert kept_secret(tmp_path / "secret") == first
-    assert stat.S_IMODE(os.stat(tmp_path / "secret").st_mode) == 0o600
-    assert "secret" not in repr(Keys(first, PASSWORD))
-    assert PASSWORD not in repr(Keys(first, PASSWORD))
+@pytest.mark.parametrize("damaged", [None, b"", b"short", b"long" * 32])
+def test_the_secret_is_the_owner_s_survives_a_restart_and_is_replaced_where_it_is_damaged(tmp_path, damaged):
+    file = tmp_path / "secret"
+    if damaged is not None:
+        file.write_bytes(damaged)
+    first = kept_secret(file)
+    assert kept_secret(file) == first == file.read_bytes()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    keys = Keys(first, PASSWORD)
+    assert "secret" not in repr(keys)
+    assert PASSWORD not in repr(keys)
 
 
 def test_a_secret_that_cannot_be_kept_is_made_anew(tmp_path):
-    file = tmp_path / "secret"
-    file.mkdir()
-    assert len(kept_secret(file)) == 32
-    assert kept_secret(file) != kept_secret(file)
-    assert list(tmp_path.iterdir()) == [file]
-
-
-@pytest.mark.parametrize("damaged", [b"", b"short", b"long" * 32])
-def test_a_damaged_secret_is_replaced(tmp_path, damaged):
-    file = tmp_path / "secret"
-    file.write_bytes(damaged)
-    assert kept_secret(file) == kept_secret(file) == file.read_bytes()
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert len(kept_secret(tmp_path)) == 32
+    assert kept_secret(tmp_path) != kept_secret(tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_password_file_says_what_is_wrong_with_it(tmp_path):
@@ -403,61 +376,6 @@ def test_a_password_file_says_what_is_wrong_with_it(tmp_path):
         password_of(file)
     file.write_text("correct horse\nanother line\n")
     assert password_of(file) == "correct horse"
-
-
-NOTEBOOK = """
-import marimo
-app = marimo.App()
-
-@app.cell
-def who_experiment():
-    import marimo as mo
-    mo.Html(f"<p>role: {mo.app_meta().request.meta['role']}</p>")
-    return
-"""
-
-
-@contextmanager
-def serving_a_notebook(folder, keys):
-    import marimo
-
-    file = folder / "who.py"
-    file.write_text(NOTEBOOK)
-    site = marimo.create_asgi_app(quiet=True, skew_protection=True).with_app(path="/who", root=str(file)).build()
-    port = free_port()
-    config = uvicorn.Config(Door(site, keys, "class-1"), port=port, log_level="error")
-    server = _Server(
-        config, cast(Starlette, site), {}, ""
-    )  # it ends marimo's sessions, which else would keep this process alive
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    try:
-        wait_until_open(f"http://127.0.0.1:{port}")
-        yield f"http://127.0.0.1:{port}/who"
-    finally:
-        server.should_exit = server.force_exit = True
-        thread.join(20)
-
-
-@pytest.mark.slow
-def test_a_page_learns_the_role_from_marimo(tmp_path):
-    with serving_a_notebook(tmp_path, OPEN) as address:
-        for cookie, role in (("", "pupil"), (OPEN.cookie(Credentials("teacher", "abc")), "teacher")):
-            with Viewer(address, cookie=f"class-1={cookie}") as viewer:
-                shown = viewer.wait(lambda viewer: viewer.frames.get("who_experiment"), 60, "the role")
-                assert f"role: {role}" in shown.html
-
-
-def test_it_is_a_request_of_starlette_that_the_form_is_read_from():
-    """A body in many parts, as a slow connection sends it."""
-    parts = [b"password=correct", b"+horse&ne", b"xt=/claims/"]
-
-    async def receive():
-        return {"type": "http.request", "body": parts.pop(0), "more_body": bool(parts)}
-
-    scope = {"type": "http", "method": "POST", "path": "/enter", "headers": [], "query_string": b""}
-    form = asyncio.run(access._form(Request(scope, receive)))
-    assert form == {"password": "correct horse", "next": "/claims/"}
 
 
 @pytest.mark.parametrize(
@@ -472,3 +390,187 @@ def test_the_door_s_address_is_text_in_its_page(aim):
         assert html.unescape(hidden[1:-1]) == aim
         assert "<script" not in asked
         assert "<img" not in asked
+
+
+# Places.
+
+
+def limited_to(most: int) -> tuple[Capacity, SimpleNamespace]:
+    """The places, and their clock."""
+    clock = SimpleNamespace(now_s=0.0)
+    return Capacity(most, lambda: clock.now_s), clock
+
+
+def connected(capacity: Capacity, *viewers: str) -> list[asyncio.Event]:
+    connections = [capacity.connect(viewer) for viewer in viewers]
+    assert None not in connections
+    return [connection for connection in connections if connection is not None]
+
+
+def test_a_place_is_free_once_its_viewer_has_left_and_not_reloaded():
+    capacity, clock = limited_to(2)
+    first, _ = connected(capacity, "a", "b")
+    assert [capacity.hold(viewer) for viewer in ("c", "")] == [False, False]
+    assert capacity.connect("c") is None
+    capacity.disconnect(first)
+    assert not capacity.hold("c"), "the place is kept for who may only reload"
+    clock.now_s += RELOADING_S + 0.1
+    assert capacity.hold("c")
+    assert not capacity.hold("a")
+    assert capacity.connect("c") is not None
+
+
+def test_a_page_has_its_place_while_it_loads_and_one_that_never_loads_gives_it_back():
+    capacity, clock = limited_to(1)
+    assert capacity.hold("a")
+    clock.now_s += LOADING_S - 1
+    assert not capacity.hold("b")
+    clock.now_s += 2
+    assert capacity.hold("b")
+    assert not capacity.hold("a")
+    assert capacity.connect("b") is not None
+
+
+def test_two_hundred_reloads_take_one_place():
+    """In either order: the new WebSocket comes before or after the end of the old one."""
+    capacity, clock = limited_to(3)
+    *_, last = connected(capacity, "b", "c", "a")
+    for number in range(200):
+        if number % 2:
+            capacity.disconnect(last)
+            assert capacity.hold("a")
+            (last,) = connected(capacity, "a")
+        else:
+            old, (last,) = last, connected(capacity, "a")
+            assert old.is_set()
+            capacity.disconnect(old)
+        assert capacity.viewers == 3
+        clock.now_s += 0.1
+    assert not capacity.hold("d")
+    capacity.disconnect(last)
+    clock.now_s += RELOADING_S + 1
+    assert capacity.hold("d")
+
+
+def test_a_second_tab_is_welcome_as_long_as_there_is_room():
+    capacity, _ = limited_to(3)
+    first, _ = connected(capacity, "a", "a")
+    assert not first.is_set()
+    connected(capacity, "b", "a")
+    assert first.is_set(), "the oldest of its own gives way"
+    assert capacity.viewers == 3
+
+
+def test_nobody_s_tabs_keep_others_out():
+    capacity, _ = limited_to(6)
+    tabs = connected(capacity, *"aaaabb")
+    assert capacity.hold("c"), "while its page loads it has the place already"
+    assert [tab.is_set() for tab in tabs] == [True, *[False] * 5]
+    connected(capacity, "c", "d")
+    assert [tab.is_set() for tab in tabs] == [True, True, *[False] * 4]
+    assert capacity.hold(""), "who has no card yet is let in, but nobody leaves for who only asks"
+    assert capacity.viewers == 6
+    connected(capacity, "e", "f")
+    assert not capacity.hold("g"), "each has one"
+    assert not capacity.hold("")
+    assert capacity.connect("") is None
+
+
+moves = st.lists(
+    st.tuples(st.sampled_from("abcde-"), st.sampled_from(["load", "connect", "disconnect", "wait"])), max_size=80
+)
+
+
+@given(st.integers(1, 3), moves)
+def test_there_are_never_more_than_places(most, moves):
+    capacity, clock = limited_to(most)
+    connections: dict[str, list] = {}
+    for who, move in moves:
+        viewer = who.replace("-", "")
+        if move == "load":
+            capacity.hold(viewer)
+        elif move == "connect" and (connection := capacity.connect(viewer)):
+            connections.setdefault(viewer, []).append(connection)
+        elif move == "disconnect" and connections.get(viewer):
+            capacity.disconnect(connections[viewer].pop(0))
+        elif move == "wait":
+            clock.now_s += 4.0
+        assert capacity.viewers + len(capacity._held_until) <= most
+
+
+def answer(limit, path, viewer="a", kind="http", role="pupil") -> list[dict[str, Any]]:
+    said: list[dict[str, Any]] = []
+
+    async def send(message):
+        said.append(message)
+
+    scope = {"type": kind, "path": path, "method": "GET", "headers": [], "meta": {"role": role, "viewer": viewer}}
+    asyncio.run(limit(scope, None, send))
+    return said
+
+
+async def nothing(*_) -> None: ...
+
+
+def test_the_full_page_says_how_many_places_there_are_and_reloads():
+    capacity, _ = limited_to(1)
+    connected(capacity, "a")
+    limit = LimitViewers(nothing, capacity)
+    start, body = answer(limit, "/claims/", "b")
+    assert start["status"] == 503
+    assert (b"refresh", str(REFRESH_S).encode()) in start["headers"]
+    assert b"Places for viewers: 1. All are taken." in body["body"]
+    assert answer(limit, "/claims/", "a") == [], "who has a place sees the page"
+    assert answer(limit, "/", "b") == [], "the front page is for everybody"
+
+
+def test_the_teacher_needs_no_place():
+    capacity, clock = limited_to(1)
+    (only,) = connected(capacity, "a")
+    limit = LimitViewers(nothing, capacity)
+    assert answer(limit, "/claims/", "t", role="teacher") == []
+    assert answer(limit, "/claims/ws", "t", "websocket", "teacher") == []
+    assert answer(limit, "/claims/ws_sync", "t", "websocket", "teacher") != []
+    capacity.disconnect(only)
+    clock.now_s += RELOADING_S + 1
+    assert answer(limit, "/claims/", "t", role="teacher") == []
+    assert capacity.hold("b"), "the teacher's page has taken none"
+
+
+def test_other_ways_into_a_session_are_closed():
+    limit = LimitViewers(nothing, limited_to(5)[0])
+    for path in ("/claims/ws_sync", "/terminal/ws", "/claims/terminal/ws", "/ws", "/nowhere/ws"):
+        assert answer(limit, path, kind="websocket") == [{"type": "websocket.close", "code": 1013}]
+    assert answer(limit, "/claims/sse")[0]["status"] == 403
+    assert answer(limit, "/claims/ws", kind="websocket") == [], "this one is let through"
+
+
+def test_who_gives_way_is_told_once_and_nothing_more_is_sent():
+    """As a page sees it: closed for good, so that two tabs do not take the place from each other for ever."""
+    capacity, said = limited_to(1)[0], []
+
+    async def session(scope, receive, send):
+        await send({"type": "websocket.accept"})
+        assert (await receive())["type"] == "websocket.disconnect"
+        await send({"type": "websocket.send", "text": "too late"})
+
+    async def never():
+        await asyncio.Event().wait()
+
+    async def send(message):
+        said.append(message)
+
+    async def play():
+        limit = LimitViewers(session, capacity)
+        scope = {"type": "websocket", "path": "/claims/ws", "meta": {"viewer": "a"}}
+        first = asyncio.create_task(limit(scope, never, send))  # type: ignore[arg-type]
+        while not said:
+            await asyncio.sleep(0)
+        assert capacity.connect("a") is not None
+        await first
+
+    asyncio.run(play())
+    assert said == [
+        {"type": "websocket.accept"},
+        {"type": "websocket.close", "code": 1000, "reason": FOR_GOOD},
+    ]

@@ -16,7 +16,7 @@ from websockets.sync.client import connect
 from benchmarks.browser import free_port
 from lib import ROOT
 from lib.site.access import Keys, kept_secret
-from lib.ui.uploads import MAX_BODY_BYTES
+from lib.site.gate import MAX_BODY_BYTES
 from tests.browser import serving
 from tests.site.test_server import wait_until_open
 

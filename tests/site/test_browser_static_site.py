@@ -8,10 +8,9 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from lib.cli.site import write_site
-from lib.site.in_your_browser import USUAL
-from lib.site.in_your_browser.runtime import NoRuntime, runtime_files
+from lib.site.in_your_browser import USUAL, NoRuntime, runtime_files
+from lib.ui.heading import where_and_when
 from lib.ui.notebooks import notebook_of
-from lib.ui.where_computed import where_and_when
 from tests.browser import MARKS, PHONE, assert_accessible
 
 pytestmark = [*MARKS, pytest.mark.release]

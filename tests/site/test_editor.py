@@ -1,14 +1,28 @@
-"""The editor beside the app: who started the server comes from a page to its cells, and nobody else."""
+"""The editor: who started the server comes from a page to its cells, and nobody else; which pages it keeps; and that a
+notebook's process begins with the imports that take long."""
 
+import asyncio
+import os
 import signal
+import subprocess
+import sys
+import time
 import urllib.request
+from types import SimpleNamespace
 
 import psutil
 import pytest
+from marimo._messaging.notification import QueryParamsDeleteNotification, QueryParamsSetNotification
+from marimo._messaging.serde import serialize_kernel_message
+from marimo._server.api.endpoints.ws.ws_formatter import format_wire_message
 
-from lib.sweeps.workers.queue import SERVED
-from lib.ui.role import PUPIL, TEACHER, role
-from tests.site.test_server import ask, started
+from lib import ROOT
+from lib.site import editor as module
+from lib.site import gate
+from lib.ui.notebooks import NOTEBOOKS
+from tests.site.test_server import FORGED, LONG, ask, cookies, opens, started
+
+BEGIN = "from lib.site.editor import _import_ahead; _import_ahead()\n"
 
 
 @pytest.mark.slow
@@ -29,7 +43,168 @@ def test_a_page_leads_to_its_cells_at_its_settings_and_both_end_together(tmp_pat
         assert not alive
 
 
-@pytest.mark.parametrize(("served", "who"), [("app", TEACHER), ("edit", TEACHER), ("run", PUPIL)])
-def test_whoever_uses_the_app_is_no_pupil(monkeypatch, served, who):
-    monkeypatch.setenv(SERVED, served)
-    assert role() == who
+def test_the_editor_notes_which_pages_no_browser_shows(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr(module, "SESSION_TTL_S", 0.02)
+    pages = {
+        name: SimpleNamespace(kernel_pid=lambda pid=pid: pid, room=SimpleNamespace(size=0))
+        for name, pid in {"a": 7, "b": 8, "starting": None}.items()
+    }
+    of_editor = {"app": SimpleNamespace(state=SimpleNamespace(session_manager=SimpleNamespace(sessions=pages)))}
+    seen = []
+
+    async def look() -> dict:
+        seen.append({one.name for one in tmp_path.rglob("left-*")})
+        return {}
+
+    async def say(_message) -> None:
+        pass
+
+    async def marimo(scope, receive, send) -> None:
+        if scope["type"] == "websocket":
+            pages[scope["page"]].room.size += 1
+            await send({"type": "websocket.accept"})
+            await send({"type": "websocket.send", "text": "ready"})
+            await receive()
+            pages[scope["page"]].room.size -= 1
+
+    async def visits() -> None:
+        app = module.KeptPages(marimo)
+        for name in ("a", "a", "b"):
+            await app({"type": "websocket", "page": name, **of_editor}, look, say)
+            await asyncio.sleep(0.1)
+            await look()
+        pages.pop("a")  # its process has ended
+        for kind in ("http", "lifespan"):  # the second ends with the server
+            await app({"type": kind, **of_editor}, look, say)
+            await look()
+
+    asyncio.run(visits())
+    a, b, both = {"left-7"}, {"left-8"}, {"left-7", "left-8"}
+    assert seen == [b, both, b, both, a, both, both, set()]
+
+
+@pytest.mark.parametrize(
+    ("moved", "opened", "shown_as_it_was"),
+    [
+        ([], "rate.size=1", True),  # loaded again
+        ([], "rate.size=2", False),  # a link to something else
+        ([], "size.epochs=3", False),
+        ([], "", True),  # from another chapter
+        ([("set", "rate.size", "4")], "rate.size=4", True),
+        ([("set", "rate.size", "4")], "rate.size=1", False),
+        ([("set", "rate.size", "4"), ("delete", "rate.size", None)], "rate.size=4", False),
+    ],
+)
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_link_to_other_settings_begins_a_page_anew_that_no_browser_shows(
+    monkeypatch, tmp_path, moved, opened, shown_as_it_was, kept
+):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    session, ended = SimpleNamespace(kernel_pid=lambda: 7, room=SimpleNamespace(size=0)), []
+    manager = SimpleNamespace(
+        sessions={"first": session}, get_session_by_file_key=lambda _: session, close_session=ended.append
+    )
+
+    async def marimo(_scope, _receive, send) -> None:
+        for op, key, value in moved:
+            data = serialize_kernel_message(MOVES[op](key=key, value=value))
+            await send({"type": "websocket.send", "text": format_wire_message(f"query-params-{op}", data)})
+
+    async def visits() -> None:
+        app = module.KeptPages(marimo)
+        for session_id, settings in (("first", "rate.size=1"), ("second", opened), ("first", "rate.size=7")):
+            session.room.size = int(session_id == "second" and not kept)
+            scope = {"query_string": f"file=a.py&view-as=present&session_id={session_id}&{settings}".encode()}
+            scope |= {"type": "websocket", "app": SimpleNamespace(state=SimpleNamespace(session_manager=manager))}
+            await app(scope, None, ignore)  # type: ignore[arg-type]
+
+    async def ignore(_message) -> None:
+        pass
+
+    asyncio.run(visits())
+    assert ended == ([] if shown_as_it_was or not kept else ["first"]), "and whoever connects again keeps its own"
+
+
+MOVES = {"set": QueryParamsSetNotification, "delete": QueryParamsDeleteNotification}
+
+
+@pytest.fixture(scope="module")
+def editor(tmp_path_factory):
+    with started("edit", tmp_path_factory.mktemp("cache")) as (_, base, opener):
+        yield base, opener
+
+
+@pytest.mark.slow
+def test_the_editor_has_all_notebooks_and_begins_with_the_first(editor):
+    base, opener = editor
+    with opener.open(f"{base}/?rate.epochs=4", timeout=60) as answer:
+        assert answer.url == f"{base}/?rate.epochs=4&file=mnist_training.py&view-as=present"
+    with opener.open(f"{base}/?view-as=edit", timeout=60) as answer:
+        assert answer.url == f"{base}/?view-as=edit&file=mnist_training.py", "who asks for the cells gets them"
+    for name in ("anatomy_of_a_step", "traps"):
+        with opener.open(f"{base}/?file=notebooks/{name}.py&traps.size=8", timeout=60) as answer:
+            assert answer.url == f"{base}/?file=notebooks/inside_a_step.py&traps.size=8"
+    for notebook in NOTEBOOKS:
+        status, headers, page = ask(base + notebook.address("edit"), opener)
+        assert status == 200
+        assert notebook.file in page
+        assert headers["Content-Security-Policy"] == gate.NOT_FRAMED
+    assert "password" in ask(f"{base}/?file=mnist_training.py")[2].lower(), "without the cookie: marimo's login"
+    assert ask(f"{base}/?rate.hidden={'a' * LONG}", opener)[0] == 414
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", ["/ws?session_id=s_1&file=notebooks/claims.py", "/terminal/ws"])
+def test_the_editors_websockets_want_the_cookie_and_the_origin(editor, path):
+    base, opener = editor
+    cookie = {"Cookie": cookies(opener)}
+    for origin in FORGED:
+        assert opens(base + path, origin=origin, **cookie) == 403
+    assert opens(base + path, origin=base) != 101, "without the cookie"
+    assert opens(base + path, origin=base, **cookie) == 101
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere marimo starts its processes as it does")
+@pytest.mark.parametrize(("begin", "ahead"), [(BEGIN, True), ("", False)])
+def test_a_notebook_s_process_has_what_takes_long_to_import_and_nothing_of_the_project(begin, ahead):
+    look = (
+        "import sys; known = {one.partition('.')[0] for one in sys.modules};"
+        " sys.exit(10 * ({'marimo', 'pandas', 'altair'} <= known) + ('lib' in known))"
+    )
+    code = (
+        f"{begin}from marimo._session.managers.kernel import get_context\n"
+        f"process = get_context('spawn').Process(target=exec, args=({look!r},))\n"
+        "process.start(); process.join(60); print(process.exitcode)"
+    )
+    run = [sys.executable, "-c", code]
+    done = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout.strip() == ("10" if ahead else "0"), done.stderr[-500:]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere marimo starts its processes as it does")
+def test_what_it_is_copied_from_ends_with_a_server_that_is_killed():
+    code = (
+        f"{BEGIN}from multiprocessing import forkserver\n"
+        "print(forkserver._forkserver._forkserver_pid, flush=True); input()"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdin=-1, stdout=-1, text=True) as server:
+        assert server.stdout is not None
+        pid = int(server.stdout.readline())
+        assert is_there(pid)
+        server.kill()
+    until = time.monotonic() + 30  # it may still be importing
+    while is_there(pid) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert not is_there(pid)
+
+
+def is_there(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    with open(f"/proc/{pid}/stat") as file:
+        return file.read().rpartition(")")[2].split()[0] != "Z"  # ended, and nobody asked for its status yet

@@ -1,7 +1,10 @@
 """The two servers for real: who is let in, what a browser is told, and which notebook is where."""
 
+import ast
 import asyncio
+import gc
 import http.cookiejar
+import inspect
 import os
 import re
 import signal
@@ -15,15 +18,12 @@ import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
 import psutil
 import pytest
-from marimo._messaging.notification import QueryParamsDeleteNotification, QueryParamsSetNotification
-from marimo._messaging.serde import serialize_kernel_message
-from marimo._server.api.endpoints.ws.ws_formatter import format_wire_message
+from marimo._ast import compiler
 from starlette.responses import PlainTextResponse
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
@@ -31,20 +31,11 @@ from websockets.sync.client import connect
 from benchmarks.browser import free_port
 from lib.site import gate, server
 from lib.site.access import Door, Keys
-from lib.ui.notebooks import NOTEBOOKS, SERVED, link, navigation
+from lib.ui.notebooks import NOTEBOOKS
 from tests.conftest import ROOT
 
 LONG = gate.MAX_SETTINGS_BYTES
 FORGED = ["http://evil.example", "http://localhost:1", "https://127.0.0.1", "null", "http://[", ""]
-# Of the server's own host and port, and almost so.
-ALMOST_OURS = [
-    "http://evil-{}",
-    "http://x.{}",
-    "http://evil.example/{}",
-    "http://{}.example",
-    "http://user@{}",
-    "{}",
-]
 
 
 @pytest.fixture(scope="module")
@@ -112,14 +103,12 @@ def test_a_browser_need_not_ask_again_for_what_is_named_by_its_content(base):
 
 
 @pytest.mark.parametrize("path", ["/mnist_training/ws", "/claims/ws"])
-@pytest.mark.parametrize("origin", FORGED)
+@pytest.mark.parametrize(
+    "origin", [*FORGED, "http://evil-{}", "http://x.{}", "http://evil.example/{}", "http://{}.example"]
+)
 def test_no_other_sites_page_opens_a_websocket(base, path, origin):
-    assert opens(f"{base}{path}?session_id=s_forged", origin=origin) == 403
-
-
-@pytest.mark.parametrize("origin", ALMOST_OURS)
-def test_nor_does_one_whose_name_looks_like_ours(base, origin):
-    assert opens(f"{base}/claims/ws?session_id=s_alike", origin=origin.format(urlsplit(base).netloc)) == 403
+    """Not even one whose name looks like ours."""
+    assert opens(f"{base}{path}?session_id=s_forged", origin=origin.format(urlsplit(base).netloc)) == 403
 
 
 def test_our_own_pages_and_programs_open_a_websocket(base):
@@ -253,92 +242,6 @@ def test_the_longest_address_that_is_served_opens_its_websocket(base):
     assert opens(f"{base}{path}ws?{settings[: -len('&session_id=s_abcdef')]}&session_id=s_abcdef") == 101
 
 
-def test_the_editor_notes_which_pages_no_browser_shows(monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    monkeypatch.setattr(server, "SESSION_TTL_S", 0.02)
-    pages = {
-        name: SimpleNamespace(kernel_pid=lambda pid=pid: pid, room=SimpleNamespace(size=0))
-        for name, pid in {"a": 7, "b": 8, "starting": None}.items()
-    }
-    of_editor = {"app": SimpleNamespace(state=SimpleNamespace(session_manager=SimpleNamespace(sessions=pages)))}
-    seen = []
-
-    async def look() -> dict:
-        seen.append({one.name for one in tmp_path.rglob("left-*")})
-        return {}
-
-    async def say(_message) -> None:
-        pass
-
-    async def marimo(scope, receive, send) -> None:
-        if scope["type"] == "websocket":
-            pages[scope["page"]].room.size += 1
-            await send({"type": "websocket.accept"})
-            await send({"type": "websocket.send", "text": "ready"})
-            await receive()
-            pages[scope["page"]].room.size -= 1
-
-    async def visits() -> None:
-        app = server.KeptPages(marimo)
-        for name in ("a", "a", "b"):
-            await app({"type": "websocket", "page": name, **of_editor}, look, say)
-            await asyncio.sleep(0.1)
-            await look()
-        pages.pop("a")  # its process has ended
-        for kind in ("http", "lifespan"):  # the second ends with the server
-            await app({"type": kind, **of_editor}, look, say)
-            await look()
-
-    asyncio.run(visits())
-    a, b, both = {"left-7"}, {"left-8"}, {"left-7", "left-8"}
-    assert seen == [b, both, b, both, a, both, both, set()]
-
-
-@pytest.mark.parametrize(
-    ("moved", "opened", "shown_as_it_was"),
-    [
-        ([], "rate.size=1", True),  # loaded again
-        ([], "rate.size=2", False),  # a link to something else
-        ([], "size.epochs=3", False),
-        ([], "", True),  # from another chapter
-        ([("set", "rate.size", "4")], "rate.size=4", True),
-        ([("set", "rate.size", "4")], "rate.size=1", False),
-        ([("set", "rate.size", "4"), ("delete", "rate.size", None)], "rate.size=4", False),
-    ],
-)
-@pytest.mark.parametrize("kept", [True, False])
-def test_a_link_to_other_settings_begins_a_page_anew_that_no_browser_shows(
-    monkeypatch, tmp_path, moved, opened, shown_as_it_was, kept
-):
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    session, ended = SimpleNamespace(kernel_pid=lambda: 7, room=SimpleNamespace(size=0)), []
-    manager = SimpleNamespace(
-        sessions={"first": session}, get_session_by_file_key=lambda _: session, close_session=ended.append
-    )
-
-    async def marimo(_scope, _receive, send) -> None:
-        for op, key, value in moved:
-            data = serialize_kernel_message(MOVES[op](key=key, value=value))
-            await send({"type": "websocket.send", "text": format_wire_message(f"query-params-{op}", data)})
-
-    async def visits() -> None:
-        app = server.KeptPages(marimo)
-        for session_id, settings in (("first", "rate.size=1"), ("second", opened), ("first", "rate.size=7")):
-            session.room.size = int(session_id == "second" and not kept)
-            scope = {"query_string": f"file=a.py&view-as=present&session_id={session_id}&{settings}".encode()}
-            scope |= {"type": "websocket", "app": SimpleNamespace(state=SimpleNamespace(session_manager=manager))}
-            await app(scope, None, ignore)  # type: ignore[arg-type]
-
-    async def ignore(_message) -> None:
-        pass
-
-    asyncio.run(visits())
-    assert ended == ([] if shown_as_it_was or not kept else ["first"]), "and whoever connects again keeps its own"
-
-
-MOVES = {"set": QueryParamsSetNotification, "delete": QueryParamsDeleteNotification}
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["app", "run", "edit"])
 def test_a_server_ends_with_all_its_processes(tmp_path, mode):
@@ -361,19 +264,7 @@ def started(
     """`make run`, `make edit` or `make class` on a free port, with the cookie that its printed address gives."""
     port = free_port()
     process = subprocess.Popen(
-        [
-            sys.executable,
-            "-u",
-            "-m",
-            "lib.cli.launch",
-            mode,
-            "--port",
-            str(port),
-            "--headless",
-            "1",
-            "--notebook",
-            notebook,
-        ],
+        [sys.executable, *f"-u -m lib.cli.launch {mode} --port {port} --headless 1 --notebook {notebook}".split()],
         cwd=ROOT,
         env=os.environ | {"MNIST_CACHE_DIR": str(cache)},
         stdin=subprocess.DEVNULL,
@@ -413,55 +304,6 @@ def wait_until_open(base: str, limit_s: float = 60.0) -> None:
 
 def cookies(opener) -> str:
     return "; ".join(f"{cookie.name}={cookie.value}" for cookie in opener.jar)
-
-
-@pytest.fixture(scope="module")
-def editor(tmp_path_factory):
-    with started("edit", tmp_path_factory.mktemp("cache")) as (_, base, opener):
-        yield base, opener
-
-
-@pytest.mark.slow
-def test_the_editor_has_all_notebooks_and_begins_with_the_first(editor):
-    base, opener = editor
-    with opener.open(f"{base}/?rate.epochs=4", timeout=60) as answer:
-        assert answer.url == f"{base}/?rate.epochs=4&file=mnist_training.py&view-as=present"
-    with opener.open(f"{base}/?view-as=edit", timeout=60) as answer:
-        assert answer.url == f"{base}/?view-as=edit&file=mnist_training.py", "who asks for the cells gets them"
-    for name in ("anatomy_of_a_step", "traps"):
-        with opener.open(f"{base}/?file=notebooks/{name}.py&traps.size=8", timeout=60) as answer:
-            assert answer.url == f"{base}/?file=notebooks/inside_a_step.py&traps.size=8"
-    for notebook in NOTEBOOKS:
-        status, headers, page = ask(base + notebook.address("edit"), opener)
-        assert status == 200
-        assert notebook.file in page
-        assert headers["Content-Security-Policy"] == gate.NOT_FRAMED
-    assert "password" in ask(f"{base}/?file=mnist_training.py")[2].lower(), "without the cookie: marimo's login"
-    assert ask(f"{base}/?rate.hidden={'a' * LONG}", opener)[0] == 414
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("path", ["/ws?session_id=s_1&file=notebooks/claims.py", "/terminal/ws"])
-def test_the_editors_websockets_want_the_cookie_and_the_origin(editor, path):
-    base, opener = editor
-    cookie = {"Cookie": cookies(opener)}
-    for origin in FORGED:
-        assert opens(base + path, origin=origin, **cookie) == 403
-    assert opens(base + path, origin=base) != 101, "without the cookie"
-    assert opens(base + path, origin=base, **cookie) == 101
-
-
-def test_links_are_there_where_the_server_has_the_other_notebooks():
-    assert link("claims", {}) == "Claims"
-    assert link("claims", {SERVED: "run"}) == '<a href="/claims/">Claims</a>'
-    assert link("mnist_training", {SERVED: "run"}) == '<a href="/mnist_training/">Why slower?</a>'
-    assert link("claims", {SERVED: "edit"}, title="claims") == (
-        '<a href="/?file=notebooks/claims.py&amp;view-as=present">claims</a>'
-    )
-    assert navigation("claims", {}) == ""
-    shown = navigation("claims", {SERVED: "run"})
-    assert shown.count("<a ") == len(NOTEBOOKS), "all others, and the front page"
-    assert '<li aria-current="page">Claims</li>' in shown
 
 
 @pytest.mark.parametrize(
@@ -506,25 +348,6 @@ def test_nor_does_what_marimo_lists_or_refuses(base):
 
 
 @pytest.mark.slow
-def test_memory_is_given_back_while_tabs_close_all_the_time(monkeypatch):
-    collected: list[float] = []
-    monkeypatch.setattr(server.gc, "collect", lambda: collected.append(time.monotonic()))
-
-    async def session(*_) -> None: ...
-
-    nobody: Any = None
-
-    async def leave():
-        tidy, began = server.Tidy(session, after_s=0.1), time.monotonic()
-        while time.monotonic() - began < 1.2:
-            await tidy({"type": "websocket"}, nobody, nobody)
-            await asyncio.sleep(0.02)
-        assert 1 <= len(collected) <= 3, "each time half a second after the first who left"
-
-    asyncio.run(leave())
-
-
-@pytest.mark.slow
 def test_what_the_sessions_of_closed_tabs_held_is_given_back_once_they_have_ended(monkeypatch):
     """Objects that refer to each other, as a session's do: the collector is called for, together for all who left
     together."""
@@ -545,3 +368,52 @@ def test_what_the_sessions_of_closed_tabs_held_is_given_back_once_they_have_ende
 
     asyncio.run(leave())
     assert len(collected) == 2, "soon, and once more for what was still drawing"
+
+
+SOURCE = "\n".join(f"x{k} = [a{k} + b{k} * (c, d, {k})]" for k in range(300))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.version_info >= (3, 11, 8), reason="this Python's threads can build syntax trees at once")
+def test_threads_parse_one_after_another_though_the_collector_lets_others_in(monkeypatch):
+    for where, name in ((ast, "parse"), (compiler, "ast_compile")):  # another test may have served a class here
+        monkeypatch.setattr(where, name, inspect.unwrap(getattr(where, name)))
+    with pytest.raises(SystemError, match="recursion depth mismatch"):
+        parse_while_another_thread_does(times=50)  # the fault that is worked round, or this test shows nothing
+    server.one_parses_at_a_time()
+    parse_while_another_thread_does()
+
+
+def parse_while_another_thread_does(times: int = 1) -> None:
+    """Parse as a page load does, and let each garbage collection give another thread time to compile cells, as
+    kernels do; on a busy machine that may get no turn within one parse."""
+    over = threading.Event()
+    faults: list[SystemError] = []
+
+    def cells() -> None:
+        while not over.is_set():
+            try:
+                compiler.module_compile("y = [(f, g)]")
+            except SystemError as fault:
+                faults.append(fault)
+
+    def let_others_in(phase: str, _: dict) -> None:
+        if phase == "start" and threading.current_thread() is here:
+            time.sleep(0.001)
+
+    here, other, thresholds = threading.current_thread(), threading.Thread(target=cells), gc.get_threshold()
+    gc.callbacks.append(let_others_in)
+    gc.set_threshold(200)
+    other.start()
+    try:
+        for _ in range(times):
+            assert len(ast.parse(SOURCE).body) == 300
+            if faults:
+                break
+    finally:
+        over.set()
+        other.join()
+        gc.set_threshold(*thresholds)
+        gc.callbacks.remove(let_others_in)
+    if faults:
+        raise faults[0]

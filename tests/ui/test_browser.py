@@ -2,16 +2,13 @@
 on the console."""
 
 import json
-import re
 import time
 from urllib.parse import parse_qsl, urlsplit
 
 import numpy as np
-import psutil
 import pytest
 from playwright.sync_api import expect
 
-from lib.sweeps.experiments.mnist_training import missing_backends
 from lib.sweeps.workers.messages import State
 from tests.browser import (
     FIRST,
@@ -36,12 +33,6 @@ def server(site):
     return site.at("mnist_training.py")
 
 
-@pytest.fixture(scope="module")
-def full_server(full_site):
-    """With every library that is installed."""
-    return full_site.at("mnist_training.py")
-
-
 def sentence(page, nth=0):
     return page.locator(f".lab >> nth={nth} >> .lab-sentence").inner_text()
 
@@ -60,33 +51,6 @@ QUICK = f"rate.count=2&rate.size=512&rate.epochs=2&{QUICK_OTHERS}"
 # drawn digit. At batch size 32 Keras alone takes half a minute; with these settings of the backends the sliders' test
 # begins, too.
 FILLED = f"?size.sizes=32,256&size.epochs=1&depth.networks=128,256&depth.size=128&depth.epochs=2&{QUICK_BACKENDS}"
-
-
-@pytest.mark.release
-def test_all_experiments_fill_in_turn_with_every_library(page, full_server):
-    open_page(page, full_server, FILLED)
-    for nth in range(4):
-        wait_over(page, nth, 120_000)
-        assert page.locator(f".lab >> nth={nth} >> .lab-figure svg").count() >= 1
-    epoch_s = seconds_by_backend(page)
-    assert "Keras on TensorFlow" in epoch_s
-    # Which is the slowest depends on what else the machine does; the sentence is about the one that was.
-    slowest = [label for label, seconds in epoch_s.items() if seconds == max(epoch_s.values())]
-    assert any(re.search(rf"{label} [^,]+, .* times as long", sentence(page, 3)) for label in slowest), epoch_s
-    said = " ".join(page.locator(".lab-missing").all_text_contents())
-    gaps = missing_backends()  # of this machine, as of the server's
-    assert [runtime.label for runtime, _, _ in gaps if runtime.label not in said] == []
-    assert bool(said) == bool(gaps)
-    page.wait_for_selector(".draw canvas", timeout=60_000)
-
-
-def seconds_by_backend(page) -> dict[str, float]:
-    """What the fourth experiment's table says of an epoch, by backend."""
-    open_menu(page, 3).locator("summary", has_text="Table").click()
-    header, *rows = [
-        row.split("\t") for row in page.locator(".lab >> nth=3 >> " + TABLE).inner_text().strip().splitlines()
-    ]
-    return {row[0]: float(row[header.index("s per epoch")]) for row in rows}
 
 
 # Of each chart of the first experiment: whether it is the drawing that was marked, and all that it shows.
@@ -255,28 +219,6 @@ def test_a_bad_text_is_answered_where_the_person_looks(page, server):
     assert "“many”" in page.locator(FIRST + "p.lab-failed").inner_text()
     field.fill("64")
     page.wait_for_selector(FIRST + ".lab-sentence", timeout=30_000)
-
-
-@pytest.mark.release
-def test_a_killed_worker_is_a_message_and_run_again_works(page, site, server):
-    page.goto(server + "?rate.size=1&rate.epochs=6&rate.count=2")
-    page.wait_for_function(
-        "() => document.querySelector('.lab .lab-state b')?.innerText === 'Training'", timeout=60_000
-    )
-    workers = [
-        child
-        for child in psutil.Process(site.process.pid).children(recursive=True)
-        if child.status() != psutil.STATUS_ZOMBIE and "lib.sweeps.workers.worker" in " ".join(child.cmdline())
-    ]
-    for worker in workers:
-        worker.kill()
-    page.wait_for_function("() => document.querySelector('.lab .lab-state b')?.innerText === 'Failed'", timeout=10_000)
-    assert "killed from outside" in sentence(page)
-    thumb(page, "Batch size").focus()
-    for _ in range(8):
-        page.keyboard.press("ArrowRight")
-    page.wait_for_function("() => document.querySelector('.lab .lab-state b')?.innerText === 'Done'", timeout=60_000)
-    assert "was best" in sentence(page)
 
 
 @pytest.mark.images

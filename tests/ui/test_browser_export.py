@@ -77,14 +77,6 @@ def test_by_keyboard_from_the_menu_to_the_script_of_a_chosen_network(page, serve
     page.get_by_role("status").filter(has_text=f"{name} is saved.").wait_for(timeout=LONG)
 
 
-def test_rows_are_saved_with_the_columns_names(page, menu):
-    name, content = press(page, menu, "CSV")
-    assert name == "learning_rate_each_epoch.csv"
-    lines = content.decode().splitlines()
-    assert lines[0].startswith("line,label,epoch,accuracy,validation_loss,train_s,")
-    assert len(lines) == 1 + 2 * 2, "two rates, two epochs each"
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_picture_is_light_and_needs_nothing_of_the_page(scheme, page, menu):
     page.emulate_media(color_scheme=scheme)

@@ -89,17 +89,6 @@ def test_the_curves_are_heard_on_request_one_after_another(page):
     assert page.evaluate("shut") == 1
 
 
-def test_the_sound_is_stopped_by_its_button(page):
-    page.evaluate(DUMB)
-    page.evaluate("() => { window.hold = true; window.shut = 0 }")
-    menu = open_menu(page)
-    menu.get_by_role("button", name="Hear the curves").click()
-    menu.get_by_role("status").filter(has_text="0.001, 1 of 4").wait_for(timeout=LONG)
-    menu.get_by_role("button", name="Stop the sound").click()
-    menu.get_by_role("status").filter(has_text="Stopped.").wait_for(timeout=LONG)
-    assert (page.evaluate("tones.length"), page.evaluate("shut")) == (1, 1)
-
-
 def epochs_of(page):
     """The slider of the first experiment's epochs."""
     return page.locator(FIRST + ".lab-controls > div", has_text="Epochs").locator("[role=slider]")

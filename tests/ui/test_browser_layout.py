@@ -1,11 +1,7 @@
 """What the page looks like in a real browser: charts use their width, labels cover nothing, and nothing moves while
 a run goes."""
 
-import io
-
-import numpy as np
 import pytest
-from PIL import Image
 
 from tests.browser import MARKS, PHONE, open_page, wait_over
 
@@ -143,28 +139,3 @@ def test_nothing_moves_from_the_first_run_to_the_next(page, server, size):
         if len({tuple(places[name]) for places in seen if name in places}) > 1
     }
     assert moved == {}, "left, top, height"
-
-
-def test_a_bar_is_empty_when_nothing_is_done_and_gone_when_all_is(page, server):
-    page.emulate_media(color_scheme="dark")
-    page.goto(f"{server}/?rate.size=1&rate.epochs=20&rate.count=8&size.sizes=8,128&size.hidden=33")
-    page.wait_for_selector(".lab >> nth=1 >> .lab-state progress", timeout=60_000)
-    bar = page.locator(".lab >> nth=1 >> .lab-state progress")  # the second experiment waits
-    assert bar.evaluate("e => e.value") == 0
-    assert bar.evaluate("e => e.getBoundingClientRect().height") <= 4
-    assert contrast_with_the_page(bar) < 2, "an empty bar must not look full"
-    page.get_by_role("button", name="Stop all").click()
-    wait_over(page, 0, 20_000)
-    assert page.locator(".lab >> nth=0 >> .lab-state progress").count() == 0
-
-
-def contrast_with_the_page(bar):
-    """Contrast (WCAG) of the bar's track, as it is seen in a picture of it, with what lies around it."""
-    bar.scroll_into_view_if_needed()
-    box = bar.bounding_box()
-    around = {"x": box["x"] + 20, "y": box["y"] - 6, "width": 60, "height": box["height"] + 6}
-    picture = np.asarray(Image.open(io.BytesIO(bar.page.screenshot(clip=around))).convert("RGB")) / 255
-    linear = np.where(picture <= 0.04045, picture / 12.92, ((picture + 0.055) / 1.055) ** 2.4)
-    luminance = linear @ [0.2126, 0.7152, 0.0722]  # (height, width)
-    ground, track = luminance[0].mean(), luminance[-2].mean()
-    return (max(ground, track) + 0.05) / (min(ground, track) + 0.05)

@@ -64,35 +64,3 @@ def test_a_set_is_chosen_tables_are_dropped_and_mnist_comes_back(page, server, t
 def test_a_link_to_a_dropped_file_says_that_it_cannot_be(page, server):
     page.goto(f"{server}/?data.set={'f' * 32}")
     said(page, "a file that somebody dropped is not part of a link; drop it on this page")
-
-
-NOTICED = """() => {
-    window.noticed = [];
-    const notice = changes => window.noticed.push(
-        ...changes.flatMap(e => [...e.addedNodes]).filter(e => e.nodeName === 'LI').map(e => e.innerText));
-    new MutationObserver(notice).observe(document.body, {childList: true, subtree: true}) }"""
-
-
-def test_files_that_are_too_large_are_refused_in_a_sentence(browser, server, tmp_path):
-    """One by the page itself; several that are too large together by the server, whose sentence the page shows."""
-    one, two = tmp_path / "one.csv", tmp_path / "two.csv"
-    for path, size_mib in ((one, 97), (two, 60)):
-        with path.open("wb") as file:
-            file.truncate(size_mib << 20)
-    page = browser.new_page()  # its console says of the second that it was refused
-    try:
-        page.goto(f"{server}/?{QUICK}")
-        said(page, "Your own data")
-        page.evaluate(NOTICED)
-        noticed = "words => window.noticed.some(one => one.includes(words))"
-        page.locator("input[type=file]").first.set_input_files(str(one))
-        wait_until(page, noticed, "one.csv (File is larger than 100663296 bytes)", 120_000)
-        page.locator("input[type=file]").first.set_input_files([str(two), str(two)])
-        wait_until(
-            page,
-            noticed,
-            "Expected files of at most 96 MiB together, got 120 MiB; bring less, or pack it.",
-            120_000,
-        )
-    finally:
-        page.close()

@@ -2,7 +2,6 @@
 
 import base64
 import re
-import statistics
 import time
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -17,9 +16,8 @@ from lib.model.backends import reference, webgpu
 from lib.model.backends.base import initial_parameters
 from lib.model.data.mnist import batch_starts
 from lib.model.spec import N_CLASSES, N_PIXELS, Network, Training
-from lib.sweeps.experiments import your_gpu
 from lib.sweeps.experiments.your_gpu import CPU_WAYS, WAYS
-from lib.ui.widgets import MeasureInBrowser, worker_scripts
+from lib.ui.widgets import worker_scripts
 from tests.browser import DESK, MARKS, MISSING, assert_accessible, tab
 
 pytestmark = [*MARKS, pytest.mark.release]
@@ -173,34 +171,12 @@ def test_steps_agree_with_float64(worker, hidden, batch_size, data):
     assert found["evaluated"]["accuracy"] == pytest.approx(round(100 * found["evaluated"]["accuracy"]) / 100)
 
 
-def test_a_loss_that_is_no_number_stays_one(worker):
-    for way in CPU_WAYS if worker.device == "cpu" else ("one_submission",):
-        losses = worker.train(Training(Network((16,)), 0.1, 20, 1), 5, way, rate=1e38)["losses"]
-        assert np.isfinite(float(losses[0]))
-        assert losses[3:] == ["NaN", "NaN"]
-
-
 def test_a_browser_without_vectors_goes_on_with_javascript(browser):
     page = browser.new_page()
     on = Worker(page, "cpu", webgpu.kernels(), "delete self.WebAssembly;")
     small = Training(Network((8,)), 0.1, 32, 1)
     assert on.train(small, 1, "simd")["failed"]["kind"] == "no WebAssembly"
     assert "losses" in on.train(small, 1, "javascript")
-    page.close()
-
-
-def test_what_the_adapter_does_not_allow_is_refused_by_its_figure(with_webgpu):
-    page = with_webgpu.new_page()
-    before = """
-        const limits = Object.getOwnPropertyDescriptor(GPUAdapter.prototype, "limits");
-        Object.defineProperty(GPUAdapter.prototype, "limits", {
-            get() { return { maxStorageBufferBindingSize: 2 ** 20, maxBufferSize: 2 ** 28 }; },
-        });"""
-    on = Worker(page, "gpu", webgpu.kernels(), before)
-    failed = on.train(Training(Network((512,)), 0.1, 32, 1), 1, "one_submission")["failed"]
-    assert failed["kind"] == "too large"
-    assert failed["allows"] == 2**20 < failed["needs"]
-    assert "losses" in on.train(Training(Network((8,)), 0.1, 32, 1), 1, "one_submission"), "a smaller one is trained"
     page.close()
 
 
@@ -252,83 +228,6 @@ def test_what_was_allocated_before_the_memory_ran_out_is_given_back(with_webgpu)
     assert page.evaluate(images, [base64_of(PIXELS), base64_of(LABELS)])["failed"]["kind"] == "memory"
     assert on.train(small, 1, "one_submission")["failed"]["kind"] == "memory"
     page.close()
-
-
-def test_a_lost_device_says_so(with_webgpu):
-    page = with_webgpu.new_page()
-    before = """
-        const request = GPUAdapter.prototype.requestDevice;
-        GPUAdapter.prototype.requestDevice = async function (asked) {
-            return (self.made = await request.call(this, asked));
-        };
-        self.addEventListener("message", ({ data }) => { if (data.what === "train") self.made.destroy(); });"""
-    on = Worker(page, "gpu", webgpu.kernels(), before)
-    assert on.train(Training(Network((8,)), 0.1, 32, 1), 1, "one_submission")["failed"]["kind"] == "lost"
-    page.close()
-
-
-# The page's own script with these workers, without a server: the rows that Python would get until the pairs are made.
-
-PAIRS = """async ([script, scripts, kernels, job, buffers, images]) => {
-    const address = URL.createObjectURL(new Blob([script], { type: "text/javascript" }));
-    const { default: { render } } = await import(address);
-    const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
-    const views = (texts) => texts.map((text) => new DataView(bytes(text).buffer));
-    return new Promise((resolve) => {
-        const rows = [];
-        let hear;
-        const answer = {
-            opened: () => hear({ do: "images", sample: true }, views(images)),
-            more: () => hear({ do: "images", last: true }, views(images)),
-            enough: () => hear({ do: "measure", id: 1, ...job }, views(buffers)),
-            rows: (content) => rows.push(...content.rows),
-            at: ({ stage }) => { if (stage === "ways") { end(); resolve(rows); } },
-        };
-        const model = {
-            get: (name) => ({ scripts, kernels, told: {} })[name],
-            on: (what, does) => { if (what === "msg:custom") hear = does; },
-            off: () => {},
-            send: (content) => answer[content.is](content),
-        };
-        const end = render({ model, el: document.body });
-    });
-}"""
-SLOW_S = 0.003  # a step of the slow way, at least; one of the other takes a hundredth of it
-# Below a worker's script: at products by themselves, by which a way may be left out, both ways are made equals.
-SLOW_WAY = """
-    const [launching, prepare] = [Execution.prototype.way, asks.prepare];
-    asks.prepare = (asked) => asked.task === "alone" ? { first_s: 1, steps: 1, step_s: 0.01 } : prepare(asked);
-    Execution.prototype.way = async function (name) {
-        const launch = await launching.call(this, name);
-        if (name !== "WAY" || this !== training?.execution) return launch;
-        return async (steps) => {
-            const ends = performance.now() + 1000 * SLOW_S * steps;
-            await launch(steps);
-            while (performance.now() < ends);
-        };
-    };"""
-
-
-@pytest.mark.parametrize("slow", list(CPU_WAYS))
-def test_pairs_are_made_in_the_quicker_way_and_named_after_the_way_that_made_them(browser, slow):
-    """Whichever was prepared last: whether a block was slow is known by its seconds, not by its name."""
-    job = your_gpu.BrowserJob(Training(Network((8,)), 0.1, 8, 1))
-    with tab(browser) as page:
-        page.route("http://localhost/", lambda route: route.fulfill(body="<!doctype html>", content_type="text/html"))
-        page.goto("http://localhost/")
-        below = SLOW_WAY.replace("WAY", slow).replace("SLOW_S", str(SLOW_S))
-        scripts = worker_scripts() | {"cpu": worker_scripts()["cpu"] + below}
-        buffers = [base64.b64encode(one).decode() for one in job.buffers(N_IMAGES)]
-        images = [base64_of(PIXELS), base64_of(LABELS)]
-        asked = [str(MeasureInBrowser._esm), scripts, webgpu.kernels(), job.message(sizes=False), buffers, images]
-        rows = page.evaluate(PAIRS, asked)
-    (quick,) = set(CPU_WAYS) - {slow}
-    prepared = {row["way"] for row in rows if row["is"] == "prepared"}
-    blocks = [row for row in rows if row["is"] == "block"]
-    assert prepared == set(CPU_WAYS), "both were tried"
-    assert len(blocks) >= 9
-    assert {row["way"] for row in blocks} == {quick}
-    assert statistics.median(row["block_s"] / row["steps"] for row in blocks) < SLOW_S / 2
 
 
 # The page.

@@ -19,7 +19,7 @@ from lib.labs import mnist_training as page
 from lib.model.backends.registry import Runtime
 from lib.model.data.mnist import Facts
 from lib.model.data.prepared import DataSummary, Prepared
-from lib.site import server
+from lib.site import editor
 from lib.sweeps.experiments import mnist_training as experiments
 from lib.sweeps.experiments import runs
 from lib.sweeps.experiments.own_data import experiment_on
@@ -289,7 +289,7 @@ def test_a_busy_port_is_one_sentence():
     assert "choose another" in answer.stderr
     assert "Traceback" not in answer.stderr
     assert "expected 1 to 65535" in launch.port_problem(70_000)
-    assert "--headless" in server.editor_words("127.0.0.1", 2718, True)
+    assert "--headless" in editor.editor_words("127.0.0.1", 2718, True)
 
 
 def test_make_knows_its_commands():

@@ -4,26 +4,34 @@ import re
 
 import pytest
 
-from lib import ROOT
 from lib.sweeps.experiments import published
 from lib.ui.notebooks import (
     FIRST,
-    MEASURED,
     NOTEBOOKS,
     SERVED,
+    STATIC,
     link,
     navigation,
     notebook_of,
     present_file,
     present_path,
 )
+from lib.ui.presets import listed_presets
 
 
 @pytest.mark.parametrize(
-    ("served", "address"), [("edit", "/?file=notebooks/claims.py&amp;view-as=present"), ("run", "/claims/")]
+    ("served", "address"),
+    [("edit", "/?file=notebooks/claims.py&amp;view-as=present"), ("run", "/claims/"), (STATIC, "claims.html")],
 )
 def test_a_link_leads_where_the_server_has_the_notebook(served, address):
     assert link("claims", {SERVED: served}) == f'<a href="{address}">Claims</a>'
+
+
+def test_between_files_there_is_no_link_to_settings_that_nothing_would_answer():
+    assert link("claims", {SERVED: STATIC}, "claims.size=8") == "Claims"
+    assert listed_presets({SERVED: STATIC}) == ""
+    shown = navigation(FIRST.name, {SERVED: STATIC})
+    assert re.findall(r'href="([^"]+)"', shown) == ["index.html", *(one.file_name for one in NOTEBOOKS[1:])]
 
 
 def test_a_notebook_alone_has_no_way_to_others():
@@ -60,25 +68,9 @@ def test_only_a_teacher_of_a_class_is_shown_the_way_to_the_teacher_s_page():
         "/teacher/" in navigation(FIRST.name, {SERVED: served}, is_teacher)
         for served, is_teacher in (("run", True), ("run", False), ("edit", True))
     ] == [True, False, False]
+    assert "All notebooks" not in navigation(FIRST.name, {SERVED: "edit"}), "the editor has no front page"
 
 
 def test_each_notebook_names_the_articles_that_it_follows():
     named = {title for notebook in NOTEBOOKS for title in notebook.articles}
     assert named == {title for name, title in vars(published).items() if name.endswith("_ARTICLE")}
-
-
-def test_the_editor_has_no_front_page():
-    assert "All notebooks" not in navigation(FIRST.name, {SERVED: "edit"})
-
-
-def test_how_long_a_first_figure_takes_is_what_the_benchmark_measured():
-    section = (ROOT / "benchmarks/RESULTS.md").read_text().split("\n## pages\n")[1].split("\n## ")[0]
-    measured = dict(re.findall(r"^\| (\w+) \| first-figure \| ([\d.]+) \|", section, re.MULTILINE))
-    for one in NOTEBOOKS:
-        if one.first_figure_s is not None:
-            assert one.first_figure_s in [float(measured[name]) for name in (one.name, *one.former) if name in measured]
-            assert MEASURED in one.takes
-    assert "· 2 cores ·" in section
-    day = re.search(r"^(\d{4}-\d\d-\d\d)T", section, re.MULTILINE)
-    assert day is not None
-    assert f"measured on two cores, {day[1]}" == MEASURED

@@ -15,7 +15,7 @@ from lib.ui.presets import PRESETS, listed_presets
 from lib.ui.stage import Stage
 from lib.ui.url_state import Address
 from tests import made
-from tests.ui.test_options import PAGES
+from tests.ui.test_opened import PAGES
 
 IDS = [preset.title for preset in PRESETS]
 

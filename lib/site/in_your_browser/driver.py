@@ -51,24 +51,17 @@ def trainings(experiment: str, settings: Mapping[str, Any], data: Data) -> list[
     known = DataSet("in the browser", len(data.x_train), len(data.x_validation))
     chosen = {"rate": 0.1, "size": 32, "hidden": ""} | dict(settings)
     network, epochs = Network.parse(chosen["hidden"]), chosen["epochs"]
+    rate, size = chosen["rate"], chosen["size"]
     if experiment == "learning-rate":
-        lines = [
-            (network, rate, chosen["size"]) for rate in rates_between(chosen["low"], chosen["high"], chosen["count"])
-        ]
-        labels = [format_rate(rate) for _, rate, _ in lines]
+        rates = rates_between(chosen["low"], chosen["high"], chosen["count"])
+        lines = [(format_rate(one), network, one, size) for one in rates]
     elif experiment == "batch-size":
-        lines = [(network, chosen["rate"], size) for size in batch_sizes_of(chosen["sizes"])]
-        labels = [str(size) for _, _, size in lines]
+        lines = [(str(one), network, rate, one) for one in batch_sizes_of(chosen["sizes"])]
     elif experiment == "depth":
-        networks = networks_of(chosen["networks"], chosen["own"])
-        lines = [(one, chosen["rate"], chosen["size"]) for one in networks]
-        labels = [one.label for one in networks]
+        lines = [(one.label, one, rate, size) for one in networks_of(chosen["networks"], chosen["own"])]
     else:
-        lines, labels = [(network, chosen["rate"], chosen["size"])], [NUMPY]
-    return [
-        (label, Training(one, rate, size, epochs, data=known))
-        for label, (one, rate, size) in zip(labels, lines, strict=True)
-    ]
+        lines = [(NUMPY, network, rate, size)]
+    return [(label, Training(*training, epochs, data=known)) for label, *training in lines]
 
 
 def begin(experiment: str, settings: Mapping[str, Any], data: Data) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from lib.sweeps.workers.messages import State
 from lib.timing.profiling.traces import nsight_csv
 from lib.timing.profiling.traces.form import Collector
 from lib.timing.profiling.traces.kinds import DISPATCH, KERNEL, KINDS, LAUNCH, PROFILER, PYTHON
-from lib.ui import dropped_files
+from lib.ui import panel
 from lib.ui.lab import Shown
 from lib.ui.url_state import Address
 from tests.timing.profiling.traces.files import API_SUM
@@ -264,7 +264,7 @@ def test_a_path_is_read_for_who_edits_and_never_for_a_viewer(monkeypatch):
     said = {"files": [SimpleNamespace(name="a.json", contents=b"{}")], "path": " /etc/passwd ", "part": [0, 100]}
     found = {}
     for mode in ("run", "edit"):
-        monkeypatch.setattr(dropped_files.mo, "app_meta", lambda mode=mode: SimpleNamespace(mode=mode, request=None))
+        monkeypatch.setattr(panel.mo, "app_meta", lambda mode=mode: SimpleNamespace(mode=mode, request=None))
         assert ("path" in view.TraceFile.elements("file", Address())) is (mode == "edit")
         found[mode] = view.TraceFile.checked("file", said).values["files"]
     assert found == {"run": (("a.json", b"{}"),), "edit": (("a.json", b"{}"), ("passwd", Path("/etc/passwd")))}

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.cli.record import CannotRecord, resume
+from lib.cli.record import resume
 from lib.cli.store import main
 from lib.labs.which_library import machines as lab
 from lib.model.backends.base import Epoch, no_parameters
@@ -212,7 +212,7 @@ def test_what_is_nested_too_deeply_is_one_sentence_also_for_a_record(tmp_path, m
     path.write_text(deep)
     assert main(["import", str(path)]) == 1
     assert capsys.readouterr().err.count("\n") == 1
-    with pytest.raises(CannotRecord, match="nested too deeply"):
+    with pytest.raises(NoExport, match="nested too deeply"):
         resume(path, Store(tmp_path / "store.sqlite"))
 
 

@@ -2,21 +2,21 @@
 """What people, links, command lines and strangers can say to the notebooks: every setting, whatever the text, is
 used or answered by a sentence."""
 
+import importlib.metadata
 import os
-import signal
 import subprocess
 import sys
-import time
 from collections import Counter
-from contextlib import suppress
 from functools import partial
+from types import SimpleNamespace
 
 import marimo as mo
-import psutil
 import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
+from marimo._entrypoints import registry
+from marimo._runtime.executor import evaluator
 
 from lib.labs import many_networks, your_gpu
 from lib.labs import mnist_training as page
@@ -26,8 +26,9 @@ from lib.labs.when_a_gpu_wins import work
 from lib.labs.which_library import machines, race
 from lib.model.spec import MAX_TEXT
 from lib.sweeps import random_search
-from lib.ui import options, own_data
+from lib.ui import opened, own_data
 from lib.ui import random_search as search_page
+from lib.ui.notebooks import APP, SERVED
 from lib.ui.panel import settings_of
 from lib.ui.stage import Stage
 from lib.ui.url_state import Address, checked
@@ -128,16 +129,6 @@ def test_whatever_an_address_says_is_used_or_answered(data, setting):
         assert len(sentence) < 900
         assert value == setting.usual
     panels_of(setting.name.partition(".")[0], address)
-
-
-@pytest.mark.parametrize("said", ["-1", "99999999", "1.5", "nan", "one", ""])
-def test_a_seed_that_cannot_be_is_said_and_the_usual_one_taken(said):
-    address = Address(arguments={"search.seed": said})
-    address.check(PAGES["mnist_training"])
-    assert address.problems == [
-        f"The address says search.seed={said}: expected a whole number from 0 to 9999. The usual value is used instead."
-    ]
-    assert search_page.SearchControls.elements("search", address)["seed"].value == 0
 
 
 @QUICKLY
@@ -252,7 +243,7 @@ def test_rates_are_counted_as_they_are_drawn(low, high):
 )
 def test_a_wrong_option_is_refused_with_the_nearest_right_one(name, words, wanted, capsys):
     with pytest.raises(SystemExit) as ended:
-        options.given(PAGES[name], words, f"{name}.py")
+        opened.script_options(PAGES[name], words, f"{name}.py")
     assert ended.value.code == 2
     said = capsys.readouterr().err
     assert wanted in said
@@ -267,13 +258,50 @@ def test_a_wrong_option_is_refused_with_the_nearest_right_one(name, words, wante
 def test_whatever_a_command_line_says_is_used_or_answered(name, words):
     status, found = None, {}
     try:
-        found = options.given(PAGES[name], words, f"{name}.py")
+        found = opened.script_options(PAGES[name], words, f"{name}.py")
     except SystemExit as ended:
         status = ended.code
     assert status in (None, 0, 2), "0: help"
     address = Address(arguments=found)
     address.check(PAGES[name])
     assert not address.problems
+
+
+def test_marimo_reads_its_entry_points_once_and_finds_the_same(monkeypatch):
+    read = []
+
+    def counted(**options):
+        read.append(options)
+        return importlib.metadata.entry_points(**options)
+
+    monkeypatch.setattr(registry, "entry_points", counted)
+    before = evaluator._EXECUTOR_REGISTRY.names()
+    evaluator.resolve_executor()
+    assert len(read) == 2, "marimo reads them only once by itself: then nobody need do it for marimo"
+    for _ in range(2):  # by whatever number of viewers
+        opened.opened("claims", {})
+        assert evaluator._EXECUTOR_REGISTRY.names() == before
+    assert len(read) == 3
+
+
+@pytest.mark.parametrize(
+    ("served", "meta", "wanted"),
+    [
+        ("", {"role": "pupil"}, opened.PUPIL),
+        ("", {"role": "teacher"}, opened.TEACHER),
+        ("", {"role": "headmaster"}, opened.PUPIL),
+        ("", {}, opened.TEACHER),
+        ("run", {}, opened.PUPIL),
+        ("run", None, opened.PUPIL),
+        ("edit", None, opened.TEACHER),
+        (APP, {"role": "pupil"}, opened.TEACHER),
+    ],
+)
+def test_the_server_says_who_looks(monkeypatch, served, meta, wanted):
+    request = SimpleNamespace(meta=meta) if meta is not None else None
+    monkeypatch.setattr(opened.mo, "app_meta", lambda: SimpleNamespace(request=request))
+    monkeypatch.setenv(SERVED, served)
+    assert opened.role() == wanted
 
 
 def run_script(*words, **environment):
@@ -318,36 +346,3 @@ def test_a_script_whose_experiment_fails_ends_with_status_1(notebook, tmp_path):
     assert "waiting" not in answer.stdout
     if notebook == "mnist_training.py":
         assert answer.stdout.count(" not run") == 4
-
-
-@pytest.mark.release
-def test_a_script_whose_worker_is_killed_ends_with_status_1():
-    script = subprocess.Popen(
-        [sys.executable, "mnist_training.py", "--rate.size", "1", "--rate.epochs", "20", "--rate.count", "2"],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        worker = wait_for_a_busy_worker(script.pid)
-        worker.send_signal(signal.SIGKILL)
-        said, complained = script.communicate(timeout=60)
-    finally:
-        script.kill()
-    assert script.returncode == 1, complained
-    assert "killed from outside" in complained
-    assert " failed" in said
-    assert not {"waiting", "running"} & set(said.split())
-
-
-def wait_for_a_busy_worker(pid, seconds=90):
-    """The script's JAX worker, once it has worked for longer than its start takes."""
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        for child in psutil.Process(pid).children(recursive=True):
-            with suppress(psutil.NoSuchProcess):  # one that has just ended
-                if "lib.sweeps.workers.worker" in " ".join(child.cmdline()) and child.cpu_times().user > 8:
-                    return child
-        time.sleep(0.2)
-    raise AssertionError("no worker began to train")

@@ -1,19 +1,43 @@
-"""The front page of the class site and of the static one: every notebook's question and a picture; where a server
-computes, also how long its first result takes."""
+"""The class site's own pages, which are HTML without marimo: their frame, as of the door and “full”, and the front page
+with every notebook's question. The static site has the same."""
 
 import functools
 import html
 from collections.abc import Sequence
 from pathlib import Path
+from urllib.parse import quote
 
 from starlette.responses import HTMLResponse
 
-from lib.formatting import sentence
-from lib.site.plain_page import plain_page
 from lib.ui.notebooks import IN_BROWSER, NOTEBOOKS, STATIC, TEACHERS, Notebook, notebook_of
 from lib.ui.presets import PRESETS, Preset
 
-_PICTURES = Path(__file__).with_name("pictures")
+_HERE = Path(__file__).parent
+ICON_SVG = (
+    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16">'
+    '<path d="M2 3c2 12 10 12 12 0" fill="none" stroke="#3a72d8" stroke-width="3"/></svg>'
+)
+
+
+def plain_page(title: str, content: str, status: int = 200, wide: bool = False) -> HTMLResponse:
+    """A whole page, which no cache keeps.
+
+    Args:
+        title: Of the tab, as text.
+        content: HTML of its main part.
+        status: Of the answer.
+        wide: Whether it is wider than a paragraph.
+    """
+    style = _read("pages.css")
+    return HTMLResponse(
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<meta name="color-scheme" content="light dark"><title>{html.escape(title)}</title>'
+        f'<link rel="icon" href="data:image/svg+xml,{quote(ICON_SVG)}"><style>{style}</style></head>'
+        f'<body><main id="App"{" class=wide" if wide else ""}>{content}</main></body></html>',
+        status,
+        {"Cache-Control": "no-store"},
+    )
 
 
 def front_page(presets: Sequence[Preset] = PRESETS, computed: str = "", is_teacher: bool = False) -> HTMLResponse:
@@ -42,12 +66,11 @@ def front_page(presets: Sequence[Preset] = PRESETS, computed: str = "", is_teach
 
 
 def _card(notebook: Notebook, static: bool) -> str:
-    takes = f'<p class="quiet">{html.escape(sentence(notebook.takes))}</p>' if notebook.takes and not static else ""
-    address = notebook.address(STATIC if static else "run")
+    address, picture = notebook.address(STATIC if static else "run"), _read(f"pictures/{notebook.name}.svg").strip()
     return (
-        f'<li><div class="picture" aria-hidden="true">{_picture(notebook.name)}</div>'
+        f'<li><div class="picture" aria-hidden="true">{picture}</div>'
         f'<h2><a href="{address}">{html.escape(notebook.title)}</a></h2>'
-        f"<p>{html.escape(notebook.question)}</p>{takes}</li>"
+        f"<p>{html.escape(notebook.question)}</p></li>"
     )
 
 
@@ -61,5 +84,5 @@ def _gallery(presets: Sequence[Preset]) -> str:
 
 
 @functools.cache
-def _picture(name: str) -> str:
-    return (_PICTURES / f"{name}.svg").read_text().strip()
+def _read(file: str) -> str:
+    return (_HERE / file).read_text()

@@ -2,12 +2,10 @@
 from."""
 
 import hashlib
-import io
 import json
 import re
 import subprocess
 import sys
-import zipfile
 from dataclasses import replace
 
 import numpy as np
@@ -16,8 +14,18 @@ import pytest
 from lib.formatting import percent
 from lib.model.data.mnist import batch_starts
 from lib.site import in_your_browser
-from lib.site.in_your_browser import N_TRAIN, N_VALIDATION, SECTIONS, USUAL, code, driver, images_kept, runtime
-from lib.site.in_your_browser.runtime import DIGESTS, NoRuntime, members, runtime_files
+from lib.site.in_your_browser import (
+    DIGESTS,
+    N_TRAIN,
+    N_VALIDATION,
+    SECTIONS,
+    USUAL,
+    NoRuntime,
+    code,
+    driver,
+    images_kept,
+    runtime_files,
+)
 from tests import made
 
 EPOCHS = 3
@@ -134,19 +142,11 @@ def test_the_archive_has_all_that_the_driver_imports(tmp_path):
     assert answer.stdout == "lib.model.backends.with_numpy\n", answer.stderr
 
 
-def archive(**files):
-    content = io.BytesIO()
-    with zipfile.ZipFile(content, "w") as opened:
-        for name, text in files.items():
-            opened.writestr(f"some/where/{name}", text)
-    return content.getvalue()
-
-
 @pytest.fixture
 def one_file(monkeypatch, tmp_path):
     """A runtime of one small file, and no network: each source is set by the test."""
     monkeypatch.setenv("MNIST_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(runtime, "DIGESTS", {"python": hashlib.sha256(b"sound").hexdigest()})
+    monkeypatch.setattr(in_your_browser, "DIGESTS", {"python": hashlib.sha256(b"sound").hexdigest()})
 
     def sources(host: bytes | OSError, package: bytes | OSError):
         def gives(content):
@@ -157,8 +157,8 @@ def one_file(monkeypatch, tmp_path):
 
             return give
 
-        monkeypatch.setattr(runtime, "_from_host", gives(host))
-        monkeypatch.setattr(runtime, "_from_package", gives(package))
+        monkeypatch.setattr(in_your_browser, "_from_host", gives(host))
+        monkeypatch.setattr(in_your_browser, "_from_package", gives(package))
 
     return sources
 
@@ -183,10 +183,6 @@ def test_a_damaged_file_in_the_cache_is_fetched_again(one_file, tmp_path):
     kept.write_bytes(b"cut of")
     assert runtime_files()["python"].read_bytes() == b"sound"
     assert kept.is_relative_to(tmp_path)
-
-
-def test_only_what_is_asked_for_is_taken_from_an_archive():
-    assert members(archive(python="sound", other="x"), ["python", "missing"]) == {"python": b"sound"}
 
 
 def test_the_page_and_its_scripts_name_no_other_host():

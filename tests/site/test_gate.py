@@ -1,4 +1,5 @@
-"""Bodies: how long they may be, how many at once, and what whoever sends more is told; short ones always pass."""
+"""Bodies: how long they may be, how many at once, and what whoever sends more is told; and the log, which says nothing
+about who it was."""
 
 import asyncio
 import json
@@ -9,14 +10,16 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 
 from lib import ROOT
-from lib.ui import uploads
-from lib.ui.uploads import (
+from lib.site import gate
+from lib.site.gate import (
     COPIES,
     LARGE_BYTES,
     MAX_BODY_BYTES,
     MAX_DROPPED_BYTES,
     MAX_IGNORED_BYTES,
+    MAX_LOGGED,
     MAX_MEMORY_BYTES,
+    Journal,
     Uploads,
 )
 
@@ -79,38 +82,24 @@ def test_a_file_of_the_largest_size_passes_in_base64():
         assert sender.answer == (200, f"{n_bytes} read")
 
 
-def test_a_body_that_says_it_is_too_long_is_not_read():
-    together(sender := Sender(2 << 30))
-    status, said = sender.answer
-    assert (status, sender.asked_bytes) == (413, 0)
-    assert (
-        json.loads(said)["detail"]
-        == "Expected files of at most 96 MiB together, got 1,536 MiB; bring less, or pack it."
-    )
-
-
-def test_a_body_that_does_not_say_how_long_it_is_is_read_up_to_the_limit():
-    together(sender := Sender(2 << 30, declares=False))
-    status, said = sender.answer
-    assert status == 413
-    assert "got more than 1" in said
-    assert MAX_BODY_BYTES < sender.asked_bytes <= MAX_BODY_BYTES + len(CHUNK)
-    assert sender.headers["connection"] == "close"
-
-
-def test_a_body_that_says_less_than_it_has_is_counted():
-    sender = Sender(2 << 30)
-    sender.scope["headers"] = [(b"content-length", b"3")]
+@pytest.mark.parametrize(
+    ("n_bytes", "says", "asked_bytes", "hangs_up"),
+    [
+        (2 << 30, 2 << 30, 0, True),
+        (2 << 30, None, MAX_BODY_BYTES + len(CHUNK), True),
+        (2 << 30, 3, MAX_BODY_BYTES + len(CHUNK), False),
+        (MAX_IGNORED_BYTES, MAX_IGNORED_BYTES, MAX_IGNORED_BYTES, False),  # a browser sends to the end, and reads why
+        (MAX_IGNORED_BYTES + 1, MAX_IGNORED_BYTES + 1, 0, True),
+    ],
+)
+def test_a_body_that_is_too_long_is_refused_whatever_it_says_of_its_length(n_bytes, says, asked_bytes, hangs_up):
+    sender = Sender(n_bytes)
+    sender.scope["headers"] = [] if says is None else [(b"content-length", str(says).encode())]
     together(sender)
-    assert sender.answer[0] == 413
-
-
-def test_a_browser_may_send_to_the_end_and_read_why_and_nobody_may_send_more_than_that():
-    for n_bytes, is_heard_out in ((MAX_IGNORED_BYTES, True), (MAX_IGNORED_BYTES + 1, False)):
-        together(sender := Sender(n_bytes))
-        assert sender.answer[0] == 413
-        assert sender.asked_bytes == n_bytes * is_heard_out
-        assert ("connection" not in sender.headers) == is_heard_out
+    status, said = sender.answer
+    assert (status, "connection" in sender.headers) == (413, hangs_up)
+    assert json.loads(said)["detail"].startswith("Expected files of at most 96 MiB together, got ")
+    assert says == 3 or sender.asked_bytes <= asked_bytes
 
 
 def test_more_at_once_than_there_is_memory_for_are_told_to_come_again():
@@ -120,7 +109,7 @@ def test_more_at_once_than_there_is_memory_for_are_told_to_come_again():
     assert [one.answer[0] for one in many] == [200] * FIT + [503] * 2
     assert all(one.answer == (200, "100 read") for one in sliders)
     assert many[-1].asked_bytes == MAX_BODY_BYTES, "browsers read no answer before they have sent everything"
-    assert many[-1].headers["retry-after"] == str(uploads.RETRY_S)
+    assert many[-1].headers["retry-after"] == str(gate.RETRY_S)
     assert "the server has memory now, got one of 99 MiB" in json.loads(many[-1].answer[1])["detail"]
 
 
@@ -142,42 +131,10 @@ def test_what_the_pages_hold_already_counts():
 
 
 def test_a_body_that_never_ends_is_given_up(monkeypatch):
-    monkeypatch.setattr(uploads, "COMPLETE_S", 0.05)
+    monkeypatch.setattr(gate, "COMPLETE_S", 0.05)
     together(sender := Sender(MAX_BODY_BYTES, stalls=True))
     status, said = sender.answer
     assert (status, "got a part of it" in said) == (408, True)
-
-
-def test_nothing_is_reserved_for_who_is_not_let_in():
-    async def refusing(scope, receive, send):
-        await PlainTextResponse("who are you?", 401)(scope, receive, send)
-
-    together(sender := Sender(MAX_BODY_BYTES), app=refusing, memory_bytes=2 * MAX_MEMORY_BYTES)
-    assert (sender.answer, sender.asked_bytes) == ((401, "who are you?"), 0)
-
-
-def test_an_application_s_own_failure_stays_one():
-    async def failing(scope, receive, send):
-        raise RuntimeError("broken")
-
-    with pytest.raises(RuntimeError, match="broken"):
-        together(Sender(5), app=failing)
-
-
-def test_an_application_that_answers_by_itself_when_a_viewer_goes_does_not_speak_over_the_refusal():
-    async def explaining(scope, receive, send):
-        try:
-            await reading(scope, receive, send)
-        except Exception:  # as marimo, which answers 500 to any
-            await PlainTextResponse("oops", 500)(scope, receive, send)
-            raise
-
-    together(sender := Sender(2 << 30, declares=False), app=explaining)
-    assert sender.answer[0] == 413
-
-
-def test_this_process_holds_something():
-    assert 10e6 < uploads.own_memory_bytes() < 100e9
 
 
 def test_nginx_lets_through_what_the_server_does_and_says_the_same_beyond():
@@ -185,3 +142,55 @@ def test_nginx_lets_through_what_the_server_does_and_says_the_same_beyond():
     (limit_mib,) = re.findall(r"client_max_body_size (\d+)m;", written)
     assert 0 <= int(limit_mib) * 2**20 - MAX_BODY_BYTES < 2**20
     assert f"Expected files of at most {MAX_DROPPED_BYTES >> 20} MiB together" in written
+
+
+async def refusing(scope, receive, send):
+    await PlainTextResponse("who are you?", 401)(scope, receive, send)
+
+
+async def explaining(scope, receive, send):
+    """As marimo, which answers 500 to any failure."""
+    try:
+        await reading(scope, receive, send)
+    except Exception:
+        await PlainTextResponse("oops", 500)(scope, receive, send)
+        raise
+
+
+async def failing(scope, receive, send):
+    raise RuntimeError("broken")
+
+
+def test_what_the_application_answers_is_said_unless_the_body_was_refused():
+    together(sender := Sender(MAX_BODY_BYTES), app=refusing, memory_bytes=2 * MAX_MEMORY_BYTES)
+    assert (sender.answer, sender.asked_bytes) == ((401, "who are you?"), 0), "nothing is reserved for a stranger"
+    together(sender := Sender(2 << 30, declares=False), app=explaining)
+    assert sender.answer[0] == 413
+    with pytest.raises(RuntimeError, match="broken"):
+        together(Sender(5), app=failing)
+
+
+def events(kind, *sent) -> list[tuple[str, int]]:
+    """Event and status of each line that is logged."""
+    written: list[str] = []
+
+    async def app(scope, receive, send):
+        for message in sent:
+            await send(message)
+
+    async def send(message): ...
+
+    scope = {"type": kind, "path": "/\n{}" + "x" * 1_000, "query_string": b"class=SECRET", "client": ("SECRET", 1)}
+    scope["headers"] = [(b"cookie", b"SECRET")]
+    asyncio.run(Journal(app, written.append)(scope, send, send))  # type: ignore[arg-type]
+    assert not [line for line in written if "SECRET" in line or "\n" in line]
+    found = [json.loads(line) for line in written]
+    assert {(*one, len(one["path"])) for one in found} == {("time", "event", "path", "status", "seconds", MAX_LOGGED)}
+    return [(one["event"], one["status"]) for one in found]
+
+
+def test_each_event_is_a_line_without_settings_cookies_and_addresses_that_no_path_can_forge():
+    opened, closed = {"type": "websocket.accept"}, {"type": "websocket.close"}
+    assert events("http", {"type": "http.response.start", "status": 404}) == [("request", 404)]
+    assert events("websocket", opened, closed) == [("websocket opened", 101), ("websocket closed", 101)]
+    assert events("websocket", closed) == [("refused", 403)]

@@ -7,9 +7,12 @@ from html import unescape
 
 import pytest
 
-from lib.site.front_page import _PICTURES, front_page
+from lib import ROOT
+from lib.site.pages import front_page
 from lib.ui.notebooks import NOTEBOOKS
 from lib.ui.presets import PRESETS, Preset
+
+PICTURES = ROOT / "lib/site/pictures"
 
 
 def text(presets: Sequence[Preset] = ()) -> str:
@@ -29,14 +32,14 @@ def test_it_names_every_notebook_with_its_question():
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda notebook: notebook.name)
 def test_a_picture_is_a_drawing_without_figures(notebook):
     """Nobody may take it for a chart of something that was measured."""
-    drawing = ElementTree.parse(_PICTURES / f"{notebook.name}.svg").getroot()
+    drawing = ElementTree.parse(PICTURES / f"{notebook.name}.svg").getroot()
     assert drawing.get("viewBox") == "0 0 80 80"
     used = {element.tag.rpartition("}")[2] for element in drawing.iter()}
     assert used <= {"svg", "g", "path", "rect", "circle"}
 
 
 def test_no_picture_is_left_over():
-    assert {path.stem for path in _PICTURES.iterdir()} == {notebook.name for notebook in NOTEBOOKS}
+    assert {path.stem for path in PICTURES.iterdir()} == {notebook.name for notebook in NOTEBOOKS}
 
 
 def test_without_presets_there_is_no_gallery_and_without_a_teacher_no_link_to_the_teacher_s_page():
