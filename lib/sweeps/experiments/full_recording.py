@@ -53,7 +53,7 @@ from lib.sweeps.workers.notes import Note
 from lib.sweeps.workers.queue import Request
 from lib.timing.measurement import Ended, Measurement
 from lib.timing.prediction.workload import resnet18
-from lib.timing.profiling.request import CALLS, CONVOLUTIONAL, CORES, LAUNCHES, RESNET, Examination, Pipeline
+from lib.timing.profiling.request import CALLS, CONVOLUTIONAL, LAUNCHES, RESNET, Examination, Pipeline
 
 ARTICLE_SIZES = (1, 32, 256)
 MODELS_MOST = 64
@@ -583,7 +583,6 @@ _USUAL: Mapping[str, Callable[[Battery], list[RecordingTask]]] = MappingProxyTyp
 # What is asked beside these where a card is measured, or where it is named.
 ABOUT_CARDS: Mapping[str, Callable[[Battery], list[RecordingTask]]] = MappingProxyType(
     {
-        "the cores": partial(Battery._examined, kind=CORES, worker="numpy"),
         "products in bfloat16": lambda battery: battery._operations(_bfloat16),
         "the traps": Battery._traps,
         "first use": lambda battery: battery._operations(_first_uses),

@@ -30,7 +30,6 @@ from lib.timing.profiling.harness import Row, StepExperiment, Subject, TrainedSt
 from lib.timing.profiling.request import (
     CALLS,
     CONVOLUTIONAL,
-    CORES,
     LAUNCHES,
     ON_CARDS,
     PLAIN_STEP,
@@ -66,10 +65,6 @@ def examine(backend: str, device: str, examination: Examination, data: Data) -> 
         from lib.timing.profiling.cuda_calls import counted
 
         yield from counted(backend, subject)
-    elif examination.kind == CORES:
-        from lib.timing.profiling.cores import measure_cores
-
-        yield from measure_cores()
     elif examination.kind == "takings":
         yield from interleaved(_takings(backend, data, device), FEW_ROUNDS)
     elif examination.kind == "operations":
