@@ -21,13 +21,14 @@ from lib.sweeps.experiments.background import View
 from lib.sweeps.experiments.trace_of_a_step import Brought, shipped
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.notes import State
-from lib.timing.profiling.traces import nsight_csv, nsight_sqlite
+from lib.timing.profiling.traces import nsight
 from lib.timing.profiling.traces.form import Collector
 from lib.timing.profiling.traces.kinds import DISPATCH, KERNEL, KINDS, LAUNCH, PROFILER, PYTHON
 from lib.ui import dropped_files
 from lib.ui.lab import Shown
 from lib.ui.url_state import Address
-from tests.timing.profiling.traces.files import API_SUM, nsight
+from tests.timing.profiling.traces.files import API_SUM
+from tests.timing.profiling.traces.files import nsight as made
 
 
 def trace_of(rows, **about):
@@ -142,7 +143,7 @@ def test_time_in_kernels_is_not_called_arithmetic():
 
 
 def test_a_card_s_gaps_are_coloured_by_who_was_waited_for(tmp_path):
-    trace = nsight_sqlite.read(nsight(tmp_path / "a.sqlite", 3), "card")
+    trace = nsight.read_export(made(tmp_path / "a.sqlite", 3), "card")
     faint = [mark for mark in marks(view.timeline_chart(trace, 0.0, 1.0)) if mark["opacity"] < 1]
     assert {mark["row"] for mark in faint} == {"device 0, stream 7"}
     assert {view.COLORS[LAUNCH], view.COLORS[view.NOBODY]} <= {mark["color"] for mark in faint}
@@ -154,7 +155,7 @@ def test_the_article_s_counts_stand_beside_the_same_calls(tmp_path):
     assert sum(total for *_, total in published.CUDA_CALLS) == pytest.approx(2.45)
     path = tmp_path / "report.csv"
     path.write_text(API_SUM)
-    trace = nsight_csv.read(path, "report")
+    trace = nsight.read_report(path, "report")
     text, other = view.calls_table(trace), view.calls_table(QUARTER)
     assert "published calls" in text
     assert text.count("98,168") == 2, "measured and published"

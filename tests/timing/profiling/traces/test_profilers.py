@@ -1,19 +1,21 @@
-"""Trace events: PyTorch's own file, begun and ended events, what is cut off, nested or absurd."""
+"""Trace events: PyTorch's own file, begun and ended events, what is cut off, nested or absurd. XSpaces: one that JAX
+writes now, and one with a card's planes, encoded by hand from the fields of `xplane.proto`."""
 
 import gzip
 import json
 from pathlib import Path
 
+import jax
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.timing.profiling.traces import chrome, form
+from lib.timing.profiling.traces import form, profilers
 from lib.timing.profiling.traces.explanation import no_share, waited_for
 from lib.timing.profiling.traces.form import Refused, as_chrome_json
 from lib.timing.profiling.traces.kinds import KINDS
 from tests.timing.profiling.traces.files import chrome as text_of
-from tests.timing.profiling.traces.files import event
+from tests.timing.profiling.traces.files import event, xspace
 
 TORCH = Path(__file__).with_name("torch_step.json")  # exported by PyTorch 2.13 on a processor: one step, batch size 4
 
@@ -21,11 +23,11 @@ TORCH = Path(__file__).with_name("torch_step.json")  # exported by PyTorch 2.13 
 def read(folder, text, name="trace.json"):
     path = folder / name
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return chrome.read(path, name)
+    return profilers.read_events(path, name)
 
 
-def test_a_file_of_pytorch_is_read_as_the_standard_library_reads_it():
-    trace = chrome.read(TORCH, "torch")
+def test_a_file_of_pytorch_is_read_as_the_standard_library_reads_it(tmp_path):
+    trace = profilers.read_events(TORCH, "torch")
     events = [one for one in json.loads(TORCH.read_text())["traceEvents"] if one["ph"] == "X" and one["dur"] > 0]
     expected = [one for one in events if one["cat"] != "Trace"]
     assert trace.made_by == "PyTorch's profiler"
@@ -35,11 +37,7 @@ def test_a_file_of_pytorch_is_read_as_the_standard_library_reads_it():
     kinds = {call.name: call.kind for call in trace.calls}
     assert kinds["aten::addmm"] == kinds["aten::mm"] == "kernel"
     assert kinds["aten::linear"] == kinds["aten::t"] == "dispatch", "what only calls or renames computes nothing"
-
-
-def test_gzipped_is_the_same(tmp_path):
-    packed = read(tmp_path, gzip.compress(TORCH.read_bytes()), "torch.json.gz")
-    assert packed.calls == chrome.read(TORCH, "torch").calls
+    assert read(tmp_path, gzip.compress(TORCH.read_bytes()), "torch.json.gz").calls == trace.calls
 
 
 def test_a_card_s_streams_and_cuda_s_calls_are_told_apart(tmp_path):
@@ -277,7 +275,7 @@ def test_single_backslashes_are_read_wherever_the_buffer_ends(size):
             self.at += size
             return text[self.at - size : self.at]
 
-    found = [one["name"] for one in chrome.Events().read(Slowly())]  # pyright: ignore[reportArgumentType]
+    found = [one["name"] for one in profilers.events(Slowly(), [])]  # pyright: ignore[reportArgumentType]
     assert found == [r"C:\Users\me\x.py", r"D:\data\u12", "tab\there", 'quote"d', r"\\host"]
 
 
@@ -321,7 +319,7 @@ def test_begun_and_ended_events_and_a_bare_list(tmp_path):
 
 
 def test_what_is_saved_for_perfetto_is_read_again(tmp_path):
-    trace = chrome.read(TORCH, "torch")
+    trace = profilers.read_events(TORCH, "torch")
     again = read(tmp_path, as_chrome_json(trace))
     for column in ("start_ns", "duration_ns", "kind", "correlation"):
         assert getattr(again.rows, column).tolist() == getattr(trace.rows, column).tolist()
@@ -346,7 +344,7 @@ def test_wherever_the_buffer_ends_the_events_are_the_same(size, data):
             self.at += size
             return piece
 
-    assert list(chrome.Events().read(Slowly())) == json.loads(text)["traceEvents"]  # pyright: ignore[reportArgumentType]
+    assert list(profilers.events(Slowly(), [])) == json.loads(text)["traceEvents"]  # pyright: ignore[reportArgumentType]
 
 
 BAD = {
@@ -368,13 +366,13 @@ def test_what_cannot_be_read_is_refused_by_what_it_is(tmp_path, name):
 
 
 def test_one_endless_event_is_refused_before_it_fills_the_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(chrome, "MAX_EVENT", 50_000)
-    monkeypatch.setattr(chrome, "CHUNK", 10_000)
+    monkeypatch.setattr(profilers, "MAX_EVENT", 50_000)
+    monkeypatch.setattr(profilers, "CHUNK", 10_000)
     text = '{"traceEvents": [{"ph": "X", "name": "' + "x" * 10_000_000
     path = tmp_path / "endless.json"
     path.write_text(text)
     with pytest.raises(Refused, match=r"near character [5-8]\d,\d{3} has more"):
-        chrome.read(path, "endless")
+        profilers.read_events(path, "endless")
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -5, 1e300, 10**400, "7", None, True])
@@ -383,3 +381,121 @@ def test_absurd_times_are_left_out(tmp_path, bad):
     assert "good" in {call.name for call in trace.calls}
     assert all(kind in KINDS for kind in {call.kind for call in trace.calls})
     assert (trace.rows.duration_ns > 0).all()
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    """What JAX's own profiler writes of five calls of one compiled function."""
+    folder = tmp_path_factory.mktemp("jax")
+    step = jax.jit(lambda x: (x @ x).sum())
+    x = jax.numpy.ones((64, 64))
+    step(x).block_until_ready()
+    options = jax.profiler.ProfileOptions()
+    options.python_tracer_level = 0
+    with jax.profiler.trace(str(folder), profiler_options=options):
+        for _ in range(5):
+            step(x).block_until_ready()
+    return next(folder.rglob("*.xplane.pb"))
+
+
+def test_a_file_of_jax_has_its_calls_and_its_arithmetic(recorded):
+    trace = profilers.read_xspace(recorded, "five calls")
+    assert trace.made_by == "JAX's profiler"
+    assert "python" in {lane.role for lane in trace.lanes}
+    assert not trace.has_device
+    assert {"kernel", "dispatch"} <= {call.kind for call in trace.calls}
+    assert any(call.name.startswith("PjitFunction") and call.count >= 5 for call in trace.calls)
+
+
+def test_the_streams_of_a_card_are_read_and_what_repeats_them_is_not(tmp_path):
+    path = tmp_path / "card.xplane.pb"
+    path.write_bytes(
+        xspace(
+            {
+                "/host:CPU": {
+                    "python/1": [("PjitFunction(step)", 0, 900, {}), ("a mark", 5, 0, {})],
+                    "worker/2": [("cuLaunchKernel", 100, 50, {"correlation_id": 3})],
+                },
+                "/device:GPU:0": {
+                    "Stream #13(Compute)": [("gemm_fusion", 200, 80, {"correlation_id": 3}), ("MemcpyH2D", 300, 9, {})],
+                    "XLA Ops": [("dot.1", 200, 80, {})],
+                },
+            }
+        )
+    )
+    trace = profilers.read_xspace(path, "card")
+    calls = {call.name: (call.kind, call.total_ns) for call in trace.calls}
+    assert calls == {
+        "PjitFunction(step)": ("dispatch", 900),
+        "cuLaunchKernel": ("launch", 50),
+        "gemm_fusion": ("kernel", 80),
+        "MemcpyH2D": ("transfer", 9),
+    }
+    assert {lane.name: lane.role for lane in trace.lanes} == {
+        "python": "python",
+        "worker 1": "host",
+        "GPU:0 Stream #13(Compute)": "device",
+    }
+    assert sorted(trace.rows.correlation.tolist()) == [0, 0, 3, 3]
+
+
+@pytest.mark.parametrize(
+    ("call", "made_by"),
+    [
+        ("PjitFunction(step)", "JAX's profiler"),
+        ("PjRtStreamExecutorLoadedExecutable::Execute", "JAX's profiler"),
+        ("EagerLocalExecute: MatMul", "TensorFlow's profiler"),
+    ],
+)
+def test_whose_profiler_it_was_is_told_by_its_calls(tmp_path, call, made_by):
+    path = tmp_path / "host.xplane.pb"
+    path.write_bytes(xspace({"/host:CPU": {"python/1": [(call, 0, 900, {})]}}))
+    assert profilers.read_xspace(path, "host").made_by == made_by
+
+
+def test_the_profiler_s_own_rows_and_what_is_outside_the_steps_count_in_no_share(tmp_path):
+    def made(host):
+        path = tmp_path / "profiled.xplane.pb"
+        stream = {"Stream #13(Compute)": [("gemm_fusion", 900, 50, {}), ("ncclDevKernel_AllReduce", 950, 20, {})]}
+        path.write_bytes(xspace({"/host:CPU": {"python/1": host}, "/device:GPU:0": stream}))
+        trace = profilers.read_xspace(path, "profiled")
+        return {state: round(s * 1e9) for state, s in waited_for(trace, *trace.span_ns).seconds.items() if s}
+
+    own = [("$profiler.py:101 start_trace", 0, 800, {}), ("$traceback.py:3 walk", 100, 500, {})]
+    step = [("PjitFunction(step)", 820, 180, {})]
+    after = [("$profiler.py:213 stop_trace", 1000, 9000, {})]
+    assert made([*own, *step, *after]) == {"kernel": 50, "communication": 20, "dispatch": 110, "python": 20}
+    marked = [("train", 850, 130, {"step_num": 7})]
+    assert made([*own, *step, *marked, *after]) == {"kernel": 50, "communication": 20, "dispatch": 60}
+
+
+def test_a_tpu_s_operations_are_its_arithmetic(tmp_path):
+    path = tmp_path / "tpu.xplane.pb"
+    lines = {
+        "Steps": [("1", 0, 90, {})],
+        "XLA Modules": [("jit_step", 0, 80, {})],
+        "XLA Ops": [("fusion.1", 0, 70, {})],
+    }
+    path.write_bytes(xspace({"/device:TPU:0": lines}))
+    trace = profilers.read_xspace(path, "tpu")
+    assert [(call.name, call.kind) for call in trace.calls] == [("fusion.1", "kernel")]
+    assert trace.has_device
+
+
+@pytest.mark.parametrize(("share", "why"), [(0.5, "cut off or damaged"), (0.98, "cut off or damaged")])
+def test_a_file_that_is_cut_off_is_refused(recorded, tmp_path, share, why):
+    content = recorded.read_bytes()
+    path = tmp_path / "cut.xplane.pb"
+    path.write_bytes(content[: int(share * len(content))])
+    with pytest.raises(Refused, match=why):
+        profilers.read_xspace(path, "cut")
+
+
+def test_one_without_rows_and_one_too_large_are_refused(tmp_path, monkeypatch):
+    path = tmp_path / "empty.xplane.pb"
+    path.write_bytes(xspace({"/host:CPU": {}}))
+    with pytest.raises(Refused, match="no row of a processor"):
+        profilers.read_xspace(path, "empty")
+    monkeypatch.setattr(profilers, "MAX_BYTES", 3)
+    with pytest.raises(Refused, match="record fewer steps"):
+        profilers.read_xspace(path, "large")
