@@ -29,7 +29,7 @@ from lib.sweeps.workers.notes import Note
 from lib.sweeps.workers.queue import Request
 from lib.timing.prediction.advise import CARDS, PROCESSORS, Advice, Answer, first_rows
 from lib.timing.prediction.device import FILE, UnusableDevice
-from lib.timing.prediction.question import Question
+from lib.timing.prediction.predict import Question
 
 HERE, RECORDED = "steps measured here", "epochs recorded on it"
 SHEETS = "their data sheets"
@@ -138,7 +138,7 @@ def as_text(advice: Advice, parts: bool = False, everything: bool = True) -> str
     Args:
         advice: Any.
         parts: Also a line for each answer: what its seconds consist of.
-        everything: All answers, why some are missing or unsure, and what another device would gain; else a few rows.
+        everything: All answers, and why some are missing or unsure; else a few rows.
     """
     able = [one for one in advice.answers if not one.why_not]
     shown = able if everything else first_rows(able)
@@ -161,9 +161,7 @@ def as_text(advice: Advice, parts: bool = False, everything: bool = True) -> str
         f"{'; '.join(which)}: {warning}, so it may be further off than its interval says"
         for warning, which in unsure.items()
     ]
-    helps = _changes(advice)
-    helps += [f"beyond this machine: {advice.elsewhere}"] if advice.elsewhere else []
-    return "\n".join([*lines, *(sentence(text) for text in (*refused, *warned, *advice.close, NOT_KNOWN, *helps))])
+    return "\n".join([*lines, *(sentence(text) for text in (*refused, *warned, NOT_KNOWN, *_changes(advice)))])
 
 
 def _changes(advice: Advice) -> list[str]:
@@ -201,7 +199,7 @@ def _origin(answer: Answer) -> str:
 
 
 def as_json(advice: Advice) -> str:
-    """All answers with the parts of their seconds, the remedy, and what another device would gain."""
+    """All answers with the parts of their seconds, and the remedy."""
     answers = [
         {
             "device": answer.device,
@@ -223,8 +221,6 @@ def as_json(advice: Advice) -> str:
         "answers": answers,
         "remedy": advice.remedy,
         "changes": advice.changes,
-        "close": advice.close,
-        "elsewhere": advice.elsewhere,
         "silent": advice.silent,
         "not_known": NOT_KNOWN,
     }

@@ -18,8 +18,7 @@ from lib.sweeps.experiments.live_calibration import live_in, ways
 from lib.sweeps.experiments.what_would_help import Applied, Findings, findings, miss, too_long
 from lib.sweeps.workers.notes import State
 from lib.timing.disturbance import disturbances
-from lib.timing.prediction.predict import Prediction
-from lib.timing.prediction.question import MOST_NETWORKS, Question
+from lib.timing.prediction.predict import MOST_NETWORKS, Prediction, Question
 from lib.timing.prediction.remedies import Effect, Remedy, Setup, best, in_words
 from lib.ui import layout
 from lib.ui.controls import runtime

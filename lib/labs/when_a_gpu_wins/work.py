@@ -24,8 +24,7 @@ from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.notes import Note
 from lib.sweeps.workers.queue import Request
 from lib.timing.prediction.device import Device, DoesNotFit
-from lib.timing.prediction.predict import Prediction
-from lib.timing.prediction.question import MOST_PER_H, YOUR_PRICE
+from lib.timing.prediction.predict import MOST_PER_H, YOUR_PRICE, Prediction
 from lib.timing.prediction.workload import Way, Workload, convolutional, fully_connected, resnet18
 from lib.timing.profiling.request import CONVOLUTIONAL, Examination
 from lib.ui import layout

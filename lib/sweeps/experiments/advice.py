@@ -17,7 +17,7 @@ from lib.sweeps.storage.store import Store
 from lib.timing.prediction.advise import Advice, advise
 from lib.timing.prediction.calibration import LEAST_TOGETHER, Calibration
 from lib.timing.prediction.device import FILE, Device, read_devices
-from lib.timing.prediction.question import Calibrated, Question
+from lib.timing.prediction.predict import Calibrated, Question
 
 CALIBRATE = "`python -m lib.cli.advise --calibrate`"
 

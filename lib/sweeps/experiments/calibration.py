@@ -30,8 +30,7 @@ from lib.timing.prediction.calibration import (
     calibrate,
     together,
 )
-from lib.timing.prediction.predict import Prediction, predict
-from lib.timing.prediction.question import Question
+from lib.timing.prediction.predict import Prediction, Question, predict
 from lib.timing.prediction.workload import Way, Workload, fully_connected
 
 # How each backend runs a step. One that trains image by image has none.

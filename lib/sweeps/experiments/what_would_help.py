@@ -27,7 +27,7 @@ from lib.sweeps.workers.queue import Request
 from lib.timing.latency import Cost, cost_of
 from lib.timing.prediction.calibration import Calibration, NotCalibrated
 from lib.timing.prediction.device import DoesNotFit
-from lib.timing.prediction.question import Calibrated, Question
+from lib.timing.prediction.predict import Calibrated, Question
 from lib.timing.prediction.remedies import RESIDENT, Effect, Remedy, Setup, effects, to_paste, today
 from lib.timing.profiling.request import FROM_HOST, ON_CARDS, PLAIN_STEP, TAKEN, VARIANTS, VARIED, Examination
 

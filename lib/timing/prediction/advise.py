@@ -9,8 +9,7 @@ from lib.formatting import listed, seconds, times
 from lib.timing.prediction import remedies
 from lib.timing.prediction.calibration import REACHED, Calibration
 from lib.timing.prediction.device import DRIVEN, Device, DoesNotFit
-from lib.timing.prediction.predict import Prediction, predict
-from lib.timing.prediction.question import THERE, YOUR_PRICE, Calibrated, Question
+from lib.timing.prediction.predict import THERE, YOUR_PRICE, Calibrated, Prediction, Question, predict
 from lib.timing.prediction.workload import Way
 
 BROUGHT = "its figures are of batches that the host brings"
@@ -48,20 +47,14 @@ class Advice:
         headline: What to train on, by what, how long that takes and how sure that is, and what helps most.
         remedy: The single change that helps most: on this machine where it answers, else on the quickest device. Empty
             where nothing does.
-        elsewhere: What a device that is not this machine would gain; empty where this machine does not answer, or is
-            predicted to be the quickest.
         silent: Why this machine, or ways to train on it, do not answer.
-        close: Of each library that answers on processors and on cards: which of its quickest two is quicker, or that it
-            is too close to call.
         changes: Of the program that whoever asks has, those that help, the best first.
     """
 
     answers: tuple[Answer, ...]
     remedy: str
     headline: str
-    elsewhere: str = ""
     silent: tuple[str, ...] = ()
-    close: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
 
 
@@ -98,7 +91,7 @@ def advise(
     remedy = _remedy(question, chosen, here, devices, near)
     changes = tuple(_changes(question, by, [here, *near.values()])) if by else ()
     headline = _headline(question, chosen, why, changes[0] if changes else remedy)
-    return Advice(tuple(answers), remedy, headline, _elsewhere(able), close=tuple(_close(able)), changes=changes)
+    return Advice(tuple(answers), remedy, headline, changes=changes)
 
 
 def first_rows(answers: Sequence[Answer]) -> list[Answer]:
@@ -306,35 +299,6 @@ def _in_words(effect: remedies.Effect, before: remedies.Setup, ways: Mapping[str
     line = remedies.to_paste(effect, ways, before)
     words = f"{remedies.in_words(effect, before)} (`{line}`)" if line else remedies.in_words(effect, before)
     return f"{words}, {times(effect.gain)} times as fast an image"
-
-
-def _elsewhere(answers: Sequence[Answer]) -> str:
-    """What the quickest device that is not this machine would gain over the quickest way to train here."""
-    here, there = (next((one for one in answers if one.here is here), None) for here in (True, False))
-    if here is None or there is None or here.prediction.step_s < WORTH * there.prediction.step_s:
-        return ""
-    ends_s = (there.prediction.step_s, there.prediction.high_s, there.prediction.low_s)
-    gain, low, high = (times(here.prediction.step_s / end_s) for end_s in ends_s)
-    known, measured = "known by its figures alone", "; it was not measured"
-    if there.recorded:
-        known, measured = "by epochs that were recorded on it", ""
-    return (
-        f"{there.device}, {known}, would be {gain} times as fast ({low} to {high}) as this machine"
-        f" at its quickest, trained by {there.way}{measured}"
-    )
-
-
-def _close(answers: Sequence[Answer]) -> Iterator[str]:
-    for library in dict.fromkeys(one.library for one in answers if one.library and not one.here):
-        of_it = [one for one in answers if one.library == library and one.judged]
-        of_it.sort(key=lambda one: not one.recorded)  # what was timed near the question says more than figures do
-        pair = [next((one for one in of_it if one.on_gpu is on_gpu), None) for on_gpu in (False, True)]
-        if None not in pair:
-            first, second = sorted(filter(None, pair), key=lambda one: one.prediction.step_s)
-            common = min(first.widening, second.widening)
-            said = "quicker" if quicker(first.prediction, second.prediction, common) else "too close to call"
-            words = [f"{one.device} ({seconds(one.prediction.step_s)})" for one in (first, second)]
-            yield f"{library}, processor or card: {said}, {words[0]} against {words[1]}"
 
 
 def quicker(one: Prediction, other: Prediction, common: float = 1.0) -> int:

@@ -18,8 +18,7 @@ from lib.formatting import listed
 from lib.timing.latency import Cost
 from lib.timing.prediction.calibration import NotCalibrated
 from lib.timing.prediction.device import DoesNotFit
-from lib.timing.prediction.predict import Prediction, predict
-from lib.timing.prediction.question import THERE, Calibrated, Question
+from lib.timing.prediction.predict import THERE, Calibrated, Prediction, Question, predict
 from lib.timing.prediction.workload import Way
 
 LARGER = 4  # times the batch size

@@ -14,7 +14,7 @@ from lib.model.hardware.webgpu import Adapter
 from lib.sweeps.cost_model import StepTime
 from lib.sweeps.experiments.calibration import trials
 from lib.sweeps.experiments.published_predictions import Row
-from lib.timing.prediction.grid import Predictions
+from lib.timing.prediction.predict import Predictions
 from tests.sweeps.experiments.test_live_calibration import JAX, exact_s, run
 
 ONE = np.ones((CELLS, CELLS))

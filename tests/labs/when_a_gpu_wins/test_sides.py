@@ -43,8 +43,7 @@ from lib.sweeps.storage.store import Store
 from lib.timing.measurement import Ended, Measurement
 from lib.timing.prediction.calibration import LEAST_SAMPLES, NotCalibrated
 from lib.timing.prediction.device import DoesNotFit, UnusableDevice, read_devices
-from lib.timing.prediction.grid import Predictions
-from lib.timing.prediction.predict import predict
+from lib.timing.prediction.predict import Predictions, predict
 from lib.timing.prediction.workload import Way, convolutional, fully_connected, resnet18
 from tests.sweeps.experiments.test_kept_machines import CELL, SWIFTSHADER, WHO, keep
 from tests.timing.prediction.invented import device

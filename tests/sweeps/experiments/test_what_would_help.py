@@ -33,8 +33,7 @@ from lib.sweeps.workers.notes import Note
 from lib.sweeps.workers.queue import Request
 from lib.timing.latency import Cost
 from lib.timing.measurement import Ended, Measurement
-from lib.timing.prediction.predict import Prediction
-from lib.timing.prediction.question import Question
+from lib.timing.prediction.predict import Prediction, Question
 from lib.timing.prediction.remedies import RESIDENT, Effect, Remedy, Setup
 from lib.timing.profiling.request import FROM_HOST, PLAIN_STEP, TAKEN, VARIANTS, VARIED, Examination
 

@@ -11,8 +11,7 @@ from lib.model.spec import N_TRAIN, Network
 from lib.timing.latency import Cost
 from lib.timing.prediction.calibration import NotCalibrated
 from lib.timing.prediction.device import DoesNotFit
-from lib.timing.prediction.predict import predict
-from lib.timing.prediction.question import Calibrated, Question
+from lib.timing.prediction.predict import Calibrated, Question, predict
 from lib.timing.prediction.remedies import (
     LARGER,
     RESIDENT,
