@@ -20,7 +20,7 @@ from lib.sweeps.storage.current import current
 from lib.sweeps.storage.records import Kind, Record
 from lib.timing.diagnosis import Finding, Observed, findings
 from lib.timing.measurement import Measurement
-from lib.timing.profiling.fresh_model import BATCH_SIZE as FRESH_BATCH
+from lib.timing.profiling.first_use import BATCH_SIZE as FRESH_BATCH
 from lib.timing.profiling.request import FEEDS, Pipeline
 from lib.ui.lab import Hook, Page, Section
 from lib.ui.stage import Stage

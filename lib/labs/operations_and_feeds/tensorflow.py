@@ -22,7 +22,7 @@ from lib.sweeps.workers.process import Process
 from lib.sweeps.workers.queue import Request
 from lib.timing.comparison import Verdict, compared
 from lib.timing.measurement import Ended, Measurement
-from lib.timing.profiling.fresh_model import FRESH, REPEATED
+from lib.timing.profiling.first_use import FRESH, REPEATED
 from lib.timing.profiling.request import Examination
 from lib.ui import layout
 from lib.ui.lab import Asked, Drawing, Shown
@@ -42,7 +42,7 @@ STAGES = {
 AGAIN = {"build": "build again", "clone": "clone again", "step": "step again"}
 assert set(FRESH) == set(STAGES), "each has a row"
 
-Created = dict[Network, dict[str, Measurement]]  # by the names of `lib.timing.profiling.fresh_model`
+Created = dict[Network, dict[str, Measurement]]  # by the names of `lib.timing.profiling.first_use`
 
 
 class Placement(Controls):
@@ -97,7 +97,7 @@ def _placement_subject(device: str) -> dict[str, str | int | float]:
 
 
 def placement(records: Sequence[Record], device: str) -> dict[str, int]:
-    """Numbers by name, as of `lib.timing.profiling.placement`, of the latest valid run; empty while there is none."""
+    """Numbers by name, as of `measure_placement`, of the latest valid run; empty while there is none."""
     found = current(records, Kind.PIPELINE, _placement_subject(device), Runtime(TENSORFLOW, device))
     return {str(record.subject["name"]): round(record.block_s[0]) for record in found}
 
@@ -217,7 +217,7 @@ def _from_fresh_process(network: Network, runtime: Runtime, cancel: Cancel) -> d
     found: dict[str, tuple[float, ...]] = {}
     arguments = (network.label, runtime.device)
     process = Process(
-        "lib.timing.profiling.fresh_model", arguments, complete_environment(runtime), environment_of(runtime).python
+        "lib.timing.profiling.first_use", arguments, complete_environment(runtime), environment_of(runtime).python
     )
     try:
         while not cancel.is_set():

@@ -2,7 +2,7 @@
 
 The preprocessing of an image is a stated amount of processor time, calibrated here: Python code that holds the
 interpreter's lock (GIL), or compiled code that releases it, as image decoders do. It leaves the image as it is. The
-feeds themselves are in `feeds_of_tensorflow` and `feeds_of_torch`.
+feeds themselves are in `with_tensorflow` and `with_torch`.
 
 Each stretch of batches has a fresh iterator, whose first batches are not timed: a pipeline that works ahead in threads
 of its own must neither bring batches along from the time in which something else was measured, nor work on meanwhile:
@@ -10,7 +10,6 @@ after the last batch that is asked for, it rests.
 """
 
 import hashlib
-import importlib
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -22,8 +21,7 @@ from typing import Any
 import numpy as np
 
 from lib.model.data.mnist import Data
-from lib.timing.measurement import Ended, Measurement
-from lib.timing.profiling.harness import ROUNDS, Batch, Row, Subject
+from lib.timing.profiling.harness import ROUNDS, Batch, Row, Subject, row_of
 from lib.timing.profiling.request import NotMeasured, Pipeline
 
 QUANTITIES = ("data", "step", "both", "waits", "preprocessing", "first")
@@ -144,9 +142,10 @@ def measure_pipelines(backend: str, subject: Subject, pipelines: Sequence[Pipeli
     Raises:
         NotMeasured: A pipeline raised an error, or its cache would take too long to fill.
     """
-    library = importlib.import_module(
-        f"lib.timing.profiling.feeds_of_{'torch' if backend == 'torch' else 'tensorflow'}"
-    )
+    if backend == "torch":
+        from lib.timing.profiling import with_torch as library
+    else:
+        from lib.timing.profiling import with_tensorflow as library
     opened: list[_Rounds] = []
     try:
         for pipeline in pipelines:
@@ -162,7 +161,7 @@ def measure_pipelines(backend: str, subject: Subject, pipelines: Sequence[Pipeli
                 break
         for index, rounds in enumerate(opened):
             for name, values in rounds.found.items():
-                yield f"{index}/{name}", Measurement(tuple(values), 1, Ended.CAP), 1.0
+                yield row_of(f"{index}/{name}", values)
     finally:
         for rounds in opened:
             rounds.feed.close()

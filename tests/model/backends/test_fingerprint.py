@@ -60,8 +60,8 @@ def edit(path) -> None:
     "name",
     [
         "timing/measurement.py",
-        "timing/profiling/peak_rates.py",
-        "timing/profiling/traps.py",
+        "timing/profiling/operations.py",
+        "timing/profiling/run.py",
         "timing/profiling/traces/live.py",
         "timing/profiling/with_torch.py",
         "model/backends/with_cupy.py",

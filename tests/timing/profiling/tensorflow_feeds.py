@@ -1,4 +1,4 @@
-"""Run in a process of its own by `test_feeds_of_tensorflow`: what TensorFlow's feeds yield, as JSON."""
+"""Run in a process of its own by `test_with_tensorflow`: what TensorFlow's feeds yield, as JSON."""
 
 import json
 import sys
@@ -9,13 +9,13 @@ import numpy as np
 import tensorflow as tf
 
 from lib.model.spec import Network
-from lib.timing.profiling import feeds_of_tensorflow
+from lib.timing.profiling import with_tensorflow
 from lib.timing.profiling.harness import Subject
 from lib.timing.profiling.input_pipeline import Preprocessing
-from lib.timing.profiling.placement import measure_placement
 from lib.timing.profiling.request import FEEDS, Examination, NotMeasured, Pipeline
 from lib.timing.profiling.run import examine
 from lib.timing.profiling.traces import live
+from lib.timing.profiling.with_tensorflow import measure_placement
 from tests.conftest import make_small_data
 
 DATA = make_small_data()
@@ -74,7 +74,7 @@ def profiler_held():
 
 def worked_on(name):
     """How many images were preprocessed after the feed was told to rest."""
-    feed = feeds_of_tensorflow.feed(Pipeline(name, 640, 32, 0.1), Counted(20, False), SUBJECT)
+    feed = with_tensorflow.feed(Pipeline(name, 640, 32, 0.1), Counted(20, False), SUBJECT)
     next(feed.open())
     feed.rest()
     before = Counted.seen
@@ -85,13 +85,13 @@ def worked_on(name):
 
 
 def raised(preprocess, name):
-    feed = feeds_of_tensorflow.feed(Pipeline(name, 640, 32, 0.1), preprocess, SUBJECT)
+    feed = with_tensorflow.feed(Pipeline(name, 640, 32, 0.1), preprocess, SUBJECT)
     batches = feed.open()
     try:
         for _ in range(N_BATCHES):
             next(batches)
     except Exception as error:
-        return feeds_of_tensorflow.explained(error)
+        return with_tensorflow.explained(error)
     return ""
 
 
@@ -99,7 +99,7 @@ def main():
     names = list(FEEDS["keras-tensorflow"])
     found = {
         "fed": {
-            name: labels_of(feeds_of_tensorflow.feed(Pipeline(name, 640, 32, 0.1), Preprocessing(1, False), SUBJECT))
+            name: labels_of(with_tensorflow.feed(Pipeline(name, 640, 32, 0.1), Preprocessing(1, False), SUBJECT))
             for name in names
         },
         "held": profiler_held(),

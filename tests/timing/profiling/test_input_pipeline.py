@@ -64,7 +64,7 @@ def feeding(monkeypatch, small_data):
         library = SimpleNamespace(
             feed=lambda *_: left.pop(0), explained=lambda error: f"{type(error).__name__}: {error}"
         )
-        monkeypatch.setitem(sys.modules, "lib.timing.profiling.feeds_of_tensorflow", library)
+        monkeypatch.setitem(sys.modules, "lib.timing.profiling.with_tensorflow", library)
         subject = Subject(Network((4,)), 32, small_data, "cpu")
         return list(measure_pipelines("keras-tensorflow", subject, [NOTHING] * len(feeds)))
 
@@ -125,7 +125,7 @@ def test_what_raises_is_told_in_a_sentence_and_all_are_closed(feeding):
 def test_a_stop_closes_the_feed(monkeypatch, small_data):
     feed = Sleeping()
     library = SimpleNamespace(feed=lambda *_: feed, explained=str)
-    monkeypatch.setitem(sys.modules, "lib.timing.profiling.feeds_of_tensorflow", library)
+    monkeypatch.setitem(sys.modules, "lib.timing.profiling.with_tensorflow", library)
     rows = measure_pipelines("keras-tensorflow", Subject(Network((4,)), 32, small_data, "cpu"), [NOTHING])
     assert next(rows) is None
     rows.close()  # pyright: ignore[reportAttributeAccessIssue]
