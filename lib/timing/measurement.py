@@ -119,16 +119,6 @@ def measure(
     return Meter(step, sync, config or Config(), clock).run()
 
 
-def measure_dispatch(
-    step: Step, *, sync: Sync, config: Config | None = None, clock: Clock = time.perf_counter
-) -> Measurement:
-    """Measure how long a step takes to *return*: the clock stops before `sync`, which then runs untimed.
-
-    The difference to `measure` is the time spent waiting. Blocks are short, so that no queue fills up.
-    """
-    return Meter(step, sync, replace(config or Config(), max_steps_per_block=16), clock, wait_in_block=False).run()
-
-
 @dataclass
 class Meter:
     """A step measured block by block, so that several can be measured in turns.

@@ -14,9 +14,9 @@ from lib.sweeps.experiments.single_operations import OperationPoint, OperationTa
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.notes import State
-from lib.timing.latency import Cost
 from lib.timing.measurement import Ended, Measurement
 from lib.timing.profiling.request import MOVED, RETURNED, WAITED, OperationRequest
+from lib.timing.roofline import Cost
 from lib.ui.lab import Shown
 from lib.ui.url_state import Address
 from notebooks import operations_and_feeds as notebook

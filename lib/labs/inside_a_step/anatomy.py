@@ -14,7 +14,7 @@ from lib.sweeps.experiments import anatomy_of_a_step, published
 from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask, seconds_of
 from lib.sweeps.storage.records import Record
 from lib.timing.profiling.operations import ALL, COMPILED, ON_CARD, OPERATIONS, PRODUCT
-from lib.timing.profiling.step_breakdown import EXPLAINED, LOOP_PARTS, ON_DEVICE, PARTS, Split, loop_parts
+from lib.timing.profiling.step_breakdown import EXPLAINED, ON_DEVICE, PARTS, Split
 from lib.ui import layout
 from lib.ui.controls import runtime, runtimes
 from lib.ui.lab import Drawing, Shown
@@ -39,10 +39,6 @@ _REPEATED = (
     " its numbers in the cache and the library’s threads awake, so the sum may be less than the whole step. A training"
     " waits less often, and writes into arrays that it keeps."
 )
-_IN_TURNS = (
-    "One compiled loop, run up to each of its parts in turn: a part is what a step takes longer with it. Below zero:"
-    " too little for this measurement to tell."
-)
 _PUBLISHED = (
     "Published: Core i9-10885H and Quadro RTX 5000, averages of 1,000 steps, no spread given. The compiled step and the"
     " single product are TensorFlow's on both."
@@ -66,10 +62,10 @@ def tasks(at: Step) -> list[AnatomyTask]:
 
 
 def draw(shown: Shown) -> Drawing:
-    """The parts of a step by every runtime; below them its operations and its lines."""
+    """The parts of a step by every runtime; below them its operations."""
     wanted, records = shown.tasks, shown.records
     operations, parts = ([t for t in wanted if t.examination.kind == kind] for kind in ("operations", "parts"))
-    known, lines = splits(parts, records), loop_table(parts, records)
+    known = splits(parts, records)
     said = sentence(known, shown.at.size)
     of = "examinations" if wanted else "examinations: choose at least one backend"
     figure = parts_chart(known, [task.runtime for task in parts])
@@ -81,7 +77,6 @@ def draw(shown: Shown) -> Drawing:
         said,
         f"<h3>Operation by operation</h3>{layout.quiet(_REPEATED)}"
         + operations_table(operations, parts, records, (shown.at.size, shown.at.width) == ARTICLE)
-        + (f"<h3>Line by line</h3>{layout.quiet(_IN_TURNS)}{lines}" if lines else "")
         + layout.disturbed([record for task in wanted for record in task.found(records).values()])
         + layout.software(task.runtime for task in wanted)
         + layout.quiet(recorded_gpus.step_note()),
@@ -204,21 +199,6 @@ def operations_table(
     heads += [_quoted(f"published: {which}") for which in ("NumPy, CPU", "TensorFlow, GPU")]
     shown = table(["operation", *heads], rows, "anatomy", [*(css for *_, css in wanted), ""])
     return f'{shown}<p class="lab-note">{_PUBLISHED if article_size else _OTHER_SIZES}</p>'
-
-
-def loop_table(parts: Sequence[AnatomyTask], records: Sequence[Record]) -> str:
-    """HTML: seconds of each part of a step that is one compiled loop, and their share; empty without such a step."""
-    found = {task.runtime: task.seconds(records) for task in parts}
-    known = {by: line_by_line for by, one in found.items() if (line_by_line := loop_parts(one))}
-    if not known:
-        return ""
-    whole_s = {by: sum(one.values()) for by, one in known.items()}
-    rows = [
-        [html.escape(part), *(_with_share(one[part], whole_s[by]) for by, one in known.items())] for part in LOOP_PARTS
-    ]
-    rows.append(["sum of all, on one core", *map(seconds, whole_s.values())])
-    rows.append(["a step of the training itself", *(seconds(found[by]["step"]) for by in known)])
-    return table(["part of the loop", *_labels(known)], rows, "anatomy", [""] * len(LOOP_PARTS) + ["anatomy-sum"] * 2)
 
 
 def _labels(known: Mapping[Runtime, object]) -> list[str]:

@@ -25,7 +25,6 @@ from lib.sweeps.experiments.single_operations import (
 from lib.sweeps.storage.records import Kind
 from lib.sweeps.storage.store import Store
 from lib.timing.comparison import Verdict
-from lib.timing.latency import Cost, cost_of
 from lib.timing.profiling.request import (
     ALIASED,
     COPIED,
@@ -38,7 +37,7 @@ from lib.timing.profiling.request import (
     WAITED,
     OperationRequest,
 )
-from lib.timing.roofline import Ceilings
+from lib.timing.roofline import Ceilings, Cost, cost_of
 from lib.ui import layout
 from lib.ui.lab import Asked, Drawing, Shown
 from lib.ui.panel import Controls, dropdown, slider

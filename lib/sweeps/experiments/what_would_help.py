@@ -24,12 +24,12 @@ from lib.sweeps.workers.cancel import Cancel
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.notes import Note, noted
 from lib.sweeps.workers.queue import Request
-from lib.timing.latency import Cost, cost_of
 from lib.timing.prediction.calibration import Calibration, NotCalibrated
 from lib.timing.prediction.device import DoesNotFit
 from lib.timing.prediction.predict import Calibrated, Question
 from lib.timing.prediction.remedies import RESIDENT, Effect, Remedy, Setup, effects, to_paste, today
 from lib.timing.profiling.request import FROM_HOST, ON_CARDS, PLAIN_STEP, TAKEN, VARIANTS, VARIED, Examination
+from lib.timing.roofline import Cost, cost_of
 
 NO_CARD = "there is no card here"
 NOT_MEASURED = "what it saves is not measured yet"

@@ -23,9 +23,8 @@ from lib.sweeps.experiments.backend_race import Cell, Standing, standings
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.rows import Count, Seconds, Share
 from lib.timing.comparison import Comparison, Verdict, compared
-from lib.timing.latency import Cost, cost_of
 from lib.timing.measurement import Ended, Measurement
-from lib.timing.roofline import Ceiling
+from lib.timing.roofline import Ceiling, Cost, cost_of
 
 # The ways of launching, by the names that the workers know them by, and the way that a page begins with.
 WAYS: Mapping[str, str] = {

@@ -117,7 +117,6 @@ def first_rows(answers: Sequence[Answer]) -> list[Answer]:
 
 
 def _by_library(answers: Iterable[Answer]) -> list[Answer]:
-    """The quickest of each library, at most `MOST_OF_ONE`."""
     found: dict[str, Answer] = {}
     for one in answers:
         found.setdefault(one.library, one)

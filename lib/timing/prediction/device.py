@@ -247,8 +247,6 @@ PARTS: Mapping[str, str] = MappingProxyType(
 
 
 class _Row(msgspec.Struct):
-    """A device in the file."""
-
     key: str
     name: Annotated[str, msgspec.Meta(min_length=1)]
     on_gpu: bool

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from lib.model.spec import MNIST, N_PIXELS, N_TRAIN, DataSet, Network, Training
-from lib.timing.latency import Cost
 from lib.timing.prediction.calibration import Calibration
 from lib.timing.prediction.device import PARTS, QUANTITIES, Device, check_memory
 from lib.timing.prediction.workload import Way, Workload, fully_connected
+from lib.timing.roofline import Cost
 
 MOST_NETWORKS = 100_000
 MOST_ROWS = 1_000_000_000
@@ -81,7 +81,6 @@ def predict_many(workloads: Workload, device: Device | Calibration) -> Predictio
 
 
 def _parts_on(workload: Workload, device: Device, end: str) -> dict[str, Any]:
-    """Seconds of each part of a step on a device whose memory holds it."""
     amounts = device.amounts(workload, end)
     return {name: amounts[name] * cost for name, cost in device.costs(end).items()}
 

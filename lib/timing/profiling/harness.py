@@ -93,7 +93,6 @@ class Repeated:
     at_most: int = 16
 
     def prepare(self) -> None:
-        """Warm up, and find how many calls a block has."""
         config = replace(self.config, max_steps_per_block=self.at_most) if self.returns else self.config
         self._meter = Meter(self.call, self.sync, config, time.perf_counter, wait_in_block=not self.returns)
         self._meter.warm_up()
@@ -120,7 +119,6 @@ class InOneCall:
     first_call_s: float = 0.0  # of compiling, once it is prepared
 
     def prepare(self) -> None:
-        """Compile the loop, and find how many steps it makes."""
         began = time.perf_counter()
         self.sync(self.call(2))  # compiles
         self.first_call_s = (before := time.perf_counter()) - began
@@ -130,7 +128,6 @@ class InOneCall:
         self._loop.prepare()
 
     def block(self) -> float:
-        """Seconds of one training step, from one block of such loops."""
         return self._loop.block()
 
 
@@ -151,7 +148,6 @@ class TrainedStep:
     _events: Iterator[Event] | None = None  # none before it is prepared: it may be stopped before that
 
     def prepare(self) -> None:
-        """Begin the training; its first steps warm up."""
         self._events = self._begin()
         self._advance(0.0)  # the first steps warm up
 
@@ -175,7 +171,6 @@ class TrainedStep:
         return train_s / steps
 
     def close(self) -> None:
-        """End the training, if it has begun."""
         if self._events is not None:
             self._events.close()  # type: ignore[attr-defined]
 
@@ -215,7 +210,6 @@ class OnCard:
     card: CardQueue
 
     def prepare(self) -> None:
-        """Make the calls once, and find how long the card must be held."""
         self._repetitions, self._holds = max(1, QUEUED // len(self.calls)), 1
         self._timed()  # compiles, and loads what is loaded late
         self.block()

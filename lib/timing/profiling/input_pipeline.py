@@ -199,7 +199,6 @@ class _Rounds:
         return batches
 
     def round(self) -> Iterator[None]:
-        """A value of each quantity."""
         data_s, _ = yield from self._stretch(self.feed.open(), None)
         yield
         both_s, waits_s = yield from self._stretch(self.feed.open(), self.feed.step)

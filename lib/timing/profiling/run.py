@@ -13,7 +13,6 @@ in turns, block by block, so that a machine that drifts drifts for all of them.
 * `many`, `many-tiny`: many steps on one batch in a compiled loop (PyTorch: the calls of one step, on a card, timed by
   its events), of this network and of the tiny one; `many-on-device`: the same by the device's own clock, where WebGPU
   has one. NumPy, and PyTorch on a processor, work inside the call itself and need none of these.
-* `loop up to part 0` and on: a step that is one compiled loop, up to each of its parts (`LOOP_PARTS`).
 """
 
 import importlib
@@ -110,7 +109,6 @@ def examine(backend: str, device: str, examination: Examination, data: Data) -> 
 
 
 def _module(backend: str) -> ModuleType:
-    """What gives the steps of the backend's library to be measured: a module of this room."""
     return importlib.import_module(f"lib.timing.profiling.{BACKENDS[backend].module}")
 
 
@@ -177,11 +175,9 @@ class FirstCallCounted:
     step: TimedStep
 
     def prepare(self) -> None:
-        """Find how many steps such epochs have."""
         self._steps = TRAP_EPOCHS * max(4, round(EPOCH_S / min(_single(self.step) for _ in range(4))))
 
     def block(self) -> float:
-        """Seconds of one step, on average, the compilation included."""
         call, last = self.step.fresh(), None
         began = time.perf_counter()
         for _ in range(self._steps):
@@ -198,11 +194,9 @@ class BestOf:
     samples: int = TRAP_SAMPLES
 
     def prepare(self) -> None:
-        """Make the steps once."""
         self.block()
 
     def block(self) -> float:
-        """Seconds of the quickest step."""
         if self.samples == 1:
             time.sleep(0.002)  # the pause of somebody who tries it by hand
         return min(_single(self.step) for _ in range(self.samples))
@@ -227,7 +221,6 @@ class BusyProcessors:
         """Nothing: the reference is prepared already."""
 
     def block(self) -> float:
-        """Processor seconds of one step."""
         busy_s, wall_s = time.process_time(), time.perf_counter()
         a_step_s = self.steps.block()
         busy_s, wall_s = time.process_time() - busy_s, time.perf_counter() - wall_s

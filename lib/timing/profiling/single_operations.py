@@ -151,7 +151,6 @@ _COMMAND = [sys.executable, "-m", "lib.timing.profiling.first_use"]
 
 
 def _fusions(_worker: str, device: str, operation: OperationRequest) -> Iterator[Row]:
-    """A row for each count, which is no time."""
     from lib.timing.profiling.with_jax import fusion_counts
 
     for name, count in fusion_counts(device, operation.size, operation.depth):
@@ -175,12 +174,10 @@ class Within:
     surroundings: Callable[[], AbstractContextManager]
 
     def prepare(self) -> None:
-        """Prepare the experiment."""
         with self.surroundings():
             self.experiment.prepare()
 
     def block(self) -> float:
-        """Seconds of a call, from one block of the experiment."""
         with self.surroundings():
             return self.experiment.block()
 
@@ -396,7 +393,6 @@ class _OverlapRun:
         self.block()
 
     def block(self) -> float:
-        """Seconds of a run."""
         began = time.perf_counter()
         self.last = self.run()
         return time.perf_counter() - began
@@ -451,7 +447,6 @@ class OnThreads:
         return [one.result() for one in running]
 
     def close(self) -> None:
-        """End the threads."""
         self._threads.shutdown()
 
 

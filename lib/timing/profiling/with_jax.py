@@ -170,7 +170,6 @@ def _whole_epoch(subject: Subject) -> dict[str, StepExperiment]:
 
 
 def _steps_of_one_call(epoch: Step, n: int) -> float:
-    """How many steps training makes in one call."""
     _wait(epoch())
     before = time.perf_counter()
     _wait(epoch())

@@ -2,14 +2,14 @@
 
 import pytest
 
-from lib.labs.inside_a_step.anatomy import loop_table, operations_table, parts_chart, parts_table, sentence, splits
+from lib.labs.inside_a_step.anatomy import operations_table, parts_chart, parts_table, sentence, splits
 from lib.model.backends.registry import Runtime, versions
 from lib.model.spec import Network
 from lib.sweeps.experiments.anatomy_of_a_step import tasks
 from lib.sweeps.storage.records import Kind, Record
 from lib.timing.measurement import Ended, Measurement
 from lib.timing.profiling.operations import ALL, ON_CARD, OPERATIONS, PRODUCT
-from lib.timing.profiling.step_breakdown import LOOP_PARTS, ON_DEVICE, up_to
+from lib.timing.profiling.step_breakdown import ON_DEVICE
 from tests.timing.profiling.test_step_breakdown import FOUND
 
 
@@ -72,17 +72,6 @@ def test_two_precisions_of_a_library_are_two_columns_each_with_its_own_step():
     assert sorted(heads) == ["JAX, op by op", "JAX, op by op, bfloat16"]
     steps = table[table.index("a step of the training itself") :].split("</tr>")[0]
     assert all(text in steps for text in (">100 μs<", ">300 μs<"))
-
-
-def test_a_step_that_is_one_loop_is_told_line_by_line():
-    numba, numpy = (tasks([Runtime(key)], Network((128,)), 1)[-1] for key in ("numba", "numpy"))
-    ends_s = (0.1e-6, 1.1e-6, 1.6e-6, 2e-6, 1.9e-6, 3.5e-6, 4e-6)
-    found = FOUND | {up_to(part): end for part, end in enumerate(ends_s)}
-    table = loop_table([numba, numpy], cached(numba, found) + cached(numpy, FOUND))
-    assert table.count("<th>") == 2, "no column for a step that is not"
-    for text in (LOOP_PARTS[1], ">1\u202fμs (25%)<", ">−0.1\u202fμs (−2%)<", ">4\u202fμs<", ">200\u202fμs<"):
-        assert text in table, text
-    assert loop_table([numba], []) == ""
 
 
 def test_long_names_are_whole_and_told_apart_from_the_sentence():

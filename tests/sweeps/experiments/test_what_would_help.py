@@ -31,11 +31,11 @@ from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.cancel import Cancel
 from lib.sweeps.workers.notes import Note
 from lib.sweeps.workers.queue import Request
-from lib.timing.latency import Cost
 from lib.timing.measurement import Ended, Measurement
 from lib.timing.prediction.predict import Prediction, Question
 from lib.timing.prediction.remedies import RESIDENT, Effect, Remedy, Setup
 from lib.timing.profiling.request import FROM_HOST, PLAIN_STEP, TAKEN, VARIANTS, VARIED, Examination
+from lib.timing.roofline import Cost
 
 EPOCH, STEP, NUMPY = (TrainingWay(Runtime(key)) for key in ("jax-epoch", "jax-step", "numpy"))
 TOGETHER = TrainingWay(Runtime(), True)

@@ -265,7 +265,6 @@ class Collector:
         return rows.chosen(np.argsort(rows.start_ns, kind="stable"))
 
     def _told(self, rows: TraceRows, which: np.ndarray, kind: Callable[[str], str]) -> None:
-        """Set the kinds of rows by their names."""
         if which.any():
             by_name = np.array([_NUMBERS[kind(name)] for name in self._names], np.int8)
             rows.kind[which] = by_name[rows.name[which]]
@@ -300,7 +299,6 @@ class Collector:
 
 
 def _clipped(rows: TraceRows, began_ns: int, ended_ns: int) -> TraceRows:
-    """The parts of rows that lie in a stretch of time."""
     rows = rows.chosen((rows.start_ns < ended_ns) & (rows.end_ns > began_ns))
     starts_ns = np.maximum(rows.start_ns, began_ns)
     return replace(rows, start_ns=starts_ns, duration_ns=np.minimum(rows.end_ns, ended_ns) - starts_ns)
@@ -343,7 +341,6 @@ _NUMBERS = {kind: number for number, kind in enumerate(KINDS)}
 
 
 def _calls(rows: TraceRows, own_ns: np.ndarray, names: Sequence[str]) -> tuple[Call, ...]:
-    """All rows by name and kind, the longest first."""
     if not len(rows):
         return ()
     key = rows.name.astype(np.int64) * len(KINDS) + rows.kind

@@ -70,7 +70,6 @@ def record(backend: str, subject: Subject, folder: str) -> Iterator[Row | None]:
 
 
 def _library(backend: str) -> str:
-    """The library whose profiler sees the backend's work."""
     return next((name for name in ("tensorflow", "torch", "jax", "wgpu") if name in BACKENDS[backend].needs), "")
 
 

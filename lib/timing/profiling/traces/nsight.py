@@ -105,7 +105,6 @@ def _damage_told() -> Iterator[None]:
 
 
 def _tables(database: sqlite3.Connection) -> list[Table]:
-    """The tables that are there, with all the columns that are read."""
     known = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     found = [table for table in TABLES if table.table in known]
     if not found or "StringIds" not in known:

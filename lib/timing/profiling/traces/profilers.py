@@ -275,7 +275,6 @@ class _Lanes:
             self.found.step(start_ns, duration_ns)
 
     def finish(self) -> str:
-        """Name the lanes, now that all names are known; who wrote the file."""
         made_by = next((by for category, by in _MADE_BY.items() if self._categories[category]), "")
         by_xla = any(map(_OF_XLA.match, self._processes.values()))
         named = [str(key[0]) for key in self.found.known()]
