@@ -106,6 +106,16 @@ class Repeated:
 
 
 @dataclass
+class Timed:
+    """A block that times itself: a function that returns the seconds of one training step. It is made once before."""
+
+    block: Callable[[], float]
+
+    def prepare(self) -> None:
+        self.block()
+
+
+@dataclass
 class InOneCall:
     """A compiled loop over as many steps as take `ONE_CALL_S`.
 

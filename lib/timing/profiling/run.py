@@ -31,6 +31,7 @@ from lib.timing.profiling.harness import (
     Row,
     StepExperiment,
     Subject,
+    Timed,
     TimedStep,
     TrainedStep,
     interleaved,
@@ -144,6 +145,7 @@ def measure_traps(step: TimedStep, device: str) -> Iterator[Row | None]:
     There is one reference for all: the step in blocks that end when its result has arrived. Every round takes a block
     of it and a value by each wrong way, in turns, so that a wrong way's value and the reference of its round are of the
     same state of the machine.
+
     On a graphics card the same code shows larger gaps: more is queued, and transfers are real.
 
     Args:
@@ -158,10 +160,10 @@ def measure_traps(step: TimedStep, device: str) -> Iterator[Row | None]:
     wrong: tuple[StepExperiment, ...] = (
         Repeated(step.call, step.wait, returns=True, at_most=step.queued),
         FirstCallCounted(step),
-        BestOf(step, samples=1),
-        BestOf(step),
+        Timed(lambda: best_of(step, 1)),
+        Timed(lambda: best_of(step, TRAP_SAMPLES)),
         Repeated(step.with_transfer),
-        BusyProcessors(reference),
+        Timed(lambda: busy_s(reference)),
     )
     yield from interleaved({REFERENCE: reference, **dict(zip(TRAPS, wrong, strict=True))})
     if device == "gpu":
@@ -175,7 +177,7 @@ class FirstCallCounted:
     step: TimedStep
 
     def prepare(self) -> None:
-        self._steps = TRAP_EPOCHS * max(4, round(EPOCH_S / min(_single(self.step) for _ in range(4))))
+        self._steps = TRAP_EPOCHS * max(4, round(EPOCH_S / best_of(self.step, 4)))
 
     def block(self) -> float:
         call, last = self.step.fresh(), None
@@ -186,45 +188,24 @@ class FirstCallCounted:
         return (time.perf_counter() - began) / self._steps
 
 
-@dataclass
-class BestOf:
-    """The smallest of `samples` single steps in a row, each timed by itself."""
-
-    step: TimedStep
-    samples: int = TRAP_SAMPLES
-
-    def prepare(self) -> None:
-        self.block()
-
-    def block(self) -> float:
-        if self.samples == 1:
-            time.sleep(0.002)  # the pause of somebody who tries it by hand
-        return min(_single(self.step) for _ in range(self.samples))
+def best_of(step: TimedStep, samples: int) -> float:
+    """Seconds of the quickest of so many single steps in a row, each timed by itself."""
+    found_s = []
+    if samples == 1:
+        time.sleep(0.002)  # the pause of somebody who tries it by hand
+    for _ in range(samples):
+        began = time.perf_counter()
+        step.wait(step.call())
+        found_s.append(time.perf_counter() - began)
+    return min(found_s)
 
 
-def _single(step: TimedStep) -> float:
-    began = time.perf_counter()
-    step.wait(step.call())
-    return time.perf_counter() - began
-
-
-@dataclass
-class BusyProcessors:
-    """Processor seconds of all cores in a step: what a monitor shows as busy.
-
-    `steps` is the reference; the view compares the result with the arithmetic.
-    """
-
-    steps: Repeated
-
-    def prepare(self) -> None:
-        """Nothing: the reference is prepared already."""
-
-    def block(self) -> float:
-        busy_s, wall_s = time.process_time(), time.perf_counter()
-        a_step_s = self.steps.block()
-        busy_s, wall_s = time.process_time() - busy_s, time.perf_counter() - wall_s
-        return busy_s / wall_s * a_step_s
+def busy_s(reference: Repeated) -> float:
+    """Processor seconds of all cores in a step: what a monitor shows as busy, and the view compares with arithmetic."""
+    used_s, wall_s = time.process_time(), time.perf_counter()
+    a_step_s = reference.block()
+    used_s, wall_s = time.process_time() - used_s, time.perf_counter() - wall_s
+    return used_s / wall_s * a_step_s
 
 
 def _occupancy(step: TimedStep) -> Iterator[Row | None]:

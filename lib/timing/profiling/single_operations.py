@@ -36,8 +36,8 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, replace
-from functools import cache, lru_cache
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -45,7 +45,7 @@ import numpy as np
 from lib.model.data.mnist import aligned
 from lib.timing.measurement import Step, no_wait
 from lib.timing.profiling.first_use import MODULES
-from lib.timing.profiling.harness import CONFIG, Repeated, Row, StepExperiment, interleaved, row_of
+from lib.timing.profiling.harness import CONFIG, Repeated, Row, StepExperiment, Timed, interleaved, row_of
 from lib.timing.profiling.operations import LIBRARIES, Library, multiplying
 from lib.timing.profiling.request import (
     ALIASED,
@@ -370,32 +370,21 @@ def measure_overlap(worker: str, device: str, operation: OperationRequest) -> It
         raise ValueError(f"overlap: expected numpy on cpu or torch on gpu, got {worker} on {device}; ask for these")
     stages = OnStreams(operation) if device == "gpu" else OnThreads(operation)
     try:
-        runs = {IN_TURN: _OverlapRun(stages.in_turn), IN_PIECES: _OverlapRun(stages.in_pieces)}
-        yield from interleaved(runs)
-        for name, run in runs.items():
-            for lane, spans in zip(LANES, run.last, strict=True):
+        runs = {IN_TURN: stages.in_turn, IN_PIECES: stages.in_pieces}
+        last: dict[str, list[list[Span]]] = {}
+
+        def timed(name: str) -> float:
+            began = time.perf_counter()
+            last[name] = runs[name]()
+            return time.perf_counter() - began
+
+        yield from interleaved({name: Timed(partial(timed, name)) for name in runs})
+        for name, lanes in last.items():
+            for lane, spans in zip(LANES, lanes, strict=True):
                 for end, values in zip(("begins", "ends"), zip(*spans, strict=True), strict=True):
                     yield row_of(f"{name}/{lane}/{end}", values)
     finally:
         stages.close()
-
-
-@dataclass
-class _OverlapRun:
-    """An experiment that remembers when the stages of its last block began and ended."""
-
-    run: Callable[[], list[list[Span]]]
-    last: list[list[Span]] = field(default_factory=list)
-
-    def prepare(self) -> None:
-        """Run it twice: streams, threads and memory are set up the first time."""
-        self.block()
-        self.block()
-
-    def block(self) -> float:
-        began = time.perf_counter()
-        self.last = self.run()
-        return time.perf_counter() - began
 
 
 class OnThreads:

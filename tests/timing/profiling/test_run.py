@@ -14,7 +14,7 @@ from lib.model.spec import Network
 from lib.timing.measurement import no_wait
 from lib.timing.profiling.harness import Repeated, Subject, TimedStep, TrainedStep
 from lib.timing.profiling.request import REFERENCE, TRAP_EPOCHS, TRAP_SAMPLES, TRAPS, Examination
-from lib.timing.profiling.run import IN_A_ROW, BestOf, BusyProcessors, FirstCallCounted, _occupancy, examine
+from lib.timing.profiling.run import IN_A_ROW, FirstCallCounted, _occupancy, best_of, busy_s, examine
 from lib.timing.profiling.step_breakdown import split
 from tests.software_adapter import needs_software_adapter
 
@@ -48,17 +48,9 @@ def timed(call, **others: Any) -> TimedStep:
 
 def test_the_best_of_many_samples_hides_the_slow_ones():
     numbers = count()
-    best = BestOf(timed(lambda: time.sleep(1e-4 if next(numbers) % TRAP_SAMPLES == 3 else 1e-2)))
-    assert 1e-4 < best.block() < 1e-2
+    best_s = best_of(timed(lambda: time.sleep(1e-4 if next(numbers) % TRAP_SAMPLES == 3 else 1e-2)), TRAP_SAMPLES)
+    assert 1e-4 < best_s < 1e-2
     assert next(numbers) == TRAP_SAMPLES
-
-
-def test_one_sample_is_one_step():
-    numbers = count()
-    one = BestOf(timed(lambda: next(numbers)), samples=1)
-    one.prepare()
-    one.block()
-    assert next(numbers) == 2
 
 
 def test_a_first_call_is_shared_by_the_steps_of_a_few_short_epochs():
@@ -99,7 +91,7 @@ def test_every_library_has_the_right_way_once_and_all_wrong_ones(small_data, bac
 def test_a_step_that_sleeps_keeps_no_processor_busy():
     steps = Repeated(lambda: time.sleep(1e-3))
     steps.prepare()
-    assert BusyProcessors(steps).block() < 0.9 * steps.block()
+    assert busy_s(steps) < 0.9 * steps.block()
 
 
 @pytest.fixture

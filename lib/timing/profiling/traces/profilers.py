@@ -57,6 +57,7 @@ _MADE_BY = {
     "py-spy": "py-spy",
 }
 _OF_TORCH = re.compile(r"CPU functions|CUDA functions", re.IGNORECASE)  # processes of its profiler before 1.8
+_OTHER_CARDS = re.compile(r"gpu/\d+$|CUDA functions", re.IGNORECASE)  # of MXNet, and of PyTorch before 1.8
 _STEP = re.compile(r"ProfilerStep#|ProfileStep[#\[]|model_run$")
 # TensorFlow 1: a process for each device, and for each of its streams.
 _TIMELINE = re.compile(
@@ -299,21 +300,16 @@ class _Lanes:
         process, thread = self._processes.get(key[0], ""), self._threads.get(key[:2], "")
         if made_by == "TensorFlow's timeline" and (found := _TIMELINE.fullmatch(process)):
             return self._of_timeline(key, found.group("device").lower(), found.group("queue") or "")
-        if _OF_TORCH.match(str(key[0])):
-            on_card = str(key[0]).lower().startswith("cuda")
-            (self.found.only_arithmetic(key) if on_card else self.found.untold(key, kinds.kind_of))
-            self.has_device = self.has_device or on_card
-            return "device" if on_card else ""
         card = re.search("device:(GPU|TPU)", process)
         if card and not thread.startswith(_SHOWN[card[1]]):
             self.found.leave_out(key)
             return ""
-        if card or re.fullmatch(r"gpu/\d+", process):  # the latter is MXNet's
-            self.found.only_arithmetic(key)
+        if card or _OTHER_CARDS.match(process) or _OTHER_CARDS.match(str(key[0])):
+            self.found.tell(key, kinds.device_kind, every=True)
             self.has_device = True
             return "device"
         if made_by:
-            self.found.untold(key, kinds.kind_of)
+            self.found.tell(key, kinds.kind_of)
         return "device" if thread.lower().startswith("stream") else ""
 
     def _of_timeline(self, key: tuple, device: str, queue: str) -> str:
@@ -322,11 +318,11 @@ class _Lanes:
         if is_stream and has_all and queue != "/stream:all":
             self.found.leave_out(key)
         elif is_stream:
-            self.found.only_arithmetic(key)
+            self.found.tell(key, kinds.device_kind, every=True)
         elif queue:
-            self.found.untold(key, _transfer)
+            self.found.tell(key, lambda _: kinds.TRANSFER)
         else:
-            self.found.untold(key, _launch if "gpu" in device else kinds.device_kind)
+            self.found.tell(key, (lambda _: kinds.LAUNCH) if "gpu" in device else kinds.device_kind)
         return "device" if queue else ""
 
     def nothing(self) -> str:
@@ -364,14 +360,6 @@ def _kind(name: str, category: str, told: dict) -> str:
         kind = kinds.OTHER  # only a name like TensorFlow's: it says so where TensorFlow wrote the file
     by_category = _BY_CATEGORY.get(category) or (category if category in kinds.KINDS else None)
     return kind if by_category is None or kind == kinds.PROFILER else by_category
-
-
-def _transfer(_name: str) -> str:
-    return kinds.TRANSFER
-
-
-def _launch(_name: str) -> str:
-    return kinds.LAUNCH
 
 
 def _number(value: object) -> float | None:
