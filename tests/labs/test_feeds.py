@@ -22,7 +22,7 @@ from lib.sweeps.workers.notes import Note
 from lib.sweeps.workers.queue import Request
 from lib.timing.comparison import Verdict
 from lib.timing.measurement import Ended, Measurement
-from lib.timing.profiling.fresh_model import FRESH, REPEATED
+from lib.timing.profiling.first_use import FRESH, REPEATED
 from lib.timing.profiling.request import FEEDS, Pipeline
 from lib.ui import lab as lab_module
 from lib.ui.lab import Section

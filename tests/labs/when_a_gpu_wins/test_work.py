@@ -44,7 +44,7 @@ def test_larger_work_is_measured_where_it_is_stored_predicted_elsewhere_and_refu
     small = Side("invented", device(memory_bytes=1e6), Way.STEP)
     found = larger_steps(32, [here, small], store)
     assert len({one.work.name for one in found}) == 3
-    assert all("expected at most" in one.how for one in found if one.side is small)
+    assert all("expected a step of at most" in one.how for one in found if one.side is small)
     assert [one.how for one in found if one.side is here] == 3 * ["predicted, unsure"], "far from all calibrated steps"
     subject = TrainingWay(Runtime()).subject(Trial(LARGER, 32)) | {"first_call_s": 0.1}
     store.add(Record.of(Kind.STEP_TIME, subject, Measurement((0.004,), 1, Ended.CAP), versions(Runtime())))

@@ -14,11 +14,22 @@ from lib.model.spec import Network
 from lib.timing.measurement import no_wait
 from lib.timing.profiling.harness import Repeated, Subject, TimedStep, TrainedStep
 from lib.timing.profiling.request import REFERENCE, TRAP_EPOCHS, TRAP_SAMPLES, TRAPS, Examination
-from lib.timing.profiling.run import IN_A_ROW, FirstCallCounted, _occupancy, best_of, busy_s, examine
+from lib.timing.profiling.run import IN_A_ROW, FirstCallCounted, _module, _occupancy, best_of, busy_s, examine
 from lib.timing.profiling.step_breakdown import split
 from tests.software_adapter import needs_software_adapter
 
 NETWORK = Network((16,))
+
+
+@pytest.mark.parametrize("backend", ["numpy", "numba", "jax-step", "jax-epoch"])
+def test_its_experiments_suffice_to_split_a_step(small_data, backend):
+    if unavailable(Runtime(backend)) is not None:
+        pytest.skip(f"{backend} is not installed")
+    found = _module(backend).experiments(backend, Subject(NETWORK, 32, small_data, "cpu"))
+    assert split(Runtime(backend), {"step": 1.0, "busy": 1.0} | dict.fromkeys(found, 0.1)) is not None
+    for name in ("python", "transfer", "many" if "many" in found else "call"):
+        found[name].prepare()
+        assert 0 < found[name].block() < 1, name
 
 
 @pytest.mark.release

@@ -3,10 +3,8 @@
 import numpy as np
 import pytest
 
-from lib.model.backends.registry import Runtime
 from lib.model.spec import Network
 from lib.timing.profiling.harness import Subject
-from lib.timing.profiling.step_breakdown import split
 
 with_numba = pytest.importorskip("lib.timing.profiling.with_numba", reason="numba: it is not installed")
 from lib.model.backends.with_numba import given  # noqa: E402
@@ -17,15 +15,6 @@ NETWORK = Network((20, 4))
 @pytest.fixture
 def subject(small_data):
     return Subject(NETWORK, 32, small_data, "cpu")
-
-
-@pytest.mark.slow
-def test_its_experiments_suffice_to_split_a_step_and_each_can_be_measured(subject):
-    found = with_numba.experiments("numba", subject)
-    assert split(Runtime("numba"), {"step": 1.0, "busy": 1.0} | dict.fromkeys(found, 0.1)) is not None
-    for name, experiment in found.items():
-        experiment.prepare()
-        assert 0 < experiment.block() < 1, name
 
 
 def test_batches_are_fetched_whole(subject):

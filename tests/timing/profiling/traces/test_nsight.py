@@ -19,8 +19,10 @@ def export(tmp_path):
     return made(tmp_path / "profile.sqlite", STEPS)
 
 
-def test_calls_are_added_up_and_rows_drawn(export):
+def test_calls_are_added_up_and_rows_drawn_and_the_file_is_not_written(export):
+    before = export.read_bytes()
     trace = nsight.read_export(export, "profile")
+    assert (export.read_bytes(), [path.name for path in export.parent.iterdir()]) == (before, [export.name])
     assert {(call.name, call.kind, call.count, call.total_ns) for call in trace.calls} == {
         ("cuStreamSynchronize", "wait", STEPS, STEPS * 60_000),
         ("gemm", "kernel", STEPS, STEPS * 20_000),
@@ -56,11 +58,8 @@ def test_of_a_long_profile_the_middle_is_drawn_and_all_is_counted(tmp_path):
     assert MAX_KEPT * 0.5 < len(trace.rows) <= MAX_KEPT
     assert sum(call.count for call in trace.calls) == 7 * steps
     assert trace.span_s < 0.6 * steps * 1e-4
-
-
-def test_all_rows_at_one_moment_are_no_more_than_are_drawn(tmp_path):
-    trace = nsight.read_export(made(tmp_path / "burst.sqlite", 4_000, step_ns=0), "burst")
-    assert 0 < len(trace.rows) <= MAX_KEPT
+    burst = nsight.read_export(made(tmp_path / "burst.sqlite", 4_000, step_ns=0), "all at one moment")
+    assert 0 < len(burst.rows) <= MAX_KEPT
 
 
 def foreign(path):
@@ -130,13 +129,6 @@ def test_reading_ends_when_its_time_is_up(export, monkeypatch):
     monkeypatch.setattr(nsight, "_LOOK", 1)
     with pytest.raises(Refused, match="export a shorter range"):
         nsight.read_export(export, "slow")
-
-
-def test_the_file_is_not_written(export):
-    before = export.read_bytes()
-    nsight.read_export(export, "profile")
-    assert export.read_bytes() == before
-    assert [path.name for path in export.parent.iterdir()] == [export.name]
 
 
 def read(folder, text):
