@@ -208,37 +208,36 @@ def _answers(
 ) -> Iterator[Answer]:
     for name, one in here.items():
         if one.calibration is not None and (one.together == 1 or question.networks > 1):
-            at_once = min(one.together, question.networks)
-            try:
-                one.check(question.workload(one.way, at_once))
-            except DoesNotFit as error:
-                yield Answer("this machine", name, True, NOTHING, why_not=str(error))
-                continue
-            found, per_h = _all(question, one.calibration, one.way, one.together), question.price_per_h
-            yield Answer("this machine", name, True, found, *_priced(found, per_h, YOUR_PRICE), library=one.library)
+            plain = Answer("this machine", name, True, NOTHING, library=one.library)
+            yield _answer(question, one, plain, question.price_per_h, YOUR_PRICE)
     for place, on_gpu in {one.name: one.on_gpu for one in devices.values()}.items():
         for name, one in recorded.get(place, {}).items():
             if one.calibration is not None:
-                found = _all(question, one.calibration, one.way, one.together)
-                yield Answer(place, name, False, found, recorded=True, on_gpu=on_gpu, library=one.library)
+                plain = Answer(place, name, False, NOTHING, recorded=True, on_gpu=on_gpu, library=one.library)
+                yield _answer(question, replace(one, memory_bytes=math.inf), plain)
     for device in devices.values():
         price = device.figures.get("price_per_h")
         answered = {(one.way, one.library) for one in recorded.get(device.name, {}).values()}
         for way in (way for way in device.ways if (way, device.library) not in answered):
-            try:
-                found = _all(question, device, way, device.together)
-            except DoesNotFit as error:
-                yield Answer(device.name, device.driven(way), False, NOTHING, why_not=str(error))
-                break
-            priced = _priced(found, price.value if price else None, device.dated)
             about = {"judged": device.judged, "on_gpu": device.on_gpu, "library": device.library}
-            about["widening"] = device.widening
-            yield Answer(device.name, device.driven(way), False, found, *priced, **about)
+            plain = Answer(device.name, device.driven(way), False, NOTHING, widening=device.widening, **about)
+            one = Calibrated(device, way, device.together)
+            yield (found := _answer(question, one, plain, price.value if price else None, device.dated))
+            if found.why_not:
+                break
 
 
-def _priced(found: Prediction, per_h: float | None, dated: str) -> tuple[float | None, str]:
-    """Dollars, and of when or whose the price is; neither without a price."""
-    return (None, "") if per_h is None else (per_h * found.step_s / 3600, dated)
+def _answer(question: Question, one: Calibrated, plain: Answer, per_h: float | None = None, dated: str = "") -> Answer:
+    """The answer with what all trainings take, and with what they cost where there is a price; or why they cannot."""
+    assert one.calibration is not None, "only these answer"
+    try:
+        one.check(question.workload(one.way, min(one.together, question.networks)))
+        found = _all(question, one.calibration, one.way, one.together)
+    except DoesNotFit as error:
+        return replace(plain, why_not=str(error))
+    if per_h is None:
+        return replace(plain, prediction=found)
+    return replace(plain, prediction=found, dollars=per_h * found.step_s / 3600, dated=dated)
 
 
 def _all(question: Question, device: Device | Calibration, way: Way, together: int) -> Prediction:
@@ -250,11 +249,7 @@ def _all(question: Question, device: Device | Calibration, way: Way, together: i
     if not rest:
         return whole
     last = predict(question.workload(way, rest), device).of(question.steps)
-    parts = {
-        name: whole.parts_s.get(name, 0.0) + last.parts_s.get(name, 0.0) for name in {**whole.parts_s, **last.parts_s}
-    }
-    ends = (whole.step_s + last.step_s, whole.low_s + last.low_s, whole.high_s + last.high_s)
-    return Prediction(*ends, parts, whole.warning or last.warning)
+    return whole.plus(last)
 
 
 def _remedy(

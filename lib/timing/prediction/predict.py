@@ -2,6 +2,7 @@
 that is known by its figures."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,6 +36,12 @@ class Prediction:
         """The seconds of so many steps."""
         parts = {name: steps * seconds for name, seconds in self.parts_s.items()}
         return Prediction(steps * self.step_s, steps * self.low_s, steps * self.high_s, parts, self.warning)
+
+    def plus(self, other: "Prediction") -> "Prediction":
+        """The seconds of both, one after the other."""
+        parts = dict(Counter(self.parts_s) + Counter(other.parts_s))
+        ends = (self.step_s + other.step_s, self.low_s + other.low_s, self.high_s + other.high_s)
+        return Prediction(*ends, parts, self.warning or other.warning)
 
 
 def predict(workload: Workload, device: Device | Calibration) -> Prediction:

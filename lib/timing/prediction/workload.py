@@ -193,7 +193,11 @@ class Layer:
 
 
 def even_networks(
-    widths: Sequence[int], batch_sizes: Sequence[int], depth: int = 1, networks: int = 1, way: Way = Way.EPOCH
+    widths: Sequence[int] | np.ndarray,
+    batch_sizes: Sequence[int] | np.ndarray,
+    depth: int = 1,
+    networks: int = 1,
+    way: Way = Way.EPOCH,
 ) -> Workload:
     """Networks of equal hidden layers, counted at once: every width at every batch size, (widths, batch sizes).
 
