@@ -16,7 +16,6 @@ from lib.model.backends.base import Epoch, FirstCall, Steps, no_parameters
 from lib.model.backends.registry import Runtime
 from lib.model.data.mnist import Facts
 from lib.model.hardware.nvml import Gpu
-from lib.sweeps.experiments import parallel_sweeps
 from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask, measure_tasks
 from lib.sweeps.experiments.backend_race import Cell, race
 from lib.sweeps.experiments.peak_rates import measure_ceilings
@@ -264,12 +263,6 @@ TIMED = {
     "race": lambda runtime, engine, store: race([Cell(runtime, 32)], engine, store, Cancel(), Request()),
     "ceilings": lambda runtime, engine, store: measure_ceilings([runtime], engine, store, Cancel()),
     "parts": measure_tasks_of("parts"),
-    "sweeps": lambda runtime, engine, store: parallel_sweeps.compare(
-        [parallel_sweeps.Method("vmap-gpu", "vmap", "", runtime, "sequential")], 1, engine, store, Cancel(), Request()
-    ),
-    "many networks": lambda runtime, engine, store: parallel_sweeps.saturation(
-        2, 32, engine, store, Cancel(), Request(), runtime.device, 1e12
-    ),
 }
 
 

@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from lib.model.spec import Network
 from lib.timing.prediction.workload import OperationKind, Way, convolutional, fully_connected, resnet18
-from tests.timing.prediction.numpy_calls import calls_of_a_step
 
 NETWORKS = st.lists(st.integers(1, 64), max_size=4).map(lambda widths: Network(tuple(widths)))
 SIZES = st.integers(1, 512)
@@ -83,10 +82,3 @@ def test_launches_of_the_articles_network_by_hand():
     work = fully_connected(Network(), 32)
     assert work.launches == 5 + 1 + 2
     assert work.by(Way.OPERATIONS).launches == 13 + 7 + 8
-
-
-@pytest.mark.parametrize("hidden", [(), (16,), (16, 8), (16, 8, 8)])
-def test_calls_are_about_as_many_as_numpy_really_makes(hidden):
-    network = Network(hidden)
-    made = calls_of_a_step(network, 4)
-    assert fully_connected(network, 4, Way.OPERATIONS).launches == pytest.approx(made, rel=0.07)

@@ -2,11 +2,9 @@
 
 import json
 import sys
-import tempfile
 import time
 
 import numpy as np
-import tensorflow as tf
 
 from lib.model.spec import Network
 from lib.timing.profiling import with_tensorflow
@@ -14,7 +12,6 @@ from lib.timing.profiling.harness import Subject
 from lib.timing.profiling.input_pipeline import Preprocessing
 from lib.timing.profiling.request import FEEDS, Examination, NotMeasured, Pipeline
 from lib.timing.profiling.run import examine
-from lib.timing.profiling.traces import live
 from lib.timing.profiling.with_tensorflow import measure_placement
 from tests.conftest import make_small_data
 
@@ -59,19 +56,6 @@ class Counted(Preprocessing):
         return super().__call__(image)
 
 
-def profiler_held():
-    """What is said where another profile is being recorded, and whether the next one is recorded."""
-    with tempfile.TemporaryDirectory() as folder:
-        tf.profiler.experimental.start(f"{folder}/other")
-        try:
-            list(live.record("keras-tensorflow", SUBJECT, f"{folder}/ours"))
-        except NotMeasured as error:
-            return str(error)
-        finally:
-            tf.profiler.experimental.stop()
-    return ""
-
-
 def worked_on(name):
     """How many images were preprocessed after the feed was told to rest."""
     feed = with_tensorflow.feed(Pipeline(name, 640, 32, 0.1), Counted(20, False), SUBJECT)
@@ -102,7 +86,6 @@ def main():
             name: labels_of(with_tensorflow.feed(Pipeline(name, 640, 32, 0.1), Preprocessing(1, False), SUBJECT))
             for name in names
         },
-        "held": profiler_held(),
         "worked on": {name: worked_on(name) for name in names},
         "raised": {name: raised(Damaged(1, False), name) for name in names if name not in ("shuffle", "cache")},
         "placed": {name: measured.block_s[0] for name, measured, _ in filter(None, measure_placement(SUBJECT))},

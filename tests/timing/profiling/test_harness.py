@@ -1,9 +1,6 @@
 """The step that is taken apart: measured in turns, closed quietly, its parts; and events in a card's queue."""
 
-import sys
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,16 +9,13 @@ from lib.model.backends.base import Epoch, Steps
 from lib.model.spec import Network
 from lib.timing.profiling import harness
 from lib.timing.profiling.harness import (
-    HOLD_SIDE,
     CardQueue,
     OnCard,
     Subject,
     TrainedStep,
-    cupy_card,
     interleaved,
     loop,
     nothing,
-    torch_card,
 )
 from lib.timing.profiling.operations import LIBRARIES, ON_CARD, OPERATIONS, measure_operations
 
@@ -158,50 +152,6 @@ def test_a_call_that_waits_is_refused():
 
     with pytest.raises(RuntimeError, match="one of the calls waits for it"):
         measured(simulated, waits)
-
-
-def events(times: Iterator[float]) -> SimpleNamespace:
-    """As `torch.cuda` and `cupy.cuda`: their events, in milliseconds."""
-
-    class Event:
-        def __init__(self, enable_timing: bool = False) -> None:
-            self.timed, self.recorded_ms = enable_timing, 0.0
-
-        def record(self) -> None:
-            self.recorded_ms = next(times)
-
-        def query(self) -> bool:
-            return False
-
-        done = False
-
-        def synchronize(self) -> None:
-            pass
-
-        def elapsed_time(self, last: "Event") -> float:
-            assert self.timed, "as PyTorch demands"
-            assert last.timed
-            return last.recorded_ms - self.recorded_ms
-
-    return SimpleNamespace(Event=Event, get_elapsed_time=lambda first, last: last.recorded_ms - first.recorded_ms)
-
-
-@pytest.mark.parametrize(("name", "make"), [("torch", torch_card), ("cupy", cupy_card)])
-def test_the_libraries_events_are_of_milliseconds(monkeypatch, name, make):
-    held = []
-    library = SimpleNamespace(
-        cuda=events(iter([5.0, 7.0])),
-        ones=lambda *shape, **_: SimpleNamespace(shape=shape),
-        mm=lambda a, b, out: held.append(a),
-        matmul=lambda a, b, out: held.append(a),
-    )
-    monkeypatch.setitem(sys.modules, name, library)
-    card = make()
-    card.hold()
-    first, last = card.mark(), card.mark()
-    assert not card.passed(first)
-    assert card.between_s(first, last) == pytest.approx(2e-3)
-    assert str(HOLD_SIDE) in str(held[0].shape)
 
 
 @pytest.mark.slow

@@ -122,16 +122,6 @@ def test_what_raises_is_told_in_a_sentence_and_all_are_closed(feeding):
     assert second.closed
 
 
-def test_a_stop_closes_the_feed(monkeypatch, small_data):
-    feed = Sleeping()
-    library = SimpleNamespace(feed=lambda *_: feed, explained=str)
-    monkeypatch.setitem(sys.modules, "lib.timing.profiling.with_tensorflow", library)
-    rows = measure_pipelines("keras-tensorflow", Subject(Network((4,)), 32, small_data, "cpu"), [NOTHING])
-    assert next(rows) is None
-    rows.close()  # pyright: ignore[reportAttributeAccessIssue]
-    assert feed.closed
-
-
 @given(st.integers(0, 50), st.booleans(), st.integers(0, 2**32 - 1))
 def test_preprocessing_leaves_the_images_as_they_are(repetitions, holds_lock, seed):
     images = np.random.default_rng(seed).random((3, 784), np.float32)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from lib.timing.profiling import single_operations
 from lib.timing.profiling.harness import Repeated
-from lib.timing.profiling.operations import LIBRARIES, in_precision
+from lib.timing.profiling.operations import LIBRARIES
 from lib.timing.profiling.request import (
     ALIASED,
     COPIED,
@@ -23,7 +23,6 @@ from lib.timing.profiling.request import (
     IN_TURN,
     LANES,
     MOVED,
-    OPERATION_PRECISIONS,
     RETURNED,
     WAITED,
     OperationRequest,
@@ -34,7 +33,6 @@ from lib.timing.profiling.single_operations import (
     limited,
     measure_operation,
     measure_overlap,
-    rounds,
     transfers,
 )
 from tests.conftest import where_installed
@@ -82,11 +80,6 @@ def test_a_precision_is_what_it_says(worker, precision):
     assert np.max(np.abs(found - right)) < digits * np.max(np.abs(right))
 
 
-def test_every_precision_has_an_array():
-    array = np.ones(2, np.float32)
-    assert [in_precision(array, one).dtype.itemsize for one in OPERATION_PRECISIONS] == [8, 4, 4, 2, 2]
-
-
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core cannot be limited")
 def test_threads_are_limited_within_a_block_only():
     """Also where the block fails: what runs next in the process has all cores."""
@@ -103,11 +96,6 @@ def test_threads_are_limited_within_a_block_only():
     assert os.sched_getaffinity(0) == all_cores
     with limited(0):
         assert os.sched_getaffinity(0) == all_cores, "0: as many as there are"
-
-
-@pytest.mark.parametrize(("call_s", "expected"), [(0.0, 9), (1e-3, 9), (0.1, 6), (100.0, 3)])
-def test_long_calls_are_repeated_less_often(call_s, expected):
-    assert rounds(3, call_s) == expected
 
 
 def test_a_large_operand_repeats_what_was_drawn(monkeypatch):
