@@ -11,7 +11,6 @@ import pandas as pd
 
 from lib.formatting import listed, seconds, times
 from lib.model.backends.registry import BACKENDS, DEVICES, Runtime
-from lib.model.hardware.cores import usable_cores
 from lib.sweeps.experiments import published, single_operations
 from lib.sweeps.experiments.peak_rates import ceilings
 from lib.sweeps.experiments.single_operations import (
@@ -100,7 +99,6 @@ def _library() -> Any:
 class Product(Controls):
     largest = slider("Rows and columns, up to", 1024, SIDES[1:])
     precision = dropdown("Precision", "float32", OPERATION_PRECISIONS)
-    threads = slider("Threads", usable_cores, lambda: range(1, max(usable_cores(), 2) + 1))
     library = _library()
 
 
@@ -414,7 +412,7 @@ def peak_rates(points: Sequence[OperationPoint], store: Store) -> dict[str, floa
     peaks = _ceilings(store, "product_flops_per_s")
     for point in points:
         operation, device = point.task.operation, point.task.runtime.device
-        if operation.precision == "float32" and not operation.threads and device in peaks:
+        if operation.precision == "float32" and device in peaks:
             peaks[device] = max(peaks[device], point.rate(WAITED) or 0.0)
     return peaks
 

@@ -539,7 +539,7 @@ def operations(
     card = any(runtime.device == "gpu" for runtime in runtimes)
     side, length, n_bytes = LARGEST_WITH_A_CARD if card else LARGEST
     single = (
-        lambda of: single_operations.products(of, side, "float32", 0),
+        lambda of: single_operations.products(of, side, "float32"),
         lambda of: single_operations.sines(of, length, SINE_DEPTH),
         lambda of: single_operations.transfers(of, n_bytes),
     )
@@ -548,7 +548,7 @@ def operations(
 
 
 def _bfloat16(libraries: Libraries) -> list[OperationTask]:
-    todo = single_operations.products(libraries, LARGEST_IN_BFLOAT16, "bfloat16", 0)
+    todo = single_operations.products(libraries, LARGEST_IN_BFLOAT16, "bfloat16")
     return [one for one in todo if one.runtime.device == "gpu" and not single_operations.unsupported(one)]
 
 

@@ -4,13 +4,11 @@ A size is refused before anything is allocated, where it would take too much mem
 size measured so far took.
 """
 
-import os
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from lib.model.backends.registry import BACKENDS, Runtime, usable_runtimes, versions
-from lib.model.hardware.cores import usable_cores
 from lib.model.hardware.device_memory import usable_memory_bytes
 from lib.sweeps.experiments.anatomy_of_a_step import stored
 from lib.sweeps.experiments.failures import Attempts
@@ -66,7 +64,7 @@ class OperationTask:
             "size": asked.size,
             "precision": self.runtime.precision,
             "arithmetic": asked.precision,
-            "threads": asked.threads,
+            "threads": 0,  # as of all records: as many as there are
             "depth": asked.depth,
             "pieces": asked.pieces,
         }
@@ -141,9 +139,9 @@ def tasks(runtimes: Sequence[Runtime], operation: OperationRequest, sizes: Seque
     ]
 
 
-def products(runtimes: Sequence[Runtime], largest: int, precision: str, threads: int) -> list[OperationTask]:
+def products(runtimes: Sequence[Runtime], largest: int, precision: str) -> list[OperationTask]:
     """Products of square matrices, up to this many rows and columns."""
-    asked = OperationRequest("product", precision=precision, threads=threads if threads < usable_cores() else 0)
+    asked = OperationRequest("product", precision=precision)
     # A card's factors are rounded by a worker of its own: some libraries can be told before they are loaded only.
     rounding = {(one.backend, one.device): one for one in usable_runtimes() if one.precision == precision == "tf32"}
     runtimes = [rounding.get((one.backend, one.device), one) for one in runtimes]
@@ -306,8 +304,6 @@ def refused(
 def unsupported(task: OperationTask) -> str:
     """Why this cannot be measured here, whatever its size; empty where it can."""
     precision = task.operation.precision
-    if task.operation.threads and not hasattr(os, "sched_setaffinity"):
-        return "threads cannot be bound to cores on this system"
     if precision == "tf32" and task.runtime.precision != "tf32":
         return "TF32 is arithmetic of graphics cards, from Ampere on"
     if precision == "bfloat16" and task.library in ("numpy", "cupy"):

@@ -142,7 +142,6 @@ class OperationRequest:
             such sines: counts, not seconds; `overlap` of such sines with the transfers there and back.
         size: Rows and columns, elements, bytes, or images.
         precision: One of `OPERATION_PRECISIONS`; TF32 is float32 whose factors a card rounds to ten bits.
-        threads: At most so many cores compute; 0: as many as there are.
         depth: Sines in one another.
         pieces: Of the array, in `overlap`.
     """
@@ -150,7 +149,6 @@ class OperationRequest:
     name: str
     size: int = 1
     precision: str = "float32"
-    threads: int = 0
     depth: int = 1
     pieces: int = 1
 

@@ -35,7 +35,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache, partial
 from typing import Any
@@ -94,16 +94,11 @@ def measure_operation(worker: str, device: str, operation: OperationRequest) -> 
     library = _library(worker, device)
     make, work = _OPERATIONS[operation.name]
 
-    def surroundings() -> AbstractContextManager:
-        stack = ExitStack()
-        stack.enter_context(library.arithmetic(operation.precision))
-        stack.enter_context(limited(operation.threads))
-        return stack
-
-    with surroundings():
+    exact = partial(library.arithmetic, operation.precision)
+    with exact():
         ways, call_s = make(worker, device, library, operation)
     yield None
-    within = {name: Within(way, surroundings) for name, way in ways.items()}
+    within = {name: Within(way, exact) for name, way in ways.items()}
     for row in interleaved(within, rounds(len(ways), call_s)):
         yield None if row is None else (row[0], row[1], work(operation, row[0]))
 
@@ -180,44 +175,6 @@ class Within:
     def block(self) -> float:
         with self.surroundings():
             return self.experiment.block()
-
-
-@contextmanager
-def limited(threads: int) -> Iterator[None]:
-    """At most so many cores compute for this process; 0 for all.
-
-    All its threads are bound to these cores, because XLA and TensorFlow size their pools once, when they are loaded.
-    BLAS and PyTorch, which can be told, get no more threads than cores.
-    """
-    allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
-    if not 0 < threads < len(allowed):
-        yield
-        return
-    with ExitStack() as stack:
-        _told(stack, threads)
-        _bind(set(sorted(allowed)[:threads]))
-        try:
-            yield
-        finally:
-            _bind(allowed)
-
-
-def _told(stack: ExitStack, threads: int) -> None:
-    """Limit the pools that can be told, until the stack is closed."""
-    with suppress(ModuleNotFoundError):  # a bare machine
-        from threadpoolctl import threadpool_limits
-
-        stack.enter_context(threadpool_limits(threads))
-    if torch := sys.modules.get("torch"):
-        stack.callback(torch.set_num_threads, torch.get_num_threads())
-        torch.set_num_threads(threads)
-
-
-def _bind(cores: set[int]) -> None:
-    """Bind all threads of this process; those that end meanwhile are left out."""
-    for thread in os.listdir("/proc/self/task"):
-        with suppress(OSError):
-            os.sched_setaffinity(int(thread), cores)
 
 
 def _first_call_s(call: Callable[[], object]) -> float:

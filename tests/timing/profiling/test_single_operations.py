@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lib.timing.profiling import single_operations
-from lib.timing.profiling.harness import Repeated
 from lib.timing.profiling.operations import LIBRARIES
 from lib.timing.profiling.request import (
     ALIASED,
@@ -29,8 +28,6 @@ from lib.timing.profiling.request import (
 )
 from lib.timing.profiling.single_operations import (
     OnThreads,
-    Within,
-    limited,
     measure_operation,
     measure_overlap,
     transfers,
@@ -78,24 +75,6 @@ def test_a_precision_is_what_it_says(worker, precision):
     found = np.array([[float(value) for value in row] for row in product])
     digits = {"float64": 1e-12, "float32": 1e-5, "float16": 2e-2, "bfloat16": 2e-1}[precision]
     assert np.max(np.abs(found - right)) < digits * np.max(np.abs(right))
-
-
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core cannot be limited")
-def test_threads_are_limited_within_a_block_only():
-    """Also where the block fails: what runs next in the process has all cores."""
-    all_cores = os.sched_getaffinity(0)
-    seen = []
-
-    def block():
-        seen.append(len(os.sched_getaffinity(0)))
-        raise RuntimeError("the card is full")
-
-    with pytest.raises(RuntimeError, match="full"):
-        Within(Repeated(block), lambda: limited(1)).prepare()
-    assert seen == [1]
-    assert os.sched_getaffinity(0) == all_cores
-    with limited(0):
-        assert os.sched_getaffinity(0) == all_cores, "0: as many as there are"
 
 
 def test_a_large_operand_repeats_what_was_drawn(monkeypatch):
