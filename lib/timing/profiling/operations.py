@@ -124,12 +124,14 @@ def measure_operations(worker: str, subject: Subject) -> Iterator[Row | None]:
         subject: A step of one hidden layer.
 
     Yields:
-        None where it can be stopped; then a row for each, named as in `steps`; with a `card`, one more for each
+        None where it can be stopped; then a row for each, named as in `calls_of`; with a `card`, one more for each
         operation, named with `ON_CARD`; for JAX also `KERNELS`, which is a number of kernels, not seconds.
     """
     library = LIBRARIES[worker](subject.device)
-    calls = _all_calls(library, subject)
-    experiments: dict[str, StepExperiment] = {name: Repeated(_waited(library, call)) for name, call in calls.items()}
+    calls = calls_of(library, subject)
+    experiments: dict[str, StepExperiment] = {
+        name: Repeated(lambda call=call: library.wait(call())) for name, call in calls.items()
+    }
     if library.card is not None:
         card = library.card()
         experiments |= {ON_CARD + one.key: OnCard([calls[one.key]], card) for one in OPERATIONS}
@@ -140,16 +142,11 @@ def measure_operations(worker: str, subject: Subject) -> Iterator[Row | None]:
         yield row_of(KERNELS, [kernels_of_step(subject)])
 
 
-def steps(library: Library, subject: Subject) -> dict[str, Callable[[], Array]]:
+def calls_of(library: Library, subject: Subject) -> dict[str, Callable[[], Array]]:
     """What is measured, by name: each operation's key, `ALL`, `PRODUCT` and, where the library compiles, `COMPILED`.
 
-    Each operation has its inputs ready, and is waited for.
+    Each has its inputs ready, and is not waited for.
     """
-    return {name: _waited(library, call) for name, call in _all_calls(library, subject).items()}
-
-
-def _all_calls(library: Library, subject: Subject) -> dict[str, Callable[[], Array]]:
-    """As `steps`, not waited for."""
     x, y = subject.batch
     (w1, b1), (w2, b2) = subject.parameters
     onehot = library.move(np.eye(len(b2), dtype=np.float32)[y])  # (batch, 10)
@@ -166,10 +163,6 @@ def _all_calls(library: Library, subject: Subject) -> dict[str, Callable[[], Arr
         step = library.compiled(lambda *arrays: _new_weights(library, arrays[0], arrays[1], arrays[2:], rate))
         calls[COMPILED] = lambda: step(images, onehot, *weights)
     return calls
-
-
-def _waited(library: Library, call: Callable[[], Array]) -> Callable[[], Array]:
-    return lambda: library.wait(call())
 
 
 def forward_and_backward(library: Library, x: Array, onehot: Array, weights) -> Mapping[str, Array]:

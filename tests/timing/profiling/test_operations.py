@@ -19,10 +19,10 @@ from lib.timing.profiling.operations import (
     OPERATIONS,
     PRODUCT,
     SIDES,
+    calls_of,
     forward_and_backward,
     makers_of,
     measure_ceilings,
-    steps,
 )
 from tests.cupy_stand_in import in_cupys_place
 from tests.software_adapter import needs_software_adapter
@@ -54,13 +54,13 @@ def test_the_operations_are_those_of_a_step(subject, worker):
 
 def test_each_operation_of_the_table_is_measured(subject):
     named = {operation.key for operation in OPERATIONS}
-    assert set(steps(LIBRARIES["numpy"]("cpu"), subject)) == named | {ALL, PRODUCT}
-    assert set(steps(LIBRARIES["jax"]("cpu"), subject)) == named | {ALL, PRODUCT, COMPILED}
+    assert set(calls_of(LIBRARIES["numpy"]("cpu"), subject)) == named | {ALL, PRODUCT}
+    assert set(calls_of(LIBRARIES["jax"]("cpu"), subject)) == named | {ALL, PRODUCT, COMPILED}
 
 
 def test_measuring_an_update_again_and_again_does_not_run_away(subject):
     parameters = subject.parameters
-    calls = steps(LIBRARIES["numpy"]("cpu"), subject)
+    calls = calls_of(LIBRARIES["numpy"]("cpu"), subject)
     for _ in range(1000):
         calls["update"]()
     assert np.isfinite(calls["hidden"]()).all()

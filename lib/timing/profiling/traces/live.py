@@ -42,7 +42,8 @@ def record(backend: str, subject: Subject, folder: str) -> Iterator[Row | None]:
     Raises:
         NotMeasured: Another profile is being recorded, or the library has no profiler.
     """
-    start = _PROFILERS.get(_library(backend))
+    library = next((name for name in _PROFILERS if name in BACKENDS[backend].needs), "")
+    start = _PROFILERS.get(library)
     if start is None:
         raise NotMeasured(f"{BACKENDS[backend].label} has no profiler of its own; choose another backend")
     n = min(len(subject.data.x_train), EPOCH_STEPS * subject.batch_size)
@@ -67,10 +68,6 @@ def record(backend: str, subject: Subject, folder: str) -> Iterator[Row | None]:
         yield PROFILED, Measurement((profiled.train_s,), len(profiled.losses), Ended.CAP), 1.0
     finally:
         events.close()  # type: ignore[attr-defined]
-
-
-def _library(backend: str) -> str:
-    return next((name for name in ("tensorflow", "torch", "jax", "wgpu") if name in BACKENDS[backend].needs), "")
 
 
 def _events(backend: str, subject: Subject) -> Iterator[Event]:
@@ -156,9 +153,10 @@ def _with_webgpu(folder: str, device: str) -> Callable[[], object]:
     return lambda: (Path(folder) / "trace.json").write_text(written(recorder.trace()))
 
 
+# By the library whose profiler sees a backend's work: the first that it needs.
 _PROFILERS: dict[str, Profiler] = {
-    "jax": _with_jax,
     "tensorflow": _with_tensorflow,
     "torch": _with_torch,
+    "jax": _with_jax,
     "wgpu": _with_webgpu,
 }
