@@ -73,11 +73,14 @@ def experiments(_backend: str, subject: Subject) -> dict[str, StepExperiment]:
 
 
 def _one_call(subject: Subject) -> Step:
-    step = one_step(
-        build(subject.network, subject.parameters, torch_device(subject.device)), subject.training.learning_rate
-    )
+    step = _made(one_step, subject)
     x, y = (array[: subject.batch_size] for array in tensors(subject.data, subject.device)[:2])
     return lambda: step(x, y)
+
+
+def _made(make: Callable[[nn.Module, float], OnBatch], subject: Subject, learning_rate: float | None = None) -> OnBatch:
+    model = build(subject.network, subject.parameters, torch_device(subject.device))
+    return make(model, learning_rate or subject.training.learning_rate)
 
 
 def varied(_backend: str, subject: Subject, variant: str) -> StepExperiment:
@@ -87,7 +90,7 @@ def varied(_backend: str, subject: Subject, variant: str) -> StepExperiment:
     make = partial(one_step, set_to_none=variant != Remedy.DROPPED.variant)
     if variant == Remedy.GRAPH.variant:
         make = partial(_as_a_graph, images=x[:size], labels=y[:size])
-    step = _made(make, subject, subject.training.learning_rate)
+    step = _made(make, subject)
 
     def one() -> object:
         start = next(starts)
@@ -145,15 +148,11 @@ def launches(subject: Subject) -> Iterator[Row | None]:
         if abs(loss - losses["eager"]) > TOLERANCE * abs(losses["eager"]):
             raise NotMeasured(f"expected a loss of {losses['eager']:.5f} as eagerly, got {loss:.5f} by {name}")
         yield None
-        measured = _made(make, subject, subject.training.learning_rate)
+        measured = _made(make, subject)
         experiments[name] = _on_batches(measured, x, y, subject)
     yield from interleaved(experiments)
     for name, seconds in first_call_s.items():
         yield row_of(f"{name}/{FIRST_CALL}", [seconds])
-
-
-def _made(make: Callable[[nn.Module, float], OnBatch], subject: Subject, learning_rate: float) -> OnBatch:
-    return make(build(subject.network, subject.parameters, torch_device(subject.device)), learning_rate)
 
 
 def _on_batches(step: OnBatch, x: torch.Tensor, y: torch.Tensor, subject: Subject) -> StepExperiment:
@@ -319,8 +318,7 @@ class _TorchFeed(Feed):
             prefetch_factor=AHEAD if workers else None,
             pin_memory=subject.device == "gpu",
         )
-        model = build(subject.network, subject.parameters, self._device)
-        self._step = one_step(model, subject.training.learning_rate)
+        self._step = _made(one_step, subject)
 
     def open(self) -> Iterator[Any]:
         assert self._loader is not None, "not closed"
