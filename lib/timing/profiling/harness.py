@@ -141,6 +141,12 @@ class InOneCall:
         return self._loop.block()
 
 
+def endless_training(backend: str, subject: "Subject") -> Iterator[Event]:
+    """The events of a backend's own training of a step, again and again: few images make its epochs end soon."""
+    while True:
+        yield from load_train(backend)(subject.training, subject.data, subject.device)
+
+
 @dataclass
 class TrainedStep:
     """The backend's own training; a block is its `Steps` until they took `REAL_S`, evaluations left out.
@@ -158,16 +164,12 @@ class TrainedStep:
     _events: Iterator[Event] | None = None  # none before it is prepared: it may be stopped before that
 
     def prepare(self) -> None:
-        self._events = self._begin()
+        self._events = endless_training(self.backend, self.subject)
         self._advance(0.0)  # the first steps warm up
 
     def block(self) -> float:
         """Seconds of one training step; processor seconds are added to `busy_s`."""
         return self._advance(REAL_S)
-
-    def _begin(self) -> Iterator[Event]:
-        while True:  # a training ends after its epochs; few images make that soon
-            yield from load_train(self.backend)(self.subject.training, self.subject.data, self.subject.device)
 
     def _advance(self, limit_s: float) -> float:
         assert self._events is not None, "prepared first"

@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from lib.model.backends.base import Epoch, Event, Steps
-from lib.model.backends.registry import BACKENDS, load_train
+from lib.model.backends.registry import BACKENDS
 from lib.timing.measurement import Ended, Measurement
-from lib.timing.profiling.harness import Row, Subject
+from lib.timing.profiling.harness import Row, Subject, endless_training
 from lib.timing.profiling.request import PLAIN, PROFILED, NotMeasured
 from lib.timing.profiling.traces.form import written
 
@@ -49,7 +49,7 @@ def record(backend: str, subject: Subject, folder: str) -> Iterator[Row | None]:
     n = min(len(subject.data.x_train), EPOCH_STEPS * subject.batch_size)
     epoch_steps = n // subject.batch_size
     data = replace(subject.data, x_train=subject.data.x_train[:n], y_train=subject.data.y_train[:n])
-    events = _events(backend, replace(subject, data=data))
+    events = endless_training(backend, replace(subject, data=data))
     try:
         yield from _warm_up(events)
         plain = []
@@ -68,11 +68,6 @@ def record(backend: str, subject: Subject, folder: str) -> Iterator[Row | None]:
         yield PROFILED, Measurement((profiled.train_s,), len(profiled.losses), Ended.CAP), 1.0
     finally:
         events.close()  # type: ignore[attr-defined]
-
-
-def _events(backend: str, subject: Subject) -> Iterator[Event]:
-    while True:
-        yield from load_train(backend)(subject.training, subject.data, subject.device)
 
 
 def _warm_up(events: Iterator[Event]) -> Iterator[None]:
