@@ -246,7 +246,7 @@ PARTS: Mapping[str, str] = MappingProxyType(
 )
 
 
-class _Row(msgspec.Struct):
+class _DeviceRow(msgspec.Struct):
     key: str
     name: Annotated[str, msgspec.Meta(min_length=1)]
     on_gpu: bool
@@ -255,9 +255,9 @@ class _Row(msgspec.Struct):
     dated: str = ""
 
 
-class _File(msgspec.Struct):
+class _DevicesFile(msgspec.Struct):
     version: Literal[1]
-    devices: Annotated[list[_Row], msgspec.Meta(min_length=1)]
+    devices: Annotated[list[_DeviceRow], msgspec.Meta(min_length=1)]
 
 
 def read_devices(path: Path = FILE) -> dict[str, Device]:
@@ -267,7 +267,7 @@ def read_devices(path: Path = FILE) -> dict[str, Device]:
         UnusableDevice: The file cannot be read, or a device in it cannot be used; the text says which and why.
     """
     try:
-        rows = msgspec.json.decode(path.read_bytes(), type=_File).devices
+        rows = msgspec.json.decode(path.read_bytes(), type=_DevicesFile).devices
     except OSError as error:
         raise UnusableDevice(
             f"{path.name or path}: expected a JSON file of devices, but it cannot be read ({error.strerror}); name"

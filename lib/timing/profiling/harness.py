@@ -106,7 +106,7 @@ class Repeated:
 
 
 @dataclass
-class Timed:
+class SelfTimed:
     """A block that times itself: a function that returns the seconds of one training step. It is made once before."""
 
     block: Callable[[], float]

@@ -29,9 +29,9 @@ from lib.timing.prediction.remedies import RESIDENT
 from lib.timing.profiling.harness import (
     Repeated,
     Row,
+    SelfTimed,
     StepExperiment,
     Subject,
-    Timed,
     TimedStep,
     TrainedStep,
     interleaved,
@@ -160,10 +160,10 @@ def measure_traps(step: TimedStep, device: str) -> Iterator[Row | None]:
     wrong: tuple[StepExperiment, ...] = (
         Repeated(step.call, step.wait, returns=True, at_most=step.queued),
         FirstCallCounted(step),
-        Timed(lambda: best_of(step, 1)),
-        Timed(lambda: best_of(step, TRAP_SAMPLES)),
+        SelfTimed(lambda: best_of(step, 1)),
+        SelfTimed(lambda: best_of(step, TRAP_SAMPLES)),
         Repeated(step.with_transfer),
-        Timed(lambda: busy_s(reference)),
+        SelfTimed(lambda: busy_s(reference)),
     )
     yield from interleaved({REFERENCE: reference, **dict(zip(TRAPS, wrong, strict=True))})
     if device == "gpu":

@@ -45,7 +45,7 @@ import numpy as np
 from lib.model.data.mnist import aligned
 from lib.timing.measurement import Step, no_wait
 from lib.timing.profiling.first_use import MODULES
-from lib.timing.profiling.harness import CONFIG, Repeated, Row, StepExperiment, Timed, interleaved, row_of
+from lib.timing.profiling.harness import CONFIG, Repeated, Row, SelfTimed, StepExperiment, interleaved, row_of
 from lib.timing.profiling.operations import LIBRARIES, Library, multiplying
 from lib.timing.profiling.request import (
     ALIASED,
@@ -335,7 +335,7 @@ def measure_overlap(worker: str, device: str, operation: OperationRequest) -> It
             last[name] = runs[name]()
             return time.perf_counter() - began
 
-        yield from interleaved({name: Timed(partial(timed, name)) for name in runs})
+        yield from interleaved({name: SelfTimed(partial(timed, name)) for name in runs})
         for name, lanes in last.items():
             for lane, spans in zip(LANES, lanes, strict=True):
                 for end, values in zip(("begins", "ends"), zip(*spans, strict=True), strict=True):
