@@ -111,11 +111,6 @@ class Workload:
         """Steps of an epoch; the last, incomplete batch is dropped."""
         return self.images // self.batch_size
 
-    @property
-    def layers(self) -> int:
-        """Layers with parameters."""
-        return sum(one.kind is OperationKind.UPDATE for one in self.operations)
-
     @cached_property
     def launches(self) -> int:
         """Kernels that a step starts: every call of a library of arrays, or what a compiler leaves of them.
@@ -125,7 +120,7 @@ class Workload:
         """
         if self.way in (Way.WAITED, Way.OPERATIONS):
             return sum(one.calls for one in self.operations)
-        return sum(one.kind is OperationKind.PRODUCT for one in self.operations) + 1 + self.layers
+        return 1 + sum(one.kind is not OperationKind.ELEMENTWISE for one in self.operations)
 
     @cached_property
     def products(self) -> tuple[tuple[int, int], ...]:

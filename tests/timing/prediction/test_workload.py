@@ -41,7 +41,6 @@ def test_a_fully_connected_step_needs_what_the_network_counts(network, batch_siz
     work = fully_connected(network, batch_size)
     assert work.flops == network.step_flops(batch_size)
     assert work.parameter_bytes == network.parameter_bytes
-    assert work.layers == len(network.shapes)
     assert work.activation_bytes == 4 * batch_size * sum(network.widths[1:])
     assert work.input_bytes == 4 * batch_size * 784
 
