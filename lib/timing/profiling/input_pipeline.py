@@ -126,11 +126,11 @@ def rows_of(data: Data, rows: int) -> Batch:
     return data.x_train[index], data.y_train[index]
 
 
-def measure_pipelines(backend: str, subject: Subject, pipelines: Sequence[Pipeline]) -> Iterator[Row | None]:
+def measure_pipelines(library: Any, subject: Subject, pipelines: Sequence[Pipeline]) -> Iterator[Row | None]:
     """Measure pipelines in turns, round by round, so that drift is the same for all.
 
     Args:
-        backend: Whose feeds they are.
+        library: The module whose feeds they are: `with_tensorflow` or `with_torch`.
         subject: Network, data and device; each pipeline has a batch size of its own.
         pipelines: One, or several that are compared.
 
@@ -142,10 +142,6 @@ def measure_pipelines(backend: str, subject: Subject, pipelines: Sequence[Pipeli
     Raises:
         NotMeasured: A pipeline raised an error, or its cache would take too long to fill.
     """
-    if backend == "torch":
-        from lib.timing.profiling import with_torch as library
-    else:
-        from lib.timing.profiling import with_tensorflow as library
     opened: list[_Rounds] = []
     try:
         for pipeline in pipelines:

@@ -96,7 +96,11 @@ def examine(backend: str, device: str, examination: Examination, data: Data) -> 
     elif examination.kind == "pipelines":
         from lib.timing.profiling.input_pipeline import measure_pipelines
 
-        yield from measure_pipelines(backend, subject, examination.pipelines)
+        if backend == "torch":
+            from lib.timing.profiling import with_torch as library
+        else:
+            from lib.timing.profiling import with_tensorflow as library
+        yield from measure_pipelines(library, subject, examination.pipelines)
     elif examination.kind == "placement":
         from lib.timing.profiling.with_tensorflow import measure_placement
 
