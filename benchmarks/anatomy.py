@@ -8,7 +8,7 @@ from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Measured
 from lib.sweeps.workers.queue import Cancel
 from lib.timing.profiling.request import Examination
-from lib.timing.profiling.step_breakdown import EXPLAINED, PARTS, loop_parts, split
+from lib.timing.profiling.step_breakdown import EXPLAINED, PARTS, split
 
 BATCH_SIZES = (1, 32, 512, 4096)
 NETWORK = Network((128,))
@@ -21,18 +21,18 @@ def main() -> None:
         for size in BATCH_SIZES:
             for runtime in (one for one in usable_runtimes() if BACKENDS[one.backend].taken_apart):
                 with left_out.unless_it_works(f"{runtime.label}, batch size {size}"):
-                    rows += _rows(engine, runtime, size)
+                    rows.append(_row(engine, runtime, size))
     finally:
         engine.close()
-    ratios = [float(row["ratio"]) for row in rows if "ratio" in row]  # pyright: ignore[reportArgumentType]
+    ratios = [float(row["ratio"]) for row in rows]  # pyright: ignore[reportArgumentType]
     within = sum(abs(ratio - 1) <= EXPLAINED for ratio in ratios)
-    columns = ("backend", "batch_size", "line", "step_s", "ratio", *(part.name for part in PARTS))
+    columns = ("backend", "batch_size", "step_s", "ratio", *(part.name for part in PARTS))
     what, n = f"splits within {EXPLAINED:.0%} of the measured step", len(ratios) + len(left_out)
     show("anatomy", rows, columns, [Target.counted(what, within, n, "", True)], left_out)
 
 
-def _rows(engine: Engine, runtime: Runtime, batch_size: int) -> list[Row]:
-    """The step in its parts, and where it is one compiled loop each of its lines."""
+def _row(engine: Engine, runtime: Runtime, batch_size: int) -> Row:
+    """The step in its parts."""
     examination = Examination("parts", NETWORK, batch_size)
     messages = engine.examine(runtime, examination, Cancel())
     found = {m.name: m.measurement.median_s / m.work for m in messages if isinstance(m, Measured)}
@@ -42,9 +42,4 @@ def _rows(engine: Engine, runtime: Runtime, batch_size: int) -> list[Row]:
     note(f"{runtime.label}, batch size {batch_size}")
     ratio = sum(known.parts_s.values()) / known.step_s
     subject: Row = {"backend": runtime.backend, "device": runtime.device, "batch_size": batch_size}
-    whole = {"name": "anatomy", **subject, "step_s": known.step_s, "ratio": ratio, **known.parts_s}
-    lines = [
-        {"name": "line", **subject, "line": line.partition(":")[0], "step_s": line_s}
-        for line, line_s in loop_parts(found).items()
-    ]
-    return [whole, *lines]
+    return {"name": "anatomy", **subject, "step_s": known.step_s, "ratio": ratio, **known.parts_s}

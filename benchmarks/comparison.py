@@ -5,6 +5,7 @@ A step is a row of small matrix products, all on the same arrays: one more produ
 the machine.
 """
 
+import random
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -12,12 +13,13 @@ from collections.abc import Callable
 import numpy as np
 
 from benchmarks.report import Target, note, show
-from lib.timing.comparison import Verdict, compare
-from lib.timing.measurement import Config
+from lib.timing.comparison import Comparison, Verdict, compared
+from lib.timing.measurement import Clock, Config, Meter, Step, Sync, no_wait
 
 N = 200
 PRODUCTS, SIDE = 20, 48
 CONFIG = Config(warm_up_s=0.02, max_time_s=2.0)
+LOOKS = (9, 14, 22, 35, 55, 86, 135, 212, 332, 520)  # numbers of pairs: each about 1.6 times the one before
 MORE = {"equal": 0, "slower-5": PRODUCTS // 20, "slower-10": PRODUCTS // 10}
 
 
@@ -30,6 +32,42 @@ def step_of(n_products: int) -> Callable[[], object]:
         return out
 
     return step
+
+
+def compare(
+    first: Step,
+    second: Step,
+    *,
+    sync: Sync | tuple[Sync, Sync] = no_wait,
+    config: Config | None = None,
+    clock: Clock = time.perf_counter,
+    seed: int = 0,
+) -> Comparison:
+    """Measure two steps in pairs of blocks until it is decided which of them is faster.
+
+    It also ends after twice `max_time_s`, or after the last look. `sync` waits for what a step returned: one function
+    for both, or one for each. `seed` determines the order within each pair. Raises the errors of
+    `lib.timing.measurement.measure`.
+    """
+    config = config or Config()
+    syncs = sync if isinstance(sync, tuple) else (sync, sync)
+    meters = [Meter(step, wait, config, clock) for step, wait in zip((first, second), syncs, strict=True)]
+    began, rng = clock(), random.Random(seed)
+    for meter in meters:
+        meter.warm_up()
+        meter.find_block_size()
+    pairs = 0
+    while True:
+        pairs += 1
+        for meter in rng.sample(meters, 2):
+            meter.block()
+        over = pairs == LOOKS[-1] or clock() - began >= 2 * config.max_time_s
+        if over or pairs in LOOKS:
+            # When the time is up, there is one additional look.
+            one, other = (np.array(meter.blocks) / meter.steps_per_block for meter in meters)
+            found = compared(one, other, True, looks=len(LOOKS) + 1)
+            if over or found.verdict is not Verdict.UNCLEAR:
+                return found
 
 
 def main() -> None:

@@ -33,7 +33,7 @@ from lib.sweeps.experiments.calibration import (
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.queue import Cancel, Request
-from lib.timing.prediction.question import Question
+from lib.timing.prediction.predict import Question
 from lib.timing.prediction.remedies import Remedy, Setup
 
 SEED = 23  # 3 until 2026-11-24, for the reason in `benchmarks.prediction`

@@ -45,7 +45,7 @@ def product_question():
 
 @app.cell(hide_code=True)
 def the_products(lab, product):
-    lab.time(product, lambda at, by: products(by, at.largest, at.precision, at.threads), operations.draw_products)
+    lab.time(product, lambda at, by: products(by, at.largest, at.precision), operations.draw_products)
     return
 
 

@@ -153,7 +153,7 @@ FAULTS = (
     ),
     Fault(
         "every-ten-thousandth-row-twice",
-        "lib/timing/profiling/traces/nsight_sqlite.py",
+        "lib/timing/profiling/traces/nsight.py",
         "rowid >= ? AND rowid < ? AND",
         "rowid >= ? AND rowid <= ? AND",
         "In large exports of Nsight Systems calls are counted twice at the edge of each piece, so counts and sums"

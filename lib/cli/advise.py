@@ -26,7 +26,7 @@ from lib.sweeps.workers.messages import Note
 from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.prediction.advise import CARDS, PROCESSORS, Advice, Answer, first_rows
 from lib.timing.prediction.device import UnusableDevice
-from lib.timing.prediction.question import Question
+from lib.timing.prediction.predict import Question
 
 HERE, RECORDED = "steps measured here", "epochs recorded on it"
 SHEETS = "their data sheets"
@@ -154,8 +154,7 @@ def as_text(advice: Advice, everything: bool) -> str:
         f"{'; '.join(which)}: {warning}, so it may be further off than its interval says"
         for warning, which in unsure.items()
     ]
-    elsewhere = [f"beyond this machine: {advice.elsewhere}"] if advice.elsewhere else []
-    further = (*refused, *warned, *advice.close, NOT_KNOWN, *changes, *elsewhere)
+    further = (*refused, *warned, NOT_KNOWN, *changes)
     return "\n".join([*lines, *map(sentence, further)])
 
 
@@ -203,8 +202,6 @@ def as_json(advice: Advice) -> str:
         "answers": answers,
         "remedy": advice.remedy,
         "changes": advice.changes,
-        "close": advice.close,
-        "elsewhere": advice.elsewhere,
         "silent": advice.silent,
         "not_known": NOT_KNOWN,
     }

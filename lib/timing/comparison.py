@@ -3,12 +3,12 @@
 The result is the ratio of the two times, first over second, with an interval that contains the true ratio in 95 of
 100 comparisons, and one of four verdicts: FASTER, SLOWER, SAME (certainly within 3 %) or UNCLEAR.
 
-Steps that can be run here are measured in pairs of neighbouring blocks (`compare`), each pair in random order. Whatever
-the machine does meanwhile, be it drift, bursts or jumps between two clock rates, then affects both sides alike, and of
-two equal steps the first is the slower one in half of all pairs (R. A. Fisher, The Design of Experiments, 1935). The
-interval of the median of the pairs' ratios comes from order statistics, which assume no more than that. It is evaluated
-at the numbers of pairs in `LOOKS`, and measuring ends once the comparison is decided. Each look gets its share of the
-5 %, so that looking repeatedly does not produce false findings (Bonferroni's correction).
+Steps that are measured in turns have pairs of neighbouring blocks, each pair in random order. Whatever the machine does
+meanwhile, be it drift, bursts or jumps between two clock rates, then affects both sides alike, and of two equal steps
+the first is the slower one in half of all pairs (R. A. Fisher, The Design of Experiments, 1935). The interval of the
+median of the pairs' ratios comes from order statistics, which assume no more than that. Where measuring ends once the
+comparison is decided, each look gets its share of the 5 %, so that looking repeatedly does not produce false findings
+(Bonferroni's correction).
 
 Times that were taken one after another have no pairs. For them, the ratio is that of the geometric means, and its
 interval is Welch's, on the logarithms (B. L. Welch, Biometrika 34, 1947): it allows each side its own spread, and needs
@@ -20,8 +20,6 @@ and against any other figure only within `DRIFT`.
 """
 
 import math
-import random
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -29,13 +27,10 @@ from enum import Enum
 
 import numpy as np
 
-from lib.timing.measurement import Clock, Config, Meter, Step, Sync, no_wait
-
 COVERAGE = 0.95
 SAME_WITHIN = 0.03  # a ratio that is certainly within this of 1 counts as the same
 SESSION = timedelta(hours=1)  # a machine's speed is taken as constant for so long
 DRIFT = 0.2  # relative difference between two days: two standard deviations of 10 % each
-LOOKS = (9, 14, 22, 35, 55, 86, 135, 212, 332, 520)  # numbers of pairs: each about 1.6 times the one before
 
 
 class Verdict(Enum):
@@ -82,46 +77,13 @@ class Comparison:
         return f"{self.verdict.value}: {self.ratio:.3g} times the time ({self.low:.3g} to {self.high:.3g})"
 
 
-def compare(
-    first: Step,
-    second: Step,
-    *,
-    sync: Sync | tuple[Sync, Sync] = no_wait,
-    config: Config | None = None,
-    clock: Clock = time.perf_counter,
-    seed: int = 0,
+def compared(
+    first: Sequence[float] | np.ndarray, second: Sequence[float] | np.ndarray, paired: bool, looks: int = 1
 ) -> Comparison:
-    """Measure two steps in pairs of blocks until it is decided which of them is faster.
-
-    It also ends after twice `max_time_s`, or after the last look. `sync` waits for what a step returned: one function
-    for both, or one for each. `seed` determines the order within each pair. Raises the errors of
-    `lib.timing.measurement.measure`.
-    """
-    config = config or Config()
-    syncs = sync if isinstance(sync, tuple) else (sync, sync)
-    meters = [Meter(step, wait, config, clock) for step, wait in zip((first, second), syncs, strict=True)]
-    began, rng = clock(), random.Random(seed)
-    for meter in meters:
-        meter.warm_up()
-        meter.find_block_size()
-    pairs = 0
-    while True:
-        pairs += 1
-        for meter in rng.sample(meters, 2):
-            meter.block()
-        over = pairs == LOOKS[-1] or clock() - began >= 2 * config.max_time_s
-        if over or pairs in LOOKS:
-            # When the time is up, there is one additional look.
-            found = _paired(*(np.array(meter.blocks) / meter.steps_per_block for meter in meters), looks=len(LOOKS) + 1)
-            if over or found.verdict is not Verdict.UNCLEAR:
-                return found
-
-
-def compared(first: Sequence[float] | np.ndarray, second: Sequence[float] | np.ndarray, paired: bool) -> Comparison:
     """Compare times that have been measured already, in seconds and in the order in which they were taken.
 
-    `paired` means that the k-th times of both are neighbours in time. Raises ValueError if there are no times, or not
-    equally many for pairs.
+    `paired` means that the k-th times of both are neighbours in time; then there are so many `looks` at them. Raises
+    ValueError if there are no times, or not equally many for pairs.
     """
     one, other = np.asarray(first, dtype=float), np.asarray(second, dtype=float)
     if not len(one) or not len(other) or (paired and len(one) != len(other)):
@@ -129,9 +91,11 @@ def compared(first: Sequence[float] | np.ndarray, second: Sequence[float] | np.n
             f"times to compare: expected some of both{' and equally many' if paired else ''}, got {len(one)} and"
             f" {len(other)}; measure both"
         )
-    if paired:
-        return _paired(one, other)
-    return between(Estimate.of(one), Estimate.of(other))
+    if not paired:
+        return between(Estimate.of(one), Estimate.of(other))
+    ratios = _ratio(one, other)
+    low, high = median_interval(ratios, 1 - (1 - COVERAGE) / looks)
+    return Comparison(float(np.median(ratios)), low, high, len(ratios), True)
 
 
 @dataclass(frozen=True)
@@ -272,12 +236,6 @@ def quantile_interval(
     low = int(np.searchsorted(below, tail, side="right"))
     high = int(np.searchsorted(below, 1 - tail))
     return float(ordered[low - 1]) if low else 0.0, float(ordered[high]) if high < n else math.inf
-
-
-def _paired(first: np.ndarray, second: np.ndarray, looks: int = 1) -> Comparison:
-    ratios = _ratio(first, second)
-    low, high = median_interval(ratios, 1 - (1 - COVERAGE) / looks)
-    return Comparison(float(np.median(ratios)), low, high, len(ratios), True)
 
 
 def _ratio(first, second) -> np.ndarray:

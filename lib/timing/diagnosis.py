@@ -9,9 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lib.formatting import justified, sentence
+from lib.formatting import justified
 from lib.model.hardware.webgpu import SOFTWARE
-from lib.timing.disturbance import STEAL_SHARE
 
 COUNTED_SHARE = 0.1  # how much one-time costs may add to an average before it misleads
 DISPATCH_SHARE = 0.7  # a reported step time below this share of the synchronised one was not synchronised
@@ -34,19 +33,11 @@ class Observed:
     input_s: float | None = None  # per step, spent on fetching the next batch
     preprocessing_s: float | None = None  # per step, of processor time on its images before they are a batch
     arithmetic_s: float | None = None  # the floor of a step on this device: FLOPs over its best product rate
-    cpu_step_s: float | None = None  # the same step on the CPU
-    traces: int | None = None  # how often the step was traced
-    shapes: int | None = None  # how many different shapes it was given
     precisions: Sequence[str] = ()  # of the compared rows: float32, float64, tf32
-    threads: int | None = None
-    cores: int | None = None
     spread: float | None = None  # interquartile range over median
-    steal_share: float | None = None  # of processor time, taken by other virtual machines
-    load: float | None = None  # runnable processes of others, on average
     gpus_present: int | None = None  # listed by the driver
     gpus_registered: int | None = None  # seen by the framework
     batch_sizes: Sequence[int] = ()  # of the compared rows
-    by_accuracy: bool = False  # whether they are also compared by time to a target accuracy
 
 
 @dataclass(frozen=True)
@@ -57,9 +48,8 @@ class Finding:
     evidence: str
     cause: str
     remedy: str
-    gain: float | None = (
-        None  # how many times faster it could be, or by what factor the figure is wrong; None if unknown
-    )
+    # How many times faster it could be, or by what factor the figure is wrong; None if unknown.
+    gain: float | None = None
 
     @property
     def text(self) -> str:
@@ -108,15 +98,12 @@ def tiny_work_on_a_gpu(observed: Observed) -> Finding | None:
         return None
     if arithmetic_s >= TINY_SHARE * step_s:
         return None
-    cpu_step_s = observed.cpu_step_s
-    beside = f" The processor takes {_s(cpu_step_s)}." if cpu_step_s is not None else ""
     return Finding(
         "tiny work on a GPU",
-        f"A step takes {_s(step_s)}, of which arithmetic needs"
-        f" {_s(arithmetic_s)} ({arithmetic_s / step_s:.1%}).{beside}",
+        f"A step takes {_s(step_s)}, of which arithmetic needs {_s(arithmetic_s)} ({arithmetic_s / step_s:.1%}).",
         "The rest is launching: each operation costs microseconds before the card begins.",
         "Train many models or larger batches at once, compile the whole epoch into one call, or use the processor.",
-        step_s / (cpu_step_s if cpu_step_s and cpu_step_s < step_s else max(arithmetic_s, 1e-12)),
+        step_s / max(arithmetic_s, 1e-12),
     )
 
 
@@ -134,10 +121,8 @@ def transfer_in_the_loop(observed: Observed) -> Finding | None:
 
 def input_bound(observed: Observed) -> Finding | None:
     preprocessing_s = observed.preprocessing_s
-    cause, remedy = (
-        "Python builds each batch while the device waits.",
-        ("Keep the data as one array, and take batches by slicing."),
-    )
+    cause = "Python builds each batch while the device waits."
+    remedy = "Keep the data as one array, and take batches by slicing."
     if preprocessing_s is not None and observed.input_s and preprocessing_s > 0.5 * observed.input_s:
         cause = f"Preprocessing takes {_s(preprocessing_s)} of processor time per step, while the device waits."
         remedy = (
@@ -159,18 +144,6 @@ def _share_of_the_step(
     return Finding(name, evidence, cause, remedy, gain)
 
 
-def retracing(observed: Observed) -> Finding | None:
-    shapes = observed.shapes
-    if observed.traces is None or shapes is None or observed.traces <= shapes:
-        return None
-    return Finding(
-        "retracing",
-        f"The step was traced {observed.traces} times for {shapes} different shape{'s' if shapes != 1 else ''}.",
-        "Something that changes is part of the compiled program: a Python number, or a function created each time.",
-        "Pass what changes as an array argument, and create the compiled function once.",
-    )
-
-
 def wrong_precision(observed: Observed) -> Finding | None:
     kinds = sorted(set(observed.precisions))
     if len(kinds) < 2:
@@ -184,31 +157,12 @@ def wrong_precision(observed: Observed) -> Finding | None:
     )
 
 
-def oversubscribed_threads(observed: Observed) -> Finding | None:
-    threads, cores = observed.threads, observed.cores
-    if threads is None or cores is None or threads <= cores:
-        return None
-    return Finding(
-        "oversubscribed threads",
-        f"{threads} threads compute on {cores} core{'s' if cores != 1 else ''}.",
-        "Threads that wait for each other spin, and take the core from the very thread they wait for.",
-        f"Limit them to {cores} in total (OMP_NUM_THREADS, and fewer processes).",
-    )
-
-
 def disturbed_measurement(observed: Observed) -> Finding | None:
-    reasons = []
-    if observed.spread is not None and observed.spread > SPREAD:
-        reasons.append(f"the middle half of the blocks spreads over {observed.spread:.0%} of the median")
-    if observed.steal_share is not None and observed.steal_share > STEAL_SHARE:
-        reasons.append(f"other virtual machines took {observed.steal_share:.0%} of the processor")
-    if observed.load is not None and observed.cores and observed.load > 0.5 * observed.cores:
-        reasons.append(f"{observed.load:.1f} other processes wanted {observed.cores} cores")
-    if not reasons:
+    if observed.spread is None or observed.spread <= SPREAD:
         return None
     return Finding(
         "disturbed measurement",
-        sentence("; ".join(reasons)),
+        f"The middle half of the blocks spreads over {observed.spread:.0%} of the median.",
         "Something else used the machine, or its clock changed.",
         "Close other programs and measure again; compare only what was measured in turns.",
     )
@@ -229,7 +183,7 @@ def gpu_not_registered(observed: Observed) -> Finding | None:
 
 def batches_by_epoch_time_alone(observed: Observed) -> Finding | None:
     sizes = sorted(set(observed.batch_sizes))
-    if len(sizes) < 2 or observed.by_accuracy:
+    if len(sizes) < 2:
         return None
     return Finding(
         "batch sizes compared by epoch time alone",
@@ -249,9 +203,7 @@ DETECTORS: tuple[Callable[[Observed], Finding | None], ...] = (
     tiny_work_on_a_gpu,
     transfer_in_the_loop,
     input_bound,
-    retracing,
     wrong_precision,
-    oversubscribed_threads,
     disturbed_measurement,
     gpu_not_registered,
     batches_by_epoch_time_alone,

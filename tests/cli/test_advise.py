@@ -113,16 +113,6 @@ def test_this_machine_has_the_price_that_it_is_given(capsys):
     assert sum("(your price)" in row for row in rows) == len(here)
 
 
-@pytest.mark.slow
-def test_what_another_device_would_gain_stands_below_the_remedy(capsys):
-    calibrated(1e-11, call_s=0.01)
-    assert main(["--all"]) == 0
-    first, *_, elsewhere = capsys.readouterr().out.splitlines()
-    assert first.startswith("Train it on this machine (")
-    assert elsewhere.startswith("Beyond this machine: ")
-    assert "by epochs that were recorded on it" in elsewhere
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -14,7 +14,7 @@ from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Note, TrainingFailed
 from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.measurement import Ended, Measurement
-from lib.timing.profiling.fresh_model import FRESH, REPEATED
+from lib.timing.profiling.first_use import FRESH, REPEATED
 from lib.timing.profiling.request import FEEDS, Pipeline
 from lib.ui.url_state import Address
 

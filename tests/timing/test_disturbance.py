@@ -16,7 +16,6 @@ from lib.model.backends.base import Epoch, FirstCall, Steps, no_parameters
 from lib.model.backends.registry import Runtime
 from lib.model.data.mnist import Facts
 from lib.model.hardware.nvidia import Gpu
-from lib.sweeps.experiments import parallel_sweeps
 from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask, measure_ceilings, measure_tasks
 from lib.sweeps.experiments.backend_race import Cell, race
 from lib.sweeps.storage.store import Store
@@ -100,18 +99,11 @@ def test_another_programs_work_is_named(monkeypatch):
         subprocess.run(["kill", str(pid)], check=False)
 
 
-@pytest.mark.slow
-def test_a_worker_that_is_named_is_a_child_too_and_counts_once(monkeypatch):
+def test_a_worker_that_is_named_is_a_child_too_and_counts_once():
     """Else its work counts twice as ours, and hides as much of others'."""
     child = subprocess.Popen([sys.executable, "-c", SPIN])
     try:
-        watch = Watch(child.pid)
-        assert [process.pid for process in watch._family()].count(child.pid) == 1
-        monkeypatch.setattr(psutil, "cpu_times", Machine(child.pid).cpu_times)
-        with watch:
-            time.sleep(1.0)
-        assert watch.disturbance is not None
-        assert watch.disturbance.others_cores < 0.02
+        assert [process.pid for process in Watch(child.pid)._family()].count(child.pid) == 1
     finally:
         child.kill()
         child.wait()
@@ -198,31 +190,30 @@ def test_flags(disturbance, words):
     assert words in flag
 
 
-def test_quiet_is_no_flag():
-    assert Disturbance(1.0, 0.0, 0.05, 0, {"its power limit": 0.01}).flags == []
+def test_quiet_and_a_little_stolen_time_are_no_flag():
+    """Figures differ by a tenth from one minute to the next; what lengthens one by less says nothing against it."""
+    assert Disturbance(1.0, 0.06, 0.05, 0, {"its power limit": 0.01}).flags == []
 
 
 def card(uuid="GPU-1", slowed_s=None, throttled_by=()):
     return Gpu("NVIDIA L4", "570.86", 24 * 2**30, throttled_by=throttled_by, slowed_s=slowed_s, uuid=uuid)
 
 
+HEAT, OTHER = card(slowed_s={"heat": 7.0}), card("GPU-2", {"heat": 8.0})
+
+
 @pytest.mark.parametrize(
     ("before", "after", "slowed_s", "throttled_by"),
     [
-        (
-            [card(slowed_s={"its power limit": 7.0})],
-            [card(slowed_s={"its power limit": 9.0})],
-            {"its power limit": 2.0},
-            (),
-        ),
-        ([card(slowed_s={"heat": 7.0}, throttled_by=("heat",))], [card(slowed_s={"heat": 7.0})], {"heat": 0.0}, ()),
+        ([HEAT], [card(slowed_s={"heat": 9.0})], {"heat": 2.0}, ()),
+        ([HEAT], [HEAT], {"heat": 0.0}, ()),
         ([card()], [card(throttled_by=("heat",))], {}, ("heat",)),
-        ([], [card(slowed_s={"heat": 7.0})], {"heat": 0.0}, ()),
-        ([card(slowed_s={"heat": 7.0})], [], {}, ()),
-        ([card(slowed_s={"heat": 7.0})], [card(slowed_s={"heat": 1.0})], {"heat": 0.0}, ()),
+        ([], [HEAT], {"heat": 0.0}, ()),
+        ([HEAT], [], {}, ()),
+        ([HEAT], [card(slowed_s={"heat": 1.0})], {"heat": 0.0}, ()),
         (
-            [card("GPU-1", {"heat": 1.0}), card("GPU-2", {"heat": 8.0})],
-            [card("GPU-2", {"heat": 8.5}), card("GPU-1", {"heat": 2.0})],
+            [HEAT, card("GPU-2", {"heat": 8.0})],
+            [card("GPU-2", {"heat": 8.5}), card("GPU-1", {"heat": 8.0})],
             {"heat": 1.0},
             (),
         ),
@@ -269,15 +260,7 @@ def measure_tasks_of(kind):
 TIMED = {
     "race": lambda runtime, engine, store: race([Cell(runtime, 32)], engine, store, Cancel(), Request()),
     "ceilings": lambda runtime, engine, store: measure_ceilings([runtime], engine, store, Cancel()),
-    "operations": measure_tasks_of("operations"),
     "parts": measure_tasks_of("parts"),
-    "traps": measure_tasks_of("traps"),
-    "sweeps": lambda runtime, engine, store: parallel_sweeps.compare(
-        [parallel_sweeps.Method("vmap-gpu", "vmap", "", runtime, "sequential")], 1, engine, store, Cancel(), Request()
-    ),
-    "many networks": lambda runtime, engine, store: parallel_sweeps.saturation(
-        2, 32, engine, store, Cancel(), Request(), runtime.device, 1e12
-    ),
 }
 
 
@@ -326,8 +309,3 @@ def test_stolen_time_counts_by_what_was_wanted(monkeypatch):
     assert watch.disturbance is not None
     assert watch.disturbance.steal_share == pytest.approx(0.2)
     assert any("other virtual machines took 20%" in flag for flag in watch.disturbance.flags)
-
-
-def test_a_little_stolen_time_is_no_alarm():
-    """Figures differ by a tenth from one minute to the next; what lengthens one by less says nothing against it."""
-    assert Disturbance(1.0, 0.06, 0.0, 0).flags == []

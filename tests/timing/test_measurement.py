@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 
-from lib.timing.measurement import ClockWentBack, Config, Ended, Measurement, StepFailed, measure, measure_dispatch
+from lib.timing.measurement import Config, Ended, Measurement, measure
 from tests.conftest import ROOT
 
 
@@ -55,7 +55,6 @@ def test_a_steady_step():
     assert len(measured.block_s) >= 9
     assert sum(measured.block_s) >= 0.3
     assert min(measured.block_s) >= 1e-3, "blocks long enough that the clock does not matter"
-    assert measured.warm_up_steps >= 0.1 / 11e-6
     assert measured.warnings == ()
 
 
@@ -99,48 +98,11 @@ def test_a_clock_that_stands_still_does_not_hang():
     assert measure(lambda: None, clock=lambda: 1.0, config=config).ended is Ended.CAP
 
 
-def test_a_clock_that_goes_back_is_refused():
-    world = World()
-
-    def step():
-        world.now -= 1.0
-
-    with pytest.raises(ClockWentBack, match=r"went back by 1 s.*monotonic"):
-        measure(step, clock=world.clock, config=Config(warm_up_s=-1e9))
-
-
-def test_a_step_that_raises_loses_nothing():
-    world, calls = World(), 0
-
-    def step():
-        nonlocal calls
-        calls += 1
-        world.now += 0.02
-        if calls == 20:
-            raise ValueError("no more")
-
-    with pytest.raises(
-        StepFailed, match=r"raised ValueError: no more; \d+ blocks measured before it are kept"
-    ) as caught:
-        measure(step, clock=world.clock)
-    assert caught.value.measured is not None
-    assert caught.value.measured.median_s == pytest.approx(0.02, rel=1e-3)
-    with pytest.raises(StepFailed, match="nothing was measured"):
-        measure(lambda: 1 / 0, clock=world.clock)
-
-
-def test_waiting_is_part_of_a_step_and_not_of_its_dispatch():
+def test_waiting_is_part_of_a_step():
     world = World()
     step, sync = world.asynchronous(dispatch_s=20e-6, work_s=500e-6)
     assert measure(step, sync=sync, clock=world.clock).median_s == pytest.approx(500e-6, rel=0.05)
-    assert measure_dispatch(step, sync=sync, clock=world.clock).median_s == pytest.approx(20e-6, rel=0.02)
-
-
-def test_without_sync_only_the_dispatch_is_seen():
-    """The trap: this is why every measurement takes a `sync`."""
-    world = World()
-    step, _ = world.asynchronous(dispatch_s=20e-6, work_s=500e-6)
-    assert measure(step, clock=world.clock).median_s == pytest.approx(20e-6, rel=0.02)
+    assert measure(step, clock=world.clock).median_s == pytest.approx(20e-6, rel=0.02), "why all take a `sync`"
 
 
 def test_quartiles_and_digits_on_literal_numbers():
@@ -149,12 +111,6 @@ def test_quartiles_and_digits_on_literal_numbers():
     assert measured.quartiles_s == (0.011, 0.013)
     assert measured.spread == pytest.approx(1 / 6)
     assert measured.text == "12 ms"
-
-
-@pytest.mark.parametrize("options", [{"min_blocks": 2}, {"min_time_s": 5.0, "max_time_s": 1.0}])
-def test_a_config_that_makes_no_sense_is_refused(options):
-    with pytest.raises(ValueError, match="expected"):
-        Config(**options)
 
 
 def test_the_instrument_loads_no_framework():

@@ -38,7 +38,7 @@ from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.comparison import Comparison, Verdict, compared
 from lib.timing.diagnosis import INPUT_SHARE
 from lib.timing.measurement import Ended, Measurement
-from lib.timing.profiling.fresh_model import FRESH, REPEATED
+from lib.timing.profiling.first_use import FRESH, REPEATED
 from lib.timing.profiling.request import FEEDS, Examination, Pipeline
 from lib.ui import layout
 from lib.ui.lab import Asked, Drawing, Hook, Lab, Section, Shown
@@ -286,7 +286,7 @@ STAGES = {
 AGAIN = {"build": "build again", "clone": "clone again", "step": "step again"}
 assert set(FRESH) == set(STAGES), "each has a row"
 
-Created = dict[Network, dict[str, Measurement]]  # by the names of `lib.timing.profiling.fresh_model`
+Created = dict[Network, dict[str, Measurement]]  # by the names of `lib.timing.profiling.first_use`
 
 
 class AskedOfTensorFlow(Controls):
@@ -448,7 +448,7 @@ def _from_fresh_process(network: Network, runtime: Runtime, cancel: Cancel) -> d
     found: dict[str, tuple[float, ...]] = {}
     arguments = (network.label, runtime.device)
     process = Process(
-        "lib.timing.profiling.fresh_model", arguments, complete_environment(runtime), environment_of(runtime).python
+        "lib.timing.profiling.first_use", arguments, complete_environment(runtime), environment_of(runtime).python
     )
     try:
         while not cancel.is_set():

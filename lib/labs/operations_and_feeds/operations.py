@@ -12,7 +12,6 @@ import pandas as pd
 
 from lib.formatting import listed, seconds, times
 from lib.model.backends.registry import BACKENDS, DEVICES, Runtime
-from lib.model.hardware.machine import usable_cores
 from lib.sweeps.experiments import published, single_operations
 from lib.sweeps.experiments.anatomy_of_a_step import ceilings
 from lib.sweeps.experiments.single_operations import (
@@ -28,7 +27,6 @@ from lib.sweeps.experiments.single_operations import (
 from lib.sweeps.storage.records import Kind
 from lib.sweeps.storage.store import Store
 from lib.timing.comparison import Verdict
-from lib.timing.latency import Cost, cost_of
 from lib.timing.profiling.request import (
     AFTER,
     ALIASED,
@@ -47,7 +45,7 @@ from lib.timing.profiling.request import (
     WAITED,
     OperationRequest,
 )
-from lib.timing.roofline import Ceilings
+from lib.timing.roofline import Ceilings, Cost, cost_of
 from lib.ui import layout
 from lib.ui.lab import Asked, Drawing, Shown
 from lib.ui.panel import Controls, batch_size, dropdown, slider
@@ -122,7 +120,6 @@ def _library() -> Any:
 class Product(Controls):
     largest = slider("Rows and columns, up to", 1024, SIDES[1:])
     precision = dropdown("Precision", "float32", OPERATION_PRECISIONS)
-    threads = slider("Threads", usable_cores, lambda: range(1, max(usable_cores(), 2) + 1))
     library = _library()
 
 
@@ -446,7 +443,7 @@ def peak_rates(points: Sequence[OperationPoint], store: Store) -> dict[str, floa
     peaks = _ceilings(store, "product_flops_per_s")
     for point in points:
         operation, device = point.task.operation, point.task.runtime.device
-        if operation.precision == "float32" and not operation.threads and device in peaks:
+        if operation.precision == "float32" and device in peaks:
             peaks[device] = max(peaks[device], point.rate(WAITED) or 0.0)
     return peaks
 

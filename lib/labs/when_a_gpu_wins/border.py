@@ -36,11 +36,9 @@ from lib.sweeps.experiments.your_gpu import contests, kept_in
 from lib.sweeps.storage.records import Kind, current
 from lib.sweeps.storage.store import Store
 from lib.timing.prediction.calibration import Calibration
-from lib.timing.prediction.device import Device, DoesNotFit, Origin, SheetFigure
-from lib.timing.prediction.grid import Grid, Predictions, predict_many
-from lib.timing.prediction.predict import Prediction, predict
-from lib.timing.prediction.question import check_memory
-from lib.timing.prediction.workload import FLOAT32_BYTES, Way, Workload, fully_connected
+from lib.timing.prediction.device import Device, DoesNotFit, Origin, SheetFigure, check_memory
+from lib.timing.prediction.predict import Prediction, Predictions, predict, predict_many
+from lib.timing.prediction.workload import FLOAT32_BYTES, Way, Workload, even_networks, fully_connected
 from lib.ui import layout
 from lib.ui.lab import Drawing, Shown
 from lib.ui.panel import Controls, dropdown, slider
@@ -107,10 +105,10 @@ class Side:
     def seconds(self, depth: int, networks: int) -> Predictions:
         """Seconds of a step of all these networks over the surface, (widths, batch sizes); NaN: it does not fit."""
         at_once = min(networks, self.together)
-        axes = tuple(map(int, WIDTHS)), tuple(map(int, _DIFFERENT_SIZES))
-        cells = Grid(*axes, depth, at_once, self.way, self.way.resident)
+        cells = even_networks(WIDTHS, _DIFFERENT_SIZES, depth, at_once, self.way)
+        key = (id(self.device), depth, at_once, self.way)
         # The answer holds the device, so that no other one has its id as long as the answer is known.
-        _, found = _known.get((id(self.device), cells), lambda: (self.device, predict_many(cells, self.device)))
+        _, found = _known.get(key, lambda: (self.device, predict_many(cells, self.device)))
         # Free memory changes from moment to moment, and what is predicted does not.
         held = cells.working_bytes <= self.memory_bytes
         ends = (np.where(held, end, np.nan) for end in (found.step_s, found.low_s, found.high_s))
@@ -131,7 +129,7 @@ class Side:
         return predict(work, self.device)
 
 
-_known: Once[tuple[int, Grid], tuple[object, Predictions]] = Once(64)
+_known: Once[tuple[int, int, int, Way], tuple[object, Predictions]] = Once(64)
 
 
 def known_side(device: Device, way: Way) -> Side:

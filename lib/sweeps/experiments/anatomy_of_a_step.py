@@ -22,7 +22,6 @@ from lib.timing.profiling.operations import ALL, KERNELS, LIBRARIES, OPERATIONS,
 from lib.timing.profiling.request import (
     CALLS,
     CONVOLUTIONAL,
-    CORES,
     LAUNCHES,
     PLAIN,
     PROFILED,
@@ -36,7 +35,7 @@ from lib.timing.roofline import Ceilings
 
 CEILINGS = "ceilings"
 TRAPS_NETWORK = Network((128,))
-AT_ONCE = (CONVOLUTIONAL, RESNET, LAUNCHES, CALLS, CORES)  # examinations whose rows all come at their end
+AT_ONCE = (CONVOLUTIONAL, RESNET, LAUNCHES, CALLS)  # examinations whose rows all come at their end
 
 
 @dataclass(frozen=True)
@@ -182,7 +181,6 @@ _TITLES = {
     RESNET: "a step of ResNet-18",
     LAUNCHES: "a step in each way to launch it",
     CALLS: "what it calls of CUDA",
-    CORES: "the same work on each core",
 }
 
 

@@ -49,7 +49,7 @@ from lib.sweeps.workers.messages import Note, TrainingFailed, WorkerDied
 from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.measurement import Ended, Measurement
 from lib.timing.prediction.workload import resnet18
-from lib.timing.profiling.request import CALLS, CONVOLUTIONAL, CORES, LAUNCHES, RESNET, Examination, Pipeline
+from lib.timing.profiling.request import CALLS, CONVOLUTIONAL, LAUNCHES, RESNET, Examination, Pipeline
 
 ARTICLE_SIZES = (1, 32, 256)
 MODELS_MOST = 64
@@ -507,7 +507,7 @@ def operations(runtimes: Sequence[Runtime], *makers: Maker) -> list[list[Operati
     card = any(runtime.device == "gpu" for runtime in runtimes)
     side, length, n_bytes = LARGEST_WITH_A_CARD if card else LARGEST
     single = (
-        lambda of: single_operations.products(of, side, "float32", 0),
+        lambda of: single_operations.products(of, side, "float32"),
         lambda of: single_operations.sines(of, length, SINE_DEPTH),
         lambda of: single_operations.transfers(of, n_bytes),
     )
@@ -541,7 +541,6 @@ _USUAL: Questions = {
 }
 # What is asked beside these where a card is measured, or where it is named.
 ABOUT_CARDS: Questions = {
-    "the cores": partial(Battery.examined, kind=CORES, worker="numpy"),
     "products in bfloat16": lambda battery: battery.operations(_bfloat16),
     "the traps": Battery.traps,
     "first use": lambda battery: battery.operations(

@@ -7,7 +7,6 @@ What feeds a step is measured pipeline by pipeline, each an examination of its o
 costs no other.
 """
 
-import os
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -16,7 +15,7 @@ from itertools import groupby
 import numpy as np
 
 from lib.model.backends.registry import BACKENDS, Runtime, unavailable, usable_runtimes, versions
-from lib.model.hardware.machine import usable_cores, usable_memory_bytes
+from lib.model.hardware.machine import usable_memory_bytes
 from lib.model.spec import Network
 from lib.sweeps.experiments.anatomy_of_a_step import measure_ceilings, stored
 from lib.sweeps.experiments.failures import Attempts
@@ -71,7 +70,7 @@ class OperationTask:
             "size": asked.size,
             "precision": self.runtime.precision,
             "arithmetic": asked.precision,
-            "threads": asked.threads,
+            "threads": 0,  # as of all records: as many as there are
             "depth": asked.depth,
             "pieces": asked.pieces,
         }
@@ -146,9 +145,9 @@ def tasks(runtimes: Sequence[Runtime], operation: OperationRequest, sizes: Seque
     ]
 
 
-def products(runtimes: Sequence[Runtime], largest: int, precision: str, threads: int) -> list[OperationTask]:
+def products(runtimes: Sequence[Runtime], largest: int, precision: str) -> list[OperationTask]:
     """Products of square matrices, up to this many rows and columns."""
-    asked = OperationRequest("product", precision=precision, threads=threads if threads < usable_cores() else 0)
+    asked = OperationRequest("product", precision=precision)
     # A card's factors are rounded by a worker of its own: some libraries can be told before they are loaded only.
     rounding = {(one.backend, one.device): one for one in usable_runtimes() if one.precision == precision == "tf32"}
     runtimes = [rounding.get((one.backend, one.device), one) for one in runtimes]
@@ -304,8 +303,6 @@ def refused(
 def unsupported(task: OperationTask) -> str:
     """Why this cannot be measured here, whatever its size; empty where it can."""
     precision = task.operation.precision
-    if task.operation.threads and not hasattr(os, "sched_setaffinity"):
-        return "threads cannot be bound to cores on this system"
     if precision == "tf32" and task.runtime.precision != "tf32":
         return "TF32 is arithmetic of graphics cards, from Ampere on"
     if precision == "bfloat16" and task.library in ("numpy", "cupy"):

@@ -9,8 +9,7 @@ from lib.formatting import listed, seconds, times
 from lib.timing.prediction import remedies
 from lib.timing.prediction.calibration import REACHED, Calibration
 from lib.timing.prediction.device import DRIVEN, Device, DoesNotFit
-from lib.timing.prediction.predict import Prediction, predict
-from lib.timing.prediction.question import THERE, YOUR_PRICE, Calibrated, Question
+from lib.timing.prediction.predict import THERE, YOUR_PRICE, Calibrated, Prediction, Question, predict
 from lib.timing.prediction.workload import Way
 
 BROUGHT = "its figures are of batches that the host brings"
@@ -48,20 +47,14 @@ class Advice:
         headline: What to train on, by what, how long that takes and how sure that is, and what helps most.
         remedy: The single change that helps most: on this machine where it answers, else on the quickest device. Empty
             where nothing does.
-        elsewhere: What a device that is not this machine would gain; empty where this machine does not answer, or is
-            predicted to be the quickest.
         silent: Why this machine, or ways to train on it, do not answer.
-        close: Of each library that answers on processors and on cards: which of its quickest two is quicker, or that it
-            is too close to call.
         changes: Of the program that whoever asks has, those that help, the best first.
     """
 
     answers: tuple[Answer, ...]
     remedy: str
     headline: str
-    elsewhere: str = ""
     silent: tuple[str, ...] = ()
-    close: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
 
 
@@ -98,7 +91,7 @@ def advise(
     remedy = _remedy(question, chosen, here, devices, near)
     changes = tuple(_changes(question, by, [here, *near.values()])) if by else ()
     headline = _headline(question, chosen, why, changes[0] if changes else remedy)
-    return Advice(tuple(answers), remedy, headline, _elsewhere(able), close=tuple(_close(able)), changes=changes)
+    return Advice(tuple(answers), remedy, headline, changes=changes)
 
 
 def first_rows(answers: Sequence[Answer]) -> list[Answer]:
@@ -124,7 +117,6 @@ def first_rows(answers: Sequence[Answer]) -> list[Answer]:
 
 
 def _by_library(answers: Iterable[Answer]) -> list[Answer]:
-    """The quickest of each library, at most `MOST_OF_ONE`."""
     found: dict[str, Answer] = {}
     for one in answers:
         found.setdefault(one.library, one)
@@ -216,37 +208,36 @@ def _answers(
 ) -> Iterator[Answer]:
     for name, one in here.items():
         if one.calibration is not None and (one.together == 1 or question.networks > 1):
-            at_once = min(one.together, question.networks)
-            try:
-                one.check(question.workload(one.way, at_once))
-            except DoesNotFit as error:
-                yield Answer("this machine", name, True, NOTHING, why_not=str(error))
-                continue
-            found, per_h = _all(question, one.calibration, one.way, one.together), question.price_per_h
-            yield Answer("this machine", name, True, found, *_priced(found, per_h, YOUR_PRICE), library=one.library)
+            plain = Answer("this machine", name, True, NOTHING, library=one.library)
+            yield _answer(question, one, plain, question.price_per_h, YOUR_PRICE)
     for place, on_gpu in {one.name: one.on_gpu for one in devices.values()}.items():
         for name, one in recorded.get(place, {}).items():
             if one.calibration is not None:
-                found = _all(question, one.calibration, one.way, one.together)
-                yield Answer(place, name, False, found, recorded=True, on_gpu=on_gpu, library=one.library)
+                plain = Answer(place, name, False, NOTHING, recorded=True, on_gpu=on_gpu, library=one.library)
+                yield _answer(question, replace(one, memory_bytes=math.inf), plain)
     for device in devices.values():
         price = device.figures.get("price_per_h")
         answered = {(one.way, one.library) for one in recorded.get(device.name, {}).values()}
         for way in (way for way in device.ways if (way, device.library) not in answered):
-            try:
-                found = _all(question, device, way, device.together)
-            except DoesNotFit as error:
-                yield Answer(device.name, device.driven(way), False, NOTHING, why_not=str(error))
-                break
-            priced = _priced(found, price.value if price else None, device.dated)
             about = {"judged": device.judged, "on_gpu": device.on_gpu, "library": device.library}
-            about["widening"] = device.widening
-            yield Answer(device.name, device.driven(way), False, found, *priced, **about)
+            plain = Answer(device.name, device.driven(way), False, NOTHING, widening=device.widening, **about)
+            one = Calibrated(device, way, device.together)
+            yield (found := _answer(question, one, plain, price.value if price else None, device.dated))
+            if found.why_not:
+                break
 
 
-def _priced(found: Prediction, per_h: float | None, dated: str) -> tuple[float | None, str]:
-    """Dollars, and of when or whose the price is; neither without a price."""
-    return (None, "") if per_h is None else (per_h * found.step_s / 3600, dated)
+def _answer(question: Question, one: Calibrated, plain: Answer, per_h: float | None = None, dated: str = "") -> Answer:
+    """The answer with what all trainings take, and with what they cost where there is a price; or why they cannot."""
+    assert one.calibration is not None, "only these answer"
+    try:
+        one.check(question.workload(one.way, min(one.together, question.networks)))
+        found = _all(question, one.calibration, one.way, one.together)
+    except DoesNotFit as error:
+        return replace(plain, why_not=str(error))
+    if per_h is None:
+        return replace(plain, prediction=found)
+    return replace(plain, prediction=found, dollars=per_h * found.step_s / 3600, dated=dated)
 
 
 def _all(question: Question, device: Device | Calibration, way: Way, together: int) -> Prediction:
@@ -258,11 +249,7 @@ def _all(question: Question, device: Device | Calibration, way: Way, together: i
     if not rest:
         return whole
     last = predict(question.workload(way, rest), device).of(question.steps)
-    parts = {
-        name: whole.parts_s.get(name, 0.0) + last.parts_s.get(name, 0.0) for name in {**whole.parts_s, **last.parts_s}
-    }
-    ends = (whole.step_s + last.step_s, whole.low_s + last.low_s, whole.high_s + last.high_s)
-    return Prediction(*ends, parts, whole.warning or last.warning)
+    return whole.plus(last)
 
 
 def _remedy(
@@ -306,35 +293,6 @@ def _in_words(effect: remedies.Effect, before: remedies.Setup, ways: Mapping[str
     line = remedies.to_paste(effect, ways, before)
     words = f"{remedies.in_words(effect, before)} (`{line}`)" if line else remedies.in_words(effect, before)
     return f"{words}, {times(effect.gain)} times as fast an image"
-
-
-def _elsewhere(answers: Sequence[Answer]) -> str:
-    """What the quickest device that is not this machine would gain over the quickest way to train here."""
-    here, there = (next((one for one in answers if one.here is here), None) for here in (True, False))
-    if here is None or there is None or here.prediction.step_s < WORTH * there.prediction.step_s:
-        return ""
-    ends_s = (there.prediction.step_s, there.prediction.high_s, there.prediction.low_s)
-    gain, low, high = (times(here.prediction.step_s / end_s) for end_s in ends_s)
-    known, measured = "known by its figures alone", "; it was not measured"
-    if there.recorded:
-        known, measured = "by epochs that were recorded on it", ""
-    return (
-        f"{there.device}, {known}, would be {gain} times as fast ({low} to {high}) as this machine"
-        f" at its quickest, trained by {there.way}{measured}"
-    )
-
-
-def _close(answers: Sequence[Answer]) -> Iterator[str]:
-    for library in dict.fromkeys(one.library for one in answers if one.library and not one.here):
-        of_it = [one for one in answers if one.library == library and one.judged]
-        of_it.sort(key=lambda one: not one.recorded)  # what was timed near the question says more than figures do
-        pair = [next((one for one in of_it if one.on_gpu is on_gpu), None) for on_gpu in (False, True)]
-        if None not in pair:
-            first, second = sorted(filter(None, pair), key=lambda one: one.prediction.step_s)
-            common = min(first.widening, second.widening)
-            said = "quicker" if quicker(first.prediction, second.prediction, common) else "too close to call"
-            words = [f"{one.device} ({seconds(one.prediction.step_s)})" for one in (first, second)]
-            yield f"{library}, processor or card: {said}, {words[0]} against {words[1]}"
 
 
 def quicker(one: Prediction, other: Prediction, common: float = 1.0) -> int:

@@ -13,7 +13,7 @@ Few samples, such as the epochs of a recorded machine, do not say how wide that 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -55,25 +55,6 @@ NEAR, REACHED = 0.5, 0.1  # of the correction that is shared with the nearest sa
 MOST_ERROR = 0.5  # of samples predicted from the others, at the median: beyond it a calibration means nothing
 
 
-class Counted(Protocol):
-    """What a step is counted as: of one workload as numbers, or of many as arrays that are broadcast to one shape."""
-
-    @property
-    def operations(self) -> Any: ...
-
-    @property
-    def launches(self) -> Any: ...
-
-    @property
-    def networks(self) -> int: ...
-
-    @property
-    def batch_size(self) -> Any: ...
-
-    @property
-    def input_bytes(self) -> Any: ...
-
-
 class NotCalibrated(ValueError):
     """The measured steps do not say what a step costs; the text is a sentence for the person."""
 
@@ -107,19 +88,9 @@ class Calibration:
         """Median relative error of a sample that is predicted from the others."""
         return float(np.median(self.left_out_errors))
 
-    def predicted(self, workloads: Sequence[Workload]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Seconds of a step of each workload with the ends of their intervals, each (workloads,)."""
-        return self._predicted(
-            np.stack([_amounts(one, self.density) for one in workloads]),
-            np.stack([_coordinates(one) for one in workloads]),
-        )
-
-    def predicted_of(self, counted: Counted) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """As `predicted`, of workloads that are counted as arrays: each of the shape that these are broadcast to."""
-        return self._predicted(_amounts(counted, self.density), _coordinates(counted))
-
-    def _predicted(self, amounts: np.ndarray, coordinates: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Of (…, parts) and (…, len(REACH)); each (…)."""
+    def predicted(self, workload: Workload) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Seconds of a step with the ends of their interval, each of the shape in which the workload is counted."""
+        amounts, coordinates = _amounts(workload, self.density), _coordinates(workload)
         flat = coordinates.reshape(-1, coordinates.shape[-1])
         nearness = _covariance(flat, self.coordinates)  # (n, samples)
         unknown = CORRECTION - ((nearness @ self.precision) * nearness).sum(axis=1)  # (n,)
@@ -133,7 +104,7 @@ class Calibration:
     def parts(self, workload: Workload) -> dict[str, float]:
         """Seconds of each part of a step, which add up to what is predicted."""
         each = _amounts(workload, self.density) * self.costs
-        seconds = float(self.predicted([workload])[0][0])
+        seconds = float(self.predicted(workload)[0])
         scale = seconds / each.sum() if each.sum() else 0.0
         found = dict(zip(USUAL, map(float, each[: len(USUAL)] * scale), strict=True))
         return {
@@ -243,7 +214,7 @@ def _fitted(
     return costs, precision @ left, precision
 
 
-def _amounts(counted: Counted, density: float) -> np.ndarray:
+def _amounts(counted: Workload, density: float) -> np.ndarray:
     """How much of each part a step needs, (…, parts): `USUAL`, then FLOP by number of examples.
 
     Args:
@@ -278,7 +249,7 @@ def row_shares(rows: Any) -> np.ndarray:
     return np.maximum(1 - np.abs(place[..., None] - _NUMBERS), 0)
 
 
-def _coordinates(counted: Counted) -> np.ndarray:
+def _coordinates(counted: Workload) -> np.ndarray:
     """Where a workload lies among others, in units of `REACH`, (…, len(REACH))."""
     products = [one for one in counted.operations if one.kind is OperationKind.PRODUCT]
     first, *others = (np.asarray(one.flops / one.rows) for one in products)

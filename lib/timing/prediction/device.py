@@ -5,15 +5,16 @@ device make the sum too high: a card computes while the host dispatches, and mov
 device was calibrated, its figures have absorbed that.
 """
 
-import json
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Annotated, Any, Literal
 
+import msgspec
 import numpy as np
 
 from lib import ROOT
@@ -87,43 +88,28 @@ QUANTITIES: Mapping[str, Quantity] = MappingProxyType(
 OPPOSITE: Mapping[str, str] = MappingProxyType({"value": "value", "low": "high", "high": "low"})
 
 
-class Needs(Protocol):
-    """What a step needs of a device: of one workload as numbers, or of many as arrays of one shape."""
-
-    @property
-    def way(self) -> Way: ...
-
-    @property
-    def resident(self) -> bool: ...
-
-    @property
-    def launches(self) -> Any: ...
-
-    @property
-    def steps(self) -> Any: ...
-
-    @property
-    def batch_size(self) -> Any: ...
-
-    @property
-    def input_bytes(self) -> Any: ...
-
-    @property
-    def moved_bytes(self) -> Any: ...
-
-    @property
-    def working_bytes(self) -> Any: ...
-
-    @property
-    def products(self) -> Any: ...
-
-
 class UnusableDevice(ValueError):
     """A device's figures are missing or absurd; the text names device and figure."""
 
 
 class DoesNotFit(ValueError):
     """A device's memory cannot hold a workload; the text is a sentence for the person."""
+
+
+def check_memory(workload: Workload, memory_bytes: float, memory: str = "") -> None:
+    """Raise DoesNotFit, with a sentence for the person, where a step needs more memory than there is.
+
+    Args:
+        workload: Any.
+        memory_bytes: That it may use.
+        memory: Which memory that is, in words; empty: what is free on this machine.
+    """
+    if workload.working_bytes > memory_bytes:
+        raise DoesNotFit(
+            f"{workload.name}: expected a step of at most {memory or f'{memory_bytes / 1e9:.3g} GB, the free memory'},"
+            f" got at least {workload.working_bytes / 1e9:.3g} GB for batch size {workload.batch_size:,} and"
+            f" {workload.networks:,} at once; choose a smaller batch, fewer networks or smaller ones"
+        )
 
 
 @dataclass(frozen=True)
@@ -161,18 +147,13 @@ class Device:
     def __post_init__(self) -> None:
         for name, quantity in QUANTITIES.items():
             figure = self.figures.get(name)
-            if figure is None:
-                if quantity.required:
-                    raise UnusableDevice(
-                        f"{self.name}: expected a figure “{name}” ({quantity.words}), got none; add it"
-                    )
-                continue
-            for value in (figure.value, figure.low, figure.high):
-                if not quantity.least <= value <= quantity.most:
-                    raise UnusableDevice(
-                        f"{self.name}: expected {name} between {quantity.least:g} and {quantity.most:g}"
-                        f" {quantity.unit}, got {value:g}; correct it"
-                    )
+            if figure is None and quantity.required:
+                raise UnusableDevice(f"{self.name}: expected a figure “{name}” ({quantity.words}), got none; add it")
+            if figure is not None and not quantity.least <= figure.low <= figure.high <= quantity.most:
+                raise UnusableDevice(
+                    f"{self.name}: expected {name} between {quantity.least:g} and {quantity.most:g}"
+                    f" {quantity.unit}, got {figure.low:g} to {figure.high:g}; correct it"
+                )
         if unknown := [name for name in self.figures if name not in QUANTITIES]:
             raise UnusableDevice(f"{self.name}: expected figures of known names, got {listed(unknown)}; remove them")
         cache, memory = self.figures["cache_bytes_per_s"], self.figures["memory_bytes_per_s"]
@@ -214,59 +195,37 @@ class Device:
             "products": rate("product_flops_per_s"),
         }
 
-    def amounts(self, workload: Workload, end: str = "value") -> dict[str, float]:
-        """How much of each part a step of the workload needs of this device: calls, launches, bytes, FLOP.
-
-        Args:
-            workload: Any.
-            end: As of `costs`: "low" takes the largest cache, and the fewest elements that fill the device.
-
-        Raises:
-            DoesNotFit: The device's memory cannot hold it.
-        """
-        self.check(workload)
-        return self.amounts_of(workload, end)
-
     def check(self, workload: Workload) -> None:
         """Raise DoesNotFit, with a sentence, where the device's memory cannot hold the workload."""
-        if not self.holds(workload):
-            raise DoesNotFit(
-                f"{workload.name}: expected at most the {self.figures['memory_bytes'].value / 1e9:.3g} GB of"
-                f" {self.name}, got at least {workload.working_bytes / 1e9:.3g} GB for batch size"
-                f" {workload.batch_size:,} and {workload.networks:,} at once; choose a smaller batch, fewer networks or"
-                " smaller ones"
-            )
+        memory_bytes = self.figures["memory_bytes"].value
+        check_memory(workload, memory_bytes, f"the {memory_bytes / 1e9:.3g} GB of {self.name}")
 
-    def holds(self, needs: Needs) -> Any:
-        """Whether its memory can hold what a step needs: a truth value, or an array of them."""
-        return needs.working_bytes <= self.figures["memory_bytes"].value
-
-    def amounts_of(self, needs: Needs, end: str = "value") -> dict[str, Any]:
-        """As `amounts`, without a look at the memory: of one workload, or of many as arrays.
+    def amounts(self, workload: Workload, end: str = "value") -> dict[str, Any]:
+        """How much of each part a step of the workload needs of this device: calls, launches, bytes, FLOP.
 
         A product too small to fill the device is counted as so much larger as it leaves the device empty.
 
         Args:
-            needs: Numbers or arrays.
-            end: As of `amounts`.
+            workload: Any, counted as numbers or as arrays.
+            end: As of `costs`: "low" takes the largest cache, and the fewest elements that fill the device.
         """
-        way = needs.way
+        way = workload.way
         by_host = way in (Way.WAITED, Way.OPERATIONS)
-        moved = needs.moved_bytes * 1.0
-        in_cache = needs.working_bytes <= getattr(self.figures["cache_bytes"], OPPOSITE[end])
+        moved = workload.moved_bytes * 1.0
+        in_cache = workload.working_bytes <= getattr(self.figures["cache_bytes"], OPPOSITE[end])
         filled_by = getattr(self.figures["filled_by"], end)
         return {
-            "call": 0.0 if by_host else 1.0 if way is Way.STEP else 1.0 / needs.steps,
-            "dispatch": float(needs.launches * by_host),
-            "launch": float(needs.launches * (way in (Way.STEP, Way.EPOCH))),
-            "graph": float(needs.launches * (way is Way.GRAPH)),
-            "wait": float(needs.launches) if way is Way.WAITED else 0.0,
-            "transfer latency": float(not needs.resident),
-            "transfer": needs.input_bytes * float(not needs.resident),
-            "example": needs.batch_size * float(not needs.resident),
+            "call": 0.0 if by_host else 1.0 if way is Way.STEP else 1.0 / workload.steps,
+            "dispatch": float(workload.launches * by_host),
+            "launch": float(workload.launches * (way in (Way.STEP, Way.EPOCH))),
+            "graph": float(workload.launches * (way is Way.GRAPH)),
+            "wait": float(workload.launches) if way is Way.WAITED else 0.0,
+            "transfer latency": float(not workload.resident),
+            "transfer": workload.input_bytes * float(not workload.resident),
+            "example": workload.batch_size * float(not workload.resident),
             "cache": moved * in_cache,
             "memory": moved * (1 - in_cache),
-            "products": sum(flops / np.minimum(1.0, outputs / filled_by) for flops, outputs in needs.products),
+            "products": sum(flops / np.minimum(1.0, outputs / filled_by) for flops, outputs in workload.products),
         }
 
 
@@ -287,6 +246,20 @@ PARTS: Mapping[str, str] = MappingProxyType(
 )
 
 
+class _DeviceRow(msgspec.Struct):
+    key: str
+    name: Annotated[str, msgspec.Meta(min_length=1)]
+    on_gpu: bool
+    figures: dict[str, SheetFigure]
+    remarks: str = ""
+    dated: str = ""
+
+
+class _DevicesFile(msgspec.Struct):
+    version: Literal[1]
+    devices: Annotated[list[_DeviceRow], msgspec.Meta(min_length=1)]
+
+
 def read_devices(path: Path = FILE) -> dict[str, Device]:
     """Devices from a file of presets, by key.
 
@@ -294,56 +267,20 @@ def read_devices(path: Path = FILE) -> dict[str, Device]:
         UnusableDevice: The file cannot be read, or a device in it cannot be used; the text says which and why.
     """
     try:
-        content = json.loads(path.read_text())
+        rows = msgspec.json.decode(path.read_bytes(), type=_DevicesFile).devices
     except OSError as error:
         raise UnusableDevice(
-            f"{_named(path)}: expected a JSON file of devices, but it cannot be read ({error.strerror}); name another,"
-            f" such as {FILE.name}"
+            f"{path.name or path}: expected a JSON file of devices, but it cannot be read ({error.strerror}); name"
+            f" another, such as {FILE.name}"
         ) from error
-    except (ValueError, RecursionError) as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise UnusableDevice(
-            f"{_named(path)}: expected a JSON file of devices, got text that is none ({error}); correct it"
+            f"{path.name}: expected a JSON file of devices as {FILE.name} is one, but: {error}; correct it"
         ) from error
-    rows = content.get("devices") if isinstance(content, dict) and content.get("version") == 1 else None
-    if not isinstance(rows, list) or not rows:
-        raise UnusableDevice(
-            f"{_named(path)}: expected version 1 with a list “devices” of at least one; write it in that form"
-        )
-    devices: dict[str, Device] = {}
-    for row in rows:
-        if not isinstance(row, dict) or not isinstance(row.get("key"), str) or row["key"] in devices:
-            raise UnusableDevice(f"{_named(path)}: expected each device with a “key” of its own; correct the list")
-        found = _device(row)
-        if found.name in {one.name for one in devices.values()}:
+    for what in ("key", "name"):
+        (value, count), *_ = Counter(getattr(row, what) for row in rows).most_common(1)
+        if count > 1:
             raise UnusableDevice(
-                f"{_named(path)}: expected each device with a “name” of its own, got {found.name} twice; rename one"
+                f"{path.name}: expected each device with a {what} of its own, got {value} twice; rename one"
             )
-        devices[row["key"]] = found
-    return devices
-
-
-def _named(path: Path) -> str:
-    return path.name or str(path)
-
-
-def _device(row: Mapping) -> Device:
-    name = row.get("name")
-    if not isinstance(name, str) or not name:
-        raise UnusableDevice(f"{row['key']}: expected a “name” for people, got {name!r}; write one")
-    if not isinstance(row.get("on_gpu"), bool):
-        raise UnusableDevice(
-            f"{name}: expected “on_gpu” as true or false, got {row.get('on_gpu')!r}; write one of them"
-        )
-    rows = row.get("figures")
-    if not isinstance(rows, dict):
-        raise UnusableDevice(f"{name}: expected “figures” by name, got {rows!r}; write them")
-    figures: dict[str, SheetFigure] = {}
-    for key, one in rows.items():
-        try:
-            value, low, high = (float(one[end]) for end in ("value", "low", "high"))
-            figures[key] = SheetFigure(value, low, high, Origin(one["origin"]), str(one["source"]))
-        except KeyError as error:
-            raise UnusableDevice(f"{name}: expected {key} with its {error.args[0]}, got none; add it") from error
-        except (TypeError, ValueError, OverflowError) as error:
-            raise UnusableDevice(f"{name}: {key} cannot be used: {error!s}; correct it") from error
-    return Device(name, row["on_gpu"], figures, str(row.get("remarks", "")), str(row.get("dated", "")))
+    return {row.key: Device(row.name, row.on_gpu, row.figures, row.remarks, row.dated) for row in rows}

@@ -15,12 +15,11 @@ from enum import StrEnum
 from functools import partial
 
 from lib.formatting import listed
-from lib.timing.latency import Cost
 from lib.timing.prediction.calibration import NotCalibrated
 from lib.timing.prediction.device import DoesNotFit
-from lib.timing.prediction.predict import Prediction, predict
-from lib.timing.prediction.question import THERE, Calibrated, Question
+from lib.timing.prediction.predict import THERE, Calibrated, Prediction, Question, predict
 from lib.timing.prediction.workload import Way
+from lib.timing.roofline import Cost
 
 LARGER = 4  # times the batch size
 RESIDENT = "resident"  # a variant of a step: its batches lie on the device

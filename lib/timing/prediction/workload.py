@@ -6,11 +6,15 @@ each position of each image.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
+from itertools import pairwise
+from typing import Any
 
-from lib.model.spec import N_PIXELS, N_TRAIN, Network
+import numpy as np
+
+from lib.model.spec import N_CLASSES, N_PIXELS, N_TRAIN, Network
 
 FLOAT32_BYTES = 4
 # Calls of a library of arrays, as the first article's NumPy makes them: 28 for a step of 784→128→10.
@@ -71,7 +75,7 @@ class StepOperation:
 class Workload:
     """The training of one or several equal networks with one batch size, step by step.
 
-    Raises ValueError for no network, no image, no operation, or a batch larger than an epoch.
+    Numbers, or arrays that are broadcast to one shape: then it is of as many workloads at once.
 
     Attributes:
         name: For people.
@@ -96,30 +100,16 @@ class Workload:
     networks: int = 1
     way: Way = Way.STEP
     resident: bool = True
-    flops: int = field(init=False)
 
-    def __post_init__(self) -> None:
-        for what, value in (("networks", self.networks), ("images", self.images), ("batch size", self.batch_size)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{what}: expected 1 or more, got {value!r}; choose a positive whole number")
-        if self.batch_size > self.images:
-            raise ValueError(
-                f"batch size: expected at most the {self.images:,} images of an epoch, got {self.batch_size:,}; choose"
-                " a smaller one"
-            )
-        if not self.operations:
-            raise ValueError("operations: expected one or more, got none; describe what a step does")
-        object.__setattr__(self, "flops", self.networks * sum(one.flops for one in self.operations))
+    @property
+    def flops(self) -> int:
+        """Of a step of all networks."""
+        return self.networks * sum(one.flops for one in self.operations)
 
     @property
     def steps(self) -> int:
         """Steps of an epoch; the last, incomplete batch is dropped."""
         return self.images // self.batch_size
-
-    @property
-    def layers(self) -> int:
-        """Layers with parameters."""
-        return sum(one.kind is OperationKind.UPDATE for one in self.operations)
 
     @cached_property
     def launches(self) -> int:
@@ -130,7 +120,7 @@ class Workload:
         """
         if self.way in (Way.WAITED, Way.OPERATIONS):
             return sum(one.calls for one in self.operations)
-        return sum(one.kind is OperationKind.PRODUCT for one in self.operations) + 1 + self.layers
+        return 1 + sum(one.kind is not OperationKind.ELEMENTWISE for one in self.operations)
 
     @cached_property
     def products(self) -> tuple[tuple[int, int], ...]:
@@ -197,7 +187,32 @@ class Layer:
         return self.input_elements or self.rows * self.inputs
 
 
-def operations_of(layers: Sequence[Layer]) -> tuple[StepOperation, ...]:
+def even_networks(
+    widths: Sequence[int] | np.ndarray,
+    batch_sizes: Sequence[int] | np.ndarray,
+    depth: int = 1,
+    networks: int = 1,
+    way: Way = Way.EPOCH,
+) -> Workload:
+    """Networks of equal hidden layers, counted at once: every width at every batch size, (widths, batch sizes).
+
+    Building each workload by itself takes longer than predicting it.
+
+    Args:
+        widths: Of the hidden layers.
+        batch_sizes: Images a step.
+        depth: How many hidden layers.
+        networks: As of `fully_connected`.
+        way: As of `fully_connected`.
+    """
+    width: Any = np.array(widths, dtype=np.int64)[:, None]  # (widths, 1)
+    sizes: Any = np.array(batch_sizes, dtype=np.int64)[None, :]  # (1, batch sizes)
+    shapes = pairwise([N_PIXELS, *[width] * depth, N_CLASSES])
+    layers = [Layer(sizes, inputs, outputs) for inputs, outputs in shapes]
+    return _of("even networks", layers, sizes, N_PIXELS, way, networks, None)
+
+
+def _operations_of(layers: Sequence[Layer]) -> tuple[StepOperation, ...]:
     """Forward, backward and update of layers with ReLU in between and a cross-entropy at the end."""
     operations: list[StepOperation] = []
     for number, layer in enumerate(layers):
@@ -291,7 +306,7 @@ def _of(
 ) -> Workload:
     return Workload(
         name,
-        operations_of(layers),
+        _operations_of(layers),
         batch_size,
         input_bytes=FLOAT32_BYTES * batch_size * inputs,
         parameter_bytes=FLOAT32_BYTES * sum(layer.n_parameters for layer in layers),

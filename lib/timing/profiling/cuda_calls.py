@@ -23,8 +23,7 @@ from lib.model.backends.base import Epoch, Steps
 from lib.model.backends.registry import load_train
 from lib.model.data.mnist import Data, aligned
 from lib.model.spec import N_PIXELS, N_TRAIN, Network, Training
-from lib.timing.measurement import Ended, Measurement
-from lib.timing.profiling.harness import Row, Subject
+from lib.timing.profiling.harness import Row, Subject, row_of
 from lib.timing.profiling.request import NotMeasured
 
 SOURCE = Path(__file__).with_name("cuda_calls.c")
@@ -60,7 +59,7 @@ def counted(backend: str, subject: Subject) -> Iterator[Row | None]:
         steps = N_TRAIN // subject.batch_size
         for line in counts.read_text().splitlines():
             interface, name, calls = line.split()
-            yield f"{interface}/{name}", Measurement((float(calls),), 1, Ended.CAP), float(steps)
+            yield row_of(f"{interface}/{name}", [float(calls)], steps)
 
 
 def build(folder: Path) -> Path:

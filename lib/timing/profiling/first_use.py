@@ -1,4 +1,6 @@
-"""What a library costs before its first result, and after it: in fresh processes, stage by stage.
+"""What runs in fresh processes, where the first use of everything is paid for: of a library, and of a Keras model.
+
+`python -m lib.timing.profiling.first_use WORKER DEVICE SIZE DEPTH STARTED_S` prints the seconds of each stage:
 
 * `process`: from the start of a Python process to its first line.
 * `import`: importing the library.
@@ -8,81 +10,30 @@
 * `compiled first`, `compiled second`, `compiled steady`: the same sines as one program. What the first takes longer is
   compilation.
 
-A worker runs it, and starts the processes: `python -m lib.timing.profiling.first_use WORKER DEVICE SIZE DEPTH`.
+`main` builds and clones a Keras model, and ends when its pipe does. Neither process has imported anything before.
 """
 
 import importlib
 import json
 import os
-import subprocess
 import sys
-import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterator
-from typing import TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
 
 T = TypeVar("T")
 BEGAN_S = time.perf_counter()  # the process' first line of ours: NumPy is not imported yet
 
-REPETITIONS = 3
 STEADY_CALLS = 50
-LIMIT_S = 120.0  # of a process
-POLL_S = 0.02
 MODULES = {"numpy": "numpy", "jax": "jax", "torch": "torch", "keras-tensorflow": "tensorflow", "cupy": "cupy"}
-# What would let a library find a program that an earlier process compiled. PyTorch sets Triton's folder itself, also in
-# the worker whose environment the fresh processes get.
-CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "CUPY_CACHE_DIR", "CUDA_CACHE_PATH")
-
-
-def first_uses(worker: str, device: str, size: int, depth: int) -> Iterator[dict[str, float] | None]:
-    """Seconds of each stage in `REPETITIONS` fresh processes, one after the other.
-
-    Args:
-        worker: Key of `lib.timing.profiling.operations.LIBRARIES`.
-        device: `cpu` or `gpu`.
-        size: Elements of the array.
-        depth: Sines in one another.
-
-    Yields:
-        The stages of each process by name; None while it runs, so that it can be stopped.
-
-    Raises:
-        RuntimeError: A process failed, or took longer than `LIMIT_S`; the text says what it wrote last.
-    """
-    for _ in range(REPETITIONS):
-        # A compiler's own processes may still write into it when the process has ended.
-        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as empty:
-            yield from _one(worker, device, size, depth, empty)
-
-
-def _one(worker: str, device: str, size: int, depth: int, empty: str) -> Iterator[dict[str, float] | None]:
-    environment = os.environ | dict.fromkeys(CACHES, empty)
-    environment.pop("JAX_COMPILATION_CACHE_DIR", None)  # JAX neither reads nor writes without it
-    command = _command(worker, device, size, depth)
-    with tempfile.TemporaryFile("w+") as errors:  # no pipe: nobody reads before the end, and a full one is waited for
-        began_s = time.perf_counter()  # one clock for all processes, where it counts from the machine's start
-        process = subprocess.Popen(
-            [*command, repr(began_s)], env=environment, stdout=subprocess.PIPE, stderr=errors, text=True
-        )
-        try:
-            while process.poll() is None:
-                if time.perf_counter() - began_s > LIMIT_S:
-                    raise RuntimeError(f"a fresh process of {MODULES[worker]} took more than {LIMIT_S:.0f} s")
-                yield None
-                time.sleep(POLL_S)
-            said, _ = process.communicate()
-            if process.returncode:
-                errors.seek(0)
-                last = (errors.read().strip().splitlines() or ["nothing was written"])[-1]
-                raise RuntimeError(f"a fresh process of {MODULES[worker]} ended with {process.returncode}: {last}")
-            yield json.loads(said.splitlines()[-1])
-        finally:
-            with process:  # closes its pipe, and waits for its end
-                process.kill()
-
-
-def _command(worker: str, device: str, size: int, depth: int) -> list[str]:
-    return [sys.executable, "-m", "lib.timing.profiling.first_use", worker, device, str(size), str(depth)]
+AGAIN, AGAIN_S = 9, 1.5  # repetitions of each with a model, and the seconds after which there are no more
+BATCH_SIZE = 32  # of the model's steps
+FRESH = ("import", "device", "build", "clone", "step")  # once each, in this order
+REPEATED = ("build again", "clone again", "step again")
 
 
 def stages(worker: str, device: str, size: int, depth: int, started_s: float) -> dict[str, float]:
@@ -96,12 +47,11 @@ def stages(worker: str, device: str, size: int, depth: int, started_s: float) ->
         started_s: When the process was started, on `time.perf_counter`.
     """
     found = {"process": max(0.0, BEGAN_S - started_s)}
-    clock = time.perf_counter
 
     def timed(name: str, call: Callable[[], T]) -> T:
-        began = clock()
+        began = time.perf_counter()
         result = call()
-        found[name] = clock() - began
+        found[name] = time.perf_counter() - began
         return result
 
     timed("import", lambda: importlib.import_module(MODULES[worker]))
@@ -125,23 +75,88 @@ def stages(worker: str, device: str, size: int, depth: int, started_s: float) ->
 
     timed("first", program(nested))
     timed("second", program(nested))
-    found["steady"] = _steady_s(program(nested))
+    found["steady"] = _median_s(program(nested))
     if library.fused is not None:
         fused = library.fused(nested)
         timed("compiled first", program(fused))
         timed("compiled second", program(fused))
-        found["compiled steady"] = _steady_s(program(fused))
+        found["compiled steady"] = _median_s(program(fused))
     return found
 
 
-def _steady_s(call: Callable[[], object]) -> float:
-    """Median seconds of calls one after another."""
-    times_s = []
-    for _ in range(STEADY_CALLS):
-        began = time.perf_counter()
-        call()
-        times_s.append(time.perf_counter() - began)
-    return sorted(times_s)[len(times_s) // 2]
+def _median_s(call: Callable[[], object]) -> float:
+    return sorted(_seconds(call) for _ in range(STEADY_CALLS))[STEADY_CALLS // 2]
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    before = time.perf_counter()
+    call()
+    return time.perf_counter() - before
+
+
+def main(connection: "Connection", hidden: str, device: str) -> None:
+    """Send `(name, seconds of each repetition)` for each of `FRESH` and `REPEATED`, and at last None.
+
+    Args:
+        connection: To whoever asked; when it is closed, the process ends.
+        hidden: Label of the network's hidden layers.
+        device: `cpu` or `gpu`; the process's environment hides the others.
+    """
+    threading.Thread(target=_end_with, args=(connection,), daemon=True).start()
+
+    def once(name: str, call: Callable[[], object]) -> None:
+        connection.send((name, (_seconds(call),)))
+
+    def again(name: str, call: Callable[[], object]) -> None:
+        found: list[float] = []
+        while len(found) < AGAIN and (len(found) < 3 or sum(found) < AGAIN_S):
+            found.append(_seconds(call))
+        connection.send((name, tuple(found)))
+
+    from lib.model.hardware.process import kept_away
+
+    def imported() -> None:
+        with kept_away():
+            importlib.import_module("keras")
+            importlib.import_module("tensorflow")
+
+    once("import", imported)
+    import keras
+    import numpy as np
+    import tensorflow as tf
+
+    from lib.model.spec import N_CLASSES, N_PIXELS, Network
+
+    network, place = Network.parse(hidden), f"/{device.upper()}:0"
+    images, labels = np.zeros((BATCH_SIZE, N_PIXELS), np.float32), np.zeros(BATCH_SIZE, np.int32)
+    models: list[keras.Model] = []
+
+    def build() -> None:
+        layers = [keras.layers.Dense(width, activation="relu") for width in network.hidden]
+        models[:] = [keras.Sequential([keras.Input((N_PIXELS,)), *layers, keras.layers.Dense(N_CLASSES)])]
+        models[0].compile(
+            optimizer=keras.optimizers.SGD(0.01), loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        )
+
+    def clone() -> object:
+        return keras.models.clone_model(models[0])
+
+    def step() -> object:
+        return models[0].train_on_batch(images, labels)
+
+    with tf.device(place):
+        once("device", lambda: tf.zeros(1).numpy())
+        for name, call in (("build", build), ("clone", clone), ("step", step)):
+            once(name, call)
+            again(f"{name} again", call)
+    connection.send(None)
+
+
+def _end_with(connection: "Connection") -> None:
+    try:
+        connection.recv()
+    except (EOFError, OSError):
+        os._exit(0)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,12 @@
 """The step that is taken apart, and what all experiments on it share."""
 
+# pyright: reportMissingImports=false
+# PyTorch and CuPy are optional.
+
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -25,6 +28,15 @@ ONE_CALL_S = 0.03  # of steps in a compiled loop
 
 Row = tuple[str, Measurement, float]  # name, measurement, how many training steps one measured step stands for
 Batch = tuple[np.ndarray, np.ndarray]  # images (batch, 784), labels (batch,)
+
+QUEUED = 256  # calls at a time: a card's queue holds some thousand launches, and a call makes a few
+MOST_HOLDS = 512
+HOLD_SIDE = 2048  # of a product of square matrices: tenths of a millisecond on the fastest card
+
+
+def row_of(name: str, values: Iterable[float], work: float = 1.0) -> Row:
+    """A row of these values, of blocks of one step each."""
+    return name, Measurement(tuple(map(float, values)), 1, Ended.CAP), work
 
 
 @dataclass(frozen=True)
@@ -81,7 +93,6 @@ class Repeated:
     at_most: int = 16
 
     def prepare(self) -> None:
-        """Warm up, and find how many calls a block has."""
         config = replace(self.config, max_steps_per_block=self.at_most) if self.returns else self.config
         self._meter = Meter(self.call, self.sync, config, time.perf_counter, wait_in_block=not self.returns)
         self._meter.warm_up()
@@ -92,6 +103,16 @@ class Repeated:
         for _ in range(BURSTS if self.returns and self.at_most > 1 else 1):
             self._meter.block()
         return self._meter.blocks[-1] / self._meter.steps_per_block / self.steps
+
+
+@dataclass
+class SelfTimed:
+    """A block that times itself: a function that returns the seconds of one training step. It is made once before."""
+
+    block: Callable[[], float]
+
+    def prepare(self) -> None:
+        self.block()
 
 
 @dataclass
@@ -108,7 +129,6 @@ class InOneCall:
     first_call_s: float = 0.0  # of compiling, once it is prepared
 
     def prepare(self) -> None:
-        """Compile the loop, and find how many steps it makes."""
         began = time.perf_counter()
         self.sync(self.call(2))  # compiles
         self.first_call_s = (before := time.perf_counter()) - began
@@ -118,8 +138,13 @@ class InOneCall:
         self._loop.prepare()
 
     def block(self) -> float:
-        """Seconds of one training step, from one block of such loops."""
         return self._loop.block()
+
+
+def endless_training(backend: str, subject: "Subject") -> Iterator[Event]:
+    """The events of a backend's own training of a step, again and again: few images make its epochs end soon."""
+    while True:
+        yield from load_train(backend)(subject.training, subject.data, subject.device)
 
 
 @dataclass
@@ -139,17 +164,12 @@ class TrainedStep:
     _events: Iterator[Event] | None = None  # none before it is prepared: it may be stopped before that
 
     def prepare(self) -> None:
-        """Begin the training; its first steps warm up."""
-        self._events = self._begin()
+        self._events = endless_training(self.backend, self.subject)
         self._advance(0.0)  # the first steps warm up
 
     def block(self) -> float:
         """Seconds of one training step; processor seconds are added to `busy_s`."""
         return self._advance(REAL_S)
-
-    def _begin(self) -> Iterator[Event]:
-        while True:  # a training ends after its epochs; few images make that soon
-            yield from load_train(self.backend)(self.subject.training, self.subject.data, self.subject.device)
 
     def _advance(self, limit_s: float) -> float:
         assert self._events is not None, "prepared first"
@@ -163,9 +183,112 @@ class TrainedStep:
         return train_s / steps
 
     def close(self) -> None:
-        """End the training, if it has begun."""
         if self._events is not None:
             self._events.close()  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True)
+class CardQueue:
+    """What a library can do with its card's queue.
+
+    Args:
+        hold: Puts one piece of long work into the queue.
+        mark: Puts an event into the queue, and returns it.
+        passed: Whether the card has come to an event.
+        between_s: Waits for the second of two events; seconds from the first to it, by the card's clock.
+    """
+
+    hold: Callable[[], object]
+    mark: Callable[[], Any]
+    passed: Callable[[Any], bool]
+    between_s: Callable[[Any, Any], float]
+
+
+@dataclass
+class OnCard:
+    """Several calls, queued one after another, timed by the card's own events.
+
+    The host's clock cannot see them: a kernel of two microseconds lasts as long as its launch. So the card is first
+    held by long work; the calls are queued behind that, between two events, and when the card comes to them it goes
+    from one to the next without anybody. Where it had passed the first event before the last call was queued, it has
+    waited for the host: that figure is thrown away, and the card held for longer.
+
+    Args:
+        calls: Together they make one training step; none of them may wait for the card.
+        card: Whose queue they go into.
+    """
+
+    calls: Sequence[Step]
+    card: CardQueue
+
+    def prepare(self) -> None:
+        self._repetitions, self._holds = max(1, QUEUED // len(self.calls)), 1
+        self._timed()  # compiles, and loads what is loaded late
+        self.block()
+
+    def block(self) -> float:
+        """Seconds of one training step.
+
+        Raises:
+            RuntimeError: The calls cannot be queued while the card is held: one of them waits for it.
+        """
+        while (spent_s := self._timed()) is None:
+            if self._repetitions == 1 and self._holds >= MOST_HOLDS:
+                raise RuntimeError(
+                    f"expected {len(self.calls)} calls to be queued within {MOST_HOLDS} products of {HOLD_SIDE:,}, and"
+                    " the card was done with these before: one of the calls waits for it; leave that one out"
+                )
+            self._repetitions, self._holds = max(1, self._repetitions // 2), min(2 * self._holds, MOST_HOLDS)
+        return spent_s / self._repetitions
+
+    def _timed(self) -> float | None:
+        """Seconds of all repetitions; None where the card waited for the host meanwhile."""
+        for _ in range(self._holds):
+            self.card.hold()
+        first = self.card.mark()
+        for _ in range(self._repetitions):
+            for call in self.calls:
+                call()
+        last = self.card.mark()
+        waited = self.card.passed(first)
+        spent_s = self.card.between_s(first, last)
+        return None if waited else spent_s
+
+
+def torch_card() -> CardQueue:
+    """PyTorch's card."""
+    import torch
+
+    a, out = (torch.ones(HOLD_SIDE, HOLD_SIDE, device="cuda") for _ in range(2))
+
+    def mark() -> Any:
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def between_s(first: Any, last: Any) -> float:
+        last.synchronize()
+        return first.elapsed_time(last) / 1e3
+
+    return CardQueue(lambda: torch.mm(a, a, out=out), mark, lambda event: event.query(), between_s)
+
+
+def cupy_card() -> CardQueue:
+    """CuPy's card."""
+    import cupy as cp
+
+    a, out = (cp.ones((HOLD_SIDE, HOLD_SIDE), np.float32) for _ in range(2))
+
+    def mark() -> Any:
+        event = cp.cuda.Event()
+        event.record()
+        return event
+
+    def between_s(first: Any, last: Any) -> float:
+        last.synchronize()
+        return cp.cuda.get_elapsed_time(first, last) / 1e3
+
+    return CardQueue(lambda: cp.matmul(a, a, out=out), mark, lambda event: event.done, between_s)
 
 
 def interleaved(experiments: Mapping[str, StepExperiment], rounds: int = ROUNDS) -> Iterator[Row | None]:
@@ -188,8 +311,7 @@ def interleaved(experiments: Mapping[str, StepExperiment], rounds: int = ROUNDS)
         for index in rng.permutation(len(names)):
             found[names[index]].append(experiments[names[index]].block())
             yield None
-    for name, blocks in found.items():
-        yield name, Measurement(tuple(blocks), 1, Ended.CAP), 1.0
+    yield from (row_of(name, blocks) for name, blocks in found.items())
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 The preprocessing of an image is a stated amount of processor time, calibrated here: Python code that holds the
 interpreter's lock (GIL), or compiled code that releases it, as image decoders do. It leaves the image as it is. The
-feeds themselves are in `feeds_of_tensorflow` and `feeds_of_torch`.
+feeds themselves are in `with_tensorflow` and `with_torch`.
 
 Each stretch of batches has a fresh iterator, whose first batches are not timed: a pipeline that works ahead in threads
 of its own must neither bring batches along from the time in which something else was measured, nor work on meanwhile:
@@ -10,7 +10,6 @@ after the last batch that is asked for, it rests.
 """
 
 import hashlib
-import importlib
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -22,8 +21,7 @@ from typing import Any
 import numpy as np
 
 from lib.model.data.mnist import Data
-from lib.timing.measurement import Ended, Measurement
-from lib.timing.profiling.harness import ROUNDS, Batch, Row, Subject
+from lib.timing.profiling.harness import ROUNDS, Batch, Row, Subject, row_of
 from lib.timing.profiling.request import NotMeasured, Pipeline
 
 QUANTITIES = ("data", "step", "both", "waits", "preprocessing", "first")
@@ -128,11 +126,11 @@ def rows_of(data: Data, rows: int) -> Batch:
     return data.x_train[index], data.y_train[index]
 
 
-def measure_pipelines(backend: str, subject: Subject, pipelines: Sequence[Pipeline]) -> Iterator[Row | None]:
+def measure_pipelines(library: Any, subject: Subject, pipelines: Sequence[Pipeline]) -> Iterator[Row | None]:
     """Measure pipelines in turns, round by round, so that drift is the same for all.
 
     Args:
-        backend: Whose feeds they are.
+        library: The module whose feeds they are: `with_tensorflow` or `with_torch`.
         subject: Network, data and device; each pipeline has a batch size of its own.
         pipelines: One, or several that are compared.
 
@@ -144,9 +142,6 @@ def measure_pipelines(backend: str, subject: Subject, pipelines: Sequence[Pipeli
     Raises:
         NotMeasured: A pipeline raised an error, or its cache would take too long to fill.
     """
-    library = importlib.import_module(
-        f"lib.timing.profiling.feeds_of_{'torch' if backend == 'torch' else 'tensorflow'}"
-    )
     opened: list[_Rounds] = []
     try:
         for pipeline in pipelines:
@@ -162,7 +157,7 @@ def measure_pipelines(backend: str, subject: Subject, pipelines: Sequence[Pipeli
                 break
         for index, rounds in enumerate(opened):
             for name, values in rounds.found.items():
-                yield f"{index}/{name}", Measurement(tuple(values), 1, Ended.CAP), 1.0
+                yield row_of(f"{index}/{name}", values)
     finally:
         for rounds in opened:
             rounds.feed.close()
@@ -200,7 +195,6 @@ class _Rounds:
         return batches
 
     def round(self) -> Iterator[None]:
-        """A value of each quantity."""
         data_s, _ = yield from self._stretch(self.feed.open(), None)
         yield
         both_s, waits_s = yield from self._stretch(self.feed.open(), self.feed.step)

@@ -2,7 +2,13 @@
 
 These are the six rows of the article's table, taken further apart. As in the article, each operation makes its arrays
 anew and is waited for. On a card that hides how long it works: PyTorch and CuPy tell that, too.
+
+And what each library's ceilings are measured with: large products, one large copy, one empty call. A ceiling must have
+the same library, threads and instructions as what is compared with it.
 """
+
+# pyright: reportMissingImports=false
+# PyTorch, CuPy and numba-cuda are optional.
 
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -13,10 +19,22 @@ from typing import Any
 
 import numpy as np
 
-from lib.model.backends.registry import COMPILERS
-from lib.timing.measurement import Ended, Measurement
-from lib.timing.profiling.harness import Repeated, Row, StepExperiment, Subject, interleaved
-from lib.timing.profiling.on_card import CardQueue, OnCard, cupy_card, torch_card
+from lib.model.backends.registry import BACKENDS, COMPILERS
+from lib.model.hardware.nvidia import l2_cache_bytes
+from lib.model.spec import N_PIXELS
+from lib.timing.measurement import Config, Measurement, Step, Sync, measure, no_wait
+from lib.timing.profiling.harness import (
+    CardQueue,
+    OnCard,
+    Repeated,
+    Row,
+    StepExperiment,
+    Subject,
+    cupy_card,
+    interleaved,
+    row_of,
+    torch_card,
+)
 
 
 @dataclass(frozen=True)
@@ -93,9 +111,9 @@ class Library:
     back: Callable[[Array], object] = np.asarray  # to host memory; it waits
     fused: Callable[[Callable], Callable] | None = None  # several operations as one program
     arithmetic: Callable[[str], AbstractContextManager] = any_arithmetic  # in which a precision is what it says
-    card: Callable[[], CardQueue] | None = (
-        None  # whose events time what is shorter than its dispatch; takes memory there
-    )
+    # Whose events time what is shorter than its dispatch; takes memory there.
+    card: Callable[[], CardQueue] | None = None
+    copying: Callable[[Array], Step] | None = None  # a step that copies an array within the device's memory
 
 
 def measure_operations(worker: str, subject: Subject) -> Iterator[Row | None]:
@@ -106,12 +124,14 @@ def measure_operations(worker: str, subject: Subject) -> Iterator[Row | None]:
         subject: A step of one hidden layer.
 
     Yields:
-        None where it can be stopped; then a row for each, named as in `steps`; with a `card`, one more for each
+        None where it can be stopped; then a row for each, named as in `calls_of`; with a `card`, one more for each
         operation, named with `ON_CARD`; for JAX also `KERNELS`, which is a number of kernels, not seconds.
     """
     library = LIBRARIES[worker](subject.device)
-    calls = _all_calls(library, subject)
-    experiments: dict[str, StepExperiment] = {name: Repeated(_waited(library, call)) for name, call in calls.items()}
+    calls = calls_of(library, subject)
+    experiments: dict[str, StepExperiment] = {
+        name: Repeated(lambda call=call: library.wait(call())) for name, call in calls.items()
+    }
     if library.card is not None:
         card = library.card()
         experiments |= {ON_CARD + one.key: OnCard([calls[one.key]], card) for one in OPERATIONS}
@@ -119,19 +139,14 @@ def measure_operations(worker: str, subject: Subject) -> Iterator[Row | None]:
     if worker == "jax":
         from lib.timing.profiling.with_jax import kernels_of_step
 
-        yield KERNELS, Measurement((float(kernels_of_step(subject)),), 1, Ended.CAP), 1.0
+        yield row_of(KERNELS, [kernels_of_step(subject)])
 
 
-def steps(library: Library, subject: Subject) -> dict[str, Callable[[], Array]]:
+def calls_of(library: Library, subject: Subject) -> dict[str, Callable[[], Array]]:
     """What is measured, by name: each operation's key, `ALL`, `PRODUCT` and, where the library compiles, `COMPILED`.
 
-    Each operation has its inputs ready, and is waited for.
+    Each has its inputs ready, and is not waited for.
     """
-    return {name: _waited(library, call) for name, call in _all_calls(library, subject).items()}
-
-
-def _all_calls(library: Library, subject: Subject) -> dict[str, Callable[[], Array]]:
-    """As `steps`, not waited for."""
     x, y = subject.batch
     (w1, b1), (w2, b2) = subject.parameters
     onehot = library.move(np.eye(len(b2), dtype=np.float32)[y])  # (batch, 10)
@@ -148,10 +163,6 @@ def _all_calls(library: Library, subject: Subject) -> dict[str, Callable[[], Arr
         step = library.compiled(lambda *arrays: _new_weights(library, arrays[0], arrays[1], arrays[2:], rate))
         calls[COMPILED] = lambda: step(images, onehot, *weights)
     return calls
-
-
-def _waited(library: Library, call: Callable[[], Array]) -> Callable[[], Array]:
-    return lambda: library.wait(call())
 
 
 def forward_and_backward(library: Library, x: Array, onehot: Array, weights) -> Mapping[str, Array]:
@@ -227,17 +238,28 @@ def _calls(
 
 
 def _numpy(_device: str) -> Library:
-    return _like_numpy(np, move=np.ascontiguousarray)
+    def copying(source: np.ndarray) -> Step:
+        return partial(np.copyto, np.empty_like(source), source)
+
+    return _like_numpy(np, move=np.ascontiguousarray, copying=copying)
 
 
 def _cupy(_device: str) -> Library:
-    import cupy  # pyright: ignore[reportMissingImports] (optional)
+    import cupy
 
     def wait(value):
         cupy.cuda.Device().synchronize()
         return value
 
-    return _like_numpy(cupy, move=cupy.asarray, wait=wait, back=cupy.asnumpy, fused=cupy.fuse, card=cupy_card)
+    return _like_numpy(
+        cupy,
+        move=cupy.asarray,
+        wait=wait,
+        back=cupy.asnumpy,
+        fused=cupy.fuse,
+        card=cupy_card,
+        copying=lambda source: source.copy,
+    )
 
 
 def _like_numpy(xp: Any, **others: Any) -> Library:
@@ -288,6 +310,7 @@ def _jax(device: str) -> Library:
         compiled=jax.jit,
         fused=jax.jit,
         arithmetic=arithmetic,
+        copying=lambda source: partial(jax.jit(lambda x: x + 1), source),
         **({"product": rounded} if with_jax.rounds_beforehand() else {}),
     )
 
@@ -340,7 +363,7 @@ def _tensorflow(device: str) -> Library:
 
 
 def _torch(device: str) -> Library:
-    import torch  # pyright: ignore[reportMissingImports] (optional)
+    import torch
 
     from lib.model.backends.with_torch import torch_device, wait
 
@@ -379,6 +402,7 @@ def _torch(device: str) -> Library:
         fused=partial(torch.compile, dynamic=True) if any(map(shutil.which, COMPILERS)) else None,
         arithmetic=arithmetic,
         card=torch_card if device == "gpu" else None,
+        copying=lambda source: source.clone,
     )
 
 
@@ -389,3 +413,143 @@ LIBRARIES: dict[str, Callable[[str], Library]] = {
     "torch": _torch,
     "cupy": _cupy,
 }
+
+
+def multiplying(library: Library, a: Array, b: Array) -> Step:
+    """A step that multiplies two matrices that lie on the device; NumPy writes into an array that is there."""
+    if isinstance(a, np.ndarray):
+        return partial(np.matmul, a, b, out=np.empty_like(a))
+    return partial(library.product, a, b, False, False)
+
+
+# Of the products' square matrices; the best rate of these counts. On a fast card the smallest takes hardly longer than
+# its call.
+SIDES: Mapping[str, tuple[int, ...]] = {
+    "cpu": (2048,),
+    "gpu": (2048, 4096, 8192),
+    "discrete": (2048, 4096),
+    "integrated": (1024, 2048),
+    "software": (128,),
+}
+COPY_BYTES = 256 * 2**20  # far beyond any processor's cache
+CEILINGS = Config(warm_up_s=0.1, min_time_s=0.2, max_time_s=1.2, spread_target=0.05)
+
+# A step, what waits for it, and how much one of it does: floating-point operations, bytes, or one call.
+Probe = tuple[Step, Sync, float]
+Makers = dict[str, Callable[..., Probe]]  # `product` takes the matrices' side
+
+
+def measure_ceilings(backend: str, device: str) -> Iterator[Row | None]:
+    """Measure the ceilings that this backend's library can be asked for.
+
+    Args:
+        backend: Key of the backend.
+        device: A device that it runs on.
+
+    Yields:
+        `product`, `copy` or `dispatch`, its measurement, and the work of one step: floating-point operations, bytes, or
+        1. On a card also `cache`, which is bytes of its L2, not seconds, where the driver knows them. None in between.
+    """
+    for name, make in makers_of(BACKENDS[backend].worker, device).items():
+        found: list[tuple[Measurement, float]] = []
+        for one in [partial(make, side) for side in SIDES[device]] if name == "product" else [make]:
+            step, sync, work = one()
+            sync(step())  # compiles, and touches its memory for the first time
+            found.append((measure(step, sync=sync, config=CEILINGS), work))
+            yield None
+        yield name, *max(found, key=lambda one: one[1] / one[0].median_s)
+    if device == "gpu" and (cache_bytes := l2_cache_bytes()):
+        yield row_of("cache", [cache_bytes])
+
+
+def makers_of(worker: str, device: str) -> Makers:
+    """What makes each probe of a worker's library; Numba brings no product of its own."""
+    own = {"numba": _numba_probes, "numba-cuda": _numba_cuda_probes, "webgpu": _webgpu_probes}
+    if worker in own:
+        return own[worker](device)
+    library = LIBRARIES[worker if worker in LIBRARIES else worker.removeprefix("keras-")](device)
+
+    def product(side: int) -> Probe:
+        rng = np.random.default_rng(0)
+        a, b = (library.move(rng.standard_normal((side, side), np.float32)) for _ in range(2))
+        return multiplying(library, a, b), library.wait, 2.0 * side**3
+
+    def copy() -> Probe:
+        assert library.copying is not None, "asked for where there is one"
+        return library.copying(library.move(np.ones(COPY_BYTES // 4, np.float32))), library.wait, 2.0 * COPY_BYTES
+
+    def dispatch() -> Probe:
+        small, twice = library.move(np.ones(1, np.float32)), (library.compiled or _same)(lambda x: x + x)
+        return lambda: library.wait(twice(small)), no_wait, 1.0
+
+    return ({"product": product, "copy": copy} if library.copying is not None else {}) | {"dispatch": dispatch}
+
+
+def _numba_probes(_device: str) -> Makers:
+    from numba import njit
+
+    @njit
+    def copied(source: np.ndarray, target: np.ndarray) -> None:
+        target[:] = source
+
+    @njit
+    def more(small: float) -> float:
+        return small + 1.0
+
+    def copy() -> Probe:
+        source, target = np.ones(COPY_BYTES // 4, np.float32), np.empty(COPY_BYTES // 4, np.float32)
+        return lambda: copied(source, target), no_wait, 2.0 * COPY_BYTES
+
+    def dispatch() -> Probe:
+        return lambda: more(1.0), no_wait, 1.0
+
+    return {"copy": copy, "dispatch": dispatch}
+
+
+def _numba_cuda_probes(_device: str) -> Makers:
+    from numba import cuda, void
+
+    @cuda.jit(void())
+    def nothing() -> None:
+        pass
+
+    def launch() -> None:
+        nothing[1, 1]()  # pyright: ignore[reportIndexIssue] (the decorator makes a kernel of it)
+        cuda.synchronize()
+
+    def copy() -> Probe:
+        source, target = (cuda.to_device(np.ones(COPY_BYTES // 4, np.float32)) for _ in range(2))
+        return lambda: target.copy_to_device(source), lambda _: cuda.synchronize(), 2.0 * COPY_BYTES
+
+    def dispatch() -> Probe:
+        return launch, no_wait, 1.0
+
+    return {"copy": copy, "dispatch": dispatch}
+
+
+def _webgpu_probes(device: str) -> Makers:
+    """The product is this project's own kernel: WebGPU comes with none."""
+    from lib.model.backends.webgpu import product as of_matrices
+    from lib.model.backends.with_webgpu import Execution, Images, gpu
+
+    on = gpu(device)
+    no_images = Images.upload(on, np.zeros((2, N_PIXELS), np.float32), np.zeros(2, np.int32))
+
+    def done(_: object) -> None:
+        on.wait()
+
+    def product(side: int) -> Probe:
+        program = of_matrices(side)
+        run = Execution(on, program, no_images, 1, f"A product of {side:,} by {side:,}")
+        return lambda: run.submit(0), done, float(program.flops)
+
+    def copy() -> Probe:
+        n_bytes = min(COPY_BYTES, on.largest_bytes)
+        source, target = on.buffer(n_bytes, "A copy"), on.buffer(n_bytes, "A copy")
+        return lambda: on.copy(source, target, n_bytes), done, 2.0 * n_bytes
+
+    def dispatch() -> Probe:
+        run = Execution(on, of_matrices(1), no_images, 1, "An empty call")
+        return lambda: done(run.submit(0)), no_wait, 1.0
+
+    return {"product": product, "copy": copy, "dispatch": dispatch}

@@ -23,7 +23,6 @@ CONVOLUTIONAL, RESNET = "convolutional", "resnet"  # a step of the small convolu
 FIRST_CALL = "first call"  # after another row's name: what compiled, tuned or recorded it, once
 LAUNCHES = "launches"  # a step of PyTorch, launched in each way that it has
 CALLS = "calls"  # of CUDA, counted in a step
-CORES = "cores"  # the same work on each core
 # A step changed in one thing, by the backend whose worker measures it: what it saves, or costs, is measured at these
 # batch sizes beside the plain step.
 PLAIN_STEP = "plain step"
@@ -143,7 +142,6 @@ class OperationRequest:
             such sines: counts, not seconds; `overlap` of such sines with the transfers there and back.
         size: Rows and columns, elements, bytes, or images.
         precision: One of `OPERATION_PRECISIONS`; TF32 is float32 whose factors a card rounds to ten bits.
-        threads: At most so many cores compute; 0: as many as there are.
         depth: Sines in one another.
         pieces: Of the array, in `overlap`.
     """
@@ -151,7 +149,6 @@ class OperationRequest:
     name: str
     size: int = 1
     precision: str = "float32"
-    threads: int = 0
     depth: int = 1
     pieces: int = 1
 
@@ -162,9 +159,9 @@ class Examination:
 
     `kind` is `ceilings`, `operations`, `parts`, `traps`, `placement`, `takings`, what changes of a step save, one of
     `VARIANTS`, such a step, `convolutional` or `resnet`, of a step of a network of its own, `launches`, of a step in
-    each way to launch it, `calls`, which are CUDA's in a step, `cores`, of the same work on each core, `pipelines`,
-    which are those of `pipelines`, `operation`, of one by itself, which `operation` describes, or `trace`, whose
-    profile is written into `folder`, which is empty when the worker gets it.
+    each way to launch it, `calls`, which are CUDA's in a step, `pipelines`, which are those of `pipelines`,
+    `operation`, of one by itself, which `operation` describes, or `trace`, whose profile is written into `folder`,
+    which is empty when the worker gets it.
     """
 
     kind: str

@@ -1,8 +1,7 @@
 """Which experiments take a step apart, and what runs them in a worker.
 
 `lib.timing.profiling.step_breakdown` computes the parts from their results. All experiments on a backend are measured
-in
-turns, block by block, so that a machine that drifts drifts for all of them.
+in turns, block by block, so that a machine that drifts drifts for all of them.
 
 * `step`: the training as it is, from the backend's own loop; `busy`: processor seconds of all cores in it, a step.
 * `python`: the loop and what it does around the library's call, with that call left out.
@@ -14,27 +13,41 @@ turns, block by block, so that a machine that drifts drifts for all of them.
 * `many`, `many-tiny`: many steps on one batch in a compiled loop (PyTorch: the calls of one step, on a card, timed by
   its events), of this network and of the tiny one; `many-on-device`: the same by the device's own clock, where WebGPU
   has one. NumPy, and PyTorch on a processor, work inside the call itself and need none of these.
-* `loop up to part 0` and on: a step that is one compiled loop, up to each of its parts (`LOOP_PARTS`).
 """
 
 import importlib
-from collections.abc import Iterator
+import time
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
 from types import ModuleType
 
 from lib.model.backends.registry import BACKENDS
 from lib.model.data.mnist import Data
+from lib.model.hardware.nvidia import Busy, watched_activity
 from lib.model.spec import Network
-from lib.timing.measurement import Ended, Measurement
 from lib.timing.prediction.remedies import RESIDENT
-from lib.timing.profiling.harness import Row, StepExperiment, Subject, TrainedStep, interleaved
+from lib.timing.profiling.harness import (
+    Repeated,
+    Row,
+    SelfTimed,
+    StepExperiment,
+    Subject,
+    TimedStep,
+    TrainedStep,
+    interleaved,
+    row_of,
+)
 from lib.timing.profiling.request import (
     CALLS,
     CONVOLUTIONAL,
-    CORES,
     LAUNCHES,
     ON_CARDS,
     PLAIN_STEP,
+    REFERENCE,
     RESNET,
+    TRAP_EPOCHS,
+    TRAP_SAMPLES,
+    TRAPS,
     VARIANTS,
     VARIED,
     Examination,
@@ -43,6 +56,10 @@ from lib.timing.profiling.request import (
 # What a library's module calls the examination of a step that not all have.
 _STEPS = {CONVOLUTIONAL: "convolutional_step", RESNET: "resnet_step", LAUNCHES: "launches"}
 FEW_ROUNDS = 5  # of the variants of a step, of which there are a score
+EPOCH_S = 0.02  # of an epoch whose average counts the first call: short, so that a stop does not wait for it
+IN_A_ROW = 50  # steps between two places where it can be stopped
+BUSY_S = 4.0  # of which the watching thread leaves out the first second
+PAUSED_S = 0.1  # away for longer, and the card was idle or somebody else's
 
 
 def examine(backend: str, device: str, examination: Examination, data: Data) -> Iterator[Row | None]:
@@ -53,9 +70,9 @@ def examine(backend: str, device: str, examination: Examination, data: Data) -> 
     """
     subject = Subject(examination.network, examination.batch_size, data, device)
     if examination.kind == "ceilings":
-        from lib.timing.profiling.peak_rates import probe
+        from lib.timing.profiling.operations import measure_ceilings
 
-        yield from probe(backend, device)
+        yield from measure_ceilings(backend, device)
     elif examination.kind == "parts":
         yield from _parts(backend, subject)
     elif examination.kind in VARIANTS.get(backend, ()):
@@ -66,10 +83,6 @@ def examine(backend: str, device: str, examination: Examination, data: Data) -> 
         from lib.timing.profiling.cuda_calls import counted
 
         yield from counted(backend, subject)
-    elif examination.kind == CORES:
-        from lib.timing.profiling.cores import measure_cores
-
-        yield from measure_cores()
     elif examination.kind == "takings":
         yield from interleaved(_takings(backend, data, device), FEW_ROUNDS)
     elif examination.kind == "operations":
@@ -83,9 +96,13 @@ def examine(backend: str, device: str, examination: Examination, data: Data) -> 
     elif examination.kind == "pipelines":
         from lib.timing.profiling.input_pipeline import measure_pipelines
 
-        yield from measure_pipelines(backend, subject, examination.pipelines)
+        if backend == "torch":
+            from lib.timing.profiling import with_torch as library
+        else:
+            from lib.timing.profiling import with_tensorflow as library
+        yield from measure_pipelines(library, subject, examination.pipelines)
     elif examination.kind == "placement":
-        from lib.timing.profiling.placement import measure_placement
+        from lib.timing.profiling.with_tensorflow import measure_placement
 
         yield from measure_placement(subject)
     elif examination.kind == "trace":
@@ -93,13 +110,10 @@ def examine(backend: str, device: str, examination: Examination, data: Data) -> 
 
         yield from record(backend, subject, examination.folder)
     else:
-        from lib.timing.profiling.traps import measure_traps
-
         yield from measure_traps(_module(backend).timed_step(subject), device)
 
 
 def _module(backend: str) -> ModuleType:
-    """What gives the steps of the backend's library to be measured: a module of this room."""
     return importlib.import_module(f"lib.timing.profiling.{BACKENDS[backend].module}")
 
 
@@ -122,8 +136,105 @@ def _parts(backend: str, subject: Subject) -> Iterator[Row | None]:
     experiments: dict[str, StepExperiment] = {"step": training, **_module(backend).experiments(backend, subject)}
     try:
         yield from interleaved(experiments)
-        yield "busy", Measurement(tuple(training.busy_s[1:]), 1, Ended.CAP), 1.0
+        yield row_of("busy", training.busy_s[1:])
     finally:
         for experiment in experiments.values():
             if isinstance(experiment, TrainedStep):
                 experiment.close()
+
+
+def measure_traps(step: TimedStep, device: str) -> Iterator[Row | None]:
+    """Measure six ways to mistime a training step, and the right one beside each.
+
+    There is one reference for all: the step in blocks that end when its result has arrived. Every round takes a block
+    of it and a value by each wrong way, in turns, so that a wrong way's value and the reference of its round are of the
+    same state of the machine.
+
+    On a graphics card the same code shows larger gaps: more is queued, and transfers are real.
+
+    Args:
+        step: What is timed.
+        device: Where it runs.
+
+    Yields:
+        None after each block; then a row for `REFERENCE` and each of `TRAPS`, in seconds of a step. On a graphics card
+        also rows of `occupancy/…`, which are shares.
+    """
+    reference = Repeated(lambda: step.wait(step.call()))
+    wrong: tuple[StepExperiment, ...] = (
+        Repeated(step.call, step.wait, returns=True, at_most=step.queued),
+        FirstCallCounted(step),
+        SelfTimed(lambda: best_of(step, 1)),
+        SelfTimed(lambda: best_of(step, TRAP_SAMPLES)),
+        Repeated(step.with_transfer),
+        SelfTimed(lambda: busy_s(reference)),
+    )
+    yield from interleaved({REFERENCE: reference, **dict(zip(TRAPS, wrong, strict=True))})
+    if device == "gpu":
+        yield from _occupancy(step)
+
+
+@dataclass
+class FirstCallCounted:
+    """The average of short epochs of a program that was never compiled before, with the first call counted."""
+
+    step: TimedStep
+
+    def prepare(self) -> None:
+        self._steps = TRAP_EPOCHS * max(4, round(EPOCH_S / best_of(self.step, 4)))
+
+    def block(self) -> float:
+        call, last = self.step.fresh(), None
+        began = time.perf_counter()
+        for _ in range(self._steps):
+            last = call()
+        self.step.wait(last)
+        return (time.perf_counter() - began) / self._steps
+
+
+def best_of(step: TimedStep, samples: int) -> float:
+    """Seconds of the quickest of so many single steps in a row, each timed by itself."""
+    found_s = []
+    if samples == 1:
+        time.sleep(0.002)  # the pause of somebody who tries it by hand
+    for _ in range(samples):
+        began = time.perf_counter()
+        step.wait(step.call())
+        found_s.append(time.perf_counter() - began)
+    return min(found_s)
+
+
+def busy_s(reference: Repeated) -> float:
+    """Processor seconds of all cores in a step: what a monitor shows as busy, and the view compares with arithmetic."""
+    used_s, wall_s = time.process_time(), time.perf_counter()
+    a_step_s = reference.block()
+    used_s, wall_s = time.process_time() - used_s, time.perf_counter() - wall_s
+    return used_s / wall_s * a_step_s
+
+
+def _occupancy(step: TimedStep) -> Iterator[Row | None]:
+    """Shares, not seconds: what `nvidia-smi` shows while steps run, and the chip's own counters (from Hopper on)."""
+    while (busy := (yield from _watched(step))) is None:
+        pass  # it was paused
+    if busy.utilisations:
+        yield row_of("occupancy/utilisation", busy.utilisations)
+    if busy.activity is not None:
+        yield row_of("occupancy/activity", [busy.activity.sm_activity])
+        yield row_of("occupancy/warps", [busy.activity.sm_occupancy])
+
+
+def _watched(step: TimedStep) -> Generator[None, None, Busy | None]:
+    """Keep the card at work for `BUSY_S`; the value is how busy it was, None where others had their turn meanwhile."""
+    until = time.perf_counter() + BUSY_S
+    with watched_activity() as busy:
+        running = [step.call() for _ in range(IN_A_ROW)]
+        while (before := time.perf_counter()) < until:
+            yield None
+            if time.perf_counter() - before > PAUSED_S:
+                return None
+            # Before the others are waited for: the card never waits for us.
+            queued = [step.call() for _ in range(IN_A_ROW)]
+            step.wait(running)
+            running = queued
+        step.wait(running)
+    return busy

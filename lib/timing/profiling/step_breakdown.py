@@ -39,36 +39,8 @@ PARTS = (
     StepPart("idle", "#8a8f98", "wall time of the training in which none of its cores worked, beyond launch and wait"),
 )
 
-# Of a step that is one compiled loop (`lib.timing.profiling.with_numba`), in the order in which it makes them.
-LOOP_PARTS = (
-    "the loop itself: where the batch begins, and keeping its loss",
-    "forward, first layer: the weights of each image’s pixels that are not zero",
-    "forward, other layers: ReLU and products, up to the logits",
-    "softmax and loss",
-    "backward: the errors of each layer",
-    "update, first layer: the weights of the pixels that are not zero",
-    "update, all others: weights of the other layers, and biases",
-)
 ONE_CALL = ("jax-epoch", "numba")  # backends that make many steps in one call
 IN_CALLER = (Runtime("numpy"), Runtime("numba"), Runtime("torch"))  # work in the caller's thread: they launch nothing
-
-
-def up_to(part: int) -> str:
-    """The experiment that makes the parts of `LOOP_PARTS` up to this one."""
-    return f"loop up to part {part}"
-
-
-def loop_parts(found: Mapping[str, float]) -> dict[str, float]:
-    """Seconds of each of `LOOP_PARTS`: how much longer a step takes with it; empty while an experiment is missing.
-
-    Args:
-        found: Seconds of one training step by experiment.
-    """
-    known = [found.get(up_to(part)) for part in range(len(LOOP_PARTS))]
-    ends_s = [one for one in known if one is not None]
-    if len(ends_s) < len(known):
-        return {}
-    return {part: end - begin for part, begin, end in zip(LOOP_PARTS, [0.0, *ends_s[:-1]], ends_s, strict=True)}
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,6 @@ class Fit:
     from_generator: bool = False
 
     def prepare(self) -> None:
-        """Compile, and find how many steps a block has."""
         subject = self.subject
         self._model = build(subject.network, subject.training.learning_rate, subject.parameters, **self.options)
         self._batches = self._endless()
@@ -65,7 +64,6 @@ class Fit:
         self.block()
 
     def block(self) -> float:
-        """Seconds of a step."""
         n, clock = self._steps * self.subject.batch_size, _Clock()
         x, y = self.subject.data.x_train[:n], self.subject.data.y_train[:n]
         common = {"epochs": 1, "verbose": 0, "shuffle": False, "callbacks": [clock]}

@@ -1,4 +1,9 @@
-"""The experiments on PyTorch's step: eager, in each way to launch it, and of ResNet-18."""
+"""The experiments on PyTorch's step, in each way to launch it too, on that of ResNet-18, and its feed: `DataLoader`.
+
+A loader makes batches in the loop itself or by worker processes. The workers are spawned: a library with threads does
+not survive a fork. They live until the feed is closed; if this process is killed, each of them finds that out by
+itself, within the five seconds in which PyTorch's workers look.
+"""
 
 # pyright: reportMissingImports=false
 # It is optional: `make torch` installs it.
@@ -6,21 +11,36 @@
 import copy
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from itertools import cycle
+from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.data import DataLoader, Dataset
 
 from lib.model.backends.with_torch import Step as OnBatch
 from lib.model.backends.with_torch import build, one_compiled_step, one_step, tensors, torch_device, wait
-from lib.timing.measurement import Ended, Measurement, Step
+from lib.timing.measurement import Step
 from lib.timing.prediction.remedies import Remedy
-from lib.timing.profiling.harness import IN_A_ROW, Repeated, Row, StepExperiment, Subject, interleaved, loop, nothing
-from lib.timing.profiling.on_card import OnCard, torch_card
-from lib.timing.profiling.request import FIRST_CALL, RESNET, NotMeasured
-from lib.timing.profiling.resnet import CLASSES, SIDE, resnet18
+from lib.timing.profiling.harness import (
+    IN_A_ROW,
+    OnCard,
+    Repeated,
+    Row,
+    StepExperiment,
+    Subject,
+    interleaved,
+    loop,
+    nothing,
+    row_of,
+    torch_card,
+)
+from lib.timing.profiling.input_pipeline import Feed, Preprocessing, rows_of
+from lib.timing.profiling.request import FIRST_CALL, RESNET, NotMeasured, Pipeline
 from lib.timing.profiling.single_operations import rounds
 
 WARM_UP = 3  # steps before a graph is recorded, as PyTorch asks for
@@ -53,11 +73,14 @@ def experiments(_backend: str, subject: Subject) -> dict[str, StepExperiment]:
 
 
 def _one_call(subject: Subject) -> Step:
-    step = one_step(
-        build(subject.network, subject.parameters, torch_device(subject.device)), subject.training.learning_rate
-    )
+    step = _made(one_step, subject)
     x, y = (array[: subject.batch_size] for array in tensors(subject.data, subject.device)[:2])
     return lambda: step(x, y)
+
+
+def _made(make: Callable[[nn.Module, float], OnBatch], subject: Subject, learning_rate: float | None = None) -> OnBatch:
+    model = build(subject.network, subject.parameters, torch_device(subject.device))
+    return make(model, learning_rate or subject.training.learning_rate)
 
 
 def varied(_backend: str, subject: Subject, variant: str) -> StepExperiment:
@@ -67,7 +90,7 @@ def varied(_backend: str, subject: Subject, variant: str) -> StepExperiment:
     make = partial(one_step, set_to_none=variant != Remedy.DROPPED.variant)
     if variant == Remedy.GRAPH.variant:
         make = partial(_as_a_graph, images=x[:size], labels=y[:size])
-    step = _made(make, subject, subject.training.learning_rate)
+    step = _made(make, subject)
 
     def one() -> object:
         start = next(starts)
@@ -125,15 +148,11 @@ def launches(subject: Subject) -> Iterator[Row | None]:
         if abs(loss - losses["eager"]) > TOLERANCE * abs(losses["eager"]):
             raise NotMeasured(f"expected a loss of {losses['eager']:.5f} as eagerly, got {loss:.5f} by {name}")
         yield None
-        measured = _made(make, subject, subject.training.learning_rate)
+        measured = _made(make, subject)
         experiments[name] = _on_batches(measured, x, y, subject)
     yield from interleaved(experiments)
     for name, seconds in first_call_s.items():
-        yield f"{name}/{FIRST_CALL}", Measurement((seconds,), 1, Ended.CAP), 1.0
-
-
-def _made(make: Callable[[nn.Module, float], OnBatch], subject: Subject, learning_rate: float) -> OnBatch:
-    return make(build(subject.network, subject.parameters, torch_device(subject.device)), learning_rate)
+        yield row_of(f"{name}/{FIRST_CALL}", [seconds])
 
 
 def _on_batches(step: OnBatch, x: torch.Tensor, y: torch.Tensor, subject: Subject) -> StepExperiment:
@@ -206,4 +225,114 @@ def resnet_step(subject: Subject) -> Iterator[Row | None]:
             )
     experiment = Repeated(lambda: step(images, labels), lambda _: wait(subject.device))
     yield from interleaved({RESNET: experiment}, rounds(1, took_s[-1]))
-    yield f"{RESNET}/{FIRST_CALL}", Measurement((took_s[0],), 1, Ended.CAP), 1.0
+    yield row_of(f"{RESNET}/{FIRST_CALL}", [took_s[0]])
+
+
+SIDE, CLASSES = 224, 1000
+CHANNELS = (64, 128, 256, 512)  # of four stages, of two blocks each
+
+
+def _convolution(inputs: int, outputs: int, kernel: int, stride: int) -> list[nn.Module]:
+    """A convolution without biases, and its normalisation: (batch, inputs, side, side) to side / stride."""
+    return [nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False), nn.BatchNorm2d(outputs)]
+
+
+class ResidualBlock(nn.Module):
+    """Two convolutions, whose result is added to the input; where the shape changes, a 1 × 1 convolution of it is."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        first, second = _convolution(inputs, outputs, 3, stride), _convolution(outputs, outputs, 3, 1)
+        self.body = nn.Sequential(*first, nn.ReLU(inplace=True), *second)
+        same = inputs == outputs and stride == 1
+        self.shortcut = nn.Identity() if same else nn.Sequential(*_convolution(inputs, outputs, 1, stride))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """(batch, inputs, side, side) → (batch, outputs, side / stride, side / stride)."""
+        return torch.relu(self.body(x) + self.shortcut(x))
+
+
+def resnet18() -> nn.Sequential:
+    """Logits of images: (batch, 3, 224, 224) → (batch, 1000), as PyTorch's users have it.
+
+    He, Zhang, Ren and Sun, Deep Residual Learning for Image Recognition, 2015, table 1; basic blocks of figure 2, batch
+    normalisation after each convolution.
+    """
+    layers = [*_convolution(3, CHANNELS[0], 7, 2), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)]
+    inputs = CHANNELS[0]
+    for outputs in CHANNELS:
+        layers += [ResidualBlock(inputs, outputs, 1 if outputs == inputs else 2), ResidualBlock(outputs, outputs, 1)]
+        inputs = outputs
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, CLASSES))
+
+
+AHEAD = 2  # batches that each worker makes ahead: PyTorch's default
+
+
+def explained(error: Exception) -> str:
+    """What a loader raised, in a line; of an error in one of its workers, the last line of its traceback."""
+    lines = str(error).strip().splitlines() or [""]
+    in_worker = "DataLoader worker process" in lines[0] and len(lines) > 1
+    return (lines[-1] if in_worker else f"{type(error).__name__}: {lines[0]}")[:200].rstrip(": ")
+
+
+@dataclass
+class _TorchImages(Dataset):
+    """Images (rows, 784) and labels (rows,), each image preprocessed when it is asked for."""
+
+    images: np.ndarray
+    labels: np.ndarray
+    preprocess: Preprocessing
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: int) -> tuple[np.ndarray, int]:
+        image = self.images[index]
+        return self.preprocess(image) if self.preprocess.repetitions else image, int(self.labels[index])
+
+
+@dataclass
+class _Endless:
+    """All indices in their order, again and again."""
+
+    rows: int
+
+    def __iter__(self) -> Iterator[int]:
+        return cycle(range(self.rows))
+
+
+class _TorchFeed(Feed):
+    def __init__(self, pipeline: Pipeline, preprocess: Preprocessing, subject: Subject) -> None:
+        workers = int(pipeline.feed.removeprefix("loader-"))
+        self._on_their_way = AHEAD * workers
+        self._device = torch_device(subject.device)
+        self._loader: DataLoader | None = DataLoader(
+            _TorchImages(*rows_of(subject.data, pipeline.rows), preprocess),
+            pipeline.batch_size,
+            sampler=_Endless(pipeline.rows),  # pyright: ignore[reportArgumentType]
+            drop_last=True,
+            num_workers=workers,
+            persistent_workers=workers > 0,
+            multiprocessing_context="spawn" if workers else None,
+            prefetch_factor=AHEAD if workers else None,
+            pin_memory=subject.device == "gpu",
+        )
+        self._step = _made(one_step, subject)
+
+    def open(self) -> Iterator[Any]:
+        assert self._loader is not None, "not closed"
+        return iter(self._loader)
+
+    def rest(self) -> int:
+        return self._on_their_way  # they cannot be called back
+
+    def step(self, batch: Any) -> object:
+        images, labels = (part.to(self._device, non_blocking=True) for part in batch)
+        return self._step(images, labels).item()  # waits for the device
+
+    def close(self) -> None:
+        self._loader = None  # with its last reference its workers are told to end, and waited for
+
+
+feed = _TorchFeed  # the pipeline's batches, and the step on them

@@ -92,12 +92,10 @@ class Submitted:
     by_its_clock: bool = False
 
     def prepare(self) -> None:
-        """Find how many steps a submission holds."""
         self._steps = 8
         self._steps = int(np.clip(ONE_CALL_S / max(self.block(), 1e-9), 4, 4096))
 
     def block(self) -> float:
-        """Seconds of one training step, from one submission."""
         if self.by_its_clock:
             return self.run.by_its_clock_s(self._steps) / self._steps
         commands = self.run.encoded(self._steps)

@@ -36,8 +36,7 @@ from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
 from lib.timing.measurement import Ended, Measurement
 from lib.timing.prediction.device import DoesNotFit, read_devices
-from lib.timing.prediction.grid import Predictions
-from lib.timing.prediction.predict import predict
+from lib.timing.prediction.predict import Predictions, predict
 from lib.timing.prediction.workload import Way, fully_connected
 from tests.sweeps.experiments.test_calibration import JAX, run
 from tests.sweeps.experiments.test_your_gpu import CELL, SWIFTSHADER, WHO, keep

@@ -491,7 +491,7 @@ def test_a_driver_that_is_too_old_or_missing_is_said_before_time_is_spent(tmp_pa
     monkeypatch.setattr(registry, "cards", lambda: (Card("GPU-1", "A card", driver, compute_capability=9.0),))
     monkeypatch.setitem(cuda.BUILDS, "jax", lambda _: 13)  # type: ignore[arg-type]
     monkeypatch.setattr(cuda, "driver_version", lambda: driver)
-    plan = [Entry("the cores", ("numpy/cpu",), 5), Entry("race", ("jax-*/gpu",), 10)]
+    plan = [Entry("ceilings", ("numpy/cpu",), 5), Entry("race", ("jax-*/gpu",), 10)]
     with pytest.raises(CannotRecord, match=words):
         record(tmp_path / "card.json", 1, plan=plan)
     assert not (tmp_path / "card.json").exists()

@@ -79,29 +79,29 @@ def run(todo, store, engine=None, known=(), free=PLENTY, cancel=None):
 
 def test_small_sizes_come_first_and_quick_starters_before_slow_ones():
     runtimes = [Runtime("keras-tensorflow"), Runtime("torch"), JAX, NUMPY]
-    order = [(task.library, task.operation.size) for task in single.products(runtimes, 2, "float32", 0)]
+    order = [(task.library, task.operation.size) for task in single.products(runtimes, 2, "float32")]
     assert order[:4] in ([("jax", 1), ("numpy", 1), ("jax", 2), ("numpy", 2)],)
     assert order[4:] == [("torch", 1), ("torch", 2), ("keras-tensorflow", 1), ("keras-tensorflow", 2)]
 
 
 def test_what_is_measured_is_stored_and_not_measured_again(store):
-    todo, engine = single.products([NUMPY], 8, "float32", 0), StandIn()
+    todo, engine = single.products([NUMPY], 8, "float32"), StandIn()
     first = run(todo, store, engine)
     assert [one.size for one in first] == [1, 2, 4, 8]
-    more = single.products([NUMPY], 16, "float32", 0)
+    more = single.products([NUMPY], 16, "float32")
     known = single.found(more, store.records(Kind.OPERATION))
     assert len(known) == 4, "a slider moved on reuses the stored points"
     run(more, store, engine, known)
     assert engine.asked == [("numpy", size) for size in (1, 2, 4, 8, 16)]
-    assert single.found(single.products([NUMPY], 8, "float64", 0), store.records(Kind.OPERATION)) == {}
-    assert single.found(single.products([JAX], 8, "float32", 0), store.records(Kind.OPERATION)) == {}
+    assert single.found(single.products([NUMPY], 8, "float64"), store.records(Kind.OPERATION)) == {}
+    assert single.found(single.products([JAX], 8, "float32"), store.records(Kind.OPERATION)) == {}
     assert single.found([], []) == {}
 
 
 def test_what_takes_too_long_is_refused_by_what_smaller_sizes_took(store):
     """A second for 1,000 rows makes 69 s for 4,096: six calls would take minutes."""
     engine = StandIn()
-    points = run(single.products([NUMPY], 4096, "float32", 0), store, engine)
+    points = run(single.products([NUMPY], 4096, "float32"), store, engine)
     assert max(size for _, size in engine.asked) == 1024
     assert [one.size for one in points if one.why_not] == [2048, 4096]
     assert points[-1].predicted_s == pytest.approx(4.096**3, rel=0.01)
@@ -111,7 +111,7 @@ def test_what_takes_too_long_is_refused_by_what_smaller_sizes_took(store):
 
 def test_what_does_not_fit_is_refused_before_anything_is_allocated(store):
     engine = StandIn()
-    points = run(single.products([NUMPY], 1024, "float32", 0), store, engine, free=lambda _: 1e6)
+    points = run(single.products([NUMPY], 1024, "float32"), store, engine, free=lambda _: 1e6)
     assert [one.size for one in points if not one.why_not] == [1, 2, 4, 8, 16, 32, 64, 128, 256]
     assert "GB of memory, of which 0.001 GB are free" in points[-1].why_not
     assert len(engine.asked) == 9, "no worker hears of the others"
@@ -127,7 +127,7 @@ def test_more_memory_is_foreseen_than_operands_and_result_have(size, precision, 
 def test_a_card_out_of_memory_marks_the_point_and_the_rest_goes_on(store):
     full = TrainingFailed("there is not enough memory for this training; choose a smaller network or batch")
     engine = StandIn({("jax-epoch", 4): full})
-    points = run(single.products([JAX, NUMPY], 8, "float32", 0), store, engine)
+    points = run(single.products([JAX, NUMPY], 8, "float32"), store, engine)
     marked = [one for one in points if one.why_not]
     assert [(one.task.runtime, one.size, one.why_not) for one in marked] == [
         (JAX, 4, "it ran out of memory while it was measured")
@@ -139,7 +139,7 @@ def test_a_card_out_of_memory_marks_the_point_and_the_rest_goes_on(store):
 def test_without_peak_rates_the_figures_stand_and_a_sentence_says_why(store):
     """On a processor too: what is held against a peak is measured by then."""
     engine = StandIn({("numpy", "ceilings"): WorkerDied("The worker ended.")})
-    todo = single.products([NUMPY, JAX], 4, "float32", 0)
+    todo = single.products([NUMPY, JAX], 4, "float32")
     task = BackgroundTask(lambda: measure(todo, {}, engine, store, Cancel(), Request(), PLENTY), Cancel())
     assert task.wait_for_end(20)
     now = task.view()
@@ -149,14 +149,14 @@ def test_without_peak_rates_the_figures_stand_and_a_sentence_says_why(store):
 
 def test_a_library_that_fails_twice_in_a_row_is_not_asked_again(store):
     engine = StandIn({("numpy", size): WorkerDied("The worker ended.") for size in (2, 4, 8, 16)})
-    points = run(single.products([NUMPY], 16, "float32", 0), store, engine)
+    points = run(single.products([NUMPY], 16, "float32"), store, engine)
     assert [size for _, size in engine.asked] == [1, 2, 4]
     assert [one.why_not for one in points][1:] == ["The worker ended"] * 2 + ["smaller sizes failed already"] * 2
 
 
 def test_nothing_of_the_same_viewer_comes_between_its_sizes(store):
     engine = StandIn()
-    events = measure(single.products([NUMPY], 4, "float32", 0), {}, engine, store, Cancel(), Request("me"), PLENTY)
+    events = measure(single.products([NUMPY], 4, "float32"), {}, engine, store, Cancel(), Request("me"), PLENTY)
     assert isinstance(next(one for one in events if isinstance(one, OperationPoint)), OperationPoint)
     with engine.turn(Request("me")) as later:
         assert next(engine.take(later, Cancel())) == Waiting(1)
@@ -165,7 +165,7 @@ def test_nothing_of_the_same_viewer_comes_between_its_sizes(store):
 
 def test_a_stop_ends_it_and_keeps_what_is_there(store):
     cancel = Cancel()
-    todo = single.products([NUMPY], 8, "float32", 0)
+    todo = single.products([NUMPY], 8, "float32")
     events = measure(todo, {}, StandIn(), store, cancel, Request(), PLENTY)
     while not isinstance(next(events), OperationPoint):
         pass

@@ -28,12 +28,11 @@ from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.messages import Note
 from lib.sweeps.workers.queue import Cancel, Request
-from lib.timing.latency import Cost
 from lib.timing.measurement import Ended, Measurement
-from lib.timing.prediction.predict import Prediction
-from lib.timing.prediction.question import Question
+from lib.timing.prediction.predict import Prediction, Question
 from lib.timing.prediction.remedies import RESIDENT, Remedy, Setup
 from lib.timing.profiling.request import FROM_HOST, PLAIN_STEP, TAKEN, VARIANTS, VARIED, Examination
+from lib.timing.roofline import Cost
 
 EPOCH, STEP, NUMPY = (TrainingWay(Runtime(key)) for key in ("jax-epoch", "jax-step", "numpy"))
 TOGETHER = TrainingWay(Runtime(), True)

@@ -1,16 +1,19 @@
-"""Seconds of a step: on invented devices known by hand, and properties of any device."""
+"""Seconds of a step: on invented devices known by hand, properties of any device, and many workloads at once; and
+questions that cannot be asked."""
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lib.model.spec import Network
 from lib.timing.prediction.device import PARTS, QUANTITIES, DoesNotFit, Origin, SheetFigure, read_devices
-from lib.timing.prediction.predict import predict
-from lib.timing.prediction.workload import Way, convolutional, fully_connected, resnet18
+from lib.timing.prediction.predict import Question, predict, predict_many
+from lib.timing.prediction.workload import Way, convolutional, even_networks, fully_connected, resnet18
 from tests.timing.prediction.invented import FIGURES, SOURCE, device, workload
+from tests.timing.prediction.test_calibration import calibrated
 
 MOVED_S = 20_000 / 1e10  # in the cache: 4,000 + 3 × 2,000 + 10,000 bytes
 PRODUCTS_S = 2 * 2_000_000 / 1e9  # 100 elements fill half of the device
@@ -119,5 +122,59 @@ def test_an_epoch_is_its_steps():
 
 
 def test_what_does_not_fit_is_not_predicted():
-    with pytest.raises(DoesNotFit, match=r"expected at most the 0\.001 GB"):
+    with pytest.raises(DoesNotFit, match=r"expected a step of at most the 0\.001 GB"):
         predict(workload(parameter_bytes=500_000), device(memory_bytes=1e6))
+    found = predict_many(even_networks((1, 4096), (1,), 4), device(memory_bytes=1e8))
+    assert np.isfinite(found.step_s[0, 0])
+    assert np.isnan([found.step_s[1, 0], found.low_s[1, 0], found.high_s[1, 0]]).all()
+
+
+WIDTHS = st.lists(st.integers(1, 4096), min_size=1, max_size=3).map(tuple)
+SIZES = st.lists(st.integers(1, 48_000), min_size=1, max_size=3).map(tuple)
+DEVICES = {**read_devices(), "a calibration": calibrated(0.05)}
+
+
+@given(WIDTHS, SIZES, st.integers(1, 4), st.integers(1, 64), st.sampled_from(Way), st.sampled_from(sorted(DEVICES)))
+def test_of_many_is_said_what_is_said_of_each(widths, sizes, depth, networks, way, key):
+    found = predict_many(even_networks(widths, sizes, depth, networks, way), DEVICES[key])
+    for row, width in enumerate(widths):
+        for column, size in enumerate(sizes):
+            one = fully_connected(Network((width,) * depth), size, way, networks)
+            ends = [end[row, column] for end in (found.step_s, found.low_s, found.high_s)]
+            try:
+                each = predict(one, DEVICES[key])
+                assert ends == pytest.approx((each.step_s, each.low_s, each.high_s), rel=1e-9)
+            except DoesNotFit:
+                assert np.isnan(ends).all()
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        ({"networks": 0}, "networks: expected 1 to 100,000, got 0"),
+        ({"networks": True}, "networks: expected"),
+        ({"batch_size": 0}, "batch size: expected 1"),
+        ({"epochs": 0}, "epochs: expected 1"),
+        ({"rows": 0}, "rows: expected 1 to 1,000,000,000, got 0"),
+        ({"rows": 20}, r"batch size: expected 1 to 20 \(the number of training rows\), got 32"),
+        ({"price_per_h": -1}, "price: expected 0 to 1,000 dollars an hour, got -1"),
+        ({"price_per_h": float("nan")}, "price: expected 0 to 1,000 dollars an hour, got nan"),
+    ],
+)
+def test_a_question_that_cannot_be_asked_is_refused(other, words):
+    with pytest.raises(ValueError, match=words):
+        Question(Network((128,)), **other)
+
+
+def test_steps_are_those_of_full_batches():
+    assert Question(Network((128,)), 7, 2).steps == 2 * (48_000 // 7)
+
+
+@pytest.mark.parametrize(("inputs", "classes", "rows"), [(4, 3, 150), (784, 10, 60_000), (3_072, 100, 50_000)])
+def test_inputs_classes_and_rows_are_those_that_are_asked(inputs, classes, rows):
+    question = Question(Network((64,), inputs, classes), 32, 3, rows=rows)
+    step = question.workload(Way.STEP)
+    assert (question.steps, step.steps) == (3 * (rows // 32), rows // 32)
+    assert step.input_bytes == 4 * 32 * inputs
+    assert step.parameter_bytes == 4 * question.network.n_parameters
+    assert step.flops == question.network.step_flops(32)

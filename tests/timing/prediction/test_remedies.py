@@ -8,11 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lib.model.spec import N_TRAIN, Network
-from lib.timing.latency import Cost
 from lib.timing.prediction.calibration import NotCalibrated
 from lib.timing.prediction.device import DoesNotFit
-from lib.timing.prediction.predict import predict
-from lib.timing.prediction.question import Calibrated, Question
+from lib.timing.prediction.predict import Calibrated, Question, predict
 from lib.timing.prediction.remedies import (
     LARGER,
     RESIDENT,
@@ -26,6 +24,7 @@ from lib.timing.prediction.remedies import (
     today,
 )
 from lib.timing.prediction.workload import Way, fully_connected
+from lib.timing.roofline import Cost
 from tests.timing.prediction.invented import device, figure
 
 NETWORK = Network((128,))

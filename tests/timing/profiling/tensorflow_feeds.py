@@ -1,21 +1,18 @@
-"""Run in a process of its own by `test_feeds_of_tensorflow`: what TensorFlow's feeds yield, as JSON."""
+"""Run in a process of its own by `test_with_tensorflow`: what TensorFlow's feeds yield, as JSON."""
 
 import json
 import sys
-import tempfile
 import time
 
 import numpy as np
-import tensorflow as tf
 
 from lib.model.spec import Network
-from lib.timing.profiling import feeds_of_tensorflow
+from lib.timing.profiling import with_tensorflow
 from lib.timing.profiling.harness import Subject
 from lib.timing.profiling.input_pipeline import Preprocessing
-from lib.timing.profiling.placement import measure_placement
 from lib.timing.profiling.request import FEEDS, Examination, NotMeasured, Pipeline
 from lib.timing.profiling.run import examine
-from lib.timing.profiling.traces import live
+from lib.timing.profiling.with_tensorflow import measure_placement
 from tests.conftest import make_small_data
 
 DATA = make_small_data()
@@ -59,22 +56,9 @@ class Counted(Preprocessing):
         return super().__call__(image)
 
 
-def profiler_held():
-    """What is said where another profile is being recorded, and whether the next one is recorded."""
-    with tempfile.TemporaryDirectory() as folder:
-        tf.profiler.experimental.start(f"{folder}/other")
-        try:
-            list(live.record("keras-tensorflow", SUBJECT, f"{folder}/ours"))
-        except NotMeasured as error:
-            return str(error)
-        finally:
-            tf.profiler.experimental.stop()
-    return ""
-
-
 def worked_on(name):
     """How many images were preprocessed after the feed was told to rest."""
-    feed = feeds_of_tensorflow.feed(Pipeline(name, 640, 32, 0.1), Counted(20, False), SUBJECT)
+    feed = with_tensorflow.feed(Pipeline(name, 640, 32, 0.1), Counted(20, False), SUBJECT)
     next(feed.open())
     feed.rest()
     before = Counted.seen
@@ -85,13 +69,13 @@ def worked_on(name):
 
 
 def raised(preprocess, name):
-    feed = feeds_of_tensorflow.feed(Pipeline(name, 640, 32, 0.1), preprocess, SUBJECT)
+    feed = with_tensorflow.feed(Pipeline(name, 640, 32, 0.1), preprocess, SUBJECT)
     batches = feed.open()
     try:
         for _ in range(N_BATCHES):
             next(batches)
     except Exception as error:
-        return feeds_of_tensorflow.explained(error)
+        return with_tensorflow.explained(error)
     return ""
 
 
@@ -99,10 +83,9 @@ def main():
     names = list(FEEDS["keras-tensorflow"])
     found = {
         "fed": {
-            name: labels_of(feeds_of_tensorflow.feed(Pipeline(name, 640, 32, 0.1), Preprocessing(1, False), SUBJECT))
+            name: labels_of(with_tensorflow.feed(Pipeline(name, 640, 32, 0.1), Preprocessing(1, False), SUBJECT))
             for name in names
         },
-        "held": profiler_held(),
         "worked on": {name: worked_on(name) for name in names},
         "raised": {name: raised(Damaged(1, False), name) for name in names if name not in ("shuffle", "cache")},
         "placed": {name: measured.block_s[0] for name, measured, _ in filter(None, measure_placement(SUBJECT))},

@@ -56,7 +56,7 @@ class Sleeping(Feed):
 
 
 @pytest.fixture
-def feeding(monkeypatch, small_data):
+def feeding(small_data):
     """Measures these feeds in place of TensorFlow's, and gives their rows by name."""
 
     def measure(*feeds):
@@ -64,9 +64,8 @@ def feeding(monkeypatch, small_data):
         library = SimpleNamespace(
             feed=lambda *_: left.pop(0), explained=lambda error: f"{type(error).__name__}: {error}"
         )
-        monkeypatch.setitem(sys.modules, "lib.timing.profiling.feeds_of_tensorflow", library)
         subject = Subject(Network((4,)), 32, small_data, "cpu")
-        return list(measure_pipelines("keras-tensorflow", subject, [NOTHING] * len(feeds)))
+        return list(measure_pipelines(library, subject, [NOTHING] * len(feeds)))
 
     return measure
 
@@ -120,16 +119,6 @@ def test_what_raises_is_told_in_a_sentence_and_all_are_closed(feeding):
         feeding(first, second)
     assert first.closed
     assert second.closed
-
-
-def test_a_stop_closes_the_feed(monkeypatch, small_data):
-    feed = Sleeping()
-    library = SimpleNamespace(feed=lambda *_: feed, explained=str)
-    monkeypatch.setitem(sys.modules, "lib.timing.profiling.feeds_of_tensorflow", library)
-    rows = measure_pipelines("keras-tensorflow", Subject(Network((4,)), 32, small_data, "cpu"), [NOTHING])
-    assert next(rows) is None
-    rows.close()  # pyright: ignore[reportAttributeAccessIssue]
-    assert feed.closed
 
 
 @given(st.integers(0, 50), st.booleans(), st.integers(0, 2**32 - 1))

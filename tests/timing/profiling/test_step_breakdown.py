@@ -4,7 +4,7 @@ import pytest
 
 from lib.labs.inside_a_step.anatomy import sentence
 from lib.model.backends.registry import Runtime
-from lib.timing.profiling.step_breakdown import LOOP_PARTS, PARTS, loop_parts, split, up_to
+from lib.timing.profiling.step_breakdown import PARTS, split
 
 FOUND = {
     "step": 200e-6,
@@ -87,10 +87,3 @@ def test_what_works_in_the_caller_s_thread_launches_nothing_and_waits_for_nobody
 @pytest.mark.parametrize("missing", sorted(FOUND.keys() - {"transfer-base"}))
 def test_nothing_is_split_before_all_is_measured(missing):
     assert split(Runtime("jax-step"), {name: value for name, value in FOUND.items() if name != missing}) is None
-
-
-def test_a_part_of_a_loop_is_what_it_takes_longer_with_it():
-    found = {up_to(part): 1e-6 * (part + 1) ** 2 for part in range(len(LOOP_PARTS))}
-    assert [round(1e6 * one) for one in loop_parts(found | FOUND).values()] == [1, 3, 5, 7, 9, 11, 13]
-    assert loop_parts({name: one for name, one in found.items() if name != up_to(3)}) == {}
-    assert loop_parts(FOUND) == {}

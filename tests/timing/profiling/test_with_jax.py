@@ -1,6 +1,7 @@
-"""What XLA makes of a step, as far as claims are judged by it."""
+"""What XLA makes of a step, as far as claims are judged by it, and the small convolutional network."""
 
 import re
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from lib.timing.profiling.harness import Repeated, Subject
 from lib.timing.profiling.operations import KERNELS, measure_operations
 from lib.timing.profiling.request import CONVOLUTIONAL, FROM_HOST, PLAIN_STEP, TAKEN, VARIED, Examination
 from lib.timing.profiling.run import examine
+from lib.timing.profiling.with_jax import fusion_counts, kernels, largest_fusion, operations, parsed
 
 
 @pytest.mark.slow
@@ -62,43 +64,19 @@ def test_a_step_whose_batches_lie_on_the_device_trains_on_all_of_them_in_turn(sm
 
 @pytest.mark.slow
 def test_the_convolutional_network_is_the_one_that_is_predicted():
-    """Its logits are those of sums written out in float64, and its size and arithmetic what `convolutional` counts."""
+    """Its size and arithmetic are what `convolutional` counts."""
     import jax
 
-    from lib.timing.profiling import convolutional
+    from lib.timing.profiling.with_jax import convolutional_logits, convolutional_parameters
 
-    (first, second), layers = parameters = convolutional.initial()
-    counted = workload.convolutional(2)
+    parameters, counted = convolutional_parameters(), workload.convolutional(2)
     assert sum(leaf.nbytes for leaf in jax.tree.leaves(parameters)) == counted.parameter_bytes
     x = np.random.default_rng(1).random((2, 784), np.float32)
-    found = np.asarray(convolutional.logits_of(parameters, x))
-    images = x.reshape(2, 28, 28, 1).astype(np.float64)
-    for kernel in (first, second):
-        images = pooled(np.maximum(convolved(images, kernel.astype(np.float64)), 0))
-    (hidden, hidden_biases), (weights, biases) = layers
-    expected = np.maximum(images.reshape(2, -1) @ hidden.T + hidden_biases, 0) @ weights.T + biases
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
-    analysis = jax.jit(convolutional.logits_of).lower(parameters, x).compile().cost_analysis()
+    analysis = jax.jit(convolutional_logits).lower(parameters, x).compile().cost_analysis()
     assert analysis is not None
     # Forward is a third of the products, but for the gradient of the images, which nobody needs.
     forward = sum(one.flops for one in counted.operations if one.kind is workload.OperationKind.PRODUCT) / 3
     assert analysis["flops"] == pytest.approx(forward, rel=0.1)
-
-
-def convolved(images, kernel):
-    """(n, side, side, channels) by (3, 3, channels, filters), with a border of zeros."""
-    side = images.shape[1]
-    padded = np.pad(images, ((0, 0), (1, 1), (1, 1), (0, 0)))
-    return sum(
-        padded[:, row : row + side, column : column + side] @ kernel[row, column]
-        for row in range(3)
-        for column in range(3)
-    )
-
-
-def pooled(images):
-    corners = [images[:, row::2, column::2] for row in (0, 1) for column in (0, 1)]
-    return np.maximum.reduce(corners)
 
 
 @pytest.mark.slow
@@ -106,11 +84,11 @@ def test_a_step_of_the_convolutional_network_learns(small_data):
     import jax
 
     from lib.model.backends.with_jax import sgd_step
-    from lib.timing.profiling import convolutional
+    from lib.timing.profiling.with_jax import convolutional_logits, convolutional_parameters
 
     x, y = small_data.x_train[:64], small_data.y_train[:64]
-    step = jax.jit(lambda p: sgd_step(p, x, y, np.float32(0.05), convolutional.logits_of))
-    parameters, losses = convolutional.initial(), []
+    step = jax.jit(lambda p: sgd_step(p, x, y, np.float32(0.05), convolutional_logits))
+    parameters, losses = convolutional_parameters(), []
     for _ in range(20):
         parameters, loss = step(parameters)
         losses.append(float(loss))
@@ -123,3 +101,106 @@ def test_what_compiles_the_convolutional_step_is_a_row_of_its_own(small_data):
     found = {name: measured.median_s for name, measured, _ in rows}
     assert list(found) == ["convolutional", "convolutional/first call"]
     assert found["convolutional/first call"] > 10 * found["convolutional"]
+
+
+BEFORE = """HloModule jit_f, entry_computation_layout={(f32[4]{0})->f32[4]{0}}
+
+relu.1 {
+  Arg_0.1 = f32[4]{0} parameter(0)
+  constant.1 = f32[] constant(0)
+  zeros.1 = f32[4]{0} broadcast(constant.1), dimensions={}
+  ROOT max.1 = f32[4]{0} maximum(Arg_0.1, zeros.1)
+}
+
+add.2 {
+  a.2 = f32[] parameter(0)
+  b.2 = f32[] parameter(1)
+  ROOT sum.2 = f32[] add(a.2, b.2)
+}
+
+ENTRY main.3 {
+  x.3 = f32[4]{0} parameter(0)
+  product.3 = f32[4]{0} dot(x.3, x.3), lhs_contracting_dims={0}, rhs_contracting_dims={0}
+  one.3 = f32[4]{0} call(product.3), to_apply=relu.1
+  two.3 = f32[4]{0} call(one.3), to_apply=relu.1
+  zero.3 = f32[] constant(0)
+  total.3 = f32[] reduce(two.3, zero.3), dimensions={0}, to_apply=add.2
+  ROOT out.3 = (f32[], f32[4]{0}) tuple(total.3, two.3)
+}
+"""
+AFTER = """HloModule jit_f, is_scheduled=true
+
+%fused_computation (p.1: f32[4]) -> f32[4] {
+  %p.1 = f32[4]{0} parameter(0)
+  %a.1 = f32[4]{0} sine(%p.1)
+  ROOT %b.1 = f32[4]{0} cosine(%a.1)
+}
+
+%wrapped_dot (p.2: f32[4]) -> f32[] {
+  %p.2 = f32[4]{0} parameter(0)
+  ROOT %d.2 = f32[] dot(%p.2, %p.2), lhs_contracting_dims={0}
+}
+
+%wrapped_exp (p.3: f32[]) -> f32[] {
+  %p.3 = f32[] parameter(0)
+  ROOT %e.3 = f32[] exponential(%p.3)
+}
+
+ENTRY %main.4 (x.4: f32[4]) -> (f32[], f32[]) {
+  %x.4 = f32[4]{0} parameter(0)
+  %f.4 = f32[4]{0} fusion(%x.4), kind=kLoop, calls=%fused_computation, metadata={op_name="jit(f)/sin"}
+  %d.4 = f32[] fusion(%f.4), kind=kCustom, calls=%wrapped_dot
+  %e.4 = f32[] fusion(%d.4), kind=kLoop, calls=%wrapped_exp
+  %c.4 = (f32[4]{0}, s8[16]{0}) custom-call(%f.4, %f.4), custom_call_target="__cublas$gemm"
+  ROOT %t.4 = (f32[], f32[]) tuple(%d.4, %e.4)
+}
+"""
+
+
+def test_operations_are_counted_where_they_are_called_and_what_computes_nothing_is_not():
+    assert operations(BEFORE) == Counter(product=1, elementwise=2, reduction=1)
+
+
+def test_a_fusion_of_one_operation_is_none_and_a_library_call_is_a_product():
+    assert kernels(AFTER) == Counter(fusion=1, product=2, single=1)
+    assert largest_fusion(AFTER) == 2
+
+
+CALLED = AFTER.replace("fusion(%x.4), kind=kLoop, calls=%fused_computation", "call(%x.4), to_apply=%f_computation")
+GRAPH = """
+%f_computation (p.9: f32[4]) -> f32[4] {
+  %p.9 = f32[4]{0} parameter(0)
+  %s.9 = (f32[4]{0}, f32[4]{0}, u32[]) copy-start(%p.9)
+  %d.9 = f32[4]{0} copy-done(%s.9)
+  ROOT %f.9 = f32[4]{0} fusion(%d.9), kind=kLoop, calls=%fused_computation
+}
+
+ENTRY"""
+
+
+def test_what_a_call_groups_is_counted_one_by_one():
+    """As on a card, where calls stand for graphs of kernels; an asynchronous copy is one kernel."""
+    text = CALLED.replace("ENTRY", GRAPH.strip(), 1)
+    assert kernels(text) == Counter(fusion=1, product=2, single=2)
+    assert largest_fusion(text) == 2
+
+
+def test_a_text_without_anything_has_nothing():
+    assert parsed("") == {"ENTRY": []}
+    assert operations("") == kernels("") == Counter()
+    assert largest_fusion("") == 0
+
+
+def test_what_is_compiled_here_has_fewer_kernels_than_operations():
+    found = dict(fusion_counts("cpu", 32, 3))
+    before, after = (
+        sum(n for name, n in found.items() if name.startswith(f"step/{when}")) for when in ("before", "after")
+    )
+    assert found["step/before/product"] == found["step/after/product"] == 5, "two forward, three backward"
+    assert 0 < after < before
+    assert found["step/inside/fusion"] > 1
+    assert {name: n for name, n in found.items() if name.startswith("sine")} == {
+        "sine/before/elementwise": 3,
+        "sine/after/fusion": 1,
+        "sine/inside/fusion": 3,
+    }

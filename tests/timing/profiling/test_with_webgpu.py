@@ -35,23 +35,6 @@ def test_each_can_be_measured(small_data, backend):
         assert 0 < experiment.block() < 1, name
 
 
-def test_steps_go_round_and_round_an_epoch(small_data):
-    """Experiments make as many steps as they need; the device counts them, and begins again after the last."""
-    import numpy as np
-
-    from lib.model.backends.webgpu import step
-    from lib.model.backends.with_webgpu import Execution, gpu, training_images
-
-    x = training_images(small_data, SOFTWARE)
-    run = Execution(gpu(SOFTWARE), step(Network(()), 100), x, 3, "A step")
-    run.schedule(np.array([0, 100, 200]))
-    run.one_submission(3)
-    once = run.results(0, 3)
-    run.one_submission(3)
-    np.testing.assert_array_equal(run.results(0, 3), once)
-    assert len(np.unique(once[:, 1])) > 1, "different batches"
-
-
 def test_the_traps_step_is_one_of_training_and_brings_its_batch_where_it_shall(small_data):
     """Its loss is that of the batch on the device: the old one until another is brought."""
     import numpy as np
@@ -95,20 +78,3 @@ def test_a_fresh_step_compiles_its_kernels_in_its_first_call(small_data, monkeyp
     assert not on._pipelines
     step.wait(call())
     assert {"batch", "product"} <= on._pipelines.keys()
-
-
-def test_the_devices_own_clock_counts_the_steps_and_not_the_host(small_data):
-    """In nanoseconds: the steps lie between the host's two looks at its own clock."""
-    import time
-
-    from lib.model.backends.webgpu import step
-    from lib.model.backends.with_webgpu import Execution, gpu, training_images
-
-    if not gpu(SOFTWARE).has_clock:
-        pytest.skip("this adapter has no timestamps")
-    x = training_images(small_data, SOFTWARE)
-    run = Execution(gpu(SOFTWARE), step(Network((8,)), 100), x, 6, "A step")
-    run.compile()
-    before = time.perf_counter()
-    device_s = run.by_its_clock_s(6)
-    assert 0 < device_s <= time.perf_counter() - before

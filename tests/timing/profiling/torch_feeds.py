@@ -1,4 +1,4 @@
-"""Run in a process of its own by `test_feeds_of_torch`: opens a loader with two workers, prints their ids."""
+"""Run in a process of its own by `test_with_torch`: opens a loader with two workers, prints their ids."""
 
 import os
 import time
@@ -6,7 +6,7 @@ import time
 import psutil
 
 from lib.model.spec import Network
-from lib.timing.profiling import feeds_of_torch
+from lib.timing.profiling import with_torch
 from lib.timing.profiling.harness import Subject
 from lib.timing.profiling.input_pipeline import Preprocessing
 from lib.timing.profiling.request import Pipeline
@@ -15,7 +15,7 @@ from tests.conftest import make_small_data
 
 def main():
     subject = Subject(Network((4,)), 32, make_small_data(), "cpu")
-    feed = feeds_of_torch.feed(Pipeline("loader-2", 640), Preprocessing(1, False), subject)
+    feed = with_torch.feed(Pipeline("loader-2", 640), Preprocessing(1, False), subject)
     next(feed.open())
     children = psutil.Process(os.getpid()).children(recursive=True)
     print(" ".join(str(child.pid) for child in children), flush=True)

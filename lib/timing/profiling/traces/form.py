@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import msgspec
 import numpy as np
 
-from lib.timing.profiling.traces.kinds import DISPATCH, KERNEL, KINDS, LAUNCH, OTHER, computes, device_kind, launches
+from lib.timing.profiling.traces.kinds import DISPATCH, KERNEL, KINDS, LAUNCH, OTHER, computes, launches
 
 FORMAT = "less-overhead trace"
 ROLES = ("python", "host", "device")  # of a lane: the thread of the Python program, another thread, a queue of a device
@@ -178,9 +178,8 @@ class Collector:
         self._columns = [array("q") for _ in COLUMNS]
         self._names: dict[str, int] = {}
         self._lanes: dict[object, int] = {}
-        self._kinds: dict[int, Callable[[str], str]] = {}  # of rows that were taken as `other`, by lane
+        self._kinds: dict[int, tuple[Callable[[str], str], bool]] = {}
         self._steps: list[tuple[int, int]] = []
-        self._streams: set[int] = set()
         self._left_out: set[int] = set()
         self.lanes: list[Lane] = []
 
@@ -211,13 +210,9 @@ class Collector:
         found = [key for key in keys if key in self._lanes]
         return max(found, key=lambda key: counts[self._lanes[key]]) if found and len(self) else None
 
-    def only_arithmetic(self, key: object) -> None:
-        """Tell that all rows of a lane are arithmetic but those that move bytes: it is a stream of a card."""
-        self._streams.add(self.lane(key))
-
-    def untold(self, key: object, kind: Callable[[str], str]) -> None:
-        """Tell the kind, by the name, of those rows of a lane that were taken as `other`."""
-        self._kinds[self.lane(key)] = kind
+    def tell(self, key: object, kind: Callable[[str], str], every: bool = False) -> None:
+        """Tell the kinds of a lane's rows by their names: of those that were taken as `other`, or of every row."""
+        self._kinds[self.lane(key)] = (kind, every)
 
     def step(self, start_ns: int, duration_ns: int) -> None:
         """Tell when a step that the program marked ran: shares are of the time from the first to the last of them."""
@@ -256,19 +251,14 @@ class Collector:
             for column, of in zip(self._columns, COLUMNS.values(), strict=True)
         ]
         rows = TraceRows(*arrays)
-        for kind in set(self._kinds.values()):
-            of = np.isin(rows.lane, [lane for lane, other in self._kinds.items() if other is kind])
-            self._told(rows, of & (rows.kind == _NUMBERS[OTHER]), kind)
-        self._told(rows, np.isin(rows.lane, list(self._streams)), device_kind)
+        for told in set(self._kinds.values()):
+            kind, every = told
+            of = np.isin(rows.lane, [lane for lane, other in self._kinds.items() if other == told])
+            of = of if every else of & (rows.kind == _NUMBERS[OTHER])
+            rows.kind[of] = np.array([_NUMBERS[kind(name)] for name in self._names], np.int8)[rows.name[of]]
         if self._left_out:
             rows = rows.chosen(~np.isin(rows.lane, list(self._left_out)))
         return rows.chosen(np.argsort(rows.start_ns, kind="stable"))
-
-    def _told(self, rows: TraceRows, which: np.ndarray, kind: Callable[[str], str]) -> None:
-        """Set the kinds of rows by their names."""
-        if which.any():
-            by_name = np.array([_NUMBERS[kind(name)] for name in self._names], np.int8)
-            rows.kind[which] = by_name[rows.name[which]]
 
     def trace(self, title: str, made_by: str, calls_compute: bool = False, **about: Any) -> Trace:
         """The trace of all rows that were taken.
@@ -300,7 +290,6 @@ class Collector:
 
 
 def _clipped(rows: TraceRows, began_ns: int, ended_ns: int) -> TraceRows:
-    """The parts of rows that lie in a stretch of time."""
     rows = rows.chosen((rows.start_ns < ended_ns) & (rows.end_ns > began_ns))
     starts_ns = np.maximum(rows.start_ns, began_ns)
     return replace(rows, start_ns=starts_ns, duration_ns=np.minimum(rows.end_ns, ended_ns) - starts_ns)
@@ -343,7 +332,6 @@ _NUMBERS = {kind: number for number, kind in enumerate(KINDS)}
 
 
 def _calls(rows: TraceRows, own_ns: np.ndarray, names: Sequence[str]) -> tuple[Call, ...]:
-    """All rows by name and kind, the longest first."""
     if not len(rows):
         return ()
     key = rows.name.astype(np.int64) * len(KINDS) + rows.kind

@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from lib.model.backends.base import Epoch, Event, Steps
-from lib.model.backends.registry import BACKENDS, load_train
+from lib.model.backends.registry import BACKENDS
 from lib.timing.measurement import Ended, Measurement
-from lib.timing.profiling.harness import Row, Subject
+from lib.timing.profiling.harness import Row, Subject, endless_training
 from lib.timing.profiling.request import PLAIN, PROFILED, NotMeasured
 from lib.timing.profiling.traces.form import written
 
@@ -42,13 +42,14 @@ def record(backend: str, subject: Subject, folder: str) -> Iterator[Row | None]:
     Raises:
         NotMeasured: Another profile is being recorded, or the library has no profiler.
     """
-    start = _PROFILERS.get(_library(backend))
+    library = next((name for name in _PROFILERS if name in BACKENDS[backend].needs), "")
+    start = _PROFILERS.get(library)
     if start is None:
         raise NotMeasured(f"{BACKENDS[backend].label} has no profiler of its own; choose another backend")
     n = min(len(subject.data.x_train), EPOCH_STEPS * subject.batch_size)
     epoch_steps = n // subject.batch_size
     data = replace(subject.data, x_train=subject.data.x_train[:n], y_train=subject.data.y_train[:n])
-    events = _events(backend, replace(subject, data=data))
+    events = endless_training(backend, replace(subject, data=data))
     try:
         yield from _warm_up(events)
         plain = []
@@ -67,16 +68,6 @@ def record(backend: str, subject: Subject, folder: str) -> Iterator[Row | None]:
         yield PROFILED, Measurement((profiled.train_s,), len(profiled.losses), Ended.CAP), 1.0
     finally:
         events.close()  # type: ignore[attr-defined]
-
-
-def _library(backend: str) -> str:
-    """The library whose profiler sees the backend's work."""
-    return next((name for name in ("tensorflow", "torch", "jax", "wgpu") if name in BACKENDS[backend].needs), "")
-
-
-def _events(backend: str, subject: Subject) -> Iterator[Event]:
-    while True:
-        yield from load_train(backend)(subject.training, subject.data, subject.device)
 
 
 def _warm_up(events: Iterator[Event]) -> Iterator[None]:
@@ -157,9 +148,10 @@ def _with_webgpu(folder: str, device: str) -> Callable[[], object]:
     return lambda: (Path(folder) / "trace.json").write_text(written(recorder.trace()))
 
 
+# By the library whose profiler sees a backend's work: the first that it needs.
 _PROFILERS: dict[str, Profiler] = {
-    "jax": _with_jax,
     "tensorflow": _with_tensorflow,
     "torch": _with_torch,
+    "jax": _with_jax,
     "wgpu": _with_webgpu,
 }

@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from lib.model.hardware.process import MAX_MEMORY_BYTES, answer
-from lib.timing.profiling.traces import chrome, nsight_csv, nsight_sqlite, xplane
+from lib.timing.profiling.traces import nsight, profilers
 from lib.timing.profiling.traces.form import FORMAT, Refused, Trace, parsed
 
 MAX_SAVED_BYTES = 16 << 20  # of a trace that the page itself saved
@@ -79,7 +79,7 @@ def reader_of(head: bytes) -> _Reader:
     if not head.strip():
         raise Refused("it is empty; stop the profiler, and let it write its file, before the file is copied")
     if head.startswith(b"SQLite format 3\0"):
-        return nsight_sqlite.read
+        return nsight.read_export
     if head.startswith(b"\x1f\x8b"):
         inner = _unpacked(head)
         return _reader_of_json(inner) if _is_text_of_json(inner) else _packed
@@ -98,22 +98,22 @@ def reader_of(head: bytes) -> _Reader:
             " file"
         )
     if _XSPACE.match(head):
-        return xplane.read
+        return profilers.read_xspace
     if _PERFETTO.match(head) and (b"\0" in head or _is_no_text(head)):
         raise Refused(
             "it looks like a trace of Perfetto in its binary form; make a file that is read: traceconv json FILE"
             " trace.json (traceconv is from get.perfetto.dev)"
         )
     if b"\0" not in head or head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return nsight_csv.read
+        return nsight.read_report
     raise Refused(f"it is a binary file of another kind; {_EXPECTED}")
 
 
 def _reader_of_json(head: bytes) -> _Reader:
     known = next(((words, helps) for has, words, helps in _JSON if re.search(has, head, re.DOTALL)), None)
-    if known is not None and chrome.EVENTS.encode() not in head:
-        raise Refused(f"it is JSON, but {known[0]}; {known[1] or chrome.BY_PROFILERS}")
-    return chrome.read
+    if known is not None and profilers.EVENTS.encode() not in head:
+        raise Refused(f"it is JSON, but {known[0]}; {known[1] or profilers.BY_PROFILERS}")
+    return profilers.read_events
 
 
 def _is_text_of_json(head: bytes) -> bool:

@@ -8,6 +8,7 @@ from lib.model.backends.base import Epoch, Steps, no_parameters
 from lib.model.backends.registry import Runtime, unavailable
 from lib.model.hardware.webgpu import SOFTWARE
 from lib.model.spec import Network
+from lib.timing.profiling import harness
 from lib.timing.profiling.harness import Subject
 from lib.timing.profiling.request import PLAIN, PROFILED, Examination, NotMeasured
 from lib.timing.profiling.run import examine
@@ -106,7 +107,7 @@ def test_what_begins_an_epoch_is_not_profiled_where_it_has_several_chunks(
         at_start.append(len(asked))
         return lambda: None
 
-    monkeypatch.setattr(live, "load_train", lambda _: train)
+    monkeypatch.setattr(harness, "load_train", lambda _: train)
     monkeypatch.setitem(live._PROFILERS, "jax", start)
     list(live.record("jax-step", Subject(NETWORK, 32, small_data, "cpu"), str(tmp_path)))
     assert asked[at_start[0] :] == [profiled]

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.timing.profiling.traces import chrome, nsight_csv, nsight_sqlite, reading, xplane
+from lib.timing.profiling.traces import nsight, profilers, reading
 from lib.timing.profiling.traces.form import Refused, Trace, written
-from tests.timing.profiling.traces.files import API_SUM, nsight, xspace
+from tests.timing.profiling.traces.files import API_SUM, xspace
+from tests.timing.profiling.traces.files import nsight as made
 
 TORCH = Path(__file__).with_name("torch_step.json")
 
@@ -25,11 +26,11 @@ def zipped():
 
 def test_each_format_is_told_by_its_content(tmp_path):
     heads = {
-        chrome.read: [b' {"traceEvents": []}', b"[]", b"\x1f\x8b\x08"],
-        nsight_csv.read: [API_SUM.encode(), b"\xef\xbb\xbf" + API_SUM.encode()],
-        xplane.read: [xspace({"/host:CPU": {}})],
-        nsight_sqlite.read: [nsight(tmp_path / "a.sqlite", 1).read_bytes()[: reading.HEAD]],
-        reading._saved: [written(chrome.read(TORCH, "torch")).encode()],
+        profilers.read_events: [b' {"traceEvents": []}', b"[]", b"\x1f\x8b\x08"],
+        nsight.read_report: [API_SUM.encode(), b"\xef\xbb\xbf" + API_SUM.encode()],
+        profilers.read_xspace: [xspace({"/host:CPU": {}})],
+        nsight.read_export: [made(tmp_path / "a.sqlite", 1).read_bytes()[: reading.HEAD]],
+        reading._saved: [written(profilers.read_events(TORCH, "torch")).encode()],
     }
     for reader, known in heads.items():
         for head in known:

@@ -1,11 +1,10 @@
-"""Traces as Chrome's trace events in JSON, as PyTorch, JAX, Perfetto and browsers write them; also gzipped.
+"""Traces as the libraries' own profilers write them: Chrome's trace events in JSON, and XSpaces (`.xplane.pb`).
 
-What a row is, is told by its category, its lane's name and its arguments, which every producer uses in a way of its
-own; where they tell nothing, the row is `other`. Many write what is not quite JSON: an array without its end, paths
-with single backslashes, control characters, times as text.
-
-The events are read one by one from a buffer, by the standard library's parser: a file of any size needs no more memory
-than its rows.
+PyTorch writes trace events, as do Perfetto and browsers; JAX and TensorFlow write an XSpace, and can export trace
+events. What an event is, is told by its category, its lane's name and its arguments, which every producer uses in a way
+of its own; where they tell nothing, the row is `other`. Many write what is not quite JSON: an array without its end,
+paths with single backslashes, control characters, times as text. Events are read one by one from a buffer, by the
+standard library's parser: a file of any size, also gzipped, needs no more memory than its rows.
 """
 
 import gzip
@@ -21,12 +20,12 @@ from typing import IO, Any
 from lib.formatting import listed
 from lib.timing.profiling.traces import kinds
 from lib.timing.profiling.traces.form import ROLES, Collector, Refused, Trace
-from lib.timing.profiling.traces.xplane import JAX
 
 CHUNK = 1 << 20  # characters that are read at once
 MAX_EVENT = 8 << 20  # characters of one event
 MAX_HEAD = 64 << 20  # characters before the events
 MAX_UNPACKED = 4 << 30  # bytes of a gzipped file
+MAX_BYTES = 256 << 20  # of an XSpace, whose parser holds the whole file, several times over
 EVENTS = '"traceEvents"'
 BY_PROFILERS = "profile with torch.profiler, jax.profiler or Nsight Systems"
 _BLANK = " \t\r\n,\0"
@@ -58,6 +57,7 @@ _MADE_BY = {
     "py-spy": "py-spy",
 }
 _OF_TORCH = re.compile(r"CPU functions|CUDA functions", re.IGNORECASE)  # processes of its profiler before 1.8
+_OTHER_CARDS = re.compile(r"gpu/\d+$|CUDA functions", re.IGNORECASE)  # of MXNet, and of PyTorch before 1.8
 _STEP = re.compile(r"ProfilerStep#|ProfileStep[#\[]|model_run$")
 # TensorFlow 1: a process for each device, and for each of its streams.
 _TIMELINE = re.compile(
@@ -70,86 +70,81 @@ _NO_ARITHMETIC = {
 _WAITS = re.compile(r"^(IteratorGetNext|QueueDequeue|RecvTensor|_HostRecv)")
 # ONNX Runtime: providers that only hand their work to a card; the others do it in the call.
 _ON_CARD = re.compile(r"^(CUDA|ROCM|Tensorrt|NvTensorRTRTX|MIGraphX|Dml|WebGpu|Js|Cann)ExecutionProvider")
+_OF_XLA = re.compile(r"/(host|device):(CPU|GPU|TPU)")
+# A card's lines that are read; the others repeat their rows by program, step and name scope.
+_SHOWN = {"GPU": ("Stream",), "TPU": ("XLA Ops", "Async XLA Ops")}
+_DROPPED = ("ThreadpoolListener::", "end: ")  # marks of the profiler itself
+# Whose profiler it is, told by its calls: TensorFlow's has the same planes.
+_JAX = re.compile(r"^(PjRt|PJRT_|Pjit|Py(Client|Array|LoadedExecutable)|\$(pjit|api)\.py|jit_|jit\()")
 
 
-def read(path: Path, title: str) -> Trace:
+def read_events(path: Path, title: str) -> Trace:
     """A trace from a file of trace events.
 
     Raises:
         Refused: It is cut off, no JSON, too deep or too large; the text says which.
     """
-    found = Collector()
-    state = _Lanes(found)
-    events = Events()
-    with _opened(path) as file:
+    found, notes = Collector(), list[str]()
+    lanes = _Lanes(found)
+    with path.open("rb") as file:
+        packed = file.read(2) == b"\x1f\x8b"
+    with (gzip.open if packed else open)(path, "rt", encoding="utf-8", errors="replace") as file:
         try:
-            for event in events.read(file):
+            for event in events(file, notes):  # pyright: ignore[reportArgumentType]
                 if isinstance(event, dict):
-                    state.take(event)
+                    lanes.take(event)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise Refused(
                 f"it is gzipped, but damaged or cut off ({error}); copy the whole file, or unpack it where it was made"
             ) from None
-    made_by = state.finish()
+    made_by = lanes.finish()
     if not len(found):
-        raise Refused(state.nothing())
-    trace = found.trace(title, made_by, calls_compute=made_by.startswith("PyTorch") and not state.has_device)
-    return replace(trace, notes=(*trace.notes, *events.notes))
+        raise Refused(lanes.nothing())
+    trace = found.trace(title, made_by, calls_compute=made_by.startswith("PyTorch") and not lanes.has_device)
+    return replace(trace, notes=(*trace.notes, *notes))
 
 
-def _opened(path: Path) -> IO[str]:
-    with path.open("rb") as file:
-        packed = file.read(2) == b"\x1f\x8b"
-    return (gzip.open if packed else open)(path, "rt", encoding="utf-8", errors="replace")  # type: ignore[return-value]
+def events(file: IO[str], notes: list[str]) -> Iterator[Any]:
+    """Yield the members of `traceEvents`, or of the file's own list, one by one.
 
+    Args:
+        file: The text.
+        notes: Gets what a reader should know of how the file was read.
 
-class Events:
-    """The members of `traceEvents`, or of the file's own list, one by one."""
-
-    def __init__(self) -> None:
-        self.notes: list[str] = []  # what a reader should know of how the file was read
-
-    def read(self, file: IO[str]) -> Iterator[Any]:
-        """Yield each event.
-
-        Raises:
-            Refused: The file is cut off, no JSON, too deep or too large; the text says which.
-        """
-        decode = json.JSONDecoder(strict=False).raw_decode
-        buffer, at = _head(file)
-        is_list = buffer[at - 1 :: -1].strip("\ufeff \t\r\n") == "["
-        n_read, n_events, more, repaired = len(buffer), 0, True, False
-        while True:
-            while at < len(buffer) and buffer[at] in _BLANK:
-                at += 1
-            if at < len(buffer) and buffer[at] == "]":
-                return
-            try:
-                event, at = decode(buffer, at)
-            except RecursionError:
-                raise Refused("an event is nested too deeply for a trace; it is not from a profiler") from None
-            except ValueError as error:  # most often because the rest of the event has not been read yet
-                why = getattr(error, "msg", str(error))
-                if "escape" in why and not repaired:
-                    buffer, at, repaired = _with_double_backslashes(buffer[at:]), 0, True
-                    continue
-                piece = file.read(CHUNK) if more and len(buffer) - at <= MAX_EVENT else ""
-                n_read, more, repaired = n_read + len(piece), bool(piece), False
-                if piece and n_read > MAX_UNPACKED:
-                    raise Refused(f"it is larger than {MAX_UNPACKED >> 30} GiB of text; record fewer steps") from None
-                if not piece:
-                    is_over = len(buffer) - at <= MAX_EVENT and _is_begun(buffer, at)
-                    if is_list and is_over and n_events:
-                        if at < len(buffer):
-                            self.notes.append(f"its last event is cut off; the {n_events:,} before it are read")
-                        return  # the format allows a list without its end
-                    raise Refused(_broken(n_read, len(buffer) - at, why, is_over)) from None
-                buffer, at = buffer[at:] + piece, 0
+    Raises:
+        Refused: The file is cut off, no JSON, too deep or too large; the text says which.
+    """
+    decode = json.JSONDecoder(strict=False).raw_decode
+    buffer, at = _head(file)
+    is_list = buffer[at - 1 :: -1].strip("\ufeff \t\r\n") == "["
+    n_read, n_events, more, repaired = len(buffer), 0, True, False
+    while True:
+        while at < len(buffer) and buffer[at] in _BLANK:
+            at += 1
+        if at < len(buffer) and buffer[at] == "]":
+            return
+        try:
+            event, at = decode(buffer, at)
+        except RecursionError:
+            raise Refused("an event is nested too deeply for a trace; it is not from a profiler") from None
+        except ValueError as error:  # most often because the rest of the event has not been read yet
+            if "escape" in str(error) and not repaired:
+                buffer, at, repaired = _with_double_backslashes(buffer[at:]), 0, True
                 continue
-            yield event
-            n_events += 1
-            if at > CHUNK:
-                buffer, at = buffer[at:], 0
+            piece = file.read(CHUNK) if more and len(buffer) - at <= MAX_EVENT else ""
+            n_read, more, repaired = n_read + len(piece), bool(piece), False
+            if not piece and is_list and n_events and _is_cut_off(error, buffer, at):
+                if at < len(buffer):
+                    notes.append(f"its last event is cut off; the {n_events:,} before it are read")
+                return  # the format allows a list without its end
+            if not piece or n_read > MAX_UNPACKED:
+                raise Refused(_broken(n_read, buffer, at, error)) from None
+            buffer, at = buffer[at:] + piece, 0
+            continue
+        yield event
+        n_events += 1
+        if at > CHUNK:
+            buffer, at = buffer[at:], 0
 
 
 def _with_double_backslashes(text: str) -> str:
@@ -162,28 +157,27 @@ def _with_double_backslashes(text: str) -> str:
     return _ESCAPE.sub(doubled, text)
 
 
-def _is_begun(buffer: str, at: int) -> bool:
-    """Whether what is left is nothing, or an event that goes on where the file ends."""
-    try:
-        json.JSONDecoder(strict=False).raw_decode(buffer, at)
-    except json.JSONDecodeError as error:
-        return error.pos >= len(buffer.rstrip()) or "Unterminated" in error.msg
-    except (ValueError, RecursionError):
-        pass
-    return False
+def _is_cut_off(error: ValueError, buffer: str, at: int) -> bool:
+    """Whether the text is sound up to its end."""
+    is_sound = isinstance(error, json.JSONDecodeError) and (
+        error.pos >= len(buffer.rstrip()) or "Unterminated" in error.msg
+    )
+    return is_sound and len(buffer) - at <= MAX_EVENT
 
 
-def _broken(n_read: int, n_left: int, why: str, is_over: bool) -> str:
-    if n_left > MAX_EVENT:
+def _broken(n_read: int, buffer: str, at: int, error: ValueError) -> str:
+    if n_read > MAX_UNPACKED:
+        return f"it is larger than {MAX_UNPACKED >> 30} GiB of text; record fewer steps"
+    if len(buffer) - at > MAX_EVENT:
         return f"an event near character {n_read:,} has more than {MAX_EVENT >> 20} MiB; no profiler writes such a one"
-    if is_over:
+    if _is_cut_off(error, buffer, at):
         return (
             f"it is cut off at character {n_read:,}; let the program end, or stop the profiler, before the file is"
             " copied, and copy all of it"
         )
     return (
-        f"it is damaged near character {n_read - n_left:,}, where it is no JSON ({why}); another tool may have changed"
-        " it: drop the file as the profiler wrote it"
+        f"it is damaged near character {n_read - len(buffer) + at:,}, where it is no JSON"
+        f" ({getattr(error, 'msg', error)}); another tool may have changed it: drop the file as the profiler wrote it"
     )
 
 
@@ -233,7 +227,7 @@ class _Lanes:
             self._phases[phase[:1]] += 1
         if at_us is None or category in _NO_ROWS:
             return
-        name = name if isinstance(name, str) else str(name) if isinstance(name, int | float) else None
+        name = str(name) if isinstance(name, str | int | float) else None
         key: tuple = (pid, tid, category in _ON_DEVICE)
         if phase == "X" and name is not None:
             duration_us = _number(event.get("dur"))
@@ -274,32 +268,26 @@ class _Lanes:
         if len(self._categories) < 1000:
             self._categories[category] += 1
         self.has_device = self.has_device or key[2]
-        start_ns, duration_ns, told = (
-            round(start_us * 1e3),
-            round(duration_us * 1e3),
-            more if isinstance(more, dict) else {},
-        )
-        found = told.get("correlation")
-        correlation = found if isinstance(found, int) else 0
+        start_ns, duration_ns = round(start_us * 1e3), round(duration_us * 1e3)
+        told = more if isinstance(more, dict) else {}
         lane = self.found.lane(key, role="device" if key[2] else "host")
-        self.found.add(lane, name, _kind(name, category, told), start_ns, duration_ns, correlation)
+        self.found.add(lane, name, _kind(name, category, told), start_ns, duration_ns, _whole(told.get("correlation")))
         if "step_num" in told or _STEP.match(name):
             self.found.step(start_ns, duration_ns)
 
     def finish(self) -> str:
-        """Name the lanes, now that all names are known; who wrote the file."""
         made_by = next((by for category, by in _MADE_BY.items() if self._categories[category]), "")
-        by_xla = any(re.match(r"/(host|device):(CPU|GPU|TPU)", name) for name in self._processes.values())
+        by_xla = any(map(_OF_XLA.match, self._processes.values()))
         named = [str(key[0]) for key in self.found.known()]
         if not made_by and any(map(_OF_TORCH.match, named)):
             made_by = "PyTorch's profiler"
         if not made_by and by_xla and not self._categories["op"]:
-            made_by = "JAX's profiler" if self.found.has_name(JAX) else "TensorFlow's profiler"
+            made_by = _of_xla(self.found.has_name(_JAX))
         if self._categories["op"] and any(map(_TIMELINE.fullmatch, self._processes.values())):
             made_by = "TensorFlow's timeline"
-        threads = [key for key in self.found.known() if "python" in self._threads.get(key[:2], "").lower()]
-        python = self.found.busiest(threads)
-        for key in self.found.known():
+        known = self.found.known()
+        python = self.found.busiest(key for key in known if "python" in self._threads.get(key[:2], "").lower())
+        for key in known:
             told = self._lane(key, made_by)
             told = "python" if key == python else "device" if key[2] else told
             thread = self._threads.get(key[:2], "")
@@ -312,39 +300,29 @@ class _Lanes:
         process, thread = self._processes.get(key[0], ""), self._threads.get(key[:2], "")
         if made_by == "TensorFlow's timeline" and (found := _TIMELINE.fullmatch(process)):
             return self._of_timeline(key, found.group("device").lower(), found.group("queue") or "")
-        if _OF_TORCH.match(str(key[0])):
-            on_card = str(key[0]).lower().startswith("cuda")
-            (self.found.only_arithmetic(key) if on_card else self.found.untold(key, kinds.kind_of))
-            self.has_device = self.has_device or on_card
-            return "device" if on_card else ""
-        on_card, is_stream = "device:GPU" in process, thread.lower().startswith("stream")
-        on_tpu = "device:TPU" in process
-        if (on_card and is_stream) or (on_tpu and thread in ("XLA Ops", "Async XLA Ops")):
-            self.found.only_arithmetic(key)
-            self.has_device, is_stream = True, True
-        elif on_card or on_tpu:  # XLA's programs, operations and names: the streams' rows once more
+        card = re.search("device:(GPU|TPU)", process)
+        if card and not thread.startswith(_SHOWN[card[1]]):
             self.found.leave_out(key)
-        elif re.fullmatch(r"gpu/\d+", process):  # MXNet
-            self.found.only_arithmetic(key)
-            self.has_device, is_stream = True, True
-        elif made_by:
-            self.found.untold(key, kinds.kind_of)
-        return "device" if is_stream else ""
+            return ""
+        if card or _OTHER_CARDS.match(process) or _OTHER_CARDS.match(str(key[0])):
+            self.found.tell(key, kinds.device_kind, every=True)
+            self.has_device = True
+            return "device"
+        if made_by:
+            self.found.tell(key, kinds.kind_of)
+        return "device" if thread.lower().startswith("stream") else ""
 
     def _of_timeline(self, key: tuple, device: str, queue: str) -> str:
         """A lane of TensorFlow 1: a card's streams twice, its copies, and where operations begin on the host."""
-        if (
-            queue.startswith("/stream:")
-            and queue != "/stream:all"
-            and any("/stream:all" in p for p in self._processes.values())
-        ):
+        is_stream, has_all = queue.startswith("/stream:"), any("/stream:all" in p for p in self._processes.values())
+        if is_stream and has_all and queue != "/stream:all":
             self.found.leave_out(key)
-        elif queue.startswith("/stream:"):
-            self.found.only_arithmetic(key)
+        elif is_stream:
+            self.found.tell(key, kinds.device_kind, every=True)
         elif queue:
-            self.found.untold(key, _transfer)
+            self.found.tell(key, lambda _: kinds.TRANSFER)
         else:
-            self.found.untold(key, _launch if "gpu" in device else kinds.device_kind)
+            self.found.tell(key, (lambda _: kinds.LAUNCH) if "gpu" in device else kinds.device_kind)
         return "device" if queue else ""
 
     def nothing(self) -> str:
@@ -384,14 +362,6 @@ def _kind(name: str, category: str, told: dict) -> str:
     return kind if by_category is None or kind == kinds.PROFILER else by_category
 
 
-def _transfer(_name: str) -> str:
-    return kinds.TRANSFER
-
-
-def _launch(_name: str) -> str:
-    return kinds.LAUNCH
-
-
 def _number(value: object) -> float | None:
     """A time, which some producers write as text."""
     if isinstance(value, str):
@@ -400,3 +370,80 @@ def _number(value: object) -> float | None:
         except ValueError:
             return None
     return value if isinstance(value, int | float) else None
+
+
+def _whole(value: object) -> int:
+    """A correlation; 0 for none."""
+    return value if isinstance(value, int) else 0
+
+
+def _of_xla(by_jax: bool) -> str:
+    return "JAX's profiler" if by_jax else "TensorFlow's profiler"
+
+
+def read_xspace(path: Path, title: str) -> Trace:
+    """A trace from an XSpace.
+
+    Raises:
+        Refused: It is too large, cut off, or has no rows.
+    """
+    if (size := path.stat().st_size) > MAX_BYTES:
+        raise Refused(f"it has {size >> 20:,} MiB, and at most {MAX_BYTES >> 20} MiB are read; record fewer steps")
+    from jax.profiler import ProfileData
+
+    try:
+        planes = list(ProfileData.from_file(str(path)).planes)
+    except (RuntimeError, ValueError):
+        raise Refused(
+            "it begins like an .xplane.pb but is cut off or damaged; stop the profiler before the program ends, and"
+            " copy the whole file as it is"
+        ) from None
+    found = Collector()
+    for plane in planes:
+        if plane.name == "/host:CPU":
+            _host(plane, found)
+        elif plane.name.startswith("/device:"):
+            _device(plane, found)
+    if not len(found):
+        raise Refused("it has no row of a processor or a graphics card; record a step while the profiler runs")
+    is_jax = any("jax_version" in dict(plane.stats) for plane in planes) or found.has_name(_JAX)
+    return found.trace(title, _of_xla(is_jax))
+
+
+def _host(plane, found: Collector) -> None:
+    numbers: dict[str, int] = {}
+    python = []
+    for index, line in enumerate(plane.lines):
+        thread = line.name.split("/")[0].removeprefix("tf_")
+        numbers[thread] = numbers.get(thread, 0) + 1
+        key = (plane.name, index)
+        for event in line.events:
+            if event.duration_ns <= 0 or event.name.startswith(_DROPPED):
+                continue
+            stats = dict(event.stats)
+            lane, kind = found.lane(key, f"{thread} {numbers[thread]}"), kinds.kind_of(event.name, "hlo_op" in stats)
+            found.add(
+                lane,
+                event.name,
+                kind,
+                round(event.start_ns),
+                round(event.duration_ns),
+                _whole(stats.get("correlation_id")),
+            )
+            if "step_num" in stats:
+                found.step(round(event.start_ns), round(event.duration_ns))
+        python += [key] if thread == "python" else []
+    if (busiest := found.busiest(python)) is not None:
+        found.rename(busiest, "python", "python")
+
+
+def _device(plane, found: Collector) -> None:
+    shown = _SHOWN["TPU" if "TPU" in plane.name else "GPU"]
+    for index, line in enumerate(plane.lines):
+        if not line.name.startswith(shown):
+            continue
+        lane = found.lane((plane.name, index), f"{plane.name.removeprefix('/device:')} {line.name}", "device")
+        for event in line.events:
+            start_ns, duration_ns = round(event.start_ns), round(event.duration_ns)
+            correlation = _whole(dict(event.stats).get("correlation_id"))
+            found.add(lane, event.name, kinds.device_kind(event.name), start_ns, duration_ns, correlation)

@@ -1,24 +1,28 @@
-"""Exports of Nsight Systems, of the schema that its documentation gives, made by a script: none is from a card."""
+"""Exports of Nsight Systems, of the schema that its documentation gives, made by a script: none is from a card; and
+what `nsys stats --format csv` prints."""
 
 import sqlite3
 
 import pytest
 
-from lib.timing.profiling.traces import nsight_sqlite
+from lib.timing.profiling.traces import nsight
 from lib.timing.profiling.traces.explanation import no_share
 from lib.timing.profiling.traces.form import MAX_KEPT, Refused
-from tests.timing.profiling.traces.files import nsight
+from tests.timing.profiling.traces.files import API_SUM, API_TRACE, GPU_TRACE
+from tests.timing.profiling.traces.files import nsight as made
 
 STEPS = 40
 
 
 @pytest.fixture
 def export(tmp_path):
-    return nsight(tmp_path / "profile.sqlite", STEPS)
+    return made(tmp_path / "profile.sqlite", STEPS)
 
 
-def test_calls_are_added_up_and_rows_drawn(export):
-    trace = nsight_sqlite.read(export, "profile")
+def test_calls_are_added_up_and_rows_drawn_and_the_file_is_not_written(export):
+    before = export.read_bytes()
+    trace = nsight.read_export(export, "profile")
+    assert (export.read_bytes(), [path.name for path in export.parent.iterdir()]) == (before, [export.name])
     assert {(call.name, call.kind, call.count, call.total_ns) for call in trace.calls} == {
         ("cuStreamSynchronize", "wait", STEPS, STEPS * 60_000),
         ("gemm", "kernel", STEPS, STEPS * 20_000),
@@ -36,29 +40,26 @@ def test_calls_are_added_up_and_rows_drawn(export):
 
 
 def test_an_export_without_the_card_s_rows_says_so_and_communication_is_told(export):
-    assert not no_share(nsight_sqlite.read(export, "profile"))
+    assert not no_share(nsight.read_export(export, "profile"))
     with sqlite3.connect(export) as database:
         database.execute("UPDATE StringIds SET value = 'ncclDevKernel_AllReduce_Sum_f32' WHERE value = 'gemm'")
-    calls = {call.name: call.kind for call in nsight_sqlite.read(export, "profile").calls}
+    calls = {call.name: call.kind for call in nsight.read_export(export, "profile").calls}
     assert calls["ncclDevKernel_AllReduce_Sum_f32"] == "communication"
     with sqlite3.connect(export) as database:
         for table in ("KERNEL", "MEMCPY"):
             database.execute(f"DROP TABLE CUPTI_ACTIVITY_KIND_{table}")
-    assert no_share(nsight_sqlite.read(export, "profile")).startswith("The GPU's rows are missing")
+    assert no_share(nsight.read_export(export, "profile")).startswith("The GPU's rows are missing")
 
 
 def test_of_a_long_profile_the_middle_is_drawn_and_all_is_counted(tmp_path):
     steps = 8_000
-    trace = nsight_sqlite.read(nsight(tmp_path / "long.sqlite", steps), "long")
+    trace = nsight.read_export(made(tmp_path / "long.sqlite", steps), "long")
     assert trace.n_rows == 7 * steps
     assert MAX_KEPT * 0.5 < len(trace.rows) <= MAX_KEPT
     assert sum(call.count for call in trace.calls) == 7 * steps
     assert trace.span_s < 0.6 * steps * 1e-4
-
-
-def test_all_rows_at_one_moment_are_no_more_than_are_drawn(tmp_path):
-    trace = nsight_sqlite.read(nsight(tmp_path / "burst.sqlite", 4_000, step_ns=0), "burst")
-    assert 0 < len(trace.rows) <= MAX_KEPT
+    burst = nsight.read_export(made(tmp_path / "burst.sqlite", 4_000, step_ns=0), "all at one moment")
+    assert 0 < len(burst.rows) <= MAX_KEPT
 
 
 def foreign(path):
@@ -67,12 +68,12 @@ def foreign(path):
 
 
 def without_cuda(path):
-    nsight(path, 0)
+    made(path, 0)
 
 
 def a_view(path):
     """A view that never ends, in the name of a table."""
-    nsight(path, 1)
+    made(path, 1)
     with sqlite3.connect(path) as database:
         database.execute("DROP TABLE CUPTI_ACTIVITY_KIND_RUNTIME")
         for name in ("KERNEL", "MEMCPY"):
@@ -90,7 +91,7 @@ def other_columns(path):
 
 
 def cut_off(path):
-    nsight(path, 500)
+    made(path, 500)
     path.write_bytes(path.read_bytes()[:9000])
 
 
@@ -109,7 +110,7 @@ def test_what_is_no_export_is_refused_by_what_it_is(tmp_path, make, why):
     path = tmp_path / "bad.sqlite"
     make(path)
     with pytest.raises(Refused, match=why):
-        nsight_sqlite.read(path, "bad")
+        nsight.read_export(path, "bad")
 
 
 def test_values_of_another_type_are_left_out(export):
@@ -119,19 +120,55 @@ def test_values_of_another_type_are_left_out(export):
             " (10, 5, NULL, 1, 1, 0, 0, NULL), (-5, 4611686018427387999, NULL, 1, 'y', 99, 0, NULL)"
         )
     database.close()
-    calls = {call.name: call.count for call in nsight_sqlite.read(export, "odd").calls}
+    calls = {call.name: call.count for call in nsight.read_export(export, "odd").calls}
     assert calls["cuLaunchKernel"] == STEPS
 
 
 def test_reading_ends_when_its_time_is_up(export, monkeypatch):
-    monkeypatch.setattr(nsight_sqlite, "MAX_READ_S", -1.0)
-    monkeypatch.setattr(nsight_sqlite, "_LOOK", 1)
+    monkeypatch.setattr(nsight, "MAX_READ_S", -1.0)
+    monkeypatch.setattr(nsight, "_LOOK", 1)
     with pytest.raises(Refused, match="export a shorter range"):
-        nsight_sqlite.read(export, "slow")
+        nsight.read_export(export, "slow")
 
 
-def test_the_file_is_not_written(export):
-    before = export.read_bytes()
-    nsight_sqlite.read(export, "profile")
-    assert export.read_bytes() == before
-    assert [path.name for path in export.parent.iterdir()] == [export.name]
+def read(folder, text):
+    path = folder / "report.csv"
+    path.write_text(text)
+    return nsight.read_report(path, "report")
+
+
+def test_a_report_of_sums_has_calls_and_nothing_to_draw(tmp_path):
+    trace = read(tmp_path, API_SUM)
+    assert [(call.name, call.kind, call.count, call.total_ns) for call in trace.calls] == [
+        ("cuCtxSetCurrent", "launch", 98_168, 870_000_000),
+        ("cuMemcpyDtoHAsync", "transfer", 6_144, 560_000_000),
+    ]
+    assert len(trace.rows) == 0
+    assert trace.n_rows == 98_168 + 6_144
+
+
+def test_reports_of_single_calls_are_drawn_together(tmp_path):
+    trace = read(tmp_path, f"\n ** CUDA GPU Trace:\n\n{GPU_TRACE}\nProcessing with cuda_api_trace...\n{API_TRACE}")
+    assert {(call.name, call.kind, call.total_ns) for call in trace.calls} == {
+        ("gemm<float, 4>", "kernel", 500),
+        ("[CUDA memcpy Host-to-Device]", "transfer", 300),
+        ("cuLaunchKernel", "launch", 50),
+    }
+    assert {lane.role for lane in trace.lanes} == {"device", "host"}
+    assert trace.rows.correlation.tolist() == [11, 11, 12]
+
+
+def test_units_are_those_of_the_head(tmp_path):
+    trace = read(tmp_path, API_SUM.replace("Total Time (ns)", "Total Time (ms)").replace("870000000", "870.0"))
+    assert {call.name: call.total_ns for call in trace.calls}["cuCtxSetCurrent"] == 870_000_000
+
+
+@pytest.mark.parametrize("text", ["hello\n", "a,b\n1,2\n", "Name,Total Time (ns)\n", "x" * 2_000_000, '"' * 5000])
+def test_other_text_is_refused(tmp_path, text):
+    with pytest.raises(Refused, match="nsys stats"):
+        read(tmp_path, text)
+
+
+def test_lines_that_are_no_numbers_are_left_out(tmp_path):
+    trace = read(tmp_path, API_SUM + " 1.0,NaN,5,1,1,1,1,1,odd\n 1.0,1e400,5,1,1,1,1,1,odd\n 1.0,-5,5,1,1,1,1,1,odd\n")
+    assert "odd" not in {call.name for call in trace.calls}

@@ -1,9 +1,16 @@
-"""Traces that Nsight Systems exported as SQLite: `nsys export --type=sqlite`.
+"""Traces of Nsight Systems: its export as SQLite, and its reports as text.
 
-SQLite adds up the calls, so a file of any size needs little memory; rows are read of one stretch of time only. A file
-from anybody may define views and damaged pages: it is opened read-only, only tables are read, and not for long.
+`nsys export --type=sqlite`: SQLite adds up the calls, so a file of any size needs little memory; rows are read of one
+stretch of time only. A file from anybody may define views and damaged pages: it is opened read-only, only tables are
+read, and not for long.
+
+`nsys stats --format csv`: a report of sums (`cuda_api_sum`) has no starts: it explains, but there is nothing to draw.
+A report of rows (`cuda_api_trace`, `cuda_gpu_trace`) has both. Several reports may follow each other in one file.
 """
 
+import codecs
+import csv
+import re
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -11,11 +18,12 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 from urllib.request import pathname2url
 
 import numpy as np
 
-from lib.timing.profiling.traces.form import MAX_KEPT, MAX_NS, Call, Collector, Refused, Trace, most
+from lib.timing.profiling.traces.form import MAX_KEPT, MAX_NS, Call, Collector, Refused, Trace, most, shortened
 from lib.timing.profiling.traces.kinds import cuda_kind, device_kind
 
 MAX_READ_S = 60.0
@@ -23,7 +31,7 @@ _LOOK = 100_000  # of SQLite's instructions between two looks at the clock
 # Rows that SQLite adds up at a time: it sorts them by name, which is five times as quick where they stay in the
 # processor's cache (0.3 μs a row instead of 1.3 on two cores of a Xeon, 2026-11-22).
 _ADDED_UP = 10_000
-_SAMPLES = 400  # rows of each table by which it is seen where in time the rows are
+_SAMPLES = 400  # rows by which it is seen where in time they are
 _COPIES = {1: "host to device", 2: "device to host", 8: "device to device", 10: "peer to peer"}
 
 
@@ -55,7 +63,7 @@ _AGAIN = "copy the whole file once no program writes to it, or make it from the 
 _SOUND = f'start >= 0 AND start < "end" AND "end" <= {MAX_NS}'
 
 
-def read(path: Path, title: str) -> Trace:
+def read_export(path: Path, title: str) -> Trace:
     """A trace from an export of Nsight Systems.
 
     Raises:
@@ -97,7 +105,6 @@ def _damage_told() -> Iterator[None]:
 
 
 def _tables(database: sqlite3.Connection) -> list[Table]:
-    """The tables that are there, with all the columns that are read."""
     known = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     found = [table for table in TABLES if table.table in known]
     if not found or "StringIds" not in known:
@@ -155,34 +162,107 @@ def _rows(database: sqlite3.Connection, counts: dict[Table, int]) -> Collector:
                 (low, high),
             ):
                 name, number = named(by), found.lane((table.role, lane), str(lane), table.role)
-                start, end = round(start), round(end)
-                found.add(
-                    number,
-                    name,
-                    table.kind(name),
-                    start,
-                    end - start,
-                    correlation if isinstance(correlation, int) else 0,
-                )
+                start, length = round(start), round(end) - round(start)
+                known = correlation if isinstance(correlation, int) else 0
+                found.add(number, name, table.kind(name), start, length, known)
         length = high - low + 1
         low, high = max(0, low - 10 * length), min(MAX_NS, high + 10 * length)
     return found
 
 
 def _stretch(database: sqlite3.Connection, counts: dict[Table, int]) -> tuple[int, int]:
-    """Where in time about `MAX_KEPT` rows around the middle one begin, from some rows of each table."""
-    starts, weights = [], []
-    for table, count in counts.items():
-        last = database.execute(f"SELECT max(rowid) FROM {table.table}").fetchone()[0]
-        for rowid in np.linspace(1, last, _SAMPLES).astype(np.int64).tolist():
-            sampled = f"SELECT start FROM {table.table} WHERE rowid >= ? AND {_SOUND} LIMIT 1"
-            if (found := database.execute(sampled, (rowid,)).fetchone()) is not None:
-                starts.append(round(found[0]))
-                weights.append(count / _SAMPLES)
-    order = np.argsort(starts)
-    at, rows = np.array(starts)[order], np.cumsum(np.array(weights)[order])
-    middle = int(np.searchsorted(rows, rows[-1] / 2))
-    near = slice(max(0, middle - _SAMPLES // 20), middle + _SAMPLES // 20 + 1)
-    per_ns = np.sum(np.array(weights)[order][near]) / max(1, at[near][-1] - at[near][0])
-    half_ns = round(0.45 * MAX_KEPT / per_ns)
-    return int(at[middle]) - half_ns, int(at[middle]) + half_ns
+    """Where in time about `MAX_KEPT` rows around the middle one begin, by some rows of the table that has most."""
+    table, starts = max(counts, key=counts.__getitem__).table, list[float]()
+    last = database.execute(f"SELECT max(rowid) FROM {table}").fetchone()[0]
+    for rowid in np.linspace(1, last, _SAMPLES).astype(np.int64).tolist():
+        sampled = f"SELECT start FROM {table} WHERE rowid >= ? AND {_SOUND} LIMIT 1"
+        starts += database.execute(sampled, (rowid,)).fetchone() or ()
+    middle, half = len(starts) / 2, 0.45 * len(starts) * MAX_KEPT / sum(counts.values())
+    low, high = np.interp([middle - half, middle + half], np.arange(len(starts)), np.sort(starts))
+    return round(low), round(high)
+
+
+MAX_LINE = 1 << 20  # characters
+_UNIT = re.compile(r"\((ns|us|μs|ms|s|sec)\)")
+_NS = {"ns": 1.0, "us": 1e3, "μs": 1e3, "ms": 1e6, "s": 1e9, "sec": 1e9}
+_ALIASES = {
+    **{"operation": "name", "instances": "count", "calls": "count", "dur": "duration", "stream": "strm"},
+    **{"corr id": "corrid", "correlation id": "corrid"},
+}
+_NUMBERS = {"total time", "num calls", "count", "start", "duration", "corrid"}
+
+
+def read_report(path: Path, title: str) -> Trace:
+    """A trace from one or several reports.
+
+    Raises:
+        Refused: A line is absurdly long, or no report is in it.
+    """
+    found, sums = Collector(), list[Call]()
+    head: list[tuple[str, float]] = []  # names of the columns, and nanoseconds of their units
+    for fields in _lines(path):
+        columns = [_column(field) for field in fields]
+        names = {name for name, _ in columns}
+        if "name" in names and names & {"total time", "start"}:
+            head = columns
+        elif not head or len(fields) < len(head):
+            head = []  # a blank line, or a title: the report has ended
+        else:
+            cells = zip(head, fields, strict=False)
+            told = {name: _value(text, unit) if name in _NUMBERS else text for (name, unit), text in cells}
+            if "total time" in told:
+                sums += _sum(told)
+            elif told.get("start") is not None and told.get("duration") is not None:
+                _take(told, found)
+    if not sums and not len(found):
+        raise Refused(
+            "it is text, but no report of nsys stats and no JSON; make such a report with nsys stats --format csv FILE,"
+            " or profile with torch.profiler or jax.profiler"
+        )
+    drawn = found.trace(title, "nsys stats")
+    calls = most(sums) if sums else drawn.calls
+    return replace(drawn, calls=calls, n_rows=max(drawn.n_rows, sum(call.count for call in sums)))
+
+
+def _lines(path: Path) -> Iterator[list[str]]:
+    with path.open("rb") as file:
+        wide = file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)  # as PowerShell writes what is printed
+    with path.open(encoding="utf-16" if wide else "utf-8-sig", errors="replace", newline="") as file:
+        while line := file.readline(MAX_LINE):
+            if len(line) >= MAX_LINE:
+                raise Refused("a line of it is longer than a mebibyte; it is no report of nsys stats")
+            yield from csv.reader([line.rstrip("\r\n")])
+
+
+def _column(field: str) -> tuple[str, float]:
+    """A column's name, one for all versions of nsys, and the nanoseconds of its unit."""
+    name, unit = re.sub(r"\s*\(.*", "", field).strip().lower(), _UNIT.search(field)
+    return _ALIASES.get(name, name), _NS[unit[1]] if unit else 1.0
+
+
+def _value(text: str, unit: float) -> float | None:
+    try:
+        value = float(text.replace(",", ""))
+    except ValueError:
+        return None
+    return value * unit if abs(value) < 1e18 else None
+
+
+def _sum(told: dict[str, Any]) -> list[Call]:
+    count, total_ns, name = told.get("num calls", told.get("count")), told["total time"], shortened(told["name"])
+    if count is None or total_ns is None or count < 0 or total_ns < 0:
+        return []
+    kind = cuda_kind if "num calls" in told else device_kind
+    return [Call(name, kind(name), round(count), round(total_ns), round(total_ns))]
+
+
+def _take(told: dict[str, Any], found: Collector) -> None:
+    name, stream, correlation = told["name"], told.get("strm"), round(told.get("corrid") or 0)
+    if stream is not None:
+        device = told.get("device", "device")
+        lane = found.lane(("stream", device, stream), f"{device}, stream {stream}", "device")
+    else:
+        thread = told.get("tid", "host")
+        lane = found.lane(("thread", thread), f"thread {thread}")
+    kind = cuda_kind(name) if stream is None else device_kind(name)
+    found.add(lane, name, kind, round(told["start"]), round(told["duration"]), correlation)

@@ -4,12 +4,16 @@ Generator and `PyDataset` are read as `fit` reads them, by Keras' own adapters, 
 `tf.data` differs from the plain one in one thing, and the last has all that needs no assumption about the images.
 The step is the `tf.function` that `fit` compiles, called for each batch as the article's loop does, and waited for by
 reading the loss.
+
+And where TensorFlow places each operation of a training step, and on which devices it could: read from the graphs that
+it ran, after it had placed and rewritten them.
 """
 
 # pyright: reportAttributeAccessIssue=false
 # TensorFlow loads parts of itself when they are asked for.
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import lru_cache
@@ -21,10 +25,12 @@ import numpy as np
 import tensorflow as tf
 from keras.src.trainers.data_adapters.generator_data_adapter import GeneratorDataAdapter
 from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter
+from tensorflow.python.eager import context  # pyright: ignore[reportMissingImports]
+from tensorflow.python.framework import kernels  # pyright: ignore[reportMissingImports]
 
 from lib.model.backends.with_keras import build
 from lib.model.hardware.machine import usable_cores
-from lib.timing.profiling.harness import Batch, Subject
+from lib.timing.profiling.harness import Batch, Row, Subject, row_of
 from lib.timing.profiling.input_pipeline import Feed, Preprocessing, rows_of
 from lib.timing.profiling.request import MAX_FILL_S, NotMeasured, Pipeline
 
@@ -150,3 +156,47 @@ def _dataset(pipeline: Pipeline, preprocess: Preprocessing, images: tf.Tensor, l
         dataset = dataset.batch(size, drop_remainder=True)
     dataset = dataset.repeat()
     return dataset.prefetch(tf.data.AUTOTUNE) if variant in ("prefetch", "autotune") else dataset
+
+
+_NO_WORK = {"_Arg", "_Retval", "Const", "NoOp", "Identity"}  # they pass values on
+
+
+def measure_placement(subject: Subject) -> Iterator[Row | None]:
+    """Run one step, and count its operations by device.
+
+    The step fetches its batch itself, as inside `fit`, and is run operation by operation: compiled by XLA it would be
+    one.
+
+    Yields:
+        Rows that are numbers, not seconds: `MatMul/CPU/CPU GPU` (an operation, the device that ran it, those that it
+        has kernels for) with how often a step has it; `gpus`, how many TensorFlow sees; `cuda`, 1 where it is the
+        build for them.
+    """
+    model = build(subject.network, subject.training.learning_rate, subject.parameters)
+    dataset = tf.data.Dataset.from_tensor_slices(subject.batch).batch(subject.batch_size).repeat()
+
+    @tf.function(jit_compile=False)
+    def step(batches: Iterator) -> object:
+        return model.train_step(next(batches))
+
+    batches = iter(dataset)
+    context.enable_run_metadata()
+    try:
+        step(batches)
+        ran = context.export_run_metadata()
+    finally:
+        context.disable_run_metadata()
+    yield None
+    graphs = [[node for graph in one.partition_graphs for node in graph.node] for one in ran.function_graphs]
+    whole = next(nodes for nodes in graphs if any(node.op == "IteratorGetNext" for node in nodes))
+    counted = Counter((node.op, node.device.rpartition("device:")[2].partition(":")[0]) for node in whole)
+    for (operation, device), times in sorted(counted.items()):
+        if operation not in _NO_WORK:
+            yield row_of(f"{operation}/{device}/{_kernels(operation)}", [times])
+    yield row_of("gpus", [len(tf.config.list_physical_devices("GPU"))])
+    yield row_of("cuda", [tf.test.is_built_with_cuda()])
+
+
+def _kernels(operation: str) -> str:
+    registered = {kernel.device_type for kernel in kernels.get_registered_kernels_for_op(operation).kernel}
+    return " ".join(device for device in ("CPU", "GPU") if device in registered)

@@ -1,31 +1,37 @@
-"""Trace events: PyTorch's own file, begun and ended events, what is cut off, nested or absurd."""
+"""Trace events: PyTorch's own file, begun and ended events, what is cut off, nested or absurd. XSpaces: one that JAX
+writes now, and one with a card's planes, encoded by hand from the fields of `xplane.proto`."""
 
 import gzip
 import json
 from pathlib import Path
 
+import jax
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.timing.profiling.traces import chrome, form
+from lib.timing.profiling.traces import form, profilers
 from lib.timing.profiling.traces.explanation import no_share, waited_for
 from lib.timing.profiling.traces.form import Refused, as_chrome_json
 from lib.timing.profiling.traces.kinds import KINDS
 from tests.timing.profiling.traces.files import chrome as text_of
-from tests.timing.profiling.traces.files import event
+from tests.timing.profiling.traces.files import event, xspace
 
 TORCH = Path(__file__).with_name("torch_step.json")  # exported by PyTorch 2.13 on a processor: one step, batch size 4
+
+
+def trace_of(folder, *events):
+    return read(folder, text_of(events))
 
 
 def read(folder, text, name="trace.json"):
     path = folder / name
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return chrome.read(path, name)
+    return profilers.read_events(path, name)
 
 
-def test_a_file_of_pytorch_is_read_as_the_standard_library_reads_it():
-    trace = chrome.read(TORCH, "torch")
+def test_a_file_of_pytorch_is_read_as_the_standard_library_reads_it(tmp_path):
+    trace = profilers.read_events(TORCH, "torch")
     events = [one for one in json.loads(TORCH.read_text())["traceEvents"] if one["ph"] == "X" and one["dur"] > 0]
     expected = [one for one in events if one["cat"] != "Trace"]
     assert trace.made_by == "PyTorch's profiler"
@@ -35,26 +41,18 @@ def test_a_file_of_pytorch_is_read_as_the_standard_library_reads_it():
     kinds = {call.name: call.kind for call in trace.calls}
     assert kinds["aten::addmm"] == kinds["aten::mm"] == "kernel"
     assert kinds["aten::linear"] == kinds["aten::t"] == "dispatch", "what only calls or renames computes nothing"
-
-
-def test_gzipped_is_the_same(tmp_path):
-    packed = read(tmp_path, gzip.compress(TORCH.read_bytes()), "torch.json.gz")
-    assert packed.calls == chrome.read(TORCH, "torch").calls
+    assert read(tmp_path, gzip.compress(TORCH.read_bytes()), "torch.json.gz").calls == trace.calls
 
 
 def test_a_card_s_streams_and_cuda_s_calls_are_told_apart(tmp_path):
-    trace = read(
+    trace = trace_of(
         tmp_path,
-        text_of(
-            [
-                event("aten::mm", 0, 30, cat="cpu_op"),
-                event("cudaLaunchKernel", 10, 5, cat="cuda_runtime", args={"correlation": 9}),
-                event("cudaMemcpyAsync", 16, 5, cat="cuda_runtime", args={"correlation": 10}),
-                event("cudaStreamSynchronize", 31, 20, cat="cuda_runtime"),
-                event("sgemm", 20, 8, tid=7, cat="kernel", args={"correlation": 9}),
-                event("Memcpy HtoD", 29, 8, tid=7, cat="gpu_memcpy", args={"correlation": 10}),
-            ]
-        ),
+        event("aten::mm", 0, 30, cat="cpu_op"),
+        event("cudaLaunchKernel", 10, 5, cat="cuda_runtime", args={"correlation": 9}),
+        event("cudaMemcpyAsync", 16, 5, cat="cuda_runtime", args={"correlation": 10}),
+        event("cudaStreamSynchronize", 31, 20, cat="cuda_runtime"),
+        event("sgemm", 20, 8, tid=7, cat="kernel", args={"correlation": 9}),
+        event("Memcpy HtoD", 29, 8, tid=7, cat="gpu_memcpy", args={"correlation": 10}),
     )
     kinds = {call.name: call.kind for call in trace.calls}
     assert kinds == {
@@ -76,18 +74,14 @@ def test_xla_s_streams_are_read_and_what_repeats_them_is_not(tmp_path):
         return {"ph": "M", "pid": 1, "tid": tid, "name": what, "args": {"name": name}}
 
     lanes = ("Stream #13(Compute)", "XLA Modules", "XLA Ops")
-    trace = read(
+    trace = trace_of(
         tmp_path,
-        text_of(
-            [
-                named("process_name", "/device:GPU:0"),
-                *(named("thread_name", name, tid) for tid, name in enumerate(lanes)),
-                event("gemm_fusion", 10, 5, tid=0),
-                event("MemcpyD2H", 20, 1, tid=0),
-                event("jit_step", 0, 30, tid=1),
-                event("gemm_fusion", 10, 5, tid=2, args={"hlo_op": "gemm_fusion"}),
-            ]
-        ),
+        named("process_name", "/device:GPU:0"),
+        *(named("thread_name", name, tid) for tid, name in enumerate(lanes)),
+        event("gemm_fusion", 10, 5, tid=0),
+        event("MemcpyD2H", 20, 1, tid=0),
+        event("jit_step", 0, 30, tid=1),
+        event("gemm_fusion", 10, 5, tid=2, args={"hlo_op": "gemm_fusion"}),
     )
     assert {(call.name, call.kind, call.count) for call in trace.calls} == {
         ("gemm_fusion", "kernel", 1),
@@ -107,15 +101,11 @@ def seconds_of(trace):
 @pytest.mark.parametrize("category", ["cuda_runtime", "Runtime", "cuda_driver"])
 def test_launches_without_a_card_s_rows_are_no_arithmetic_of_the_processor(tmp_path, category):
     """As PyTorch writes on WSL: the launches are there, the kernels are not."""
-    trace = read(
+    trace = trace_of(
         tmp_path,
-        text_of(
-            [
-                event("aten::mm", 0, 990, cat="cpu_op"),
-                event("cudaLaunchKernel", 10, 5, cat=category),
-                event("sgemm", 20, 8, tid=0, cat="cuda_profiler_range"),
-            ]
-        ),
+        event("aten::mm", 0, 990, cat="cpu_op"),
+        event("cudaLaunchKernel", 10, 5, cat=category),
+        event("sgemm", 20, 8, tid=0, cat="cuda_profiler_range"),
     )
     kinds = {call.name: call.kind for call in trace.calls}
     assert kinds == {"aten::mm": "dispatch", "cudaLaunchKernel": "launch"}
@@ -181,7 +171,7 @@ PRODUCERS = {  # 500 μs of arithmetic on a card in 570 μs, as each of them wri
 
 @pytest.mark.parametrize("name", PRODUCERS)
 def test_every_producer_s_kernels_are_arithmetic_on_a_device(tmp_path, name):
-    trace = read(tmp_path, text_of(PRODUCERS[name]))
+    trace = trace_of(tmp_path, *PRODUCERS[name])
     assert trace.has_device
     assert seconds_of(trace)["kernel"] == 500
     assert not no_share(trace)
@@ -200,31 +190,24 @@ def test_onnx_runtime_on_a_processor_computes_in_its_calls_and_on_a_card_without
 
 def test_a_timeline_of_a_card_without_its_streams_lacks_the_card_s_rows(tmp_path):
     where = process(1, "/job:localhost/replica:0/task:0/device:GPU:0 Compute")
-    trace = read(tmp_path, text_of([where, event("MatMul", 0, 30, cat="Op", args={"op": "MatMul"})]))
+    trace = trace_of(tmp_path, where, event("MatMul", 0, 30, cat="Op", args={"op": "MatMul"}))
     assert no_share(trace).startswith("The GPU's rows are missing")
 
 
-@pytest.mark.parametrize(
-    "name", ["ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "ncclKernel"]
-)
-def test_what_cards_tell_each_other_is_no_arithmetic(tmp_path, name):
-    trace = read(tmp_path, text_of([event(name, 0, 60, cat="kernel"), event("sgemm", 60, 40, cat="kernel")]))
+def test_what_cards_tell_each_other_is_no_arithmetic(tmp_path):
+    trace = trace_of(tmp_path, event("ncclKernel", 0, 60, cat="kernel"), event("sgemm", 60, 40, cat="kernel"))
     assert seconds_of(trace) == {"communication": 60, "kernel": 40}
 
 
 def test_shares_are_of_the_marked_steps_alone(tmp_path):
     rows = [event(f"ProfilerStep#{n}", 100 * n, 100, cat="user_annotation") for n in (1, 2)]
-    trace = read(
+    trace = trace_of(
         tmp_path,
-        text_of(
-            [
-                *rows,
-                event("load", 0, 100, cat="cpu_op"),
-                event("sgemm", 150, 100, tid=7, cat="kernel"),
-                event("save", 300, 900, cat="cpu_op"),
-                event("sgemm", 290, 500, tid=7, cat="kernel"),
-            ]
-        ),
+        *rows,
+        event("load", 0, 100, cat="cpu_op"),
+        event("sgemm", 150, 100, tid=7, cat="kernel"),
+        event("save", 300, 900, cat="cpu_op"),
+        event("sgemm", 290, 500, tid=7, cat="kernel"),
     )
     assert seconds_of(trace) == {"kernel": 110, "python": 90}
     assert trace.notes == ("shares are of the time of the 2 steps that it marks",)
@@ -236,10 +219,10 @@ def test_a_trace_of_unknown_kinds_says_so_and_one_of_python_alone_too(tmp_path):
         tmp_path, text_of([event("Blink.Layout", 0, 90, cat="blink"), event("sgemm", 0, 10, tid=3, cat="kernel")])
     )
     assert no_share(unknown).startswith("What 89% of this trace's busy time")
-    browser = read(tmp_path, text_of([event("content::Paint", 0, 90, cat="toplevel")]))
+    browser = trace_of(tmp_path, event("content::Paint", 0, 90, cat="toplevel"))
     assert no_share(browser).startswith("What 100% of this trace's busy time")
     for name, category in (("VizTracer", "FEE"), ("py-spy", "py-spy")):
-        python = read(tmp_path, text_of([event("main (a.py:1)", 0, 90, cat=category)]))
+        python = trace_of(tmp_path, event("main (a.py:1)", 0, 90, cat=category))
         assert python.made_by == name
         assert no_share(python).startswith("Its rows are functions of Python")
 
@@ -277,7 +260,7 @@ def test_single_backslashes_are_read_wherever_the_buffer_ends(size):
             self.at += size
             return text[self.at - size : self.at]
 
-    found = [one["name"] for one in chrome.Events().read(Slowly())]  # pyright: ignore[reportArgumentType]
+    found = [one["name"] for one in profilers.events(Slowly(), [])]  # pyright: ignore[reportArgumentType]
     assert found == [r"C:\Users\me\x.py", r"D:\data\u12", "tab\there", 'quote"d', r"\\host"]
 
 
@@ -321,12 +304,12 @@ def test_begun_and_ended_events_and_a_bare_list(tmp_path):
 
 
 def test_what_is_saved_for_perfetto_is_read_again(tmp_path):
-    trace = chrome.read(TORCH, "torch")
+    trace = profilers.read_events(TORCH, "torch")
     again = read(tmp_path, as_chrome_json(trace))
     for column in ("start_ns", "duration_ns", "kind", "correlation"):
         assert getattr(again.rows, column).tolist() == getattr(trace.rows, column).tolist()
     assert [again.names[n] for n in again.rows.name] == [trace.names[n] for n in trace.rows.name]
-    card = read(tmp_path, text_of([event("sgemm", 0, 8, tid=7, cat="kernel"), event("call", 0, 9)]))
+    card = trace_of(tmp_path, event("sgemm", 0, 8, tid=7, cat="kernel"), event("call", 0, 9))
     again = read(tmp_path, as_chrome_json(card))
     assert again.lanes == card.lanes, "a lane is still a card's"
 
@@ -346,7 +329,7 @@ def test_wherever_the_buffer_ends_the_events_are_the_same(size, data):
             self.at += size
             return piece
 
-    assert list(chrome.Events().read(Slowly())) == json.loads(text)["traceEvents"]  # pyright: ignore[reportArgumentType]
+    assert list(profilers.events(Slowly(), [])) == json.loads(text)["traceEvents"]  # pyright: ignore[reportArgumentType]
 
 
 BAD = {
@@ -368,18 +351,130 @@ def test_what_cannot_be_read_is_refused_by_what_it_is(tmp_path, name):
 
 
 def test_one_endless_event_is_refused_before_it_fills_the_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(chrome, "MAX_EVENT", 50_000)
-    monkeypatch.setattr(chrome, "CHUNK", 10_000)
+    monkeypatch.setattr(profilers, "MAX_EVENT", 50_000)
+    monkeypatch.setattr(profilers, "CHUNK", 10_000)
     text = '{"traceEvents": [{"ph": "X", "name": "' + "x" * 10_000_000
     path = tmp_path / "endless.json"
     path.write_text(text)
     with pytest.raises(Refused, match=r"near character [5-8]\d,\d{3} has more"):
-        chrome.read(path, "endless")
+        profilers.read_events(path, "endless")
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -5, 1e300, 10**400, "7", None, True])
 def test_absurd_times_are_left_out(tmp_path, bad):
-    trace = read(tmp_path, text_of([event("good", 1, 2), event("bad", bad, 3), event("worse", 1, bad)]))
+    trace = trace_of(tmp_path, event("good", 1, 2), event("bad", bad, 3), event("worse", 1, bad))
     assert "good" in {call.name for call in trace.calls}
     assert all(kind in KINDS for kind in {call.kind for call in trace.calls})
     assert (trace.rows.duration_ns > 0).all()
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    """What JAX's own profiler writes of five calls of one compiled function."""
+    folder = tmp_path_factory.mktemp("jax")
+    step = jax.jit(lambda x: (x @ x).sum())
+    x = jax.numpy.ones((64, 64))
+    step(x).block_until_ready()
+    options = jax.profiler.ProfileOptions()
+    options.python_tracer_level = 0
+    with jax.profiler.trace(str(folder), profiler_options=options):
+        for _ in range(5):
+            step(x).block_until_ready()
+    return next(folder.rglob("*.xplane.pb"))
+
+
+def test_a_file_of_jax_has_its_calls_and_its_arithmetic(recorded):
+    trace = profilers.read_xspace(recorded, "five calls")
+    assert trace.made_by == "JAX's profiler"
+    assert "python" in {lane.role for lane in trace.lanes}
+    assert not trace.has_device
+    assert {"kernel", "dispatch"} <= {call.kind for call in trace.calls}
+    assert any(call.name.startswith("PjitFunction") and call.count >= 5 for call in trace.calls)
+
+
+def test_the_streams_of_a_card_are_read_and_what_repeats_them_is_not(tmp_path):
+    path = tmp_path / "card.xplane.pb"
+    path.write_bytes(
+        xspace(
+            {
+                "/host:CPU": {
+                    "python/1": [("PjitFunction(step)", 0, 900, {}), ("a mark", 5, 0, {})],
+                    "worker/2": [("cuLaunchKernel", 100, 50, {"correlation_id": 3})],
+                },
+                "/device:GPU:0": {
+                    "Stream #13(Compute)": [("gemm_fusion", 200, 80, {"correlation_id": 3}), ("MemcpyH2D", 300, 9, {})],
+                    "XLA Ops": [("dot.1", 200, 80, {})],
+                },
+            }
+        )
+    )
+    trace = profilers.read_xspace(path, "card")
+    calls = {call.name: (call.kind, call.total_ns) for call in trace.calls}
+    assert calls == {
+        "PjitFunction(step)": ("dispatch", 900),
+        "cuLaunchKernel": ("launch", 50),
+        "gemm_fusion": ("kernel", 80),
+        "MemcpyH2D": ("transfer", 9),
+    }
+    assert {lane.name: lane.role for lane in trace.lanes} == {
+        "python": "python",
+        "worker 1": "host",
+        "GPU:0 Stream #13(Compute)": "device",
+    }
+    assert sorted(trace.rows.correlation.tolist()) == [0, 0, 3, 3]
+
+
+@pytest.mark.parametrize(
+    ("call", "made_by"),
+    [
+        ("PjitFunction(step)", "JAX's profiler"),
+        ("PjRtStreamExecutorLoadedExecutable::Execute", "JAX's profiler"),
+        ("EagerLocalExecute: MatMul", "TensorFlow's profiler"),
+    ],
+)
+def test_whose_profiler_it_was_is_told_by_its_calls(tmp_path, call, made_by):
+    path = tmp_path / "host.xplane.pb"
+    path.write_bytes(xspace({"/host:CPU": {"python/1": [(call, 0, 900, {})]}}))
+    assert profilers.read_xspace(path, "host").made_by == made_by
+
+
+def test_the_profiler_s_own_rows_and_what_is_outside_the_steps_count_in_no_share(tmp_path):
+    def made(host):
+        path = tmp_path / "profiled.xplane.pb"
+        stream = {"Stream #13(Compute)": [("gemm_fusion", 900, 50, {}), ("ncclDevKernel_AllReduce", 950, 20, {})]}
+        path.write_bytes(xspace({"/host:CPU": {"python/1": host}, "/device:GPU:0": stream}))
+        trace = profilers.read_xspace(path, "profiled")
+        return {state: round(s * 1e9) for state, s in waited_for(trace, *trace.span_ns).seconds.items() if s}
+
+    own = [("$profiler.py:101 start_trace", 0, 800, {}), ("$traceback.py:3 walk", 100, 500, {})]
+    step = [("PjitFunction(step)", 820, 180, {})]
+    after = [("$profiler.py:213 stop_trace", 1000, 9000, {})]
+    assert made([*own, *step, *after]) == {"kernel": 50, "communication": 20, "dispatch": 110, "python": 20}
+    marked = [("train", 850, 130, {"step_num": 7})]
+    assert made([*own, *step, *marked, *after]) == {"kernel": 50, "communication": 20, "dispatch": 60}
+
+
+def test_a_tpu_s_operations_are_its_arithmetic(tmp_path):
+    path = tmp_path / "tpu.xplane.pb"
+    lines = {
+        "Steps": [("1", 0, 90, {})],
+        "XLA Modules": [("jit_step", 0, 80, {})],
+        "XLA Ops": [("fusion.1", 0, 70, {})],
+    }
+    path.write_bytes(xspace({"/device:TPU:0": lines}))
+    trace = profilers.read_xspace(path, "tpu")
+    assert [(call.name, call.kind) for call in trace.calls] == [("fusion.1", "kernel")]
+    assert trace.has_device
+
+
+def test_one_that_is_cut_off_one_without_rows_and_one_too_large_are_refused(recorded, tmp_path, monkeypatch):
+    (tmp_path / "cut.xplane.pb").write_bytes(recorded.read_bytes()[:-100])
+    with pytest.raises(Refused, match="cut off or damaged"):
+        profilers.read_xspace(tmp_path / "cut.xplane.pb", "cut")
+    path = tmp_path / "empty.xplane.pb"
+    path.write_bytes(xspace({"/host:CPU": {}}))
+    with pytest.raises(Refused, match="no row of a processor"):
+        profilers.read_xspace(path, "empty")
+    monkeypatch.setattr(profilers, "MAX_BYTES", 3)
+    with pytest.raises(Refused, match="record fewer steps"):
+        profilers.read_xspace(path, "large")
