@@ -213,7 +213,7 @@ def test_offline_digits_are_announced():
     [
         ({"hidden": "128, x"}, "“x”"),
         ({"hidden": "0"}, "got 0"),
-        ({"hidden": "5000"}, "got 5000"),
+        ({"hidden": "5000"}, "got 5,000"),
         ({"range": [1.0, 1.0]}, "range"),
     ],
 )

@@ -20,7 +20,7 @@ from lib.labs.which_library.race import Race, to_accuracy
 from lib.model.backends.registry import DEFAULT, Runtime
 from lib.model.hardware.machine import NO_GPU, ONLY_BY_WEBGPU
 from lib.model.spec import Network, Training
-from lib.sweeps.experiments.backend_race import BATCH_SIZES, RATES, TARGETS, Learned, needed
+from lib.sweeps.experiments.backend_race import BATCH_SIZES, RATES_TRIED, TARGETS, Learned, needed
 from lib.sweeps.experiments.backend_race import EPOCHS_TRIED as TRIED
 from lib.sweeps.experiments.recorded_machines import (
     EXPERIMENTS,
@@ -257,7 +257,7 @@ def quickest_to(machine: Machine, runtime: Runtime, learned: Learned, target: fl
     epoch was measured, no epochs were counted, or no run reached the accuracy."""
     return _quickest(
         to_accuracy(epoch, machine.beside(runtime, size, "evaluation_s"), counted)
-        for size in RATES
+        for size in RATES_TRIED
         if (epoch := machine.epoch(runtime, size)) is not None
         and (counted := needed(learned, NETWORK, size, target)) is not None
         and counted.reached

@@ -41,7 +41,7 @@ def row_of(name: str, values: Iterable[float], work: float = 1.0) -> Row:
 
 @dataclass(frozen=True)
 class TimedStep:
-    """A library's step, from which `lib.timing.profiling.traps` makes the right way to time it and the wrong ones.
+    """A library's step, from which `lib.timing.profiling.run` makes the right way to time it and the wrong ones.
 
     Args:
         call: Makes a step on data that is on the device, and returns what `wait` waits for.

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.cli.record import CannotRecord, choose_card
+from lib.cli import Unusable
+from lib.cli.record import choose_card
 from lib.model.backends.environment_variables import device_count
 from lib.model.hardware import nvidia
 from lib.model.hardware.machine import this_machine
@@ -60,7 +61,7 @@ def test_each_of_several_cards_is_recorded_by_itself(driver, monkeypatch, capsys
     assert "2 graphics cards; the first is recorded, another by --card 1" in capsys.readouterr().out
     assert [card.uuid for card in cards()] == ["GPU-11aa"]
     for number, words in ((1, "expected 0 to 0, got 1"), (-1, "expected 0 to 0, got -1")):
-        with pytest.raises(CannotRecord, match=words):
+        with pytest.raises(Unusable, match=words):
             choose_card(number)
 
 

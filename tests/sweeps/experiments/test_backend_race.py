@@ -30,11 +30,10 @@ from lib.sweeps.experiments.backend_race import (
     standings,
     trials,
 )
-from lib.sweeps.storage.records import Curve, Kind, Record
+from lib.sweeps.storage.records import Curve, Key, Kind, Record
 from lib.sweeps.storage.store import Store
-from lib.sweeps.sweep import Cached
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.messages import Item, Note, State, Waiting
+from lib.sweeps.workers.messages import Note, State, Waiting
 from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.measurement import Ended, Measurement
 
@@ -180,6 +179,6 @@ def test_what_is_learned_belongs_to_its_images_whichever_they_are(tmp_path):
     store, trial = Store(tmp_path / "r.sqlite"), trials(NETWORK)[0]
     digits = Facts("scikit-learn digits", "digest")
     epochs = tuple(Epoch(number, 1, 0.4, 0.9, 0.1, 0.01, no_parameters) for number in range(trial.epochs))
-    store.put(Cached(None, digits.digest).key(Item(trial)), Curve(0.1, epochs, np.ones(trial.epochs, np.float32)))
+    store.put(Key(trial, Runtime(), digits.digest, versions(Runtime())), Curve(0.1, epochs, np.ones(trial.epochs, np.float32)))
     assert learned(store, NETWORK, digits) == {trial: (0.9,) * trial.epochs}
     assert learned(store, NETWORK, replace(digits, digest="another")) == learned(store, NETWORK, None) == {}

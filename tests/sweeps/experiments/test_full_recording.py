@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 
 from lib import ROOT
+from lib.cli import Unusable
 from lib.cli import record as record_module
-from lib.cli.record import CannotRecord, main, record, resume
-from lib.model.backends import cuda, registry
+from lib.cli.record import main, record, resume
+from lib.model.backends import environments, registry
 from lib.model.backends.base import Epoch, FirstCall, Steps, no_parameters
 from lib.model.backends.registry import Runtime, Unavailable
 from lib.model.hardware.nvidia import Card
@@ -489,10 +490,10 @@ def test_a_bad_plan_is_refused_in_a_sentence_before_anything_is_asked(tmp_path, 
 def test_a_driver_that_is_too_old_or_missing_is_said_before_time_is_spent(tmp_path, monkeypatch, driver, words):
     monkeypatch.setattr(registry, "nvidia_driver_answers", lambda: bool(driver))
     monkeypatch.setattr(registry, "cards", lambda: (Card("GPU-1", "A card", driver, compute_capability=9.0),))
-    monkeypatch.setitem(cuda.BUILDS, "jax", lambda _: 13)  # type: ignore[arg-type]
-    monkeypatch.setattr(cuda, "driver_version", lambda: driver)
+    monkeypatch.setitem(environments.BUILDS, "jax", lambda _: 13)  # type: ignore[arg-type]
+    monkeypatch.setattr(environments, "driver_version", lambda: driver)
     plan = [Entry("ceilings", ("numpy/cpu",), 5), Entry("race", ("jax-*/gpu",), 10)]
-    with pytest.raises(CannotRecord, match=words):
+    with pytest.raises(Unusable, match=words):
         record(tmp_path / "card.json", 1, plan=plan)
     assert not (tmp_path / "card.json").exists()
 
@@ -512,7 +513,7 @@ def test_a_library_that_was_not_brought_is_left_out_and_said(monkeypatch):
 def test_a_plan_of_which_nothing_can_be_asked_here_asks_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(Battery, "run", lambda _: pytest.fail("it measured"))
     with pytest.raises(
-        CannotRecord, match="expected a question that can be asked here, but race of webgpu-step/discrete"
+        Unusable, match="expected a question that can be asked here, but race of webgpu-step/discrete"
     ):
         record(tmp_path / "card.json", 1, plan=[Entry("race", ("webgpu-step/discrete",), 1.0)])
 

@@ -245,7 +245,7 @@ import time
 from lib.model.backends.registry import Runtime
 from lib.sweeps.experiments.runs import BackgroundTask, join
 from lib.model.spec import Training
-from lib.ui.views.mnist_training_sentences import sentence
+from lib.ui.views.mnist_training import run_sentence
 from lib.sweeps.workers import engine
 from lib.sweeps.workers.queue import Cancel
 from lib.sweeps.workers.queue import Request
@@ -262,7 +262,7 @@ second = BackgroundTask(lambda: page.run(Runtime("numpy"), long, cancel), cancel
 print("held", flush=True)
 first.wait_for_end()
 second.wait_for_end()
-print(first.results.state, sentence(experiment, first.results), flush=True)
+print(first.results.state, run_sentence(experiment, first.results), flush=True)
 print(second.state, second.view().problem, flush=True)
 time.sleep(60)
 """
