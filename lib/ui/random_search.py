@@ -112,7 +112,7 @@ def search(own: OwnData) -> tuple[Callable[[SearchControls], Asked], Callable[[S
             "each line a setting; colour is its accuracy", view.parallel_coordinates(rows, dimensions)
         )
         line = _state_line(shown, len(done), len(trainings), runtime)
-        return Drawing(layout.quiet(on_what) + lines + line + layout.said(sentence), sentence)
+        return Drawing(layout.quiet(on_what) + layout.said(sentence) + lines + line, sentence)
 
     return ask, draw
 

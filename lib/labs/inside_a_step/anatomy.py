@@ -77,9 +77,9 @@ def draw(shown: Shown) -> Drawing:
     of = "examinations" if wanted else "examinations: choose at least one backend"
     figure = parts_chart(known, [task.runtime for task in parts])
     return Drawing(
-        layout.framed("where a step goes; the mark is the step as it was measured", figure)
+        layout.said(said)
+        + layout.framed("where a step goes; the mark is the step as it was measured", figure)
         + shown.state_line(sum(task.complete(records) for task in wanted), len(wanted), of)
-        + layout.said(said)
         + on_demand(
             "how each part is known", table(["part", "known by"], [[one.name, html.escape(one.how)] for one in PARTS])
         ),
@@ -273,9 +273,9 @@ def draw_traps(shown: Shown) -> Drawing:
         known, shown.at.size, ceiling.product_flops_per_s if ceiling else None, this_machine().cores
     )
     return Drawing(
-        layout.framed(f"one step of 784→128→10 by {by}: every sample, and the median", traps_chart(known))
-        + shown.state_line(len(known), len(TRAPS), "traps")
-        + layout.said(said),
+        layout.said(said)
+        + layout.framed(f"one step of 784→128→10 by {by}: every sample, and the median", traps_chart(known))
+        + shown.state_line(len(known), len(TRAPS), "traps"),
         said,
         (explained if known else "") + layout.disturbed(list(records.values())) + layout.software([task.runtime]),
     )

@@ -129,7 +129,7 @@ class Traces:
             self._live = trace
             shown.section.page.sections["file"].redraw()
         spoken = sentence(trace, *part) if trace is not None else ""
-        return Drawing(charts + line + said + layout.software([task.runtime]), spoken, below)
+        return Drawing(said + charts + line + layout.software([task.runtime]), spoken, below)
 
     def read(self, at: TraceFile) -> Asked:
         files = at.values["files"]
@@ -158,7 +158,7 @@ class Traces:
         ours = " · recorded by this project" if any(trace is one for one in shipped()) else ""
         said = sentence(trace, *part)
         return Drawing(
-            line + figures(trace, part) + layout.quiet(origin(trace) + ours) + layout.sentence(said),
+            layout.sentence(said) + figures(trace, part) + line + layout.quiet(origin(trace) + ours),
             f"{trace.title}: {said}",
             all_calls(trace) + compared(before, after, fields["before"] + fields["after"]),
             fields["trace"],

@@ -143,10 +143,10 @@ def _draw(shown: Shown) -> Drawing:
     text = feeds_sentence(mine, found, helps)
     caption = f"a batch of {mine.batch_size:,} images, {mine.preprocessing_ms:g} ms of preprocessing each"
     result = (
-        layout.figure(caption, feeds_chart(pipelines, found))
+        layout.sentence(text)
+        + layout.figure(caption, feeds_chart(pipelines, found))
         + legend(_KEYS)
         + state_line(shown, len(found) + len(raised), len(wanted), f"{len(found)} of {len(wanted)} feeds")
-        + layout.sentence(text)
         + raised_list(raised)
         + on_demand("How this was measured", f"<p>{HOW}</p>")
     )
@@ -315,7 +315,7 @@ def by_tensorflow(store: Store, question: str) -> tuple[Callable[[Controls], Ask
         known = found(store.records(Kind.PIPELINE), device)
         sentence, content = draw(known)
         line = state_line(shown, min(len(known), n_wanted), n_wanted, "")
-        return Drawing(line + layout.sentence(sentence) + content, sentence)
+        return Drawing(layout.sentence(sentence) + content + line, sentence)
 
     return ask, drawn
 

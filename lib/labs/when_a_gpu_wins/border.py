@@ -22,12 +22,13 @@ from contourpy import contour_generator
 from matplotlib.image import imsave
 
 from lib.formatting import listed, seconds, times
+from lib.labs import why_slower
 from lib.model.backends.registry import BACKENDS, Runtime
 from lib.model.hardware.machine import usable_memory_bytes
-from lib.model.spec import N_PIXELS, Network
+from lib.model.spec import N_PIXELS, Network, Training
 from lib.once import Once, once
 from lib.sweeps.cost_model import StepTime
-from lib.sweeps.experiments import published
+from lib.sweeps.experiments import backend_race, published
 from lib.sweeps.experiments.calibration import TOGETHER, LiveCalibrations, TrainingWay, live_in, ways
 from lib.sweeps.experiments.calibration import WAYS as CALIBRATED_AS
 from lib.sweeps.experiments.known_devices import Row, known_devices, of_machine, published_rows
@@ -35,6 +36,7 @@ from lib.sweeps.experiments.recorded_machines import Machine, recorded_gpus
 from lib.sweeps.experiments.your_gpu import contests, kept_in
 from lib.sweeps.storage.records import Kind, current
 from lib.sweeps.storage.store import Store
+from lib.sweeps.strategies import quickest_runtime
 from lib.timing.prediction.calibration import Calibration
 from lib.timing.prediction.device import Device, DoesNotFit, Origin, SheetFigure, check_memory
 from lib.timing.prediction.predict import Prediction, Predictions, predict, predict_many
@@ -327,8 +329,9 @@ WAYS = {"operations": Way.OPERATIONS, "step": Way.STEP, "epoch": Way.EPOCH, "gra
 WAY_NAMES = {str(way): key for key, way in WAYS.items()}
 DRIVEN = dict(zip(MOVES, (*WAYS, "many"), strict=True))
 ON_HERE = "here/"  # begins the address of a way to train of this machine
-PROCESSOR, CARD = "i9-10885h/jax-step", "l4"  # for a side of this machine that is not calibrated yet
+PROCESSOR, CARD = "i9-10885h/jax-step", "h100-sxm"  # where this machine has no calibration yet; the recorded card
 FACTORS = tuple(2.0**power for power in range(-6, 7))
+VERDICT_SIZE = 32  # images a step, at which the first notebook's verdict stands here too
 NAMED_WIDTHS = (128, 1024)  # at which a sentence says where the border lies
 LEFT, RIGHT = (47, 111, 176), (209, 98, 58)  # blue and orange: told apart without red-green vision
 FULL = np.log10(100)  # times faster, at which a colour is as strong as it gets
@@ -369,9 +372,9 @@ def _here(on_gpu: bool) -> dict[str, str]:
 
 class Border(Controls):
     AGAIN = ()
-    left = dropdown("Processor", f"{ON_HERE}jax-epoch/cpu", processors, full_width=True)
-    right = dropdown("GPU", "l4", cards, full_width=True)
-    way = dropdown("The GPU is driven by a", "step", WAY_NAMES, full_width=True)
+    left = dropdown("Processor", lambda: ON_HERE + quickest_runtime().address, processors, full_width=True)
+    right = dropdown("GPU", CARD, cards, full_width=True)
+    way = dropdown("The GPU is driven by a", "epoch", WAY_NAMES, full_width=True)
     depth = slider("Hidden layers", 1, (1, 2, 3, 4))
     networks = slider("Networks at once", 1, (1, 2, 4, 8, 16, 32, 64, 128))
 
@@ -382,7 +385,7 @@ def _factor(label: str) -> Any:
 
 class ImaginedCard(Controls):
     AGAIN = ()
-    card = dropdown("Begin with", "l4", known_cards, full_width=True)
+    card = dropdown("Begin with", CARD, known_cards, full_width=True)
     launch = _factor("Starting a kernel")
     dispatch = _factor("Calls and dispatch by the host")
     bandwidth = _factor("Memory and cache bandwidth")
@@ -448,7 +451,27 @@ def remarks(notes: Iterable[str], judged: Iterable[tuple[str, str]]) -> str:
 
 
 def warnings(judged: Iterable[Side]) -> list[tuple[str, str]]:
-    return [(one.label, one.device.warning) for one in judged if isinstance(one.device, Device)]
+    of_devices = [one for one in judged if isinstance(one.device, Device)]
+    return [(one.label, _against_recorded(one) or one.device.warning) for one in of_devices]
+
+
+def _against_recorded(side: Side) -> str:
+    """How far predictions are from the recorded card's own compiled epochs; empty for any other side."""
+    if side.device is not of_machine(devices(), CARD, Way.EPOCH) or side.way is not Way.EPOCH:
+        return ""
+    network, trained, errors, inside = why_slower.NETWORK, Runtime("jax-epoch", "gpu"), [], 0
+    for size in backend_race.BATCH_SIZES:
+        for epoch in filter(None, (machine.epoch(trained, size) for machine in recorded_gpus())):
+            recorded_s = epoch.middle / Training(network, batch_size=size).steps_per_epoch()
+            predicted = side.all_of(network, size)
+            errors.append(abs(predicted.step_s / recorded_s - 1))
+            inside += predicted.low_s <= recorded_s <= predicted.high_s
+    if not errors:
+        return ""
+    return (
+        f"its recorded epochs at width {network.label} are off by {np.median(errors):.0%} at the median, {inside} of"
+        f" {len(errors)} in the predicted range"
+    )
 
 
 # Where it is.
@@ -469,14 +492,16 @@ def border(shown: Shown) -> Drawing:
     said = surface_sentence(of, left.label, right.label, at.depth, at.networks)
     rule = rule_sentence(rule_failures(of, at.depth), left.label, right.label)
     articles = published_sentence(_published())
+    verdict = why_slower.sentence(why_slower.ways_at(VERDICT_SIZE, store.records(Kind.RACE)))
+    verdict = f"{verdict} (784→{why_slower.NETWORK.label}→10, batch size {VERDICT_SIZE}.)" if verdict else ""
     return Drawing(
-        remarks(notes, warnings([left, right]))
+        layout.said(verdict)
+        + layout.sentence(said)
         + layout.figure(chart.title, chart)
         + legend(left.label, right.label, points)
-        + layout.sentence(said)
         + layout.said(rule)
-        + quiet(articles),
-        f"{said} {rule} {articles}",
+        + remarks([articles, *notes], warnings([left, right])),
+        f"{verdict} {said} {rule} {articles}".strip(),
     )
 
 
@@ -484,15 +509,14 @@ def surface_sentence(shown: Surface, left: str, right: str, depth: int, networks
     known = np.isfinite(shown.ratio)
     if not known.any():
         return "No network of this depth fits into the memory of both sides; choose fewer networks or layers."
-    wins, loses, unclear = map(np.mean, (shown.low > 1, shown.high < 1, shown.unclear))
+    wins, loses = map(np.mean, (shown.low > 1, shown.high < 1))
     layers = "one hidden layer" if depth == 1 else f"{depth} hidden layers"
     trained = "one network" if networks == 1 else f"{networks:,} networks"
     starts = [f"at width {width:,} {_from(shown.wins_from(width))}" for width in NAMED_WIDTHS]
     grey = f" Grey: {np.mean(~known):.0%} of the field fits into no memory of its side." if not known.all() else ""
     return (
-        f"For {trained} of {layers}, {right} is predicted to be faster than {left} in {wins:.0%} of this field and"
-        f" slower in {loses:.0%}; in the other {unclear:.0%} the intervals overlap, and neither wins for sure."
-        f" It wins {listed(starts)}.{grey}"
+        f"Predicted for {trained} of {layers}: {right} wins over {left} {listed(starts)}. It is faster for sure in"
+        f" {wins:.0%} of this field and slower for sure in {loses:.0%}; elsewhere the ranges of both overlap.{grey}"
     )
 
 
@@ -541,7 +565,7 @@ def imagined_card(shown: Shown, of: Border) -> Drawing:
     chart = surface_chart(after, left.label, new.label, of.depth, before=before)
     said = imagined_sentence(before, after, new.label)
     figure = layout.figure(chart.title, chart)
-    return Drawing(figure + layout.sentence(said) + remarks(notes, warnings([left, new])), said)
+    return Drawing(layout.sentence(said) + figure + remarks(notes, warnings([left, new])), said)
 
 
 def imagined_sentence(before: Surface, after: Surface, name: str) -> str:
@@ -560,7 +584,7 @@ def driven_card(shown: Shown, of: Border) -> Drawing:
     surfaces = {name: surface(left, driven[name], of.depth, networks) for name, (_, networks) in MOVES.items()}
     card = devices()[machine].name
     chart, said = moves_chart(surfaces, chosen, card), moves_sentence(surfaces, chosen, card, left.label)
-    result = layout.figure(chart.title, chart) + moves_legend(chosen) + layout.sentence(said)
+    result = layout.sentence(said) + layout.figure(chart.title, chart) + moves_legend(chosen)
     return Drawing(result + remarks(notes, warnings([left, *driven.values()])), said)
 
 

@@ -159,7 +159,7 @@ def calibration(page: Page) -> tuple[Callable[[CalibratedWays], Asked], Callable
         line = layout.state_line(layout.saved_or(now.state, saved), done, total, words, now.problem)
         said = calibrated_sentence(standings)
         failed = [sentence(one.why_not) for one in standings if one.trained in chosen and one.why_not]
-        result = line + layout.problems(failed) + layout.sentence(said)
+        result = layout.sentence(said) + line + layout.problems(failed)
         return Drawing(result, " ".join([said, *failed]))
 
     return ask, draw
@@ -254,7 +254,7 @@ def larger(shown: Shown) -> Drawing:
     line = layout.state_line(now.state, now.over, 1, now.note or "two steps are measured here", now.problem)
     unsure = [(one.work.name, one.predicted.warning) for one in found if one.predicted is not None]
     chart, said = larger_chart(found), larger_sentence(found, at.size)
-    result = layout.framed(chart.title, chart) + line + layout.sentence(said) + remarks(too_large(found), unsure)
+    result = layout.sentence(said) + layout.framed(chart.title, chart) + line + remarks(too_large(found), unsure)
     return Drawing(result, said)
 
 
@@ -347,7 +347,7 @@ def cost(shown: Shown) -> Drawing:
     if unpriced := [one.side.label for one in found if one.per_h is None]:
         notes.append(f"No price is listed for {listed(unpriced)}.")
     figure = layout.framed(chart.title, chart)
-    return Drawing(figure + layout.sentence(said) + remarks(notes, warnings(known)), said)
+    return Drawing(layout.sentence(said) + figure + remarks(notes, warnings(known)), said)
 
 
 def cost_chart(found: Sequence[Bill]) -> Chart:
@@ -432,7 +432,7 @@ def remedies(page: Page) -> tuple[Callable[[Remedies], Asked], Callable[[Shown],
             + remarks(notes, ((name, step.warning) for name, step in steps))
             + layout.software([by.runtime])
         )
-        return Drawing(chart + layout.sentence(said) + below, said)
+        return Drawing(layout.sentence(said) + chart + below, said)
 
     return ask, draw
 

@@ -84,9 +84,8 @@ def _checked(raw: Raw, where: str) -> Raw:
 def read_npz(path: Path, where: str) -> Raw:
     """Read and verify an .npz file, never loading pickles; raises DataError, which calls the file `where`."""
     if not path.is_file():
-        raise DataError(
-            f"{where}: expected a file, got {path}, which {'is none' if path.exists() else 'does not exist'}"
-        )
+        what = "is a folder" if path.is_dir() else "is no file" if path.exists() else "does not exist"
+        raise DataError(f"{where}: expected a file, got {path}, which {what}")
     try:
         # Opened here: NumPy leaves its own file open when the archive is damaged.
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:

@@ -7,6 +7,7 @@ the rest.
 import codecs
 import csv
 import io
+import math
 import re
 import warnings
 from collections import Counter
@@ -16,7 +17,7 @@ from typing import IO, Any
 import numpy as np
 
 from lib.model.data.mnist import DataError
-from lib.model.data.prepared import MIN_ROWS, PIXEL, DataRows, shortened
+from lib.model.data.prepared import MAX_NUMBERS, MIN_ROWS, PIXEL, DataRows, shortened
 from lib.model.spec import MAX_CLASSES
 
 SURE = ("label", "labels", "class", "target")  # names of a column of labels, whatever it holds
@@ -36,6 +37,7 @@ _NUMBER = re.compile(r"[+-]?(\d[\d.,]*|[.,]\d+)([eE][+-]?\d+)?")
 _DECIMAL_COMMA = re.compile(r"[+-]?[\d.]*,\d+([eE][+-]?\d+)?")
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+")
 _TWO_NUMBERS = re.compile(r"\d+ +[+-]?\d")
+_SVMLIGHT = re.compile(rb"\s*[+-]?[\d.]+([ \t]+\d+:[-+.\deE]+)+[ \t]*(#.*)?[\r\n]")
 _UNNAMED = re.compile(r"unnamed column \d+|Unnamed: \d+")
 _ATTRIBUTE = re.compile(r"@attribute\s+('[^']*'|\"[^\"]*\"|\S+)", re.IGNORECASE)
 
@@ -70,6 +72,9 @@ def read_tables(files: Sequence[tuple[str, IO[bytes]]], label: str = "") -> Data
     import pandas as pd
 
     (name, file), others = _to_train_on(files)
+    file.seek(0)
+    if not others and _SVMLIGHT.match(file.read(4096)):
+        return _svmlight(file)
     table = _TableReader(name, file)
     chosen, is_guess = table.label(label)
     ask = "; if another holds them, write its name into “Column of labels”" if is_guess else ""
@@ -95,6 +100,20 @@ def read_tables(files: Sequence[tuple[str, IO[bytes]]], label: str = "") -> Data
     for place, one in enumerate(inputs):  # column by column: pandas would copy the table twice
         x[:, place] = frame[one]
     return DataRows(x, labels, n_test, columns=inputs, notes=tuple(notes))
+
+
+def _svmlight(file: IO[bytes]) -> DataRows:
+    """Rows in LIBSVM's format: nonzero numbers with their positions."""
+    import sklearn.datasets
+
+    file.seek(0)
+    try:
+        x, labels = sklearn.datasets.load_svmlight_file(file)[:2]
+    except ValueError as error:
+        raise DataError(f"expected rows as LIBSVM writes them, got a broken one ({shortened(str(error))})") from error
+    if math.prod(x.shape) > MAX_NUMBERS:
+        raise DataError(f"expected at most {MAX_NUMBERS:,} numbers, got {x.shape[0]:,} × {x.shape[1]:,}; bring fewer")
+    return DataRows(x.toarray(), np.asarray(labels))
 
 
 def _to_train_on(files: Sequence[tuple[str, IO[bytes]]]) -> tuple[tuple[str, IO[bytes]], list[tuple[str, IO[bytes]]]]:

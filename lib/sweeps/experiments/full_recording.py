@@ -516,7 +516,7 @@ def operations(runtimes: Sequence[Runtime], *makers: Maker) -> list[list[Operati
 
 
 def _bfloat16(libraries: list[Runtime]) -> list[OperationTask]:
-    todo = single_operations.products(libraries, LARGEST_IN_BFLOAT16, "bfloat16", 0)
+    todo = single_operations.products(libraries, LARGEST_IN_BFLOAT16, "bfloat16")
     return [one for one in todo if one.runtime.device == "gpu" and not single_operations.unsupported(one)]
 
 

@@ -606,3 +606,10 @@ def test_what_unpacks_to_much_is_refused(tmp_path, monkeypatch):
     (tmp_path / "table.csv.gz").write_bytes(gzip.compress(bytes(2 << 20)))
     assert "at most 1 MiB, got more" in refused(tmp_path / "table.csv.gz")
     assert "at most 1 MiB, got 2 MiB" in refused(zipped(tmp_path / "data.zip", **{"table.csv": bytes(2 << 20)}))
+
+
+def test_rows_as_libsvm_writes_them(tmp_path):
+    rows = "".join(f"{n % 2 * 2 - 1:+d} 1:{n % 7} 3:{n / 9:.3f}\n" for n in range(30))
+    made = bring(csv_of(tmp_path, rows))
+    assert (made.about.n_inputs, made.about.classes) == (2, ("-1", "1"))
+    assert noted(made, "input 2")

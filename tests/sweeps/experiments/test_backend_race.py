@@ -179,6 +179,7 @@ def test_what_is_learned_belongs_to_its_images_whichever_they_are(tmp_path):
     store, trial = Store(tmp_path / "r.sqlite"), trials(NETWORK)[0]
     digits = Facts("scikit-learn digits", "digest")
     epochs = tuple(Epoch(number, 1, 0.4, 0.9, 0.1, 0.01, no_parameters) for number in range(trial.epochs))
-    store.put(Key(trial, Runtime(), digits.digest, versions(Runtime())), Curve(0.1, epochs, np.ones(trial.epochs, np.float32)))
+    key = Key(trial, Runtime(), digits.digest, versions(Runtime()))
+    store.put(key, Curve(0.1, epochs, np.ones(trial.epochs, np.float32)))
     assert learned(store, NETWORK, digits) == {trial: (0.9,) * trial.epochs}
     assert learned(store, NETWORK, replace(digits, digest="another")) == learned(store, NETWORK, None) == {}

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from lib import ROOT
-from lib.cli import Unusable
 from lib.cli import record as record_module
 from lib.cli.record import main, record, resume
 from lib.model.backends import environments, registry
@@ -350,7 +349,7 @@ def card(monkeypatch):
     monkeypatch.setattr(full_recording, "listed_now", lambda: {"GPU-1"})
     monkeypatch.setattr(Battery, "left_out", lambda _: [])
     monkeypatch.setattr(
-        record_module, "about", lambda battery, took_s, _: {"asked": sorted(battery.asked), "took_s": took_s}
+        record_module, "about", lambda battery, took_s: {"asked": sorted(battery.asked), "took_s": took_s}
     )
 
     def make(plan, **how):
@@ -493,7 +492,7 @@ def test_a_driver_that_is_too_old_or_missing_is_said_before_time_is_spent(tmp_pa
     monkeypatch.setitem(environments.BUILDS, "jax", lambda _: 13)  # type: ignore[arg-type]
     monkeypatch.setattr(environments, "driver_version", lambda: driver)
     plan = [Entry("ceilings", ("numpy/cpu",), 5), Entry("race", ("jax-*/gpu",), 10)]
-    with pytest.raises(Unusable, match=words):
+    with pytest.raises(NoPlan, match=words):
         record(tmp_path / "card.json", 1, plan=plan)
     assert not (tmp_path / "card.json").exists()
 
@@ -512,9 +511,7 @@ def test_a_library_that_was_not_brought_is_left_out_and_said(monkeypatch):
 
 def test_a_plan_of_which_nothing_can_be_asked_here_asks_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(Battery, "run", lambda _: pytest.fail("it measured"))
-    with pytest.raises(
-        Unusable, match="expected a question that can be asked here, but race of webgpu-step/discrete"
-    ):
+    with pytest.raises(NoPlan, match="expected a question that can be asked here, but race of webgpu-step/discrete"):
         record(tmp_path / "card.json", 1, plan=[Entry("race", ("webgpu-step/discrete",), 1.0)])
 
 
