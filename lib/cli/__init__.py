@@ -22,7 +22,7 @@ def check_minutes(minutes: float, most: float, usual: float) -> None:
 
 @contextmanager
 def time_limit(minutes: float, cancel: Cancel) -> Iterator[threading.Event]:
-    """Set `cancel` after so many minutes, or at SIGINT or SIGTERM, for as long as the block runs.
+    """While the block runs, set `cancel` when the minutes are over, or at SIGINT or SIGTERM.
 
     Yields:
         An event that is set where a signal ended it.

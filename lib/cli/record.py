@@ -337,7 +337,7 @@ def choose_card(number: int | None) -> None:
 
 
 def _known(what: str, named: Sequence[str], known: Collection[str]) -> Sequence[str]:
-    """The names, where all of them are known; raises Unusable for one that is not."""
+    """The names; raises Unusable if one is unknown."""
     if unknown := [name for name in named if name not in known]:
         raise Unusable(f"{what}: expected some of {', '.join(known)}, got {unknown[0]}; choose among these")
     return named

@@ -84,7 +84,7 @@ def test_a_moved_slider_puts_its_rows_into_the_charts_that_are_drawn(page, serve
             while not all(fresh := shown(other)) or shown(page) != fresh:
                 assert time.monotonic() < limit, "\n".join([*shown(page), "is not", *fresh])
                 page.wait_for_timeout(200)
-        assert [one["kept"] for one in page.evaluate(DRAWINGS)] == [True] * 3
+        assert [one["kept"] for one in page.evaluate(DRAWINGS)] == [True] * 2
     page.evaluate(  # marimo then draws the rows that it was given at first
         "() => { const drawn = document.querySelector('.lab marimo-mime-renderer'), at = drawn.parentElement;"
         " drawn.remove(); at.append(drawn) }"

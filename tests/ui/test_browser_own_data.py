@@ -29,7 +29,7 @@ def test_a_set_is_chosen_tables_are_dropped_and_mnist_comes_back(page, server, t
     page.goto(f"{server}/?data.set=iris&{QUICK}")
     said(page, "scikit-learn’s iris: 150 rows, 4 inputs scaled to [0, 1], 3 classes")
     said(page, "On scikit-learn’s iris: 96 training and 24 validation rows.")
-    said(page, "Data: scikit-learn’s iris, not MNIST.")
+    said(page, "Data: scikit-learn’s iris, not MNIST")
     wait_over(page, 0, 120_000)
     said(page, "no results of these settings on MNIST are stored")
     said(page, "Batch size 512 is left out")

@@ -622,13 +622,13 @@ _MEANS = tuple(
         (r"^queue\.write_buffer", "puts bytes of the host into the device's queue"),
         (r"^queue\.read_buffer", "waits for the device, and brings a result from there to the host"),
         (r"^batch of images", "copies the batch that is due out of all images, within the device's memory"),
-        (r"steps in one kernel", "is so many steps that the device makes without asking the host"),
+        (r"steps in one kernel", "is a kernel in which the device makes that many steps without asking the host"),
         (r"layer.*: (product|gradient by)", "is a matrix product, with what follows it"),
         (
             r"CtxSetCurrent",
             "tells the driver which card this thread means; libraries repeat it before nearly every call",
         ),
-        (r"EventRecord", "puts a mark into a card's queue, by which somebody later sees how far it has come"),
+        (r"EventRecord", "puts a mark into a card's queue, which shows later how far the card has come"),
         (r"GraphLaunch", "starts a whole recorded graph of kernels by one call"),
         (
             r"Launch(Cooperative)?Kernel",
@@ -636,7 +636,7 @@ _MEANS = tuple(
         ),
         (
             r"emcpyDtoH|copy_to_host|device to host",
-            "brings a result from the device to the host, often just a loss that somebody prints",
+            "brings a result from the device to the host, often only a loss to print",
         ),
         (r"emcpyHtoD|DevicePut|host to device|shard_args", "brings input from the host to the device"),
         (r"[Mm]emcpy|CopyToDevice", "copies bytes"),
