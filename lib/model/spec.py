@@ -127,6 +127,11 @@ class Network:
         """The hidden layers as text, such as `256→128→64`, which `parse` reads again."""
         return "→".join(map(str, self.hidden)) if self.hidden else "no hidden layer"
 
+    @property
+    def whole_label(self) -> str:
+        """All widths as text, such as `784→128→10`."""
+        return "→".join(map(str, self.widths))
+
 
 CHANCE_ACCURACY = 0.15  # with ten classes, a network that did not learn stays near 10 %
 

@@ -32,7 +32,7 @@ from lib.timing.profiling.step_breakdown import EXPLAINED, PARTS, Split
 from lib.ui import layout
 from lib.ui.controls import runtime, runtimes
 from lib.ui.lab import Drawing, Shown
-from lib.ui.panel import Controls, batch_size, dropdown, several, slider
+from lib.ui.panel import Controls, batch_size, dropdown, hidden, several, slider
 from lib.ui.views import recorded_gpus
 from lib.ui.views.chart import ON_TWO_LINES, Chart, names_y, nice_above, styled
 from lib.ui.views.markup import on_demand, table
@@ -253,11 +253,12 @@ def trap_devices() -> dict[str, str]:
 
 class Traps(Controls):
     size = batch_size("Batch size", 32)
+    hidden = hidden()
     device = dropdown("Device", "cpu", trap_devices, full_width=True)
 
 
 def trap_tasks(at: Traps) -> list[AnatomyTask]:
-    task = traps_task(at.device, at.size)
+    task = traps_task(at.device, at.size, Network.parse(at.hidden))
     return [*ceiling_tasks([task.runtime]), task]
 
 
@@ -272,9 +273,10 @@ def draw_traps(shown: Shown) -> Drawing:
     explained = traps_table(
         known, shown.at.size, ceiling.product_flops_per_s if ceiling else None, this_machine().cores
     )
+    step = f"one step of {Network.parse(shown.at.hidden).whole_label} by {by}"
     return Drawing(
         layout.said(said)
-        + layout.framed(f"one step of 784→128→10 by {by}: every sample, and the median", traps_chart(known))
+        + layout.framed(f"{step}: every sample, and the median", traps_chart(known))
         + shown.state_line(len(known), len(TRAPS), "traps"),
         said,
         (explained if known else "") + layout.disturbed(list(records.values())) + layout.software([task.runtime]),

@@ -59,7 +59,7 @@ from lib.timing.profiling.request import CONVOLUTIONAL, Examination
 from lib.ui import layout
 from lib.ui.controls import runtime
 from lib.ui.lab import Asked, Drawing, Page, Shown
-from lib.ui.panel import Controls, batch_size, dropdown, number, several, slider, text
+from lib.ui.panel import Controls, batch_size, dropdown, hidden, number, several, slider
 from lib.ui.stage import Stage, Work
 from lib.ui.views.chart import Chart, ordered_palette
 from lib.ui.views.dots import HERE, PREDICTED, Dot, dots_chart
@@ -109,7 +109,7 @@ class Remedies(Controls):
     RESULT_BUTTONS = tuple(
         (name, NAMES[one], "Apply it, and measure a step with it and without") for one, name in APPLIES.items()
     )
-    hidden = text("Hidden layers", "128", Network.parse, "256, 128, 64")
+    hidden = hidden()
     size = batch_size("Batch size", 32)
     by = dropdown(
         "Trained today by",

@@ -137,7 +137,8 @@ def rows_of(files: Sequence[tuple[str, Path]], label: str = "") -> DataRows:
             if head[257:262] == b"ustar":
                 looks = "a tar archive: unpack it, or pack it as ZIP"
             if looks is None and b"\0" in head and not tables.encoding_of(file).startswith(("utf-16", "utf-32")):
-                looks = "a binary file of another kind"
+                every_second = head[::2].strip(b"\0") and head[1::2].strip(b"\0")
+                looks = "a binary file of another kind" if every_second else "UTF-16 without its mark: save it as UTF-8"
             if looks is not None:
                 raise DataError(f"“{shortened(name)}” looks like {looks}; {EXPECTED}")
         return tables.read_tables(found, label)

@@ -131,10 +131,10 @@ def tasks(runtimes: Sequence[Runtime], network: Network, batch_size: int) -> lis
     ]
 
 
-def traps_task(device: str, batch_size: int) -> AnatomyTask:
+def traps_task(device: str, batch_size: int, network: Network = TRAPS_NETWORK) -> AnatomyTask:
     """The wrong ways to time a step on a device, by the library that knows it: JAX or WebGPU."""
     runtime = Runtime("webgpu-step" if device in ADAPTERS else DEFAULT, device)
-    return AnatomyTask(runtime, Examination("traps", TRAPS_NETWORK, batch_size))
+    return AnatomyTask(runtime, Examination("traps", network, batch_size))
 
 
 def measure_tasks(

@@ -14,11 +14,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
-import msgspec
 import numpy as np
 
 from lib import ROOT
 from lib.formatting import listed
+from lib.model.hardware.optional import Meta
 from lib.timing.prediction.workload import Way, Workload
 
 FILE = ROOT / "recorded" / "devices.json"
@@ -246,18 +246,20 @@ PARTS: Mapping[str, str] = MappingProxyType(
 )
 
 
-class _DeviceRow(msgspec.Struct):
+@dataclass
+class _DeviceRow:
     key: str
-    name: Annotated[str, msgspec.Meta(min_length=1)]
+    name: Annotated[str, Meta(min_length=1)]
     on_gpu: bool
     figures: dict[str, SheetFigure]
     remarks: str = ""
     dated: str = ""
 
 
-class _DevicesFile(msgspec.Struct):
+@dataclass
+class _DevicesFile:
     version: Literal[1]
-    devices: Annotated[list[_DeviceRow], msgspec.Meta(min_length=1)]
+    devices: Annotated[list[_DeviceRow], Meta(min_length=1)]
 
 
 def read_devices(path: Path = FILE) -> dict[str, Device]:
@@ -266,6 +268,8 @@ def read_devices(path: Path = FILE) -> dict[str, Device]:
     Raises:
         UnusableDevice: The file cannot be read, or a device in it cannot be used; the text says which and why.
     """
+    import msgspec  # a bare machine records without it, and reads no presets
+
     try:
         rows = msgspec.json.decode(path.read_bytes(), type=_DevicesFile).devices
     except OSError as error:
