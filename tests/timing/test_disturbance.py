@@ -22,8 +22,7 @@ from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Item, Measured, Message, Progress, Ready, Trained, Waiting
 from lib.sweeps.workers.queue import Cancel, Request
-from lib.timing.disturbance import Disturbance, Turns, Watch, disturbances
-from lib.timing.measurement import Ended, Measurement
+from lib.timing.measurement import Disturbance, Ended, Measurement, Turns, Watch, disturbances
 from lib.timing.profiling.request import Examination
 
 SPIN = "import time\nend = time.monotonic() + 20\nwhile time.monotonic() < end: pass"
@@ -128,7 +127,7 @@ class Clock:
     def __init__(self, monkeypatch, *others_cores):
         self.now_s, self.looks, others_cores = 0.0, 0, iter(others_cores)
         self.watch = Watch()
-        monkeypatch.setattr("lib.timing.disturbance.time.monotonic", lambda: self.now_s)
+        monkeypatch.setattr("lib.timing.measurement.time.monotonic", lambda: self.now_s)
         monkeypatch.setattr(self.watch, "_look", lambda: None)
 
         def exit_(_watch):
@@ -224,7 +223,7 @@ def test_a_card_is_asked_before_and_after_for_how_long_it_was_slowed(
     before, after, slowed_s, throttled_by, monkeypatch
 ):
     answers = iter([before, after])
-    monkeypatch.setattr("lib.timing.disturbance.gpus", lambda: next(answers))
+    monkeypatch.setattr("lib.timing.measurement.gpus", lambda: next(answers))
     with Watch(gpu=True) as watch:
         pass
     assert watch.disturbance is not None
@@ -268,7 +267,7 @@ TIMED = {
 def test_whatever_is_timed_on_a_card_says_what_slowed_it(timed, tmp_path, monkeypatch):
     slowed_s = itertools.count(5.0)  # a second more whenever it is asked
     monkeypatch.setattr(
-        "lib.timing.disturbance.gpus", lambda: [card(slowed_s={"its temperature": float(next(slowed_s))})]
+        "lib.timing.measurement.gpus", lambda: [card(slowed_s={"its temperature": float(next(slowed_s))})]
     )
     for device, expected in (("gpu", True), ("cpu", False)):
         engine, store = Played(), Store(tmp_path / f"{device}.sqlite")
@@ -303,7 +302,7 @@ def test_stolen_time_counts_by_what_was_wanted(monkeypatch):
     figure."""
     Times = namedtuple("Times", "user system idle iowait steal")
     clock = iter([Times(10.0, 1.0, 100.0, 0.0, 5.0), Times(10.8, 1.0, 107.0, 0.0, 5.2)])
-    monkeypatch.setattr("lib.timing.disturbance.psutil.cpu_times", lambda: next(clock))
+    monkeypatch.setattr("lib.timing.measurement.psutil.cpu_times", lambda: next(clock))
     with Watch() as watch:
         pass
     assert watch.disturbance is not None

@@ -115,7 +115,7 @@ def test_quartiles_and_digits_on_literal_numbers():
 
 def test_the_instrument_loads_no_framework():
     code = (
-        "import sys; import lib.timing.measurement, lib.model.spec, lib.timing.roofline;"
+        "import sys; import lib.timing.measurement, lib.model.spec, lib.timing.prediction.workload;"
         " print(sorted({'tensorflow', 'jax', 'keras', 'marimo', 'pandas'} & set(sys.modules)))"
     )
     shown = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)

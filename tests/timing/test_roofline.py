@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lib.model.spec import Network
-from lib.timing.roofline import Ceiling, Ceilings, cost_of, intensity, step_floor, step_work
+from lib.timing.prediction.workload import Ceiling, Ceilings, cost_of, intensity, step_floor, step_work
 
 MACHINE = Ceilings(400e9, 20e9, {"jax-step": 50e-6}, cache_bytes=32 * 2**20)
 

@@ -30,8 +30,15 @@ from lib.sweeps.strategies import Part
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Note, State, noted
 from lib.sweeps.workers.queue import AnyRequest, Cancel
-from lib.timing.prediction.calibration import LEAST_SAMPLES, Calibration, NotCalibrated, Sample, calibrate, together
-from lib.timing.prediction.predict import Question
+from lib.timing.prediction.predict import (
+    LEAST_SAMPLES,
+    Calibration,
+    NotCalibrated,
+    Question,
+    Sample,
+    calibrate,
+    together,
+)
 from lib.timing.prediction.workload import Way, Workload, fully_connected
 
 # How each backend runs a step. One that trains image by image has none.

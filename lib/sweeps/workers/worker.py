@@ -16,9 +16,8 @@ from queue import Empty, SimpleQueue
 from typing import IO
 
 from lib.model.backends.base import CannotTrain, Epoch, Event, FirstCall, Steps, no_parameters
-from lib.model.backends.environments import lost_card
 from lib.model.backends.reference import WrongNumbers, verify
-from lib.model.backends.registry import BACKENDS, Runtime, load_train
+from lib.model.backends.registry import BACKENDS, Runtime, load_train, lost_card
 from lib.model.data import mnist as data_module
 from lib.model.data import prepared
 from lib.model.data.mnist import Data, DataError
@@ -39,7 +38,7 @@ from lib.sweeps.workers.messages import (
     Trained,
     Wish,
 )
-from lib.timing.devices import CardFacts, WrongDevice, card_of
+from lib.timing.diagnosis import CardFacts, WrongDevice, card_of
 from lib.timing.profiling.request import NotMeasured
 
 PARENT_POLL_S = 0.5

@@ -6,8 +6,7 @@ import numpy as np
 from numba import njit
 
 from lib.model.backends.base import CHUNK_S
-from lib.model.backends.sparse import OPTIONS, SparseRows
-from lib.model.backends.with_numba import given, in_threads, threads_for
+from lib.model.backends.with_numba import OPTIONS, SparseRows, given, in_threads, threads_for
 from lib.timing.measurement import no_wait
 from lib.timing.profiling.harness import InOneCall, Repeated, StepExperiment, Subject, loop, nothing
 

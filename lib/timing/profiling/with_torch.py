@@ -28,7 +28,9 @@ from lib.timing.measurement import Step
 from lib.timing.prediction.remedies import Remedy
 from lib.timing.profiling.harness import (
     IN_A_ROW,
+    Feed,
     OnCard,
+    Preprocessing,
     Repeated,
     Row,
     StepExperiment,
@@ -37,11 +39,11 @@ from lib.timing.profiling.harness import (
     loop,
     nothing,
     row_of,
+    rows_of,
     torch_card,
 )
-from lib.timing.profiling.input_pipeline import Feed, Preprocessing, rows_of
+from lib.timing.profiling.operations import rounds
 from lib.timing.profiling.request import FIRST_CALL, RESNET, NotMeasured, Pipeline
-from lib.timing.profiling.single_operations import rounds
 
 WARM_UP = 3  # steps before a graph is recorded, as PyTorch asks for
 CHECKED_STEPS, CHECKED_RATE, TOLERANCE = 4, 0.1, 1e-3

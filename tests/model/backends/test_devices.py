@@ -9,8 +9,8 @@ import pytest
 from lib.model.backends.registry import BACKENDS, JAX_PRECISION, PRECISIONS, Runtime, unavailable
 from lib.model.spec import Training
 from lib.sweeps.workers.messages import TrainingFailed
-from lib.timing import devices
-from lib.timing.devices import CardFacts, WrongDevice, card_of
+from lib.timing import diagnosis
+from lib.timing.diagnosis import CardFacts, WrongDevice, card_of
 from tests.sweeps.workers.test_engine import run
 
 GPU = [backend.key for backend in BACKENDS.values() if "gpu" in backend.devices]
@@ -125,7 +125,7 @@ def test_a_library_that_rounds_although_it_was_told_not_to_is_refused(libraries,
 
 def test_the_processor_is_not_asked():
     assert card_of(Runtime("keras-tensorflow")) is None
-    assert set(devices._ASK) == {BACKENDS[key].worker for key in GPU}, "every library that runs on a GPU is asked"
+    assert set(diagnosis._ASK) == {BACKENDS[key].worker for key in GPU}, "every library that runs on a GPU is asked"
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)

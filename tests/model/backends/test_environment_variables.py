@@ -2,8 +2,7 @@
 
 import pytest
 
-from lib.model.backends.environment_variables import XLA_WITHOUT_WRONG_SUMS, worker_environment
-from lib.model.backends.registry import Runtime
+from lib.model.backends.registry import XLA_WITHOUT_WRONG_SUMS, Runtime, worker_environment
 from lib.model.backends.with_jax import ROUNDED
 
 WITH_WRONG_SUMS = "--xla_cpu_experimental_ynn_fusion_type=+reduce"

@@ -9,10 +9,20 @@ from pathlib import Path
 import psutil
 import pytest
 
-from lib.model.backends import environments, registry
-from lib.model.backends.environment_variables import complete_environment
-from lib.model.backends.environments import COMPUTES_WITH, HERE, Environment, environment_in
-from lib.model.backends.registry import BACKENDS, Runtime, all_runtimes, environment_of, unavailable, versions
+from lib.model.backends import registry
+from lib.model.backends.registry import (
+    BACKENDS,
+    COMPUTES_WITH,
+    HERE,
+    Environment,
+    Runtime,
+    all_runtimes,
+    complete_environment,
+    environment_in,
+    environment_of,
+    unavailable,
+    versions,
+)
 from lib.model.hardware import nvidia
 from lib.model.spec import Network, Training
 from lib.sweeps.workers import engine as engine_module
@@ -28,7 +38,7 @@ ON_A_CARD = Runtime("keras-tensorflow", "gpu")
 @pytest.fixture
 def cuda12(tmp_path, monkeypatch) -> Iterator[Path]:
     """The packages' folder of a `.venv-cuda12` in which nothing is installed yet."""
-    monkeypatch.setattr(environments, "ROOT", tmp_path)
+    monkeypatch.setattr(registry, "ROOT", tmp_path)
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / ".venv-cuda12"], check=True)
     versions.cache_clear()
     yield next(tmp_path.glob(".venv-cuda12/lib/python3.*/site-packages"))
@@ -51,7 +61,7 @@ def locked(name: str) -> dict[str, str]:
 
 
 def test_without_a_second_environment_all_workers_run_in_this_one(tmp_path, monkeypatch):
-    monkeypatch.setattr(environments, "ROOT", tmp_path)
+    monkeypatch.setattr(registry, "ROOT", tmp_path)
     assert {environment_of(runtime) for runtime in all_runtimes()} == {HERE}
     assert sys.executable == HERE.python
 
@@ -101,7 +111,7 @@ def test_what_is_missing_there_is_said_even_where_it_is_installed_here(cuda12, d
 
 def test_two_generations_in_one_environment_are_not_tried(cuda12):
     install(cuda12, tensorflow="2.21.0", nvidia_cudnn_cu12="9.28.0.42")
-    build = environments.BUILDS["keras-tensorflow"]
+    build = registry.BUILDS["keras-tensorflow"]
     assert build(environment_of(ON_A_CARD)) == 12
     install(cuda12, nvidia_cudnn_cu13="9.20.0.48")
     assert build(environment_of(ON_A_CARD)) is None
@@ -142,7 +152,7 @@ def test_the_engine_starts_each_worker_in_its_environment(cuda12, monkeypatch):
     for runtime in (ON_A_CARD, Runtime("keras-tensorflow"), Runtime("jax-epoch", "gpu")):
         engine_module._Worker(runtime, 1.0, 0, None)
     assert started == [
-        ("keras-tensorflow", "gpu", str(environments.ROOT / ".venv-cuda12/bin/python")),
+        ("keras-tensorflow", "gpu", str(registry.ROOT / ".venv-cuda12/bin/python")),
         ("keras-tensorflow", "cpu", sys.executable),
         ("jax-epoch", "gpu", sys.executable),
     ]
@@ -159,7 +169,7 @@ def test_a_worker_in_another_environment_trains(cuda12, monkeypatch):
         words = psutil.Process(engine.pids()["numpy/cpu"]).cmdline()
     finally:
         engine.close()
-    assert words[0] == str(environments.ROOT / ".venv-cuda12/bin/python")
+    assert words[0] == str(registry.ROOT / ".venv-cuda12/bin/python")
     assert sum(isinstance(message, Trained) for message in messages) == 1
 
 
@@ -210,7 +220,7 @@ def test_every_environment_of_the_table_is_made_by_make():
 )
 def test_an_old_driver_is_named(driver, version, major, words):
     driver(version)
-    problem = environments.driver_problem(major)
+    problem = registry.driver_problem(major)
     assert words in problem
     assert bool(problem) == bool(words)
 
@@ -219,7 +229,7 @@ def test_an_old_driver_is_named(driver, version, major, words):
 def test_a_driver_that_says_nothing_is_not_refused(driver, answer):
     driver(*answer)
     assert nvidia.driver_version() == ""
-    assert environments.driver_problem(12) == ""
+    assert registry.driver_problem(12) == ""
 
 
 @pytest.mark.parametrize(
@@ -231,8 +241,8 @@ def test_pytorchs_own_file_names_its_cuda(tmp_path, text, major):
     package.mkdir()
     (package / "__init__.py").write_text("raise AssertionError('it was imported')\n")
     (package / "version.py").write_text(f"__version__ = '2.13.0'\n{text}\nhip = None\n")
-    assert environments.BUILDS["torch"](Environment("python", (str(tmp_path),))) == major
-    assert environments.BUILDS["torch"](Environment("python", ())) is None
+    assert registry.BUILDS["torch"](Environment("python", (str(tmp_path),))) == major
+    assert registry.BUILDS["torch"](Environment("python", ())) is None
 
 
 @pytest.mark.parametrize(
@@ -253,4 +263,4 @@ def test_a_package_names_its_cuda(tmp_path, worker, module, distribution, major)
     (tmp_path / f"{distribution}-13.0.dist-info").mkdir()
     described = f"Metadata-Version: 2.1\nName: {distribution.replace('_', '-')}\nVersion: 13.0\n"
     (tmp_path / f"{distribution}-13.0.dist-info" / "METADATA").write_text(described)
-    assert environments.BUILDS[worker](Environment("python", (str(tmp_path),))) == major
+    assert registry.BUILDS[worker](Environment("python", (str(tmp_path),))) == major

@@ -8,9 +8,8 @@ import pytest
 
 from lib.model.backends import reference
 from lib.model.backends.base import initial_parameters
-from lib.model.backends.environment_variables import XLA_WITHOUT_WRONG_SUMS, worker_environment
 from lib.model.backends.reference import _product_and_sum, _stack, verify
-from lib.model.backends.registry import Runtime
+from lib.model.backends.registry import XLA_WITHOUT_WRONG_SUMS, Runtime, worker_environment
 from lib.model.data.mnist import Data, batch_starts
 from lib.model.spec import Network, Training
 from lib.sweeps.workers.messages import How, TrainingFailed

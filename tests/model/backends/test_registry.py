@@ -3,11 +3,12 @@
 import pytest
 
 import lib.model.backends.registry as table
-from lib.model.backends.environments import BUILDS, Environment
 from lib.model.backends.registry import (
     ADAPTERS,
     BACKENDS,
+    BUILDS,
     IN_A_BROWSER,
+    Environment,
     Runtime,
     all_runtimes,
     unavailable,

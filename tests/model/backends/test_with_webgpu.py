@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lib.model.backends.base import CannotTrain, Steps, initial_parameters
-from lib.model.backends.environments import lost_card
-from lib.model.backends.registry import Runtime, load_train
+from lib.model.backends.registry import Runtime, load_train, lost_card
 from lib.model.data.mnist import batch_starts
 from lib.model.hardware.webgpu import SOFTWARE, SOFTWARE_ALLOWED
 from lib.model.spec import N_CLASSES, N_PIXELS, Network, Training

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lib.cli import Unusable
 from lib.cli.record import choose_card
-from lib.model.backends.environment_variables import device_count
+from lib.model.backends.registry import device_count
 from lib.model.hardware import nvidia
 from lib.model.hardware.machine import this_machine
 from lib.model.hardware.nvidia import (

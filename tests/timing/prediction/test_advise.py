@@ -7,11 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lib.model.spec import Network
-from lib.timing.prediction.advise import CARDS, MOST_ROWS, PROCESSORS, advise, first_rows, quicker
-from lib.timing.prediction.calibration import Sample, calibrate
-from lib.timing.prediction.device import DRIVEN, read_devices
-from lib.timing.prediction.predict import Calibrated, Prediction, Question, predict
-from lib.timing.prediction.workload import Way, fully_connected
+from lib.timing.prediction.predict import Calibrated, Prediction, Question, Sample, calibrate, predict
+from lib.timing.prediction.remedies import CARDS, MOST_ROWS, PROCESSORS, advise, first_rows, quicker
+from lib.timing.prediction.workload import DRIVEN, Way, fully_connected, read_devices
 from tests.timing.prediction.invented import device
 
 SMALL, LARGE = Network((128,)), Network((4096, 4096))

@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 
 from lib.model.spec import Network
-from lib.timing.prediction.calibration import (
+from lib.timing.prediction.predict import (
     COVERAGE,
     LEAST_SAMPLES,
     ROWS,
     NotCalibrated,
     Sample,
     calibrate,
+    predict,
     row_shares,
 )
-from lib.timing.prediction.predict import predict
 from lib.timing.prediction.workload import OperationKind, Way, Workload, fully_connected
 
 RNG = np.random.default_rng(5)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lib.timing.prediction.device import (
+from lib.timing.prediction.workload import (
     FILE,
     QUANTITIES,
     DoesNotFit,
@@ -14,8 +14,8 @@ from lib.timing.prediction.device import (
     SheetFigure,
     UnusableDevice,
     read_devices,
+    resnet18,
 )
-from lib.timing.prediction.workload import resnet18
 from tests.timing.prediction.invented import device, figure, workload
 
 KEYS = ("quadro-rtx-5000", "l4", "a100-pcie-40gb", "t4", "h100-pcie", "h100-sxm", "i9-10885h", "c3-highcpu-22")
@@ -92,7 +92,7 @@ def test_a_file_that_cannot_be_used_is_refused_by_name(tmp_path, change, said):
 
 def test_a_file_that_is_missing_or_torn_is_refused(tmp_path):
     (tmp_path / "devices.json").write_text(FILE.read_text()[:-100])
-    with pytest.raises(UnusableDevice, match=r"devices\.json: expected a JSON file of devices .* truncated"):
+    with pytest.raises(UnusableDevice, match=r"devices\.json: expected a JSON file of devices .* Unterminated"):
         read_devices(tmp_path / "devices.json")
     with pytest.raises(UnusableDevice, match=r"\.: expected a JSON file .* cannot be read"):
         read_devices(Path())

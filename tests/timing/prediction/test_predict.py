@@ -9,9 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lib.model.spec import Network
-from lib.timing.prediction.device import PARTS, QUANTITIES, DoesNotFit, Origin, SheetFigure, read_devices
 from lib.timing.prediction.predict import Question, predict, predict_many
-from lib.timing.prediction.workload import Way, convolutional, even_networks, fully_connected, resnet18
+from lib.timing.prediction.workload import (
+    PARTS,
+    QUANTITIES,
+    DoesNotFit,
+    Origin,
+    SheetFigure,
+    Way,
+    convolutional,
+    even_networks,
+    fully_connected,
+    read_devices,
+    resnet18,
+)
 from tests.timing.prediction.invented import FIGURES, SOURCE, device, workload
 from tests.timing.prediction.test_calibration import calibrated
 

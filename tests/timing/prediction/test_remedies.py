@@ -8,9 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lib.model.spec import N_TRAIN, Network
-from lib.timing.prediction.calibration import NotCalibrated
-from lib.timing.prediction.device import DoesNotFit
-from lib.timing.prediction.predict import Calibrated, Question, predict
+from lib.timing.prediction.predict import Calibrated, NotCalibrated, Question, predict
 from lib.timing.prediction.remedies import (
     LARGER,
     RESIDENT,
@@ -23,8 +21,7 @@ from lib.timing.prediction.remedies import (
     to_paste,
     today,
 )
-from lib.timing.prediction.workload import Way, fully_connected
-from lib.timing.roofline import Cost
+from lib.timing.prediction.workload import Cost, DoesNotFit, Way, fully_connected
 from tests.timing.prediction.invented import device, figure
 
 NETWORK = Network((128,))

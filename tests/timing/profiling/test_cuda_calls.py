@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from lib.model.spec import Network
-from lib.timing.profiling import cuda_calls
+from lib.timing.profiling import run
 from lib.timing.profiling.harness import Subject
 from lib.timing.profiling.request import NotMeasured
 
@@ -56,7 +56,7 @@ def played(tmp_path, monkeypatch):
     (folder / "played.c").write_text(PLAYED)
     library = str(folder / "libcupti.so")
     subprocess.run(["gcc", "-shared", "-fPIC", "-w", "-o", library, str(folder / "played.c")], check=True)
-    monkeypatch.setattr(cuda_calls, "_places", lambda: [folder])
+    monkeypatch.setattr(run, "_places", lambda: [folder])
     return folder
 
 
@@ -66,8 +66,8 @@ def test_the_library_counts_each_call_once_by_its_name(played, tmp_path, monkeyp
     where = shutil.which(compiler)
     if where is None:
         pytest.skip(f"there is no {compiler}")
-    monkeypatch.setattr(cuda_calls.shutil, "which", lambda name: where if name == compiler else None)
-    library = ctypes.CDLL(str(cuda_calls.build(tmp_path)))
+    monkeypatch.setattr(run.shutil, "which", lambda name: where if name == compiler else None)
+    library = ctypes.CDLL(str(run.build(tmp_path)))
     cupti = ctypes.CDLL(str(played / "libcupti.so"))
     cupti.play(2, 3, b"cudaMemcpy")
     assert [library.InitializeInjection(), library.InitializeInjection()] == [1, 1]
@@ -85,19 +85,19 @@ def test_the_library_counts_each_call_once_by_its_name(played, tmp_path, monkeyp
 
 def test_a_row_for_each_function_from_a_fresh_process(small_data, tmp_path, monkeypatch):
     program = "import pathlib, sys; pathlib.Path(sys.argv[1]).write_text('runtime cudaLaunchKernel 3000\\n')"
-    monkeypatch.setattr(cuda_calls, "build", lambda folder: folder / "library.so")
-    run = cuda_calls._run
+    monkeypatch.setattr(run, "build", lambda folder: folder / "library.so")
+    real = run._run
     monkeypatch.setattr(
-        cuda_calls, "_run", lambda command, library: run([sys.executable, "-c", program, command[-1]], library)
+        run, "_run", lambda command, library: real([sys.executable, "-c", program, command[-1]], library)
     )
-    rows = list(filter(None, cuda_calls.counted("torch", Subject(Network((16,)), 32, small_data, "gpu"))))
+    rows = list(filter(None, run.counted("torch", Subject(Network((16,)), 32, small_data, "gpu"))))
     assert [(name, counted.median_s / work) for name, counted, work in rows] == [("runtime/cudaLaunchKernel", 2.0)]
 
 
 @pytest.mark.slow
 def test_the_steps_of_the_second_epoch_are_between_the_two_moments(monkeypatch):
-    monkeypatch.setattr(cuda_calls, "N_TRAIN", 640)
-    assert list(cuda_calls.steps_of_an_epoch("numpy", 32, "16", "cpu")) == ["begins", "ends"]
+    monkeypatch.setattr(run, "N_TRAIN", 640)
+    assert list(run.steps_of_an_epoch("numpy", 32, "16", "cpu")) == ["begins", "ends"]
 
 
 @pytest.mark.parametrize(
@@ -105,16 +105,16 @@ def test_the_steps_of_the_second_epoch_are_between_the_two_moments(monkeypatch):
     [("raise SystemExit('no card')", "its process ended with 1: no card"), ("import time; time.sleep(60)", "than 0 s")],
 )
 def test_a_process_that_fails_or_lasts_says_so(tmp_path, monkeypatch, program, words):
-    monkeypatch.setattr(cuda_calls, "LIMIT_S", 0.0 if "sleep" in program else 60.0)
+    monkeypatch.setattr(run, "LIMIT_S", 0.0 if "sleep" in program else 60.0)
     with pytest.raises(NotMeasured, match=words):
-        list(cuda_calls._run([sys.executable, "-c", program], tmp_path))
+        list(run._run([sys.executable, "-c", program], tmp_path))
 
 
 @pytest.mark.parametrize("lacks", ["compiler", "CUPTI"])
 def test_what_is_not_there_is_said(tmp_path, monkeypatch, lacks):
-    monkeypatch.setattr(cuda_calls.shutil, "which", lambda name: None if lacks == "compiler" else name)
-    monkeypatch.setattr(cuda_calls, "_places", list)
+    monkeypatch.setattr(run.shutil, "which", lambda name: None if lacks == "compiler" else name)
+    monkeypatch.setattr(run, "_places", list)
     with pytest.raises(
         NotMeasured, match=f"cannot be counted: expected .*{'nvcc' if lacks == 'compiler' else 'CUPTI'}"
     ):
-        cuda_calls.build(tmp_path)
+        run.build(tmp_path)

@@ -12,9 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lib.model.spec import Network
-from lib.timing.profiling import input_pipeline
-from lib.timing.profiling.harness import Subject
-from lib.timing.profiling.input_pipeline import QUANTITIES, Feed, Preprocessing, calibrated, measure_pipelines, rows_of
+from lib.timing.profiling import harness
+from lib.timing.profiling.harness import (
+    QUANTITIES,
+    Feed,
+    Preprocessing,
+    Subject,
+    calibrated,
+    measure_pipelines,
+    rows_of,
+)
 from lib.timing.profiling.request import NotMeasured, Pipeline
 from tests.conftest import make_small_data
 
@@ -92,15 +99,15 @@ def test_nothing_works_ahead_while_the_step_is_alone(feeding, monkeypatch):
     monkeypatch.setattr(Sleeping, "on_their_way", 3)
     slept = []
     monkeypatch.setattr(
-        input_pipeline, "time", SimpleNamespace(sleep=lambda s: (slept.append(s), time.sleep(s)), perf_counter=None)
+        harness, "time", SimpleNamespace(sleep=lambda s: (slept.append(s), time.sleep(s)), perf_counter=None)
     )
     feed = Sleeping()
     feeding(feed)
     runs = [name for name, _ in groupby(feed.said)]
     once = ["open", "step", "rest", "step"]  # data alone, both; the step alone
     assert runs == ["open", "step", "rest", *once * (len(runs[3:]) // 4)]
-    assert len(runs[3:]) // 4 == input_pipeline.ROUNDS
-    assert sum(slept) >= 0.9 * input_pipeline.ROUNDS * 3 * DATA_S
+    assert len(runs[3:]) // 4 == harness.ROUNDS
+    assert sum(slept) >= 0.9 * harness.ROUNDS * 3 * DATA_S
 
 
 @pytest.mark.slow
@@ -110,7 +117,7 @@ def test_two_are_measured_in_turns_and_can_be_stopped_in_between(feeding):
     names = {event[0] for event in events if event is not None}
     assert {"0/both", "1/both"} <= names
     assert first.opened == second.opened
-    assert events.count(None) >= 2 * input_pipeline.ROUNDS
+    assert events.count(None) >= 2 * harness.ROUNDS
 
 
 def test_what_raises_is_told_in_a_sentence_and_all_are_closed(feeding):

@@ -13,9 +13,8 @@ from lib.model.hardware.webgpu import SOFTWARE
 from lib.model.spec import Network
 from lib.timing.measurement import no_wait
 from lib.timing.profiling.harness import Repeated, Subject, TimedStep, TrainedStep
-from lib.timing.profiling.request import REFERENCE, TRAP_EPOCHS, TRAP_SAMPLES, TRAPS, Examination
+from lib.timing.profiling.request import REFERENCE, TRAP_EPOCHS, TRAP_SAMPLES, TRAPS, Examination, split
 from lib.timing.profiling.run import IN_A_ROW, FirstCallCounted, _module, _occupancy, best_of, busy_s, examine
-from lib.timing.profiling.step_breakdown import split
 from tests.software_adapter import needs_software_adapter
 
 NETWORK = Network((16,))

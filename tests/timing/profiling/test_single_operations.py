@@ -11,8 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.timing.profiling import single_operations
-from lib.timing.profiling.operations import LIBRARIES
+from lib.timing.profiling import operations
+from lib.timing.profiling.operations import (
+    LIBRARIES,
+    OnThreads,
+    measure_operation,
+    measure_overlap,
+    transfers,
+)
 from lib.timing.profiling.request import (
     ALIASED,
     COPIED,
@@ -25,12 +31,6 @@ from lib.timing.profiling.request import (
     RETURNED,
     WAITED,
     OperationRequest,
-)
-from lib.timing.profiling.single_operations import (
-    OnThreads,
-    measure_operation,
-    measure_overlap,
-    transfers,
 )
 from tests.conftest import where_installed
 
@@ -79,10 +79,10 @@ def test_a_precision_is_what_it_says(worker, precision):
 
 def test_a_large_operand_repeats_what_was_drawn(monkeypatch):
     """Drawing a billion numbers would take longer than multiplying them does."""
-    library = single_operations._library("numpy", "cpu")
-    (whole,) = single_operations._operands(library, (8, 8), 1, "float32")
-    monkeypatch.setattr(single_operations, "MOST_DRAWN", 16)
-    (large,) = single_operations._operands(library, (8, 8), 1, "float32")
+    library = operations._library("numpy", "cpu")
+    (whole,) = operations._operands(library, (8, 8), 1, "float32")
+    monkeypatch.setattr(operations, "MOST_DRAWN", 16)
+    (large,) = operations._operands(library, (8, 8), 1, "float32")
     assert np.array_equal(large, np.tile(whole[:2], (4, 1)))
 
 
@@ -156,7 +156,7 @@ def first_use_of(worker):
 
 
 def test_numpy_s_stages_are_measured_in_fresh_processes(monkeypatch):
-    monkeypatch.setattr(single_operations, "REPETITIONS", 2)
+    monkeypatch.setattr(operations, "REPETITIONS", 2)
     rows = first_use_of("numpy")
     assert [name for name, _, _ in rows] == ["process", "import", "context", "first", "second", "steady"]
     by_name = {name: measured for name, measured, _ in rows}
@@ -166,7 +166,7 @@ def test_numpy_s_stages_are_measured_in_fresh_processes(monkeypatch):
 
 
 def test_a_process_that_fails_says_why(monkeypatch):
-    monkeypatch.setitem(single_operations.MODULES, "unknown", "math")
+    monkeypatch.setitem(operations.MODULES, "unknown", "math")
     with pytest.raises(RuntimeError, match="of math ended with 1: KeyError: 'unknown'"):
         first_use_of("unknown")
 
@@ -175,22 +175,20 @@ def test_a_process_that_complains_at_length_does_not_wait_for_a_reader(monkeypat
     """More than a pipe holds."""
     (tmp_path / "talkative.py").write_text("import sys; sys.stderr.write(300_000 * 'x'); raise SystemExit('enough')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
-    monkeypatch.setitem(single_operations.MODULES, "unknown", "talkative")
-    monkeypatch.setattr(single_operations, "_COMMAND", [sys.executable, "-c", "import talkative"])
+    monkeypatch.setitem(operations.MODULES, "unknown", "talkative")
+    monkeypatch.setattr(operations, "_COMMAND", [sys.executable, "-c", "import talkative"])
     with pytest.raises(RuntimeError, match=r"of talkative ended with 1: x+enough"):
         first_use_of("unknown")
 
 
 def test_one_that_takes_too_long_or_is_stopped_is_ended(monkeypatch):
     started = []
-    popen = single_operations.subprocess.Popen
-    monkeypatch.setattr(
-        single_operations.subprocess, "Popen", lambda *a, **k: started.append(popen(*a, **k)) or started[-1]
-    )
+    popen = operations.subprocess.Popen
+    monkeypatch.setattr(operations.subprocess, "Popen", lambda *a, **k: started.append(popen(*a, **k)) or started[-1])
     running = measure_operation("numpy", "cpu", FIRST_USE)
     assert next(running) is None
     running.close()  # pyright: ignore[reportAttributeAccessIssue]
-    monkeypatch.setattr(single_operations, "LIMIT_S", 0.0)
+    monkeypatch.setattr(operations, "LIMIT_S", 0.0)
     with pytest.raises(RuntimeError, match="took more than 0 s"):
         first_use_of("numpy")
     assert len(started) == 2
@@ -207,7 +205,7 @@ def test_no_program_of_an_earlier_process_is_found(monkeypatch):
         seen.append(env)
         raise OSError("no more processes")
 
-    monkeypatch.setattr(single_operations.subprocess, "Popen", refuse)
+    monkeypatch.setattr(operations.subprocess, "Popen", refuse)
     with pytest.raises(OSError, match="no more"):
         first_use_of("jax")
     assert "JAX_COMPILATION_CACHE_DIR" not in seen[0]

@@ -4,7 +4,7 @@ import pytest
 
 from lib.labs.inside_a_step.anatomy import sentence
 from lib.model.backends.registry import Runtime
-from lib.timing.profiling.step_breakdown import PARTS, split
+from lib.timing.profiling.request import PARTS, split
 
 FOUND = {
     "step": 200e-6,

@@ -5,7 +5,7 @@ import pytest
 from lib.model.backends.registry import Runtime
 from lib.model.spec import Network
 from lib.timing.profiling.harness import Subject
-from lib.timing.profiling.step_breakdown import split
+from lib.timing.profiling.request import split
 from lib.timing.profiling.with_numpy import experiments
 
 

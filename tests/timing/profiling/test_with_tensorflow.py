@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from lib.model.backends.base import initial_parameters
-from lib.model.backends.environment_variables import worker_environment
-from lib.model.backends.registry import Runtime, unavailable
+from lib.model.backends.registry import Runtime, unavailable, worker_environment
 from lib.model.spec import Network
 from lib.timing.profiling.request import FEEDS
 from tests.conftest import ROOT, make_small_data

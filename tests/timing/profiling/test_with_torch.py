@@ -13,10 +13,8 @@ import pytest
 
 from lib.model.backends.registry import Runtime, unavailable
 from lib.model.spec import Network
-from lib.timing.profiling.harness import Subject
-from lib.timing.profiling.input_pipeline import Preprocessing
-from lib.timing.profiling.request import Pipeline
-from lib.timing.profiling.step_breakdown import split
+from lib.timing.profiling.harness import Preprocessing, Subject
+from lib.timing.profiling.request import Pipeline, split
 from tests.conftest import ROOT, make_small_data
 
 NETWORK = Network((16,))

@@ -8,7 +8,7 @@ from lib.model.backends.registry import BACKENDS, Runtime
 from lib.model.hardware.webgpu import SOFTWARE
 from lib.model.spec import Network
 from lib.timing.profiling.harness import Subject
-from lib.timing.profiling.step_breakdown import split
+from lib.timing.profiling.request import split
 from tests.software_adapter import needs_software_adapter
 
 pytestmark = needs_software_adapter

@@ -4,26 +4,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.timing.profiling.traces.explanation import (
-    NOBODY,
-    STATES,
-    changes,
-    dearest,
-    gaps,
-    waited_for,
-    window,
-)
-from lib.timing.profiling.traces.form import Collector
-from lib.timing.profiling.traces.kinds import (
+from lib.timing.profiling.traces.form import (
     COMMUNICATION,
     DISPATCH,
     KERNEL,
     KINDS,
     LAUNCH,
+    NOBODY,
     PROFILER,
     PYTHON,
+    STATES,
     TRANSFER,
     WAIT,
+    Collector,
+    changes,
+    dearest,
+    gaps,
+    waited_for,
+    window,
 )
 
 ROWS = st.lists(

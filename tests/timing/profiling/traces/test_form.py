@@ -8,8 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lib.timing.profiling.traces import form
-from lib.timing.profiling.traces.form import Collector, Refused, nested, parsed, written
-from lib.timing.profiling.traces.kinds import DISPATCH, KERNEL, KINDS, TRANSFER, device_kind
+from lib.timing.profiling.traces.form import (
+    DISPATCH,
+    KERNEL,
+    KINDS,
+    TRANSFER,
+    Collector,
+    Refused,
+    device_kind,
+    nested,
+    parsed,
+    written,
+)
 
 
 def nested_rows(draw_tree, start=0, depth=0):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lib.timing.profiling.traces.kinds import computes, cuda_kind, device_kind, kind_of, launches
+from lib.timing.profiling.traces.form import computes, cuda_kind, device_kind, kind_of, launches
 
 OF_HOST = {
     "dispatch": ["PjitFunction(one_step)", "ThunkExecutor::Execute", "EagerLocalExecute: AssignVariableOp", "custom"],

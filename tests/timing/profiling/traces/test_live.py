@@ -8,11 +8,11 @@ from lib.model.backends.base import Epoch, Steps, no_parameters
 from lib.model.backends.registry import Runtime, unavailable
 from lib.model.hardware.webgpu import SOFTWARE
 from lib.model.spec import Network
-from lib.timing.profiling import harness
+from lib.timing.profiling import harness, run
 from lib.timing.profiling.harness import Subject
 from lib.timing.profiling.request import PLAIN, PROFILED, Examination, NotMeasured
 from lib.timing.profiling.run import examine
-from lib.timing.profiling.traces import live, reading
+from lib.timing.profiling.traces import reading
 from tests.software_adapter import needs_software_adapter
 
 NETWORK = Network((16,))
@@ -57,21 +57,21 @@ def test_a_profiler_that_another_holds_is_told_in_a_sentence(small_data, tmp_pat
     jax.profiler.start_trace(str(tmp_path / "other"))
     try:
         with pytest.raises(NotMeasured, match="expected the profiler of JAX to be free, but another profile"):
-            list(live.record("jax-step", Subject(NETWORK, 32, small_data, "cpu"), str(tmp_path / "ours")))
+            list(run.record("jax-step", Subject(NETWORK, 32, small_data, "cpu"), str(tmp_path / "ours")))
     finally:
         jax.profiler.stop_trace()
     assert not (tmp_path / "ours").exists()
-    rows = list(live.record("jax-step", Subject(NETWORK, 32, small_data, "cpu"), str(tmp_path / "ours")))
+    rows = list(run.record("jax-step", Subject(NETWORK, 32, small_data, "cpu"), str(tmp_path / "ours")))
     assert any(row is not None for row in rows), "the next one is recorded"
 
 
 def test_a_library_without_a_profiler_is_told(small_data, tmp_path):
     with pytest.raises(NotMeasured, match="NumPy has no profiler of its own; choose another backend"):
-        list(live.record("numpy", Subject(NETWORK, 32, small_data, "cpu"), str(tmp_path)))
+        list(run.record("numpy", Subject(NETWORK, 32, small_data, "cpu"), str(tmp_path)))
 
 
 def test_it_can_be_stopped_before_the_profiler_starts(small_data, tmp_path):
-    rows = live.record("jax-step", Subject(NETWORK, 32, small_data, "cpu"), str(tmp_path))
+    rows = run.record("jax-step", Subject(NETWORK, 32, small_data, "cpu"), str(tmp_path))
     assert next(rows) is None
     rows.close()  # pyright: ignore[reportAttributeAccessIssue]
     assert list(tmp_path.iterdir()) == []
@@ -81,9 +81,7 @@ def test_it_can_be_stopped_before_the_profiler_starts(small_data, tmp_path):
 def test_batches_larger_than_an_epoch_s_share_are_profiled_too(small_data, tmp_path):
     """An epoch of two steps: each chunk ends with it, and the evaluation is passed before the next."""
     rows = {
-        row[0]: row[1]
-        for row in live.record("jax-step", Subject(NETWORK, 320, small_data, "cpu"), str(tmp_path))
-        if row
+        row[0]: row[1] for row in run.record("jax-step", Subject(NETWORK, 320, small_data, "cpu"), str(tmp_path)) if row
     }
     assert rows[PROFILED].steps_per_block == 2
 
@@ -108,6 +106,6 @@ def test_what_begins_an_epoch_is_not_profiled_where_it_has_several_chunks(
         return lambda: None
 
     monkeypatch.setattr(harness, "load_train", lambda _: train)
-    monkeypatch.setitem(live._PROFILERS, "jax", start)
-    list(live.record("jax-step", Subject(NETWORK, 32, small_data, "cpu"), str(tmp_path)))
+    monkeypatch.setitem(run._PROFILERS, "jax", start)
+    list(run.record("jax-step", Subject(NETWORK, 32, small_data, "cpu"), str(tmp_path)))
     assert asked[at_start[0] :] == [profiled]

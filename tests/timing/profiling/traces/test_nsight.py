@@ -5,9 +5,8 @@ import sqlite3
 
 import pytest
 
-from lib.timing.profiling.traces import nsight
-from lib.timing.profiling.traces.explanation import no_share
-from lib.timing.profiling.traces.form import MAX_KEPT, Refused
+from lib.timing.profiling.traces import reading
+from lib.timing.profiling.traces.form import MAX_KEPT, Refused, no_share
 from tests.timing.profiling.traces.files import API_SUM, API_TRACE, GPU_TRACE
 from tests.timing.profiling.traces.files import nsight as made
 
@@ -21,7 +20,7 @@ def export(tmp_path):
 
 def test_calls_are_added_up_and_rows_drawn_and_the_file_is_not_written(export):
     before = export.read_bytes()
-    trace = nsight.read_export(export, "profile")
+    trace = reading.read_export(export, "profile")
     assert (export.read_bytes(), [path.name for path in export.parent.iterdir()]) == (before, [export.name])
     assert {(call.name, call.kind, call.count, call.total_ns) for call in trace.calls} == {
         ("cuStreamSynchronize", "wait", STEPS, STEPS * 60_000),
@@ -40,25 +39,25 @@ def test_calls_are_added_up_and_rows_drawn_and_the_file_is_not_written(export):
 
 
 def test_an_export_without_the_card_s_rows_says_so_and_communication_is_told(export):
-    assert not no_share(nsight.read_export(export, "profile"))
+    assert not no_share(reading.read_export(export, "profile"))
     with sqlite3.connect(export) as database:
         database.execute("UPDATE StringIds SET value = 'ncclDevKernel_AllReduce_Sum_f32' WHERE value = 'gemm'")
-    calls = {call.name: call.kind for call in nsight.read_export(export, "profile").calls}
+    calls = {call.name: call.kind for call in reading.read_export(export, "profile").calls}
     assert calls["ncclDevKernel_AllReduce_Sum_f32"] == "communication"
     with sqlite3.connect(export) as database:
         for table in ("KERNEL", "MEMCPY"):
             database.execute(f"DROP TABLE CUPTI_ACTIVITY_KIND_{table}")
-    assert no_share(nsight.read_export(export, "profile")).startswith("The GPU's rows are missing")
+    assert no_share(reading.read_export(export, "profile")).startswith("The GPU's rows are missing")
 
 
 def test_of_a_long_profile_the_middle_is_drawn_and_all_is_counted(tmp_path):
     steps = 8_000
-    trace = nsight.read_export(made(tmp_path / "long.sqlite", steps), "long")
+    trace = reading.read_export(made(tmp_path / "long.sqlite", steps), "long")
     assert trace.n_rows == 7 * steps
     assert MAX_KEPT * 0.5 < len(trace.rows) <= MAX_KEPT
     assert sum(call.count for call in trace.calls) == 7 * steps
     assert trace.span_s < 0.6 * steps * 1e-4
-    burst = nsight.read_export(made(tmp_path / "burst.sqlite", 4_000, step_ns=0), "all at one moment")
+    burst = reading.read_export(made(tmp_path / "burst.sqlite", 4_000, step_ns=0), "all at one moment")
     assert 0 < len(burst.rows) <= MAX_KEPT
 
 
@@ -110,7 +109,7 @@ def test_what_is_no_export_is_refused_by_what_it_is(tmp_path, make, why):
     path = tmp_path / "bad.sqlite"
     make(path)
     with pytest.raises(Refused, match=why):
-        nsight.read_export(path, "bad")
+        reading.read_export(path, "bad")
 
 
 def test_values_of_another_type_are_left_out(export):
@@ -120,21 +119,21 @@ def test_values_of_another_type_are_left_out(export):
             " (10, 5, NULL, 1, 1, 0, 0, NULL), (-5, 4611686018427387999, NULL, 1, 'y', 99, 0, NULL)"
         )
     database.close()
-    calls = {call.name: call.count for call in nsight.read_export(export, "odd").calls}
+    calls = {call.name: call.count for call in reading.read_export(export, "odd").calls}
     assert calls["cuLaunchKernel"] == STEPS
 
 
 def test_reading_ends_when_its_time_is_up(export, monkeypatch):
-    monkeypatch.setattr(nsight, "MAX_READ_S", -1.0)
-    monkeypatch.setattr(nsight, "_LOOK", 1)
+    monkeypatch.setattr(reading, "MAX_READ_S", -1.0)
+    monkeypatch.setattr(reading, "_LOOK", 1)
     with pytest.raises(Refused, match="export a shorter range"):
-        nsight.read_export(export, "slow")
+        reading.read_export(export, "slow")
 
 
 def read(folder, text):
     path = folder / "report.csv"
     path.write_text(text)
-    return nsight.read_report(path, "report")
+    return reading.read_report(path, "report")
 
 
 def test_a_report_of_sums_has_calls_and_nothing_to_draw(tmp_path):

@@ -10,10 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.timing.profiling.traces import form, profilers
-from lib.timing.profiling.traces.explanation import no_share, waited_for
-from lib.timing.profiling.traces.form import Refused, as_chrome_json
-from lib.timing.profiling.traces.kinds import KINDS
+from lib.timing.profiling.traces import form, reading
+from lib.timing.profiling.traces.form import KINDS, Refused, as_chrome_json, no_share, waited_for
 from tests.timing.profiling.traces.files import chrome as text_of
 from tests.timing.profiling.traces.files import event, xspace
 
@@ -27,11 +25,11 @@ def trace_of(folder, *events):
 def read(folder, text, name="trace.json"):
     path = folder / name
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return profilers.read_events(path, name)
+    return reading.read_events(path, name)
 
 
 def test_a_file_of_pytorch_is_read_as_the_standard_library_reads_it(tmp_path):
-    trace = profilers.read_events(TORCH, "torch")
+    trace = reading.read_events(TORCH, "torch")
     events = [one for one in json.loads(TORCH.read_text())["traceEvents"] if one["ph"] == "X" and one["dur"] > 0]
     expected = [one for one in events if one["cat"] != "Trace"]
     assert trace.made_by == "PyTorch's profiler"
@@ -260,7 +258,7 @@ def test_single_backslashes_are_read_wherever_the_buffer_ends(size):
             self.at += size
             return text[self.at - size : self.at]
 
-    found = [one["name"] for one in profilers.events(Slowly(), [])]  # pyright: ignore[reportArgumentType]
+    found = [one["name"] for one in reading.events(Slowly(), [])]  # pyright: ignore[reportArgumentType]
     assert found == [r"C:\Users\me\x.py", r"D:\data\u12", "tab\there", 'quote"d', r"\\host"]
 
 
@@ -304,7 +302,7 @@ def test_begun_and_ended_events_and_a_bare_list(tmp_path):
 
 
 def test_what_is_saved_for_perfetto_is_read_again(tmp_path):
-    trace = profilers.read_events(TORCH, "torch")
+    trace = reading.read_events(TORCH, "torch")
     again = read(tmp_path, as_chrome_json(trace))
     for column in ("start_ns", "duration_ns", "kind", "correlation"):
         assert getattr(again.rows, column).tolist() == getattr(trace.rows, column).tolist()
@@ -329,7 +327,7 @@ def test_wherever_the_buffer_ends_the_events_are_the_same(size, data):
             self.at += size
             return piece
 
-    assert list(profilers.events(Slowly(), [])) == json.loads(text)["traceEvents"]  # pyright: ignore[reportArgumentType]
+    assert list(reading.events(Slowly(), [])) == json.loads(text)["traceEvents"]  # pyright: ignore[reportArgumentType]
 
 
 BAD = {
@@ -351,13 +349,13 @@ def test_what_cannot_be_read_is_refused_by_what_it_is(tmp_path, name):
 
 
 def test_one_endless_event_is_refused_before_it_fills_the_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(profilers, "MAX_EVENT", 50_000)
-    monkeypatch.setattr(profilers, "CHUNK", 10_000)
+    monkeypatch.setattr(reading, "MAX_EVENT", 50_000)
+    monkeypatch.setattr(reading, "CHUNK", 10_000)
     text = '{"traceEvents": [{"ph": "X", "name": "' + "x" * 10_000_000
     path = tmp_path / "endless.json"
     path.write_text(text)
     with pytest.raises(Refused, match=r"near character [5-8]\d,\d{3} has more"):
-        profilers.read_events(path, "endless")
+        reading.read_events(path, "endless")
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -5, 1e300, 10**400, "7", None, True])
@@ -384,7 +382,7 @@ def recorded(tmp_path_factory):
 
 
 def test_a_file_of_jax_has_its_calls_and_its_arithmetic(recorded):
-    trace = profilers.read_xspace(recorded, "five calls")
+    trace = reading.read_xspace(recorded, "five calls")
     assert trace.made_by == "JAX's profiler"
     assert "python" in {lane.role for lane in trace.lanes}
     assert not trace.has_device
@@ -408,7 +406,7 @@ def test_the_streams_of_a_card_are_read_and_what_repeats_them_is_not(tmp_path):
             }
         )
     )
-    trace = profilers.read_xspace(path, "card")
+    trace = reading.read_xspace(path, "card")
     calls = {call.name: (call.kind, call.total_ns) for call in trace.calls}
     assert calls == {
         "PjitFunction(step)": ("dispatch", 900),
@@ -435,7 +433,7 @@ def test_the_streams_of_a_card_are_read_and_what_repeats_them_is_not(tmp_path):
 def test_whose_profiler_it_was_is_told_by_its_calls(tmp_path, call, made_by):
     path = tmp_path / "host.xplane.pb"
     path.write_bytes(xspace({"/host:CPU": {"python/1": [(call, 0, 900, {})]}}))
-    assert profilers.read_xspace(path, "host").made_by == made_by
+    assert reading.read_xspace(path, "host").made_by == made_by
 
 
 def test_the_profiler_s_own_rows_and_what_is_outside_the_steps_count_in_no_share(tmp_path):
@@ -443,7 +441,7 @@ def test_the_profiler_s_own_rows_and_what_is_outside_the_steps_count_in_no_share
         path = tmp_path / "profiled.xplane.pb"
         stream = {"Stream #13(Compute)": [("gemm_fusion", 900, 50, {}), ("ncclDevKernel_AllReduce", 950, 20, {})]}
         path.write_bytes(xspace({"/host:CPU": {"python/1": host}, "/device:GPU:0": stream}))
-        trace = profilers.read_xspace(path, "profiled")
+        trace = reading.read_xspace(path, "profiled")
         return {state: round(s * 1e9) for state, s in waited_for(trace, *trace.span_ns).seconds.items() if s}
 
     own = [("$profiler.py:101 start_trace", 0, 800, {}), ("$traceback.py:3 walk", 100, 500, {})]
@@ -462,7 +460,7 @@ def test_a_tpu_s_operations_are_its_arithmetic(tmp_path):
         "XLA Ops": [("fusion.1", 0, 70, {})],
     }
     path.write_bytes(xspace({"/device:TPU:0": lines}))
-    trace = profilers.read_xspace(path, "tpu")
+    trace = reading.read_xspace(path, "tpu")
     assert [(call.name, call.kind) for call in trace.calls] == [("fusion.1", "kernel")]
     assert trace.has_device
 
@@ -470,11 +468,11 @@ def test_a_tpu_s_operations_are_its_arithmetic(tmp_path):
 def test_one_that_is_cut_off_one_without_rows_and_one_too_large_are_refused(recorded, tmp_path, monkeypatch):
     (tmp_path / "cut.xplane.pb").write_bytes(recorded.read_bytes()[:-100])
     with pytest.raises(Refused, match="cut off or damaged"):
-        profilers.read_xspace(tmp_path / "cut.xplane.pb", "cut")
+        reading.read_xspace(tmp_path / "cut.xplane.pb", "cut")
     path = tmp_path / "empty.xplane.pb"
     path.write_bytes(xspace({"/host:CPU": {}}))
     with pytest.raises(Refused, match="no row of a processor"):
-        profilers.read_xspace(path, "empty")
-    monkeypatch.setattr(profilers, "MAX_BYTES", 3)
+        reading.read_xspace(path, "empty")
+    monkeypatch.setattr(reading, "MAX_BYTES", 3)
     with pytest.raises(Refused, match="record fewer steps"):
-        profilers.read_xspace(path, "large")
+        reading.read_xspace(path, "large")

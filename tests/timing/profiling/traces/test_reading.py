@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.timing.profiling.traces import nsight, profilers, reading
+from lib.timing.profiling.traces import reading
 from lib.timing.profiling.traces.form import Refused, Trace, written
 from tests.timing.profiling.traces.files import API_SUM, xspace
 from tests.timing.profiling.traces.files import nsight as made
@@ -26,11 +26,11 @@ def zipped():
 
 def test_each_format_is_told_by_its_content(tmp_path):
     heads = {
-        profilers.read_events: [b' {"traceEvents": []}', b"[]", b"\x1f\x8b\x08"],
-        nsight.read_report: [API_SUM.encode(), b"\xef\xbb\xbf" + API_SUM.encode()],
-        profilers.read_xspace: [xspace({"/host:CPU": {}})],
-        nsight.read_export: [made(tmp_path / "a.sqlite", 1).read_bytes()[: reading.HEAD]],
-        reading._saved: [written(profilers.read_events(TORCH, "torch")).encode()],
+        reading.read_events: [b' {"traceEvents": []}', b"[]", b"\x1f\x8b\x08"],
+        reading.read_report: [API_SUM.encode(), b"\xef\xbb\xbf" + API_SUM.encode()],
+        reading.read_xspace: [xspace({"/host:CPU": {}})],
+        reading.read_export: [made(tmp_path / "a.sqlite", 1).read_bytes()[: reading.HEAD]],
+        reading._saved: [written(reading.read_events(TORCH, "torch")).encode()],
     }
     for reader, known in heads.items():
         for head in known:

@@ -13,10 +13,9 @@ from lib.model.backends.webgpu import step
 from lib.model.backends.with_webgpu import LAUNCHES
 from lib.model.hardware.webgpu import SOFTWARE
 from lib.model.spec import Network
-from lib.timing.profiling.traces import webgpu
-from lib.timing.profiling.traces.explanation import waited_for
-from lib.timing.profiling.traces.form import parsed, written
-from lib.timing.profiling.traces.webgpu import ENCODE, READ, SUBMIT, WAITED, Recorder, SeenStep, alignment_ns
+from lib.timing.profiling import with_webgpu as webgpu
+from lib.timing.profiling.traces.form import parsed, waited_for, written
+from lib.timing.profiling.with_webgpu import ENCODE, READ, SUBMIT, WAITED, Recorder, SeenStep, alignment_ns
 from tests.software_adapter import needs_software_adapter
 
 NETWORK, SIZE, STEPS = Network((4,)), 8, 3
@@ -158,7 +157,7 @@ def test_a_recording_leaves_nothing_behind_also_after_an_error(small_data, on):
 
 
 def test_every_way_of_launching_is_a_backend_that_can_be_recorded():
-    from lib.timing.profiling.traces.live import _PROFILERS
+    from lib.timing.profiling.run import _PROFILERS
 
     assert all("wgpu" in _PROFILERS.keys() & set(BACKENDS[backend].needs) for backend in LAUNCHES)
     assert {BACKENDS[backend].worker for backend in LAUNCHES} == {"webgpu"}
