@@ -236,11 +236,9 @@ class WrongDevice(RuntimeError):
     """A library cannot use the graphics card, or not in this precision; the text says why, and what to do."""
 
 
-@dataclass(frozen=True)
-class _Devices:
-    names: list[str]  # of the cards that the library sees, the one that it computes on first
-    precision: str
-    memory_bytes: int = 0
+_Devices = tuple[
+    list[str], str, int
+]  # names of the cards, the one that it computes on first; precision; memory, 0: unknown
 
 
 def card_of(runtime: Runtime) -> CardFacts | None:
@@ -257,17 +255,18 @@ def card_of(runtime: Runtime) -> CardFacts | None:
     try:
         answer = _ASK[BACKENDS[runtime.backend].worker](runtime.precision)
     except Exception as error:  # any library's: what it says is the reason
-        answer, why = _Devices([], runtime.precision), f" It says: {str(error).strip().splitlines()[0][:300]}"
-    if not answer.names:
+        answer, why = ([], runtime.precision, 0), f" It says: {str(error).strip().splitlines()[0][:300]}"
+    names, precision, memory_bytes = answer
+    if not names:
         finding = gpu_not_registered(Observed("gpu", gpus_present=len(cards()), gpus_registered=0))
         text = finding.text if finding is not None else "No NVIDIA driver lists a card here; use a machine with one."
         raise WrongDevice(f"“{label}” was asked for a graphics card and sees none, so it is not used. {text}{why}")
-    if answer.precision != runtime.precision:
+    if precision != runtime.precision:
         raise WrongDevice(
-            f"“{label}” multiplies in {answer.precision} where {runtime.precision} was asked for, so it is not used;"
+            f"“{label}” multiplies in {precision} where {runtime.precision} was asked for, so it is not used;"
             " unset what sets its precision (NVIDIA_TF32_OVERRIDE, CUPY_TF32, TORCH_ALLOW_TF32_CUBLAS_OVERRIDE)"
         )
-    return CardFacts(answer.names[0], driver_version(), answer.precision, answer.memory_bytes)
+    return CardFacts(names[0], driver_version(), precision, memory_bytes)
 
 
 def _adapter(runtime: Runtime) -> CardFacts:
@@ -290,7 +289,7 @@ def _jax(_precision: str) -> _Devices:
     precisions = {name: precision for precision, name in JAX_PRECISION.items()}
     memory = found[0].memory_stats() or {}
     set_to = str(jax.config.jax_default_matmul_precision)  # by the worker's environment
-    return _Devices([one.device_kind for one in found], precisions.get(set_to, set_to), memory.get("bytes_limit", 0))
+    return [one.device_kind for one in found], precisions.get(set_to, set_to), memory.get("bytes_limit", 0)
 
 
 def _tensorflow(precision: str) -> _Devices:
@@ -300,7 +299,7 @@ def _tensorflow(precision: str) -> _Devices:
     found = tf.config.list_physical_devices("GPU")
     names = [tf.config.experimental.get_device_details(one).get("device_name", one.name) for one in found]
     rounds = tf.config.experimental.tensor_float_32_execution_enabled()
-    return _Devices(names, "tf32" if rounds else "float32")
+    return names, "tf32" if rounds else "float32", 0
 
 
 def _torch(precision: str) -> _Devices:
@@ -309,10 +308,10 @@ def _torch(precision: str) -> _Devices:
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
     if not torch.cuda.is_available():
         torch.cuda.init()  # raises, and says why
-        return _Devices([], precision)
+        return [], precision, 0
     names = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
     rounds = torch.backends.cuda.matmul.allow_tf32
-    return _Devices(names, "tf32" if rounds else "float32", torch.cuda.get_device_properties(0).total_memory)
+    return names, "tf32" if rounds else "float32", torch.cuda.get_device_properties(0).total_memory
 
 
 def _cupy(_precision: str) -> _Devices:
@@ -321,14 +320,14 @@ def _cupy(_precision: str) -> _Devices:
     count = cp.cuda.runtime.getDeviceCount()
     names = [cp.cuda.runtime.getDeviceProperties(number)["name"].decode() for number in range(count)]
     rounds = os.environ.get("CUPY_TF32") == "1"  # read when it is imported
-    return _Devices(names, "tf32" if rounds else "float32", cp.cuda.runtime.memGetInfo()[1])
+    return names, "tf32" if rounds else "float32", cp.cuda.runtime.memGetInfo()[1]
 
 
 def _numba_cuda(_precision: str) -> _Devices:
     from numba import cuda
 
     # Its products round nothing: they are this program's own loops.
-    return _Devices([one.name for one in cuda.gpus], "float32", cuda.current_context().get_memory_info()[1])
+    return [one.name for one in cuda.gpus], "float32", cuda.current_context().get_memory_info()[1]
 
 
 _ASK: dict[str, Callable[[str], _Devices]] = {

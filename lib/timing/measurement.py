@@ -284,18 +284,6 @@ def disturbances(warnings: Sequence[str]) -> list[str]:
     return list({kind: warning for warning in warnings for kind in _KINDS if kind in warning}.values())
 
 
-@dataclass(frozen=True)
-class _Moment:
-    """The machine's counters at one moment, in seconds of processor time."""
-
-    at_s: float
-    busy_s: float  # of all programs, without stolen time and waiting
-    steal_s: float
-    own_s: float
-    swapped_bytes: int
-    gpus: tuple[Gpu, ...] = ()
-
-
 class Watch:
     """`with Watch() as watch: ...`, then `watch.disturbance`.
 
@@ -321,23 +309,28 @@ class Watch:
         return replace(measured, warnings=tuple(dict.fromkeys((*measured.warnings, *flags))))
 
     def so_far(self) -> Disturbance:
-        before, after = self._before, self._look()
-        seconds, steal_s = after.at_s - before.at_s, after.steal_s - before.steal_s
-        wanted_s = after.busy_s - before.busy_s + steal_s
-        others_s = max(0.0, (after.busy_s - before.busy_s) - max(0.0, after.own_s - before.own_s))
+        (before, cards_before), (after, cards) = self._before, self._look()
+        seconds, busy_s, steal_s, own_s, swapped_bytes = (after - before).tolist()
+        wanted_s = busy_s + steal_s
+        others_s = max(0.0, busy_s - max(0.0, own_s))
         return Disturbance(
             seconds,
             steal_s / wanted_s if wanted_s > 0 else 0.0,
             others_s / seconds if seconds > 0 else 0.0,
-            after.swapped_bytes - before.swapped_bytes,
-            _slowed_s(before.gpus, after.gpus),
-            tuple(dict.fromkeys(cause for gpu in after.gpus if gpu.slowed_s is None for cause in gpu.throttled_by)),
+            int(swapped_bytes),
+            _slowed_s(cards_before, cards),
+            tuple(dict.fromkeys(cause for gpu in cards if gpu.slowed_s is None for cause in gpu.throttled_by)),
         )
 
-    def _look(self) -> _Moment:
+    def _look(self) -> tuple[np.ndarray, tuple[Gpu, ...]]:
+        """The machine's counters, and its cards where they are watched.
+
+        Seconds of the clock; of processor time of all programs, without stolen time and waiting, of stolen time and of
+        the measured processes; swapped bytes.
+        """
         cards = tuple(gpus()) if self._gpu else ()
         if psutil is None:  # a bare machine: nothing is known of others
-            return _Moment(time.perf_counter(), 0.0, 0.0, 0.0, 0, cards)
+            return np.array([time.perf_counter(), 0, 0, 0, 0]), cards
         family = self._family()  # before any clock is read: looking for children takes time
         times = psutil.cpu_times()
         own_s = _spent_s(family)
@@ -346,7 +339,8 @@ class Watch:
         idle_s = times.idle + getattr(times, "iowait", 0.0)
         total_s = sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
         swap = psutil.swap_memory()
-        return _Moment(time.perf_counter(), total_s - idle_s - steal_s, steal_s, own_s, swap.sin + swap.sout, cards)
+        busy_s = total_s - idle_s - steal_s
+        return np.array([time.perf_counter(), busy_s, steal_s, own_s, swap.sin + swap.sout]), cards
 
     def _family(self) -> "list[psutil.Process]":
         """The measured processes and their children, each once: most of `pids` are children too."""

@@ -35,7 +35,6 @@ from lib.timing.prediction.predict import (
     Calibration,
     NotCalibrated,
     Question,
-    Sample,
     calibrate,
     together,
 )
@@ -322,7 +321,7 @@ def calibrations(
     why_not: dict[TrainingWay, str] = {}
     for trained in dict.fromkeys(one for one, _ in step_times):
         samples = [
-            Sample(trial.workload(trained.runtime), step_time.step_s)
+            (trial.workload(trained.runtime), step_time.step_s)
             for (one, trial), step_time in step_times.items()
             if one == trained
         ]

@@ -71,12 +71,7 @@ class NotCalibrated(ValueError):
     """The measured steps do not say what a step costs; the text is a sentence for the person."""
 
 
-@dataclass(frozen=True)
-class Sample:
-    """A workload and the seconds that a step of it took."""
-
-    workload: Workload
-    seconds: float
+Sample = tuple[Workload, float]  # and the seconds that a step of it took
 
 
 @dataclass(frozen=True)
@@ -173,12 +168,12 @@ def calibrate(name: str, samples: Sequence[Sample], density: float = 1.0, few: b
     least = LEAST_TOGETHER if few else LEAST_SAMPLES
     if len(samples) < least:
         raise NotCalibrated(f"{name}: expected at least {least} measured steps, got {len(samples)}; measure the others")
-    seconds = np.array([sample.seconds for sample in samples])
+    seconds = np.array([seconds for _, seconds in samples])
     wrong = seconds[~((seconds > 0) & np.isfinite(seconds))]
     if wrong.size:
         raise NotCalibrated(f"{name}: expected finite seconds above 0, got {wrong[0]:g}; measure again")
-    amounts = np.array([_amounts(sample.workload, density) for sample in samples])
-    coordinates = np.array([_coordinates(sample.workload) for sample in samples])
+    amounts = np.array([_amounts(workload, density) for workload, _ in samples])
+    coordinates = np.array([_coordinates(workload) for workload, _ in samples])
     left_out = np.empty(len(samples))
     deviations = np.empty(len(samples))
     near = np.empty(len(samples), bool)

@@ -18,7 +18,8 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any, Protocol
+from itertools import chain, repeat
+from typing import Any
 
 import numpy as np
 
@@ -72,20 +73,19 @@ class TimedStep:
     queued: int = 16
 
 
-class StepExperiment(Protocol):
-    """Something that can be measured in turns with others."""
-
-    def prepare(self) -> None:
-        """Warm up, and find how long a block has to be."""
-        ...
-
-    def block(self) -> float:
-        """Seconds of one training step, from one block."""
-        ...
+# What can be measured in turns with others: the first value comes when it is warm and knows how long a block has to be,
+# each later one is the seconds of one training step, from one block.
+StepExperiment = Generator[float, None, None]
 
 
-@dataclass
-class Repeated:
+def repeated(
+    call: Step,
+    sync: Sync = no_wait,
+    steps: float = 1.0,
+    config: Config = CONFIG,
+    returns: bool = False,
+    at_most: int = 16,
+) -> StepExperiment:
     """A call, made again and again, and measured in blocks.
 
     Args:
@@ -94,74 +94,51 @@ class Repeated:
         steps: Training steps that one call stands for.
         config: When a block is long enough.
         returns: Measure only until the call returns: `sync` then runs untimed, and blocks are short, so that no queue
-            fills up.
+            fills up; of `BURSTS` the last counts.
         at_most: Calls in a block where `returns` is set; 1 for a long call, of which there are no bursts either.
     """
-
-    call: Step
-    sync: Sync = no_wait
-    steps: float = 1.0
-    config: Config = CONFIG
-    returns: bool = False
-    at_most: int = 16
-
-    def prepare(self) -> None:
-        config = replace(self.config, max_steps_per_block=self.at_most) if self.returns else self.config
-        self._meter = Meter(self.call, self.sync, config, time.perf_counter, wait_in_block=not self.returns)
-        self._meter.warm_up()
-        self._meter.find_block_size()
-
-    def block(self) -> float:
-        """Seconds of one training step, from one block, or from the last of `BURSTS` where `returns` is set."""
-        for _ in range(BURSTS if self.returns and self.at_most > 1 else 1):
-            self._meter.block()
-        return self._meter.blocks[-1] / self._meter.steps_per_block / self.steps
+    config = replace(config, max_steps_per_block=at_most) if returns else config
+    meter = Meter(call, sync, config, time.perf_counter, wait_in_block=not returns)
+    meter.warm_up()
+    meter.find_block_size()
+    yield 0.0
+    while True:
+        for _ in range(BURSTS if returns and at_most > 1 else 1):
+            meter.block()
+        yield meter.blocks[-1] / meter.steps_per_block / steps
 
 
-@dataclass
-class SelfTimed:
-    """A block that times itself: a function that returns the seconds of one training step. It is made once before."""
-
-    block: Callable[[], float]
-
-    def prepare(self) -> None:
-        self.block()
+def self_timed(block: Callable[[], float]) -> StepExperiment:
+    """A block that times itself: a function that returns the seconds of one training step."""
+    while True:
+        yield block()
 
 
-@dataclass
-class InOneCall:
-    """A compiled loop over as many steps as take `ONE_CALL_S`.
+def in_one_call(call: Callable[[int], object], sync: Sync) -> StepExperiment:
+    """A compiled loop over as many steps as take `ONE_CALL_S`; the first value is the seconds of compiling it.
 
     Args:
         call: `call(n)` makes n steps.
         sync: Waits for what it returned.
     """
-
-    call: Callable[[int], object]
-    sync: Sync
-    first_call_s: float = 0.0  # of compiling, once it is prepared
-
-    def prepare(self) -> None:
-        began = time.perf_counter()
-        self.sync(self.call(2))  # compiles
-        self.first_call_s = (before := time.perf_counter()) - began
-        self.sync(self.call(8))
-        steps = int(np.clip(8 * ONE_CALL_S / (time.perf_counter() - before), 4, 4096))
-        self._loop = Repeated(lambda: self.call(steps), self.sync, steps)
-        self._loop.prepare()
-
-    def block(self) -> float:
-        return self._loop.block()
+    began = time.perf_counter()
+    sync(call(2))  # compiles
+    first_call_s = (before := time.perf_counter()) - began
+    sync(call(8))
+    steps = int(np.clip(8 * ONE_CALL_S / (time.perf_counter() - before), 4, 4096))
+    loop = repeated(lambda: call(steps), sync, steps)
+    next(loop)
+    yield first_call_s
+    yield from loop
 
 
-def endless_training(backend: str, subject: "Subject") -> Iterator[Event]:
+def endless_training(backend: str, subject: "Subject") -> Generator[Event, None, None]:
     """The events of a backend's own training of a step, again and again: few images make its epochs end soon."""
     while True:
         yield from load_train(backend)(subject.training, subject.data, subject.device)
 
 
-@dataclass
-class TrainedStep:
+def trained_step(backend: str, subject: "Subject", busy_s: list[float] | None = None) -> StepExperiment:
     """The backend's own training; a block is its `Steps` until they took `REAL_S`, evaluations left out.
 
     It must be closed in the end.
@@ -169,35 +146,23 @@ class TrainedStep:
     Args:
         backend: Key of the backend.
         subject: The step.
+        busy_s: Gets the processor seconds of all cores, a step, of each block.
     """
-
-    backend: str
-    subject: "Subject"
-    busy_s: list[float] = field(default_factory=list)  # processor seconds of all cores, a step, of each block
-    _events: Iterator[Event] | None = None  # none before it is prepared: it may be stopped before that
-
-    def prepare(self) -> None:
-        self._events = endless_training(self.backend, self.subject)
-        self._advance(0.0)  # the first steps warm up
-
-    def block(self) -> float:
-        """Seconds of one training step; processor seconds are added to `busy_s`."""
-        return self._advance(REAL_S)
-
-    def _advance(self, limit_s: float) -> float:
-        assert self._events is not None, "prepared first"
-        train_s, steps, busy_s, used_s = 0.0, 0, 0.0, time.process_time()
-        while not steps or train_s < limit_s:
-            event, now_s = next(self._events), time.process_time()
-            if isinstance(event, Steps):
-                train_s, steps, busy_s = train_s + event.train_s, steps + len(event.losses), busy_s + now_s - used_s
-            used_s = now_s  # not across an evaluation
-        self.busy_s.append(busy_s / steps)
-        return train_s / steps
-
-    def close(self) -> None:
-        if self._events is not None:
-            self._events.close()  # type: ignore[attr-defined]
+    events = endless_training(backend, subject)
+    try:
+        for limit_s in chain([0.0], repeat(REAL_S)):  # the first steps warm up
+            train_s, steps, worked_s, used_s = 0.0, 0, 0.0, time.process_time()
+            while not steps or train_s < limit_s:
+                event, now_s = next(events), time.process_time()
+                if isinstance(event, Steps):
+                    train_s, steps = train_s + event.train_s, steps + len(event.losses)
+                    worked_s += now_s - used_s
+                used_s = now_s  # not across an evaluation
+            if busy_s is not None:
+                busy_s.append(worked_s / steps)
+            yield train_s / steps
+    finally:
+        events.close()
 
 
 @dataclass(frozen=True)
@@ -217,8 +182,7 @@ class CardQueue:
     between_s: Callable[[Any, Any], float]
 
 
-@dataclass
-class OnCard:
+def on_card(calls: Sequence[Step], card: CardQueue) -> StepExperiment:
     """Several calls, queued one after another, timed by the card's own events.
 
     The host's clock cannot see them: a kernel of two microseconds lasts as long as its launch. So the card is first
@@ -229,43 +193,35 @@ class OnCard:
     Args:
         calls: Together they make one training step; none of them may wait for the card.
         card: Whose queue they go into.
+
+    Raises:
+        RuntimeError: The calls cannot be queued while the card is held: one of them waits for it.
     """
+    repetitions, holds = max(1, QUEUED // len(calls)), 1
 
-    calls: Sequence[Step]
-    card: CardQueue
-
-    def prepare(self) -> None:
-        self._repetitions, self._holds = max(1, QUEUED // len(self.calls)), 1
-        self._timed()  # compiles, and loads what is loaded late
-        self.block()
-
-    def block(self) -> float:
-        """Seconds of one training step.
-
-        Raises:
-            RuntimeError: The calls cannot be queued while the card is held: one of them waits for it.
-        """
-        while (spent_s := self._timed()) is None:
-            if self._repetitions == 1 and self._holds >= MOST_HOLDS:
-                raise RuntimeError(
-                    f"expected {len(self.calls)} calls to be queued within {MOST_HOLDS} products of {HOLD_SIDE:,}, and"
-                    " the card was done with these before: one of the calls waits for it; leave that one out"
-                )
-            self._repetitions, self._holds = max(1, self._repetitions // 2), min(2 * self._holds, MOST_HOLDS)
-        return spent_s / self._repetitions
-
-    def _timed(self) -> float | None:
+    def timed() -> float | None:
         """Seconds of all repetitions; None where the card waited for the host meanwhile."""
-        for _ in range(self._holds):
-            self.card.hold()
-        first = self.card.mark()
-        for _ in range(self._repetitions):
-            for call in self.calls:
+        for _ in range(holds):
+            card.hold()
+        first = card.mark()
+        for _ in range(repetitions):
+            for call in calls:
                 call()
-        last = self.card.mark()
-        waited = self.card.passed(first)
-        spent_s = self.card.between_s(first, last)
+        last = card.mark()
+        waited = card.passed(first)
+        spent_s = card.between_s(first, last)
         return None if waited else spent_s
+
+    timed()  # compiles, and loads what is loaded late
+    while True:
+        while (spent_s := timed()) is None:
+            if repetitions == 1 and holds >= MOST_HOLDS:
+                raise RuntimeError(
+                    f"expected {len(calls)} calls to be queued within {MOST_HOLDS} products of {HOLD_SIDE:,}, and the"
+                    " card was done with these before: one of the calls waits for it; leave that one out"
+                )
+            repetitions, holds = max(1, repetitions // 2), min(2 * holds, MOST_HOLDS)
+        yield spent_s / repetitions
 
 
 def torch_card() -> CardQueue:
@@ -316,13 +272,13 @@ def interleaved(experiments: Mapping[str, StepExperiment], rounds: int = ROUNDS)
         seconds of one training step.
     """
     for experiment in experiments.values():
-        experiment.prepare()
+        next(experiment)
         yield None
     rng, names = np.random.default_rng(0), list(experiments)
     found: dict[str, list[float]] = {name: [] for name in names}
     for _ in range(rounds):
         for index in rng.permutation(len(names)):
-            found[names[index]].append(experiments[names[index]].block())
+            found[names[index]].append(next(experiments[names[index]]))
             yield None
     yield from (row_of(name, blocks) for name, blocks in found.items())
 

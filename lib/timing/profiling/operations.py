@@ -58,15 +58,15 @@ from lib.timing.measurement import Config, Measurement, Step, Sync, measure, no_
 from lib.timing.profiling.harness import (
     CONFIG,
     CardQueue,
-    OnCard,
-    Repeated,
     Row,
-    SelfTimed,
     StepExperiment,
     Subject,
     cupy_card,
     interleaved,
+    on_card,
+    repeated,
     row_of,
+    self_timed,
     torch_card,
 )
 from lib.timing.profiling.request import (
@@ -179,11 +179,11 @@ def measure_operations(worker: str, subject: Subject) -> Iterator[Row | None]:
     library = LIBRARIES[worker](subject.device)
     calls = calls_of(library, subject)
     experiments: dict[str, StepExperiment] = {
-        name: Repeated(lambda call=call: library.wait(call())) for name, call in calls.items()
+        name: repeated(lambda call=call: library.wait(call())) for name, call in calls.items()
     }
     if library.card is not None:
         card = library.card()
-        experiments |= {ON_CARD + one.key: OnCard([calls[one.key]], card) for one in OPERATIONS}
+        experiments |= {ON_CARD + one.key: on_card([calls[one.key]], card) for one in OPERATIONS}
     yield from interleaved(experiments)
     if worker == "jax":
         from lib.timing.profiling.with_jax import kernels_of_step
@@ -639,8 +639,8 @@ def measure_operation(worker: str, device: str, operation: OperationRequest) -> 
     with exact():
         ways, call_s = make(worker, device, library, operation)
     yield None
-    within = {name: Within(way, exact) for name, way in ways.items()}
-    for row in interleaved(within, rounds(len(ways), call_s)):
+    exactly = {name: within(way, exact) for name, way in ways.items()}
+    for row in interleaved(exactly, rounds(len(ways), call_s)):
         yield None if row is None else (row[0], row[1], work(operation, row[0]))
 
 
@@ -703,20 +703,12 @@ def rounds(ways: int, call_s: float) -> int:
     return int(np.clip(ROUNDS_S / (ways * max(call_s, 1e-9)), LEAST_ROUNDS, MOST_ROUNDS))
 
 
-@dataclass
-class Within:
+def within(experiment: StepExperiment, surroundings: Callable[[], AbstractContextManager]) -> StepExperiment:
     """An experiment inside of surroundings, which are left after each block: it may be paused, and others run."""
-
-    experiment: StepExperiment
-    surroundings: Callable[[], AbstractContextManager]
-
-    def prepare(self) -> None:
-        with self.surroundings():
-            self.experiment.prepare()
-
-    def block(self) -> float:
-        with self.surroundings():
-            return self.experiment.block()
+    while True:
+        with surroundings():
+            value = next(experiment)
+        yield value
 
 
 def _first_call_s(call: Callable[[], object]) -> float:
@@ -751,12 +743,12 @@ def _products(
 
 
 def _repeated(call: Step) -> StepExperiment:
-    return Repeated(call, no_wait, config=_SHORT)
+    return repeated(call, no_wait, config=_SHORT)
 
 
 def _until_it_returns(call: Step, library: Library, call_s: float) -> StepExperiment:
     at_most = 1 if call_s > LONG_S / 16 else 16
-    return Repeated(call, library.wait, config=_SHORT, returns=True, at_most=at_most)
+    return repeated(call, library.wait, config=_SHORT, returns=True, at_most=at_most)
 
 
 def _sines(
@@ -877,7 +869,7 @@ def measure_overlap(worker: str, device: str, operation: OperationRequest) -> It
             last[name] = runs[name]()
             return time.perf_counter() - began
 
-        yield from interleaved({name: SelfTimed(partial(timed, name)) for name in runs})
+        yield from interleaved({name: self_timed(partial(timed, name)) for name in runs})
         for name, lanes in last.items():
             for lane, spans in zip(LANES, lanes, strict=True):
                 for end, values in zip(("begins", "ends"), zip(*spans, strict=True), strict=True):

@@ -29,7 +29,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -43,16 +43,16 @@ from lib.model.spec import N_PIXELS, N_TRAIN, Network, Training
 from lib.timing.measurement import Ended, Measurement
 from lib.timing.prediction.remedies import RESIDENT
 from lib.timing.profiling.harness import (
-    Repeated,
     Row,
-    SelfTimed,
     StepExperiment,
     Subject,
     TimedStep,
-    TrainedStep,
     endless_training,
     interleaved,
+    repeated,
     row_of,
+    self_timed,
+    trained_step,
 )
 from lib.timing.profiling.request import (
     CALLS,
@@ -153,15 +153,14 @@ def _takings(backend: str, data: Data, device: str) -> dict[str, StepExperiment]
 
 
 def _parts(backend: str, subject: Subject) -> Iterator[Row | None]:
-    training = TrainedStep(backend, subject)
-    experiments: dict[str, StepExperiment] = {"step": training, **_module(backend).experiments(backend, subject)}
+    busy_s: list[float] = []
+    experiments = {"step": trained_step(backend, subject, busy_s)} | _module(backend).experiments(backend, subject)
     try:
         yield from interleaved(experiments)
-        yield row_of("busy", training.busy_s[1:])
+        yield row_of("busy", busy_s[1:])
     finally:
         for experiment in experiments.values():
-            if isinstance(experiment, TrainedStep):
-                experiment.close()
+            experiment.close()
 
 
 def measure_traps(step: TimedStep, device: str) -> Iterator[Row | None]:
@@ -181,36 +180,31 @@ def measure_traps(step: TimedStep, device: str) -> Iterator[Row | None]:
         None after each block; then a row for `REFERENCE` and each of `TRAPS`, in seconds of a step. On a graphics card
         also rows of `occupancy/…`, which are shares.
     """
-    reference = Repeated(lambda: step.wait(step.call()))
+    reference = repeated(lambda: step.wait(step.call()))
     wrong: tuple[StepExperiment, ...] = (
-        Repeated(step.call, step.wait, returns=True, at_most=step.queued),
-        FirstCallCounted(step),
-        SelfTimed(lambda: best_of(step, 1)),
-        SelfTimed(lambda: best_of(step, TRAP_SAMPLES)),
-        Repeated(step.with_transfer),
-        SelfTimed(lambda: busy_s(reference)),
+        repeated(step.call, step.wait, returns=True, at_most=step.queued),
+        first_call_counted(step),
+        self_timed(lambda: best_of(step, 1)),
+        self_timed(lambda: best_of(step, TRAP_SAMPLES)),
+        repeated(step.with_transfer),
+        self_timed(lambda: busy_s(reference)),
     )
     yield from interleaved({REFERENCE: reference, **dict(zip(TRAPS, wrong, strict=True))})
     if device == "gpu":
         yield from _occupancy(step)
 
 
-@dataclass
-class FirstCallCounted:
+def first_call_counted(step: TimedStep) -> StepExperiment:
     """The average of short epochs of a program that was never compiled before, with the first call counted."""
-
-    step: TimedStep
-
-    def prepare(self) -> None:
-        self._steps = TRAP_EPOCHS * max(4, round(EPOCH_S / best_of(self.step, 4)))
-
-    def block(self) -> float:
-        call, last = self.step.fresh(), None
+    steps = TRAP_EPOCHS * max(4, round(EPOCH_S / best_of(step, 4)))
+    yield 0.0
+    while True:
+        call, last = step.fresh(), None
         began = time.perf_counter()
-        for _ in range(self._steps):
+        for _ in range(steps):
             last = call()
-        self.step.wait(last)
-        return (time.perf_counter() - began) / self._steps
+        step.wait(last)
+        yield (time.perf_counter() - began) / steps
 
 
 def best_of(step: TimedStep, samples: int) -> float:
@@ -225,10 +219,10 @@ def best_of(step: TimedStep, samples: int) -> float:
     return min(found_s)
 
 
-def busy_s(reference: Repeated) -> float:
+def busy_s(reference: StepExperiment) -> float:
     """Processor seconds of all cores in a step: what a monitor shows as busy, and the view compares with arithmetic."""
     used_s, wall_s = time.process_time(), time.perf_counter()
-    a_step_s = reference.block()
+    a_step_s = next(reference)
     used_s, wall_s = time.process_time() - used_s, time.perf_counter() - wall_s
     return used_s / wall_s * a_step_s
 
@@ -240,8 +234,8 @@ def _occupancy(step: TimedStep) -> Iterator[Row | None]:
     if busy.utilisations:
         yield row_of("occupancy/utilisation", busy.utilisations)
     if busy.activity is not None:
-        yield row_of("occupancy/activity", [busy.activity.sm_activity])
-        yield row_of("occupancy/warps", [busy.activity.sm_occupancy])
+        for name, share in zip(("activity", "warps"), busy.activity, strict=True):
+            yield row_of(f"occupancy/{name}", [share])
 
 
 def _watched(step: TimedStep) -> Generator[None, None, Busy | None]:

@@ -9,7 +9,7 @@ before and after, bound it closely. Where the bounds contradict each other, the 
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
@@ -29,7 +29,7 @@ from lib.model.backends.with_webgpu import (
 )
 from lib.model.hardware.webgpu import KINDS
 from lib.timing.measurement import Step
-from lib.timing.profiling.harness import IN_A_ROW, ONE_CALL_S, InOneCall, Repeated, StepExperiment, Subject, TimedStep
+from lib.timing.profiling.harness import IN_A_ROW, ONE_CALL_S, StepExperiment, Subject, TimedStep, in_one_call, repeated
 from lib.timing.profiling.request import ON_DEVICE
 from lib.timing.profiling.traces.form import DISPATCH, KERNEL, LAUNCH, TRANSFER, WAIT, Collector, Trace
 
@@ -51,16 +51,16 @@ def experiments(backend: str, subject: Subject) -> dict[str, StepExperiment]:
         device.wait()
 
     def many(of: Execution) -> StepExperiment:
-        return InOneCall(of.one_kernel, done) if launch is Execution.one_kernel else Submitted(of)
+        return in_one_call(of.one_kernel, done) if launch is Execution.one_kernel else submitted(of)
 
-    by_its_clock: dict[str, StepExperiment] = {ON_DEVICE: Submitted(run, by_its_clock=True)} if device.has_clock else {}
+    by_its_clock: dict[str, StepExperiment] = {ON_DEVICE: submitted(run, by_its_clock=True)} if device.has_clock else {}
     return by_its_clock | {
-        "python": Repeated(lambda: None),
-        "returns": Repeated(lambda: launch(tiny, STEPS), done, STEPS, IN_A_ROW, returns=True, at_most=1),
-        "call": Repeated(lambda: launch(run, STEPS), done, STEPS, IN_A_ROW),
+        "python": repeated(lambda: None),
+        "returns": repeated(lambda: launch(tiny, STEPS), done, STEPS, IN_A_ROW, returns=True, at_most=1),
+        "call": repeated(lambda: launch(run, STEPS), done, STEPS, IN_A_ROW),
         # Of a batch to where the other operations find it, less the same for one image.
-        "transfer": Repeated(lambda: fetch.submit(0), done, config=IN_A_ROW),
-        "transfer-base": Repeated(lambda: fetch_one.submit(0), done, config=IN_A_ROW),
+        "transfer": repeated(lambda: fetch.submit(0), done, config=IN_A_ROW),
+        "transfer-base": repeated(lambda: fetch_one.submit(0), done, config=IN_A_ROW),
         "many": many(run),
         "many-tiny": many(tiny),
     }
@@ -101,8 +101,7 @@ def timed_step(subject: Subject) -> TimedStep:
     return TimedStep(calls(run), wait, with_transfer, fresh, queued=1)
 
 
-@dataclass
-class Submitted:
+def submitted(run: Execution, by_its_clock: bool = False) -> StepExperiment:
     """Many steps whose commands are encoded before the clock begins, and submitted together.
 
     Args:
@@ -110,22 +109,20 @@ class Submitted:
         by_its_clock: Of the device; else by the host's, submission and waiting included.
     """
 
-    run: Execution
-    by_its_clock: bool = False
-
-    def prepare(self) -> None:
-        self._steps = 8
-        self._steps = int(np.clip(ONE_CALL_S / max(self.block(), 1e-9), 4, 4096))
-
-    def block(self) -> float:
-        if self.by_its_clock:
-            return self.run.by_its_clock_s(self._steps) / self._steps
-        commands = self.run.encoded(self._steps)
-        self.run.gpu.wait()
+    def block(steps: int) -> float:
+        if by_its_clock:
+            return run.by_its_clock_s(steps) / steps
+        commands = run.encoded(steps)
+        run.gpu.wait()
         before = time.perf_counter()
-        self.run.gpu.queue.submit([commands])
-        self.run.gpu.wait()
-        return (time.perf_counter() - before) / self._steps
+        run.gpu.queue.submit([commands])
+        run.gpu.wait()
+        return (time.perf_counter() - before) / steps
+
+    yield (first_s := block(8))
+    steps = int(np.clip(ONE_CALL_S / max(first_s, 1e-9), 4, 4096))
+    while True:
+        yield block(steps)
 
 
 def _execution(subject: Subject, operations: slice) -> Execution:
@@ -153,21 +150,10 @@ _COPIES = "batch of images"  # the operation that computes nothing
 EMPTY_PASSES = 16  # before the recording, and as many after it
 
 
-@dataclass(frozen=True)
-class SeenStep:
-    """Something on the device that the host has submitted and waited for, in nanoseconds of each one's clock.
-
-    Args:
-        submitted: By the host's clock, before it was handed over.
-        began: By the device's.
-        ended: By the device's.
-        waited: By the host's, after it was known to be done; None where nobody waited.
-    """
-
-    submitted: int
-    began: int
-    ended: int
-    waited: int | None
+# Something on the device that the host has submitted and waited for, in nanoseconds of each one's clock: by the host's,
+# before it was handed over; when it began and ended, by the device's; and by the host's, after it was known to be done,
+# or None where nobody waited.
+SeenStep = tuple[int, int, int, int | None]
 
 
 def alignment_ns(seen: Iterable[SeenStep]) -> tuple[int, int] | None:
@@ -177,22 +163,12 @@ def alignment_ns(seen: Iterable[SeenStep]) -> tuple[int, int] | None:
 
     Cristian, Probabilistic clock synchronization, 1989: the reply came between two readings of one's own clock.
     """
-    known = [one for one in seen if 0 < one.began <= one.ended]  # some devices write 0 for an empty pass
-    low = max((one.submitted - one.began for one in known), default=None)
-    high = min((one.waited - one.ended for one in known if one.waited is not None), default=None)
+    known = [one for one in seen if 0 < one[1] <= one[2]]  # some devices write 0 for an empty pass
+    low = max((submitted - began for submitted, began, _, _ in known), default=None)
+    high = min((waited - ended for _, _, ended, waited in known if waited is not None), default=None)
     if low is None or high is None or low > high:
         return None
     return (low + high) // 2, (high - low + 1) // 2
-
-
-@dataclass(frozen=True)
-class _TimedCall:
-    """A call of the host; `submission` is its number where it is one, from 1 on."""
-
-    name: str
-    start_ns: int
-    end_ns: int
-    submission: int
 
 
 class Recorder:
@@ -205,7 +181,7 @@ class Recorder:
 
     def __init__(self, on: OpenGpu, kind: str) -> None:
         self._on, self._kind = on, kind
-        self._calls: list[_TimedCall] = []
+        self._calls: list[tuple[str, int, int, int]] = []  # name, start, end, number of the submission, or 0
         self._names: list[str] = []  # of the operations, a pass each
         self._submissions: list[int] = []  # in which each was; 0 as long as it is in none
         self._sets: list[Timestamps] = []
@@ -227,8 +203,8 @@ class Recorder:
         aligned = alignment_ns([*self._bounds, *_empty_passes(self._on), *self._seen(times)])
         found = Collector()
         host = found.lane("host", "Python", "python")
-        for call in self._calls:
-            found.add(host, call.name, _KINDS[call.name], call.start_ns, call.end_ns - call.start_ns, call.submission)
+        for name, start_ns, end_ns, submission in self._calls:
+            found.add(host, name, _KINDS[name], start_ns, end_ns - start_ns, submission)
         if aligned is not None:
             device = found.lane("device", KINDS[self._kind], "device")
             for name, submission, (began, ended) in zip(self._names, self._submissions, times, strict=False):
@@ -254,7 +230,7 @@ class Recorder:
             submission = self._submitted(arguments[0]) if name == SUBMIT else 0
             before_ns = time.perf_counter_ns()
             result = call(*arguments)
-            self._calls.append(_TimedCall(name, before_ns, time.perf_counter_ns(), submission))
+            self._calls.append((name, before_ns, time.perf_counter_ns(), submission))
             if name == ENCODE:
                 self._encoded[result] = range(self._n_encoded, len(self._names))
                 self._n_encoded = len(self._names)
@@ -288,13 +264,13 @@ class Recorder:
     def _seen(self, times: list[list[int]]) -> Iterator[SeenStep]:
         """What each submission says of the two clocks."""
         waited_ns, submitted = None, {}
-        for call in reversed(self._calls):
-            waited_ns = call.end_ns if call.name in (WAITED, READ) else waited_ns
-            submitted[call.submission] = (call.start_ns, waited_ns)
+        for name, start_ns, end_ns, submission in reversed(self._calls):
+            waited_ns = end_ns if name in (WAITED, READ) else waited_ns
+            submitted[submission] = (start_ns, waited_ns)
         for number, of_it in groupby(zip(self._submissions, times, strict=False), key=lambda one: one[0]):
             pairs = [pair for _, pair in of_it]
             start_ns, waited_ns = submitted[number]
-            yield SeenStep(start_ns, min(began for began, _ in pairs), max(ended for _, ended in pairs), waited_ns)
+            yield start_ns, min(began for began, _ in pairs), max(ended for _, ended in pairs), waited_ns
 
 
 def _empty_passes(on: OpenGpu) -> list[SeenStep]:
@@ -310,4 +286,4 @@ def _empty_passes(on: OpenGpu) -> list[SeenStep]:
         on.wait()
         looked.append((before_ns, clock()))
     read = times.read(EMPTY_PASSES).tolist()
-    return [SeenStep(before, *pair, after) for (before, after), pair in zip(looked, read, strict=True)]
+    return [(before, began, ended, after) for (before, after), (began, ended) in zip(looked, read, strict=True)]

@@ -16,7 +16,6 @@ from lib.model.hardware import nvidia
 from lib.model.hardware.machine import this_machine
 from lib.model.hardware.nvidia import (
     SETTLE_S,
-    Activity,
     Card,
     cards,
     driver_version,
@@ -241,7 +240,7 @@ def test_the_first_second_is_left_out(nvml):
 
 
 def test_true_activity_where_the_chip_reports_it(nvml):
-    assert watched().activity == Activity(0.035, 0.0125)
+    assert watched().activity == (0.035, 0.0125)
     assert not nvml.held["samples"]
     nvml.nvmlGpmQueryDeviceSupport = lambda _: SimpleNamespace(isSupportedDevice=0)
     assert watched().activity is None, "an Ada chip such as the L4 has no GPM"

@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lib.model.spec import Network
-from lib.timing.prediction.predict import Calibrated, Prediction, Question, Sample, calibrate, predict
+from lib.timing.prediction.predict import Calibrated, Prediction, Question, calibrate, predict
 from lib.timing.prediction.remedies import CARDS, MOST_ROWS, PROCESSORS, advise, first_rows, quicker
 from lib.timing.prediction.workload import DRIVEN, Way, fully_connected, read_devices
 from tests.timing.prediction.invented import device
 
 SMALL, LARGE = Network((128,)), Network((4096, 4096))
 SAMPLES = [
-    Sample(fully_connected(Network((width,)), size, Way.EPOCH), 1e-5 + 1e-11 * Network((width,)).step_flops(size))
+    (fully_connected(Network((width,)), size, Way.EPOCH), 1e-5 + 1e-11 * Network((width,)).step_flops(size))
     for width in (16, 64, 256)
     for size in (1, 8, 32, 256, 4096)
 ]

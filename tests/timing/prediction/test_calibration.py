@@ -9,7 +9,6 @@ from lib.timing.prediction.predict import (
     LEAST_SAMPLES,
     ROWS,
     NotCalibrated,
-    Sample,
     calibrate,
     predict,
     row_shares,
@@ -41,7 +40,7 @@ SEEN, UNSEEN = (lambda drawn: (drawn[:40], drawn[40:]))(workloads(100))
 
 def calibrated(scatter: float = 0.0):
     factors = np.exp(scatter * RNG.standard_normal(len(SEEN)))
-    return calibrate("an invented machine", [Sample(w, exact_s(w) * f) for w, f in zip(SEEN, factors, strict=True)])
+    return calibrate("an invented machine", [(w, exact_s(w) * f) for w, f in zip(SEEN, factors, strict=True)])
 
 
 def test_the_costs_of_an_exact_machine_are_found():
@@ -81,13 +80,13 @@ def test_the_interval_widens_away_from_the_samples_and_says_so():
 def test_a_machine_that_is_so_many_times_faster_is_predicted_so_many_times_faster(faster):
     factors = np.exp(0.1 * np.random.default_rng(4).standard_normal(len(SEEN)))
     timed = [(one, exact_s(one) * factor) for one, factor in zip(SEEN, factors, strict=True)]
-    slow, fast = (calibrate("one", [Sample(one, s / k) for one, s in timed]) for k in (1.0, faster))
+    slow, fast = (calibrate("one", [(one, s / k) for one, s in timed]) for k in (1.0, faster))
     for one in UNSEEN:
         assert predict(one, fast).step_s * faster == pytest.approx(predict(one, slow).step_s, rel=1e-3)
 
 
 def test_a_single_image_is_taken_to_cost_what_two_do_where_no_sample_says_otherwise():
-    found = calibrate("one", [Sample(one, exact_s(one)) for one in SEEN if one.batch_size > 1])
+    found = calibrate("one", [(one, exact_s(one)) for one in SEEN if one.batch_size > 1])
     one, two = (fully_connected(Network((512,)), size, Way.EPOCH) for size in (1, 2))
     assert predict(one, found).parts_s["products"] > 0.3 * predict(two, found).parts_s["products"]
 
@@ -95,19 +94,19 @@ def test_a_single_image_is_taken_to_cost_what_two_do_where_no_sample_says_otherw
 def test_steps_of_a_machine_so_noisy_that_they_mean_nothing_are_refused():
     anything_s = np.exp(3 * RNG.standard_normal(len(SEEN))) * 1e-3
     with pytest.raises(NotCalibrated, match="something else uses this machine"):
-        calibrate("a busy machine", [Sample(one, s) for one, s in zip(SEEN, anything_s, strict=True)])
+        calibrate("a busy machine", [(one, s) for one, s in zip(SEEN, anything_s, strict=True)])
 
 
 @pytest.mark.parametrize(
     ("samples", "words"),
     [
         (
-            [Sample(one, exact_s(one)) for one in SEEN[: LEAST_SAMPLES - 1]],
+            [(one, exact_s(one)) for one in SEEN[: LEAST_SAMPLES - 1]],
             f"at least {LEAST_SAMPLES} measured steps, got {LEAST_SAMPLES - 1}",
         ),
-        ([Sample(one, 0.0) for one in SEEN], "seconds above 0, got 0"),
-        ([Sample(one, float("nan")) for one in SEEN], "seconds above 0, got nan"),
-        ([Sample(one, exact_s(one)) for one in SEEN[1:]] + [Sample(SEEN[0], float("inf"))], "seconds above 0, got inf"),
+        ([(one, 0.0) for one in SEEN], "seconds above 0, got 0"),
+        ([(one, float("nan")) for one in SEEN], "seconds above 0, got nan"),
+        ([(one, exact_s(one)) for one in SEEN[1:]] + [(SEEN[0], float("inf"))], "seconds above 0, got inf"),
     ],
 )
 def test_too_little_is_refused_in_a_sentence(samples, words):
@@ -130,7 +129,7 @@ def test_the_fewest_samples_have_an_error_that_nine_in_ten_do_not_exceed():
 
 def test_intervals_hold_the_share_that_conformal_prediction_asks_for():
     """Of ten samples, each predicted from the nine others, the one at rank ⌈11 × 0.9⌉, which is the farthest off."""
-    samples = [Sample(one, exact_s(one) * np.exp(0.1 * RNG.standard_normal())) for one in SEEN[:10]]
+    samples = [(one, exact_s(one) * np.exp(0.1 * RNG.standard_normal())) for one in SEEN[:10]]
     deviations = []
     for index, one in enumerate(samples):
         others = calibrate("one", samples[:index] + samples[index + 1 :])

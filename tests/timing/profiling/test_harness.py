@@ -10,12 +10,12 @@ from lib.model.spec import Network
 from lib.timing.profiling import harness
 from lib.timing.profiling.harness import (
     CardQueue,
-    OnCard,
     Subject,
-    TrainedStep,
     interleaved,
     loop,
     nothing,
+    on_card,
+    trained_step,
 )
 from lib.timing.profiling.operations import LIBRARIES, ON_CARD, OPERATIONS, measure_operations
 
@@ -39,18 +39,14 @@ def test_the_loop_goes_round(subject):
 def test_experiments_are_measured_in_turns_and_can_be_stopped():
     order = []
 
-    class Fake:
-        def __init__(self, name):
-            self.name = name
+    def fake(name):
+        order.append(f"prepare {name}")
+        yield 0.0
+        while True:
+            order.append(name)
+            yield 1.0 if name == "a" else 2.0
 
-        def prepare(self):
-            order.append(f"prepare {self.name}")
-
-        def block(self):
-            order.append(self.name)
-            return 1.0 if self.name == "a" else 2.0
-
-    rows = list(interleaved({"a": Fake("a"), "b": Fake("b")}, rounds=20))
+    rows = list(interleaved({"a": fake("a"), "b": fake("b")}, rounds=20))
     assert order[:2] == ["prepare a", "prepare b"]
     assert all({*order[i : i + 2]} == {"a", "b"} for i in range(2, 42, 2)), "each once a round"
     assert len({tuple(order[i : i + 2]) for i in range(2, 42, 2)}) == 2, "in an order that changes"
@@ -79,11 +75,12 @@ def test_the_processor_seconds_of_an_evaluation_are_in_no_step(subject, monkeypa
 
     monkeypatch.setattr(harness, "load_train", lambda _: training)
     monkeypatch.setattr(harness.time, "process_time", lambda: spent_s[0])
-    step = TrainedStep("numpy", subject)
-    step.prepare()
-    for _ in range(4):
-        step._advance(3.0)
-    assert step.busy_s == [pytest.approx(1.0)] * 5
+    monkeypatch.setattr(harness, "REAL_S", 3.0)
+    busy_s: list[float] = []
+    step = trained_step("numpy", subject, busy_s)
+    for _ in range(5):
+        next(step)
+    assert busy_s == [pytest.approx(1.0)] * 5
 
 
 KERNEL_S, LAUNCH_S, HOLD_S = 2e-6, 10e-6, 300e-6
@@ -121,9 +118,9 @@ class Simulated:
 
 
 def measured(simulated, *calls):
-    experiment = OnCard(calls, simulated.card)
-    experiment.prepare()
-    return experiment.block()
+    experiment = on_card(calls, simulated.card)
+    next(experiment)
+    return next(experiment)
 
 
 def test_a_kernel_shorter_than_its_launch_has_its_own_time():

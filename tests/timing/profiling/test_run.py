@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from lib.model.backends.registry import Runtime, unavailable
-from lib.model.hardware.nvidia import Activity, Busy
+from lib.model.hardware.nvidia import Busy
 from lib.model.hardware.webgpu import SOFTWARE
 from lib.model.spec import Network
 from lib.timing.measurement import no_wait
-from lib.timing.profiling.harness import Repeated, Subject, TimedStep, TrainedStep
+from lib.timing.profiling.harness import Subject, TimedStep, repeated, trained_step
 from lib.timing.profiling.request import REFERENCE, TRAP_EPOCHS, TRAP_SAMPLES, TRAPS, Examination, split
-from lib.timing.profiling.run import IN_A_ROW, FirstCallCounted, _module, _occupancy, best_of, busy_s, examine
+from lib.timing.profiling.run import IN_A_ROW, _module, _occupancy, best_of, busy_s, examine, first_call_counted
 from tests.software_adapter import needs_software_adapter
 
 NETWORK = Network((16,))
@@ -27,8 +27,8 @@ def test_its_experiments_suffice_to_split_a_step(small_data, backend):
     found = _module(backend).experiments(backend, Subject(NETWORK, 32, small_data, "cpu"))
     assert split(Runtime(backend), {"step": 1.0, "busy": 1.0} | dict.fromkeys(found, 0.1)) is not None
     for name in ("python", "transfer", "many" if "many" in found else "call"):
-        found[name].prepare()
-        assert 0 < found[name].block() < 1, name
+        next(found[name])
+        assert 0 < next(found[name]) < 1, name
 
 
 @pytest.mark.release
@@ -49,7 +49,7 @@ def test_what_is_stopped_before_it_began_is_closed_quietly(small_data):
     rows = examine("numpy", "cpu", Examination("parts", NETWORK, 32), small_data)
     assert next(rows) is None, "the first is prepared, the others are not"
     rows.close()  # pyright: ignore[reportAttributeAccessIssue]
-    TrainedStep("numpy", Subject(NETWORK, 32, small_data, "cpu")).close()
+    trained_step("numpy", Subject(NETWORK, 32, small_data, "cpu")).close()
 
 
 def timed(call, **others: Any) -> TimedStep:
@@ -77,10 +77,10 @@ def test_a_first_call_is_shared_by_the_steps_of_a_few_short_epochs():
 
         return call
 
-    first = FirstCallCounted(timed(lambda: time.sleep(1e-3), fresh=fresh, wait=waited.append))
-    first.prepare()
+    first = first_call_counted(timed(lambda: time.sleep(1e-3), fresh=fresh, wait=waited.append))
+    next(first)
     waited.clear()
-    averages = [first.block() for _ in range(2)]
+    averages = [next(first) for _ in range(2)]
     steps = [next(calls) for calls in made]
     assert steps[0] == steps[1] >= 4 * TRAP_EPOCHS
     assert waited == [number - 1 for number in steps]
@@ -99,9 +99,9 @@ def test_every_library_has_the_right_way_once_and_all_wrong_ones(small_data, bac
 
 
 def test_a_step_that_sleeps_keeps_no_processor_busy():
-    steps = Repeated(lambda: time.sleep(1e-3))
-    steps.prepare()
-    assert busy_s(steps) < 0.9 * steps.block()
+    steps = repeated(lambda: time.sleep(1e-3))
+    next(steps)
+    assert busy_s(steps) < 0.9 * next(steps)
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ def card(monkeypatch):
     def watched_activity():
         watches.append(busy := Busy())
         yield busy
-        busy.utilisations, busy.activity = [0.98] * len(watches), Activity(0.035, 0.0125)
+        busy.utilisations, busy.activity = [0.98] * len(watches), (0.035, 0.0125)
 
     monkeypatch.setattr("lib.timing.profiling.run.watched_activity", watched_activity)
     monkeypatch.setattr("lib.timing.profiling.run.BUSY_S", 0.02)

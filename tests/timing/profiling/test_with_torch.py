@@ -47,9 +47,7 @@ def test_its_experiments_suffice_to_split_a_step(subject, monkeypatch, device):
     monkeypatch.setattr(with_torch, "tensors", lambda data, _: tensors(data, "cpu"))
     monkeypatch.setattr(with_torch, "recorded_calls", lambda subject: [subject])
     found = with_torch.experiments("torch", replace(subject, device=device))
-    assert [type(found[name]).__name__ for name in found if name.startswith("many")] == ["OnCard"] * 2 * (
-        device == "gpu"
-    )
+    assert [found[name].__name__ for name in found if name.startswith("many")] == ["on_card"] * 2 * (device == "gpu")
     assert split(Runtime("torch", device), {"step": 1.0, "busy": 1.0} | dict.fromkeys(found, 0.1)) is not None
 
 

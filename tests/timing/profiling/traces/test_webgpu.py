@@ -15,7 +15,7 @@ from lib.model.hardware.webgpu import SOFTWARE
 from lib.model.spec import Network
 from lib.timing.profiling import with_webgpu as webgpu
 from lib.timing.profiling.traces.form import parsed, waited_for, written
-from lib.timing.profiling.with_webgpu import ENCODE, READ, SUBMIT, WAITED, Recorder, SeenStep, alignment_ns
+from lib.timing.profiling.with_webgpu import ENCODE, READ, SUBMIT, WAITED, Recorder, alignment_ns
 from tests.software_adapter import needs_software_adapter
 
 NETWORK, SIZE, STEPS = Network((4,)), 8, 3
@@ -28,7 +28,7 @@ def test_the_true_difference_of_two_clocks_lies_within_what_is_said(ahead, event
     seen, now = [], 2 * 10**15
     for to_begin, lasting, to_know, pause, waited in events:
         began, ended = now + to_begin, now + to_begin + lasting
-        seen.append(SeenStep(now, began - ahead, ended - ahead, ended + to_know if waited else None))
+        seen.append((now, began - ahead, ended - ahead, ended + to_know if waited else None))
         now = ended + to_know + pause
     found = alignment_ns(seen)
     if not any(waited for *_, waited in events):
@@ -40,10 +40,10 @@ def test_the_true_difference_of_two_clocks_lies_within_what_is_said(ahead, event
 
 def test_what_cannot_be_aligned_is_told():
     assert alignment_ns([]) is None
-    slower = [SeenStep(1_000, 1, 2, 1_100), SeenStep(2_000, 901, 902, 2_050)]
+    slower = [(1_000, 1, 2, 1_100), (2_000, 901, 902, 2_050)]
     assert alignment_ns(slower[:1]) is not None
-    assert alignment_ns([*slower, SeenStep(3_000, 2_900, 2_901, 3_010)]) is None, "the clocks contradict each other"
-    assert alignment_ns([SeenStep(1_000, 0, 0, 1_100)]) is None, "a device that writes 0 says nothing"
+    assert alignment_ns([*slower, (3_000, 2_900, 2_901, 3_010)]) is None, "the clocks contradict each other"
+    assert alignment_ns([(1_000, 0, 0, 1_100)]) is None, "a device that writes 0 says nothing"
 
 
 @pytest.fixture
