@@ -12,6 +12,8 @@ work on meanwhile: after the last batch that is asked for, it rests.
 # PyTorch and CuPy are optional.
 
 import hashlib
+import subprocess
+import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -45,6 +47,7 @@ Batch = tuple[np.ndarray, np.ndarray]  # images (batch, 784), labels (batch,)
 
 QUEUED = 256  # calls at a time: a card's queue holds some thousand launches, and a call makes a few
 MOST_HOLDS = 512
+POLL_S = 0.02  # between two looks at a process
 HOLD_SIDE = 2048  # of a product of square matrices: tenths of a millisecond on the fastest card
 
 
@@ -229,17 +232,12 @@ def torch_card() -> CardQueue:
     import torch
 
     a, out = (torch.ones(HOLD_SIDE, HOLD_SIDE, device="cuda") for _ in range(2))
-
-    def mark() -> Any:
-        event = torch.cuda.Event(enable_timing=True)
-        event.record()
-        return event
-
-    def between_s(first: Any, last: Any) -> float:
-        last.synchronize()
-        return first.elapsed_time(last) / 1e3
-
-    return CardQueue(lambda: torch.mm(a, a, out=out), mark, lambda event: event.query(), between_s)
+    return _card(
+        lambda: torch.mm(a, a, out=out),
+        lambda: torch.cuda.Event(enable_timing=True),
+        lambda event: event.query(),
+        lambda first, last: first.elapsed_time(last),
+    )
 
 
 def cupy_card() -> CardQueue:
@@ -247,17 +245,25 @@ def cupy_card() -> CardQueue:
     import cupy as cp
 
     a, out = (cp.ones((HOLD_SIDE, HOLD_SIDE), np.float32) for _ in range(2))
+    return _card(lambda: cp.matmul(a, a, out=out), cp.cuda.Event, lambda event: event.done, cp.cuda.get_elapsed_time)
 
+
+def _card(
+    hold: Callable[[], object],
+    new: Callable[[], Any],
+    passed: Callable[[Any], bool],
+    between_ms: Callable[[Any, Any], float],
+) -> CardQueue:
     def mark() -> Any:
-        event = cp.cuda.Event()
+        event = new()
         event.record()
         return event
 
     def between_s(first: Any, last: Any) -> float:
         last.synchronize()
-        return cp.cuda.get_elapsed_time(first, last) / 1e3
+        return between_ms(first, last) / 1e3
 
-    return CardQueue(lambda: cp.matmul(a, a, out=out), mark, lambda event: event.done, between_s)
+    return CardQueue(hold, mark, passed, between_s)
 
 
 def interleaved(experiments: Mapping[str, StepExperiment], rounds: int = ROUNDS) -> Iterator[Row | None]:
@@ -281,6 +287,42 @@ def interleaved(experiments: Mapping[str, StepExperiment], rounds: int = ROUNDS)
             found[names[index]].append(next(experiments[names[index]]))
             yield None
     yield from (row_of(name, blocks) for name, blocks in found.items())
+
+
+def in_a_fresh_process(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    limit_s: float,
+    what: str,
+    error: type[RuntimeError] = RuntimeError,
+) -> Generator[None, None, str]:
+    """Run a command, which can be stopped while it runs; the value is what it printed.
+
+    Args:
+        command: Its words.
+        environment: Its environment variables.
+        limit_s: After which it is ended.
+        what: It is, in the error.
+        error: That is raised where it fails or takes too long; the text has the last line that it wrote.
+    """
+    # No pipes: nobody reads before the end, and a full one is waited for.
+    with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as complaints:
+        began_s = time.perf_counter()
+        with subprocess.Popen(command, env=environment, stdout=said, stderr=complaints) as process:
+            try:
+                while process.poll() is None:
+                    if time.perf_counter() - began_s > limit_s:
+                        raise error(f"{what} took more than {limit_s:.0f} s")
+                    yield
+                    time.sleep(POLL_S)
+            finally:
+                process.kill()
+        said.seek(0)
+        complaints.seek(0)
+        if process.returncode:
+            last = (complaints.read().strip().splitlines() or ["nothing was written"])[-1]
+            raise error(f"{what} ended with {process.returncode}: {last}")
+        return said.read()
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,6 @@ import json
 import math
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import threading
@@ -62,6 +61,7 @@ from lib.timing.profiling.harness import (
     StepExperiment,
     Subject,
     cupy_card,
+    in_a_fresh_process,
     interleaved,
     on_card,
     repeated,
@@ -610,7 +610,6 @@ MOST_DRAWN = 2**24  # random numbers of an operand, then the same again: drawing
 LONG_S = 0.02  # a call that takes longer is not repeated within a block
 REPETITIONS = 3  # of a first use, each in a fresh process
 LIMIT_S = 120.0  # of such a process
-POLL_S = 0.02
 # What would let a library find a program that an earlier process compiled. PyTorch sets Triton's folder itself, also in
 # the worker whose environment the fresh processes get.
 CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "CUPY_CACHE_DIR", "CUDA_CACHE_PATH")
@@ -647,40 +646,18 @@ def measure_operation(worker: str, device: str, operation: OperationRequest) -> 
 def _first_uses(worker: str, device: str, operation: OperationRequest) -> Iterator[Row | None]:
     """A row for each stage of `lib.timing.profiling.first_use`; a block is a process."""
     processes: list[dict[str, float]] = []
+    module, asked = MODULES[worker], (device, str(operation.size), str(operation.depth))
     for _ in range(REPETITIONS):
         # A compiler's own processes may still write into it when the process has ended.
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as empty:
-            yield from _in_a_fresh_process(worker, device, operation, empty, processes)
+            environment = os.environ | dict.fromkeys(CACHES, empty)
+            environment.pop("JAX_COMPILATION_CACHE_DIR", None)  # JAX neither reads nor writes without it
+            # One clock for all processes, where it counts from the machine's start.
+            command = [*_COMMAND, worker, module, *asked, repr(time.perf_counter())]
+            said = yield from in_a_fresh_process(command, environment, LIMIT_S, f"a fresh process of {module}")
+            processes.append(json.loads(said.splitlines()[-1]))
     for stage in processes[0]:
         yield row_of(stage, (found[stage] for found in processes))
-
-
-def _in_a_fresh_process(
-    worker: str, device: str, operation: OperationRequest, empty: str, found: list[dict[str, float]]
-) -> Iterator[None]:
-    """Add the stages of a process to those that are found; they can be stopped while it runs."""
-    environment = os.environ | dict.fromkeys(CACHES, empty)
-    environment.pop("JAX_COMPILATION_CACHE_DIR", None)  # JAX neither reads nor writes without it
-    asked = (worker, MODULES[worker], device, str(operation.size), str(operation.depth))
-    with tempfile.TemporaryFile("w+") as errors:  # no pipe: nobody reads before the end, and a full one is waited for
-        began_s = time.perf_counter()  # one clock for all processes, where it counts from the machine's start
-        command = [*_COMMAND, *asked, repr(began_s)]
-        process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True)
-        try:
-            while process.poll() is None:
-                if time.perf_counter() - began_s > LIMIT_S:
-                    raise RuntimeError(f"a fresh process of {MODULES[worker]} took more than {LIMIT_S:.0f} s")
-                yield None
-                time.sleep(POLL_S)
-            said, _ = process.communicate()
-            if process.returncode:
-                errors.seek(0)
-                last = (errors.read().strip().splitlines() or ["nothing was written"])[-1]
-                raise RuntimeError(f"a fresh process of {MODULES[worker]} ended with {process.returncode}: {last}")
-            found.append(json.loads(said.splitlines()[-1]))
-        finally:
-            with process:  # closes its pipe, and waits for its end
-                process.kill()
 
 
 MODULES = {"numpy": "numpy", "jax": "jax", "torch": "torch", "keras-tensorflow": "tensorflow", "cupy": "cupy"}

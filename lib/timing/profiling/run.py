@@ -48,6 +48,7 @@ from lib.timing.profiling.harness import (
     Subject,
     TimedStep,
     endless_training,
+    in_a_fresh_process,
     interleaved,
     repeated,
     row_of,
@@ -257,7 +258,6 @@ def _watched(step: TimedStep) -> Generator[None, None, Busy | None]:
 
 SOURCE = Path(__file__).with_name("cuda_calls.c")
 LIMIT_S = 90.0  # of a process
-POLL_S = 0.02
 NOT_BUILT = "what a step calls of CUDA cannot be counted: "
 # Where CUPTI lies: in CUDA's own folder, in the wheels of CUDA 13 that PyTorch and JAX bring, in Triton.
 _IN_CUDA = ("include", "extras/CUPTI/include", "lib64", "extras/CUPTI/lib64", "lib")
@@ -284,7 +284,9 @@ def counted(backend: str, subject: Subject) -> Iterator[Row | None]:
         yield None
         hidden = subject.network.label
         arguments = (backend, str(subject.batch_size), hidden, str(library), str(counts))
-        yield from _run([sys.executable, "-m", "lib.timing.profiling.run", *arguments], library)
+        command = [sys.executable, "-m", "lib.timing.profiling.run", *arguments]
+        environment = os.environ | {"CUDA_INJECTION64_PATH": str(library)}
+        yield from in_a_fresh_process(command, environment, LIMIT_S, f"{NOT_BUILT}its process", NotMeasured)
         steps = N_TRAIN // subject.batch_size
         for line in counts.read_text().splitlines():
             interface, name, calls = line.split()
@@ -331,25 +333,6 @@ def _places() -> list[Path]:
     return [place for place in found if place.is_dir()]
 
 
-def _run(command: list[str], library: Path) -> Iterator[None]:
-    with tempfile.TemporaryFile("w+") as said:  # no pipe: nobody reads before the end
-        began_s = time.monotonic()
-        environment = os.environ | {"CUDA_INJECTION64_PATH": str(library)}
-        with subprocess.Popen(command, env=environment, stdout=said, stderr=said) as process:
-            try:
-                while process.poll() is None:
-                    if time.monotonic() - began_s > LIMIT_S:
-                        raise NotMeasured(f"counting what a step calls of CUDA took more than {LIMIT_S:.0f} s")
-                    yield None
-                    time.sleep(POLL_S)
-            finally:
-                process.kill()
-        if process.returncode:
-            said.seek(0)
-            last = (said.read().strip().splitlines() or ["nothing was written"])[-1]
-            raise NotMeasured(f"{NOT_BUILT}its process ended with {process.returncode}: {last}")
-
-
 def steps_of_an_epoch(backend: str, batch_size: int, hidden: str, device: str = "gpu") -> Iterator[str]:
     """Train two epochs; `begins` before the second, `ends` after the last of its steps."""
     rng = np.random.default_rng(0)
@@ -378,10 +361,6 @@ def main(backend: str, batch_size: str, hidden: str, library: str, path: str) ->
             calls.clear_counts()
         elif calls.write_counts(path.encode()):
             raise SystemExit(f"expected to write {os.path.basename(path)}, and it cannot be written; free the disk")
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
 
 
 # Of each short epoch, and at most what is profiled: more than fit into a chunk where steps are Keras', so that one is
@@ -527,3 +506,7 @@ _PROFILERS: dict[str, Profiler] = {
     "jax": _with_jax,
     "wgpu": _with_webgpu,
 }
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

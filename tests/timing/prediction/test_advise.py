@@ -117,7 +117,7 @@ def test_what_the_intervals_leave_open_is_too_close_to_call(one, other, expected
 
 def known(seconds_per_flop: float) -> Calibrated:
     """A way to train that was calibrated, whose steps take that long."""
-    samples = [replace(one, seconds=1e-5 + seconds_per_flop * one.workload.flops) for one in SAMPLES]
+    samples = [(workload, 1e-5 + seconds_per_flop * workload.flops) for workload, _ in SAMPLES]
     return Calibrated(calibrate("way", samples), Way.EPOCH, library="way")
 
 

@@ -131,8 +131,8 @@ def test_intervals_hold_the_share_that_conformal_prediction_asks_for():
     """Of ten samples, each predicted from the nine others, the one at rank ⌈11 × 0.9⌉, which is the farthest off."""
     samples = [(one, exact_s(one) * np.exp(0.1 * RNG.standard_normal())) for one in SEEN[:10]]
     deviations = []
-    for index, one in enumerate(samples):
+    for index, (workload, seconds) in enumerate(samples):
         others = calibrate("one", samples[:index] + samples[index + 1 :])
-        step_s, _, high_s = map(float, others.predicted(one.workload))
-        deviations.append(abs(np.log(step_s / one.seconds)) / (np.log(high_s / step_s) / others.widening))
+        step_s, _, high_s = map(float, others.predicted(workload))
+        deviations.append(abs(np.log(step_s / seconds)) / (np.log(high_s / step_s) / others.widening))
     assert calibrate("one", samples).widening == pytest.approx(max(deviations))

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.timing.profiling import operations
+from lib.timing.profiling import harness, operations
 from lib.timing.profiling.operations import (
     LIBRARIES,
     OnThreads,
@@ -183,8 +183,8 @@ def test_a_process_that_complains_at_length_does_not_wait_for_a_reader(monkeypat
 
 def test_one_that_takes_too_long_or_is_stopped_is_ended(monkeypatch):
     started = []
-    popen = operations.subprocess.Popen
-    monkeypatch.setattr(operations.subprocess, "Popen", lambda *a, **k: started.append(popen(*a, **k)) or started[-1])
+    popen = harness.subprocess.Popen
+    monkeypatch.setattr(harness.subprocess, "Popen", lambda *a, **k: started.append(popen(*a, **k)) or started[-1])
     running = measure_operation("numpy", "cpu", FIRST_USE)
     assert next(running) is None
     running.close()  # pyright: ignore[reportAttributeAccessIssue]
@@ -205,7 +205,7 @@ def test_no_program_of_an_earlier_process_is_found(monkeypatch):
         seen.append(env)
         raise OSError("no more processes")
 
-    monkeypatch.setattr(operations.subprocess, "Popen", refuse)
+    monkeypatch.setattr(harness.subprocess, "Popen", refuse)
     with pytest.raises(OSError, match="no more"):
         first_use_of("jax")
     assert "JAX_COMPILATION_CACHE_DIR" not in seen[0]
