@@ -40,7 +40,7 @@ from lib.timing.prediction.workload import DoesNotFit, Way, fully_connected, rea
 from tests.sweeps.experiments.test_calibration import JAX, run
 from tests.sweeps.experiments.test_your_gpu import CELL, SWIFTSHADER, WHO, keep
 from tests.timing.prediction.invented import device
-from tests.timing.prediction.test_calibration import calibrated
+from tests.timing.prediction.test_predict import calibrated
 
 DEVICES = read_devices()
 EPOCH, ADAPTERS = TrainingWay(Runtime()), ("software", "discrete")

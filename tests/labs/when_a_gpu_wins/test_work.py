@@ -22,7 +22,7 @@ from lib.timing.prediction.workload import Way, read_devices
 from lib.ui.views.dots import HERE, PREDICTED
 from tests.sweeps.experiments.test_calibration import JAX, NUMPY, exact_s, run
 from tests.timing.prediction.invented import device
-from tests.timing.prediction.test_calibration import calibrated
+from tests.timing.prediction.test_predict import calibrated
 from tests.ui.views.test_dots import dots_of
 
 

@@ -15,7 +15,7 @@ from lib.model.spec import Network, Training
 from lib.sweeps.workers.messages import How, TrainingFailed
 from lib.sweeps.workers.queue import Cancel
 from tests.conftest import ROOT
-from tests.model.backends.test_environment_variables import WITH_WRONG_SUMS
+from tests.model.backends.test_registry import WITH_WRONG_SUMS
 
 ROUNDING = 2e-6  # what float32 makes of a sum of a few hundred terms near 1
 
@@ -54,7 +54,6 @@ def test_the_gradient_agrees_with_finite_differences(small_data):
 
 
 def test_a_neuron_at_its_kink_is_found(small_data):
-    """As hypothesis found it: NumPy stayed with float64, JAX took the other side, and its losses went 0.4 % apart."""
     network, knife_edge = Network((8, 12, 6)), 1
     assert at_a_kink(Training(network, 0.01, 32, 1, seed=knife_edge), small_data, 20)
     assert not at_a_kink(Training(network, 0.01, 32, 1, seed=0), small_data, 20)
@@ -131,7 +130,6 @@ def test_nor_is_one_of_several(lone_engine, bent_numpy):
 
 @pytest.mark.release
 def test_a_process_that_somebody_else_started_computes_right_too(tmp_path):
-    """Such as a Dask worker: nobody gave it this program's flags."""
     code = (
         "import os, jax; os.environ.pop('XLA_FLAGS', None)\nfrom lib.model.backends.registry import Runtime\nfrom"
         " lib.sweeps.executor import Expected, why_not\nfrom tests.conftest import make_small_data\n"
@@ -144,7 +142,6 @@ def test_a_process_that_somebody_else_started_computes_right_too(tmp_path):
 
 @pytest.mark.slow
 def test_each_backend_of_a_worker_is_looked_at_before_its_first_training(lone_engine, tmp_path, monkeypatch):
-    """The worker was started for one call an epoch, which is right; one call a step is not."""
     (tmp_path / "sitecustomize.py").write_text(
         "import sys\n"
         "class Bend:\n"

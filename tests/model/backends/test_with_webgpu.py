@@ -51,7 +51,6 @@ def execution(gpu, images, program, most_steps=40):
 @settings(max_examples=5)
 @given(hidden=st.lists(st.integers(1, 40), max_size=2), batch_size=st.integers(1, 50))
 def test_every_way_of_launching_makes_the_same_steps(gpu, images, hidden, batch_size):
-    """To the bit, as each number is the sum of the same numbers in the same order."""
     from lib.model.backends.webgpu import step
     from lib.model.backends.with_webgpu import LAUNCHES
 
@@ -74,7 +73,6 @@ def test_every_way_of_launching_makes_the_same_steps(gpu, images, hidden, batch_
 
 @pytest.mark.slow
 def test_one_kernel_is_given_no_more_steps_than_a_software_adapter_makes(gpu, images):
-    """llvmpipe leaves all loops of a kernel after 65,535 turns: a later step would be missing, and nothing said."""
     from lib.model.backends.webgpu import step
 
     found, n = [], 160

@@ -19,10 +19,6 @@ from lib.timing.profiling.with_jax import fusion_counts, kernels, largest_fusion
 
 @pytest.mark.slow
 def test_the_compiled_step_is_not_one_kernel(small_data):
-    """What a claim of `lib.labs.claims` is judged by:
-
-    XLA leaves the products alone and fuses what is between them.
-    """
     import jax
 
     from lib.model.backends.with_jax import packed, sgd_step
@@ -66,7 +62,6 @@ def test_a_step_whose_batches_lie_on_the_device_trains_on_all_of_them_in_turn(sm
 
 @pytest.mark.slow
 def test_the_convolutional_network_is_the_one_that_is_predicted():
-    """Its size and arithmetic are what `convolutional` counts."""
     import jax
 
     from lib.timing.profiling.with_jax import convolutional_logits, convolutional_parameters
@@ -181,7 +176,6 @@ ENTRY"""
 
 
 def test_what_a_call_groups_is_counted_one_by_one():
-    """As on a card, where calls stand for graphs of kernels; an asynchronous copy is one kernel."""
     text = CALLED.replace("ENTRY", GRAPH.strip(), 1)
     assert kernels(text) == Counter(fusion=1, product=2, single=2)
     assert largest_fusion(text) == 2

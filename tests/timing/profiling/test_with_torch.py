@@ -37,7 +37,6 @@ def test_torchs_operations_are_caught_with_their_backward_pass(subject):
 
 @pytest.mark.parametrize("device", ["gpu", "cpu"])
 def test_its_experiments_suffice_to_split_a_step(subject, monkeypatch, device):
-    """A card's operations are timed by the card."""
     pytest.importorskip("torch")
     from lib.timing.profiling import with_torch
 

@@ -36,7 +36,6 @@ def test_each_can_be_measured(small_data, backend):
 
 
 def test_the_traps_step_is_one_of_training_and_brings_its_batch_where_it_shall(small_data):
-    """Its loss is that of the batch on the device: the old one until another is brought."""
     import numpy as np
 
     from lib.model.backends.reference import loss_and_gradients

@@ -24,7 +24,6 @@ NS = st.integers(0, 10**9)
 
 @given(st.integers(-(10**15), 10**15), st.lists(st.tuples(NS, NS, NS, NS, st.booleans()), min_size=1, max_size=8))
 def test_the_true_difference_of_two_clocks_lies_within_what_is_said(ahead, events):
-    """Whatever delays there are between submitting, beginning, ending, and knowing of the end."""
     seen, now = [], 2 * 10**15
     for to_begin, lasting, to_know, pause, waited in events:
         began, ended = now + to_begin, now + to_begin + lasting
@@ -103,7 +102,6 @@ def test_every_operation_is_there_between_its_submission_and_the_wait_for_it(sma
 
 @needs_software_adapter
 def test_mesas_clock_is_the_hosts_own(small_data, on, monkeypatch):
-    """Its timestamps come from the system's monotonic clock, as Python's: the difference is known, and is 0."""
     if not on.has_clock or not on.name.startswith("llvmpipe") or sys.platform != "linux":
         pytest.skip("not Mesa's adapter")
     found, aligned = [], alignment_ns
@@ -143,7 +141,6 @@ def test_there_are_more_operations_than_a_set_of_timestamps_holds(small_data, on
 
 @needs_software_adapter
 def test_a_recording_leaves_nothing_behind_also_after_an_error(small_data, on):
-    """Commands that were written and never submitted have no times, and are not waited for."""
     before = {**vars(on)}
     recorder = Recorder(on, SOFTWARE)
     from lib.model.backends.with_webgpu import Execution, training_images
