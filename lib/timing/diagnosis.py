@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lib.formatting import justified
+from lib.model.backends.base import CannotTrain
 from lib.model.backends.registry import ADAPTERS, BACKENDS, JAX_PRECISION, Runtime
 from lib.model.hardware import webgpu
 from lib.model.hardware.nvidia import cards, driver_version
@@ -232,20 +233,15 @@ class CardFacts:
     memory_bytes: int = 0  # that the library may use; 0: unknown
 
 
-class WrongDevice(RuntimeError):
-    """A library cannot use the graphics card, or not in this precision; the text says why, and what to do."""
-
-
-_Devices = tuple[
-    list[str], str, int
-]  # names of the cards, the one that it computes on first; precision; memory, 0: unknown
+# Names of the cards that a library sees, the one that it computes on first; its precision; bytes of memory, 0: unknown.
+_Devices = tuple[list[str], str, int]
 
 
 def card_of(runtime: Runtime) -> CardFacts | None:
     """Set the library's precision, and ask it for its card; None on a CPU. For workers: it imports the library.
 
     Raises:
-        WrongDevice: The library sees no card, or computes in another precision.
+        CannotTrain: The library sees no card, or computes in another precision.
     """
     if runtime.device == "cpu":
         return None
@@ -260,9 +256,9 @@ def card_of(runtime: Runtime) -> CardFacts | None:
     if not names:
         finding = gpu_not_registered(Observed("gpu", gpus_present=len(cards()), gpus_registered=0))
         text = finding.text if finding is not None else "No NVIDIA driver lists a card here; use a machine with one."
-        raise WrongDevice(f"“{label}” was asked for a graphics card and sees none, so it is not used. {text}{why}")
+        raise CannotTrain(f"“{label}” was asked for a graphics card and sees none, so it is not used. {text}{why}")
     if precision != runtime.precision:
-        raise WrongDevice(
+        raise CannotTrain(
             f"“{label}” multiplies in {precision} where {runtime.precision} was asked for, so it is not used;"
             " unset what sets its precision (NVIDIA_TF32_OVERRIDE, CUPY_TF32, TORCH_ALLOW_TF32_CUBLAS_OVERRIDE)"
         )
@@ -275,7 +271,7 @@ def _adapter(runtime: Runtime) -> CardFacts:
         adapter = webgpu.described(webgpu.open_adapter(runtime.device))
     except LookupError as error:
         label = BACKENDS[runtime.backend].label
-        raise WrongDevice(
+        raise CannotTrain(
             f"“{label}” was asked for the {webgpu.KINDS[runtime.device]}, and {error}; look whether its driver answers"
         ) from error
     name = f"{adapter.name} ({', '.join(filter(None, [webgpu.KINDS[adapter.kind], adapter.vendor]))})"

@@ -7,11 +7,12 @@ from types import ModuleType, SimpleNamespace
 import numba
 import pytest
 
+from lib.model.backends.base import CannotTrain
 from lib.model.backends.registry import BACKENDS, JAX_PRECISION, PRECISIONS, Runtime, unavailable
 from lib.model.spec import Training
 from lib.sweeps.workers.messages import TrainingFailed
 from lib.timing import diagnosis
-from lib.timing.diagnosis import DETECTORS, CardFacts, Observed, WrongDevice, card_of, findings
+from lib.timing.diagnosis import DETECTORS, CardFacts, Observed, card_of, findings
 from tests.sweeps.workers.test_engine import run
 
 # name: (numbers that show it, numbers that do not, what the evidence must repeat, the expected gain)
@@ -191,25 +192,25 @@ def test_the_library_names_its_card_driver_and_precision(key, libraries, monkeyp
 def test_a_library_that_sees_no_card_is_refused_with_what_it_says(key, libraries, monkeypatch):
     libraries.cards = []
     with pytest.raises(
-        WrongDevice, match=r"sees none, so it is not used\. The driver lists 2 GPUs, the framework sees 0"
+        CannotTrain, match=r"sees none, so it is not used\. The driver lists 2 GPUs, the framework sees 0"
     ):
         asked(libraries, monkeypatch, Runtime(key, "gpu"))
     if BACKENDS[key].worker == "jax":
         with pytest.raises(
-            WrongDevice, match=r"It says: Unable to initialize backend 'cuda': libcudart\.so\.13 not found$"
+            CannotTrain, match=r"It says: Unable to initialize backend 'cuda': libcudart\.so\.13 not found$"
         ):
             asked(libraries, monkeypatch, Runtime(key, "gpu"))
     elif BACKENDS[key].worker == "torch":
-        with pytest.raises(WrongDevice, match="It says: Found no NVIDIA driver"):
+        with pytest.raises(CannotTrain, match="It says: Found no NVIDIA driver"):
             asked(libraries, monkeypatch, Runtime(key, "gpu"))
 
 
 def test_a_library_that_rounds_although_it_was_told_not_to_is_refused(libraries, monkeypatch):
     libraries.jax.jax_default_matmul_precision = "None"  # somebody's own default
-    with pytest.raises(WrongDevice, match="multiplies in None where float32 was asked for"):
+    with pytest.raises(CannotTrain, match="multiplies in None where float32 was asked for"):
         card_of(Runtime("jax-epoch", "gpu"))
     monkeypatch.setenv("CUPY_TF32", "1")
-    with pytest.raises(WrongDevice, match=r"multiplies in tf32 where float32 was asked for.*CUPY_TF32"):
+    with pytest.raises(CannotTrain, match=r"multiplies in tf32 where float32 was asked for.*CUPY_TF32"):
         card_of(Runtime("cupy", "gpu"))
 
 

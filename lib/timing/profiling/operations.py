@@ -836,9 +836,7 @@ def measure_overlap(worker: str, device: str, operation: OperationRequest) -> It
     """
     if (device, worker) not in (("cpu", "numpy"), ("gpu", "torch")):
         raise ValueError(f"overlap: expected numpy on cpu or torch on gpu, got {worker} on {device}; ask for these")
-    stages = OnStreams(operation) if device == "gpu" else OnThreads(operation)
-    try:
-        runs = {IN_TURN: stages.in_turn, IN_PIECES: stages.in_pieces}
+    with (on_streams if device == "gpu" else on_threads)(operation) as (runs, _):
         last: dict[str, list[list[Span]]] = {}
 
         def timed(name: str) -> float:
@@ -851,60 +849,57 @@ def measure_overlap(worker: str, device: str, operation: OperationRequest) -> It
             for lane, spans in zip(LANES, lanes, strict=True):
                 for end, values in zip(("begins", "ends"), zip(*spans, strict=True), strict=True):
                     yield row_of(f"{name}/{lane}/{end}", values)
-    finally:
-        stages.close()
 
 
-class OnThreads:
-    """Three stages on an array of ones, `y` = sin(sin(…x)), a thread for each.
+Runs = dict[str, Callable[[], list[list[Span]]]]  # by the name of the way: the spans of each lane's pieces
 
-    Both ways return the spans of each lane's pieces. The device is another array: NumPy lets go of Python's lock in
-    copies and sines, so that they can overlap as far as there are cores.
+
+@contextmanager
+def on_threads(operation: OperationRequest) -> Iterator[tuple[Runs, np.ndarray]]:
+    """Three stages on an array of ones, `y` = sin(sin(…x)), a thread for each; both ways, and `y`.
+
+    The device is another array: NumPy lets go of Python's lock in copies and sines, so that they can overlap as far as
+    there are cores.
     """
+    pieces, x = _pieces(operation), np.ones(operation.size, np.float32)
+    there, y = np.zeros_like(x), np.zeros_like(x)
 
-    def __init__(self, operation: OperationRequest) -> None:
-        self.depth, self.pieces = operation.depth, _pieces(operation)
-        self.x, self.y = np.ones(operation.size, np.float32), np.zeros(operation.size, np.float32)
-        self.there = np.zeros_like(self.x)
-        self._threads = ThreadPoolExecutor(len(LANES))
+    def bring(piece: slice) -> None:
+        np.copyto(there[piece], x[piece])
 
-    def _stages(self) -> tuple[Stage, ...]:
-        def bring(piece: slice) -> None:
-            np.copyto(self.there[piece], self.x[piece])
+    def compute(piece: slice) -> None:
+        for _ in range(operation.depth):
+            np.sin(there[piece], out=there[piece])
 
-        def compute(piece: slice) -> None:
-            for _ in range(self.depth):
-                np.sin(self.there[piece], out=self.there[piece])
+    def bring_back(piece: slice) -> None:
+        np.copyto(y[piece], there[piece])
 
-        def bring_back(piece: slice) -> None:
-            np.copyto(self.y[piece], self.there[piece])
+    stages = (bring, compute, bring_back)
+    with ThreadPoolExecutor(len(LANES)) as threads:
 
-        return bring, compute, bring_back
+        def in_turn() -> list[list[Span]]:
+            """The same three threads, and a wait for each."""
+            began, whole = time.perf_counter(), slice(0, len(x))
+            return [[threads.submit(_timed, stage, whole, began).result()] for stage in stages]
 
-    def in_turn(self) -> list[list[Span]]:
-        """The same three threads, and a wait for each."""
-        began, whole = time.perf_counter(), slice(0, len(self.x))
-        return [[self._threads.submit(_timed, stage, whole, began).result()] for stage in self._stages()]
+        def in_pieces() -> list[list[Span]]:
+            """Each thread begins a piece when the one before it has done it."""
+            began = time.perf_counter()
+            done = [[threading.Event() for _ in pieces] for _ in LANES]
 
-    def in_pieces(self) -> list[list[Span]]:
-        """Each thread begins a piece when the one before it has done it."""
-        began = time.perf_counter()
-        done = [[threading.Event() for _ in self.pieces] for _ in LANES]
+            def lane(number: int, stage: Stage) -> list[Span]:
+                spans = []
+                for index, piece in enumerate(pieces):
+                    if number:
+                        done[number - 1][index].wait()
+                    spans.append(_timed(stage, piece, began))
+                    done[number][index].set()
+                return spans
 
-        def lane(number: int, stage: Stage) -> list[Span]:
-            spans = []
-            for index, piece in enumerate(self.pieces):
-                if number:
-                    done[number - 1][index].wait()
-                spans.append(_timed(stage, piece, began))
-                done[number][index].set()
-            return spans
+            running = [threads.submit(lane, number, stage) for number, stage in enumerate(stages)]
+            return [one.result() for one in running]
 
-        running = [self._threads.submit(lane, number, stage) for number, stage in enumerate(self._stages())]
-        return [one.result() for one in running]
-
-    def close(self) -> None:
-        self._threads.shutdown()
+        yield {IN_TURN: in_turn, IN_PIECES: in_pieces}, y
 
 
 def _timed(stage: Stage, piece: slice, began: float) -> Span:
@@ -918,43 +913,37 @@ def _pieces(operation: OperationRequest) -> list[slice]:
     return [slice(low, high) for low, high in itertools.pairwise(edges)]
 
 
-class OnStreams:
+@contextmanager
+def on_streams(operation: OperationRequest) -> Iterator[tuple[Runs, Any]]:
     """The same on a card: a stream of PyTorch for each stage, timed by the card's own events.
 
-    From and to pinned memory in pieces, pageable in turn, as in the article.
+    In turn as in the article: pageable memory, and each stream synchronised before the next one begins. In pieces from
+    and to pinned memory, and streams that wait for events of one another, not the host for them.
     """
+    import torch
 
-    def __init__(self, operation: OperationRequest) -> None:
-        import torch
+    cuda, streams = torch.cuda, [torch.cuda.Stream() for _ in LANES]
+    pageable, back = torch.ones(operation.size), torch.zeros(operation.size)
+    pinned, pinned_back, there = pageable.pin_memory(), back.pin_memory(), torch.empty(operation.size, device="cuda")
 
-        self._torch, self.depth, self.pieces = torch, operation.depth, _pieces(operation)
-        self._streams = [torch.cuda.Stream() for _ in LANES]
-        self._pageable = torch.ones(operation.size)
-        self._pinned, self._there = self._pageable.pin_memory(), torch.empty(operation.size, device="cuda")
-        self._back = torch.zeros(operation.size)
-        self._pinned_back = self._back.pin_memory()
+    def queue(stage: Stage, stream: Any, piece: slice, before: Any) -> tuple[Any, Any]:
+        """Put a stage into its stream, after an event of another one; the events of its beginning and its end."""
+        begin, end = (cuda.Event(enable_timing=True) for _ in range(2))
+        with cuda.stream(stream):
+            if before is not None:
+                stream.wait_event(before)
+            begin.record(stream)
+            stage(piece)
+            end.record(stream)
+        return begin, end
 
-    def in_turn(self) -> list[list[Span]]:
-        """The article's: pageable memory, and each stream synchronised before the next one begins."""
-        return self._run([slice(0, len(self._pageable))], self._pageable, self._back, in_turn=True)
-
-    def in_pieces(self) -> list[list[Span]]:
-        """Pinned memory, and streams that wait for events of one another, not the host for them."""
-        return self._run(self.pieces, self._pinned, self._pinned_back, in_turn=False)
-
-    def close(self) -> None:
-        """Wait for the streams; their memory goes with this object."""
-        self._torch.cuda.synchronize()
-
-    def _run(self, pieces: list[slice], source: Any, target: Any, in_turn: bool) -> list[list[Span]]:
-        there, cuda = self._there, self._torch.cuda
-
+    def run(pieces: list[slice], source: Any, target: Any, in_turn: bool) -> list[list[Span]]:
         def bring(piece: slice) -> None:
             there[piece].copy_(source[piece], non_blocking=True)
 
         def compute(piece: slice) -> None:
-            for _ in range(self.depth):
-                self._torch.sin(there[piece], out=there[piece])
+            for _ in range(operation.depth):
+                torch.sin(there[piece], out=there[piece])
 
         def bring_back(piece: slice) -> None:
             target[piece].copy_(there[piece], non_blocking=not in_turn)
@@ -965,8 +954,8 @@ class OnStreams:
         marks: list[list] = [[] for _ in LANES]
         for piece in pieces:
             before = None
-            for lane, stage, stream in zip(marks, (bring, compute, bring_back), self._streams, strict=True):
-                lane.append(self._queue(stage, stream, piece, before))
+            for lane, stage, stream in zip(marks, (bring, compute, bring_back), streams, strict=True):
+                lane.append(queue(stage, stream, piece, before))
                 if in_turn:
                     stream.synchronize()
                 before = lane[-1][1]
@@ -974,16 +963,16 @@ class OnStreams:
         ends_s = [[[max(0.0, began.elapsed_time(end) / 1e3) for end in mark] for mark in lane] for lane in marks]
         return [[(begin, max(begin, end)) for begin, end in lane] for lane in ends_s]
 
-    def _queue(self, stage: Stage, stream: Any, piece: slice, before: Any) -> tuple[Any, Any]:
-        """Put a stage into its stream, after an event of another one; the events of its beginning and its end."""
-        begin, end = (self._torch.cuda.Event(enable_timing=True) for _ in range(2))
-        with self._torch.cuda.stream(stream):
-            if before is not None:
-                stream.wait_event(before)
-            begin.record(stream)
-            stage(piece)
-            end.record(stream)
-        return begin, end
+    try:
+        yield (
+            {
+                IN_TURN: partial(run, [slice(0, operation.size)], pageable, back, True),
+                IN_PIECES: partial(run, _pieces(operation), pinned, pinned_back, False),
+            },
+            pinned_back,
+        )
+    finally:
+        cuda.synchronize()  # their memory goes with this function
 
 
 _OTHERWISE: dict[str, Callable[[str, str, OperationRequest], Iterator[Row | None]]] = {

@@ -25,13 +25,13 @@ from lib.timing.profiling.operations import (
     OPERATIONS,
     PRODUCT,
     SIDES,
-    OnThreads,
     calls_of,
     forward_and_backward,
     makers_of,
     measure_ceilings,
     measure_operation,
     measure_overlap,
+    on_threads,
     transfers,
 )
 from lib.timing.profiling.request import (
@@ -211,29 +211,23 @@ def test_a_copy_is_other_memory_and_an_alias_the_same(worker):
 
 @given(st.integers(1, 300), st.integers(1, 3), st.integers(1, 12))
 def test_both_ways_compute_the_nested_sine_of_every_element(size, depth, pieces):
-    stages = OnThreads(OperationRequest("overlap", size, depth=depth, pieces=pieces))
     right = np.ones(size, np.float32)
     for _ in range(depth):
         right = np.sin(right)
-    try:
-        for way in (stages.in_turn, stages.in_pieces):
-            stages.y[:] = 0
+    with on_threads(OperationRequest("overlap", size, depth=depth, pieces=pieces)) as (ways, y):
+        for way in ways.values():
+            y[:] = 0
             way()
-            assert np.allclose(stages.y, right, atol=1e-6)
-    finally:
-        stages.close()
+            assert np.allclose(y, right, atol=1e-6)
 
 
 def test_a_stage_of_a_piece_begins_when_the_one_before_has_ended():
-    stages = OnThreads(OperationRequest("overlap", 2**16, depth=2, pieces=5))
-    try:
-        there, compute, back = stages.in_turn()
-        assert [len(lane) for lane in (there, compute, back)] == [1, 1, 1]
-        assert there[0][1] <= compute[0][0]
-        assert compute[0][1] <= back[0][0], "nothing overlaps"
-        lanes = stages.in_pieces()
-    finally:
-        stages.close()
+    with on_threads(OperationRequest("overlap", 2**16, depth=2, pieces=5)) as (ways, _):
+        there, compute, back = ways[IN_TURN]()
+        lanes = ways[IN_PIECES]()
+    assert [len(lane) for lane in (there, compute, back)] == [1, 1, 1]
+    assert there[0][1] <= compute[0][0]
+    assert compute[0][1] <= back[0][0], "nothing overlaps"
     assert [len(lane) for lane in lanes] == [5, 5, 5]
     for before, after in itertools.pairwise(lanes):
         assert all(one[1] <= other[0] for one, other in zip(before, after, strict=True))

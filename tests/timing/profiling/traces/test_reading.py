@@ -664,7 +664,7 @@ def cut_off(path):
         (foreign, "SQLite file of something else .moz_places"),
         (without_cuda, "without CUDA"),
         (a_view, "something else"),
-        (other_columns, "cannot be read_nsight"),
+        (other_columns, "cannot be read"),
         (cut_off, "damaged or cut off"),
     ],
     ids=lambda value: value.__name__ if callable(value) else "",
