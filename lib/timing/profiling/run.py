@@ -50,11 +50,13 @@ from lib.timing.profiling.harness import (
     endless_training,
     in_a_fresh_process,
     interleaved,
+    measure_pipelines,
     repeated,
     row_of,
     self_timed,
     trained_step,
 )
+from lib.timing.profiling.operations import measure_ceilings, measure_operation, measure_operations
 from lib.timing.profiling.request import (
     CALLS,
     CONVOLUTIONAL,
@@ -92,8 +94,6 @@ def examine(backend: str, device: str, examination: Examination, data: Data) -> 
     """
     subject = Subject(examination.network, examination.batch_size, data, device)
     if examination.kind == "ceilings":
-        from lib.timing.profiling.operations import measure_ceilings
-
         yield from measure_ceilings(backend, device)
     elif examination.kind == "parts":
         yield from _parts(backend, subject)
@@ -102,34 +102,21 @@ def examine(backend: str, device: str, examination: Examination, data: Data) -> 
     elif examination.kind in _STEPS:
         yield from getattr(_module(backend), _STEPS[examination.kind])(subject)
     elif examination.kind == CALLS:
-        from lib.timing.profiling.run import counted
-
         yield from counted(backend, subject)
     elif examination.kind == "takings":
         yield from interleaved(_takings(backend, data, device), FEW_ROUNDS)
     elif examination.kind == "operations":
-        from lib.timing.profiling.operations import measure_operations
-
         yield from measure_operations(BACKENDS[backend].worker, subject)
     elif examination.operation is not None:
-        from lib.timing.profiling.operations import measure_operation
-
         yield from measure_operation(BACKENDS[backend].worker, device, examination.operation)
     elif examination.kind == "pipelines":
-        from lib.timing.profiling.harness import measure_pipelines
-
-        if backend == "torch":
-            from lib.timing.profiling import with_torch as library
-        else:
-            from lib.timing.profiling import with_tensorflow as library
+        library = importlib.import_module(f"lib.timing.profiling.with_{backend.removeprefix('keras-')}")
         yield from measure_pipelines(library, subject, examination.pipelines)
     elif examination.kind == "placement":
         from lib.timing.profiling.with_tensorflow import measure_placement
 
         yield from measure_placement(subject)
     elif examination.kind == "trace":
-        from lib.timing.profiling.run import record
-
         yield from record(backend, subject, examination.folder)
     else:
         yield from measure_traps(_module(backend).timed_step(subject), device)

@@ -25,7 +25,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -500,29 +500,16 @@ _SAMPLES = 400  # rows by which it is seen where in time they are
 _COPIES = {1: "host to device", 2: "device to host", 8: "device to device", 10: "peer to peer"}
 
 
-@dataclass(frozen=True)
-class Table:
-    """A table of the export: `by` is SQL for what tells its calls apart, `lane` for what tells its lanes apart."""
-
-    table: str
-    by: str
-    lane: str
-    role: str
-
-    def kind(self, name: str) -> str:
-        """The kind of a call of this name."""
-        return device_kind(name) if self.role == "device" else cuda_kind(name)
-
-
 _STREAM = "'device ' || deviceId || ', stream ' || streamId"
 _THREAD = "'thread ' || (globalTid & 16777215)"
-TABLES = (
-    Table("CUPTI_ACTIVITY_KIND_RUNTIME", "nameId", _THREAD, "host"),
-    Table("CUPTI_ACTIVITY_KIND_KERNEL", "shortName", _STREAM, "device"),
-    Table("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "'a whole CUDA graph'", _STREAM, "device"),
-    Table("CUPTI_ACTIVITY_KIND_MEMCPY", "copyKind", _STREAM, "device"),
-    Table("CUPTI_ACTIVITY_KIND_MEMSET", "'Memset'", _STREAM, "device"),
-)
+# Tables of the export: SQL for what tells a table's calls apart, and its lanes; the role of these; and what tells a kind.
+TABLES = {
+    "CUPTI_ACTIVITY_KIND_RUNTIME": ("nameId", _THREAD, "host", cuda_kind),
+    "CUPTI_ACTIVITY_KIND_KERNEL": ("shortName", _STREAM, "device", device_kind),
+    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": ("'a whole CUDA graph'", _STREAM, "device", device_kind),
+    "CUPTI_ACTIVITY_KIND_MEMCPY": ("copyKind", _STREAM, "device", device_kind),
+    "CUPTI_ACTIVITY_KIND_MEMSET": ("'Memset'", _STREAM, "device", device_kind),
+}
 _AGAIN = "copy the whole file once no program writes to it, or make it from the .nsys-rep"
 # Numbers alone: SQLite orders text and blobs after them.
 _SOUND = f'start >= 0 AND start < "end" AND "end" <= {MAX_NS}'
@@ -569,9 +556,9 @@ def _damage_told() -> Iterator[None]:
         raise Refused(f"it is an SQLite file, but damaged or cut off ({error}); {_AGAIN}") from None
 
 
-def _tables(database: sqlite3.Connection) -> list[Table]:
+def _tables(database: sqlite3.Connection) -> list[str]:
     known = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    found = [table for table in TABLES if table.table in known]
+    found = [table for table in TABLES if table in known]
     if not found or "StringIds" not in known:
         others = ", ".join(sorted(known)[:3])[:80] or "no table"
         raise Refused(
@@ -580,17 +567,18 @@ def _tables(database: sqlite3.Connection) -> list[Table]:
     return found
 
 
-def _calls(database: sqlite3.Connection, table: Table) -> Iterator[Call]:
+def _calls(database: sqlite3.Connection, table: str) -> Iterator[Call]:
     """The calls of a table; CUDA's calls do not lie in each other, so their own time is all of it."""
     totals: dict[object, list[int]] = {}
+    column, _, _, kind = TABLES[table]
     low, limit = -(2**63), time.monotonic() + MAX_READ_S
     while low is not None:
         if time.monotonic() > limit:
             raise Refused(f"reading it took more than {MAX_READ_S:.0f} s; export a shorter range")
-        edge = f"SELECT rowid FROM {table.table} WHERE rowid >= ? LIMIT 1 OFFSET {_ADDED_UP}"
+        edge = f"SELECT rowid FROM {table} WHERE rowid >= ? LIMIT 1 OFFSET {_ADDED_UP}"
         high = next(iter(database.execute(edge, (low,)).fetchone() or ()), None)
         for by, count, total_ns in database.execute(
-            f'SELECT {table.by}, count(*), sum("end" - start) FROM {table.table}'
+            f'SELECT {column}, count(*), sum("end" - start) FROM {table}'
             f" WHERE rowid >= ? AND rowid < ? AND {_SOUND} GROUP BY 1",
             (low, 2**63 - 1 if high is None else high),
         ):
@@ -599,12 +587,12 @@ def _calls(database: sqlite3.Connection, table: Table) -> Iterator[Call]:
         low = high
     for by, (count, total_ns) in totals.items():
         name = _name(database, table, by)
-        yield Call(name, table.kind(name), count, total_ns, total_ns)
+        yield Call(name, kind(name), count, total_ns, total_ns)
 
 
-def _name(database: sqlite3.Connection, table: Table, by: object) -> str:
+def _name(database: sqlite3.Connection, table: str, by: object) -> str:
     """The name of a call, as `nsys stats` prints it: without the number of the interface's version."""
-    if table.by == "copyKind":
+    if table == "CUPTI_ACTIVITY_KIND_MEMCPY":
         return f"Memcpy, {_COPIES.get(by, 'of another kind')}" if isinstance(by, int) else "Memcpy"
     if not isinstance(by, int):
         return str(by)
@@ -614,30 +602,31 @@ def _name(database: sqlite3.Connection, table: Table, by: object) -> str:
     return head if head and version.isdigit() else name
 
 
-def _rows(database: sqlite3.Connection, counts: dict[Table, int]) -> Collector:
+def _rows(database: sqlite3.Connection, counts: dict[str, int]) -> Collector:
     """The rows of a stretch in the middle of the profile, about `MAX_KEPT` of them, or all where there are no more."""
     low, high = _stretch(database, counts) if sum(counts.values()) > MAX_KEPT else (0, MAX_NS)
     found = Collector()
     while not len(found):
         for table in counts:
+            column, lanes, role, kind = TABLES[table]
             named = cache(lambda by, table=table: _name(database, table, by))
             for lane, by, start, end, correlation in database.execute(
-                f'SELECT {table.lane}, {table.by}, start, "end", correlationId FROM {table.table}'
+                f'SELECT {lanes}, {column}, start, "end", correlationId FROM {table}'
                 f" WHERE {_SOUND} AND start BETWEEN ? AND ? LIMIT {2 * MAX_KEPT}",
                 (low, high),
             ):
-                name, number = named(by), found.lane((table.role, lane), str(lane), table.role)
+                name, number = named(by), found.lane((role, lane), str(lane), role)
                 start, length = round(start), round(end) - round(start)
                 known = correlation if isinstance(correlation, int) else 0
-                found.add(number, name, table.kind(name), start, length, known)
+                found.add(number, name, kind(name), start, length, known)
         length = high - low + 1
         low, high = max(0, low - 10 * length), min(MAX_NS, high + 10 * length)
     return found
 
 
-def _stretch(database: sqlite3.Connection, counts: dict[Table, int]) -> tuple[int, int]:
+def _stretch(database: sqlite3.Connection, counts: dict[str, int]) -> tuple[int, int]:
     """Where in time about `MAX_KEPT` rows around the middle one begin, by some rows of the table that has most."""
-    table, starts = max(counts, key=counts.__getitem__).table, list[float]()
+    table, starts = max(counts, key=counts.__getitem__), list[float]()
     last = database.execute(f"SELECT max(rowid) FROM {table}").fetchone()[0]
     for rowid in np.linspace(1, last, _SAMPLES).astype(np.int64).tolist():
         sampled = f"SELECT start FROM {table} WHERE rowid >= ? AND {_SOUND} LIMIT 1"
