@@ -502,7 +502,7 @@ _COPIES = {1: "host to device", 2: "device to host", 8: "device to device", 10: 
 
 _STREAM = "'device ' || deviceId || ', stream ' || streamId"
 _THREAD = "'thread ' || (globalTid & 16777215)"
-# Tables of the export: SQL for what tells a table's calls apart, and its lanes; their role; and what tells a call's kind.
+# Tables of the export: SQL for what tells its calls apart, and its lanes; their role; and what tells a call's kind.
 TABLES = {
     "CUPTI_ACTIVITY_KIND_RUNTIME": ("nameId", _THREAD, "host", cuda_kind),
     "CUPTI_ACTIVITY_KIND_KERNEL": ("shortName", _STREAM, "device", device_kind),
