@@ -656,16 +656,6 @@ def step_work(network: Network, batch_size: int, cache_bytes: int = 0) -> tuple[
     return network.step_flops(batch_size), images + 2 * beyond_cache
 
 
-def intensity(network: Network, batch_size: int) -> float:
-    """FLOPs of a step's products per byte that it moves, if no cache keeps the parameters from step to step.
-
-    >>> intensity(Network((128,)), 1) < 1 < intensity(Network((128,)), 32)
-    True
-    """
-    flops, n_bytes = step_work(network, batch_size)
-    return flops / n_bytes
-
-
 def step_floor(
     network: Network, batch_size: int, ceilings: Ceilings, backend: str | None = None, calls_per_step: float = 1.0
 ) -> Floor:

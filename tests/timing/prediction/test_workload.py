@@ -25,7 +25,6 @@ from lib.timing.prediction.workload import (
     convolutional,
     cost_of,
     fully_connected,
-    intensity,
     read_devices,
     resnet18,
     step_floor,
@@ -229,8 +228,9 @@ def test_the_articles_step_by_hand():
 
 def test_a_larger_batch_reads_each_parameter_less_often():
     network = Network((128,))
-    assert intensity(network, 1) == step_work(network, 1)[0] / (4 * 784 + 8 * 101_770)
-    assert intensity(network, 4096) == pytest.approx(2 * (2 * 784 * 128 + 3 * 1280) / (4 * 784), rel=0.07)
+    assert step_work(network, 1)[1] == 4 * 784 + 8 * 101_770
+    flops, n_bytes = step_work(network, 4096)
+    assert flops / n_bytes == pytest.approx(2 * (2 * 784 * 128 + 3 * 1280) / (4 * 784), rel=0.07)
 
 
 def test_parameters_that_fit_the_cache_cost_no_memory():

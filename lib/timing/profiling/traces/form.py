@@ -207,10 +207,6 @@ class Call:
     def self_s(self) -> float:
         return self.self_ns * 1e-9
 
-    @property
-    def mean_s(self) -> float:
-        return self.total_s / self.count if self.count else 0.0
-
 
 @dataclass(frozen=True, eq=False)  # arrays cannot be compared
 class Trace:
