@@ -20,7 +20,7 @@ are Student's, from the residuals: they are wide where the cost is not a straigh
 
 import json
 import math
-from collections import Counter
+from collections import Counter, namedtuple
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum
@@ -371,17 +371,8 @@ class SheetFigure:
             )
 
 
-@dataclass(frozen=True)
-class Quantity:
-    """What a figure is of: words, unit, and the limits beyond which it is absurd."""
-
-    words: str
-    unit: str
-    least: float
-    most: float
-    required: bool = True
-
-
+# What a figure is of: words, unit, and the limits beyond which it is absurd; and whether a device must have it.
+Quantity = namedtuple("Quantity", "words unit least most required", defaults=(True,))
 QUANTITIES: Mapping[str, Quantity] = MappingProxyType(
     {
         "host_call_s": Quantity("a call of a compiled program by the host", "s", 0.0, 0.1),

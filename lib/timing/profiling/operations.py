@@ -40,6 +40,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import namedtuple
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -85,16 +86,7 @@ from lib.timing.profiling.request import (
     OperationRequest,
 )
 
-
-@dataclass(frozen=True)
-class Operation:
-    """A row of the table; `row` names the article's row that it belongs to."""
-
-    key: str
-    label: str
-    row: str
-
-
+Operation = namedtuple("Operation", "key label row")  # of the step; `row` is the article's that it belongs to
 OPERATIONS = (
     Operation("hidden", "X @ W1 + b1", "forward: hidden layer"),
     Operation("relu", "ReLU", "forward: ReLU"),

@@ -3,6 +3,7 @@
 The experiments run in the workers, each with its own library: `with_numpy`, `with_jax`, `with_keras`.
 """
 
+from collections import namedtuple
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -176,15 +177,7 @@ ON_DEVICE = "many-on-device"  # an experiment that no part needs: `many` by the 
 EXPLAINED = 0.15  # of the step: how far the parts may be from adding up
 
 
-@dataclass(frozen=True)
-class StepPart:
-    """One part of a step, and how it is derived from the experiments."""
-
-    name: str
-    color: str
-    how: str
-
-
+StepPart = namedtuple("StepPart", "name color how")  # and how it is derived from the experiments
 PARTS = (
     StepPart(
         "arithmetic",
