@@ -112,8 +112,8 @@ def best(found: list[Effect]) -> Effect | None:
 
     Another library is another program: it is named where nothing helps that can be changed in one's own.
     """
-    quicker = [one for one in found if one.setup is not None and one.gain > 1 and not one.remedy.kept]
-    return max(quicker, key=lambda one: (one.remedy is not Remedy.BACKEND, one.gain), default=None)
+    gaining = [one for one in found if one.setup is not None and one.gain > 1 and not one.remedy.kept]
+    return max(gaining, key=lambda one: (one.remedy is not Remedy.BACKEND, one.gain), default=None)
 
 
 def in_words(effect: Effect, before: Setup) -> str:
@@ -656,8 +656,8 @@ def _remedy(
 def _changes(question: Question, by: str, places: Sequence[Mapping[str, Calibrated]]) -> Iterator[str]:
     """What helps a program that is trained by this backend today, as the first place says where anything helps."""
     for ways in places:
-        today = [name for name, one in ways.items() if one.backend == by and one.together == 1]
-        for name in today[:1]:
+        names = [name for name, one in ways.items() if one.backend == by and one.together == 1]
+        for name in names[:1]:
             before = today(question, name, ways)
             every = effects(question, before, ways)
             found = [one for one in every if one.gain >= WORTH and one.remedy is not Remedy.BACKEND]

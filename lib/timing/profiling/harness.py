@@ -129,10 +129,10 @@ def in_one_call(call: Callable[[int], object], sync: Sync) -> StepExperiment:
     first_call_s = (before := time.perf_counter()) - began
     sync(call(8))
     steps = int(np.clip(8 * ONE_CALL_S / (time.perf_counter() - before), 4, 4096))
-    loop = repeated(lambda: call(steps), sync, steps)
-    next(loop)
+    blocks = repeated(lambda: call(steps), sync, steps)
+    next(blocks)
     yield first_call_s
-    yield from loop
+    yield from blocks
 
 
 def endless_training(backend: str, subject: "Subject") -> Generator[Event, None, None]:

@@ -141,11 +141,11 @@ def _takings(backend: str, data: Data, device: str) -> dict[str, StepExperiment]
 
 
 def _parts(backend: str, subject: Subject) -> Iterator[Row | None]:
-    busy_s: list[float] = []
-    experiments = {"step": trained_step(backend, subject, busy_s)} | _module(backend).experiments(backend, subject)
+    worked_s: list[float] = []
+    experiments = {"step": trained_step(backend, subject, worked_s)} | _module(backend).experiments(backend, subject)
     try:
         yield from interleaved(experiments)
-        yield row_of("busy", busy_s[1:])
+        yield row_of("busy", worked_s[1:])
     finally:
         for experiment in experiments.values():
             experiment.close()

@@ -164,7 +164,7 @@ def alignment_ns(seen: Iterable[SeenStep]) -> tuple[int, int] | None:
     Cristian, Probabilistic clock synchronization, 1989: the reply came between two readings of one's own clock.
     """
     known = [one for one in seen if 0 < one[1] <= one[2]]  # some devices write 0 for an empty pass
-    low = max((submitted - began for submitted, began, _, _ in known), default=None)
+    low = max((handed_over - began for handed_over, began, _, _ in known), default=None)
     high = min((waited - ended for _, _, ended, waited in known if waited is not None), default=None)
     if low is None or high is None or low > high:
         return None
@@ -263,13 +263,13 @@ class Recorder:
 
     def _seen(self, times: list[list[int]]) -> Iterator[SeenStep]:
         """What each submission says of the two clocks."""
-        waited_ns, submitted = None, {}
+        waited_ns, known = None, {}
         for name, start_ns, end_ns, submission in reversed(self._calls):
             waited_ns = end_ns if name in (WAITED, READ) else waited_ns
-            submitted[submission] = (start_ns, waited_ns)
+            known[submission] = (start_ns, waited_ns)
         for number, of_it in groupby(zip(self._submissions, times, strict=False), key=lambda one: one[0]):
             pairs = [pair for _, pair in of_it]
-            start_ns, waited_ns = submitted[number]
+            start_ns, waited_ns = known[number]
             yield start_ns, min(began for began, _ in pairs), max(ended for _, ended in pairs), waited_ns
 
 

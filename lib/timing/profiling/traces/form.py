@@ -706,8 +706,8 @@ def waited_for(trace: Trace, began_ns: int, ended_ns: int) -> Stretches:
         state[_covered(edges, free_from, free_to, free_from < free_to)] = STATES.index(PYTHON)
     for name in reversed(STATES[:-1]):
         state[_covered(edges, starts, ends, rows.kind == KINDS.index(name))] = STATES.index(name)
-    changes = np.flatnonzero(np.diff(state)) + 1
-    return Stretches(edges[np.concatenate([[0], changes, [len(state)]])], state[np.concatenate([[0], changes])])
+    turns = np.flatnonzero(np.diff(state)) + 1
+    return Stretches(edges[np.concatenate([[0], turns, [len(state)]])], state[np.concatenate([[0], turns])])
 
 
 def no_share(trace: Trace) -> str:
