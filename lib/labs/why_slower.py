@@ -208,8 +208,7 @@ def predicted_epoch(where: str, backend: str, size: int, network: Network) -> Se
     """
     # The first picture needs no prediction, and does not wait for what predicts.
     from lib.sweeps.experiments.advice import recorded
-    from lib.timing.prediction.calibration import REACHED, Calibration
-    from lib.timing.prediction.predict import predict
+    from lib.timing.prediction.predict import REACHED, Calibration, predict
     from lib.timing.prediction.workload import fully_connected
 
     known = recorded().get(where, {}).values()

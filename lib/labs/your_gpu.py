@@ -45,7 +45,7 @@ from lib.sweeps.workers.messages import Note, State
 from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.comparison import Comparison, Verdict
 from lib.timing.measurement import Measurement
-from lib.timing.roofline import Ceiling
+from lib.timing.prediction.workload import Ceiling
 from lib.ui import layout
 from lib.ui.lab import Asked, Drawing, Hook, Lab, Section, Shown, nothing
 from lib.ui.notebooks import is_static, link

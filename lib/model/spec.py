@@ -14,7 +14,6 @@ N_PIXELS = 784
 N_CLASSES = 10
 N_TRAIN = 48_000  # the articles hold out the last 20 % of MNIST's 60,000 training images
 N_VALIDATION = 12_000
-N_TEST = 10_000
 
 MAX_INPUTS = 4_096  # of a network, such as the pixels of an image of 64 × 64
 MAX_CLASSES = 100

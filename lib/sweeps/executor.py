@@ -15,11 +15,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 
-from lib.model.backends.environment_variables import worker_environment
-from lib.model.backends.environments import HERE
+from lib.model.backends.base import CannotTrain
 from lib.model.backends.fingerprint import source_digest
-from lib.model.backends.reference import WrongNumbers, verify
-from lib.model.backends.registry import Runtime, environment_of, versions
+from lib.model.backends.reference import verify
+from lib.model.backends.registry import HERE, Runtime, environment_of, versions, worker_environment
 from lib.model.data import prepared
 from lib.model.data.mnist import Data, DataError, load
 from lib.model.hardware.machine import usable_cores
@@ -135,7 +134,7 @@ def why_not(expected: Expected, runtime: Runtime, data: Data | None = None, stac
     os.environ |= {name: value for name, value in flags.items() if name == "XLA_FLAGS"}
     try:
         verify(runtime, data or _data(), stacked)
-    except WrongNumbers as error:
+    except CannotTrain as error:
         return _named(str(error))
     return ""
 

@@ -20,9 +20,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from lib.model.backends.base import Epoch, Event, FirstCall, Parameters, Steps
-from lib.model.backends.environment_variables import device_count
 from lib.model.backends.packing import MAX_WASTE
-from lib.model.backends.registry import BACKENDS, DEFAULT, Runtime, versions
+from lib.model.backends.registry import BACKENDS, DEFAULT, Runtime, device_count, versions
 from lib.model.data import prepared
 from lib.model.hardware.machine import usable_cores, usable_memory_bytes
 from lib.model.spec import Training
@@ -60,7 +59,7 @@ from lib.sweeps.workers.messages import (
     Waiting,
 )
 from lib.sweeps.workers.queue import AnyRequest, Cancel, Request, more_urgent
-from lib.timing.disturbance import Turns
+from lib.timing.measurement import Turns
 
 MAX_PARAMETERS = 2_000_000  # larger networks' parameters stay in the worker: 8 MB each are enough to send
 MAX_PARAMETER_BYTES = 256 * 2**20  # … and those of more networks than this, which is what the store holds

@@ -14,7 +14,7 @@ from lib.site.access import MAX_VIEWERS
 from lib.sweeps.experiments import single_operations
 from lib.sweeps.workers.messages import Measured, TrainingFailed
 from lib.timing.measurement import Ended, Measurement
-from lib.timing.profiling.input_pipeline import QUANTITIES
+from lib.timing.profiling.harness import QUANTITIES
 from lib.timing.profiling.request import FEEDS
 
 pytestmark = pytest.mark.release

@@ -14,8 +14,7 @@ from lib.sweeps.storage.store import Store
 from lib.sweeps.strategies import Part, evaluation_flops, makespan, nominal_s, step_flops
 from lib.sweeps.workers.messages import Item, Progress
 from lib.sweeps.workers.queue import Cancel, Request
-from lib.timing.disturbance import Watch
-from lib.timing.measurement import Ended, Measurement
+from lib.timing.measurement import Ended, Measurement, Watch
 from tests.generators import collected
 
 

@@ -13,8 +13,7 @@ from unittest.mock import MagicMock
 import numpy as np
 import pytest
 
-from lib.model.backends.environments import Environment
-from lib.model.backends.registry import Runtime, versions
+from lib.model.backends.registry import Environment, Runtime, versions
 from lib.model.spec import Network, Training
 from lib.sweeps import executor
 from lib.sweeps.executor import Expected, cluster, perform

@@ -27,8 +27,7 @@ from lib.timing.comparison import Comparison, Verdict, compared
 from lib.timing.diagnosis import Observed, findings
 from lib.timing.measurement import Measurement
 from lib.timing.profiling.operations import ALL, COMPILED, OPERATIONS, PRODUCT
-from lib.timing.profiling.request import REFERENCE, TRAP_EPOCHS, TRAP_SAMPLES
-from lib.timing.profiling.step_breakdown import EXPLAINED, PARTS, Split
+from lib.timing.profiling.request import EXPLAINED, PARTS, REFERENCE, TRAP_EPOCHS, TRAP_SAMPLES, Split
 from lib.ui import layout
 from lib.ui.controls import runtime, runtimes
 from lib.ui.lab import Drawing, Shown

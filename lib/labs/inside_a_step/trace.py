@@ -18,12 +18,16 @@ from lib.sweeps.storage.records import Kind
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.messages import State
 from lib.timing.comparison import Verdict, without_spread
-from lib.timing.profiling.traces import kinds
-from lib.timing.profiling.traces.explanation import (
+from lib.timing.profiling.traces import form as kinds
+from lib.timing.profiling.traces.form import (
     NO_WORK,
     NOBODY,
+    REST,
     STATES,
+    Call,
     Stretches,
+    Trace,
+    as_chrome_json,
     changes,
     dearest,
     gaps,
@@ -33,7 +37,6 @@ from lib.timing.profiling.traces.explanation import (
     waited_for,
     window,
 )
-from lib.timing.profiling.traces.form import REST, Call, Trace, as_chrome_json
 from lib.ui import layout
 from lib.ui.controls import runtime
 from lib.ui.lab import Asked, Drawing, Section, Shown

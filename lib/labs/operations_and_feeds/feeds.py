@@ -12,8 +12,7 @@ import pandas as pd
 
 from lib.formatting import justified, listed, seconds
 from lib.labs.operations_and_feeds.operations import OPERATIONS, asked, state_line
-from lib.model.backends.environment_variables import complete_environment
-from lib.model.backends.registry import DEVICES, Runtime, environment_of, unavailable, versions
+from lib.model.backends.registry import DEVICES, Runtime, complete_environment, environment_of, unavailable, versions
 from lib.model.hardware.nvidia import cards
 from lib.model.hardware.optional import free_memory_bytes
 from lib.model.spec import Network

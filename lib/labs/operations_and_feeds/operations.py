@@ -27,6 +27,7 @@ from lib.sweeps.experiments.single_operations import (
 from lib.sweeps.storage.records import Kind
 from lib.sweeps.storage.store import Store
 from lib.timing.comparison import Verdict
+from lib.timing.prediction.workload import Ceilings, Cost, cost_of
 from lib.timing.profiling.request import (
     AFTER,
     ALIASED,
@@ -45,7 +46,6 @@ from lib.timing.profiling.request import (
     WAITED,
     OperationRequest,
 )
-from lib.timing.roofline import Ceilings, Cost, cost_of
 from lib.ui import layout
 from lib.ui.lab import Asked, Drawing, Shown
 from lib.ui.panel import Controls, batch_size, dropdown, slider

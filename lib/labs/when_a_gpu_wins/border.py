@@ -37,10 +37,19 @@ from lib.sweeps.experiments.your_gpu import contests, kept_in
 from lib.sweeps.storage.records import Kind, current
 from lib.sweeps.storage.store import Store
 from lib.sweeps.strategies import quickest_runtime
-from lib.timing.prediction.calibration import Calibration
-from lib.timing.prediction.device import Device, DoesNotFit, Origin, SheetFigure, check_memory
-from lib.timing.prediction.predict import Prediction, Predictions, predict, predict_many
-from lib.timing.prediction.workload import FLOAT32_BYTES, Way, Workload, even_networks, fully_connected
+from lib.timing.prediction.predict import Calibration, Prediction, Predictions, predict, predict_many
+from lib.timing.prediction.workload import (
+    FLOAT32_BYTES,
+    Device,
+    DoesNotFit,
+    Origin,
+    SheetFigure,
+    Way,
+    Workload,
+    check_memory,
+    even_networks,
+    fully_connected,
+)
 from lib.ui import layout
 from lib.ui.lab import Drawing, Shown
 from lib.ui.panel import Controls, batch_size, dropdown, hidden, slider

@@ -50,11 +50,10 @@ from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Note, State
 from lib.sweeps.workers.queue import Cancel, Request
-from lib.timing.disturbance import disturbances
-from lib.timing.prediction.device import Device, DoesNotFit
+from lib.timing.measurement import disturbances
 from lib.timing.prediction.predict import MOST_NETWORKS, MOST_PER_H, YOUR_PRICE, Prediction, Question
 from lib.timing.prediction.remedies import Effect, Remedy, Setup, best, in_words
-from lib.timing.prediction.workload import Way, Workload, convolutional, fully_connected, resnet18
+from lib.timing.prediction.workload import Device, DoesNotFit, Way, Workload, convolutional, fully_connected, resnet18
 from lib.timing.profiling.request import CONVOLUTIONAL, Examination
 from lib.ui import layout
 from lib.ui.controls import runtime

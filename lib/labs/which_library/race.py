@@ -47,8 +47,8 @@ from lib.sweeps.workers.messages import Note, State
 from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.comparison import Estimate, Verdict
 from lib.timing.diagnosis import Observed, findings
-from lib.timing.profiling.step_breakdown import ONE_CALL
-from lib.timing.roofline import Ceiling, step_floor
+from lib.timing.prediction.workload import Ceiling, step_floor
+from lib.timing.profiling.request import ONE_CALL
 from lib.ui import layout
 from lib.ui.lab import Asked, Drawing, Page, Shown
 from lib.ui.panel import Controls, batch_size, dropdown, hidden

@@ -44,13 +44,10 @@ from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Note, noted
 from lib.sweeps.workers.queue import Cancel, Request
-from lib.timing.prediction.advise import Advice, advise
-from lib.timing.prediction.calibration import LEAST_TOGETHER, Calibration, NotCalibrated
-from lib.timing.prediction.device import FILE, Device, DoesNotFit, read_devices
-from lib.timing.prediction.predict import Calibrated, Question
-from lib.timing.prediction.remedies import RESIDENT, Effect, Remedy, Setup, effects, to_paste, today
+from lib.timing.prediction.predict import LEAST_TOGETHER, Calibrated, Calibration, NotCalibrated, Question
+from lib.timing.prediction.remedies import RESIDENT, Advice, Effect, Remedy, Setup, advise, effects, to_paste, today
+from lib.timing.prediction.workload import FILE, Cost, Device, DoesNotFit, cost_of, read_devices
 from lib.timing.profiling.request import FROM_HOST, ON_CARDS, PLAIN_STEP, TAKEN, VARIANTS, VARIED, Examination
-from lib.timing.roofline import Cost, cost_of
 
 CALIBRATE = "`python -m lib.cli.advise --calibrate`"
 

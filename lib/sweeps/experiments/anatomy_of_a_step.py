@@ -1,6 +1,6 @@
 """Takes a step apart with every library of this machine, one after the other, and stores every measurement.
 
-So are this machine's peak rates, once by each library; `lib.timing.roofline` turns them into floors.
+So are this machine's peak rates, once by each library; `lib.timing.prediction.workload` turns them into floors.
 """
 
 import statistics
@@ -18,6 +18,7 @@ from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Measured, Message, Note, note_of
 from lib.sweeps.workers.queue import Cancel, Request, Ticket
+from lib.timing.prediction.workload import Ceilings
 from lib.timing.profiling.operations import ALL, KERNELS, LIBRARIES, OPERATIONS, PRODUCT
 from lib.timing.profiling.request import (
     CALLS,
@@ -29,9 +30,9 @@ from lib.timing.profiling.request import (
     RESNET,
     TRAPS,
     Examination,
+    Split,
+    split,
 )
-from lib.timing.profiling.step_breakdown import Split, split
-from lib.timing.roofline import Ceilings
 
 CEILINGS = "ceilings"
 TRAPS_NETWORK = Network((128,))

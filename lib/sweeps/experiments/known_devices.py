@@ -38,9 +38,21 @@ from lib.model.spec import N_TRAIN, Network
 from lib.sweeps.experiments import published
 from lib.sweeps.experiments.recorded_machines import EPOCHS, EXPERIMENTS, Machine, place, recorded_here
 from lib.sweeps.storage.records import Kind
-from lib.timing.prediction.device import DRIVEN, QUANTITIES, Device, Origin, SheetFigure, read_devices
 from lib.timing.prediction.predict import Prediction, predict
-from lib.timing.prediction.workload import FLOAT32_BYTES, OperationKind, StepOperation, Way, Workload, fully_connected
+from lib.timing.prediction.workload import (
+    DRIVEN,
+    FLOAT32_BYTES,
+    QUANTITIES,
+    Device,
+    OperationKind,
+    Origin,
+    SheetFigure,
+    StepOperation,
+    Way,
+    Workload,
+    fully_connected,
+    read_devices,
+)
 
 CARD, PROCESSOR, L4, CORES, A100 = "quadro-rtx-5000", "i9-10885h", "l4", "c3-highcpu-22", "a100-pcie-40gb"
 REPEATED = (

@@ -30,9 +30,8 @@ from lib.sweeps.workers import process
 from lib.sweeps.workers.messages import Note, TrainingFailed
 from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.comparison import Estimate
-from lib.timing.prediction.device import FILE as DEVICES
-from lib.timing.profiling.request import Examination
-from lib.timing.profiling.step_breakdown import Split, split
+from lib.timing.prediction.workload import FILE as DEVICES
+from lib.timing.profiling.request import Examination, Split, split
 
 FOLDER = published.FILE.parent
 NO_EXPORTS = (published.FILE.name, DEVICES.name)

@@ -24,8 +24,8 @@ from lib.sweeps.storage.records import Curve
 from lib.sweeps.strategies import Picked
 from lib.sweeps.sweep import Continued, Finished, ToTrain, Update, Void
 from lib.sweeps.workers.messages import Disturbed, Item, Progress, Ready, Restarted, Starting, State, Waiting
-from lib.timing.devices import CardFacts
-from lib.timing.disturbance import disturbances
+from lib.timing.diagnosis import CardFacts
+from lib.timing.measurement import disturbances
 
 POINTS_PER_LINE = 150
 

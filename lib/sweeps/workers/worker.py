@@ -16,9 +16,8 @@ from queue import Empty, SimpleQueue
 from typing import IO
 
 from lib.model.backends.base import CannotTrain, Epoch, Event, FirstCall, Steps, no_parameters
-from lib.model.backends.environments import lost_card
-from lib.model.backends.reference import WrongNumbers, verify
-from lib.model.backends.registry import BACKENDS, Runtime, load_train
+from lib.model.backends.reference import verify
+from lib.model.backends.registry import BACKENDS, Runtime, load_train, lost_card
 from lib.model.data import mnist as data_module
 from lib.model.data import prepared
 from lib.model.data.mnist import Data, DataError
@@ -39,7 +38,7 @@ from lib.sweeps.workers.messages import (
     Trained,
     Wish,
 )
-from lib.timing.devices import CardFacts, WrongDevice, card_of
+from lib.timing.diagnosis import CardFacts, card_of
 from lib.timing.profiling.request import NotMeasured
 
 PARENT_POLL_S = 0.5
@@ -120,7 +119,7 @@ def serve(connection: Connection, runtime: Runtime, idle_s: float) -> None:
     try:
         data, card = _get_ready(runtime)
         verify(runtime, data)
-    except (CannotTrain, DataError, ImportError, MemoryError, OSError, WrongDevice, WrongNumbers) as error:
+    except (CannotTrain, DataError, ImportError, MemoryError, OSError) as error:
         connection.send(Failed(str(error)))
         return
     connection.send(About(os.getpid(), data.facts, card))
@@ -158,7 +157,7 @@ def _advance(job_id: int, contents: Iterator, control: _Commands, connection: Co
             connection.send(JobMessage(job_id, content))
             if isinstance(content, End):
                 return content is not End.PAUSED
-    except (CannotTrain, DataError, WrongNumbers, NotMeasured) as error:
+    except (CannotTrain, DataError, NotMeasured) as error:
         connection.send(JobMessage(job_id, Failed(str(error))))
     except Exception as error:  # any library's: the page gets a sentence, the terminal the traceback
         if not isinstance(error, MemoryError):
@@ -321,8 +320,8 @@ def _get_ready(runtime: Runtime) -> tuple[Data, CardFacts | None]:
             load_train(runtime.backend)
             try:
                 card = card_of(runtime)
-            except WrongDevice as error:
-                raise WrongDevice(f"{error}{_about_the_card(written)}") from error
+            except CannotTrain as error:
+                raise CannotTrain(f"{error}{_about_the_card(written)}") from error
     finally:
         thread.join()
     if isinstance(loaded[0], BaseException):

@@ -23,7 +23,7 @@ from lib.timing.comparison import Verdict
 from lib.timing.measurement import Ended, Measurement
 from lib.timing.profiling.operations import ALL, OPERATIONS, PRODUCT
 from lib.timing.profiling.request import REFERENCE
-from tests.timing.profiling.test_step_breakdown import FOUND
+from tests.timing.profiling.test_request import FOUND
 
 
 def cached(task, seconds):

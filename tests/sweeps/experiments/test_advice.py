@@ -12,8 +12,8 @@ from lib.sweeps.experiments.calibration import WAYS, LiveCalibrations, Trial, wa
 from lib.sweeps.experiments.known_devices import recorded_devices
 from lib.sweeps.experiments.recorded_machines import place, recorded_here
 from lib.sweeps.storage.store import Store
-from lib.timing.prediction.device import read_devices
 from lib.timing.prediction.predict import Question
+from lib.timing.prediction.workload import read_devices
 from tests.sweeps.experiments.test_calibration import JAX, exact_s, invented, run
 from tests.timing.prediction.invented import device
 

@@ -16,7 +16,7 @@ from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.measurement import Ended, Measurement
-from lib.timing.roofline import step_floor
+from lib.timing.prediction.workload import step_floor
 from tests.conftest import ROOT
 
 NETWORK = Network((16,))

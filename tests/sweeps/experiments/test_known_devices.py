@@ -36,9 +36,8 @@ from lib.sweeps.experiments.known_devices import (
 )
 from lib.sweeps.experiments.recorded_machines import recorded_here
 from lib.sweeps.storage.store import Store
-from lib.timing.prediction.device import DRIVEN, Origin, SheetFigure, read_devices
 from lib.timing.prediction.predict import predict
-from lib.timing.prediction.workload import Way, fully_connected
+from lib.timing.prediction.workload import DRIVEN, Origin, SheetFigure, Way, fully_connected, read_devices
 from tests.conftest import ROOT
 
 PRESETS = read_devices()

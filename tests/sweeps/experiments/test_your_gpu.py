@@ -49,7 +49,7 @@ from lib.sweeps.storage.export import export_to
 from lib.sweeps.storage.records import Record
 from lib.sweeps.storage.store import Store
 from lib.timing.comparison import Verdict, between, compared
-from lib.timing.roofline import Ceiling
+from lib.timing.prediction.workload import Ceiling
 from lib.ui.views import recorded_gpus
 from tests.labs.test_race import at, raced
 
