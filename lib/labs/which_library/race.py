@@ -64,6 +64,7 @@ SCALES = {
     "target": "to the target accuracy; the stronger the colour, the longer",
 }
 NOTHING_YET = "Nothing is measured here yet: press “Race”. Below are figures of other machines, recorded and published."
+UNIT = "s"  # of all times in the table
 LEAST_GROUND = 0.15  # of the darkest: a measured cell is never without ground
 _PUBLISHED = {
     ("keras-tensorflow", "gpu"): "Keras on TensorFlow, Quadro RTX 5000",
@@ -302,7 +303,7 @@ def _cell(cell: Cell, figure: "Figure | None", raced: Raced, running: Cell | Non
 
 def _recorded_cell(machine: Machine, runtime: Runtime, at: Race, size: int) -> dict:
     known = machine.epoch(runtime, size, at.network)
-    text = justified(known.middle, known.low, known.high) if known else "–"
+    text = justified(known.middle, known.low, known.high, unit=UNIT) if known else "–"
     return _cell_of_others(text, f"{named(machine)}, not measured here")
 
 
@@ -319,7 +320,7 @@ def _epoch(standing: Standing, _raced: Raced, _at: Race) -> Figure:
         f"{seconds(middle)} per epoch ({seconds(low)} to {seconds(high)}), {len(standing.epoch_s)} epochs in"
         f" {_repetitions(standing)}"
     )
-    return justified(middle, low, high), title, middle
+    return justified(middle, low, high, unit=UNIT), title, middle
 
 
 def _to_target(standing: Standing, raced: Raced, at: Race) -> Figure:
@@ -336,7 +337,7 @@ def _to_target(standing: Standing, raced: Raced, at: Race) -> Figure:
         f"{seconds(one.middle)} ({seconds(one.low)} to {seconds(one.high)}); evaluation after each epoch is counted;"
         f" {words}"
     )
-    return justified(one.middle, one.low, one.high) + share, title, one.middle
+    return justified(one.middle, one.low, one.high, unit=UNIT) + share, title, one.middle
 
 
 def to_accuracy(epoch: Seconds, evaluation_s: float, counted: Needed) -> Seconds:
@@ -384,14 +385,14 @@ _NOTHING = (
 def sentence(raced: Raced, at: Race) -> str:
     if not raced.standings:
         return ""
-    figures, values = _figures(raced, at)
+    _, values = _figures(raced, at)
     if not values:
         return _NOTHING
     cell = min(values, key=values.__getitem__)
     best = _BEST[at.view].format(
         runtime=cell.runtime.label,
         size=f"{cell.batch_size:,}",
-        figure=figures[cell][0],
+        figure=seconds(values[cell]),
         target=f"{at.target:.0%}",
     )
     return " ".join([best, *(_remarks(raced.standings, at) if at.view == "seconds" else [])])
