@@ -223,9 +223,8 @@ def predicted_epoch(where: str, backend: str, size: int, network: Network) -> Se
 
 
 def _place(machine: Machine, runtime: Runtime) -> str:
-    parts = machine.name.split(" · ")
-    card = next((word for word in parts[-1].replace("NVIDIA", "").split() if any(c.isdigit() for c in word)), parts[-1])
-    return card if runtime.on_gpu else f"{card}'s host, {parts[1]}"
+    card = recorded_machines.card_of(machine)
+    return card if runtime.on_gpu else f"{card}'s host, {machine.name.split(' · ')[1]}"
 
 
 def _how_recorded(machine: Machine, epoch: Seconds) -> str:

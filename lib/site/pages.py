@@ -76,9 +76,10 @@ def front_page(presets: Sequence[Preset] = PRESETS, computed: str = "", is_teach
 def _answer(static: bool) -> str:
     """HTML: the first notebook's first section, at its usual batch size, as far as it is known here."""
     ways = ways_at(USUAL_SIZE, Store().records(Kind.RACE))
+    rows = rows_html(ways).replace(' tabindex="0"', "")  # the keyboard comes for the notebooks
     move = f'<a href="{FIRST.address(STATIC if static else "run")}">{FIRST.title}</a>'
     return (
-        f'<section class="answer"><p class="lab-sentence">{html.escape(sentence(ways))}</p>{LEGEND}{rows_html(ways)}'
+        f'<section class="answer"><p class="lab-sentence">{html.escape(sentence(ways))}</p>{LEGEND}{rows}'
         f'<p class="quiet">At batch size {USUAL_SIZE}. Another network and another batch size: {move}</p></section>'
     )
 

@@ -526,6 +526,12 @@ def named(machine: Machine) -> str:
     return place(machine, True)
 
 
+def card_of(machine: Machine) -> str:
+    """The machine's GPU in a word, such as H100."""
+    card = machine.name.split(" · ")[-1].removeprefix("NVIDIA ")
+    return next((word for word in card.split() if any(letter.isdigit() for letter in word)), card)
+
+
 def place(machine: Machine, on_gpu: bool) -> str:
     """The machine's GPU, the last part of its name, or its processor, the first two; and its last day of
     measurement."""
