@@ -59,7 +59,7 @@ def test_a_row_of_a_new_kind_is_missed():
 def test_operations_of_a_card_are_dotted_and_hollow_beside_those_here():
     cards = recorded_points("product", 1024)
     assert all(point.size <= 1024 for points in cards.values() for point in points)
-    assert set(cards) == {"PyTorch, H100 recorded"}
+    assert set(cards) == {"H100, PyTorch"}
     spec = seconds_chart(recorded_lines(cards, {"waited": ""}), 1024, list(cards), "n").spec
     rows = next(rows for rows in spec["datasets"].values() if rows and "filled" in rows[0])
     assert {(row["dash"], row["filled"]) for row in rows} == {(RECORDED, 0.0)}

@@ -209,7 +209,7 @@ def draw_products(shown: Shown) -> Drawing:
     waited, cards = lines_of(points, WAITED), recorded_points("product", largest, precision=shown.at.precision)
     figures = {
         "seconds of a product, the operands on the device, waited for": seconds_chart(
-            [*waited, *recorded_lines(cards, {WAITED: "", MOVED: " and back"})], largest, [*names, *cards], unit
+            [*waited, *recorded_lines(cards, {WAITED: "", MOVED: " back"})], largest, [*names, *cards], unit
         ),
         f"seconds by {label}, in all ways": seconds_chart(
             ways_of(points, label, PRODUCT_WAYS, WAITED),
@@ -230,7 +230,7 @@ def draw_products(shown: Shown) -> Drawing:
     below = quiet(recorded_gpus.step_note()) + quiet(note)
     said = product_sentence(points, label, peaks)
     if numpys := _measured(points, "NumPy", WAITED):
-        said = " ".join([said, *(_worth(name, mine, numpys) for name, mine in cards.items())])
+        said = " ".join([said, *(_worth(f"{name} (recorded)", mine, numpys) for name, mine in cards.items())])
     return drawing(shown, figures, said, below)
 
 
@@ -238,13 +238,13 @@ def draw_sines(shown: Shown) -> Drawing:
     points, at = points_of(shown), shown.at
     bandwidths = _ceilings(shown.section.page.store, "copy_bytes_per_s")
     cards = recorded_points("sine", at.largest, at.depth)
-    on_cards = {way: f", {SINE_WAYS[way].label.strip()}" for way in (EAGER_WAITED, f"{EAGER}/{MOVED}", FUSED_WAITED)}
-    on_cards[f"{FUSED}/{MOVED}"] = ", in one and back"
+    on_cards = {EAGER_WAITED: "", f"{EAGER}/{MOVED}": " back", FUSED_WAITED: " in one"}
+    on_cards[f"{FUSED}/{MOVED}"] = " in one, back"
     figures = {
         f"seconds of {at.depth} sines by {at.library}, in all ways": seconds_chart(
             [*ways_of(points, at.library, SINE_WAYS, EAGER_WAITED), *recorded_lines(cards, on_cards)],
             at.largest,
-            ["NumPy", *(way.label for way in SINE_WAYS.values()), *(f"{one}{', in one and back'}" for one in cards)],
+            ["NumPy", *(way.label for way in SINE_WAYS.values()), *cards],
             "elements",
             "way",
         ),
@@ -346,7 +346,7 @@ def recorded_points(
                 continue
             by = next(key for key, one in BACKENDS.items() if one.worker == record.says("by"))
             request = OperationRequest(operation, int(record.subject["size"]), precision, depth)
-            name = f"{LABELS[str(record.says('by'))]}, {recorded_machines.card_of(machine)} recorded"
+            name = f"{recorded_machines.card_of(machine)}, {LABELS[str(record.says('by'))]}"
             of_task = found.setdefault(name, {}).setdefault(OperationTask(Runtime(by, "gpu"), request), {})
             of_task[str(record.says("name"))] = record
     return {
@@ -356,9 +356,9 @@ def recorded_points(
 
 
 def recorded_lines(cards: Mapping[str, list[OperationPoint]], ways: Mapping[str, str]) -> list[Series]:
-    """A dotted line with hollow points for each way of each, its name ending as the way's."""
+    """A dotted line with hollow points for each way of each: the first has the library's name, another the way's."""
     return [
-        Series(f"{name}{ending}", _color(points), points, way, RECORDED)
+        Series(f"{name.partition(',')[0]}{ending}" if ending else name, _color(points), points, way, RECORDED)
         for name, points in cards.items()
         for way, ending in ways.items()
         if any(way in point.records for point in points)

@@ -38,7 +38,7 @@ from lib.sweeps.experiments.backend_race import (
     standings,
     trials,
 )
-from lib.sweeps.experiments.recorded_machines import Machine, Seconds, exactly, gpu_runtimes, named
+from lib.sweeps.experiments.recorded_machines import Machine, Seconds, card_of, exactly, gpu_runtimes, named
 from lib.sweeps.experiments.your_gpu import gpus_elsewhere
 from lib.sweeps.storage.records import Kind, Record, current
 from lib.sweeps.storage.store import Store
@@ -260,7 +260,10 @@ def table(runtimes: Sequence[Runtime], raced: Raced, at: Race, running: Cell | N
 
 def _rows_of_others(at: Race) -> list[dict]:
     found = [
-        (f"{named(machine)}: {_label(runtime)}", [_recorded_cell(machine, runtime, at, size) for size in at.sizes])
+        (
+            f"{card_of(machine)}, recorded: {_label(runtime)}",
+            [_recorded_cell(machine, runtime, at, size) for size in at.sizes],
+        )
         for machine in gpus_elsewhere()
         for runtime in gpu_runtimes(machine)
         if any(machine.epoch(runtime, size, at.network) for size in at.sizes)

@@ -527,9 +527,9 @@ def named(machine: Machine) -> str:
 
 
 def card_of(machine: Machine) -> str:
-    """The machine's GPU in a word, such as H100."""
-    card = machine.name.split(" · ")[-1].removeprefix("NVIDIA ")
-    return next((word for word in card.split() if any(letter.isdigit() for letter in word)), card)
+    """The machine's GPU; one of NVIDIA's in a word, such as H100."""
+    maker, _, card = machine.name.split(" · ")[-1].partition("NVIDIA ")
+    return maker or next((word for word in card.split() if any(letter.isdigit() for letter in word)), card)
 
 
 def place(machine: Machine, on_gpu: bool) -> str:
