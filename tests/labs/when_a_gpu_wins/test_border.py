@@ -1,5 +1,6 @@
 """The border: two sides over width and batch size whose exact border is known, and what is drawn and told of it."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -233,6 +234,36 @@ def test_the_sentence_counts_who_wins_where_and_where_neither_does():
     assert "at no batch size" in page.surface_sentence(surface_of(0.5), "NumPy", "L4", 1, 1)
     half = surface_of(np.where(LEFT_HALF, np.nan, 2.0))
     assert "Grey: 50% of the field" in page.surface_sentence(half, "NumPy", "L4", 4, 128)
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        ({"launch_s": 1e-7, "product_flops_per_s": 1e10}, {"launch_s": 1e-4, "product_flops_per_s": 1e13}),
+        ({"launch_s": 1e-4, "product_flops_per_s": 1e13}, {"launch_s": 1e-7, "product_flops_per_s": 1e10}),
+        ({"launch_s": 1e-6}, {"launch_s": 2e-6}),
+    ],
+)
+def test_the_map_has_the_colour_of_what_its_sentence_says(left, right):
+    """Of invented devices: one that is quick to start and slow to multiply, the other way round, and nearly equal."""
+    shown = page.surface(side(**left), side(**right), 1, 1)
+    said = page.surface_sentence(shown, "Left", "Right", 1, 1)
+    ground = page.rgba(shown.ratio, shown.unclear)
+    for width, from_size in re.findall(r"at width ([\d,]+) (?:from batch size ([\d,]+) on|at no batch size)", said):
+        row = ground[int(np.abs(np.log2(WIDTHS / int(width.replace(",", "")))).argmin()), :, :3] * 255
+        right_wins = (np.abs(row - page.RIGHT) < 1).all(axis=-1)
+        first = int(from_size.replace(",", "")) if from_size else np.inf
+        assert right_wins[first <= SIZES].all(), "from there on it is the right one's colour"
+        assert not right_wins[-1] if not from_size else first == SIZES[0] or not right_wins[first > SIZES][-1]
+    assert len(re.findall("at width", said)) == len(page.NAMED_WIDTHS)
+
+
+def test_the_reader_s_network_stands_on_the_map_where_its_parameters_are():
+    assert page.even_width(Network((128,)).n_parameters, 1) == 128
+    assert 64 < page.even_width(Network((128, 64)).n_parameters, 2) <= 128
+    shown = surface_of(2.0)
+    words = page.surface_chart(shown, "NumPy", "L4", 1, yours=(64, 128)).spec["datasets"]["words"]
+    assert words[-1] == {"x": 64, "y": 128, "text": "▲ your network"}
 
 
 def test_colours_name_the_faster_side_grow_with_the_ratio_and_are_pale_where_neither_wins_for_sure():
