@@ -13,6 +13,7 @@ import zipfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from itertools import zip_longest
 from multiprocessing.connection import Connection
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
@@ -24,6 +25,9 @@ from lib.model.data.prepared import MAX_NUMBERS, MIN_ROWS, PIXEL, DataRows, Prep
 from lib.model.hardware.process import MAX_MEMORY_BYTES, answer
 from lib.model.spec import MAX_CLASSES
 
+# The second and third line of a table as Orange writes it: of each column its type, and what it is for.
+ORANGES_TYPES = {"c", "d", "s", "t", "continuous", "discrete", "string", "time"}
+ORANGES_FLAGS = {"", "class", "meta", "ignore", "i", "weight"}
 SURE = ("label", "labels", "class", "target")  # names of a column of labels, whatever it holds
 LIKELY = ("species", "diagnosis", "outcome", "category", "survived", "digit")  # if it can be one
 FEW_CLASSES = 20  # a column of more distinct numbers is probably an input
@@ -244,6 +248,13 @@ def _layout(lines: list[str]) -> dict[str, Any]:
         )
     place = next(place for place in range(len(records)) if _may_be_first(records, place, width))
     end, first = records[place]
+    if len(records) > place + 1 and ORANGES_TYPES.issuperset(records[place + 1][1]):  # two more lines of header
+        place += 1
+        end, flags = records[place][0], [""] * width
+        if len(records) > place + 1 and ORANGES_FLAGS.issuperset(records[place + 1][1]):
+            place += 1
+            end, flags = records[place]
+        first = ["class" if flag == "class" else name for name, flag in zip_longest(first, flags[:width], fillvalue="")]
     rows = [fields for _, fields in records[place + 1 :] if len(fields) == width]
     numbers = [field.strip() for fields in (first, *rows) for field in fields if _is_number(field)]
     thousands = separator == "," and all(_THOUSANDS.fullmatch(one) for one in numbers if "," in one)
@@ -337,7 +348,7 @@ def _distinct(names: Sequence[str]) -> list[str]:
 
 def _only_names(column: Any) -> bool:
     """Whether the texts of a column hardly repeat, so that it can be left out; DataError for other texts."""
-    texts = column.notna() & ~column.astype(str).map(_is_number)
+    texts = column.notna() & ~column.map(lambda value: _is_number(str(value)))
     if 2 * texts.sum() >= len(column) and 2 * column.nunique() > len(column):
         return True
     row = int(np.flatnonzero(texts)[0]) if texts.any() else 0

@@ -431,6 +431,18 @@ ARFF = (
 )
 
 
+ORANGES = "length\twidth\tspecies\nc\tcontinuous\td\n\t\tclass\n" + written("\t", header=None)
+
+
+def test_a_column_of_texts_with_empty_cells_is_named_and_no_fault(tmp_path):
+    path = tmp_path / "table.csv"
+    rows = [f"{'' if n % 4 == 0 else 'red' if n % 2 else 'blue'},{n / 7:.2f},{n % 2}" for n in range(40)]
+    path.write_text("colour,size,class\n" + "\n".join(rows))
+    assert "expected numbers in column “colour”, got “red” in row 2" in refused(path)
+    path.write_text("colour,size,class\n" + "\n".join(row.replace("red", "?") for row in rows))
+    assert "expected numbers in column “colour”, got “blue” in row" in refused(path)
+
+
 @pytest.mark.parametrize(
     ("content", "name"),
     [
@@ -452,13 +464,24 @@ ARFF = (
         ("\r\n".join(f'"{a}","{b}",{c}'.replace(".", ",") for a, b, c in ROWS).encode(), "sheets.csv"),
         (written("  ", ",", header=None).encode(), "table.dat"),
         (('"length\n(cm)",width,species\n' + written(header=None)).encode(), "table.csv"),
+        (ORANGES.encode(), "orange.tab"),
+        (ORANGES.replace("\t\tclass\n", "").replace("species", "class").encode(), "orange.tab"),
         (gzip.compress(written().encode()), "table.csv.gz"),
         (bz2.compress(written().encode()), "table.csv.bz2"),
         (lzma.compress(written().encode()), "table.csv.xz"),
     ],
     ids=["excel ansi", "excel utf-8", "excel unicode text", "spreadsheet titles", "titles", "excel macintosh", "bars"]
     + ["blanks after commas", "blanks", "uci", "numpy", "trailing commas", "r write.csv", "r write.table", "weka"]
-    + ["google sheets", "decimal commas and blanks", "two lines in a name", "gzip", "bzip2", "xz"],
+    + [
+        "google sheets",
+        "decimal commas and blanks",
+        "two lines in a name",
+        "orange",
+        "orange without flags",
+        "gzip",
+        "bzip2",
+        "xz",
+    ],
 )
 def test_a_table_reads_as_another_tool_writes_it(tmp_path, content, name):
     (tmp_path / name).write_bytes(content)
