@@ -128,25 +128,6 @@ def checkbox(name: str, label: str, usual: bool) -> Control:
     return Control(url_state.choice(name, usual, (False, True)), lambda value: mo.ui.checkbox(value=value, label=label))
 
 
-def with_pin(name: str, address: Address | None, *controls: Control) -> DataControls:
-    """A panel of these controls, and a button that pins the run that they describe, and lets it go again.
-
-    Args:
-        name: Of the pin, in the address.
-        address: Says what the controls are at; None where nobody can press the button.
-        controls: Of the panel.
-    """
-    members = [control.setting for control in controls]
-
-    def pressed(pinned: str) -> str:
-        return "" if pinned or address is None else address.state(members)
-
-    def element(pinned: str) -> Any:
-        return mo.ui.button(label=PIN, value=pinned, on_click=pressed, tooltip=PIN_MEANS)
-
-    return DataControls(*controls, Control(url_state.state_of(name, members), element))
-
-
 def pin_button(button: Any) -> str:
     """HTML of the button of `with_pin`, by what the next press does; the element keeps its place and its focus."""
     return button.text.replace(PIN, LET_GO).replace(PIN_MEANS, LET_GO_MEANS) if button.value else button.text

@@ -279,7 +279,7 @@ class Section:
         save = address.save(self.prefix)
         for hook in self.page.hooks:
             elements |= hook.elements()
-        elements |= {name: button(says, does) for name, says, does in self.declared.further_buttons()}
+        elements |= {name: button(says, does) for name, says, does in self.declared.RESULT_BUTTONS}
         if self.declared.AGAIN:
             elements |= {"stop": stop_button(self.stop), "again": button(*self.declared.AGAIN)}
         self.panel = mo.ui.dictionary(elements, on_change=lambda now: save({name: now[name] for name in saved}))
@@ -309,7 +309,7 @@ class Section:
 
     def buttons(self) -> str:
         """HTML: the buttons beside the state line, which shows those that can do something."""
-        names = [name for name, *_ in self.declared.BUTTONS] + ["stop", "again"] * bool(self.declared.AGAIN)
+        names = ["stop", "again"] * bool(self.declared.AGAIN)
         return "".join(f'<span class="lab-{name}">{self.button(name)}</span>' for name in names)
 
     def menu(self) -> str:
@@ -596,7 +596,7 @@ class _Measurements(_Painter):
 
     def _paint(self, at: Any) -> None:
         stage, asked = self._stage, self._ask(at)
-        buttons = ("again", "mnist", *(name for name, *_ in self._section.declared.further_buttons()))
+        buttons = ("again", "mnist", *(name for name, *_ in self._section.declared.RESULT_BUTTONS))
         presses = tuple((name, value) for name, value in self._values.items() if name in buttons)
         running = stage.begin_if_new(asked.about, presses, stage.request(), asked.make)
         running.followed_by(self.news)

@@ -6,7 +6,7 @@ Draws what it is given, runs nothing.
 import html
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import marimo as mo
 import pandas as pd
@@ -150,11 +150,6 @@ def figures(shown: Mapping[str, Chart | str]) -> str:
     """HTML: charts, or other HTML, by their captions, beside each other where there is room."""
     drawn = (figure(name, one) if isinstance(one, Chart) else framed(name, one) for name, one in shown.items())
     return f'<div class="lab-figures">{"".join(drawn)}</div>'
-
-
-def lazy_table(label: str, rows: Callable[[], pd.DataFrame]) -> mo.Html:
-    """A table that is built only when somebody opens it."""
-    return mo.accordion({label: lambda: mo.ui.table(rows(), selection=None)}, lazy=True)
 
 
 def said(text: str) -> str:

@@ -96,8 +96,7 @@ class Controls:
 
     # What the button says, and what it does; empty for a section that has neither this one nor “Stop”.
     AGAIN: tuple[str, ...] = ("Measure again", "Measure all of it anew")
-    # Further buttons, beside it and in the result: the name of each, what it says, and what it does.
-    BUTTONS: tuple[tuple[str, str, str], ...] = ()
+    # Further buttons in the result: the name of each, what it says, and what it does.
     RESULT_BUTTONS: tuple[tuple[str, str, str], ...] = ()
     EXPORTS = PINS = False  # whether what it shows can be taken away, or stay beside the next run
     FILES = ""  # label of a field for files, which no address holds; `at.values["files"]` is what `files_of` gives
@@ -116,11 +115,6 @@ class Controls:
     def declared(cls, prefix: str) -> dict[str, controls.Control]:
         """The controls by name, in their order on the page, with settings named `prefix.name`."""
         return {name: one.make(f"{prefix}.{name}") for name, one in vars(cls).items() if isinstance(one, Declared)}
-
-    @classmethod
-    def further_buttons(cls) -> tuple[tuple[str, str, str], ...]:
-        """All buttons but “Stop”, the one of `AGAIN` and the pin."""
-        return cls.BUTTONS + cls.RESULT_BUTTONS
 
     @classmethod
     def members(cls, prefix: str) -> list[Setting]:

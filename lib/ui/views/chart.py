@@ -6,7 +6,7 @@ second chart.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any
 
@@ -158,19 +158,6 @@ def with_x_max(part: Any, x_max: float) -> Any:
     if isinstance(part, list):
         return [with_x_max(value, x_max) for value in part]
     return x_max if part == X_MAX else part
-
-
-def with_layers(chart: Chart, name: str, rows: list[dict], layers: list[dict]) -> Chart:
-    """The chart with further layers over its own, whose rows are a dataset of this name."""
-    spec = chart.spec
-    layered = spec | {"layer": [*spec["layer"], *layers], "datasets": spec["datasets"] | {name: rows}}
-    return replace(chart, spec=layered)
-
-
-def encoded(spec: dict, channel: str, field: str) -> dict:
-    """How a chart's own layers encode a field, so that a further mark stands on the same scale."""
-    found = (layer["encoding"].get(channel, {}) for layer in spec["layer"] if "encoding" in layer)
-    return next(one for one in found if one.get("field") == field)
 
 
 def log_scale(domain: Sequence[float], **options: Any) -> alt.Scale:

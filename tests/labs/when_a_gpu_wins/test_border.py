@@ -251,7 +251,7 @@ def test_the_map_has_the_colour_of_what_its_sentence_says(left, right):
     ground = page.rgba(shown.ratio, shown.unclear)
     for width, from_size in re.findall(r"at width ([\d,]+) (?:from batch size ([\d,]+) on|at no batch size)", said):
         row = ground[int(np.abs(np.log2(WIDTHS / int(width.replace(",", "")))).argmin()), :, :3] * 255
-        right_wins = (np.abs(row - page.RIGHT) < 1).all(axis=-1)
+        right_wins = np.asarray((np.abs(row - page.RIGHT) < 1).all(axis=-1))
         first = int(from_size.replace(",", "")) if from_size else np.inf
         assert right_wins[first <= SIZES].all(), "from there on it is the right one's colour"
         assert not right_wins[-1] if not from_size else first == SIZES[0] or not right_wins[first > SIZES][-1]
