@@ -104,10 +104,10 @@ def machines_are_dropped_and_priced(page, folder):
         field = page.get_by_label(f"$ per hour: {of}").first
         field.fill(price)
         field.press("Enter")
-        page.wait_for_function(f"() => document.body.innerText.includes('{price} (entered here)')", timeout=20_000)
+        page.wait_for_function(f"() => document.body.innerText.includes('{price} an hour (entered here)')", timeout=20_000)
     drop(page, card, processor, write(folder / "third.json", THIRD, 0.004, [Runtime("numpy")]))
     page.wait_for_selector(f"text={THIRD}", timeout=20_000)
-    page.get_by_text("500 (entered here)").wait_for(timeout=10_000)  # another file loses no price
+    page.get_by_text("500 an hour (entered here)").wait_for(timeout=10_000)  # another file loses no price
     page.locator(".lab-controls").nth(1).get_by_label("Target accuracy").select_option(label="94%")
     page.wait_for_function("() => location.search.includes('compare.target=0.94')", timeout=10_000)
     page.wait_for_selector("text=to 94% accuracy", timeout=10_000)

@@ -266,7 +266,7 @@ def test_both_devices_are_measured_and_kept_and_a_software_adapter_is_called_one
         page.locator(".webgpu .lab-state b", has_text="Stopped").wait_for(timeout=20_000)
         assert_accessible(page)
         page.goto(base.replace("your_gpu", "which_library"))
-        page.locator("table.compare", has_text="google swiftshader").first.wait_for(timeout=60_000)
+        page.locator(".machines li", has_text="google swiftshader").first.wait_for(timeout=60_000)
         keys = page.locator(".compare-key", has_text="JavaScript on one core")
         keys.first.wait_for(timeout=60_000)  # charts are drawn below the tables
         assert keys.count() == 1
