@@ -31,16 +31,9 @@ STACKED_ON_CORES = 1.6  # a core's seconds for a network in a stack over those f
 PROCESSES_SIDE_BY_SIDE = 1.2  # … in one of several processes: they share the memory
 
 
-@dataclass(frozen=True)
-class Speed:
-    """Of a device, or of a processor's core: seconds of a step without arithmetic, and arithmetic a second."""
-
-    step_s: float
-    flops_per_s: float
-
-
-# JAX, one call an epoch: AMD EPYC 2 cores, Xeon 16 cores and H100 of recorded/, Intel 2 cores of benchmarks/RESULTS.md.
-SPEEDS = MappingProxyType({"cpu": Speed(15e-6, 150e9), "gpu": Speed(28e-6, 15e12)})
+# Of a card, or of a processor's core: seconds of a step without arithmetic, and arithmetic a second. JAX, one call an
+# epoch: AMD EPYC 2 cores, Xeon 16 cores and H100 of recorded/, Intel 2 cores of benchmarks/RESULTS.md.
+SPEEDS = MappingProxyType({"cpu": (15e-6, 150e9), "gpu": (28e-6, 15e12)})
 
 
 @dataclass(frozen=True)
@@ -247,11 +240,12 @@ def evaluation_flops(part: Part) -> float:
 
 def nominal_s(trainings: Sequence[Training]) -> float:
     """Seconds of the trainings one after another on one core: see `SPEEDS`."""
-    return sum(_steps_s(Part((training,)), SPEEDS["cpu"]) for training in trainings)
+    return sum(_steps_s(Part((training,)), "cpu") for training in trainings)
 
 
-def _steps_s(part: Part, speed: Speed) -> float:
-    return steps_of(part) * (speed.step_s + step_flops(part) / speed.flops_per_s)
+def _steps_s(part: Part, device: str, gain: float = 1.0) -> float:
+    step_s, flops_per_s = SPEEDS[device]
+    return steps_of(part) * (step_s + step_flops(part) / (flops_per_s * gain))
 
 
 def pick(
@@ -293,7 +287,7 @@ def pick(
             expected[key] = sum(_part_s(part, device, n) for part in plan)
     n = min(n, len(trainings))
     if processes and device == "cpu" and n > 1:
-        each_s = [_steps_s(Part((training,)), SPEEDS["cpu"]) * PROCESSES_SIDE_BY_SIDE for training in trainings]
+        each_s = [_steps_s(Part((training,)), "cpu") * PROCESSES_SIDE_BY_SIDE for training in trainings]
         expected["processes"] = makespan(each_s, n) + (PROCESSES_START_S if running < n else 0.0)
     best, *others = sorted(expected, key=expected.__getitem__)
     said = [f"{STRATEGIES[key].label}: about {expected[key]:.1f} s" for key in (best, *others)]
@@ -302,13 +296,12 @@ def pick(
 
 def _part_s(part: Part, device: str, n_cores: int) -> float:
     """Seconds of a part's steps in one worker, with its start if it is a stack."""
-    speed, start_s = SPEEDS[device], STACK_START_S if part.devices else 0.0
     gain = max(1.0, part.devices)
     if device == "cpu" and part.devices:
         gain = part.devices / STACKED_ON_CORES
     elif device == "cpu":
         gain = min(n_cores, max(1.0, math.sqrt(part.trainings[0].batch_size / CORE_BATCH)))
-    return start_s + _steps_s(part, Speed(speed.step_s, speed.flops_per_s * gain))
+    return (STACK_START_S if part.devices else 0.0) + _steps_s(part, device, gain)
 
 
 def makespan(cost_s: Sequence[float], n: int) -> float:

@@ -26,7 +26,6 @@ from lib.model.backends.registry import BACKENDS, DEFAULT, Runtime, versions
 from lib.model.data import prepared
 from lib.model.hardware.machine import usable_cores, usable_memory_bytes
 from lib.model.spec import Training
-from lib.sweeps import executor
 from lib.sweeps.storage.records import Curve, Key
 from lib.sweeps.storage.store import Store
 from lib.sweeps.strategies import (
@@ -60,6 +59,7 @@ from lib.sweeps.workers.messages import (
     Waiting,
 )
 from lib.sweeps.workers.queue import AnyRequest, Cancel, Request, more_urgent
+from lib.sweeps.workers.worker import ADDRESS, cluster, expected_here, submitted
 from lib.timing.disturbance import Turns
 
 MAX_PARAMETERS = 2_000_000  # larger networks' parameters stay in the worker: 8 MB each are enough to send
@@ -68,7 +68,6 @@ MANY = 64  # the losses of more trainings than that are thinned: nobody looks at
 POINTS = 1_000  # of the losses of a training among many
 TASKS_A_WORKER = 4  # of a cluster, at least: so small that the loss of one costs little
 STACK_BYTES = 1e9  # that a stack may take there
-AT_WORK = {Progress: True, Waiting: False}  # whether the event shows that its trainings have their turn
 
 
 @dataclass(frozen=True)
@@ -101,14 +100,7 @@ class Continued:
     curve: Curve
 
 
-@dataclass(frozen=True)
-class Void:
-    """All earlier events of these items are void, because they begin again: their worker was replaced, for example."""
-
-    items: tuple[Item, ...]
-
-
-Update = Message | Finished | ToTrain | Picked | Continued | Void
+Update = Message | Finished | ToTrain | Picked | Continued
 
 
 @dataclass(frozen=True)
@@ -172,7 +164,7 @@ def sweep(
 
 def _usual_runtime(training: Training, options: Options) -> Runtime:
     """What makes a training whose backend nobody has named."""
-    elsewhere = options.executor is not None or bool(os.environ.get(executor.ADDRESS))
+    elsewhere = options.executor is not None or bool(os.environ.get(ADDRESS))
     digest = training.data.digest
     quickest = quickest_runtime(prepared.known(digest).about.zeros if digest else None)
     able = options.strategy == AUTO or quickest.backend in backends_for(STRATEGIES[options.strategy])
@@ -330,10 +322,21 @@ class Plan:
         known = self.store.parameters(self.key(item)) if item in self.begun and self.store is not None else None
         return known[1] if known is not None and known[0] == self.first_epoch(item) else None
 
-    def collected(self, item: Item) -> "Collected":
-        """What a training's events are added to; it holds the cached epochs of an item that continues."""
-        curve = self.begun.get(item)
-        return Collected() if curve is None else Collected(curve.first_call_s, [curve.losses], list(curve.epochs))
+    def curve(self, item: Item, events: Sequence[Event], together: int, warnings: tuple[str, ...]) -> Curve:
+        """The curve so far: the cached epochs of an item that continues, then these events.
+
+        `together` is the number of networks that were trained in the same seconds.
+        """
+        begun = self.begun.get(item, Curve(0.0, (), np.empty(0, np.float32)))
+        first_call_s = [event.first_call_s for event in events if isinstance(event, FirstCall)]
+        losses = [event.losses for event in events if isinstance(event, Steps)]
+        return Curve(
+            first_call_s[-1] if first_call_s else begun.first_call_s,
+            (*begun.epochs, *(event for event in events if isinstance(event, Epoch))),
+            np.concatenate([begun.losses, *losses]),
+            together=together,
+            warnings=warnings,
+        )
 
     def put(self, item: Item, curve: Curve, parameters: Parameters | None) -> Curve:
         """Store an item's curve, thinned, and return it as it is stored, with the time and machine filled in.
@@ -344,28 +347,6 @@ class Plan:
         warnings = tuple(dict.fromkeys((*earlier, *self.warnings, *curve.warnings)))
         curve = replace(curve.thinned(self.points) if self.points else curve, warnings=warnings)
         return curve if self.store is None else self.store.put(self.key(item), curve, parameters)
-
-
-@dataclass
-class Collected:
-    """The events of one training, collected until it is finished."""
-
-    first_call_s: float = 0.0
-    losses: list[np.ndarray] = field(default_factory=list)
-    epochs: list[Epoch] = field(default_factory=list)
-
-    def add(self, event: Event) -> None:
-        if isinstance(event, FirstCall):
-            self.first_call_s = event.first_call_s
-        elif isinstance(event, Steps):
-            self.losses.append(event.losses)
-        else:
-            self.epochs.append(event)
-
-    def curve(self, together: int, warnings: tuple[str, ...]) -> Curve:
-        """The curve of all events so far; `together`: networks that were trained in the same seconds."""
-        losses = np.concatenate(self.losses) if self.losses else np.empty(0, np.float32)
-        return Curve(self.first_call_s, tuple(self.epochs), losses, together=together, warnings=warnings)
 
 
 @dataclass(eq=False)
@@ -446,9 +427,9 @@ def _announced(plan: Plan, updates: Iterator[Update], mine: Mapping[Item, Traini
         if isinstance(update, Disturbed):
             plan.warnings = (update.why,)
         one_only = isinstance(update, Progress | Continued | Finished)
-        concerned = update.items if isinstance(update, Void) else [update.item] if one_only else mine
-        told = [mine[item] for item in concerned]
-        tell(told, update, at_work=AT_WORK.get(type(update)), over=isinstance(update, Finished))
+        concerned = update.items if isinstance(update, Restarted) else [update.item] if one_only else mine
+        at_work = isinstance(update, Progress) if isinstance(update, Progress | Waiting) else None
+        tell([mine[item] for item in concerned], update, at_work=at_work, over=isinstance(update, Finished))
         yield update
 
 
@@ -468,12 +449,12 @@ def _follow(plan: Plan, others: dict[Item, TrainingUnderWay]) -> Generator[Updat
         for item, one in list(others.items()):
             over, news = one.over or one.is_late_for(plan.request), one.events[heard[item] :]
             heard[item] += len(news)
-            yield from (Void((item,)) if isinstance(update, Void) else update for update in news)
+            yield from (replace(one, items=(item,)) if isinstance(one, Restarted) else one for one in news)
             if over:
                 del others[item]
                 if not (one.events and isinstance(one.events[-1], Finished)):
                     given_up.append(item)
-                    yield Void((item,))
+                    yield Restarted(items=(item,))
     return given_up
 
 
@@ -522,8 +503,8 @@ def _picked(plan: Plan, runtime: Runtime, todo: Sequence[Training], limits: Limi
         return Picked(strategy, STRATEGIES[strategy].says)
     if options.executor is not None:
         return Picked("cluster", "an executor was given")
-    if os.environ.get(executor.ADDRESS):
-        return Picked("cluster", f"{executor.ADDRESS} is set")
+    if os.environ.get(ADDRESS):
+        return Picked("cluster", f"{ADDRESS} is set")
     running = plan.engine.processes(runtime)
     return pick(todo, limits, runtime.device, options.worth_s, options.processes, running)
 
@@ -540,8 +521,7 @@ def train(plan: Plan, runtime: Runtime, todo: Sequence[Item], key: str, limits: 
 
     Yields:
         The engine's messages, without `Checkpoint` and `Trained`; `Finished` for each item, `cached` if another run
-        trained it meanwhile; `Void` where items begin again, and then `Continued` for those that go on from cached
-        epochs.
+        trained it meanwhile; after `Restarted`, `Continued` for those that go on from cached epochs.
 
     Raises:
         WorkerDied, TrainingFailed: From the engine, or from an executor.
@@ -566,15 +546,14 @@ def train(plan: Plan, runtime: Runtime, todo: Sequence[Item], key: str, limits: 
 
 
 def _by_executor(plan: Plan, runtime: Runtime, todo: Sequence[Item]) -> Iterator[Update]:
-    with executor.cluster(plan.options.executor, runtime, plan.digest) as (others, n_workers):
+    with cluster(plan.options.executor, runtime, plan.digest) as (others, n_workers):
         n_tasks = TASKS_A_WORKER * n_workers
         limits = Limits(STACK_BYTES * n_tasks, CACHE_BYTES["cpu"], 1, plan.options.max_waste)
         strategy = STRATEGIES["stacks" if runtime.backend == DEFAULT else "processes"]
         made = _divided(plan, todo, strategy, limits, n_tasks)
         hows = yield from _hows(plan, runtime, made, 1)
         jobs = [Job(0, runtime, part.trainings, how) for part, how in zip(made, hows, strict=True)]
-        expected = executor.Expected.here(runtime, plan.digest)
-        messages = executor.messages(others, n_workers, jobs, expected, plan.cancel)
+        messages = submitted(others, n_workers, jobs, expected_here(runtime, plan.digest), plan.cancel)
         yield from _collected(plan, runtime, made, "cluster", messages)
 
 
@@ -586,7 +565,7 @@ def _divided(plan: Plan, todo: Sequence[Item], strategy: Strategy, limits: Limit
     return found
 
 
-def _hows(plan: Plan, runtime: Runtime, made: Sequence[Part], cores: int) -> Generator[Void, None, list[How]]:
+def _hows(plan: Plan, runtime: Runtime, made: Sequence[Part], cores: int) -> Generator[Restarted, None, list[How]]:
     """How each part is trained, from where it was left; from the beginning where its parameters are gone."""
     found = []
     for part in made:
@@ -595,7 +574,7 @@ def _hows(plan: Plan, runtime: Runtime, made: Sequence[Part], cores: int) -> Gen
         start = {place: known for place, item in enumerate(items) if (known := plan.start(item)) is not None}
         if first_epoch and len(start) < len(items):  # deleted meanwhile, to make room
             plan.begun = {item: curve for item, curve in plan.begun.items() if item not in items}
-            yield Void(items)
+            yield Restarted(items=items)
             first_epoch, start = 0, {}
         found.append(How(part.devices, cores, first_epoch, start, plan.want_parameters))
     return found
@@ -609,16 +588,17 @@ def _collected(
         Item(one, runtime): len(part.trainings) if part.devices else 1 for part in made for one in part.trainings
     }
     items = tuple(together)
-    collected = {item: plan.collected(item) for item in items}
+    events: dict[Item, list[Event]] = {item: [] for item in items}
     turns = Turns(plan.engine.watch(runtime))
 
     def curve_of(item: Item) -> Curve:
-        return collected[item].curve(together[item], turns.flags())
+        return plan.curve(item, events[item], together[item], turns.flags())
 
     for message in messages:
         if isinstance(message, Ready):
             plan.digest = message.data.digest
-            if not any(one.epochs for one in collected.values()) and len(curves := plan.curves(items)) == len(items):
+            trained = any(item in plan.begun or any(isinstance(e, Epoch) for e in events[item]) for item in items)
+            if not trained and len(curves := plan.curves(items)) == len(items):
                 # While it waited for its turn, another viewer may have trained the same.
                 messages.close()  # type: ignore[attr-defined]
                 yield from (Finished(item, curve, cached=True) for item, curve in curves.items())
@@ -626,22 +606,20 @@ def _collected(
             turns.begin()
             yield message
         elif isinstance(message, Restarted):
-            again = tuple(Item(training, runtime) for training in message.trainings)
-            turns = Turns(plan.engine.watch(runtime)) if len(again) == len(items) else turns
-            collected |= {item: plan.collected(item) for item in again}
+            turns = Turns(plan.engine.watch(runtime)) if len(message.items) == len(items) else turns
+            events |= {item: [] for item in message.items}
             yield message
-            yield Void(again)
-            yield from (Continued(item, curve) for item in again if (curve := plan.begun.get(item)) is not None)
+            yield from (Continued(item, plan.begun[item]) for item in message.items if item in plan.begun)
         elif isinstance(message, Checkpoint):
             plan.put(message.item, curve_of(message.item), message.parameters)
         elif isinstance(message, Trained):
             curve = curve_of(message.item)
-            collected[message.item] = Collected()  # a thousand curves are not held until the last is done
+            events[message.item] = []  # a thousand curves are not held until the last is done
             curve = plan.put(message.item, curve, message.parameters)
             yield Finished(message.item, curve, False, message.parameters, key)
         else:
             if isinstance(message, Waiting):
                 turns.end()
             if isinstance(message, Progress):
-                collected[message.item].add(message.event)
+                events[message.item].append(message.event)
             yield message

@@ -16,8 +16,7 @@ from lib.model.data.prepared import Prepared
 from lib.model.spec import MAX_TEXT, MNIST
 from lib.sweeps.experiments.mnist_training import Experiment
 from lib.sweeps.experiments.own_data import both_winners, bring, experiment_on, moved_to_mnist, that_fit
-from lib.sweeps.experiments.results import Results
-from lib.sweeps.experiments.runs import BackgroundTask, Seat
+from lib.sweeps.experiments.results import BackgroundTask, Results, Seat
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Item, Note

@@ -7,7 +7,7 @@ from lib.model.backends.environment_variables import device_count
 from lib.model.backends.registry import DEFAULT, Runtime
 from lib.model.data.prepared import Prepared
 from lib.model.spec import BATCH_SIZES, RATE_STEPS, Training
-from lib.sweeps import random_search
+from lib.sweeps.experiments import mnist_training as random_search
 from lib.sweeps.experiments.exported_script import takeaway_of_search
 from lib.sweeps.experiments.own_data import not_used, on, that_fit
 from lib.sweeps.storage.records import Curve

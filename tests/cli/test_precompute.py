@@ -13,9 +13,8 @@ import pytest
 
 from lib.cache_folder import cache_dir
 from lib.cli import precompute as command
-from lib.cli.precompute import main
+from lib.cli.precompute import EXPERIMENTS, main
 from lib.labs.mnist_training import EXPERIMENTS as PANELS
-from lib.sweeps.experiments.precomputation import EXPERIMENTS
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers import engine as engine_module
 from lib.ui.panel import settings_of

@@ -11,14 +11,12 @@ import pytest
 
 from lib.cli import Unusable
 from lib.cli import record as record_module
-from lib.cli.record import main, resume, took_s
+from lib.cli.record import Battery, main, resume, took_s
 from lib.model.backends.registry import Runtime, versions
 from lib.model.hardware.machine import machine_id
 from lib.sweeps.experiments.backend_race import Cell
-from lib.sweeps.experiments.full_recording import Battery
-from lib.sweeps.storage.export import read_export
 from lib.sweeps.storage.records import Kind, Record
-from lib.sweeps.storage.store import Store
+from lib.sweeps.storage.store import Store, read_export
 from lib.timing.measurement import Ended, Measurement
 from tests.conftest import ROOT
 from tests.hiding import hiding

@@ -8,7 +8,7 @@ import pytest
 from lib.model.backends.base import Steps
 from lib.model.backends.registry import Runtime
 from lib.model.spec import Training
-from lib.sweeps.cost_model import StepTime, StepTimes, measured_s
+from lib.sweeps.measuring import StepTime, measured_s, step_times
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
 from lib.sweeps.strategies import Part, evaluation_flops, makespan, nominal_s, step_flops
@@ -44,8 +44,8 @@ class ShortEpochs:
 def test_epochs_that_are_shorter_than_a_probe_are_told_from_the_networks_of_a_stack(tmp_path):
     training, store = Training(batch_size=4096, epochs=3), Store(tmp_path / "results.sqlite")
     for part, step_s in ((Part((training,)), 1e-3), (Part((training, replace(training, seed=1)), 1), 2e-3)):
-        step_times = StepTimes(ShortEpochs(), store, Runtime(), Cancel(), Request())  # type: ignore[arg-type]
-        _, found = collected(step_times.of([part]))
+        times = step_times([part], ShortEpochs(), store, Runtime(), Cancel(), Request())  # type: ignore[arg-type]
+        _, found = collected(times)
         assert found[part].step_s == pytest.approx(step_s)
 
 

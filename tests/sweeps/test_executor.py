@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from types import SimpleNamespace
 from unittest.mock import MagicMock
 
@@ -14,15 +13,15 @@ import numpy as np
 import pytest
 
 from lib.model.backends.environments import Environment
-from lib.model.backends.registry import Runtime, versions
+from lib.model.backends.registry import Runtime
 from lib.model.spec import Network, Training
-from lib.sweeps import executor
-from lib.sweeps.executor import Expected, cluster, perform
 from lib.sweeps.storage.store import Store
 from lib.sweeps.strategies import Picked
 from lib.sweeps.sweep import Finished, Options, updates
+from lib.sweeps.workers import worker as module
 from lib.sweeps.workers.messages import Item, Job, TrainingFailed
 from lib.sweeps.workers.queue import Cancel
+from lib.sweeps.workers.worker import cluster, expected_here, perform
 from tests.conftest import ROOT
 from tests.sweeps.sweeping import MIXED
 
@@ -31,23 +30,23 @@ JOB = Job(0, Runtime(), (MIXED[0],))
 
 @pytest.fixture
 def expected():
-    return Expected.here(Runtime(), "")
+    return expected_here(Runtime(), "")
 
 
 def test_a_worker_of_other_versions_refuses_by_name(expected):
     with pytest.raises(
         TrainingFailed, match=r"process \d+: it has .*jax.*expected jax 0.0.1; install the same requirements"
     ):
-        perform(JOB, replace(expected, versions="jax 0.0.1"))
+        perform(JOB, ("jax 0.0.1", *expected[1:]))
     with pytest.raises(TrainingFailed, match="another state of this project's code"):
-        perform(JOB, replace(expected, sources="other"))
+        perform(JOB, (expected[0], "other", ""))
     with pytest.raises(TrainingFailed, match="other training images"):
-        perform(JOB, Expected(versions(Runtime("jax-epoch")), expected.sources, "0" * 64))
+        perform(JOB, (*expected[:2], "0" * 64))
 
 
 def test_a_library_in_an_environment_of_its_own_is_not_trained_there(expected, monkeypatch):
     """The executor's processes run in this one, where the library would be another build, or none."""
-    monkeypatch.setattr(executor, "environment_of", lambda _: Environment("/elsewhere/bin/python", ()))
+    monkeypatch.setattr(module, "environment_of", lambda _: Environment("/elsewhere/bin/python", ()))
     with pytest.raises(TrainingFailed, match=r"expected /elsewhere/bin/python, which has JAX.*strategy sequential"):
         perform(JOB, expected)
 
@@ -140,7 +139,7 @@ TRAININGS = [Training(Network((width,)), rate, 512, 6) for rate in (0.1, 0.2, 0.
 
 @pytest.mark.release
 def test_a_worker_killed_in_mid_sweep_costs_only_its_trainings(scheduler, workers, engine, tmp_path, monkeypatch):
-    monkeypatch.setenv(executor.ADDRESS, scheduler)
+    monkeypatch.setenv(module.ADDRESS, scheduler)
     store, found, picked = Store(tmp_path / "results.sqlite"), {}, []
     items = [Item(training) for training in TRAININGS]
     for update in updates(items, engine, store, Cancel()):
@@ -170,7 +169,7 @@ def test_workers_that_refuse_are_left_out_and_named(monkeypatch, capsys):
     client.run.side_effect = lambda *_, **__: answers
     client.get_executor.side_effect = lambda workers, **_: workers
     monkeypatch.setitem(sys.modules, "distributed", SimpleNamespace(Client=lambda *_, **__: client))
-    monkeypatch.setenv(executor.ADDRESS, "tcp://host:8786")
+    monkeypatch.setenv(module.ADDRESS, "tcp://host:8786")
     with cluster(None, Runtime(), "") as found:
         assert found == (["one"], 1)
     told = capsys.readouterr().err
@@ -184,8 +183,8 @@ def test_workers_that_refuse_are_left_out_and_named(monkeypatch, capsys):
 @pytest.mark.slow
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:9", "no address", "tcp://127.0.0.1"])
 def test_a_scheduler_that_does_not_answer_is_a_sentence(address, monkeypatch):
-    monkeypatch.setattr(executor, "ANSWER_S", 1.0)
-    monkeypatch.setenv(executor.ADDRESS, address)
+    monkeypatch.setattr(module, "ANSWER_S", 1.0)
+    monkeypatch.setenv(module.ADDRESS, address)
     with pytest.raises(match=r"did not answer within 1 s; .*choose another strategy"):
         with cluster(None, Runtime(), ""):
             pass
@@ -193,7 +192,7 @@ def test_a_scheduler_that_does_not_answer_is_a_sentence(address, monkeypatch):
 
 def test_without_dask_the_remedy_is_said(monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
-    monkeypatch.setenv(executor.ADDRESS, "tcp://127.0.0.1:9")
+    monkeypatch.setenv(module.ADDRESS, "tcp://127.0.0.1:9")
     with pytest.raises(match="run `make cluster`"):
         with cluster(None, Runtime(), ""):
             pass

@@ -8,7 +8,7 @@ import pytest
 from lib.model.backends.base import Epoch, no_parameters
 from lib.model.backends.registry import Runtime, unavailable
 from lib.model.spec import Network, Training
-from lib.sweeps.random_search import DIMENSIONS, Space, cached, draw, losses_frame, search, search_frame
+from lib.sweeps.experiments.mnist_training import DIMENSIONS, Space, cached, draw, losses_frame, search, search_frame
 from lib.sweeps.storage.records import Curve
 from lib.sweeps.storage.store import Store
 from lib.sweeps.strategies import AUTO, Picked

@@ -19,7 +19,7 @@ from lib.sweeps.experiments.results import Results
 from lib.sweeps.storage.records import Curve
 from lib.sweeps.storage.store import Store
 from lib.sweeps.strategies import QUICKEST, Limits, Picked, quickest_runtime
-from lib.sweeps.sweep import Continued, Finished, Options, Plan, ToTrain, Void, share, sweep, tell, train, updates
+from lib.sweeps.sweep import Continued, Finished, Options, Plan, ToTrain, share, sweep, tell, train, updates
 from lib.sweeps.workers.messages import (
     Checkpoint,
     Item,
@@ -139,7 +139,7 @@ def test_what_one_gives_up_another_goes_on_with(stub_engine, tmp_path):
     cancel.set()
     assert not [update for update in first if isinstance(update, Finished)]
     follower.join(120)
-    assert Void((LONGER[0],)) in later
+    assert Restarted(items=(LONGER[0],)) in later
     assert isinstance(later[-1], Finished)
 
 
@@ -367,12 +367,11 @@ def swept(engine, store, items=ITEMS, strategy="sequential"):
 
 def test_what_came_before_a_restart_is_void_and_not_in_the_curve(tmp_path):
     one, other = ITEMS
-    trainings = (one.training, other.training)
     again = [*epoch_of(one, 0), *epoch_of(one, 1), Trained(one, None), *epoch_of(other, 0), Trained(other, None)]
     events = swept(
-        Engine(Progress(one, FirstCall(0.5)), *epoch_of(one, 0), Restarted("it hung", trainings), *again), None
+        Engine(Progress(one, FirstCall(0.5)), *epoch_of(one, 0), Restarted("it hung", (one, other)), *again), None
     )
-    assert Void((one, other)) in events
+    assert Restarted("it hung", (one, other)) in events
     curves = {event.item: event.curve for event in events if isinstance(event, Finished)}
     assert (len(curves[one].epochs), len(curves[one].losses)) == (2, 8)
     assert len(curves[other].epochs) == 1

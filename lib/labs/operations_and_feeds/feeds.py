@@ -31,9 +31,8 @@ from lib.sweeps.experiments.single_operations import (
 )
 from lib.sweeps.storage.records import Kind, Record, current
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.engine import Engine
+from lib.sweeps.workers.engine import Engine, Process
 from lib.sweeps.workers.messages import Note, TrainingFailed, note_of
-from lib.sweeps.workers.process import Process
 from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.comparison import Comparison, Verdict, compared
 from lib.timing.diagnosis import INPUT_SHARE

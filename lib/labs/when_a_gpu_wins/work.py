@@ -30,7 +30,6 @@ from lib.labs.when_a_gpu_wins.border import (
 from lib.model.backends.registry import Runtime
 from lib.model.data.mnist import recognised
 from lib.model.spec import Network
-from lib.sweeps.cost_model import StepTime
 from lib.sweeps.experiments import advice, backend_race
 from lib.sweeps.experiments.advice import Applied, Findings, findings, miss, too_long
 from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask, measure_tasks
@@ -45,6 +44,7 @@ from lib.sweeps.experiments.calibration import (
     unasked,
     ways,
 )
+from lib.sweeps.measuring import StepTime
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.engine import Engine

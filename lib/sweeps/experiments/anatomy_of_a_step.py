@@ -8,11 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from lib.model.backends.registry import ADAPTERS, ALL_DEVICES, BACKENDS, DEFAULT, PRECISIONS, Runtime, versions
+from lib.model.backends.registry import ADAPTERS, BACKENDS, DEFAULT, PRECISIONS, Runtime, versions
 from lib.model.hardware.machine import last_level_cache_bytes, machine_id
 from lib.model.spec import Network
-from lib.sweeps.cost_model import StepTime
-from lib.sweeps.experiments.failures import Marked
+from lib.sweeps.measuring import ALL_BUT_THE_CPU, Attempts, StepTime
 from lib.sweeps.storage.records import Kind, Record, current
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.engine import Engine
@@ -157,7 +156,7 @@ def measure_tasks(
         WorkerDied: A worker on a CPU ended while it measured; the text says what to do.
         TrainingFailed: The backend could not do what was asked on a CPU; the text says why.
     """
-    marked = {Kind.ANATOMY: Marked(store), Kind.CEILING: Marked(store, ALL_DEVICES)}  # nothing else needs peak rates
+    attempts = {Kind.ANATOMY: Attempts(ALL_BUT_THE_CPU), Kind.CEILING: Attempts()}  # nothing else needs peak rates
 
     def measure(task: AnatomyTask, doing: str) -> Iterator[Record | Note]:
         messages = engine.examine(task.runtime, task.examination, cancel, request)
@@ -167,7 +166,7 @@ def measure_tasks(
         if cancel.is_set():
             return
         doing = f"{task.runtime.label}: {_TITLES.get(task.examination.kind, task.examination.kind)}"
-        yield from marked[task.kind].row(doing, task.runtime, task.subject, partial(measure, task, doing))
+        yield from attempts[task.kind].marked(store, doing, task.runtime, task.subject, partial(measure, task, doing))
 
 
 _TITLES = {
@@ -226,7 +225,7 @@ def measure_ceilings(
     """Measure the peak rates that are not stored yet, once for each library and device, and store them.
 
     A stop loses nothing that was measured before it. A library that fails is marked, and what needs no peak rates of it
-    goes on: see `lib.sweeps.experiments.failures`.
+    goes on: see `lib.sweeps.measuring.Attempts`.
 
     Args:
         runtimes: Whose libraries and devices are measured.

@@ -21,7 +21,7 @@ from lib.model.backends.base import Epoch, FirstCall, Steps
 from lib.model.backends.registry import Runtime, versions
 from lib.model.data.mnist import Facts
 from lib.model.spec import N_TRAIN, Network, Training
-from lib.sweeps.experiments.failures import Marked
+from lib.sweeps.measuring import ALL_BUT_THE_CPU, Attempts
 from lib.sweeps.storage.records import Key, Kind, Record, current
 from lib.sweeps.storage.store import Store
 from lib.sweeps.sweep import Finished, Options, updates
@@ -99,7 +99,7 @@ def race(
 ) -> Iterator[Record | Note]:
     """Make the repetitions in this order, each stored as soon as it is made; a stop loses at most the one that runs.
 
-    A cell that fails on a graphics card is marked, and the others go on: see `lib.sweeps.experiments.failures`.
+    A cell that fails on a graphics card is marked, and the others go on: see `lib.sweeps.measuring.Attempts`.
 
     Args:
         repetitions: From `plan`; a cell occurs once for each repetition.
@@ -117,12 +117,12 @@ def race(
         WorkerDied: A worker on a CPU ended while it trained; the text says what to do.
         TrainingFailed: The backend could not train on a CPU; the text says why.
     """
-    marked = Marked(store)
+    attempts = Attempts(ALL_BUT_THE_CPU)
     for cell in repetitions:
         if cancel.is_set():
             return
         once = partial(_race_once, cell, engine, store, cancel, request, budget_s)
-        yield from marked.row(cell.words, cell.runtime, cell.subject, once)
+        yield from attempts.marked(store, cell.words, cell.runtime, cell.subject, once)
 
 
 def _race_once(

@@ -19,16 +19,14 @@ from lib.model.backends.registry import BACKENDS, DEFAULT, PRECISIONS, Runtime, 
 from lib.model.data.mnist import DataError, share_not_zero
 from lib.model.spec import MAX_EPOCHS, MAX_WIDTH, N_CLASSES, N_PIXELS, N_TRAIN, Network, Training
 from lib.once import once
-from lib.sweeps.cost_model import StepTime, StepTimes, program_of
-from lib.sweeps.experiments.failures import Attempts
 from lib.sweeps.experiments.recorded_machines import Machine
-from lib.sweeps.experiments.results import Watched
-from lib.sweeps.experiments.runs import View
+from lib.sweeps.experiments.results import View, Watched
+from lib.sweeps.measuring import Attempts, StepTime, program_of, step_times
 from lib.sweeps.storage.records import Kind, Record, current
 from lib.sweeps.storage.store import Store
 from lib.sweeps.strategies import Part
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.messages import Note, State, noted
+from lib.sweeps.workers.messages import Note, noted
 from lib.sweeps.workers.queue import AnyRequest, Cancel
 from lib.timing.prediction.calibration import LEAST_SAMPLES, Calibration, NotCalibrated, Sample, calibrate, together
 from lib.timing.prediction.predict import Question
@@ -229,13 +227,15 @@ def measure_trials(
         WorkerDied, TrainingFailed: From the worker that measures.
     """
     for trained, some, times in in_turns(ways, rounds):
-        step_times = StepTimes(engine, store, trained.runtime, cancel, request, times=times, probe_s=PROBE_S)
         for trial in some:
             if cancel.is_set():
                 return
             doing = f"{trained.label}: {trial.network.label} at batch size {trial.batch_size:,} for its calibration"
             yield Note(doing)
-            found = yield from noted(step_times.of([trial.part]), doing)
+            timing = step_times(
+                [trial.part], engine, store, trained.runtime, cancel, request, times=times, probe_s=PROBE_S
+            )
+            found = yield from noted(timing, doing)
             for step_time in found.values():
                 yield trained, trial, step_time
 
@@ -360,7 +360,7 @@ class LiveCalibrations(Watched):
     """
 
     def __init__(self, store: Store) -> None:
-        super().__init__(State.MEASURING)
+        super().__init__()
         self._standings = {one: CalibrationProgress(one) for one in ways()}
         self._fitted: dict[TrainingWay, Mapping[Trial, StepTime]] = {}
         for (trained, trial), step_time in stored(list(self._standings), store).items():
@@ -394,13 +394,13 @@ class LiveCalibrations(Watched):
             self._fitted[trained] = step_times
             fitted = {"calibration": found.get(trained), "why_not": why_not.get(trained, "")}
             self._standings[trained] = replace(self.of(trained), **fitted)
-            self._tell()
+            self.tell()
 
     def fail(self, trained: TrainingWay, why: str) -> None:
         """Say why a way to train could not be measured; what it was fitted to stays."""
         with self.changed:
             self._standings[trained] = replace(self.of(trained), why_not=why)
-            self._tell()
+            self.tell()
 
     def _add(self, trained: TrainingWay, trial: Trial, step_time: StepTime) -> int:
         """How many steps of the way are known with this one."""

@@ -46,9 +46,8 @@ from lib.model.data import digits, prepared
 from lib.model.data.mnist import ARRAYS, KERAS_URL, Facts
 from lib.model.hardware.machine import this_machine
 from lib.model.spec import MNIST, Training
-from lib.sweeps.experiments.mnist_training import settings_of
+from lib.sweeps.experiments.mnist_training import losses_frame, search_frame, settings_of
 from lib.sweeps.experiments.results import Line, Results
-from lib.sweeps.random_search import losses_frame, search_frame
 from lib.sweeps.storage.records import Curve
 from lib.sweeps.workers.messages import Item
 
@@ -58,6 +57,8 @@ WIDTH = 88  # columns: ruff's default, so that the file is formatted wherever it
 _PARTS = Path(__file__).parent / "script_parts"
 # A script has one of the sources of data; of `lib.model.data.digits` none has patterns and noise.
 _LEFT_OUT = {"mnist_data", "digits_data", "file_data", "made_up_images"}
+_SETTINGS = {"N_INPUTS", "DATA_FILE", "HIDDEN", "LEARNING_RATE", "BATCH_SIZE", "EPOCHS", "SEED", "DATA_SHA256"}
+_SETTINGS |= {"EXPECTED", "DIVERGED_AT", "TOLERANCE"}
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ def exported_script(
     if source == "digits_data":
         pieces.insert(1, Path(digits.__file__))
         needs.append("scikit-learn")
-    early, late, bodies = _assembled([path.read_text() for path in pieces], _LEFT_OUT - {source})
+    early, late, bodies = _assembled([path.read_text() for path in pieces], _SETTINGS | _LEFT_OUT - {source})
     late = late.replace('"KERAS_BACKEND"] = "jax"', f'"KERAS_BACKEND"] = "{keras_on}"')
     about = _about(experiment, line, data, chosen)
     parts = [
@@ -229,7 +230,8 @@ def _assembled(pieces: list[str], left_out: set[str]) -> tuple[str, str, list[st
         ends = [node.end_lineno or 0 for node, one in zip(nodes, is_import, strict=True) if one]
         late += "".join(lines[ends[first_other - 1] : ends[-1]])
         for node, following in reversed(list(pairwise(nodes))):
-            if isinstance(node, ast.FunctionDef) and node.name in left_out:
+            named = ast.unparse(node).strip("(").split()[0]  # of an assignment, its first name
+            if (node.name if isinstance(node, ast.FunctionDef) else named.strip(",:")) in left_out:
                 del lines[node.lineno - 1 : following.lineno - 1]
         bodies.append("".join(lines[ends[-1] :]))
     used = {node.id for node in ast.walk(ast.parse("".join([late, *bodies]))) if isinstance(node, ast.Name)}

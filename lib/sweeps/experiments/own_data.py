@@ -17,8 +17,8 @@ from lib.sweeps.experiments.mnist_training import Experiment
 from lib.sweeps.experiments.results import Results
 from lib.sweeps.storage.records import Curve, Key
 from lib.sweeps.storage.store import Store
+from lib.sweeps.workers.engine import Unreadable, read
 from lib.sweeps.workers.messages import Item, Note, TrainingFailed
-from lib.sweeps.workers.process import Unreadable, read
 from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.comparison import Verdict, compared
 

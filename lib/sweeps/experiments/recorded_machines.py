@@ -23,10 +23,9 @@ from lib.model.hardware.process import answer
 from lib.model.spec import Network
 from lib.sweeps.experiments import published
 from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask, seconds_of
-from lib.sweeps.storage.export import Export, NoExport, parse_export
 from lib.sweeps.storage.records import Kind, Record
-from lib.sweeps.storage.store import Store, StoreUnusable
-from lib.sweeps.workers import process
+from lib.sweeps.storage.store import Export, NoExport, Store, StoreUnusable, parse_export
+from lib.sweeps.workers.engine import Unreadable, read
 from lib.sweeps.workers.messages import Note, TrainingFailed
 from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.comparison import Estimate
@@ -371,7 +370,7 @@ def read_exports(
         TrainingFailed: It takes too much memory or time; what is wrong with one of them is in the collection.
     """
     try:
-        found = yield from process.read(
+        found = yield from read(
             "lib.sweeps.experiments.recorded_machines",
             files,
             cancel=cancel,
@@ -380,7 +379,7 @@ def read_exports(
             doing=f"reading {listed([name for name, _ in files])}",
             advice="drop fewer files",
         )
-    except process.Unreadable as why:
+    except Unreadable as why:
         raise TrainingFailed(f"These exports cannot be compared: {why}.") from None
     if isinstance(found, Collection):
         yield found

@@ -18,7 +18,7 @@ from lib.model.backends.registry import BACKENDS, Runtime, unavailable, usable_r
 from lib.model.hardware.machine import usable_memory_bytes
 from lib.model.spec import Network
 from lib.sweeps.experiments.anatomy_of_a_step import measure_ceilings, stored
-from lib.sweeps.experiments.failures import Attempts
+from lib.sweeps.measuring import Attempts
 from lib.sweeps.storage.records import Kind, Record, current
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.engine import Engine
@@ -207,9 +207,8 @@ def measure(
 ) -> Iterator[OperationPoint | Record | Note]:
     """Measure what is not known, one after the other, then this machine's peak rates where they are missing.
 
-    What is refused, and what fails, is a point too, and the rest goes on: see
-    `lib.sweeps.experiments.failures.Attempts`. All
-    of it has one place in the queue, so that no later section of a page comes in between.
+    What is refused, and what fails, is a point too, and the rest goes on: see `lib.sweeps.measuring.Attempts`. All of
+    it has one place in the queue, so that no later section of a page comes in between.
 
     Args:
         todo: In the order in which they are measured; of a library, small sizes first.

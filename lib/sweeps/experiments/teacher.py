@@ -19,8 +19,7 @@ from typing import Any
 
 from lib.once import once
 from lib.sweeps.experiments.mnist_training import Experiment
-from lib.sweeps.experiments.results import News, Watched
-from lib.sweeps.workers.messages import State
+from lib.sweeps.experiments.results import Watched
 
 # The first notebook's sections that ask for a guess, in the order of its page, by the names of their experiments.
 SECTIONS = ("learning-rate", "batch-size", "depth", "backend")
@@ -43,8 +42,8 @@ class Classroom(Watched):
     """What is said to a class. Safe to use from any thread."""
 
     def __init__(self) -> None:
-        super().__init__(State.MEASURING)
-        self.said, self.heard = Said(), News()
+        super().__init__()
+        self.said, self.heard = Said(), Watched()
 
     def say(self, **changes: Any) -> None:
         """Change what holds for the class, by the fields of `Said`, and tell all pages."""
@@ -52,7 +51,7 @@ class Classroom(Watched):
             said = replace(self.said, **changes)
             if said != self.said:
                 self.said = said
-                self._tell()
+                self.tell()
                 self.heard.tell()
 
     def wait_until_it_goes_on(self, ended: Event) -> None:
@@ -109,7 +108,7 @@ class Guesses(Watched):
     """The guesses of all viewers of a server. Safe to use from any thread."""
 
     def __init__(self) -> None:
-        super().__init__(State.MEASURING)
+        super().__init__()
         self._guessed: dict[GuessQuestion, _Guessed] = {}
         self._gone: deque[str] = deque()
 
@@ -137,7 +136,7 @@ class Guesses(Watched):
             guessed.by_viewer[viewer] = option
             if len(guessed.by_viewer) > MAX_VIEWERS:
                 del guessed.by_viewer[next(iter(guessed.by_viewer))]
-            self._tell()
+            self.tell()
 
     def of(self, viewer: str, question: GuessQuestion) -> str | None:
         """What the viewer has guessed; None for nothing."""
@@ -156,7 +155,7 @@ class Guesses(Watched):
         """Forget all guesses, as before a lesson begins."""
         with self.changed:
             self._guessed.clear()
-            self._tell()
+            self.tell()
 
     def tally(self) -> Tally:
         """The counts now."""

@@ -15,16 +15,13 @@ from lib.model.spec import Network
 from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask, measure_tasks
 from lib.sweeps.storage.records import Record
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers import process
-from lib.sweeps.workers.engine import Engine
+from lib.sweeps.workers.engine import Engine, Unreadable, read
 from lib.sweeps.workers.messages import Note, TrainingFailed
-from lib.sweeps.workers.process import Unreadable
 from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.profiling.request import PLAIN, PROFILED, Examination
 from lib.timing.profiling.traces.form import Refused, Trace, parsed, written
 
 SHIPPED = ROOT / "recorded" / "traces"
-READ_LIMIT_S = process.READ_LIMIT_S
 MAX_SAVED = 64  # profiles that are saved on this machine; the oldest goes first
 # Workers whose library has a profiler, or timestamps of which we make one.
 PROFILERS = ("jax", "torch", "keras-jax", "keras-tensorflow", "keras-torch", "webgpu")
@@ -137,7 +134,7 @@ def _read(
         Refused: There is none; the text says what the file looks like, and what to do.
     """
     try:
-        found = yield from process.read(
+        found = yield from read(
             "lib.timing.profiling.traces.reading",
             path,
             title,
@@ -146,7 +143,6 @@ def _read(
             niceness=niceness,
             doing=doing,
             advice="record fewer steps",
-            limit_s=READ_LIMIT_S,
         )
     except Unreadable as why:
         raise Refused(str(why)) from None

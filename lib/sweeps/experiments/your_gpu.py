@@ -28,11 +28,9 @@ from lib.model.spec import Network, Training
 from lib.once import once
 from lib.sweeps.experiments.backend_race import Cell, Standing, standings
 from lib.sweeps.experiments.recorded_machines import Best, Machine, best_runtime, browsers_in, recorded_gpus, told_apart
-from lib.sweeps.experiments.results import Watched
-from lib.sweeps.experiments.runs import View
+from lib.sweeps.experiments.results import View, Watched
 from lib.sweeps.storage.records import Count, Kind, Record, Seconds, Share
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.messages import State
 from lib.timing.comparison import Comparison, Verdict, between, compared
 from lib.timing.measurement import Ended, Measurement
 from lib.timing.roofline import Ceiling, Cost, cost_of
@@ -538,7 +536,7 @@ class KeptMachines(Watched):
     """
 
     def __init__(self, store: Store) -> None:
-        super().__init__(State.MEASURING)
+        super().__init__()
         self._store, self._stamp, self._looked = store, None, -LOOK_S
         self._machines: tuple[Machine, ...] = ()
         self._n_records: Counter[str] = Counter()  # by machine
@@ -587,7 +585,7 @@ class KeptMachines(Watched):
         with self.changed:
             self._look()
             if any(one.records[0].machine == machine for one in self._machines):
-                self._tell()
+                self.tell()
 
     def _look(self) -> None:
         """Read what was written since the last look. To be called with `changed` held."""
@@ -602,7 +600,7 @@ class KeptMachines(Watched):
         self._n_records = Counter({one.records[0].machine: len(one.records) for one in machines})
         if machines != self._machines:
             self._machines = machines
-            self._tell()
+            self.tell()
 
 
 @once

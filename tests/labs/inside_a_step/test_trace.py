@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from lib.labs.inside_a_step import trace as view
 from lib.labs.inside_a_step.trace import hidden
 from lib.sweeps.experiments import published
-from lib.sweeps.experiments.runs import View
+from lib.sweeps.experiments.results import View
 from lib.sweeps.experiments.trace_of_a_step import Brought, shipped
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.messages import State

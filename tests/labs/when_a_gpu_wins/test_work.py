@@ -8,10 +8,10 @@ import pytest
 from lib.labs.when_a_gpu_wins import work as page
 from lib.labs.when_a_gpu_wins.border import Side, calibrated_side
 from lib.model.backends.registry import Runtime, versions
-from lib.sweeps.cost_model import StepTime
 from lib.sweeps.experiments import advice
 from lib.sweeps.experiments.advice import Applied, Findings, Outcome
 from lib.sweeps.experiments.calibration import CalibrationProgress, TrainingWay, Trial, calibrations, trials
+from lib.sweeps.measuring import StepTime
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.messages import State

@@ -7,9 +7,8 @@ from lib.model.backends.registry import ADAPTERS, Runtime, usable_runtimes
 from lib.model.hardware.webgpu import SOFTWARE_ALLOWED, Adapter
 from lib.model.spec import Network
 from lib.sweeps.experiments import calibration
-from lib.sweeps.experiments.advice import advise_here
+from lib.sweeps.experiments.advice import advise_here, recorded_devices
 from lib.sweeps.experiments.calibration import WAYS, LiveCalibrations, Trial, ways
-from lib.sweeps.experiments.known_devices import recorded_devices
 from lib.sweeps.experiments.recorded_machines import place, recorded_here
 from lib.sweeps.storage.store import Store
 from lib.timing.prediction.device import read_devices

@@ -15,7 +15,6 @@ from benchmarks.prediction import held_out
 from lib.model.backends.registry import BACKENDS, Runtime
 from lib.model.data.mnist import DataError
 from lib.model.spec import Network
-from lib.sweeps.cost_model import StepTime
 from lib.sweeps.experiments import calibration
 from lib.sweeps.experiments.calibration import (
     IN_A_TURN,
@@ -39,6 +38,7 @@ from lib.sweeps.experiments.calibration import (
     ways,
 )
 from lib.sweeps.experiments.recorded_machines import recorded_here
+from lib.sweeps.measuring import StepTime
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.messages import Note, TrainingFailed
@@ -101,7 +101,7 @@ def test_trials_are_different_affordable_and_the_same_for_a_seed(seed, together)
 
 @pytest.mark.slow
 def test_steps_are_measured_once_and_kept(engine, tmp_path, monkeypatch):
-    monkeypatch.setattr("lib.sweeps.cost_model.MAX_DISTURBED", 1)  # what else the machine does is no part of this test
+    monkeypatch.setattr("lib.sweeps.measuring.MAX_DISTURBED", 1)  # what else the machine does is no part of this test
     store = Store(tmp_path / "results.sqlite")
     todo = [(ALONE, [Trial(Network((16,)), 512)]), (TOGETHER, [Trial(Network((16,)), 512, 2)])]
     for _ in range(2):

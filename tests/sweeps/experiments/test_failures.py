@@ -9,9 +9,9 @@ from lib.model.data.mnist import Facts
 from lib.model.spec import MNIST
 from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask, measure_ceilings, measure_tasks
 from lib.sweeps.experiments.backend_race import Cell, race
-from lib.sweeps.experiments.failures import Attempts, Marked, words
 from lib.sweeps.experiments.parallel_sweeps import Method, compare
-from lib.sweeps.experiments.runs import BackgroundTask
+from lib.sweeps.experiments.results import BackgroundTask
+from lib.sweeps.measuring import ALL_BUT_THE_CPU, Attempts, words
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.engine import Engine
@@ -112,7 +112,7 @@ def test_whatever_is_measured_goes_on_with_the_others(measured, store):
     assert len([one for one in store.records() if one.kind != Kind.FAILURE]) == 2
 
 
-def rows(marked, runtime, outcomes):
+def rows(store, runtime, outcomes):
     """What comes of rows that fail with these errors, or not (None)."""
 
     def measure(error):
@@ -120,14 +120,16 @@ def rows(marked, runtime, outcomes):
         if error is not None:
             raise error
 
+    attempts = Attempts(ALL_BUT_THE_CPU)
     for number, error in enumerate(outcomes):
-        yield list(marked.row(f"row {number}", runtime, {"batch_size": number}, lambda error=error: measure(error)))
+        subject = {"batch_size": number}
+        yield list(attempts.marked(store, f"row {number}", runtime, subject, lambda error=error: measure(error)))
 
 
 def test_what_fails_once_is_tried_again_and_twice_in_a_row_is_given_up(store):
     """A batch that is too large for the card's memory costs no other row."""
     error = TrainingFailed("there is not enough memory")
-    found = list(rows(Marked(store), OTHER, [error, None, WorkerDied("it died"), error, None]))
+    found = list(rows(store, OTHER, [error, None, WorkerDied("it died"), error, None]))
     assert [len(one) for one in found] == [2, 1, 2, 2, 1]
     assert found[1] == ["begun"]
     (last,) = [one for one in store.records() if one.subject["batch_size"] == 4]
@@ -156,7 +158,7 @@ def test_attempts_go_on_on_a_processor_too_and_a_lost_card_ends_only_its_own():
 
 def test_on_a_processor_an_error_ends_it(store):
     with pytest.raises(TrainingFailed, match="no memory"):
-        list(rows(Marked(store), CPU, [TrainingFailed("no memory")]))
+        list(rows(store, CPU, [TrainingFailed("no memory")]))
     assert store.records() == []
 
 

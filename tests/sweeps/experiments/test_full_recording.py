@@ -14,29 +14,28 @@ import pytest
 
 from lib import ROOT
 from lib.cli import record as record_module
-from lib.cli.record import main, record, resume
-from lib.model.backends import environments, registry
-from lib.model.backends.base import Epoch, FirstCall, Steps, no_parameters
-from lib.model.backends.registry import Runtime, Unavailable
-from lib.model.hardware.nvidia import Card
-from lib.sweeps.experiments import full_recording
-from lib.sweeps.experiments import full_recording as battery_module
-from lib.sweeps.experiments.backend_race import Cell
-from lib.sweeps.experiments.calibration import all_ways, stored, trials
-from lib.sweeps.experiments.full_recording import (
+from lib.cli.record import (
     QUESTIONS,
     Battery,
     Entry,
     NoPlan,
     RecordingTask,
     experiment_cells,
+    main,
     read_plan,
+    record,
+    resume,
 )
+from lib.model.backends import environments, registry
+from lib.model.backends.base import Epoch, FirstCall, Steps, no_parameters
+from lib.model.backends.registry import Runtime, Unavailable
+from lib.model.hardware.nvidia import Card
+from lib.sweeps.experiments.backend_race import Cell
+from lib.sweeps.experiments.calibration import all_ways, stored, trials
 from lib.sweeps.experiments.parallel_sweeps import Point
 from lib.sweeps.experiments.single_operations import OperationTask
-from lib.sweeps.storage.export import read_export
 from lib.sweeps.storage.records import Kind, Record
-from lib.sweeps.storage.store import Store
+from lib.sweeps.storage.store import Store, read_export
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import CardLost, Item, Measured, Progress, TrainingFailed, WorkerDied
 from lib.sweeps.workers.queue import Cancel
@@ -96,8 +95,8 @@ def test_the_order_keeps_one_library_in_memory_at_a_time(tmp_path):
 @pytest.mark.slow
 def test_the_whole_battery_asks_everything_once(tmp_path, monkeypatch):
     """Every question of a NumPy machine is answered, and then nothing is left."""
-    monkeypatch.setattr(battery_module.parallel_sweeps, "methods", list)
-    monkeypatch.setattr(battery_module, "usable_cores", lambda: 64)  # too many for a pool below 4 GiB
+    monkeypatch.setattr(record_module.parallel_sweeps, "methods", list)
+    monkeypatch.setattr(record_module, "usable_cores", lambda: 64)  # too many for a pool below 4 GiB
     asked = []
 
     def examined(self, runtime, examination, cancel, request=None):
@@ -107,7 +106,7 @@ def test_the_whole_battery_asks_everything_once(tmp_path, monkeypatch):
     monkeypatch.setattr(StandIn, "examine", examined)
     battery = Battery(StandIn({}), Store(tmp_path / "store.sqlite"), Cancel(), [Runtime("numpy")])
     assert len(list(battery.run())) > 30
-    n_sizes = sum(map(len, battery_module.operations([Runtime("numpy")])))
+    n_sizes = sum(map(len, record_module.operations([Runtime("numpy")])))
     missed = asked.count("operation")
     assert 3 <= missed <= n_sizes, "a stand-in that gives no row is taken for one that was cancelled"
     assert [kind for kind in asked if kind != "operation"][:3] == ["ceilings", "operations", "parts"]
@@ -115,8 +114,8 @@ def test_the_whole_battery_asks_everything_once(tmp_path, monkeypatch):
         "which the stand-in did not answer"
     )
     counts = {
-        len(battery_module.backend_race.records_of(c, battery.store.records("race")))
-        for c in battery_module.all_cells([Runtime("numpy")])
+        len(record_module.backend_race.records_of(c, battery.store.records("race")))
+        for c in record_module.all_cells([Runtime("numpy")])
     }
     assert counts == {3}
     assert all(one.subject["first_call_s"] == 0.1 for one in battery.store.records(Kind.RACE))
@@ -141,8 +140,8 @@ def test_numba_is_asked_for_many_networks_a_core_each_once(tmp_path, monkeypatch
         asked.append(counts)
         yield from (Point("cores", "cpu", count, 0.2, 0, "", 0.1, 0.3) for count in counts)
 
-    monkeypatch.setattr(battery_module.parallel_sweeps, "on_cores", on_cores)
-    monkeypatch.setattr(battery_module, "usable_cores", lambda: cores)
+    monkeypatch.setattr(record_module.parallel_sweeps, "on_cores", on_cores)
+    monkeypatch.setattr(record_module, "usable_cores", lambda: cores)
     battery = Battery(StandIn({}), Store(tmp_path / "store.sqlite"), Cancel(), [numba])
     (task,) = battery.models()
     list(battery._perform(task))
@@ -170,11 +169,11 @@ def test_what_fails_on_a_processor_is_marked_with_its_subject(tmp_path):
 
 def test_what_would_take_too_much_memory_is_left_out_and_said(monkeypatch):
     """JAX' processes are the smallest; on eight cores only these fit, on sixty-four none does."""
-    pooled = [method for method in battery_module.parallel_sweeps.methods() if method.strategy in battery_module.POOLED]
+    pooled = [method for method in record_module.parallel_sweeps.methods() if method.strategy in record_module.POOLED]
     large = {"keras-tensorflow", "numba"}
     for cores, backends in ((2, set()), (8, large), (64, large | {"jax-epoch"})):
-        monkeypatch.setattr(battery_module, "usable_cores", lambda cores=cores: cores)
-        out = {method.runtime.backend for method in pooled if "more than 4 GiB" in battery_module.why_no_pool(method)}
+        monkeypatch.setattr(record_module, "usable_cores", lambda cores=cores: cores)
+        out = {method.runtime.backend for method in pooled if "more than 4 GiB" in record_module.why_no_pool(method)}
         assert out == backends & {method.runtime.backend for method in pooled}
 
 
@@ -199,11 +198,11 @@ class Examined(StandIn):
 def two_libraries(monkeypatch):
     """JAX and TensorFlow, each on the processor and on a card, and nothing else, whatever this machine has."""
     both = [Runtime(backend, device) for backend in ("jax-epoch", "keras-tensorflow") for device in ("cpu", "gpu")]
-    monkeypatch.setattr(battery_module.single_operations, "usable_runtimes", lambda: both)
+    monkeypatch.setattr(record_module.single_operations, "usable_runtimes", lambda: both)
     monkeypatch.setattr(
-        battery_module.single_operations, "unavailable", lambda one: None if one in both else "it is not installed"
+        record_module.single_operations, "unavailable", lambda one: None if one in both else "it is not installed"
     )
-    monkeypatch.setattr(battery_module, "usable_memory_bytes", lambda _: 1e12)
+    monkeypatch.setattr(record_module, "usable_memory_bytes", lambda _: 1e12)
     return both
 
 
@@ -223,8 +222,8 @@ def left_of(battery):
 
 
 def test_operations_and_pipelines_are_asked_once_on_each_device(tmp_path, two_libraries, monkeypatch):
-    monkeypatch.setattr(battery_module, "LARGEST_WITH_A_CARD", (2, 4, 4))
-    monkeypatch.setattr(battery_module.single_operations, "FEEDS", {"keras-tensorflow": {"cache": "a cache"}})
+    monkeypatch.setattr(record_module, "LARGEST_WITH_A_CARD", (2, 4, 4))
+    monkeypatch.setattr(record_module.single_operations, "FEEDS", {"keras-tensorflow": {"cache": "a cache"}})
     engine, store = Examined(), Store(tmp_path / "store.sqlite")
     battery = Battery(engine, store, Cancel(), two_libraries)
     assert left_of(battery) == ["single operations: 12", "what feeds a step: 4"]
@@ -273,12 +272,12 @@ def test_a_profile_lies_beside_the_recording_or_is_left_out(tmp_path, monkeypatc
     runtimes = [Runtime("jax-step"), Runtime("numpy")]
     store = Store(tmp_path / "store.sqlite")
     battery = Battery(StandIn({}), store, Cancel(), runtimes, traces=tmp_path / "card_traces")
-    (task,) = battery_module.QUESTIONS["profiles"](battery)
+    (task,) = record_module.QUESTIONS["profiles"](battery)
     list(battery._perform(task))
     assert [path.name for path in (tmp_path / "card_traces").iterdir()] == ["jax-step-cpu.json"]
     assert "msgspec" not in " ".join(battery.left_out())
     monkeypatch.setitem(sys.modules, "msgspec", None)  # as on a machine that lacks it
-    assert battery_module.QUESTIONS["profiles"](battery) == []
+    assert record_module.QUESTIONS["profiles"](battery) == []
     assert "profiles: msgspec, which reads them, is not installed" in battery.left_out()
 
 
@@ -287,8 +286,8 @@ def test_a_network_too_large_for_the_memory_is_not_asked_for(tmp_path, monkeypat
     battery = Battery(StandIn({}), Store(tmp_path / "s.sqlite"), Cancel(), runtimes)
     sizes = []
     for free_bytes in (1e12, 5e9):
-        monkeypatch.setattr(battery_module, "usable_memory_bytes", lambda _, free=free_bytes: free)
-        sizes.append([task.subject["batch_size"] for task in battery_module.QUESTIONS["larger networks"](battery)])
+        monkeypatch.setattr(record_module, "usable_memory_bytes", lambda _, free=free_bytes: free)
+        sizes.append([task.subject["batch_size"] for task in record_module.QUESTIONS["larger networks"](battery)])
     assert sizes == [[1, 32, 256] * 2, [1, 32] * 2]
 
 
@@ -344,9 +343,9 @@ class PlannedCard:
 def card(monkeypatch):
     """Makes a stand-in of a card, which has all runtimes there can be."""
     monkeypatch.setattr(record_module, "usable_runtimes", lambda: OF_A_CARD)
-    monkeypatch.setattr(full_recording, "all_runtimes", lambda: OF_A_CARD)
-    monkeypatch.setattr(full_recording, "cards", lambda: (Card("GPU-1", "A card", "580.1"),))
-    monkeypatch.setattr(full_recording, "listed_now", lambda: {"GPU-1"})
+    monkeypatch.setattr(record_module, "all_runtimes", lambda: OF_A_CARD)
+    monkeypatch.setattr(record_module, "cards", lambda: (Card("GPU-1", "A card", "580.1"),))
+    monkeypatch.setattr(record_module, "listed_now", lambda: {"GPU-1"})
     monkeypatch.setattr(Battery, "left_out", lambda _: [])
     monkeypatch.setattr(
         record_module, "about", lambda battery, took_s: {"asked": sorted(battery.asked), "took_s": took_s}
@@ -354,7 +353,7 @@ def card(monkeypatch):
 
     def make(plan, **how):
         stand_in = PlannedCard(plan, **how)
-        monkeypatch.setattr(full_recording, "QUESTIONS", stand_in.questions())
+        monkeypatch.setattr(record_module, "QUESTIONS", stand_in.questions())
         return stand_in
 
     return make
@@ -412,14 +411,14 @@ def test_a_card_that_disappears_half_way_leaves_its_rows_and_says_what_to_do(car
     stand_in = card(
         plan, fails=lambda name: CardLost("the card is gone") if name.startswith("race") else None, late=late
     )
-    monkeypatch.setattr(full_recording, "listed_now", lambda: set() if stand_in.now > 10 else {"GPU-1"})
+    monkeypatch.setattr(record_module, "listed_now", lambda: set() if stand_in.now > 10 else {"GPU-1"})
     assert record(path, 1, plan=plan, clock=stand_in.clock) is False
     said = capsys.readouterr().out
     assert "the graphics card no longer answers; what was measured is kept: when `nvidia-smi -L` lists" in said
     assert stand_in.now == 12.5, "nothing more is asked"
     assert len(asked_of(path)) == TASKS + late
     back = card(plan)
-    monkeypatch.setattr(full_recording, "listed_now", lambda: {"GPU-1"})
+    monkeypatch.setattr(record_module, "listed_now", lambda: {"GPU-1"})
     assert record(path, 1, plan=plan, clock=back.clock) is True
     assert len(back.asked) == 2 * TASKS
 
@@ -427,9 +426,9 @@ def test_a_card_that_disappears_half_way_leaves_its_rows_and_says_what_to_do(car
 def test_every_way_on_a_card_is_asked_whatever_the_table_has(tmp_path, monkeypatch):
     """A backend that is added to the table is raced, its calls are counted, and every question knows what to do."""
     on_cards = [one for one in OF_A_CARD if one.device == "gpu"]
-    monkeypatch.setattr(full_recording.single_operations, "usable_runtimes", lambda: OF_A_CARD)
-    monkeypatch.setattr(full_recording, "usable_memory_bytes", lambda _: 1e12)
-    monkeypatch.setattr(full_recording.single_operations, "unavailable", lambda _: None)
+    monkeypatch.setattr(record_module.single_operations, "usable_runtimes", lambda: OF_A_CARD)
+    monkeypatch.setattr(record_module, "usable_memory_bytes", lambda _: 1e12)
+    monkeypatch.setattr(record_module.single_operations, "unavailable", lambda _: None)
     battery = Battery(None, Store(tmp_path / "s.sqlite"), Cancel(), OF_A_CARD)  # pyright: ignore[reportArgumentType]
     tasks = {title: make(battery) for title, make in QUESTIONS.items() if "accuracy" not in title}
     asked = {title: {task.runtime for task in todo} for title, todo in tasks.items()}
@@ -443,7 +442,7 @@ def test_every_way_on_a_card_is_asked_whatever_the_table_has(tmp_path, monkeypat
     names = [[task.name for task in todo] for todo in tasks.values()]
     assert all(len(set(of)) == len(of) for of in names), "a plan remembers by its name what was asked"
     processors = Battery(None, battery.store, Cancel(), [Runtime("numpy")])  # pyright: ignore[reportArgumentType]
-    assert not {phase.title for phase in processors.questions()} & {*full_recording.ABOUT_CARDS}
+    assert not {phase.title for phase in processors.questions()} & {*record_module.ABOUT_CARDS}
 
 
 ASK = '[[ask]]\nquestion = "race"\nof = ["*/gpu"]\nexpected_s = 10\n'
@@ -499,14 +498,14 @@ def test_a_driver_that_is_too_old_or_missing_is_said_before_time_is_spent(tmp_pa
 
 def test_a_library_that_was_not_brought_is_left_out_and_said(monkeypatch):
     here, missing = Runtime("torch", "gpu"), Runtime("keras-jax", "gpu")
-    monkeypatch.setattr(full_recording, "all_runtimes", lambda: [here, missing])
-    monkeypatch.setattr(full_recording, "unavailable", lambda _: Unavailable("keras is not installed", "install it"))
+    monkeypatch.setattr(record_module, "all_runtimes", lambda: [here, missing])
+    monkeypatch.setattr(record_module, "unavailable", lambda _: Unavailable("keras is not installed", "install it"))
     plan = [Entry("race", (one.address,), 1.0) for one in (here, missing)]
-    assert full_recording.not_here(plan, [here]) == {
+    assert record_module.not_here(plan, [here]) == {
         plan[1]: "race of keras-jax/gpu: Keras on JAX, GPU: keras is not installed"
     }
     with pytest.raises(NoPlan, match="expected a card that can be used, as the plan asks for one, but keras is not"):
-        full_recording.not_here(plan[1:], [])
+        record_module.not_here(plan[1:], [])
 
 
 def test_a_plan_of_which_nothing_can_be_asked_here_asks_nothing(tmp_path, monkeypatch):

@@ -19,9 +19,7 @@ from lib.labs.when_a_gpu_wins import border as page
 from lib.model.backends.registry import DEFAULT, Runtime
 from lib.model.spec import N_TRAIN, Network
 from lib.sweeps.experiments import published
-from lib.sweeps.experiments.backend_race import BATCH_SIZES, NETWORK
-from lib.sweeps.experiments.calibration import LiveCalibrations
-from lib.sweeps.experiments.known_devices import (
+from lib.sweeps.experiments.advice import (
     CARD,
     FITTED,
     L4,
@@ -34,6 +32,8 @@ from lib.sweeps.experiments.known_devices import (
     published_figures,
     published_rows,
 )
+from lib.sweeps.experiments.backend_race import BATCH_SIZES, NETWORK
+from lib.sweeps.experiments.calibration import LiveCalibrations
 from lib.sweeps.experiments.recorded_machines import recorded_here
 from lib.sweeps.storage.store import Store
 from lib.timing.prediction.device import DRIVEN, Origin, SheetFigure, read_devices
@@ -276,7 +276,7 @@ def test_a_figure_that_is_not_used_changes_no_prediction(monkeypatch):
         one if one.sets or one.widens else replace(one, published_s=1_000 * one.published_s)
         for one in published_figures()
     ]
-    monkeypatch.setattr("lib.sweeps.experiments.known_devices.published_figures", lambda: figures)
+    monkeypatch.setattr("lib.sweeps.experiments.advice.published_figures", lambda: figures)
     assert {row.name: (row.predicted_s, row.low_s, row.high_s) for row in published_rows()} == before
 
 

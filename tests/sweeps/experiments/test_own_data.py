@@ -12,7 +12,6 @@ from lib.model.data import prepared
 from lib.model.data.mnist import Facts
 from lib.model.data.prepared import DataSummary, Prepared
 from lib.model.spec import MNIST, Network, Training
-from lib.sweeps.executor import Expected, perform
 from lib.sweeps.experiments import own_data as experiment
 from lib.sweeps.experiments.mnist_training import Experiment
 from lib.sweeps.experiments.own_data import Winners
@@ -23,6 +22,7 @@ from lib.sweeps.strategies import POOLED
 from lib.sweeps.sweep import Finished, Options, updates
 from lib.sweeps.workers.messages import Item, Job, Ready, TrainingFailed
 from lib.sweeps.workers.queue import Cancel
+from lib.sweeps.workers.worker import expected_here, perform
 from lib.ui.views.own_data import winner_sentence
 from tests import made as experiments
 from tests.conftest import draw_patterns
@@ -69,7 +69,7 @@ def test_what_is_gone_is_said_in_a_sentence(made, engine):
         list(engine.run(Runtime(), [gone], Cancel()))
     prepared.load.cache_clear()
     with pytest.raises(TrainingFailed, match="no longer in the cache folder"):
-        perform(Job(0, Runtime(), (gone,)), Expected.here(Runtime(), made.digest))
+        perform(Job(0, Runtime(), (gone,)), expected_here(Runtime(), made.digest))
 
 
 def test_two_data_sets_make_no_sweep(made, engine):

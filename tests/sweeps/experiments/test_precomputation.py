@@ -4,10 +4,10 @@ from itertools import pairwise
 
 import pytest
 
+from lib.cli.precompute import POINTS, Group, Slider, answered, groups, positions, train
 from lib.labs import mnist_training as page
 from lib.model.backends.registry import versions
 from lib.model.spec import BATCH_SIZES, Network, Training
-from lib.sweeps.experiments.precomputation import POINTS, Group, Slider, answered, groups, positions, train
 from lib.sweeps.storage.records import Key
 from lib.sweeps.storage.store import Store
 from lib.sweeps.sweep import Finished
@@ -101,7 +101,7 @@ def test_a_group_that_fails_is_a_note(engine, tmp_path, monkeypatch):
         raise MemoryError("expected 1 GB of free memory, got 0.1; train fewer networks")
         yield
 
-    monkeypatch.setattr("lib.sweeps.experiments.precomputation.updates", too_much)
+    monkeypatch.setattr("lib.cli.precompute.updates", too_much)
     group = Group("rate", 0, (Item(Training()),))
     (note,) = train(group, engine, Store(tmp_path / "results.sqlite"), Cancel(), Request())
     assert isinstance(note, Note)

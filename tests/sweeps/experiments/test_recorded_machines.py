@@ -23,9 +23,8 @@ from lib.sweeps.experiments.recorded_machines import (
     told_apart,
     total_of,
 )
-from lib.sweeps.storage.export import export_to
 from lib.sweeps.storage.records import Kind, Record
-from lib.sweeps.storage.store import Store
+from lib.sweeps.storage.store import Store, export_to
 from lib.sweeps.workers.messages import Note
 from lib.sweeps.workers.queue import Cancel
 from lib.timing.measurement import Ended, Measurement

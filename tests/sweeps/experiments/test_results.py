@@ -9,8 +9,8 @@ from lib.model.backends.base import Epoch, FirstCall, Steps, no_parameters
 from lib.model.spec import DataSet, Training
 from lib.sweeps.experiments.results import Results
 from lib.sweeps.storage.records import Curve
-from lib.sweeps.sweep import Continued, Finished, Void
-from lib.sweeps.workers.messages import Item, Progress, State, Waiting
+from lib.sweeps.sweep import Continued, Finished
+from lib.sweeps.workers.messages import Item, Progress, Restarted, State, Waiting
 from lib.ui.views.mnist_training import run_sentence
 from tests import made
 from tests.sweeps.test_sweep import FAST
@@ -21,7 +21,7 @@ def test_a_restart_voids_what_was_streamed():
     results.add(Progress(one, FirstCall(0.1)))
     results.add(Progress(one, Steps(0, 0, np.ones(3, np.float32), 0.1)))
     results.add(Progress(other, Steps(0, 0, np.ones(2, np.float32), 0.1)))
-    results.add(Void((one,)))
+    results.add(Restarted(items=(one,)))
     assert [line.n_steps for line in results.lines] == [0, 2]
 
 

@@ -6,9 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from lib.sweeps.experiments import runs
-from lib.sweeps.experiments.results import Watched
-from lib.sweeps.experiments.runs import BackgroundTask, Run, join
+from lib.sweeps.experiments import results as module
+from lib.sweeps.experiments.results import BackgroundTask, Run, Watched, join
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.messages import Note, State, WorkerDied
 from lib.sweeps.workers.queue import ALLOWANCE, Cancel, Request, Urgency
@@ -134,14 +133,14 @@ def test_a_saved_run_is_shown_at_once_until_one_of_its_curves_is_trained_anew(en
     ("most", "most_steps", "left"), [(2, 1000, [2, 3]), (9, 250, [2, 3]), (9, 1000, [1, 2, 3]), (9, 50, [])]
 )
 def test_saved_runs_are_kept_within_bounds(monkeypatch, most, most_steps, left):
-    monkeypatch.setattr(runs, "_saved", kept := OrderedDict())
-    monkeypatch.setattr(runs, "MAX_SAVED_RUNS", most)
-    monkeypatch.setattr(runs, "MAX_SAVED_STEPS", most_steps)
+    monkeypatch.setattr(module, "_saved", kept := OrderedDict())
+    monkeypatch.setattr(module, "MAX_SAVED_RUNS", most)
+    monkeypatch.setattr(module, "MAX_SAVED_STEPS", most_steps)
     for number in (1, 2, 3):
         run = Run(made.learning_rate((0.1, 0.2), epochs=1, batch_size=512, hidden="9", backend="numpy"))
         for line in run.results.lines:
             line.n_steps, line.cached = 100 // len(run.results.lines), True
-        runs._end(run, number, number, State.DONE, "")
+        module._end(run, number, number, State.DONE, "")
     assert list(kept) == left
 
 
@@ -216,10 +215,8 @@ def test_who_follows_several_changes_with_each_of_them_and_holds_up_none():
     task.thread.join(5)
     before = both.version
     for changed in (one, other, one):
-        with changed.changed:
-            changed._tell()
+        changed.tell()
     assert both.version == before + 3
     del both
-    with one.changed:
-        one._tell()
+    one.tell()
     assert one.version == 3, "whoever follows is held weakly"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from lib.labs.operations_and_feeds.feeds import all_figures, known
 from lib.model.backends.registry import Runtime
 from lib.sweeps.experiments import single_operations as single
-from lib.sweeps.experiments.runs import BackgroundTask
+from lib.sweeps.experiments.results import BackgroundTask
 from lib.sweeps.experiments.single_operations import (
     OperationPoint,
     OperationTask,

@@ -114,6 +114,6 @@ def test_files_are_read_and_those_that_are_none_are_told(tmp_path):
 
 
 def test_a_reader_that_takes_too_long_is_ended(tmp_path, monkeypatch):
-    monkeypatch.setattr(experiment, "READ_LIMIT_S", -1.0)
+    monkeypatch.setattr("lib.sweeps.workers.engine.READ_LIMIT_S", -1.0)
     (one,) = [item for item in read_files([("torch.json", TORCH.read_bytes())], Cancel()) if isinstance(item, Brought)]
     assert "took more than" in one.problem

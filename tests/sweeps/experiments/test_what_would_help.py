@@ -7,7 +7,6 @@ import pytest
 
 from lib.model.backends.registry import BACKENDS, Runtime, versions
 from lib.model.spec import N_PIXELS, Network
-from lib.sweeps.cost_model import StepTime
 from lib.sweeps.experiments import advice as experiment
 from lib.sweeps.experiments.advice import (
     NO_CARD,
@@ -24,6 +23,7 @@ from lib.sweeps.experiments.advice import (
 )
 from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask
 from lib.sweeps.experiments.calibration import CalibrationProgress, TrainingWay, Trial, calibrations, trials
+from lib.sweeps.measuring import StepTime
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.messages import Note

@@ -45,9 +45,8 @@ from lib.sweeps.experiments.your_gpu import (
     kept_in,
     rounded_clock,
 )
-from lib.sweeps.storage.export import export_to
 from lib.sweeps.storage.records import Record
-from lib.sweeps.storage.store import Store
+from lib.sweeps.storage.store import Store, export_to
 from lib.timing.comparison import Verdict, between, compared
 from lib.timing.roofline import Ceiling
 from lib.ui.views import recorded_gpus

@@ -10,9 +10,8 @@ import pytest
 from lib.model.backends.base import Epoch, no_parameters
 from lib.model.backends.registry import Runtime
 from lib.model.spec import Training
-from lib.sweeps.storage.export import NoExport, export_to, import_from
 from lib.sweeps.storage.records import ADDED, Curve, Key, Kind, Record
-from lib.sweeps.storage.store import Store
+from lib.sweeps.storage.store import NoExport, Store, export_to, import_from
 from lib.timing.measurement import Ended, Measurement
 
 RACE = {"backend": "numpy", "device": "cpu", "batch_size": 32, "hidden": "128"}

@@ -19,9 +19,8 @@ from lib.model.backends.registry import DEVICES, Runtime
 from lib.model.spec import Network, Training
 from lib.sweeps.experiments.anatomy_of_a_step import best_rate
 from lib.sweeps.experiments.recorded_machines import collect, told_apart
-from lib.sweeps.storage.export import NoExport, export_to, import_from, parse_export
 from lib.sweeps.storage.records import Curve, Key, records_frame
-from lib.sweeps.storage.store import Store
+from lib.sweeps.storage.store import NoExport, Store, export_to, import_from, parse_export
 from tests.machines import CARD, write
 
 TEXTS = ("subject", "block_s", "warnings", "training", "epochs")  # columns that hold JSON in a text

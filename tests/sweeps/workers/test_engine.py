@@ -25,6 +25,7 @@ from lib.sweeps.workers.messages import (
     Disturbed,
     End,
     How,
+    Item,
     Measured,
     Progress,
     Ready,
@@ -101,7 +102,7 @@ def test_a_cancel_takes_effect_after_a_few_of_a_thousand_reports(engine, monkeyp
     answers.clear()
     cancel.set()
     assert not [m for m in messages if isinstance(m, Trained)]
-    assert answers[-1].content is End.STOPPED
+    assert answers[-1][1] is End.STOPPED
     assert len(answers) < 20
     assert run(engine, Runtime(key), [SHORT])
     assert engine.pids()[library] == pid, "the worker is still there"
@@ -336,9 +337,9 @@ def test_one_of_several_workers_that_dies_costs_only_what_it_trained(stub_engine
             killed = of_several(stub_engine)[0]
             killed.kill()
     (restarted,) = [message for message in seen if isinstance(message, Restarted)]
-    assert len(restarted.trainings) == 1
+    assert len(restarted.items) == 1
     for training in trainings:
-        told = seen[seen.index(restarted) :] if training in restarted.trainings else seen
+        told = seen[seen.index(restarted) :] if Item(training, JAX) in restarted.items else seen
         mine = [m.event for m in told if isinstance(m, Progress) and m.item.training == training]
         assert [event.epoch for event in mine if isinstance(event, Epoch)] == [0, 1], training
     assert stub_engine.processes(JAX) == 2
@@ -357,7 +358,7 @@ def test_what_kills_each_worker_is_given_up_and_the_rest_is_made(stub_engine, mo
 
     with pytest.raises(WorkerDied, match="ended while it trained"):
         watch_and_kill()
-    assert [message.trainings for message in seen if isinstance(message, Restarted)] == [(deadly,)] * 2
+    assert [message.items for message in seen if isinstance(message, Restarted)] == [(Item(deadly, JAX),)] * 2
     assert {message.item.training for message in seen if isinstance(message, Trained)} == set(others)
 
 

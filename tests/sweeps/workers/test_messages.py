@@ -10,24 +10,21 @@ from lib.model.backends.registry import Runtime
 from lib.model.data.mnist import Facts
 from lib.model.spec import Network, Training
 from lib.sweeps.workers.messages import (
-    About,
+    CardLost,
     Checkpoint,
     End,
-    Failed,
     How,
     Item,
     Job,
-    JobMessage,
     Measured,
     Note,
-    Order,
     Progress,
     Ready,
     Starting,
     State,
     Trained,
+    TrainingFailed,
     Waiting,
-    Wish,
     note_of,
     noted,
 )
@@ -40,27 +37,24 @@ WEIGHTS = [(np.ones((784, 10), np.float32), np.zeros(10, np.float32))]
 SENT = [
     Job(1, ITEM.runtime, (ITEM.training,), How(devices=2, want_parameters=True)),
     Job(2, ITEM.runtime, (), examination=Examination("parts")),
-    *[Order(1, wish) for wish in Wish],
-    About(7, Facts("MNIST", "digest")),
-    Failed("there is not enough memory"),
-    *[
-        JobMessage(1, content)
-        for content in (
-            Progress(ITEM, FirstCall(0.1)),
-            Progress(ITEM, Epoch(0, 1500, 0.3, 0.9, 0.1, 0.01, no_parameters)),
-            Measured("product", Measurement((1e-3,), 1, Ended.CAP), 1e9),
-            Trained(ITEM, None),
-            Failed("no"),
-            *End,
-            None,
-        )
-    ],
+    Ready(Facts("MNIST", "digest"), pid=7),
+    Progress(ITEM, FirstCall(0.1)),
+    Progress(ITEM, Epoch(0, 1500, 0.3, 0.9, 0.1, 0.01, no_parameters)),
+    Measured("product", Measurement((1e-3,), 1, Ended.CAP), 1e9),
+    Trained(ITEM, None),
+    *End,
 ]
 
 
 @pytest.mark.parametrize("message", SENT, ids=lambda message: type(message).__name__)
 def test_it_arrives_as_it_was_sent(message):
     assert pickle.loads(pickle.dumps(message)) == message
+
+
+@pytest.mark.parametrize("error", [TrainingFailed("there is not enough memory"), CardLost("it is gone")])
+def test_errors_arrive_with_their_sentence(error):
+    arrived = pickle.loads(pickle.dumps(error))
+    assert (type(arrived), str(arrived)) == (type(error), str(error))
 
 
 def test_arrays_arrive_too():

@@ -9,9 +9,9 @@ from multiprocessing import Pipe
 import pytest
 
 from lib.sweeps.experiments import own_data, recorded_machines, trace_of_a_step
-from lib.sweeps.workers import process as module
+from lib.sweeps.workers import engine as module
+from lib.sweeps.workers.engine import Process
 from lib.sweeps.workers.messages import Note, State
-from lib.sweeps.workers.process import Process
 from lib.sweeps.workers.queue import Cancel, Queue, Request
 from tests.conftest import ROOT
 from tests.timing.profiling.traces.test_reading import TORCH

@@ -243,7 +243,7 @@ def test_who_waits_reads_what_for_and_how_to_end_it(served, program, words, monk
 RUN = """
 import time
 from lib.model.backends.registry import Runtime
-from lib.sweeps.experiments.runs import BackgroundTask, join
+from lib.sweeps.experiments.results import BackgroundTask, join
 from lib.model.spec import Training
 from lib.ui.views.mnist_training import run_sentence
 from lib.sweeps.workers import engine

@@ -6,7 +6,7 @@ import pytest
 
 from lib.model.backends.environment_variables import complete_environment
 from lib.model.backends.registry import Runtime, unavailable
-from lib.sweeps.workers.process import Process
+from lib.sweeps.workers.engine import Process
 from lib.timing.profiling.first_use import FRESH, REPEATED
 
 RUNTIME = Runtime("keras-tensorflow")
