@@ -37,39 +37,22 @@ STRATEGIES = dict.fromkeys(PANELS, "sequential") | {"rate": AUTO}
 
 
 @dataclass(frozen=True)
-class Slider:
-    """A control of the page: the value that it opens with, and all that it offers."""
-
-    usual: Any
-    options: Sequence[Any]
-
-
-Sliders = Mapping[str, Slider]  # by the names that they have in the page's address
-
-
-@dataclass(frozen=True)
 class Position:
-    """Where the sliders of an experiment may stand, all but the one for epochs: how many are moved, what is trained."""
+    """Where the sliders of an experiment may stand, all but the one for epochs: how many are moved, what is trained.
+
+    As a group: the trainings of one batch size whose nearest position is so far from the usual one.
+    """
 
     experiment: str
     moved: int
     items: tuple[Item, ...]
 
 
-@dataclass(frozen=True)
-class Group:
-    """Trainings of one experiment and batch size whose nearest position is equally far from the usual one."""
-
-    experiment: str
-    moved: int
-    items: tuple[Item, ...]
-
-
-def positions(sliders: Sliders) -> Iterator[Position]:
+def positions(sliders: Mapping[str, Any]) -> Iterator[Position]:
     """All positions of the four experiments' sliders.
 
     Args:
-        sliders: Of the page's four panels.
+        sliders: Of the page's four panels, by their names in the address: `usual` value and `options`.
     """
 
     @cache  # a position holds what others hold, too
@@ -111,7 +94,7 @@ def _subsets(options: Sequence[Any]) -> list[tuple]:
     return list(chain.from_iterable(combinations(options, n) for n in range(1, len(options) + 1)))
 
 
-def groups(every: Sequence[Position]) -> list[Group]:
+def groups(every: Sequence[Position]) -> list[Position]:
     """What the positions train, each training once: the nearest first, of these the large batches, which are quick.
 
     The experiment with every runtime comes last: some of them take minutes for an epoch.
@@ -127,7 +110,7 @@ def groups(every: Sequence[Position]) -> list[Group]:
     alike: dict[tuple, list[Item]] = {}
     for item, order in nearest.items():
         alike.setdefault(order, []).append(item)
-    return [Group(order[3], order[1], tuple(alike[order])) for order in sorted(alike)]
+    return [Position(order[3], order[1], tuple(alike[order])) for order in sorted(alike)]
 
 
 def answered(every: Sequence[Position], is_stored: Callable[[Item], bool]) -> dict[str, tuple[int, int]]:
@@ -142,7 +125,7 @@ def answered(every: Sequence[Position], is_stored: Callable[[Item], bool]) -> di
     return {name: (sum(found), len(found)) for name, found in of.items()}
 
 
-def train(group: Group, engine: Engine, store: Store, cancel: Cancel, request: Request) -> Iterator[Finished | Note]:
+def train(group: Position, engine: Engine, store: Store, cancel: Cancel, request: Request) -> Iterator[Finished | Note]:
     """Train what is not stored of a group.
 
     Args:
@@ -200,7 +183,7 @@ def precompute(store: Store, minutes: float) -> bool:
     Raises:
         Unusable: The store cannot be written.
     """
-    every = list(positions({name: Slider(one.usual, one.options) for name, one in settings_of(EXPERIMENTS).items()}))
+    every = list(positions(settings_of(EXPERIMENTS)))
     cancel, engine = Cancel(), Engine()
     began = time.monotonic()
     try:
@@ -228,7 +211,7 @@ def precompute(store: Store, minutes: float) -> bool:
 
 
 def _train_all(
-    todo: Sequence[Group], engine: Engine, store: Store, cancel: Cancel, report: Callable[[str], None]
+    todo: Sequence[Position], engine: Engine, store: Store, cancel: Cancel, report: Callable[[str], None]
 ) -> int:
     """Train the groups in turn, and return how many trainings were not stored before.
 
@@ -252,7 +235,7 @@ def _train_all(
     return trained
 
 
-def _words(group: Group) -> str:
+def _words(group: Position) -> str:
     moved = f"{group.moved} slider{'s' * (group.moved != 1)} moved" if group.moved else "the usual position"
     return f"{group.experiment}, {moved}, batch size {group.items[0].training.batch_size:,}"
 

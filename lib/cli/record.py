@@ -52,7 +52,7 @@ from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask, ceiling_tasks,
 from lib.sweeps.experiments.backend_race import NETWORK, Cell, all_cells
 from lib.sweeps.experiments.parallel_sweeps import Point
 from lib.sweeps.experiments.published import ARTICLE_ARCHITECTURES
-from lib.sweeps.experiments.single_operations import OperationPoint, OperationTask, PipelineTask, Raised, refused
+from lib.sweeps.experiments.single_operations import OperationPoint, OperationTask, PipelineTask, refused
 from lib.sweeps.measuring import Attempts, failure
 from lib.sweeps.storage.records import Kind, Record, this_command
 from lib.sweeps.storage.store import Export, NoExport, Store, StoreUnusable, export_to, import_from, read_export
@@ -94,10 +94,6 @@ CARD_LOST = (
 # As the notebook opens; where a card is measured also without preprocessing, which is all that it could wait for.
 PIPELINE = Pipeline()
 COUNTED_SIZES = (32, 512, 4096)  # for which epochs to an accuracy are counted: all of them would take four minutes
-
-
-class NoPlan(ValueError):
-    """The file is no plan, or no plan for this machine; the text says what was expected, what came and what to do."""
 
 
 @dataclass(frozen=True)
@@ -489,7 +485,7 @@ class Battery:
 
     def _fed(self, task: PipelineTask) -> Iterator[object]:
         for event in single_operations.measure_pipelines([task], lambda: None, *self.how):
-            yield self._mark(task, event.pipeline.label, event.why) if isinstance(event, Raised) else event
+            yield self._mark(task, event[0].label, event[1]) if isinstance(event, tuple) else event
 
     def _mark(self, task: OperationTask | PipelineTask, label: str, why: str) -> Record:
         """The mark in place of a figure, stored."""
@@ -662,23 +658,23 @@ def read_plan(path: Path, questions: Collection[str]) -> list[Entry]:
         questions: Names that it may ask.
 
     Raises:
-        NoPlan: It cannot be read, or one of its entries cannot be asked.
+        Unusable: It cannot be read, or one of its entries cannot be asked.
     """
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         what = getattr(error, "strerror", None) or error
-        raise NoPlan(f"expected a plan in TOML, got {path.name} ({what}); see recorded/plan.toml") from error
+        raise Unusable(f"expected a plan in TOML, got {path.name} ({what}); see recorded/plan.toml") from error
     asked = content.get("ask")
     if not isinstance(asked, list) or not asked or len(content) > 1:
-        raise NoPlan(
+        raise Unusable(
             f"{path.name}: expected tables [[ask]] and nothing else, got {', '.join(content) or 'none'}; see"
             " recorded/plan.toml"
         )
     entries = [_entry(f"{path.name}, question {number}", one, questions) for number, one in enumerate(asked, 1)]
     for entry in entries:
         if entries.count(entry) > 1:
-            raise NoPlan(f"{path.name}: expected each question once, got {entry.title} twice; leave one out")
+            raise Unusable(f"{path.name}: expected each question once, got {entry.title} twice; leave one out")
     return entries
 
 
@@ -692,15 +688,15 @@ def _entry(where: str, one: object, questions: Collection[str]) -> Entry:
         } if not others and 0 < expected_s <= MAX_EXPECTED_S:
             entry = Entry(question, tuple(map(str, of)), float(expected_s))
         case _:
-            raise NoPlan(
+            raise Unusable(
                 f'{where}: expected a `question`, runtimes such as ["*/gpu"] in `of`, and `expected_s` of more than 0'
                 f" and up to {MAX_EXPECTED_S:,.0f}, and nothing else, got {one}; correct it"
             )
     if entry.question not in questions:
-        raise NoPlan(f"{where}: expected one of {', '.join(questions)}, got {entry.question!r}; choose among these")
+        raise Unusable(f"{where}: expected one of {', '.join(questions)}, got {entry.question!r}; choose among these")
     for address in entry.of:
         if not {*"*?["} & {*address} and not _is_runtime(address):
-            raise NoPlan(
+            raise Unusable(
                 f"{where}: expected a runtime such as jax-epoch/gpu, or a pattern, got {address!r}; correct it"
             )
     return entry
@@ -722,7 +718,7 @@ def not_here(plan: Sequence[Entry], runtimes: Sequence[Runtime]) -> dict[Entry, 
         runtimes: What can run here.
 
     Raises:
-        NoPlan: It is for a card, and none of this machine can be used; or nothing of it can be asked.
+        Unusable: It is for a card, and none of this machine can be used; or nothing of it can be asked.
     """
     every = all_runtimes()
     on_cards = [one for entry in plan for one in entry.among(every) if one.device == "gpu"]
@@ -731,14 +727,16 @@ def not_here(plan: Sequence[Entry], runtimes: Sequence[Runtime]) -> dict[Entry, 
         reasons = list(dict.fromkeys(f"{gap.reason}; {gap.remedy}" for gap in gaps))
         # A driver that is too old is the reason that somebody can do something about.
         reasons.sort(key=lambda why: "driver" not in why)
-        raise NoPlan(f"expected a card that can be used, as the plan asks for one, but {reasons[0]}")
+        raise Unusable(f"expected a card that can be used, as the plan asks for one, but {reasons[0]}")
     found: dict[Entry, str] = {}
     for entry in plan:
         if not entry.among(runtimes):
             gaps = [f"{one.label}: {gap.reason}" for one in entry.among(every) if (gap := unavailable(one)) is not None]
             found[entry] = f"{entry.title}: {gaps[0] if gaps else 'this machine has none of them'}"
     if plan and len(found) == len(plan):
-        raise NoPlan(f"expected a question that can be asked here, but {found[plan[0]]}; install that, or ask another")
+        raise Unusable(
+            f"expected a question that can be asked here, but {found[plan[0]]}; install that, or ask another"
+        )
     return found
 
 
@@ -914,7 +912,7 @@ def record(
         clock: Seconds, by which a plan stops in time.
 
     Raises:
-        NoPlan: The plan is for a card, and none can be used.
+        Unusable: The plan is for a card, and none can be used.
         NoExport: The file cannot be read.
         Unusable: It cannot be used or written, or another program writes it.
     """
@@ -1015,7 +1013,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         runtimes = [usable[name] for name in _known("runtimes", options.runtimes, usable)]
         titles = _known("questions", options.questions, QUESTIONS)
         return 0 if record(options.file, minutes, runtimes, titles, plan) else INCOMPLETE
-    except (Unusable, NoExport, NoPlan, StoreUnusable) as error:
+    except (Unusable, NoExport, StoreUnusable) as error:
         print(sentence(error), file=sys.stderr)
         return UNUSABLE
 

@@ -24,7 +24,6 @@ from lib.sweeps.experiments.single_operations import (
     Figures,
     OperationTask,
     PipelineTask,
-    Raised,
     measure_pipelines,
     pipeline_tasks,
     recorded_figures,
@@ -136,7 +135,7 @@ def by_feeds(store: Store) -> tuple[Callable[[Feeds], Asked], Callable[[Shown], 
 def _draw(shown: Shown) -> Drawing:
     wanted, mine = shown.tasks, shown.at.pipeline
     records = [one for one in shown.records if isinstance(one, Record)]
-    raised = {item.pipeline: item.why for item in shown.now.items if isinstance(item, Raised)}
+    raised = dict(item for item in shown.now.items if isinstance(item, tuple))
     pipelines, found = [task.pipelines[0] for task in wanted], known(wanted, records)
     helps = remedy(mine, found)
     text = feeds_sentence(mine, found, helps)

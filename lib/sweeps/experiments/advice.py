@@ -827,13 +827,6 @@ def findings(question: Question, by: TrainingWay, standings: Sequence[Calibratio
     return Findings(before, measured, outcomes)
 
 
-@dataclass(frozen=True)
-class Applied:
-    """A remedy that was measured just now."""
-
-    remedy: Remedy
-
-
 def apply(
     question: Question,
     by: TrainingWay,
@@ -844,7 +837,7 @@ def apply(
     cancel: Cancel,
     request: Request,
     rounds: int = ROUNDS,
-) -> Iterator[Note | Record | Applied]:
+) -> Iterator[Note | Record | Remedy]:
     """Measure a step as it is today and with each of these remedies, in rounds, whether that is stored or not.
 
     What variants of the step save is measured first, where that is missing.
@@ -882,7 +875,7 @@ def apply(
         words = remedy.value if remedy is not None else "today"
         yield from _measured_step(question, setup, trained[setup.by], words, attempts, engine, store, cancel, request)
         if remedy is not None and number == rounds - 1 and not cancel.is_set():
-            yield Applied(remedy)
+            yield remedy
 
 
 def _measured_step(

@@ -290,14 +290,6 @@ Learned = Mapping[Training, tuple[float, ...]]  # validation accuracy after each
 
 
 @dataclass(frozen=True)
-class TrialTrained:
-    """A training and its validation accuracies after each epoch, 0 to 1."""
-
-    training: Training
-    accuracies: tuple[float, ...]
-
-
-@dataclass(frozen=True)
 class Needed:
     """Epochs to a target accuracy at one batch size, over the judged seeds."""
 
@@ -347,7 +339,7 @@ def learned(store: Store, network: Network, facts: Facts | None) -> dict[Trainin
 
 def learn(
     todo: list[Training], engine: Engine, store: Store, cancel: Cancel, request: Request, pooled: bool = True
-) -> Iterator[TrialTrained | Note]:
+) -> Iterator[tuple[Training, tuple[float, ...]] | Note]:
     """Train these trials; each is stored as soon as it is done.
 
     Args:
@@ -359,13 +351,13 @@ def learn(
         pooled: Whether several processes may be used, where that is faster.
 
     Yields:
-        Each finished training, and notes on what is trained or waited for.
+        Each finished training with its validation accuracy after each epoch, and notes on what is trained or awaited.
     """
     options = Options(processes=pooled)
     for update in updates([Item(training) for training in todo], engine, store, cancel, options, request):
         if isinstance(update, Finished):
             training = update.item.training
-            yield TrialTrained(training, tuple(epoch.validation_accuracy for epoch in update.curve.epochs))
+            yield training, tuple(epoch.validation_accuracy for epoch in update.curve.epochs)
             yield Note(f"counting epochs to an accuracy, batch size {training.batch_size:,}")
         elif (note := note_of(update)) is not None:  # type: ignore[arg-type]
             yield note

@@ -29,7 +29,7 @@ import math
 import sys
 import textwrap
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.util import find_spec
@@ -61,24 +61,12 @@ _SETTINGS = {"N_INPUTS", "DATA_FILE", "HIDDEN", "LEARNING_RATE", "BATCH_SIZE", "
 _SETTINGS |= {"EXPECTED", "DIVERGED_AT", "TOLERANCE"}
 
 
-@dataclass(frozen=True)
-class ScriptLibrary:
-    """What a script can be written with: its name, and the distributions that it needs."""
-
-    label: str
-    needs: tuple[str, ...]
-
-    @property
-    def missing(self) -> list[str]:
-        """The distributions that are not installed, whose version a script could not name."""
-        return [name for name in self.needs if not _version(name)[1]]
-
-
-LIBRARIES = {
-    "numpy": ScriptLibrary("NumPy", ("numpy",)),
-    "jax": ScriptLibrary("JAX", ("numpy", "jax", "jaxlib")),
-    "keras": ScriptLibrary("Keras", ("numpy", "keras")),
-    "torch": ScriptLibrary("PyTorch", ("numpy", "torch")),
+# What a script can be written with: its name, and the distributions that it needs.
+LIBRARIES: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "numpy": ("NumPy", ("numpy",)),
+    "jax": ("JAX", ("numpy", "jax", "jaxlib")),
+    "keras": ("Keras", ("numpy", "keras")),
+    "torch": ("PyTorch", ("numpy", "torch")),
 }
 _KERAS_ON = {"keras-tensorflow": "tensorflow", "keras-torch": "torch"}  # by backend; for all others, JAX
 
@@ -99,8 +87,8 @@ def exported_script(
     Raises:
         ValueError: It cannot be written; the text is a sentence for the person.
     """
-    chosen, keras_on = LIBRARIES[library], _KERAS_ON.get(line.item.runtime.backend, "jax")
-    needs = [*chosen.needs, *([keras_on] if library == "keras" else [])]
+    (label, distributions), keras_on = LIBRARIES[library], _KERAS_ON.get(line.item.runtime.backend, "jax")
+    needs = [*distributions, *([keras_on] if library == "keras" else [])]
     _check(line, data, needs, brought is not None)
     source = "file_data" if brought is not None else "mnist_data" if data.source == "MNIST" else "digits_data"
     pieces = [_PARTS / "common.py", _PARTS / f"with_{library}.py"]
@@ -109,7 +97,7 @@ def exported_script(
         needs.append("scikit-learn")
     early, late, bodies = _assembled([path.read_text() for path in pieces], _SETTINGS | _LEFT_OUT - {source})
     late = late.replace('"KERAS_BACKEND"] = "jax"', f'"KERAS_BACKEND"] = "{keras_on}"')
-    about = _about(experiment, line, data, chosen)
+    about = _about(experiment, line, data, label)
     parts = [
         f"{_header(needs)}\n{about}\n\n{early}{late}\n{_settings(line, data, brought)}",
         *bodies,
@@ -127,8 +115,7 @@ def file_name(line: Line, library: str) -> str:
 
 
 def _check(line: Line, data: Facts, needs: list[str], is_brought: bool) -> None:
-    missing = [name for name in needs if not _version(name)[1]]
-    if missing:
+    if missing := not_installed(needs):
         raise ValueError(
             f"expected {', '.join(missing)} to be installed here, whose version the file names; install it, or choose"
             " another library"
@@ -144,6 +131,11 @@ def _check(line: Line, data: Facts, needs: list[str], is_brought: bool) -> None:
         raise ValueError(f"expected a training on MNIST or on its stand-in offline, got {data.source}; train on MNIST")
 
 
+def not_installed(distributions: Iterable[str]) -> list[str]:
+    """Those that are not installed here, whose version a script could not name."""
+    return [name for name in distributions if not _version(name)[1]]
+
+
 def _version(distribution: str) -> tuple[str, str]:
     """The name under which a library is installed, and its version; empty where it is not."""
     names = [distribution, *(["tensorflow-cpu"] if distribution == "tensorflow" else [])]
@@ -156,7 +148,7 @@ def _header(needs: list[str]) -> str:
     return f'# /// script\n# requires-python = ">={python}"\n# dependencies = [\n{pinned}# ]\n# ///'
 
 
-def _about(experiment: str, line: Line, data: Facts, library: ScriptLibrary) -> str:
+def _about(experiment: str, line: Line, data: Facts, library: str) -> str:
     training, runtime, curve = line.item.training, line.item.runtime, line.curve
     assert curve is not None, "checked before"
     when = curve.measured_at[:10] or "an unknown day"
@@ -164,7 +156,7 @@ def _about(experiment: str, line: Line, data: Facts, library: ScriptLibrary) -> 
     if training.data.digest:
         which = f"a reader's own, scaled and divided, in {DATA_FILE} beside this file"
     paragraphs = [
-        f"{'→'.join(map(str, training.network.widths))} on {data.source}, trained with {library.label}.",
+        f"{'→'.join(map(str, training.network.widths))} on {data.source}, trained with {library}.",
         f"From the experiment on {experiment} of “Why is my GPU slower?”, exported {datetime.now(UTC):%Y-%m-%d}:"
         f" hidden layers {training.network.label}, learning rate {format_rate(training.learning_rate)}, batch size"
         f" {training.batch_size}, {len(line.epochs)} epochs, seed {training.seed}. It was trained there by"

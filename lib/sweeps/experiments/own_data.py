@@ -2,7 +2,7 @@
 
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +17,7 @@ from lib.sweeps.experiments.mnist_training import Experiment
 from lib.sweeps.experiments.results import Results
 from lib.sweeps.storage.records import Curve, Key
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.engine import Unreadable, read
+from lib.sweeps.workers.engine import read
 from lib.sweeps.workers.messages import Item, Note, TrainingFailed
 from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.comparison import Verdict, compared
@@ -63,7 +63,7 @@ def bring(
                 niceness=niceness,
                 doing=f"reading {what}",
             )
-        except Unreadable as why:
+        except TrainingFailed as why:
             raise TrainingFailed(f"{what} cannot be trained on: {why}.") from None
         if isinstance(found, Prepared):
             yield found
@@ -117,19 +117,10 @@ def that_fit(own: Prepared | None, batch_sizes: Sequence[int]) -> tuple[int, ...
     return tuple(size for size in batch_sizes if size <= most)
 
 
-@dataclass(frozen=True)
-class Winners:
-    """The lines of an experiment that nothing measured shows to be worse than the best; several where it is undecided.
+def winners(experiment: Experiment, curves: Sequence[Curve], n_validation: int) -> list[str]:
+    """Labels of who wins: the quickest epochs where backends are compared, else the highest accuracy.
 
-    `by` is “accuracy” or “seconds”.
-    """
-
-    by: str
-    labels: tuple[str, ...]
-
-
-def winners(experiment: Experiment, curves: Sequence[Curve], n_validation: int) -> Winners:
-    """Who wins: the quickest epochs where backends are compared, else the highest accuracy.
+    They are those that nothing measured shows to be worse than the best; several where it is undecided.
 
     Times are judged by `lib.timing.comparison`. Of accuracies, those within a standard error of the best count as equal
     to it (the one-standard-error rule: Breiman et al., Classification and Regression Trees, 1984, section 3.4.3).
@@ -147,12 +138,12 @@ def winners(experiment: Experiment, curves: Sequence[Curve], n_validation: int) 
             one == best or compared(times[best], times[one], paired=False).verdict is not Verdict.FASTER
             for one in range(len(times))
         ]
-        return Winners("seconds", tuple(label for label, is_tied in zip(labels, tied, strict=True) if is_tied))
+        return [label for label, is_tied in zip(labels, tied, strict=True) if is_tied]
     diverged = [curve.epochs[-1].diverged_step is not None for curve in curves]
     found = np.where(diverged, 0.0, [curve.epochs[-1].validation_accuracy for curve in curves])
     top = float(found.max())
     error = (top * (1 - top) / n_validation) ** 0.5
-    return Winners("accuracy", tuple(labels[place] for place in np.flatnonzero(found >= top - error)))
+    return [labels[place] for place in np.flatnonzero(found >= top - error)]
 
 
 def on_mnist(experiment: Experiment, store: Store, mnist: Facts | None) -> list[Curve] | None:
@@ -186,7 +177,7 @@ def moved_to_mnist(experiment: Experiment) -> Experiment:
 
 def both_winners(
     experiment: Experiment, results: Results, store: Store, mnist: Facts | None
-) -> tuple[Winners, Winners | None] | None:
+) -> tuple[list[str], list[str] | None] | None:
     """Who wins on the data of this experiment, and who on MNIST at the same settings, where that is stored.
 
     None while a line is not finished.

@@ -25,7 +25,7 @@ from lib.sweeps.experiments import published
 from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask, seconds_of
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Export, NoExport, Store, StoreUnusable, parse_export
-from lib.sweeps.workers.engine import Unreadable, read
+from lib.sweeps.workers.engine import read
 from lib.sweeps.workers.messages import Note, TrainingFailed
 from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.comparison import Estimate
@@ -379,7 +379,7 @@ def read_exports(
             doing=f"reading {listed([name for name, _ in files])}",
             advice="drop fewer files",
         )
-    except Unreadable as why:
+    except TrainingFailed as why:
         raise TrainingFailed(f"These exports cannot be compared: {why}.") from None
     if isinstance(found, Collection):
         yield found

@@ -407,14 +407,6 @@ class Figures:
         return self.both.step_s / self.pipeline.batch_size
 
 
-@dataclass(frozen=True)
-class Raised:
-    """A pipeline that could not be measured, and why, in a sentence."""
-
-    pipeline: Pipeline
-    why: str
-
-
 def pipeline_tasks(settings: Pipeline, device: str) -> list[PipelineTask]:
     """A task for each feed that can run here, all with these settings; the libraries in the order of `FEEDS`."""
     runtimes = [Runtime(backend, device) for backend in FEEDS]
@@ -433,7 +425,7 @@ def measure_pipelines(
     store: Store,
     cancel: Cancel,
     request: Request,
-) -> Iterator[Record | Raised | Note]:
+) -> Iterator[Record | tuple[Pipeline, str] | Note]:
     """Measure these tasks one after the other, and then the one that follows from them, if there is one.
 
     Args:
@@ -445,7 +437,7 @@ def measure_pipelines(
         request: Place in the queue of all that runs on this machine.
 
     Yields:
-        Each record as it is measured, `Raised` in place of those of a pipeline that cannot be measured, and notes.
+        Each record as it is measured, a pipeline that cannot be measured with the reason in a sentence, and notes.
     """
     attempts = Attempts()
     with engine.turn(request) as turn:
@@ -457,7 +449,7 @@ def measure_pipelines(
 
 def _measured_pipelines(
     task: PipelineTask, attempts: Attempts, engine: Engine, store: Store, cancel: Cancel, turn: Ticket
-) -> Iterator[Record | Raised | Note]:
+) -> Iterator[Record | tuple[Pipeline, str] | Note]:
     if cancel.is_set():
         return
     doing = " beside ".join(pipeline.label for pipeline in task.pipelines)
@@ -468,7 +460,7 @@ def _measured_pipelines(
         return stored(messages, store, Kind.PIPELINE, task.subject, versions(task.runtime), doing)
 
     if why := (yield from attempts.row(task.runtime, examined)):
-        yield Raised(task.pipelines[0], why)
+        yield task.pipelines[0], why
 
 
 def _figures(pipeline: Pipeline, index: int, latest: Mapping[str, Record]) -> Figures | None:

@@ -13,7 +13,7 @@ predict its outcome first does (C. Crouch et al., American Journal of Physics 72
 
 from collections import Counter, deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from threading import Event
 from typing import Any
 
@@ -98,18 +98,13 @@ class Tally:
         return {option: found.get(option, 0) for option in question.options}
 
 
-@dataclass
-class _Guessed:
-    counts: Counter[str] = field(default_factory=Counter)
-    by_viewer: dict[str, str] = field(default_factory=dict)  # the option of those who are still there
-
-
 class Guesses(Watched):
     """The guesses of all viewers of a server. Safe to use from any thread."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._guessed: dict[GuessQuestion, _Guessed] = {}
+        # How often each option was chosen, and the option of those viewers who are still there.
+        self._guessed: dict[GuessQuestion, tuple[Counter[str], dict[str, str]]] = {}
         self._gone: deque[str] = deque()
 
     def guess(self, viewer: str, question: GuessQuestion, option: str) -> None:
@@ -129,20 +124,20 @@ class Guesses(Watched):
             self._forget_who_left()
             if question not in self._guessed and len(self._guessed) >= MAX_QUESTIONS:
                 return
-            guessed = self._guessed[question] = self._guessed.pop(question, _Guessed())  # the last one comes last
-            if (before := guessed.by_viewer.get(viewer)) is not None:
-                guessed.counts[before] -= 1
-            guessed.counts[option] += 1
-            guessed.by_viewer[viewer] = option
-            if len(guessed.by_viewer) > MAX_VIEWERS:
-                del guessed.by_viewer[next(iter(guessed.by_viewer))]
+            counts, by_viewer = self._guessed[question] = self._guessed.pop(question, (Counter(), {}))  # comes last
+            if (before := by_viewer.get(viewer)) is not None:
+                counts[before] -= 1
+            counts[option] += 1
+            by_viewer[viewer] = option
+            if len(by_viewer) > MAX_VIEWERS:
+                del by_viewer[next(iter(by_viewer))]
             self.tell()
 
     def of(self, viewer: str, question: GuessQuestion) -> str | None:
         """What the viewer has guessed; None for nothing."""
         with self.changed:
-            guessed = self._guessed.get(question)
-            return guessed.by_viewer.get(viewer) if guessed is not None else None
+            _, by_viewer = self._guessed.get(question, ({}, {}))
+            return by_viewer.get(viewer)
 
     def forget(self, viewer: str) -> None:
         """Forget who guessed what, but not what was guessed: the session has ended.
@@ -161,14 +156,13 @@ class Guesses(Watched):
         """The counts now."""
         with self.changed:
             self._forget_who_left()
-            counts = {question: dict(guessed.counts) for question, guessed in self._guessed.items()}
-            return Tally(counts, self.version)
+            return Tally({question: dict(counts) for question, (counts, _) in self._guessed.items()}, self.version)
 
     def _forget_who_left(self) -> None:
         while self._gone:
             viewer = self._gone.popleft()
-            for guessed in self._guessed.values():
-                guessed.by_viewer.pop(viewer, None)
+            for _, by_viewer in self._guessed.values():
+                by_viewer.pop(viewer, None)
 
 
 @once

@@ -15,7 +15,7 @@ from lib.model.spec import Network
 from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask, measure_tasks
 from lib.sweeps.storage.records import Record
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.engine import Engine, Unreadable, read
+from lib.sweeps.workers.engine import Engine, read
 from lib.sweeps.workers.messages import Note, TrainingFailed
 from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.profiling.request import PLAIN, PROFILED, Examination
@@ -144,7 +144,7 @@ def _read(
             doing=doing,
             advice="record fewer steps",
         )
-    except Unreadable as why:
+    except TrainingFailed as why:
         raise Refused(str(why)) from None
     assert found is None or isinstance(found, Trace), "the reader's module answers nothing else"
     return found

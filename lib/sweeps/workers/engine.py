@@ -638,10 +638,6 @@ READ_POLL_S = 0.05
 _READER = {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "-1", "OMP_NUM_THREADS": "1"}
 
 
-class Unreadable(ValueError):
-    """Nothing can be read from what was given; the text says why, and what to do."""
-
-
 _queue = Queue()
 
 
@@ -672,7 +668,7 @@ def read(
         The answer; None where it was cancelled.
 
     Raises:
-        Unreadable: There is none.
+        TrainingFailed: Nothing can be read; the text says why, and what to do.
     """
     ticket = _queue.join(request or Request())
     try:
@@ -700,12 +696,12 @@ def _answer(connection: Connection, question: tuple[object, ...], cancel: Cancel
             if cancel.is_set():
                 return None
             if time.monotonic() > limit:
-                raise Unreadable(f"reading it took more than {READ_LIMIT_S:.0f} s; {advice}")
+                raise TrainingFailed(f"reading it took more than {READ_LIMIT_S:.0f} s; {advice}")
         answer = connection.recv()
     except (EOFError, OSError):
-        raise Unreadable(
+        raise TrainingFailed(
             f"its reader ended without an answer: it needs more memory or time than it may, or is damaged; {advice}"
         ) from None
     if isinstance(answer, str):
-        raise Unreadable(answer)
+        raise TrainingFailed(answer)
     return answer

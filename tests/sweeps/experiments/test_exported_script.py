@@ -37,6 +37,7 @@ from lib.sweeps.experiments.exported_script import (
     exported_bundle,
     exported_script,
     file_name,
+    not_installed,
     takeaway,
     takeaway_of_search,
 )
@@ -52,11 +53,11 @@ EVERY = [
         key,
         id=key,
         marks=[
-            pytest.mark.skipif(bool(library.missing), reason=f"{library.label} is not installed"),
+            pytest.mark.skipif(bool(not_installed(needs)), reason=f"{label} is not installed"),
             *([pytest.mark.images] if key == "numpy" else []),
         ],
     )
-    for key, library in LIBRARIES.items()
+    for key, (label, needs) in LIBRARIES.items()
 ]
 # What is exported, by what it shows: trainings that are steady on MNIST and on the digits, and one that diverges. Their
 # seconds are few, but on a busy machine they can be many.
@@ -323,7 +324,7 @@ def test_a_library_that_is_not_installed_is_named(monkeypatch):
     )
     with pytest.raises(ValueError, match="expected torch to be installed"):
         exported(trained(CASES["no hidden layer"]), "torch")
-    assert LIBRARIES["torch"].missing == ["torch"]
+    assert not_installed(LIBRARIES["torch"][1]) == ["torch"]
 
 
 MNIST_FACTS = Facts("MNIST", "741c9888")

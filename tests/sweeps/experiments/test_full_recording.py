@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from lib import ROOT
+from lib.cli import Unusable
 from lib.cli import record as record_module
 from lib.cli.record import (
     QUESTIONS,
     Battery,
     Entry,
-    NoPlan,
     RecordingTask,
     experiment_cells,
     main,
@@ -491,7 +491,7 @@ def test_a_driver_that_is_too_old_or_missing_is_said_before_time_is_spent(tmp_pa
     monkeypatch.setitem(environments.BUILDS, "jax", lambda _: 13)  # type: ignore[arg-type]
     monkeypatch.setattr(environments, "driver_version", lambda: driver)
     plan = [Entry("ceilings", ("numpy/cpu",), 5), Entry("race", ("jax-*/gpu",), 10)]
-    with pytest.raises(NoPlan, match=words):
+    with pytest.raises(Unusable, match=words):
         record(tmp_path / "card.json", 1, plan=plan)
     assert not (tmp_path / "card.json").exists()
 
@@ -504,13 +504,13 @@ def test_a_library_that_was_not_brought_is_left_out_and_said(monkeypatch):
     assert record_module.not_here(plan, [here]) == {
         plan[1]: "race of keras-jax/gpu: Keras on JAX, GPU: keras is not installed"
     }
-    with pytest.raises(NoPlan, match="expected a card that can be used, as the plan asks for one, but keras is not"):
+    with pytest.raises(Unusable, match="expected a card that can be used, as the plan asks for one, but keras is not"):
         record_module.not_here(plan[1:], [])
 
 
 def test_a_plan_of_which_nothing_can_be_asked_here_asks_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(Battery, "run", lambda _: pytest.fail("it measured"))
-    with pytest.raises(NoPlan, match="expected a question that can be asked here, but race of webgpu-step/discrete"):
+    with pytest.raises(Unusable, match="expected a question that can be asked here, but race of webgpu-step/discrete"):
         record(tmp_path / "card.json", 1, plan=[Entry("race", ("webgpu-step/discrete",), 1.0)])
 
 

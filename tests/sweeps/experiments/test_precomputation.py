@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from lib.cli.precompute import POINTS, Group, Slider, answered, groups, positions, train
+from lib.cli.precompute import POINTS, Position, answered, groups, positions, train
 from lib.labs import mnist_training as page
 from lib.model.backends.registry import versions
 from lib.model.spec import BATCH_SIZES, Network, Training
@@ -19,9 +19,7 @@ from tests import made
 
 @pytest.fixture(scope="module")
 def every():
-    return list(
-        positions({name: Slider(one.usual, one.options) for name, one in settings_of(page.EXPERIMENTS).items()})
-    )
+    return list(positions(settings_of(page.EXPERIMENTS)))
 
 
 def experiment_of(panel, **moved):
@@ -81,7 +79,7 @@ def test_a_position_is_answered_once_all_of_it_is_stored(every):
 def test_what_is_trained_is_thinned_and_served_for_fewer_epochs(engine, tmp_path):
     store = Store(tmp_path / "results.sqlite")
     item = Item(Training(Network((4,)), 0.1, 32, 3))
-    first = list(train(Group("rate", 0, (item,)), engine, store, Cancel(), Request()))
+    first = list(train(Position("rate", 0, (item,)), engine, store, Cancel(), Request()))
     (finished,) = [one for one in first if isinstance(one, Finished)]
     assert not finished.cached
     assert len(finished.curve.losses) <= POINTS
@@ -90,7 +88,7 @@ def test_what_is_trained_is_thinned_and_served_for_fewer_epochs(engine, tmp_path
         "thousands of networks are not kept"
     )
     shorter = made.learning_rate((0.1, 1.0), epochs=2, batch_size=32, hidden="4").items[0]
-    (again,) = train(Group("rate", 0, (shorter,)), engine, store, Cancel(), Request())
+    (again,) = train(Position("rate", 0, (shorter,)), engine, store, Cancel(), Request())
     assert isinstance(again, Finished)
     assert again.cached
     assert len(again.curve.epochs) == 2
@@ -102,7 +100,7 @@ def test_a_group_that_fails_is_a_note(engine, tmp_path, monkeypatch):
         yield
 
     monkeypatch.setattr("lib.cli.precompute.updates", too_much)
-    group = Group("rate", 0, (Item(Training()),))
+    group = Position("rate", 0, (Item(Training()),))
     (note,) = train(group, engine, Store(tmp_path / "results.sqlite"), Cancel(), Request())
     assert isinstance(note, Note)
     assert "1 GB" in note.text

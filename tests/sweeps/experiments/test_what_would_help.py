@@ -11,7 +11,6 @@ from lib.sweeps.experiments import advice as experiment
 from lib.sweeps.experiments.advice import (
     NO_CARD,
     NOT_MEASURED,
-    Applied,
     Findings,
     Outcome,
     apply,
@@ -217,8 +216,8 @@ def test_a_press_measures_today_and_the_remedy_again_and_keeps_both(engine, stor
 
     def pressed(cancel: Cancel) -> list[Remedy]:
         events = list(apply(small, STEP, chosen, live, engine, store, cancel, Request(), rounds=1))  # pyright: ignore[reportArgumentType]
-        assert all(isinstance(event, Note | Applied | Record) for event in events)
-        return [event.remedy for event in events if isinstance(event, Applied)]
+        assert all(isinstance(event, Note | Remedy | Record) for event in events)
+        return [event for event in events if isinstance(event, Remedy)]
 
     stopped = Cancel()
     stopped.set()

@@ -166,7 +166,7 @@ def test_a_process_reads_with_the_niceness_of_the_workers_and_one_that_is_killed
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "Process", Killed)
-        with pytest.raises(module.Unreadable, match="its reader ended"):
+        with pytest.raises(module.TrainingFailed, match="its reader ended"):
             next(ended)
     assert seen == [3]
     cancelled = Cancel()
