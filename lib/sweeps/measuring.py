@@ -204,7 +204,6 @@ def failure(task: str, runtime: Runtime, subject: Subject, sentence: str) -> Rec
 
 
 def words(failed: Record) -> str:
-    """Which runtime failed and why, in a sentence, from a record of `failure`."""
     runtime = Runtime(*(str(failed.says(name)) for name in ("backend", "device", "precision")))
     return f"{runtime.label}: {'; '.join(failed.warnings)}"
 
@@ -228,7 +227,6 @@ class Attempts:
         self._marked: set[tuple] = set()
 
     def given_up(self, runtime: Runtime) -> str:
-        """Why a runtime is not asked again, in a sentence; empty where it is."""
         return self._given_up.get(self._together(runtime), "")
 
     def row(self, runtime: Runtime, measure: Callable[[], Iterator[T]]) -> Generator[T, None, str]:

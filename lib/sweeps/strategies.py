@@ -38,8 +38,6 @@ SPEEDS = MappingProxyType({"cpu": (15e-6, 150e9), "gpu": (28e-6, 15e12)})
 
 @dataclass(frozen=True)
 class Strategy:
-    """One way to make a sweep."""
-
     key: str
     label: str
     color: str  # one on every page, as the backends'
@@ -150,8 +148,6 @@ class Part:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a stack may use."""
-
     memory_bytes: float
     cache_bytes: float  # of parameters, a device
     n_devices: int = 1
@@ -239,7 +235,6 @@ def evaluation_flops(part: Part) -> float:
 
 
 def nominal_s(trainings: Sequence[Training]) -> float:
-    """Seconds of the trainings one after another on one core: see `SPEEDS`."""
     return sum(_steps_s(Part((training,)), "cpu") for training in trainings)
 
 

@@ -87,8 +87,6 @@ class Finished:
 
 @dataclass(frozen=True)
 class ToTrain:
-    """The items that are not cached, and will be trained now."""
-
     items: tuple[Item, ...]
 
 
@@ -163,7 +161,6 @@ def sweep(
 
 
 def _usual_runtime(training: Training, options: Options) -> Runtime:
-    """What makes a training whose backend nobody has named."""
     elsewhere = options.executor is not None or bool(os.environ.get(ADDRESS))
     digest = training.data.digest
     quickest = quickest_runtime(prepared.known(digest).about.zeros if digest else None)
@@ -288,7 +285,6 @@ class Plan:
         return Limits(free_bytes, cache_bytes, max(1, device_count(runtime.device)), self.options.max_waste)
 
     def key(self, item: Item) -> Key:
-        """The key that an item's curve is stored under."""
         return Key(item.training, item.runtime, self.digest, versions(item.runtime))
 
     def curves(self, items: Sequence[Item]) -> dict[Item, Curve]:
@@ -314,7 +310,6 @@ class Plan:
         return self.begun[item]
 
     def first_epoch(self, item: Item) -> int:
-        """The epoch, from 0, that the item begins with."""
         return len(self.begun[item].epochs) if item in self.begun else 0
 
     def start(self, item: Item) -> Parameters | None:

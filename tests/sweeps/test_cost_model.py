@@ -30,8 +30,6 @@ def test_seconds_are_arithmetic_on_step_times():
 
 
 class ShortEpochs:
-    """An engine whose trainings take a millisecond a step, and less than a probe an epoch."""
-
     def run(self, _runtime, trainings, *_):
         for epoch in range(3):
             for training in trainings:

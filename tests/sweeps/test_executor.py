@@ -45,15 +45,12 @@ def test_a_worker_of_other_versions_refuses_by_name(expected):
 
 
 def test_a_library_in_an_environment_of_its_own_is_not_trained_there(expected, monkeypatch):
-    """The executor's processes run in this one, where the library would be another build, or none."""
     monkeypatch.setattr(module, "environment_of", lambda _: Environment("/elsewhere/bin/python", ()))
     with pytest.raises(TrainingFailed, match=r"expected /elsewhere/bin/python, which has JAX.*strategy sequential"):
         perform(JOB, expected)
 
 
 class Fails(concurrent.futures.Executor):
-    """Each task ends with the next of these errors."""
-
     def __init__(self, *errors):
         self.errors = list(errors)
 

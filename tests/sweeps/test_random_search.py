@@ -80,7 +80,6 @@ def test_losses_of_unlike_trainings_lie_at_common_places():
 
 
 def served(trainings, engine, store, runtime=JAX):
-    """What is served of them without training, and what is told meanwhile."""
     events = list(cached(trainings, runtime, engine, store, Cancel(), Request()))
     return [one for one in events if isinstance(one, Finished)], [
         one.text for one in events if isinstance(one, Note) and one.text

@@ -63,7 +63,6 @@ LONGER = [Item(Training(Network((9,)), 0.1, 4, 3), Runtime("numpy"))]  # a stub 
 
 
 def in_threads(count, function):
-    """What so many calls at once return."""
     results: list = []
     threads = [threading.Thread(target=lambda: results.append(function())) for _ in range(count)]
     for thread in threads:
@@ -107,7 +106,6 @@ def test_who_comes_while_it_trains_sees_it_from_its_first_epoch_on_and_trains_on
 
 @pytest.mark.slow
 def test_a_sweep_does_not_wait_for_a_later_one_of_the_same_viewer(stub_engine, tmp_path):
-    """As where four experiments open with the page: who comes first to look at the store is not who goes first."""
     store, sooner, later = Store(tmp_path / "results.sqlite"), Request("a viewer"), Request("a viewer")
     long, short = (Item(Training(Network((9, 9)), 0.1, *how), Runtime("numpy")) for how in ((16, 12), (64, 3)))
     seen: list = []
@@ -230,7 +228,6 @@ def test_a_stop_keeps_what_is_finished(stub_engine, tmp_path):
 
 
 def test_a_sweep_whose_worker_was_killed_resumes(stub_engine, tmp_path):
-    """What was finished is served, the rest is trained, by a new worker."""
     store = Store(tmp_path / "results.sqlite")
     items = [Item(MIXED[1]), Item(Training(Network((256,)), 0.1, 32, 30))]
 
@@ -273,7 +270,6 @@ def test_one_more_epoch_and_one_more_rate_train_only_that(engine, tmp_path, stra
 
 @pytest.mark.release
 def test_what_was_trained_before_a_stop_is_gone_on_with(engine, tmp_path, monkeypatch):
-    """Parameters come every few seconds while a training goes on; after a stop it begins there, not at its start."""
     store, cancel = Store(tmp_path / "results.sqlite"), Cancel()
     items = [Item(Training(Network((64,)), 0.1, 32, 100))]
     for _ in updates(items, engine, store, cancel, Options("sequential")):
@@ -304,7 +300,6 @@ def test_large_sweeps_keep_thinned_losses(engine, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["sequential", pytest.param("processes", marks=pytest.mark.release)])
 def test_what_goes_on_from_forgotten_parameters_begins_again(engine, tmp_path, monkeypatch, strategy):
-    """Their place in the store may be taken by others between two looks."""
     store = Store(tmp_path / "results.sqlite")
     made(MIXED[:2], engine, store, strategy="sequential")
     monkeypatch.setattr(module.Plan, "start", lambda *_: None)
@@ -336,8 +331,6 @@ WEIGHTS = [(np.ones((784, 10), np.float32), np.zeros(10, np.float32))]
 
 
 class Engine:
-    """Answers with the messages that it was given."""
-
     def __init__(self, *messages):
         self.messages, self.left = messages, False
 
@@ -378,7 +371,6 @@ def test_what_came_before_a_restart_is_void_and_not_in_the_curve(tmp_path):
 
 
 def test_what_another_viewer_trained_meanwhile_is_served_and_not_trained(tmp_path):
-    """While it waited in the queue."""
     store = Store(tmp_path / "results.sqlite")
     epochs = tuple(Epoch(e, 4, 0.3, 0.9, 0.1, 0.01, no_parameters) for e in range(2))
     plan = Plan(ITEMS, Engine(), store, Cancel(), Options("sequential"), Request(), FACTS.digest)  # type: ignore[arg-type]
@@ -400,7 +392,6 @@ def test_a_checkpoint_is_stored_and_nobody_sees_it(tmp_path):
 
 @pytest.fixture
 def others(monkeypatch):
-    """How many cores others keep busy, turn by turn."""
     cores: list[float] = []
 
     def exit_(watch, *_):
@@ -416,7 +407,6 @@ def curves_of(events):
 
 
 def test_a_curve_says_that_others_were_at_work(tmp_path, others):
-    """Also where that was in its first turn, and it waited for another viewer since."""
     one, other = ITEMS
     others += [1.5, 0.0, 0.0]  # at the end of the first turn, and when each of the two is done
     store = Store(tmp_path / "results.sqlite")

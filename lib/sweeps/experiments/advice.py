@@ -102,7 +102,6 @@ class PublishedFigure:
 
 
 def published_figures() -> list[PublishedFigure]:
-    """All figures of the articles that are the time of work, list after list in their order."""
     found: list[PublishedFigure] = []
     for figures in (*_epochs(), *_experiments(), *_operations()):
         setting = range(0, 3 * (len(figures) // 3), 3)
@@ -111,7 +110,6 @@ def published_figures() -> list[PublishedFigure]:
 
 
 def _epochs() -> list[list[PublishedFigure]]:
-    """The first article's table, column by column."""
     columns = []
     for (library, device), by_size in published.EPOCH_S.items():
         label, way = LIBRARIES[library]
@@ -202,7 +200,6 @@ def _operations() -> list[list[PublishedFigure]]:
 
 
 def _in_the_text() -> list[PublishedFigure]:
-    """Figures that stand alone: none of them sets the model."""
     keras, epoch = "keras-tensorflow", epoch_of(Network(), 32, Way.STEP)
     step = fully_connected(Network(), 32, resident=True)
     product = replace(step, way=Way.OPERATIONS, operations=step.operations[:1])
@@ -307,7 +304,6 @@ def recorded_devices() -> dict[str, Device]:
 
 
 def of_machine(devices: Mapping[str, Device], machine: str, way: Way) -> Device:
-    """The entry of a machine that is driven in this way; of several libraries the first."""
     return next(one for key, one in devices.items() if key.partition("/")[0] == machine and way in one.ways)
 
 
@@ -365,8 +361,6 @@ def _recorded_epochs(machine: Machine, key: str, on_gpu: bool) -> Iterator[Publi
 
 
 def _contradictions(figures: Sequence[PublishedFigure]) -> list[tuple[PublishedFigure, PublishedFigure]]:
-    """Figures that set the model, each with another time that was published of the same."""
-
     def about(one: PublishedFigure) -> tuple[object, ...]:
         return one.library, one.machine, one.work
 
@@ -503,17 +497,14 @@ class Row:
 
     @property
     def error(self) -> float:
-        """Predicted over published, less one."""
         return self.predicted_s / self.published_s - 1
 
     @property
     def covered(self) -> bool:
-        """Whether the published figure lies in the interval."""
         return self.low_s <= self.published_s <= self.high_s
 
 
 def published_rows() -> list[Row]:
-    """Every figure with its prediction, the worst errors first."""
     devices, figures, rows = known_devices(), published_figures(), []
     setting = {one.library for one in figures if one.sets}
     for figure in figures:
@@ -645,7 +636,6 @@ class Outcome:
 
     @property
     def miss(self) -> float | None:
-        """How far the predicted step is from the measured one, as a share of the measured; None where there is none."""
         return miss(self.effect.setup, self.measured)
 
     def measured_gain(self, before: Setup, before_s: float) -> float | None:
@@ -738,7 +728,6 @@ def _changed(question: Question, setup: Setup, trained: TrainingWay) -> AnatomyT
 
 
 def trial_of(question: Question, setup: Setup) -> Trial:
-    """What is measured of a setup, unless it is a variant of the step."""
     return Trial(question.network, setup.batch_size, setup.at_once)
 
 
@@ -759,7 +748,6 @@ def stored_step(question: Question, setup: Setup, trained: TrainingWay, store: S
 
 
 def too_long(setup: Setup) -> str:
-    """Why a setup is not measured, in a sentence; empty where it can be."""
     if setup.step.step_s <= LONGEST_STEP_S:
         return ""
     return (
@@ -889,7 +877,6 @@ def _measured_step(
     cancel: Cancel,
     request: Request,
 ) -> Iterator[Note | Record]:
-    """Measure a step of a setup, and store it."""
     if setup.variant:
         yield from measure_tasks([_changed(question, setup, trained)], engine, store, cancel, request)
         return

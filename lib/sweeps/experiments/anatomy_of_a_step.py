@@ -39,14 +39,11 @@ AT_ONCE = (CONVOLUTIONAL, RESNET, LAUNCHES, CALLS)  # examinations whose rows al
 
 @dataclass(frozen=True)
 class AnatomyTask:
-    """One examination by one backend on one device."""
-
     runtime: Runtime
     examination: Examination
 
     @property
     def kind(self) -> Kind:
-        """Of its records."""
         return Kind.CEILING if self.examination.kind == CEILINGS else Kind.ANATOMY
 
     @property
@@ -66,12 +63,10 @@ class AnatomyTask:
         }
 
     def found(self, records: Sequence[Record]) -> dict[str, Record]:
-        """The latest record that is still valid, by name of the experiment."""
         known = current(records, Kind.ANATOMY, self.subject, self.runtime)
         return {str(record.subject["name"]): record for record in known}
 
     def seconds(self, records: Sequence[Record]) -> dict[str, float]:
-        """Median seconds per training step, by name of the experiment."""
         return {name: seconds_of(record) for name, record in self.found(records).items()}
 
     def repetitions(self, records: Sequence[Record]) -> list[dict[str, Record]]:
@@ -92,7 +87,6 @@ class AnatomyTask:
         return StepTime(statistics.median(steps_s), 0.0, steps_s[0], steps_s[-1], known[-1].warnings)
 
     def split(self, records: Sequence[Record]) -> Split | None:
-        """The parts of the step; None while an experiment that they need is missing."""
         return split(self.runtime, self.seconds(records))
 
     def complete(self, records: Sequence[Record]) -> bool:
@@ -245,7 +239,6 @@ def measure_ceilings(
 
 
 def ceiling_tasks(runtimes: Iterable[Runtime]) -> list[AnatomyTask]:
-    """The peak rates of these runtimes' libraries, as tasks."""
     return [AnatomyTask(runtime, Examination(CEILINGS)) for runtime in runtimes]
 
 
@@ -271,13 +264,6 @@ def ceilings(runtime: Runtime, store: Store) -> Ceilings | None:
     )
     cache_bytes = last_level_cache_bytes() if runtime.device == "cpu" else max(on_card, default=0)
     return Ceilings(product, copy, dispatch_s, cache_bytes)
-
-
-def product_rates(device: str, store: Store) -> dict[str, float]:
-    """The best matrix product of any library on a device of this machine, in FLOP/s, by precision; empty for none."""
-    known = [record for record in store.records(Kind.CEILING) if record.machine == machine_id()]
-    found = {precision: best_rate(known, device, "product", precision) for precision in PRECISIONS}
-    return {precision: rate for precision, rate in found.items() if rate}
 
 
 def best_rate(records: Iterable[Record], device: str, name: str, precision: str = PRECISIONS[0]) -> float | None:

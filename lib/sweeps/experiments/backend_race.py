@@ -43,15 +43,12 @@ PARTS = 3
 
 @dataclass(frozen=True, order=True)
 class Cell:
-    """A runtime at a batch size, with the article's network or another."""
-
     runtime: Runtime
     batch_size: int
     network: Network = NETWORK
 
     @property
     def words(self) -> str:
-        """Its name in a note: runtime and batch size."""
         return f"{self.runtime.label}, batch size {self.batch_size:,}"
 
     @property
@@ -61,7 +58,6 @@ class Cell:
 
     @property
     def subject(self) -> dict[str, str | int | float]:
-        """What identifies its records."""
         return {
             **self.runtime.subject,
             "batch_size": self.batch_size,
@@ -214,7 +210,6 @@ class Standing:
 
     @property
     def repetitions(self) -> int:
-        """How many repetitions were made."""
         return len(self.repetition_s)
 
     @property
@@ -225,7 +220,6 @@ class Standing:
 
     @property
     def spread(self) -> float:
-        """Interquartile range over the median."""
         low, middle, high = self.quartiles_s
         return (high - low) / middle
 
@@ -245,7 +239,6 @@ class Standing:
 
 
 def standings(cells: Sequence[Cell], records: Sequence[Record]) -> dict[Cell, Standing]:
-    """The standing of each cell that has a valid repetition, in the order of `cells`."""
     return {cell: _standing(cell, found) for cell in cells if (found := records_of(cell, records))}
 
 
@@ -268,7 +261,6 @@ def _standing(cell: Cell, repetitions: Sequence[Record]) -> Standing:
 
 
 def all_cells(runtimes: Sequence[Runtime], batch_sizes: Sequence[int] = BATCH_SIZES) -> list[Cell]:
-    """Every runtime at every batch size, with the article's network."""
     return [Cell(runtime, size) for runtime in runtimes for size in batch_sizes]
 
 
@@ -313,7 +305,6 @@ class Needed:
 
 
 def trials(network: Network) -> list[Training]:
-    """All trainings whose epochs are counted: every batch size and learning rate, on the tuning and judged seeds."""
     return [
         Training(network, rate, size, EPOCHS_TRIED[size], seed)
         for size in RATES_TRIED

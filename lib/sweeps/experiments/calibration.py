@@ -7,7 +7,7 @@ one wants.
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -84,7 +84,6 @@ class Trial:
 
     @property
     def part(self) -> Part:
-        """What a worker is given."""
         # Many epochs, of which a part is timed: the first touches images that are in no cache yet.
         trainings = tuple(
             Training(self.network, LEARNING_RATE, self.batch_size, MAX_EPOCHS, seed) for seed in range(self.networks)
@@ -92,7 +91,6 @@ class Trial:
         return Part(trainings, int(self.networks > 1))
 
     def workload(self, runtime: Runtime) -> Workload:
-        """What its step consists of."""
         return fully_connected(self.network, self.batch_size, WAYS[runtime.backend], self.networks)
 
 
@@ -105,16 +103,13 @@ class TrainingWay:
 
     @property
     def label(self) -> str:
-        """Its name for people."""
         return self.runtime.label + (", many networks at once" if self.together else "")
 
     @property
     def address(self) -> str:
-        """As an address writes it, such as `numpy/cpu`."""
         return self.runtime.address + ("/together" if self.together else "")
 
     def subject(self, trial: Trial) -> dict[str, str | int | float]:
-        """What identifies the records of a trial's step time."""
         return program_of(trial.part) | self.runtime.subject
 
 
@@ -152,7 +147,6 @@ def drawn(trained: TrainingWay, n: int, seed: int, without: Sequence[Trial] = ()
 
 
 def _shuffled(rng: np.random.Generator, offered: Sequence[int]) -> Iterator[int]:
-    """Each of what is offered once, in random order, again and again."""
     while True:
         yield from (int(one) for one in rng.permutation(offered))
 
@@ -255,20 +249,9 @@ def stored(
     return _step_times(ways, valid, asked)
 
 
-def recorded_step_times(records: Iterable[Record]) -> dict[tuple[TrainingWay, Trial], StepTime]:
-    """The step times of trials among a machine's records: of each way to train, by the code that measured it last."""
-    of_runtime: dict[Runtime, list[Record]] = defaultdict(list)
-    for record in sorted(records, key=lambda one: one.measured_at):
-        if record.kind is Kind.STEP_TIME and str(record.says("backend")) in WAYS:
-            of_runtime[Runtime(*(str(record.says(name)) for name in Runtime().subject))].append(record)
-    latest = [one for known in of_runtime.values() for one in known if one.sources == known[-1].sources]
-    return _step_times(all_ways(list(of_runtime)), latest)
-
-
 def _step_times(
     ways: Sequence[TrainingWay], records: Sequence[Record], asked: Sequence[Trial] = ()
 ) -> dict[tuple[TrainingWay, Trial], StepTime]:
-    """The step times of these ways' trials, from records in the order in which they were measured."""
     about: dict[frozenset, list[Record]] = defaultdict(list)
     for record in records:
         about[frozenset(record.subject.items() - {("first_call_s", record.subject.get("first_call_s"))})].append(record)
@@ -334,8 +317,6 @@ MORE = 1.25  # times as many steps as at the last fit are worth another one
 
 @dataclass(frozen=True)
 class CalibrationProgress:
-    """How far the calibration of a way to train is."""
-
     trained: TrainingWay
     step_times: Mapping[Trial, StepTime] = field(default_factory=dict)  # that are measured
     calibration: Calibration | None = None  # fitted to most of them
@@ -343,12 +324,10 @@ class CalibrationProgress:
 
     @property
     def n_measured(self) -> int:
-        """Its trials that are measured."""
         return sum(trial in self.step_times for trial in self.wanted)
 
     @property
     def wanted(self) -> Sequence[Trial]:
-        """Its trials."""
         return trials(self.trained)
 
 
@@ -369,17 +348,14 @@ class LiveCalibrations(Watched):
             self.fit(trained)
 
     def view(self) -> View[CalibrationProgress]:
-        """All ways to train of this machine, as they stand now."""
         with self.changed:
             return View(list(self._standings.values()), self.state, "", "", self.version)
 
     def of(self, trained: TrainingWay) -> CalibrationProgress:
-        """How a way to train stands now."""
         with self.changed:
             return self._standings.get(trained, CalibrationProgress(trained))
 
     def take(self, trained: TrainingWay, trial: Trial, step_time: StepTime) -> None:
-        """Add a measured step, and fit again where that is worth it."""
         n_known = self._add(trained, trial, step_time)
         if n_known >= max(LEAST_SAMPLES, MORE * len(self._fitted.get(trained, ()))):
             self.fit(trained)
@@ -397,7 +373,6 @@ class LiveCalibrations(Watched):
             self.tell()
 
     def fail(self, trained: TrainingWay, why: str) -> None:
-        """Say why a way to train could not be measured; what it was fitted to stays."""
         with self.changed:
             self._standings[trained] = replace(self.of(trained), why_not=why)
             self.tell()
@@ -412,12 +387,10 @@ class LiveCalibrations(Watched):
 
 @once
 def live_in(path: Path | None) -> LiveCalibrations:
-    """The calibrations of the store at this path: one object for all who watch or measure."""
     return LiveCalibrations(Store(path))
 
 
 def ways() -> list[TrainingWay]:
-    """The ways to train of this machine that can be calibrated."""
     return all_ways(usable_runtimes())
 
 

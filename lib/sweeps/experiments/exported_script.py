@@ -107,7 +107,6 @@ def exported_script(
 
 
 def file_name(line: Line, library: str) -> str:
-    """A name that tells the training: `mnist_128_rate_0.1_batch_32_jax.py`."""
     training = line.item.training
     of = "own_data" if training.data.digest else "mnist"
     network = "_".join(map(str, training.network.hidden)) or "no_hidden_layer"
@@ -132,7 +131,6 @@ def _check(line: Line, data: Facts, needs: list[str], is_brought: bool) -> None:
 
 
 def not_installed(distributions: Iterable[str]) -> list[str]:
-    """Those that are not installed here, whose version a script could not name."""
     return [name for name in distributions if not _version(name)[1]]
 
 
@@ -292,14 +290,12 @@ class Takeaway:
         return sorted(finished, key=order)
 
     def described(self, place: int) -> str:
-        """A finished line's label, with what it came to."""
         line = self.lines[place]
         end = "diverged" if line.diverged_step is not None else percent(line.accuracy or 0.0)
         return f"{self.labels[place]}: {end}, {seconds(float(np.median(line.epoch_s)))} an epoch"
 
     @property
     def settings(self) -> str:
-        """What was trained, in a sentence; empty without a line."""
         if not self.lines:
             return ""
         found = settings_of([line.item for line in self.lines])
@@ -325,7 +321,6 @@ def takeaway(about: str, results: Results, data: Facts | None, sentence: str) ->
 
 
 def takeaway_of_search(found: Mapping[Training, Curve], data: Facts | None) -> Takeaway:
-    """Of a random search: a line for each setting that is trained."""
     lines = [Line(Item(training)) for training in found]
     for line, curve in zip(lines, found.values(), strict=True):
         line.finish(curve, cached=True)
@@ -349,12 +344,10 @@ def _placed(rows: pd.DataFrame, data: Facts | None) -> pd.DataFrame:
 
 
 def as_csv(rows: pd.DataFrame) -> bytes:
-    """UTF-8, with the names of the columns in the first line."""
     return rows.to_csv(index=False, lineterminator="\n").encode()
 
 
 def can_write_parquet() -> bool:
-    """Whether what pandas writes Parquet with is installed."""
     return find_spec(PARQUET_NEEDS) is not None
 
 

@@ -39,8 +39,6 @@ MOST_NAMED = 16  # a search has hundreds of networks
 
 @dataclass(frozen=True)
 class Experiment:
-    """What is trained, the label of each line, and what the lines differ in (for the charts)."""
-
     name: str
     items: tuple[Item, ...]
     labels: tuple[str, ...]
@@ -90,22 +88,18 @@ class Experiment:
 
     @property
     def data(self) -> DataSet:
-        """What all of its trainings are trained on."""
         return self.items[0].training.data
 
     @property
     def compared(self) -> range:
-        """Positions of the lines that the experiment is about."""
         return range(self.n_compared)
 
 
 def every_runtime() -> list[Runtime]:
-    """The runtimes that can run here and train whole epochs."""
     return [one for one in all_runtimes() if unavailable(one) is None and BACKENDS[one.backend].whole_epochs]
 
 
 def missing_backends() -> list[tuple[Runtime, str, str]]:
-    """The runtimes that cannot run here, each with the reason and the remedy."""
     return [(runtime, gap.reason, gap.remedy) for runtime in all_runtimes() if (gap := unavailable(runtime))]
 
 
@@ -254,7 +248,6 @@ cached = partial(search, strategy=None)
 
 
 def _how_far(done: int, total: int, spent_s: float) -> str:
-    """Progress in epochs, with the seconds left after the first second."""
     left_s = spent_s / done * (total - done)
     return f"{done:,} of {total:,} epochs" + (f", about {left_s:.0f} s left" if spent_s > 1 and done < total else "")
 

@@ -97,7 +97,6 @@ def experiment_on(own: Prepared | None, experiment: Experiment) -> Experiment:
 
 
 def not_used(own: Prepared | None, runtimes: Iterable[Runtime]) -> list[tuple[Runtime, str, str]]:
-    """The runtimes that these data do not suit, each with the reason and the remedy."""
     zeros = own.about.zeros if own is not None else None
     return [(one, gap.reason, gap.remedy) for one in dict.fromkeys(runtimes) if (gap := unsuited(one, zeros))]
 

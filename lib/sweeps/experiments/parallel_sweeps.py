@@ -46,7 +46,6 @@ class Method:
 
     @property
     def by_keras(self) -> bool:
-        """Whether it is one of the article's own, with which the others are compared."""
         return self.runtime.backend == "keras-tensorflow"
 
 
@@ -74,7 +73,6 @@ def methods() -> list[Method]:
 
 
 def compared(store: Store, epochs: int) -> dict[str, Record]:
-    """The latest valid record of each method that was timed with this number of epochs, by the method's key."""
     records = store.records(Kind.SWEEP)
     return {
         method.key: cached[-1]

@@ -67,7 +67,6 @@ class Watched:
 
     @property
     def over(self) -> bool:
-        """Whether no more changes come."""
         return self.state.over
 
     def over_at(self, version: int) -> bool:
@@ -94,7 +93,6 @@ class Watched:
             self._followers.add(other)
 
     def left_by(self, other: "Watched") -> None:
-        """Have the other one change no more with this."""
         with self.changed:
             self._followers.discard(other)
 
@@ -111,8 +109,6 @@ class Watched:
 
 @dataclass
 class Line(TrainedEpochs):
-    """One item's progress: its losses, epochs and seconds so far, and its curve once it is finished."""
-
     item: Item
     losses: list[np.ndarray] = field(default_factory=list)
     epochs: list[Epoch] = field(default_factory=list)
@@ -131,7 +127,6 @@ class Line(TrainedEpochs):
 
     @property
     def total_steps(self) -> int:
-        """Steps of the whole training."""
         training = self.item.training
         return training.steps_per_epoch() * training.epochs
 
@@ -147,11 +142,9 @@ class Line(TrainedEpochs):
 
     @property
     def n_new_steps(self) -> int:
-        """How many steps have come since the line began, or went on from a shorter one that is cached."""
         return self.n_steps - sum(epoch.steps for epoch in self.epochs[: self.cached_epochs])
 
     def add(self, event: FirstCall | Steps | Epoch) -> None:
-        """Add an event of the training."""
         if isinstance(event, FirstCall):
             self.first_call_s, self.began = event.first_call_s, time.monotonic()
         elif isinstance(event, Steps):
@@ -162,7 +155,6 @@ class Line(TrainedEpochs):
             self.epochs.append(event)
 
     def go_on(self, curve: Curve) -> None:
-        """Begin where a shorter training, which is cached, had ended."""
         self.cached_epochs = len(curve.epochs)
         self._take(curve)
 
@@ -228,7 +220,6 @@ class Results(Watched):
         self.picked: Picked | None = None  # how the sweep is made
 
     def add(self, update: Update) -> None:
-        """Add an update of the sweep, and wake all who watch."""
         with self.changed:
             if isinstance(update, Waiting):
                 self.place, self.other, self.state = update.place, update.other, State.WAITING
@@ -301,7 +292,6 @@ class Results(Watched):
             self.parameters = (update.item, update.parameters) if update.parameters else None
 
     def _lines_of(self, item: Item) -> list[Line]:
-        """The lines of an item: equal items have lines of their own, and one training."""
         return [self.lines[place] for place in self._places[item]]
 
     @property
@@ -368,7 +358,6 @@ class Results(Watched):
         return pd.concat(parts, ignore_index=True)
 
     def epochs_frame(self) -> pd.DataFrame:
-        """A row for each epoch: accuracy and loss on the validation images, and seconds; see `epochs_rows`."""
         columns = ["line", "label", "epoch", "accuracy", "validation_loss", "train_s", "evaluation_s", "spent_s"]
         return pd.DataFrame(self.epochs_rows(), columns=columns)
 
@@ -400,7 +389,6 @@ class Results(Watched):
         return rows
 
     def summary_frame(self) -> pd.DataFrame:
-        """A row for each training: what it was, its results, and how it was measured; see `summary_rows`."""
         return pd.DataFrame(self.summary_rows())
 
     def summary_rows(self) -> list[dict[str, Any]]:
@@ -512,7 +500,6 @@ class View(Generic[T]):
 
     @property
     def over(self) -> bool:
-        """Whether no more items come."""
         return self.state.over
 
 
@@ -539,7 +526,6 @@ class BackgroundTask(Watched, Generic[T]):
         self.thread = in_background(work, self._end, cancel, "background task")
 
     def view(self) -> View[T]:
-        """The task as it is now."""
         with self.changed:
             return View(list(self._items), self.state, " ".join(self._problems), self._note, self.version)
 
@@ -564,8 +550,6 @@ class BackgroundTask(Watched, Generic[T]):
 
 @dataclass(eq=False)
 class Run:
-    """A sweep in a thread, filling its results, for as long as somebody watches it."""
-
     experiment: Experiment
     request: SharedRequest = field(default_factory=SharedRequest)
     cancel: Cancel = field(default_factory=Cancel)

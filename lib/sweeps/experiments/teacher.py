@@ -63,7 +63,6 @@ class Classroom(Watched):
 
 @once
 def classroom() -> Classroom:
-    """The class of this server."""
     return Classroom()
 
 
@@ -87,8 +86,6 @@ class GuessQuestion:
 
 @dataclass(frozen=True)
 class Tally:
-    """All counts at one moment: of each question, how often each of its options was chosen."""
-
     counts: Mapping[GuessQuestion, Mapping[str, int]]
     version: int
 
@@ -99,8 +96,6 @@ class Tally:
 
 
 class Guesses(Watched):
-    """The guesses of all viewers of a server. Safe to use from any thread."""
-
     def __init__(self) -> None:
         super().__init__()
         # How often each option was chosen, and the option of those viewers who are still there.
@@ -134,7 +129,6 @@ class Guesses(Watched):
             self.tell()
 
     def of(self, viewer: str, question: GuessQuestion) -> str | None:
-        """What the viewer has guessed; None for nothing."""
         with self.changed:
             _, by_viewer = self._guessed.get(question, ({}, {}))
             return by_viewer.get(viewer)
@@ -147,13 +141,11 @@ class Guesses(Watched):
         self._gone.append(viewer)
 
     def clear(self) -> None:
-        """Forget all guesses, as before a lesson begins."""
         with self.changed:
             self._guessed.clear()
             self.tell()
 
     def tally(self) -> Tally:
-        """The counts now."""
         with self.changed:
             self._forget_who_left()
             return Tally({question: dict(counts) for question, (counts, _) in self._guessed.items()}, self.version)
@@ -167,7 +159,6 @@ class Guesses(Watched):
 
 @once
 def guesses_of_class() -> Guesses:
-    """The guesses of all who look at this server's pages."""
     return Guesses()
 
 

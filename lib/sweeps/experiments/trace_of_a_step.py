@@ -28,12 +28,10 @@ PROFILERS = ("jax", "torch", "keras-jax", "keras-tensorflow", "keras-torch", "we
 
 
 def runtimes() -> list[Runtime]:
-    """The runtimes of this machine whose library has a profiler."""
     return [runtime for runtime in usable_runtimes() if BACKENDS[runtime.backend].worker in PROFILERS]
 
 
 def task_of(runtime: Runtime, network: Network, batch_size: int) -> AnatomyTask:
-    """A profile of this step, as a task."""
     return AnatomyTask(runtime, Examination("trace", network, batch_size))
 
 
@@ -71,13 +69,11 @@ def profile(
 
 
 def title_of(task: AnatomyTask) -> str:
-    """Which step a trace is of, in words."""
     network, size = task.examination.network, task.examination.batch_size
     return f"{task.runtime.label}, batch size {size:,}, hidden layers {network.label}"
 
 
 def _about(task: AnatomyTask, found: dict[str, Record]) -> dict[str, str | float]:
-    """What is known of a trace that was just recorded."""
     profiled = found[PROFILED]
     return {
         "machine": this_machine().line,
@@ -121,7 +117,6 @@ def _file(task: AnatomyTask) -> Path:
 
 @cache
 def shipped() -> tuple[Trace, ...]:
-    """The traces that come with the project, each recorded by it on one machine."""
     return tuple(parsed(path.read_bytes()) for path in sorted(SHIPPED.glob("*.json")))
 
 

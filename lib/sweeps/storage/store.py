@@ -145,7 +145,6 @@ class Store:
         return max(whole, key=lambda curve: len(curve.epochs), default=None)
 
     def _curves(self, digests: Mapping[Key, str]) -> dict[Key, list[Curve]]:
-        """The curves stored under each key; keys that differ only in epochs share them."""
         marks = ", ".join("?" * len(digests))
         rows = self._read(lambda database: _rows_of(database, "curves", f"key IN ({marks})", *digests.values()))
         found = defaultdict[str, list[Curve]](list)
@@ -289,7 +288,6 @@ class Store:
         return self._work(work)
 
     def _read(self, work: Callable[[sqlite3.Connection], T]) -> T | None:
-        """What the work returns; None, with trouble, if the file is unusable."""
         try:
             return self._work(work)
         except StoreUnusable as error:
@@ -297,7 +295,6 @@ class Store:
             return None
 
     def _write(self, work: Callable[[sqlite3.Connection], None]) -> None:
-        """Do the work, whole or not at all; success ends earlier trouble."""
         try:
             self._work(work)
             self._why_not = ""
@@ -392,7 +389,6 @@ def _sound(rows: Iterable[dict], read: Callable[[dict], T]) -> Iterator[T]:
 
 
 def _make_room(database: sqlite3.Connection, table: str, order: str) -> None:
-    """Delete the rows beyond `MAX_BYTES` of content, in this order."""
     database.execute(f"DELETE FROM {table} WHERE rowid IN ({beyond_room(table, order)})", (MAX_BYTES,))
 
 
@@ -407,7 +403,6 @@ def _code(error: Exception) -> int:
 
 
 def _identity(path: Path) -> int | None:
-    """Inode of the file of this name, or None."""
     with suppress(FileNotFoundError):
         return path.stat().st_ino
     return None
@@ -547,7 +542,6 @@ def _check_about(about: object, name: str) -> None:
 
 
 def _checked(table: str, row: object, name: str) -> dict:
-    """A file's row as the store holds it; raises NoExport if it is damaged."""
     columns = COLUMNS[table]
     if not isinstance(row, dict) or row.keys() != columns.keys():
         got = brief(", ".join(sorted(row))) if isinstance(row, dict) else type(row).__name__

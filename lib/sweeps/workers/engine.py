@@ -109,7 +109,6 @@ class _Worker:
         return self._process.alive and self.sources == source_digest()
 
     def close(self) -> None:
-        """End it at once, with whatever it is doing."""
         self.connection.close()  # idle, it ends by itself on this; the kill is for one that is busy
         self._process.kill()
 
@@ -174,7 +173,6 @@ class Engine:
         self._finalizer = weakref.finalize(self, _close_all, self._workers)  # also when this program ends
 
     def warm(self, runtime: Runtime) -> None:
-        """Start the runtime's worker if there is none, without waiting for it."""
         self._worker(runtime)
 
     def pids(self) -> dict[str, int]:
@@ -187,11 +185,9 @@ class Engine:
             }
 
     def queue_lengths(self) -> tuple[int, int]:
-        """How many runs hold the turn, 0 or 1, and how many wait for it."""
         return self._queue.lengths()
 
     def close(self) -> None:
-        """End all workers now."""
         with self._guard:
             _close_all(self._workers)
 
@@ -527,7 +523,6 @@ class Engine:
             raise WorkerDied(worker.why(DIED)) from error
 
     def _drop(self, worker: _Worker) -> None:
-        """Forget a worker and end it; the next run starts another."""
         with self._guard:
             for key, other in list(self._workers.items()):
                 if other is worker:
@@ -598,12 +593,10 @@ class Process:
 
     @property
     def alive(self) -> bool:
-        """Whether the process has not ended yet."""
         return self._process.poll() is None
 
     @property
     def pid(self) -> int:
-        """Its number."""
         return self._process.pid
 
     def cpu_s(self) -> float | None:

@@ -35,8 +35,6 @@ class CardLost(TrainingFailed):
 
 @dataclass(frozen=True)
 class Item:
-    """One training, and the backend and device that train it."""
-
     training: Training
     runtime: Runtime = field(default_factory=Runtime)
 
@@ -75,8 +73,6 @@ class Job:
 
 @dataclass(frozen=True)
 class Progress:
-    """An event of a training."""
-
     item: Item
     event: Event
 
@@ -137,8 +133,6 @@ class Disturbed:
 
 @dataclass(frozen=True)
 class Starting:
-    """A worker is being started: importing its library and loading the data."""
-
     runtime: Runtime
 
 
@@ -185,12 +179,10 @@ class State(StrEnum):
 
     @property
     def over(self) -> bool:
-        """Whether a run in this state has ended."""
         return self in (State.DONE, State.SAVED, State.STOPPED, State.FAILED)
 
     @property
     def under_way(self) -> bool:
-        """Whether a run in this state goes on."""
         return self in (State.WAITING, State.STARTING, State.MEASURING, State.TRAINING)
 
 

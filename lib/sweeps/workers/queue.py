@@ -121,7 +121,6 @@ class SharedRequest:
         self.each: tuple[Request, ...] = requests  # replaced whole: other threads read it
 
     def add(self, request: Request) -> None:
-        """Add the request of one more viewer."""
         self.each = (*self.each, request)
 
     def discard(self, request: Request) -> None:
@@ -148,8 +147,6 @@ def more_urgent(one: AnyRequest, other: AnyRequest) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Ticket:
-    """A place in the queue, from `Queue.join`."""
-
     request: AnyRequest
     number: int
 
@@ -213,7 +210,6 @@ class Queue:
             self._work_out()
 
     def holds(self, ticket: Ticket) -> bool:
-        """Whether the turn is this ticket's."""
         with self._changed:
             return self._holder is ticket
 
@@ -223,7 +219,6 @@ class Queue:
             return int(self._holder is not None), len(self._waiting)
 
     def held_s(self) -> float:
-        """Seconds since the present turn began."""
         with self._changed:
             return time.monotonic() - self._held_since
 

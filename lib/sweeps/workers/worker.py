@@ -347,7 +347,6 @@ Expected = tuple[str, str, str]
 
 
 def expected_here(runtime: Runtime, data_digest: str) -> Expected:
-    """What this process has."""
     return versions(runtime), source_digest(), data_digest
 
 

@@ -68,7 +68,6 @@ def test_they_are_measured_once_and_make_a_floor(engine, store):
 
 
 def test_a_cards_cache_comes_from_its_driver(store):
-    """From the worker that measured the card; without its answer it is 0, and a floor says so."""
     card = Runtime("jax-epoch", "gpu")
     subject = {"library": "jax", "device": "gpu", "precision": "float32", "work": 1e12}
     for name in ("product", "copy"):
@@ -91,7 +90,6 @@ WITH_A_CARD = [".venv requirements-gpu.txt", ".venv-cuda12 requirements-cuda12.t
 @pytest.mark.slow
 @pytest.mark.parametrize(("answer", "wanted"), [("GPU 0: NVIDIA L4", WITH_A_CARD), ("", [".venv requirements.txt"])])
 def test_where_a_driver_answers_the_cuda_builds_are_installed(tmp_path, answer, wanted):
-    """`make -n install` in a folder without a virtual environment, with an nvidia-smi that answers, or does not."""
     for name in ("Makefile", "requirements.txt", "requirements-gpu.txt", "requirements-cuda12.txt"):
         (tmp_path / name).write_bytes((ROOT / name).read_bytes())
     fake = tmp_path / "bin" / "nvidia-smi"

@@ -83,7 +83,6 @@ def test_a_standing_joins_all_repetitions():
 
 @pytest.mark.slow
 def test_a_real_repetition_says_what_it_is_doing_is_cached_and_not_made_again(tmp_path):
-    """A worker that starts takes seconds, up to half a minute: meanwhile it is said which."""
     store, cells, began, own = Store(tmp_path / "r.sqlite"), [Cell(NUMPY, 4096)], time.perf_counter(), Engine()
     try:
         events = list(race(plan(cells, [], rounds=1), own, store, Cancel(), Request(), budget_s=1e9))
@@ -113,8 +112,6 @@ def test_a_long_epoch_is_measured_in_parts(engine, tmp_path, monkeypatch):
 
 
 def test_a_stop_does_not_wait_for_the_end_of_a_repetition(tmp_path):
-    """However long an epoch takes: an engine whose training never ends by itself."""
-
     class Endless(Engine):
         def run(self, runtime, trainings, cancel, how=None, request=None):
             for _ in range(100_000):
@@ -134,7 +131,6 @@ NETWORK = Network((128,))
 
 
 def curves(by_seed, rate=0.1, other=0.3):
-    """Learned at batch size 32: the rate's curves by seed, and another rate that never learns."""
     made = {Training(NETWORK, rate, 32, EPOCHS_TRIED[32], seed): curve for seed, curve in by_seed.items()}
     return made | {Training(NETWORK, other, 32, EPOCHS_TRIED[32], seed): (0.1,) * 8 for seed in by_seed}
 
@@ -150,7 +146,6 @@ def test_epochs_are_counted_and_a_run_that_does_not_arrive_is_told():
 
 
 def test_the_rate_is_chosen_on_its_own_seed_alone():
-    """The other rate is better for all judged seeds, but not for the one that chooses."""
     known = curves(GOOD) | {Training(NETWORK, 0.3, 32, EPOCHS_TRIED[32], seed): (0.99,) for seed in SEEDS}
     found = needed(known, NETWORK, 32, 0.95)
     assert found is not None

@@ -76,7 +76,6 @@ def images() -> Data:
 
 @cache
 def trained(training: Training, backend: str = "numpy") -> Line:
-    """A line as an experiment has it, trained in this process."""
     events = list(load_train(backend)(training, images()))
     losses = np.concatenate([event.losses for event in events if isinstance(event, Steps)])
     line = Line(Item(training, Runtime(backend)))
@@ -86,7 +85,6 @@ def trained(training: Training, backend: str = "numpy") -> Line:
 
 
 def run(text: str, folder: Path) -> subprocess.CompletedProcess:
-    """The file in a fresh interpreter and a folder of its own, where `lib` cannot be imported."""
     file = folder / "exported.py"
     file.write_text(text)
     kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "MNIST_NPZ", "LANG")}
@@ -105,7 +103,6 @@ def exported(line: Line, library: str = "numpy") -> str:
 
 
 def one_a_library(cases, usual):
-    """Each of these cases with each library: all with NumPy, of the others one, and the rest in releases."""
     return [
         pytest.param(
             case,
@@ -145,7 +142,6 @@ def test_a_changed_expectation_is_found(tmp_path):
 
 
 def told(monkeypatch, expected, curves) -> tuple[int, int]:
-    """Exit status of the comparison, and how often it trained: `curves` by nudge."""
     trained_from = []
     monkeypatch.setattr(common, "EXPECTED", expected[0])
     monkeypatch.setattr(common, "DIVERGED_AT", expected[1])
@@ -218,7 +214,6 @@ def test_other_data_end_it_with_a_sentence(tmp_path):
 @pytest.mark.images
 @pytest.mark.release
 def test_the_offline_digits_travel_with_the_file(tmp_path):
-    """As it is exported where there is no MNIST: the file makes the same images from scikit-learn's."""
     raw = enlarged_digits()
     facts = Facts("scikit-learn digits", sha256(raw["x_train"])[:32], "not MNIST")
     line = trained(CASES["no hidden layer"])
@@ -232,7 +227,6 @@ def test_the_offline_digits_travel_with_the_file(tmp_path):
 
 
 def brought(dtype) -> tuple[Line, Facts]:
-    """A training on 300 rows of three inputs, of three classes, that somebody brought."""
     rng = np.random.default_rng(5)
     y = np.arange(300, dtype=np.int32) % 3
     x = np.clip(rng.normal(y[:, None] / 3 + 0.2, 0.1, (300, 3)), 0, 1)
@@ -350,7 +344,6 @@ def test_the_best_is_first_and_what_diverged_last(results):
 
 @pytest.mark.parametrize("epoch_s", [(0.3, 0.1, 0.2), (0.1, 0.3, 0.2)])
 def test_one_training_by_several_runtimes_is_ordered_by_its_seconds(epoch_s):
-    """The slowest is not offered as the best because rounding gave it two images more."""
     training = Training(Network((8,)), 0.1, 4096, 2)
     items = [Item(training, Runtime(key)) for key in ("numpy", "jax-epoch", "jax-step")]
     found = Results(items, [item.runtime.label for item in items])

@@ -36,8 +36,6 @@ WHY = "the graphics card no longer answers"
 
 
 class Losing(Engine):
-    """An engine whose workers answer at once, and of which some runtimes fail."""
-
     def __init__(self, failing: dict[Runtime, Exception] | None = None) -> None:
         super().__init__()
         self.failing, self.asked = {LOST: CardLost(WHY)} if failing is None else failing, []
@@ -113,8 +111,6 @@ def test_whatever_is_measured_goes_on_with_the_others(measured, store):
 
 
 def rows(store, runtime, outcomes):
-    """What comes of rows that fail with these errors, or not (None)."""
-
     def measure(error):
         yield "begun"
         if error is not None:
@@ -127,7 +123,6 @@ def rows(store, runtime, outcomes):
 
 
 def test_what_fails_once_is_tried_again_and_twice_in_a_row_is_given_up(store):
-    """A batch that is too large for the card's memory costs no other row."""
     error = TrainingFailed("there is not enough memory")
     found = list(rows(store, OTHER, [error, None, WorkerDied("it died"), error, None]))
     assert [len(one) for one in found] == [2, 1, 2, 2, 1]

@@ -55,7 +55,6 @@ def device_with(machine, **figures):
 
 
 def made(machine, batch_size, way, device, sets=True):
-    """A figure that an invented library would have published on such a device."""
     workload = fully_connected(Network(), batch_size, way, resident=False)
     name = f"{machine}, {batch_size}, {way}"
     exact_s = workload.steps * predict(workload, device).step_s
@@ -148,7 +147,6 @@ SHOWN = [figure for figure in published_figures() if figure.library in SETTING a
 
 @pytest.mark.parametrize("figure", SHOWN, ids=lambda one: one.name)
 def test_what_is_judged_is_what_the_surface_and_the_cost_section_show(figure, tmp_path):
-    """The side that a reader chooses says of a published figure's work what the benchmark judges, ends included."""
     row = next(one for one in published_rows() if one.name == figure.name)
     way = figure.work[0][1].way
     written = (
@@ -217,7 +215,6 @@ def test_what_was_published_twice_is_shown_twice_and_neither_is_used_alone(again
     ("hidden", "size", "measured_s"), [((32, 32), 256, 0.07), ((128,), 32, 0.33), ((128,), 4096, 0.127)]
 )
 def test_numpy_on_a_processor_that_nobody_timed_is_predicted_by_all_that_were(hidden, size, measured_s):
-    """Measured on two cores and on sixteen; 22 threads are no slower than the slowest of them by its own interval."""
     card = known_devices()["c3-highcpu-22/numpy"]
     work = fully_connected(Network(hidden), size, Way.OPERATIONS)
     found = predict(work, card).of(work.steps)
@@ -226,7 +223,6 @@ def test_numpy_on_a_processor_that_nobody_timed_is_predicted_by_all_that_were(hi
 
 
 def test_the_file_alone_is_far_too_fast():
-    """As `docs/predicting.md` says it: why what libraries cost is taken from published figures."""
     unseen = [one for one in published_figures() if not (one.sets or one.widens)]
     times = sorted(one.published_s / one.predicted(PRESETS[one.machine]).step_s for one in unseen)
     assert (sum(one > 1 for one in times), len(times)) == (38, 39)
@@ -261,7 +257,6 @@ def test_less_than_a_third_is_used_and_by_the_rule():
 
 
 def test_steps_are_those_of_the_training_images():
-    """48,000 images an epoch in both articles: the second counts 60,000, as if no image were held back."""
     work = {figure.name: [steps for steps, _ in figure.work] for figure in published_figures()}
     assert work["NumPy, CPU, an epoch at batch size 32"] == [1_500]
     assert work["Keras on TensorFlow, L4, the batch-size experiment"] == [144_000, 4_500, 561]
@@ -270,7 +265,6 @@ def test_steps_are_those_of_the_training_images():
 
 
 def test_a_figure_that_is_not_used_changes_no_prediction(monkeypatch):
-    """All of them a thousand times as long: were one looked at, something would move."""
     before = {row.name: (row.predicted_s, row.low_s, row.high_s) for row in published_rows()}
     figures = [
         one if one.sets or one.widens else replace(one, published_s=1_000 * one.published_s)
@@ -315,7 +309,6 @@ def test_the_table_in_docs_is_of_today_s_predictions_the_worst_first():
 
 
 def test_the_steps_of_a_recorded_card_lie_in_its_data_sheet_s_ranges():
-    """As one graph an epoch, of which no published figure speaks: nothing that this H100 measured sets the model."""
     (machine,) = [one for one in recorded_here().machines if "H100" in one.name]
     device = known_devices()["h100-sxm"]
     ratios = []

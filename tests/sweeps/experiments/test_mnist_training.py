@@ -38,7 +38,6 @@ def test_own_networks_follow_the_chosen_ones_without_repeating_them():
 
 
 def test_another_backend_is_followed_by_the_default_one_trained_one_by_one():
-    """Seconds side by side would not be comparable if several networks shared a program."""
     values = {"epochs": 1, "batch_size": 32, "hidden": "9"}
     alone = made.learning_rate((0.1, 1.0), **values)
     beside = made.learning_rate((0.1, 1.0), **values, backend="numpy")

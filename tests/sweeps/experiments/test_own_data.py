@@ -35,7 +35,6 @@ def made():
 
 
 def with_zeros(made, zeros):
-    """The same data, of whose inputs this share is said to be zero."""
     return replace(made, about=replace(made.about, zeros=zeros))
 
 

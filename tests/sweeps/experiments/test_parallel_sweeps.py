@@ -54,7 +54,6 @@ def test_networks_a_core_each_are_timed_together(engine, monkeypatch):
 
 @pytest.mark.slow
 def test_nothing_is_compiled_while_a_sweep_is_timed(engine, tmp_path, monkeypatch):
-    """Its very programs have run before: of as many networks, as wide, at the same batch size."""
     monkeypatch.setattr(parallel_sweeps, "RATES", (0.1, 0.3))
     asked, real = [], parallel_sweeps.updates
 
@@ -74,7 +73,6 @@ def test_nothing_is_compiled_while_a_sweep_is_timed(engine, tmp_path, monkeypatc
 def test_points_for_more_and_more_networks_are_measured_until_nothing_disturbs(
     engine, tmp_path, monkeypatch, flags, again
 ):
-    """Whatever else this machine does meanwhile: the watch says what this test wants it to."""
     monkeypatch.setattr(Disturbance, "flags", property(lambda _: flags))
     store = Store(tmp_path / "results.sqlite")
 

@@ -19,7 +19,6 @@ def test_an_epoch_is_the_articles_or_there_is_none(asked, expected):
 
 
 def test_the_operations_of_a_step_add_up_to_its_total():
-    """Within the article's rounding to whole microseconds."""
     *parts, total = published.OPERATION_S.values()
     for device in (0, 1):
         assert sum(part[device] for part in parts) == pytest.approx(total[device], abs=3e-6)

@@ -62,7 +62,6 @@ def test_a_machine_says_what_was_measured_on_it(card):
 
 
 def test_an_experiment_is_put_together_from_first_calls_epochs_and_evaluations(card):
-    """Three trainings: three times 0.5 s of first calls, nine epochs of 0.2 s, nine evaluations of 0.01 s."""
     found = only(card).experiment("batch-size", GPU)
     assert found is not None
     assert found.middle == pytest.approx(3 * 0.5 + 9 * 0.2 + 9 * 0.01)
@@ -134,7 +133,6 @@ def test_what_is_no_sound_export_is_one_sentence_and_the_others_are_read(card, d
 
 @pytest.mark.slow
 def test_exports_that_are_dropped_are_read_by_a_process_of_its_own(card, monkeypatch):
-    """With little memory; what is wrong with one of them is said, and the others are read."""
     files = [("binary.json", b"\xff\xfe"), ("x.json", b"{"), ("card.json", card.read_bytes())]
     monkeypatch.setattr(recorded_module, "collect", None)  # not here
     said, found = read_exports(files, Cancel())
@@ -164,7 +162,6 @@ def test_the_published_machines_are_marked_and_have_their_source():
 
 
 def test_what_comes_with_the_project_is_sound_and_was_produced_by_a_machine():
-    """No figure in recorded/ that no machine produced: each has a machine, a date, versions, a command and a spread."""
     found = recorded_here()
     assert not found.problems
     assert found.machines, "the machine at hand is there"
@@ -181,7 +178,6 @@ def test_what_comes_with_the_project_is_sound_and_was_produced_by_a_machine():
 
 @pytest.fixture
 def with_card(card, monkeypatch):
-    """As if a card had been recorded, and this machine had none."""
     for module in (recorded_gpus, race):
         monkeypatch.setattr(module, "gpus_elsewhere", lambda: (only(card),))
 
@@ -289,7 +285,6 @@ def test_the_price_of_this_machine_is_an_assumption_until_one_is_entered(tmp_pat
 
 
 def test_what_a_recording_of_one_round_tells_is_still_told():
-    """Its cells have one repetition each: their own times say how sure they are."""
     found = recorded_module.recorded_here().machines
     (machine,) = [one for one in found if not one.has_gpu]
     assert "times less (" in machines.article_sentence([machine])

@@ -26,14 +26,12 @@ def test_a_restart_voids_what_was_streamed():
 
 
 def on_rows(experiment, n):
-    """The experiment on data of a reader's with so many validation rows."""
     data = DataSet("f" * 32, 4 * n, n)
     items = tuple(replace(item, training=replace(item.training, data=data)) for item in experiment.items)
     return replace(experiment, items=items)
 
 
 def filled(experiment, accuracies, epoch_s=0.1, diverged=()):
-    """Results as if each line had finished with its accuracy."""
     results = Results(experiment.items, experiment.labels)
     for index, accuracy in enumerate(accuracies):
         training = experiment.items[index].training

@@ -16,7 +16,6 @@ from tests import made
 
 @pytest.fixture
 def engine(stub_engine):
-    """These tests need no real training."""
     return stub_engine
 
 
@@ -53,7 +52,6 @@ def test_a_run_ends_when_all_have_left_and_whoever_comes_then_begins_another(eng
 
 @pytest.mark.slow
 def test_who_leaves_is_told_at_once_and_those_who_stay_wait_on(engine, monkeypatch):
-    """Who draws a run waits for its end between two frames; Stop must not wait for the next one."""
     experiment = made.learning_rate((0.1, 0.2), epochs=9, batch_size=1, hidden="9", backend="numpy")
     mine, yours = seats(2, engine, experiment)
     stop = mine.run.results.stopped
@@ -188,7 +186,6 @@ def test_what_came_before_a_failure_stays(error, words):
 
 
 def test_it_is_over_only_for_who_has_seen_the_end():
-    """A painter that draws while the last thing happens must draw once more."""
     go = Cancel()
 
     def make():

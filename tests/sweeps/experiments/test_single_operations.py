@@ -53,8 +53,6 @@ def point(runtime, size, seconds, way=WAITED, name="product", spread=0.001):
 
 
 class StandIn(Engine):
-    """An engine whose libraries need a second for 1000 rows, and fail where they are told to."""
-
     def __init__(self, fails=()):
         super().__init__()
         self.asked, self._fails = [], dict(fails)
@@ -98,7 +96,6 @@ def test_what_is_measured_is_stored_and_not_measured_again(store):
 
 
 def test_what_takes_too_long_is_refused_by_what_smaller_sizes_took(store):
-    """A second for 1,000 rows makes 69 s for 4,096: six calls would take minutes."""
     engine = StandIn()
     points = run(single.products([NUMPY], 4096, "float32"), store, engine)
     assert max(size for _, size in engine.asked) == 1024
@@ -136,7 +133,6 @@ def test_a_card_out_of_memory_marks_the_point_and_the_rest_goes_on(store):
 
 
 def test_without_peak_rates_the_figures_stand_and_a_sentence_says_why(store):
-    """On a processor too: what is held against a peak is measured by then."""
     engine = StandIn({("numpy", "ceilings"): WorkerDied("The worker ended.")})
     todo = single.products([NUMPY, JAX], 4, "float32")
     task = BackgroundTask(lambda: measure(todo, {}, engine, store, Cancel(), Request(), PLENTY), Cancel())
@@ -210,8 +206,6 @@ def measured(*seconds):
 
 
 class FeedEngine(Engine):
-    """An engine that answers every examination at once; the feeds in `raising` raise, in a worker."""
-
     def __init__(self, raising=()):
         super().__init__()
         self.asked, self.raising = [], raising

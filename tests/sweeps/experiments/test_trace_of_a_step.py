@@ -24,8 +24,6 @@ TASK = task_of(Runtime("jax-step"), Network((16,)), 32)
 
 
 class StandIn(Engine):
-    """An engine whose worker writes this file as its profile; none where there is no text."""
-
     def __init__(self, text=""):
         super().__init__()
         self.text, self.folders = text, []

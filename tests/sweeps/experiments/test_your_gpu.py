@@ -58,7 +58,6 @@ JOB = BrowserJob(Training(Network((16,)), 0.1, 32, 1))
 
 
 def found(gpu_s: float = 0.0, cpu_s: float = 0.0, n: int = 9, **others) -> Found:
-    """As if blocks of ten steps had been measured in turns."""
     one = Found(WHO, JOB, 4096, **others)
     for pair in range(n):
         for device, way, step_s in (("gpu", USUAL_WAY, gpu_s), ("cpu", "simd", cpu_s)):
@@ -292,7 +291,6 @@ SWIFTSHADER = replace(WHO, reader="s", adapter=BrowserAdapter("google", "swiftsh
 
 
 def keep(store: Store, who: Opened, gpu_s: float, cpu_s: float, job=JOB, way: str = USUAL_WAY) -> None:
-    """As if this reader had measured ten steps at a time, and had kept them."""
     found = Found(who, job, 4096)
     for pair in range(9):
         for device, of, step_s in (("gpu", way, gpu_s), ("cpu", "simd", cpu_s)):
@@ -308,7 +306,6 @@ def store(tmp_path) -> Store:
 
 @pytest.fixture
 def machines(store) -> tuple[Machine, ...]:
-    """A class of five: GPU ahead twice, behind once, of software, and none."""
     keep(store, replace(WHO, reader="a"), 0.002, 0.004)
     keep(store, replace(WHO, reader="b"), 0.001, 0.004)
     keep(store, replace(WHO, reader="c", platform="Windows"), 0.008, 0.004)
@@ -325,7 +322,6 @@ def test_no_reader_fills_the_store_or_keeps_others_from_it(store, monkeypatch):
     (record,) = your_gpu.records(Found(WHO, JOB, 4096, blocks=[Block("cpu", "simd", 10, 0.02, n) for n in range(9)]))
 
     def kept_of(offers: Iterable[tuple[object, Record]]) -> int:
-        """How many of the records that each viewer offers are kept."""
         for viewer, one in offers:
             with suppress(ValueError):
                 kept.keep(viewer, [one])

@@ -19,7 +19,7 @@ from lib.model.backends.registry import DEVICES, Runtime
 from lib.model.spec import Network, Training
 from lib.sweeps.experiments.anatomy_of_a_step import best_rate
 from lib.sweeps.experiments.recorded_machines import collect, told_apart
-from lib.sweeps.storage.records import Curve, Key, records_frame
+from lib.sweeps.storage.records import Curve, Key
 from lib.sweeps.storage.store import NoExport, Store, export_to, import_from, parse_export
 from tests.machines import CARD, write
 
@@ -28,7 +28,6 @@ TEXTS = ("subject", "block_s", "warnings", "training", "epochs")  # columns that
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory) -> dict:
-    """An export of a machine that has all that is compared, and two curves."""
     path = tmp_path_factory.mktemp("sound") / "card.json"
     write(path, CARD, 0.2, [Runtime("jax-epoch", "gpu")])
     store = Store(path.with_suffix(".sqlite"))
@@ -46,9 +45,7 @@ def sound(tmp_path_factory) -> dict:
 
 
 def use(store: Store, text: str, charts: bool = False) -> None:
-    """What is done with what was taken; the charts, which show the same figures, take a second."""
     assert store.trouble == ""
-    records_frame(store.records())
     machines = told_apart(collect([("a.json", text)]).machines)
     prices = {machine.name: machine.price_per_h or 0.0 for machine in machines}
     asked = lab.works(lab.learned_from(machines), 0.95).items()
@@ -68,7 +65,6 @@ def use(store: Store, text: str, charts: bool = False) -> None:
 
 
 def taken(text: str, charts: bool = False) -> bool:
-    """Whether a file of this text is imported; what was can be used, and what was not has left nothing behind."""
     with tempfile.TemporaryDirectory() as folder:
         path, store = Path(folder) / "a.json", Store(Path(folder) / "store.sqlite")
         path.write_text(text)
@@ -87,13 +83,11 @@ def taken(text: str, charts: bool = False) -> bool:
 
 
 def places(value: object, at: tuple = ()) -> list[tuple]:
-    """Where something lies in a JSON value."""
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     return [at, *(place for name, one in inner for place in places(one, (*at, name)))]
 
 
 def rows_with(content: dict, change) -> dict:
-    """With all columns that hold JSON changed in this way."""
     tables = {
         name: [row | {c: change(row[c]) for c in TEXTS if c in row} for row in content[name]]
         for name in ("curves", "measurements")
@@ -102,7 +96,6 @@ def rows_with(content: dict, change) -> dict:
 
 
 def put(content: dict, at: tuple, value: object) -> dict:
-    """The content with something else at a place; `...` takes away what is there."""
     changed = copy.deepcopy(content)
     inner = changed
     for name in at[:-1]:
@@ -224,7 +217,6 @@ def test_a_file_that_fails_at_its_end_leaves_nothing_behind(sound, tmp_path):
 
 
 def test_sizes_and_times_of_use_are_not_taken_from_the_file(sound, tmp_path):
-    """They say what is forgotten first to make room: a file could have all else forgotten."""
     path, store = tmp_path / "a.json", Store(tmp_path / "store.sqlite")
     store.put(Key(Training(), Runtime(), "mine", "v"), Curve(0.1, (), np.ones(4, np.float32)))
     path.write_text(json.dumps(put(put(sound, ("curves", 0, "n_bytes"), 2**40), ("curves", 0, "used_at"), 10**400)))

@@ -65,7 +65,6 @@ def test_several_curves_are_read_at_once_and_keys_that_differ_in_epochs_share_on
 
 
 def lasting(n_epochs: int, train_s: float = 0.1) -> Curve:
-    """A curve of four steps an epoch that did not diverge."""
     epochs = tuple(Epoch(e, 4, 0.5, 0.9, train_s, 0.01, no_parameters) for e in range(n_epochs))
     return Curve(0.25, epochs, np.arange(4 * n_epochs, dtype=np.float32))
 
@@ -119,7 +118,6 @@ def test_a_curve_that_diverged_again_does_not_answer_for_one_that_lasted(tmp_pat
 
 
 def test_parameters_without_their_curve_are_replaced(tmp_path):
-    """The curve was deleted to make room: only what is left can be continued."""
     store = Store(tmp_path / "results.sqlite")
     store.put(key(epochs=20), lasting(20), weights(20))
     with closing(sqlite3.connect(tmp_path / "results.sqlite")) as database, database:
@@ -148,7 +146,6 @@ def test_a_full_disk_is_told_and_nothing_fails(tmp_path, monkeypatch):
 
 
 def kept(path, n: int) -> bytes:
-    """A store with curves and measurements, and its file's content."""
     store = Store(path)
     for seed in range(n):
         store.put(key(seed=seed), curve(50))
@@ -159,7 +156,6 @@ def kept(path, n: int) -> bytes:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory) -> bytes:
-    """The file of a store with 200 curves and 200 measurements."""
     return kept(tmp_path_factory.mktemp("whole") / "results.sqlite", 200)
 
 
@@ -168,7 +164,6 @@ def measured(number: int) -> Record:
 
 
 def all_of(store: Store, n: int = 200) -> tuple[int, int]:
-    """Curves and measurements that are there."""
     return sum(store.get(key(seed=seed)) is not None for seed in range(n)), len(store.records())
 
 
@@ -207,7 +202,6 @@ def test_a_file_that_cannot_be_read_is_renamed_and_a_new_one_begun(tmp_path, who
 
 @pytest.mark.slow
 def test_programs_that_meet_the_same_unreadable_file_do_not_fight(tmp_path, whole):
-    """Four at once: one renames the file, none the new one; all go on, and what each writes is there."""
     path = tmp_path / "results.sqlite"
     path.write_bytes(unreadable(whole, "an older version"))
     code = """
@@ -313,7 +307,6 @@ def test_the_oldest_make_room(tmp_path, monkeypatch):
 
 
 def test_thinned_curves_make_room_last(tmp_path, monkeypatch):
-    """What was trained for a class is still there after it has trained other things at full length."""
     monkeypatch.setattr(store_module, "MAX_BYTES", 3 * curve(100).losses.nbytes)
     store = Store(tmp_path / "results.sqlite")
     store.put(key(seed=100), curve(100).thinned(10))
@@ -356,7 +349,6 @@ def test_records_are_found_by_kind_and_by_what_they_name_and_a_write_is_seen_by_
     ("table", "order"), [("curves", "every > 1 DESC, used_at DESC"), ("parameters", "used_at DESC")]
 )
 def test_a_writer_reads_no_other_row_to_make_room(tmp_path, table, order):
-    """What is read of each row stands in an index: a full store would else be read whole for each curve."""
     store = Store(tmp_path / "results.sqlite")
     store.put(key(), curve())
     with closing(sqlite3.connect(tmp_path / "results.sqlite")) as database:

@@ -66,14 +66,12 @@ WHOLE = Training(batch_size=512, epochs=2)
 
 @pytest.fixture(scope="module")
 def expected(engine):
-    """The last epoch of NumPy's training, which all others are held against."""
     return events_of(run(engine, Runtime("numpy"), [WHOLE]), Epoch)[-1]
 
 
 @pytest.mark.release
 @pytest.mark.parametrize("key", where_installed(BACKENDS))
 def test_every_backend_trains_in_its_worker(engine, key, expected):
-    """And all of them to the same accuracy, on the whole data."""
     messages = run(engine, Runtime(key), [WHOLE])
     assert len(events_of(messages, FirstCall)) == 1
     epochs = events_of(messages, Epoch)
@@ -90,7 +88,6 @@ LOOPS = ["jax-epoch", "jax-step", pytest.param("keras-jax", marks=pytest.mark.sl
 @pytest.mark.slow
 @pytest.mark.parametrize("key", LOOPS)
 def test_a_cancel_takes_effect_after_a_few_of_a_thousand_reports(engine, monkeypatch, key):
-    """The seconds are those of `make bench BENCH=interaction`; a report comes every tenth."""
     monkeypatch.setattr(engine_module, "CANCEL_ANSWER_S", 60.0)  # a slow worker is not replaced
     library = f"{BACKENDS[key].worker}/cpu"
     run(engine, Runtime(key), [SHORT])
@@ -155,7 +152,6 @@ def test_a_worker_that_does_not_answer_is_replaced(stub_engine):
 
 @pytest.mark.slow
 def test_waiting_runs_know_their_place_and_nobody_starves(stub_engine):
-    """A short run behind a long one gets its turn after a few seconds, and the long one goes on where it stopped."""
     run(stub_engine, JAX, [SHORT])
     seen: list = []  # of the long one
     cancel = Cancel()
@@ -188,7 +184,6 @@ def test_waiting_runs_know_their_place_and_nobody_starves(stub_engine):
 
 
 def test_examinations_that_share_a_place_are_not_parted_by_the_same_viewers_later_run(stub_engine):
-    """So the first section of a page is done before the second one begins."""
     numpy = Runtime("numpy")
     first, second = Request("me"), Request("me")
 
@@ -205,8 +200,6 @@ def test_examinations_that_share_a_place_are_not_parted_by_the_same_viewers_late
 
 
 def test_two_programs_do_not_time_at_once(stub_engine, holding):
-    """Another process holds the machine's turn: this one says so and who it is, waits, and runs when the turn is
-    free."""
     run(stub_engine, JAX, [SHORT])
     other = holding("listens")
     messages = run(stub_engine, JAX, [SHORT])
@@ -217,7 +210,6 @@ def test_two_programs_do_not_time_at_once(stub_engine, holding):
 
 
 def test_a_page_that_no_browser_shows_gives_its_turn_away_and_goes_on_when_one_does(stub_engine, monkeypatch, tmp_path):
-    """Whatever it does, and nothing of it is lost."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setattr(stub_engine, "_machine", MachineLock())
     here, others = [os.getpid()], MachineLock()
@@ -265,7 +257,6 @@ def test_a_program_that_sleeps_with_the_turn_is_overtaken_and_the_run_says_so(st
 
 @pytest.mark.slow
 def test_a_worker_that_hangs_is_replaced_and_the_run_repeated(stub_engine, monkeypatch):
-    """Stopped in the middle of its second epoch: said, and the whole run is there in the end."""
     monkeypatch.setattr(engine_module, "HUNG_S", 2.0)
     training = Training(batch_size=8, epochs=4)
     seen, hung = [], None
@@ -283,7 +274,6 @@ def test_a_worker_that_hangs_is_replaced_and_the_run_repeated(stub_engine, monke
 
 
 def test_a_busy_worker_that_says_nothing_is_not_taken_for_one_that_hangs(monkeypatch):
-    """Compiling for a minute is a sign of life, though nothing is told meanwhile; waiting for a lock is none."""
     now, cpu_s = [0.0], [0.0]
     monkeypatch.setattr(engine_module.time, "monotonic", lambda: now[0])
     busy = engine_module._Worker.__new__(engine_module._Worker)
@@ -312,7 +302,6 @@ def each(engine, trainings, cancel=None, request=None):
 
 
 def of_several(engine):
-    """Processes of the workers with a core each."""
     return [psutil.Process(pid) for name, pid in engine.pids().items() if name.startswith("jax/cpu ")]
 
 

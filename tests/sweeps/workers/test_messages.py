@@ -66,7 +66,6 @@ def test_arrays_arrive_too():
 
 
 def test_a_message_in_words_has_the_state_that_goes_with_it():
-    """What waits does not say that it measures."""
     starting = "Keras on JAX: its worker imports the library and loads the images"
     assert note_of(Waiting(2)) == Note("2 before this", State.WAITING)
     assert note_of(Waiting(None, "another program measures")) == Note("another program measures", State.WAITING)

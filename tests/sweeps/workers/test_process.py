@@ -88,8 +88,6 @@ TRACES = "lib.timing.profiling.traces.reading"
 
 
 class StandIn:
-    """In place of a reader's process: it answers when the test says so."""
-
     under_way: list["StandIn"]
 
     def __init__(self, _module, _arguments, _environment, niceness=0):
@@ -176,7 +174,6 @@ def test_a_process_reads_with_the_niceness_of_the_workers_and_one_that_is_killed
 
 
 def asked_for(generator):
-    """What it returns."""
     while True:
         try:
             next(generator)

@@ -47,7 +47,6 @@ def test_trainings_of_a_job_advance_side_by_side(stub_engine):
 
 
 def test_parallel_trainings_have_a_core_each_and_take_turns():
-    """Two run at the same time, neither may use the other's core, and none goes on while its last event is used."""
     beside, used, made = threading.Barrier(2), [], Counter()
 
     def training(name):
@@ -68,7 +67,6 @@ def test_parallel_trainings_have_a_core_each_and_take_turns():
 
 
 def test_a_worker_whose_parent_was_dead_before_it_began_ends():
-    """Started, but its parent died before any task came: nothing is left to tell it so but the parent's id."""
     code = """
 import sys
 from multiprocessing import Pipe
@@ -111,7 +109,6 @@ def test_a_bad_data_file_is_named_by_the_run(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize(("devices", "expected"), [(0, 1), (2, 2)])
 def test_a_probe_tells_its_first_steps_however_long_they_took(monkeypatch, small_data, devices, expected):
-    """On a slow machine one report is longer than the whole probe; a stack's trainings all tell theirs."""
     reports = [(index, Steps(0, 0, np.ones(4, np.float32), 10.0)) for index in (0, 1)]
     monkeypatch.setattr(worker, "_events", lambda job, data: iter([*reports, (0, None), *reports]))
     how = How(devices=devices, probe_s=0.2)
@@ -127,8 +124,6 @@ LOST = "INTERNAL: Failed to synchronize: CUDA_ERROR_LAUNCH_FAILED: unspecified l
 
 @pytest.fixture
 def losing(monkeypatch):
-    """An engine of stubs, of which NumPy's loses a card."""
-
     def process(module, arguments, environment, *rest):
         kept = {} if "numpy" in arguments else {stub_worker.FAILS: ""}
         return stub_worker.start(module, arguments, environment | kept, *rest)

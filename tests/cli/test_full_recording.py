@@ -45,8 +45,6 @@ from lib.timing.profiling.request import OperationRequest
 
 
 class StandIn(Engine):
-    """An engine whose trainings take no time, and of which some runtimes fail."""
-
     def __init__(self, failing: dict[Runtime, Exception]) -> None:
         super().__init__()
         self.failing, self.asked = failing, []
@@ -64,7 +62,6 @@ class StandIn(Engine):
 
 @pytest.mark.parametrize("error", [TrainingFailed("there is not enough memory"), WorkerDied("the card is gone")])
 def test_what_fails_is_marked_and_the_rest_goes_on(tmp_path, error):
-    """A card that disappears, or whose memory is too small, in the middle of a record."""
     lost, sound = Runtime("jax-epoch", "gpu"), Runtime("numpy")
     engine, store = StandIn({lost: error}), Store(tmp_path / "store.sqlite")
     battery = Battery(engine, store, Cancel(), [lost, sound])
@@ -94,7 +91,6 @@ def test_the_order_keeps_one_library_in_memory_at_a_time(tmp_path):
 
 @pytest.mark.slow
 def test_the_whole_battery_asks_everything_once(tmp_path, monkeypatch):
-    """Every question of a NumPy machine is answered, and then nothing is left."""
     monkeypatch.setattr(record_module.parallel_sweeps, "methods", list)
     monkeypatch.setattr(record_module, "usable_cores", lambda: 64)  # too many for a pool below 4 GiB
     asked = []
@@ -168,7 +164,6 @@ def test_what_fails_on_a_processor_is_marked_with_its_subject(tmp_path):
 
 
 def test_what_would_take_too_much_memory_is_left_out_and_said(monkeypatch):
-    """JAX' processes are the smallest; on eight cores only these fit, on sixty-four none does."""
     pooled = [method for method in record_module.parallel_sweeps.methods() if method.strategy in record_module.POOLED]
     large = {"keras-tensorflow", "numba"}
     for cores, backends in ((2, set()), (8, large), (64, large | {"jax-epoch"})):
@@ -178,8 +173,6 @@ def test_what_would_take_too_much_memory_is_left_out_and_said(monkeypatch):
 
 
 class Examined(StandIn):
-    """An engine that answers every examination at once, but for what `refuses`."""
-
     def __init__(self, refuses=lambda _examination: ""):
         super().__init__({})
         self.refuses, self.examined = refuses, []
@@ -196,7 +189,6 @@ class Examined(StandIn):
 
 @pytest.fixture
 def two_libraries(monkeypatch):
-    """JAX and TensorFlow, each on the processor and on a card, and nothing else, whatever this machine has."""
     both = [Runtime(backend, device) for backend in ("jax-epoch", "keras-tensorflow") for device in ("cpu", "gpu")]
     monkeypatch.setattr(record_module.single_operations, "usable_runtimes", lambda: both)
     monkeypatch.setattr(
@@ -207,7 +199,6 @@ def two_libraries(monkeypatch):
 
 
 def answered(battery, phases=("single operations", "what feeds a step")):
-    """The notes of these questions, asked once."""
     return [
         note.text
         for phase in battery.questions()
@@ -304,8 +295,6 @@ OF_A_CARD = [
 
 
 class PlannedCard:
-    """A card whose questions take the seconds that its plan claims, times `factor`, and of which some tasks fail."""
-
     def __init__(self, plan, factor=1.0, fails=lambda _: None, sources="this version", late=False):
         self.plan, self.factor, self.fails, self.sources, self.late = plan, factor, fails, sources, late
         self.now, self.asked = 0.0, []
@@ -341,7 +330,6 @@ class PlannedCard:
 
 @pytest.fixture
 def card(monkeypatch):
-    """Makes a stand-in of a card, which has all runtimes there can be."""
     monkeypatch.setattr(record_module, "usable_runtimes", lambda: OF_A_CARD)
     monkeypatch.setattr(record_module, "all_runtimes", lambda: OF_A_CARD)
     monkeypatch.setattr(record_module, "cards", lambda: (Card("GPU-1", "A card", "580.1"),))
@@ -360,7 +348,6 @@ def card(monkeypatch):
 
 
 def asked_of(path):
-    """Sources of each answer, by its name."""
     return {str(one.subject["name"]): one.sources for one in read_export(path).records if one.kind == Kind.OPERATION}
 
 
@@ -406,7 +393,6 @@ def test_a_question_that_takes_too_long_is_left_and_goes_on_in_the_next_call(car
 
 @pytest.mark.parametrize("late", [False, True])
 def test_a_card_that_disappears_half_way_leaves_its_rows_and_says_what_to_do(card, tmp_path, monkeypatch, capsys, late):
-    """Before a question's first row, or after some of its rows."""
     plan, path = [Entry(name, ("torch/gpu",), 10) for name in ("ceilings", "race", "overlap")], tmp_path / "card.json"
     stand_in = card(
         plan, fails=lambda name: CardLost("the card is gone") if name.startswith("race") else None, late=late
@@ -424,7 +410,6 @@ def test_a_card_that_disappears_half_way_leaves_its_rows_and_says_what_to_do(car
 
 
 def test_every_way_on_a_card_is_asked_whatever_the_table_has(tmp_path, monkeypatch):
-    """A backend that is added to the table is raced, its calls are counted, and every question knows what to do."""
     on_cards = [one for one in OF_A_CARD if one.device == "gpu"]
     monkeypatch.setattr(record_module.single_operations, "usable_runtimes", lambda: OF_A_CARD)
     monkeypatch.setattr(record_module, "usable_memory_bytes", lambda _: 1e12)

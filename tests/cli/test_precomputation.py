@@ -23,14 +23,12 @@ def every():
 
 
 def experiment_of(panel, **moved):
-    """What the page trains, with its usual values but for these."""
     controls = page.EXPERIMENTS[panel]
     usual = {name: one.setting.usual for name, one in controls.declared(panel).items()}
     return made.jobs(panel)(controls(usual | moved))
 
 
 def at_most_epochs(experiment):
-    """The trainings of an experiment of the page, with the most epochs that its slider offers."""
     return {
         Item(Training(one.training.network, one.training.learning_rate, one.training.batch_size, 20), one.runtime)
         for one in experiment.items
