@@ -200,12 +200,7 @@ def test_each_kind_needs_its_subject(kind):
 @pytest.mark.parametrize(
     ("kind", "changes", "block_s", "words"),
     [
-        (
-            Kind.RACE,
-            {"device": "tpu"},
-            (0.1,),
-            "expected a device of cpu, gpu, .* got tpu",
-        ),
+        (Kind.RACE, {"device": "tpu"}, (0.1,), "expected a device of cpu, gpu, .* got tpu"),
         (Kind.RACE, {"hidden": "wide"}, (0.1,), "got “wide”"),
         (Kind.RACE, {"batch_size": 1.5}, (0.1,), "batch_size, got 1.5"),
         (Kind.RACE, {}, (0.1, 0.0), "expected seconds from 1e-12 on, got 0.0"),

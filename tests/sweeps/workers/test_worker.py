@@ -18,15 +18,7 @@ from lib.sweeps.sweep import Finished, updates
 from lib.sweeps.workers import engine as engine_module
 from lib.sweeps.workers import worker
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.messages import (
-    CardLost,
-    How,
-    Item,
-    Job,
-    Progress,
-    Trained,
-    TrainingFailed,
-)
+from lib.sweeps.workers.messages import CardLost, How, Item, Job, Progress, Trained, TrainingFailed
 from lib.sweeps.workers.queue import Cancel
 from lib.sweeps.workers.worker import _sentence, in_parallel
 from lib.timing.profiling.request import Examination, OperationRequest
