@@ -111,7 +111,7 @@ def test_a_long_epoch_is_measured_in_parts(engine, tmp_path, monkeypatch):
     assert repetition.measurement.median_s * 48_000 > 1, "seconds of a whole epoch, from a tenth of a second of steps"
 
 
-def test_a_stop_does_not_wait_for_the_end_of_a_repetition(tmp_path):
+def test_a_stop_does_not_wait_for_the_end_of_a_repetition(store):
     class Endless(Engine):
         def run(self, runtime, trainings, cancel, how=None, request=None):
             for _ in range(100_000):
@@ -120,7 +120,7 @@ def test_a_stop_does_not_wait_for_the_end_of_a_repetition(tmp_path):
                 yield Waiting(1)
             raise AssertionError("it was not stopped")
 
-    store, cancel = Store(tmp_path / "r.sqlite"), Cancel()
+    cancel = Cancel()
     for event in race([Cell(NUMPY, 1)], Endless(), store, cancel, Request()):
         if isinstance(event, Note) and event.state is State.WAITING:
             cancel.set()
@@ -160,8 +160,8 @@ def test_nothing_is_said_before_all_runs_are_there():
 
 
 @pytest.mark.slow
-def test_a_real_count_is_kept_and_not_made_again(engine, tmp_path):
-    store, todo = Store(tmp_path / "r.sqlite"), [Training(Network((8,)), 0.3, 512, 2, seed) for seed in (0, 1)]
+def test_a_real_count_is_kept_and_not_made_again(engine, store):
+    todo = [Training(Network((8,)), 0.3, 512, 2, seed) for seed in (0, 1)]
     made = [one for one in learn(todo, engine, store, Cancel(), Request()) if isinstance(one, tuple)]
     assert [len(accuracies) for _, accuracies in made] == [2, 2]
     again = [one for one in learn(todo, engine, store, Cancel(), Request()) if not isinstance(one, Note)]
@@ -169,8 +169,8 @@ def test_a_real_count_is_kept_and_not_made_again(engine, tmp_path):
     assert learned(store, Network((128,)), engine.known_facts()) == {}
 
 
-def test_what_is_learned_belongs_to_its_images_whichever_they_are(tmp_path):
-    store, trial = Store(tmp_path / "r.sqlite"), trials(NETWORK)[0]
+def test_what_is_learned_belongs_to_its_images_whichever_they_are(store):
+    trial = trials(NETWORK)[0]
     digits = Facts("scikit-learn digits", "digest")
     epochs = tuple(Epoch(number, 1, 0.4, 0.9, 0.1, 0.01, no_parameters) for number in range(trial.epochs))
     key = Key(trial, Runtime(), digits.digest, versions(Runtime()))

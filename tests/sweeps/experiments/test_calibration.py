@@ -95,9 +95,8 @@ def test_trials_are_different_affordable_and_the_same_for_a_seed(seed, together)
 
 
 @pytest.mark.slow
-def test_steps_are_measured_once_and_kept(engine, tmp_path, monkeypatch):
+def test_steps_are_measured_once_and_kept(engine, store, monkeypatch):
     monkeypatch.setattr("lib.sweeps.measuring.MAX_DISTURBED", 1)  # what else the machine does is no part of this test
-    store = Store(tmp_path / "results.sqlite")
     todo = [(ALONE, [Trial(Network((16,)), 512)]), (TOGETHER, [Trial(Network((16,)), 512, 2)])]
     for _ in range(2):
         events = list(measure_trials(todo, engine, store, Cancel(), Request()))

@@ -44,8 +44,8 @@ def trainings(made, epochs=2):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["sequential", "padded", *POOLED])
-def test_every_strategy_trains_it_and_stores_it_under_its_digest(strategy, made, engine, tmp_path):
-    store, items = Store(tmp_path / "results.sqlite"), [Item(one) for one in trainings(made)]
+def test_every_strategy_trains_it_and_stores_it_under_its_digest(strategy, made, engine, store):
+    items = [Item(one) for one in trainings(made)]
     told = list(updates(items, engine, store, Cancel(), Options(strategy)))
     assert {one.data.source for one in told if isinstance(one, Ready)} == {"three patterns"}
     found = {one.item: one.curve for one in told if isinstance(one, Finished)}

@@ -24,7 +24,7 @@ from lib.sweeps.experiments.recorded_machines import (
     total_of,
 )
 from lib.sweeps.storage.records import Kind, Record
-from lib.sweeps.storage.store import Store, export_to
+from lib.sweeps.storage.store import export_to
 from lib.sweeps.workers.messages import Note
 from lib.sweeps.workers.queue import Cancel
 from lib.timing.measurement import Ended, Measurement
@@ -252,8 +252,7 @@ def repetition(epoch_s: tuple[float, ...], batch_size: int, **other) -> Record:
     )
 
 
-def test_this_machine_takes_part_by_what_its_store_holds_of_this_code(tmp_path):
-    store = Store(tmp_path / "results.sqlite")
+def test_this_machine_takes_part_by_what_its_store_holds_of_this_code(store):
     assert live_machine(store) is None
     store.add(repetition((9.0,), 1, sources="of another version"))
     store.add(repetition((9.0,), 1, machine="another"))
@@ -269,8 +268,7 @@ def test_this_machine_takes_part_by_what_its_store_holds_of_this_code(tmp_path):
     assert recorded_gpus.marked(machine).startswith("live, 20")
 
 
-def test_the_price_of_this_machine_is_an_assumption_until_one_is_entered(tmp_path):
-    store = Store(tmp_path / "results.sqlite")
+def test_the_price_of_this_machine_is_an_assumption_until_one_is_entered(store):
     store.add(repetition((1.0,), 32))
     machine = live_machine(store)
     assert machine is not None

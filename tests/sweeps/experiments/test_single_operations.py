@@ -25,7 +25,6 @@ from lib.sweeps.experiments.single_operations import (
     refused,
 )
 from lib.sweeps.storage.records import Kind, Record, check_kind
-from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Measured, TrainingFailed, Waiting, WorkerDied
 from lib.sweeps.workers.queue import Cancel, Request
@@ -35,11 +34,6 @@ from lib.timing.profiling.request import FEEDS, WAITED, OperationRequest, Pipeli
 
 NUMPY, JAX, CARD = Runtime("numpy"), Runtime(), Runtime(device="gpu")
 PLENTY = {"cpu": 1e12, "gpu": 1e12}.__getitem__
-
-
-@pytest.fixture
-def store(tmp_path):
-    return Store(tmp_path / "results.sqlite")
 
 
 def of_seconds(seconds, spread=0.001):

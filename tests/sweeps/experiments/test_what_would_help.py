@@ -53,11 +53,6 @@ def calibrated(*ways: TrainingWay) -> list[CalibrationProgress]:
 ALL = calibrated(*CALL_S)
 
 
-@pytest.fixture
-def store(tmp_path):
-    return Store(tmp_path / "results.sqlite")
-
-
 def keep(store: Store, trained: TrainingWay, trial: Trial, step_s: float) -> None:
     subject = trained.subject(trial) | {"first_call_s": 0.1}
     measured = Measurement((step_s,), 1, Ended.CAP)

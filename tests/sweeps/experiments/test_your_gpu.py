@@ -300,11 +300,6 @@ def keep(store: Store, who: Opened, gpu_s: float, cpu_s: float, job=JOB, way: st
 
 
 @pytest.fixture
-def store(tmp_path) -> Store:
-    return Store(tmp_path / "results.sqlite")
-
-
-@pytest.fixture
 def machines(store) -> tuple[Machine, ...]:
     keep(store, replace(WHO, reader="a"), 0.002, 0.004)
     keep(store, replace(WHO, reader="b"), 0.001, 0.004)
