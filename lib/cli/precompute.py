@@ -23,8 +23,7 @@ from lib.sweeps.experiments.lines import rates_between
 from lib.sweeps.experiments.mnist_training import every_runtime
 from lib.sweeps.storage.records import Key
 from lib.sweeps.storage.store import Store
-from lib.sweeps.strategies import AUTO
-from lib.sweeps.sweep import Finished, Options, updates
+from lib.sweeps.sweep import AUTO, Finished, Options, updates
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Item, Note, Progress, TrainingFailed, WorkerDied, note_of
 from lib.sweeps.workers.queue import Cancel, Request, Urgency

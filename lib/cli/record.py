@@ -56,7 +56,7 @@ from lib.sweeps.experiments.single_operations import OperationPoint, OperationTa
 from lib.sweeps.measuring import Attempts, failure
 from lib.sweeps.storage.records import Kind, Record, this_command
 from lib.sweeps.storage.store import Export, NoExport, Store, StoreUnusable, export_to, import_from, read_export
-from lib.sweeps.strategies import POOLED, QUICKEST
+from lib.sweeps.sweep import POOLED, QUICKEST
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Note, TrainingFailed, WorkerDied
 from lib.sweeps.workers.queue import Cancel, Request

@@ -32,7 +32,7 @@ from lib.sweeps.experiments.parallel_sweeps import (
 from lib.sweeps.measuring import measured_s, step_times
 from lib.sweeps.storage.records import Kind
 from lib.sweeps.storage.store import Store
-from lib.sweeps.strategies import STRATEGIES, Limits, parts
+from lib.sweeps.sweep import STRATEGIES, Limits, parts
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Note, State, noted
 from lib.sweeps.workers.queue import Cancel, Request

@@ -11,7 +11,7 @@ from lib.model.data.mnist import Facts, recognised
 from lib.sweeps.experiments.lines import MAX_LINES, parse_networks
 from lib.sweeps.experiments.results import Watched
 from lib.sweeps.experiments.mnist_training import Experiment
-from lib.sweeps.experiments.own_data import not_used
+from lib.sweeps.experiments.mnist_training import not_used
 from lib.sweeps.experiments.published import ARTICLE_ARCHITECTURES, OVERHEAD_ARTICLE
 from lib.sweeps.experiments.results import Results
 from lib.labs.why_slower import WhySlower, answer

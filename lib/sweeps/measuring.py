@@ -13,7 +13,7 @@ from lib.model.backends.packing import Shape, arrange
 from lib.model.backends.registry import ALL_DEVICES, Runtime, versions
 from lib.sweeps.storage.records import Kind, Record, current
 from lib.sweeps.storage.store import Store
-from lib.sweeps.strategies import Part, evaluation_flops, step_flops, steps_of
+from lib.sweeps.sweep import Part, evaluation_flops, step_flops, steps_of
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import CardLost, How, Message, Progress, TrainingFailed, WorkerDied
 from lib.sweeps.workers.queue import AnyRequest, Cancel

@@ -16,7 +16,7 @@ from lib.sweeps.experiments.results import BackgroundTask
 from lib.sweeps.measuring import ALL_BUT_THE_CPU, Attempts, StepTime, measured_s, step_times, words
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
-from lib.sweeps.strategies import Part, evaluation_flops, makespan, nominal_s, step_flops
+from lib.sweeps.sweep import Part, evaluation_flops, makespan, nominal_s, step_flops
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import (
     CardLost,

@@ -16,13 +16,31 @@ from lib.model.backends.packing import Shape
 from lib.model.backends.registry import Runtime, unavailable
 from lib.model.data.mnist import Facts
 from lib.model.spec import Network, Training
-from lib.sweeps import strategies
 from lib.sweeps import sweep as module
 from lib.sweeps.experiments.results import Results
 from lib.sweeps.storage.records import Curve, Kind
 from lib.sweeps.storage.store import Store
-from lib.sweeps.strategies import AUTO, CACHE_BYTES, QUICKEST, STRATEGIES, Limits, Picked, parts, pick, quickest_runtime
-from lib.sweeps.sweep import Continued, Finished, Options, Plan, ToTrain, share, sweep, tell, train, updates
+from lib.sweeps.sweep import (
+    AUTO,
+    CACHE_BYTES,
+    QUICKEST,
+    STRATEGIES,
+    Continued,
+    Finished,
+    Limits,
+    Options,
+    Picked,
+    Plan,
+    ToTrain,
+    parts,
+    pick,
+    quickest_runtime,
+    share,
+    sweep,
+    tell,
+    train,
+    updates,
+)
 from lib.sweeps.workers.messages import (
     Checkpoint,
     Item,
@@ -526,7 +544,7 @@ RATES = [Training(learning_rate=rate, epochs=4) for rate in np.geomspace(0.01, 0
 
 @pytest.fixture(params=[2, 16])
 def cores(request, monkeypatch):
-    monkeypatch.setattr(strategies, "usable_cores", lambda: request.param)
+    monkeypatch.setattr(module, "usable_cores", lambda: request.param)
     return request.param
 
 

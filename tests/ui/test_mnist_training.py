@@ -22,7 +22,7 @@ from lib.model.data.prepared import DataSummary, Prepared
 from lib.site import editor
 from lib.sweeps.experiments import mnist_training as experiments
 from lib.sweeps.experiments import results as results_module
-from lib.sweeps.experiments.own_data import experiment_on
+from lib.sweeps.experiments.mnist_training import experiment_on
 from lib.sweeps.workers.messages import WorkerDied
 from lib.ui.lab import Framed
 from lib.ui.url_state import Address

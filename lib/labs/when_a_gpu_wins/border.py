@@ -36,7 +36,7 @@ from lib.sweeps.experiments.your_gpu import contests, kept_in
 from lib.sweeps.measuring import StepTime
 from lib.sweeps.storage.records import Kind, current
 from lib.sweeps.storage.store import Store
-from lib.sweeps.strategies import quickest_runtime
+from lib.sweeps.sweep import quickest_runtime
 from lib.timing.prediction.calibration import Calibration
 from lib.timing.prediction.device import Device, DoesNotFit, Origin, SheetFigure, check_memory
 from lib.timing.prediction.predict import Prediction, Predictions, predict, predict_many

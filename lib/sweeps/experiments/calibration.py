@@ -24,7 +24,7 @@ from lib.sweeps.experiments.results import View, Watched
 from lib.sweeps.measuring import Attempts, StepTime, program_of, step_times
 from lib.sweeps.storage.records import Kind, Record, current
 from lib.sweeps.storage.store import Store
-from lib.sweeps.strategies import Part
+from lib.sweeps.sweep import Part
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Note, noted
 from lib.sweeps.workers.queue import AnyRequest, Cancel

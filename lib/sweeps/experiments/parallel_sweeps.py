@@ -19,8 +19,7 @@ from lib.model.spec import Network, Training
 from lib.sweeps.measuring import ALL_BUT_THE_CPU, Attempts, StepTime, step_times
 from lib.sweeps.storage.records import Kind, Record, current
 from lib.sweeps.storage.store import Store
-from lib.sweeps.strategies import STRATEGIES, Limits, Part, evaluation_flops, parts, step_flops
-from lib.sweeps.sweep import Finished, Options, updates
+from lib.sweeps.sweep import STRATEGIES, Finished, Limits, Options, Part, evaluation_flops, parts, step_flops, updates
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Item, Note, Progress, Restarted, Waiting, note_of, noted
 from lib.sweeps.workers.queue import Cancel, Request

@@ -29,8 +29,7 @@ from lib.sweeps.experiments.mnist_training import Experiment
 from lib.sweeps.measuring import words
 from lib.sweeps.storage.records import Curve, Kind, Record
 from lib.sweeps.storage.store import Store
-from lib.sweeps.strategies import Picked
-from lib.sweeps.sweep import Continued, Finished, Options, ToTrain, Update, updates
+from lib.sweeps.sweep import Continued, Finished, Options, Picked, ToTrain, Update, updates
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import (
     Disturbed,

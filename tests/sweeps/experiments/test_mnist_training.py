@@ -11,8 +11,7 @@ from lib.model.spec import MAX_RATE, Network, Training
 from lib.sweeps.experiments import lines, mnist_training
 from lib.sweeps.experiments.mnist_training import DIMENSIONS, Space, cached, draw, losses_frame, search, search_frame
 from lib.sweeps.storage.records import Curve
-from lib.sweeps.strategies import AUTO, Picked
-from lib.sweeps.sweep import Finished
+from lib.sweeps.sweep import AUTO, Finished, Picked
 from lib.sweeps.workers.messages import Note
 from lib.sweeps.workers.queue import Cancel, Request
 from tests import made

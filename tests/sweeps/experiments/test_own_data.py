@@ -12,13 +12,11 @@ from lib.model.data import prepared
 from lib.model.data.mnist import Facts
 from lib.model.data.prepared import DataSummary, Prepared
 from lib.model.spec import MNIST, Network, Training
-from lib.sweeps.experiments import own_data as experiment
+from lib.sweeps.experiments import mnist_training as experiment
 from lib.sweeps.experiments.mnist_training import Experiment
-from lib.sweeps.experiments.results import Results
 from lib.sweeps.storage.records import Curve, Key
 from lib.sweeps.storage.store import Store
-from lib.sweeps.strategies import POOLED
-from lib.sweeps.sweep import Finished, Options, updates
+from lib.sweeps.sweep import POOLED, Finished, Options, updates
 from lib.sweeps.workers.messages import Item, Job, Ready, TrainingFailed
 from lib.sweeps.workers.queue import Cancel
 from lib.sweeps.workers.worker import expected_here, perform
@@ -140,17 +138,15 @@ def test_seconds_are_judged_by_the_one_rule_of_comparison(made):
 
 def test_the_winner_is_compared_with_what_is_stored_for_mnist(made, tmp_path):
     shown, store, mnist = of_three(made), Store(tmp_path / "results.sqlite"), Facts("MNIST", "digest")
-    results = Results(shown.items, shown.labels)
-    assert experiment.both_winners(shown, results, store, mnist) is None, "nothing is finished"
-    for item, accuracy in zip(shown.items, (0.5, 0.95, 0.6), strict=True):
-        results.add(Finished(item, curve(accuracy), cached=False))
-    found = experiment.both_winners(shown, results, store, mnist)
+    assert experiment.both_winners(shown, [None] * 3, store, mnist) is None, "nothing is finished"
+    curves = [curve(accuracy) for accuracy in (0.5, 0.95, 0.6)]
+    found = experiment.both_winners(shown, curves, store, mnist)
     assert found == (["0.2"], None)
     assert "cannot be told: no results of these settings on MNIST are stored" in winner_sentence(shown, "pets", *found)
     for item, accuracy in zip(shown.items, (0.5, 0.6, 0.95), strict=True):
         training = replace(item.training, network=Network((4,)), data=MNIST)
         store.put(Key(training, Runtime(), mnist.digest, versions(Runtime())), curve(accuracy))
-    found = experiment.both_winners(shown, results, store, mnist)
+    found = experiment.both_winners(shown, curves, store, mnist)
     assert found == (["0.2"], ["0.3"])
     assert winner_sentence(shown, "pets", *found) == (
         "pets changes the winner. On pets learning rate 0.2 is most accurate;"

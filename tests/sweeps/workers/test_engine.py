@@ -24,7 +24,7 @@ from lib.model.backends.base import Epoch, FirstCall, Steps, no_parameters
 from lib.model.backends.registry import BACKENDS, Runtime
 from lib.model.data.mnist import Facts
 from lib.model.spec import Network, Training
-from lib.sweeps.experiments import own_data, recorded_machines, trace_of_a_step
+from lib.sweeps.experiments import mnist_training, recorded_machines, trace_of_a_step
 from lib.sweeps.workers import engine as engine_module
 from lib.sweeps.workers import engine as module
 from lib.sweeps.workers.engine import Engine, Process
@@ -564,7 +564,7 @@ def test_all_that_is_dropped_waits_in_one_queue_and_can_be_cancelled_there(proce
     module._queue.take(before)
     files = [("dropped", b"1,2")]
     brought = {
-        "data": lambda: own_data.bring(files, "", "", cancel),
+        "data": lambda: mnist_training.bring(files, "", "", cancel),
         "traces": lambda: trace_of_a_step.read_files(files, cancel),
         "exports": lambda: recorded_machines.read_exports(files, cancel),
     }[kind]()

@@ -21,8 +21,7 @@ from lib.model.backends.registry import Runtime
 from lib.model.hardware.machine import usable_cores
 from lib.model.spec import Network, Training
 from lib.sweeps.storage.store import Store
-from lib.sweeps.strategies import Picked
-from lib.sweeps.sweep import Finished, Options, updates
+from lib.sweeps.sweep import Finished, Options, Picked, updates
 from lib.sweeps.workers import engine as engine_module
 from lib.sweeps.workers import worker
 from lib.sweeps.workers import worker as module
