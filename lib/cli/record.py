@@ -143,9 +143,8 @@ class Phase:
 class Battery:
     """All measurements of a machine: its engine and store, and what has failed so far.
 
-    A library that is given up on a device (`lib.sweeps.measuring.Attempts`) is left out from then on; what
-    fails at
-    one size and works at another does not count.
+    A library that is given up on a device (`lib.sweeps.measuring.Attempts`) is left out from then on; what fails at one
+    size and works at another does not count.
     """
 
     engine: Engine

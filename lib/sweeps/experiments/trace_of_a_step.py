@@ -3,7 +3,7 @@
 import tempfile
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -145,19 +145,10 @@ def _read(
     return found
 
 
-@dataclass(frozen=True)
-class Brought:
-    """A file that somebody brought: its name, and the trace in it or why there is none."""
-
-    name: str
-    trace: Trace | None
-    problem: str = ""
-
-
 def read_files(
     files: Sequence[tuple[str, bytes | Path]], cancel: Cancel, request: Request | None = None, niceness: int = 0
-) -> Iterator[Brought | Note]:
-    """Read these files as traces, each in a process of its own.
+) -> Iterator[Trace | str | Note]:
+    """Read these files as traces, each in a process of its own; why there is none in one is a sentence.
 
     Args:
         files: Name, and content or path, of each.
@@ -173,8 +164,8 @@ def read_files(
             try:
                 trace = yield from _read(path, name, cancel, request, niceness, f"reading {name}")
             except Refused as why:
-                yield Brought(name, None, f"{name}: {why}.")
+                yield f"{name}: {why}."
                 continue
             if trace is None:
                 return
-            yield Brought(name, trace)
+            yield trace

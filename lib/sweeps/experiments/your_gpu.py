@@ -269,22 +269,6 @@ class BrowserJob:
         return [begins_with(self.training).tobytes(), first_images(self.training, n_images).tobytes()]
 
 
-@dataclass(frozen=True)
-class Launching:
-    """A comparison of a step with what launching alone takes, and with what its arithmetic would take at best."""
-
-    step_s: float
-    launching_s: float | None  # of as many operations with nothing to do, launched in the same way
-    arithmetic_s: float | None  # at the best rate of a product on this device
-
-    @property
-    def bound(self) -> Ceiling | None:
-        """What takes at least half of the step; None if neither does, or neither was measured."""
-        parts = {Ceiling.DISPATCH: self.launching_s or 0.0, Ceiling.PRODUCT: self.arithmetic_s or 0.0}
-        largest = max(parts, key=parts.__getitem__)
-        return largest if parts[largest] >= self.step_s / 2 else None
-
-
 @dataclass
 class Found:
     who: Opened
@@ -391,13 +375,20 @@ class Found:
         """Seconds of as many operations as a step has, with nothing to do, launched in this way."""
         return _measured([one for one in self.figures if (one.of, one.device, one.way) == ("empty", device, way)])
 
-    def launching(self, device: str) -> Launching | None:
+    def launching(self, device: str) -> tuple[float, float, float] | None:
+        """Seconds of a step of the chosen way; of launching as many operations with nothing to do; and of its
+        arithmetic at the best rate of a product on this device. None before all were measured."""
         way = self.way(device)
         timed, empty, rate = self.training_of(device, way), self.empty(device, way), self.best_flops_per_s(device)
-        if timed is None:
+        if timed is None or empty is None or not rate:
             return None
-        arithmetic_s = self.job.program.flops / rate if rate else None
-        return Launching(timed.median_s, empty.median_s if empty else None, arithmetic_s)
+        return timed.median_s, empty.median_s, self.job.program.flops / rate
+
+
+def bound(step_s: float, launching_s: float, arithmetic_s: float) -> Ceiling | None:
+    """What takes at least half of the step; None if neither does."""
+    longest_s, what = max((launching_s, Ceiling.DISPATCH), (arithmetic_s, Ceiling.PRODUCT), key=lambda one: one[0])
+    return what if longest_s >= step_s / 2 else None
 
 
 def _measured(blocks: Sequence[Block] | Sequence[Figure]) -> Measurement | None:

@@ -13,7 +13,7 @@ from lib.model.backends.registry import BACKENDS, Runtime
 from lib.model.spec import Network
 from lib.sweeps.experiments import trace_of_a_step as experiment
 from lib.sweeps.experiments.anatomy_of_a_step import ceilings, measure_ceilings, measure_tasks, tasks
-from lib.sweeps.experiments.trace_of_a_step import Brought, profile, read_files, saved, shipped, task_of
+from lib.sweeps.experiments.trace_of_a_step import profile, read_files, saved, shipped, task_of
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.engine import Engine
@@ -99,27 +99,19 @@ def test_five_traces_are_shipped_in_plain_text_and_few_bytes():
 def test_files_are_read_and_those_that_are_none_are_told(tmp_path):
     bad = tmp_path / "bad.json"
     bad.write_text(json.dumps({"a": 1}))
-    found = [
-        item
-        for item in read_files([("torch.json", TORCH.read_bytes()), ("bad.json", bad), ("none", b"")], Cancel())
-        if isinstance(item, Brought)
+    files = [("torch.json", TORCH.read_bytes()), ("bad.json", bad), ("none", b"")]
+    trace, *problems = (item for item in read_files(files, Cancel()) if not isinstance(item, Note))
+    assert isinstance(trace, Trace)
+    assert str(problems[0]).startswith('bad.json: it is JSON, but has no list of "traceEvents"; ')
+    assert problems[1:] == [
+        "none: it is empty; stop the profiler, and let it write its file, before the file is copied."
     ]
-    assert [(one.name, one.trace is not None) for one in found] == [
-        ("torch.json", True),
-        ("bad.json", False),
-        ("none", False),
-    ]
-    assert found[1].problem.startswith('bad.json: it is JSON, but has no list of "traceEvents"; ')
-    assert (
-        found[2].problem
-        == "none: it is empty; stop the profiler, and let it write its file, before the file is copied."
-    )
 
 
 def test_a_reader_that_takes_too_long_is_ended(tmp_path, monkeypatch):
     monkeypatch.setattr("lib.sweeps.workers.engine.READ_LIMIT_S", -1.0)
-    (one,) = [item for item in read_files([("torch.json", TORCH.read_bytes())], Cancel()) if isinstance(item, Brought)]
-    assert "took more than" in one.problem
+    (problem,) = (one for one in read_files([("torch.json", TORCH.read_bytes())], Cancel()) if isinstance(one, str))
+    assert "took more than" in problem
 
 
 NETWORK = Network((16,))

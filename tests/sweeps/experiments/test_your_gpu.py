@@ -181,7 +181,7 @@ def test_what_takes_half_of_a_step_bounds_it(empty_s, product_s, bound):
     one.take(product("gpu", 256, product_s))
     parts = one.launching("gpu")
     assert parts is not None
-    assert parts.bound is bound
+    assert your_gpu.bound(*parts) is bound
 
 
 def test_copies_become_a_latency_and_a_bandwidth():
