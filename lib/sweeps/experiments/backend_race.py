@@ -144,11 +144,8 @@ def _timed(
     where none was made; `first_accuracy` is theirs after the first epoch, missing where none was trained to its end.
     """
     stop = Cancel()  # when it is cancelled, or enough is measured
-    epochs: list[float] = []
-    evaluations: list[float] = []
-    parts: list[float] = []
-    steps, part_s, chunks, train_s, first_call_s = 0, 0.0, 0, 0.0, 0.0
-    first_accuracy: float | None = None
+    epochs, parts, part = list[Epoch](), list[float](), list[Steps]()  # `part`: reports since the last of the parts
+    warm, train_s, first_call_s = False, 0.0, 0.0
     beside: tuple[str, ...] = ()
     with cancel.calling(stop.set):
         for message in engine.run(cell.runtime, [cell.training], stop, request=request):
@@ -156,37 +153,30 @@ def _timed(
                 yield note
             event = message.event if isinstance(message, Progress) else None
             if isinstance(event, Steps):
-                chunks, train_s = chunks + 1, train_s + event.train_s
-                if chunks > 1:  # the first hand-over warms up
-                    steps, part_s = steps + len(event.losses), part_s + event.train_s
-                if part_s >= PART_S:
+                part += [event] if warm else []  # the first hand-over warms up
+                warm, train_s = True, train_s + event.train_s
+                if (part_s := sum(one.train_s for one in part)) >= PART_S:
+                    steps = sum(len(one.losses) for one in part)
                     parts.append(part_s / steps * (N_TRAIN // cell.batch_size))
-                    steps, part_s = 0, 0.0
+                    part = []
                 if len(parts) >= PARTS and parts[-1] > budget_s:
                     stop.set()
             elif isinstance(event, Epoch):
-                if not epochs:
-                    first_accuracy = event.validation_accuracy
-                epochs.append(event.train_s)
-                evaluations.append(event.evaluation_s)
+                epochs.append(event)
                 if len(epochs) >= 3 and train_s > budget_s:
                     stop.set()
             elif isinstance(event, FirstCall):
                 first_call_s = event.first_call_s
             elif isinstance(message, Restarted):
-                epochs, evaluations, parts = [], [], []
-                steps, part_s, chunks, train_s = 0, 0.0, 0, 0.0
+                epochs, parts, part, warm, train_s = [], [], [], False, 0.0
             elif isinstance(message, Disturbed):
                 beside = (message.why,)
     scaled = len(epochs) < 2
-    about: dict[str, float] = {
-        "scaled": int(scaled),
-        "evaluation_s": float(np.median(evaluations)) if evaluations else 0.0,
-        "first_call_s": first_call_s,
-    }
-    if first_accuracy is not None:
-        about["first_accuracy"] = first_accuracy
-    return parts if scaled else epochs[1:], about, beside
+    about: dict[str, float] = {"scaled": int(scaled), "evaluation_s": 0.0, "first_call_s": first_call_s}
+    if epochs:
+        about["evaluation_s"] = float(np.median([epoch.evaluation_s for epoch in epochs]))
+        about["first_accuracy"] = epochs[0].validation_accuracy
+    return parts if scaled else [epoch.train_s for epoch in epochs[1:]], about, beside
 
 
 @dataclass(frozen=True)

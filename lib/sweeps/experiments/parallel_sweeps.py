@@ -50,21 +50,20 @@ class Method:
 
 def methods() -> list[Method]:
     """The methods that can run here; Keras, as in the article, comes last: it takes minutes."""
-    keras, numba = Runtime("keras-tensorflow"), Runtime("numba")
+    keras, numba, on_card = Runtime("keras-tensorflow"), Runtime("numba"), Runtime(device="gpu")
     found = [
-        Method(key, f"JAX, {STRATEGIES[key].label}", STRATEGIES[key].color, Runtime(), key)
-        for key in ("sequential", "processes", "vmap", "sharded", "stacks")
-    ]
-    on_card = Runtime(device="gpu")
-    found += [
-        Method(f"{key}-gpu", f"JAX, {STRATEGIES[key].label}, GPU", STRATEGIES[key].color, on_card, key)
-        for key in ("sequential", "vmap")
-    ]
-    found += [
-        Method(f"numba-{key}", f"Numba, {STRATEGIES[key].label}", color, numba, key)
-        for key, color in (("sequential", "#c4515c"), ("processes", "#c22f3d"), ("cores", "#c75a4a"))
-    ]
-    found += [
+        *(
+            Method(key, f"JAX, {STRATEGIES[key].label}", STRATEGIES[key].color, Runtime(), key)
+            for key in ("sequential", "processes", "vmap", "sharded", "stacks")
+        ),
+        *(
+            Method(f"{key}-gpu", f"JAX, {STRATEGIES[key].label}, GPU", STRATEGIES[key].color, on_card, key)
+            for key in ("sequential", "vmap")
+        ),
+        *(
+            Method(f"numba-{key}", f"Numba, {STRATEGIES[key].label}", color, numba, key)
+            for key, color in (("sequential", "#c4515c"), ("processes", "#c22f3d"), ("cores", "#c75a4a"))
+        ),
         Method("keras-processes", "Keras, processes", "#978abf", keras, "processes"),
         Method("keras-sequential", "Keras, one after another", "#8a8f98", keras, "sequential"),
     ]

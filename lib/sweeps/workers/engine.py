@@ -595,10 +595,6 @@ class Process:
     def alive(self) -> bool:
         return self._process.poll() is None
 
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
     def cpu_s(self) -> float | None:
         """Processor seconds that it has used; None where psutil is not installed, or the process has ended."""
         if psutil is None:

@@ -587,7 +587,7 @@ def test_a_process_reads_with_the_niceness_of_the_workers_and_one_that_is_killed
     class Killed(real):
         def __init__(self, *arguments, **named):
             super().__init__(*arguments, **named)
-            seen.append(os.getpriority(os.PRIO_PROCESS, self.pid) - os.getpriority(os.PRIO_PROCESS, 0))
+            seen.append(os.getpriority(os.PRIO_PROCESS, self._process.pid) - os.getpriority(os.PRIO_PROCESS, 0))
             super().kill(wait=True)
 
     with pytest.MonkeyPatch.context() as patch:
