@@ -50,6 +50,10 @@ class Position:
 def positions(sliders: Mapping[str, Any]) -> Iterator[Position]:
     """All positions of the four experiments' sliders.
 
+    A training with the most epochs serves every position of the slider for epochs, so each setting of the others is
+    trained once. Networks are those that the page offers, and the backend is its usual one; the last experiment has
+    every runtime.
+
     Args:
         sliders: Of the page's four panels, by their names in the address: `usual` value and `options`.
     """

@@ -143,6 +143,10 @@ class Phase:
 class Battery:
     """All measurements of a machine: its engine and store, and what has failed so far.
 
+    First each question of `QUESTIONS` is asked once, in that order or in that of a plan; without a plan, then further
+    rounds of the race follow, for the spread. What is in the store already is not measured again; of a plan, what an
+    earlier call has asked.
+
     A library that is given up on a device (`lib.sweeps.measuring.Attempts`) is left out from then on; what fails at one
     size and works at another does not count.
     """

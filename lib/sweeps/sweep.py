@@ -7,6 +7,10 @@
 the queue, and which strategy was picked and why. Both resume an earlier sweep: a training with more epochs continues
 from the parameters that are stored, equal trainings are made once, and what is finished stays stored whatever happens
 to the rest.
+
+One table has the strategies: how each divides trainings into parts. `pick` says which is expected to be quickest, by a
+rule for each device, which rests on recorded measurements (`SPEEDS`). A sweep that is over in seconds anyway is made
+one training after another.
 """
 
 import math

@@ -3,6 +3,31 @@
 A remedy of a training that is slow is predicted from this machine's calibrations, and measured as a calibration's steps
 are. A variant of a step, such as one whose batches lie on the device, is none of the ways to train here: it is measured
 by itself, and predicted by what it saves of steps of a usual network.
+
+Devices that are known by their figures, with what whole epochs say of the libraries that drive them.
+
+A data sheet says what a card computes at best. What its host spends on a call or on an operation (a loop such as Keras'
+included), and on each example, is a library's: it is fitted to the published figures that set the model and to the
+epochs that were recorded. Rates of the device itself are never fitted: no figure makes a processor's own memory slower
+than a disk. Where a library was fitted on a device, that device has its costs there; where it was fitted on others of
+the same kind alone, it has their geometric mean, from the least to the largest of them. So a device has an entry for
+each library, with the ways in which that runs a step, and one for the ways that no figure speaks of.
+
+What was published twice, and differently, sets the model both times: a cost is then their mean, its range is from the
+one to the other, and the device says so.
+
+All figures that tell of products are of small networks, whose preparation takes as many times longer: they cannot say
+what share of its peak a card attains, which stays an assumption of the file.
+
+Which of the articles' figures set a model is a rule and no choice: of each list that an article prints (a column of a
+table, a machine's experiments) the first, the fourth and so on, as long as they are at most a third of it; none of
+those that stand in the text.
+
+No figure of the articles has a spread. One was published twice (an epoch of Keras on the processor: 11.31 and 4.4 s):
+`REPEATED` is how many times as long the longer of the two took. The second of them therefore counts as used.
+
+How far predictions are from what the articles published is shown for all figures. What is judged is what the pages and
+`python -m lib.cli.advise` say.
 """
 
 import itertools

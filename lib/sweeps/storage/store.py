@@ -7,6 +7,9 @@ beside a longer one: its seconds are newer, and the longer one has more epochs.
 A store that cannot be written says why in `trouble` and stores nothing, without failing. Each call opens the file anew
 (0.2 ms), so threads and processes need no coordination beyond SQLite's own; a row is written whole or not at all. A
 file that is damaged or of an older version is renamed, and a new one begun; an invalid row is skipped.
+
+An export is the store as a portable JSON file: `python -m lib.cli.store export|import FILE.json`. It is checked row by
+row and brought to this version; a damaged file is refused whole.
 """
 
 import base64
