@@ -140,7 +140,7 @@ def orders(request: AnyRequest) -> dict[Hashable, tuple[int, int]]:
 
 
 def more_urgent(one: AnyRequest, other: AnyRequest) -> bool:
-    """Whether the one goes before the other for all of the other's viewers."""
+    """Whether `one` outranks `other` for every viewer of `other`."""
     mine, theirs = orders(one), orders(other)
     return theirs.keys() <= mine.keys() and all(mine[viewer] < order for viewer, order in theirs.items())
 
