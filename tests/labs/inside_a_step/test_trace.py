@@ -209,7 +209,7 @@ class Page:
 
     def dropped(self, *files):
         """What is drawn for these files, and the titles that the fields show."""
-        at = view.TraceFile({"files": tuple((one.name, b"") for one in files), "part": [0, 100]})
+        at = view.TraceFile({"files": tuple((f"{number}", b"") for number in range(len(files))), "part": [0, 100]})
         drawing = self.traces.draw(Shown(at, View([*files], State.DONE, "", "", 1), (), self.section))
         return drawing, {name: field.value for name, field in self.traces._fields.items()}
 
