@@ -7,8 +7,7 @@ from lib.model.spec import Network
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Measured
 from lib.sweeps.workers.queue import Cancel
-from lib.timing.profiling.request import Examination
-from lib.timing.profiling.step_breakdown import EXPLAINED, PARTS, split
+from lib.timing.profiling.request import EXPLAINED, PARTS, Examination, split
 
 BATCH_SIZES = (1, 32, 512, 4096)
 NETWORK = Network((128,))

@@ -23,7 +23,7 @@ from benchmarks.report import LeftOut, Row, Target, note, show
 from lib.model.spec import MAX_EPOCHS, N_TRAIN, Training
 from lib.sweeps.workers.queue import MachineLock
 from lib.timing.comparison import Comparison, compared
-from lib.timing.disturbance import Watch
+from lib.timing.measurement import Watch
 
 BATCH_SIZES = (32, 512)
 ROUNDS = 9  # the least whose interval leaves the extremes out

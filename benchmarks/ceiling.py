@@ -13,8 +13,7 @@ from contextlib import contextmanager
 from os import environ
 from pathlib import Path
 
-from lib.model.backends.environment_variables import worker_environment
-from lib.model.backends.registry import Runtime
+from lib.model.backends.registry import Runtime, worker_environment
 
 SIDE = 2048
 REPEATS = 20

@@ -58,8 +58,7 @@ from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Note, Progress, TrainingFailed, WorkerDied
 from lib.sweeps.workers.queue import Cancel, Request
-from lib.timing.prediction.calibration import Calibration
-from lib.timing.prediction.predict import Prediction, predict
+from lib.timing.prediction.predict import Calibration, Prediction, predict
 
 SEED = 12  # 2 until 2026-11-24, whose misses were looked at when single images joined the calibration
 UNSEEN = 12  # trials of each way to train, and as many of widths and batch sizes off the grid as there are pairs

@@ -15,9 +15,9 @@ from benchmarks.report import LeftOut, Row, Target, row, show
 from lib.formatting import seconds
 from lib.model.spec import Network
 from lib.sweeps.experiments.advice import all_devices
-from lib.timing.prediction.advise import Answer, advise, quicker
-from lib.timing.prediction.device import Device
 from lib.timing.prediction.predict import Question
+from lib.timing.prediction.remedies import Answer, advise, quicker
+from lib.timing.prediction.workload import Device
 
 DESKTOP, SERVER, CARD = "i9-10885h", "c3-highcpu-22", "t4"
 MNIST = 60_000

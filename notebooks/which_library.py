@@ -15,7 +15,7 @@ def title():
     dropped, table = lab.machines.dropped, lab.table
     lab.title(
         "Which library is fastest, and on which machine?",
-        "The same network, 784→128→10, the same images, the same formulas. What differs is the library, the size of a"
+        "The same network, the same images, the same formulas. What differs is the library, the size of a"
         " batch, and the machine.",
     )
     return dropped, lab, table

@@ -42,20 +42,19 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 from lib.model.backends import registry  # noqa: E402
-from lib.model.backends.environment_variables import XLA_WITHOUT_WRONG_SUMS, numba_cache  # noqa: E402
-from lib.model.backends.registry import Runtime, unavailable  # noqa: E402
+from lib.model.backends.registry import XLA_WITHOUT_WRONG_SUMS, Runtime, unavailable  # noqa: E402
 from lib.model.data.mnist import Data, aligned  # noqa: E402
 from lib.model.hardware import nvidia  # noqa: E402
 from lib.sweeps.workers import engine as engine_module  # noqa: E402
 from lib.sweeps.workers.engine import Engine  # noqa: E402
-from lib.timing.disturbance import Disturbance, Watch  # noqa: E402
+from lib.timing.measurement import Disturbance, Watch  # noqa: E402
 from tests import stub_worker  # noqa: E402
 from tests.browser import VIEWERS, Site, browsing, serving, tab  # noqa: E402
 from tests.deploying import Cloud, lending, make_clone  # noqa: E402
 from tests.suite import *  # noqa: E402, F403
 
 os.environ.setdefault("XLA_FLAGS", XLA_WITHOUT_WRONG_SUMS)  # as in the workers; before anything imports JAX
-os.environ["NUMBA_CACHE_DIR"] = numba_cache(str(_COMPILED))  # or Numba
+os.environ["NUMBA_CACHE_DIR"] = str(_COMPILED / "numba")  # or Numba
 
 
 # No test fails for a slow minute. `make test-all` asks for the profile that tries more.

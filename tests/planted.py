@@ -139,7 +139,7 @@ FAULTS = (
     ),
     Fault(
         "conformal-rank-one-too-low",
-        "lib/timing/prediction/calibration.py",
+        "lib/timing/prediction/predict.py",
         "    rank = min(len(deviations), int(np.ceil((len(deviations) + 1) * COVERAGE)))",
         "    rank = min(len(deviations), int(np.ceil(len(deviations) * COVERAGE)))",
         "The 90 % intervals of predicted seconds are too narrow, so measured steps lie outside of them too often.",
@@ -153,7 +153,7 @@ FAULTS = (
     ),
     Fault(
         "every-ten-thousandth-row-twice",
-        "lib/timing/profiling/traces/nsight.py",
+        "lib/timing/profiling/traces/reading.py",
         "rowid >= ? AND rowid < ? AND",
         "rowid >= ? AND rowid <= ? AND",
         "In large exports of Nsight Systems calls are counted twice at the edge of each piece, so counts and sums"

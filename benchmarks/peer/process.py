@@ -12,8 +12,7 @@ from pathlib import Path
 
 from benchmarks.peer import Peer
 from lib.cache_folder import CacheUnwritable, cache_dir
-from lib.model.backends.environment_variables import worker_environment
-from lib.model.backends.registry import Runtime
+from lib.model.backends.registry import Runtime, worker_environment
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 CLOSE_LIMIT_S = 5

@@ -24,9 +24,9 @@ from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Note
 from lib.sweeps.workers.queue import Cancel, Request
-from lib.timing.prediction.advise import CARDS, PROCESSORS, Advice, Answer, first_rows
-from lib.timing.prediction.device import UnusableDevice
 from lib.timing.prediction.predict import Question
+from lib.timing.prediction.remedies import CARDS, PROCESSORS, Advice, Answer, first_rows
+from lib.timing.prediction.workload import UnusableDevice
 
 HERE, RECORDED = "steps measured here", "epochs recorded on it"
 SHEETS = "their data sheets"

@@ -41,8 +41,7 @@ from lib.sweeps.workers.messages import Note, State
 from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.comparison import DRIFT, SESSION, Comparison, Repetitions, Verdict
 from lib.timing.profiling.operations import ALL, KERNELS, OPERATIONS
-from lib.timing.profiling.request import Examination
-from lib.timing.profiling.step_breakdown import ONE_CALL, Split
+from lib.timing.profiling.request import ONE_CALL, Examination, Split
 from lib.ui import layout
 from lib.ui.lab import Asked, Drawing, Shown, nothing
 from lib.ui.panel import Controls

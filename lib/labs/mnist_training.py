@@ -20,7 +20,7 @@ from lib.ui.heading import asides, heading
 from lib.ui.lab import Hook, Lab, Page
 from lib.ui.network_inside import Inside
 from lib.ui.own_data import OwnData
-from lib.ui.panel import Controls, backend, batch_size, several, slider, span, text
+from lib.ui.panel import Controls, backend, batch_size, hidden, several, slider, span, text
 from lib.ui.predict_first import PredictFirst
 from lib.ui.presets import listed_presets
 from lib.ui.random_search import SearchControls, search
@@ -28,17 +28,13 @@ from lib.ui.stage import Stage
 from lib.ui.stage import paint_at_changes
 from lib.ui.url_state import Address
 from lib.ui.widgets import CopyLink, Present, WholePage
-from lib.model.spec import BATCH_SIZES, MNIST, RATE_STEPS, Network
+from lib.model.spec import BATCH_SIZES, MNIST, RATE_STEPS
 from lib.ui.views import recorded_gpus
 from lib.ui.views.markup import on_demand
 
 EPOCHS = tuple(range(1, 21))
 TARGETS = (0.8, 0.85, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98)
 COUNTS = tuple(range(2, MAX_LINES + 1))
-
-
-def _hidden() -> Any:
-    return text("Hidden layers", "128", Network.parse, "256, 128, 64")
 
 
 def _steps(label: str, usual: float, options: Collection[float]) -> Any:
@@ -59,7 +55,7 @@ class RateControls(TrainingControls):
     count = _steps("How many rates", 4, COUNTS)
     epochs = _steps("Epochs", 3, EPOCHS)
     size = batch_size("Batch size", 32, debounce=False)
-    hidden = _hidden()
+    hidden = hidden()
     backend = backend()
 
 
@@ -70,7 +66,7 @@ class SizeControls(TrainingControls):
     epochs = _steps("Epochs", 3, EPOCHS)
     rate = _steps("Learning rate", 0.01, RATE_STEPS)
     target = _steps("Target accuracy", 0.9, TARGETS)
-    hidden = _hidden()
+    hidden = hidden()
     backend = backend()
 
 
@@ -91,7 +87,7 @@ class BackendControls(TrainingControls):
     size = batch_size("Batch size", 32, debounce=False)
     epochs = _steps("Epochs, the first not timed", 5, EPOCHS[1:])
     rate = _steps("Learning rate", 0.1, RATE_STEPS)
-    hidden = _hidden()
+    hidden = hidden()
 
 
 class YourControls(TrainingControls):
@@ -171,7 +167,7 @@ def title(address: Address, data: Facts | None, trouble: str, brought: str = "")
     """
     problems = layout.problems([*address.problems, *filter(None, [trouble])])
     images = layout.images_line(data or recognised(), brought)
-    return heading("mnist_training", "Why is my GPU slower?", problems, images)
+    return heading("mnist_training", "Why is my GPU slower?", address, problems, images)
 
 
 def missing(own: OwnData, experiment: Experiment, _results: Results) -> str:

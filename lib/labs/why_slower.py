@@ -1,18 +1,26 @@
-"""Why is my GPU slower? Seconds of an epoch by every way of training: recorded, published, and measured here."""
+"""Why is my GPU slower? Seconds of an epoch by every way of training: measured here, recorded, predicted, published."""
 
 import html
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 
 from lib.formatting import seconds
 from lib.model.backends.registry import DEFAULT, PRECISIONS, Runtime, all_runtimes, unavailable, usable_runtimes
 from lib.model.hardware.machine import this_machine, usable_cores
-from lib.sweeps.experiments import published
-from lib.sweeps.experiments.backend_race import BATCH_SIZES, NETWORK, Cell, race, records_of
-from lib.sweeps.experiments.recorded_machines import Machine, Seconds, best_runtime, exactly, recorded_here, spread
+from lib.model.spec import Network, Training
+from lib.sweeps.experiments import published, recorded_machines
+from lib.sweeps.experiments.backend_race import NETWORK, Cell, race, records_of
+from lib.sweeps.experiments.recorded_machines import (
+    Machine,
+    Seconds,
+    best_runtime,
+    exactly,
+    recorded_here,
+    spread,
+)
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.engine import Engine
@@ -21,10 +29,10 @@ from lib.sweeps.workers.queue import Cancel, Request, Urgency
 from lib.ui import layout
 from lib.ui.lab import Asked, Drawing, Page, Shown
 from lib.ui.opened import PUPIL, role
-from lib.ui.panel import Controls, slider
+from lib.ui.panel import Controls, batch_size, hidden
 from lib.ui.views.markup import quiet
 
-MEASURED, RECORDED, PUBLISHED = "measured here", "recorded", "published"
+MEASURED, RECORDED, PREDICTED, PUBLISHED = "measured here", "recorded", "predicted", "published"
 # How often the host asks for work, by backend; what differs in this differs in overhead.
 ASKED_ONCE = {
     "an epoch": ("jax-epoch", "numba", "numba-cuda"),
@@ -41,10 +49,11 @@ MOST_WORDS = 35  # of the sentence
 
 
 class WhySlower(Controls):
-    """Of the first section: the batch size."""
+    """Of the first section: the network and the batch size."""
 
     AGAIN = "Measure again", "Time every way of training at this batch size once more"
-    size = slider("Batch size", 32, BATCH_SIZES, debounce=False)
+    size = batch_size("Batch size", 32, debounce=False)
+    hidden = hidden()
 
 
 @dataclass(frozen=True)
@@ -53,14 +62,15 @@ class EpochRow:
 
     runtime: Runtime
     where: str  # the device, in one or two words
-    source: str  # MEASURED, RECORDED or PUBLISHED
+    source: str  # MEASURED, RECORDED, PREDICTED from what was recorded there, or PUBLISHED
     how: str  # a sentence: where the figure comes from
     epoch: Seconds | None
 
     @property
     def key(self) -> str:
         """The row's name: the same at every batch size."""
-        return f"{self.source} {self.where} {self.runtime.address}"
+        source = RECORDED if self.source == PREDICTED else self.source
+        return f"{source} {self.where} {self.runtime.address}"
 
     @property
     def asked_once(self) -> str:
@@ -72,7 +82,7 @@ def answer(page: Page, below: str) -> tuple[Callable[[WhySlower], Asked], Callab
     """What is measured here after everything that somebody waits for, and the rows so far; HTML `below` them."""
 
     def ask(at: WhySlower) -> Asked:
-        cells = cells_here(at.size)
+        cells = cells_here(at.size, Network.parse(at.hidden))
 
         def make(again: bool) -> tuple[tuple, Callable]:
             known = page.store.records(Kind.RACE)
@@ -81,31 +91,33 @@ def answer(page: Page, below: str) -> tuple[Callable[[WhySlower], Asked], Callab
                 todo = []  # to open a page in a class measures nothing, and neither does a script
             return (known, len(todo)), partial(measure, todo, again)
 
-        return Asked(at.size, make)
+        return Asked((at.size, at.hidden), make)
 
     def draw(shown: Shown) -> Drawing:
         at, now, (known, n_wanted) = shown.at, shown.now, shown.known
         measured = [item for item in now.items if isinstance(item, Record)]
-        ways = ways_at(at.size, [*known, *measured], waiting=now.state.under_way)
+        network = Network.parse(at.hidden)
+        ways = ways_at(at.size, [*known, *measured], network, waiting=now.state.under_way)
         said = sentence(ways)
         n_done = sum(item.kind == Kind.RACE for item in measured)
         n_here = sum(way.source == MEASURED for way in ways)
         words = now.note or f"{n_here} ways measured on this machine{missing()}"
         state = layout.saved_or(now.state, not n_wanted) if n_here or n_wanted else State.NOT_RUNNING
         line = layout.state_line(state, n_done, n_wanted, words, now.problem)
-        result = f"{layout.sentence(said)}{rows_html(ways)}{line}"
+        result = f"{layout.sentence(said)}{rows_html(ways, network)}{line}"
         return Drawing(result, said, below, f'<div class="ways-legend">{LEGEND}</div>', "answer")
 
     return ask, draw
 
 
-def cells_here(size: int) -> list[Cell]:
+def cells_here(size: int, network: Network = NETWORK) -> list[Cell]:
     """What can be measured here at this batch size, what starts soonest first: the usual backend's worker is warm."""
 
     def start(one: Runtime) -> int:
         return next((n for n, key in enumerate(STARTS_SOON) if one.backend == key), len(STARTS_SOON))
 
-    return [Cell(one, size) for one in sorted(usable_runtimes(), key=start) if one.precision == PRECISIONS[0]]
+    usual = (one for one in usable_runtimes() if one.precision == PRECISIONS[0])
+    return [Cell(one, size, network) for one in sorted(usual, key=start)]
 
 
 def measure(
@@ -131,22 +143,24 @@ def _undisturbed(records: Sequence[Record]) -> list[Record]:
 # The rows.
 
 
-def ways_at(size: int, records: Sequence[Record], waiting: bool = False) -> list[EpochRow]:
+def ways_at(size: int, records: Sequence[Record], network: Network = NETWORK, waiting: bool = False) -> list[EpochRow]:
     """The ways of training at this batch size, the quickest first; those that are still measured come last.
 
     Args:
         size: Images a step.
         records: Of this machine.
+        network: What is trained.
         waiting: Whether ways without a figure are about to be measured; they are left out otherwise.
     """
-    found = [*_here(size, records, waiting), *_recorded(size), *_published(size)]
+    published_too = _published(size) if network == NETWORK else ()
+    found = [*_here(cells_here(size, network), records, waiting), *_recorded(size, network), *published_too]
     return sorted(found, key=lambda way: way.epoch.middle if way.epoch is not None else math.inf)
 
 
-def _here(size: int, records: Sequence[Record], waiting: bool) -> Iterator[EpochRow]:
+def _here(cells: Sequence[Cell], records: Sequence[Record], waiting: bool) -> Iterator[EpochRow]:
     n_cores, machine = usable_cores(), this_machine()
     cores = f"{n_cores} core{'s' if n_cores > 1 else ''} here"
-    for cell in cells_here(size):
+    for cell in cells:
         repeated = records_of(cell, records)
         repeated = _undisturbed(repeated) or repeated
         if not repeated and not waiting:
@@ -160,30 +174,70 @@ def _here(size: int, records: Sequence[Record], waiting: bool) -> Iterator[Epoch
         yield EpochRow(cell.runtime, where, MEASURED, how, epoch)
 
 
-def _recorded(size: int) -> Iterator[EpochRow]:
-    """What was recorded on machines with a card: every way on the card, and the quickest on the processor beside it."""
+def _recorded(size: int, network: Network) -> Iterator[EpochRow]:
+    """What was recorded on machines with a card, or is predicted from it: every way on the card, and the quickest on
+    the processor beside it."""
+
+    def epoch_of(machine: Machine, runtime: Runtime) -> Seconds | None:
+        where = recorded_machines.place(machine, runtime.on_gpu)
+        return machine.epoch(runtime, size, network) or predicted_epoch(where, runtime.backend, size, network)
+
     for machine in recorded_here().machines:
         if not machine.has_gpu:
             continue
-        host = best_runtime(machine, lambda one, runtime: one.epoch(runtime, size), "cpu")
+        host = best_runtime(machine, epoch_of, "cpu")
         for runtime in machine.runtimes:
-            epoch = machine.epoch(runtime, size)
-            if epoch is None or runtime.precision != PRECISIONS[0]:
+            if runtime.precision != PRECISIONS[0] or not (runtime.on_gpu or (host and runtime == host.runtime)):
                 continue
-            if runtime.on_gpu or (host is not None and runtime == host.runtime):
-                yield EpochRow(runtime, _place(machine, runtime), RECORDED, _how_recorded(machine, epoch), epoch)
+            if (epoch := epoch_of(machine, runtime)) is not None:
+                source, how = (RECORDED, _how_recorded) if epoch.n else (PREDICTED, _how_predicted)
+                yield EpochRow(runtime, _place(machine, runtime), source, how(machine, epoch), epoch)
+
+
+@cache
+def predicted_epoch(where: str, backend: str, size: int, network: Network) -> Seconds | None:
+    """What an epoch takes that was not recorded, by those that were: with a 90 % interval, and `n` 0.
+
+    None where none was recorded that is near enough.
+
+    Args:
+        where: The processor or the card, by `recorded_machines.place`.
+        backend: What trains there.
+        size: Images a step.
+        network: What is trained.
+    """
+    # The first picture needs no prediction, and does not wait for what predicts.
+    from lib.sweeps.experiments.advice import recorded
+    from lib.timing.prediction.predict import REACHED, Calibration, predict
+    from lib.timing.prediction.workload import fully_connected
+
+    known = recorded().get(where, {}).values()
+    way = next((one for one in known if one.backend == backend), None)
+    if way is None:
+        return None
+    work = fully_connected(network, size).by(way.way)
+    if not isinstance(way.calibration, Calibration) or not way.calibration.is_known(work, REACHED):
+        return None
+    step = predict(work, way.calibration)
+    return Seconds(step.low_s, step.step_s, step.high_s).times(Training(network, batch_size=size).steps_per_epoch())
 
 
 def _place(machine: Machine, runtime: Runtime) -> str:
-    parts = machine.name.split(" · ")
-    card = next((word for word in parts[-1].replace("NVIDIA", "").split() if any(c.isdigit() for c in word)), parts[-1])
-    return card if runtime.on_gpu else f"{card}'s host, {parts[1]}"
+    card = recorded_machines.card_of(machine)
+    return card if runtime.on_gpu else f"{card}'s host, {machine.name.split(' · ')[1]}"
 
 
 def _how_recorded(machine: Machine, epoch: Seconds) -> str:
     return (
         f"Recorded on {machine.name}, {machine.dates[1]}: median of {epoch.n} epochs, quartiles {seconds(epoch.low)} to"
         f" {seconds(epoch.high)}"
+    )
+
+
+def _how_predicted(machine: Machine, epoch: Seconds) -> str:
+    return (
+        f"Predicted from other epochs recorded on {machine.name}, {machine.dates[1]}: 90 % interval"
+        f" {seconds(epoch.low)} to {seconds(epoch.high)}"
     )
 
 
@@ -241,7 +295,7 @@ def _s(way: EpochRow) -> float:
 
 
 def _took(way: EpochRow) -> str:
-    return seconds(_s(way))
+    return seconds(_s(way)) + (" (predicted)" if way.source == PREDICTED else "")
 
 
 def _times(slow: EpochRow, quick: EpochRow) -> str:
@@ -269,17 +323,22 @@ LEGEND = (
 )
 LEGEND += "".join(
     f'<span class="ways-{kind}"><b></b>{words}</span>'
-    for kind, words in (("measured", MEASURED), ("recorded", RECORDED), ("published", PUBLISHED))
+    for kind, words in (
+        ("measured", MEASURED),
+        ("recorded", RECORDED),
+        ("predicted", PREDICTED),
+        ("published", PUBLISHED),
+    )
 )
 LEGEND += "</div>"
 
 
-def rows_html(ways: Sequence[EpochRow]) -> str:
+def rows_html(ways: Sequence[EpochRow], network: Network = NETWORK) -> str:
     """HTML: a row for each way, with its mark on a logarithmic axis of seconds. The page moves a row that comes
     elsewhere (`rows.js`)."""
     known = [way for way in ways if way.epoch is not None]
     if not known:
-        return quiet("No figure of another machine can be read, and none is measured here yet.")
+        return quiet("No recorded figure is near this network and batch size, and none is measured here yet.")
     minor = ' class="ways-minor"'
     low, high = axis_ends([_s(way) for way in known])
     ticks = "".join(
@@ -292,7 +351,7 @@ def rows_html(ways: Sequence[EpochRow]) -> str:
         rows.append(_row(way, above, low, high))
         above = way
     moved = hash(tuple((way.key, way.epoch and way.epoch.middle) for way in ways))
-    what = html.escape(f"seconds per epoch of 784→{NETWORK.label}→10")
+    what = html.escape(f"seconds per epoch of {network.whole_label}")
     return (
         f'<div class="ways"><div class="ways-axis" aria-hidden="true"><span>{what}</span>'
         f'<div>{ticks}</div></div><ol data-moved="{moved}">{"".join(rows)}</ol></div>'

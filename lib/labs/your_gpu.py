@@ -45,20 +45,18 @@ from lib.sweeps.workers.messages import Note, State
 from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.comparison import Comparison, Verdict
 from lib.timing.measurement import Measurement
-from lib.timing.roofline import Ceiling
+from lib.timing.prediction.workload import Ceiling
 from lib.ui import layout
 from lib.ui.lab import Asked, Drawing, Hook, Lab, Section, Shown, nothing
 from lib.ui.notebooks import is_static, link
 from lib.ui.opened import streaming
-from lib.ui.panel import Controls, batch_size, dropdown, slider
+from lib.ui.panel import Controls, batch_size, dropdown, hidden, slider
 from lib.ui.stage import Work, paint_at_changes, say
 from lib.ui.views.chart import Chart
 from lib.ui.views.dots import RECORDED, Dot, dots_chart
 from lib.ui.views.markup import quiet, table
 from lib.ui.widgets import MeasureInBrowser
 
-WIDTHS = (8, 16, 32, 64, 128, 256, 512, 1024)
-DEPTHS = (0, 1, 2, 3, 4)
 CAPTIONS = (
     "loss by seconds of training, in turns",
     "seconds of a product by its size; hollow: predicted, not measured",
@@ -90,8 +88,7 @@ NO_FAULT = ("no adapter", "not offered")  # kinds of a device that could not be 
 
 class ReaderTraining(Controls):
     size = batch_size("Batch size", 32)
-    width = slider("Width of the hidden layers", 128, WIDTHS)
-    depth = slider("Hidden layers", 1, DEPTHS)
+    hidden = hidden()
     rate = slider("Learning rate", 0.1, RATE_STEPS)
     way = dropdown("The GPU's operations are launched by", USUAL_WAY, {v: k for k, v in WAYS.items()}, full_width=True)
 
@@ -133,7 +130,9 @@ class InBrowser(Hook):
             return layout.note(ONLY_IN_A_BROWSER)
         self.tell()
         controls = f'{self.page.sections["yours"].controls()}<div class="lab-buttons">{self._keep.text}</div>'
-        return layout.page(controls, mo.as_html(mo.ui.anywidget(self.widget)).text)
+        return layout.page(
+            controls, mo.as_html(mo.ui.anywidget(self.widget)).text, self.page.sections["yours"].buttons()
+        )
 
     def follow(self, panel: mo.ui.dictionary) -> None:
         """Have the browser measure what the controls say, and show the machines that are kept of that as they come."""
@@ -235,7 +234,8 @@ class InBrowser(Hook):
         who, found, server = self._who, self._found, self._server
         state, n_done, words = STAGES[self._stage]
         line = layout.state_line(state, n_done, N_STAGES, words, self._problem)
-        told: dict[str, Any] = {"captions": CAPTIONS, "line": line}
+        told: dict[str, Any] = {"captions": CAPTIONS, "line": line, "under_way": state.under_way}
+        told["sentence"] = layout.sentence(sentence(found) if found is not None else "")
         if who is not None:
             told["labels"] = labels(who, found)
         if who is not None and found is not None and self._job is not None:
@@ -243,8 +243,7 @@ class InBrowser(Hook):
             notes = (self._kept, accuracy_line(found), self._images_line, hidden_line(found), server_line)
             told |= {
                 "border": found.border() or 0,
-                "sentence": layout.problems(problems(found))
-                + layout.sentence(sentence(found))
+                "said": layout.problems(problems(found))
                 + layout.said(border_sentence(found))
                 + layout.said(server_sentence(found, server)),
                 "table": ways_table(found, server),
@@ -301,7 +300,7 @@ class InBrowser(Hook):
 def _job(values: Mapping[str, Any]) -> BrowserJob:
     """What the controls say; raises ValueError with a sentence for the person."""
     at = ReaderTraining.checked("yours", values)
-    return BrowserJob(Training(Network((at.width,) * at.depth), at.rate, at.size, 1), at.way)
+    return BrowserJob(Training(Network.parse(at.hidden), at.rate, at.size, 1), at.way)
 
 
 @once

@@ -14,7 +14,6 @@ N_PIXELS = 784
 N_CLASSES = 10
 N_TRAIN = 48_000  # the articles hold out the last 20 % of MNIST's 60,000 training images
 N_VALIDATION = 12_000
-N_TEST = 10_000
 
 MAX_INPUTS = 4_096  # of a network, such as the pixels of an image of 64 × 64
 MAX_CLASSES = 100
@@ -126,6 +125,11 @@ class Network:
     def label(self) -> str:
         """The hidden layers as text, such as `256→128→64`, which `parse` reads again."""
         return "→".join(map(str, self.hidden)) if self.hidden else "no hidden layer"
+
+    @property
+    def whole_label(self) -> str:
+        """All widths as text, such as `784→128→10`."""
+        return "→".join(map(str, self.widths))
 
 
 CHANCE_ACCURACY = 0.15  # with ten classes, a network that did not learn stays near 10 %

@@ -9,10 +9,15 @@ from urllib.parse import quote
 
 from starlette.responses import HTMLResponse
 
-from lib.ui.notebooks import IN_BROWSER, NOTEBOOKS, STATIC, TEACHERS, Notebook, notebook_of
+from lib.labs.why_slower import LEGEND, rows_html, sentence, ways_at
+from lib.sweeps.storage.records import Kind
+from lib.sweeps.storage.store import Store
+from lib.ui.notebooks import FIRST, IN_BROWSER, NOTEBOOKS, STATIC, TEACHERS, Notebook, notebook_of
 from lib.ui.presets import PRESETS, Preset
 
 _HERE = Path(__file__).parent
+USUAL_SIZE = 32  # images a step
+DESCRIPTION = "Seconds of a training epoch on CPU and GPU: for small networks, less overhead beats bigger hardware."
 ICON_SVG = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16">'
     '<path d="M2 3c2 12 10 12 12 0" fill="none" stroke="#3a72d8" stroke-width="3"/></svg>'
@@ -28,11 +33,13 @@ def plain_page(title: str, content: str, status: int = 200, wide: bool = False) 
         status: Of the answer.
         wide: Whether it is wider than a paragraph.
     """
-    style = _read("pages.css")
+    style = _style_of_the_answer() + _read("pages.css")
     return HTMLResponse(
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<meta name="color-scheme" content="light dark"><title>{html.escape(title)}</title>'
+        f'<meta name="description" content="{DESCRIPTION}"><meta property="og:title" content="{html.escape(title)}">'
+        f'<meta property="og:description" content="{DESCRIPTION}"><meta property="og:type" content="website">'
         f'<link rel="icon" href="data:image/svg+xml,{quote(ICON_SVG)}"><style>{style}</style></head>'
         f'<body><main id="App"{" class=wide" if wide else ""}>{content}</main></body></html>',
         status,
@@ -60,8 +67,32 @@ def front_page(presets: Sequence[Preset] = PRESETS, computed: str = "", is_teach
     return plain_page(
         "Why is my GPU slower?",
         '<h1>Why is my GPU slower?</h1><p class="lead">For small networks, <b>less overhead beats bigger hardware</b>.'
-        f' Each notebook {says}</p>{teacher}<ul class="notebooks">{cards}</ul>{_gallery(presets)}',
+        f" Each notebook {says}</p>{teacher}{_answer(bool(computed))}"
+        f'<ul class="notebooks">{cards}</ul>{_gallery(presets)}',
         wide=True,
+    )
+
+
+def _answer(static: bool) -> str:
+    """HTML: the first notebook's first section, at its usual batch size, as far as it is known here."""
+    ways = ways_at(USUAL_SIZE, Store().records(Kind.RACE))
+    rows = rows_html(ways).replace(' tabindex="0"', "")  # the keyboard comes for the notebooks
+    move = f'<a href="{FIRST.address(STATIC if static else "run")}">{FIRST.title}</a>'
+    return (
+        f'<section class="answer"><p class="lab-sentence">{html.escape(sentence(ways))}</p>{LEGEND}{rows}'
+        f'<p class="quiet">At batch size {USUAL_SIZE}. Another network and another batch size: {move}</p></section>'
+    )
+
+
+@functools.cache
+def _style_of_the_answer() -> str:
+    """The rules of that section, which stand together on the notebooks' style sheet."""
+    return (
+        (_HERE.parent / "ui" / "page.css")
+        .read_text()
+        .partition("/* Why slower?")[2]
+        .partition("*/")[2]
+        .partition("/*")[0]
     )
 
 

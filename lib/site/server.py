@@ -211,7 +211,7 @@ async def _icon(_: Request) -> Response:
     return Response(ICON_SVG, media_type="image/svg+xml")
 
 
-async def _front(request: Request) -> Response:
+def _front(request: Request) -> Response:  # in a thread: it reads the store
     if query := request.url.query:  # the first notebook was here once, and old links have its settings
         return RedirectResponse(f"{FIRST.path}?{query}", 307)
     return front_page(is_teacher=request.scope.get("meta", {}).get("role") == "teacher")

@@ -26,9 +26,8 @@ from types import MappingProxyType
 import numpy as np
 
 from lib.model.backends.base import Epoch, Event, FirstCall, Parameters, Steps
-from lib.model.backends.environment_variables import device_count
 from lib.model.backends.packing import MAX_WASTE, Shape, arrange, chunks, stacks
-from lib.model.backends.registry import BACKENDS, DEFAULT, Runtime, unavailable, unsuited, versions
+from lib.model.backends.registry import BACKENDS, DEFAULT, Runtime, device_count, unavailable, unsuited, versions
 from lib.model.data import prepared
 from lib.model.hardware.machine import usable_cores, usable_memory_bytes
 from lib.model.spec import Training
@@ -51,7 +50,7 @@ from lib.sweeps.workers.messages import (
 )
 from lib.sweeps.workers.queue import AnyRequest, Cancel, Request, more_urgent
 from lib.sweeps.workers.worker import ADDRESS, cluster, expected_here, submitted
-from lib.timing.disturbance import Turns
+from lib.timing.measurement import Turns
 
 AUTO = "auto"
 # Of many networks, whatever their shapes: its program is compiled once for all, and each core trains one of them.

@@ -11,7 +11,7 @@ from typing import Any
 import marimo as mo
 
 from lib.model.backends.registry import BACKENDS, DEFAULT, Runtime, unavailable, usable_runtimes
-from lib.model.spec import BATCH_SIZES, MAX_TEXT
+from lib.model.spec import BATCH_SIZES, MAX_TEXT, Network
 from lib.ui import url_state
 from lib.ui.url_state import Address, Setting
 from lib.ui.views.pinned import LET_GO, LET_GO_MEANS, PIN, PIN_MEANS
@@ -76,7 +76,7 @@ def batch_size(name: str, label: str, usual: int, debounce: bool = True) -> Cont
     """Images a step: a slider over `BATCH_SIZES`, to which an address or an option may add any size between them."""
     setting = url_state.number(name, usual, BATCH_SIZES[0], BATCH_SIZES[-1], whole=True)
     return Control(
-        replace(setting, options=BATCH_SIZES),
+        replace(setting, options=BATCH_SIZES, shared=SHARED_SIZE),
         lambda size: slider(name, label, usual, sorted({*BATCH_SIZES, size}), debounce).element(size),
     )
 
@@ -168,6 +168,17 @@ def text(name: str, label: str, usual: str, understand: Callable[[str], object],
             value, label=label, placeholder=placeholder, debounce=300, max_length=MAX_TEXT, full_width=True
         ),
     )
+
+
+def hidden(name: str) -> Control:
+    """Hidden layers of a network."""
+    line = text(name, "Hidden layers", "128", Network.parse, "none")
+    return replace(line, setting=replace(line.setting, shared=SHARED_HIDDEN))
+
+
+# The reader's network, of every section on every page that is not asked for another one.
+SHARED_HIDDEN, SHARED_SIZE = "net.hidden", "net.size"
+SHARED = {one.setting.name: one.setting for one in (hidden(SHARED_HIDDEN), batch_size(SHARED_SIZE, "Batch size", 32))}
 
 
 def backend(name: str, usual: str = DEFAULT) -> Control:

@@ -1,14 +1,18 @@
 """What all notebooks begin with: navigation, title, machine, question."""
 
 import html
+import os
 from datetime import UTC, datetime
+from urllib.parse import urlencode
 
 import marimo as mo
 
 from lib.formatting import listed
 from lib.model.hardware.machine import details, this_machine
+from lib.model.spec import BATCH_SIZES, MAX_TEXT, N_CLASSES, N_PIXELS
 from lib.ui import layout
-from lib.ui.notebooks import FIRST, IN_BROWSER, is_static, navigation, notebook_of
+from lib.ui.controls import SHARED, SHARED_HIDDEN, SHARED_SIZE
+from lib.ui.notebooks import AS_PAGE, FIRST, IN_BROWSER, SERVED, STATIC, is_static, navigation, notebook_of
 from lib.ui.opened import TEACHER, role
 from lib.ui.url_state import Address
 from lib.ui.views.glossary import glossary
@@ -20,26 +24,50 @@ def plain_title(name: str, title: str, question: str, address: Address) -> mo.Ht
     """Title, machine and question of a notebook that has one question."""
     machine = table([], ([html.escape(name), html.escape(value)] for name, value in details().items()), "lab-machine")
     return mo.Html(
-        heading(name, title, f'<p class="lab-question">{html.escape(question)}</p>')
+        heading(name, title, address, f'<p class="lab-question">{html.escape(question)}</p>')
         + asides(name, on_demand("this machine", machine), mo.ui.anywidget(Present()).text)
         + mo.ui.anywidget(WholePage()).text
         + layout.problems(address.problems)
     )
 
 
-def heading(name: str, title: str, below: str = "", images: str = "") -> str:
-    """HTML: navigation and title, the machine beside it.
+def heading(name: str, title: str, address: Address, below: str = "", images: str = "") -> str:
+    """HTML: navigation and title, the machine and the reader's network beside it.
 
     Args:
         name: Of the notebook.
         title: Of the page.
+        address: Of the page: the network goes along to the other pages.
         below: HTML below the title.
         images: HTML below the machine: what is trained on.
     """
     static = static_note(name) if is_static() else layout.chart_ahead()
+    shared = urlencode({key: said for key in SHARED if (said := address.said(key))}, safe=",")
     return (
-        f'{navigation(name, is_teacher=role() == TEACHER)}<div class="lab-title"><h1>{html.escape(title)}</h1>'
-        f'<div class="lab-line"><p>{html.escape(this_machine().line)}</p>{images}</div></div>{below}{static}'
+        f"{navigation(name, is_teacher=role() == TEACHER, query=shared)}"
+        f'<div class="lab-title"><h1>{html.escape(title)}</h1>'
+        f'<div class="lab-line"><p>{html.escape(this_machine().line)}</p>{images}</div></div>'
+        f"{network_line(name, address)}{below}{static}"
+    )
+
+
+def network_line(name: str, address: Address) -> str:
+    """HTML: a form with the network and the batch size of every section; what is sent opens the page again with them.
+
+    Empty where no server would answer.
+    """
+    served = os.environ.get(SERVED)
+    if served in (None, STATIC):
+        return ""
+    hidden, size = (address.read(one) for one in SHARED.values())
+    page = {"file": notebook_of(name).file, AS_PAGE[0]: AS_PAGE[1]} if served == "edit" else {}
+    kept = "".join(f'<input type="hidden" name="{key}" value="{html.escape(value)}">' for key, value in page.items())
+    return (
+        f'<form class="lab-network" method="get" action="">{kept}<span>Your network: {N_PIXELS}→</span>'
+        f'<input name="{SHARED_HIDDEN}" value="{html.escape(hidden)}" size="9" maxlength="{MAX_TEXT}"'
+        f' aria-label="Hidden layers of your network"><span>→{N_CLASSES}, batch size</span><input name="{SHARED_SIZE}"'
+        f' type="number" min="{BATCH_SIZES[0]}" max="{BATCH_SIZES[-1]}" value="{size:g}"'
+        ' aria-label="Batch size of your network"><button class="lab-button">Use on all pages</button></form>'
     )
 
 

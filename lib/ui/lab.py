@@ -29,7 +29,7 @@ from lib.sweeps.workers.engine import Engine, shared_engine
 from lib.sweeps.workers.messages import State
 from lib.sweeps.workers.queue import Request
 from lib.ui import layout
-from lib.ui.controls import pin_button
+from lib.ui.controls import SHARED, pin_button
 from lib.ui.export_menu import ExportMenu
 from lib.ui.heading import plain_title
 from lib.ui.opened import opened
@@ -133,7 +133,7 @@ class Page:
         self.news = Watched()  # of the hooks: every section looks again
         self.sections = {prefix: Section(self, prefix, one) for prefix, one in panels.items()}
         parts = (*self.sections.values(), *hooks)
-        self.settings = {name: setting for part in parts for name, setting in part.settings.items()}
+        self.settings = {name: setting for part in parts for name, setting in part.settings.items()} | SHARED
         self.address = opened(name, self.settings)
         for part in parts:
             part.attach(self)

@@ -24,7 +24,7 @@ from lib.sweeps.experiments.teacher import Guess
 from lib.sweeps.storage.records import Record
 from lib.sweeps.workers.messages import State
 from lib.sweeps.workers.queue import END_IT, PATIENCE_S
-from lib.timing.disturbance import disturbances
+from lib.timing.measurement import disturbances
 from lib.ui.notebooks import APP, SERVED, is_static
 from lib.ui.views import markup, predict_first
 from lib.ui.views.chart import Chart

@@ -160,16 +160,18 @@ def link(name: str, environment: Mapping[str, str] = os.environ, query: str = ""
     return f'<a href="{html.escape(notebook.address(served, query))}">{shown}</a>' if served else shown
 
 
-def navigation(here: str, environment: Mapping[str, str] = os.environ, is_teacher: bool = False) -> str:
+def navigation(
+    here: str, environment: Mapping[str, str] = os.environ, is_teacher: bool = False, query: str = ""
+) -> str:
     """HTML: links to the front page and the other notebooks, for a teacher of a class to that page too; nothing where
-    the server has no other."""
+    the server has no other. A query goes along."""
     if SERVED not in environment:
         return ""
     items = (
         (
             f'<li aria-current="page">{html.escape(one.title)}</li>'
             if one.name == here
-            else f"<li>{link(one.name, environment)}</li>"
+            else f"<li>{link(one.name, environment, query)}</li>"
         )
         for one in (OF_A_CLASS_SITE if is_teacher and environment[SERVED] == "run" else NOTEBOOKS)
     )

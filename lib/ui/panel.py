@@ -70,11 +70,12 @@ def _declared(factory: Callable[..., controls.Control]) -> Callable[..., Any]:
     return declare
 
 
-slider, batch_size, span, several, dropdown, number, checkbox, text, backend = map(
+slider, batch_size, hidden, span, several, dropdown, number, checkbox, text, backend = map(
     _declared,
     (
         controls.slider,
         controls.batch_size,
+        controls.hidden,
         controls.span,
         controls.several,
         controls.dropdown,

@@ -3,8 +3,7 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from lib.model.backends.environment_variables import device_count
-from lib.model.backends.registry import DEFAULT, Runtime
+from lib.model.backends.registry import DEFAULT, Runtime, device_count
 from lib.model.data.prepared import Prepared
 from lib.model.spec import BATCH_SIZES, RATE_STEPS, Training
 from lib.sweeps.experiments import mnist_training as random_search

@@ -34,6 +34,7 @@ class Setting(Generic[T]):
     expected: str
     parse: Callable[[str], T]
     options: tuple = ()
+    shared: str = ""  # name of the page's own setting whose value is used where the address says none of this one
 
     def read(self, said: str) -> T:
         """The value of a text.
@@ -194,9 +195,13 @@ class Address:
                     f"The address says {name}={shown(said)}: {_printable(str(error))}. The usual value is used instead."
                 )
 
+    def said(self, name: str) -> str:
+        """What the address says of a setting; empty for nothing."""
+        return self._given.get(name, "")
+
     def read(self, setting: Setting[T]) -> T:
         """The address' value of a setting; the usual one where there is none, or none that can be used."""
-        said = self._given.get(setting.name)
+        said = self._given.get(setting.name, self._given.get(setting.shared))
         try:
             return setting.usual if said is None else setting.read(said)
         except ValueError:

@@ -14,7 +14,7 @@ from lib.site.access import MAX_VIEWERS
 from lib.sweeps.experiments import single_operations
 from lib.sweeps.workers.messages import Measured, TrainingFailed
 from lib.timing.measurement import Ended, Measurement
-from lib.timing.profiling.input_pipeline import QUANTITIES
+from lib.timing.profiling.harness import QUANTITIES
 from lib.timing.profiling.request import FEEDS
 
 pytestmark = pytest.mark.release
@@ -34,20 +34,20 @@ def test_what_fails_is_told_and_what_follows_is_done(capsys):
             if number == 1:
                 raise TrainingFailed("there is not enough memory\nand more lines")
             done.append(number)
-    report.show("some", [report.row("some", [1.0])], ("name", "median_s"), [], left_out)
+    report.show("epochs", [report.row("epochs", [1.0])], ("name", "median_s"), [], left_out)
     assert done == [0, 2]
     assert "Left out: number 1: there is not enough memory\n" in capsys.readouterr().out
 
 
 def test_a_run_replaces_its_own_section_of_the_results_and_no_other():
     target = report.Target.counted("it", 2.0, 1.0, "s")
-    for name, figure in (("some", 1.0), ("other", 5.0), ("some", 2.5)):
+    for name, figure in (("epochs", 1.0), ("busy", 5.0), ("epochs", 2.5)):
         report.show(name, [report.row(name, [figure])], ("name", "median_s"), [target], ["a row: no browser"])
     text = report.RESULTS.read_text()
-    assert [line for line in text.splitlines() if line.startswith("## ")] == ["## other", "## some"]
-    assert "| other | 5 |" in text
-    assert "| some | 2.5 |" in text
-    assert "| some | 1 |" not in text
+    assert [line for line in text.splitlines() if line.startswith("## ")] == ["## busy", "## epochs"]
+    assert "| busy | 5 |" in text
+    assert "| epochs | 2.5 |" in text
+    assert "| epochs | 1 |" not in text
     assert text.count("- left out: a row: no browser") == 2
     assert text.count("- MISSED it: 2 s (target ≤ 1 s)") == 2
 

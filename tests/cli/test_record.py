@@ -28,7 +28,7 @@ from lib.cli.record import (
     resume,
     took_s,
 )
-from lib.model.backends import environments, registry
+from lib.model.backends import registry
 from lib.model.backends.base import Epoch, FirstCall, Steps, no_parameters
 from lib.model.backends.registry import Runtime, Unavailable, versions
 from lib.model.hardware.machine import machine_id
@@ -43,7 +43,7 @@ from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import CardLost, Item, Measured, Progress, TrainingFailed, WorkerDied
 from lib.sweeps.workers.queue import Cancel
 from lib.timing.measurement import Ended, Measurement
-from lib.timing.profiling.input_pipeline import QUANTITIES
+from lib.timing.profiling.harness import QUANTITIES
 from lib.timing.profiling.request import OperationRequest
 from tests.hiding import hiding
 
@@ -669,8 +669,8 @@ def test_a_bad_plan_is_refused_in_a_sentence_before_anything_is_asked(tmp_path, 
 def test_a_driver_that_is_too_old_or_missing_is_said_before_time_is_spent(tmp_path, monkeypatch, driver, words):
     monkeypatch.setattr(registry, "nvidia_driver_answers", lambda: bool(driver))
     monkeypatch.setattr(registry, "cards", lambda: (Card("GPU-1", "A card", driver, compute_capability=9.0),))
-    monkeypatch.setitem(environments.BUILDS, "jax", lambda _: 13)  # type: ignore[arg-type]
-    monkeypatch.setattr(environments, "driver_version", lambda: driver)
+    monkeypatch.setitem(registry.BUILDS, "jax", lambda _: 13)  # type: ignore[arg-type]
+    monkeypatch.setattr(registry, "driver_version", lambda: driver)
     plan = [Entry("ceilings", ("numpy/cpu",), 5), Entry("race", ("jax-*/gpu",), 10)]
     with pytest.raises(Unusable, match=words):
         record(tmp_path / "card.json", 1, plan=plan)

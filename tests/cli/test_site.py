@@ -62,7 +62,11 @@ def test_one_that_fails_is_named_and_the_others_are_written(tmp_path, capsys):
     assert [name for name in scripts if not (site / name).is_file()] == []
     assert "could not be written on" in (site / "broken.html").read_text()
     front = (site / "index.html").read_text()
-    assert re.findall(r'href="([^"#:]+)"', front) == [IN_BROWSER, *(one.file_name for one in NOTEBOOKS)]
+    assert re.findall(r'href="([^"#:]+)"', front) == [
+        IN_BROWSER,
+        FIRST.file_name,
+        *(one.file_name for one in NOTEBOOKS),
+    ]
     assert f"as computed on {where_and_when()}" in unescape(front)
     assert "Examples to begin with" not in front
     assert not list(site.glob("*.writing"))

@@ -8,7 +8,7 @@ from lib.sweeps.experiments.single_operations import pipeline_tasks
 from lib.sweeps.storage.records import Kind, Record
 from lib.timing.measurement import Ended, Measurement
 from lib.timing.profiling.first_use import FRESH, REPEATED
-from lib.timing.profiling.input_pipeline import QUANTITIES
+from lib.timing.profiling.harness import QUANTITIES
 from lib.timing.profiling.request import Pipeline
 from tests.browser import MARKS, assert_accessible
 

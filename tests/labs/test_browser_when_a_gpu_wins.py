@@ -58,9 +58,8 @@ def test_the_border_moves_the_calibration_is_kept_and_a_press_applies_a_remedy(b
     page.wait_for_function(f"() => {MEASURED} >= 2", timeout=120_000)
     stop(page)
     kept = page.evaluate(MEASURED)
-    page.get_by_role("slider").first.focus()
-    page.keyboard.press("ArrowRight")
-    page.wait_for_function("() => location.search.includes('win.depth=2')", timeout=10_000)
+    page.get_by_label("Hidden layers", exact=True).first.fill("64, 64")
+    page.wait_for_function("() => location.search.includes('win.hidden=64')", timeout=10_000)
     page.wait_for_function(f"() => {SAID}.includes('2 hidden layers')", timeout=10_000)
 
     row = page.locator(".remedies tr", has_text="one call an epoch in place of")

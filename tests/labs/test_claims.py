@@ -34,7 +34,7 @@ from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.comparison import Repetitions, Verdict
 from lib.timing.measurement import Ended, Measurement
 from lib.timing.profiling.operations import ALL, KERNELS, OPERATIONS, PRODUCT
-from lib.timing.profiling.step_breakdown import Split
+from lib.timing.profiling.request import Split
 
 
 def standings(**seconds):

@@ -89,7 +89,7 @@ def test_without_a_recorded_file_the_published_rows_stay(monkeypatch, tmp_path, 
     ways = ways_at(32, [])
     assert {one.source for one in ways} == {PUBLISHED}
     assert rows_html(ways).count("<li ") == 4
-    assert "No figure" in rows_html(ways_at(7, []))
+    assert "No recorded figure is near" in rows_html(ways_at(7, []))
 
 
 def test_the_axis_holds_all_rows():
@@ -132,5 +132,5 @@ def test_opening_a_page_in_a_class_or_a_script_measures_nothing(monkeypatch, tmp
     section = SimpleNamespace(stage=SimpleNamespace(streams=streams))
     page = SimpleNamespace(store=Store(tmp_path / "results.sqlite"), sections={"why": section})
     ask, _ = why_slower.answer(page, "")
-    (_, n_wanted), _work = ask(why_slower.WhySlower({"size": 32})).make(again)
+    (_, n_wanted), _work = ask(why_slower.WhySlower({"size": 32, "hidden": "128"})).make(again)
     assert bool(n_wanted) is measures

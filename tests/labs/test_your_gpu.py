@@ -110,7 +110,7 @@ def test_what_is_not_sound_is_told_and_changes_nothing(played):
 
 
 def test_a_wrong_control_stops_the_browser_and_says_why(played):
-    values = {"size": 0, "width": 16, "depth": 1, "rate": 0.1, "way": USUAL_WAY, "again": 0}
+    values = {"size": 0, "hidden": "16", "rate": 0.1, "way": USUAL_WAY, "again": 0}
     played.page.follow(SimpleNamespace(value=values))
     assert played.asked() == ["stop"]
     assert "expected" in played.told("line")

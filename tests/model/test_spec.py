@@ -64,7 +64,6 @@ def test_bad_trainings_are_refused_with_a_sentence(change, wanted):
 
 
 def test_numbers_of_numpy_are_numbers():
-    """The same training by whatever numbers it is described: it is found again in the store."""
     given = Training(Network((np.int64(64),)), np.float64(0.5), np.int32(8), np.uint8(2), np.int16(1))
     assert given == Training(Network((64,)), 0.5, 8, 2, 1)
     assert all(type(value) is int for value in (*given.network.hidden, given.batch_size, given.epochs, given.seed))

@@ -14,7 +14,7 @@ from lib.ui.notebooks import notebook_of
 from tests.browser import MARKS, PHONE, assert_accessible
 
 pytestmark = [*MARKS, pytest.mark.release]
-TABLE = ".lab-table:not(.lab-machine):visible"
+TABLE = "table.race:visible"
 
 
 class Quiet(SimpleHTTPRequestHandler):

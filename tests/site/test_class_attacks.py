@@ -293,7 +293,7 @@ def bomb() -> bytes:
         ("novel.csv", lambda: b"It was a dark and stormy night\n" * 500_000, "got one column"),
         ("words.csv", lambda: b"x,label\n" + b"dark,stormy\n" * 500_000, "expected numbers in column"),
         ("unlabelled.csv", (TABLE + "0.5,0.5,\n").encode, "expected a label in every row, got none in row"),
-        ("largest.bin", lambda: b"\1\0" * (MAX_DROPPED_BYTES // 2), "is a binary file of another kind"),
+        ("largest.bin", lambda: b"\1\0\2" * (MAX_DROPPED_BYTES // 3), "looks like a binary file of another kind"),
     ],
 )
 def test_a_dropped_file_that_cannot_be_trained_on_is_refused(site, bystander, name, content, says):

@@ -9,7 +9,7 @@ import pytest
 
 from lib import ROOT
 from lib.site.pages import front_page
-from lib.ui.notebooks import NOTEBOOKS
+from lib.ui.notebooks import FIRST, NOTEBOOKS
 from lib.ui.presets import PRESETS, Preset
 
 PICTURES = ROOT / "lib/site/pictures"
@@ -22,7 +22,9 @@ def text(presets: Sequence[Preset] = ()) -> str:
 def test_it_names_every_notebook_with_its_question():
     page = unescape(text())
     for notebook in NOTEBOOKS:
-        card = re.search(rf'<li>.*?<a href="{notebook.path}">(.*?)</a></h2><p>(.*?)</p>', page.partition("<ul")[2])
+        card = re.search(
+            rf'<li>.*?<a href="{notebook.path}">(.*?)</a></h2><p>(.*?)</p>', page.partition('<ul class="notebooks"')[2]
+        )
         assert card is not None, notebook.name
         assert notebook.title in page
         assert notebook.question in page
@@ -43,9 +45,20 @@ def test_no_picture_is_left_over():
 
 
 def test_without_presets_there_is_no_gallery_and_without_a_teacher_no_link_to_the_teacher_s_page():
-    assert "<section" not in text()
+    assert 'class="presets"' not in text()
     assert "/teacher/" not in text()
     assert '<a href="/teacher/">' in bytes(front_page(is_teacher=True).body).decode()
+
+
+@pytest.mark.parametrize("computed", ["", "Machine, 2026-11-01"])
+def test_the_answer_stands_before_the_notebooks_and_a_link_says_what_is_behind_it(computed):
+    page = bytes(front_page((), computed).body).decode()
+    answer = page.partition('class="answer"')[2].partition("</section>")[0]
+    assert "One H100 takes" in answer
+    assert answer.count("<li ") >= 10
+    assert f'href="{FIRST.file_name if computed else FIRST.path}"' in answer
+    assert ".ways-mark" in page.partition("</style>")[0], "its rules come with it"
+    assert page.count('name="description"') == page.count('property="og:description"') == 1
 
 
 def test_a_preset_is_a_link_with_its_settings():

@@ -30,8 +30,7 @@ from lib.sweeps.workers.messages import (
     WorkerDied,
 )
 from lib.sweeps.workers.queue import Cancel, Request
-from lib.timing.disturbance import Watch
-from lib.timing.measurement import Ended, Measurement
+from lib.timing.measurement import Ended, Measurement, Watch
 from lib.timing.profiling.request import Examination
 from tests.generators import collected
 

@@ -53,8 +53,8 @@ from lib.sweeps.workers.messages import (
     WorkerDied,
 )
 from lib.sweeps.workers.queue import Cancel, Holder, Request, Urgency
-from lib.timing import disturbance
-from lib.timing.disturbance import Disturbance, Watch
+from lib.timing import measurement
+from lib.timing.measurement import Disturbance, Watch
 from tests.sweeps.sweeping import MIXED, by_place, made
 
 FAST = [Item(Training(Network((8,)), rate, 4096, 1), Runtime("numpy")) for rate in (0.1, 0.3)]
@@ -412,7 +412,7 @@ def others(monkeypatch):
     def exit_(watch, *_):
         watch.disturbance = Disturbance(1.0, 0.0, cores.pop(0), 0)
 
-    monkeypatch.setattr(disturbance, "LOOK_S", 0.0)
+    monkeypatch.setattr(measurement, "LOOK_S", 0.0)
     monkeypatch.setattr(Watch, "__exit__", exit_)
     return cores
 

@@ -44,7 +44,6 @@ def test_what_is_not_there_or_has_no_neighbour_is_refused():
 
 
 def test_a_small_difference_that_is_sure_is_neither_faster_nor_the_same():
-    """Two per cent, known to a per cent: the interval leaves out 1, and reaches beyond what counts as the same."""
     assert Comparison(1.02, 1.01, 1.035, 100, True).verdict is Verdict.UNCLEAR
     assert Comparison(1.02, 1.01, 1.029, 100, True).verdict is Verdict.SAME
 

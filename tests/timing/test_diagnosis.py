@@ -1,9 +1,19 @@
 """Each finding appears on numbers that show it, stays away on numbers that do not, and repeats the numbers it stands
 on."""
 
+import sys
+from types import ModuleType, SimpleNamespace
+
+import numba
 import pytest
 
-from lib.timing.diagnosis import DETECTORS, Observed, findings
+from lib.model.backends.base import CannotTrain
+from lib.model.backends.registry import BACKENDS, JAX_PRECISION, PRECISIONS, Runtime, unavailable
+from lib.model.spec import Training
+from lib.sweeps.workers.messages import TrainingFailed
+from lib.timing import diagnosis
+from lib.timing.diagnosis import DETECTORS, CardFacts, Observed, card_of, findings
+from tests.sweeps.workers.test_engine import run
 
 # name: (numbers that show it, numbers that do not, what the evidence must repeat, the expected gain)
 CASES = {
@@ -92,3 +102,145 @@ def test_the_largest_gain_comes_first():
 def test_what_is_waited_for_decides_the_remedy(preprocessing_s, words):
     (found,) = findings(Observed(step_s=1e-3, input_s=0.75e-3, preprocessing_s=preprocessing_s))
     assert words in found.remedy
+
+
+GPU = [backend.key for backend in BACKENDS.values() if "gpu" in backend.devices]
+
+
+def stand_in(monkeypatch, name: str, **contents: object) -> SimpleNamespace:
+    module = ModuleType(name)
+    module.__dict__.update(contents)
+    monkeypatch.setitem(sys.modules, name, module)
+    return module  # type: ignore[return-value]
+
+
+@pytest.fixture
+def libraries(driver, monkeypatch):
+    """All libraries on a machine with an L4; returns what a test may change: the cards, and the switches for TF32."""
+    driver("570.86.10")
+    here = SimpleNamespace(cards=["NVIDIA L4"], rounds=False, precision="highest")
+
+    def jax_devices(_kind):
+        if not here.cards:
+            raise RuntimeError("Unable to initialize backend 'cuda': libcudart.so.13 not found\nTraceback …")
+        return [SimpleNamespace(device_kind=name, memory_stats=lambda: {"bytes_limit": 7}) for name in here.cards]
+
+    def rounds(switch: bool) -> None:
+        here.rounds = switch
+
+    experimental = SimpleNamespace(
+        enable_tensor_float_32_execution=rounds,
+        tensor_float_32_execution_enabled=lambda: here.rounds,
+        get_device_details=lambda one: {"device_name": one.name},
+    )
+    listed = lambda _kind: [SimpleNamespace(name=name) for name in here.cards]  # noqa: E731
+    matmul = SimpleNamespace(allow_tf32=False)
+
+    def no_cuda() -> None:
+        raise RuntimeError("Found no NVIDIA driver on your system")
+
+    stand_in(monkeypatch, "jax", devices=jax_devices, config=SimpleNamespace())
+    stand_in(monkeypatch, "tensorflow", config=SimpleNamespace(experimental=experimental, list_physical_devices=listed))
+    stand_in(
+        monkeypatch,
+        "torch",
+        set_float32_matmul_precision=lambda name: setattr(matmul, "allow_tf32", name == "high"),
+        backends=SimpleNamespace(cuda=SimpleNamespace(matmul=matmul)),
+        cuda=SimpleNamespace(
+            is_available=lambda: bool(here.cards),
+            init=no_cuda,
+            device_count=lambda: len(here.cards),
+            get_device_name=lambda number: here.cards[number],
+            get_device_properties=lambda _: SimpleNamespace(total_memory=7),
+        ),
+    )
+    runtime = SimpleNamespace(
+        getDeviceCount=lambda: len(here.cards),
+        getDeviceProperties=lambda number: {"name": here.cards[number].encode()},
+        memGetInfo=lambda: (5, 7),
+    )
+    stand_in(monkeypatch, "cupy", cuda=SimpleNamespace(runtime=runtime))
+
+    class Gpus:
+        def __iter__(self):
+            return iter(listed("GPU"))
+
+    context = SimpleNamespace(get_memory_info=lambda: (5, 7))
+    numba_cuda = SimpleNamespace(gpus=Gpus(), current_context=lambda: context)
+    monkeypatch.setattr(numba, "cuda", numba_cuda, raising=False)
+    here.jax = sys.modules["jax"].config
+    here.matmul = matmul
+    return here
+
+
+def asked(libraries, monkeypatch, runtime: Runtime) -> CardFacts | None:
+    """What a worker would, with the part of its environment that libraries read when they are loaded."""
+    libraries.jax.jax_default_matmul_precision = JAX_PRECISION[runtime.precision]
+    monkeypatch.setenv("CUPY_TF32", str(int(runtime.precision == "tf32")))
+    return card_of(runtime)
+
+
+@pytest.mark.parametrize("key", GPU)
+def test_the_library_names_its_card_driver_and_precision(key, libraries, monkeypatch):
+    for precision in BACKENDS[key].precisions:
+        facts = asked(libraries, monkeypatch, Runtime(key, "gpu", precision))
+        assert facts is not None
+        assert (facts.name, facts.driver, facts.precision) == ("NVIDIA L4", "570.86.10", precision)
+
+
+@pytest.mark.parametrize("key", GPU)
+def test_a_library_that_sees_no_card_is_refused_with_what_it_says(key, libraries, monkeypatch):
+    libraries.cards = []
+    with pytest.raises(
+        CannotTrain, match=r"sees none, so it is not used\. The driver lists 2 GPUs, the framework sees 0"
+    ):
+        asked(libraries, monkeypatch, Runtime(key, "gpu"))
+    if BACKENDS[key].worker == "jax":
+        with pytest.raises(
+            CannotTrain, match=r"It says: Unable to initialize backend 'cuda': libcudart\.so\.13 not found$"
+        ):
+            asked(libraries, monkeypatch, Runtime(key, "gpu"))
+    elif BACKENDS[key].worker == "torch":
+        with pytest.raises(CannotTrain, match="It says: Found no NVIDIA driver"):
+            asked(libraries, monkeypatch, Runtime(key, "gpu"))
+
+
+def test_a_library_that_rounds_although_it_was_told_not_to_is_refused(libraries, monkeypatch):
+    libraries.jax.jax_default_matmul_precision = "None"  # somebody's own default
+    with pytest.raises(CannotTrain, match="multiplies in None where float32 was asked for"):
+        card_of(Runtime("jax-epoch", "gpu"))
+    monkeypatch.setenv("CUPY_TF32", "1")
+    with pytest.raises(CannotTrain, match=r"multiplies in tf32 where float32 was asked for.*CUPY_TF32"):
+        card_of(Runtime("cupy", "gpu"))
+
+
+def test_the_processor_is_not_asked():
+    assert card_of(Runtime("keras-tensorflow")) is None
+    assert set(diagnosis._ASK) == {BACKENDS[key].worker for key in GPU}, "every library that runs on a GPU is asked"
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_the_compiled_product_is_of_the_precision_that_was_asked_for(precision):
+    import jax
+    import numpy as np
+
+    from lib.model.backends.with_jax import packed, sgd_step
+
+    layers = packed([(np.ones((4, 3), np.float32), np.ones(3, np.float32))])
+    x, y = np.ones((2, 4), np.float32), np.zeros(2, np.int32)
+    with jax.default_matmul_precision(JAX_PRECISION[precision]):
+        lowered = jax.jit(sgd_step).trace(layers, x, y, np.float32(0.1)).lower(lowering_platforms=("cuda",))
+    products = [line for line in lowered.as_text().splitlines() if "dot_general" in line]
+    expected = {"float32": "precision = [HIGHEST, HIGHEST]", "tf32": "= tf32", "bfloat16": "= bf16"}[precision]
+    assert products
+    assert all(expected in line for line in products)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("key", [pytest.param("keras-tensorflow", marks=pytest.mark.release), "jax-epoch"])
+def test_without_a_card_a_worker_refuses_what_its_library_would_do_on_the_processor(lone_engine, key):
+    if unavailable(Runtime(key)) is not None:
+        pytest.skip(f"{key} is not installed")
+    with pytest.raises(TrainingFailed, match="was asked for a graphics card and sees none, so it is not used"):
+        run(lone_engine, Runtime(key, "gpu"), [Training(epochs=1)])
+    assert lone_engine.pids() == {}, "it was not kept"

@@ -1,13 +1,29 @@
 """The statistics on literal numbers, and the loop on a clock that only the step moves. Nothing sleeps."""
 
+import itertools
+import multiprocessing
 import subprocess
 import sys
 import time
+from collections import namedtuple
+from collections.abc import Iterator
 
 import numpy as np
+import psutil
 import pytest
 
-from lib.timing.measurement import Config, Ended, Measurement, measure
+from lib.model.backends.base import Epoch, FirstCall, Steps, no_parameters
+from lib.model.backends.registry import Runtime
+from lib.model.data.mnist import Facts
+from lib.model.hardware.nvidia import Gpu
+from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask, measure_ceilings, measure_tasks
+from lib.sweeps.experiments.backend_race import Cell, race
+from lib.sweeps.storage.store import Store
+from lib.sweeps.workers.engine import Engine
+from lib.sweeps.workers.messages import Item, Measured, Message, Progress, Ready, Trained, Waiting
+from lib.sweeps.workers.queue import Cancel, Request
+from lib.timing.measurement import Config, Disturbance, Ended, Measurement, Turns, Watch, disturbances, measure
+from lib.timing.profiling.request import Examination
 from tests.conftest import ROOT
 
 
@@ -86,7 +102,6 @@ def test_a_step_longer_than_the_cap_is_measured_once():
 
 
 def test_a_step_that_returns_at_once_is_noticed():
-    """An empty function, on a real clock: that of this process, which stands still while others have the processor."""
     measured = measure(
         lambda: None, clock=time.process_time, config=Config(max_time_s=0.3, min_time_s=0.05, warm_up_s=0.01)
     )
@@ -115,8 +130,287 @@ def test_quartiles_and_digits_on_literal_numbers():
 
 def test_the_instrument_loads_no_framework():
     code = (
-        "import sys; import lib.timing.measurement, lib.model.spec, lib.timing.roofline;"
+        "import sys; import lib.timing.measurement, lib.model.spec, lib.timing.prediction.workload;"
         " print(sorted({'tensorflow', 'jax', 'keras', 'marimo', 'pandas'} & set(sys.modules)))"
     )
     shown = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert shown.stdout.strip() == "[]"
+
+
+SPIN = "import time\nend = time.monotonic() + 20\nwhile time.monotonic() < end: pass"
+
+
+@pytest.fixture(autouse=True)
+def undisturbed():
+    """Here others are looked at."""
+
+
+def spin(seconds):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        pass
+
+
+class Machine:
+    """A machine on which nothing runs but these processes: the processor's own counters, without the others of this
+    one."""
+
+    def __init__(self, *pids: int) -> None:
+        self.processes = [psutil.Process(), *map(psutil.Process, pids)]
+        self.real = psutil.cpu_times()
+
+    def spent_s(self) -> float:
+        return sum(sum(process.cpu_times()[:4]) for process in self.processes)  # with children that ended
+
+    def cpu_times(self):
+        nothing = self.real._replace(**dict.fromkeys(self.real._fields, 0.0))
+        return nothing._replace(user=self.spent_s(), idle=time.perf_counter())
+
+
+@pytest.mark.slow
+def test_our_own_work_is_no_disturbance(monkeypatch):
+    monkeypatch.setattr(psutil, "cpu_times", Machine().cpu_times)
+    with Watch() as watch:
+        child = subprocess.Popen([sys.executable, "-c", SPIN])
+        spin(1.0)
+        child.kill()
+        child.wait()
+    assert watch.disturbance is not None
+    assert watch.disturbance.others_cores < 0.01, "neither this process nor its child"
+
+
+@pytest.mark.slow
+def test_another_programs_work_is_named(monkeypatch):
+    launched = subprocess.run(
+        ["sh", "-c", f"'{sys.executable}' -c '{SPIN}' >/dev/null 2>&1 & echo $!"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    pid = int(launched.stdout)
+    machine = Machine(pid)
+    monkeypatch.setattr(psutil, "cpu_times", machine.cpu_times)
+    try:
+        while not sum(machine.processes[1].cpu_times()[:2]):  # it is starting
+            time.sleep(0.05)
+        before = sum(machine.processes[1].cpu_times()[:2])
+        with Watch() as watch:
+            time.sleep(1.5)
+        others_s = sum(machine.processes[1].cpu_times()[:2]) - before
+        assert watch.disturbance is not None
+        assert (
+            0 < watch.disturbance.others_cores * watch.disturbance.seconds <= others_s + 0.01 + 1e-9
+        )  # a tick of its clock
+        with Watch(pid) as watch:
+            time.sleep(1.0)
+        assert watch.disturbance is not None
+        assert watch.disturbance.others_cores < 0.01, "named as one of ours"
+    finally:
+        subprocess.run(["kill", str(pid)], check=False)
+
+
+def test_a_worker_that_is_named_is_a_child_too_and_counts_once():
+    child = subprocess.Popen([sys.executable, "-c", SPIN])
+    try:
+        assert [process.pid for process in Watch(child.pid)._family()].count(child.pid) == 1
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_the_server_of_a_notebooks_kernel_is_one_of_ours(monkeypatch):
+    server = subprocess.Popen([sys.executable, "-c", SPIN])
+    try:
+        before = {process.pid for process in Watch()._family()} - {server.pid}
+        monkeypatch.setattr(multiprocessing, "parent_process", lambda: psutil.Process(server.pid))
+        monkeypatch.setattr(psutil.Process, "children", lambda self, recursive: [])  # not as a child of the test
+        assert {process.pid for process in Watch()._family()} <= before | {server.pid}
+        assert server.pid in {process.pid for process in Watch()._family()}
+    finally:
+        server.kill()
+        server.wait()
+
+
+class Clock:
+    """A clock that is set by hand, and what others did in each turn."""
+
+    def __init__(self, monkeypatch, *others_cores):
+        self.now_s, self.looks, others_cores = 0.0, 0, iter(others_cores)
+        self.watch = Watch()
+        monkeypatch.setattr("lib.timing.measurement.time.monotonic", lambda: self.now_s)
+        monkeypatch.setattr(self.watch, "_look", lambda: None)
+
+        def exit_(_watch):
+            self.looks += 1
+            self.watch.disturbance = Disturbance(1.0, 0.0, next(others_cores), 0)
+
+        monkeypatch.setattr(Watch, "__exit__", exit_)
+
+
+def test_what_disturbed_an_earlier_turn_is_not_forgotten(monkeypatch):
+    clock = Clock(monkeypatch, 1.5, 0.0, 0.0)
+    turns = Turns(clock.watch)
+    assert turns.flags() == ()
+    turns.begin()
+    clock.now_s = 2.0
+    turns.end()
+    (flag,) = turns.flags()
+    assert "kept 1.5 cores busy" in flag
+    clock.now_s = 60.0  # others' turn: whatever they did is not looked at
+    turns.begin()
+    clock.now_s = 62.0
+    assert turns.flags() == (flag,)
+    assert clock.looks == 2
+
+
+def test_a_turn_is_looked_at_seldom_and_a_short_one_never(monkeypatch):
+    clock = Clock(monkeypatch, 1.0, 0.0)
+    turns = Turns(clock.watch)
+    turns.begin()
+    clock.now_s = 0.4
+    assert (turns.flags(), clock.looks) == ((), 0)
+    clock.now_s = 0.6
+    for _ in range(3):
+        assert "kept 1.0 cores" in turns.flags()[0]
+    assert clock.looks == 1
+    clock.now_s = 2.0
+    assert turns.flags() == (), "over the whole turn it was little"
+    turns.begin()
+    clock.now_s = 2.3
+    turns.end()
+    assert clock.looks == 2
+
+
+@pytest.mark.parametrize(
+    ("disturbance", "words"),
+    [
+        (Disturbance(1.0, 0.12, 0.0, 0), "other virtual machines took 12%"),
+        (Disturbance(1.0, 0.0, 1.5, 0), "kept 1.5 cores busy"),
+        (Disturbance(1.0, 0.0, 0.0, 2**24), "16 MiB were swapped"),
+        (
+            Disturbance(4.0, 0.0, 0.0, 0, {"its power limit": 1.5, "its temperature": 0.01}),
+            "slowed by its power limit for 1.5 of 4 s",
+        ),
+        (Disturbance(1.0, 0.0, 0.0, 0, throttled_by=("its power limit",)), "does not count for how long"),
+    ],
+)
+def test_flags(disturbance, words):
+    (flag,) = disturbance.flags
+    assert words in flag
+
+
+def test_quiet_and_a_little_stolen_time_are_no_flag():
+    assert Disturbance(1.0, 0.06, 0.05, 0, {"its power limit": 0.01}).flags == []
+
+
+def card(uuid="GPU-1", slowed_s=None, throttled_by=()):
+    return Gpu("NVIDIA L4", "570.86", 24 * 2**30, throttled_by=throttled_by, slowed_s=slowed_s, uuid=uuid)
+
+
+HEAT, OTHER = card(slowed_s={"heat": 7.0}), card("GPU-2", {"heat": 8.0})
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "slowed_s", "throttled_by"),
+    [
+        ([HEAT], [card(slowed_s={"heat": 9.0})], {"heat": 2.0}, ()),
+        ([HEAT], [HEAT], {"heat": 0.0}, ()),
+        ([card()], [card(throttled_by=("heat",))], {}, ("heat",)),
+        ([], [HEAT], {"heat": 0.0}, ()),
+        ([HEAT], [], {}, ()),
+        ([HEAT], [card(slowed_s={"heat": 1.0})], {"heat": 0.0}, ()),
+        (
+            [HEAT, card("GPU-2", {"heat": 8.0})],
+            [card("GPU-2", {"heat": 8.5}), card("GPU-1", {"heat": 8.0})],
+            {"heat": 1.0},
+            (),
+        ),
+    ],
+    ids=["counted", "long ago", "not counted", "came late", "disappeared", "driver loaded anew", "the longest of two"],
+)
+def test_a_card_is_asked_before_and_after_for_how_long_it_was_slowed(
+    before, after, slowed_s, throttled_by, monkeypatch
+):
+    answers = iter([before, after])
+    monkeypatch.setattr("lib.timing.measurement.gpus", lambda: next(answers))
+    with Watch(gpu=True) as watch:
+        pass
+    assert watch.disturbance is not None
+    assert (watch.disturbance.slowed_s, watch.disturbance.throttled_by) == (slowed_s, throttled_by)
+
+
+class Played(Engine):
+    """An engine whose worker answers at once: only what is said of its measurements is looked at."""
+
+    def _perform(self, jobs, cancel, request, n=0) -> Iterator[Message]:
+        (job,) = jobs
+        yield Ready(Facts("MNIST", "digest"))
+        if job.examination is not None:
+            yield Measured("product", Measurement((1e-3,) * 3, 1, Ended.CAP, warnings=("its own",)), 1e9)
+            return
+        for training in job.trainings:
+            item = Item(training, job.runtime)
+            yield Progress(item, FirstCall(0.1))
+            for epoch in range(training.epochs):
+                for first in (0, 1):
+                    yield Progress(item, Steps(epoch, first, np.ones(1, np.float32), 1e-3))
+                yield Progress(item, Epoch(epoch, 2, 0.3, 0.9, 1e-3, 1e-4, no_parameters))
+            yield Trained(item, None)
+
+
+def measure_tasks_of(kind):
+    def measure(runtime, engine, store):
+        return measure_tasks([AnatomyTask(runtime, Examination(kind))], engine, store, Cancel(), Request())
+
+    return measure
+
+
+TIMED = {
+    "race": lambda runtime, engine, store: race([Cell(runtime, 32)], engine, store, Cancel(), Request()),
+    "ceilings": lambda runtime, engine, store: measure_ceilings([runtime], engine, store, Cancel()),
+    "parts": measure_tasks_of("parts"),
+}
+
+
+@pytest.mark.parametrize("timed", TIMED)
+def test_whatever_is_timed_on_a_card_says_what_slowed_it(timed, tmp_path, monkeypatch):
+    slowed_s = itertools.count(5.0)  # a second more whenever it is asked
+    monkeypatch.setattr(
+        "lib.timing.measurement.gpus", lambda: [card(slowed_s={"its temperature": float(next(slowed_s))})]
+    )
+    for device, expected in (("gpu", True), ("cpu", False)):
+        engine, store = Played(), Store(tmp_path / f"{device}.sqlite")
+        list(TIMED[timed](Runtime("jax-epoch", device), engine, store))
+        records = store.records()
+        assert records
+        for record in records:
+            assert ("slowed by its temperature" in " ".join(record.warnings)) is expected, record.subject
+            assert ("slowed by its temperature" in " ".join(disturbances(record.warnings))) is expected
+            assert "its own" not in disturbances(record.warnings), "not the machine's doing"
+
+
+def test_what_others_did_before_its_turn_is_no_disturbance(monkeypatch):
+    began = []
+    monkeypatch.setattr(Watch, "__enter__", lambda self: began.append("watch") or self)
+    monkeypatch.setattr(Watch, "marked", lambda self, measured: measured)
+
+    class Queued(Played):
+        def _perform(self, jobs, cancel, request, n=0) -> Iterator[Message]:
+            began.append("waiting")
+            yield Waiting(3)
+            began.append("ready")
+            yield from super()._perform(jobs, cancel, request)
+
+    list(Queued().examine(Runtime(), Examination("ceilings"), Cancel()))
+    assert began == ["waiting", "ready", "watch"]
+
+
+def test_stolen_time_counts_by_what_was_wanted(monkeypatch):
+    Times = namedtuple("Times", "user system idle iowait steal")
+    clock = iter([Times(10.0, 1.0, 100.0, 0.0, 5.0), Times(10.8, 1.0, 107.0, 0.0, 5.2)])
+    monkeypatch.setattr("lib.timing.measurement.psutil.cpu_times", lambda: next(clock))
+    with Watch() as watch:
+        pass
+    assert watch.disturbance is not None
+    assert watch.disturbance.steal_share == pytest.approx(0.2)
+    assert any("other virtual machines took 20%" in flag for flag in watch.disturbance.flags)

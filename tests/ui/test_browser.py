@@ -208,6 +208,12 @@ def test_stop(page, server):
     wait_over(page, timeout=10_000)
     assert "Stopped" in page.locator(FIRST + ".lab-state").inner_text()
     assert "Stopped:" in sentence(page)
+    page.locator(FIRST + "button", has_text="Run again").click()  # it keeps the focus, and must not move “Stop”
+    page.wait_for_function(
+        "() => document.querySelector('.lab .lab-state b')?.innerText === 'Training'", timeout=60_000
+    )
+    page.locator(FIRST + "button", has_text="Stop").click()
+    wait_over(page, timeout=10_000)
 
 
 def test_a_bad_text_is_answered_where_the_person_looks(page, server):

@@ -48,7 +48,7 @@ def test_the_sweeps_fill_move_stop_and_are_kept(page, site):
     assert "Quickest:" in sentences.nth(0).inner_text()
     assert "one after another" in sentences.nth(1).inner_text()
     assert "Padding is" in sentences.nth(2).inner_text()
-    assert "about 4 ×" in page.locator(".lab-table:not(.lab-values)", has_text="published").inner_text(), (
+    assert "about 4 ×" in page.locator(".lab-note", has_text="Published, on 8 cores").inner_text(), (
         "the article's figures stand beside"
     )
     assert page.locator(".shapes > div").count() == 8

@@ -21,7 +21,7 @@ from lib.ui.widgets import worker_scripts
 from tests.browser import DESK, MARKS, MISSING, assert_accessible, tab
 
 pytestmark = [*MARKS, pytest.mark.release]
-SMALL = "?yours.width=16&yours.size=8"
+SMALL = "?yours.hidden=16&yours.size=8"
 
 N_IMAGES = 100
 RNG = np.random.default_rng(3)
@@ -258,9 +258,9 @@ def test_both_devices_are_measured_and_kept_and_a_software_adapter_is_called_one
         assert "images, as many as reached your browser" in " ".join(texts(page, ".lab-note"))
         page.get_by_role("button", name="Keep as a machine").click()
         page.locator(".lab-note", has_text="Kept on this notebook's server").wait_for(timeout=10_000)
-        page.get_by_role("slider").nth(1).focus()
+        page.get_by_role("slider").nth(0).focus()
         page.keyboard.press("ArrowLeft")
-        page.wait_for_function("() => location.search.includes('yours.width=8')", timeout=10_000)
+        page.wait_for_function("() => location.search.includes('yours.size=1')", timeout=10_000)
         page.locator(".webgpu .lab-state b", has_text="Measuring").wait_for(timeout=60_000)
         page.get_by_role("button", name="Stop", exact=True).first.click()
         page.locator(".webgpu .lab-state b", has_text="Stopped").wait_for(timeout=20_000)
@@ -274,7 +274,7 @@ def test_both_devices_are_measured_and_kept_and_a_software_adapter_is_called_one
 
 def test_two_readers_of_a_class_see_each_other_s_machines_without_a_reload(with_webgpu, base):
     other_context = with_webgpu.browser.new_context()
-    query = "?yours.width=8&yours.size=64"
+    query = "?yours.hidden=8&yours.size=64"
     with tab(with_webgpu) as one, tab(other_context) as other:
         for page in (one, other):
             page.goto(base + query)
@@ -391,11 +391,11 @@ TAKES = "on one core takes"  # JavaScript or WebAssembly, whichever was quicker
         ),
         (
             SMALL_ADAPTER,
-            "?yours.width=1024&yours.size=8",
+            "?yours.hidden=1024&yours.size=8",
             ["and the adapter allows 2 MiB; nothing was allocated"],
             TAKES,
         ),
-        (LITTLE_MEMORY.replace("LIMIT", "1e6"), "?yours.width=16&yours.size=8", ["is out of memory"], TAKES),
+        (LITTLE_MEMORY.replace("LIMIT", "1e6"), "?yours.hidden=16&yours.size=8", ["is out of memory"], TAKES),
     ],
     ids=["no number", "too large", "out of memory"],
 )

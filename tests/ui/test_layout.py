@@ -15,8 +15,8 @@ from lib.sweeps.storage.records import Curve
 from lib.sweeps.storage.store import Store
 from lib.sweeps.sweep import Finished, ToTrain
 from lib.sweeps.workers.messages import Item, Progress, Ready, Starting, State, Waiting
-from lib.timing.devices import CardFacts
-from lib.timing.disturbance import Disturbance
+from lib.timing.diagnosis import CardFacts
+from lib.timing.measurement import Disturbance
 from lib.ui import layout
 from lib.ui.notebooks import SERVED, STATIC
 from lib.ui.views.chart import Chart

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from lib.sweeps.experiments import published
+from lib.ui.heading import heading
 from lib.ui.notebooks import (
     FIRST,
     NOTEBOOKS,
@@ -17,6 +18,7 @@ from lib.ui.notebooks import (
     present_path,
 )
 from lib.ui.presets import listed_presets
+from lib.ui.url_state import Address
 
 
 @pytest.mark.parametrize(
@@ -74,3 +76,14 @@ def test_only_a_teacher_of_a_class_is_shown_the_way_to_the_teacher_s_page():
 def test_each_notebook_names_the_articles_that_it_follows():
     named = {title for notebook in NOTEBOOKS for title in notebook.articles}
     assert named == {title for name, title in vars(published).items() if name.endswith("_ARTICLE")}
+
+
+@pytest.mark.parametrize(("served", "there"), [("edit", 9), ("run", 9), (STATIC, 0)])
+def test_the_readers_network_goes_along_to_every_page(monkeypatch, served, there):
+    monkeypatch.setenv(SERVED, served)
+    address = Address(arguments={"net.hidden": "64,32", "net.size": "7"})
+    shown = heading("claims", "Claims", address)
+    assert shown.count("net.hidden=64,32&amp;net.size=7") == there - 2 * bool(there)
+    assert ('name="net.hidden" value="64,32"' in shown) == bool(there)
+    assert ('name="file" value="notebooks/claims.py"' in shown) == (served == "edit")
+    assert "net." not in heading("claims", "Claims", Address()).split("<form")[0], "nothing is said where it is usual"

@@ -8,6 +8,7 @@ import pytest
 
 from lib.labs import mnist_training as page
 from lib.labs.when_a_gpu_wins import border
+from lib.model.spec import Network
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.messages import State
 from lib.ui.notebooks import NOTEBOOKS, SERVED
@@ -83,7 +84,7 @@ def surface_of(title: str):
     left, right = (border.side(said[name], border.WAYS[said["way"]], unused) for name in ("left", "right"))
     assert left is not None
     assert right is not None
-    return border.surface(left, right, said["depth"], said["networks"]), said
+    return border.surface(left, right, len(Network.parse(said["hidden"]).hidden), said["networks"]), said
 
 
 def test_where_the_gpu_loses_the_article_s_own_seconds_say_so():

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.ui import url_state
+from lib.ui import controls, url_state
 from lib.ui.url_state import Address
 
 
@@ -78,3 +78,15 @@ def test_a_state_that_names_something_else_is_refused(said):
 def test_no_state_has_no_values():
     assert url_state.values_of("", MEMBERS) is None
     assert url_state.values_of(url_state.ALL_USUAL, MEMBERS) == {"epochs": 3, "hidden": "128"}
+
+
+def test_where_a_section_says_nothing_the_readers_network_counts():
+    one = controls.batch_size("rate.size", "Batch size", 32).setting
+    for said, size in (({}, 32), ({"net.size": "64"}, 64), ({"net.size": "64", "rate.size": "8"}, 8)):
+        assert Address(arguments=said).read(one) == size
+    assert Address(arguments={"net.size": "many"}).read(one) == 32
+    hidden = controls.hidden("rate.hidden").setting
+    assert Address(arguments={"net.hidden": "64, 32"}).read(hidden) == "64, 32"
+    address = Address(arguments={"net.hidden": "a"})
+    address.check(controls.SHARED)
+    assert "net.hidden=a" in address.problems[0]

@@ -13,7 +13,7 @@ from lib.model.backends.registry import ALL_DEVICES, BACKENDS, Runtime, unavaila
 from lib.model.hardware.machine import this_machine
 from lib.model.hardware.webgpu import KINDS
 from lib.model.spec import Network
-from lib.sweeps.experiments import anatomy_of_a_step, published
+from lib.sweeps.experiments import anatomy_of_a_step, published, recorded_machines
 from lib.sweeps.experiments.anatomy_of_a_step import (
     TRAPS_NETWORK,
     AnatomyTask,
@@ -22,17 +22,17 @@ from lib.sweeps.experiments.anatomy_of_a_step import (
     seconds_of,
     traps_task,
 )
-from lib.sweeps.storage.records import Record
+from lib.sweeps.experiments.recorded_machines import Machine
+from lib.sweeps.storage.records import Kind, Record
 from lib.timing.comparison import Comparison, Verdict, compared
 from lib.timing.diagnosis import Observed, findings
 from lib.timing.measurement import Measurement
 from lib.timing.profiling.operations import ALL, COMPILED, OPERATIONS, PRODUCT
-from lib.timing.profiling.request import REFERENCE, TRAP_EPOCHS, TRAP_SAMPLES
-from lib.timing.profiling.step_breakdown import EXPLAINED, PARTS, Split
+from lib.timing.profiling.request import EXPLAINED, PARTS, REFERENCE, TRAP_EPOCHS, TRAP_SAMPLES, Split
 from lib.ui import layout
 from lib.ui.controls import runtime, runtimes
 from lib.ui.lab import Drawing, Shown
-from lib.ui.panel import Controls, batch_size, dropdown, several, slider
+from lib.ui.panel import Controls, batch_size, dropdown, hidden, several, slider
 from lib.ui.views import recorded_gpus
 from lib.ui.views.chart import ON_TWO_LINES, Chart, names_y, nice_above, styled
 from lib.ui.views.markup import on_demand, table
@@ -85,7 +85,15 @@ def draw(shown: Shown) -> Drawing:
         ),
         said,
         f"<h3>Operation by operation</h3>{layout.quiet(_REPEATED)}"
-        + operations_table(operations, records, (shown.at.size, shown.at.width) == ARTICLE)
+        + operations_table(
+            {label_of(task.runtime): task.found(records) for task in operations},
+            (shown.at.size, shown.at.width) == ARTICLE,
+        )
+        + "".join(
+            on_demand(f"The same on a card: {recorded_machines.named(machine)}", operations_table(columns, True))
+            for machine in recorded_machines.recorded_gpus()
+            if (columns := recorded_operations(machine))
+        )
         + layout.disturbed([record for task in wanted for record in task.found(records).values()])
         + layout.software(task.runtime for task in wanted)
         + layout.quiet(recorded_gpus.step_note()),
@@ -161,20 +169,34 @@ def sentence(known: Mapping[Runtime, Split], batch_size: int) -> str:
     return " ".join(said)
 
 
-def operations_table(operations: Sequence[AnatomyTask], records: Sequence[Record], article_size: bool) -> str:
+def label_of(runtime: Runtime) -> str:
+    return LIBRARIES[BACKENDS[runtime.backend].worker] + runtime.suffix
+
+
+def recorded_operations(machine: Machine) -> dict[str, dict[str, Record]]:
+    """What was recorded of the operations of a step on a card, with the articles' batch size and width."""
+    found: dict[str, dict[str, Record]] = {}
+    size, width = ARTICLE
+    for task in anatomy_of_a_step.tasks(list(machine.runtimes), Network((width,)), size):
+        if task.examination.kind == "operations" and task.runtime.on_gpu:
+            mine = [r for r in machine.records if r.kind == Kind.ANATOMY and r.is_about(task.subject)]
+            if mine:
+                found[label_of(task.runtime)] = {str(record.subject["name"]): record for record in mine}
+    return found
+
+
+def operations_table(columns: Mapping[str, Mapping[str, Record]], article_size: bool) -> str:
     """HTML: the article's rows in bold with their sums, our operations below each, and the published figures beside.
 
     Args:
-        operations: The tasks of kind "operations", a column each.
-        records: What was measured; a figure that is missing is a dash.
+        columns: What was measured, by library and by operation; a figure that is missing is a dash.
         article_size: Whether batch size and width are the article's, so that the published figures are comparable.
     """
-    found = [task.found(records) for task in operations]
     rows: list[list[str]] = []
     row_css: list[str] = []
 
     def add(label: str, keys: Sequence[str], quoted: tuple[float | None, float | None] | None, css: str) -> None:
-        figures = (_sum([one.get(key) for key in keys]) for one in found)
+        figures = (_sum([one.get(key) for key in keys]) for one in columns.values())
         rows.append(
             [html.escape(label), *figures, *(_quoted(_us(one)) if one else "" for one in quoted or (None, None))]
         )
@@ -189,8 +211,10 @@ def operations_table(operations: Sequence[AnatomyTask], records: Sequence[Record
     add("the whole step, one operation after another", [ALL], None, "")
     add("the single product X @ W1", [PRODUCT], published.PRODUCT_S, "")
     add("the whole step, compiled", [COMPILED], published.COMPILED_S, "")
-    heads = [html.escape(LIBRARIES[BACKENDS[task.runtime.backend].worker] + task.runtime.suffix) for task in operations]
-    heads += [_quoted(f"published: {which}") for which in ("NumPy, CPU", "TensorFlow, GPU")]
+    heads = [
+        *map(html.escape, columns),
+        *(_quoted(f"published: {which}") for which in ("NumPy, CPU", "TensorFlow, GPU")),
+    ]
     comparable = (
         "" if article_size else " Those are for 32 images and 128 neurons: other sizes than the ones chosen here."
     )
@@ -253,11 +277,12 @@ def trap_devices() -> dict[str, str]:
 
 class Traps(Controls):
     size = batch_size("Batch size", 32)
+    hidden = hidden()
     device = dropdown("Device", "cpu", trap_devices, full_width=True)
 
 
 def trap_tasks(at: Traps) -> list[AnatomyTask]:
-    task = traps_task(at.device, at.size)
+    task = traps_task(at.device, at.size, Network.parse(at.hidden))
     return [*ceiling_tasks([task.runtime]), task]
 
 
@@ -272,9 +297,10 @@ def draw_traps(shown: Shown) -> Drawing:
     explained = traps_table(
         known, shown.at.size, ceiling.product_flops_per_s if ceiling else None, this_machine().cores
     )
+    step = f"one step of {Network.parse(shown.at.hidden).whole_label} by {by}"
     return Drawing(
         layout.said(said)
-        + layout.framed(f"one step of 784→128→10 by {by}: every sample, and the median", traps_chart(known))
+        + layout.framed(f"{step}: every sample, and the median", traps_chart(known))
         + shown.state_line(len(known), len(TRAPS), "traps"),
         said,
         (explained if known else "") + layout.disturbed(list(records.values())) + layout.software([task.runtime]),

@@ -18,12 +18,16 @@ from lib.sweeps.storage.records import Kind
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.messages import State
 from lib.timing.comparison import Verdict, without_spread
-from lib.timing.profiling.traces import kinds
-from lib.timing.profiling.traces.explanation import (
+from lib.timing.profiling.traces import form as kinds
+from lib.timing.profiling.traces.form import (
     NO_WORK,
     NOBODY,
+    REST,
     STATES,
+    Call,
     Stretches,
+    Trace,
+    as_chrome_json,
     changes,
     dearest,
     gaps,
@@ -33,11 +37,10 @@ from lib.timing.profiling.traces.explanation import (
     waited_for,
     window,
 )
-from lib.timing.profiling.traces.form import REST, Call, Trace, as_chrome_json
 from lib.ui import layout
 from lib.ui.controls import runtime
 from lib.ui.lab import Asked, Drawing, Section, Shown
-from lib.ui.panel import Controls, batch_size, dropdown, span, text
+from lib.ui.panel import Controls, batch_size, dropdown, hidden, span
 from lib.ui.stage import Work
 from lib.ui.views.chart import ROW_COLOR, Chart, names_y, styled
 from lib.ui.views.markup import legend, on_demand, table
@@ -78,7 +81,7 @@ class Live(Controls):
     AGAIN = "Profile now", "Record a new profile of these settings"
     by = dropdown("Trained by", _usual, _profilers, full_width=True)
     size = batch_size("Batch size", 32)
-    hidden = text("Hidden layers", "128", Network.parse, "none")
+    hidden = hidden()
     part = span("Part of the profile that is shown, %", (45, 60), PERCENT)
 
 

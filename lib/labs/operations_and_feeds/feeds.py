@@ -12,13 +12,13 @@ import pandas as pd
 
 from lib.formatting import justified, listed, seconds
 from lib.labs.operations_and_feeds.operations import OPERATIONS, asked, state_line
-from lib.model.backends.environment_variables import complete_environment
-from lib.model.backends.registry import DEVICES, Runtime, environment_of, unavailable, versions
+from lib.model.backends.registry import DEVICES, Runtime, complete_environment, environment_of, unavailable, versions
 from lib.model.hardware.nvidia import cards
 from lib.model.hardware.optional import free_memory_bytes
 from lib.model.spec import Network
 from lib.sweeps.experiments.anatomy_of_a_step import stored
 from lib.sweeps.experiments.published import CREATING_ARTICLE, SLOWER_ARTICLE
+from lib.sweeps.experiments.recorded_machines import Machine, named, recorded_gpus
 from lib.sweeps.experiments.single_operations import (
     NETWORK,
     Figures,
@@ -147,10 +147,22 @@ def _draw(shown: Shown) -> Drawing:
         + state_line(shown, len(found) + len(raised), len(wanted), f"{len(found)} of {len(wanted)} feeds")
         + raised_list(raised)
         + on_demand("How this was measured", f"<p>{HOW}</p>")
+        + "".join(map(recorded_feeds, recorded_gpus()))
     )
     below = layout.disturbed([record for task in wanted for record in task.latest(records).values()])
     below += _not_here(mine, wanted)
     return Drawing(result, text, below)
+
+
+def recorded_feeds(machine: Machine) -> str:
+    """HTML: the feeds that were recorded on a card, a chart for each setting of the batches."""
+    figures = recorded_figures(machine.records)
+    charts = ""
+    for size, ms in sorted({(one.pipeline.batch_size, one.pipeline.preprocessing_ms) for one in figures}):
+        found = {f.pipeline: f for f in figures if (f.pipeline.batch_size, f.pipeline.preprocessing_ms) == (size, ms)}
+        caption = f"a batch of {size:,} images, {ms:g} ms of preprocessing each"
+        charts += layout.framed(caption, feeds_chart(list(found), found))
+    return on_demand(f"On a card: {named(machine)}", charts) if charts else ""
 
 
 def _not_here(mine: Pipeline, wanted: Sequence[PipelineTask]) -> str:

@@ -12,10 +12,11 @@ import pandas as pd
 
 from lib.formatting import listed, seconds, times
 from lib.model.backends.registry import BACKENDS, DEVICES, Runtime
-from lib.sweeps.experiments import published, single_operations
+from lib.sweeps.experiments import published, recorded_machines, single_operations
 from lib.sweeps.experiments.anatomy_of_a_step import ceilings
 from lib.sweeps.experiments.single_operations import (
     FIRST_SIZES,
+    LABELS,
     LENGTHS,
     OVERLAP_SIZES,
     SIDES,
@@ -24,9 +25,10 @@ from lib.sweeps.experiments.single_operations import (
     OperationTask,
     libraries,
 )
-from lib.sweeps.storage.records import Kind
+from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
 from lib.timing.comparison import Verdict
+from lib.timing.prediction.workload import Ceilings, Cost, cost_of
 from lib.timing.profiling.request import (
     AFTER,
     ALIASED,
@@ -45,7 +47,6 @@ from lib.timing.profiling.request import (
     WAITED,
     OperationRequest,
 )
-from lib.timing.roofline import Ceilings, Cost, cost_of
 from lib.ui import layout
 from lib.ui.lab import Asked, Drawing, Shown
 from lib.ui.panel import Controls, batch_size, dropdown, slider
@@ -80,12 +81,15 @@ BOUNDS = (
 )
 
 
+RECORDED = "recorded"  # on another machine
+
+
 class TimedWay(NamedTuple):
     """How a call is timed: its name in a chart; without a colour, its line has the library's."""
 
     label: str
     color: str = ""
-    dash: str = "solid"  # or “dashed”, for what is not comparable with the others
+    dash: str = "solid"  # or “dashed”, for what is not comparable with the others, or `RECORDED`
 
 
 PRODUCT_WAYS = {
@@ -202,9 +206,11 @@ def _not_measured(points: Sequence[OperationPoint]) -> str:
 def draw_products(shown: Shown) -> Drawing:
     points, (largest, label) = points_of(shown), (shown.at.largest, shown.at.library)
     peaks, names, unit = peak_rates(points, shown.section.page.store), library_names(shown), "n, of two n × n matrices"
-    waited = lines_of(points, WAITED)
+    waited, cards = lines_of(points, WAITED), recorded_points("product", largest, precision=shown.at.precision)
     figures = {
-        "seconds of a product, the operands on the device, waited for": seconds_chart(waited, largest, names, unit),
+        "seconds of a product, the operands on the device, waited for": seconds_chart(
+            [*waited, *recorded_lines(cards, {WAITED: "", MOVED: " and back"})], largest, [*names, *cards], unit
+        ),
         f"seconds by {label}, in all ways": seconds_chart(
             ways_of(points, label, PRODUCT_WAYS, WAITED),
             largest,
@@ -222,17 +228,23 @@ def draw_products(shown: Shown) -> Drawing:
         " step. Without a card, “there and back” is what the library copies within main memory."
     )
     below = quiet(recorded_gpus.step_note()) + quiet(note)
-    return drawing(shown, figures, product_sentence(points, label, peaks), below)
+    said = product_sentence(points, label, peaks)
+    if numpys := _measured(points, "NumPy", WAITED):
+        said = " ".join([said, *(_worth(name, mine, numpys) for name, mine in cards.items())])
+    return drawing(shown, figures, said, below)
 
 
 def draw_sines(shown: Shown) -> Drawing:
     points, at = points_of(shown), shown.at
     bandwidths = _ceilings(shown.section.page.store, "copy_bytes_per_s")
+    cards = recorded_points("sine", at.largest, at.depth)
+    on_cards = {way: f", {SINE_WAYS[way].label.strip()}" for way in (EAGER_WAITED, f"{EAGER}/{MOVED}", FUSED_WAITED)}
+    on_cards[f"{FUSED}/{MOVED}"] = ", in one and back"
     figures = {
         f"seconds of {at.depth} sines by {at.library}, in all ways": seconds_chart(
-            ways_of(points, at.library, SINE_WAYS, EAGER_WAITED),
+            [*ways_of(points, at.library, SINE_WAYS, EAGER_WAITED), *recorded_lines(cards, on_cards)],
             at.largest,
-            ["NumPy", *(way.label for way in SINE_WAYS.values())],
+            ["NumPy", *(way.label for way in SINE_WAYS.values()), *(f"{one}{', in one and back'}" for one in cards)],
             "elements",
             "way",
         ),
@@ -322,6 +334,37 @@ def ways_of(
     ]
 
 
+def recorded_points(
+    operation: str, largest: int, depth: int = 1, precision: str = "float32"
+) -> dict[str, list[OperationPoint]]:
+    """What was recorded of an operation on cards, where this machine has none, by library and card."""
+    found: dict[str, dict[OperationTask, dict[str, Record]]] = {}
+    asked_for = {"operation": operation, "depth": depth, "arithmetic": precision, "pieces": 1, "device": "gpu"}
+    for machine in recorded_machines.recorded_gpus():
+        for record in machine.records:
+            if record.kind != Kind.OPERATION or not record.is_about(asked_for) or int(record.subject["size"]) > largest:
+                continue
+            by = next(key for key, one in BACKENDS.items() if one.worker == record.says("by"))
+            request = OperationRequest(operation, int(record.subject["size"]), precision, depth)
+            name = f"{LABELS[str(record.says('by'))]}, {recorded_machines.card_of(machine)} recorded"
+            of_task = found.setdefault(name, {}).setdefault(OperationTask(Runtime(by, "gpu"), request), {})
+            of_task[str(record.says("name"))] = record
+    return {
+        name: sorted((OperationPoint(task, records) for task, records in of.items()), key=lambda point: point.size)
+        for name, of in found.items()
+    }
+
+
+def recorded_lines(cards: Mapping[str, list[OperationPoint]], ways: Mapping[str, str]) -> list[Series]:
+    """A dotted line with hollow points for each way of each, its name ending as the way's."""
+    return [
+        Series(f"{name}{ending}", _color(points), points, way, RECORDED)
+        for name, points in cards.items()
+        for way, ending in ways.items()
+        if any(way in point.records for point in points)
+    ]
+
+
 def bandwidth_lines(points: Sequence[OperationPoint]) -> list[Series]:
     """A line for each library and device: its compiled sines, or where it has none, one by one."""
     return [
@@ -399,7 +442,10 @@ def _drawn(
     tip = alt.Tooltip("y:Q", title="measured", format=".3~s")
     predicted = alt.Tooltip("y:Q", title="predicted, not measured", format=".3~s")
     frame = pd.DataFrame(rows, columns=["label", "color", "dash", "x", "y", "low", "high"])
-    dash = alt.StrokeDash("dash:N", scale=alt.Scale(domain=["solid", "dashed"], range=[[1, 0], [5, 3]]), legend=None)
+    dashes = alt.Scale(domain=["solid", "dashed", RECORDED], range=[[1, 0], [5, 3], [2, 2]])
+    dash = alt.StrokeDash("dash:N", scale=dashes, legend=None)
+    frame["filled"] = (frame["dash"] != RECORDED).astype(float)
+    filled = alt.FillOpacity("filled:Q", scale=None, legend=None)
     base = alt.Chart(frame).encode(x=x, color=ROW_COLOR)
     tooltip = ["label:N", alt.Tooltip("x:Q", title="size", format=","), tip]
     skipped = alt.Chart(pd.DataFrame(hollow, columns=["label", "color", "dash", "x", "y", "why"]))
@@ -410,7 +456,9 @@ def _drawn(
         ),
         base.mark_rule(strokeWidth=4, opacity=0.3).encode(y=y("low"), y2="high:Q"),
         base.mark_line(strokeWidth=1.8).encode(y=y("y"), strokeDash=dash, detail="label:N"),
-        base.mark_point(size=26, filled=True, opacity=1).encode(y=y("y"), tooltip=tooltip),
+        base.mark_point(size=26, filled=True, opacity=1, strokeWidth=1.2).encode(
+            y=y("y"), fillOpacity=filled, stroke=alt.Stroke("color:N", scale=None, legend=None), tooltip=tooltip
+        ),
         skipped.mark_point(size=40, filled=False, strokeWidth=1.4).encode(
             x=x, y=y("y"), color=ROW_COLOR, tooltip=["label:N", "why:N", predicted]
         ),

@@ -37,13 +37,22 @@ from lib.sweeps.measuring import StepTime
 from lib.sweeps.storage.records import Kind, current
 from lib.sweeps.storage.store import Store
 from lib.sweeps.sweep import quickest_runtime
-from lib.timing.prediction.calibration import Calibration
-from lib.timing.prediction.device import Device, DoesNotFit, Origin, SheetFigure, check_memory
-from lib.timing.prediction.predict import Prediction, Predictions, predict, predict_many
-from lib.timing.prediction.workload import FLOAT32_BYTES, Way, Workload, even_networks, fully_connected
+from lib.timing.prediction.predict import Calibration, Prediction, Predictions, predict, predict_many
+from lib.timing.prediction.workload import (
+    FLOAT32_BYTES,
+    Device,
+    DoesNotFit,
+    Origin,
+    SheetFigure,
+    Way,
+    Workload,
+    check_memory,
+    even_networks,
+    fully_connected,
+)
 from lib.ui import layout
 from lib.ui.lab import Drawing, Shown
-from lib.ui.panel import Controls, dropdown, slider
+from lib.ui.panel import Controls, batch_size, dropdown, hidden, slider
 from lib.ui.views.chart import ROW_COLOR, Chart, log_scale, ordered_palette, styled
 from lib.ui.views.markup import quiet
 
@@ -200,10 +209,16 @@ def _at(ends: tuple[int, int], cell: float) -> float:
     return float(2 ** (low + (high - low) * (cell + 0.5) / CELLS))
 
 
+def even_width(n_parameters: int, depth: int) -> int:
+    """The width from which on networks of so many equally wide layers have this number of parameters."""
+    widths = range(1, WIDTH_ENDS[1])
+    at = bisect_left(widths, n_parameters, key=lambda width: Network((width,) * depth).n_parameters)
+    return widths[min(at, len(widths) - 1)]
+
+
 def rule_width(depth: int) -> int:
     """The width from which on networks of this depth have as many parameters as the articles' rule says."""
-    widths = range(1, WIDTH_ENDS[1])
-    return widths[bisect_left(widths, RULE_PARAMETERS, key=lambda width: Network((width,) * depth).n_parameters)]
+    return even_width(RULE_PARAMETERS, depth)
 
 
 def rule_failures(shown: Surface, depth: int) -> list[tuple[float, int, int, float]]:
@@ -331,7 +346,6 @@ DRIVEN = dict(zip(MOVES, (*WAYS, "many"), strict=True))
 ON_HERE = "here/"  # begins the address of a way to train of this machine
 PROCESSOR, CARD = "i9-10885h/jax-step", "h100-sxm"  # where this machine has no calibration yet; the recorded card
 FACTORS = tuple(2.0**power for power in range(-6, 7))
-VERDICT_SIZE = 32  # images a step, at which the first notebook's verdict stands here too
 NAMED_WIDTHS = (128, 1024)  # at which a sentence says where the border lies
 LEFT, RIGHT = (47, 111, 176), (209, 98, 58)  # blue and orange: told apart without red-green vision
 FULL = np.log10(100)  # times faster, at which a colour is as strong as it gets
@@ -375,8 +389,18 @@ class Border(Controls):
     left = dropdown("Processor", lambda: ON_HERE + quickest_runtime().address, processors, full_width=True)
     right = dropdown("GPU", CARD, cards, full_width=True)
     way = dropdown("The GPU is driven by a", "epoch", WAY_NAMES, full_width=True)
-    depth = slider("Hidden layers", 1, (1, 2, 3, 4))
+    hidden = hidden()
+    size = batch_size("Batch size", 32)
     networks = slider("Networks at once", 1, (1, 2, 4, 8, 16, 32, 64, 128))
+
+    @property
+    def network(self) -> Network:
+        return Network.parse(self.hidden)
+
+    @property
+    def depth(self) -> int:
+        """Hidden layers of all networks on the map: as many as the reader's, and at least one."""
+        return max(1, len(self.network.hidden))
 
 
 def _factor(label: str) -> Any:
@@ -488,12 +512,13 @@ def border(shown: Shown) -> Drawing:
         *(points_elsewhere(machines, at.depth) if at.networks == 1 else ()),
         *(published_points() if at.networks == at.depth == 1 else ()),
     ]
-    chart = surface_chart(of, left.label, right.label, at.depth, points)
+    yours = at.size, even_width(at.network.n_parameters, at.depth)
+    chart = surface_chart(of, left.label, right.label, at.depth, points, yours=yours)
     said = surface_sentence(of, left.label, right.label, at.depth, at.networks)
     rule = rule_sentence(rule_failures(of, at.depth), left.label, right.label)
     articles = published_sentence(_published())
-    verdict = why_slower.sentence(why_slower.ways_at(VERDICT_SIZE, store.records(Kind.RACE)))
-    verdict = f"{verdict} (784→{why_slower.NETWORK.label}→10, batch size {VERDICT_SIZE}.)" if verdict else ""
+    verdict = why_slower.sentence(why_slower.ways_at(at.size, store.records(Kind.RACE), at.network))
+    verdict = f"{verdict} ({at.network.whole_label}, batch size {at.size:,}.)" if verdict else ""
     return Drawing(
         layout.said(verdict)
         + layout.sentence(said)
@@ -622,8 +647,10 @@ def surface_chart(
     depth: int,
     points: Sequence[SurfacePoint] = (),
     before: Surface | None = None,
+    yours: tuple[int, int] | None = None,
 ) -> Chart:
-    """The ground with its border, the articles' rule, and points; the border of a surface `before` is dotted."""
+    """The ground with its border, the articles' rule, points, and the reader's batch size and width; the border of a
+    surface `before` is dotted."""
     moved = _lines(before.ratio, "before", 1.6) if before is not None else []
     ends = [line for ratio in (shown.low, shown.high) for line in _lines(ratio, "end", 1.0)]
     width, looks = rule_width(depth), _looks("rule", 1.4)
@@ -632,7 +659,9 @@ def surface_chart(
         {"x": RULE_SIZE, "x2": RULE_SIZE, "y": WIDTH_ENDS[0], "y2": width} | looks,
     ]
     lines = [*_lines(shown.ratio, "border", 2.4), *ends, *moved, *corner]
-    words = [{"x": SIZE_ENDS[0], "y": width, "text": "the articles' rule"}]
+    words: list[dict] = [{"x": SIZE_ENDS[0], "y": width, "text": "the articles' rule"}]
+    if yours is not None:
+        words.append({"x": yours[0], "y": max(yours[1], WIDTH_ENDS[0]), "text": "▲ your network"})
     title = f"how many times faster {right} is than {left}, by batch size and width"
     return _drawn(title, shown, lines, _tips(shown, left, right), words, points)
 

@@ -50,16 +50,15 @@ from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Note, State
 from lib.sweeps.workers.queue import Cancel, Request
-from lib.timing.disturbance import disturbances
-from lib.timing.prediction.device import Device, DoesNotFit
+from lib.timing.measurement import disturbances
 from lib.timing.prediction.predict import MOST_NETWORKS, MOST_PER_H, YOUR_PRICE, Prediction, Question
 from lib.timing.prediction.remedies import Effect, Remedy, Setup, best, in_words
-from lib.timing.prediction.workload import Way, Workload, convolutional, fully_connected, resnet18
+from lib.timing.prediction.workload import Device, DoesNotFit, Way, Workload, convolutional, fully_connected, resnet18
 from lib.timing.profiling.request import CONVOLUTIONAL, Examination
 from lib.ui import layout
 from lib.ui.controls import runtime
 from lib.ui.lab import Asked, Drawing, Page, Shown
-from lib.ui.panel import Controls, batch_size, dropdown, number, several, slider, text
+from lib.ui.panel import Controls, batch_size, dropdown, hidden, number, several, slider
 from lib.ui.stage import Stage, Work
 from lib.ui.views.chart import Chart, ordered_palette
 from lib.ui.views.dots import HERE, PREDICTED, Dot, dots_chart
@@ -109,7 +108,7 @@ class Remedies(Controls):
     RESULT_BUTTONS = tuple(
         (name, NAMES[one], "Apply it, and measure a step with it and without") for one, name in APPLIES.items()
     )
-    hidden = text("Hidden layers", "128", Network.parse, "256, 128, 64")
+    hidden = hidden()
     size = batch_size("Batch size", 32)
     by = dropdown(
         "Trained today by",

@@ -14,7 +14,7 @@ import pandas as pd
 
 from lib.formatting import justified, percent, seconds
 from lib.model.backends.registry import BACKENDS, Runtime, usable_runtimes
-from lib.model.spec import N_TRAIN
+from lib.model.spec import N_TRAIN, Network
 from lib.sweeps.experiments import published
 from lib.sweeps.experiments.anatomy_of_a_step import ceilings, measure_ceilings
 from lib.sweeps.experiments.backend_race import (
@@ -47,11 +47,11 @@ from lib.sweeps.workers.messages import State
 from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.comparison import Estimate, Verdict
 from lib.timing.diagnosis import Observed, findings
-from lib.timing.profiling.step_breakdown import ONE_CALL
-from lib.timing.roofline import Ceiling, step_floor
+from lib.timing.prediction.workload import Ceiling, step_floor
+from lib.timing.profiling.request import ONE_CALL
 from lib.ui import layout
 from lib.ui.lab import Asked, Drawing, Page, Shown
-from lib.ui.panel import Controls, dropdown
+from lib.ui.panel import Controls, batch_size, dropdown, hidden
 from lib.ui.views.chart import Chart, styled
 from lib.ui.views.markup import quiet
 
@@ -64,6 +64,7 @@ SCALES = {
     "target": "to the target accuracy; the stronger the colour, the longer",
 }
 NOTHING_YET = "Nothing is measured here yet: press “Race”. Below are figures of other machines, recorded and published."
+UNIT = "s"  # of all times in the table
 LEAST_GROUND = 0.15  # of the darkest: a measured cell is never without ground
 _PUBLISHED = {
     ("keras-tensorflow", "gpu"): "Keras on TensorFlow, Quadro RTX 5000",
@@ -75,8 +76,22 @@ _PUBLISHED = {
 
 class Race(Controls):
     AGAIN = "Race", "Measure all cells, or go on where it stopped"
+    hidden = hidden()
+    size = batch_size("Your batch size", 32)
     view = dropdown("Show", "seconds", VIEWS, full_width=True)
     target = dropdown("Target accuracy", 0.95, {f"{target:.0%}": target for target in TARGETS})
+
+    @property
+    def network(self) -> Network:
+        return Network.parse(self.hidden)
+
+    @property
+    def sizes(self) -> list[int]:
+        """A column each."""
+        return sorted({*BATCH_SIZES, self.size})
+
+    def cells(self) -> list[Cell]:
+        return all_cells(usable_runtimes(), self.sizes, self.network)
 
 
 class Raced:
@@ -96,6 +111,7 @@ class Raced:
         known: Learned,
         items: Sequence[Any] = (),
     ) -> None:
+        self.network = cells[0].network if cells else NETWORK
         made = [item for item in items if isinstance(item, Record)]
         records = [*stored, *made]
         self.cells, self.standings, self.failed = cells, standings(cells, records), failures(cells, records)
@@ -138,7 +154,7 @@ def fill(begun: Raced, engine: Engine, store: Store, cancel: Cancel, request: Re
     """
     yield from measure_ceilings(usable_runtimes(), engine, store, cancel, request)
     yield from race(begun.left, engine, store, cancel, request)
-    todo = [training for training in trials(NETWORK) if training not in begun.learned]
+    todo = [training for training in trials(begun.network) if training not in begun.learned]
     if todo and not cancel.is_set():
         yield from learn(todo, engine, store, cancel, request)
 
@@ -146,23 +162,23 @@ def fill(begun: Raced, engine: Engine, store: Store, cancel: Cancel, request: Re
 def racing(page: Page, shown_table: mo.ui.anywidget) -> tuple[Callable[[Race], Asked], Callable[[Shown], Drawing]]:
     engine, store = page.engine, page.store
 
-    def stored() -> tuple[list[Cell], list[Record], Learned]:
+    def stored(at: Race) -> tuple[list[Cell], list[Record], Learned]:
         records = [*store.records(Kind.RACE), *store.records(Kind.FAILURE)]
-        return all_cells(usable_runtimes()), records, learned(store, NETWORK, engine.known_facts())
+        return at.cells(), records, learned(store, at.network, engine.known_facts())
 
-    def ask(_at: Race) -> Asked:
+    def ask(at: Race) -> Asked:
         def make(pressed: bool) -> tuple[tuple, Callable]:
-            begun = stored() if pressed else None
+            begun = stored(at) if pressed else None
             return (begun,), partial(fill, Raced(*begun)) if begun else lambda *_: iter(())
 
-        return Asked("race", make)
+        return Asked((at.network, at.size), make)
 
     def draw(shown: Shown) -> Drawing:
         at, now, (begun,) = shown.at, shown.now, shown.known
-        raced = Raced(*(begun or stored()), now.items)
+        raced = Raced(*(begun or stored(at)), now.items)
         state = now.state if begun or now.state is State.FAILED else State.NOT_RUNNING
         running = raced.left[0] if raced.left and state.under_way else None
-        shown_table.widget.table = table(usable_runtimes(), BATCH_SIZES, raced, at, running)
+        shown_table.widget.table = table(usable_runtimes(), raced, at, running)
         said = sentence(raced, at)
         line = _state_line(raced, state, now.note, now.problem)
         return Drawing(
@@ -173,7 +189,7 @@ def racing(page: Page, shown_table: mo.ui.anywidget) -> tuple[Callable[[Race], A
 
 
 def _state_line(raced: Raced, state: State, note: str, problem: str) -> str:
-    repetitions, trainings = ROUNDS * len(raced.cells), len(trials(NETWORK))
+    repetitions, trainings = ROUNDS * len(raced.cells), len(trials(raced.network))
     made = sum(min(ROUNDS, one.repetitions) for one in raced.standings.values())
     left_s = raced.time_left_s if state.under_way else None
     words = (
@@ -188,20 +204,28 @@ def _state_line(raced: Raced, state: State, note: str, problem: str) -> str:
 
 
 def key_of(cell: Cell) -> str:
-    """A cell's name in the widget: `runtime/batch size`."""
-    return f"{cell.runtime.address}/{cell.batch_size}"
+    """A cell's name in the widget, as `cell_of` reads it: `backend/device/precision/batch size/hidden layers`."""
+    one = cell.runtime
+    return f"{one.backend}/{one.device}/{one.precision}/{cell.batch_size}/{','.join(map(str, cell.network.hidden))}"
 
 
-def table(
-    runtimes: Sequence[Runtime], batch_sizes: Sequence[int], raced: Raced, at: Race, running: Cell | None = None
-) -> dict:
+def cell_of(key: str) -> Cell | None:
+    """The cell of this name; None for any other text, as where no cell is chosen."""
+    try:
+        *runtime, size, hidden = key.split("/")
+        cell = Cell(Runtime(*runtime), int(size), Network.parse(hidden))
+    except (TypeError, ValueError):
+        return None
+    return cell if cell.runtime in usable_runtimes() else None
+
+
+def table(runtimes: Sequence[Runtime], raced: Raced, at: Race, running: Cell | None = None) -> dict:
     """Columns and rows for the widget: measured rows first, recorded and published ones below them in the same form.
 
     Args:
         runtimes: A row each.
-        batch_sizes: A column each.
         raced: What is known.
-        at: Which figures are shown.
+        at: Which figures are shown, of which network, by which batch sizes.
         running: The cell that is being measured.
 
     Returns:
@@ -215,29 +239,29 @@ def table(
     rows = []
     for row in runtimes:
         cells = []
-        for cell in (Cell(row, size) for size in batch_sizes):
+        for cell in (Cell(row, size, at.network) for size in at.sizes):
             level = _level(values[cell], values.values()) if cell in values else None
             drawn = _cell(cell, figures.get(cell), raced, running)
             cells.append(drawn | {"level": level, "best": cell == best.get(cell.batch_size)})
         rows.append({"label": _label(row), "published": False, "cells": cells})
     if at.view == "seconds":
-        rows += _rows_of_others(batch_sizes)
+        rows += _rows_of_others(at)
     scale = None
     if values:
         low, high = (figures[end(values, key=values.__getitem__)][0] for end in (min, max))
         scale = {"low": low, "high": high, "words": SCALES[at.view]}
-    return {"corner": "batch size", "columns": [f"{size:,}" for size in batch_sizes], "rows": rows, "scale": scale}
+    return {"corner": "batch size", "columns": [f"{size:,}" for size in at.sizes], "rows": rows, "scale": scale}
 
 
-def _rows_of_others(batch_sizes: Sequence[int]) -> list[dict]:
+def _rows_of_others(at: Race) -> list[dict]:
     found = [
-        (f"{named(machine)}: {_label(runtime)}", [_recorded_cell(machine, runtime, size) for size in batch_sizes])
+        (f"{named(machine)}: {_label(runtime)}", [_recorded_cell(machine, runtime, at, size) for size in at.sizes])
         for machine in gpus_elsewhere()
         for runtime in gpu_runtimes(machine)
-        if any(machine.epoch(runtime, size) for size in batch_sizes)
+        if any(machine.epoch(runtime, size, at.network) for size in at.sizes)
     ]
-    for of, by_size in published.EPOCH_S.items():
-        texts = [f"{by_size[size]:g} s" if size in by_size else "" for size in batch_sizes]
+    for of, by_size in published.EPOCH_S.items() if at.network == NETWORK else ():
+        texts = [f"{by_size[size]:g} s" if size in by_size else "" for size in at.sizes]
         cells = [_cell_of_others(text, "published, not measured here") for text in texts]
         found.append((f"published: {_PUBLISHED[of]}", cells))
     return [{"label": label, "published": True, "cells": cells} for label, cells in found]
@@ -272,9 +296,9 @@ def _cell(cell: Cell, figure: "Figure | None", raced: Raced, running: Cell | Non
     return {"text": text, "title": title, "state": state, "key": key_of(cell)}
 
 
-def _recorded_cell(machine: Machine, runtime: Runtime, size: int) -> dict:
-    known = machine.epoch(runtime, size)
-    text = justified(known.middle, known.low, known.high) if known else "–"
+def _recorded_cell(machine: Machine, runtime: Runtime, at: Race, size: int) -> dict:
+    known = machine.epoch(runtime, size, at.network)
+    text = justified(known.middle, known.low, known.high, unit=UNIT) if known else "–"
     return _cell_of_others(text, f"{named(machine)}, not measured here")
 
 
@@ -291,7 +315,7 @@ def _epoch(standing: Standing, _raced: Raced, _at: Race) -> Figure:
         f"{seconds(middle)} per epoch ({seconds(low)} to {seconds(high)}), {len(standing.epoch_s)} epochs in"
         f" {_repetitions(standing)}"
     )
-    return justified(middle, low, high), title, middle
+    return justified(middle, low, high, unit=UNIT), title, middle
 
 
 def _to_target(standing: Standing, raced: Raced, at: Race) -> Figure:
@@ -308,7 +332,7 @@ def _to_target(standing: Standing, raced: Raced, at: Race) -> Figure:
         f"{seconds(one.middle)} ({seconds(one.low)} to {seconds(one.high)}); evaluation after each epoch is counted;"
         f" {words}"
     )
-    return justified(one.middle, one.low, one.high) + share, title, one.middle
+    return justified(one.middle, one.low, one.high, unit=UNIT) + share, title, one.middle
 
 
 def to_accuracy(epoch: Seconds, evaluation_s: float, counted: Needed) -> Seconds:
@@ -356,28 +380,28 @@ _NOTHING = (
 def sentence(raced: Raced, at: Race) -> str:
     if not raced.standings:
         return ""
-    figures, values = _figures(raced, at)
+    _, values = _figures(raced, at)
     if not values:
         return _NOTHING
     cell = min(values, key=values.__getitem__)
     best = _BEST[at.view].format(
         runtime=cell.runtime.label,
         size=f"{cell.batch_size:,}",
-        figure=figures[cell][0],
+        figure=seconds(values[cell]),
         target=f"{at.target:.0%}",
     )
-    return " ".join([best, *(_remarks(raced.standings) if at.view == "seconds" else [])])
+    return " ".join([best, *(_remarks(raced.standings, at) if at.view == "seconds" else [])])
 
 
-def _remarks(known: Mapping[Cell, Standing]) -> list[str]:
+def _remarks(known: Mapping[Cell, Standing], at: Race) -> list[str]:
     parts = []
-    keras, jax = (known.get(Cell(Runtime(key), 32)) for key in ("keras-tensorflow", "jax-epoch"))
+    keras, jax = (known.get(Cell(Runtime(key), at.size, at.network)) for key in ("keras-tensorflow", "jax-epoch"))
     if keras is not None and jax is not None:
         comparison = keras.repeated.beside(jax.repeated)
         unclear = " (not told apart yet)" if comparison.verdict is Verdict.UNCLEAR else ""
         parts.append(
-            f"At batch size 32 the same epoch takes Keras on TensorFlow {comparison.ratio:.1f} times as long as JAX in"
-            f" one call{unclear}."
+            f"At batch size {at.size:,} the same epoch takes Keras on TensorFlow {comparison.ratio:.1f} times as long"
+            f" as JAX in one call{unclear}."
         )
     compared = Observed(
         batch_sizes=tuple({cell.batch_size for cell in known}),
@@ -396,8 +420,8 @@ def one_cell(store: Store, key: str) -> mo.Html:
         store: Has its repetitions and the peak rates.
         key: From `key_of`; empty where no cell is chosen.
     """
-    known = standings(all_cells(usable_runtimes()), store.records(Kind.RACE))
-    standing = next((one for cell, one in known.items() if key_of(cell) == key), None)
+    cell = cell_of(key)
+    standing = standings([cell], store.records(Kind.RACE)).get(cell) if cell is not None else None
     text = quiet("Choose a cell of the table to see its epochs, their spread and a verdict.")
     if standing is not None:
         text = _detail(standing, store)
@@ -409,7 +433,7 @@ def _detail(standing: Standing, store: Store) -> str:
     lines = _of_epochs(standing)
     if best is not None:
         calls = cell.batch_size / N_TRAIN if cell.runtime.backend in ONE_CALL else 1.0
-        floor = step_floor(NETWORK, cell.batch_size, best, cell.runtime.backend, calls)
+        floor = step_floor(cell.network, cell.batch_size, best, cell.runtime.backend, calls)
         floor_s = floor.parts_s[Ceiling.PRODUCT] * (N_TRAIN // cell.batch_size)
         least_s, middle = N_TRAIN // cell.batch_size * floor.seconds, standing.quartiles_s[1]
         rest = "the rest is overhead" if middle >= least_s else "it does less, as where zeros are left out"

@@ -28,7 +28,8 @@ VALIDATION_SLICE = 2_000  # bounds the memory of an evaluation: 4,096 activation
 class CannotTrain(ValueError):
     """A backend cannot make this training, which its figures show before anything is allocated; or cannot train at all.
 
-    The text is a sentence for the person: what was expected, what came, and what to do.
+    So it is where a library computes wrong numbers, or cannot use the card that it was asked for. The text is a
+    sentence for the person: what was expected, what came, and what to do.
     """
 
 

@@ -11,7 +11,7 @@ from functools import cache
 
 import numpy as np
 
-from lib.model.backends.base import Parameters, Steps, initial_parameters
+from lib.model.backends.base import CannotTrain, Parameters, Steps, initial_parameters
 from lib.model.backends.registry import BACKENDS, Runtime, load_train, versions
 from lib.model.data.mnist import Data, batch_starts
 from lib.model.spec import N_CLASSES, N_PIXELS, Network, Training
@@ -59,18 +59,14 @@ def train(training: Training, data: Data, steps: int) -> tuple[np.ndarray, Param
     return np.array(losses), parameters
 
 
-class WrongNumbers(RuntimeError):
-    """A library computes wrong numbers; the text says which library, by how much, and what to do."""
-
-
 def verify(runtime: Runtime, data: Data, stacked: bool = False) -> None:
-    """Raise `WrongNumbers` unless this runtime computes correctly in this process; the check runs once per process.
+    """Raise CannotTrain unless this runtime computes correctly in this process; the check runs once per process.
 
     With `stacked`, also check several networks in one program, which only JAX offers.
     """
     for of_stacks in (False, True) if stacked else (False,):
         if complaint := _complaint(runtime, data, of_stacks):
-            raise WrongNumbers(complaint)
+            raise CannotTrain(complaint)
 
 
 @cache

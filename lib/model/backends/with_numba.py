@@ -1,13 +1,30 @@
 """Training with Numba, which compiles loops written in Python: a whole epoch in one call that skips the images' zeros.
 
 Four fifths of MNIST's pixels are zero. Their weights are neither read nor updated, so a step does a fifth of the first
-layer's work, by the same formulas; where few inputs are zero, it has no advantage. The loops are in
-`lib.model.backends.sparse`. They are compiled once a machine, not once a network: what is compiled is kept on disk.
+layer's work, by the same formulas; where few inputs are zero, it has no advantage. The loops are compiled once a
+machine, not once a network: what is compiled is kept on disk.
 
-**Threads.** A batch is divided among as many threads as have `FLOPS_PER_THREAD` each; less takes longer to divide than
-to compute.
+**Storage.** Four fifths of MNIST's pixels are zero. What is kept of an image are its other pixels: which they are, and
+their values (compressed sparse rows). A gradient is added up weight by weight, so for it the entries of each `tile` of
+images are sorted by pixel as well.
+
+**Sums.** Whatever is added up here is a sum of rows of a matrix, each times a number (`add_chosen_rows`): a hidden
+layer is the rows of weights of an image's pixels, times their values; the new weights of a pixel are the old ones and
+the errors of the images that have it. A pixel that is zero is in neither sum. Deeper layers are products of dense
+matrices, some images at a time (`fill_products`, `add_products`): taken one by one, each image would read all of their
+weights again. Arrays are flat, and rows are padded with zeros to whole vectors. The first layer's weights are (pixels,
+width), those of deeper layers (outputs, inputs). One compiled program serves all networks, batch sizes and rates.
+
+**Vectors.** Numba vectorises a loop, but stores a row after each addition to it; with a few instructions of LLVM's own
+language, a row is added up in registers, which takes half as long.
+
+**Threads** run the same steps, each on its share of the images, then of the weights, so none waits for a lock: they
+meet twice a step. A batch is divided among as many threads as have `FLOPS_PER_THREAD` each; less takes
+longer to divide than to compute.
 """
 
+import math
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,28 +32,657 @@ from functools import lru_cache, partial
 from typing import NamedTuple
 
 import numpy as np
-from numba import config
+from llvmlite import binding, ir
+from numba import config, njit, types
+from numba.extending import intrinsic, models, register_model
 
 from lib.model.backends.base import Event, FirstCall, Parameters, epochs, initial_parameters, next_chunk
-from lib.model.backends.sparse import (
-    APART,
-    IN_CACHE,
-    LANES,
-    TOGETHER,
-    Columns,
-    Model,
-    SparseRows,
-    SparseWorkspace,
-    columns_of,
-    evaluate,
-    rows_of,
-    run_steps,
-    shares,
-    tile_for,
-)
 from lib.model.data.mnist import Data, aligned, batch_starts
 from lib.model.hardware.machine import usable_cores
 from lib.model.spec import Network, Training
+
+# Of the processor that compiles: 16 where it has AVX-512, else 8, which AVX2 has and others make of two.
+LANES = 16 if binding.get_host_cpu_features().get("avx512f") else 8
+_FLOATS, _INDEX = ir.VectorType(ir.FloatType(), LANES), ir.IntType(32)
+_ZERO = ir.Constant(_FLOATS, [0.0] * LANES)
+# The order of every sum is written here, not left to the compiler (`fastmath`): it chooses another where a function is
+# compiled within another one, and a training would differ by whether its program was compiled now or loaded.
+# Without a folder of its own (see `lib.model.backends.registry`) Numba would write beside this file.
+OPTIONS = {
+    "boundscheck": False,
+    "error_model": "numpy",
+    "nogil": True,
+    "cache": bool(config.CACHE_DIR),
+}
+IN_CACHE = 128  # rows of a matrix of which two vectors each are copied side by side
+SMALLEST_SORTED = 16  # images a batch, from which sorting them by pixel pays
+TOGETHER = 32  # images that are taken through all layers at a time
+APART = 16  # numbers: what two threads write is so far apart, in different lines of the cache
+SPINS = 2_000  # looks at a counter before a thread offers its core to others, about 5 μs
+# Columns of `Model.layers`: the layer's width, the padded one, and where its arrays begin.
+WIDTH, PADDED, WEIGHTS, BIASES, ACTIVATIONS, ERRORS = range(6)
+give_way = types.ExternalFunction("SwitchToThread" if sys.platform == "win32" else "sched_yield", types.int32())
+
+
+class Vector(types.Type):
+    """`LANES` floats in a register."""
+
+    def __init__(self) -> None:
+        super().__init__(name=f"Vector{LANES}")
+
+
+VECTOR = Vector()
+
+
+@register_model(Vector)
+class _InARegister(models.PrimitiveModel):
+    def __init__(self, manager, kind) -> None:
+        super().__init__(manager, kind, _FLOATS)
+
+
+def _address(context, builder, array_type, array, offset):
+    data = context.make_array(array_type)(context, builder, array).data
+    return builder.bitcast(builder.gep(data, [offset]), _FLOATS.as_pointer())
+
+
+def _lanes(first: int, count: int):
+    return ir.Constant(ir.VectorType(_INDEX, count), list(range(first, first + count)))
+
+
+@intrinsic
+def load(_context, array, offset):
+    """`array[offset : offset + LANES]`, of a flat float32 array."""
+
+    def code(context, builder, signature, args):
+        return builder.load(_address(context, builder, signature.args[0], *args), align=4)
+
+    return VECTOR(array, types.int64), code
+
+
+@intrinsic
+def store(_context, vector, array, offset):
+    """`array[offset : offset + LANES] = vector`"""
+
+    def code(context, builder, signature, args):
+        builder.store(args[0], _address(context, builder, signature.args[1], *args[1:]), align=4)
+        return context.get_dummy_value()
+
+    return types.void(vector, array, types.int64), code
+
+
+@intrinsic
+def fill(_context, number):
+    """The same number in all lanes."""
+
+    def code(_target, builder, _signature, args):
+        first = builder.insert_element(ir.Constant(_FLOATS, ir.Undefined), args[0], _INDEX(0))
+        return builder.shuffle_vector(first, first, ir.Constant(ir.VectorType(_INDEX, LANES), [0] * LANES))
+
+    return VECTOR(types.float32), code
+
+
+@intrinsic
+def element(_context, array, offset):
+    """`array[offset]`, of a flat array. Numba's own looks whether the offset counts from the end, each time."""
+
+    def code(context, builder, signature, args):
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        return builder.load(builder.gep(data, [args[1]]))
+
+    return array.dtype(array, types.int64), code
+
+
+@intrinsic
+def add_product(_context, total, a, b):
+    """`total + a * b`, in one instruction where the processor has it."""
+
+    def code(_target, builder, _signature, args):
+        product = builder.fmul(args[1], args[2], flags=["contract"])
+        return builder.fadd(args[0], product, flags=["contract"])
+
+    return VECTOR(VECTOR, VECTOR, VECTOR), code
+
+
+@intrinsic
+def summed(_context, vector):
+    """The sum of all lanes, by halves."""
+
+    def code(_target, builder, _signature, args):
+        rest, count = args[0], LANES
+        while count > 1:
+            count //= 2
+            halves = [builder.shuffle_vector(rest, rest, _lanes(first, count)) for first in (0, count)]
+            rest = builder.fadd(*halves)
+        return builder.extract_element(rest, _INDEX(0))
+
+    return types.float32(VECTOR), code
+
+
+@intrinsic
+def relu(_context, vector):
+    """The larger of each lane and zero; NaN stays NaN."""
+
+    def code(_target, builder, _signature, args):
+        return builder.select(builder.fcmp_ordered("<=", args[0], _ZERO), _ZERO, args[0])
+
+    return VECTOR(VECTOR), code
+
+
+@intrinsic
+def where_positive(_context, test, vector):
+    """The lanes of `vector` where `test` is above zero, and zero elsewhere."""
+
+    def code(_target, builder, _signature, args):
+        return builder.select(builder.fcmp_ordered(">", args[0], _ZERO), args[1], _ZERO)
+
+    return VECTOR(VECTOR, VECTOR), code
+
+
+@intrinsic
+def arrive(_context, counter):
+    """Add one to `counter[0]`, which several threads do at once."""
+
+    def code(context, builder, signature, args):
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        return builder.atomic_rmw("add", data, ir.IntType(64)(1), "acq_rel")
+
+    return types.int64(counter), code
+
+
+@intrinsic
+def arrived(_context, counter):
+    """`counter[0]`, to which others add meanwhile; what they wrote before is visible after it."""
+
+    def code(context, builder, signature, args):
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        return builder.load_atomic(data, "acquire", 8)
+
+    return types.int64(counter), code
+
+
+@njit(inline="always", **OPTIONS)
+def add_eight(out, o, matrix, base, width, chosen, numbers, first, step, n_sums):
+    """Add to eight vectors of `out`, from `o` on, those of `n_sums` rows of `matrix`: of row `chosen[e]`, times
+    `numbers[e]`, for e from `first` on in steps of `step`; if `chosen` is None, of one row after the other.
+
+    Rows are `width` long, and counted from `base`. The sums stay in registers meanwhile.
+    """
+    a, b, c, d = load(out, o), load(out, o + LANES), load(out, o + 2 * LANES), load(out, o + 3 * LANES)
+    half = o + 4 * LANES
+    p, q, r, s = load(out, half), load(out, half + LANES), load(out, half + 2 * LANES), load(out, half + 3 * LANES)
+    for n in range(n_sums):
+        e = first + n * step
+        number, m = fill(element(numbers, e)), base + (n if chosen is None else element(chosen, e)) * width
+        a = add_product(a, number, load(matrix, m))
+        b = add_product(b, number, load(matrix, m + LANES))
+        c = add_product(c, number, load(matrix, m + 2 * LANES))
+        d = add_product(d, number, load(matrix, m + 3 * LANES))
+        p = add_product(p, number, load(matrix, m + 4 * LANES))
+        q = add_product(q, number, load(matrix, m + 5 * LANES))
+        r = add_product(r, number, load(matrix, m + 6 * LANES))
+        s = add_product(s, number, load(matrix, m + 7 * LANES))
+    store(a, out, o), store(b, out, o + LANES), store(c, out, o + 2 * LANES), store(d, out, o + 3 * LANES)
+    o = half
+    store(p, out, o), store(q, out, o + LANES), store(r, out, o + 2 * LANES), store(s, out, o + 3 * LANES)
+
+
+@njit(**OPTIONS)
+def add_chosen_rows(out, at, matrix, base, width, chosen, numbers, starts, first, count):
+    """Add rows of `matrix` to each of `count` rows of `out`: to row r, row `chosen[e]` times `numbers[e]`, for each e
+    from `starts[first + r]` to `starts[first + r + 1]` (exclusive).
+
+    Rows are `width` long; those of `out` begin at `at`, those of `matrix` at `base`. All rows of `out` are taken
+    through some columns before any is taken through the next: most sums are of a few rows, and to ask of each of them
+    which columns are left took a third of a step at batch size 32.
+    """
+    column = 0
+    while column + 8 * LANES <= width:
+        for row in range(count):
+            begin, n_sums = (
+                element(starts, first + row),
+                element(starts, first + row + 1) - element(starts, first + row),
+            )
+            if n_sums:
+                o = at + row * width + column
+                add_eight(out, o, matrix, base + column, width, chosen, numbers, begin, 1, n_sums)
+        column += 8 * LANES
+    while column < width:
+        for row in range(count):
+            o = at + row * width + column
+            a = load(out, o)
+            for e in range(element(starts, first + row), element(starts, first + row + 1)):
+                m = base + element(chosen, e) * width + column
+                a = add_product(a, fill(element(numbers, e)), load(matrix, m))
+            store(a, out, o)
+        column += LANES
+
+
+@njit(**OPTIONS)
+def add_rows(out, at, matrix, base, width, numbers, first, step, n_sums):
+    """Add `n_sums` rows of `matrix` from `base` on, `width` long, to the row of `out` that begins at `at`: row n times
+    `numbers[first + n * step]`."""
+    column = 0
+    while column + 8 * LANES <= width:
+        add_eight(out, at + column, matrix, base + column, width, None, numbers, first, step, n_sums)
+        column += 8 * LANES
+    while column < width:
+        a = load(out, at + column)
+        for n in range(n_sums):
+            a = add_product(a, fill(element(numbers, first + n * step)), load(matrix, base + n * width + column))
+        store(a, out, at + column)
+        column += LANES
+
+
+@njit(**OPTIONS)
+def add_to_rows(out, width, row, at, chosen, numbers, first, stop):
+    """Add `numbers[e]` times the one row of `row` that begins at `at` to row `chosen[e]` of `out`."""
+    for e in range(first, stop):
+        number, o = fill(element(numbers, e)), element(chosen, e) * width
+        for column in range(0, width, LANES):
+            store(add_product(load(out, o + column), number, load(row, at + column)), out, o + column)
+
+
+@njit(**OPTIONS)
+def add_products(out, at, n_rows, width, numbers, n, by_row, by_sum, n_sums, matrix, base, panel):
+    """Add the product of two dense matrices to rows of `out`, which begin at `at`: to row r, `n_sums` rows of `matrix`
+    from `base` on, row s times `numbers[n + r * by_row + s * by_sum]`.
+
+    Rows are `width` long. Two vectors of each row of `matrix` at a time are copied to `panel`, where they lie side by
+    side and stay in the cache; with them four rows of `out` are added up in registers. What is left over is added row
+    by row, in the same order.
+    """
+    whole, two = n_rows // 4 * 4, 2 * LANES
+    for begin in range(0, n_sums if whole else 0, IN_CACHE):
+        count = min(IN_CACHE, n_sums - begin)
+        for column in range(0, width - LANES, two):
+            m = base + begin * width + column
+            for e in range(0, count * two, two):
+                store(load(matrix, m), panel, e)
+                store(load(matrix, m + LANES), panel, e + LANES)
+                m += width
+            for row in range(0, whole, 4):
+                o, k = at + row * width + column, n + row * by_row + begin * by_sum
+                a, b, c, d = load(out, o), load(out, o + width), load(out, o + 2 * width), load(out, o + 3 * width)
+                o += LANES
+                p, q, r, s = load(out, o), load(out, o + width), load(out, o + 2 * width), load(out, o + 3 * width)
+                for e in range(0, count * two, two):
+                    left, right, number = load(panel, e), load(panel, e + LANES), fill(element(numbers, k))
+                    a, p = add_product(a, number, left), add_product(p, number, right)
+                    number = fill(element(numbers, k + by_row))
+                    b, q = add_product(b, number, left), add_product(q, number, right)
+                    number = fill(element(numbers, k + 2 * by_row))
+                    c, r = add_product(c, number, left), add_product(r, number, right)
+                    number = fill(element(numbers, k + 3 * by_row))
+                    d, s = add_product(d, number, left), add_product(s, number, right)
+                    k += by_sum
+                store(p, out, o), store(q, out, o + width), store(r, out, o + 2 * width), store(s, out, o + 3 * width)
+                o -= LANES
+                store(a, out, o), store(b, out, o + width), store(c, out, o + 2 * width), store(d, out, o + 3 * width)
+    done = width // two * two
+    for row in range(n_rows):
+        o, first = at + row * width, n + row * by_row
+        if row >= whole:
+            add_rows(out, o, matrix, base, width, numbers, first, by_sum, n_sums)
+        elif done < width:
+            a = load(out, o + done)
+            for e in range(n_sums):
+                number = fill(element(numbers, first + e * by_sum))
+                a = add_product(a, number, load(matrix, base + e * width + done))
+            store(a, out, o + done)
+
+
+@njit(**OPTIONS)
+def fill_products(out, at, step, n_outputs, biases, bias, inputs, begin, n_rows, width, matrix, base):
+    """Fill rows of `out`, `step` apart from `at` on, with the products of each row of `inputs` and each of `matrix`,
+    and with the biases. Rows of both are `width` long; eight rows of `inputs` at a time share what is read of `matrix`.
+    """
+    row, zero = 0, fill(np.float32(0))
+    while row + 8 <= n_rows:
+        first, o = begin + row * width, at + row * step
+        for output in range(n_outputs):
+            line = base + output * width
+            a, b, c, d, p, q, r, s = zero, zero, zero, zero, zero, zero, zero, zero
+            for column in range(0, width, LANES):
+                weights, i = load(matrix, line + column), first + column
+                a = add_product(a, load(inputs, i), weights)
+                b = add_product(b, load(inputs, i + width), weights)
+                c = add_product(c, load(inputs, i + 2 * width), weights)
+                d = add_product(d, load(inputs, i + 3 * width), weights)
+                i += 4 * width
+                p = add_product(p, load(inputs, i), weights)
+                q = add_product(q, load(inputs, i + width), weights)
+                r = add_product(r, load(inputs, i + 2 * width), weights)
+                s = add_product(s, load(inputs, i + 3 * width), weights)
+            plus, to = biases[bias + output], o + output
+            out[to], out[to + step] = summed(a) + plus, summed(b) + plus
+            out[to + 2 * step], out[to + 3 * step] = summed(c) + plus, summed(d) + plus
+            to += 4 * step
+            out[to], out[to + step] = summed(p) + plus, summed(q) + plus
+            out[to + 2 * step], out[to + 3 * step] = summed(r) + plus, summed(s) + plus
+        row += 8
+    while row < n_rows:
+        for output in range(n_outputs):
+            a = zero
+            for column in range(0, width, LANES):
+                a = add_product(
+                    a, load(inputs, begin + row * width + column), load(matrix, base + output * width + column)
+                )
+            out[at + row * step + output] = summed(a) + biases[bias + output]
+        row += 1
+
+
+class SparseRows(NamedTuple):
+    """Entries image by image: those of image i are `starts[i]` to `starts[i + 1]`."""
+
+    starts: np.ndarray  # int64, (images + 1,)
+    pixels: np.ndarray  # int32, (entries,)
+    values: np.ndarray  # float32, (entries,)
+
+
+class Columns(NamedTuple):
+    """Entries pixel by pixel in each tile of images: of pixel p in tile t, those from `starts[t, p]` to the next."""
+
+    starts: np.ndarray  # int64, (tiles, pixels + 1)
+    images: np.ndarray  # int32, (entries,), counted from the tile's first
+    values: np.ndarray  # float32, (entries,)
+
+
+@njit(**OPTIONS)
+def rows_of(x: np.ndarray) -> tuple:
+    """`starts`, `pixels` and `values` of images (n, pixels)."""
+    n, n_pixels = x.shape
+    starts = np.zeros(n + 1, np.int64)
+    for i in range(n):
+        count = 0
+        for p in range(n_pixels):
+            count += x[i, p] != 0
+        starts[i + 1] = starts[i] + count
+    pixels, values = np.empty(starts[n], np.int32), np.empty(starts[n], np.float32)
+    for i in range(n):
+        e = starts[i]
+        for p in range(n_pixels):
+            if x[i, p] != 0:
+                pixels[e], values[e] = p, x[i, p]
+                e += 1
+    return starts, pixels, values
+
+
+@njit(**OPTIONS)
+def columns_of(rows: SparseRows, n_pixels: int, tile: int) -> tuple:
+    """`starts`, `images` and `values`, by a counting sort of each whole tile; images left over have none."""
+    n_tiles = (len(rows.starts) - 1) // tile
+    starts = np.zeros((n_tiles, n_pixels + 1), np.int64)
+    images, values = np.empty(len(rows.pixels), np.int32), np.empty(len(rows.values), np.float32)
+    free = np.empty(n_pixels, np.int64)  # the next free place of each pixel
+    for t in range(n_tiles):
+        first, stop = rows.starts[t * tile], rows.starts[(t + 1) * tile]
+        starts[t, 0] = first
+        for e in range(first, stop):
+            starts[t, rows.pixels[e] + 1] += 1
+        for p in range(n_pixels):
+            free[p] = starts[t, p]
+            starts[t, p + 1] += starts[t, p]
+        for i in range(tile):
+            for e in range(rows.starts[t * tile + i], rows.starts[t * tile + i + 1]):
+                place = free[rows.pixels[e]]
+                images[place], values[place] = i, rows.values[e]
+                free[rows.pixels[e]] += 1
+    return starts, images, values
+
+
+def tile_for(batch_size: int) -> int:
+    """How many images are sorted together for batches of this size; 0: none, image by image is faster.
+
+    Larger tiles touch each row of weights less often, until their errors no longer fit the first-level cache. A batch
+    that begins or ends within a tile takes those images one by one.
+    """
+    if batch_size < SMALLEST_SORTED:
+        return 0
+    if batch_size >= 256:
+        return 64
+    return 32 if batch_size % 32 == 0 else 16
+
+
+def shares(rows: SparseRows, n_pixels: int, threads: int) -> np.ndarray:
+    """Where each thread's pixels begin, and the end: int64 (threads + 1,), about equally many entries each."""
+    entries = np.cumsum(np.bincount(rows.pixels, minlength=n_pixels))
+    inner = np.searchsorted(entries, entries[-1] * np.arange(1, threads) / threads)
+    return np.array([0, *inner, n_pixels], np.int64)
+
+
+class Model(NamedTuple):
+    """The parameters of a network, which the steps update in place."""
+
+    weights: np.ndarray  # float32, flat
+    biases: np.ndarray  # float32, flat
+    layers: np.ndarray  # int64, (layers, 6)
+
+
+class SparseWorkspace(NamedTuple):
+    """What a step writes. Errors are the loss's gradient by a layer's outputs, times minus the learning rate."""
+
+    activations: np.ndarray  # float32, flat: (batch, padded width) a layer
+    errors: np.ndarray  # float32, flat: (batch, padded width) a layer
+    panels: np.ndarray  # float32, (threads, two vectors of each of `IN_CACHE` rows)
+    losses: np.ndarray  # float64, (threads, APART): the first is a thread's sum
+
+
+@njit(**OPTIONS)
+def forward_first(first, stop, start, images, model, activations):
+    """Of a batch that begins with image `start`, the images from `first` to `stop`: fill what the first layer adds
+    up."""
+    width = model.layers[0, PADDED]
+    at = model.layers[0, ACTIVATIONS] + first * width
+    for row in range(at, at + (stop - first) * width, width):
+        for column in range(0, width, LANES):
+            store(load(model.biases, column), activations, row + column)
+    add_chosen_rows(
+        activations,
+        at,
+        model.weights,
+        0,
+        width,
+        images.pixels,
+        images.values,
+        images.starts,
+        start + first,
+        stop - first,
+    )
+
+
+@njit(**OPTIONS)
+def forward_deeper(first, stop, model, activations):
+    """From what the first layer adds up for these images of the batch, fill all others, up to the logits."""
+    layers, width = model.layers, model.layers[0, PADDED]
+    for layer in range(1, len(layers)):
+        at, step = layers[layer - 1, ACTIVATIONS] + first * width, layers[layer, PADDED]
+        for place in range(at, at + (stop - first) * width, LANES):
+            store(relu(load(activations, place)), activations, place)
+        fill_products(
+            activations,
+            layers[layer, ACTIVATIONS] + first * step,
+            step,
+            layers[layer, WIDTH],
+            model.biases,
+            layers[layer, BIASES],
+            activations,
+            at,
+            stop - first,
+            width,
+            model.weights,
+            layers[layer, WEIGHTS],
+        )
+        width = step
+
+
+@njit(**OPTIONS)
+def cross_entropy(first, stop, start, labels, scale, model, activations, errors):
+    """The sum of these images' losses; fills the errors of the last layer, their gradient by the logits times
+    `scale`."""
+    last, sum_of_losses = len(model.layers) - 1, 0.0
+    width, n_classes = model.layers[last, PADDED], model.layers[last, WIDTH]
+    for i in range(first, stop):
+        at, to = model.layers[last, ACTIVATIONS] + i * width, model.layers[last, ERRORS] + i * width
+        largest, total, label = activations[at], np.float32(0), labels[start + i]
+        for k in range(1, n_classes):
+            largest = max(largest, activations[at + k])
+        for k in range(n_classes):
+            errors[to + k] = math.exp(activations[at + k] - largest)
+            total += errors[to + k]
+        for k in range(n_classes):
+            errors[to + k] *= np.float32(1) / total
+        errors[to + label] -= np.float32(1)
+        for k in range(n_classes):
+            errors[to + k] *= scale
+        sum_of_losses += math.log(total) - (activations[at + label] - largest)
+    return sum_of_losses
+
+
+@njit(**OPTIONS)
+def backward(first, stop, model, work, panel):
+    """From the last layer's errors for these images of the batch to those of all others."""
+    layers, zero = model.layers, fill(np.float32(0))
+    for layer in range(len(layers) - 1, 0, -1):
+        step, width = layers[layer, PADDED], layers[layer - 1, PADDED]
+        at = layers[layer - 1, ERRORS] + first * width
+        inputs = layers[layer - 1, ACTIVATIONS] + first * width
+        for place in range(0, (stop - first) * width, LANES):
+            store(zero, work.errors, at + place)
+        add_products(
+            work.errors,
+            at,
+            stop - first,
+            width,
+            work.errors,
+            layers[layer, ERRORS] + first * step,
+            step,
+            1,
+            layers[layer, WIDTH],
+            model.weights,
+            layers[layer, WEIGHTS],
+            panel,
+        )
+        for place in range(0, (stop - first) * width, LANES):
+            by_input = load(work.errors, at + place)
+            store(where_positive(load(work.activations, inputs + place), by_input), work.errors, at + place)
+
+
+@njit(**OPTIONS)
+def update_first(start, batch_size, images, by_pixel, tile, first_pixel, stop_pixel, model, errors):
+    """The weights of some pixels: tile by tile where one lies in the batch whole, the other images one by one."""
+    width, at, i = model.layers[0, PADDED], model.layers[0, ERRORS], 0
+    while i < batch_size:
+        if tile and (start + i) % tile == 0 and i + tile <= batch_size:
+            add_chosen_rows(
+                model.weights,
+                first_pixel * width,
+                errors,
+                at + i * width,
+                width,
+                by_pixel.images,
+                by_pixel.values,
+                by_pixel.starts[(start + i) // tile],
+                first_pixel,
+                stop_pixel - first_pixel,
+            )
+            i += tile
+        else:
+            first, stop = images.starts[start + i], images.starts[start + i + 1]
+            while first < stop and images.pixels[first] < first_pixel:
+                first += 1
+            while first < stop and images.pixels[stop - 1] >= stop_pixel:
+                stop -= 1
+            add_to_rows(model.weights, width, errors, at + i * width, images.pixels, images.values, first, stop)
+            i += 1
+
+
+@njit(**OPTIONS)
+def update_deeper(share, threads, batch_size, model, work):
+    """The weights of a share of each deeper layer's outputs, and all biases by the first share's thread."""
+    layers = model.layers
+    for layer in range(1, len(layers)):
+        n_outputs, step, width = layers[layer, WIDTH], layers[layer, PADDED], layers[layer - 1, PADDED]
+        first, stop = share * n_outputs // threads, (share + 1) * n_outputs // threads
+        add_products(
+            model.weights,
+            layers[layer, WEIGHTS] + first * width,
+            stop - first,
+            width,
+            work.errors,
+            layers[layer, ERRORS] + first,
+            1,
+            step,
+            batch_size,
+            work.activations,
+            layers[layer - 1, ACTIVATIONS],
+            work.panels[share],
+        )
+    for layer in range(len(layers) if share == 0 else 0):
+        width, ones = layers[layer, PADDED], fill(np.float32(1))
+        for column in range(0, width, LANES):
+            total = load(model.biases, layers[layer, BIASES] + column)
+            for i in range(batch_size):
+                total = add_product(total, ones, load(work.errors, layers[layer, ERRORS] + i * width + column))
+            store(total, model.biases, layers[layer, BIASES] + column)
+
+
+@njit(**OPTIONS)
+def meet(counter, n_arrivals):
+    """Wait until threads have arrived here so often in all."""
+    arrive(counter)
+    spins = 0
+    while arrived(counter) < n_arrivals:
+        spins += 1
+        if spins > SPINS:
+            give_way()
+
+
+@njit(**OPTIONS)
+def run_steps(
+    share, threads, counter, starts, first, stop, losses, images, labels, by_pixel, tile, pixels, model, work, rate,
+    batch_size,
+):  # fmt: skip
+    """Steps `first` to `stop` (exclusive) of an epoch, one thread's share of them; fills `losses` (steps,)."""
+    scale, n_arrivals = np.float32(-rate / batch_size), 0
+    for step in range(first, stop):
+        start, total, end = starts[step], 0.0, (share + 1) * batch_size // threads
+        for i in range(share * batch_size // threads, end, TOGETHER):
+            j = min(i + TOGETHER, end)
+            forward_first(i, j, start, images, model, work.activations)
+            forward_deeper(i, j, model, work.activations)
+            total += cross_entropy(i, j, start, labels, scale, model, work.activations, work.errors)
+            backward(i, j, model, work, work.panels[share])
+        work.losses[share, 0] = total
+        if threads > 1:
+            n_arrivals += threads
+            meet(counter, n_arrivals)
+        update_first(start, batch_size, images, by_pixel, tile, pixels[share], pixels[share + 1], model, work.errors)
+        update_deeper(share, threads, batch_size, model, work)
+        if share == 0:
+            losses[step] = work.losses[:, 0].sum() / batch_size
+        if threads > 1:
+            n_arrivals += threads
+            meet(counter, n_arrivals)
+
+
+@njit(**OPTIONS)
+def evaluate(images, labels, model, work):
+    """Sum of the losses of all images, and how many are classified rightly."""
+    last, loss, right = len(model.layers) - 1, 0.0, 0
+    width, n_classes, at = model.layers[last, PADDED], model.layers[last, WIDTH], model.layers[last, ACTIVATIONS]
+    for start in range(0, len(labels), TOGETHER):
+        count = min(TOGETHER, len(labels) - start)
+        forward_first(0, count, start, images, model, work.activations)
+        forward_deeper(0, count, model, work.activations)
+        loss += cross_entropy(0, count, start, labels, np.float32(1), model, work.activations, work.errors)
+        for i in range(count):
+            logits, best = at + i * width, 0
+            for k in range(1, n_classes):
+                if work.activations[logits + k] > work.activations[logits + best]:
+                    best = k
+            right += best == labels[start + i]
+    return loss, right
+
 
 # Two threads are quicker from about 2.5 MFLOP a step on, and a fifth quicker from 3.6: measured on two cores with 128
 # to 1,024 neurons in one or two layers, at batch sizes 8 to 32. Less is not worth the waiting for each other where

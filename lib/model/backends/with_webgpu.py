@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -284,15 +285,14 @@ class Execution:
 
     def read(self, region: str) -> np.ndarray:
         """A region's matrix, copied to host memory."""
-        where = self.program.regions[region]
-        n_bytes = 4 * where.shape[0] * where.shape[1]
-        read = self.gpu.queue.read_buffer(self.memory, 4 * where.first, n_bytes)
-        return np.frombuffer(read, np.float32).reshape(where.shape).copy()
+        first, shape = self.program.regions[region]
+        read = self.gpu.queue.read_buffer(self.memory, 4 * first, 4 * prod(shape))
+        return np.frombuffer(read, np.float32).reshape(shape).copy()
 
     def write(self, region: str, matrix: np.ndarray) -> None:
         """Fill a region."""
-        where = self.program.regions[region]
-        self.gpu.queue.write_buffer(self.memory, 4 * where.first, np.ascontiguousarray(matrix, np.float32))
+        first, _ = self.program.regions[region]
+        self.gpu.queue.write_buffer(self.memory, 4 * first, np.ascontiguousarray(matrix, np.float32))
 
     def set(self, parameters: Parameters, learning_rate: float) -> None:
         """The state that a training starts from."""

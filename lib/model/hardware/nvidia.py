@@ -5,7 +5,7 @@ by PCI bus, CUDA counts the fastest card first unless `CUDA_DEVICE_ORDER=PCI_BUS
 
 NVML needs the package nvidia-ml-py, which comes with the GPU requirements; without it, or without a driver, it finds no
 GPUs. Its `utilisation` is the figure that `nvidia-smi` shows: the share of time in which at least one kernel ran, even
-if on one multiprocessor of a hundred. `sm_activity` and `sm_occupancy` are what it is often mistaken for; chips from
+if on one multiprocessor of a hundred. `activity` is what it is often mistaken for; chips from
 Hopper on report them (GPM).
 """
 
@@ -160,20 +160,13 @@ class Gpu:
         return ", ".join(parts)
 
 
-@dataclass(frozen=True)
-class Activity:
-    """How busy a GPU was between two moments, as shares from 0 to 1."""
-
-    sm_activity: float  # multiprocessors with work
-    sm_occupancy: float  # resident warps, of the largest possible number
-
-
 @dataclass
 class Busy:
     """How busy a GPU was while it was watched; `activity` is None where the chip does not report it."""
 
     utilisations: list[float] = field(default_factory=list)  # shares of recent time with any kernel running
-    activity: Activity | None = None
+    # Shares of multiprocessors with work, and of resident warps, of the largest possible number.
+    activity: tuple[float, float] | None = None
 
 
 def gpus() -> list[Gpu]:
@@ -272,12 +265,12 @@ def _gpm_sample(nvml: ModuleType, handle: Any, samples: ExitStack) -> Any:
         return None
 
 
-def _activity(nvml: ModuleType, before: Any, after: Any) -> Activity:
+def _activity(nvml: ModuleType, before: Any, after: Any) -> tuple[float, float]:
     asked = nvml.c_nvmlGpmMetricsGet_t()
     asked.version, asked.numMetrics, asked.sample1, asked.sample2 = nvml.NVML_GPM_METRICS_GET_VERSION, 2, before, after
     asked.metrics[0].metricId, asked.metrics[1].metricId = _SM_UTIL, _SM_OCCUPANCY
     answer = nvml.nvmlGpmMetricsGet(asked)
-    return Activity(answer.metrics[0].value / 100, answer.metrics[1].value / 100)
+    return answer.metrics[0].value / 100, answer.metrics[1].value / 100
 
 
 @contextmanager

@@ -72,14 +72,35 @@ from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Note, noted
 from lib.sweeps.workers.queue import Cancel, Request
-from lib.timing.prediction.advise import Advice, advise
-from lib.timing.prediction.calibration import LEAST_TOGETHER, Calibration, NotCalibrated
-from lib.timing.prediction.device import DRIVEN, FILE, QUANTITIES, Device, DoesNotFit, Origin, SheetFigure, read_devices
-from lib.timing.prediction.predict import Calibrated, Prediction, Question, predict
-from lib.timing.prediction.remedies import RESIDENT, Effect, Remedy, Setup, effects, to_paste, today
-from lib.timing.prediction.workload import FLOAT32_BYTES, OperationKind, StepOperation, Way, Workload, fully_connected
+from lib.timing.prediction.predict import (
+    LEAST_TOGETHER,
+    Calibrated,
+    Calibration,
+    NotCalibrated,
+    Prediction,
+    Question,
+    predict,
+)
+from lib.timing.prediction.remedies import RESIDENT, Advice, Effect, Remedy, Setup, advise, effects, to_paste, today
+from lib.timing.prediction.workload import (
+    DRIVEN,
+    FILE,
+    FLOAT32_BYTES,
+    QUANTITIES,
+    Cost,
+    Device,
+    DoesNotFit,
+    OperationKind,
+    Origin,
+    SheetFigure,
+    StepOperation,
+    Way,
+    Workload,
+    cost_of,
+    fully_connected,
+    read_devices,
+)
 from lib.timing.profiling.request import FROM_HOST, ON_CARDS, PLAIN_STEP, TAKEN, VARIANTS, VARIED, Examination
-from lib.timing.roofline import Cost, cost_of
 
 CARD, PROCESSOR, L4, CORES, A100 = "quadro-rtx-5000", "i9-10885h", "l4", "c3-highcpu-22", "a100-pcie-40gb"
 REPEATED = (

@@ -1,6 +1,6 @@
 """Takes a step apart with every library of this machine, one after the other, and stores every measurement.
 
-So are this machine's peak rates, once by each library; `lib.timing.roofline` turns them into floors.
+So are this machine's peak rates, once by each library; `lib.timing.prediction.workload` turns them into floors.
 """
 
 import statistics
@@ -17,6 +17,7 @@ from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Measured, Message, Note, note_of
 from lib.sweeps.workers.queue import Cancel, Request, Ticket
+from lib.timing.prediction.workload import Ceilings
 from lib.timing.profiling.operations import ALL, KERNELS, LIBRARIES, OPERATIONS, PRODUCT
 from lib.timing.profiling.request import (
     CALLS,
@@ -28,9 +29,9 @@ from lib.timing.profiling.request import (
     RESNET,
     TRAPS,
     Examination,
+    Split,
+    split,
 )
-from lib.timing.profiling.step_breakdown import Split, split
-from lib.timing.roofline import Ceilings
 
 CEILINGS = "ceilings"
 TRAPS_NETWORK = Network((128,))
@@ -124,10 +125,10 @@ def tasks(runtimes: Sequence[Runtime], network: Network, batch_size: int) -> lis
     ]
 
 
-def traps_task(device: str, batch_size: int) -> AnatomyTask:
+def traps_task(device: str, batch_size: int, network: Network = TRAPS_NETWORK) -> AnatomyTask:
     """The wrong ways to time a step on a device, by the library that knows it: JAX or WebGPU."""
     runtime = Runtime("webgpu-step" if device in ADAPTERS else DEFAULT, device)
-    return AnatomyTask(runtime, Examination("traps", TRAPS_NETWORK, batch_size))
+    return AnatomyTask(runtime, Examination("traps", network, batch_size))
 
 
 def measure_tasks(

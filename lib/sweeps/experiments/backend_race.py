@@ -250,8 +250,10 @@ def _standing(cell: Cell, repetitions: Sequence[Record]) -> Standing:
     )
 
 
-def all_cells(runtimes: Sequence[Runtime], batch_sizes: Sequence[int] = BATCH_SIZES) -> list[Cell]:
-    return [Cell(runtime, size) for runtime in runtimes for size in batch_sizes]
+def all_cells(
+    runtimes: Sequence[Runtime], batch_sizes: Sequence[int] = BATCH_SIZES, network: Network = NETWORK
+) -> list[Cell]:
+    return [Cell(runtime, size, network) for runtime in runtimes for size in batch_sizes]
 
 
 TUNED_ON = 0

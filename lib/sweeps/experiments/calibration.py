@@ -28,8 +28,14 @@ from lib.sweeps.sweep import Part
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Note, noted
 from lib.sweeps.workers.queue import AnyRequest, Cancel
-from lib.timing.prediction.calibration import LEAST_SAMPLES, Calibration, NotCalibrated, Sample, calibrate, together
-from lib.timing.prediction.predict import Question
+from lib.timing.prediction.predict import (
+    LEAST_SAMPLES,
+    Calibration,
+    NotCalibrated,
+    Question,
+    calibrate,
+    together,
+)
 from lib.timing.prediction.workload import Way, Workload, fully_connected
 
 # How each backend runs a step. One that trains image by image has none.
@@ -298,7 +304,7 @@ def calibrations(
     why_not: dict[TrainingWay, str] = {}
     for trained in dict.fromkeys(one for one, _ in step_times):
         samples = [
-            Sample(trial.workload(trained.runtime), step_time.step_s)
+            (trial.workload(trained.runtime), step_time.step_s)
             for (one, trial), step_time in step_times.items()
             if one == trained
         ]

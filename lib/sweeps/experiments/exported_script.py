@@ -40,8 +40,7 @@ import numpy as np
 import pandas as pd
 
 from lib.formatting import format_rate, percent, seconds
-from lib.model.backends.environments import HERE
-from lib.model.backends.registry import PRECISIONS, versions
+from lib.model.backends.registry import HERE, PRECISIONS, versions
 from lib.model.data import digits, prepared
 from lib.model.data.mnist import ARRAYS, KERAS_URL, Facts
 from lib.model.hardware.machine import this_machine

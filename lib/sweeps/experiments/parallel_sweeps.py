@@ -12,9 +12,8 @@ from functools import partial
 import numpy as np
 
 from lib.model.backends.base import Epoch
-from lib.model.backends.environment_variables import device_count
 from lib.model.backends.packing import Shape
-from lib.model.backends.registry import Runtime, unavailable, versions
+from lib.model.backends.registry import Runtime, device_count, unavailable, versions
 from lib.model.spec import Network, Training
 from lib.sweeps.measuring import ALL_BUT_THE_CPU, Attempts, StepTime, step_times
 from lib.sweeps.storage.records import Kind, Record, current

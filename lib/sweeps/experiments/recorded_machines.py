@@ -29,9 +29,8 @@ from lib.sweeps.workers.engine import read
 from lib.sweeps.workers.messages import Note, TrainingFailed
 from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.comparison import Estimate
-from lib.timing.prediction.device import FILE as DEVICES
-from lib.timing.profiling.request import Examination
-from lib.timing.profiling.step_breakdown import Split, split
+from lib.timing.prediction.workload import FILE as DEVICES
+from lib.timing.profiling.request import Examination, Split, split
 
 FOLDER = published.FILE.parent
 NO_EXPORTS = (published.FILE.name, DEVICES.name)
@@ -498,6 +497,12 @@ def gpu_runtimes(machine: Machine) -> list[Runtime]:
 
 def named(machine: Machine) -> str:
     return place(machine, True)
+
+
+def card_of(machine: Machine) -> str:
+    """The machine's GPU in a word, such as H100."""
+    card = machine.name.split(" · ")[-1].removeprefix("NVIDIA ")
+    return next((word for word in card.split() if any(letter.isdigit() for letter in word)), card)
 
 
 def place(machine: Machine, on_gpu: bool) -> str:

@@ -45,8 +45,8 @@ from lib.sweeps.workers.messages import (
     WorkerDied,
 )
 from lib.sweeps.workers.queue import ALLOWANCE, Cancel, Request, SharedRequest
-from lib.timing.devices import CardFacts
-from lib.timing.disturbance import disturbances
+from lib.timing.diagnosis import CardFacts
+from lib.timing.measurement import disturbances
 
 POINTS_PER_LINE = 150
 

@@ -26,7 +26,7 @@ from lib.sweeps.workers.messages import Note
 from lib.sweeps.workers.queue import Cancel, Request, Ticket
 from lib.timing.comparison import Comparison, compared, median_interval
 from lib.timing.measurement import Measurement
-from lib.timing.profiling.input_pipeline import QUANTITIES
+from lib.timing.profiling.harness import QUANTITIES
 from lib.timing.profiling.operations import LIBRARIES
 from lib.timing.profiling.request import FEEDS, ITEM_BYTES, Examination, OperationRequest, Pipeline
 

@@ -33,7 +33,7 @@ from lib.sweeps.storage.records import Count, Kind, Record, Seconds, Share
 from lib.sweeps.storage.store import Store
 from lib.timing.comparison import Comparison, Verdict, between, compared
 from lib.timing.measurement import Ended, Measurement
-from lib.timing.roofline import Ceiling, Cost, cost_of
+from lib.timing.prediction.workload import Ceiling, Cost, cost_of
 
 # The ways of launching, by the names that the workers know them by, and the way that a page begins with.
 WAYS: Mapping[str, str] = {

@@ -29,9 +29,8 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from lib import python_path
-from lib.model.backends.environment_variables import complete_environment
 from lib.model.backends.fingerprint import source_digest
-from lib.model.backends.registry import BACKENDS, Runtime, environment_of
+from lib.model.backends.registry import BACKENDS, Runtime, complete_environment, environment_of
 from lib.model.data import prepared
 from lib.model.data.mnist import DataError, Facts, recognised
 from lib.model.hardware.machine import usable_cores
@@ -55,7 +54,7 @@ from lib.sweeps.workers.messages import (
     WorkerDied,
 )
 from lib.sweeps.workers.queue import POLL_S, QUANTUM_S, AnyRequest, Cancel, MachineLock, Queue, Request, Ticket
-from lib.timing.disturbance import Watch
+from lib.timing.measurement import Watch
 from lib.timing.profiling.request import Examination
 
 IDLE_S = 600.0

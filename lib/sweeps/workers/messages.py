@@ -16,7 +16,7 @@ from lib.model.backends.base import Event, Parameters
 from lib.model.backends.registry import Runtime
 from lib.model.data.mnist import Facts
 from lib.model.spec import MNIST, DataSet, Training
-from lib.timing.devices import CardFacts
+from lib.timing.diagnosis import CardFacts
 from lib.timing.measurement import Measurement
 from lib.timing.profiling.request import Examination
 

@@ -24,11 +24,18 @@ from queue import Empty, SimpleQueue
 from typing import IO
 
 from lib.model.backends.base import CannotTrain, Epoch, Event, FirstCall, Steps, no_parameters
-from lib.model.backends.environment_variables import worker_environment
-from lib.model.backends.environments import HERE, lost_card
 from lib.model.backends.fingerprint import source_digest
-from lib.model.backends.reference import WrongNumbers, verify
-from lib.model.backends.registry import BACKENDS, Runtime, environment_of, load_train, versions
+from lib.model.backends.reference import verify
+from lib.model.backends.registry import (
+    BACKENDS,
+    HERE,
+    Runtime,
+    environment_of,
+    load_train,
+    lost_card,
+    versions,
+    worker_environment,
+)
 from lib.model.data import mnist as data_module
 from lib.model.data import prepared
 from lib.model.data.mnist import Data, DataError
@@ -47,7 +54,7 @@ from lib.sweeps.workers.messages import (
     TrainingFailed,
 )
 from lib.sweeps.workers.queue import Cancel
-from lib.timing.devices import CardFacts, WrongDevice, card_of
+from lib.timing.diagnosis import CardFacts, card_of
 from lib.timing.profiling.request import NotMeasured
 
 PARENT_POLL_S = 0.5
@@ -130,7 +137,7 @@ def serve(connection: Connection, runtime: Runtime, idle_s: float) -> None:
     try:
         data, card = _get_ready(runtime)
         verify(runtime, data)
-    except (CannotTrain, DataError, ImportError, MemoryError, OSError, WrongDevice, WrongNumbers) as error:
+    except (CannotTrain, DataError, ImportError, MemoryError, OSError) as error:
         connection.send(TrainingFailed(str(error)))
         return
     connection.send(Ready(data.facts, card, os.getpid()))
@@ -163,7 +170,7 @@ def _advance(job_id: int, contents: Iterator, control: _Commands, connection: Co
             connection.send((job_id, content))
             if isinstance(content, End):
                 return content is not End.PAUSED
-    except (CannotTrain, DataError, WrongNumbers, NotMeasured) as error:
+    except (CannotTrain, DataError, NotMeasured) as error:
         connection.send((job_id, TrainingFailed(str(error))))
     except Exception as error:  # any library's: the page gets a sentence, the terminal the traceback
         if not isinstance(error, MemoryError):
@@ -326,8 +333,8 @@ def _get_ready(runtime: Runtime) -> tuple[Data, CardFacts | None]:
             load_train(runtime.backend)
             try:
                 card = card_of(runtime)
-            except WrongDevice as error:
-                raise WrongDevice(f"{error}{_about_the_card(written)}") from error
+            except CannotTrain as error:
+                raise CannotTrain(f"{error}{_about_the_card(written)}") from error
     finally:
         thread.join()
     if isinstance(loaded[0], BaseException):
@@ -438,7 +445,7 @@ def why_not(expected: Expected, runtime: Runtime, data: Data | None = None, stac
     os.environ |= {name: value for name, value in flags.items() if name == "XLA_FLAGS"}
     try:
         verify(runtime, data or _data(), stacked)
-    except WrongNumbers as error:
+    except CannotTrain as error:
         return _named(str(error))
     return ""
 

@@ -1,20 +1,42 @@
-"""A training step as operations: what they compute, what they move, and how often something is launched for them.
+"""A training step as operations, and what a device costs for them: its figures, its ceilings, its transfers.
 
 Counted from shapes alone, for a fully connected network of any size, a small convolutional network and ResNet-18, and
 for each way of running a step. A convolution is counted as the product of matrices that it is equal to, one row for
 each position of each image.
+
+A device's figures (`Device`) are for calls, launches, transfers, memory and products, each with where it comes from.
+The model is a sum: how often or how much of each a step needs, times what each costs. Parts that overlap on a real
+device make the sum too high: a card computes while the host dispatches, and moves bytes while it multiplies. Where a
+device was calibrated, its figures have absorbed that.
+
+A floor (`step_floor`) is the least time that a step can take: its arithmetic and bytes over a machine's measured rates.
+This is the roofline model (Williams, Waterman and Patterson, Communications of the ACM 52, 2009). A floor is not a
+prediction: it shows which ceiling is nearest, and how far above it a measured step lies. The rest is overhead.
+
+A transfer costs a fixed latency, and a time per byte (R. W. Hockney, Parallel Computing 20, 1994), fitted by least
+squares of the relative errors, so that four bytes count as much as a quarter of a gigabyte (`cost_of`). The intervals
+are Student's, from the residuals: they are wide where the cost is not a straight line, as across the levels of a cache.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from enum import StrEnum
+import json
+import math
+from collections import Counter, namedtuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum, StrEnum
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
+from lib import ROOT
+from lib.formatting import listed
+from lib.model.hardware.optional import Meta, ValidationError, convert, defstruct
 from lib.model.spec import N_CLASSES, N_PIXELS, N_TRAIN, Network
+from lib.timing.comparison import COVERAGE
 
 FLOAT32_BYTES = 4
 # Calls of a library of arrays, as the first article's NumPy makes them: 28 for a step of 784→128→10.
@@ -315,4 +337,418 @@ def _of(
         networks=networks,
         way=way,
         resident=way.resident if resident is None else resident,
+    )
+
+
+FILE = ROOT / "recorded" / "devices.json"
+DRIVEN = (Way.OPERATIONS, Way.STEP, Way.EPOCH, Way.GRAPH)  # ways in which a device that is known by its figures may run
+
+
+class Origin(StrEnum):
+    """Where a figure comes from."""
+
+    MEASURED = "measured here"
+    RECORDED = "recorded elsewhere"
+    PUBLISHED = "published"
+    DATA_SHEET = "data sheet"
+    ASSUMED = "assumed"
+
+
+@dataclass(frozen=True)
+class SheetFigure:
+    """A figure with its range and source; raises ValueError unless 0 ≤ low ≤ value ≤ high, all finite."""
+
+    value: float
+    low: float
+    high: float
+    origin: Origin
+    source: str
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.low <= self.value <= self.high < math.inf):
+            raise ValueError(
+                f"expected 0 ≤ low ≤ value ≤ high, got low {self.low:g}, value {self.value:g}, high {self.high:g}"
+            )
+
+
+# What a figure is of: words, unit, and the limits beyond which it is absurd; and whether a device must have it.
+Quantity = namedtuple("Quantity", "words unit least most required", defaults=(True,))
+QUANTITIES: Mapping[str, Quantity] = MappingProxyType(
+    {
+        "host_call_s": Quantity("a call of a compiled program by the host", "s", 0.0, 0.1),
+        "dispatch_s": Quantity("dispatching one operation by the host, its kernel's start included", "s", 0.0, 0.1),
+        "launch_s": Quantity("starting one kernel", "s", 0.0, 0.01),
+        "graph_launch_s": Quantity("starting one kernel of a graph", "s", 0.0, 0.01),
+        "wait_s": Quantity("waiting for the device", "s", 0.0, 0.1),
+        "transfer_latency_s": Quantity("beginning a transfer", "s", 0.0, 0.1),
+        "transfer_bytes_per_s": Quantity("bringing data to the device", "B/s", 1e6, 1e13),
+        "example_s": Quantity("the host's work on an example", "s", 0.0, 0.01, required=False),
+        "memory_bytes_per_s": Quantity("reading and writing memory", "B/s", 1e8, 1e14),
+        "cache_bytes": Quantity("the cache", "B", 0.0, 1e10),
+        "cache_bytes_per_s": Quantity("reading and writing what is in the cache", "B/s", 1e8, 1e15),
+        "product_flops_per_s": Quantity("a large float32 product", "FLOP/s", 1e8, 1e16),
+        "filled_by": Quantity("elements of a product's result that fill the device", "elements", 1.0, 1e8),
+        "memory_bytes": Quantity("its memory", "B", 1e6, 1e14),
+        "price_per_h": Quantity("an hour of it", "$", 0.0, 1000.0, required=False),
+    }
+)
+
+
+# The end of a rate or size that makes the seconds low, or high.
+OPPOSITE: Mapping[str, str] = MappingProxyType({"value": "value", "low": "high", "high": "low"})
+
+
+class UnusableDevice(ValueError):
+    """A device's figures are missing or absurd; the text names device and figure."""
+
+
+class DoesNotFit(ValueError):
+    """A device's memory cannot hold a workload; the text is a sentence for the person."""
+
+
+def check_memory(workload: Workload, memory_bytes: float, memory: str = "") -> None:
+    """Raise DoesNotFit, with a sentence for the person, where a step needs more memory than there is.
+
+    Args:
+        workload: Any.
+        memory_bytes: That it may use.
+        memory: Which memory that is, in words; empty: what is free on this machine.
+    """
+    if workload.working_bytes > memory_bytes:
+        raise DoesNotFit(
+            f"{workload.name}: expected a step of at most {memory or f'{memory_bytes / 1e9:.3g} GB, the free memory'},"
+            f" got at least {workload.working_bytes / 1e9:.3g} GB for batch size {workload.batch_size:,} and"
+            f" {workload.networks:,} at once; choose a smaller batch, fewer networks or smaller ones"
+        )
+
+
+@dataclass(frozen=True)
+class Device:
+    """A processor or a graphics card, and the figures of `QUANTITIES`.
+
+    Raises UnusableDevice for a figure that is missing, unknown or beyond its limits, also with an end of its range.
+
+    Attributes:
+        name: For people.
+        on_gpu: Whether it is a graphics card.
+        figures: By names of `QUANTITIES`.
+        remarks: For people.
+        dated: Of its price, ISO 8601.
+        library: Whose costs those of the host are; empty where they are no library's in particular.
+        ways: In which its figures say what a step takes.
+        together: Networks that one program takes, at most.
+        widening: How many times further out than by its figures' ranges the ends of its seconds lie.
+        warning: Why it may be further off than its ranges say.
+        judged: There are figures that say how far off such a prediction is.
+    """
+
+    name: str
+    on_gpu: bool
+    figures: Mapping[str, SheetFigure]
+    remarks: str = ""
+    dated: str = ""
+    library: str = ""
+    ways: tuple[Way, ...] = DRIVEN
+    together: int = 2**30
+    widening: float = 1.0
+    warning: str = ""
+    judged: bool = True
+
+    def __post_init__(self) -> None:
+        for name, quantity in QUANTITIES.items():
+            figure = self.figures.get(name)
+            if figure is None and quantity.required:
+                raise UnusableDevice(f"{self.name}: expected a figure “{name}” ({quantity.words}), got none; add it")
+            if figure is not None and not quantity.least <= figure.low <= figure.high <= quantity.most:
+                raise UnusableDevice(
+                    f"{self.name}: expected {name} between {quantity.least:g} and {quantity.most:g}"
+                    f" {quantity.unit}, got {figure.low:g} to {figure.high:g}; correct it"
+                )
+        if unknown := [name for name in self.figures if name not in QUANTITIES]:
+            raise UnusableDevice(f"{self.name}: expected figures of known names, got {listed(unknown)}; remove them")
+        cache, memory = self.figures["cache_bytes_per_s"], self.figures["memory_bytes_per_s"]
+        if any(getattr(cache, end) < getattr(memory, end) for end in ("low", "value", "high")):
+            raise UnusableDevice(
+                f"{self.name}: expected a cache no slower than memory, got {cache.value:g} and {memory.value:g} B/s;"
+                " correct cache_bytes_per_s"
+            )
+
+    def driven(self, way: Way) -> str:
+        """How it trains, in words: the way of running a step, and the library."""
+        return f"{way}, {self.library}" if self.library else str(way)
+
+    def costs(self, end: str = "value") -> dict[str, float]:
+        """Seconds of one unit of each of `PARTS`.
+
+        Args:
+            end: "value", "low" or "high": of the seconds, so "low" takes the largest rates.
+        """
+        times = {"value": 1.0, "low": 1 / self.widening, "high": self.widening}[end]
+
+        def rate(name: str) -> float:
+            return times / getattr(self.figures[name], OPPOSITE[end])
+
+        def cost(name: str) -> float:
+            return times * getattr(self.figures[name], end)
+
+        return {
+            "call": cost("host_call_s"),
+            "dispatch": cost("dispatch_s"),
+            "launch": cost("launch_s"),
+            "graph": cost("graph_launch_s"),
+            "wait": cost("wait_s"),
+            "transfer latency": cost("transfer_latency_s"),
+            "transfer": rate("transfer_bytes_per_s"),
+            "example": cost("example_s") if "example_s" in self.figures else 0.0,
+            "cache": rate("cache_bytes_per_s"),
+            "memory": rate("memory_bytes_per_s"),
+            "products": rate("product_flops_per_s"),
+        }
+
+    def check(self, workload: Workload) -> None:
+        """Raise DoesNotFit, with a sentence, where the device's memory cannot hold the workload."""
+        memory_bytes = self.figures["memory_bytes"].value
+        check_memory(workload, memory_bytes, f"the {memory_bytes / 1e9:.3g} GB of {self.name}")
+
+    def amounts(self, workload: Workload, end: str = "value") -> dict[str, Any]:
+        """How much of each part a step of the workload needs of this device: calls, launches, bytes, FLOP.
+
+        A product too small to fill the device is counted as so much larger as it leaves the device empty.
+
+        Args:
+            workload: Any, counted as numbers or as arrays.
+            end: As of `costs`: "low" takes the largest cache, and the fewest elements that fill the device.
+        """
+        way = workload.way
+        by_host = way in (Way.WAITED, Way.OPERATIONS)
+        moved = workload.moved_bytes * 1.0
+        in_cache = workload.working_bytes <= getattr(self.figures["cache_bytes"], OPPOSITE[end])
+        filled_by = getattr(self.figures["filled_by"], end)
+        return {
+            "call": 0.0 if by_host else 1.0 if way is Way.STEP else 1.0 / workload.steps,
+            "dispatch": float(workload.launches * by_host),
+            "launch": float(workload.launches * (way in (Way.STEP, Way.EPOCH))),
+            "graph": float(workload.launches * (way is Way.GRAPH)),
+            "wait": float(workload.launches) if way is Way.WAITED else 0.0,
+            "transfer latency": float(not workload.resident),
+            "transfer": workload.input_bytes * float(not workload.resident),
+            "example": workload.batch_size * float(not workload.resident),
+            "cache": moved * in_cache,
+            "memory": moved * (1 - in_cache),
+            "products": sum(flops / np.minimum(1.0, outputs / filled_by) for flops, outputs in workload.products),
+        }
+
+
+PARTS: Mapping[str, str] = MappingProxyType(
+    {
+        "call": "calls by the host",
+        "dispatch": "dispatching operations",
+        "launch": "starting kernels",
+        "graph": "starting kernels of a graph",
+        "wait": "waiting",
+        "transfer latency": "beginning transfers",
+        "transfer": "transfers",
+        "example": "preparing examples",
+        "cache": "bytes from the cache",
+        "memory": "bytes from memory",
+        "products": "products",
+    }
+)
+
+
+_DeviceRow = defstruct(
+    "DeviceRow",
+    [
+        ("key", str),
+        ("name", Annotated[str, Meta(min_length=1)]),
+        ("on_gpu", bool),
+        ("figures", dict[str, SheetFigure]),
+        ("remarks", str, ""),
+        ("dated", str, ""),
+    ],
+)
+_DevicesFile = defstruct(
+    "DevicesFile", [("version", Literal[1]), ("devices", Annotated[list[_DeviceRow], Meta(min_length=1)])]
+)
+
+
+def read_devices(path: Path = FILE) -> dict[str, Device]:
+    """Devices from a file of presets, by key.
+
+    Raises:
+        UnusableDevice: The file cannot be read, or a device in it cannot be used; the text says which and why.
+    """
+    try:
+        rows = convert(json.loads(path.read_bytes()), _DevicesFile).devices
+    except OSError as error:
+        raise UnusableDevice(
+            f"{path.name or path}: expected a JSON file of devices, but it cannot be read ({error.strerror}); name"
+            f" another, such as {FILE.name}"
+        ) from error
+    except (ValidationError, ValueError, RecursionError) as error:
+        raise UnusableDevice(
+            f"{path.name}: expected a JSON file of devices as {FILE.name} is one, but: {error}; correct it"
+        ) from error
+    for what in ("key", "name"):
+        (value, count), *_ = Counter(getattr(row, what) for row in rows).most_common(1)
+        if count > 1:
+            raise UnusableDevice(
+                f"{path.name}: expected each device with a {what} of its own, got {value} twice; rename one"
+            )
+    return {row.key: Device(row.name, row.on_gpu, row.figures, row.remarks, row.dated) for row in rows}
+
+
+FLOAT32_BYTES = 4
+
+
+class Ceiling(Enum):
+    """What limits the speed of a step."""
+
+    PRODUCT = "the matrix product"
+    COPY = "the memory"
+    DISPATCH = "the call"
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    """The best rates measured on one machine and device; raises ValueError for rates that are not above 0."""
+
+    product_flops_per_s: float  # one large float32 product
+    copy_bytes_per_s: float  # reading plus writing main memory
+    dispatch_s: Mapping[str, float] = field(default_factory=dict)  # an empty call and waiting for it, by backend
+    cache_bytes: int = 0  # of the last-level cache, or a card's L2, whose content causes no memory traffic; 0: unknown
+
+    def __post_init__(self) -> None:
+        if not self.product_flops_per_s > 0 or not self.copy_bytes_per_s > 0:
+            raise ValueError(
+                f"ceilings: expected rates above 0, got {self.product_flops_per_s} FLOP/s and {self.copy_bytes_per_s} "
+                "byte/s; measure them again"
+            )
+
+
+@dataclass(frozen=True)
+class Floor:
+    """The least seconds of a step, the ceiling that sets them, and the seconds that each ceiling alone would set."""
+
+    seconds: float
+    by: Ceiling
+    parts_s: Mapping[Ceiling, float]
+    cache_known: bool = True  # if not, all parameters count as moved in each step, and this is no lower bound
+
+
+def step_work(network: Network, batch_size: int, cache_bytes: int = 0) -> tuple[int, int]:
+    """FLOPs of the matrix products (see `Network.step_flops`) and the fewest bytes that one step must move.
+
+    The images are read once. Parameters are read and written once, but only the part that does not fit into the cache,
+    where the rest can stay from step to step; activations never need to leave it. Every real step moves more.
+    """
+    images = FLOAT32_BYTES * N_PIXELS * batch_size
+    beyond_cache = max(0, network.parameter_bytes - cache_bytes)
+    return network.step_flops(batch_size), images + 2 * beyond_cache
+
+
+def step_floor(
+    network: Network, batch_size: int, ceilings: Ceilings, backend: str | None = None, calls_per_step: float = 1.0
+) -> Floor:
+    """The floor of one step.
+
+    `backend` adds the cost of its calls, of which a step has `calls_per_step` (with one call per epoch, 1 over the
+    number of steps). Ceilings are assumed to overlap, so the floor is the largest of their times, not the sum.
+    """
+    flops, n_bytes = step_work(network, batch_size, ceilings.cache_bytes)
+    parts = {
+        Ceiling.PRODUCT: flops / ceilings.product_flops_per_s,
+        Ceiling.COPY: n_bytes / ceilings.copy_bytes_per_s,
+        Ceiling.DISPATCH: calls_per_step * ceilings.dispatch_s.get(backend or "", 0.0),
+    }
+    by = max(parts, key=parts.__getitem__)
+    return Floor(parts[by], by, parts, ceilings.cache_bytes > 0)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Seconds of a transfer: latency plus size times seconds per byte, each with its 95 % interval."""
+
+    latency_s: float
+    latency_interval_s: tuple[float, float]
+    byte_s: float
+    byte_interval_s: tuple[float, float]
+
+    @property
+    def bytes_per_s(self) -> float:
+        """Bandwidth; infinite if more bytes take no more time."""
+        return 1 / self.byte_s if self.byte_s > 0 else math.inf
+
+    @property
+    def bandwidth_interval(self) -> tuple[float, float]:
+        """95 % interval of the bandwidth, in bytes per second; its upper end is infinite if the size may not matter."""
+        low, high = self.byte_interval_s
+        return 1 / high if high > 0 else math.inf, 1 / low if low > 0 else math.inf
+
+    @property
+    def grows(self) -> bool:
+        """Whether more bytes certainly take more time."""
+        return self.byte_interval_s[0] > 0
+
+    @property
+    def half_bytes(self) -> float:
+        """The size at which latency is half of the time."""
+        return max(0.0, self.latency_s) * self.bytes_per_s
+
+    def less(self, other: "Cost") -> "Cost":
+        """What this costs beyond another, perhaps below 0. Independent errors add in quadrature.
+
+        >>> cost = Cost(3.0, (2.0, 4.0), 1.0, (1.0, 1.0)).less(Cost(1.0, (1.0, 1.0), 1.0, (1.0, 1.0)))
+        >>> cost.latency_s, cost.latency_interval_s, cost.byte_s
+        (2.0, (1.0, 3.0), 0.0)
+        """
+
+        def apart(value: float, one: tuple[float, float], another: tuple[float, float]) -> tuple[float, float]:
+            half = math.hypot(*((high - low) / 2 for low, high in (one, another)))
+            return value - half, value + half
+
+        latency_s, byte_s = self.latency_s - other.latency_s, self.byte_s - other.byte_s
+        return Cost(
+            latency_s,
+            apart(latency_s, self.latency_interval_s, other.latency_interval_s),
+            byte_s,
+            apart(byte_s, self.byte_interval_s, other.byte_interval_s),
+        )
+
+    def seconds(self, n_bytes: float) -> float:
+        """Expected time of a transfer of this size."""
+        return self.latency_s + self.byte_s * n_bytes
+
+
+def cost_of(sizes_bytes: Sequence[float], times_s: Sequence[float]) -> Cost | None:
+    """Fit latency and seconds per byte to the times of different sizes; None for fewer than three.
+
+    Raises:
+        ValueError: There are not as many sizes as times, or a time is not above 0.
+
+    >>> cost = cost_of([4, 1024, 2**20], [1e-5 + n / 1e9 for n in (4, 1024, 2**20)])
+    >>> round(cost.latency_s * 1e6, 3), round(cost.bytes_per_s / 1e9, 3), round(cost.half_bytes)
+    (10.0, 1.0, 10000)
+    """
+    sizes, times = np.asarray(sizes_bytes, float), np.asarray(times_s, float)
+    if len(sizes) != len(times) or not (times > 0).all():
+        raise ValueError(
+            f"transfers: expected as many sizes as times above 0, got {len(sizes)} and {len(times)}; measure them again"
+        )
+    if len(sizes) < 3:
+        return None
+    from scipy.special import stdtrit  # takes a tenth of a second to import
+
+    scale = max(float(sizes.max()), 1.0)  # the two columns differ by eight orders of magnitude otherwise
+    columns = np.stack([1 / times, sizes / scale / times], axis=1)  # (sizes, 2): each row is 1, up to its error
+    inverse = np.linalg.pinv(columns.T @ columns)
+    latency_s, whole_s = inverse @ columns.T @ np.ones(len(times))
+    off = columns @ np.array([latency_s, whole_s]) - 1
+    freedom = len(times) - 2
+    width = float(stdtrit(freedom, (1 + COVERAGE) / 2)) * np.sqrt(np.diag(inverse) * float(off @ off) / freedom)
+    return Cost(
+        float(latency_s),
+        (float(latency_s - width[0]), float(latency_s + width[0])),
+        float(whole_s) / scale,
+        (float(whole_s - width[1]) / scale, float(whole_s + width[1]) / scale),
     )

@@ -1,6 +1,6 @@
 /* Counts what a process calls of CUDA, by name: a callback of CUPTI, loaded by CUDA's driver when it is initialised
    (CUDA_INJECTION64_PATH). Python loads the same file, which the system does not load twice, to clear and to write the
-   counts (lib/timing/profiling/cuda_calls.py).
+   counts (lib/timing/profiling/run.py).
    CUPTI: https://docs.nvidia.com/cupti/main/main.html, "CUPTI Callback API". */
 
 #include <cupti.h>

@@ -1,6 +1,6 @@
 """What runs in fresh processes, where the first use of everything is paid for: of a library, and of a Keras model.
 
-`python -m lib.timing.profiling.first_use WORKER DEVICE SIZE DEPTH STARTED_S` prints the seconds of each stage:
+`python -m lib.timing.profiling.first_use WORKER MODULE DEVICE SIZE DEPTH STARTED_S` prints the seconds of each stage:
 
 * `process`: from the start of a Python process to its first line.
 * `import`: importing the library.
@@ -29,18 +29,18 @@ T = TypeVar("T")
 BEGAN_S = time.perf_counter()  # the process' first line of ours: NumPy is not imported yet
 
 STEADY_CALLS = 50
-MODULES = {"numpy": "numpy", "jax": "jax", "torch": "torch", "keras-tensorflow": "tensorflow", "cupy": "cupy"}
 AGAIN, AGAIN_S = 9, 1.5  # repetitions of each with a model, and the seconds after which there are no more
 BATCH_SIZE = 32  # of the model's steps
 FRESH = ("import", "device", "build", "clone", "step")  # once each, in this order
 REPEATED = ("build again", "clone again", "step again")
 
 
-def stages(worker: str, device: str, size: int, depth: int, started_s: float) -> dict[str, float]:
+def stages(worker: str, module: str, device: str, size: int, depth: int, started_s: float) -> dict[str, float]:
     """Seconds of each stage in this process, which must be fresh.
 
     Args:
         worker: Key of `lib.timing.profiling.operations.LIBRARIES`.
+        module: Of the library.
         device: `cpu` or `gpu`.
         size: Elements of the array.
         depth: Sines in one another.
@@ -54,7 +54,7 @@ def stages(worker: str, device: str, size: int, depth: int, started_s: float) ->
         found[name] = time.perf_counter() - began
         return result
 
-    timed("import", lambda: importlib.import_module(MODULES[worker]))
+    timed("import", lambda: importlib.import_module(module))
     import numpy as np
 
     from lib.timing.profiling.operations import LIBRARIES, Library
@@ -160,5 +160,5 @@ def _end_with(connection: "Connection") -> None:
 
 
 if __name__ == "__main__":
-    _worker, _device, _size, _depth, _started_s = sys.argv[1:]
-    print(json.dumps(stages(_worker, _device, int(_size), int(_depth), float(_started_s))))
+    _worker, _module, _device, _size, _depth, _started_s = sys.argv[1:]
+    print(json.dumps(stages(_worker, _module, _device, int(_size), int(_depth), float(_started_s))))

@@ -1,7 +1,7 @@
 """Which experiments take a step apart, and what runs them in a worker.
 
-`lib.timing.profiling.step_breakdown` computes the parts from their results. All experiments on a backend are measured
-in turns, block by block, so that a machine that drifts drifts for all of them.
+`lib.timing.profiling.request.split` computes the parts from their results. All experiments on a backend are measured in
+turns, block by block, so that a machine that drifts drifts for all of them.
 
 * `step`: the training as it is, from the backend's own loop; `busy`: processor seconds of all cores in it, a step.
 * `python`: the loop and what it does around the library's call, with that call left out.
@@ -13,36 +13,58 @@ in turns, block by block, so that a machine that drifts drifts for all of them.
 * `many`, `many-tiny`: many steps on one batch in a compiled loop (PyTorch: the calls of one step, on a card, timed by
   its events), of this network and of the tiny one; `many-on-device`: the same by the device's own clock, where WebGPU
   has one. NumPy, and PyTorch on a processor, work inside the call itself and need none of these.
+
+What a step calls of CUDA is counted in a fresh process, `python -m lib.timing.profiling.run BACKEND BATCH_SIZE HIDDEN
+LIBRARY FILE`: a library of CUPTI's callbacks (`cuda_calls.c`) is compiled, and loaded by CUDA's driver; an epoch warms
+up, and the calls of the next one's steps count, without its evaluation.
 """
 
+import ctypes
 import importlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
 import time
-from collections.abc import Generator, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import replace
+from pathlib import Path
 from types import ModuleType
 
-from lib.model.backends.registry import BACKENDS
-from lib.model.data.mnist import Data
+import numpy as np
+
+from lib.model.backends.base import Epoch, Event, Steps
+from lib.model.backends.registry import BACKENDS, load_train
+from lib.model.data.mnist import Data, aligned
 from lib.model.hardware.nvidia import Busy, watched_activity
-from lib.model.spec import Network
+from lib.model.spec import N_PIXELS, N_TRAIN, Network, Training
+from lib.timing.measurement import Ended, Measurement
 from lib.timing.prediction.remedies import RESIDENT
 from lib.timing.profiling.harness import (
-    Repeated,
     Row,
-    SelfTimed,
     StepExperiment,
     Subject,
     TimedStep,
-    TrainedStep,
+    endless_training,
+    in_a_fresh_process,
     interleaved,
+    measure_pipelines,
+    repeated,
     row_of,
+    self_timed,
+    trained_step,
 )
+from lib.timing.profiling.operations import measure_ceilings, measure_operation, measure_operations
 from lib.timing.profiling.request import (
     CALLS,
     CONVOLUTIONAL,
     LAUNCHES,
     ON_CARDS,
+    PLAIN,
     PLAIN_STEP,
+    PROFILED,
     REFERENCE,
     RESNET,
     TRAP_EPOCHS,
@@ -51,7 +73,9 @@ from lib.timing.profiling.request import (
     VARIANTS,
     VARIED,
     Examination,
+    NotMeasured,
 )
+from lib.timing.profiling.traces.form import written
 
 # What a library's module calls the examination of a step that not all have.
 _STEPS = {CONVOLUTIONAL: "convolutional_step", RESNET: "resnet_step", LAUNCHES: "launches"}
@@ -70,8 +94,6 @@ def examine(backend: str, device: str, examination: Examination, data: Data) -> 
     """
     subject = Subject(examination.network, examination.batch_size, data, device)
     if examination.kind == "ceilings":
-        from lib.timing.profiling.operations import measure_ceilings
-
         yield from measure_ceilings(backend, device)
     elif examination.kind == "parts":
         yield from _parts(backend, subject)
@@ -80,34 +102,21 @@ def examine(backend: str, device: str, examination: Examination, data: Data) -> 
     elif examination.kind in _STEPS:
         yield from getattr(_module(backend), _STEPS[examination.kind])(subject)
     elif examination.kind == CALLS:
-        from lib.timing.profiling.cuda_calls import counted
-
         yield from counted(backend, subject)
     elif examination.kind == "takings":
         yield from interleaved(_takings(backend, data, device), FEW_ROUNDS)
     elif examination.kind == "operations":
-        from lib.timing.profiling.operations import measure_operations
-
         yield from measure_operations(BACKENDS[backend].worker, subject)
     elif examination.operation is not None:
-        from lib.timing.profiling.single_operations import measure_operation
-
         yield from measure_operation(BACKENDS[backend].worker, device, examination.operation)
     elif examination.kind == "pipelines":
-        from lib.timing.profiling.input_pipeline import measure_pipelines
-
-        if backend == "torch":
-            from lib.timing.profiling import with_torch as library
-        else:
-            from lib.timing.profiling import with_tensorflow as library
+        library = importlib.import_module(f"lib.timing.profiling.with_{backend.removeprefix('keras-')}")
         yield from measure_pipelines(library, subject, examination.pipelines)
     elif examination.kind == "placement":
         from lib.timing.profiling.with_tensorflow import measure_placement
 
         yield from measure_placement(subject)
     elif examination.kind == "trace":
-        from lib.timing.profiling.traces.live import record
-
         yield from record(backend, subject, examination.folder)
     else:
         yield from measure_traps(_module(backend).timed_step(subject), device)
@@ -132,15 +141,14 @@ def _takings(backend: str, data: Data, device: str) -> dict[str, StepExperiment]
 
 
 def _parts(backend: str, subject: Subject) -> Iterator[Row | None]:
-    training = TrainedStep(backend, subject)
-    experiments: dict[str, StepExperiment] = {"step": training, **_module(backend).experiments(backend, subject)}
+    worked_s: list[float] = []
+    experiments = {"step": trained_step(backend, subject, worked_s)} | _module(backend).experiments(backend, subject)
     try:
         yield from interleaved(experiments)
-        yield row_of("busy", training.busy_s[1:])
+        yield row_of("busy", worked_s[1:])
     finally:
         for experiment in experiments.values():
-            if isinstance(experiment, TrainedStep):
-                experiment.close()
+            experiment.close()
 
 
 def measure_traps(step: TimedStep, device: str) -> Iterator[Row | None]:
@@ -160,36 +168,31 @@ def measure_traps(step: TimedStep, device: str) -> Iterator[Row | None]:
         None after each block; then a row for `REFERENCE` and each of `TRAPS`, in seconds of a step. On a graphics card
         also rows of `occupancy/…`, which are shares.
     """
-    reference = Repeated(lambda: step.wait(step.call()))
+    reference = repeated(lambda: step.wait(step.call()))
     wrong: tuple[StepExperiment, ...] = (
-        Repeated(step.call, step.wait, returns=True, at_most=step.queued),
-        FirstCallCounted(step),
-        SelfTimed(lambda: best_of(step, 1)),
-        SelfTimed(lambda: best_of(step, TRAP_SAMPLES)),
-        Repeated(step.with_transfer),
-        SelfTimed(lambda: busy_s(reference)),
+        repeated(step.call, step.wait, returns=True, at_most=step.queued),
+        first_call_counted(step),
+        self_timed(lambda: best_of(step, 1)),
+        self_timed(lambda: best_of(step, TRAP_SAMPLES)),
+        repeated(step.with_transfer),
+        self_timed(lambda: busy_s(reference)),
     )
     yield from interleaved({REFERENCE: reference, **dict(zip(TRAPS, wrong, strict=True))})
     if device == "gpu":
         yield from _occupancy(step)
 
 
-@dataclass
-class FirstCallCounted:
+def first_call_counted(step: TimedStep) -> StepExperiment:
     """The average of short epochs of a program that was never compiled before, with the first call counted."""
-
-    step: TimedStep
-
-    def prepare(self) -> None:
-        self._steps = TRAP_EPOCHS * max(4, round(EPOCH_S / best_of(self.step, 4)))
-
-    def block(self) -> float:
-        call, last = self.step.fresh(), None
+    steps = TRAP_EPOCHS * max(4, round(EPOCH_S / best_of(step, 4)))
+    yield 0.0
+    while True:
+        call, last = step.fresh(), None
         began = time.perf_counter()
-        for _ in range(self._steps):
+        for _ in range(steps):
             last = call()
-        self.step.wait(last)
-        return (time.perf_counter() - began) / self._steps
+        step.wait(last)
+        yield (time.perf_counter() - began) / steps
 
 
 def best_of(step: TimedStep, samples: int) -> float:
@@ -204,10 +207,10 @@ def best_of(step: TimedStep, samples: int) -> float:
     return min(found_s)
 
 
-def busy_s(reference: Repeated) -> float:
+def busy_s(reference: StepExperiment) -> float:
     """Processor seconds of all cores in a step: what a monitor shows as busy, and the view compares with arithmetic."""
     used_s, wall_s = time.process_time(), time.perf_counter()
-    a_step_s = reference.block()
+    a_step_s = next(reference)
     used_s, wall_s = time.process_time() - used_s, time.perf_counter() - wall_s
     return used_s / wall_s * a_step_s
 
@@ -219,8 +222,8 @@ def _occupancy(step: TimedStep) -> Iterator[Row | None]:
     if busy.utilisations:
         yield row_of("occupancy/utilisation", busy.utilisations)
     if busy.activity is not None:
-        yield row_of("occupancy/activity", [busy.activity.sm_activity])
-        yield row_of("occupancy/warps", [busy.activity.sm_occupancy])
+        for name, share in zip(("activity", "warps"), busy.activity, strict=True):
+            yield row_of(f"occupancy/{name}", [share])
 
 
 def _watched(step: TimedStep) -> Generator[None, None, Busy | None]:
@@ -238,3 +241,259 @@ def _watched(step: TimedStep) -> Generator[None, None, Busy | None]:
             running = queued
         step.wait(running)
     return busy
+
+
+SOURCE = Path(__file__).with_name("cuda_calls.c")
+LIMIT_S = 90.0  # of a process
+NOT_BUILT = "what a step calls of CUDA cannot be counted: "
+# Where CUPTI lies: in CUDA's own folder, in the wheels of CUDA 13 that PyTorch and JAX bring, in Triton.
+_IN_CUDA = ("include", "extras/CUPTI/include", "lib64", "extras/CUPTI/lib64", "lib")
+_IN_WHEELS = ("nvidia/cu13/include", "nvidia/cu13/lib", "nvidia/cuda_cupti/include", "nvidia/cuda_cupti/lib")
+_IN_TRITON = ("backends/nvidia/include", "backends/nvidia/lib/cupti")
+
+
+def counted(backend: str, subject: Subject) -> Iterator[Row | None]:
+    """Count the calls of an epoch's steps in a fresh process.
+
+    Args:
+        backend: Key of the backend, which trains on a card.
+        subject: The step.
+
+    Yields:
+        None while it runs, so that it can be stopped; then a row for each function, `runtime/cudaLaunchKernel` and so
+        on: how often it was called, and in how many steps.
+
+    Raises:
+        NotMeasured: The library cannot be built, CUPTI does not count, or the process failed; the text says why.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        library, counts = build(Path(folder)), Path(folder) / "counts"
+        yield None
+        hidden = subject.network.label
+        arguments = (backend, str(subject.batch_size), hidden, str(library), str(counts))
+        command = [sys.executable, "-m", "lib.timing.profiling.run", *arguments]
+        environment = os.environ | {"CUDA_INJECTION64_PATH": str(library)}
+        yield from in_a_fresh_process(command, environment, LIMIT_S, f"{NOT_BUILT}its process", NotMeasured)
+        steps = N_TRAIN // subject.batch_size
+        for line in counts.read_text().splitlines():
+            interface, name, calls = line.split()
+            yield row_of(f"{interface}/{name}", [float(calls)], steps)
+
+
+def build(folder: Path) -> Path:
+    """The library, compiled into a folder.
+
+    Raises:
+        NotMeasured: There is no compiler, or no CUPTI, or they do not fit.
+    """
+    compiler = shutil.which("nvcc") or shutil.which("gcc")
+    if compiler is None:
+        raise NotMeasured(f"{NOT_BUILT}expected nvcc or gcc on the path, got neither; install one")
+    places = _places()
+    headers = [place for place in places if (place / "cupti.h").is_file()]
+    libraries = [file for place in places for file in sorted(place.glob("libcupti.so*"))]
+    if not headers or not libraries:
+        raise NotMeasured(
+            f"{NOT_BUILT}expected CUPTI's header and library beside CUDA's, got {len(headers)} and {len(libraries)};"
+            " install cuda-cupti"
+        )
+    made, here = folder / "libcuda_calls.so", libraries[0]
+    linked = ["-fPIC", f"-Wl,-rpath,{here.parent}"]
+    if Path(compiler).name == "nvcc":
+        linked = [word for option in linked for word in ("-Xcompiler", f'"{option}"')]
+    includes = [f"-I{place}" for place in places if any((place / name).is_file() for name in ("cupti.h", "cuda.h"))]
+    command = [compiler, "-shared", "-O2", *linked, *includes, "-o", str(made), str(SOURCE), str(here)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["nothing was written"])[-1]
+        raise NotMeasured(f"{NOT_BUILT}{Path(compiler).name} ended with {done.returncode} ({last}); install CUDA again")
+    return made
+
+
+def _places() -> list[Path]:
+    """Folders in which CUPTI's header and library may lie, those of CUDA itself first."""
+    homes = [os.environ.get("CUDA_HOME", ""), *(f"/usr/local/cuda{end}" for end in ("", "-13", "-13.0"))]
+    triton = importlib.util.find_spec("triton")
+    of_triton = list(triton.submodule_search_locations or []) if triton else []
+    within = [(homes, _IN_CUDA), (sys.path, _IN_WHEELS), (of_triton, _IN_TRITON)]
+    found = [Path(root, part) for roots, parts in within for root in roots if root for part in parts]
+    return [place for place in found if place.is_dir()]
+
+
+def steps_of_an_epoch(backend: str, batch_size: int, hidden: str, device: str = "gpu") -> Iterator[str]:
+    """Train two epochs; `begins` before the second, `ends` after the last of its steps."""
+    rng = np.random.default_rng(0)
+    x, y = aligned((N_TRAIN, N_PIXELS), np.float32), rng.integers(0, 10, N_TRAIN, np.int32)
+    x[:] = rng.random((1, N_PIXELS), np.float32)
+    data = Data(x, y, x[:1000], y[:1000], x[:1000], y[:1000], source="made up", digest="made up")
+    training, steps = Training(Network.parse(hidden), 1e-6, batch_size, 2), None
+    for event in load_train(backend)(training, data, device):
+        if isinstance(event, Epoch):
+            steps = 0
+            yield "begins"
+        elif isinstance(event, Steps) and steps is not None:
+            steps += len(event.losses)
+            if steps >= N_TRAIN // batch_size:
+                yield "ends"
+                return
+
+
+def main(backend: str, batch_size: str, hidden: str, library: str, path: str) -> None:
+    """Train, and write the counts."""
+    calls = ctypes.CDLL(library)
+    for moment in steps_of_an_epoch(backend, int(batch_size), hidden):
+        if moment == "begins" and not calls.InitializeInjection():  # which the driver has called already, usually
+            raise SystemExit("expected CUPTI to count, but it refuses; end other profilers, or run as root")
+        if moment == "begins":
+            calls.clear_counts()
+        elif calls.write_counts(path.encode()):
+            raise SystemExit(f"expected to write {os.path.basename(path)}, and it cannot be written; free the disk")
+
+
+# Of each short epoch, and at most what is profiled: more than fit into a chunk where steps are Keras', so that one is
+# profiled in the middle of an epoch.
+EPOCH_STEPS = 256
+WARM_UP_S = 0.3
+PLAIN_S = 0.3  # of steps without the profiler, beside which its cost is seen
+MAX_WARM_UP_S = 20.0
+HELD = (
+    "expected the profiler of {library} to be free, but another profile is being recorded in this process; end that one"
+    " and press “Profile now” again"
+)
+
+# Starts it with a folder and the device; what is returned ends it and writes.
+Profiler = Callable[[str, str], Callable[[], object]]
+
+
+def record(backend: str, subject: Subject, folder: str) -> Iterator[Row | None]:
+    """Train, and profile one chunk of steps, evaluation left out.
+
+    Args:
+        backend: Of the worker.
+        subject: The step.
+        folder: Where the profiler writes.
+
+    Yields:
+        None where it can be stopped; then rows of seconds a step, without the profiler (`PLAIN`) and with it
+        (`PROFILED`), whose steps in a block are those that the profile is of.
+
+    Raises:
+        NotMeasured: Another profile is being recorded, or the library has no profiler.
+    """
+    library = next((name for name in _PROFILERS if name in BACKENDS[backend].needs), "")
+    start = _PROFILERS.get(library)
+    if start is None:
+        raise NotMeasured(f"{BACKENDS[backend].label} has no profiler of its own; choose another backend")
+    n = min(len(subject.data.x_train), EPOCH_STEPS * subject.batch_size)
+    epoch_steps = n // subject.batch_size
+    data = replace(subject.data, x_train=subject.data.x_train[:n], y_train=subject.data.y_train[:n])
+    events = endless_training(backend, replace(subject, data=data))
+    try:
+        yield from _warm_up(events)
+        plain = []
+        while sum(step_s * steps for step_s, steps in plain) < PLAIN_S or len(plain) < 3:
+            steps = _next(events)
+            plain.append((steps.train_s / len(steps.losses), len(steps.losses)))
+            _settle(events, steps, epoch_steps)
+            yield None
+        _past_the_beginning(events, epoch_steps)
+        end = start(folder, subject.device)
+        try:
+            profiled = _next(events)
+        finally:
+            end()
+        yield PLAIN, Measurement(tuple(step_s for step_s, _ in plain), 1, Ended.CAP), 1.0
+        yield PROFILED, Measurement((profiled.train_s,), len(profiled.losses), Ended.CAP), 1.0
+    finally:
+        events.close()  # type: ignore[attr-defined]
+
+
+def _warm_up(events: Iterator[Event]) -> Iterator[None]:
+    """Steps for a while, and two epochs at least: the second compiles nothing more."""
+    trained_s, epochs, until = 0.0, 0, time.monotonic() + MAX_WARM_UP_S
+    while (trained_s < WARM_UP_S or epochs < 2) and time.monotonic() < until:
+        event = next(events)
+        trained_s += event.train_s if isinstance(event, Steps) else 0.0
+        epochs += isinstance(event, Epoch)
+        yield None
+
+
+def _next(events: Iterator[Event]) -> Steps:
+    return next(event for event in events if isinstance(event, Steps))
+
+
+def _settle(events: Iterator[Event], last: Steps, epoch_steps: int) -> None:
+    """Go to where steps come next: past the evaluation, where the epoch has ended."""
+    if last.first_step + len(last.losses) >= epoch_steps:
+        next(event for event in events if isinstance(event, Epoch))
+
+
+def _past_the_beginning(events: Iterator[Event], epoch_steps: int) -> None:
+    """Go past the first chunk of an epoch: with it, Keras builds its input pipeline, which is no part of a step.
+
+    Where an epoch is one chunk, the next one begins.
+    """
+    while (chunk := _next(events)).first_step:
+        pass
+    _settle(events, chunk, epoch_steps)
+
+
+def _with_jax(folder: str, _device: str) -> Callable[[], object]:
+    import jax
+
+    options = jax.profiler.ProfileOptions()
+    options.python_tracer_level = 0  # a row for each call of Python would be most of what is measured
+    try:
+        jax.profiler.start_trace(folder, profiler_options=options)
+    except RuntimeError as error:
+        raise NotMeasured(HELD.format(library="JAX")) from error
+    return jax.profiler.stop_trace
+
+
+def _with_tensorflow(folder: str, _device: str) -> Callable[[], object]:
+    import tensorflow as tf
+
+    options = tf.profiler.experimental.ProfilerOptions(python_tracer_level=0)
+    try:
+        tf.profiler.experimental.start(folder, options)
+    except (tf.errors.AlreadyExistsError, tf.errors.UnavailableError) as error:
+        raise NotMeasured(HELD.format(library="TensorFlow")) from error
+    return tf.profiler.experimental.stop
+
+
+def _with_torch(folder: str, _device: str) -> Callable[[], object]:
+    import torch  # pyright: ignore[reportMissingImports]
+    from torch._C._profiler import _ExperimentalConfig  # pyright: ignore[reportMissingImports]
+
+    if torch.autograd._profiler_enabled():  # a second one would end the first without a word
+        raise NotMeasured(HELD.format(library="PyTorch"))
+    # Keras trains in a thread of its own.
+    profiler = torch.profiler.profile(experimental_config=_ExperimentalConfig(profile_all_threads=True))
+    profiler.__enter__()
+
+    def end() -> None:
+        profiler.__exit__(None, None, None)
+        profiler.export_chrome_trace(str(Path(folder) / "trace.json"))
+
+    return end
+
+
+def _with_webgpu(folder: str, device: str) -> Callable[[], object]:
+    from lib.model.backends.with_webgpu import gpu
+    from lib.timing.profiling.with_webgpu import Recorder
+
+    recorder = Recorder(gpu(device), device)
+    return lambda: (Path(folder) / "trace.json").write_text(written(recorder.trace()))
+
+
+# By the library whose profiler sees a backend's work: the first that it needs.
+_PROFILERS: dict[str, Profiler] = {
+    "tensorflow": _with_tensorflow,
+    "torch": _with_torch,
+    "jax": _with_jax,
+    "wgpu": _with_webgpu,
+}
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -25,15 +25,15 @@ from lib.timing.prediction.remedies import RESIDENT, Remedy
 from lib.timing.profiling.harness import (
     IN_A_ROW,
     TINY,
-    InOneCall,
-    Repeated,
     Row,
     StepExperiment,
     Subject,
     TimedStep,
+    in_one_call,
     interleaved,
     loop,
     nothing,
+    repeated,
     row_of,
 )
 from lib.timing.profiling.request import AFTER, BEFORE, CONVOLUTIONAL, FIRST_CALL, FROM_HOST, INSIDE, TAKEN
@@ -55,11 +55,11 @@ def taken(x, y):
 
 def _step_by_step(subject: Subject) -> dict[str, StepExperiment]:
     return {
-        "python": Repeated(loop(subject, nothing)),
-        "returns": Repeated(one_call(subject.tiny), _wait, returns=True),
-        "call": Repeated(one_call(subject), _wait, config=IN_A_ROW),  # waited for once a block, as in training
-        "transfer": Repeated(loop(subject, taken), _wait, config=IN_A_ROW),
-        "transfer-base": Repeated(loop(subject.tiny, taken), _wait, config=IN_A_ROW),
+        "python": repeated(loop(subject, nothing)),
+        "returns": repeated(one_call(subject.tiny), _wait, returns=True),
+        "call": repeated(one_call(subject), _wait, config=IN_A_ROW),  # waited for once a block, as in training
+        "transfer": repeated(loop(subject, taken), _wait, config=IN_A_ROW),
+        "transfer-base": repeated(loop(subject.tiny, taken), _wait, config=IN_A_ROW),
     }
 
 
@@ -90,9 +90,9 @@ def varied(_backend: str, subject: Subject, variant: str) -> StepExperiment:
         return loss
 
     if variant != RESIDENT:
-        return Repeated(loop(subject, step), _wait, config=IN_A_ROW)
+        return repeated(loop(subject, step), _wait, config=IN_A_ROW)
     batches = cycle(_batches_there(subject))
-    return Repeated(lambda: step(*next(batches)), _wait, config=IN_A_ROW)
+    return repeated(lambda: step(*next(batches)), _wait, config=IN_A_ROW)
 
 
 def takings(data: Data, device: str) -> dict[str, StepExperiment]:
@@ -101,8 +101,8 @@ def takings(data: Data, device: str) -> dict[str, StepExperiment]:
     for size in (one for one in TAKEN if one <= len(data.x_train)):
         subject = Subject(TINY, size, data, device)
         there = cycle(_batches_there(subject))
-        found[f"{FROM_HOST} {size}"] = Repeated(loop(subject, taken), _wait)
-        found[f"{RESIDENT} {size}"] = Repeated(lambda there=there: taken(*next(there)), _wait)
+        found[f"{FROM_HOST} {size}"] = repeated(loop(subject, taken), _wait)
+        found[f"{RESIDENT} {size}"] = repeated(lambda there=there: taken(*next(there)), _wait)
     return found
 
 
@@ -163,9 +163,9 @@ def _whole_epoch(subject: Subject) -> dict[str, StepExperiment]:
     empty = epoch(subject.tiny, 0)  # the call alone, without any step
     slot = jax.device_put(jnp.zeros((subject.batch_size, N_PIXELS), jnp.float32), target)
     return {
-        "python": Repeated(loop(subject, nothing), steps=steps),
-        "returns": Repeated(empty, _wait, steps, returns=True),
-        "transfer": Repeated(lambda: _slices(x, starts, slot), _wait, n),
+        "python": repeated(loop(subject, nothing), steps=steps),
+        "returns": repeated(empty, _wait, steps, returns=True),
+        "transfer": repeated(lambda: _slices(x, starts, slot), _wait, n),
     }
 
 
@@ -193,7 +193,7 @@ def many_steps(subject: Subject) -> dict[str, StepExperiment]:
     return {"many": one(subject), "many-tiny": one(subject.tiny)}
 
 
-def _in_a_loop(subject: Subject, parameters, logits: Callable = logits_of) -> InOneCall:
+def _in_a_loop(subject: Subject, parameters, logits: Callable = logits_of) -> StepExperiment:
     """Steps on the subject's first batch in a compiled loop, of a network with these parameters and this forward pass.
 
     Args:
@@ -209,14 +209,16 @@ def _in_a_loop(subject: Subject, parameters, logits: Callable = logits_of) -> In
 
     there = (parameters, *subject.batch, np.float32(subject.training.learning_rate))
     there = jax.device_put(there, jax.devices(subject.device)[0])
-    return InOneCall(lambda n: many(*there, n), _wait)
+    return in_one_call(lambda n: many(*there, n), _wait)
 
 
 def convolutional_step(subject: Subject) -> Iterator[Row | None]:
     """Steps of the small convolutional network, in a compiled loop as `jax-epoch` makes them; and its first call."""
     loop = _in_a_loop(subject, convolutional_parameters(), convolutional_logits)
+    first_call_s = next(loop)
+    yield None
     yield from interleaved({CONVOLUTIONAL: loop})
-    yield row_of(f"{CONVOLUTIONAL}/{FIRST_CALL}", [loop.first_call_s])
+    yield row_of(f"{CONVOLUTIONAL}/{FIRST_CALL}", [first_call_s])
 
 
 def kernels_of_step(subject: Subject) -> int:

@@ -4,8 +4,8 @@
 # Keras annotates what `fit` sets up as optional.
 
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
+from itertools import cycle
 from typing import Any
 
 import keras
@@ -14,7 +14,7 @@ from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 from lib.model.backends.with_keras import build
 from lib.timing.measurement import Step, Sync, no_wait
 from lib.timing.prediction.remedies import STEPS_PER_EXECUTION, Remedy
-from lib.timing.profiling.harness import IN_A_ROW, Batch, InOneCall, Repeated, StepExperiment, Subject, TrainedStep
+from lib.timing.profiling.harness import IN_A_ROW, StepExperiment, Subject, in_one_call, repeated, trained_step
 
 BATCHES = 200  # fetched at a time
 FIT_S = 0.1  # of a block of steps by `fit`
@@ -25,20 +25,7 @@ OPTIONS = {  # of `compile`, by variant
 }
 
 
-class _Clock(keras.callbacks.Callback):
-    """Seconds of an epoch's steps."""
-
-    spent_s = 0.0
-
-    def on_epoch_begin(self, epoch, logs=None):
-        self._began_s = time.perf_counter()
-
-    def on_epoch_end(self, epoch, logs=None):
-        self.spent_s = time.perf_counter() - self._began_s
-
-
-@dataclass
-class Fit:
+def fit(subject: Subject, options: dict[str, Any], from_generator: bool = False) -> StepExperiment:
     """Keras' `fit` as people write it; a block is so many steps as take `FIT_S`, and at least `STEPS_PER_EXECUTION`.
 
     Args:
@@ -46,43 +33,38 @@ class Fit:
         options: Of `compile`.
         from_generator: Whether a generator feeds it; else arrays do.
     """
+    model = build(subject.network, subject.training.learning_rate, subject.parameters, **options)
+    size, data = subject.batch_size, subject.data
+    most = max(1, len(data.x_train) // size)
+    starts = cycle(range(0, len(data.x_train) - size + 1, size))
+    batches = ((data.x_train[start : start + size], data.y_train[start : start + size]) for start in starts)
 
-    subject: Subject
-    options: dict[str, Any]
-    from_generator: bool = False
+    def block(steps: int) -> float:
+        marks_s: list[float] = []  # where the epoch's steps begin and end
 
-    def prepare(self) -> None:
-        subject = self.subject
-        self._model = build(subject.network, subject.training.learning_rate, subject.parameters, **self.options)
-        self._batches = self._endless()
-        self._most = max(1, len(subject.data.x_train) // subject.batch_size)
-        self._steps = min(STEPS_PER_EXECUTION, self._most)
-        self.block()  # compiles
-        wanted = int(FIT_S / self.block())
-        whole = max(1, wanted // STEPS_PER_EXECUTION) * STEPS_PER_EXECUTION  # a shorter call would be compiled anew
-        self._steps = whole if whole <= self._most else self._steps
-        self.block()
+        def mark(*_: object) -> None:
+            marks_s.append(time.perf_counter())
 
-    def block(self) -> float:
-        n, clock = self._steps * self.subject.batch_size, _Clock()
-        x, y = self.subject.data.x_train[:n], self.subject.data.y_train[:n]
+        clock = keras.callbacks.LambdaCallback(on_epoch_begin=mark, on_epoch_end=mark)
         common = {"epochs": 1, "verbose": 0, "shuffle": False, "callbacks": [clock]}
-        if self.from_generator:
-            self._model.fit(self._batches, steps_per_epoch=self._steps, **common)
+        if from_generator:
+            model.fit(batches, steps_per_epoch=steps, **common)
         else:
-            self._model.fit(x, y, batch_size=self.subject.batch_size, **common)
-        return clock.spent_s / self._steps
+            model.fit(data.x_train[: steps * size], data.y_train[: steps * size], batch_size=size, **common)
+        return (marks_s[1] - marks_s[0]) / steps
 
-    def _endless(self) -> Iterator[Batch]:
-        size, data = self.subject.batch_size, self.subject.data
-        while True:
-            for start in range(0, len(data.x_train) - size + 1, size):
-                yield data.x_train[start : start + size], data.y_train[start : start + size]
+    steps = min(STEPS_PER_EXECUTION, most)
+    block(steps)  # compiles
+    wanted = int(FIT_S / block(steps))
+    whole = max(1, wanted // STEPS_PER_EXECUTION) * STEPS_PER_EXECUTION  # a shorter call would be compiled anew
+    steps = whole if whole <= most else steps
+    while True:
+        yield block(steps)
 
 
 def varied(_backend: str, subject: Subject, variant: str) -> StepExperiment:
     """A step by `fit`, changed in one thing."""
-    return Fit(subject, OPTIONS.get(variant, {}), variant == Remedy.ARRAYS.variant)
+    return fit(subject, OPTIONS.get(variant, {}), variant == Remedy.ARRAYS.variant)
 
 
 def experiments(backend: str, subject: Subject) -> dict[str, StepExperiment]:
@@ -95,10 +77,10 @@ def experiments(backend: str, subject: Subject) -> dict[str, StepExperiment]:
     tiny, wait = make(subject.tiny)
     found: dict[str, StepExperiment] = {
         # TensorFlow returns on a processor when it is done; elsewhere there is a queue, which must not fill up.
-        "returns": Repeated(tiny, wait, config=IN_A_ROW, returns=not on_tensorflow or subject.device == "gpu"),
-        "call-tiny": Repeated(tiny, wait, config=IN_A_ROW),  # `fit` does not wait for each step either
-        "call": Repeated(*make(subject), config=IN_A_ROW),
-        "fit-tiny": TrainedStep(backend, subject.tiny),
+        "returns": repeated(tiny, wait, config=IN_A_ROW, returns=not on_tensorflow or subject.device == "gpu"),
+        "call-tiny": repeated(tiny, wait, config=IN_A_ROW),  # `fit` does not wait for each step either
+        "call": repeated(*make(subject), config=IN_A_ROW),
+        "fit-tiny": trained_step(backend, subject.tiny),
         "transfer": _fetched(subject, on_tensorflow),
         "transfer-base": _fetched(subject.tiny, on_tensorflow),
     }
@@ -165,7 +147,7 @@ def _fetched(subject: Subject, on_tensorflow: bool) -> StepExperiment:
         for _ in dataset if dataset is not None else adapter.get_jax_iterator():
             pass
 
-    return Repeated(all_batches, steps=n / subject.batch_size)
+    return repeated(all_batches, steps=n / subject.batch_size)
 
 
 def _many_steps(subject: Subject) -> StepExperiment:
@@ -181,4 +163,4 @@ def _many_steps(subject: Subject) -> StepExperiment:
             step((x, y))
         return tf.identity(model.trainable_variables[-1])
 
-    return InOneCall(lambda n: many(tf.constant(n)).numpy(), no_wait)
+    return in_one_call(lambda n: many(tf.constant(n)).numpy(), no_wait)

@@ -6,10 +6,9 @@ import numpy as np
 from numba import njit
 
 from lib.model.backends.base import CHUNK_S
-from lib.model.backends.sparse import OPTIONS, SparseRows
-from lib.model.backends.with_numba import given, in_threads, threads_for
+from lib.model.backends.with_numba import OPTIONS, SparseRows, given, in_threads, threads_for
 from lib.timing.measurement import no_wait
-from lib.timing.profiling.harness import InOneCall, Repeated, StepExperiment, Subject, loop, nothing
+from lib.timing.profiling.harness import StepExperiment, Subject, in_one_call, loop, nothing, repeated
 
 
 def experiments(_backend: str, subject: Subject) -> dict[str, StepExperiment]:
@@ -18,13 +17,13 @@ def experiments(_backend: str, subject: Subject) -> dict[str, StepExperiment]:
     starts, size = np.array(subject.starts, np.int32), subject.batch_size
     no_step, steps = _steps(subject.tiny), max(1, min(len(starts), round(CHUNK_S / _step_s(subject))))
     return {
-        "python": Repeated(loop(subject, nothing), steps=steps),
-        "returns": Repeated(lambda: no_step(0), steps=steps),
+        "python": repeated(loop(subject, nothing), steps=steps),
+        "returns": repeated(lambda: no_step(0), steps=steps),
         # The entries of the next batch come from main memory; those of the same batch again are in the cache.
-        "transfer": InOneCall(lambda n: fetch(on.images, np.resize(starts, n), size), no_wait),
-        "transfer-base": InOneCall(lambda n: fetch(on.images, np.zeros(n, np.int32), size), no_wait),
-        "many": InOneCall(_steps(subject), no_wait),
-        "many-tiny": InOneCall(_steps(subject.tiny), no_wait),
+        "transfer": in_one_call(lambda n: fetch(on.images, np.resize(starts, n), size), no_wait),
+        "transfer-base": in_one_call(lambda n: fetch(on.images, np.zeros(n, np.int32), size), no_wait),
+        "many": in_one_call(_steps(subject), no_wait),
+        "many-tiny": in_one_call(_steps(subject.tiny), no_wait),
     }
 
 
@@ -40,9 +39,9 @@ def _steps(subject: Subject):
 
 
 def _step_s(subject: Subject) -> float:
-    few = InOneCall(_steps(subject), no_wait)
-    few.prepare()
-    return few.block()
+    few = in_one_call(_steps(subject), no_wait)
+    next(few)
+    return next(few)
 
 
 @njit(**OPTIONS)

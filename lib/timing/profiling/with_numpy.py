@@ -5,7 +5,7 @@ import numpy as np
 from lib.model.backends.with_numpy import Workspace, loss_and_gradients, update
 from lib.model.spec import N_PIXELS
 from lib.timing.measurement import Step
-from lib.timing.profiling.harness import IN_A_ROW, Repeated, StepExperiment, Subject, loop, nothing
+from lib.timing.profiling.harness import IN_A_ROW, StepExperiment, Subject, loop, nothing, repeated
 
 
 def experiments(_backend: str, subject: Subject) -> dict[str, StepExperiment]:
@@ -15,12 +15,12 @@ def experiments(_backend: str, subject: Subject) -> dict[str, StepExperiment]:
     """
     buffer, cached = np.empty((subject.batch_size, N_PIXELS), np.float32), subject.batch[0]
     return {
-        "python": Repeated(loop(subject, nothing)),
-        "returns": Repeated(_one_call(subject.tiny), config=IN_A_ROW),
-        "call": Repeated(_one_call(subject), config=IN_A_ROW),
+        "python": repeated(loop(subject, nothing)),
+        "returns": repeated(_one_call(subject.tiny), config=IN_A_ROW),
+        "call": repeated(_one_call(subject), config=IN_A_ROW),
         # The next batch comes from main memory; the same batch again is in the cache.
-        "transfer": Repeated(loop(subject, lambda images, _: np.copyto(buffer, images))),
-        "transfer-base": Repeated(lambda: np.copyto(buffer, cached)),
+        "transfer": repeated(loop(subject, lambda images, _: np.copyto(buffer, images))),
+        "transfer-base": repeated(lambda: np.copyto(buffer, cached)),
     }
 
 

@@ -30,8 +30,7 @@ from tensorflow.python.framework import kernels  # pyright: ignore[reportMissing
 
 from lib.model.backends.with_keras import build
 from lib.model.hardware.machine import usable_cores
-from lib.timing.profiling.harness import Batch, Row, Subject, row_of
-from lib.timing.profiling.input_pipeline import Feed, Preprocessing, rows_of
+from lib.timing.profiling.harness import Batch, Feed, Preprocessing, Row, Subject, row_of, rows_of
 from lib.timing.profiling.request import MAX_FILL_S, NotMeasured, Pipeline
 
 SHUFFLED = 10_000  # images of the buffer at most, as in the article

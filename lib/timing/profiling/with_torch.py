@@ -28,20 +28,22 @@ from lib.timing.measurement import Step
 from lib.timing.prediction.remedies import Remedy
 from lib.timing.profiling.harness import (
     IN_A_ROW,
-    OnCard,
-    Repeated,
+    Feed,
+    Preprocessing,
     Row,
     StepExperiment,
     Subject,
     interleaved,
     loop,
     nothing,
+    on_card,
+    repeated,
     row_of,
+    rows_of,
     torch_card,
 )
-from lib.timing.profiling.input_pipeline import Feed, Preprocessing, rows_of
+from lib.timing.profiling.operations import rounds
 from lib.timing.profiling.request import FIRST_CALL, RESNET, NotMeasured, Pipeline
-from lib.timing.profiling.single_operations import rounds
 
 WARM_UP = 3  # steps before a graph is recorded, as PyTorch asks for
 CHECKED_STEPS, CHECKED_RATE, TOLERANCE = 4, 0.1, 1e-3
@@ -58,17 +60,17 @@ def experiments(_backend: str, subject: Subject) -> dict[str, StepExperiment]:
     x, size = tensors(subject.data, subject.device)[0], subject.batch_size
     slot, starts = x[:size].clone(), cycle(subject.starts)
     found: dict[str, StepExperiment] = {
-        "python": Repeated(loop(subject, nothing)),
+        "python": repeated(loop(subject, nothing)),
         # On a processor it returns when it is done; a card has a queue, which must not fill up.
-        "returns": Repeated(_one_call(subject.tiny), done, config=IN_A_ROW, returns=subject.device == "gpu"),
-        "call": Repeated(_one_call(subject), done, config=IN_A_ROW),
+        "returns": repeated(_one_call(subject.tiny), done, config=IN_A_ROW, returns=subject.device == "gpu"),
+        "call": repeated(_one_call(subject), done, config=IN_A_ROW),
         # The next batch comes from main memory; the same batch again is in the cache.
-        "transfer": Repeated(lambda: slot.copy_(x[(start := next(starts)) : start + size]), done),
-        "transfer-base": Repeated(lambda: slot.copy_(x[:size]), done),
+        "transfer": repeated(lambda: slot.copy_(x[(start := next(starts)) : start + size]), done),
+        "transfer-base": repeated(lambda: slot.copy_(x[:size]), done),
     }
     if subject.device == "gpu":  # whose operations are shorter than their dispatch
         of = {"many": subject, "many-tiny": subject.tiny}
-        found |= {name: OnCard(recorded_calls(one), torch_card()) for name, one in of.items()}
+        found |= {name: on_card(recorded_calls(one), torch_card()) for name, one in of.items()}
     return found
 
 
@@ -96,7 +98,7 @@ def varied(_backend: str, subject: Subject, variant: str) -> StepExperiment:
         start = next(starts)
         return step(x[start : start + size].to(device), y[start : start + size].to(device))
 
-    return Repeated(one, lambda _: wait(subject.device), config=IN_A_ROW)
+    return repeated(one, lambda _: wait(subject.device), config=IN_A_ROW)
 
 
 class _CallRecorder(TorchDispatchMode):
@@ -157,7 +159,7 @@ def launches(subject: Subject) -> Iterator[Row | None]:
 
 def _on_batches(step: OnBatch, x: torch.Tensor, y: torch.Tensor, subject: Subject) -> StepExperiment:
     batches, size = cycle(subject.starts), subject.batch_size
-    return Repeated(
+    return repeated(
         lambda: step(x[(start := next(batches)) : start + size], y[start : start + size]),
         lambda _: wait(subject.device),
         config=IN_A_ROW,
@@ -223,7 +225,7 @@ def resnet_step(subject: Subject) -> Iterator[Row | None]:
             raise NotMeasured(
                 f"a step takes {took_s[-1]:.0f} s: measuring it would take longer than {RESNET_LIMIT_S:.0f} s"
             )
-    experiment = Repeated(lambda: step(images, labels), lambda _: wait(subject.device))
+    experiment = repeated(lambda: step(images, labels), lambda _: wait(subject.device))
     yield from interleaved({RESNET: experiment}, rounds(1, took_s[-1]))
     yield row_of(f"{RESNET}/{FIRST_CALL}", [took_s[0]])
 

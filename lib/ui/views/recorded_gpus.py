@@ -6,7 +6,7 @@ from lib.formatting import seconds
 from lib.model.hardware.nvidia import nvidia_driver_answers
 from lib.sweeps.experiments.recorded_machines import Machine, Seconds, gpu_runtimes, named, recorded_gpus
 from lib.sweeps.experiments.your_gpu import gpus_elsewhere
-from lib.timing.profiling.step_breakdown import Split
+from lib.timing.profiling.request import Split
 
 NONE_YET = (
     "No graphics card has been recorded yet: `python -m lib.cli.record FILE.json` on a machine with one, and its file"

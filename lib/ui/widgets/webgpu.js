@@ -33,12 +33,13 @@ const GONE = { kind: "gone" }; // the device was lost, which was told
 function render({ model, el }) {
   el.innerHTML = `
     <div class="webgpu">
-      <div data-slot="line"></div>
+      <div data-slot="sentence"></div>
       <div class="lab-charts">
         <figure class="lab-figure lab-low"><figcaption></figcaption><canvas role="img"></canvas></figure>
         <figure class="lab-figure lab-low"><figcaption></figcaption><canvas role="img"></canvas></figure>
       </div>
-      <div data-slot="sentence"></div>
+      <div data-slot="line"></div>
+      <div data-slot="said"></div>
       <div data-slot="table"></div>
       <div data-slot="below"></div>
     </div>`;
@@ -58,6 +59,9 @@ function render({ model, el }) {
       const html = told[slot.dataset.slot] ?? "";
       if (slot.told !== html) slot.innerHTML = slot.told = html;
     }
+    // The buttons are marimo's elements, and so stand outside this one.
+    const foot = el.getRootNode().host?.closest(".lab-result")?.querySelector(":scope > .lab-foot");
+    foot?.classList.toggle("lab-under-way", Boolean(told.under_way));
     for (const box of el.querySelectorAll(".lab-scroll")) box.tabIndex = 0; // scrolls by the keyboard, too
     (told.captions ?? []).forEach((text, index) => { captions[index].textContent = text; });
     draw();

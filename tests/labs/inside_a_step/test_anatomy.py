@@ -23,7 +23,7 @@ from lib.timing.comparison import Verdict
 from lib.timing.measurement import Ended, Measurement
 from lib.timing.profiling.operations import ALL, OPERATIONS, PRODUCT
 from lib.timing.profiling.request import REFERENCE
-from tests.timing.profiling.test_step_breakdown import FOUND
+from tests.timing.profiling.test_request import FOUND
 
 
 def cached(task, seconds):
@@ -41,12 +41,12 @@ def cached(task, seconds):
 
 def test_the_table_and_the_chart_show_what_is_kept():
     operations, parts = tasks([Runtime("numpy")], Network((128,)), 32)
-    assert "–" in operations_table([operations], [], True)
+    assert "–" in operations_table({"NumPy": {}}, True)
     records = cached(operations, dict.fromkeys([*(o.key for o in OPERATIONS), ALL, PRODUCT], 10e-6))
-    table = operations_table([operations], records, True)
+    table = operations_table({"NumPy": operations.found(records)}, True)
     for text in (">50<", ">100<", ">541<", ">751<"):
         assert text in table, text
-    assert "other sizes" in operations_table([operations], records, False)
+    assert "other sizes" in operations_table({"NumPy": operations.found(records)}, False)
     known = splits([parts], cached(parts, FOUND))
     drawn = [row for rows in parts_chart(known, [Runtime("numpy")]).spec["datasets"].values() for row in rows]
     assert sum(row["us"] for row in drawn if "part" in row) == pytest.approx(200)

@@ -19,9 +19,8 @@ from lib.sweeps.experiments.results import View
 from lib.sweeps.experiments.trace_of_a_step import shipped
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.messages import State
-from lib.timing.profiling.traces import nsight
-from lib.timing.profiling.traces.form import Collector
-from lib.timing.profiling.traces.kinds import DISPATCH, KERNEL, KINDS, LAUNCH, PROFILER, PYTHON
+from lib.timing.profiling.traces import reading
+from lib.timing.profiling.traces.form import DISPATCH, KERNEL, KINDS, LAUNCH, PROFILER, PYTHON, Collector
 from lib.ui import panel
 from lib.ui.lab import Shown
 from lib.ui.url_state import Address
@@ -124,7 +123,7 @@ def test_the_article_s_counts_stand_beside_the_same_calls(tmp_path):
     assert sum(total for *_, total in published.CUDA_CALLS) == pytest.approx(2.45)
     path = tmp_path / "report.csv"
     path.write_text(API_SUM)
-    trace = nsight.read_report(path, "report")
+    trace = reading.read_report(path, "report")
     text, other = view.calls_table(trace), view.calls_table(QUARTER)
     assert "published calls" in text
     assert text.count("98,168") == 2, "measured and published"

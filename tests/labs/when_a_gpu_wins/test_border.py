@@ -35,13 +35,12 @@ from lib.sweeps.experiments.recorded_machines import browsers_in
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
 from lib.timing.measurement import Ended, Measurement
-from lib.timing.prediction.device import DoesNotFit, read_devices
 from lib.timing.prediction.predict import Predictions, predict
-from lib.timing.prediction.workload import Way, fully_connected
+from lib.timing.prediction.workload import DoesNotFit, Way, fully_connected, read_devices
 from tests.sweeps.experiments.test_calibration import JAX, run
 from tests.sweeps.experiments.test_your_gpu import CELL, SWIFTSHADER, WHO, keep
 from tests.timing.prediction.invented import device
-from tests.timing.prediction.test_calibration import calibrated
+from tests.timing.prediction.test_predict import calibrated
 
 DEVICES = read_devices()
 EPOCH, ADAPTERS = TrainingWay(Runtime()), ("software", "discrete")

@@ -16,14 +16,13 @@ from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.messages import State
 from lib.timing.measurement import Ended, Measurement
-from lib.timing.prediction.device import read_devices
 from lib.timing.prediction.predict import Prediction
 from lib.timing.prediction.remedies import Effect, Remedy, Setup
-from lib.timing.prediction.workload import Way
+from lib.timing.prediction.workload import Way, read_devices
 from lib.ui.views.dots import HERE, PREDICTED
 from tests.sweeps.experiments.test_calibration import JAX, NUMPY, exact_s, run
 from tests.timing.prediction.invented import device
-from tests.timing.prediction.test_calibration import calibrated
+from tests.timing.prediction.test_predict import calibrated
 from tests.ui.views.test_dots import dots_of
 
 

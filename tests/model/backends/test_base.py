@@ -31,8 +31,6 @@ def test_chunks_cover_an_epoch_and_stay_short(steps, step_s):
 
 
 def test_the_loop_ends_after_a_loss_that_is_not_finite():
-    """Three steps a chunk, of an epoch of ten; the fifth loss of the second epoch is NaN."""
-
     def chunk(epoch, starts, done, step_s):
         assert step_s == (None if (epoch, done) == (0, 0) else 0.5), "of the chunk before"
         losses = np.arange(len(starts), dtype=np.float32)[done : done + 3]

@@ -15,7 +15,7 @@ MEASURES = (
     "model/spec.py",
     "model/backends/webgpu/product.wgsl",
     "timing/profiling/cuda_calls.c",
-    "timing/profiling/traces/live.py",
+    "timing/profiling/traces/reading.py",
     "sweeps/workers/worker.py",
 )
 SHOWS = ("ui/layout.py", "labs/mnist_training.py", "sweeps/sweep.py", "sweeps/storage/store.py")

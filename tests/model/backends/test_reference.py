@@ -7,16 +7,15 @@ import numpy as np
 import pytest
 
 from lib.model.backends import reference
-from lib.model.backends.base import initial_parameters
-from lib.model.backends.environment_variables import XLA_WITHOUT_WRONG_SUMS, worker_environment
+from lib.model.backends.base import CannotTrain, initial_parameters
 from lib.model.backends.reference import _product_and_sum, _stack, verify
-from lib.model.backends.registry import Runtime
+from lib.model.backends.registry import XLA_WITHOUT_WRONG_SUMS, Runtime, worker_environment
 from lib.model.data.mnist import Data, batch_starts
 from lib.model.spec import Network, Training
 from lib.sweeps.workers.messages import How, TrainingFailed
 from lib.sweeps.workers.queue import Cancel
 from tests.conftest import ROOT
-from tests.model.backends.test_environment_variables import WITH_WRONG_SUMS
+from tests.model.backends.test_registry import WITH_WRONG_SUMS
 
 ROUNDING = 2e-6  # what float32 makes of a sum of a few hundred terms near 1
 
@@ -55,7 +54,6 @@ def test_the_gradient_agrees_with_finite_differences(small_data):
 
 
 def test_a_neuron_at_its_kink_is_found(small_data):
-    """As hypothesis found it: NumPy stayed with float64, JAX took the other side, and its losses went 0.4 % apart."""
     network, knife_edge = Network((8, 12, 6)), 1
     assert at_a_kink(Training(network, 0.01, 32, 1, seed=knife_edge), small_data, 20)
     assert not at_a_kink(Training(network, 0.01, 32, 1, seed=0), small_data, 20)
@@ -132,7 +130,6 @@ def test_nor_is_one_of_several(lone_engine, bent_numpy):
 
 @pytest.mark.release
 def test_a_process_that_somebody_else_started_computes_right_too(tmp_path):
-    """Such as a Dask worker: nobody gave it this program's flags."""
     code = (
         "import os, jax; os.environ.pop('XLA_FLAGS', None)\nfrom lib.model.backends.registry import Runtime\nfrom"
         " lib.sweeps.workers.worker import expected_here, why_not\nfrom tests.conftest import make_small_data\n"
@@ -145,7 +142,6 @@ def test_a_process_that_somebody_else_started_computes_right_too(tmp_path):
 
 @pytest.mark.slow
 def test_each_backend_of_a_worker_is_looked_at_before_its_first_training(lone_engine, tmp_path, monkeypatch):
-    """The worker was started for one call an epoch, which is right; one call a step is not."""
     (tmp_path / "sitecustomize.py").write_text(
         "import sys\n"
         "class Bend:\n"
@@ -181,7 +177,7 @@ def test_a_stack_is_looked_at_before_the_first(small_data, monkeypatch):
 
     monkeypatch.setattr(program, "_times", last_images_in_bfloat16)
     verify(Runtime("jax-epoch"), small_data)
-    with pytest.raises(reference.WrongNumbers, match="validation loss of stacked networks is off by"):
+    with pytest.raises(CannotTrain, match="validation loss of stacked networks is off by"):
         verify(Runtime("jax-epoch"), small_data, stacked=True)
     program.program.cache_clear()
     reference._complaint.cache_clear()

@@ -272,7 +272,6 @@ def lowered_steps(data):
 
 
 def test_devices_exchange_nothing_while_they_train(small_data):
-    """No collective in the compiled steps: what makes it scale to any number of devices."""
     text = lowered_steps(small_data).as_text()
     assert not any(word in text for word in ("all_reduce", "all_gather", "collective_permute", "all_to_all"))
 

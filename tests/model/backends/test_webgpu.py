@@ -30,7 +30,7 @@ NETWORKS = [Network(()), Network((1,)), Network((128,)), Network((32, 16, 8))]
 @pytest.mark.parametrize("batch_size", [1, 33])
 def test_every_region_has_a_place_of_its_own(network, batch_size):
     for program in (step(network, batch_size), evaluation(network, batch_size)):
-        places = sorted((one.first, one.shape[0] * one.shape[1]) for one in program.regions.values())
+        places = sorted((first, rows * columns) for first, (rows, columns) in program.regions.values())
         assert all(first + size <= after for (first, size), (after, _) in pairwise(places))
         assert 4 * sum(places[-1]) <= program.memory_bytes
         assert all(first % webgpu.ALIGNMENT == 0 for first, _ in places)

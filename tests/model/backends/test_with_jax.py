@@ -50,7 +50,6 @@ def compiled_steps(data, block):
 
 @pytest.mark.slow
 def test_blocks_are_loops_of_known_length(small_data):
-    """A GPU asks the host before each iteration of a loop whose length it does not know."""
     known = re.findall(r'known_trip_count":\{"n":"(\d+)"', compiled_steps(small_data, 8))
     assert known == ["8"], "one loop of eight steps, inside the one over blocks"
     assert "known_trip_count" not in compiled_steps(small_data, 1), "a processor does not wait, and compiles it once"
@@ -132,7 +131,6 @@ def test_a_training_in_bfloat16_is_near_the_reference_and_not_that_of_float32(sm
 
 @pytest.mark.release
 def test_a_worker_rounds_as_its_environment_says_and_learns_all_the_same(engine):
-    """On any processor: one without matrix units computes the same, more slowly."""
     training = Training(Network((32,)), 0.1, 512, 2)
 
     def epochs(runtime):

@@ -82,7 +82,6 @@ def handover(with_keras):
 
 
 def test_running_means_become_losses(handover):
-    """`fit` reports the running mean of the loss over the epoch, here of losses 4, 2, 6 and NaN."""
     handover.hand_over(4.0, 3.0)
     handover.hand_over(4.0, float("nan"))
     first, second = handover.outbox.get(), handover.outbox.get()
@@ -115,7 +114,6 @@ def test_keras_on_tensorflow_ends_where_its_parameters_are_no_numbers(engine):
 
 
 def test_the_clock_stops_before_the_losses_are_copied(handover, monkeypatch):
-    """From a card each copy takes 10 to 20 µs, which is no part of a step; one is made, to wait for the last step."""
     happened = []
     monkeypatch.setattr("lib.model.backends.with_keras.time.perf_counter", lambda: happened.append("clock") or 1.0)
     monkeypatch.setattr(

@@ -19,7 +19,7 @@ from lib.model.data.mnist import Data
 from lib.model.spec import DataSet, Network, Training
 
 with_numba = pytest.importorskip("lib.model.backends.with_numba", reason="numba: it is not installed")
-from lib.model.backends.sparse import SparseRows, columns_of, rows_of, shares  # noqa: E402
+from lib.model.backends.with_numba import SparseRows, columns_of, rows_of, shares  # noqa: E402
 
 N_IMAGES = 200
 DATA_SET = DataSet("sparse", n_train=N_IMAGES, n_validation=7, chance=0.5)
@@ -116,11 +116,11 @@ def test_what_steps_write_begins_with_a_line_of_the_cache():
 
 SECOND_START = """
 from lib.model.backends import with_numba
-from lib.model.backends import sparse
+from lib.model.backends import with_numba
 from tests.model.backends.test_with_numba import DATA_SET, sparse_data
 from lib.model.spec import Network, Training
 list(with_numba.train(Training(Network((3,), 5, 2), 0.1, 32, 1, data=DATA_SET), sparse_data(5, 2, 0.5)))
-functions = sparse.run_steps, sparse.evaluate, sparse.rows_of, sparse.columns_of
+functions = with_numba.run_steps, with_numba.evaluate, with_numba.rows_of, with_numba.columns_of
 print(sum(sum(one.stats.cache_hits.values()) for one in functions))
 print(sum(sum(one.stats.cache_misses.values()) for one in functions))
 """
@@ -140,7 +140,7 @@ def test_a_second_start_compiles_nothing(monkeypatch):
 TRAINED = """
 import hashlib
 from lib.model.backends import with_numba
-from lib.model.backends.sparse import run_steps
+from lib.model.backends.with_numba import run_steps
 from lib.model.spec import Network, Training
 from tests.model.backends.test_with_numba import DATA_SET, sparse_data
 *_, last = with_numba.train(Training(Network((20, 4), 50, 10), 0.1, 32, 1, data=DATA_SET), sparse_data(50, 10, 0.5))

@@ -90,7 +90,6 @@ def losses_of(events) -> np.ndarray:
 
 @pytest.mark.slow
 def test_the_same_training_gives_the_same_bits_in_however_many_blocks(module, small_data, monkeypatch):
-    """The order of a sum depends on lanes alone; who adds it, and when, is up to threads that race."""
     first, second = (list(module.train(SHORT, small_data)) for _ in range(2))
     monkeypatch.setattr(cuda_stand_in, "PROCESSORS", 1)
     alone = list(module.train(SHORT, small_data))
@@ -156,5 +155,4 @@ def test_numbas_own_simulator_agrees_with_float64():
 )
 @pytest.mark.parametrize("capability", ["8.0", "8.9", "9.0"])
 def test_it_compiles_for_cards_without_one(capability):
-    """Each sum in registers, none of it in double precision."""
     assert run(COMPILED, capability) == ["True True False False"] * 2

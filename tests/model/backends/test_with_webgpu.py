@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lib.model.backends.base import CannotTrain, Steps, initial_parameters
-from lib.model.backends.environments import lost_card
-from lib.model.backends.registry import Runtime, load_train
+from lib.model.backends.registry import Runtime, load_train, lost_card
 from lib.model.data.mnist import batch_starts
 from lib.model.hardware.webgpu import SOFTWARE, SOFTWARE_ALLOWED
 from lib.model.spec import N_CLASSES, N_PIXELS, Network, Training
@@ -52,7 +51,6 @@ def execution(gpu, images, program, most_steps=40):
 @settings(max_examples=5)
 @given(hidden=st.lists(st.integers(1, 40), max_size=2), batch_size=st.integers(1, 50))
 def test_every_way_of_launching_makes_the_same_steps(gpu, images, hidden, batch_size):
-    """To the bit, as each number is the sum of the same numbers in the same order."""
     from lib.model.backends.webgpu import step
     from lib.model.backends.with_webgpu import LAUNCHES
 
@@ -75,7 +73,6 @@ def test_every_way_of_launching_makes_the_same_steps(gpu, images, hidden, batch_
 
 @pytest.mark.slow
 def test_one_kernel_is_given_no_more_steps_than_a_software_adapter_makes(gpu, images):
-    """llvmpipe leaves all loops of a kernel after 65,535 turns: a later step would be missing, and nothing said."""
     from lib.model.backends.webgpu import step
 
     found, n = [], 160

@@ -126,7 +126,6 @@ def test_a_failed_download_is_not_tried_again_at_once(no_sources, small_mnist, s
 @pytest.mark.slow
 @pytest.mark.parametrize("damage", ["cut", 0.001, 0.9])
 def test_a_cache_with_noise_in_it_is_discarded_and_fetched_again(no_sources, small_mnist, server, tmp_path, damage):
-    """Compressed, as the copies on the network are: noise then breaks the compression or its sum."""
     _, files, _ = server
     content = files["/mnist.npz"] = npz_bytes(small_mnist, tmp_path)
     no_sources.mkdir()
@@ -187,7 +186,6 @@ def test_a_bad_mnist_npz_is_named(monkeypatch, tmp_path, content):
 
 
 def test_many_threads_that_write_the_same_file_leave_it_whole(tmp_path, caplog):
-    """Each as large as what a page of the disk does not hold, so that a reader could see half of one."""
     path, arrays = tmp_path / "kept.npz", {"x": np.arange(100_000)}
 
     def write_and_read():
@@ -209,7 +207,6 @@ def test_an_unwritable_cache_is_a_note_not_a_failure(monkeypatch, no_sources):
 
 
 def test_a_full_disk_loses_only_the_cache(no_sources, tmp_path):
-    """A real limit on the size of files, in a process of its own: the write fails as it does on a full disk."""
     code = """
 import resource, signal
 import numpy as np
@@ -240,8 +237,6 @@ def test_real_mnist_is_split_as_in_the_articles():
 
 
 def test_a_verified_file_is_recognised_until_it_changes(tmp_path, monkeypatch):
-    """What is kept can be looked up without reading 50 MB; a file that was touched is verified again before it is
-    believed."""
     monkeypatch.setenv("MNIST_CACHE_DIR", str(tmp_path / "cache"))
     path = tmp_path / "mnist.npz"
     monkeypatch.setenv("MNIST_NPZ", str(path))

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from lib.model.data import mnist, prepared, reading, tables
+from lib.model.data import mnist, prepared, reading
 from lib.model.data.mnist import DataError
 from lib.model.data.prepared import MIN_ROWS, DataRows, prepare
 
@@ -71,7 +71,7 @@ def test_any_table_written_as_csv_reads_back_to_the_same_rows_and_labels(tmp_pat
     path = tmp_path / "table.csv"
     frame.to_csv(path, index=False, sep=data.draw(st.sampled_from(",;\t")))
     with path.open("rb") as file:
-        read = tables.read_tables([("table.csv", file)])
+        read = reading.read_tables([("table.csv", file)])
     np.testing.assert_array_equal(read.x, x)
     assert read.labels.tolist() == labels
 

@@ -78,7 +78,6 @@ def test_the_id_is_the_same_in_another_process():
 
 
 def test_the_id_is_the_same_where_no_network_interface_has_an_address(monkeypatch):
-    """Python then draws one for each process, and marks it: two processes of one machine would be two machines."""
     ids = []
     for drawn in (0x01_23_45_67_89_AB, 0x41_00_00_00_00_01):
         machine_id.cache_clear()

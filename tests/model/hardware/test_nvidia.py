@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 
 from lib.cli import Unusable
 from lib.cli.record import choose_card
-from lib.model.backends.environment_variables import device_count
+from lib.model.backends.registry import device_count
 from lib.model.hardware import nvidia
 from lib.model.hardware.machine import this_machine
 from lib.model.hardware.nvidia import (
     SETTLE_S,
-    Activity,
     Card,
     cards,
     driver_version,
@@ -208,7 +207,6 @@ def test_a_chip_counts_what_slows_it_or_is_asked_what_does_now(nvml):
 
 
 def test_only_the_cards_that_may_be_used_are_asked_by_uuid(nvml, monkeypatch):
-    """In CUDA's order, and none that NVML does not know."""
     monkeypatch.setattr("lib.model.hardware.nvidia.cards", lambda: (T4, Card("GPU-gone", "", ""), L4))
     assert [(gpu.name, gpu.uuid) for gpu in gpus()] == [("Tesla T4", "GPU-22bb"), ("NVIDIA L4", "GPU-11aa")]
     asked = []
@@ -232,7 +230,6 @@ def test_utilisation_is_sampled_by_a_thread_in_one_session_while_the_work_runs(n
 
 
 def test_the_first_second_is_left_out(nvml):
-    """What NVML shows then is still of before the work: so where the work is shorter, nothing is shown."""
     began = time.monotonic()
     with watched_activity() as busy:
         time.sleep(0.05)
@@ -241,7 +238,7 @@ def test_the_first_second_is_left_out(nvml):
 
 
 def test_true_activity_where_the_chip_reports_it(nvml):
-    assert watched().activity == Activity(0.035, 0.0125)
+    assert watched().activity == (0.035, 0.0125)
     assert not nvml.held["samples"]
     nvml.nvmlGpmQueryDeviceSupport = lambda _: SimpleNamespace(isSupportedDevice=0)
     assert watched().activity is None, "an Ada chip such as the L4 has no GPM"
@@ -250,7 +247,6 @@ def test_true_activity_where_the_chip_reports_it(nvml):
 @pytest.mark.parametrize("failing", ["nvmlGpmSampleGet", "nvmlGpmMetricsGet", "nvmlDeviceGetUtilizationRates"])
 @pytest.mark.parametrize("answers", [0, 1])
 def test_no_sample_and_no_session_is_left_where_a_query_fails(nvml, failing, answers):
-    """At once, or after it has answered: a card may disappear in the middle."""
     works, left = getattr(nvml, failing), [None] * answers
     setattr(nvml, failing, lambda *arguments: works(*arguments) if left and not left.pop() else unknown())
     watched()

@@ -39,9 +39,8 @@ from lib.sweeps.experiments.backend_race import BATCH_SIZES, NETWORK
 from lib.sweeps.experiments.calibration import WAYS, LiveCalibrations, Trial, ways
 from lib.sweeps.experiments.recorded_machines import place, recorded_here
 from lib.sweeps.storage.store import Store
-from lib.timing.prediction.device import DRIVEN, Origin, SheetFigure, read_devices
 from lib.timing.prediction.predict import Question, predict
-from lib.timing.prediction.workload import Way, fully_connected
+from lib.timing.prediction.workload import DRIVEN, Origin, SheetFigure, Way, fully_connected, read_devices
 from tests.conftest import ROOT
 from tests.sweeps.experiments.test_calibration import JAX, exact_s, invented, run
 from tests.timing.prediction.invented import device

@@ -42,8 +42,7 @@ from lib.sweeps.storage.records import Kind
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.messages import Note, TrainingFailed
 from lib.sweeps.workers.queue import Cancel, Request
-from lib.timing.prediction.calibration import LEAST_SAMPLES
-from lib.timing.prediction.predict import predict
+from lib.timing.prediction.predict import LEAST_SAMPLES, predict
 
 ALONE, TOGETHER = TrainingWay(Runtime()), TrainingWay(Runtime(), True)
 

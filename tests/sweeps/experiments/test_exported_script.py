@@ -24,8 +24,7 @@ from lib.formatting import seconds
 from lib.model.backends.base import Epoch, Steps, initial_parameters
 from lib.model.backends.registry import Runtime, load_train, unavailable
 from lib.model.data import prepared
-from lib.model.data.digits import enlarged_digits
-from lib.model.data.mnist import Data, Facts, batch_starts, load, sha256
+from lib.model.data.mnist import Data, Facts, batch_starts, enlarged_digits, load, sha256
 from lib.model.data.prepared import DataSummary
 from lib.model.spec import Network, Training
 from lib.sweeps.experiments.exported_script import (

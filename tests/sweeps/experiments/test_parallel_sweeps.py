@@ -12,7 +12,7 @@ from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.messages import Note
 from lib.sweeps.workers.queue import Cancel, Request
-from lib.timing.disturbance import Disturbance
+from lib.timing.measurement import Disturbance
 
 
 def jax_method(key):

@@ -193,7 +193,7 @@ def test_recorded_cards_stand_in_with_machine_and_date(with_card):
         == "Imaginary 9000, recorded 2026-11-01: an epoch of each network takes 10\u202fms alone and 1.2\u202fms with 8"
         " in one program."
     )
-    rows = race.table([Runtime("numpy")], (32,), raced({}), at())["rows"]
+    rows = race.table([Runtime("numpy")], raced({}), at())["rows"]
     assert [row["label"] for row in rows[1:3]] == [
         f"Imaginary 9000, recorded 2026-11-01: {runtime.label}" for runtime in (GPU, Runtime("torch", "gpu"))
     ]

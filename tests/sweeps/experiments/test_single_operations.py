@@ -29,7 +29,7 @@ from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Measured, TrainingFailed, Waiting, WorkerDied
 from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.measurement import Ended, Measurement
-from lib.timing.profiling.input_pipeline import QUANTITIES
+from lib.timing.profiling.harness import QUANTITIES
 from lib.timing.profiling.request import FEEDS, WAITED, OperationRequest, Pipeline
 
 NUMPY, JAX, CARD = Runtime("numpy"), Runtime(), Runtime(device="gpu")

@@ -20,9 +20,9 @@ from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Measured, Note, TrainingFailed
 from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.measurement import Ended, Measurement
+from lib.timing.prediction.workload import step_floor
 from lib.timing.profiling.request import PLAIN, PROFILED
 from lib.timing.profiling.traces.form import Trace
-from lib.timing.roofline import step_floor
 
 TORCH = ROOT / "tests/timing/profiling/traces/torch_step.json"
 TASK = task_of(Runtime("jax-step"), Network((16,)), 32)

@@ -30,8 +30,8 @@ from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.measurement import Ended, Measurement
 from lib.timing.prediction.predict import Prediction, Question
 from lib.timing.prediction.remedies import RESIDENT, Remedy, Setup
+from lib.timing.prediction.workload import Cost
 from lib.timing.profiling.request import FROM_HOST, PLAIN_STEP, TAKEN, VARIANTS, VARIED, Examination
-from lib.timing.roofline import Cost
 
 EPOCH, STEP, NUMPY = (TrainingWay(Runtime(key)) for key in ("jax-epoch", "jax-step", "numpy"))
 TOGETHER = TrainingWay(Runtime(), True)

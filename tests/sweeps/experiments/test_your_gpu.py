@@ -48,7 +48,7 @@ from lib.sweeps.experiments.your_gpu import (
 from lib.sweeps.storage.records import Record
 from lib.sweeps.storage.store import Store, export_to
 from lib.timing.comparison import Verdict, between, compared
-from lib.timing.roofline import Ceiling
+from lib.timing.prediction.workload import Ceiling
 from lib.ui.views import recorded_gpus
 from tests.labs.test_race import at, raced
 
@@ -417,10 +417,10 @@ def test_the_last_kept_gpus_stand_beside_what_is_measured_here_where_there_is_no
     monkeypatch.setattr(your_gpu, "Store", lambda *_: store)
     monkeypatch.setattr(your_gpu, "kept_in", lambda _: KeptMachines(store))
     monkeypatch.setattr(your_gpu, "nvidia_driver_answers", lambda: False)
-    rows = race.table([Runtime("numpy")], (32,), raced({}), at())["rows"]
+    rows = race.table([Runtime("numpy")], raced({}), at())["rows"]
     mine = [row for row in rows if "GPU of a browser" in row["label"]]
     assert [row["label"].split(",")[0] for row in mine] == [f"somebody model-{number}" for number in (1, 2, 3)]
-    assert all(row["cells"][0]["text"].startswith("1.5") for row in mine)
+    assert all(row["cells"][1]["text"].startswith("1.5") for row in mine)
     assert "swiftshader" not in str(rows)
     assert "an epoch at batch size 32 takes 1.5" in recorded_gpus.epoch_note(32)
     assert " by WebGPU, many steps a submission." in recorded_gpus.epoch_note(32)

@@ -16,8 +16,7 @@ import psutil
 import pytest
 
 from lib.model.backends.base import Epoch, FirstCall, Steps
-from lib.model.backends.environments import Environment
-from lib.model.backends.registry import Runtime
+from lib.model.backends.registry import Environment, Runtime
 from lib.model.hardware.machine import usable_cores
 from lib.model.spec import Network, Training
 from lib.sweeps.storage.store import Store

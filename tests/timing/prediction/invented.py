@@ -1,7 +1,6 @@
 """Devices and work that nobody built, whose exact time is known by hand."""
 
-from lib.timing.prediction.device import Device, Origin, SheetFigure
-from lib.timing.prediction.workload import OperationKind, StepOperation, Way, Workload
+from lib.timing.prediction.workload import Device, OperationKind, Origin, SheetFigure, StepOperation, Way, Workload
 
 SOURCE = "invented"
 # Digits that do not mix: each part of a step shows in a decimal place of its own.

@@ -9,11 +9,155 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lib.model.spec import Network
-from lib.timing.prediction.device import PARTS, QUANTITIES, DoesNotFit, Origin, SheetFigure, read_devices
-from lib.timing.prediction.predict import Question, predict, predict_many
-from lib.timing.prediction.workload import Way, convolutional, even_networks, fully_connected, resnet18
+from lib.timing.prediction.predict import (
+    COVERAGE,
+    LEAST_SAMPLES,
+    ROWS,
+    NotCalibrated,
+    Question,
+    calibrate,
+    predict,
+    predict_many,
+    row_shares,
+)
+from lib.timing.prediction.workload import (
+    PARTS,
+    QUANTITIES,
+    DoesNotFit,
+    OperationKind,
+    Origin,
+    SheetFigure,
+    Way,
+    Workload,
+    convolutional,
+    even_networks,
+    fully_connected,
+    read_devices,
+    resnet18,
+)
 from tests.timing.prediction.invented import FIGURES, SOURCE, device, workload
-from tests.timing.prediction.test_calibration import calibrated
+
+RNG = np.random.default_rng(5)
+SOME_WIDTHS = (16, 64, 128, 256, 512)
+
+
+def workloads(n: int) -> list[Workload]:
+    """Different ones, drawn with a seed."""
+    found: dict[tuple, Workload] = {}
+    while len(found) < n:
+        hidden = tuple(int(width) for width in RNG.choice(SOME_WIDTHS, RNG.integers(0, 4)))
+        size = int(2 ** RNG.integers(0, 13))
+        found[hidden, size] = fully_connected(Network(hidden), size, Way.EPOCH)
+    return list(found.values())
+
+
+def exact_s(workload: Workload) -> float:
+    """A machine on which a call takes 20 μs, a kernel 2 μs, a byte of an update 1/30 ns and a FLOP 1/200 ns."""
+    updated = sum(one.n_bytes for one in workload.operations if one.kind is OperationKind.UPDATE)
+    return 20e-6 + 2e-6 * workload.launches + updated / 30e9 + workload.flops / 200e9
+
+
+SEEN, UNSEEN = (lambda drawn: (drawn[:40], drawn[40:]))(workloads(100))
+
+
+def calibrated(scatter: float = 0.0):
+    factors = np.exp(scatter * RNG.standard_normal(len(SEEN)))
+    return calibrate("an invented machine", [(w, exact_s(w) * f) for w, f in zip(SEEN, factors, strict=True)])
+
+
+def test_the_costs_of_an_exact_machine_are_found():
+    found = calibrated()
+    errors = [abs(predict(one, found).step_s / exact_s(one) - 1) for one in UNSEEN]
+    assert np.median(errors) < 0.01
+    assert max(errors) < 0.1
+    assert found.median_error < 0.01
+
+
+def test_parts_add_up_to_the_seconds():
+    found = calibrated(0.05)
+    for one in UNSEEN[:10]:
+        predicted = predict(one, found)
+        assert sum(predicted.parts_s.values()) == pytest.approx(predicted.step_s)
+        assert predicted.low_s < predicted.step_s < predicted.high_s
+
+
+def test_nine_in_ten_unseen_steps_of_a_noisy_machine_lie_in_their_intervals():
+    found = calibrated(0.1)
+    noisy_s = [exact_s(one) * np.exp(0.1 * RNG.standard_normal()) for one in UNSEEN]
+    inside = [(p := predict(one, found)).low_s <= s <= p.high_s for one, s in zip(UNSEEN, noisy_s, strict=True)]
+    assert np.mean(inside) >= 0.85  # of 60, with a seed
+    assert np.median([predict(one, found).high_s / predict(one, found).low_s for one in UNSEEN]) < 2
+
+
+def test_the_interval_widens_away_from_the_samples_and_says_so():
+    found = calibrated(0.05)
+    known, unknown = SEEN[0], fully_connected(Network((4096,) * 8), 3, Way.EPOCH)
+    near, far = predict(known, found), predict(unknown, found)
+    assert np.log(far.high_s / far.low_s) > 1.5 * np.log(near.high_s / near.low_s)
+    assert not near.warning
+    assert "far from every step" in far.warning
+
+
+@pytest.mark.parametrize("faster", [0.1, 1000.0])
+def test_a_machine_that_is_so_many_times_faster_is_predicted_so_many_times_faster(faster):
+    factors = np.exp(0.1 * np.random.default_rng(4).standard_normal(len(SEEN)))
+    timed = [(one, exact_s(one) * factor) for one, factor in zip(SEEN, factors, strict=True)]
+    slow, fast = (calibrate("one", [(one, s / k) for one, s in timed]) for k in (1.0, faster))
+    for one in UNSEEN:
+        assert predict(one, fast).step_s * faster == pytest.approx(predict(one, slow).step_s, rel=1e-3)
+
+
+def test_a_single_image_is_taken_to_cost_what_two_do_where_no_sample_says_otherwise():
+    found = calibrate("one", [(one, exact_s(one)) for one in SEEN if one.batch_size > 1])
+    one, two = (fully_connected(Network((512,)), size, Way.EPOCH) for size in (1, 2))
+    assert predict(one, found).parts_s["products"] > 0.3 * predict(two, found).parts_s["products"]
+
+
+def test_steps_of_a_machine_so_noisy_that_they_mean_nothing_are_refused():
+    anything_s = np.exp(3 * RNG.standard_normal(len(SEEN))) * 1e-3
+    with pytest.raises(NotCalibrated, match="something else uses this machine"):
+        calibrate("a busy machine", [(one, s) for one, s in zip(SEEN, anything_s, strict=True)])
+
+
+@pytest.mark.parametrize(
+    ("samples", "words"),
+    [
+        (
+            [(one, exact_s(one)) for one in SEEN[: LEAST_SAMPLES - 1]],
+            f"at least {LEAST_SAMPLES} measured steps, got {LEAST_SAMPLES - 1}",
+        ),
+        ([(one, 0.0) for one in SEEN], "seconds above 0, got 0"),
+        ([(one, float("nan")) for one in SEEN], "seconds above 0, got nan"),
+        ([(one, exact_s(one)) for one in SEEN[1:]] + [(SEEN[0], float("inf"))], "seconds above 0, got inf"),
+    ],
+)
+def test_too_little_is_refused_in_a_sentence(samples, words):
+    with pytest.raises(NotCalibrated, match=words):
+        calibrate("a machine", samples)
+
+
+def test_rows_are_shared_between_neighbours():
+    for number, rows in enumerate(ROWS):
+        assert row_shares(rows)[number] == 1
+    assert row_shares(512)[ROWS.index(256)] == pytest.approx(0.5), "halfway between 256 and 1024 in octaves"
+    for rows in (0.5, 3, 100, 10**6):
+        assert row_shares(rows).sum() == pytest.approx(1)
+
+
+def test_the_fewest_samples_have_an_error_that_nine_in_ten_do_not_exceed():
+    assert (LEAST_SAMPLES + 1) * COVERAGE <= LEAST_SAMPLES
+    assert LEAST_SAMPLES * COVERAGE > LEAST_SAMPLES - 1, "one fewer has none"
+
+
+def test_intervals_hold_the_share_that_conformal_prediction_asks_for():
+    samples = [(one, exact_s(one) * np.exp(0.1 * RNG.standard_normal())) for one in SEEN[:10]]
+    deviations = []
+    for index, (work, seconds) in enumerate(samples):
+        others = calibrate("one", samples[:index] + samples[index + 1 :])
+        step_s, _, high_s = map(float, others.predicted(work))
+        deviations.append(abs(np.log(step_s / seconds)) / (np.log(high_s / step_s) / others.widening))
+    assert calibrate("one", samples).widening == pytest.approx(max(deviations))
+
 
 MOVED_S = 20_000 / 1e10  # in the cache: 4,000 + 3 × 2,000 + 10,000 bytes
 PRODUCTS_S = 2 * 2_000_000 / 1e9  # 100 elements fill half of the device
@@ -31,7 +175,6 @@ WORK_S = MOVED_S + PRODUCTS_S
     ],
 )
 def test_each_way_of_running_a_step_by_hand(way, overhead_s):
-    """Five operations, of which a compiler leaves three; an epoch has 100 steps."""
     assert predict(workload(way), device()).step_s == pytest.approx(overhead_s + WORK_S, rel=1e-12)
 
 
@@ -49,13 +192,11 @@ def test_two_networks_fill_what_one_leaves_empty():
 
 
 def test_what_the_cache_does_not_hold_comes_from_memory():
-    """2 × 1,000 of parameters and gradients, 100 of results, a batch of 500 bytes."""
     assert predict(workload(), device(cache_bytes=2_600)).parts_s["bytes from the cache"] == pytest.approx(MOVED_S)
     assert predict(workload(), device(cache_bytes=2_599)).parts_s["bytes from memory"] == pytest.approx(10 * MOVED_S)
 
 
 def test_a_card_wins_where_its_overhead_is_paid_back():
-    """A card that computes 1,000 times faster and takes 50 times as long to call: the border lies where both agree."""
     card = device(host_call_s=0.05, product_flops_per_s=1e12, filled_by=1.0)
     processor = device(host_call_s=0.001, filled_by=1.0)
     same = 0.049 / (2e6 / 1e9 - 2e6 / 1e12)  # networks at once

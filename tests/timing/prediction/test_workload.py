@@ -1,11 +1,36 @@
 """What a step needs: against published counts, against the network's own, and properties of any network."""
 
+import json
+import math
+from datetime import date
+from pathlib import Path
+
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lib.model.spec import Network
-from lib.timing.prediction.workload import OperationKind, Way, convolutional, fully_connected, resnet18
+from lib.timing.prediction.workload import (
+    FILE,
+    QUANTITIES,
+    Ceiling,
+    Ceilings,
+    DoesNotFit,
+    OperationKind,
+    Origin,
+    SheetFigure,
+    UnusableDevice,
+    Way,
+    convolutional,
+    cost_of,
+    fully_connected,
+    read_devices,
+    resnet18,
+    step_floor,
+    step_work,
+)
+from tests.timing.prediction.invented import device, figure, workload
 
 NETWORKS = st.lists(st.integers(1, 64), max_size=4).map(lambda widths: Network(tuple(widths)))
 SIZES = st.integers(1, 512)
@@ -16,7 +41,6 @@ def n_bytes(work):
 
 
 def test_resnet_18_is_as_large_as_its_paper_says():
-    """He et al. 2015, table 1: 1.8 billion multiply-adds forward; torchvision: 11.69 million parameters."""
     work = resnet18(1)
     products = [one for one in work.operations if one.kind is OperationKind.PRODUCT]
     layers = sum(one.kind is OperationKind.UPDATE for one in work.operations)
@@ -77,7 +101,208 @@ def test_images_lie_on_the_device_where_no_host_is_asked_for_every_step():
 
 
 def test_launches_of_the_articles_network_by_hand():
-    """Compiled: five products, the loss, two updates; by call: 13 until the loss's gradient, 7 back, 8 of update."""
     work = fully_connected(Network(), 32)
     assert work.launches == 5 + 1 + 2
     assert work.by(Way.OPERATIONS).launches == 13 + 7 + 8
+
+
+KEYS = ("quadro-rtx-5000", "l4", "a100-pcie-40gb", "t4", "h100-pcie", "h100-sxm", "i9-10885h", "c3-highcpu-22")
+
+
+def test_every_preset_is_read_with_a_source_for_each_figure():
+    devices = read_devices()
+    assert tuple(devices) == KEYS
+    for one in devices.values():
+        assert all(len(each.source) > 10 for each in one.figures.values())
+        assert one.remarks
+        assert bool(one.dated) == ("price_per_h" in one.figures), "a price is dated"
+        assert not one.dated or date.fromisoformat(one.dated), "to the day"
+    assert {key for key, one in devices.items() if one.on_gpu} == set(KEYS[:6])
+
+
+def test_presets_say_no_machine_was_measured_and_assume_widely():
+    for one in read_devices().values():
+        for name, each in one.figures.items():
+            assert each.origin in (Origin.PUBLISHED, Origin.DATA_SHEET, Origin.ASSUMED)
+            if each.origin is Origin.ASSUMED:
+                assert each.low == 0 or each.high / each.low >= 2, f"{one.name}, {name}: a guess is not that sure"
+
+
+@pytest.mark.parametrize(
+    ("key", "flops_per_s", "memory_bytes_per_s"),
+    [
+        ("quadro-rtx-5000", 3072 * 2 * 1.815e9, 256 / 8 * 14e9),
+        ("l4", 7424 * 2 * 2.04e9, 192 / 8 * 12.5e9),
+        ("a100-pcie-40gb", 6912 * 2 * 1.41e9, 5120 / 8 * 2.43e9),
+        ("t4", 2560 * 2 * 1.59e9, 256 / 8 * 10e9),
+        ("h100-pcie", 14592 * 2 * 1.755e9, 5120 / 8 * 3.2e9),
+        ("h100-sxm", 16896 * 2 * 1.98e9, 5120 / 8 * 5.2e9),
+    ],
+)
+def test_peaks_are_cores_times_clock_and_bus_times_rate(key, flops_per_s, memory_bytes_per_s):
+    one = read_devices()[key]
+    assert one.figures["product_flops_per_s"].value == pytest.approx(flops_per_s, rel=0.02)
+    assert one.figures["memory_bytes_per_s"].value == pytest.approx(memory_bytes_per_s, rel=0.03)
+
+
+def changed(tmp_path, change):
+    content = json.loads(FILE.read_text())
+    change(content)
+    path = tmp_path / "devices.json"
+    path.write_text(json.dumps(content))
+    return path
+
+
+def first(content):
+    return content["devices"][0]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda c: c.update(version=2), r"devices.json: expected .* invalid enum value 2"),
+        (lambda c: first(c).pop("key"), r"missing required field `key` - at `\$.devices\[0\]`"),
+        (lambda c: c["devices"].append(first(c)), "expected each device with a key of its own, got quadro-rtx-5000"),
+        (lambda c: first(c).update(name="T4"), "expected each device with a name of its own, got T4 twice"),
+        (lambda c: first(c).update(on_gpu="no"), r"expected `bool`, got `str` - at `\$.devices\[0\].on_gpu`"),
+        (lambda c: first(c)["figures"]["launch_s"].pop("low"), "missing required field `low`"),
+        (lambda c: first(c)["figures"]["launch_s"].update(value=1e-9), "expected 0 ≤ low"),
+        (lambda c: first(c)["figures"]["launch_s"].update(origin="heard"), "invalid enum value 'heard'"),
+        (lambda c: first(c)["figures"].pop("launch_s"), "quadro rtx 5000: expected a figure “launch_s”"),
+        (lambda c: first(c)["figures"].update(colour=first(c)["figures"]["launch_s"]), "known names, got colour"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_refused_by_name(tmp_path, change, said):
+    with pytest.raises(UnusableDevice, match=f"(?i){said}"):
+        read_devices(changed(tmp_path, change))
+
+
+def test_a_file_that_is_missing_or_torn_is_refused(tmp_path):
+    (tmp_path / "devices.json").write_text(FILE.read_text()[:-100])
+    with pytest.raises(UnusableDevice, match=r"devices\.json: expected a JSON file of devices .* Unterminated"):
+        read_devices(tmp_path / "devices.json")
+    with pytest.raises(UnusableDevice, match=r"\.: expected a JSON file .* cannot be read"):
+        read_devices(Path())
+
+
+@pytest.mark.parametrize("name", [name for name, quantity in QUANTITIES.items() if quantity.required])
+def test_a_figure_that_is_absurd_is_refused_by_name(name):
+    quantity = QUANTITIES[name]
+    with pytest.raises(UnusableDevice, match=f"an invented card: expected {name} between .* correct it"):
+        device(**{name: figure(10 * quantity.most)})
+    with pytest.raises(UnusableDevice, match=f"expected {name} between"):
+        device(**{name: figure(quantity.most, high=10 * quantity.most)})
+
+
+def test_a_cache_slower_than_memory_is_refused():
+    with pytest.raises(UnusableDevice, match="expected a cache no slower than memory"):
+        device(cache_bytes_per_s=1e8)
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high"), [(1, 2, 3), (3, 1, 2), (1, -1, 2), (float("nan"), 0, 1), (1, 0, float("inf"))]
+)
+def test_a_range_without_its_figure_is_refused(value, low, high):
+    with pytest.raises(ValueError, match="expected 0 ≤ low ≤ value ≤ high"):
+        SheetFigure(value, low, high, Origin.ASSUMED, "")
+
+
+def test_what_no_memory_holds_is_refused_in_a_sentence():
+    device().check(workload(parameter_bytes=499_000_000))
+    with pytest.raises(
+        DoesNotFit, match=r"an invented layer: expected a step of at most the 1 GB of an invented card, got .* 1.2"
+    ):
+        device().check(workload(parameter_bytes=600_000_000))
+    with pytest.raises(DoesNotFit, match="batch size 4,096 and 64 at once; choose a smaller batch"):
+        read_devices()["l4"].check(resnet18(4_096, networks=64))
+
+
+MACHINE = Ceilings(400e9, 20e9, {"jax-step": 50e-6}, cache_bytes=32 * 2**20)
+
+
+def test_the_articles_step_by_hand():
+    work = step_work(Network((128,)), 32)
+    assert work[0] == 2 * 32 * (2 * 784 * 128 + 3 * 128 * 10)
+    assert work[1] == 4 * 784 * 32 + 2 * 4 * (784 * 128 + 128 + 128 * 10 + 10)
+
+
+def test_a_larger_batch_reads_each_parameter_less_often():
+    network = Network((128,))
+    assert step_work(network, 1)[1] == 4 * 784 + 8 * 101_770
+    flops, n_bytes = step_work(network, 4096)
+    assert flops / n_bytes == pytest.approx(2 * (2 * 784 * 128 + 3 * 1280) / (4 * 784), rel=0.07)
+
+
+def test_parameters_that_fit_the_cache_cost_no_memory():
+    small, large = Network((128,)), Network((4096, 4096))
+    assert step_work(small, 32, MACHINE.cache_bytes)[1] == 4 * 784 * 32
+    assert step_work(large, 32, MACHINE.cache_bytes)[1] == 4 * 784 * 32 + 2 * (large.parameter_bytes - 32 * 2**20)
+
+
+@pytest.mark.parametrize(
+    ("network", "batch_size", "backend", "calls", "by"),
+    [
+        (Network((128,)), 32, "jax-step", 1.0, Ceiling.DISPATCH),
+        (Network((128,)), 32, "jax-step", 1 / 1500, Ceiling.PRODUCT),
+        (Network((128,)), 4096, "jax-step", 1.0, Ceiling.PRODUCT),
+        (Network(()), 512, None, 1.0, Ceiling.COPY),
+    ],
+)
+def test_which_ceiling_sets_the_floor(network, batch_size, backend, calls, by):
+    floor = step_floor(network, batch_size, MACHINE, backend, calls)
+    assert floor.by is by
+    assert floor.seconds == max(floor.parts_s.values())
+
+
+@given(st.lists(st.integers(1, 4096), max_size=4), st.integers(1, 4096), st.floats(1e9, 1e14), st.floats(1e9, 1e13))
+def test_a_floor_rises_with_the_batch_and_falls_with_the_machine(hidden, batch_size, product, copy):
+    network, ceilings = Network(tuple(hidden)), Ceilings(product, copy)
+    here = step_floor(network, batch_size, ceilings).seconds
+    assert step_floor(network, batch_size + 1, ceilings).seconds > here > 0
+    assert step_floor(network, batch_size, Ceilings(2 * product, 2 * copy)).seconds == pytest.approx(here / 2)
+
+
+def test_a_ceiling_of_nothing_is_refused():
+    with pytest.raises(ValueError, match="measure them again"):
+        Ceilings(0.0, 1.0)
+
+
+SIZES_BYTES = [4.0**k for k in range(1, 15)]
+
+
+@given(st.floats(1e-7, 1e-2), st.floats(1e6, 1e12))
+def test_what_times_were_made_from_is_found_again(latency_s, bytes_per_s):
+    cost = cost_of(SIZES_BYTES, [latency_s + n / bytes_per_s for n in SIZES_BYTES])
+    assert cost is not None
+    assert cost.seconds(SIZES_BYTES[0]) == pytest.approx(latency_s + SIZES_BYTES[0] / bytes_per_s, rel=1e-6)
+    assert cost.seconds(SIZES_BYTES[-1]) == pytest.approx(latency_s + SIZES_BYTES[-1] / bytes_per_s, rel=1e-6)
+
+
+def test_the_intervals_hold_the_truth_as_often_as_they_say():
+    rng, held = np.random.default_rng(0), np.zeros(2)
+    for _ in range(400):
+        times = [(1e-5 + n / 1e9) * (1 + 0.03 * rng.standard_normal()) for n in SIZES_BYTES]
+        cost = cost_of(SIZES_BYTES, times)
+        assert cost is not None
+        intervals = (cost.latency_interval_s, 1e-5), (cost.bandwidth_interval, 1e9)
+        held += [low <= truth <= high for (low, high), truth in intervals]
+    assert (held / 400 > 0.9).all()
+    assert (held / 400 < 0.99).all()
+
+
+def test_what_takes_the_same_at_every_size_has_no_bandwidth():
+    flat = cost_of(SIZES_BYTES, [1e-6 * (1 + 0.01 * (-1) ** k) for k in range(len(SIZES_BYTES))])
+    assert flat is not None
+    assert not flat.grows
+    assert flat.bandwidth_interval[1] == math.inf
+    steep = cost_of(SIZES_BYTES, [1e-6 + n / 1e9 for n in SIZES_BYTES])
+    assert steep is not None
+    assert steep.grows
+    assert steep.half_bytes == pytest.approx(1000, rel=1e-3)
+
+
+def test_too_few_sizes_make_no_line_and_bad_times_are_named():
+    assert cost_of([4, 16], [1.0, 2.0]) is None
+    for sizes, times in (([1, 2], [1.0]), ([1, 2, 3], [1.0, 0.0, 1.0])):
+        with pytest.raises(ValueError, match="expected as many sizes as times above 0"):
+            cost_of(sizes, times)

@@ -8,8 +8,7 @@ import numpy as np
 
 from lib.model.spec import Network
 from lib.timing.profiling import with_tensorflow
-from lib.timing.profiling.harness import Subject
-from lib.timing.profiling.input_pipeline import Preprocessing
+from lib.timing.profiling.harness import Preprocessing, Subject
 from lib.timing.profiling.request import FEEDS, Examination, NotMeasured, Pipeline
 from lib.timing.profiling.run import examine
 from lib.timing.profiling.with_tensorflow import measure_placement

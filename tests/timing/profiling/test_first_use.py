@@ -4,8 +4,7 @@ import time
 
 import pytest
 
-from lib.model.backends.environment_variables import complete_environment
-from lib.model.backends.registry import Runtime, unavailable
+from lib.model.backends.registry import Runtime, complete_environment, unavailable
 from lib.sweeps.workers.engine import Process
 from lib.timing.profiling.first_use import FRESH, REPEATED
 

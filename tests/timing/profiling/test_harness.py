@@ -1,23 +1,38 @@
 """The step that is taken apart: measured in turns, closed quietly, its parts; and events in a card's queue."""
 
+import sys
+import threading
+import time
 from dataclasses import dataclass, field
+from itertools import count, groupby
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lib.model.backends.base import Epoch, Steps
 from lib.model.spec import Network
 from lib.timing.profiling import harness
 from lib.timing.profiling.harness import (
+    QUANTITIES,
     CardQueue,
-    OnCard,
+    Feed,
+    Preprocessing,
     Subject,
-    TrainedStep,
+    calibrated,
     interleaved,
     loop,
+    measure_pipelines,
     nothing,
+    on_card,
+    rows_of,
+    trained_step,
 )
 from lib.timing.profiling.operations import LIBRARIES, ON_CARD, OPERATIONS, measure_operations
+from lib.timing.profiling.request import NotMeasured, Pipeline
+from tests.conftest import make_small_data
 
 NETWORK = Network((16,))
 
@@ -39,18 +54,14 @@ def test_the_loop_goes_round(subject):
 def test_experiments_are_measured_in_turns_and_can_be_stopped():
     order = []
 
-    class Fake:
-        def __init__(self, name):
-            self.name = name
+    def fake(name):
+        order.append(f"prepare {name}")
+        yield 0.0
+        while True:
+            order.append(name)
+            yield 1.0 if name == "a" else 2.0
 
-        def prepare(self):
-            order.append(f"prepare {self.name}")
-
-        def block(self):
-            order.append(self.name)
-            return 1.0 if self.name == "a" else 2.0
-
-    rows = list(interleaved({"a": Fake("a"), "b": Fake("b")}, rounds=20))
+    rows = list(interleaved({"a": fake("a"), "b": fake("b")}, rounds=20))
     assert order[:2] == ["prepare a", "prepare b"]
     assert all({*order[i : i + 2]} == {"a", "b"} for i in range(2, 42, 2)), "each once a round"
     assert len({tuple(order[i : i + 2]) for i in range(2, 42, 2)}) == 2, "in an order that changes"
@@ -66,7 +77,6 @@ def test_the_tiny_step_differs_in_nothing_but_its_size(subject):
 
 
 def test_the_processor_seconds_of_an_evaluation_are_in_no_step(subject, monkeypatch):
-    """Ten steps take ten processor seconds, and the evaluation after them a thousand."""
     spent_s = [0.0]
 
     def training(*_):
@@ -79,11 +89,12 @@ def test_the_processor_seconds_of_an_evaluation_are_in_no_step(subject, monkeypa
 
     monkeypatch.setattr(harness, "load_train", lambda _: training)
     monkeypatch.setattr(harness.time, "process_time", lambda: spent_s[0])
-    step = TrainedStep("numpy", subject)
-    step.prepare()
-    for _ in range(4):
-        step._advance(3.0)
-    assert step.busy_s == [pytest.approx(1.0)] * 5
+    monkeypatch.setattr(harness, "REAL_S", 3.0)
+    busy_s: list[float] = []
+    step = trained_step("numpy", subject, busy_s)
+    for _ in range(5):
+        next(step)
+    assert busy_s == [pytest.approx(1.0)] * 5
 
 
 KERNEL_S, LAUNCH_S, HOLD_S = 2e-6, 10e-6, 300e-6
@@ -121,9 +132,9 @@ class Simulated:
 
 
 def measured(simulated, *calls):
-    experiment = OnCard(calls, simulated.card)
-    experiment.prepare()
-    return experiment.block()
+    experiment = on_card(calls, simulated.card)
+    next(experiment)
+    return next(experiment)
 
 
 def test_a_kernel_shorter_than_its_launch_has_its_own_time():
@@ -137,7 +148,6 @@ def test_a_kernel_shorter_than_its_launch_has_its_own_time():
 
 @pytest.mark.parametrize("queue", [1024, 64])
 def test_calls_of_many_kernels_do_not_fill_the_queue(queue):
-    """A full queue would let the host wait for the card, and the card for the host."""
     simulated = Simulated(queue)
     found_s = measured(simulated, lambda: [simulated.launch(KERNEL_S) for _ in range(25)])
     assert found_s == pytest.approx(25 * KERNEL_S, rel=0.05)
@@ -156,7 +166,6 @@ def test_a_call_that_waits_is_refused():
 
 @pytest.mark.slow
 def test_operations_on_a_card_have_both_times(small_data, monkeypatch):
-    """Called and waited for, as the articles did it; and what the card itself needs for it."""
     simulated = Simulated()
 
     def with_card(device):
@@ -169,3 +178,154 @@ def test_operations_on_a_card_have_both_times(small_data, monkeypatch):
     assert {ON_CARD + key for key in keys} <= rows.keys()
     assert not any(name.startswith(ON_CARD) for name in set(rows) - {ON_CARD + key for key in keys})
     assert all(rows[ON_CARD + key][1].median_s == 0.0 for key in keys), "NumPy launches nothing on the simulated card"
+
+
+DATA_S, STEP_S = 4e-3, 2e-3
+NOTHING = Pipeline(preprocessing_ms=0.0)
+
+
+class Sleeping(Feed):
+    """Batches and steps that take known times; from `raises_at` on a batch raises."""
+
+    on_their_way = 0
+
+    def __init__(self, raises_at=None):
+        self.opened, self.closed, self.raises_at = 0, False, raises_at
+        self.said = []
+
+    def open(self):
+        self.opened += 1
+        self.said.append("open")
+        return self._batches()
+
+    def _batches(self):
+        for number in count():
+            if number == self.raises_at:
+                raise OSError("image 3 is damaged")
+            time.sleep(DATA_S)
+            yield number
+
+    def rest(self):
+        self.said.append("rest")
+        return self.on_their_way
+
+    def step(self, batch):
+        self.said.append("step")
+        time.sleep(STEP_S)
+
+    def close(self):
+        self.closed = True
+
+
+@pytest.fixture
+def feeding(small_data):
+    """Measures these feeds in place of TensorFlow's, and gives their rows by name."""
+
+    def measure(*feeds):
+        left = list(feeds)
+        library = SimpleNamespace(
+            feed=lambda *_: left.pop(0), explained=lambda error: f"{type(error).__name__}: {error}"
+        )
+        subject = Subject(Network((4,)), 32, small_data, "cpu")
+        return list(measure_pipelines(library, subject, [NOTHING] * len(feeds)))
+
+    return measure
+
+
+@pytest.mark.slow
+def test_who_waits_for_whom(feeding):
+    feed = Sleeping()
+    rows = [row for row in feeding(feed) if row is not None]
+    found = {name: measured for name, measured, _ in rows}
+    assert set(found) == {f"0/{name}" for name in QUANTITIES}
+    assert found["0/data"].median_s >= DATA_S
+    assert found["0/step"].median_s >= STEP_S
+    assert found["0/both"].median_s >= DATA_S + STEP_S
+    waits, both = found["0/waits"].step_s, found["0/both"].step_s
+    assert (waits >= DATA_S).all()
+    assert (waits <= both - STEP_S).all()
+    assert feed.closed
+
+
+@pytest.mark.slow
+def test_nothing_works_ahead_while_the_step_is_alone(feeding, monkeypatch):
+    monkeypatch.setattr(Sleeping, "on_their_way", 3)
+    slept = []
+    monkeypatch.setattr(
+        harness, "time", SimpleNamespace(sleep=lambda s: (slept.append(s), time.sleep(s)), perf_counter=None)
+    )
+    feed = Sleeping()
+    feeding(feed)
+    runs = [name for name, _ in groupby(feed.said)]
+    once = ["open", "step", "rest", "step"]  # data alone, both; the step alone
+    assert runs == ["open", "step", "rest", *once * (len(runs[3:]) // 4)]
+    assert len(runs[3:]) // 4 == harness.ROUNDS
+    assert sum(slept) >= 0.9 * harness.ROUNDS * 3 * DATA_S
+
+
+@pytest.mark.slow
+def test_two_are_measured_in_turns_and_can_be_stopped_in_between(feeding):
+    first, second = Sleeping(), Sleeping()
+    events = feeding(first, second)
+    names = {event[0] for event in events if event is not None}
+    assert {"0/both", "1/both"} <= names
+    assert first.opened == second.opened
+    assert events.count(None) >= 2 * harness.ROUNDS
+
+
+def test_what_raises_is_told_in_a_sentence_and_all_are_closed(feeding):
+    first, second = Sleeping(), Sleeping(raises_at=3)
+    with pytest.raises(NotMeasured, match=r"^reading a batch raised OSError: image 3 is damaged$"):
+        feeding(first, second)
+    assert first.closed
+    assert second.closed
+
+
+@given(st.integers(0, 50), st.booleans(), st.integers(0, 2**32 - 1))
+def test_preprocessing_leaves_the_images_as_they_are(repetitions, holds_lock, seed):
+    images = np.random.default_rng(seed).random((3, 784), np.float32)
+    before = images.copy()
+    assert np.array_equal(Preprocessing(repetitions, holds_lock).all_of(images), before)
+
+
+@pytest.mark.parametrize("holds_lock", [False, True])
+def test_more_milliseconds_are_more_work(holds_lock):
+    assert calibrated(Pipeline(preprocessing_ms=0.0, holds_lock=holds_lock)).repetitions == 0
+    short, long = (calibrated(Pipeline(preprocessing_ms=ms, holds_lock=holds_lock)).repetitions for ms in (0.1, 5.0))
+    assert 10 * short < long
+
+
+@pytest.mark.parametrize("holds_lock", [False, True])
+def test_only_python_code_holds_the_lock(holds_lock):
+    began, done = threading.Event(), threading.Event()
+    work = Preprocessing(calibrated(Pipeline(preprocessing_ms=5.0, holds_lock=holds_lock)).repetitions * 60, holds_lock)
+    image = np.zeros(784, np.float32)
+
+    def run():
+        began.set()
+        work(image)
+        done.set()
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(30)
+    try:
+        thread = threading.Thread(target=run)
+        thread.start()
+        began.wait()
+        was_done = done.is_set()
+        thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert was_done == holds_lock
+
+
+@given(st.integers(1, 2_000))
+def test_rows_are_the_images_in_their_order_and_then_again(rows):
+    images, labels = rows_of(DATA, rows)
+    assert images.shape == (rows, 784)
+    for index in {0, rows - 1, rows // 2}:
+        assert np.array_equal(images[index], DATA.x_train[index % 640])
+        assert labels[index] == DATA.y_train[index % 640]
+
+
+DATA = make_small_data()

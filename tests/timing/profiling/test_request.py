@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.timing.profiling.request import FEEDS, Pipeline
+from lib.labs.inside_a_step.anatomy import sentence
+from lib.model.backends.registry import Runtime
+from lib.timing.profiling.request import FEEDS, PARTS, Pipeline, split
 
 
 @pytest.mark.parametrize(
@@ -39,3 +41,86 @@ def test_each_feed_has_a_name_of_its_own():
     labels = [label for feeds in FEEDS.values() for label in feeds.values()]
     assert len(set(labels)) == len(labels)
     assert Pipeline("loader-1").label == "DataLoader, 1 worker"
+
+
+FOUND = {
+    "step": 200e-6,
+    "busy": 195e-6,
+    "returns": 20e-6,
+    "transfer": 12e-6,
+    "transfer-base": 2e-6,
+    "python": 1e-6,
+    "many": 125e-6,
+    "many-tiny": 5e-6,
+    "call": 160e-6,
+}
+
+
+def test_parts_add_up_from_literal_figures():
+    known = split(Runtime("jax-step"), FOUND)
+    assert known is not None
+    assert {name: round(1e6 * value) for name, value in known.parts_s.items()} == {
+        "arithmetic": 120,
+        "transfer": 10,
+        "launch and wait": 20,
+        "dispatch": 20,
+        "Python": 1,
+        "idle": 0,
+    }
+    assert known.unexplained_s == pytest.approx(29e-6)
+    assert known.adds_up
+    assert sum(known.share(part.name) or 0 for part in PARTS) == pytest.approx(171 / 200)
+    assert list(known.parts_s) == [part.name for part in PARTS]
+
+
+def test_what_overlaps_is_less_than_nothing_and_is_said():
+    known = split(Runtime("jax-step"), FOUND | {"step": 100e-6, "busy": 100e-6})
+    assert known is not None
+    assert known.unexplained_s < 0
+    assert not known.adds_up
+    assert known.drawn_s == pytest.approx(171e-6)
+    assert [known.share(part.name) for part in PARTS] == [None] * len(PARTS), "what does not add up has no shares"
+    assert "its parts do not add up" in sentence({Runtime("jax-step"): known}, 32)
+    assert "more than 15% off" in sentence({Runtime("jax-step"): known}, 32)
+
+
+def test_idle_is_what_no_core_worked_beyond_the_wait():
+    known = split(Runtime("jax-step"), FOUND | {"busy": 150e-6})
+    assert known is not None
+    assert known.parts_s["idle"] == pytest.approx(30e-6), "200 of wall, 150 busy, 20 of them waiting for the launch"
+
+
+def test_one_call_an_epoch_and_keras_have_experiments_of_their_own():
+    one_call = split(Runtime("jax-epoch"), {name: value for name, value in FOUND.items() if name != "call"})
+    assert one_call is not None
+    assert one_call.parts_s["launch and wait"] == pytest.approx(5e-6), "what an operation costs inside the call"
+    keras = split(
+        Runtime("keras-jax"),
+        {k: v for k, v in FOUND.items() if k != "python"} | {"fit-tiny": 90e-6, "call-tiny": 30e-6},
+    )
+    assert keras is not None
+    assert keras.parts_s["Python"] == pytest.approx(60e-6)
+
+
+@pytest.mark.parametrize(
+    ("runtime", "arithmetic", "dispatch"),
+    [
+        (Runtime("numpy"), 140e-6, 20e-6),  # the call less that of the tiny step
+        (Runtime("torch"), 140e-6, 20e-6),
+        (Runtime("numba"), 120e-6, 25e-6),  # the tiny step in the loop, and the call of the loop
+    ],
+)
+def test_what_works_in_the_caller_s_thread_launches_nothing_and_waits_for_nobody(runtime, arithmetic, dispatch):
+    known = split(runtime, FOUND | {"busy": 50e-6})
+    assert known is not None
+    assert [part.name for part in PARTS if part.name not in known.parts_s] == ["launch and wait", "idle"]
+    assert known.parts_s["arithmetic"] == pytest.approx(arithmetic)
+    assert known.parts_s["dispatch"] == pytest.approx(dispatch)
+    on_card = split(Runtime("torch", "gpu"), FOUND)
+    assert on_card is not None
+    assert on_card.parts_s["launch and wait"] == pytest.approx(20e-6), "a card is handed its work"
+
+
+@pytest.mark.parametrize("missing", sorted(FOUND.keys() - {"transfer-base"}))
+def test_nothing_is_split_before_all_is_measured(missing):
+    assert split(Runtime("jax-step"), {name: value for name, value in FOUND.items() if name != missing}) is None

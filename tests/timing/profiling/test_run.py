@@ -1,21 +1,39 @@
 """What a worker is asked to measure of a step: experiments that add up and can be stopped; wrong ways to time it."""
 
+import ctypes
+import shutil
+import subprocess
+import sys
 import time
 from contextlib import contextmanager
 from itertools import count
 from typing import Any
 
+import jax
+import numpy as np
 import pytest
 
+from lib.model.backends.base import Epoch, Steps, no_parameters
 from lib.model.backends.registry import Runtime, unavailable
-from lib.model.hardware.nvidia import Activity, Busy
+from lib.model.hardware.nvidia import Busy
 from lib.model.hardware.webgpu import SOFTWARE
 from lib.model.spec import Network
 from lib.timing.measurement import no_wait
-from lib.timing.profiling.harness import Repeated, Subject, TimedStep, TrainedStep
-from lib.timing.profiling.request import REFERENCE, TRAP_EPOCHS, TRAP_SAMPLES, TRAPS, Examination
-from lib.timing.profiling.run import IN_A_ROW, FirstCallCounted, _module, _occupancy, best_of, busy_s, examine
-from lib.timing.profiling.step_breakdown import split
+from lib.timing.profiling import harness, run
+from lib.timing.profiling.harness import Subject, TimedStep, repeated, trained_step
+from lib.timing.profiling.request import (
+    PLAIN,
+    PROFILED,
+    REFERENCE,
+    TRAP_EPOCHS,
+    TRAP_SAMPLES,
+    TRAPS,
+    Examination,
+    NotMeasured,
+    split,
+)
+from lib.timing.profiling.run import IN_A_ROW, _module, _occupancy, best_of, busy_s, examine, first_call_counted
+from lib.timing.profiling.traces import reading
 from tests.software_adapter import needs_software_adapter
 
 NETWORK = Network((16,))
@@ -28,14 +46,13 @@ def test_its_experiments_suffice_to_split_a_step(small_data, backend):
     found = _module(backend).experiments(backend, Subject(NETWORK, 32, small_data, "cpu"))
     assert split(Runtime(backend), {"step": 1.0, "busy": 1.0} | dict.fromkeys(found, 0.1)) is not None
     for name in ("python", "transfer", "many" if "many" in found else "call"):
-        found[name].prepare()
-        assert 0 < found[name].block() < 1, name
+        next(found[name])
+        assert 0 < next(found[name]) < 1, name
 
 
 @pytest.mark.release
 @pytest.mark.parametrize("backend", ["numpy", "jax-step", "jax-epoch", "torch"])
 def test_real_experiments_add_up_roughly(small_data, backend):
-    """Within a factor of two, whatever else the machine does; `make bench BENCH=anatomy` holds them to 15 %."""
     if unavailable(Runtime(backend)) is not None:
         pytest.skip(f"{backend} is not installed")
     rows = [row for row in examine(backend, "cpu", Examination("parts", Network((128,)), 128), small_data) if row]
@@ -50,7 +67,7 @@ def test_what_is_stopped_before_it_began_is_closed_quietly(small_data):
     rows = examine("numpy", "cpu", Examination("parts", NETWORK, 32), small_data)
     assert next(rows) is None, "the first is prepared, the others are not"
     rows.close()  # pyright: ignore[reportAttributeAccessIssue]
-    TrainedStep("numpy", Subject(NETWORK, 32, small_data, "cpu")).close()
+    trained_step("numpy", Subject(NETWORK, 32, small_data, "cpu")).close()
 
 
 def timed(call, **others: Any) -> TimedStep:
@@ -65,7 +82,6 @@ def test_the_best_of_many_samples_hides_the_slow_ones():
 
 
 def test_a_first_call_is_shared_by_the_steps_of_a_few_short_epochs():
-    """Each block begins with a program that nobody has compiled, and waits for its last step."""
     made, waited = [], []
 
     def fresh():
@@ -78,10 +94,10 @@ def test_a_first_call_is_shared_by_the_steps_of_a_few_short_epochs():
 
         return call
 
-    first = FirstCallCounted(timed(lambda: time.sleep(1e-3), fresh=fresh, wait=waited.append))
-    first.prepare()
+    first = first_call_counted(timed(lambda: time.sleep(1e-3), fresh=fresh, wait=waited.append))
+    next(first)
     waited.clear()
-    averages = [first.block() for _ in range(2)]
+    averages = [next(first) for _ in range(2)]
     steps = [next(calls) for calls in made]
     assert steps[0] == steps[1] >= 4 * TRAP_EPOCHS
     assert waited == [number - 1 for number in steps]
@@ -100,9 +116,9 @@ def test_every_library_has_the_right_way_once_and_all_wrong_ones(small_data, bac
 
 
 def test_a_step_that_sleeps_keeps_no_processor_busy():
-    steps = Repeated(lambda: time.sleep(1e-3))
-    steps.prepare()
-    assert busy_s(steps) < 0.9 * steps.block()
+    steps = repeated(lambda: time.sleep(1e-3))
+    next(steps)
+    assert busy_s(steps) < 0.9 * next(steps)
 
 
 @pytest.fixture
@@ -114,7 +130,7 @@ def card(monkeypatch):
     def watched_activity():
         watches.append(busy := Busy())
         yield busy
-        busy.utilisations, busy.activity = [0.98] * len(watches), Activity(0.035, 0.0125)
+        busy.utilisations, busy.activity = [0.98] * len(watches), (0.035, 0.0125)
 
     monkeypatch.setattr("lib.timing.profiling.run.watched_activity", watched_activity)
     monkeypatch.setattr("lib.timing.profiling.run.BUSY_S", 0.02)
@@ -122,7 +138,6 @@ def card(monkeypatch):
 
 
 def test_the_card_has_the_next_steps_before_it_is_waited_for(card):
-    """Else it would be idle while the host looks at what came back."""
     made, waited, ahead = count(), [], []
 
     def wait(results):
@@ -139,7 +154,6 @@ def test_the_card_has_the_next_steps_before_it_is_waited_for(card):
 
 
 def test_a_pause_begins_the_watching_anew(card, monkeypatch):
-    """While others have their turn the card is idle, or busy with their work."""
     monkeypatch.setattr("lib.timing.profiling.run.PAUSED_S", 0.03)
     found = _occupancy(timed(lambda: 1.0))
     assert next(found) is None
@@ -147,3 +161,199 @@ def test_a_pause_begins_the_watching_anew(card, monkeypatch):
     rows = [row for row in found if row is not None]
     assert len(card) == 2
     assert len(rows[0][1].block_s) == 2, "of the second watch alone"
+
+
+# What the library uses of CUPTI; `play` calls as CUDA would.
+HEADER = """
+#include <stddef.h>
+#include <stdint.h>
+#define CUPTIAPI
+typedef enum { CUPTI_SUCCESS = 0 } CUptiResult;
+typedef enum { CUPTI_CB_DOMAIN_DRIVER_API = 1, CUPTI_CB_DOMAIN_RUNTIME_API = 2 } CUpti_CallbackDomain;
+typedef enum { CUPTI_API_ENTER = 0, CUPTI_API_EXIT = 1 } CUpti_ApiCallbackSite;
+typedef uint32_t CUpti_CallbackId;
+typedef void *CUpti_SubscriberHandle;
+typedef struct { CUpti_ApiCallbackSite callbackSite; const char *functionName; } CUpti_CallbackData;
+typedef void (*CUpti_CallbackFunc)(void *, CUpti_CallbackDomain, CUpti_CallbackId, const void *);
+CUptiResult cuptiSubscribe(CUpti_SubscriberHandle *, CUpti_CallbackFunc, void *);
+CUptiResult cuptiEnableDomain(uint32_t, CUpti_SubscriberHandle, CUpti_CallbackDomain);
+"""
+PLAYED = """
+#include "cupti.h"
+static CUpti_CallbackFunc told;
+static int enabled[3];
+CUptiResult cuptiSubscribe(CUpti_SubscriberHandle *one, CUpti_CallbackFunc call, void *with) { told = call; return 0; }
+CUptiResult cuptiEnableDomain(uint32_t on, CUpti_SubscriberHandle one, CUpti_CallbackDomain domain) {
+  enabled[domain] = on;
+  return 0;
+}
+void play(int domain, unsigned id, const char *name) {
+  for (int site = 0; site < 2; site++) {
+    CUpti_CallbackData data = {site, name};
+    if (told && enabled[domain]) told(NULL, domain, id, &data);
+  }
+}
+"""
+
+
+@pytest.fixture
+def played(tmp_path, monkeypatch):
+    """The folder of a CUPTI that is played."""
+    if shutil.which("gcc") is None:
+        pytest.skip("there is no compiler")
+    folder = tmp_path / "cupti"
+    folder.mkdir()
+    (folder / "cupti.h").write_text(HEADER)
+    (folder / "played.c").write_text(PLAYED)
+    library = str(folder / "libcupti.so")
+    subprocess.run(["gcc", "-shared", "-fPIC", "-w", "-o", library, str(folder / "played.c")], check=True)
+    monkeypatch.setattr(run, "_places", lambda: [folder])
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("compiler", ["nvcc", "gcc"])
+def test_the_library_counts_each_call_once_by_its_name(played, tmp_path, monkeypatch, compiler):
+    where = shutil.which(compiler)
+    if where is None:
+        pytest.skip(f"there is no {compiler}")
+    monkeypatch.setattr(run.shutil, "which", lambda name: where if name == compiler else None)
+    library = ctypes.CDLL(str(run.build(tmp_path)))
+    cupti = ctypes.CDLL(str(played / "libcupti.so"))
+    cupti.play(2, 3, b"cudaMemcpy")
+    assert [library.InitializeInjection(), library.InitializeInjection()] == [1, 1]
+    library.clear_counts()
+    for _ in range(3):
+        cupti.play(2, 211, b"cudaLaunchKernel")
+        cupti.play(1, 307, b"cuLaunchKernel")
+    cupti.play(1, 5, b"cuMemAlloc")
+    cupti.play(1, 100_000, b"cuFuture")
+    assert library.write_counts(str(tmp_path / "counts").encode()) == 0
+    lines = (tmp_path / "counts").read_text().splitlines()
+    assert lines == ["runtime cudaLaunchKernel 3", "driver cuMemAlloc 1", "driver cuLaunchKernel 3"]
+    assert library.write_counts(str(tmp_path / "no" / "counts").encode()) == 1
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_row_for_each_function_from_a_fresh_process(small_data, monkeypatch, fails):
+    program = "import pathlib, sys; pathlib.Path(sys.argv[1]).write_text('runtime cudaLaunchKernel 3000\\n')"
+    program = "raise SystemExit('no card')" if fails else program
+    monkeypatch.setattr(run, "build", lambda folder: folder / "library.so")
+    real = run.in_a_fresh_process
+    monkeypatch.setattr(
+        run, "in_a_fresh_process", lambda command, *more: real([sys.executable, "-c", program, command[-1]], *more)
+    )
+    counted = run.counted("torch", Subject(Network((16,)), 32, small_data, "gpu"))
+    if fails:
+        with pytest.raises(NotMeasured, match="its process ended with 1: no card"):
+            list(counted)
+    else:
+        rows = [(row[0], row[1].median_s / row[2]) for row in counted if row is not None]
+        assert rows == [("runtime/cudaLaunchKernel", 2.0)]
+
+
+@pytest.mark.slow
+def test_the_steps_of_the_second_epoch_are_between_the_two_moments(monkeypatch):
+    monkeypatch.setattr(run, "N_TRAIN", 640)
+    assert list(run.steps_of_an_epoch("numpy", 32, "16", "cpu")) == ["begins", "ends"]
+
+
+@pytest.mark.parametrize("lacks", ["compiler", "CUPTI"])
+def test_what_is_not_there_is_said(tmp_path, monkeypatch, lacks):
+    monkeypatch.setattr(run.shutil, "which", lambda name: None if lacks == "compiler" else name)
+    monkeypatch.setattr(run, "_places", list)
+    with pytest.raises(
+        NotMeasured, match=f"cannot be counted: expected .*{'nvcc' if lacks == 'compiler' else 'CUPTI'}"
+    ):
+        run.build(tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("backend", "device"),
+    [
+        ("jax-step", "cpu"),
+        ("jax-epoch", "cpu"),
+        ("torch", "cpu"),
+        pytest.param("webgpu-step", SOFTWARE, marks=needs_software_adapter),
+        pytest.param("webgpu-chunk", SOFTWARE, marks=needs_software_adapter),
+    ],
+)
+def test_the_profile_is_of_the_steps_that_are_told(small_data, tmp_path, backend, device):
+    if device == "cpu" and unavailable(Runtime(backend)) is not None:
+        pytest.skip(f"{backend} is not installed")
+    asked = Examination("trace", NETWORK, 32, folder=str(tmp_path))
+    rows = {row[0]: row[1] for row in examine(backend, device, asked, small_data) if row is not None}
+    assert set(rows) == {PLAIN, PROFILED}
+    steps = rows[PROFILED].steps_per_block
+    assert 1 <= steps <= 20, "an epoch of the small data has 20 steps"
+    file = next(path for path in tmp_path.rglob("*") if path.name.endswith(("xplane.pb", "trace.json")))
+    trace = reading.read(file, backend)
+    counts = {call.name: call.count for call in trace.calls}
+    if backend == "jax-step":
+        assert counts["PjitFunction(one_step)"] in (steps, 2 * steps), counts
+        assert "PjitFunction(evaluate)" not in counts, "evaluation is left out"
+    if backend == "torch":
+        assert counts["Optimizer.step#SGD.step"] == steps
+    if backend == "webgpu-step":
+        assert counts["encode commands"] == steps
+        assert counts.get("batch of images", 0) in (0, steps), "where the adapter has timestamps"
+    if device == "cpu":
+        assert any(call.kind == "kernel" for call in trace.calls)
+
+
+@pytest.mark.slow
+def test_a_profiler_that_another_holds_is_told_in_a_sentence(small_data, tmp_path):
+    jax.profiler.start_trace(str(tmp_path / "other"))
+    try:
+        with pytest.raises(NotMeasured, match="expected the profiler of JAX to be free, but another profile"):
+            list(run.record("jax-step", Subject(NETWORK, 32, small_data, "cpu"), str(tmp_path / "ours")))
+    finally:
+        jax.profiler.stop_trace()
+    assert not (tmp_path / "ours").exists()
+    rows = list(run.record("jax-step", Subject(NETWORK, 32, small_data, "cpu"), str(tmp_path / "ours")))
+    assert any(row is not None for row in rows), "the next one is recorded"
+
+
+def test_a_library_without_a_profiler_is_told(small_data, tmp_path):
+    with pytest.raises(NotMeasured, match="NumPy has no profiler of its own; choose another backend"):
+        list(run.record("numpy", Subject(NETWORK, 32, small_data, "cpu"), str(tmp_path)))
+
+
+def test_it_can_be_stopped_before_the_profiler_starts(small_data, tmp_path):
+    rows = run.record("jax-step", Subject(NETWORK, 32, small_data, "cpu"), str(tmp_path))
+    assert next(rows) is None
+    rows.close()  # pyright: ignore[reportAttributeAccessIssue]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_batches_larger_than_an_epoch_s_share_are_profiled_too(small_data, tmp_path):
+    rows = {
+        row[0]: row[1] for row in run.record("jax-step", Subject(NETWORK, 320, small_data, "cpu"), str(tmp_path)) if row
+    }
+    assert rows[PROFILED].steps_per_block == 2
+
+
+@pytest.mark.parametrize(("chunks", "profiled"), [((0, 8, 16), 8), ((0,), 0)])
+def test_what_begins_an_epoch_is_not_profiled_where_it_has_several_chunks(
+    small_data, tmp_path, monkeypatch, chunks, profiled
+):
+    asked, at_start = [], []
+
+    def train(_training, data, _device):
+        n = len(data.x_train) // 32
+        while True:
+            for first, end in zip(chunks, (*chunks[1:], n), strict=True):
+                asked.append(first)
+                yield Steps(0, first, np.ones(end - first, np.float32), 0.2)
+            yield Epoch(0, n, 1.0, 0.5, 0.2, 0.1, no_parameters)
+
+    def start(_folder, _device):
+        at_start.append(len(asked))
+        return lambda: None
+
+    monkeypatch.setattr(harness, "load_train", lambda _: train)
+    monkeypatch.setitem(run._PROFILERS, "jax", start)
+    list(run.record("jax-step", Subject(NETWORK, 32, small_data, "cpu"), str(tmp_path)))
+    assert asked[at_start[0] :] == [profiled]

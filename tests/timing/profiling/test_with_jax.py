@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from lib.model.spec import Network
 from lib.timing.prediction import workload
 from lib.timing.prediction.remedies import RESIDENT, Remedy
-from lib.timing.profiling.harness import Repeated, Subject
+from lib.timing.profiling.harness import Subject
 from lib.timing.profiling.operations import KERNELS, measure_operations
 from lib.timing.profiling.request import CONVOLUTIONAL, FROM_HOST, PLAIN_STEP, TAKEN, VARIED, Examination
 from lib.timing.profiling.run import examine
@@ -18,10 +19,6 @@ from lib.timing.profiling.with_jax import fusion_counts, kernels, largest_fusion
 
 @pytest.mark.slow
 def test_the_compiled_step_is_not_one_kernel(small_data):
-    """What a claim of `lib.labs.claims` is judged by:
-
-    XLA leaves the products alone and fuses what is between them.
-    """
     import jax
 
     from lib.model.backends.with_jax import packed, sgd_step
@@ -49,13 +46,14 @@ def test_a_batch_is_taken_from_the_host_and_from_the_device_at_every_size_that_t
 
 
 @pytest.mark.slow
-def test_a_step_whose_batches_lie_on_the_device_trains_on_all_of_them_in_turn(small_data):
-    from lib.timing.profiling.with_jax import varied
+def test_a_step_whose_batches_lie_on_the_device_trains_on_all_of_them_in_turn(small_data, monkeypatch):
+    from lib.timing.profiling import with_jax
 
     subject = Subject(Network((4,)), 64, small_data, "cpu")
-    experiment = varied("jax-step", subject, RESIDENT)
-    assert isinstance(experiment, Repeated)
-    losses = [float(experiment.call()) for _ in range(11)]  # type: ignore[arg-type]
+    with monkeypatch.context() as patch:
+        patch.setattr(with_jax, "repeated", lambda call, *_, **__: call)
+        step: Any = with_jax.varied("jax-step", subject, RESIDENT)
+    losses = [float(step()) for _ in range(11)]
     assert len(set(losses[:10])) == 10, "ten batches, each with a loss of its own"
     assert losses[10] == pytest.approx(losses[0], rel=1e-3), "the first batch again; next to nothing was learned"
     rows = [row for row in examine("jax-step", "cpu", Examination(RESIDENT, Network((4,)), 64), small_data) if row]
@@ -64,7 +62,6 @@ def test_a_step_whose_batches_lie_on_the_device_trains_on_all_of_them_in_turn(sm
 
 @pytest.mark.slow
 def test_the_convolutional_network_is_the_one_that_is_predicted():
-    """Its size and arithmetic are what `convolutional` counts."""
     import jax
 
     from lib.timing.profiling.with_jax import convolutional_logits, convolutional_parameters
@@ -179,7 +176,6 @@ ENTRY"""
 
 
 def test_what_a_call_groups_is_counted_one_by_one():
-    """As on a card, where calls stand for graphs of kernels; an asynchronous copy is one kernel."""
     text = CALLED.replace("ENTRY", GRAPH.strip(), 1)
     assert kernels(text) == Counter(fusion=1, product=2, single=2)
     assert largest_fusion(text) == 2

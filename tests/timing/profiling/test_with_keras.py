@@ -45,17 +45,27 @@ from lib.model.data.mnist import Data
 from lib.timing.prediction.remedies import Remedy
 from lib.timing.profiling.harness import Subject
 from lib.timing.profiling.request import PLAIN_STEP, VARIANTS
-from lib.timing.profiling.with_keras import varied
+from lib.timing.profiling import with_keras
 from lib.model.spec import Network
 
 x, y = np.zeros((640, 784), np.float32), np.zeros(640, np.int32)
 data = Data(x, y, x[:64], y[:64], x[:64], y[:64], "", "")
-subject = Subject(Network((4,)), 64, data, "cpu")
+subject, build = Subject(Network((4,)), 64, data, "cpu"), with_keras.build
 for name in (PLAIN_STEP, *VARIANTS[sys.argv[1]]):
-    step = varied(sys.argv[1], subject, name)
-    step.prepare()
-    model = step._model
-    print(step.block() > 0, model.steps_per_execution, len(model.get_metrics_result()), step.from_generator)
+    fed = []
+    def built(*arguments, **options):
+        model = build(*arguments, **options)
+        fit = model.fit
+        def fitted(x, *rest, **named):
+            fed.append((model, not isinstance(x, np.ndarray)))
+            return fit(x, *rest, **named)
+        model.fit = fitted
+        return model
+    with_keras.build = built
+    step = with_keras.varied(sys.argv[1], subject, name)
+    next(step)
+    model, from_generator = fed[0]
+    print(next(step) > 0, model.steps_per_execution, len(model.get_metrics_result()), from_generator)
 """
 
 

@@ -5,7 +5,7 @@ import pytest
 from lib.model.backends.registry import Runtime
 from lib.model.spec import Network
 from lib.timing.profiling.harness import Subject
-from lib.timing.profiling.step_breakdown import split
+from lib.timing.profiling.request import split
 from lib.timing.profiling.with_numpy import experiments
 
 
@@ -19,5 +19,5 @@ def test_its_experiments_suffice_to_split_a_step(small_data):
 def test_the_transfer_copies_the_next_batch_each_time(small_data):
     found = experiments("numpy", Subject(Network((4,)), 8, small_data, "cpu"))
     for name in ("python", "transfer", "transfer-base"):
-        found[name].prepare()
-        assert 0 < found[name].block() < 1e-2, name
+        next(found[name])
+        assert 0 < next(found[name]) < 1e-2, name

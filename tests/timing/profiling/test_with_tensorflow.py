@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from lib.model.backends.base import initial_parameters
-from lib.model.backends.environment_variables import worker_environment
-from lib.model.backends.registry import Runtime, unavailable
+from lib.model.backends.registry import Runtime, unavailable, worker_environment
 from lib.model.spec import Network
 from lib.timing.profiling.request import FEEDS
 from tests.conftest import ROOT, make_small_data
@@ -55,7 +54,6 @@ def test_a_feed_that_rests_works_no_more(found, name):
 
 @pytest.mark.parametrize("name", FED)
 def test_a_step_has_the_loss_of_its_batch(found, name):
-    """At a rate that changes nothing; Keras tells the mean of all steps, and those of a shuffle have other images."""
     data, (hidden, output) = make_small_data(), initial_parameters(Network((4,)), 0)
     x, y = data.x_train[160:192].astype(np.float64), data.y_train[160:192]  # the sixth batch
     logits = np.maximum(x @ hidden[0] + hidden[1], 0) @ output[0] + output[1]
@@ -73,7 +71,6 @@ def test_a_cache_that_would_take_too_long_is_refused(found):
 
 
 def test_a_filled_cache_preprocesses_nothing(found):
-    """32 images of 50 μs take 1.6 ms at least, as long as they are preprocessed."""
     assert min(found["cached"]["0/data"]) < 1.6e-3 <= min(found["cached"]["0/first"])
 
 

@@ -13,10 +13,8 @@ import pytest
 
 from lib.model.backends.registry import Runtime, unavailable
 from lib.model.spec import Network
-from lib.timing.profiling.harness import Subject
-from lib.timing.profiling.input_pipeline import Preprocessing
-from lib.timing.profiling.request import Pipeline
-from lib.timing.profiling.step_breakdown import split
+from lib.timing.profiling.harness import Preprocessing, Subject
+from lib.timing.profiling.request import Pipeline, split
 from tests.conftest import ROOT, make_small_data
 
 NETWORK = Network((16,))
@@ -39,7 +37,6 @@ def test_torchs_operations_are_caught_with_their_backward_pass(subject):
 
 @pytest.mark.parametrize("device", ["gpu", "cpu"])
 def test_its_experiments_suffice_to_split_a_step(subject, monkeypatch, device):
-    """A card's operations are timed by the card."""
     pytest.importorskip("torch")
     from lib.timing.profiling import with_torch
 
@@ -49,9 +46,7 @@ def test_its_experiments_suffice_to_split_a_step(subject, monkeypatch, device):
     monkeypatch.setattr(with_torch, "tensors", lambda data, _: tensors(data, "cpu"))
     monkeypatch.setattr(with_torch, "recorded_calls", lambda subject: [subject])
     found = with_torch.experiments("torch", replace(subject, device=device))
-    assert [type(found[name]).__name__ for name in found if name.startswith("many")] == ["OnCard"] * 2 * (
-        device == "gpu"
-    )
+    assert [found[name].__name__ for name in found if name.startswith("many")] == ["on_card"] * 2 * (device == "gpu")
     assert split(Runtime("torch", device), {"step": 1.0, "busy": 1.0} | dict.fromkeys(found, 0.1)) is not None
 
 

@@ -8,7 +8,7 @@ from lib.model.backends.registry import BACKENDS, Runtime
 from lib.model.hardware.webgpu import SOFTWARE
 from lib.model.spec import Network
 from lib.timing.profiling.harness import Subject
-from lib.timing.profiling.step_breakdown import split
+from lib.timing.profiling.request import split
 from tests.software_adapter import needs_software_adapter
 
 pytestmark = needs_software_adapter
@@ -31,12 +31,11 @@ def test_each_can_be_measured(small_data, backend):
     from lib.timing.profiling.with_webgpu import experiments
 
     for name, experiment in experiments(backend, Subject(Network((4,)), 8, small_data, SOFTWARE)).items():
-        experiment.prepare()
-        assert 0 < experiment.block() < 1, name
+        next(experiment)
+        assert 0 < next(experiment) < 1, name
 
 
 def test_the_traps_step_is_one_of_training_and_brings_its_batch_where_it_shall(small_data):
-    """Its loss is that of the batch on the device: the old one until another is brought."""
     import numpy as np
 
     from lib.model.backends.reference import loss_and_gradients

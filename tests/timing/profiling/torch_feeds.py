@@ -7,8 +7,7 @@ import psutil
 
 from lib.model.spec import Network
 from lib.timing.profiling import with_torch
-from lib.timing.profiling.harness import Subject
-from lib.timing.profiling.input_pipeline import Preprocessing
+from lib.timing.profiling.harness import Preprocessing, Subject
 from lib.timing.profiling.request import Pipeline
 from tests.conftest import make_small_data
 

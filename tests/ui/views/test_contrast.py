@@ -8,7 +8,7 @@ from lib.labs.inside_a_step import anatomy, trace
 from lib.model.backends.registry import TRAINERS
 from lib.sweeps.experiments.parallel_sweeps import methods
 from lib.sweeps.sweep import STRATEGIES
-from lib.timing.profiling.step_breakdown import PARTS
+from lib.timing.profiling.request import PARTS
 from lib.ui.views.chart import ink, ordered_palette
 from tests.contrast import channels, contrast
 

@@ -94,12 +94,7 @@ def sources() -> dict[str, str]:
     return {name: f"{shared}\n{(HERE / f'{name}.wgsl').read_text()}" for name in ("dispatched", "whole_steps")}
 
 
-@dataclass(frozen=True)
-class Region:
-    """A matrix in the buffer: where it begins, in numbers, and its shape."""
-
-    first: int
-    shape: tuple[int, int]
+Region = tuple[int, tuple[int, int]]  # a matrix in the buffer: where it begins, in numbers, and its shape
 
 
 @dataclass(frozen=True)
@@ -152,7 +147,7 @@ class _Builder:
         self.length = 0
 
     def region(self, name: str, rows: int, columns: int) -> str:
-        self.regions[name] = Region(self.length, (rows, columns))
+        self.regions[name] = self.length, (rows, columns)
         self.length += -(-rows * columns // ALIGNMENT) * ALIGNMENT
         return name
 
@@ -160,12 +155,12 @@ class _Builder:
         """Fields that name a region become its position; those that are left out, `NOTHING`."""
         values = fields | {"kernel": KERNELS.index(kernel)}
         words = (values.get(one, NOTHING) for one in FIELDS)
-        positions = tuple(self.regions[word].first if isinstance(word, str) else word for word in words)
+        positions = tuple(self.regions[word][0] if isinstance(word, str) else word for word in words)
         self.operations.append(KernelLaunch(name, kernel, min(groups, MAX_GROUPS), positions))
 
     def program(self, flops: int) -> Program:
-        images = self.regions["values 0"]
-        return Program(images.shape[0], tuple(self.operations), self.regions, 4 * self.length, 4 * images.first, flops)
+        first, (batch_size, _) = self.regions["values 0"]
+        return Program(batch_size, tuple(self.operations), self.regions, 4 * self.length, 4 * first, flops)
 
 
 def step(network: Network, batch_size: int) -> Program:
@@ -244,7 +239,7 @@ def _forward(build: _Builder, network: Network, batch_size: int) -> None:
     in_one_tile = n_classes <= TILE  # all logits of an image, which the loss needs
     of_loss: dict[str, int | str] = {"gradient": f"delta {last}", "losses": "losses"}
     for layer, (inputs, outputs) in enumerate(network.shapes, 1):
-        weights, with_loss = build.regions[f"layer {layer}"].first, layer == last and in_one_tile
+        weights, with_loss = build.regions[f"layer {layer}"][0], layer == last and in_one_tile
         what = f"biases{' and ReLU' if layer < last else ' and loss' if with_loss else ''}"
         build.operation(
             f"{_named(layer, last)}: product, {what}",
@@ -325,7 +320,7 @@ def as_json(program: Program) -> dict[str, Any]:
         "operations": [
             {"kernel": one.kernel, "groups": one.groups, "words": list(one.words)} for one in program.operations
         ],
-        "regions": {name: {"first": one.first, "shape": list(one.shape)} for name, one in program.regions.items()},
+        "regions": {name: {"first": first, "shape": list(shape)} for name, (first, shape) in program.regions.items()},
         "turns": turns(program),
         "memory_bytes": program.memory_bytes,
         "parameter_bytes": program.parameter_bytes,

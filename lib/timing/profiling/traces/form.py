@@ -2,6 +2,17 @@
 
 Whatever the format of a file, its rows are collected in a `Collector`, whose memory is bounded. A `Trace` has the calls
 of all rows, added up by name, and the rows themselves of one stretch of time, for drawing.
+
+A row's kind is told by the name that its profiler gave it. The kinds of CUDA's calls are the first article's: what
+moves bytes is a transfer, everything else a launch. What a profiler does itself is a kind of its own, and so is what
+cards tell each other.
+
+Who is waited for at a moment (`waited_for`): a kernel counts from its start to its end, which is more than the
+arithmetic of `lib.timing.profiling.request.split`, where next to nothing is computed. Kernels have precedence over
+everything that runs beside them: while one runs, nobody is waited for. At any other moment it is the first of
+communication, transfer, the profiler itself, launch, dispatch and Python that has a row; the profiler's own time counts
+in no share. Between two rows of its thread the Python program is waited for, but only from the last row on that another
+thread begins meanwhile: until then there was work left that Python had handed over already. Nobody knows the rest.
 """
 
 import json
@@ -9,13 +20,115 @@ import re
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Annotated, Any
 
-import msgspec
 import numpy as np
 
-from lib.timing.profiling.traces.kinds import DISPATCH, KERNEL, KINDS, LAUNCH, OTHER, computes, launches
+from lib.model.hardware.optional import Meta, defstruct
+from lib.timing.profiling.request import EXPLAINED
+
+# What a row is. `kernel` is arithmetic; `other` is not known. Saved traces hold the numbers: new kinds go to the end.
+KERNEL, TRANSFER, LAUNCH, DISPATCH, PYTHON, WAIT, OTHER, PROFILER, COMMUNICATION = KINDS = (
+    "kernel",
+    "transfer",
+    "launch",
+    "dispatch",
+    "python",
+    "wait",
+    "other",
+    "profiler",
+    "communication",
+)
+
+_CUDA = re.compile(r"(cuda|cu|hip)[A-Z]\w*")
+_LAUNCHES = re.compile(r"Launch(?!HostFunc)")
+# Collective operations: on a device of NCCL and its kin, vLLM, SGLang and XLA; on the host of Gloo, MPI and Horovod.
+_COLLECTIVE = re.compile(
+    r"(?i)nccl|rccl|oneccl|nvshmem|mscclpp|deep_ep::|cross_device_reduce|shot_all_?reduce|multimem_all_?(reduce|gather)"
+    r"|^(all-reduce|all-gather|all-to-all|reduce-scatter|collective-(permute|broadcast))"
+)
+_COLLECTIVE_OF_HOST = re.compile(
+    r"^gloo:|^MPI_[A-Z]|^(NEGOTIATE_|NCCL_|MPI_|GLOO_)?(ALLREDUCE|ALLGATHER|BROADCAST|REDUCESCATTER|ALLTOALL)"
+)
+_MOVES = re.compile(r"(?i)memcpy|memset|__amd_rocclr_(copy|fill)")
+# In order: the first that is found in the name says the kind.
+_RULES = tuple(
+    (re.compile(words), kind)
+    for words, kind in (
+        # JAX's and TensorFlow's profilers in Python, but for what wraps a function of the user's; then PyTorch's
+        (r"^\$profiler(_v2)?\.py:\d+ (?!wrapper)", PROFILER),
+        (
+            r"torch/(profiler|autograd)/profiler\.py\(\d+\)|_disable_profiler|_enable_profiler|^PyTorch Profiler",
+            PROFILER,
+        ),
+        (r"^(Activity|Command) Buffer|^(Lazy Function|Runtime Triggered Module) Loading|^Buffer Flush", PROFILER),
+        (r"^(Profiler|Cupti|Rocm)(Session|Tracer|Controller|Lock)|^Iteration Start: PyTorch Profiler", PROFILER),
+        (r"^\$", PYTHON),
+        (r"^Wait for|::Await$|wait for completion|block_until_ready|BlockHostUntilReady|^np\.asarray\(", WAIT),
+        (r"^Iterator|^IteratorGetNextOp|^Prefetch(Produce|Consume)|^ParallelMap(Produce|Consume)", WAIT),
+        (r"DevicePut|copy_to_host|TransferTo|TransferFrom|CopyToDevice|BufferFromHost|^shard_args", TRANSFER),
+        (r"[Mm]emcpy|[Mm]emset", TRANSFER),
+        (r"^[\w/.\-]+:_?[A-Z]\w+$", KERNEL),  # TensorFlow's operations: where in the model, and which kernel
+    )
+)
+# Compiled programs' own containers, and what moves bytes in them.
+_CONTAINER = re.compile(r"(while|conditional|call)(\.\d+)?")
+_COPY = re.compile(r"copy|transpose_copy|infeed|outfeed")
+# PyTorch's operations that only make, name or look at tensors.
+_NO_ARITHMETIC = re.compile(
+    r"aten::(as_strided|view|_unsafe_view|_reshape_alias|reshape|expand(_as)?|t|transpose|permute|slice|select|narrow"
+    r"|squeeze|unsqueeze|flatten|split|chunk|unbind|detach_?|alias|to|_to_copy|contiguous|item|_local_scalar_dense"
+    r"|is_nonzero|result_type|resolve_conj|resolve_neg|empty\w*|new_empty\w*|ones_like|zeros_like|zeros|ones|full\w*"
+    r"|resize_?|set_?|lift_fresh|_has_compatible_shallow_copy_type|record_stream)"
+)
+
+
+@lru_cache(maxsize=4096)
+def kind_of(name: str, operation: bool = False, untold: str = DISPATCH) -> str:
+    """The kind of a row on a thread of the host.
+
+    Args:
+        name: As the profiler wrote it.
+        operation: Whether the profiler says that it is an operation of a compiled program.
+        untold: The kind where the name tells none.
+    """
+    if operation:
+        if _CONTAINER.fullmatch(name):
+            return DISPATCH
+        return TRANSFER if _COPY.match(name) else device_kind(name)
+    if _CUDA.fullmatch(name.split("(")[0]):
+        return cuda_kind(name)
+    if _COLLECTIVE_OF_HOST.search(name):
+        return COMMUNICATION
+    return next((kind for words, kind in _RULES if words.search(name)), untold)
+
+
+@lru_cache(maxsize=4096)
+def device_kind(name: str) -> str:
+    """The kind of what runs on a device."""
+    if _MOVES.search(name):
+        return TRANSFER
+    return COMMUNICATION if _COLLECTIVE.search(name) else KERNEL
+
+
+@lru_cache(maxsize=4096)
+def cuda_kind(name: str) -> str:
+    """The kind of a call of CUDA's runtime or driver."""
+    if "emcpy" in name or "emset" in name:
+        return TRANSFER
+    return WAIT if "Synchronize" in name or "WaitEvent" in name else LAUNCH
+
+
+def launches(name: str) -> bool:
+    """Whether a row of the kind `launch` puts work into a device's queue, and does not only prepare it."""
+    return bool(_LAUNCHES.search(name)) or not _CUDA.fullmatch(name.split("(")[0])
+
+
+def computes(name: str) -> bool:
+    """Whether PyTorch's operation of this name does arithmetic on a processor, where it runs in the call itself."""
+    return name.startswith("aten::") and not _NO_ARITHMETIC.fullmatch(name)
+
 
 FORMAT = "less-overhead trace"
 ROLES = ("python", "host", "device")  # of a lane: the thread of the Python program, another thread, a queue of a device
@@ -93,10 +206,6 @@ class Call:
     @property
     def self_s(self) -> float:
         return self.self_ns * 1e-9
-
-    @property
-    def mean_s(self) -> float:
-        return self.total_s / self.count if self.count else 0.0
 
 
 @dataclass(frozen=True, eq=False)  # arrays cannot be compared
@@ -389,33 +498,33 @@ def shortened(name: str) -> str:
 
 # The form as a file: plain JSON, which a page saves and reads again.
 
-_Text = Annotated[str, msgspec.Meta(max_length=4 * MAX_NAME)]
-_Ns = Annotated[int, msgspec.Meta(ge=0, le=MAX_NS)]
-_Start = Annotated[int, msgspec.Meta(ge=0, le=2 * MAX_NS)]
-_Duration = Annotated[int, msgspec.Meta(gt=0, le=MAX_NS)]
-_Index = Annotated[int, msgspec.Meta(ge=0, le=MAX_NAMES)]
-_Signed = Annotated[int, msgspec.Meta(ge=-MAX_NS, le=MAX_NS)]
-_Kind = Annotated[int, msgspec.Meta(ge=0, lt=len(KINDS))]
+_Text = Annotated[str, Meta(max_length=4 * MAX_NAME)]
+_Ns = Annotated[int, Meta(ge=0, le=MAX_NS)]
+_Start = Annotated[int, Meta(ge=0, le=2 * MAX_NS)]
+_Duration = Annotated[int, Meta(gt=0, le=MAX_NS)]
+_Index = Annotated[int, Meta(ge=0, le=MAX_NAMES)]
+_Signed = Annotated[int, Meta(ge=-MAX_NS, le=MAX_NS)]
+_Kind = Annotated[int, Meta(ge=0, lt=len(KINDS))]
 _Row = tuple[_Index, _Index, _Kind, _Start, _Duration, _Signed]
-_Written = msgspec.defstruct(
+_Written = defstruct(
     "Written",
     [
         ("format", str),
         ("title", _Text),
         ("made_by", _Text),
-        ("lanes", Annotated[list[tuple[_Text, _Text]], msgspec.Meta(max_length=MAX_LANES)]),
-        ("names", Annotated[list[_Text], msgspec.Meta(max_length=MAX_NAMES)]),
+        ("lanes", Annotated[list[tuple[_Text, _Text]], Meta(max_length=MAX_LANES)]),
+        ("names", Annotated[list[_Text], Meta(max_length=MAX_NAMES)]),
         (
             "rows",
-            Annotated[list[_Row], msgspec.Meta(max_length=MAX_KEPT)],
+            Annotated[list[_Row], Meta(max_length=MAX_KEPT)],
         ),
         (
             "calls",
-            Annotated[list[tuple[_Text, _Kind, _Ns, _Ns, _Ns]], msgspec.Meta(max_length=MAX_CALLS + len(KINDS))],
+            Annotated[list[tuple[_Text, _Kind, _Ns, _Ns, _Ns]], Meta(max_length=MAX_CALLS + len(KINDS))],
         ),
         ("n_rows", _Ns),
-        ("notes", Annotated[list[_Text], msgspec.Meta(max_length=20)]),
-        ("about", Annotated[dict[_Text, _Text | float], msgspec.Meta(max_length=20)]),
+        ("notes", Annotated[list[_Text], Meta(max_length=20)]),
+        ("about", Annotated[dict[_Text, _Text | float], Meta(max_length=20)]),
     ],
     forbid_unknown_fields=True,
 )
@@ -445,6 +554,8 @@ def parsed(text: str | bytes) -> Trace:
     Raises:
         Refused: It is cut off, or a value is not what it must be.
     """
+    import msgspec
+
     try:
         found: Any = msgspec.json.decode(text, type=_Written)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -497,3 +608,228 @@ def as_chrome_json(trace: Trace) -> str:
     named = {"ph": "M", "pid": 1, "name": "process_name", "args": {"name": trace.title}}
     content = {"displayTimeUnit": "ns", "traceEvents": [named, *threads, *events]}
     return json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+
+
+NOBODY = "nobody knows"
+# In order of their precedence.
+STATES = (
+    KERNEL,
+    COMMUNICATION,
+    TRANSFER,
+    PROFILER,
+    LAUNCH,
+    DISPATCH,
+    PYTHON,
+    NOBODY,
+)
+NO_WORK = (WAIT, PROFILER)  # kinds of rows that are no work of the program's
+MOSTLY = 0.5  # of the time that has rows: where more of it is not known, no share is told
+# Why a card's rows are missing and what helps, by who made the trace; the first that it begins with.
+_MISSING = (
+    (
+        "PyTorch",
+        "PyTorch gets them from CUPTI, which gives none where it is held by another profiler, where it does not fit the"
+        " driver, and often on WSL (github.com/pytorch/kineto/issues/762): profile with ProfilerActivity.CUDA, on Linux"
+        " itself, or with nsys profile --trace=cuda",
+    ),
+    (
+        "ONNX Runtime",
+        "it writes them where it was built with --enable_cuda_profiling and finds CUPTI: use such a build, or nsys"
+        " profile --trace=cuda",
+    ),
+    ("nsys stats", "add --report cuda_gpu_trace"),
+    ("Nsight", "export a profile that was recorded with --trace=cuda, on Linux itself rather than on WSL"),
+    ("WebGPU", "this page's profile has them where the adapter has timestamps"),
+    (
+        "",
+        "the profiler found no CUPTI, was not allowed to use it, or ran on WSL: look for CUPTI in what it printed, or"
+        " use nsys profile --trace=cuda",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Stretches:
+    """A stretch of time in parts, one after another without a gap; neighbours differ.
+
+    `edges_ns` is (parts + 1,), `state` (parts,) holds indices of `STATES`.
+    """
+
+    edges_ns: np.ndarray
+    state: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.state)
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Seconds of each state, but for the profiler itself."""
+        return {name: self._of(name) for name in STATES if name != PROFILER}
+
+    @property
+    def profiler_s(self) -> float:
+        """Seconds at which nothing else ran than the profiler, and what it holds up."""
+        return self._of(PROFILER)
+
+    def _of(self, state: str) -> float:
+        return float(np.diff(self.edges_ns)[self.state == STATES.index(state)].sum()) * 1e-9
+
+
+def window(trace: Trace, low: float, high: float) -> tuple[int, int]:
+    """Nanoseconds between two shares, 0 to 1, of what the trace's rows span."""
+    began_ns, ended_ns = trace.span_ns
+    length_ns = ended_ns - began_ns
+    return began_ns + round(low * length_ns), began_ns + round(high * length_ns)
+
+
+def inside(rows: TraceRows, began_ns: int, ended_ns: int) -> TraceRows:
+    """The rows that have a part within a stretch of time."""
+    return rows.chosen((rows.start_ns < ended_ns) & (rows.end_ns > began_ns))
+
+
+def waited_for(trace: Trace, began_ns: int, ended_ns: int) -> Stretches:
+    """Who was waited for at each moment of a stretch of time.
+
+    Args:
+        trace: Whose rows tell it.
+        began_ns: Start of the stretch.
+        ended_ns: Its end.
+    """
+    if ended_ns <= began_ns:
+        return Stretches(np.array([began_ns]), np.zeros(0, np.int64))
+    rows = inside(trace.rows, began_ns, ended_ns)
+    starts, ends = np.maximum(rows.start_ns, began_ns), np.minimum(rows.end_ns, ended_ns)
+    edges = np.unique(np.concatenate([starts, ends, [began_ns, ended_ns]]))
+    state = np.full(len(edges) - 1, STATES.index(NOBODY))
+    for thread in [number for number, lane in enumerate(trace.lanes) if lane.role == "python"]:
+        free_from, free_to = (np.clip(end, began_ns, ended_ns) for end in _left_to_python(trace.rows, thread))
+        state[_covered(edges, free_from, free_to, free_from < free_to)] = STATES.index(PYTHON)
+    for name in reversed(STATES[:-1]):
+        state[_covered(edges, starts, ends, rows.kind == KINDS.index(name))] = STATES.index(name)
+    turns = np.flatnonzero(np.diff(state)) + 1
+    return Stretches(edges[np.concatenate([[0], turns, [len(state)]])], state[np.concatenate([[0], turns])])
+
+
+def no_share(trace: Trace) -> str:
+    """Why nobody can tell what share of the time kernels run, in a sentence; empty where it can be told."""
+    launched = sum(call.count for call in trace.calls if call.kind == LAUNCH and launches(call.name))
+    if launched and not trace.has_device:
+        why = next(words for begins, words in _MISSING if trace.made_by.startswith(begins))
+        captured = any("BeginCapture" in call.name for call in trace.calls)
+        graph = " It records CUDA graphs: what is only recorded runs later." if captured else ""
+        return f"The GPU's rows are missing from this file: it has {launched:,} launches, but no kernel; {why}.{graph}"
+    rows = trace.rows
+    edges = np.unique(np.concatenate([rows.start_ns, rows.end_ns]))
+    lengths, unknown = np.diff(edges), rows.kind == KINDS.index(OTHER)
+    known = _covered(edges, rows.start_ns, rows.end_ns, ~unknown)
+    unknown_s = float(lengths[_covered(edges, rows.start_ns, rows.end_ns, unknown) & ~known].sum()) * 1e-9
+    any_s = unknown_s + float(lengths[known].sum()) * 1e-9
+    if unknown_s > MOSTLY * any_s:
+        return (
+            f"What {unknown_s / any_s:.0%} of this trace's busy time is spent on is not known from its rows' names and"
+            " categories, so no share is told."
+        )
+    if not trace.has_device and not any(call.kind in (KERNEL, COMMUNICATION) for call in trace.calls):
+        python = {call.kind for call in trace.calls} <= {PYTHON, WAIT, PROFILER}
+        what = "Its rows are functions of Python" if python else "No row of this file is known to be arithmetic"
+        return (
+            f"{what}, so it does not tell when kernels run; record a step with the profiler of the library that"
+            " trains, such as torch.profiler or jax.profiler."
+        )
+    return ""
+
+
+def no_step(trace: Trace, parts: Stretches) -> str:
+    """Why a profile's parts are no shares of a step, in a clause; empty where they are: as in `Split.adds_up`."""
+    known, took = parts.seconds, step_s(trace)
+    if known[NOBODY] > EXPLAINED * sum(known.values()):
+        return f"what nobody knows is more than {EXPLAINED:.0%} of the time"
+    if took is not None and abs(took[0] / took[1] - 1) > EXPLAINED:
+        return f"the profiler changes the step by more than {EXPLAINED:.0%}"
+    return ""
+
+
+def step_s(trace: Trace) -> tuple[float, float] | None:
+    """Seconds of a step under the profiler and without it; None where they were not measured."""
+    with_s, without_s = (trace.about.get(name) for name in ("profiled_step_s", "plain_step_s"))
+    if not isinstance(with_s, int | float) or not isinstance(without_s, int | float) or not min(with_s, without_s) > 0:
+        return None
+    return float(with_s), float(without_s)
+
+
+def _left_to_python(rows: TraceRows, thread: int) -> tuple[np.ndarray, np.ndarray]:
+    """When a thread has no row between two of its own and no other one begins a row any more: starts and ends."""
+    own = rows.lane == thread
+    starts, ends = rows.start_ns[own], np.maximum.accumulate(rows.end_ns[own])
+    between = starts[1:] > ends[:-1]
+    free_from, free_to = ends[:-1][between], starts[1:][between]
+    others = np.concatenate([[np.iinfo(np.int64).min], rows.start_ns[~own]])
+    return np.maximum(free_from, others[np.searchsorted(others, free_to) - 1]), free_to
+
+
+def _covered(edges: np.ndarray, starts: np.ndarray, ends: np.ndarray, which: np.ndarray) -> np.ndarray:
+    """Whether a row runs from each edge to the next, (edges - 1,)."""
+    change = np.zeros(len(edges), np.int64)
+    np.add.at(change, np.searchsorted(edges, starts[which]), 1)
+    np.add.at(change, np.searchsorted(edges, ends[which]), -1)
+    return np.cumsum(change)[:-1] > 0
+
+
+def gaps(trace: Trace, lane: int, parts: Stretches) -> list[tuple[int, int, int]]:
+    """Where a lane has no row: start and end in nanoseconds, and the state at that time.
+
+    Args:
+        trace: Whose lane it is.
+        lane: Its number.
+        parts: Of the stretch of time that is looked at.
+    """
+    began_ns, ended_ns = int(parts.edges_ns[0]), int(parts.edges_ns[-1])
+    rows = inside(trace.rows, began_ns, ended_ns)
+    own = rows.chosen(rows.lane == lane)
+    edges = np.unique(np.concatenate([parts.edges_ns, own.start_ns, own.end_ns]))
+    edges = edges[(edges >= began_ns) & (edges <= ended_ns)]
+    starts, ends = np.maximum(own.start_ns, began_ns), np.minimum(own.end_ns, ended_ns)
+    free = ~_covered(edges, starts, ends, np.ones(len(own), bool))
+    state = parts.state[np.clip(np.searchsorted(parts.edges_ns, edges[:-1], side="right") - 1, 0, len(parts) - 1)]
+    return [(int(edges[index]), int(edges[index + 1]), int(state[index])) for index in np.flatnonzero(free).tolist()]
+
+
+def dearest(trace: Trace, count: int = 10) -> list[Call]:
+    """The calls that took most time of their own, without what ran inside them."""
+    named = [call for call in trace.calls if call.kind not in NO_WORK and call.name != REST]
+    return sorted(named, key=lambda call: (-call.self_ns, call.name))[:count]
+
+
+@dataclass(frozen=True)
+class Change:
+    """A call in two traces: seconds of its own in each; None where it is in one alone."""
+
+    name: str
+    kind: str
+    before_s: float | None
+    after_s: float | None
+
+    @property
+    def saved_s(self) -> float:
+        """Seconds that became shorter; negative where it became longer."""
+        return (self.before_s or 0.0) - (self.after_s or 0.0)
+
+
+def changes(before: Trace, after: Trace, per: tuple[float, float] = (1.0, 1.0), count: int = 10) -> list[Change]:
+    """The calls that changed most from one trace to another, the largest change first.
+
+    Args:
+        before: The first trace.
+        after: The second.
+        per: What each trace's seconds are divided by, such as its steps.
+        count: At most so many.
+    """
+    owns: list[dict[tuple[str, str], float]] = []
+    for trace, by in zip((before, after), per, strict=True):
+        owns.append({})
+        for call in trace.calls:
+            key = (call.name, call.kind)
+            owns[-1][key] = owns[-1].get(key, 0.0) + call.self_s / by
+    keys = [key for key in dict.fromkeys([*owns[0], *owns[1]]) if key[1] not in NO_WORK]
+    found = [Change(name, kind, owns[0].get((name, kind)), owns[1].get((name, kind))) for name, kind in keys]
+    return sorted(found, key=lambda change: (-abs(change.saved_s), change.name))[:count]

@@ -13,10 +13,9 @@ from lib.model.backends.webgpu import step
 from lib.model.backends.with_webgpu import LAUNCHES
 from lib.model.hardware.webgpu import SOFTWARE
 from lib.model.spec import Network
-from lib.timing.profiling.traces import webgpu
-from lib.timing.profiling.traces.explanation import waited_for
-from lib.timing.profiling.traces.form import parsed, written
-from lib.timing.profiling.traces.webgpu import ENCODE, READ, SUBMIT, WAITED, Recorder, SeenStep, alignment_ns
+from lib.timing.profiling import with_webgpu as webgpu
+from lib.timing.profiling.traces.form import parsed, waited_for, written
+from lib.timing.profiling.with_webgpu import ENCODE, READ, SUBMIT, WAITED, Recorder, alignment_ns
 from tests.software_adapter import needs_software_adapter
 
 NETWORK, SIZE, STEPS = Network((4,)), 8, 3
@@ -25,11 +24,10 @@ NS = st.integers(0, 10**9)
 
 @given(st.integers(-(10**15), 10**15), st.lists(st.tuples(NS, NS, NS, NS, st.booleans()), min_size=1, max_size=8))
 def test_the_true_difference_of_two_clocks_lies_within_what_is_said(ahead, events):
-    """Whatever delays there are between submitting, beginning, ending, and knowing of the end."""
     seen, now = [], 2 * 10**15
     for to_begin, lasting, to_know, pause, waited in events:
         began, ended = now + to_begin, now + to_begin + lasting
-        seen.append(SeenStep(now, began - ahead, ended - ahead, ended + to_know if waited else None))
+        seen.append((now, began - ahead, ended - ahead, ended + to_know if waited else None))
         now = ended + to_know + pause
     found = alignment_ns(seen)
     if not any(waited for *_, waited in events):
@@ -41,10 +39,10 @@ def test_the_true_difference_of_two_clocks_lies_within_what_is_said(ahead, event
 
 def test_what_cannot_be_aligned_is_told():
     assert alignment_ns([]) is None
-    slower = [SeenStep(1_000, 1, 2, 1_100), SeenStep(2_000, 901, 902, 2_050)]
+    slower = [(1_000, 1, 2, 1_100), (2_000, 901, 902, 2_050)]
     assert alignment_ns(slower[:1]) is not None
-    assert alignment_ns([*slower, SeenStep(3_000, 2_900, 2_901, 3_010)]) is None, "the clocks contradict each other"
-    assert alignment_ns([SeenStep(1_000, 0, 0, 1_100)]) is None, "a device that writes 0 says nothing"
+    assert alignment_ns([*slower, (3_000, 2_900, 2_901, 3_010)]) is None, "the clocks contradict each other"
+    assert alignment_ns([(1_000, 0, 0, 1_100)]) is None, "a device that writes 0 says nothing"
 
 
 @pytest.fixture
@@ -104,7 +102,6 @@ def test_every_operation_is_there_between_its_submission_and_the_wait_for_it(sma
 
 @needs_software_adapter
 def test_mesas_clock_is_the_hosts_own(small_data, on, monkeypatch):
-    """Its timestamps come from the system's monotonic clock, as Python's: the difference is known, and is 0."""
     if not on.has_clock or not on.name.startswith("llvmpipe") or sys.platform != "linux":
         pytest.skip("not Mesa's adapter")
     found, aligned = [], alignment_ns
@@ -144,7 +141,6 @@ def test_there_are_more_operations_than_a_set_of_timestamps_holds(small_data, on
 
 @needs_software_adapter
 def test_a_recording_leaves_nothing_behind_also_after_an_error(small_data, on):
-    """Commands that were written and never submitted have no times, and are not waited for."""
     before = {**vars(on)}
     recorder = Recorder(on, SOFTWARE)
     from lib.model.backends.with_webgpu import Execution, training_images
@@ -158,7 +154,7 @@ def test_a_recording_leaves_nothing_behind_also_after_an_error(small_data, on):
 
 
 def test_every_way_of_launching_is_a_backend_that_can_be_recorded():
-    from lib.timing.profiling.traces.live import _PROFILERS
+    from lib.timing.profiling.run import _PROFILERS
 
     assert all("wgpu" in _PROFILERS.keys() & set(BACKENDS[backend].needs) for backend in LAUNCHES)
     assert {BACKENDS[backend].worker for backend in LAUNCHES} == {"webgpu"}
