@@ -78,6 +78,13 @@ def interrupted(program: subprocess.Popen, after: str) -> tuple[str, str]:
         program.kill()
 
 
+def test_nothing_but_numpy_is_imported_at_once(bare):
+    modules = "lib.cli.record, lib.model.backends.with_numpy, lib.timing.profiling.with_numpy"
+    command = [sys.executable, "-c", f"import {modules}"]
+    done = subprocess.run(command, cwd=ROOT, env=bare, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.release
 def test_numpy_alone_suffices_and_a_stopped_record_goes_on(bare, tmp_path):
     path = tmp_path / "machine.json"

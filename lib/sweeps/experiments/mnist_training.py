@@ -4,46 +4,33 @@ settings are drawn from ranges; and data that a reader brings, which may change 
 Knows nothing of marimo.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
-
-from lib.model.backends.registry import BACKENDS, DEFAULT, Runtime, all_runtimes, unavailable
-from lib.formatting import format_rate
-from lib.model.spec import DataSet
-from lib.sweeps.workers.messages import Item
-from lib.sweeps.sweep import AUTO
+import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
+from lib.formatting import format_rate, listed
 from lib.model.backends.base import Epoch
-from lib.model.spec import Network, Training
-from lib.sweeps.storage.records import Curve
-from lib.sweeps.storage.store import Store
-from lib.sweeps.sweep import Picked
-from lib.sweeps.sweep import Continued, Finished, Options, ToTrain, updates
-from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.messages import Note, Progress, note_of
-from lib.sweeps.workers.queue import Cancel, Request
-import tempfile
-from pathlib import Path
-
-
-from lib.formatting import listed
-from lib.model.backends.registry import unsuited, versions
+from lib.model.backends.registry import BACKENDS, DEFAULT, Runtime, all_runtimes, unavailable, unsuited, versions
 from lib.model.data.mnist import Facts
 from lib.model.data.prepared import Prepared
-from lib.model.spec import MNIST
+from lib.model.spec import MNIST, DataSet, Network, Training
 from lib.sweeps.experiments.lines import epoch_s
-from lib.sweeps.storage.records import Key
-from lib.sweeps.workers.engine import read
-from lib.sweeps.workers.messages import TrainingFailed
+from lib.sweeps.storage.records import Curve, Key
+from lib.sweeps.storage.store import Store
+from lib.sweeps.sweep import AUTO, Continued, Finished, Options, Picked, ToTrain, updates
+from lib.sweeps.workers.engine import Engine, read
+from lib.sweeps.workers.messages import Item, Note, Progress, TrainingFailed, note_of
+from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.comparison import Verdict, compared
 
+if TYPE_CHECKING:
+    import pandas as pd
 
 # What lines may differ in: the experiment's name, what a line is called, and the strategy of its sweep.
 AXES: dict[str, tuple[str, Callable[[Item], str], str]] = {
@@ -270,12 +257,14 @@ def _how_far(done: int, total: int, spent_s: float) -> str:
     return f"{done:,} of {total:,} epochs" + (f", about {left_s:.0f} s left" if spent_s > 1 and done < total else "")
 
 
-def search_frame(found: Mapping[Training, Curve]) -> pd.DataFrame:
+def search_frame(found: Mapping[Training, Curve]) -> "pd.DataFrame":
     """A row for each finished setting: its four numbers, epochs, validation accuracy, whether it diverged, and seconds.
 
     Columns: `line` (from 0, in the order of `found`), those of `DIMENSIONS`, `epochs` (as many as were trained),
     `accuracy`, `diverged`, `train_s`, and `chance`, the accuracy up to which a network did not learn.
     """
+    import pandas as pd  # here, because steps are also measured on machines that have NumPy alone
+
     rows = [
         {
             "line": line,
@@ -295,7 +284,7 @@ def search_frame(found: Mapping[Training, Curve]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns)
 
 
-def losses_frame(found: Mapping[Training, Curve], points: int = 60) -> pd.DataFrame:
+def losses_frame(found: Mapping[Training, Curve], points: int = 60) -> "pd.DataFrame":
     """Losses of all settings at common places: a row for each place, with `model`, `step` and `loss`.
 
     Each loss is the mean over its part of the training, or that of a neighbouring step where it has none; one that is
@@ -308,6 +297,8 @@ def losses_frame(found: Mapping[Training, Curve], points: int = 60) -> pd.DataFr
     Returns:
         `model` is the place in `found`, from 0; `step` the middle of the part, in epochs.
     """
+    import pandas as pd  # as in `search_frame`
+
     longest = max((training.epochs for training in found), default=1)
     parts = []
     for number, curve in enumerate(found.values()):

@@ -15,10 +15,9 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
-import pandas as pd
 
 from lib.model.backends.base import Epoch, FirstCall, Parameters, Steps
 from lib.model.backends.fingerprint import source_digest
@@ -47,6 +46,9 @@ from lib.sweeps.workers.messages import (
 from lib.sweeps.workers.queue import ALLOWANCE, Cancel, Request, SharedRequest
 from lib.timing.diagnosis import CardFacts
 from lib.timing.measurement import disturbances
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 POINTS_PER_LINE = 150
 
@@ -329,7 +331,7 @@ class Results(Watched):
         training = line.item.training
         return 20e-6 + training.network.step_flops(training.batch_size) / 50e9
 
-    def steps_frame(self, points: int = POINTS_PER_LINE) -> pd.DataFrame:
+    def steps_frame(self, points: int = POINTS_PER_LINE) -> "pd.DataFrame":
         """Loss by step: a row for each point of the thinned lines.
 
         Args:
@@ -338,6 +340,8 @@ class Results(Watched):
         Returns:
             `line` (from 0), `label`, `step`, `epoch` (the step in epochs) and `loss`.
         """
+        import pandas as pd  # here, because steps are also measured on machines that have NumPy alone
+
         with self.changed:
             parts = []
             for index, line in enumerate(self.lines):
@@ -356,7 +360,9 @@ class Results(Watched):
                 )
         return pd.concat(parts, ignore_index=True)
 
-    def epochs_frame(self) -> pd.DataFrame:
+    def epochs_frame(self) -> "pd.DataFrame":
+        import pandas as pd  # as in `steps_frame`
+
         columns = ["line", "label", "epoch", "accuracy", "validation_loss", "train_s", "evaluation_s", "spent_s"]
         return pd.DataFrame(self.epochs_rows(), columns=columns)
 
@@ -387,7 +393,9 @@ class Results(Watched):
                     )
         return rows
 
-    def summary_frame(self) -> pd.DataFrame:
+    def summary_frame(self) -> "pd.DataFrame":
+        import pandas as pd  # as in `steps_frame`
+
         return pd.DataFrame(self.summary_rows())
 
     def summary_rows(self) -> list[dict[str, Any]]:
