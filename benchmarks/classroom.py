@@ -35,11 +35,11 @@ from benchmarks.client import FINISHED, Frame, Full, Lost, Viewer
 from benchmarks.interaction import EPOCHS, press
 from benchmarks.report import LeftOut, Row, Target, note, row, seconds_of, show
 from benchmarks.viewers import AFTER_S, BUSY_SHARE, CELL, Usage, numbers_of_viewers, p95
+from lib.cli.precompute import Position, train
 from lib.formatting import format_rate
 from lib.model.spec import RATE_STEPS, Network, Training
 from lib.site.access import MAX_VIEWERS, REFRESH_S
 from lib.sweeps.experiments.lines import rates_between
-from lib.sweeps.experiments.precomputation import Group, train
 from lib.sweeps.storage.store import Store
 from lib.sweeps.sweep import Finished
 from lib.sweeps.workers.engine import Engine
@@ -142,7 +142,7 @@ def _store(every: Sequence[Ends], cache: Path) -> None:
     items = tuple(Item(Training(Network((128,)), rate, 32, MOST_EPOCHS)) for rate in sorted(rates))
     began, engine = time.monotonic(), Engine()
     try:
-        done = train(Group("rate", 0, items), engine, Store(cache / "results.sqlite"), Cancel(), Request())
+        done = train(Position("rate", 0, items), engine, Store(cache / "results.sqlite"), Cancel(), Request())
         found = sum(isinstance(one, Finished) for one in done)
     finally:
         engine.close()

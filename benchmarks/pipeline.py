@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.report import LeftOut, Row, note, row, show
-from lib.sweeps.experiments.single_operations import Figures, PipelineTask, Raised, measure_pipelines, pipeline_tasks
+from lib.sweeps.experiments.single_operations import Figures, PipelineTask, measure_pipelines, pipeline_tasks
 from lib.sweeps.storage.records import Record
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.engine import Engine
@@ -58,7 +58,7 @@ def _row(engine: Engine, task: PipelineTask) -> Row:
     with tempfile.TemporaryDirectory() as folder:  # measured anew, whatever is stored
         store = Store(Path(folder) / "results.sqlite")
         events = list(measure_pipelines([task], lambda: None, engine, store, Cancel(), Request()))
-    if reasons := [event.why for event in events if isinstance(event, Raised)]:
+    if reasons := [why for event in events if isinstance(event, tuple) for _, why in [event]]:
         raise RuntimeError(reasons[0])
     (figures,) = task.found([event for event in events if isinstance(event, Record)])
     return _of(figures, task)

@@ -33,7 +33,8 @@ from docs.published_figures import written
 from lib.formatting import seconds
 from lib.model.backends.base import Epoch
 from lib.model.spec import Network, Training
-from lib.sweeps.cost_model import StepTime
+from lib.sweeps.experiments.advice import Row as PublishedRow
+from lib.sweeps.experiments.advice import published_rows
 from lib.sweeps.experiments.calibration import (
     FIRST,
     LEARNING_RATE,
@@ -51,9 +52,8 @@ from lib.sweeps.experiments.calibration import (
     ways,
 )
 from lib.sweeps.experiments.calibration import ROUNDS as CALIBRATION_ROUNDS
-from lib.sweeps.experiments.known_devices import Row as PublishedRow
-from lib.sweeps.experiments.known_devices import published_rows
 from lib.sweeps.experiments.recorded_machines import recorded_here
+from lib.sweeps.measuring import StepTime
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Note, Progress, TrainingFailed, WorkerDied

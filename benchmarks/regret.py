@@ -3,7 +3,7 @@
 Each strategy makes each sweep twice, in turns; its time is the shorter of the two. What was picked is judged by that
 strategy's own time, and the second choice, where processes are not at hand, by its own: the worst regret has the
 interval of the two times of both. What choosing took stands beside. Sweeps of less than
-`lib.sweeps.strategies.WORTH_S` are not among them: for these `auto` does not choose, but trains one after another.
+`lib.sweeps.sweep.WORTH_S` are not among them: for these `auto` does not choose, but trains one after another.
 """
 
 import math
@@ -17,8 +17,7 @@ from benchmarks.report import LeftOut, Row, Target, note, row, show
 from benchmarks.sweeps import JAX, timed
 from lib.model.hardware.machine import usable_cores
 from lib.model.spec import MAX_EPOCHS, Network, Training
-from lib.sweeps.strategies import POOLED, Picked, nominal_s
-from lib.sweeps.sweep import Options, updates
+from lib.sweeps.sweep import POOLED, Options, Picked, nominal_s, updates
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Item
 from lib.sweeps.workers.queue import Cancel

@@ -19,7 +19,7 @@ import numpy as np
 from benchmarks.report import OUT, LeftOut, Row, Target, note, row, show
 from lib.formatting import seconds
 from lib.model.backends.fingerprint import source_digest
-from lib.sweeps.experiments.advice import Applied, apply, findings, measure_variants, trial_of
+from lib.sweeps.experiments.advice import apply, findings, measure_variants, trial_of
 from lib.sweeps.experiments.calibration import (
     TOGETHER,
     CalibrationProgress,
@@ -97,7 +97,7 @@ def _misses(engine: Engine, folder: Path) -> Iterator[tuple[str, Setup, float, s
             applied = [
                 one
                 for one in apply(question, by, chosen, live, engine, store, cancel, request, rounds=1)
-                if isinstance(one, Applied)
+                if isinstance(one, Remedy)
             ]
             note(f"{number + 1} of {len(wanted) * ROUNDS}: {by.label}, {len(applied)} remedies")
             done.write_text(str(number + 1))

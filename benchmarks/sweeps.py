@@ -28,8 +28,7 @@ from lib.model.backends.registry import Runtime, unavailable
 from lib.model.spec import Network, Training
 from lib.sweeps.experiments.published import ARTICLE_ARCHITECTURES
 from lib.sweeps.storage.store import Store
-from lib.sweeps.strategies import quickest_runtime
-from lib.sweeps.sweep import Finished, Options, updates
+from lib.sweeps.sweep import Finished, Options, quickest_runtime, updates
 from lib.sweeps.workers.engine import Engine, MachineLock
 from lib.sweeps.workers.messages import Item
 from lib.sweeps.workers.queue import Cancel

@@ -21,10 +21,11 @@ from benchmarks.report import SECONDS, LeftOut, Row, Target, note, row, seconds_
 from lib.labs.inside_a_step import trace as view
 from lib.model.backends.registry import Runtime
 from lib.model.spec import Network
-from lib.sweeps.experiments.trace_of_a_step import Brought, profile, read_files, task_of
+from lib.sweeps.experiments.trace_of_a_step import profile, read_files, task_of
 from lib.sweeps.storage.records import Record
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.engine import Engine
+from lib.sweeps.workers.messages import Note
 from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.profiling.request import PROFILED
 from lib.timing.profiling.traces.form import Trace
@@ -92,15 +93,15 @@ def _explained(name: str, path: Path) -> Row:
     for _ in range(ROUNDS):
         began = time.perf_counter()
         with _peak_of_children_mb() as found:
-            (brought,) = (one for one in read_files([(name, path)], Cancel()) if isinstance(one, Brought))
-        if brought.trace is None:
-            raise RuntimeError(brought.problem)
-        _draw(brought.trace, 0.4, 0.6)
-        view.calls_table(brought.trace)
-        view.dearest_list(brought.trace)
+            (trace,) = (one for one in read_files([(name, path)], Cancel()) if not isinstance(one, Note))
+        if isinstance(trace, str):
+            raise RuntimeError(trace)
+        _draw(trace, 0.4, 0.6)
+        view.calls_table(trace)
+        view.dearest_list(trace)
         seconds.append(time.perf_counter() - began)
         peaks += [max(found)] if found else []
-        n_rows = brought.trace.n_rows
+        n_rows = trace.n_rows
         note(f"{name}: {seconds[-1]:.1f} s")
     peak_mb = max(peaks, default=None)
     return row(name, seconds, peak_mb=peak_mb, peaks_mb=peaks, trace_rows=n_rows, file_bytes=path.stat().st_size)

@@ -15,19 +15,19 @@ from lib import ROOT
 
 NOTEBOOK = ROOT / "mnist_training.py"
 LIMITS = {
-    "statements in lib": 25_355,
-    "real ones, without imports and docstrings": 20_504,
-    "modules in lib": 188,
-    "classes in lib": 420,
+    "statements in lib": 24_692,
+    "real ones, without imports and docstrings": 20_334,
+    "modules in lib": 156,
+    "classes in lib": 368,
     "class names with two meanings": 0,
-    "stations from slider to chart": 13,
+    "stations from slider to chart": 12,
     "lines of mnist_training.py": 209,
     "cells": 18,
     "lines of the longest cell": 6,
     "names that a cell takes": 2,
     "names that cells share": 10,
-    "lines of tests": 32_259,
-    "words of docs and README": 8_933,
+    "lines of tests": 31_776,
+    "words of docs and README": 8_918,
 }
 
 

@@ -6,7 +6,7 @@ import io
 from collections.abc import Mapping
 
 from lib import ROOT
-from lib.sweeps.experiments.known_devices import published_rows
+from lib.sweeps.experiments.advice import published_rows
 
 # Published, and nothing that a model of a training step speaks of.
 NOT_PREDICTED: Mapping[str, str] = {

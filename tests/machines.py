@@ -11,9 +11,8 @@ from lib.model.backends.base import Epoch, no_parameters
 from lib.model.backends.registry import Runtime, versions
 from lib.model.spec import Network, Training
 from lib.sweeps.experiments.backend_race import EPOCHS_TRIED, RATES_TRIED, SEEDS, TUNED_ON
-from lib.sweeps.storage.export import export_to
 from lib.sweeps.storage.records import Curve, Key, Kind, Record
-from lib.sweeps.storage.store import Store
+from lib.sweeps.storage.store import Store, export_to
 from lib.timing.measurement import Ended, Measurement
 
 CARD, PROCESSOR = "Eniac · 8 cores · 16 GiB · Imaginary 9000", "Colossus · 4 cores · AVX2 · 8 GiB · no GPU"

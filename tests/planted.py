@@ -168,7 +168,7 @@ FAULTS = (
     ),
     Fault(
         "export-written-in-place",
-        "lib/sweeps/storage/export.py",
+        "lib/sweeps/storage/store.py",
         "    with replaced(path) as temporary:\n"
         '        temporary.write_text(json.dumps(content, indent=1, sort_keys=True) + "\\n")',
         '    path.write_text(json.dumps(content, indent=1, sort_keys=True) + "\\n")',
@@ -192,14 +192,14 @@ FAULTS = (
     Fault(
         "cancelled-processes-work-on",
         "lib/sweeps/workers/engine.py",
-        "                    if ending and task.asked not in (wish, Wish.CANCEL):",
-        "                    if ending and task.asked not in (wish, Wish.CANCEL) and len(team) == 1:",
+        "                    if ending and task.asked not in (order, End.STOPPED):",
+        "                    if ending and task.asked not in (order, End.STOPPED) and len(team) == 1:",
         "After Stop the processes of a sweep go on with what they do, and keep all cores busy beside the next "
         "measurement.",
     ),
     Fault(
         "disturbed-step-times-preferred",
-        "lib/sweeps/cost_model.py",
+        "lib/sweeps/measuring.py",
         "        good = [record for record in records if not record.warnings] or records",
         "        good = [record for record in records if record.warnings] or records",
         "Where some measurements of a program were disturbed, these alone count, so the slower strategy may be "

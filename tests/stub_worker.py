@@ -15,7 +15,7 @@ from lib.model.backends.base import Event, FirstCall, Parameters, epochs, initia
 from lib.model.data.mnist import MNIST_DIGEST, Data
 from lib.model.spec import N_TRAIN, Training
 from lib.sweeps.workers import worker
-from lib.sweeps.workers.process import Process
+from lib.sweeps.workers.engine import Process
 
 FAILS = "STUB_FAILS"
 REPORT_STEPS, REPORT_S = 100, 0.005

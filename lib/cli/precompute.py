@@ -8,19 +8,149 @@ option or the store cannot be used.
 import argparse
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import chain, combinations, product
+from typing import Any
 
 from lib.cli import INCOMPLETE, UNUSABLE, Unusable, check_minutes, say, time_limit
 from lib.formatting import sentence
 from lib.labs.mnist_training import EXPERIMENTS
 from lib.model.backends.registry import versions
-from lib.sweeps.experiments.precomputation import Group, Slider, answered, groups, positions, train
+from lib.model.spec import Network, Training
+from lib.sweeps.experiments.lines import rates_between
+from lib.sweeps.experiments.mnist_training import every_runtime
 from lib.sweeps.storage.records import Key
 from lib.sweeps.storage.store import Store
+from lib.sweeps.sweep import AUTO, Finished, Options, updates
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.messages import Item, Note
+from lib.sweeps.workers.messages import Item, Note, Progress, TrainingFailed, WorkerDied, note_of
 from lib.sweeps.workers.queue import Cancel, Request, Urgency
 from lib.ui.panel import settings_of
+
+POINTS = 4_000  # of a training's losses are stored: two hundred an epoch, more than a chart shows
+PANELS = ("rate", "size", "depth", "backend")  # of the four experiments
+# Where seconds are shown side by side, each training has the machine to itself.
+STRATEGIES = dict.fromkeys(PANELS, "sequential") | {"rate": AUTO}
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where the sliders of an experiment may stand, all but the one for epochs: how many are moved, what is trained.
+
+    As a group: the trainings of one batch size whose nearest position is so far from the usual one.
+    """
+
+    experiment: str
+    moved: int
+    items: tuple[Item, ...]
+
+
+def positions(sliders: Mapping[str, Any]) -> Iterator[Position]:
+    """All positions of the four experiments' sliders.
+
+    A training with the most epochs serves every position of the slider for epochs, so each setting of the others is
+    trained once. Networks are those that the page offers, and the backend is its usual one; the last experiment has
+    every runtime.
+
+    Args:
+        sliders: Of the page's four panels, by their names in the address: `usual` value and `options`.
+    """
+
+    @cache  # a position holds what others hold, too
+    def item(hidden: str, rate: float, size: int, epochs: int) -> Item:
+        return Item(Training(Network.parse(hidden), rate, size, epochs))
+
+    def moved(panel: str, **values: object) -> int:
+        return sum(value != _plain(sliders[f"{panel}.{name}"].usual) for name, value in values.items())
+
+    def offered(panel: str, *names: str) -> Iterator[tuple]:
+        return product(*(sliders[f"{panel}.{name}"].options for name in names))
+
+    most = {panel: max(sliders[f"{panel}.epochs"].options) for panel in PANELS}
+    hidden = sliders["rate.hidden"].usual
+    for ends in combinations(sliders["rate.range"].options, 2):
+        for count, size in offered("rate", "count", "size"):
+            items = tuple(item(hidden, rate, size, most["rate"]) for rate in rates_between(*ends, count))
+            yield Position("rate", moved("rate", range=ends, count=count, size=size), items)
+    hidden = sliders["size.hidden"].usual
+    for sizes, (rate,) in product(_subsets(sliders["size.sizes"].options), offered("size", "rate")):
+        items = tuple(item(hidden, rate, size, most["size"]) for size in sizes)
+        yield Position("size", moved("size", sizes=sizes, rate=rate), items)
+    for networks, (rate, size) in product(
+        _subsets(sliders["depth.networks"].options), offered("depth", "rate", "size")
+    ):
+        items = tuple(item(network, rate, size, most["depth"]) for network in networks)
+        yield Position("depth", moved("depth", networks=networks, rate=rate, size=size), items)
+    for rate, size in offered("backend", "rate", "size"):
+        training = Training(Network.parse(sliders["backend.hidden"].usual), rate, size, most["backend"])
+        items = tuple(Item(training, runtime) for runtime in every_runtime())
+        yield Position("backend", moved("backend", rate=rate, size=size), items)
+
+
+def _plain(value: Any) -> Any:
+    return tuple(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
+
+
+def _subsets(options: Sequence[Any]) -> list[tuple]:
+    return list(chain.from_iterable(combinations(options, n) for n in range(1, len(options) + 1)))
+
+
+def groups(every: Sequence[Position]) -> list[Position]:
+    """What the positions train, each training once: the nearest first, of these the large batches, which are quick.
+
+    The experiment with every runtime comes last: some of them take minutes for an epoch.
+
+    Args:
+        every: As `positions` gives them.
+    """
+    nearest: dict[Item, tuple] = {}
+    for position in every:
+        for item in position.items:
+            order = (position.experiment == "backend", position.moved, -item.training.batch_size, position.experiment)
+            nearest[item] = min(order, nearest.get(item, order))
+    alike: dict[tuple, list[Item]] = {}
+    for item, order in nearest.items():
+        alike.setdefault(order, []).append(item)
+    return [Position(order[3], order[1], tuple(alike[order])) for order in sorted(alike)]
+
+
+def answered(every: Sequence[Position], is_stored: Callable[[Item], bool]) -> dict[str, tuple[int, int]]:
+    """How many positions of each experiment are answered at once, and how many there are; epochs left out.
+
+    Args:
+        every: As `positions` gives them.
+        is_stored: Whether a training is.
+    """
+    stored = cache(is_stored)
+    of = {name: [all(map(stored, one.items)) for one in every if one.experiment == name] for name in PANELS}
+    return {name: (sum(found), len(found)) for name, found in of.items()}
+
+
+def train(group: Position, engine: Engine, store: Store, cancel: Cancel, request: Request) -> Iterator[Finished | Note]:
+    """Train what is not stored of a group.
+
+    Args:
+        group: What is wanted.
+        engine: Its workers train.
+        store: Where the curves go, their losses thinned to `POINTS`.
+        cancel: Ends it; what is finished stays stored.
+        request: Place in the queue of all that runs on this machine.
+
+    Yields:
+        Each training that is finished or stored already, and notes on what is waited for or failed.
+    """
+    options = Options(STRATEGIES[group.experiment], points=POINTS)
+    try:
+        for update in updates(group.items, engine, store, cancel, options, request):
+            if isinstance(update, Finished):
+                yield update
+            elif not isinstance(update, Progress) and (note := note_of(update)) is not None and note.text:  # type: ignore[arg-type]
+                yield note
+    except (TrainingFailed, WorkerDied, MemoryError) as error:
+        yield Note(str(error))
+
 
 MINUTES, MOST_MINUTES = 240.0, 1440.0
 SAY_EVERY_S = 10.0
@@ -56,7 +186,7 @@ def precompute(store: Store, minutes: float) -> bool:
     Raises:
         Unusable: The store cannot be written.
     """
-    every = list(positions({name: Slider(one.usual, one.options) for name, one in settings_of(EXPERIMENTS).items()}))
+    every = list(positions(settings_of(EXPERIMENTS)))
     cancel, engine = Cancel(), Engine()
     began = time.monotonic()
     try:
@@ -84,7 +214,7 @@ def precompute(store: Store, minutes: float) -> bool:
 
 
 def _train_all(
-    todo: Sequence[Group], engine: Engine, store: Store, cancel: Cancel, report: Callable[[str], None]
+    todo: Sequence[Position], engine: Engine, store: Store, cancel: Cancel, report: Callable[[str], None]
 ) -> int:
     """Train the groups in turn, and return how many trainings were not stored before.
 
@@ -108,7 +238,7 @@ def _train_all(
     return trained
 
 
-def _words(group: Group) -> str:
+def _words(group: Position) -> str:
     moved = f"{group.moved} slider{'s' * (group.moved != 1)} moved" if group.moved else "the usual position"
     return f"{group.experiment}, {moved}, batch size {group.items[0].training.batch_size:,}"
 

@@ -8,30 +8,740 @@ be used. `--plan` asks the questions of a file in its order, and `--merge` joins
 
 import argparse
 import hashlib
+import math
 import os
 import sys
 import tempfile
 import time
+import tomllib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from fnmatch import fnmatchcase
+from functools import partial
+from importlib import import_module
+from itertools import chain
+from operator import attrgetter
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from lib.cli import INCOMPLETE, UNUSABLE, Unusable, check_minutes, say, time_limit
 from lib.formatting import sentence
 from lib.model.backends.fingerprint import source_digest
-from lib.model.backends.registry import Runtime, all_runtimes, unavailable, usable_runtimes, versions
-from lib.model.hardware.machine import details, machine_id, this_machine
-from lib.model.hardware.nvidia import cards
+from lib.model.backends.registry import (
+    BACKENDS,
+    DEFAULT,
+    DEVICES,
+    Runtime,
+    all_runtimes,
+    unavailable,
+    usable_runtimes,
+    versions,
+)
+from lib.model.data.mnist import Facts
+from lib.model.hardware.machine import details, machine_id, this_machine, usable_cores, usable_memory_bytes
+from lib.model.hardware.nvidia import cards, listed_now
 from lib.model.hardware.optional import FileLock, Timeout
-from lib.sweeps.experiments.full_recording import QUESTIONS, Battery, Entry, NoPlan, not_here, read_plan
-from lib.sweeps.storage.export import Export, NoExport, export_to, import_from, read_export
-from lib.sweeps.storage.records import Kind, this_command
-from lib.sweeps.storage.store import Store, StoreUnusable
+from lib.model.spec import Network
+from lib.sweeps.experiments import anatomy_of_a_step, backend_race, calibration, parallel_sweeps, single_operations
+from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask, ceiling_tasks, measure_ceilings, measure_tasks
+from lib.sweeps.experiments.backend_race import NETWORK, Cell, all_cells
+from lib.sweeps.experiments.parallel_sweeps import Point
+from lib.sweeps.experiments.published import ARTICLE_ARCHITECTURES
+from lib.sweeps.experiments.single_operations import OperationPoint, OperationTask, PipelineTask, refused
+from lib.sweeps.measuring import Attempts, failure
+from lib.sweeps.storage.records import Kind, Record, this_command
+from lib.sweeps.storage.store import Export, NoExport, Store, StoreUnusable, export_to, import_from, read_export
+from lib.sweeps.sweep import POOLED, QUICKEST
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.queue import Cancel
+from lib.sweeps.workers.messages import Note, TrainingFailed, WorkerDied
+from lib.sweeps.workers.queue import Cancel, Request
+from lib.timing.measurement import Ended, Measurement
+from lib.timing.prediction.workload import resnet18
+from lib.timing.profiling.request import CALLS, CONVOLUTIONAL, LAUNCHES, RESNET, Examination, Pipeline
+
+ARTICLE_SIZES = (1, 32, 256)
+MODELS_MOST = 64
+NETWORKS_A_CORE = (1, 4)  # that Numba trains at once, one after another on each core
+A_CORE_EACH = "cores"  # the strategy by which it does
+SWEEP_EPOCHS = 2
+REPETITION_S = 1.5  # of training in a repetition: half of what the page gives it, so that all fits into ten minutes
+POOL_BYTES = {DEFAULT: 0.35e9, "numba": 0.7e9}  # of a process of a pool; Keras' are larger
+KERAS_POOL_BYTES = 0.9e9
+MAX_POOL_BYTES = 3e9  # a recording stays below 4 GiB
+ENOUGH_ROUNDS = 3
+RACE = "race"
+# Largest product, nested sine and transfer: rows, elements and bytes. Those with which the notebook opens; where a card
+# is measured, as large as it takes to see from which size it is worth it.
+LARGEST, LARGEST_WITH_A_CARD = (1024, 4**11, 4**12), (2**15, 4**13, 4**14)
+LARGEST_IN_BFLOAT16 = 2**13
+# Of measuring one size, as predicted: far too long for a product of 2^15 on a card, of whose time transfers are the
+# most, and these grow less than its arithmetic.
+OPERATION_LIMIT_S = {"cpu": single_operations.LIMIT_S, "gpu": 240.0}
+SINE_DEPTH = 4
+OVERLAP_PIECES = 8
+IN_LARGER_NETWORKS = (1, 32, 256)  # batch sizes
+TENSORS = 3.0  # times the activations: what training ResNet-18 has in memory
+TOO_LONG = 2.0  # times its expected seconds: a question of a plan is left for the next call
+CARD_LOST = (
+    "the graphics card no longer answers; what was measured is kept: when `nvidia-smi -L` lists the card again, which"
+    " may take a restart, give the same command, which goes on from here"
+)
+# As the notebook opens; where a card is measured also without preprocessing, which is all that it could wait for.
+PIPELINE = Pipeline()
+COUNTED_SIZES = (32, 512, 4096)  # for which epochs to an accuracy are counted: all of them would take four minutes
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A question, of which runtimes it is asked, and how many seconds that is expected to take."""
+
+    question: str
+    of: tuple[str, ...]
+    expected_s: float
+
+    @property
+    def title(self) -> str:
+        """Question and runtimes, in words."""
+        return f"{self.question} of {', '.join(self.of)}"
+
+    def among(self, runtimes: Sequence[Runtime]) -> list[Runtime]:
+        """The runtimes that it is asked of."""
+        return [one for one in runtimes if any(fnmatchcase(one.address, pattern) for pattern in self.of)]
+
+
+@dataclass(frozen=True)
+class RecordingTask:
+    """One thing to measure with one library on one device; `subject` identifies it if it fails."""
+
+    name: str
+    runtime: Runtime
+    measure: Callable[[], Iterator[object]]
+    subject: dict[str, str | int | float] = field(default_factory=dict)
+    pooled: bool = False  # by processes of a pool, whose memory counts too
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A title, what finds out what is missing, and the seconds that a plan expects of it; infinite without one."""
+
+    title: str
+    missing: Callable[[], list[RecordingTask]]
+    expected_s: float = math.inf
+
+    @property
+    def planned(self) -> bool:
+        """Whether a plan asks for it."""
+        return self.expected_s < math.inf
+
+
+@dataclass
+class Battery:
+    """All measurements of a machine: its engine and store, and what has failed so far.
+
+    First each question of `QUESTIONS` is asked once, in that order or in that of a plan; without a plan, then further
+    rounds of the race follow, for the spread. What is in the store already is not measured again; of a plan, what an
+    earlier call has asked.
+
+    A library that is given up on a device (`lib.sweeps.measuring.Attempts`) is left out from then on; what fails at one
+    size and works at another does not count.
+    """
+
+    engine: Engine
+    store: Store
+    cancel: Cancel
+    runtimes: Sequence[Runtime] = field(default_factory=usable_runtimes)
+    request: Request = field(default_factory=Request)
+    facts: Facts | None = None
+    titles: Collection[str] = ()  # of the questions that are asked; empty: all
+    plan: Sequence[Entry] = ()  # what is asked, in this order; empty: all questions in the order of the table
+    asked: set[str] = field(default_factory=set)  # of a plan, what was answered, by phase and task
+    until_s: float = math.inf  # on `clock`: no question of a plan begins that would take longer
+    clock: Callable[[], float] = time.monotonic
+    traces: Path | None = None  # the folder that profiles are written to
+    lost: str = ""  # why no card is asked any more, in a sentence
+    _attempts: Attempts = field(default_factory=lambda: Attempts(together=attrgetter("process")))
+    _library: str | None = None
+    _failed: str = ""  # why a part of the last task failed
+
+    def run(self) -> Iterator[Note]:
+        """Measure what is missing, until it is done or `cancel` is set.
+
+        A measurement that fails is stored as a record of kind `FAILURE`, and the next one follows.
+
+        Yields:
+            Notes on what begins, what is waited for and what failed; one with an empty text says that a figure was
+            stored.
+        """
+        for phase in (*self.questions(), *self.further_rounds()):
+            todo = self._todo(phase)
+            expected_s = self._expected_s(phase, len(todo))
+            began_s = self.clock()
+            if todo and phase.planned and began_s + expected_s > self.until_s:
+                yield Note(f"{phase.title}: takes about {expected_s:.0f} s, more than is left; for the next call")
+                continue
+            for number, task in enumerate(todo, 1):
+                if self.cancel.is_set():
+                    return
+                if phase.planned and self.clock() >= min(began_s + TOO_LONG * expected_s, self.until_s):
+                    yield Note(
+                        f"{phase.title}: {self.clock() - began_s:.0f} s are over, of which {expected_s:.0f} were"
+                        f" expected; left for the next call: {len(todo) - number + 1}"
+                    )
+                    break
+                if self.lost and (phase.planned or task.runtime.device == "gpu"):
+                    continue
+                yield Note(f"{phase.title}, {number} of {len(todo)}: {task.name}")
+                if (yield from self._perform(task)) and phase.planned and not self.cancel.is_set():
+                    self.asked.add(f"{phase.title}: {task.name}")
+                    yield Note("")
+
+    def left(self) -> list[str]:
+        """What is still to be measured once, by title: `race: 3`. Empty when each question has its answer."""
+        return [f"{phase.title}: {len(todo)}" for phase in self.questions() if (todo := self._todo(phase))]
+
+    def _todo(self, phase: Phase) -> list[RecordingTask]:
+        """What is missing; of a plan, what no earlier call has answered, by whichever version of this code."""
+        return [one for one in phase.missing() if not phase.planned or f"{phase.title}: {one.name}" not in self.asked]
+
+    def _expected_s(self, phase: Phase, todo: int) -> float:
+        """Seconds that the rest of a phase takes: its share of what the whole is expected to take."""
+        answered = sum(one.startswith(f"{phase.title}: ") for one in self.asked)
+        return phase.expected_s * todo / max(1, todo + answered)
+
+    def left_out(self) -> list[str]:
+        """What is not measured on this machine, and why, a sentence each."""
+        reasons = [why_no_pool(method) for method in parallel_sweeps.methods()] + [why_no_profile()]
+        return list(filter(None, reasons))
+
+    def questions(self) -> list[Phase]:
+        """What is measured once, in order; each phase looks for what is missing only when its turn comes."""
+        if self.plan:
+            return [
+                Phase(
+                    entry.title,
+                    lambda entry=entry: QUESTIONS[entry.question](replace(self, runtimes=entry.among(self.runtimes))),
+                    entry.expected_s,
+                )
+                for entry in self.plan
+                if not self.titles or entry.question in self.titles
+            ]
+        card = any(runtime.device == "gpu" for runtime in self.runtimes)
+        asked = self.titles or (QUESTIONS if card else {*QUESTIONS} - {*ABOUT_CARDS})
+        return [Phase(title, partial(make, self)) for title, make in QUESTIONS.items() if title in asked]
+
+    def further_rounds(self) -> list[Phase]:
+        """Rounds 2 to `ENOUGH_ROUNDS` of the race, for the spread, as far as there is time."""
+        numbers = range(2, ENOUGH_ROUNDS + 1) if not self.plan and (not self.titles or RACE in self.titles) else ()
+        return [Phase(f"{RACE}, round {n}", lambda n=n: self.repetitions(all_cells(self.runtimes), n)) for n in numbers]
+
+    def _perform(self, task: RecordingTask) -> Generator[Note, None, bool]:
+        """Measure a task; the value is whether all of it worked."""
+        if self._attempts.given_up(task.runtime):
+            return False
+        library = task.runtime.process
+        if self._library not in (None, library) or task.pooled:
+            self.engine.close()  # one library in memory at a time
+        self._library = library
+        self._failed = ""
+        why = (yield from self._attempts.row(task.runtime, partial(self._measured, task))) or self._failed
+        if why and task.runtime.device == "gpu" and not {card.uuid for card in cards()} <= listed_now():
+            self.lost = CARD_LOST
+            yield Note(self.lost)
+        return not why
+
+    def _measured(self, task: RecordingTask) -> Iterator[Note]:
+        """Measure it, and say and mark what fails; raises that again if nothing of it worked."""
+        failed, works = None, False
+        try:
+            for event in task.measure():
+                if isinstance(event, Note):
+                    yield event
+                elif isinstance(event, Record) and event.kind == Kind.FAILURE:
+                    failed = TrainingFailed("; ".join(event.warnings))
+                elif isinstance(event, Record | Point) or (isinstance(event, OperationPoint) and event.records):
+                    works = True
+                    yield Note("")
+            self.facts = self.facts or self.engine.known_facts()
+        except (RuntimeError, MemoryError, OSError) as error:  # of the engine
+            failed = error if isinstance(error, WorkerDied | TrainingFailed) else TrainingFailed(str(error))
+            self.store.add(failure(task.name, task.runtime, task.subject, str(error)))
+        finally:
+            if task.pooled:
+                self.engine.close()  # to free their memory
+        if failed:
+            self._failed = str(failed)
+            yield Note(f"failed, and goes on: {failed}")
+        if failed and not works:
+            raise failed
+
+    @property
+    def how(self) -> tuple[Engine, Store, Cancel, Request]:
+        """What every measurement is given at last."""
+        return self.engine, self.store, self.cancel, self.request
+
+    def ceilings(self) -> list[RecordingTask]:
+        # Keras' ceilings are those of the library below it; TensorFlow is reached through Keras alone.
+        libraries = {
+            runtime.process: runtime
+            for runtime in self.runtimes
+            if BACKENDS[runtime.backend].worker not in ("keras-jax", "keras-torch")
+        }
+        records = self.store.records(Kind.CEILING)
+        return [
+            RecordingTask(task.runtime.label, task.runtime, partial(measure_ceilings, [task.runtime], *self.how))
+            for task in ceiling_tasks(libraries.values())
+            if not any(record.is_about(task.subject) for record in records)
+        ]
+
+    def repetitions(self, cells: list[Cell], rounds: int = 1) -> list[RecordingTask]:
+        """Library by library, so that no two are in memory at once; in a different order each round."""
+        todo = backend_race.plan(cells, self.store.records(Kind.RACE), rounds)
+        libraries = list(dict.fromkeys(cell.runtime.process for cell in cells))
+        order = [libraries[i] for i in np.random.default_rng(rounds).permutation(len(libraries))]
+        todo.sort(key=lambda cell: order.index(cell.runtime.process))
+        return [
+            RecordingTask(
+                f"{cell.runtime.label}, {cell.network.label} at batch size {cell.batch_size:,}",
+                cell.runtime,
+                partial(backend_race.race, [cell], *self.how, REPETITION_S),
+                cell.subject,
+            )
+            for cell in todo
+        ]
+
+    def sweeps(self, quick: bool) -> list[RecordingTask]:
+        cached = parallel_sweeps.compared(self.store, SWEEP_EPOCHS)
+        return [
+            RecordingTask(
+                method.label,
+                method.runtime,
+                partial(parallel_sweeps.compare, [method], SWEEP_EPOCHS, *self.how),
+                {"method": method.key},
+                method.strategy in POOLED,
+            )
+            for method in parallel_sweeps.methods()
+            if method.key not in cached
+            and method.runtime in self.runtimes
+            and (method.runtime.backend == DEFAULT) == quick
+            and not why_no_pool(method)
+        ]
+
+    def examinations(
+        self, todo: Sequence[AnatomyTask], measure: Callable[..., Iterator[object]] | None = None
+    ) -> list[RecordingTask]:
+        """Those of these tasks that are not complete; `measure` instead of examining one task in its worker."""
+        records = self.store.records(Kind.ANATOMY)
+        return [
+            RecordingTask(
+                f"{task.runtime.label}, {task.examination.kind}, batch size {task.examination.batch_size:,}",
+                task.runtime,
+                partial(measure, task, *self.how) if measure else partial(measure_tasks, [task], *self.how),
+                task.subject,
+            )
+            for task in todo
+            if not task.complete(records)
+        ]
+
+    def examined(
+        self, kind: str, worker: str = "", sizes: Sequence[int] = (32,), devices: Sequence[str] = DEVICES
+    ) -> list[RecordingTask]:
+        """An examination of this kind by a library on each of these devices, or by every runtime there."""
+        libraries = {runtime.process: runtime for runtime in reversed(self.runtimes)}
+        return self.examinations(
+            [
+                AnatomyTask(runtime, Examination(kind, NETWORK, size))
+                for runtime in (libraries.values() if worker else self.runtimes)
+                if worker in ("", BACKENDS[runtime.backend].worker) and runtime.device in devices
+                for size in sizes
+            ]
+        )
+
+    def traps(self) -> list[RecordingTask]:
+        tasks = {one: anatomy_of_a_step.traps_task(one.device, 32) for one in self.runtimes}
+        return self.examinations([task for one, task in tasks.items() if task.runtime == one])
+
+    def larger_networks(self) -> list[RecordingTask]:
+        return self.examined(CONVOLUTIONAL, "jax", IN_LARGER_NETWORKS) + [
+            task
+            for task in self.examined(RESNET, "torch", IN_LARGER_NETWORKS)
+            if TENSORS * resnet18(int(task.subject["batch_size"])).activation_bytes
+            <= usable_memory_bytes(task.runtime.device)
+        ]
+
+    def profiles(self) -> list[RecordingTask]:
+        if why_no_profile():
+            return []
+        from lib.sweeps.experiments import trace_of_a_step
+        from lib.timing.profiling.traces.form import Trace, written
+
+        def profile(task: AnatomyTask, *how: Any) -> Iterator[object]:
+            for event in trace_of_a_step.profile(task, *how):
+                yield event
+                if isinstance(event, Trace) and self.traces is not None:
+                    self.traces.mkdir(exist_ok=True)
+                    (self.traces / f"{task.runtime.address.replace('/', '-')}.json").write_text(written(event))
+
+        able = [one for one in self.runtimes if BACKENDS[one.backend].worker in trace_of_a_step.PROFILERS]
+        return self.examinations([trace_of_a_step.task_of(one, NETWORK, 32) for one in able], profile)
+
+    def models(self) -> list[RecordingTask]:
+        here = source_digest()
+        subjects = [record.subject for record in self.store.records(Kind.MODELS) if record.sources == here]
+        known = {one["device"] for one in subjects if one["strategy"] != A_CORE_EACH}
+        todo = [
+            RecordingTask(f"a core each, {runtime.label}", runtime, partial(self._on_cores, runtime))
+            for runtime in self.runtimes
+            if runtime == Runtime(QUICKEST) and not any(one["strategy"] == A_CORE_EACH for one in subjects)
+        ]
+        return todo + [
+            RecordingTask(f"up to {MODELS_MOST}, {runtime.label}", runtime, partial(self._points, runtime))
+            for runtime in self.runtimes
+            if runtime in (Runtime(DEFAULT, device) for device in DEVICES) and runtime.device not in known
+        ]
+
+    def _points(self, runtime: Runtime) -> Iterator[object]:
+        free_bytes = usable_memory_bytes(runtime.device)
+        rounds = (  # the second time, a point's ends are those of both
+            parallel_sweeps.saturation(MODELS_MOST, 32, *self.how, runtime.device, free_bytes, again)
+            for again in (False, True)
+        )
+        return self._kept(chain.from_iterable(rounds), runtime)
+
+    def _on_cores(self, runtime: Runtime) -> Iterator[object]:
+        counts = sorted({min(n * usable_cores(), MODELS_MOST) for n in NETWORKS_A_CORE})
+        return self._kept(parallel_sweeps.on_cores(counts, 32, self.engine, self.cancel, self.request), runtime)
+
+    def _kept(self, events: Iterable[Point | Note], runtime: Runtime) -> Iterator[object]:
+        """These events; at their end the last point of each strategy and number is stored: all or none, as a part would
+        be taken for the whole."""
+        found: dict[tuple[str, int], Point] = {}
+        for event in events:
+            if isinstance(event, Point) and not event.why_not:
+                found[event.strategy, event.count] = event
+            yield event
+        for point in found.values() if not self.cancel.is_set() else ():
+            self.store.add(record_of_point(point, runtime))
+            yield point
+
+    def calibrations(self) -> list[RecordingTask]:
+        """The steps from which other steps are predicted: of all ways to train, but those that failed."""
+        ways = calibration.all_ways(self.runtimes)
+        known = calibration.stored(ways, self.store)
+        failed = {record.subject.get("calibration") for record in self.store.records(Kind.FAILURE)}
+        return [
+            RecordingTask(
+                f"{len(todo)} steps, {trained.label}",
+                trained.runtime,
+                lambda trained=trained, todo=todo: (
+                    event if isinstance(event, Note) else Note("")
+                    for event in calibration.measure_trials([(trained, todo)], *self.how)
+                ),
+                {"calibration": trained.label},
+            )
+            for trained in ways
+            if trained.label not in failed
+            and (todo := [trial for trial in calibration.trials(trained) if (trained, trial) not in known])
+        ]
+
+    def operations(self, *makers: "Maker") -> list[RecordingTask]:
+        """All sizes of an operation by one library, which are refused or given up by how the smaller ones went."""
+        records = self.store.records(Kind.OPERATION)
+        return [
+            RecordingTask(
+                f"{todo[0].operation.name}, {todo[0].label}",
+                todo[0].runtime,
+                partial(self._sizes, todo),
+                todo[0].subject,
+            )
+            for todo in operations(self.runtimes, *makers)
+            if unanswered(todo, records)
+        ]
+
+    def _sizes(self, todo: Sequence[OperationTask]) -> Iterator[object]:
+        known = single_operations.found(todo, self.store.records(Kind.OPERATION))
+        earlier: list[OperationPoint] = []
+        limit_s = OPERATION_LIMIT_S[todo[0].runtime.device]
+        for event in single_operations.measure(todo, known, *self.how, usable_memory_bytes, limit_s):
+            if isinstance(event, OperationPoint):
+                if event.why_not and no_size(event.task, earlier) is None:  # it was tried
+                    yield self._mark(event.task, event.task.label, event.why_not)
+                earlier.append(event)
+            yield event
+
+    def pipelines(self) -> list[RecordingTask]:
+        records = self.store.records(Kind.PIPELINE)
+        return [
+            RecordingTask(
+                f"{task.runtime.label}, {task.pipelines[0].label}, {task.pipelines[0].preprocessing_ms:g} ms an image",
+                task.runtime,
+                partial(self._fed, task),
+                task.subject,
+            )
+            for task in pipelines(self.runtimes)
+            if not task.found(records)
+        ]
+
+    def _fed(self, task: PipelineTask) -> Iterator[object]:
+        for event in single_operations.measure_pipelines([task], lambda: None, *self.how):
+            yield self._mark(task, event[0].label, event[1]) if isinstance(event, tuple) else event
+
+    def _mark(self, task: OperationTask | PipelineTask, label: str, why: str) -> Record:
+        """The mark in place of a figure, stored."""
+        marked = failure(label, task.runtime, task.subject, why)
+        self.store.add(marked)
+        return marked
+
+    def accuracy(self) -> list[RecordingTask]:
+        self.facts = self.facts or self.engine.known_facts()
+        if Runtime() not in self.runtimes or self.facts is None or self.facts.source != "MNIST":
+            return []
+        known = backend_race.learned(self.store, NETWORK, self.facts)
+        todo = [t for t in backend_race.trials(NETWORK) if t.batch_size in COUNTED_SIZES and t not in known]
+        learn = partial(backend_race.learn, todo, *self.how, pool_fits(DEFAULT))
+        return [RecordingTask(f"{len(todo)} trainings", Runtime(), learn, pooled=True)] if todo else []
+
+
+Maker = Callable[[list[Runtime]], list[OperationTask]]  # of the tasks of some libraries
+
+
+def operations(runtimes: Sequence[Runtime], *makers: Maker) -> list[list[OperationTask]]:
+    """Operations by each library among these, library by library, each with its sizes, the small ones first.
+
+    Args:
+        runtimes: What is measured.
+        makers: None: products, nested sines and transfers.
+    """
+    card = any(runtime.device == "gpu" for runtime in runtimes)
+    side, length, n_bytes = LARGEST_WITH_A_CARD if card else LARGEST
+    single = (
+        lambda of: single_operations.products(of, side, "float32"),
+        lambda of: single_operations.sines(of, length, SINE_DEPTH),
+        lambda of: single_operations.transfers(of, n_bytes),
+    )
+    mine = [one for one in single_operations.libraries() if one in runtimes]
+    return [todo for one in mine for make in makers or single if (todo := make([one]))]
+
+
+def _bfloat16(libraries: list[Runtime]) -> list[OperationTask]:
+    todo = single_operations.products(libraries, LARGEST_IN_BFLOAT16, "bfloat16")
+    return [one for one in todo if one.runtime.device == "gpu" and not single_operations.unsupported(one)]
+
+
+def _overlaps(libraries: list[Runtime]) -> list[OperationTask]:
+    sizes = single_operations.OVERLAP_SIZES
+    return [one for n in sizes for one in single_operations.overlaps(libraries, n, SINE_DEPTH, OVERLAP_PIECES)]
+
+
+Questions = Mapping[str, Callable[[Battery], list[RecordingTask]]]
+_USUAL: Questions = {
+    "ceilings": Battery.ceilings,
+    RACE: lambda battery: battery.repetitions(all_cells(battery.runtimes)),
+    "the article's experiments": lambda battery: battery.repetitions(experiment_cells(battery.runtimes)),
+    "sweeps": partial(Battery.sweeps, quick=True),
+    "a step taken apart": lambda battery: battery.examinations(anatomy_of_a_step.tasks(battery.runtimes, NETWORK, 32)),
+    "many networks at once": Battery.models,
+    "calibrations": Battery.calibrations,
+    "single operations": Battery.operations,
+    "what feeds a step": Battery.pipelines,
+    "sweeps by Keras": partial(Battery.sweeps, quick=False),
+    "epochs to an accuracy": Battery.accuracy,
+}
+# What is asked beside these where a card is measured, or where it is named.
+ABOUT_CARDS: Questions = {
+    "products in bfloat16": lambda battery: battery.operations(_bfloat16),
+    "the traps": Battery.traps,
+    "first use": lambda battery: battery.operations(
+        lambda of: single_operations.first_uses(of, single_operations.FIRST_SIZES[1])
+    ),
+    "overlap": lambda battery: battery.operations(_overlaps),
+    "fusion": lambda battery: battery.operations(lambda of: single_operations.fusions(of, 32, SINE_DEPTH)),
+    "ways to launch a step": partial(
+        Battery.examined, kind=LAUNCHES, worker="torch", sizes=backend_race.BATCH_SIZES, devices=["gpu"]
+    ),
+    "CUDA calls of a step": partial(Battery.examined, kind=CALLS, devices=["gpu"]),
+    "larger networks": Battery.larger_networks,
+    "profiles": Battery.profiles,
+}
+
+
+# Each question by its name, which plans and `--questions` use, and what there is to ask of a battery's runtimes.
+QUESTIONS: Questions = {**_USUAL, **ABOUT_CARDS}
+
+
+def no_size(task: OperationTask, earlier: Sequence[OperationPoint]) -> OperationPoint | None:
+    """Why this size is not tried on this machine; None where it is."""
+    return refused(task, earlier, usable_memory_bytes, OPERATION_LIMIT_S[task.runtime.device])
+
+
+def unanswered(todo: Sequence[OperationTask], records: Sequence[Record]) -> bool:
+    """Whether one of these sizes, the small ones first, is neither stored nor too large for this machine."""
+    known = single_operations.found(todo, records)
+    earlier: list[OperationPoint] = []
+    for task in todo:
+        point = known.get(task) or no_size(task, earlier)
+        if point is None:
+            return True
+        earlier.append(point)
+    return False
+
+
+def pipelines(runtimes: Sequence[Runtime]) -> list[PipelineTask]:
+    """Every feed that these runtimes have, one device after another."""
+    devices = [device for device in DEVICES if any(runtime.device == device for runtime in runtimes)]
+    plain = [replace(PIPELINE, preprocessing_ms=0.0)] if "gpu" in devices else []
+    return [
+        task
+        for device in devices
+        for pipeline in (PIPELINE, *plain)
+        for task in single_operations.pipeline_tasks(pipeline, device)
+        if task.runtime in runtimes
+    ]
+
+
+def pool_fits(backend: str) -> bool:
+    """Whether one process of this backend per core stays below `MAX_POOL_BYTES`, by the usual size of a process."""
+    return usable_cores() * POOL_BYTES.get(backend, KERAS_POOL_BYTES) < MAX_POOL_BYTES
+
+
+def why_no_profile() -> str:
+    """Why no profile can be read here; empty where one can."""
+    try:
+        import_module("msgspec")
+    except ModuleNotFoundError:
+        return "profiles: msgspec, which reads them, is not installed"
+    return ""
+
+
+def why_no_pool(method: parallel_sweeps.Method) -> str:
+    """Why a sweep in processes is left out here; empty where it is not, and for any other sweep."""
+    if method.strategy not in POOLED:
+        return ""
+    fits = pool_fits(method.runtime.backend)
+    return "" if fits else f"{method.label}: {usable_cores()} processes would need more than 4 GiB"
+
+
+def experiment_cells(runtimes: Sequence[Runtime]) -> list[Cell]:
+    """The cells of the article's three experiments that are not part of the race already."""
+    wanted = [(NETWORK, size) for size in ARTICLE_SIZES] + [(Network.parse(t), 32) for t in ARTICLE_ARCHITECTURES]
+    extra = [(n, size) for n, size in wanted if n != NETWORK or size not in backend_race.BATCH_SIZES]
+    return [Cell(runtime, size, network) for runtime in runtimes for network, size in extra]
+
+
+def record_of_point(point: Point, runtime: Runtime) -> Record:
+    """A record of the point whose three blocks are its lowest, median and highest seconds.
+
+    Args:
+        point: At batch size 32, and measured: without a `why_not`.
+        runtime: What it was measured with.
+    """
+    subject = {
+        "strategy": point.strategy,
+        "device": point.device,
+        "count": point.count,
+        "batch_size": 32,
+        "hidden": NETWORK.label,
+    }
+    measured = Measurement((point.low_s, point.each_s, point.high_s), 1, Ended.CAP, warnings=point.disturbed)
+    return Record.of(Kind.MODELS, subject, measured, versions(runtime))
+
+
+MAX_EXPECTED_S = 36_000.0
+
+
+def read_plan(path: Path, questions: Collection[str]) -> list[Entry]:
+    """The entries of a plan, in its order.
+
+    Args:
+        path: A file of TOML, one table `[[ask]]` for each question: see recorded/plan.toml.
+        questions: Names that it may ask.
+
+    Raises:
+        Unusable: It cannot be read, or one of its entries cannot be asked.
+    """
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        what = getattr(error, "strerror", None) or error
+        raise Unusable(f"expected a plan in TOML, got {path.name} ({what}); see recorded/plan.toml") from error
+    asked = content.get("ask")
+    if not isinstance(asked, list) or not asked or len(content) > 1:
+        raise Unusable(
+            f"{path.name}: expected tables [[ask]] and nothing else, got {', '.join(content) or 'none'}; see"
+            " recorded/plan.toml"
+        )
+    entries = [_entry(f"{path.name}, question {number}", one, questions) for number, one in enumerate(asked, 1)]
+    for entry in entries:
+        if entries.count(entry) > 1:
+            raise Unusable(f"{path.name}: expected each question once, got {entry.title} twice; leave one out")
+    return entries
+
+
+def _entry(where: str, one: object, questions: Collection[str]) -> Entry:
+    match one:
+        case {
+            "question": str(question),
+            "of": [str(), *_] as of,
+            "expected_s": int() | float() as expected_s,
+            **others,
+        } if not others and 0 < expected_s <= MAX_EXPECTED_S:
+            entry = Entry(question, tuple(map(str, of)), float(expected_s))
+        case _:
+            raise Unusable(
+                f'{where}: expected a `question`, runtimes such as ["*/gpu"] in `of`, and `expected_s` of more than 0'
+                f" and up to {MAX_EXPECTED_S:,.0f}, and nothing else, got {one}; correct it"
+            )
+    if entry.question not in questions:
+        raise Unusable(f"{where}: expected one of {', '.join(questions)}, got {entry.question!r}; choose among these")
+    for address in entry.of:
+        if not {*"*?["} & {*address} and not _is_runtime(address):
+            raise Unusable(
+                f"{where}: expected a runtime such as jax-epoch/gpu, or a pattern, got {address!r}; correct it"
+            )
+    return entry
+
+
+def _is_runtime(address: str) -> bool:
+    """Whether it is the address of a runtime, here or on some other machine."""
+    try:
+        return Runtime(*address.split("/")).address == address
+    except (ValueError, TypeError):
+        return False
+
+
+def not_here(plan: Sequence[Entry], runtimes: Sequence[Runtime]) -> dict[Entry, str]:
+    """Why entries of the plan cannot be asked here, a sentence each.
+
+    Args:
+        plan: What is to be asked.
+        runtimes: What can run here.
+
+    Raises:
+        Unusable: It is for a card, and none of this machine can be used; or nothing of it can be asked.
+    """
+    every = all_runtimes()
+    on_cards = [one for entry in plan for one in entry.among(every) if one.device == "gpu"]
+    if on_cards and not any(one in runtimes for one in on_cards):
+        gaps = [gap for one in on_cards if (gap := unavailable(one)) is not None]
+        reasons = list(dict.fromkeys(f"{gap.reason}; {gap.remedy}" for gap in gaps))
+        # A driver that is too old is the reason that somebody can do something about.
+        reasons.sort(key=lambda why: "driver" not in why)
+        raise Unusable(f"expected a card that can be used, as the plan asks for one, but {reasons[0]}")
+    found: dict[Entry, str] = {}
+    for entry in plan:
+        if not entry.among(runtimes):
+            gaps = [f"{one.label}: {gap.reason}" for one in entry.among(every) if (gap := unavailable(one)) is not None]
+            found[entry] = f"{entry.title}: {gaps[0] if gaps else 'this machine has none of them'}"
+    if plan and len(found) == len(plan):
+        raise Unusable(
+            f"expected a question that can be asked here, but {found[plan[0]]}; install that, or ask another"
+        )
+    return found
+
 
 MINUTES = 9.5
 # A limit, not a measurement: twice as many runtimes, some of which compile for minutes.
@@ -205,7 +915,7 @@ def record(
         clock: Seconds, by which a plan stops in time.
 
     Raises:
-        NoPlan: The plan is for a card, and none can be used.
+        Unusable: The plan is for a card, and none can be used.
         NoExport: The file cannot be read.
         Unusable: It cannot be used or written, or another program writes it.
     """
@@ -306,7 +1016,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         runtimes = [usable[name] for name in _known("runtimes", options.runtimes, usable)]
         titles = _known("questions", options.questions, QUESTIONS)
         return 0 if record(options.file, minutes, runtimes, titles, plan) else INCOMPLETE
-    except (Unusable, NoExport, NoPlan, StoreUnusable) as error:
+    except (Unusable, NoExport, StoreUnusable) as error:
         print(sentence(error), file=sys.stderr)
         return UNUSABLE
 

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lib.formatting import sentence
-from lib.sweeps.storage.export import NoExport, export_to, import_from
 from lib.sweeps.storage.records import COLUMNS
-from lib.sweeps.storage.store import Store
+from lib.sweeps.storage.store import NoExport, Store, export_to, import_from
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

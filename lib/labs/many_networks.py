@@ -17,7 +17,6 @@ from lib.model.backends.packing import Shape, waste
 from lib.model.backends.registry import DEFAULT, DEVICES, Runtime, unavailable
 from lib.model.hardware.machine import usable_cores, usable_memory_bytes
 from lib.model.spec import Network, Training
-from lib.sweeps.cost_model import StepTimes, measured_s
 from lib.sweeps.experiments import published
 from lib.sweeps.experiments.parallel_sweeps import (
     COUNTED_BY,
@@ -30,9 +29,10 @@ from lib.sweeps.experiments.parallel_sweeps import (
     methods,
     saturation,
 )
+from lib.sweeps.measuring import measured_s, step_times
 from lib.sweeps.storage.records import Kind
 from lib.sweeps.storage.store import Store
-from lib.sweeps.strategies import STRATEGIES, Limits, parts
+from lib.sweeps.sweep import STRATEGIES, Limits, parts
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Note, State, noted
 from lib.sweeps.workers.queue import Cancel, Request
@@ -334,14 +334,14 @@ def mixed(
         A `Mixed` for each strategy, and notes on what is measured or waited for.
     """
     trainings = [Training(network, 0.1, batch_size, 1) for network in different(spread)]
-    step_times = StepTimes(engine, store, Runtime(), cancel, request, again)
     limits = Limits(float("inf"), float("inf"), usable_cores(), 1.0)
     for key in MIXED_BY:
         plan = parts(STRATEGIES[key], trainings, limits)
         if cancel.is_set() or (key == "sharded" and limits.n_devices < 2):
             return
         yield Note(STRATEGIES[key].label)
-        found = yield from noted(step_times.of(plan), STRATEGIES[key].label)
+        times = step_times(plan, engine, store, Runtime(), cancel, request, again)
+        found = yield from noted(times, STRATEGIES[key].label)
         if cancel.is_set() or len(found) < len(plan):
             return
         wasted = waste([t.network for t in trainings]) if STRATEGIES[key].padded else 0.0

@@ -9,9 +9,9 @@ import marimo as mo
 from lib.model.backends.registry import usable_runtimes
 from lib.model.data.mnist import Facts, recognised
 from lib.sweeps.experiments.lines import MAX_LINES, parse_networks
-from lib.sweeps.experiments.results import News
+from lib.sweeps.experiments.results import Watched
 from lib.sweeps.experiments.mnist_training import Experiment
-from lib.sweeps.experiments.own_data import not_used
+from lib.sweeps.experiments.mnist_training import not_used
 from lib.sweeps.experiments.published import ARTICLE_ARCHITECTURES, OVERHEAD_ARTICLE
 from lib.sweeps.experiments.results import Results
 from lib.labs.why_slower import WhySlower, answer
@@ -128,7 +128,7 @@ class _Title(Hook):
     def attach(self, page: Page) -> None:
         super().attach(page)
         self.stage = Stage(page.engine, page.store, page.address)
-        self._news = News()
+        self._news = Watched()
         page.news.followed_by(self._news)
         self._known = page.engine.known_facts(), page.store.trouble
         self.tools, self._whole = tools(page, self), mo.ui.anywidget(WholePage())  # marimo holds elements weakly

@@ -423,12 +423,12 @@ def _interval(comparison: Comparison) -> str:
 
 
 def bound(found: Found, device: str) -> str:
-    parts = found.launching(device)
-    if parts is None or parts.arithmetic_s is None or parts.launching_s is None:
+    if (parts := found.launching(device)) is None:
         return ""
-    step, n = seconds(parts.step_s), len(found.job.program.operations)
-    launching = f"{n} operations with nothing to do take {seconds(parts.launching_s)} of its {step} a step"
-    arithmetic = f"at its best rate of a product the arithmetic takes {seconds(parts.arithmetic_s)}"
+    step, launching_s, arithmetic_s = map(seconds, parts)
+    n = len(found.job.program.operations)
+    launching = f"{n} operations with nothing to do take {launching_s} of its {step} a step"
+    arithmetic = f"at its best rate of a product the arithmetic takes {arithmetic_s}"
     by = {
         Ceiling.DISPATCH: f"launching: {launching}; {arithmetic}.",
         Ceiling.PRODUCT: f"arithmetic: {arithmetic} of its {step} a step.",
@@ -437,7 +437,7 @@ def bound(found: Found, device: str) -> str:
             " to run at that rate, and into memory."
         ),
     }
-    return f"What bounds {_cpu(found) if device == 'cpu' else _gpu(found.who)} is {by[parts.bound]}"
+    return f"What bounds {_cpu(found) if device == 'cpu' else _gpu(found.who)} is {by[your_gpu.bound(*parts)]}"
 
 
 def border_sentence(found: Found) -> str:

@@ -7,42 +7,32 @@
 the queue, and which strategy was picked and why. Both resume an earlier sweep: a training with more epochs continues
 from the parameters that are stored, equal trainings are made once, and what is finished stays stored whatever happens
 to the rest.
+
+One table has the strategies: how each divides trainings into parts. `pick` says which is expected to be quickest, by a
+rule for each device, which rests on recorded measurements (`SPEEDS`). A sweep that is over in seconds anyway is made
+one training after another.
 """
 
 import math
 import os
 import threading
 from collections import Counter
-from collections.abc import Collection, Generator, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from types import MappingProxyType
 
 import numpy as np
 
 from lib.model.backends.base import Epoch, Event, FirstCall, Parameters, Steps
-from lib.model.backends.packing import MAX_WASTE
-from lib.model.backends.registry import BACKENDS, DEFAULT, Runtime, device_count, versions
+from lib.model.backends.packing import MAX_WASTE, Shape, arrange, chunks, stacks
+from lib.model.backends.registry import BACKENDS, DEFAULT, Runtime, device_count, unavailable, unsuited, versions
 from lib.model.data import prepared
 from lib.model.hardware.machine import usable_cores, usable_memory_bytes
 from lib.model.spec import Training
-from lib.sweeps import executor
 from lib.sweeps.storage.records import Curve, Key
 from lib.sweeps.storage.store import Store
-from lib.sweeps.strategies import (
-    AUTO,
-    CACHE_BYTES,
-    MEMORY_SHARE,
-    STRATEGIES,
-    WORTH_S,
-    Limits,
-    Part,
-    Picked,
-    Strategy,
-    backends_for,
-    parts,
-    pick,
-    quickest_runtime,
-)
 from lib.sweeps.workers.engine import Engine, shared_engine
 from lib.sweeps.workers.messages import (
     CardLost,
@@ -59,7 +49,305 @@ from lib.sweeps.workers.messages import (
     Waiting,
 )
 from lib.sweeps.workers.queue import AnyRequest, Cancel, Request, more_urgent
+from lib.sweeps.workers.worker import ADDRESS, cluster, expected_here, submitted
 from lib.timing.measurement import Turns
+
+AUTO = "auto"
+# Of many networks, whatever their shapes: its program is compiled once for all, and each core trains one of them.
+QUICKEST = "numba"
+SIDE_BY_SIDE = 16  # trainings whose parameters one worker holds at the same time
+# Parameters of a stack, a device: what the caches of a core hold still gains; a graphics card wants more work at once.
+CACHE_BYTES = MappingProxyType({"cpu": 4 * 2**20, "gpu": 512 * 2**20})
+MEMORY_SHARE = 0.5  # of the free memory, for a stack
+WORTH_S = 1.5  # a sweep that one after another is over sooner gains less than another strategy's start may cost
+PROCESSES_START_S = 4.0  # until they have imported their library and loaded the images
+STACK_START_S = 0.5  # compiling a stack, whose program depends on the number of networks too
+CORE_BATCH = 32  # a training uses the square root of as many cores as its batch is larger than this
+STACKED_ON_CORES = 1.6  # a core's seconds for a network in a stack over those for the same network alone
+PROCESSES_SIDE_BY_SIDE = 1.2  # … in one of several processes: they share the memory
+
+
+# Of a card, or of a processor's core: seconds of a step without arithmetic, and arithmetic a second. JAX, one call an
+# epoch: AMD EPYC 2 cores, Xeon 16 cores and H100 of recorded/, Intel 2 cores of benchmarks/RESULTS.md.
+SPEEDS = MappingProxyType({"cpu": (15e-6, 150e9), "gpu": (28e-6, 15e12)})
+
+
+@dataclass(frozen=True)
+class Strategy:
+    key: str
+    label: str
+    color: str  # one on every page, as the backends'
+    says: str
+    stacked: bool = False  # several trainings in one compiled program
+    padded: bool = False  # … of different widths and depths too
+    all_devices: bool = False
+    processes: bool = False  # in several workers, of a core and a thread each
+    parallel: bool = False  # a core each in one worker, by backends that can
+
+
+STRATEGIES: Mapping[str, Strategy] = MappingProxyType(
+    {
+        strategy.key: strategy
+        for strategy in (
+            Strategy("sequential", "one after another", "#0072b2", "one training after another, all cores for each"),
+            Strategy(
+                "cores",
+                "a core each",
+                "#5b7f2a",
+                "in one process, one training and one thread for each core",
+                parallel=True,
+            ),
+            Strategy(
+                "processes",
+                "processes",
+                "#009e73",
+                "one process per core, one training and one thread each",
+                processes=True,
+            ),
+            Strategy(
+                "stacks",
+                "stacks in processes",
+                "#8a6bbd",
+                "one process per core and one thread each, and in each a padded program of its own",
+                stacked=True,
+                padded=True,
+                processes=True,
+            ),
+            Strategy("vmap", "vmap", "#cc79a7", "all of one shape in one program, on one device", stacked=True),
+            Strategy(
+                "padded",
+                "padded vmap",
+                "#b07d00",
+                "different shapes in one program, padded with zeros",
+                stacked=True,
+                padded=True,
+            ),
+            Strategy(
+                "sharded",
+                "sharded vmap",
+                "#d55e00",
+                "the same, divided among all devices",
+                stacked=True,
+                padded=True,
+                all_devices=True,
+            ),
+            Strategy("cluster", "cluster", "#3795d3", "by whatever executor, on other machines"),
+        )
+    }
+)
+
+
+@dataclass(frozen=True)
+class Picked:
+    """The key of the strategy by which they will be trained, and why.
+
+    `expected_s` are the seconds expected by key of strategy; empty where the strategy was given.
+    """
+
+    strategy: str
+    why: str
+    expected_s: Mapping[str, float] = field(default_factory=dict)
+
+
+POOLED = tuple(key for key, strategy in STRATEGIES.items() if strategy.processes)
+
+
+def quickest_runtime(zeros: float | None = None) -> Runtime:
+    """What trains many networks soonest on this machine's processor: `QUICKEST`, where it is installed and the data
+    suit it, else the default.
+
+    Args:
+        zeros: The share of the inputs that are zero; None: as of MNIST's.
+    """
+    runtime = Runtime(QUICKEST)
+    return runtime if unavailable(runtime) is None and unsuited(runtime, zeros) is None else Runtime()
+
+
+def backends_for(strategy: Strategy) -> tuple[str, ...]:
+    """Keys of the backends whose trainings a strategy makes.
+
+    >>> backends_for(STRATEGIES["padded"])
+    ('jax-epoch',)
+    """
+    if strategy.stacked:
+        return (DEFAULT,)
+    return tuple(key for key, backend in BACKENDS.items() if backend.parallel or not strategy.parallel)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Trainings that a worker is given at once: each by itself but side by side, or as a stack on `devices` devices."""
+
+    trainings: tuple[Training, ...]
+    devices: int = 0
+
+
+@dataclass(frozen=True)
+class Limits:
+    memory_bytes: float
+    cache_bytes: float  # of parameters, a device
+    n_devices: int = 1
+    max_waste: float = MAX_WASTE
+
+
+def by_shape(trainings: Iterable[Training]) -> list[tuple[Training, ...]]:
+    """Trainings in groups that share network and batch size, in order of first appearance.
+
+    >>> [len(group) for group in by_shape([Training(batch_size=1), Training(), Training(batch_size=1, seed=2)])]
+    [2, 1]
+    """
+    groups: dict[tuple, list[Training]] = {}
+    for training in trainings:
+        groups.setdefault((training.network, training.batch_size), []).append(training)
+    return [tuple(group) for group in groups.values()]
+
+
+def parts(strategy: Strategy, trainings: Iterable[Training], limits: Limits, n_processes: int = 1) -> list[Part]:
+    """The parts that a strategy divides trainings into, in the order in which they are trained.
+
+    Args:
+        strategy: Any but `cluster`, which divides as one of the others.
+        trainings: In any order.
+        limits: What stacks may use: the memory all together, the caches each; unused where there are none.
+        n_processes: Of a strategy by processes. The longest part is first, so that none is left over at the end; of
+            stacks there are as many as processes, or a multiple of it, if there are enough trainings.
+
+    Raises:
+        MemoryError: A network does not fit into the memory; the text is a sentence for the person.
+    """
+    if strategy.processes:
+        found = _even(trainings, limits, n_processes) if strategy.stacked else [Part((one,)) for one in trainings]
+        return sorted(found, key=_cost, reverse=True)
+    if not strategy.stacked:
+        return [
+            Part(group[first : first + SIDE_BY_SIDE])
+            for group in ([tuple(trainings)] if strategy.parallel else by_shape(trainings))
+            for first in range(0, len(group), SIDE_BY_SIDE)
+        ]
+    n_devices = limits.n_devices if strategy.all_devices else 1
+    return [
+        Part(chunk, n_devices if len(chunk) > 1 else 0)  # one alone gains nothing from a program for many
+        for group in stacks(trainings, limits.max_waste if strategy.padded else 0.0)
+        for chunk in chunks(group, limits.memory_bytes, limits.cache_bytes, n_devices)
+    ]
+
+
+def _even(trainings: Iterable[Training], limits: Limits, n_processes: int) -> list[Part]:
+    found = []
+    for group in stacks(trainings, limits.max_waste):
+        n_parts = len(chunks(group, limits.memory_bytes / n_processes, limits.cache_bytes, 1))
+        n_parts = min(len(group), -(-n_parts // n_processes) * n_processes)
+        ends = [len(group) * part // n_parts for part in range(n_parts + 1)]
+        found += [Part(group[first:end], int(end - first > 1)) for first, end in pairwise(ends)]
+    return found
+
+
+def _cost(part: Part) -> float:
+    steps = part.trainings[0].steps_per_epoch() * max(training.epochs for training in part.trainings)
+    return steps * (1e8 + sum(training.network.step_flops(training.batch_size) for training in part.trainings))
+
+
+def step_flops(part: Part) -> float:
+    """Arithmetic of one step of a part, padding included."""
+    first = part.trainings[0]
+    if not part.devices:
+        return first.network.step_flops(first.batch_size)
+    shape = Shape.of([training.network for training in part.trainings])
+    n_places = arrange([training.seed for training in part.trainings], part.devices).n_places
+    return shape.step_flops * first.batch_size * n_places
+
+
+def steps_of(part: Part) -> int:
+    """Steps that the part's program makes: of all its trainings one by one, or of the longest of a stack."""
+    steps = [training.epochs * training.steps_per_epoch() for training in part.trainings]
+    return max(steps) if part.devices else sum(steps)
+
+
+def evaluation_flops(part: Part) -> float:
+    """Arithmetic of all evaluations of a part: a third of a step's, on the validation images."""
+    an_epoch = step_flops(part) / part.trainings[0].batch_size / 3 * part.trainings[0].data.n_validation
+    epochs = [training.epochs for training in part.trainings]
+    return an_epoch * (max(epochs) if part.devices else sum(epochs))
+
+
+def nominal_s(trainings: Sequence[Training]) -> float:
+    return sum(_steps_s(Part((training,)), "cpu") for training in trainings)
+
+
+def _steps_s(part: Part, device: str, gain: float = 1.0) -> float:
+    step_s, flops_per_s = SPEEDS[device]
+    return steps_of(part) * (step_s + step_flops(part) / (flops_per_s * gain))
+
+
+def pick(
+    trainings: Sequence[Training],
+    limits: Limits,
+    device: str,
+    worth_s: float = WORTH_S,
+    processes: bool = True,
+    running: int = 0,
+) -> Picked:
+    """The strategy by which JAX is expected to end first; a short sweep's is `sequential`.
+
+    On a graphics card a step takes hardly longer for many networks than for one, so the largest stacks win. On a
+    processor a stack, divided among the cores, or a process for each of them use cores that a small batch leaves idle.
+
+    Args:
+        trainings: At least one.
+        limits: What a stack may use on the device.
+        device: "cpu" or "gpu".
+        worth_s: Seconds of work below which nothing else is considered.
+        processes: Whether several may be picked.
+        running: So many of them need not be started.
+
+    Returns:
+        With the seconds expected of each strategy considered.
+
+    Raises:
+        MemoryError: A network does not fit into the memory of `limits`.
+    """
+    nominal = nominal_s(trainings)
+    if len(trainings) == 1 or nominal < worth_s:
+        what = "one training" if len(trainings) == 1 else f"about {nominal:.1f} s of work"
+        return Picked("sequential", f"{what}: nothing else would pay for its start", {"sequential": nominal})
+    expected, seen, n = dict[str, float](), list[set[Part]](), usable_cores()
+    for key in ("sequential", "vmap", "padded", "sharded"):
+        plan = parts(STRATEGIES[key], trainings, limits)
+        if set(plan) not in seen and (key == "sequential" or any(part.devices for part in plan)):
+            seen.append(set(plan))
+            expected[key] = sum(_part_s(part, device, n) for part in plan)
+    n = min(n, len(trainings))
+    if processes and device == "cpu" and n > 1:
+        each_s = [_steps_s(Part((training,)), "cpu") * PROCESSES_SIDE_BY_SIDE for training in trainings]
+        expected["processes"] = makespan(each_s, n) + (PROCESSES_START_S if running < n else 0.0)
+    best, *others = sorted(expected, key=expected.__getitem__)
+    said = [f"{STRATEGIES[key].label}: about {expected[key]:.1f} s" for key in (best, *others)]
+    return Picked(best, "; ".join([f"{said[0]} expected", *said[1:]]), expected)
+
+
+def _part_s(part: Part, device: str, n_cores: int) -> float:
+    """Seconds of a part's steps in one worker, with its start if it is a stack."""
+    gain = max(1.0, part.devices)
+    if device == "cpu" and part.devices:
+        gain = part.devices / STACKED_ON_CORES
+    elif device == "cpu":
+        gain = min(n_cores, max(1.0, math.sqrt(part.trainings[0].batch_size / CORE_BATCH)))
+    return (STACK_START_S if part.devices else 0.0) + _steps_s(part, device, gain)
+
+
+def makespan(cost_s: Sequence[float], n: int) -> float:
+    """Seconds until the last of `n` processes is done, if the longest task always goes next to the first that is free.
+
+    The rule is “longest processing time first”: Graham, “Bounds on multiprocessing timing anomalies”, 1969.
+
+    >>> makespan([3, 3, 2, 2, 2], 2)
+    7.0
+    """
+    ends = [0.0] * n
+    for seconds in sorted(cost_s, reverse=True):
+        ends[ends.index(min(ends))] += seconds
+    return max(ends)
+
 
 MAX_PARAMETERS = 2_000_000  # larger networks' parameters stay in the worker: 8 MB each are enough to send
 MAX_PARAMETER_BYTES = 256 * 2**20  # … and those of more networks than this, which is what the store holds
@@ -67,7 +355,6 @@ MANY = 64  # the losses of more trainings than that are thinned: nobody looks at
 POINTS = 1_000  # of the losses of a training among many
 TASKS_A_WORKER = 4  # of a cluster, at least: so small that the loss of one costs little
 STACK_BYTES = 1e9  # that a stack may take there
-AT_WORK = {Progress: True, Waiting: False}  # whether the event shows that its trainings have their turn
 
 
 @dataclass(frozen=True)
@@ -87,8 +374,6 @@ class Finished:
 
 @dataclass(frozen=True)
 class ToTrain:
-    """The items that are not cached, and will be trained now."""
-
     items: tuple[Item, ...]
 
 
@@ -100,14 +385,7 @@ class Continued:
     curve: Curve
 
 
-@dataclass(frozen=True)
-class Void:
-    """All earlier events of these items are void, because they begin again: their worker was replaced, for example."""
-
-    items: tuple[Item, ...]
-
-
-Update = Message | Finished | ToTrain | Picked | Continued | Void
+Update = Message | Finished | ToTrain | Picked | Continued
 
 
 @dataclass(frozen=True)
@@ -149,7 +427,7 @@ def sweep(
         trainings: At least one; an `Item` names its backend and device too, others are made by the one that is
             quickest for many (`quickest_runtime`), or by JAX where that cannot use the strategy. Equal ones are trained
             once, and have a row each.
-        strategy: A key of `lib.sweeps.strategies.STRATEGIES`, or `auto`: the one expected to end first.
+        strategy: A key of `STRATEGIES`, or `auto`: the one expected to end first.
         executor: Other processes, in which JAX' trainings are made; their strategy is then `cluster`.
         store: Where curves are looked up and stored; None: the one in the cache folder.
         cancel: Ends the sweep early, from any thread; None: it runs to its end.
@@ -170,8 +448,7 @@ def sweep(
 
 
 def _usual_runtime(training: Training, options: Options) -> Runtime:
-    """What makes a training whose backend nobody has named."""
-    elsewhere = options.executor is not None or bool(os.environ.get(executor.ADDRESS))
+    elsewhere = options.executor is not None or bool(os.environ.get(ADDRESS))
     digest = training.data.digest
     quickest = quickest_runtime(prepared.known(digest).about.zeros if digest else None)
     able = options.strategy == AUTO or quickest.backend in backends_for(STRATEGIES[options.strategy])
@@ -295,7 +572,6 @@ class Plan:
         return Limits(free_bytes, cache_bytes, max(1, device_count(runtime.device)), self.options.max_waste)
 
     def key(self, item: Item) -> Key:
-        """The key that an item's curve is stored under."""
         return Key(item.training, item.runtime, self.digest, versions(item.runtime))
 
     def curves(self, items: Sequence[Item]) -> dict[Item, Curve]:
@@ -321,7 +597,6 @@ class Plan:
         return self.begun[item]
 
     def first_epoch(self, item: Item) -> int:
-        """The epoch, from 0, that the item begins with."""
         return len(self.begun[item].epochs) if item in self.begun else 0
 
     def start(self, item: Item) -> Parameters | None:
@@ -329,10 +604,21 @@ class Plan:
         known = self.store.parameters(self.key(item)) if item in self.begun and self.store is not None else None
         return known[1] if known is not None and known[0] == self.first_epoch(item) else None
 
-    def collected(self, item: Item) -> "Collected":
-        """What a training's events are added to; it holds the cached epochs of an item that continues."""
-        curve = self.begun.get(item)
-        return Collected() if curve is None else Collected(curve.first_call_s, [curve.losses], list(curve.epochs))
+    def curve(self, item: Item, events: Sequence[Event], together: int, warnings: tuple[str, ...]) -> Curve:
+        """The curve so far: the cached epochs of an item that continues, then these events.
+
+        `together` is the number of networks that were trained in the same seconds.
+        """
+        begun = self.begun.get(item, Curve(0.0, (), np.empty(0, np.float32)))
+        first_call_s = [event.first_call_s for event in events if isinstance(event, FirstCall)]
+        losses = [event.losses for event in events if isinstance(event, Steps)]
+        return Curve(
+            first_call_s[-1] if first_call_s else begun.first_call_s,
+            (*begun.epochs, *(event for event in events if isinstance(event, Epoch))),
+            np.concatenate([begun.losses, *losses]),
+            together=together,
+            warnings=warnings,
+        )
 
     def put(self, item: Item, curve: Curve, parameters: Parameters | None) -> Curve:
         """Store an item's curve, thinned, and return it as it is stored, with the time and machine filled in.
@@ -343,28 +629,6 @@ class Plan:
         warnings = tuple(dict.fromkeys((*earlier, *self.warnings, *curve.warnings)))
         curve = replace(curve.thinned(self.points) if self.points else curve, warnings=warnings)
         return curve if self.store is None else self.store.put(self.key(item), curve, parameters)
-
-
-@dataclass
-class Collected:
-    """The events of one training, collected until it is finished."""
-
-    first_call_s: float = 0.0
-    losses: list[np.ndarray] = field(default_factory=list)
-    epochs: list[Epoch] = field(default_factory=list)
-
-    def add(self, event: Event) -> None:
-        if isinstance(event, FirstCall):
-            self.first_call_s = event.first_call_s
-        elif isinstance(event, Steps):
-            self.losses.append(event.losses)
-        else:
-            self.epochs.append(event)
-
-    def curve(self, together: int, warnings: tuple[str, ...]) -> Curve:
-        """The curve of all events so far; `together`: networks that were trained in the same seconds."""
-        losses = np.concatenate(self.losses) if self.losses else np.empty(0, np.float32)
-        return Curve(self.first_call_s, tuple(self.epochs), losses, together=together, warnings=warnings)
 
 
 @dataclass(eq=False)
@@ -445,9 +709,9 @@ def _announced(plan: Plan, updates: Iterator[Update], mine: Mapping[Item, Traini
         if isinstance(update, Disturbed):
             plan.warnings = (update.why,)
         one_only = isinstance(update, Progress | Continued | Finished)
-        concerned = update.items if isinstance(update, Void) else [update.item] if one_only else mine
-        told = [mine[item] for item in concerned]
-        tell(told, update, at_work=AT_WORK.get(type(update)), over=isinstance(update, Finished))
+        concerned = update.items if isinstance(update, Restarted) else [update.item] if one_only else mine
+        at_work = isinstance(update, Progress) if isinstance(update, Progress | Waiting) else None
+        tell([mine[item] for item in concerned], update, at_work=at_work, over=isinstance(update, Finished))
         yield update
 
 
@@ -467,12 +731,12 @@ def _follow(plan: Plan, others: dict[Item, TrainingUnderWay]) -> Generator[Updat
         for item, one in list(others.items()):
             over, news = one.over or one.is_late_for(plan.request), one.events[heard[item] :]
             heard[item] += len(news)
-            yield from (Void((item,)) if isinstance(update, Void) else update for update in news)
+            yield from (replace(one, items=(item,)) if isinstance(one, Restarted) else one for one in news)
             if over:
                 del others[item]
                 if not (one.events and isinstance(one.events[-1], Finished)):
                     given_up.append(item)
-                    yield Void((item,))
+                    yield Restarted(items=(item,))
     return given_up
 
 
@@ -521,8 +785,8 @@ def _picked(plan: Plan, runtime: Runtime, todo: Sequence[Training], limits: Limi
         return Picked(strategy, STRATEGIES[strategy].says)
     if options.executor is not None:
         return Picked("cluster", "an executor was given")
-    if os.environ.get(executor.ADDRESS):
-        return Picked("cluster", f"{executor.ADDRESS} is set")
+    if os.environ.get(ADDRESS):
+        return Picked("cluster", f"{ADDRESS} is set")
     running = plan.engine.processes(runtime)
     return pick(todo, limits, runtime.device, options.worth_s, options.processes, running)
 
@@ -539,8 +803,7 @@ def train(plan: Plan, runtime: Runtime, todo: Sequence[Item], key: str, limits: 
 
     Yields:
         The engine's messages, without `Checkpoint` and `Trained`; `Finished` for each item, `cached` if another run
-        trained it meanwhile; `Void` where items begin again, and then `Continued` for those that go on from cached
-        epochs.
+        trained it meanwhile; after `Restarted`, `Continued` for those that go on from cached epochs.
 
     Raises:
         WorkerDied, TrainingFailed: From the engine, or from an executor.
@@ -565,15 +828,14 @@ def train(plan: Plan, runtime: Runtime, todo: Sequence[Item], key: str, limits: 
 
 
 def _by_executor(plan: Plan, runtime: Runtime, todo: Sequence[Item]) -> Iterator[Update]:
-    with executor.cluster(plan.options.executor, runtime, plan.digest) as (others, n_workers):
+    with cluster(plan.options.executor, runtime, plan.digest) as (others, n_workers):
         n_tasks = TASKS_A_WORKER * n_workers
         limits = Limits(STACK_BYTES * n_tasks, CACHE_BYTES["cpu"], 1, plan.options.max_waste)
         strategy = STRATEGIES["stacks" if runtime.backend == DEFAULT else "processes"]
         made = _divided(plan, todo, strategy, limits, n_tasks)
         hows = yield from _hows(plan, runtime, made, 1)
         jobs = [Job(0, runtime, part.trainings, how) for part, how in zip(made, hows, strict=True)]
-        expected = executor.Expected.here(runtime, plan.digest)
-        messages = executor.messages(others, n_workers, jobs, expected, plan.cancel)
+        messages = submitted(others, n_workers, jobs, expected_here(runtime, plan.digest), plan.cancel)
         yield from _collected(plan, runtime, made, "cluster", messages)
 
 
@@ -585,7 +847,7 @@ def _divided(plan: Plan, todo: Sequence[Item], strategy: Strategy, limits: Limit
     return found
 
 
-def _hows(plan: Plan, runtime: Runtime, made: Sequence[Part], cores: int) -> Generator[Void, None, list[How]]:
+def _hows(plan: Plan, runtime: Runtime, made: Sequence[Part], cores: int) -> Generator[Restarted, None, list[How]]:
     """How each part is trained, from where it was left; from the beginning where its parameters are gone."""
     found = []
     for part in made:
@@ -594,7 +856,7 @@ def _hows(plan: Plan, runtime: Runtime, made: Sequence[Part], cores: int) -> Gen
         start = {place: known for place, item in enumerate(items) if (known := plan.start(item)) is not None}
         if first_epoch and len(start) < len(items):  # deleted meanwhile, to make room
             plan.begun = {item: curve for item, curve in plan.begun.items() if item not in items}
-            yield Void(items)
+            yield Restarted(items=items)
             first_epoch, start = 0, {}
         found.append(How(part.devices, cores, first_epoch, start, plan.want_parameters))
     return found
@@ -608,16 +870,17 @@ def _collected(
         Item(one, runtime): len(part.trainings) if part.devices else 1 for part in made for one in part.trainings
     }
     items = tuple(together)
-    collected = {item: plan.collected(item) for item in items}
+    events: dict[Item, list[Event]] = {item: [] for item in items}
     turns = Turns(plan.engine.watch(runtime))
 
     def curve_of(item: Item) -> Curve:
-        return collected[item].curve(together[item], turns.flags())
+        return plan.curve(item, events[item], together[item], turns.flags())
 
     for message in messages:
         if isinstance(message, Ready):
             plan.digest = message.data.digest
-            if not any(one.epochs for one in collected.values()) and len(curves := plan.curves(items)) == len(items):
+            trained = any(item in plan.begun or any(isinstance(e, Epoch) for e in events[item]) for item in items)
+            if not trained and len(curves := plan.curves(items)) == len(items):
                 # While it waited for its turn, another viewer may have trained the same.
                 messages.close()  # type: ignore[attr-defined]
                 yield from (Finished(item, curve, cached=True) for item, curve in curves.items())
@@ -625,22 +888,20 @@ def _collected(
             turns.begin()
             yield message
         elif isinstance(message, Restarted):
-            again = tuple(Item(training, runtime) for training in message.trainings)
-            turns = Turns(plan.engine.watch(runtime)) if len(again) == len(items) else turns
-            collected |= {item: plan.collected(item) for item in again}
+            turns = Turns(plan.engine.watch(runtime)) if len(message.items) == len(items) else turns
+            events |= {item: [] for item in message.items}
             yield message
-            yield Void(again)
-            yield from (Continued(item, curve) for item in again if (curve := plan.begun.get(item)) is not None)
+            yield from (Continued(item, plan.begun[item]) for item in message.items if item in plan.begun)
         elif isinstance(message, Checkpoint):
             plan.put(message.item, curve_of(message.item), message.parameters)
         elif isinstance(message, Trained):
             curve = curve_of(message.item)
-            collected[message.item] = Collected()  # a thousand curves are not held until the last is done
+            events[message.item] = []  # a thousand curves are not held until the last is done
             curve = plan.put(message.item, curve, message.parameters)
             yield Finished(message.item, curve, False, message.parameters, key)
         else:
             if isinstance(message, Waiting):
                 turns.end()
             if isinstance(message, Progress):
-                collected[message.item].add(message.event)
+                events[message.item].append(message.event)
             yield message

@@ -21,6 +21,7 @@ from lib.sweeps.experiments.exported_script import (
     exported_bundle,
     exported_script,
     file_name,
+    not_installed,
 )
 from lib.ui.widgets import ExportFiles
 
@@ -58,7 +59,7 @@ class ExportMenu:
 
     def _open(self, shown: Takeaway, _asked: Mapping) -> None:
         best = shown.best_first()[:MAX_OFFERED]
-        missing = [library.label for library in LIBRARIES.values() if library.missing]
+        missing = [label for label, needs in LIBRARIES.values() if not_installed(needs)]
         notes = [f"{listed(missing)} is not installed here, so no file could name its version."] if missing else []
         if shown.own_data:
             notes.append("On data of your own the Python file comes in a ZIP, with the rows that it trains on.")
@@ -66,7 +67,7 @@ class ExportMenu:
             {
                 "is": "choices",
                 "lines": [[place, shown.described(place)] for place in best],
-                "libraries": {key: library.label for key, library in LIBRARIES.items() if not library.missing},
+                "libraries": {key: label for key, (label, needs) in LIBRARIES.items() if not not_installed(needs)},
                 "rows": list(shown.rows),
                 "parquet": can_write_parquet(),
                 "notes": [*notes, *([] if can_write_parquet() else [WITHOUT_PARQUET])],

@@ -21,8 +21,7 @@ from lib.model.spec import MNIST
 from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask, measure_tasks
 from lib.sweeps.experiments.exported_script import Takeaway, takeaway
 from lib.sweeps.experiments.mnist_training import Experiment
-from lib.sweeps.experiments.results import News, Results
-from lib.sweeps.experiments.runs import Seat, View, join
+from lib.sweeps.experiments.results import Results, Seat, View, Watched, join
 from lib.sweeps.experiments.teacher import Guess
 from lib.sweeps.storage.records import Record
 from lib.sweeps.storage.store import Store
@@ -131,7 +130,7 @@ class Page:
 
     def __init__(self, name: str, hooks: Sequence[Hook], panels: dict[str, type[Controls]]) -> None:
         self.name, self.engine, self.store, self.hooks = name, shared_engine(), Store(), tuple(hooks)
-        self.news = News()  # of the hooks: every section looks again
+        self.news = Watched()  # of the hooks: every section looks again
         self.sections = {prefix: Section(self, prefix, one) for prefix, one in panels.items()}
         parts = (*self.sections.values(), *hooks)
         self.settings = {name: setting for part in parts for name, setting in part.settings.items()} | SHARED
@@ -355,7 +354,7 @@ class _Painter(ABC):
         self._section, self._values, self._controls = section, dict[str, Any](section.panel.value), section.controls()
         self._buttons, self._menu = section.buttons(), section.menu()
         self._stage, self._hooks = section.stage, section.page.hooks
-        self.news = News()  # of the hooks, and of all that is drawn
+        self.news = Watched()  # of the hooks, and of all that is drawn
         section.page.news.followed_by(self.news)
 
     @abstractmethod

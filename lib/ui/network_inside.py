@@ -16,7 +16,7 @@ from lib.model.backends.registry import Runtime
 from lib.model.data.mnist import DataError, Facts, load_test
 from lib.model.spec import MNIST, Training
 from lib.once import Once, once
-from lib.sweeps.experiments.results import News, Results
+from lib.sweeps.experiments.results import Results, Watched
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import How, Item, Ready, Trained, TrainingFailed, WorkerDied
 from lib.sweeps.workers.queue import Cancel, Request, Urgency
@@ -39,7 +39,7 @@ class Inside(Hook):
     def __init__(self) -> None:
         self.digit = DrawDigit(self._seen)
         self.best: Item | None = None
-        self._news, self._is_seen, self._cancel = News(), False, Cancel()
+        self._news, self._is_seen, self._cancel = Watched(), False, Cancel()
 
     def attach(self, page: Page) -> None:
         """Know where it is trained again."""

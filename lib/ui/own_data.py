@@ -14,10 +14,15 @@ from lib.model.data import prepared
 from lib.model.data.mnist import DataError, Facts
 from lib.model.data.prepared import Prepared
 from lib.model.spec import MAX_TEXT, MNIST
-from lib.sweeps.experiments.mnist_training import Experiment
-from lib.sweeps.experiments.own_data import both_winners, bring, experiment_on, moved_to_mnist, that_fit
-from lib.sweeps.experiments.results import Results
-from lib.sweeps.experiments.runs import BackgroundTask, Seat
+from lib.sweeps.experiments.mnist_training import (
+    Experiment,
+    both_winners,
+    bring,
+    experiment_on,
+    moved_to_mnist,
+    that_fit,
+)
+from lib.sweeps.experiments.results import BackgroundTask, Results, Seat
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Item, Note
@@ -197,7 +202,8 @@ class OwnData(Hook):
         unseen = section.stage.unseen
         if unseen is not None and unseen.results.state.under_way:
             return layout.state_of(unseen.results) + left_out
-        found = both_winners(experiment, results, self.page.store, self.page.engine.known_facts())
+        curves = [results.lines[place].curve for place in experiment.compared]
+        found = both_winners(experiment, curves, self.page.store, self.page.engine.known_facts())
         if found is None:
             return left_out
         sentence = layout.said(view.winner_sentence(experiment, self.data.about.name, *found))

@@ -6,12 +6,11 @@ from functools import partial
 from lib.model.backends.registry import DEFAULT, Runtime, device_count
 from lib.model.data.prepared import Prepared
 from lib.model.spec import BATCH_SIZES, RATE_STEPS, Training
-from lib.sweeps import random_search
+from lib.sweeps.experiments import mnist_training as random_search
 from lib.sweeps.experiments.exported_script import takeaway_of_search
-from lib.sweeps.experiments.own_data import not_used, on, that_fit
+from lib.sweeps.experiments.mnist_training import not_used, on, that_fit
 from lib.sweeps.storage.records import Curve
-from lib.sweeps.strategies import AUTO, POOLED, QUICKEST, STRATEGIES, Picked, backends_for, quickest_runtime
-from lib.sweeps.sweep import Finished
+from lib.sweeps.sweep import AUTO, POOLED, QUICKEST, STRATEGIES, Finished, Picked, backends_for, quickest_runtime
 from lib.sweeps.workers.messages import State
 from lib.ui import layout
 from lib.ui.lab import Asked, Drawing, Shown

@@ -21,8 +21,7 @@ from typing import Any, TypeVar
 import marimo as mo
 
 from lib.sweeps.experiments.mnist_training import Experiment
-from lib.sweeps.experiments.results import Watched
-from lib.sweeps.experiments.runs import BackgroundTask, Seat, View, join
+from lib.sweeps.experiments.results import BackgroundTask, Seat, View, Watched, join
 from lib.sweeps.experiments.teacher import classroom
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.engine import Engine

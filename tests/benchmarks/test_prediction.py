@@ -5,9 +5,9 @@ import pytest
 from benchmarks import prediction, reports
 from benchmarks.prediction import judged
 from lib.model.backends.registry import Runtime
-from lib.sweeps.cost_model import StepTime
 from lib.sweeps.experiments.advice import all_devices
 from lib.sweeps.experiments.calibration import TrainingWay, calibrations, drawn, trials
+from lib.sweeps.measuring import StepTime
 from lib.sweeps.workers.messages import TrainingFailed
 from lib.timing.prediction.predict import predict
 

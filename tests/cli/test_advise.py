@@ -12,9 +12,9 @@ from lib.cli.advise import NOT_KNOWN, RECORDED, main
 from lib.formatting import seconds, sentence
 from lib.model.backends.registry import Runtime, versions
 from lib.model.spec import Network
-from lib.sweeps.cost_model import StepTime
 from lib.sweeps.experiments import calibration
 from lib.sweeps.experiments.calibration import MAX_STEP_FLOPS, ROUNDS, TrainingWay, Trial, trials
+from lib.sweeps.measuring import StepTime
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.messages import TrainingFailed

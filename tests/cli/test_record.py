@@ -1,26 +1,50 @@
 """A machine measures itself with NumPy alone, stops and resumes; what cannot be written is reported first."""
 
+import itertools
 import os
+import re
 import signal
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
+import numpy as np
 import pytest
 
+from lib import ROOT
 from lib.cli import Unusable
 from lib.cli import record as record_module
-from lib.cli.record import main, resume, took_s
-from lib.model.backends.registry import Runtime, versions
+from lib.cli.record import (
+    QUESTIONS,
+    Battery,
+    Entry,
+    RecordingTask,
+    experiment_cells,
+    main,
+    read_plan,
+    record,
+    resume,
+    took_s,
+)
+from lib.model.backends import registry
+from lib.model.backends.base import Epoch, FirstCall, Steps, no_parameters
+from lib.model.backends.registry import Runtime, Unavailable, versions
 from lib.model.hardware.machine import machine_id
+from lib.model.hardware.nvidia import Card
 from lib.sweeps.experiments.backend_race import Cell
-from lib.sweeps.experiments.full_recording import Battery
-from lib.sweeps.storage.export import read_export
+from lib.sweeps.experiments.calibration import all_ways, stored, trials
+from lib.sweeps.experiments.parallel_sweeps import Point
+from lib.sweeps.experiments.single_operations import OperationTask
 from lib.sweeps.storage.records import Kind, Record
-from lib.sweeps.storage.store import Store
+from lib.sweeps.storage.store import Store, read_export
+from lib.sweeps.workers.engine import Engine
+from lib.sweeps.workers.messages import CardLost, Item, Measured, Progress, TrainingFailed, WorkerDied
+from lib.sweeps.workers.queue import Cancel
 from lib.timing.measurement import Ended, Measurement
-from tests.conftest import ROOT
+from lib.timing.profiling.harness import QUANTITIES
+from lib.timing.profiling.request import OperationRequest
 from tests.hiding import hiding
 
 
@@ -52,6 +76,13 @@ def interrupted(program: subprocess.Popen, after: str) -> tuple[str, str]:
         return "".join(said) + rest, errors
     finally:
         program.kill()
+
+
+def test_nothing_but_numpy_is_imported_at_once(bare):
+    modules = "lib.cli.record, lib.model.backends.with_numpy, lib.timing.profiling.with_numpy"
+    command = [sys.executable, "-c", f"import {modules}"]
+    done = subprocess.run(command, cwd=ROOT, env=bare, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.release
@@ -214,3 +245,473 @@ def test_rows_of_an_older_version_are_resumed(tmp_path):
     assert earlier is not None
     assert took_s(earlier.about) == 5.0
     assert [one.sources for one in store.records()] == ["old"]
+
+
+class StandIn(Engine):
+    def __init__(self, failing: dict[Runtime, Exception]) -> None:
+        super().__init__()
+        self.failing, self.asked = failing, []
+
+    def run(self, runtime, trainings, cancel, how=None, request=None):
+        self.asked.append(runtime)
+        if runtime in self.failing:
+            raise self.failing[runtime]
+        item = Item(trainings[0], runtime)
+        yield Progress(item, FirstCall(0.1))
+        for epoch in range(trainings[0].epochs):
+            yield Progress(item, Steps(epoch, 0, np.ones(4, np.float32), 0.01))
+            yield Progress(item, Epoch(epoch, 4, 1.0, 0.9, 0.01, 0.002, no_parameters))
+
+
+@pytest.mark.parametrize("error", [TrainingFailed("there is not enough memory"), WorkerDied("the card is gone")])
+def test_what_fails_is_marked_and_the_rest_goes_on(tmp_path, error):
+    lost, sound = Runtime("jax-epoch", "gpu"), Runtime("numpy")
+    engine, store = StandIn({lost: error}), Store(tmp_path / "store.sqlite")
+    battery = Battery(engine, store, Cancel(), [lost, sound])
+    tasks = battery.repetitions([Cell(runtime, size) for size in (32, 512, 4096) for runtime in (lost, sound)], 1)
+    notes = [note.text for task in tasks for note in battery._perform(task)]
+    failures = store.records(Kind.FAILURE)
+    assert [one.warnings for one in failures] == [(str(error),)] * 2
+    assert {one.subject["backend"] for one in failures} == {"jax-epoch"}
+    assert len([one for one in store.records(Kind.RACE) if one.subject["backend"] == "numpy"]) == 3
+    assert engine.asked.count(lost) == 2, "after two failures in a row it is given up"
+    assert any(str(error) in note for note in notes)
+    path = tmp_path / "file.json"
+    record_module.export_to(path, store)
+    again = Store(tmp_path / "again.sqlite")
+    resume(path, again)
+    assert len(again.records()) == 3, "what failed is tried again"
+
+
+def test_the_order_keeps_one_library_in_memory_at_a_time(tmp_path):
+    runtimes = [Runtime("numpy"), Runtime("jax-epoch"), Runtime("jax-step"), Runtime("keras-jax")]
+    battery = Battery(StandIn({}), Store(tmp_path / "store.sqlite"), Cancel(), runtimes)
+    for rounds in (1, 2, 3):
+        libraries = [task.runtime.process for task in battery.repetitions(experiment_cells(runtimes), rounds)]
+        changes = sum(one != other for one, other in itertools.pairwise(libraries))
+        assert changes == 2, "three libraries, each in one piece"
+
+
+@pytest.mark.slow
+def test_the_whole_battery_asks_everything_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(record_module.parallel_sweeps, "methods", list)
+    monkeypatch.setattr(record_module, "usable_cores", lambda: 64)  # too many for a pool below 4 GiB
+    asked = []
+
+    def examined(self, runtime, examination, cancel, request=None):
+        asked.append(examination.kind)
+        yield from ()
+
+    monkeypatch.setattr(StandIn, "examine", examined)
+    battery = Battery(StandIn({}), Store(tmp_path / "store.sqlite"), Cancel(), [Runtime("numpy")])
+    assert len(list(battery.run())) > 30
+    n_sizes = sum(map(len, record_module.operations([Runtime("numpy")])))
+    missed = asked.count("operation")
+    assert 3 <= missed <= n_sizes, "a stand-in that gives no row is taken for one that was cancelled"
+    assert [kind for kind in asked if kind != "operation"][:3] == ["ceilings", "operations", "parts"]
+    assert battery.left() == ["ceilings: 1", "a step taken apart: 2", "single operations: 3"], (
+        "which the stand-in did not answer"
+    )
+    counts = {
+        len(record_module.backend_race.records_of(c, battery.store.records("race")))
+        for c in record_module.all_cells([Runtime("numpy")])
+    }
+    assert counts == {3}
+    assert all(one.subject["first_call_s"] == 0.1 for one in battery.store.records(Kind.RACE))
+    (trained,) = all_ways([Runtime("numpy")])
+    assert set(stored([trained], battery.store)) == {(trained, trial) for trial in trials(trained)}
+
+
+def test_a_way_to_train_that_fails_is_not_calibrated_and_not_left(tmp_path):
+    numpy = Runtime("numpy")
+    battery = Battery(StandIn({numpy: WorkerDied("gone")}), Store(tmp_path / "store.sqlite"), Cancel(), [numpy])
+    (task,) = battery.calibrations()
+    list(battery._perform(task))
+    assert [one.subject["calibration"] for one in battery.store.records(Kind.FAILURE)] == ["NumPy"]
+    assert battery.calibrations() == []
+
+
+@pytest.mark.parametrize(("cores", "counts"), [(2, [2, 8]), (16, [16, 64]), (96, [64])])
+def test_numba_is_asked_for_many_networks_a_core_each_once(tmp_path, monkeypatch, cores, counts):
+    asked, numba = [], Runtime("numba")
+
+    def on_cores(counts, *_):
+        asked.append(counts)
+        yield from (Point("cores", "cpu", count, 0.2, 0, "", 0.1, 0.3) for count in counts)
+
+    monkeypatch.setattr(record_module.parallel_sweeps, "on_cores", on_cores)
+    monkeypatch.setattr(record_module, "usable_cores", lambda: cores)
+    battery = Battery(StandIn({}), Store(tmp_path / "store.sqlite"), Cancel(), [numba])
+    (task,) = battery.models()
+    list(battery._perform(task))
+    assert asked == [counts]
+    assert sorted(one.subject["count"] for one in battery.store.records(Kind.MODELS)) == counts
+    assert battery.models() == []
+    battery.runtimes = [Runtime()]
+    assert len(battery.models()) == 1, "JAX's networks in one program are another question"
+
+
+def test_what_fails_on_a_processor_is_marked_with_its_subject(tmp_path):
+    def fails():
+        raise TrainingFailed("no memory")
+
+    store = Store(tmp_path / "store.sqlite")
+    battery = Battery(StandIn({}), store, Cancel(), [Runtime("numpy")])
+    list(battery._perform(RecordingTask("NumPy at 32", Runtime("numpy"), fails, {"batch_size": 32})))
+    (marked,) = store.records(Kind.FAILURE)
+    assert (marked.warnings, marked.subject["task"], marked.subject["batch_size"]) == (
+        ("no memory",),
+        "NumPy at 32",
+        32,
+    )
+
+
+def test_what_would_take_too_much_memory_is_left_out_and_said(monkeypatch):
+    pooled = [method for method in record_module.parallel_sweeps.methods() if method.strategy in record_module.POOLED]
+    large = {"keras-tensorflow", "numba"}
+    for cores, backends in ((2, set()), (8, large), (64, large | {"jax-epoch"})):
+        monkeypatch.setattr(record_module, "usable_cores", lambda cores=cores: cores)
+        out = {method.runtime.backend for method in pooled if "more than 4 GiB" in record_module.why_no_pool(method)}
+        assert out == backends & {method.runtime.backend for method in pooled}
+
+
+class Examined(StandIn):
+    def __init__(self, refuses=lambda _examination: ""):
+        super().__init__({})
+        self.refuses, self.examined = refuses, []
+
+    def examine(self, runtime, examination, cancel, request=None):
+        self.examined.append((runtime, examination))
+        if why := self.refuses(examination):
+            raise TrainingFailed(why)
+        nine = Measurement((1e-3,) * 9, 1, Ended.CAP)
+        names = [f"0/{name}" for name in QUANTITIES] if examination.kind == "pipelines" else ["waited", "moved"]
+        for name in names:
+            yield Measured(name, nine, 1.0)
+
+
+@pytest.fixture
+def two_libraries(monkeypatch):
+    both = [Runtime(backend, device) for backend in ("jax-epoch", "keras-tensorflow") for device in ("cpu", "gpu")]
+    monkeypatch.setattr(record_module.single_operations, "usable_runtimes", lambda: both)
+    monkeypatch.setattr(
+        record_module.single_operations, "unavailable", lambda one: None if one in both else "it is not installed"
+    )
+    monkeypatch.setattr(record_module, "usable_memory_bytes", lambda _: 1e12)
+    return both
+
+
+def answered(battery, phases=("single operations", "what feeds a step")):
+    return [
+        note.text
+        for phase in battery.questions()
+        if phase.title in phases
+        for task in phase.missing()
+        for note in battery._perform(task)
+    ]
+
+
+def left_of(battery):
+    return [line for line in battery.left() if line.startswith(("single operations", "what feeds"))]
+
+
+def test_operations_and_pipelines_are_asked_once_on_each_device(tmp_path, two_libraries, monkeypatch):
+    monkeypatch.setattr(record_module, "LARGEST_WITH_A_CARD", (2, 4, 4))
+    monkeypatch.setattr(record_module.single_operations, "FEEDS", {"keras-tensorflow": {"cache": "a cache"}})
+    engine, store = Examined(), Store(tmp_path / "store.sqlite")
+    battery = Battery(engine, store, Cancel(), two_libraries)
+    assert left_of(battery) == ["single operations: 12", "what feeds a step: 4"]
+    answered(battery)
+    assert left_of(battery) == []
+    libraries = [runtime.process for runtime, _ in engine.examined]
+    changes = sum(one != other for one, other in itertools.pairwise(libraries))
+    assert changes == 5, "JAX and TensorFlow on either device, then what feeds TensorFlow on the processor and the card"
+    before = len(engine.examined)
+    answered(battery)
+    assert len(engine.examined) == before, "what is stored is not measured again"
+    path = tmp_path / "file.json"
+    record_module.export_to(path, store)
+    again = Store(tmp_path / "again.sqlite")
+    resume(path, again)
+    assert len(again.records()) == len(store.records())
+    assert left_of(Battery(engine, again, Cancel(), two_libraries)) == []
+
+
+@pytest.mark.slow
+def test_an_operation_and_a_feed_that_fail_are_marked_and_left(tmp_path, two_libraries):
+    def refuses(examination):
+        is_large = examination.operation is not None and examination.operation.size == 1024
+        return "the card is gone" if is_large or any(p.feed == "generator" for p in examination.pipelines) else ""
+
+    of_processor = [one for one in two_libraries if one.device == "cpu"]
+    store = Store(tmp_path / "store.sqlite")
+    battery = Battery(Examined(refuses), store, Cancel(), of_processor)
+    notes = answered(battery)
+    marked = [one.subject for one in store.records(Kind.FAILURE)]
+    assert {(one.get("operation"), one.get("feed")) for one in marked} == {
+        ("product", None),
+        ("sine", None),
+        ("transfer", None),
+        (None, "generator"),
+    }
+    assert "failed, and goes on: the card is gone" in notes
+    assert left_of(battery) == ["single operations: 6", "what feeds a step: 1"]
+
+
+def test_a_profile_lies_beside_the_recording_or_is_left_out(tmp_path, monkeypatch):
+    from lib.sweeps.experiments import trace_of_a_step
+
+    trace = trace_of_a_step.shipped()[0]
+    monkeypatch.setattr(trace_of_a_step, "profile", lambda *_: iter([trace]))
+    runtimes = [Runtime("jax-step"), Runtime("numpy")]
+    store = Store(tmp_path / "store.sqlite")
+    battery = Battery(StandIn({}), store, Cancel(), runtimes, traces=tmp_path / "card_traces")
+    (task,) = record_module.QUESTIONS["profiles"](battery)
+    list(battery._perform(task))
+    assert [path.name for path in (tmp_path / "card_traces").iterdir()] == ["jax-step-cpu.json"]
+    assert "msgspec" not in " ".join(battery.left_out())
+    monkeypatch.setitem(sys.modules, "msgspec", None)  # as on a machine that lacks it
+    assert record_module.QUESTIONS["profiles"](battery) == []
+    assert "profiles: msgspec, which reads them, is not installed" in battery.left_out()
+
+
+def test_a_network_too_large_for_the_memory_is_not_asked_for(tmp_path, monkeypatch):
+    runtimes = [Runtime("torch", "gpu"), Runtime("torch")]
+    battery = Battery(StandIn({}), Store(tmp_path / "s.sqlite"), Cancel(), runtimes)
+    sizes = []
+    for free_bytes in (1e12, 5e9):
+        monkeypatch.setattr(record_module, "usable_memory_bytes", lambda _, free=free_bytes: free)
+        sizes.append([task.subject["batch_size"] for task in record_module.QUESTIONS["larger networks"](battery)])
+    assert sizes == [[1, 32, 256] * 2, [1, 32] * 2]
+
+
+SHIPPED = ROOT / "recorded" / "plan.toml"
+TASKS = 4  # that a question of the stand-in has
+ONE = Measurement((1.0,), 1, Ended.CAP)
+OF_A_CARD = [
+    Runtime(backend.key, device, precision)
+    for backend in registry.BACKENDS.values()
+    for device in registry.DEVICES
+    if device in backend.devices
+    for precision in backend.offered(device)
+]
+
+
+class PlannedCard:
+    def __init__(self, plan, factor=1.0, fails=lambda _: None, sources="this version", late=False):
+        self.plan, self.factor, self.fails, self.sources, self.late = plan, factor, fails, sources, late
+        self.now, self.asked = 0.0, []
+
+    def clock(self):
+        return self.now
+
+    def questions(self):
+        return MappingProxyType({name: lambda battery, name=name: self.tasks(name, battery) for name in QUESTIONS})
+
+    def tasks(self, question, battery):
+        entry = next(e for e in self.plan if e.question == question and e.among(OF_A_CARD) == list(battery.runtimes))
+        runtime = battery.runtimes[0]
+        return [
+            RecordingTask(f"task {number}", runtime, lambda n=number: self.measured(entry, n, battery.store, runtime))
+            for number in range(TASKS)
+        ]
+
+    def measured(self, entry, number, store, runtime):
+        self.now += self.factor * entry.expected_s / TASKS
+        name = f"{entry.title}, {number}"
+        error = self.fails(name)
+        if error and not self.late:
+            raise error
+        self.asked.append(name)
+        asked = OperationTask(runtime, OperationRequest("product")).subject
+        one = replace(Record.of(Kind.OPERATION, asked | {"name": name, "work": 1.0}, ONE), sources=self.sources)
+        store.add(one)
+        yield one
+        if error:
+            raise error
+
+
+@pytest.fixture
+def card(monkeypatch):
+    monkeypatch.setattr(record_module, "usable_runtimes", lambda: OF_A_CARD)
+    monkeypatch.setattr(record_module, "all_runtimes", lambda: OF_A_CARD)
+    monkeypatch.setattr(record_module, "cards", lambda: (Card("GPU-1", "A card", "580.1"),))
+    monkeypatch.setattr(record_module, "listed_now", lambda: {"GPU-1"})
+    monkeypatch.setattr(Battery, "left_out", lambda _: [])
+    monkeypatch.setattr(
+        record_module, "about", lambda battery, took_s: {"asked": sorted(battery.asked), "took_s": took_s}
+    )
+
+    def make(plan, **how):
+        stand_in = PlannedCard(plan, **how)
+        monkeypatch.setattr(record_module, "QUESTIONS", stand_in.questions())
+        return stand_in
+
+    return make
+
+
+def asked_of(path):
+    return {str(one.subject["name"]): one.sources for one in read_export(path).records if one.kind == Kind.OPERATION}
+
+
+@pytest.mark.slow
+def test_twelve_minutes_suffice_for_the_shipped_plan_in_two_calls_by_two_versions(card, tmp_path, capsys):
+    plan, path = read_plan(SHIPPED, QUESTIONS), tmp_path / "card.json"
+    first = card(plan, sources="an older version")
+    assert record(path, 7, plan=plan, clock=first.clock) is False
+    assert 6 * 60 < first.now <= 7 * 60
+    assert "The same command goes on from here" in capsys.readouterr().out
+    cached = asked_of(path)
+    assert len(cached) == len(first.asked)
+    second = card(plan)
+    assert record(path, 5, plan=plan, clock=second.clock) is True, "nothing is left"
+    assert second.now <= 5 * 60
+    whole = asked_of(path)
+    assert set(cached.values()) == {"an older version"}
+    assert cached.items() < whole.items(), "what the older version recorded is kept, and says so"
+    assert len(whole) == TASKS * len(plan)
+    assert not set(first.asked) & set(second.asked)
+    assert {whole[name] for name in second.asked} == {"this version"}
+
+
+def test_what_does_not_fit_waits_and_what_follows_goes_before(card, tmp_path):
+    plan = [Entry("ceilings", ("*/gpu",), 40), Entry("overlap", ("torch/gpu",), 60), Entry("race", ("cupy/gpu",), 10)]
+    stand_in, path = card(plan), tmp_path / "card.json"
+    assert record(path, 1, plan=plan, clock=stand_in.clock) is False
+    assert [name.partition(" of")[0] for name in stand_in.asked] == ["ceilings"] * TASKS + ["race"] * TASKS
+    assert stand_in.now == 50
+
+
+def test_a_question_that_takes_too_long_is_left_and_goes_on_in_the_next_call(card, tmp_path, capsys):
+    plan, path = [Entry("ceilings", ("*/gpu",), 10), Entry("race", ("*/gpu",), 10)], tmp_path / "card.json"
+    slow = card(plan, factor=3.0)
+    assert record(path, 1, plan=plan, clock=slow.clock) is False
+    assert [name.partition(" of")[0] for name in slow.asked] == ["ceilings"] * 3 + ["race"] * 3
+    assert "of which 10 were expected; left for the next call: 1" in capsys.readouterr().out
+    again = card(plan)
+    assert record(path, 1, plan=plan, clock=again.clock) is True
+    assert len(again.asked) == 2
+    assert again.now == 5, "a quarter of each is left"
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_card_that_disappears_half_way_leaves_its_rows_and_says_what_to_do(card, tmp_path, monkeypatch, capsys, late):
+    plan, path = [Entry(name, ("torch/gpu",), 10) for name in ("ceilings", "race", "overlap")], tmp_path / "card.json"
+    stand_in = card(
+        plan, fails=lambda name: CardLost("the card is gone") if name.startswith("race") else None, late=late
+    )
+    monkeypatch.setattr(record_module, "listed_now", lambda: set() if stand_in.now > 10 else {"GPU-1"})
+    assert record(path, 1, plan=plan, clock=stand_in.clock) is False
+    said = capsys.readouterr().out
+    assert "the graphics card no longer answers; what was measured is kept: when `nvidia-smi -L` lists" in said
+    assert stand_in.now == 12.5, "nothing more is asked"
+    assert len(asked_of(path)) == TASKS + late
+    back = card(plan)
+    monkeypatch.setattr(record_module, "listed_now", lambda: {"GPU-1"})
+    assert record(path, 1, plan=plan, clock=back.clock) is True
+    assert len(back.asked) == 2 * TASKS
+
+
+def test_every_way_on_a_card_is_asked_whatever_the_table_has(tmp_path, monkeypatch):
+    on_cards = [one for one in OF_A_CARD if one.device == "gpu"]
+    monkeypatch.setattr(record_module.single_operations, "usable_runtimes", lambda: OF_A_CARD)
+    monkeypatch.setattr(record_module, "usable_memory_bytes", lambda _: 1e12)
+    monkeypatch.setattr(record_module.single_operations, "unavailable", lambda _: None)
+    battery = Battery(None, Store(tmp_path / "s.sqlite"), Cancel(), OF_A_CARD)  # pyright: ignore[reportArgumentType]
+    tasks = {title: make(battery) for title, make in QUESTIONS.items() if "accuracy" not in title}
+    asked = {title: {task.runtime for task in todo} for title, todo in tasks.items()}
+    for title in ("race", "CUDA calls of a step"):
+        assert {one for one in asked[title] if one.device == "gpu"} == set(on_cards)
+    assert asked["ways to launch a step"] == {Runtime("torch", "gpu"), Runtime("torch", "gpu", "tf32")}
+    assert asked["products in bfloat16"] == {
+        Runtime(backend, "gpu") for backend in ("jax-epoch", "torch", "keras-tensorflow")
+    }
+    assert asked["the traps"] == {Runtime("jax-epoch", "cpu"), Runtime("jax-epoch", "gpu")}
+    names = [[task.name for task in todo] for todo in tasks.values()]
+    assert all(len(set(of)) == len(of) for of in names), "a plan remembers by its name what was asked"
+    processors = Battery(None, battery.store, Cancel(), [Runtime("numpy")])  # pyright: ignore[reportArgumentType]
+    assert not {phase.title for phase in processors.questions()} & {*record_module.ABOUT_CARDS}
+
+
+ASK = '[[ask]]\nquestion = "race"\nof = ["*/gpu"]\nexpected_s = 10\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (ASK.replace("race", "rase"), "plan.toml, question 1: expected one of ceilings, race, "),
+        (ASK.replace("race", "rase"), ", got 'rase'; choose among these."),
+        (ASK + ASK, "expected each question once, got race of */gpu twice; leave one out."),
+        (
+            ASK + ASK.replace("10", "0"),
+            "question 2: expected a `question`, runtimes such as",
+        ),
+        (ASK.replace("10", "inf"), "'expected_s': inf}; correct it."),
+        (ASK.replace("10", '"10"'), "'expected_s': '10'}; correct it."),
+        (ASK.replace('["*/gpu"]', '"gpu"'), "'of': 'gpu'"),
+        (ASK.replace("*/gpu", "jax-epok/gpu"), "or a pattern, got 'jax-epok/gpu'; correct it."),
+        (ASK.replace("*/gpu", "torch/gpu/bfloat16"), "or a pattern, got 'torch/gpu/bfloat16'; correct it."),
+        (ASK + 'and = "more"\n', "'and': 'more'}; correct it."),
+        ("ask = 3\n", "expected tables [[ask]] and nothing else, got ask; see recorded/plan.toml."),
+        ("", "got none; see recorded/plan.toml."),
+        ("[[ask]", "Expected a plan in TOML, got plan.toml ("),
+    ],
+)
+def test_a_bad_plan_is_refused_in_a_sentence_before_anything_is_asked(tmp_path, monkeypatch, capsys, text, words):
+    monkeypatch.setattr(record_module, "record", lambda *_: pytest.fail("it measured"))
+    (tmp_path / "plan.toml").write_text(text)
+    assert main([str(tmp_path / "a.json"), "--plan", str(tmp_path / "plan.toml")]) == 1
+    error = capsys.readouterr().err
+    assert words in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("driver", "words"),
+    [
+        ("570.86", "needs NVIDIA driver 580 or newer, and this one is 570.86; update the driver"),
+        ("", "no NVIDIA driver answers"),
+    ],
+)
+def test_a_driver_that_is_too_old_or_missing_is_said_before_time_is_spent(tmp_path, monkeypatch, driver, words):
+    monkeypatch.setattr(registry, "nvidia_driver_answers", lambda: bool(driver))
+    monkeypatch.setattr(registry, "cards", lambda: (Card("GPU-1", "A card", driver, compute_capability=9.0),))
+    monkeypatch.setitem(registry.BUILDS, "jax", lambda _: 13)  # type: ignore[arg-type]
+    monkeypatch.setattr(registry, "driver_version", lambda: driver)
+    plan = [Entry("ceilings", ("numpy/cpu",), 5), Entry("race", ("jax-*/gpu",), 10)]
+    with pytest.raises(Unusable, match=words):
+        record(tmp_path / "card.json", 1, plan=plan)
+    assert not (tmp_path / "card.json").exists()
+
+
+def test_a_library_that_was_not_brought_is_left_out_and_said(monkeypatch):
+    here, missing = Runtime("torch", "gpu"), Runtime("keras-jax", "gpu")
+    monkeypatch.setattr(record_module, "all_runtimes", lambda: [here, missing])
+    monkeypatch.setattr(record_module, "unavailable", lambda _: Unavailable("keras is not installed", "install it"))
+    plan = [Entry("race", (one.address,), 1.0) for one in (here, missing)]
+    assert record_module.not_here(plan, [here]) == {
+        plan[1]: "race of keras-jax/gpu: Keras on JAX, GPU: keras is not installed"
+    }
+    with pytest.raises(Unusable, match="expected a card that can be used, as the plan asks for one, but keras is not"):
+        record_module.not_here(plan[1:], [])
+
+
+def test_a_plan_of_which_nothing_can_be_asked_here_asks_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(Battery, "run", lambda _: pytest.fail("it measured"))
+    with pytest.raises(Unusable, match="expected a question that can be asked here, but race of webgpu-step/discrete"):
+        record(tmp_path / "card.json", 1, plan=[Entry("race", ("webgpu-step/discrete",), 1.0)])
+
+
+def test_a_bare_machine_gets_locked_wheels_and_two_commands_that_can_be_read(monkeypatch):
+    (names,) = re.findall(r"^BARE_NAMES := ((?:.*\\\n)*.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    locked = {line.partition("==")[0] for line in (ROOT / "requirements-gpu.txt").read_text().splitlines()}
+    assert set(names.replace("\\\n", " ").split()) <= locked
+    (words,) = re.findall(
+        r"python3 -m lib.cli.record (.+ 7)$", (ROOT / "deploy" / "README.md").read_text(), re.MULTILINE
+    )
+    asked = []
+    monkeypatch.setattr(record_module, "record", lambda *of: asked.append(of) or True)
+    monkeypatch.chdir(ROOT)
+    assert main(words.split()) == 0
+    ((path, minutes, *_, plan),) = asked
+    assert (path.name, minutes, len(plan)) == ("card.json", 7, len(read_plan(SHIPPED, QUESTIONS)))

@@ -5,8 +5,7 @@ import sqlite3
 import pytest
 
 from lib.cli.store import main
-from lib.sweeps.storage.export import export_to
-from lib.sweeps.storage.store import Store
+from lib.sweeps.storage.store import Store, export_to
 from tests.sweeps.storage.test_export import filled
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from lib.labs.operations_and_feeds import operations as view
 from lib.model.backends.registry import Runtime
-from lib.sweeps.experiments.runs import View
+from lib.sweeps.experiments.results import View
 from lib.sweeps.experiments.single_operations import OperationPoint, OperationTask, libraries
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store

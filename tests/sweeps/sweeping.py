@@ -19,13 +19,11 @@ MIXED = [
 
 
 def made(trainings, engine, store=None, **options):
-    """Everything that was told, and what finished, by index."""
     items = [Item(training) for training in trainings]
     events = list(updates(items, engine, store, Cancel(), Options(**options)))
     return events, by_place(items, events)
 
 
 def by_place(items, events):
-    """What finished, by its place among the items."""
     found = {update.item: update for update in events if isinstance(update, Finished)}
     return {place: found[item] for place, item in enumerate(items) if item in found}

@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -11,15 +12,35 @@ import pytest
 
 from lib.model.backends import registry
 from lib.model.backends.base import Epoch, FirstCall, Steps, no_parameters
+from lib.model.backends.packing import Shape
 from lib.model.backends.registry import Runtime, unavailable
 from lib.model.data.mnist import Facts
 from lib.model.spec import Network, Training
 from lib.sweeps import sweep as module
 from lib.sweeps.experiments.results import Results
-from lib.sweeps.storage.records import Curve
+from lib.sweeps.storage.records import Curve, Kind
 from lib.sweeps.storage.store import Store
-from lib.sweeps.strategies import QUICKEST, Limits, Picked, quickest_runtime
-from lib.sweeps.sweep import Continued, Finished, Options, Plan, ToTrain, Void, share, sweep, tell, train, updates
+from lib.sweeps.sweep import (
+    AUTO,
+    CACHE_BYTES,
+    QUICKEST,
+    STRATEGIES,
+    Continued,
+    Finished,
+    Limits,
+    Options,
+    Picked,
+    Plan,
+    ToTrain,
+    parts,
+    pick,
+    quickest_runtime,
+    share,
+    sweep,
+    tell,
+    train,
+    updates,
+)
 from lib.sweeps.workers.messages import (
     Checkpoint,
     Item,
@@ -44,8 +65,7 @@ def finished(items, stub_engine, store, **options):
     return events, by_place(items, events)
 
 
-def test_what_is_kept_is_served_and_the_rest_trained(stub_engine, tmp_path):
-    store = Store(tmp_path / "results.sqlite")
+def test_what_is_kept_is_served_and_the_rest_trained(stub_engine, store):
     _, first = finished(FAST, stub_engine, store)
     assert [first[i].cached for i in (0, 1)] == [False, False]
     more = [*FAST, Item(Training(Network((8,)), 0.2, 4096, 1), Runtime("numpy"))]
@@ -63,7 +83,6 @@ LONGER = [Item(Training(Network((9,)), 0.1, 4, 3), Runtime("numpy"))]  # a stub 
 
 
 def in_threads(count, function):
-    """What so many calls at once return."""
     results: list = []
     threads = [threading.Thread(target=lambda: results.append(function())) for _ in range(count)]
     for thread in threads:
@@ -75,9 +94,9 @@ def in_threads(count, function):
 
 @pytest.mark.slow
 def test_who_comes_while_it_trains_sees_it_from_its_first_epoch_on_and_trains_only_the_rest(
-    stub_engine, tmp_path, monkeypatch
+    stub_engine, store, monkeypatch
 ):
-    store, trained = Store(tmp_path / "results.sqlite"), []
+    trained = []
     run = stub_engine.run
 
     def counted(runtime, trainings, *rest):
@@ -107,7 +126,6 @@ def test_who_comes_while_it_trains_sees_it_from_its_first_epoch_on_and_trains_on
 
 @pytest.mark.slow
 def test_a_sweep_does_not_wait_for_a_later_one_of_the_same_viewer(stub_engine, tmp_path):
-    """As where four experiments open with the page: who comes first to look at the store is not who goes first."""
     store, sooner, later = Store(tmp_path / "results.sqlite"), Request("a viewer"), Request("a viewer")
     long, short = (Item(Training(Network((9, 9)), 0.1, *how), Runtime("numpy")) for how in ((16, 12), (64, 3)))
     seen: list = []
@@ -139,7 +157,7 @@ def test_what_one_gives_up_another_goes_on_with(stub_engine, tmp_path):
     cancel.set()
     assert not [update for update in first if isinstance(update, Finished)]
     follower.join(120)
-    assert Void((LONGER[0],)) in later
+    assert Restarted(items=(LONGER[0],)) in later
     assert isinstance(later[-1], Finished)
 
 
@@ -150,8 +168,8 @@ def test_what_is_not_to_be_served_is_not_shared(stub_engine, tmp_path, cached, f
     assert len({id(found[0].curve) for found in results}) == 2
 
 
-def test_what_was_timed_beside_another_program_says_so_whenever_it_is_shown(stub_engine, tmp_path, monkeypatch):
-    store, items = Store(tmp_path / "results.sqlite"), FAST[:1]
+def test_what_was_timed_beside_another_program_says_so_whenever_it_is_shown(stub_engine, store, monkeypatch):
+    items = FAST[:1]
     other = Holder("debugged.py", 17, 0.0)
     monkeypatch.setattr(stub_engine._machine, "take", lambda: True)
     monkeypatch.setattr(stub_engine._machine, "beside", other)
@@ -185,8 +203,8 @@ def test_equal_trainings_are_made_once_and_reported_twice(stub_engine, tmp_path,
 
 @pytest.mark.slow
 @pytest.mark.skipif(unavailable(Runtime(QUICKEST)) is not None, reason="Numba is not installed")
-def test_who_names_no_backend_gets_the_one_that_is_quickest_and_can_use_the_strategy(tmp_path, monkeypatch):
-    store, asked = Store(tmp_path / "results.sqlite"), [replace(MIXED[0], epochs=1), replace(MIXED[1], epochs=1)]
+def test_who_names_no_backend_gets_the_one_that_is_quickest_and_can_use_the_strategy(store, monkeypatch):
+    asked = [replace(MIXED[0], epochs=1), replace(MIXED[1], epochs=1)]
     monkeypatch.delenv("DASK_SCHEDULER_ADDRESS", raising=False)
 
     def backends(strategy, trainings=asked):
@@ -214,8 +232,8 @@ def test_bad_sweeps_are_one_sentence(stub_engine, monkeypatch):
         made(MIXED[:2], stub_engine, strategy="cluster")
 
 
-def test_a_stop_keeps_what_is_finished(stub_engine, tmp_path):
-    store, cancel = Store(tmp_path / "results.sqlite"), Cancel()
+def test_a_stop_keeps_what_is_finished(stub_engine, store):
+    cancel = Cancel()
     items = [Item(replace(MIXED[0], learning_rate=rate, batch_size=256, epochs=30)) for rate in (0.1, 0.2, 0.3)]
     items.insert(0, Item(MIXED[1]))
     events = []
@@ -229,9 +247,7 @@ def test_a_stop_keeps_what_is_finished(stub_engine, tmp_path):
     assert [update.cached for update in again if isinstance(update, Finished)] == [True]
 
 
-def test_a_sweep_whose_worker_was_killed_resumes(stub_engine, tmp_path):
-    """What was finished is served, the rest is trained, by a new worker."""
-    store = Store(tmp_path / "results.sqlite")
+def test_a_sweep_whose_worker_was_killed_resumes(stub_engine, store):
     items = [Item(MIXED[1]), Item(Training(Network((256,)), 0.1, 32, 30))]
 
     def kill_in_the_second():
@@ -248,8 +264,7 @@ def test_a_sweep_whose_worker_was_killed_resumes(stub_engine, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["sequential", "sharded", pytest.param("processes", marks=pytest.mark.release)])
-def test_one_more_epoch_and_one_more_rate_train_only_that(engine, tmp_path, strategy):
-    store = Store(tmp_path / "results.sqlite")
+def test_one_more_epoch_and_one_more_rate_train_only_that(engine, store, strategy):
     made(MIXED[:2], engine, store, strategy=strategy)
     longer = [replace(training, epochs=3) for training in MIXED[:2]]
     events, found = made([*longer, replace(MIXED[0], learning_rate=0.2)], engine, store, strategy=strategy)
@@ -272,9 +287,8 @@ def test_one_more_epoch_and_one_more_rate_train_only_that(engine, tmp_path, stra
 
 
 @pytest.mark.release
-def test_what_was_trained_before_a_stop_is_gone_on_with(engine, tmp_path, monkeypatch):
-    """Parameters come every few seconds while a training goes on; after a stop it begins there, not at its start."""
-    store, cancel = Store(tmp_path / "results.sqlite"), Cancel()
+def test_what_was_trained_before_a_stop_is_gone_on_with(engine, store, monkeypatch):
+    cancel = Cancel()
     items = [Item(Training(Network((64,)), 0.1, 32, 100))]
     for _ in updates(items, engine, store, cancel, Options("sequential")):
         if store.rows("parameters"):
@@ -303,9 +317,7 @@ def test_large_sweeps_keep_thinned_losses(engine, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["sequential", pytest.param("processes", marks=pytest.mark.release)])
-def test_what_goes_on_from_forgotten_parameters_begins_again(engine, tmp_path, monkeypatch, strategy):
-    """Their place in the store may be taken by others between two looks."""
-    store = Store(tmp_path / "results.sqlite")
+def test_what_goes_on_from_forgotten_parameters_begins_again(engine, store, monkeypatch, strategy):
     made(MIXED[:2], engine, store, strategy="sequential")
     monkeypatch.setattr(module.Plan, "start", lambda *_: None)
     longer = [replace(training, epochs=3) for training in MIXED[:2]]
@@ -317,8 +329,7 @@ def test_what_goes_on_from_forgotten_parameters_begins_again(engine, tmp_path, m
 
 
 @pytest.mark.slow
-def test_parameters_of_a_large_sweep_are_not_held_anywhere(engine, tmp_path, monkeypatch):
-    store = Store(tmp_path / "results.sqlite")
+def test_parameters_of_a_large_sweep_are_not_held_anywhere(engine, store, monkeypatch):
     monkeypatch.setattr(module, "MAX_PARAMETER_BYTES", 3 * MIXED[0].network.parameter_bytes)
     _, few = made(MIXED[:1], engine, store, strategy="vmap")
     assert few[0].parameters is not None
@@ -331,13 +342,11 @@ def test_parameters_of_a_large_sweep_are_not_held_anywhere(engine, tmp_path, mon
 
 FACTS = Facts("MNIST", "digest")
 ITEMS = [Item(Training(learning_rate=rate, epochs=2)) for rate in (0.1, 0.3)]
-LIMITS = Limits(1e9, 1e9)
+NO_LIMITS = Limits(1e9, 1e9)
 WEIGHTS = [(np.ones((784, 10), np.float32), np.zeros(10, np.float32))]
 
 
 class Engine:
-    """Answers with the messages that it was given."""
-
     def __init__(self, *messages):
         self.messages, self.left = messages, False
 
@@ -362,25 +371,22 @@ def epoch_of(item, epoch):
 
 def swept(engine, store, items=ITEMS, strategy="sequential"):
     plan = Plan(items, engine, store, Cancel(), Options(strategy), Request(), FACTS.digest)
-    return list(train(plan, Runtime(), plan.items, strategy, LIMITS))
+    return list(train(plan, Runtime(), plan.items, strategy, NO_LIMITS))
 
 
 def test_what_came_before_a_restart_is_void_and_not_in_the_curve(tmp_path):
     one, other = ITEMS
-    trainings = (one.training, other.training)
     again = [*epoch_of(one, 0), *epoch_of(one, 1), Trained(one, None), *epoch_of(other, 0), Trained(other, None)]
     events = swept(
-        Engine(Progress(one, FirstCall(0.5)), *epoch_of(one, 0), Restarted("it hung", trainings), *again), None
+        Engine(Progress(one, FirstCall(0.5)), *epoch_of(one, 0), Restarted("it hung", (one, other)), *again), None
     )
-    assert Void((one, other)) in events
+    assert Restarted("it hung", (one, other)) in events
     curves = {event.item: event.curve for event in events if isinstance(event, Finished)}
     assert (len(curves[one].epochs), len(curves[one].losses)) == (2, 8)
     assert len(curves[other].epochs) == 1
 
 
-def test_what_another_viewer_trained_meanwhile_is_served_and_not_trained(tmp_path):
-    """While it waited in the queue."""
-    store = Store(tmp_path / "results.sqlite")
+def test_what_another_viewer_trained_meanwhile_is_served_and_not_trained(store):
     epochs = tuple(Epoch(e, 4, 0.3, 0.9, 0.1, 0.01, no_parameters) for e in range(2))
     plan = Plan(ITEMS, Engine(), store, Cancel(), Options("sequential"), Request(), FACTS.digest)  # type: ignore[arg-type]
     for item in ITEMS:
@@ -391,8 +397,8 @@ def test_what_another_viewer_trained_meanwhile_is_served_and_not_trained(tmp_pat
     assert engine.left, "the worker is free for others"
 
 
-def test_a_checkpoint_is_stored_and_nobody_sees_it(tmp_path):
-    store, (one, _) = Store(tmp_path / "results.sqlite"), ITEMS
+def test_a_checkpoint_is_stored_and_nobody_sees_it(store):
+    (one, _) = ITEMS
     engine = Engine(*epoch_of(one, 0), Checkpoint(one, WEIGHTS))
     events = swept(engine, store, [one])
     assert not any(isinstance(event, Checkpoint | Finished) for event in events)
@@ -401,7 +407,6 @@ def test_a_checkpoint_is_stored_and_nobody_sees_it(tmp_path):
 
 @pytest.fixture
 def others(monkeypatch):
-    """How many cores others keep busy, turn by turn."""
     cores: list[float] = []
 
     def exit_(watch, *_):
@@ -416,11 +421,9 @@ def curves_of(events):
     return {event.item: event.curve for event in events if isinstance(event, Finished)}
 
 
-def test_a_curve_says_that_others_were_at_work(tmp_path, others):
-    """Also where that was in its first turn, and it waited for another viewer since."""
+def test_a_curve_says_that_others_were_at_work(store, others):
     one, other = ITEMS
     others += [1.5, 0.0, 0.0]  # at the end of the first turn, and when each of the two is done
-    store = Store(tmp_path / "results.sqlite")
     turns = [*epoch_of(one, 0), Waiting(1), Ready(FACTS), *epoch_of(one, 1), Trained(one, None), *epoch_of(other, 0)]
     found = curves_of(swept(Engine(*turns, Trained(other, None)), store))
     (flag,) = found[one].warnings
@@ -430,15 +433,15 @@ def test_a_curve_says_that_others_were_at_work(tmp_path, others):
     assert kept[one].warnings == (flag,), "whenever it is shown"
 
 
-def test_what_is_continued_keeps_what_disturbed_its_beginning(tmp_path, others):
-    store, one = Store(tmp_path / "results.sqlite"), Item(Training(Network(()), epochs=2))
+def test_what_is_continued_keeps_what_disturbed_its_beginning(store, others):
+    one = Item(Training(Network(()), epochs=2))
     others += [2.0, 0.0]
     short = Item(replace(one.training, epochs=1))
     swept(Engine(*epoch_of(short, 0), Trained(short, WEIGHTS)), store, [short])
     engine = Engine(*epoch_of(one, 1), Trained(one, None))
     plan = Plan([one], engine, store, Cancel(), Options("sequential"), Request(), FACTS.digest)  # type: ignore[arg-type]
     assert plan.go_on(one) is not None
-    found = curves_of(train(plan, Runtime(), plan.items, "sequential", LIMITS))
+    found = curves_of(train(plan, Runtime(), plan.items, "sequential", NO_LIMITS))
     assert len(found[one].epochs) == 2
     assert "kept 2.0 cores busy" in found[one].warnings[0]
 
@@ -462,3 +465,124 @@ def test_who_is_in_more_of_a_hurry_does_not_wait_for_the_same_viewers_that_waits
     tell([one], over=True)
     assert share([key], later) == [(mine, False)], "the other's end is not its own"
     tell([mine, other], over=True)
+
+
+NUMBA = Runtime("numba")
+
+
+@pytest.fixture(scope="module")
+def alone(engine):
+    return made(MIXED, engine, strategy="sequential")[1]
+
+
+def assert_the_same(found, expected):
+    assert sorted(found) == sorted(expected)
+    for index, one in found.items():
+        other = expected[index].curve
+        assert [e.diverged_step for e in one.curve.epochs] == [e.diverged_step for e in other.epochs]
+        if other.epochs[-1].diverged_step is None:
+            np.testing.assert_allclose(one.curve.losses, other.losses, atol=1e-4)
+            assert one.curve.epochs[-1].validation_accuracy == pytest.approx(
+                other.epochs[-1].validation_accuracy, abs=2e-3
+            )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "strategy",
+    ["vmap", "padded", *(pytest.param(key, marks=pytest.mark.release) for key in ("processes", "sharded", "stacks"))],
+)
+def test_every_strategy_trains_the_same(engine, alone, strategy):
+    events, found = made(MIXED, engine, strategy=strategy, max_waste=1.0)
+    assert_the_same(found, alone)
+    assert alone[4].curve.epochs[-1].diverged_step is not None, "one diverges, and the others are unharmed"
+    assert {update.strategy for update in found.values()} == {strategy}
+    stacked = found[0].curve.together
+    assert stacked > 1 if STRATEGIES[strategy].stacked else stacked == 1
+    assert any(isinstance(update, Picked) and update.strategy == strategy for update in events)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(unavailable(NUMBA) is not None, reason="Numba is not installed")
+def test_a_core_each_trains_the_same_as_one_after_another(engine):
+    items = [Item(training, NUMBA) for training in MIXED]
+    found = {
+        strategy: by_place(items, updates(items, engine, None, Cancel(), Options(strategy)))
+        for strategy in ("sequential", AUTO)
+    }
+    assert_the_same(found[AUTO], found["sequential"])
+    assert {update.strategy for update in found[AUTO].values()} == {"cores"}
+
+
+@pytest.mark.slow
+def test_more_models_than_memory_are_made_in_parts(engine, monkeypatch):
+    many = [Training(Network((4,)), float(rate), 4096, 1) for rate in np.linspace(0.01, 0.2, 9)]
+    free_bytes = 5.5 * Shape.of([many[0].network]).place_bytes(4096) / module.MEMORY_SHARE
+    monkeypatch.setattr(module, "usable_memory_bytes", lambda device: free_bytes)
+    _, found = made(many, engine, strategy="vmap")
+    assert len(found) == 9
+    assert {update.curve.together for update in found.values()} == {5, 4}
+    free_bytes = 1e4
+    with pytest.raises(MemoryError, match="MB are free; choose a smaller one"):
+        made(many, engine, strategy="vmap")
+
+
+def test_parts_hold_every_training_once():
+    limits = Limits(1e9, 4e6, 2, 0.4)
+    devices_of_many = {"sequential": 0, "vmap": 1, "padded": 1, "sharded": 2}
+    for key, n_devices in devices_of_many.items():
+        plan = parts(STRATEGIES[key], MIXED, limits)
+        assert Counter(training for part in plan for training in part.trainings) == Counter(MIXED)
+        assert [part.devices for part in plan] == [n_devices if len(part.trainings) > 1 else 0 for part in plan]
+        unlike = [part for part in plan if len({training.network for training in part.trainings}) > 1]
+        assert bool(unlike) == STRATEGIES[key].padded, "only padding puts different networks into one program"
+
+
+LIMITS = Limits(1e9, 4e6, 1, 0.4)
+RATES = [Training(learning_rate=rate, epochs=4) for rate in np.geomspace(0.01, 0.3, 16)]
+
+
+@pytest.fixture(params=[2, 16])
+def cores(request, monkeypatch):
+    monkeypatch.setattr(module, "usable_cores", lambda: request.param)
+    return request.param
+
+
+def test_those_are_considered_that_differ(cores):
+    def considered(trainings, limits=LIMITS):
+        return list(pick(trainings, limits, "cpu", 0.0, processes=False).expected_s)
+
+    assert considered([Training(batch_size=size) for size in (1, 32, 512)]) == ["sequential"], "no common program"
+    assert considered(RATES) == ["sequential", "vmap"]
+    assert considered(RATES, replace(LIMITS, n_devices=2)) == ["sequential", "vmap", "sharded"]
+    assert considered([Training(Network((width,))) for width in (100, 128)]) == ["sequential", "padded"]
+
+
+def test_a_card_is_given_all_at_once():
+    long = [replace(one, epochs=40) for one in RATES]
+    picked = pick(long, replace(LIMITS, cache_bytes=CACHE_BYTES["gpu"]), "gpu")
+    assert picked.strategy == "vmap"
+    assert picked.expected_s["sequential"] / picked.expected_s["vmap"] > 6
+    assert "processes" not in picked.expected_s
+
+
+def test_a_processor_is_given_a_training_for_each_core_where_that_pays_for_its_start(cores):
+    limits, few = replace(LIMITS, n_devices=cores), RATES[:4]
+    assert pick([replace(one, epochs=100) for one in RATES], limits, "cpu").strategy == "processes"
+    assert pick(RATES, limits, "cpu", processes=False).strategy == "sharded"
+    assert pick(few, limits, "cpu", 0.0).strategy == "sharded", "their start takes longer"
+    assert pick(few, limits, "cpu", 0.0, running=cores).strategy == "processes"
+    large = [replace(one, batch_size=4096, epochs=40) for one in RATES[:2]]
+    assert pick(large, limits, "cpu", 0.0).strategy == "sequential", "each uses all cores by itself"
+
+
+@pytest.mark.slow
+def test_auto_says_what_it_picked_and_measures_nothing(engine, store):
+    for worth_s, words in ((None, "nothing else would pay"), (0.0, "s expected; ")):
+        options = {} if worth_s is None else {"worth_s": worth_s, "fresh": True}
+        events, found = made(MIXED[:4], engine, store, strategy="auto", processes=False, **options)
+        (picked,) = [update for update in events if isinstance(update, Picked)]
+        assert words in picked.why
+        assert picked.strategy == min(picked.expected_s, key=lambda key: picked.expected_s[key])
+        assert len(found) == 4
+    assert not store.records(Kind.STEP_TIME)

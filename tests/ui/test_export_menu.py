@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from lib.model.data.mnist import Facts
 from lib.model.spec import DataSet, Network, Training
-from lib.sweeps.experiments.exported_script import LIBRARIES, takeaway, takeaway_of_search
+from lib.sweeps.experiments.exported_script import LIBRARIES, not_installed, takeaway, takeaway_of_search
 from lib.sweeps.experiments.results import Results
 from lib.sweeps.sweep import Finished
 from lib.ui.export_menu import MAX_OFFERED, ExportMenu
@@ -57,8 +57,8 @@ def test_it_offers_the_finished_trainings_the_best_first_and_what_is_installed()
         [1, "0.5: 90.0\u202f%, 200\u202fms an epoch"],
         [0, "0.1: 80.0\u202f%, 200\u202fms an epoch"],
     ]
-    assert set(choices["libraries"]) == {key for key, library in LIBRARIES.items() if not library.missing}
-    absent = [library.label for library in LIBRARIES.values() if library.missing]
+    assert set(choices["libraries"]) == {key for key, (_, needs) in LIBRARIES.items() if not not_installed(needs)}
+    absent = [label for label, needs in LIBRARIES.values() if not_installed(needs)]
     assert all(any(label in note for note in choices["notes"]) for label in absent)
     assert any("Parquet needs" in note for note in choices["notes"]) is not choices["parquet"]
     assert MAX_OFFERED >= 16

@@ -21,8 +21,8 @@ from lib.model.data.mnist import Facts
 from lib.model.data.prepared import DataSummary, Prepared
 from lib.site import editor
 from lib.sweeps.experiments import mnist_training as experiments
-from lib.sweeps.experiments import runs
-from lib.sweeps.experiments.own_data import experiment_on
+from lib.sweeps.experiments import results as results_module
+from lib.sweeps.experiments.mnist_training import experiment_on
 from lib.sweeps.workers.messages import WorkerDied
 from lib.ui.lab import Framed
 from lib.ui.url_state import Address
@@ -235,7 +235,7 @@ def test_a_failure_is_shown_in_the_cell(lab, monkeypatch):
         raise WorkerDied("The worker process ended while it trained. Press “Run again”.")
         yield
 
-    monkeypatch.setattr(runs, "updates", broken)
+    monkeypatch.setattr(results_module, "updates", broken)
     mnist_training.learning_rate.run(lab=here, rate=here.controls("rate"))
     assert "lab-failed" in shown[-1].text
     assert "Press “Run again”" in shown[-1].text

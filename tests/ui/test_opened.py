@@ -25,7 +25,7 @@ from lib.labs.operations_and_feeds import feeds as operations_and_feeds
 from lib.labs.when_a_gpu_wins import work
 from lib.labs.which_library import machines, race
 from lib.model.spec import MAX_TEXT
-from lib.sweeps import random_search
+from lib.sweeps.experiments import mnist_training as random_search
 from lib.ui import opened, own_data
 from lib.ui import random_search as search_page
 from lib.ui.notebooks import APP, SERVED

@@ -12,7 +12,7 @@ import pytest
 import mnist_training
 from lib.formatting import sentence
 from lib.labs import mnist_training as page
-from lib.sweeps.experiments.results import News
+from lib.sweeps.experiments.results import Watched
 from lib.sweeps.experiments.teacher import Classroom, Guess, Guesses, questions
 from lib.ui import predict_first
 from lib.ui import stage as stage_module
@@ -268,7 +268,7 @@ def test_a_page_that_was_closed_is_let_go(room, viewer, monkeypatch):
     """ipywidgets holds each widget for good: they kept the page and its thread."""
     monkeypatch.setattr(predict_first, "streaming", lambda: True)
     first = PredictFirst()
-    first.attach(SimpleNamespace(address=Address(), news=News()))  # type: ignore[arg-type]
+    first.attach(SimpleNamespace(address=Address(), news=Watched()))  # type: ignore[arg-type]
     gone = weakref.ref(first)
     del first
     deadline = time.monotonic() + 20

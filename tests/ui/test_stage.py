@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from lib.model.backends.base import Steps
-from lib.sweeps.experiments.results import News, Results
-from lib.sweeps.experiments.runs import Run, Seat
+from lib.sweeps.experiments.results import Results, Run, Seat, Watched
 from lib.sweeps.experiments.teacher import Classroom
 from lib.sweeps.sweep import Finished, ToTrain
 from lib.sweeps.workers.messages import Progress, State
@@ -316,7 +315,7 @@ def section_at(seat):
     )
     panel = SimpleNamespace(value={"pin": "", "again": 0})
     declared = SimpleNamespace(checked=lambda prefix, values: None)
-    page = SimpleNamespace(hooks=(), news=News())
+    page = SimpleNamespace(hooks=(), news=Watched())
     nothing = dict.fromkeys(("controls", "buttons", "menu"), str)
     return SimpleNamespace(stage=stage, panel=panel, declared=declared, page=page, prefix="rate", members=[], **nothing)
 

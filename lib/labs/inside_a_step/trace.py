@@ -13,7 +13,7 @@ import numpy as np
 from lib.formatting import listed, seconds
 from lib.model.spec import Network
 from lib.sweeps.experiments import published
-from lib.sweeps.experiments.trace_of_a_step import Brought, profile, read_files, runtimes, saved, shipped, task_of
+from lib.sweeps.experiments.trace_of_a_step import profile, read_files, runtimes, saved, shipped, task_of
 from lib.sweeps.storage.records import Kind
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.messages import State
@@ -145,15 +145,15 @@ class Traces:
 
     def draw(self, shown: Shown) -> Drawing:
         files, now = shown.at.values["files"], shown.now
-        found = [item for item in now.items if isinstance(item, Brought)]
-        traces = tuple(one.trace for one in found if one.trace is not None)
+        traces = tuple(item for item in now.items if isinstance(item, Trace))
+        problems = [item for item in now.items if isinstance(item, str)]
         if now.over:
             self._dropped = traces
         line = ""
         if files:
             words = now.note or f"{len(traces)} of {len(files)} files read"
-            line = layout.state_line(now.state, len(found), len(files), words, now.problem)
-            line += layout.problems(one.problem for one in found if one.problem)
+            line = layout.state_line(now.state, len(traces) + len(problems), len(files), words, now.problem)
+            line += layout.problems(problems)
         known = titles([*self._dropped, *shipped(), *([self._live] if self._live is not None else [])])
         trace, before, after = (known[title] for title in self._choose(shown.section, list(known)))
         fields = {name: f"<div>{field.text}</div>" for name, field in self._fields.items()}

@@ -24,16 +24,14 @@ from lib.sweeps.experiments.single_operations import (
     Figures,
     OperationTask,
     PipelineTask,
-    Raised,
     measure_pipelines,
     pipeline_tasks,
     recorded_figures,
 )
 from lib.sweeps.storage.records import Kind, Record, current
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.engine import Engine
+from lib.sweeps.workers.engine import Engine, Process
 from lib.sweeps.workers.messages import Note, TrainingFailed, note_of
-from lib.sweeps.workers.process import Process
 from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.comparison import Comparison, Verdict, compared
 from lib.timing.diagnosis import INPUT_SHARE
@@ -137,7 +135,7 @@ def by_feeds(store: Store) -> tuple[Callable[[Feeds], Asked], Callable[[Shown], 
 def _draw(shown: Shown) -> Drawing:
     wanted, mine = shown.tasks, shown.at.pipeline
     records = [one for one in shown.records if isinstance(one, Record)]
-    raised = {item.pipeline: item.why for item in shown.now.items if isinstance(item, Raised)}
+    raised = dict(item for item in shown.now.items if isinstance(item, tuple))
     pipelines, found = [task.pipelines[0] for task in wanted], known(wanted, records)
     helps = remedy(mine, found)
     text = feeds_sentence(mine, found, helps)

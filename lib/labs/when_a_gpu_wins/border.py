@@ -27,16 +27,16 @@ from lib.model.backends.registry import BACKENDS, Runtime
 from lib.model.hardware.machine import usable_memory_bytes
 from lib.model.spec import N_PIXELS, Network, Training
 from lib.once import Once, once
-from lib.sweeps.cost_model import StepTime
 from lib.sweeps.experiments import backend_race, published
+from lib.sweeps.experiments.advice import Row, known_devices, of_machine, published_rows
 from lib.sweeps.experiments.calibration import TOGETHER, LiveCalibrations, TrainingWay, live_in, ways
 from lib.sweeps.experiments.calibration import WAYS as CALIBRATED_AS
-from lib.sweeps.experiments.known_devices import Row, known_devices, of_machine, published_rows
 from lib.sweeps.experiments.recorded_machines import Machine, recorded_gpus
 from lib.sweeps.experiments.your_gpu import contests, kept_in
+from lib.sweeps.measuring import StepTime
 from lib.sweeps.storage.records import Kind, current
 from lib.sweeps.storage.store import Store
-from lib.sweeps.strategies import quickest_runtime
+from lib.sweeps.sweep import quickest_runtime
 from lib.timing.prediction.predict import Calibration, Prediction, Predictions, predict, predict_many
 from lib.timing.prediction.workload import (
     FLOAT32_BYTES,

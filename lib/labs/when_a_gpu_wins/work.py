@@ -30,9 +30,8 @@ from lib.labs.when_a_gpu_wins.border import (
 from lib.model.backends.registry import Runtime
 from lib.model.data.mnist import recognised
 from lib.model.spec import Network
-from lib.sweeps.cost_model import StepTime
 from lib.sweeps.experiments import advice, backend_race
-from lib.sweeps.experiments.advice import Applied, Findings, findings, miss, too_long
+from lib.sweeps.experiments.advice import Findings, findings, miss, too_long
 from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask, measure_tasks
 from lib.sweeps.experiments.backend_race import RATES_TRIED, TARGETS
 from lib.sweeps.experiments.calibration import (
@@ -45,6 +44,7 @@ from lib.sweeps.experiments.calibration import (
     unasked,
     ways,
 )
+from lib.sweeps.measuring import StepTime
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.engine import Engine
@@ -412,7 +412,7 @@ def remedies(page: Page) -> tuple[Callable[[Remedies], Asked], Callable[[Shown],
     def draw(shown: Shown) -> Drawing:
         question, by = asked_by(shown.at)
         found, now, (wanted,) = findings(question, by, live.view().items, page.store), shown.now, shown.known
-        state, n_done = now.state, sum(isinstance(item, Applied) for item in now.items)
+        state, n_done = now.state, sum(isinstance(item, Remedy) for item in now.items)
         n_measured, n_possible = sum(one.measured is not None for one in found.outcomes), len(_possible(found))
         if not wanted and state is State.DONE:
             state = State.SAVED if n_measured else State.NOT_RUNNING
@@ -447,7 +447,7 @@ def chosen(stage: Stage, about: tuple, pressed: list[Remedy]) -> list[Remedy]:
     if stage.asked[0] != about or stage.running is None:
         return pressed
     now = stage.running.view()
-    done = [item.remedy for item in now.items if isinstance(item, Applied)]
+    done = [item for item in now.items if isinstance(item, Remedy)]
     waited_for = [one for one in stage.began_with[0] if one not in done and now.state is not State.STOPPED]
     return list(dict.fromkeys([*waited_for, *pressed]))
 

@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import altair as alt
 import marimo as mo
@@ -13,7 +14,7 @@ import pandas as pd
 
 from lib.formatting import justified, percent, seconds
 from lib.model.backends.registry import BACKENDS, Runtime, usable_runtimes
-from lib.model.spec import N_TRAIN, Network, Training
+from lib.model.spec import N_TRAIN, Network
 from lib.sweeps.experiments import published
 from lib.sweeps.experiments.anatomy_of_a_step import ceilings, measure_ceilings
 from lib.sweeps.experiments.backend_race import (
@@ -28,7 +29,6 @@ from lib.sweeps.experiments.backend_race import (
     Learned,
     Needed,
     Standing,
-    TrialTrained,
     all_cells,
     learn,
     learned,
@@ -43,7 +43,7 @@ from lib.sweeps.experiments.your_gpu import gpus_elsewhere
 from lib.sweeps.storage.records import Kind, Record, current
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.messages import Note, State
+from lib.sweeps.workers.messages import State
 from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.comparison import Estimate, Verdict
 from lib.timing.diagnosis import Observed, findings
@@ -109,7 +109,7 @@ class Raced:
         cells: Sequence[Cell],
         stored: Sequence[Record],
         known: Learned,
-        items: Sequence[Record | TrialTrained] = (),
+        items: Sequence[Any] = (),
     ) -> None:
         self.network = cells[0].network if cells else NETWORK
         made = [item for item in items if isinstance(item, Record)]
@@ -122,10 +122,7 @@ class Raced:
             for number, cell in enumerate(plan(cells, []))
             if repetitions.get(cell, 0) <= number // len(cells) and cell not in failed_now
         ]
-        trained: dict[Training, tuple[float, ...]] = {
-            item.training: item.accuracies for item in items if isinstance(item, TrialTrained)
-        }
-        self.learned: Learned = {**known, **trained}
+        self.learned: Learned = {**known, **dict(item for item in items if isinstance(item, tuple))}
 
     @property
     def time_left_s(self) -> float | None:
@@ -148,9 +145,7 @@ def failures(cells: Sequence[Cell], records: Sequence[Record]) -> dict[Cell, str
     return {cell: "; ".join(of_cell[-1].warnings) for cell, of_cell in found.items() if of_cell}
 
 
-def fill(
-    begun: Raced, engine: Engine, store: Store, cancel: Cancel, request: Request
-) -> Iterator[Record | TrialTrained | Note]:
+def fill(begun: Raced, engine: Engine, store: Store, cancel: Cancel, request: Request) -> Iterator[Any]:
     """Measure the peak rates once, make the repetitions, then count the epochs that accuracies need.
 
     Raises:

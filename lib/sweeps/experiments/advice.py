@@ -3,20 +3,49 @@
 A remedy of a training that is slow is predicted from this machine's calibrations, and measured as a calibration's steps
 are. A variant of a step, such as one whose batches lie on the device, is none of the ways to train here: it is measured
 by itself, and predicted by what it saves of steps of a usual network.
+
+Devices that are known by their figures, with what whole epochs say of the libraries that drive them.
+
+A data sheet says what a card computes at best. What its host spends on a call or on an operation (a loop such as Keras'
+included), and on each example, is a library's: it is fitted to the published figures that set the model and to the
+epochs that were recorded. Rates of the device itself are never fitted: no figure makes a processor's own memory slower
+than a disk. Where a library was fitted on a device, that device has its costs there; where it was fitted on others of
+the same kind alone, it has their geometric mean, from the least to the largest of them. So a device has an entry for
+each library, with the ways in which that runs a step, and one for the ways that no figure speaks of.
+
+What was published twice, and differently, sets the model both times: a cost is then their mean, its range is from the
+one to the other, and the device says so.
+
+All figures that tell of products are of small networks, whose preparation takes as many times longer: they cannot say
+what share of its peak a card attains, which stays an assumption of the file.
+
+Which of the articles' figures set a model is a rule and no choice: of each list that an article prints (a column of a
+table, a machine's experiments) the first, the fourth and so on, as long as they are at most a third of it; none of
+those that stand in the text.
+
+No figure of the articles has a spread. One was published twice (an epoch of Keras on the processor: 11.31 and 4.4 s):
+`REPEATED` is how many times as long the longer of the two took. The second of them therefore counts as used.
+
+How far predictions are from what the articles published is shown for all figures. What is judged is what the pages and
+`python -m lib.cli.advise` say.
 """
 
 import itertools
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from lib.formatting import listed
-from lib.model.backends.registry import Runtime
+import numpy as np
+from scipy.optimize import nnls
+
+from lib.formatting import listed, seconds
+from lib.model.backends.registry import BACKENDS, PRECISIONS, Runtime
 from lib.model.hardware.machine import usable_memory_bytes
-from lib.model.spec import N_PIXELS
+from lib.model.spec import N_PIXELS, N_TRAIN, Network
 from lib.once import Once
-from lib.sweeps.cost_model import StepTime, StepTimes
+from lib.sweeps.experiments import published
 from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask, measure_tasks
 from lib.sweeps.experiments.calibration import (
     PROBE_S,
@@ -36,18 +65,504 @@ from lib.sweeps.experiments.calibration import (
     unasked,
     ways,
 )
-from lib.sweeps.experiments.failures import Marked
-from lib.sweeps.experiments.known_devices import LIBRARIES, known_devices, recorded_devices
-from lib.sweeps.experiments.recorded_machines import place, recorded_here
+from lib.sweeps.experiments.recorded_machines import EPOCHS, EXPERIMENTS, Machine, place, recorded_here
+from lib.sweeps.measuring import ALL_BUT_THE_CPU, Attempts, StepTime, step_times
 from lib.sweeps.storage.records import Kind, Record, current
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Note, noted
 from lib.sweeps.workers.queue import Cancel, Request
-from lib.timing.prediction.predict import LEAST_TOGETHER, Calibrated, Calibration, NotCalibrated, Question
+from lib.timing.prediction.predict import (
+    LEAST_TOGETHER,
+    Calibrated,
+    Calibration,
+    NotCalibrated,
+    Prediction,
+    Question,
+    predict,
+)
 from lib.timing.prediction.remedies import RESIDENT, Advice, Effect, Remedy, Setup, advise, effects, to_paste, today
-from lib.timing.prediction.workload import FILE, Cost, Device, DoesNotFit, cost_of, read_devices
+from lib.timing.prediction.workload import (
+    DRIVEN,
+    FILE,
+    FLOAT32_BYTES,
+    QUANTITIES,
+    Cost,
+    Device,
+    DoesNotFit,
+    OperationKind,
+    Origin,
+    SheetFigure,
+    StepOperation,
+    Way,
+    Workload,
+    cost_of,
+    fully_connected,
+    read_devices,
+)
 from lib.timing.profiling.request import FROM_HOST, ON_CARDS, PLAIN_STEP, TAKEN, VARIANTS, VARIED, Examination
+
+CARD, PROCESSOR, L4, CORES, A100 = "quadro-rtx-5000", "i9-10885h", "l4", "c3-highcpu-22", "a100-pcie-40gb"
+REPEATED = (
+    published.EPOCH_S["keras-tensorflow", "cpu"][32] / published.CPU_EPOCH_S
+)  # times that one thing took when it was published twice
+
+# Name for people, and how it runs a step.
+LIBRARIES = {
+    "keras-tensorflow": ("Keras on TensorFlow", Way.STEP),
+    "numpy": ("NumPy", Way.OPERATIONS),
+    "jax-step": ("JAX", Way.STEP),
+    "torch": ("PyTorch", Way.OPERATIONS),
+    "torch-compiled": ("PyTorch, compiled", Way.STEP),
+}
+
+
+@dataclass(frozen=True)
+class PublishedFigure:
+    """A figure of the articles, and the work whose time it is.
+
+    Attributes:
+        name: What took so long, for people.
+        question: The same for figures that can be compared: they differ in library or device.
+        library: Whose host costs are fitted; figures of one library on one machine share them.
+        machine: Key of a device in `recorded/devices.json`.
+        published_s: As printed.
+        work: Numbers of steps, each with its workload.
+        sets: Whether the model is set from it.
+        widens: Whether the width of the intervals comes from it.
+    """
+
+    name: str
+    question: str
+    library: str
+    machine: str
+    published_s: float
+    work: tuple[tuple[float, Workload], ...]
+    sets: bool = False
+    widens: bool = False
+
+    def predicted(self, device: Device) -> Prediction:
+        """The seconds of its work on a device, with their ends."""
+        each = [predict(workload, device).of(steps) for steps, workload in self.work]
+        return Prediction(*(sum(getattr(one, name) for one in each) for name in ("step_s", "low_s", "high_s")), {})
+
+
+def published_figures() -> list[PublishedFigure]:
+    found: list[PublishedFigure] = []
+    for figures in (*_epochs(), *_experiments(), *_operations()):
+        setting = range(0, 3 * (len(figures) // 3), 3)
+        found += [replace(one, sets=number in setting) for number, one in enumerate(figures)]
+    return found + _in_the_text()
+
+
+def _epochs() -> list[list[PublishedFigure]]:
+    columns = []
+    for (library, device), by_size in published.EPOCH_S.items():
+        label, way = LIBRARIES[library]
+        columns.append(
+            [
+                PublishedFigure(
+                    f"{label}, {device.upper()}, an epoch at batch size {size}",
+                    f"an epoch at batch size {size}",
+                    library,
+                    CARD if device == "gpu" else PROCESSOR,
+                    epoch_s,
+                    (epoch_of(Network(), size, way),),
+                )
+                for size, epoch_s in by_size.items()
+            ]
+        )
+    return columns
+
+
+def epoch_of(network: Network, batch_size: int, way: Way, resident: bool = False) -> tuple[float, Workload]:
+    """An epoch's steps and one of them; unless `resident`, its images come from the host's memory."""
+    workload = fully_connected(network, batch_size, way, resident=resident)
+    return workload.steps, workload
+
+
+def _experiments() -> list[list[PublishedFigure]]:
+    """The second article's three experiments on its two machines in the cloud.
+
+    It counts 60,000 images an epoch; a fifth of them is held back for validation, as in the first: see the claims.
+    """
+    work = {
+        name: tuple(
+            (EPOCHS * steps, workload)
+            for steps, workload in (epoch_of(network, size, Way.STEP) for network, size in trainings)
+        )
+        for name, trainings in EXPERIMENTS.items()
+    }
+    return [
+        [
+            PublishedFigure(
+                f"Keras on TensorFlow, {place}, the {name} experiment",
+                f"the {name} experiment",
+                "keras-tensorflow",
+                machine,
+                published.EXPERIMENT_S[name][column],
+                work[name],
+            )
+            for name in work
+        ]
+        for column, (machine, place) in enumerate(((L4, "L4"), (CORES, "22 vCPUs")))
+    ]
+
+
+def _operations() -> list[list[PublishedFigure]]:
+    """The first article's step, operation by operation, on the processor by NumPy and on the card by TensorFlow."""
+    step = fully_connected(Network(), 32, Way.OPERATIONS, resident=True)
+    operations = step.operations
+    updates = sum(one.kind is OperationKind.UPDATE for one in operations)
+    taken = {
+        "forward: hidden layer": operations[:2],
+        "forward: ReLU": operations[2:3],
+        "forward: output layer": operations[3:5],
+        "softmax and loss": operations[5:7],
+        "backward": operations[7:-updates],
+        "update": operations[-updates:],
+        "total": operations,
+    }
+    waited = replace(step, way=Way.WAITED)
+    return [
+        [
+            PublishedFigure(
+                f"{place}, one step at batch size 32, {name}",
+                f"one step's {name}",
+                library,
+                machine,
+                published.OPERATION_S[name][column],
+                ((1.0, replace(workload, operations=taken[name])),),
+            )
+            for name in published.OPERATION_S
+        ]
+        for column, (library, machine, place, workload) in enumerate(
+            (
+                ("numpy", PROCESSOR, "NumPy, CPU", step),
+                ("keras-tensorflow", CARD, "TensorFlow, GPU", waited),
+            )
+        )
+    ]
+
+
+def _in_the_text() -> list[PublishedFigure]:
+    keras, epoch = "keras-tensorflow", epoch_of(Network(), 32, Way.STEP)
+    step = fully_connected(Network(), 32, resident=True)
+    product = replace(step, way=Way.OPERATIONS, operations=step.operations[:1])
+    image = fully_connected(Network(), 1, Way.OPERATIONS, resident=True)
+    together = fully_connected(Network(), 32, networks=4, resident=False)
+    sine_bytes = FLOAT32_BYTES * 2**10  # its smaller tensor; the larger one has no time in the text
+    nested = Workload(
+        "four nested sines",
+        (StepOperation(OperationKind.ELEMENTWISE, n_bytes=2 * sine_bytes),) * 4,
+        batch_size=1,
+        input_bytes=sine_bytes,
+        parameter_bytes=0,
+        activation_bytes=0,
+        way=Way.OPERATIONS,
+        resident=False,
+    )
+    compiled = replace(nested, way=Way.STEP)
+    rows = (
+        ("Keras on TensorFlow, CPU", "an epoch in the text", keras, PROCESSOR, published.CPU_EPOCH_S, epoch),
+        ("Keras on TensorFlow, GPU", "an epoch in the text", keras, CARD, published.CUDA_EPOCH_S, epoch),
+        ("TensorFlow, CPU", "the first product", keras, PROCESSOR, published.PRODUCT_S[0], (1, product)),
+        ("TensorFlow, GPU", "the first product", keras, CARD, published.PRODUCT_S[1], (1, product)),
+        ("TensorFlow, CPU", "one compiled step", keras, PROCESSOR, published.COMPILED_S[0], (1, step)),
+        ("TensorFlow, GPU", "one compiled step", keras, CARD, published.COMPILED_S[1], (1, step)),
+        ("CuPy, GPU", "an epoch image by image", "cupy", CARD, published.CUPY_EPOCH_S, (N_TRAIN, image)),
+        ("PyTorch, A100", "four nested sines", "torch", A100, published.SINE_S[0], (1, nested)),
+        ("PyTorch, A100, compiled", "four nested sines", "torch", A100, published.SINE_S[1], (1, compiled)),
+        (
+            "JAX, 22 vCPUs, by vmap",
+            "the learning-rate experiment",
+            "jax-step",
+            CORES,
+            published.SWEEP_S[1],
+            (EPOCHS * together.steps, together),
+        ),
+    )
+    return [
+        PublishedFigure(
+            f"{where}, {question}",
+            question,
+            library,
+            machine,
+            published_s,
+            (work,),
+            widens=published_s == published.CPU_EPOCH_S,
+        )
+        for where, question, library, machine, published_s, work in rows
+    ]
+
+
+# Parts of a step that are fitted, each with the figure of a device that it is the cost of: all of them the host's.
+FITTED: Mapping[str, str] = {"call": "host_call_s", "dispatch": "dispatch_s", "example": "example_s"}
+# The way of running a step whose host a part is the cost of.
+DRIVES: Mapping[str, Way] = {"dispatch": Way.OPERATIONS, "call": Way.STEP}
+IN_ONE_PROGRAM = ("jax-step",)  # libraries of which a figure with many networks in one program was published, too
+MEASURED = (Origin.MEASURED, Origin.RECORDED)  # figures that no fit takes the place of
+COVERAGE = 0.9  # of the figures that set the model, in the ranges of a device that no library's costs are fitted on
+GEOMETRY = {False: "c3-highcpu-22", True: "h100-sxm"}  # of recorded processors and cards, but for their product rate
+PRESET_CORES = 11  # of the processor among them
+NOT_JUDGED = "no published figure is of a step that is run in this way, and nothing judges it"
+
+
+def known_devices(
+    devices: Mapping[str, Device] | None = None, figures: Sequence[PublishedFigure] | None = None
+) -> dict[str, Device]:
+    """The devices that predictions are made for: by the key of the file, or `key/library` where a library's costs are
+    fitted.
+
+    The ends of those are further out by as much as two published times of one thing are apart. Where no figure speaks
+    of a way to run a step, they are so far out that nine in ten of the published figures that set the model would lie
+    inside, were those predicted by the file alone.
+
+    Args:
+        devices: By key, from a file of presets; None for those of the project. A figure that was measured stands.
+        figures: That set the costs; None for those of the articles and the recorded epochs.
+    """
+    presets = read_devices()
+    published = published_figures() if figures is None else figures
+    recorded = _recorded() if figures is None else {}
+    bases = presets | {key: device for key, (device, _) in recorded.items()}
+    fits = _fits([*published, *(one for _, epochs in recorded.values() for one in epochs)], bases)
+    widening = _widening(published, presets)
+    warnings = {f"{one.machine}/{one.library}": _said(one, other) for one, other in _contradictions(published)}
+    found: dict[str, Device] = {}
+    for key, device in (presets if devices is None else devices).items():
+        libraries = dict.fromkeys(library for library, _ in fits)
+        driven = {f"{key}/{library}": _driven_by(library, key, device, fits, bases) for library in libraries}
+        driven = {name: replace(one, warning=warnings.get(name, "")) for name, one in driven.items() if one.ways}
+        ways = {way for one in driven.values() for way in one.ways}
+        # A processor has no graphs: what would be one is its compiled epoch.
+        left = tuple(way for way in DRIVEN if way not in ways and (device.on_gpu or way is not Way.GRAPH))
+        alone = replace(device, ways=left, widening=widening, warning=NOT_JUDGED, judged=False)
+        found |= {key: alone, **driven}
+    return found
+
+
+def recorded_devices() -> dict[str, Device]:
+    """The processors and cards of the recorded machines, with what the libraries that were timed there cost."""
+    bases = {key: device for key, (device, _) in _recorded().items()}
+    timed = {f"{key}/{one.library}" for key, (_, epochs) in _recorded().items() for one in epochs}
+    return {key: device for key, device in known_devices(bases).items() if key in timed}
+
+
+def of_machine(devices: Mapping[str, Device], machine: str, way: Way) -> Device:
+    return next(one for key, one in devices.items() if key.partition("/")[0] == machine and way in one.ways)
+
+
+@cache
+def _recorded() -> Mapping[str, tuple[Device, list[PublishedFigure]]]:
+    """The processors and cards of the recorded machines by key, each with the epochs that were timed on it."""
+    presets, found = read_devices(), {}
+    for machine in recorded_here().machines:
+        for on_gpu, preset in GEOMETRY.items():
+            key = f"{machine.records[-1].machine} {'gpu' if on_gpu else 'cpu'}"
+            if epochs := list(_recorded_epochs(machine, key, on_gpu)):
+                found[key] = (
+                    replace(
+                        presets[preset],
+                        name=place(machine, on_gpu),
+                        figures=_geometry(machine, presets[preset]),
+                        remarks="Recorded by this project.",
+                        dated="",
+                    ),
+                    epochs,
+                )
+    return found
+
+
+def _geometry(machine: Machine, preset: Device) -> dict[str, SheetFigure]:
+    """The figures of the preset, but for its price, for as many cores as the machine has; with its recorded product."""
+    cores = 1.0 if preset.on_gpu else int(machine.name.split(" · ")[1].split()[0]) / PRESET_CORES
+    figures = {name: one for name, one in preset.figures.items() if name != "price_per_h"}
+    for name in ("filled_by", "memory_bytes_per_s", "cache_bytes_per_s", "product_flops_per_s"):
+        one = figures[name]
+        source = f"{one.source}; for {machine.name}"
+        figures[name] = SheetFigure(cores * one.value, cores * one.low, cores * one.high, Origin.ASSUMED, source)
+    where = "gpu" if preset.on_gpu else "cpu"
+    rates = [
+        float(one.subject["work"]) / min(one.measurement.step_s)
+        for one in machine.records
+        if one.kind == Kind.CEILING and (one.says("device"), one.says("name")) == (where, "product")
+    ]
+    if rates:
+        source = f"Recorded on {machine.name}"
+        figures["product_flops_per_s"] = SheetFigure(max(rates), min(rates), max(rates), Origin.RECORDED, source)
+    return figures
+
+
+def _recorded_epochs(machine: Machine, key: str, on_gpu: bool) -> Iterator[PublishedFigure]:
+    for runtime in machine.runtimes:
+        if runtime.on_gpu is not on_gpu or runtime.backend not in LIBRARIES or runtime.precision != PRECISIONS[0]:
+            continue
+        label, way = LIBRARIES[runtime.backend]
+        for network, size in sorted(machine.cells):
+            if (epoch := machine.epoch(runtime, size, network)) is not None:
+                name = f"{label} on {machine.name}, {network.label} at batch size {size}"
+                work = epoch_of(network, size, way, resident=BACKENDS[runtime.backend].holds_images)
+                yield PublishedFigure(name, name, runtime.backend, key, epoch.middle, (work,), sets=True)
+
+
+def _contradictions(figures: Sequence[PublishedFigure]) -> list[tuple[PublishedFigure, PublishedFigure]]:
+    def about(one: PublishedFigure) -> tuple[object, ...]:
+        return one.library, one.machine, one.work
+
+    return [
+        (one, other) for one in figures if one.sets for other in figures if other.widens and about(one) == about(other)
+    ]
+
+
+def _said(one: PublishedFigure, other: PublishedFigure) -> str:
+    low_s, high_s = sorted((one.published_s, other.published_s))
+    return f"one thing was published of it twice, as {seconds(low_s)} and as {seconds(high_s)} ({one.name})"
+
+
+def _widening(figures: Sequence[PublishedFigure], recorded: Mapping[str, Device]) -> float:
+    """How many times further out the ends must lie for the file alone to hold `COVERAGE` of the figures that set."""
+    needed = []
+    for one in figures:
+        if one.sets:
+            found = one.predicted(recorded[one.machine])
+            needed.append(max(1.0, one.published_s / found.high_s, found.low_s / one.published_s))
+    return float(np.quantile(needed, COVERAGE, method="higher"))
+
+
+_Fits = Mapping[tuple[str, str], Mapping[str, SheetFigure]]  # of each library and machine
+
+
+def _driven_by(library: str, key: str, device: Device, fits: _Fits, recorded: Mapping[str, Device]) -> Device:
+    """The device with the costs of a library, and in the ways for which they are known; in none where they are not."""
+    costs = {**_elsewhere(library, device.on_gpu, fits, recorded), **fits.get((library, key), {})}
+    costs = {
+        name: one
+        for name, one in costs.items()
+        if name not in device.figures or device.figures[name].origin not in MEASURED
+    }
+    ways = tuple(way for part, way in DRIVES.items() if FITTED[part] in costs)
+    label, _ = LIBRARIES.get(library, (library, None))
+    together = device.together if library in IN_ONE_PROGRAM else 1
+    driven = {"library": label, "ways": ways, "together": together, "widening": REPEATED}
+    return replace(device, figures={**device.figures, **costs}, **driven)
+
+
+def _elsewhere(library: str, on_gpu: bool, fits: _Fits, recorded: Mapping[str, Device]) -> dict[str, SheetFigure]:
+    """What a library costs on a device of this kind, by those on which it was fitted."""
+    found = {}
+    for name in FITTED.values():
+        known = {
+            machine: costs[name]
+            for (driver, machine), costs in fits.items()
+            if driver == library and recorded[machine].on_gpu is on_gpu and name in costs
+        }
+        if known:
+            ends = [end for one in known.values() for end in (one.low, one.high)]
+            names = "; ".join(recorded[machine].name for machine in known)
+            source = f"Fitted to figures of the same library on {names}"
+            found[name] = _spanning([one.value for one in known.values()], ends, source)
+    return found
+
+
+def _fits(figures: Sequence[PublishedFigure], recorded: Mapping[str, Device]) -> _Fits:
+    """What each library costs on each machine that has figures which set the model."""
+    found: dict[tuple[str, str], Mapping[str, SheetFigure]] = {}
+    again = {one.name: other.published_s for one, other in _contradictions(figures)}
+    for library, machine in dict.fromkeys((one.library, one.machine) for one in figures if one.sets):
+        setting = [one for one in figures if one.sets and (one.library, one.machine) == (library, machine)]
+        device = recorded[machine]
+        elsewhere = _elsewhere(library, device.on_gpu, found, recorded)
+        device = replace(device, figures={**device.figures, **elsewhere})
+        others = [replace(one, published_s=again.get(one.name, one.published_s)) for one in setting]
+        fed = FITTED["example"] in elsewhere and len(setting) == 1
+        each = [_fitted(device, these, fed) for these in ([setting, others] if others != setting else [setting])]
+        source = "Fitted to: " + "; ".join(one.name for one in setting)
+        found[library, machine] = {
+            name: _spanning(values, values, source)
+            for name in each[0]
+            if len(values := [costs[name] for costs in each if name in costs]) == len(each)
+        }
+    return found
+
+
+def _spanning(values: Sequence[float], ends: Sequence[float], source: str) -> SheetFigure:
+    """The geometric mean of these values, from the least to the largest end.
+
+    A cost of 0 could not be told from others in the figures that it was fitted to: it is an end, and part of no mean.
+    """
+    told = [one for one in values if one > 0]
+    low, high = min(ends), max(ends)
+    middle = min(max(statistics.geometric_mean(told), low), high) if told else 0.0  # it rounds
+    return SheetFigure(middle, low, high, Origin.PUBLISHED, source)
+
+
+def _fitted(device: Device, setting: Sequence[PublishedFigure], fed: bool) -> dict[str, float]:
+    """Costs that are not negative, with the smallest relative errors of the figures; none that is beyond all sense.
+
+    Args:
+        device: Whose other figures are kept.
+        setting: Figures that set it.
+        fed: Whether what the host spends on an example is known already, and is not fitted.
+    """
+    costs = device.costs()
+    amounts = []
+    for one in setting:
+        each = [(steps, device.amounts(workload)) for steps, workload in one.work]
+        amounts.append({part: sum(steps * of[part] for steps, of in each) for part in costs})
+    parts = [part for part in FITTED if any(of[part] for of in amounts) and not (fed and part == "example")]
+    shares = np.array(
+        [[of[part] / one.published_s for part in parts] for of, one in zip(amounts, setting, strict=True)]
+    )
+    kept = np.array(
+        [
+            sum(cost * of[part] for part, cost in costs.items() if part not in parts) / one.published_s
+            for of, one in zip(amounts, setting, strict=True)
+        ]
+    )
+    sizes = shares.max(axis=0)
+    found = nnls(shares / sizes, 1 - kept)[0] / sizes
+    return {
+        FITTED[part]: float(cost)
+        for part, cost in zip(parts, found, strict=True)
+        if QUANTITIES[FITTED[part]].least <= cost <= QUANTITIES[FITTED[part]].most
+    }
+
+
+@dataclass(frozen=True)
+class Row:
+    """A published figure beside what is predicted for it; `error` is relative, and above 0 where predicted too long."""
+
+    name: str
+    question: str
+    published_s: float
+    predicted_s: float
+    low_s: float
+    high_s: float
+    used: bool
+
+    @property
+    def error(self) -> float:
+        return self.predicted_s / self.published_s - 1
+
+    @property
+    def covered(self) -> bool:
+        return self.low_s <= self.published_s <= self.high_s
+
+
+def published_rows() -> list[Row]:
+    devices, figures, rows = known_devices(), published_figures(), []
+    setting = {one.library for one in figures if one.sets}
+    for figure in figures:
+        # A library none of whose figures set the model is predicted by the figures of the file alone.
+        key = f"{figure.machine}/{figure.library}" if figure.library in setting else figure.machine
+        device = devices.get(key, devices[figure.machine])
+        found = figure.predicted(device)
+        used = figure.sets or figure.widens
+        ends = (found.step_s, found.low_s, found.high_s)
+        rows.append(Row(figure.name, figure.question, figure.published_s, *ends, used))
+    return sorted(rows, key=lambda row: abs(row.error), reverse=True)
+
 
 CALIBRATE = "`python -m lib.cli.advise --calibrate`"
 
@@ -167,7 +682,6 @@ class Outcome:
 
     @property
     def miss(self) -> float | None:
-        """How far the predicted step is from the measured one, as a share of the measured; None where there is none."""
         return miss(self.effect.setup, self.measured)
 
     def measured_gain(self, before: Setup, before_s: float) -> float | None:
@@ -260,7 +774,6 @@ def _changed(question: Question, setup: Setup, trained: TrainingWay) -> AnatomyT
 
 
 def trial_of(question: Question, setup: Setup) -> Trial:
-    """What is measured of a setup, unless it is a variant of the step."""
     return Trial(question.network, setup.batch_size, setup.at_once)
 
 
@@ -281,7 +794,6 @@ def stored_step(question: Question, setup: Setup, trained: TrainingWay, store: S
 
 
 def too_long(setup: Setup) -> str:
-    """Why a setup is not measured, in a sentence; empty where it can be."""
     if setup.step.step_s <= LONGEST_STEP_S:
         return ""
     return (
@@ -291,7 +803,7 @@ def too_long(setup: Setup) -> str:
 
 
 # With today's step among the samples: asked at every frame, while other steps are timed.
-_fitted: Once[tuple[TrainingWay, frozenset], dict[TrainingWay, Calibration]] = Once(16)
+_refitted: Once[tuple[TrainingWay, frozenset], dict[TrainingWay, Calibration]] = Once(16)
 
 
 @dataclass(frozen=True)
@@ -335,7 +847,7 @@ def findings(question: Question, by: TrainingWay, standings: Sequence[Calibratio
     if measured is not None:
         of_it = next(one.step_times for one in standings if one.trained == by)
         samples = {(by, trial): one for trial, one in {**of_it, trial_of(question, before): measured}.items()}
-        fitted = _fitted.get((by, frozenset(samples.items())), lambda: calibrations(samples)[0])
+        fitted = _refitted.get((by, frozenset(samples.items())), lambda: calibrations(samples)[0])
         ways = offered(list(trained.values()), calibrated | fitted, store.records(Kind.ANATOMY))
         known = today(question, by.label, ways)
     outcomes = [
@@ -349,13 +861,6 @@ def findings(question: Question, by: TrainingWay, standings: Sequence[Calibratio
     return Findings(before, measured, outcomes)
 
 
-@dataclass(frozen=True)
-class Applied:
-    """A remedy that was measured just now."""
-
-    remedy: Remedy
-
-
 def apply(
     question: Question,
     by: TrainingWay,
@@ -366,7 +871,7 @@ def apply(
     cancel: Cancel,
     request: Request,
     rounds: int = ROUNDS,
-) -> Iterator[Note | Record | Applied]:
+) -> Iterator[Note | Record | Remedy]:
     """Measure a step as it is today and with each of these remedies, in rounds, whether that is stored or not.
 
     What variants of the step save is measured first, where that is missing.
@@ -397,14 +902,14 @@ def apply(
     possible = {remedy: setup for remedy, setup in setups.items() if setup is not None and not too_long(setup)}
     if now.before is None or not possible or too_long(now.before):
         return
-    marked = Marked(store)
+    attempts = Attempts(ALL_BUT_THE_CPU)
     for number, (remedy, setup) in itertools.product(range(rounds), {None: now.before, **possible}.items()):
         if cancel.is_set():
             return
         words = remedy.value if remedy is not None else "today"
-        yield from _measured_step(question, setup, trained[setup.by], words, marked, engine, store, cancel, request)
+        yield from _measured_step(question, setup, trained[setup.by], words, attempts, engine, store, cancel, request)
         if remedy is not None and number == rounds - 1 and not cancel.is_set():
-            yield Applied(remedy)
+            yield remedy
 
 
 def _measured_step(
@@ -412,21 +917,20 @@ def _measured_step(
     setup: Setup,
     trained: TrainingWay,
     words: str,
-    marked: Marked,
+    attempts: Attempts,
     engine: Engine,
     store: Store,
     cancel: Cancel,
     request: Request,
 ) -> Iterator[Note | Record]:
-    """Measure a step of a setup, and store it."""
     if setup.variant:
         yield from measure_tasks([_changed(question, setup, trained)], engine, store, cancel, request)
         return
     trial, doing = trial_of(question, setup), f"{words}: a step of {trained.label} at batch size {setup.batch_size:,}"
-    times = StepTimes(engine, store, trained.runtime, cancel, request, again=True, probe_s=PROBE_S)
 
     def steps() -> Iterator[Note]:
         yield Note(doing)
-        yield from noted(times.of([trial.part]), doing)
+        times = step_times([trial.part], engine, store, trained.runtime, cancel, request, True, probe_s=PROBE_S)
+        yield from noted(times, doing)
 
-    yield from marked.row(doing, trained.runtime, trained.subject(trial), steps)
+    yield from attempts.marked(store, doing, trained.runtime, trained.subject(trial), steps)

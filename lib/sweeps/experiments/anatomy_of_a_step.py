@@ -8,11 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from lib.model.backends.registry import ADAPTERS, ALL_DEVICES, BACKENDS, DEFAULT, PRECISIONS, Runtime, versions
+from lib.model.backends.registry import ADAPTERS, BACKENDS, DEFAULT, PRECISIONS, Runtime, versions
 from lib.model.hardware.machine import last_level_cache_bytes, machine_id
 from lib.model.spec import Network
-from lib.sweeps.cost_model import StepTime
-from lib.sweeps.experiments.failures import Marked
+from lib.sweeps.measuring import ALL_BUT_THE_CPU, Attempts, StepTime
 from lib.sweeps.storage.records import Kind, Record, current
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.engine import Engine
@@ -41,14 +40,11 @@ AT_ONCE = (CONVOLUTIONAL, RESNET, LAUNCHES, CALLS)  # examinations whose rows al
 
 @dataclass(frozen=True)
 class AnatomyTask:
-    """One examination by one backend on one device."""
-
     runtime: Runtime
     examination: Examination
 
     @property
     def kind(self) -> Kind:
-        """Of its records."""
         return Kind.CEILING if self.examination.kind == CEILINGS else Kind.ANATOMY
 
     @property
@@ -68,12 +64,10 @@ class AnatomyTask:
         }
 
     def found(self, records: Sequence[Record]) -> dict[str, Record]:
-        """The latest record that is still valid, by name of the experiment."""
         known = current(records, Kind.ANATOMY, self.subject, self.runtime)
         return {str(record.subject["name"]): record for record in known}
 
     def seconds(self, records: Sequence[Record]) -> dict[str, float]:
-        """Median seconds per training step, by name of the experiment."""
         return {name: seconds_of(record) for name, record in self.found(records).items()}
 
     def repetitions(self, records: Sequence[Record]) -> list[dict[str, Record]]:
@@ -94,7 +88,6 @@ class AnatomyTask:
         return StepTime(statistics.median(steps_s), 0.0, steps_s[0], steps_s[-1], known[-1].warnings)
 
     def split(self, records: Sequence[Record]) -> Split | None:
-        """The parts of the step; None while an experiment that they need is missing."""
         return split(self.runtime, self.seconds(records))
 
     def complete(self, records: Sequence[Record]) -> bool:
@@ -158,7 +151,7 @@ def measure_tasks(
         WorkerDied: A worker on a CPU ended while it measured; the text says what to do.
         TrainingFailed: The backend could not do what was asked on a CPU; the text says why.
     """
-    marked = {Kind.ANATOMY: Marked(store), Kind.CEILING: Marked(store, ALL_DEVICES)}  # nothing else needs peak rates
+    attempts = {Kind.ANATOMY: Attempts(ALL_BUT_THE_CPU), Kind.CEILING: Attempts()}  # nothing else needs peak rates
 
     def measure(task: AnatomyTask, doing: str) -> Iterator[Record | Note]:
         messages = engine.examine(task.runtime, task.examination, cancel, request)
@@ -168,7 +161,7 @@ def measure_tasks(
         if cancel.is_set():
             return
         doing = f"{task.runtime.label}: {_TITLES.get(task.examination.kind, task.examination.kind)}"
-        yield from marked[task.kind].row(doing, task.runtime, task.subject, partial(measure, task, doing))
+        yield from attempts[task.kind].marked(store, doing, task.runtime, task.subject, partial(measure, task, doing))
 
 
 _TITLES = {
@@ -227,7 +220,7 @@ def measure_ceilings(
     """Measure the peak rates that are not stored yet, once for each library and device, and store them.
 
     A stop loses nothing that was measured before it. A library that fails is marked, and what needs no peak rates of it
-    goes on: see `lib.sweeps.experiments.failures`.
+    goes on: see `lib.sweeps.measuring.Attempts`.
 
     Args:
         runtimes: Whose libraries and devices are measured.
@@ -247,7 +240,6 @@ def measure_ceilings(
 
 
 def ceiling_tasks(runtimes: Iterable[Runtime]) -> list[AnatomyTask]:
-    """The peak rates of these runtimes' libraries, as tasks."""
     return [AnatomyTask(runtime, Examination(CEILINGS)) for runtime in runtimes]
 
 
@@ -273,13 +265,6 @@ def ceilings(runtime: Runtime, store: Store) -> Ceilings | None:
     )
     cache_bytes = last_level_cache_bytes() if runtime.device == "cpu" else max(on_card, default=0)
     return Ceilings(product, copy, dispatch_s, cache_bytes)
-
-
-def product_rates(device: str, store: Store) -> dict[str, float]:
-    """The best matrix product of any library on a device of this machine, in FLOP/s, by precision; empty for none."""
-    known = [record for record in store.records(Kind.CEILING) if record.machine == machine_id()]
-    found = {precision: best_rate(known, device, "product", precision) for precision in PRECISIONS}
-    return {precision: rate for precision, rate in found.items() if rate}
 
 
 def best_rate(records: Iterable[Record], device: str, name: str, precision: str = PRECISIONS[0]) -> float | None:

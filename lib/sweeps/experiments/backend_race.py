@@ -21,7 +21,7 @@ from lib.model.backends.base import Epoch, FirstCall, Steps
 from lib.model.backends.registry import Runtime, versions
 from lib.model.data.mnist import Facts
 from lib.model.spec import N_TRAIN, Network, Training
-from lib.sweeps.experiments.failures import Marked
+from lib.sweeps.measuring import ALL_BUT_THE_CPU, Attempts
 from lib.sweeps.storage.records import Key, Kind, Record, current
 from lib.sweeps.storage.store import Store
 from lib.sweeps.sweep import Finished, Options, updates
@@ -43,15 +43,12 @@ PARTS = 3
 
 @dataclass(frozen=True, order=True)
 class Cell:
-    """A runtime at a batch size, with the article's network or another."""
-
     runtime: Runtime
     batch_size: int
     network: Network = NETWORK
 
     @property
     def words(self) -> str:
-        """Its name in a note: runtime and batch size."""
         return f"{self.runtime.label}, batch size {self.batch_size:,}"
 
     @property
@@ -61,7 +58,6 @@ class Cell:
 
     @property
     def subject(self) -> dict[str, str | int | float]:
-        """What identifies its records."""
         return {
             **self.runtime.subject,
             "batch_size": self.batch_size,
@@ -99,7 +95,7 @@ def race(
 ) -> Iterator[Record | Note]:
     """Make the repetitions in this order, each stored as soon as it is made; a stop loses at most the one that runs.
 
-    A cell that fails on a graphics card is marked, and the others go on: see `lib.sweeps.experiments.failures`.
+    A cell that fails on a graphics card is marked, and the others go on: see `lib.sweeps.measuring.Attempts`.
 
     Args:
         repetitions: From `plan`; a cell occurs once for each repetition.
@@ -117,12 +113,12 @@ def race(
         WorkerDied: A worker on a CPU ended while it trained; the text says what to do.
         TrainingFailed: The backend could not train on a CPU; the text says why.
     """
-    marked = Marked(store)
+    attempts = Attempts(ALL_BUT_THE_CPU)
     for cell in repetitions:
         if cancel.is_set():
             return
         once = partial(_race_once, cell, engine, store, cancel, request, budget_s)
-        yield from marked.row(cell.words, cell.runtime, cell.subject, once)
+        yield from attempts.marked(store, cell.words, cell.runtime, cell.subject, once)
 
 
 def _race_once(
@@ -148,11 +144,8 @@ def _timed(
     where none was made; `first_accuracy` is theirs after the first epoch, missing where none was trained to its end.
     """
     stop = Cancel()  # when it is cancelled, or enough is measured
-    epochs: list[float] = []
-    evaluations: list[float] = []
-    parts: list[float] = []
-    steps, part_s, chunks, train_s, first_call_s = 0, 0.0, 0, 0.0, 0.0
-    first_accuracy: float | None = None
+    epochs, parts, part = list[Epoch](), list[float](), list[Steps]()  # `part`: reports since the last of the parts
+    warm, train_s, first_call_s = False, 0.0, 0.0
     beside: tuple[str, ...] = ()
     with cancel.calling(stop.set):
         for message in engine.run(cell.runtime, [cell.training], stop, request=request):
@@ -160,37 +153,30 @@ def _timed(
                 yield note
             event = message.event if isinstance(message, Progress) else None
             if isinstance(event, Steps):
-                chunks, train_s = chunks + 1, train_s + event.train_s
-                if chunks > 1:  # the first hand-over warms up
-                    steps, part_s = steps + len(event.losses), part_s + event.train_s
-                if part_s >= PART_S:
+                part += [event] if warm else []  # the first hand-over warms up
+                warm, train_s = True, train_s + event.train_s
+                if (part_s := sum(one.train_s for one in part)) >= PART_S:
+                    steps = sum(len(one.losses) for one in part)
                     parts.append(part_s / steps * (N_TRAIN // cell.batch_size))
-                    steps, part_s = 0, 0.0
+                    part = []
                 if len(parts) >= PARTS and parts[-1] > budget_s:
                     stop.set()
             elif isinstance(event, Epoch):
-                if not epochs:
-                    first_accuracy = event.validation_accuracy
-                epochs.append(event.train_s)
-                evaluations.append(event.evaluation_s)
+                epochs.append(event)
                 if len(epochs) >= 3 and train_s > budget_s:
                     stop.set()
             elif isinstance(event, FirstCall):
                 first_call_s = event.first_call_s
             elif isinstance(message, Restarted):
-                epochs, evaluations, parts = [], [], []
-                steps, part_s, chunks, train_s = 0, 0.0, 0, 0.0
+                epochs, parts, part, warm, train_s = [], [], [], False, 0.0
             elif isinstance(message, Disturbed):
                 beside = (message.why,)
     scaled = len(epochs) < 2
-    about: dict[str, float] = {
-        "scaled": int(scaled),
-        "evaluation_s": float(np.median(evaluations)) if evaluations else 0.0,
-        "first_call_s": first_call_s,
-    }
-    if first_accuracy is not None:
-        about["first_accuracy"] = first_accuracy
-    return parts if scaled else epochs[1:], about, beside
+    about: dict[str, float] = {"scaled": int(scaled), "evaluation_s": 0.0, "first_call_s": first_call_s}
+    if epochs:
+        about["evaluation_s"] = float(np.median([epoch.evaluation_s for epoch in epochs]))
+        about["first_accuracy"] = epochs[0].validation_accuracy
+    return parts if scaled else [epoch.train_s for epoch in epochs[1:]], about, beside
 
 
 @dataclass(frozen=True)
@@ -214,7 +200,6 @@ class Standing:
 
     @property
     def repetitions(self) -> int:
-        """How many repetitions were made."""
         return len(self.repetition_s)
 
     @property
@@ -225,7 +210,6 @@ class Standing:
 
     @property
     def spread(self) -> float:
-        """Interquartile range over the median."""
         low, middle, high = self.quartiles_s
         return (high - low) / middle
 
@@ -245,7 +229,6 @@ class Standing:
 
 
 def standings(cells: Sequence[Cell], records: Sequence[Record]) -> dict[Cell, Standing]:
-    """The standing of each cell that has a valid repetition, in the order of `cells`."""
     return {cell: _standing(cell, found) for cell in cells if (found := records_of(cell, records))}
 
 
@@ -270,7 +253,6 @@ def _standing(cell: Cell, repetitions: Sequence[Record]) -> Standing:
 def all_cells(
     runtimes: Sequence[Runtime], batch_sizes: Sequence[int] = BATCH_SIZES, network: Network = NETWORK
 ) -> list[Cell]:
-    """Every runtime at every batch size, with the article's network or another."""
     return [Cell(runtime, size, network) for runtime in runtimes for size in batch_sizes]
 
 
@@ -289,14 +271,6 @@ EPOCHS_TRIED = {1: 3, 32: 8, 128: 12, 512: 20, 1024: 20, 2048: 30, 4096: 30}
 TARGETS = (0.9, 0.92, 0.94, 0.95, 0.96, 0.97)
 
 Learned = Mapping[Training, tuple[float, ...]]  # validation accuracy after each epoch
-
-
-@dataclass(frozen=True)
-class TrialTrained:
-    """A training and its validation accuracies after each epoch, 0 to 1."""
-
-    training: Training
-    accuracies: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -323,7 +297,6 @@ class Needed:
 
 
 def trials(network: Network) -> list[Training]:
-    """All trainings whose epochs are counted: every batch size and learning rate, on the tuning and judged seeds."""
     return [
         Training(network, rate, size, EPOCHS_TRIED[size], seed)
         for size in RATES_TRIED
@@ -349,7 +322,7 @@ def learned(store: Store, network: Network, facts: Facts | None) -> dict[Trainin
 
 def learn(
     todo: list[Training], engine: Engine, store: Store, cancel: Cancel, request: Request, pooled: bool = True
-) -> Iterator[TrialTrained | Note]:
+) -> Iterator[tuple[Training, tuple[float, ...]] | Note]:
     """Train these trials; each is stored as soon as it is done.
 
     Args:
@@ -361,13 +334,13 @@ def learn(
         pooled: Whether several processes may be used, where that is faster.
 
     Yields:
-        Each finished training, and notes on what is trained or waited for.
+        Each finished training with its validation accuracy after each epoch, and notes on what is trained or awaited.
     """
     options = Options(processes=pooled)
     for update in updates([Item(training) for training in todo], engine, store, cancel, options, request):
         if isinstance(update, Finished):
             training = update.item.training
-            yield TrialTrained(training, tuple(epoch.validation_accuracy for epoch in update.curve.epochs))
+            yield training, tuple(epoch.validation_accuracy for epoch in update.curve.epochs)
             yield Note(f"counting epochs to an accuracy, batch size {training.batch_size:,}")
         elif (note := note_of(update)) is not None:  # type: ignore[arg-type]
             yield note

@@ -7,7 +7,7 @@ one wants.
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -19,16 +19,14 @@ from lib.model.backends.registry import BACKENDS, DEFAULT, PRECISIONS, Runtime, 
 from lib.model.data.mnist import DataError, share_not_zero
 from lib.model.spec import MAX_EPOCHS, MAX_WIDTH, N_CLASSES, N_PIXELS, N_TRAIN, Network, Training
 from lib.once import once
-from lib.sweeps.cost_model import StepTime, StepTimes, program_of
-from lib.sweeps.experiments.failures import Attempts
 from lib.sweeps.experiments.recorded_machines import Machine
-from lib.sweeps.experiments.results import Watched
-from lib.sweeps.experiments.runs import View
+from lib.sweeps.experiments.results import View, Watched
+from lib.sweeps.measuring import Attempts, StepTime, program_of, step_times
 from lib.sweeps.storage.records import Kind, Record, current
 from lib.sweeps.storage.store import Store
-from lib.sweeps.strategies import Part
+from lib.sweeps.sweep import Part
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.messages import Note, State, noted
+from lib.sweeps.workers.messages import Note, noted
 from lib.sweeps.workers.queue import AnyRequest, Cancel
 from lib.timing.prediction.predict import (
     LEAST_SAMPLES,
@@ -92,7 +90,6 @@ class Trial:
 
     @property
     def part(self) -> Part:
-        """What a worker is given."""
         # Many epochs, of which a part is timed: the first touches images that are in no cache yet.
         trainings = tuple(
             Training(self.network, LEARNING_RATE, self.batch_size, MAX_EPOCHS, seed) for seed in range(self.networks)
@@ -100,7 +97,6 @@ class Trial:
         return Part(trainings, int(self.networks > 1))
 
     def workload(self, runtime: Runtime) -> Workload:
-        """What its step consists of."""
         return fully_connected(self.network, self.batch_size, WAYS[runtime.backend], self.networks)
 
 
@@ -113,16 +109,13 @@ class TrainingWay:
 
     @property
     def label(self) -> str:
-        """Its name for people."""
         return self.runtime.label + (", many networks at once" if self.together else "")
 
     @property
     def address(self) -> str:
-        """As an address writes it, such as `numpy/cpu`."""
         return self.runtime.address + ("/together" if self.together else "")
 
     def subject(self, trial: Trial) -> dict[str, str | int | float]:
-        """What identifies the records of a trial's step time."""
         return program_of(trial.part) | self.runtime.subject
 
 
@@ -160,7 +153,6 @@ def drawn(trained: TrainingWay, n: int, seed: int, without: Sequence[Trial] = ()
 
 
 def _shuffled(rng: np.random.Generator, offered: Sequence[int]) -> Iterator[int]:
-    """Each of what is offered once, in random order, again and again."""
     while True:
         yield from (int(one) for one in rng.permutation(offered))
 
@@ -235,13 +227,15 @@ def measure_trials(
         WorkerDied, TrainingFailed: From the worker that measures.
     """
     for trained, some, times in in_turns(ways, rounds):
-        step_times = StepTimes(engine, store, trained.runtime, cancel, request, times=times, probe_s=PROBE_S)
         for trial in some:
             if cancel.is_set():
                 return
             doing = f"{trained.label}: {trial.network.label} at batch size {trial.batch_size:,} for its calibration"
             yield Note(doing)
-            found = yield from noted(step_times.of([trial.part]), doing)
+            timing = step_times(
+                [trial.part], engine, store, trained.runtime, cancel, request, times=times, probe_s=PROBE_S
+            )
+            found = yield from noted(timing, doing)
             for step_time in found.values():
                 yield trained, trial, step_time
 
@@ -261,20 +255,9 @@ def stored(
     return _step_times(ways, valid, asked)
 
 
-def recorded_step_times(records: Iterable[Record]) -> dict[tuple[TrainingWay, Trial], StepTime]:
-    """The step times of trials among a machine's records: of each way to train, by the code that measured it last."""
-    of_runtime: dict[Runtime, list[Record]] = defaultdict(list)
-    for record in sorted(records, key=lambda one: one.measured_at):
-        if record.kind is Kind.STEP_TIME and str(record.says("backend")) in WAYS:
-            of_runtime[Runtime(*(str(record.says(name)) for name in Runtime().subject))].append(record)
-    latest = [one for known in of_runtime.values() for one in known if one.sources == known[-1].sources]
-    return _step_times(all_ways(list(of_runtime)), latest)
-
-
 def _step_times(
     ways: Sequence[TrainingWay], records: Sequence[Record], asked: Sequence[Trial] = ()
 ) -> dict[tuple[TrainingWay, Trial], StepTime]:
-    """The step times of these ways' trials, from records in the order in which they were measured."""
     about: dict[frozenset, list[Record]] = defaultdict(list)
     for record in records:
         about[frozenset(record.subject.items() - {("first_call_s", record.subject.get("first_call_s"))})].append(record)
@@ -340,8 +323,6 @@ MORE = 1.25  # times as many steps as at the last fit are worth another one
 
 @dataclass(frozen=True)
 class CalibrationProgress:
-    """How far the calibration of a way to train is."""
-
     trained: TrainingWay
     step_times: Mapping[Trial, StepTime] = field(default_factory=dict)  # that are measured
     calibration: Calibration | None = None  # fitted to most of them
@@ -349,12 +330,10 @@ class CalibrationProgress:
 
     @property
     def n_measured(self) -> int:
-        """Its trials that are measured."""
         return sum(trial in self.step_times for trial in self.wanted)
 
     @property
     def wanted(self) -> Sequence[Trial]:
-        """Its trials."""
         return trials(self.trained)
 
 
@@ -366,7 +345,7 @@ class LiveCalibrations(Watched):
     """
 
     def __init__(self, store: Store) -> None:
-        super().__init__(State.MEASURING)
+        super().__init__()
         self._standings = {one: CalibrationProgress(one) for one in ways()}
         self._fitted: dict[TrainingWay, Mapping[Trial, StepTime]] = {}
         for (trained, trial), step_time in stored(list(self._standings), store).items():
@@ -375,17 +354,14 @@ class LiveCalibrations(Watched):
             self.fit(trained)
 
     def view(self) -> View[CalibrationProgress]:
-        """All ways to train of this machine, as they stand now."""
         with self.changed:
             return View(list(self._standings.values()), self.state, "", "", self.version)
 
     def of(self, trained: TrainingWay) -> CalibrationProgress:
-        """How a way to train stands now."""
         with self.changed:
             return self._standings.get(trained, CalibrationProgress(trained))
 
     def take(self, trained: TrainingWay, trial: Trial, step_time: StepTime) -> None:
-        """Add a measured step, and fit again where that is worth it."""
         n_known = self._add(trained, trial, step_time)
         if n_known >= max(LEAST_SAMPLES, MORE * len(self._fitted.get(trained, ()))):
             self.fit(trained)
@@ -400,13 +376,12 @@ class LiveCalibrations(Watched):
             self._fitted[trained] = step_times
             fitted = {"calibration": found.get(trained), "why_not": why_not.get(trained, "")}
             self._standings[trained] = replace(self.of(trained), **fitted)
-            self._tell()
+            self.tell()
 
     def fail(self, trained: TrainingWay, why: str) -> None:
-        """Say why a way to train could not be measured; what it was fitted to stays."""
         with self.changed:
             self._standings[trained] = replace(self.of(trained), why_not=why)
-            self._tell()
+            self.tell()
 
     def _add(self, trained: TrainingWay, trial: Trial, step_time: StepTime) -> int:
         """How many steps of the way are known with this one."""
@@ -418,12 +393,10 @@ class LiveCalibrations(Watched):
 
 @once
 def live_in(path: Path | None) -> LiveCalibrations:
-    """The calibrations of the store at this path: one object for all who watch or measure."""
     return LiveCalibrations(Store(path))
 
 
 def ways() -> list[TrainingWay]:
-    """The ways to train of this machine that can be calibrated."""
     return all_ways(usable_runtimes())
 
 

@@ -29,7 +29,7 @@ import math
 import sys
 import textwrap
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.util import find_spec
@@ -45,9 +45,8 @@ from lib.model.data import digits, prepared
 from lib.model.data.mnist import ARRAYS, KERAS_URL, Facts
 from lib.model.hardware.machine import this_machine
 from lib.model.spec import MNIST, Training
-from lib.sweeps.experiments.mnist_training import settings_of
+from lib.sweeps.experiments.mnist_training import losses_frame, search_frame, settings_of
 from lib.sweeps.experiments.results import Line, Results
-from lib.sweeps.random_search import losses_frame, search_frame
 from lib.sweeps.storage.records import Curve
 from lib.sweeps.workers.messages import Item
 
@@ -57,26 +56,16 @@ WIDTH = 88  # columns: ruff's default, so that the file is formatted wherever it
 _PARTS = Path(__file__).parent / "script_parts"
 # A script has one of the sources of data; of `lib.model.data.digits` none has patterns and noise.
 _LEFT_OUT = {"mnist_data", "digits_data", "file_data", "made_up_images"}
+_SETTINGS = {"N_INPUTS", "DATA_FILE", "HIDDEN", "LEARNING_RATE", "BATCH_SIZE", "EPOCHS", "SEED", "DATA_SHA256"}
+_SETTINGS |= {"EXPECTED", "DIVERGED_AT", "TOLERANCE"}
 
 
-@dataclass(frozen=True)
-class ScriptLibrary:
-    """What a script can be written with: its name, and the distributions that it needs."""
-
-    label: str
-    needs: tuple[str, ...]
-
-    @property
-    def missing(self) -> list[str]:
-        """The distributions that are not installed, whose version a script could not name."""
-        return [name for name in self.needs if not _version(name)[1]]
-
-
-LIBRARIES = {
-    "numpy": ScriptLibrary("NumPy", ("numpy",)),
-    "jax": ScriptLibrary("JAX", ("numpy", "jax", "jaxlib")),
-    "keras": ScriptLibrary("Keras", ("numpy", "keras")),
-    "torch": ScriptLibrary("PyTorch", ("numpy", "torch")),
+# What a script can be written with: its name, and the distributions that it needs.
+LIBRARIES: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "numpy": ("NumPy", ("numpy",)),
+    "jax": ("JAX", ("numpy", "jax", "jaxlib")),
+    "keras": ("Keras", ("numpy", "keras")),
+    "torch": ("PyTorch", ("numpy", "torch")),
 }
 _KERAS_ON = {"keras-tensorflow": "tensorflow", "keras-torch": "torch"}  # by backend; for all others, JAX
 
@@ -97,17 +86,17 @@ def exported_script(
     Raises:
         ValueError: It cannot be written; the text is a sentence for the person.
     """
-    chosen, keras_on = LIBRARIES[library], _KERAS_ON.get(line.item.runtime.backend, "jax")
-    needs = [*chosen.needs, *([keras_on] if library == "keras" else [])]
+    (label, distributions), keras_on = LIBRARIES[library], _KERAS_ON.get(line.item.runtime.backend, "jax")
+    needs = [*distributions, *([keras_on] if library == "keras" else [])]
     _check(line, data, needs, brought is not None)
     source = "file_data" if brought is not None else "mnist_data" if data.source == "MNIST" else "digits_data"
     pieces = [_PARTS / "common.py", _PARTS / f"with_{library}.py"]
     if source == "digits_data":
         pieces.insert(1, Path(digits.__file__))
         needs.append("scikit-learn")
-    early, late, bodies = _assembled([path.read_text() for path in pieces], _LEFT_OUT - {source})
+    early, late, bodies = _assembled([path.read_text() for path in pieces], _SETTINGS | _LEFT_OUT - {source})
     late = late.replace('"KERAS_BACKEND"] = "jax"', f'"KERAS_BACKEND"] = "{keras_on}"')
-    about = _about(experiment, line, data, chosen)
+    about = _about(experiment, line, data, label)
     parts = [
         f"{_header(needs)}\n{about}\n\n{early}{late}\n{_settings(line, data, brought)}",
         *bodies,
@@ -117,7 +106,6 @@ def exported_script(
 
 
 def file_name(line: Line, library: str) -> str:
-    """A name that tells the training: `mnist_128_rate_0.1_batch_32_jax.py`."""
     training = line.item.training
     of = "own_data" if training.data.digest else "mnist"
     network = "_".join(map(str, training.network.hidden)) or "no_hidden_layer"
@@ -125,8 +113,7 @@ def file_name(line: Line, library: str) -> str:
 
 
 def _check(line: Line, data: Facts, needs: list[str], is_brought: bool) -> None:
-    missing = [name for name in needs if not _version(name)[1]]
-    if missing:
+    if missing := not_installed(needs):
         raise ValueError(
             f"expected {', '.join(missing)} to be installed here, whose version the file names; install it, or choose"
             " another library"
@@ -142,6 +129,10 @@ def _check(line: Line, data: Facts, needs: list[str], is_brought: bool) -> None:
         raise ValueError(f"expected a training on MNIST or on its stand-in offline, got {data.source}; train on MNIST")
 
 
+def not_installed(distributions: Iterable[str]) -> list[str]:
+    return [name for name in distributions if not _version(name)[1]]
+
+
 def _version(distribution: str) -> tuple[str, str]:
     """The name under which a library is installed, and its version; empty where it is not."""
     names = [distribution, *(["tensorflow-cpu"] if distribution == "tensorflow" else [])]
@@ -154,7 +145,7 @@ def _header(needs: list[str]) -> str:
     return f'# /// script\n# requires-python = ">={python}"\n# dependencies = [\n{pinned}# ]\n# ///'
 
 
-def _about(experiment: str, line: Line, data: Facts, library: ScriptLibrary) -> str:
+def _about(experiment: str, line: Line, data: Facts, library: str) -> str:
     training, runtime, curve = line.item.training, line.item.runtime, line.curve
     assert curve is not None, "checked before"
     when = curve.measured_at[:10] or "an unknown day"
@@ -162,7 +153,7 @@ def _about(experiment: str, line: Line, data: Facts, library: ScriptLibrary) -> 
     if training.data.digest:
         which = f"a reader's own, scaled and divided, in {DATA_FILE} beside this file"
     paragraphs = [
-        f"{'→'.join(map(str, training.network.widths))} on {data.source}, trained with {library.label}.",
+        f"{'→'.join(map(str, training.network.widths))} on {data.source}, trained with {library}.",
         f"From the experiment on {experiment} of “Why is my GPU slower?”, exported {datetime.now(UTC):%Y-%m-%d}:"
         f" hidden layers {training.network.label}, learning rate {format_rate(training.learning_rate)}, batch size"
         f" {training.batch_size}, {len(line.epochs)} epochs, seed {training.seed}. It was trained there by"
@@ -228,7 +219,8 @@ def _assembled(pieces: list[str], left_out: set[str]) -> tuple[str, str, list[st
         ends = [node.end_lineno or 0 for node, one in zip(nodes, is_import, strict=True) if one]
         late += "".join(lines[ends[first_other - 1] : ends[-1]])
         for node, following in reversed(list(pairwise(nodes))):
-            if isinstance(node, ast.FunctionDef) and node.name in left_out:
+            named = ast.unparse(node).strip("(").split()[0]  # of an assignment, its first name
+            if (node.name if isinstance(node, ast.FunctionDef) else named.strip(",:")) in left_out:
                 del lines[node.lineno - 1 : following.lineno - 1]
         bodies.append("".join(lines[ends[-1] :]))
     used = {node.id for node in ast.walk(ast.parse("".join([late, *bodies]))) if isinstance(node, ast.Name)}
@@ -297,14 +289,12 @@ class Takeaway:
         return sorted(finished, key=order)
 
     def described(self, place: int) -> str:
-        """A finished line's label, with what it came to."""
         line = self.lines[place]
         end = "diverged" if line.diverged_step is not None else percent(line.accuracy or 0.0)
         return f"{self.labels[place]}: {end}, {seconds(float(np.median(line.epoch_s)))} an epoch"
 
     @property
     def settings(self) -> str:
-        """What was trained, in a sentence; empty without a line."""
         if not self.lines:
             return ""
         found = settings_of([line.item for line in self.lines])
@@ -330,7 +320,6 @@ def takeaway(about: str, results: Results, data: Facts | None, sentence: str) ->
 
 
 def takeaway_of_search(found: Mapping[Training, Curve], data: Facts | None) -> Takeaway:
-    """Of a random search: a line for each setting that is trained."""
     lines = [Line(Item(training)) for training in found]
     for line, curve in zip(lines, found.values(), strict=True):
         line.finish(curve, cached=True)
@@ -354,12 +343,10 @@ def _placed(rows: pd.DataFrame, data: Facts | None) -> pd.DataFrame:
 
 
 def as_csv(rows: pd.DataFrame) -> bytes:
-    """UTF-8, with the names of the columns in the first line."""
     return rows.to_csv(index=False, lineterminator="\n").encode()
 
 
 def can_write_parquet() -> bool:
-    """Whether what pandas writes Parquet with is installed."""
     return find_spec(PARQUET_NEEDS) is not None
 
 

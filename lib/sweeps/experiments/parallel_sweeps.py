@@ -1,11 +1,11 @@
 """Many trainings at once: the article's sweep by each strategy, and more and more networks in one program.
 
 A sweep is timed whole, and stored. Numbers of networks rest on step times: a few measured steps of each program
-(`lib.sweeps.cost_model`), stored too, so that a slider that comes back to a position finds its figure.
+(`lib.sweeps.measuring`), stored too, so that a slider that comes back to a position finds its figure.
 """
 
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -15,14 +15,12 @@ from lib.model.backends.base import Epoch
 from lib.model.backends.packing import Shape
 from lib.model.backends.registry import Runtime, device_count, unavailable, versions
 from lib.model.spec import Network, Training
-from lib.sweeps.cost_model import StepTimes
-from lib.sweeps.experiments.failures import Marked
+from lib.sweeps.measuring import ALL_BUT_THE_CPU, Attempts, StepTime, step_times
 from lib.sweeps.storage.records import Kind, Record, current
 from lib.sweeps.storage.store import Store
-from lib.sweeps.strategies import STRATEGIES, Limits, evaluation_flops, parts, step_flops
-from lib.sweeps.sweep import Finished, Options, Void, updates
+from lib.sweeps.sweep import STRATEGIES, Finished, Limits, Options, Part, evaluation_flops, parts, step_flops, updates
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.messages import Item, Note, Progress, Waiting, note_of, noted
+from lib.sweeps.workers.messages import Item, Note, Progress, Restarted, Waiting, note_of, noted
 from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.measurement import Ended, Measurement
 
@@ -46,27 +44,25 @@ class Method:
 
     @property
     def by_keras(self) -> bool:
-        """Whether it is one of the article's own, with which the others are compared."""
         return self.runtime.backend == "keras-tensorflow"
 
 
 def methods() -> list[Method]:
     """The methods that can run here; Keras, as in the article, comes last: it takes minutes."""
-    keras, numba = Runtime("keras-tensorflow"), Runtime("numba")
+    keras, numba, on_card = Runtime("keras-tensorflow"), Runtime("numba"), Runtime(device="gpu")
     found = [
-        Method(key, f"JAX, {STRATEGIES[key].label}", STRATEGIES[key].color, Runtime(), key)
-        for key in ("sequential", "processes", "vmap", "sharded", "stacks")
-    ]
-    on_card = Runtime(device="gpu")
-    found += [
-        Method(f"{key}-gpu", f"JAX, {STRATEGIES[key].label}, GPU", STRATEGIES[key].color, on_card, key)
-        for key in ("sequential", "vmap")
-    ]
-    found += [
-        Method(f"numba-{key}", f"Numba, {STRATEGIES[key].label}", color, numba, key)
-        for key, color in (("sequential", "#c4515c"), ("processes", "#c22f3d"), ("cores", "#c75a4a"))
-    ]
-    found += [
+        *(
+            Method(key, f"JAX, {STRATEGIES[key].label}", STRATEGIES[key].color, Runtime(), key)
+            for key in ("sequential", "processes", "vmap", "sharded", "stacks")
+        ),
+        *(
+            Method(f"{key}-gpu", f"JAX, {STRATEGIES[key].label}, GPU", STRATEGIES[key].color, on_card, key)
+            for key in ("sequential", "vmap")
+        ),
+        *(
+            Method(f"numba-{key}", f"Numba, {STRATEGIES[key].label}", color, numba, key)
+            for key, color in (("sequential", "#c4515c"), ("processes", "#c22f3d"), ("cores", "#c75a4a"))
+        ),
         Method("keras-processes", "Keras, processes", "#978abf", keras, "processes"),
         Method("keras-sequential", "Keras, one after another", "#8a8f98", keras, "sequential"),
     ]
@@ -74,7 +70,6 @@ def methods() -> list[Method]:
 
 
 def compared(store: Store, epochs: int) -> dict[str, Record]:
-    """The latest valid record of each method that was timed with this number of epochs, by the method's key."""
     records = store.records(Kind.SWEEP)
     return {
         method.key: cached[-1]
@@ -102,14 +97,13 @@ def compare(
         Each method's wall seconds as soon as they are stored, records of kind `FAILURE` for those that failed on a
         graphics card, and notes on what is timed or waited for.
     """
-    marked = Marked(store)
+    attempts = Attempts(ALL_BUT_THE_CPU)
     for method in todo:
         if cancel.is_set():
             return
         subject = {"method": method.key, "epochs": epochs}
-        yield from marked.row(
-            method.label, method.runtime, subject, partial(_compare, method, epochs, engine, store, cancel, request)
-        )
+        once = partial(_compare, method, epochs, engine, store, cancel, request)
+        yield from attempts.marked(store, method.label, method.runtime, subject, once)
 
 
 def _compare(
@@ -144,7 +138,7 @@ def _timed(
     """Wall seconds of a sweep from its turn on; None if it was interrupted."""
     began, done, epochs = time.perf_counter(), 0, items[0].training.epochs
     for update in updates(items, engine, None, cancel, Options(method.strategy), request):
-        if isinstance(update, Waiting | Void):
+        if isinstance(update, Waiting | Restarted):
             if done:
                 return None
             began = time.perf_counter()
@@ -222,31 +216,22 @@ def saturation(
                 continue
             # One after another is the same program for any number: it is measured again for the first alone.
             anew = again and (key != "sequential" or count == 1)
-            step_times = StepTimes(engine, store, Runtime(device=device), cancel, request, again=anew)
-            yield from _point(step_times, key, trainings, n_devices, memory_bytes)
+            doing = f"{count:,} network{'s' * (count > 1)}, {STRATEGIES[key].label}"
+            yield Note(doing)
+            plan = parts(STRATEGIES[key], trainings, Limits(float("inf"), float("inf"), n_devices, 1.0))
+            times = step_times(plan, engine, store, Runtime(device=device), cancel, request, anew)
+            if found := (yield from noted(times, doing)):
+                yield _point(key, device, count, found, memory_bytes)
 
 
-def _point(
-    step_times: StepTimes, strategy: str, trainings: list[Training], n_devices: int, memory_bytes: int
-) -> Iterator[Point | Note]:
-    """Time these networks, all in one program; no point where it was cancelled."""
-    count = len(trainings)
-    plan = parts(STRATEGIES[strategy], trainings, Limits(float("inf"), float("inf"), n_devices, 1.0))
-    doing = f"{count:,} network{'s' * (count > 1)}, {STRATEGIES[strategy].label}"
-    yield Note(doing)
-    found = yield from noted(step_times.of(plan), doing)
-    if not found:
-        return
+def _point(strategy: str, device: str, count: int, found: Mapping[Part, StepTime], memory_bytes: int) -> Point:
     part, step_time = max(found.items(), key=lambda one: len(one[0].trainings))
-    together = count if part.devices else 1
-    flops_per_s = step_flops(part) / step_time.step_s
-    evaluation_s = evaluation_flops(part) / flops_per_s / len(part.trainings)
+    evaluation_s = evaluation_flops(part) / (step_flops(part) / step_time.step_s) / len(part.trainings)
+    steps = part.trainings[0].steps_per_epoch() / (count if part.devices else 1)
     each_s, low_s, high_s = (
-        step_s * trainings[0].steps_per_epoch() / together + evaluation_s
-        for step_s in (step_time.step_s, step_time.low_s, step_time.high_s)
+        step_s * steps + evaluation_s for step_s in (step_time.step_s, step_time.low_s, step_time.high_s)
     )
-    device = step_times.runtime.device
-    yield Point(strategy, device, count, each_s, memory_bytes, "", low_s, high_s, step_time.disturbed)
+    return Point(strategy, device, count, each_s, memory_bytes, "", low_s, high_s, step_time.disturbed)
 
 
 def on_cores(

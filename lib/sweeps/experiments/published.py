@@ -35,7 +35,6 @@ class PublishedMachine:
 
 
 def _machine(row: dict) -> PublishedMachine:
-    """From a row of the file, whose keys are all text: `backend/device`, and batch sizes in digits."""
     epochs, experiments = (
         {tuple(runtime.split("/")): figures for runtime, figures in row[table].items()}
         for table in ("epoch_s", "experiment_s")

@@ -23,10 +23,9 @@ from lib.model.hardware.process import answer
 from lib.model.spec import Network
 from lib.sweeps.experiments import published
 from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask, seconds_of
-from lib.sweeps.storage.export import Export, NoExport, parse_export
 from lib.sweeps.storage.records import Kind, Record
-from lib.sweeps.storage.store import Store, StoreUnusable
-from lib.sweeps.workers import process
+from lib.sweeps.storage.store import Export, NoExport, Store, StoreUnusable, parse_export
+from lib.sweeps.workers.engine import read
 from lib.sweeps.workers.messages import Note, TrainingFailed
 from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.comparison import Estimate
@@ -63,7 +62,6 @@ class Seconds:
         return self.high > WIDE * self.low
 
     def times(self, factor: float) -> "Seconds":
-        """The time multiplied by a factor."""
         scaled = (value * factor for value in (self.low, self.middle, self.high))
         return Seconds(*scaled, self.n, self.estimate.times(factor))
 
@@ -103,12 +101,10 @@ class Machine:
 
     @property
     def is_published(self) -> bool:
-        """Whether its figures are an article's, not measurements."""
         return self.quoted is not None
 
     @property
     def has_gpu(self) -> bool:
-        """Whether it was timed on a GPU."""
         return any(runtime.on_gpu for runtime in self.runtimes)
 
     @cached_property
@@ -129,7 +125,6 @@ class Machine:
 
     @cached_property
     def failures(self) -> tuple[Record, ...]:
-        """The records that stand in place of what could not be measured."""
         return tuple(record for record in self.records if record.kind == Kind.FAILURE)
 
     @property
@@ -148,11 +143,9 @@ class Machine:
 
     @property
     def cells(self) -> set[tuple[Network, int]]:
-        """The networks and batch sizes whose epochs were timed."""
         return {(network, batch_size) for _, network, batch_size in self._repetitions}
 
     def epoch(self, runtime: Runtime, batch_size: int, network: Network = NETWORK) -> Seconds | None:
-        """Seconds of an epoch of training, without its evaluation; None where it was not measured."""
         if self.quoted is not None:
             known = self.quoted.epoch_s.get((runtime.backend, runtime.device), {}).get(batch_size)
             return exactly(known) if known is not None and network == NETWORK else None
@@ -208,7 +201,6 @@ class Machine:
         return None if epoch is None else epoch.times(EPOCHS).plus(exactly(first_call_s + EPOCHS * evaluation_s))
 
     def split(self, runtime: Runtime, batch_size: int = 32) -> Split | None:
-        """The parts of the runtime's step, from the latest records; None where they were not measured."""
         subject = AnatomyTask(runtime, Examination("parts", NETWORK, batch_size)).subject
         found = {
             str(record.subject["name"]): seconds_of(record)
@@ -224,19 +216,6 @@ class Machine:
             method: The key of a `Method` of `lib.sweeps.experiments.parallel_sweeps`.
         """
         return spread([r.block_s for r in self.records if r.kind == Kind.SWEEP and r.subject.get("method") == method])
-
-    def together_s(self, device: str, networks: int, network: Network, batch_size: int) -> float | None:
-        """Seconds of an epoch of each of so many networks at once, by the quickest strategy; None where none was timed.
-
-        Args:
-            device: "cpu" or "gpu".
-            networks: How many at once.
-            network: All alike; None for any but `NETWORK`.
-            batch_size: Images a step; None for any but 32.
-        """
-        if (network, batch_size) != (NETWORK, 32):
-            return None
-        return min((s.middle for (_, count), s in self.models(device).items() if count == networks), default=None)
 
     def models(self, device: str) -> dict[tuple[str, int], Seconds]:
         """Seconds of an epoch per network, by strategy and number of networks at once.
@@ -292,7 +271,6 @@ def _is_wide(record: Record) -> bool:
 
 
 def _cell(record: Record) -> tuple[Runtime, Network, int]:
-    """What a repetition of a race timed."""
     of = record.subject
     return Runtime(*_runtime_of(record)), Network.parse(str(of["hidden"])), int(of["batch_size"])
 
@@ -370,7 +348,7 @@ def read_exports(
         TrainingFailed: It takes too much memory or time; what is wrong with one of them is in the collection.
     """
     try:
-        found = yield from process.read(
+        found = yield from read(
             "lib.sweeps.experiments.recorded_machines",
             files,
             cancel=cancel,
@@ -379,7 +357,7 @@ def read_exports(
             doing=f"reading {listed([name for name, _ in files])}",
             advice="drop fewer files",
         )
-    except process.Unreadable as why:
+    except TrainingFailed as why:
         raise TrainingFailed(f"These exports cannot be compared: {why}.") from None
     if isinstance(found, Collection):
         yield found
@@ -402,7 +380,6 @@ def _collected(files: Sequence[tuple[str, bytes]]) -> Collection:
 
 
 def _machine(key: str, source: str, exports: Sequence[Export]) -> Machine:
-    """The machine of this id, by all that the exports have of it."""
     by_id = {record.id: record for export in exports for record in export.records if record.machine == key}
     records = sorted(by_id.values(), key=lambda record: record.measured_at)
     curves = {
@@ -484,7 +461,6 @@ def browsers_in(store: Store) -> tuple[Machine, ...]:
 
 
 def published_machines() -> tuple[Machine, ...]:
-    """The machines of the articles."""
     return tuple(
         Machine(one.name, one.source, price_per_h=one.price_per_h, price_date=one.price_date, quoted=one)
         for one in published.MACHINES
@@ -492,7 +468,6 @@ def published_machines() -> tuple[Machine, ...]:
 
 
 def recorded_here(folder: Path = FOLDER) -> Collection:
-    """The machines whose exports come with the project."""
     files = sorted(set(folder.glob("*.json")) - {folder / name for name in NO_EXPORTS})
     return _read(tuple((path, path.stat().st_mtime_ns) for path in files))
 
@@ -517,12 +492,10 @@ def recorded_gpus() -> tuple[Machine, ...]:
 
 
 def gpu_runtimes(machine: Machine) -> list[Runtime]:
-    """The machine's runtimes that were timed on its GPU."""
     return [runtime for runtime in machine.runtimes if runtime.on_gpu]
 
 
 def named(machine: Machine) -> str:
-    """The machine's GPU and its last day of measurement: the label of its figures."""
     return place(machine, True)
 
 

@@ -18,7 +18,7 @@ from lib.model.backends.registry import BACKENDS, Runtime, unavailable, usable_r
 from lib.model.hardware.machine import usable_memory_bytes
 from lib.model.spec import Network
 from lib.sweeps.experiments.anatomy_of_a_step import measure_ceilings, stored
-from lib.sweeps.experiments.failures import Attempts
+from lib.sweeps.measuring import Attempts
 from lib.sweeps.storage.records import Kind, Record, current
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.engine import Engine
@@ -44,24 +44,19 @@ GROUPS = (("numpy", "jax", "cupy"), ("torch",), ("keras-tensorflow",))
 
 @dataclass(frozen=True)
 class OperationTask:
-    """One operation at one size, by one library on one device."""
-
     runtime: Runtime
     operation: OperationRequest
 
     @property
     def library(self) -> str:
-        """Name of the library's worker."""
         return BACKENDS[self.runtime.backend].worker
 
     @property
     def label(self) -> str:
-        """The library, and the device where that is a graphics card."""
         return LABELS[self.library] + (", GPU" if self.runtime.device == "gpu" else "")
 
     @property
     def subject(self) -> dict[str, str | int | float]:
-        """The subject of its records."""
         asked = self.operation
         return {
             "operation": asked.name,
@@ -102,11 +97,9 @@ class OperationPoint:
         return self.task.operation.size
 
     def seconds(self, way: str) -> float | None:
-        """Median seconds of a call, timed in this way; None where it was not."""
         return self.records[way].measurement.median_s if way in self.records else None
 
     def text(self, way: str) -> str:
-        """A call's time in this way, for a table."""
         return self.records[way].measurement.text if way in self.records else "–"
 
     def beside(
@@ -146,7 +139,6 @@ def tasks(runtimes: Sequence[Runtime], operation: OperationRequest, sizes: Seque
 
 
 def products(runtimes: Sequence[Runtime], largest: int, precision: str) -> list[OperationTask]:
-    """Products of square matrices, up to this many rows and columns."""
     asked = OperationRequest("product", precision=precision)
     # A card's factors are rounded by a worker of its own: some libraries can be told before they are loaded only.
     rounding = {(one.backend, one.device): one for one in usable_runtimes() if one.precision == precision == "tf32"}
@@ -155,17 +147,14 @@ def products(runtimes: Sequence[Runtime], largest: int, precision: str) -> list[
 
 
 def sines(runtimes: Sequence[Runtime], largest: int, depth: int) -> list[OperationTask]:
-    """Nested sines, of up to this many elements."""
     return tasks(runtimes, OperationRequest("sine", depth=depth), [length for length in LENGTHS if length <= largest])
 
 
 def transfers(runtimes: Sequence[Runtime], largest_bytes: int) -> list[OperationTask]:
-    """Transfers of 4 bytes to this many."""
     return tasks(runtimes, OperationRequest("transfer"), [size for size in TRANSFERS_BYTES if size <= largest_bytes])
 
 
 def first_uses(runtimes: Sequence[Runtime], size: int) -> list[OperationTask]:
-    """The first use of each library, for four nested sines of this many elements."""
     return tasks(runtimes, OperationRequest("first use", depth=4), [size])
 
 
@@ -184,7 +173,6 @@ def overlaps(runtimes: Sequence[Runtime], size: int, depth: int, pieces: int) ->
 
 
 def found(todo: Sequence[OperationTask], records: Sequence[Record]) -> dict[OperationTask, OperationPoint]:
-    """What is stored of these tasks, and still valid."""
     by_subject: dict[tuple, dict[str, Record]] = {}
     names = list(todo[0].subject) if todo else []
     for runtime in {task.runtime for task in todo}:
@@ -207,9 +195,8 @@ def measure(
 ) -> Iterator[OperationPoint | Record | Note]:
     """Measure what is not known, one after the other, then this machine's peak rates where they are missing.
 
-    What is refused, and what fails, is a point too, and the rest goes on: see
-    `lib.sweeps.experiments.failures.Attempts`. All
-    of it has one place in the queue, so that no later section of a page comes in between.
+    What is refused, and what fails, is a point too, and the rest goes on: see `lib.sweeps.measuring.Attempts`. All of
+    it has one place in the queue, so that no later section of a page comes in between.
 
     Args:
         todo: In the order in which they are measured; of a library, small sizes first.
@@ -369,12 +356,10 @@ class PipelineTask:
         }
 
     def latest(self, records: Sequence[Record]) -> dict[str, Record]:
-        """The latest record that is still valid, by its name."""
         known = current(records, Kind.PIPELINE, self.subject, self.runtime)
         return {str(record.subject["name"]): record for record in known}
 
     def found(self, records: Sequence[Record]) -> "tuple[Figures, ...]":
-        """The latest valid figures of each pipeline; empty while one is missing."""
         latest = self.latest(records)
         found = [_figures(pipeline, index, latest) for index, pipeline in enumerate(self.pipelines)]
         return () if None in found else tuple(one for one in found if one is not None)
@@ -408,16 +393,7 @@ class Figures:
         return self.both.step_s / self.pipeline.batch_size
 
 
-@dataclass(frozen=True)
-class Raised:
-    """A pipeline that could not be measured, and why, in a sentence."""
-
-    pipeline: Pipeline
-    why: str
-
-
 def pipeline_tasks(settings: Pipeline, device: str) -> list[PipelineTask]:
-    """A task for each feed that can run here, all with these settings; the libraries in the order of `FEEDS`."""
     runtimes = [Runtime(backend, device) for backend in FEEDS]
     return [
         PipelineTask(runtime, (replace(settings, feed=feed),))
@@ -434,7 +410,7 @@ def measure_pipelines(
     store: Store,
     cancel: Cancel,
     request: Request,
-) -> Iterator[Record | Raised | Note]:
+) -> Iterator[Record | tuple[Pipeline, str] | Note]:
     """Measure these tasks one after the other, and then the one that follows from them, if there is one.
 
     Args:
@@ -446,7 +422,7 @@ def measure_pipelines(
         request: Place in the queue of all that runs on this machine.
 
     Yields:
-        Each record as it is measured, `Raised` in place of those of a pipeline that cannot be measured, and notes.
+        Each record as it is measured, a pipeline that cannot be measured with the reason in a sentence, and notes.
     """
     attempts = Attempts()
     with engine.turn(request) as turn:
@@ -458,7 +434,7 @@ def measure_pipelines(
 
 def _measured_pipelines(
     task: PipelineTask, attempts: Attempts, engine: Engine, store: Store, cancel: Cancel, turn: Ticket
-) -> Iterator[Record | Raised | Note]:
+) -> Iterator[Record | tuple[Pipeline, str] | Note]:
     if cancel.is_set():
         return
     doing = " beside ".join(pipeline.label for pipeline in task.pipelines)
@@ -469,7 +445,7 @@ def _measured_pipelines(
         return stored(messages, store, Kind.PIPELINE, task.subject, versions(task.runtime), doing)
 
     if why := (yield from attempts.row(task.runtime, examined)):
-        yield Raised(task.pipelines[0], why)
+        yield task.pipelines[0], why
 
 
 def _figures(pipeline: Pipeline, index: int, latest: Mapping[str, Record]) -> Figures | None:

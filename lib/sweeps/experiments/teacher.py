@@ -13,14 +13,13 @@ predict its outcome first does (C. Crouch et al., American Journal of Physics 72
 
 from collections import Counter, deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from threading import Event
 from typing import Any
 
 from lib.once import once
 from lib.sweeps.experiments.mnist_training import Experiment
-from lib.sweeps.experiments.results import News, Watched
-from lib.sweeps.workers.messages import State
+from lib.sweeps.experiments.results import Watched
 
 # The first notebook's sections that ask for a guess, in the order of its page, by the names of their experiments.
 SECTIONS = ("learning-rate", "batch-size", "depth", "backend")
@@ -43,8 +42,8 @@ class Classroom(Watched):
     """What is said to a class. Safe to use from any thread."""
 
     def __init__(self) -> None:
-        super().__init__(State.MEASURING)
-        self.said, self.heard = Said(), News()
+        super().__init__()
+        self.said, self.heard = Said(), Watched()
 
     def say(self, **changes: Any) -> None:
         """Change what holds for the class, by the fields of `Said`, and tell all pages."""
@@ -52,7 +51,7 @@ class Classroom(Watched):
             said = replace(self.said, **changes)
             if said != self.said:
                 self.said = said
-                self._tell()
+                self.tell()
                 self.heard.tell()
 
     def wait_until_it_goes_on(self, ended: Event) -> None:
@@ -64,7 +63,6 @@ class Classroom(Watched):
 
 @once
 def classroom() -> Classroom:
-    """The class of this server."""
     return Classroom()
 
 
@@ -88,8 +86,6 @@ class GuessQuestion:
 
 @dataclass(frozen=True)
 class Tally:
-    """All counts at one moment: of each question, how often each of its options was chosen."""
-
     counts: Mapping[GuessQuestion, Mapping[str, int]]
     version: int
 
@@ -99,18 +95,11 @@ class Tally:
         return {option: found.get(option, 0) for option in question.options}
 
 
-@dataclass
-class _Guessed:
-    counts: Counter[str] = field(default_factory=Counter)
-    by_viewer: dict[str, str] = field(default_factory=dict)  # the option of those who are still there
-
-
 class Guesses(Watched):
-    """The guesses of all viewers of a server. Safe to use from any thread."""
-
     def __init__(self) -> None:
-        super().__init__(State.MEASURING)
-        self._guessed: dict[GuessQuestion, _Guessed] = {}
+        super().__init__()
+        # How often each option was chosen, and the option of those viewers who are still there.
+        self._guessed: dict[GuessQuestion, tuple[Counter[str], dict[str, str]]] = {}
         self._gone: deque[str] = deque()
 
     def guess(self, viewer: str, question: GuessQuestion, option: str) -> None:
@@ -130,20 +119,19 @@ class Guesses(Watched):
             self._forget_who_left()
             if question not in self._guessed and len(self._guessed) >= MAX_QUESTIONS:
                 return
-            guessed = self._guessed[question] = self._guessed.pop(question, _Guessed())  # the last one comes last
-            if (before := guessed.by_viewer.get(viewer)) is not None:
-                guessed.counts[before] -= 1
-            guessed.counts[option] += 1
-            guessed.by_viewer[viewer] = option
-            if len(guessed.by_viewer) > MAX_VIEWERS:
-                del guessed.by_viewer[next(iter(guessed.by_viewer))]
-            self._tell()
+            counts, by_viewer = self._guessed[question] = self._guessed.pop(question, (Counter(), {}))  # comes last
+            if (before := by_viewer.get(viewer)) is not None:
+                counts[before] -= 1
+            counts[option] += 1
+            by_viewer[viewer] = option
+            if len(by_viewer) > MAX_VIEWERS:
+                del by_viewer[next(iter(by_viewer))]
+            self.tell()
 
     def of(self, viewer: str, question: GuessQuestion) -> str | None:
-        """What the viewer has guessed; None for nothing."""
         with self.changed:
-            guessed = self._guessed.get(question)
-            return guessed.by_viewer.get(viewer) if guessed is not None else None
+            _, by_viewer = self._guessed.get(question, ({}, {}))
+            return by_viewer.get(viewer)
 
     def forget(self, viewer: str) -> None:
         """Forget who guessed what, but not what was guessed: the session has ended.
@@ -153,28 +141,24 @@ class Guesses(Watched):
         self._gone.append(viewer)
 
     def clear(self) -> None:
-        """Forget all guesses, as before a lesson begins."""
         with self.changed:
             self._guessed.clear()
-            self._tell()
+            self.tell()
 
     def tally(self) -> Tally:
-        """The counts now."""
         with self.changed:
             self._forget_who_left()
-            counts = {question: dict(guessed.counts) for question, guessed in self._guessed.items()}
-            return Tally(counts, self.version)
+            return Tally({question: dict(counts) for question, (counts, _) in self._guessed.items()}, self.version)
 
     def _forget_who_left(self) -> None:
         while self._gone:
             viewer = self._gone.popleft()
-            for guessed in self._guessed.values():
-                guessed.by_viewer.pop(viewer, None)
+            for _, by_viewer in self._guessed.values():
+                by_viewer.pop(viewer, None)
 
 
 @once
 def guesses_of_class() -> Guesses:
-    """The guesses of all who look at this server's pages."""
     return Guesses()
 
 

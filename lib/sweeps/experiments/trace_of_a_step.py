@@ -3,7 +3,7 @@
 import tempfile
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -15,28 +15,23 @@ from lib.model.spec import Network
 from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask, measure_tasks
 from lib.sweeps.storage.records import Record
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers import process
-from lib.sweeps.workers.engine import Engine
+from lib.sweeps.workers.engine import Engine, read
 from lib.sweeps.workers.messages import Note, TrainingFailed
-from lib.sweeps.workers.process import Unreadable
 from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.profiling.request import PLAIN, PROFILED, Examination
 from lib.timing.profiling.traces.form import Refused, Trace, parsed, written
 
 SHIPPED = ROOT / "recorded" / "traces"
-READ_LIMIT_S = process.READ_LIMIT_S
 MAX_SAVED = 64  # profiles that are saved on this machine; the oldest goes first
 # Workers whose library has a profiler, or timestamps of which we make one.
 PROFILERS = ("jax", "torch", "keras-jax", "keras-tensorflow", "keras-torch", "webgpu")
 
 
 def runtimes() -> list[Runtime]:
-    """The runtimes of this machine whose library has a profiler."""
     return [runtime for runtime in usable_runtimes() if BACKENDS[runtime.backend].worker in PROFILERS]
 
 
 def task_of(runtime: Runtime, network: Network, batch_size: int) -> AnatomyTask:
-    """A profile of this step, as a task."""
     return AnatomyTask(runtime, Examination("trace", network, batch_size))
 
 
@@ -74,13 +69,11 @@ def profile(
 
 
 def title_of(task: AnatomyTask) -> str:
-    """Which step a trace is of, in words."""
     network, size = task.examination.network, task.examination.batch_size
     return f"{task.runtime.label}, batch size {size:,}, hidden layers {network.label}"
 
 
 def _about(task: AnatomyTask, found: dict[str, Record]) -> dict[str, str | float]:
-    """What is known of a trace that was just recorded."""
     profiled = found[PROFILED]
     return {
         "machine": this_machine().line,
@@ -124,7 +117,6 @@ def _file(task: AnatomyTask) -> Path:
 
 @cache
 def shipped() -> tuple[Trace, ...]:
-    """The traces that come with the project, each recorded by it on one machine."""
     return tuple(parsed(path.read_bytes()) for path in sorted(SHIPPED.glob("*.json")))
 
 
@@ -137,7 +129,7 @@ def _read(
         Refused: There is none; the text says what the file looks like, and what to do.
     """
     try:
-        found = yield from process.read(
+        found = yield from read(
             "lib.timing.profiling.traces.reading",
             path,
             title,
@@ -146,27 +138,17 @@ def _read(
             niceness=niceness,
             doing=doing,
             advice="record fewer steps",
-            limit_s=READ_LIMIT_S,
         )
-    except Unreadable as why:
+    except TrainingFailed as why:
         raise Refused(str(why)) from None
     assert found is None or isinstance(found, Trace), "the reader's module answers nothing else"
     return found
 
 
-@dataclass(frozen=True)
-class Brought:
-    """A file that somebody brought: its name, and the trace in it or why there is none."""
-
-    name: str
-    trace: Trace | None
-    problem: str = ""
-
-
 def read_files(
     files: Sequence[tuple[str, bytes | Path]], cancel: Cancel, request: Request | None = None, niceness: int = 0
-) -> Iterator[Brought | Note]:
-    """Read these files as traces, each in a process of its own.
+) -> Iterator[Trace | str | Note]:
+    """Read these files as traces, each in a process of its own; why there is none in one is a sentence.
 
     Args:
         files: Name, and content or path, of each.
@@ -182,8 +164,8 @@ def read_files(
             try:
                 trace = yield from _read(path, name, cancel, request, niceness, f"reading {name}")
             except Refused as why:
-                yield Brought(name, None, f"{name}: {why}.")
+                yield f"{name}: {why}."
                 continue
             if trace is None:
                 return
-            yield Brought(name, trace)
+            yield trace

@@ -28,11 +28,9 @@ from lib.model.spec import Network, Training
 from lib.once import once
 from lib.sweeps.experiments.backend_race import Cell, Standing, standings
 from lib.sweeps.experiments.recorded_machines import Best, Machine, best_runtime, browsers_in, recorded_gpus, told_apart
-from lib.sweeps.experiments.results import Watched
-from lib.sweeps.experiments.runs import View
+from lib.sweeps.experiments.results import View, Watched
 from lib.sweeps.storage.records import Count, Kind, Record, Seconds, Share
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.messages import State
 from lib.timing.comparison import Comparison, Verdict, between, compared
 from lib.timing.measurement import Ended, Measurement
 from lib.timing.prediction.workload import Ceiling, Cost, cost_of
@@ -90,7 +88,6 @@ class BrowserAdapter:
 
     @property
     def is_software(self) -> bool:
-        """Whether it computes on the processor, and says nothing of a GPU's speed."""
         return self.fallback or any(name in self.name.lower() for name in _SOFTWARE)
 
 
@@ -124,7 +121,6 @@ class Opened:
 
     @property
     def has_software(self) -> bool:
-        """Whether what it offers as a GPU computes on the processor."""
         return self.adapter is not None and self.adapter.is_software
 
 
@@ -234,14 +230,11 @@ def _converted(value: object, kind: type) -> Any:
 
 @dataclass(frozen=True)
 class BrowserJob:
-    """What a browser is asked to do: a training, and how the GPU's operations are launched."""
-
     training: Training
     way: str = USUAL_WAY
 
     @property
     def program(self) -> Program:
-        """The step."""
         return webgpu.step(self.training.network, self.training.batch_size)
 
     @property
@@ -276,26 +269,8 @@ class BrowserJob:
         return [begins_with(self.training).tobytes(), first_images(self.training, n_images).tobytes()]
 
 
-@dataclass(frozen=True)
-class Launching:
-    """A comparison of a step with what launching alone takes, and with what its arithmetic would take at best."""
-
-    step_s: float
-    launching_s: float | None  # of as many operations with nothing to do, launched in the same way
-    arithmetic_s: float | None  # at the best rate of a product on this device
-
-    @property
-    def bound(self) -> Ceiling | None:
-        """What takes at least half of the step; None if neither does, or neither was measured."""
-        parts = {Ceiling.DISPATCH: self.launching_s or 0.0, Ceiling.PRODUCT: self.arithmetic_s or 0.0}
-        largest = max(parts, key=parts.__getitem__)
-        return largest if parts[largest] >= self.step_s / 2 else None
-
-
 @dataclass
 class Found:
-    """What one browser has measured for one job, and the figures that do not depend on the job."""
-
     who: Opened
     job: BrowserJob
     n_images: int
@@ -341,7 +316,6 @@ class Found:
         return next((one.way for one in self.blocks if one.device == device and one.pair >= 0), next(iter(CPU_WAYS)))
 
     def training_of(self, device: str, way: str) -> Measurement | None:
-        """Seconds a step, from all blocks of this way; None where there are fewer than three."""
         return _measured([one for one in self.blocks if (one.device, one.way) == (device, way)])
 
     def comparison(self) -> Comparison | None:
@@ -363,16 +337,14 @@ class Found:
         both = [found for _, found in sorted(rounds.items()) if {way, usual} <= found.keys()]
         return rounded_clock([[one[way] for one in both], [one[usual] for one in both]], self.who.clock_s)
 
-    def product(self, device: str, side: int) -> Measurement | None:
-        """Seconds of a product on a device, waited for."""
-        return _measured(self._products(device, side))
+    def _figures(self, of: str, device: str, size: int) -> list[Figure]:
+        return [one for one in self.figures if (one.of, one.device, one.size) == (of, device, size)]
 
-    def _products(self, device: str, side: int) -> list[Figure]:
-        return [one for one in self.figures if (one.of, one.device, one.size) == ("product", device, side)]
+    def product(self, device: str, side: int) -> Measurement | None:
+        return _measured(self._figures("product", device, side))
 
     def product_comparison(self, side: int) -> Comparison | None:
-        """A product on the GPU over the same on the processor."""
-        return rounded_clock([self._products(device, side) for device in DEVICES], self.who.clock_s)
+        return rounded_clock([self._figures("product", device, side) for device in DEVICES], self.who.clock_s)
 
     def border(self) -> int | None:
         """The side from which on the GPU is faster at every side that both measured; None if it never is."""
@@ -387,31 +359,36 @@ class Found:
         return least
 
     def best_flops_per_s(self, device: str) -> float | None:
-        """The best rate of a product that was measured on a device."""
         rates = [
             2 * side**3 / found.median_s for side in SIDES if (found := self.product(device, side)) and found.median_s
         ]
         return max(rates, default=None)
 
     def copies(self, device: str) -> Cost | None:
-        """What a copy there and back costs."""
-        sizes = [one.size for one in self.figures if (one.of, one.device) == ("copy", device)]
-        times = [one.block_s / one.steps for one in self.figures if (one.of, one.device) == ("copy", device)]
-        known = [(size, took) for size, took in zip(sizes, times, strict=True) if took > 0]
-        return cost_of([size for size, _ in known], [took for _, took in known]) if len(set(sizes)) > 2 else None
+        sizes = {one.size for one in self.figures if (one.of, one.device) == ("copy", device)}
+        timed = [one for size in sizes for one in self._figures("copy", device, size) if one.block_s > 0]
+        if len(sizes) < 3:
+            return None
+        return cost_of([one.size for one in timed], [one.block_s / one.steps for one in timed])
 
     def empty(self, device: str, way: str) -> Measurement | None:
         """Seconds of as many operations as a step has, with nothing to do, launched in this way."""
         return _measured([one for one in self.figures if (one.of, one.device, one.way) == ("empty", device, way)])
 
-    def launching(self, device: str) -> Launching | None:
-        """What a step of the chosen way consists of; None before it was timed."""
+    def launching(self, device: str) -> tuple[float, float, float] | None:
+        """Seconds of a step of the chosen way; of launching as many operations with nothing to do; and of its
+        arithmetic at the best rate of a product on this device. None before all were measured."""
         way = self.way(device)
         timed, empty, rate = self.training_of(device, way), self.empty(device, way), self.best_flops_per_s(device)
-        if timed is None:
+        if timed is None or empty is None or not rate:
             return None
-        arithmetic_s = self.job.program.flops / rate if rate else None
-        return Launching(timed.median_s, empty.median_s if empty else None, arithmetic_s)
+        return timed.median_s, empty.median_s, self.job.program.flops / rate
+
+
+def bound(step_s: float, launching_s: float, arithmetic_s: float) -> Ceiling | None:
+    """What takes at least half of the step; None if neither does."""
+    longest_s, what = max((launching_s, Ceiling.DISPATCH), (arithmetic_s, Ceiling.PRODUCT), key=lambda one: one[0])
+    return what if longest_s >= step_s / 2 else None
 
 
 def _measured(blocks: Sequence[Block] | Sequence[Figure]) -> Measurement | None:
@@ -446,7 +423,6 @@ def rounded_clock(sides: Sequence[Sequence[Block] | Sequence[Figure]], clock_s: 
 
 
 def cells(training: Training) -> list[Cell]:
-    """This server's runtimes with the same network and batch size."""
     return [
         Cell(runtime, training.batch_size, training.network)
         for runtime in usable_runtimes()
@@ -455,7 +431,6 @@ def cells(training: Training) -> list[Cell]:
 
 
 def on_server(training: Training, records: Sequence[Record]) -> dict[Cell, Standing]:
-    """What is stored of them, the fastest first."""
     found = standings(cells(training), records)
     return dict(sorted(found.items(), key=lambda item: item[1].quartiles_s[1]))
 
@@ -538,7 +513,7 @@ class KeptMachines(Watched):
     """
 
     def __init__(self, store: Store) -> None:
-        super().__init__(State.MEASURING)
+        super().__init__()
         self._store, self._stamp, self._looked = store, None, -LOOK_S
         self._machines: tuple[Machine, ...] = ()
         self._n_records: Counter[str] = Counter()  # by machine
@@ -587,7 +562,7 @@ class KeptMachines(Watched):
         with self.changed:
             self._look()
             if any(one.records[0].machine == machine for one in self._machines):
-                self._tell()
+                self.tell()
 
     def _look(self) -> None:
         """Read what was written since the last look. To be called with `changed` held."""
@@ -602,12 +577,11 @@ class KeptMachines(Watched):
         self._n_records = Counter({one.records[0].machine: len(one.records) for one in machines})
         if machines != self._machines:
             self._machines = machines
-            self._tell()
+            self.tell()
 
 
 @once
 def kept_in(path: Path | None) -> KeptMachines:
-    """What was kept in the store of this path: one for all who watch it."""
     return KeptMachines(Store(path))
 
 
@@ -624,15 +598,12 @@ def gpus_elsewhere() -> tuple[Machine, ...]:
 
 @dataclass(frozen=True)
 class Contest:
-    """A machine's GPU beside its processor, each by its quickest way, for one network and batch size."""
-
     machine: Machine
     gpu: Best | None  # or of the software that its browser offers in the place of one
     cpu: Best | None
 
     @property
     def is_software(self) -> bool:
-        """Whether what stands for the GPU computes on the processor."""
         return self.gpu is not None and self.gpu.runtime.device == SOFTWARE
 
     @cached_property

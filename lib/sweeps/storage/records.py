@@ -16,7 +16,6 @@ from enum import StrEnum
 from typing import Annotated, Any, Literal
 
 import numpy as np
-import pandas as pd
 
 from lib.model.backends.base import Epoch, no_parameters
 from lib.model.backends.fingerprint import source_digest
@@ -191,28 +190,6 @@ def current(records: Sequence[Record], kind: Kind, subject: Mapping[str, object]
         and record.is_about(subject)
     ]
     return sorted(found, key=lambda record: record.measured_at)
-
-
-_LAST = ("warnings", "ended", "machine", "machine_line", "versions", "sources", "measured_at")
-
-
-def records_frame(records: Sequence[Record]) -> pd.DataFrame:
-    """A row per measurement, the oldest first; without records, a frame without columns.
-
-    Columns: each name in a subject; `kind`; `step_median_s` and the quartiles `step_q1_s` and `step_q3_s`; `spread`,
-    the interquartile range over the median; `blocks`, `steps_per_block`, `warnings` as one text, and the record's
-    `ended`, `machine`, `machine_line`, `versions`, `sources`, `measured_at`.
-    """
-    rows = []
-    for record in records:
-        measured = record.measurement
-        low, high = measured.quartiles_s
-        times = {"step_median_s": measured.median_s, "step_q1_s": low, "step_q3_s": high, "spread": measured.spread}
-        about = {name: getattr(record, name) for name in _LAST} | {"warnings": "; ".join(record.warnings)}
-        blocks = {"blocks": len(record.block_s), "steps_per_block": record.steps_per_block}
-        rows.append({"kind": record.kind, **record.subject, **times, **blocks, **about})
-    frame = pd.DataFrame(rows)
-    return frame.sort_values("measured_at", ignore_index=True) if len(frame) else frame
 
 
 Row = Mapping[str, Any]
@@ -396,14 +373,12 @@ def check_kind(record: Record) -> None:
 
 
 def row_of(record: Record) -> dict[str, object]:
-    """A measurement as a row of the store."""
     texts = {"subject": json.dumps(dict(record.subject), sort_keys=True)}
     texts |= {name: json.dumps(getattr(record, name)) for name in ("block_s", "warnings")}
     return {name: texts.get(name, getattr(record, name)) for name in COLUMNS["measurements"]}
 
 
 def epochs_text(curve: Curve) -> str:
-    """A curve's epochs as stored: JSON without parameters."""
     return json.dumps([{k: v for k, v in vars(epoch).items() if k != "parameters"} for epoch in curve.epochs])
 
 

@@ -7,48 +7,52 @@ have, raises `WorkerDied` or `TrainingFailed` with a sentence for the person, an
 set.
 
 Timed work takes turns (`lib.sweeps.workers.queue`): a run that has to give way is paused in its worker and resumes
-later where
-it stopped.
+later where it stopped.
+
+`read` has files of anybody's read in a process of its own, with limits; one reads at a time, so that together they take
+no more memory than one may.
 """
 
 import itertools
 import os
+import subprocess
+import sys
 import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
-from multiprocessing.connection import wait
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
 from typing import Any
 
+from lib import python_path
 from lib.model.backends.fingerprint import source_digest
 from lib.model.backends.registry import BACKENDS, Runtime, complete_environment, environment_of
 from lib.model.data import prepared
 from lib.model.data.mnist import DataError, Facts, recognised
 from lib.model.hardware.machine import usable_cores
+from lib.model.hardware.optional import psutil
 from lib.model.spec import MNIST, DataSet, Training
 from lib.sweeps.workers.messages import (
-    About,
     CardLost,
     Disturbed,
     End,
-    Failed,
     How,
     Job,
     Measured,
     Message,
-    Order,
+    Note,
     Ready,
     Restarted,
     Starting,
+    State,
     TrainingFailed,
     Waiting,
-    Wish,
     WorkerDied,
 )
-from lib.sweeps.workers.process import Process
 from lib.sweeps.workers.queue import POLL_S, QUANTUM_S, AnyRequest, Cancel, MachineLock, Queue, Request, Ticket
 from lib.timing.measurement import Watch
 from lib.timing.profiling.request import Examination
@@ -85,7 +89,7 @@ class _Worker:
     def __init__(self, runtime: Runtime, idle_s: float, niceness: int, threads: int | None) -> None:
         self.runtime = runtime
         self.sources = source_digest()
-        self.about: About | None = None
+        self.ready: Ready | None = None  # what it said when it was
         self.guard = threading.Lock()  # several threads may wait for the worker to be ready; one of them reads
         arguments = (str(os.getpid()), str(idle_s), runtime.backend, runtime.device, runtime.precision)
         self._process = Process(
@@ -104,7 +108,6 @@ class _Worker:
         return self._process.alive and self.sources == source_digest()
 
     def close(self) -> None:
-        """End it at once, with whatever it is doing."""
         self.connection.close()  # idle, it ends by itself on this; the kill is for one that is busy
         self._process.kill()
 
@@ -137,15 +140,15 @@ class _Task:
     answered: bool = False
     lost: int = 0  # workers
     why: str = ""  # the last of them was replaced: a sentence where it hung
-    asked: Wish | None = None
+    asked: End | None = None  # of it, to pause or to stop
     asked_at: float = 0.0
 
-    def send(self, message: Job | Order) -> None:
-        """Tell its worker; one that has ended shows when it is listened to."""
+    def send(self, order: Job | End | None) -> None:
+        """Give its worker the job, or the order to pause or stop it, or None to go on."""
         assert self.worker is not None, "given to one"
-        self.asked, self.asked_at = (message.wish if isinstance(message, Order) else None), time.monotonic()
-        with suppress(OSError):
-            self.worker.connection.send(message)
+        self.asked, self.asked_at = order if isinstance(order, End) else None, time.monotonic()
+        with suppress(OSError):  # one that has ended shows when it is listened to
+            self.worker.connection.send(order if isinstance(order, Job) else (self.job.id, order))
 
 
 class Engine:
@@ -169,24 +172,21 @@ class Engine:
         self._finalizer = weakref.finalize(self, _close_all, self._workers)  # also when this program ends
 
     def warm(self, runtime: Runtime) -> None:
-        """Start the runtime's worker if there is none, without waiting for it."""
         self._worker(runtime)
 
     def pids(self) -> dict[str, int]:
         """Process ids of the workers that are ready, by `Runtime.process`; a number follows for those of one core."""
         with self._guard:
             return {
-                name: worker.about.pid
+                name: worker.ready.pid
                 for name, worker in self._workers.items()
-                if worker.about is not None and worker.usable
+                if worker.ready is not None and worker.usable
             }
 
     def queue_lengths(self) -> tuple[int, int]:
-        """How many runs hold the turn, 0 or 1, and how many wait for it."""
         return self._queue.lengths()
 
     def close(self) -> None:
-        """End all workers now."""
         with self._guard:
             _close_all(self._workers)
 
@@ -215,14 +215,14 @@ class Engine:
             return known
         worker = self._worker(Runtime())
         yield from self._until_ready(worker, cancel.is_set)
-        return worker.about.data if worker.about is not None else None
+        return worker.ready.data if worker.ready is not None else None
 
     def known_facts(self) -> Facts | None:
         """Which data it is, where that is known from before or a worker is ready; else None."""
         if (known := recognised()) is not None:
             return known
         with self._guard:
-            ready = [worker.about for worker in self._workers.values() if worker.about is not None and worker.usable]
+            ready = [worker.ready for worker in self._workers.values() if worker.ready is not None and worker.usable]
         return ready[0].data if ready else None
 
     def run(
@@ -343,7 +343,7 @@ class Engine:
                 self._give_back(turn)
                 for task in tasks:
                     if task.worker is not None:  # it waits there, paused
-                        task.send(Order(task.job.id, Wish.CANCEL))
+                        task.send(End.STOPPED)
         if failed and not cancel.is_set():
             raise failed[0]
 
@@ -356,20 +356,20 @@ class Engine:
         for task in tasks:
             if task.worker is not None and task.worker not in team:
                 task.worker, task.answered = None, False
-                yield Restarted(task.why, task.job.trainings)
+                yield Restarted(task.why, task.job.items)
         for worker in team:
             # A start takes seconds. Other viewers go first meanwhile; a little noise in a time is better than that
             # wait.
             yield from self._until_ready(worker, lambda: self._must_give_way(turn, 0.0) or cancel.is_set())
-        about = [worker.about for worker in team if worker.about is not None]
-        if len(about) < len(team) or cancel.is_set():
+        ready = [worker.ready for worker in team if worker.ready is not None]
+        if len(ready) < len(team) or cancel.is_set():
             return
-        yield Ready(_facts_of_own(job.data) if job.data.digest else about[0].data, about[0].card)
+        yield replace(ready[0], data=_facts_of_own(job.data)) if job.data.digest else ready[0]
         busy = {task.worker: task for task in tasks if task.worker is not None}
         waiting, ending = deque(task for task in tasks if task.worker is None), False
         for worker, task in busy.items():
             worker.alive()
-            task.send(Order(task.job.id, Wish.RESUME))
+            task.send(None)
         try:
             while waiting or busy:
                 closed = any(worker.connection.closed for worker in team)  # the next turn begins with another one
@@ -380,10 +380,10 @@ class Engine:
                         task.worker = worker
                         worker.alive()
                         task.send(task.job)
-                wish = Wish.CANCEL if cancel.is_set() else Wish.PAUSE
+                order = End.STOPPED if cancel.is_set() else End.PAUSED
                 for task in busy.values():
-                    if ending and task.asked not in (wish, Wish.CANCEL):
-                        task.send(Order(task.job.id, wish))
+                    if ending and task.asked not in (order, End.STOPPED):
+                        task.send(order)
                 if not busy:
                     return
                 for task, content in self._heard(busy):
@@ -392,11 +392,11 @@ class Engine:
                     if isinstance(content, RuntimeError | End):
                         if content is not End.PAUSED:
                             tasks.remove(task)
-                    elif content is not None and task.asked is not Wish.CANCEL:
+                    elif content is not None and task.asked is not End.STOPPED:
                         yield content
         except GeneratorExit:  # the caller stopped iterating: the same as a cancel, with nobody to report to
             for task in busy.values():
-                task.send(Order(task.job.id, Wish.CANCEL))
+                task.send(End.STOPPED)
             while busy:
                 for task, content in self._heard(busy):
                     if isinstance(content, RuntimeError | End) and content is not End.PAUSED:
@@ -417,7 +417,7 @@ class Engine:
     def _hear(self, worker: _Worker, task: _Task, speaks: bool) -> Any:
         """What the worker says of its task; where it is lost, as after a pause, unless that has happened too often."""
         if not speaks:
-            if task.asked is Wish.CANCEL and time.monotonic() - task.asked_at > CANCEL_ANSWER_S:
+            if task.asked is End.STOPPED and time.monotonic() - task.asked_at > CANCEL_ANSWER_S:
                 self._drop(worker)
                 return End.STOPPED
             if not worker.hangs():
@@ -437,16 +437,14 @@ class Engine:
         return End.PAUSED
 
     def _answer(self, worker: _Worker, task: _Task) -> Any:
-        answer = self._receive(worker)
+        job_id, content = self._receive(worker)
         task.answered = True
         worker.alive()
-        if answer.job_id != task.job.id:
+        if job_id != task.job.id:
             return None  # the rest of a job that was cancelled while it was paused
-        if not isinstance(answer.content, Failed):
-            return answer.content
-        if answer.content.card_lost:
+        if isinstance(content, CardLost):
             self._drop(worker)
-        return (CardLost if answer.content.card_lost else TrainingFailed)(answer.content.why)
+        return content
 
     def _give_back(self, turn: Ticket) -> None:
         if self._queue.holds(turn):  # only the holder of this process's turn can hold the machine's
@@ -488,16 +486,16 @@ class Engine:
 
     def _until_ready(self, worker: _Worker, stop: Callable[[], bool]) -> Iterator[Message]:
         limit = time.monotonic() + START_LIMIT_S
-        if worker.about is None:
+        if worker.ready is None:
             yield Starting(worker.runtime)
-        while worker.about is None:
+        while worker.ready is None:
             with worker.guard:
-                if worker.about is None and worker.connection.poll(0):
+                if worker.ready is None and worker.connection.poll(0):
                     message = self._receive(worker)
-                    if isinstance(message, Failed):
+                    if isinstance(message, TrainingFailed):
                         self._drop(worker)
-                        raise TrainingFailed(message.why)
-                    worker.about = message
+                        raise message
+                    worker.ready = message
                     break
             if stop():
                 return  # the worker goes on starting: the next run wants it
@@ -524,7 +522,6 @@ class Engine:
             raise WorkerDied(worker.why(DIED)) from error
 
     def _drop(self, worker: _Worker) -> None:
-        """Forget a worker and end it; the next run starts another."""
         with self._guard:
             for key, other in list(self._workers.items()):
                 if other is worker:
@@ -551,3 +548,148 @@ def shared_engine() -> Engine:
         if _shared is None:
             _shared = Engine()
         return _shared
+
+
+class Process:
+    """`main(connection, *arguments)` of a module, run in a fresh interpreter with an environment of its own.
+
+    The interpreter is started, not forked: libraries with threads do not survive a fork, and read their settings when
+    loaded.
+
+    Args:
+        module: Its dotted name.
+        arguments: Strings, passed on the command line.
+        environment: Variables added to this process's own.
+        python: The interpreter that runs it; its packages need not be those of this one.
+        niceness: Added to this process's own, as the `nice` command does; 0 for the same priority.
+    """
+
+    def __init__(
+        self,
+        module: str,
+        arguments: tuple[str, ...],
+        environment: Mapping[str, str],
+        python: str = sys.executable,
+        niceness: int = 0,
+    ) -> None:
+        ours, theirs = Pipe()
+        self.connection: Connection = ours
+        code = (
+            "import sys; from multiprocessing.connection import Connection; "
+            f"from {module} import main; main(Connection(int(sys.argv[1])), *sys.argv[2:])"
+        )
+        try:
+            self._process = subprocess.Popen(
+                [python, "-P", "-c", code, str(theirs.fileno()), *arguments],
+                env=os.environ | dict(environment),
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+            )
+            if niceness:  # before it starts threads, which inherit it
+                os.setpriority(os.PRIO_PROCESS, self._process.pid, os.getpriority(os.PRIO_PROCESS, 0) + niceness)
+        finally:
+            theirs.close()
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def cpu_s(self) -> float | None:
+        """Processor seconds that it has used; None where psutil is not installed, or the process has ended."""
+        if psutil is None:
+            return None
+        try:
+            times = psutil.Process(self._process.pid).cpu_times()
+        except psutil.Error:
+            return None
+        return times.user + times.system
+
+    def kill(self, wait: bool = False) -> None:
+        """End the process at once; `wait`: until it is gone.
+
+        Without waiting, a process that takes longer than 50 ms to end is collected at a later call.
+        """
+        _killed[:] = [process for process in _killed if process.poll() is None]
+        self._process.kill()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(None if wait else 0.05)
+        if self._process.returncode is None:
+            _killed.append(self._process)
+
+
+_killed: list[subprocess.Popen] = []
+
+
+READ_LIMIT_S = 150.0  # without the waiting
+READ_POLL_S = 0.05
+# It measures nothing, so it needs no card, and no threads of its own.
+_READER = {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "-1", "OMP_NUM_THREADS": "1"}
+
+
+_queue = Queue()
+
+
+def read(
+    module: str,
+    *question: object,
+    cancel: Cancel,
+    request: Request | None = None,
+    niceness: int = 0,
+    doing: str = "reading it",
+    advice: str = "bring less",
+) -> Generator[Note, None, object | None]:
+    """Ask a process of its own when its turn has come; all files that are brought to this server share one queue.
+
+    Args:
+        module: Its `main` answers, by `lib.model.hardware.process.answer`.
+        question: What it is asked.
+        cancel: Ends the waiting and the reading.
+        request: For whom it is read; None: a viewer of its own.
+        niceness: Of the process, above this one's.
+        doing: What to say while it is read.
+        advice: What to do where it takes too much memory or time.
+
+    Yields:
+        The place in the queue whenever that changes, and `doing` when the turn has come.
+
+    Returns:
+        The answer; None where it was cancelled.
+
+    Raises:
+        TrainingFailed: Nothing can be read; the text says why, and what to do.
+    """
+    ticket = _queue.join(request or Request())
+    try:
+        while place := _queue.take(ticket):
+            yield Note(f"{place} before this: files are read one at a time", State.WAITING)
+            _queue.wait(ticket, place, cancel)
+            if cancel.is_set():
+                return None
+        yield Note(doing)
+        process = Process(module, (), _READER | {"PYTHONPATH": python_path()}, niceness=niceness)
+        try:
+            return _answer(process.connection, question, cancel, advice)
+        finally:
+            process.connection.close()
+            process.kill(wait=True)  # the next one may have its memory
+    finally:
+        _queue.leave(ticket)
+
+
+def _answer(connection: Connection, question: tuple[object, ...], cancel: Cancel, advice: str) -> object | None:
+    limit = time.monotonic() + READ_LIMIT_S
+    try:
+        connection.send(question)
+        while not connection.poll(READ_POLL_S):
+            if cancel.is_set():
+                return None
+            if time.monotonic() > limit:
+                raise TrainingFailed(f"reading it took more than {READ_LIMIT_S:.0f} s; {advice}")
+        answer = connection.recv()
+    except (EOFError, OSError):
+        raise TrainingFailed(
+            f"its reader ended without an answer: it needs more memory or time than it may, or is damaged; {advice}"
+        ) from None
+    if isinstance(answer, str):
+        raise TrainingFailed(answer)
+    return answer

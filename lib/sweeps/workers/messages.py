@@ -1,8 +1,8 @@
 """The messages between engine and workers, and those that the engine passes on to whoever watches a run.
 
-To a worker go `Job` and `Order`. From it come first `About` or `Failed`, and then for each job one `JobMessage` after
-another: `Progress`, `Checkpoint`, `Trained` or `Measured` as they happen, None where it merely shows that it lives and
-can be stopped, and at last `Failed` or an `End`.
+To a worker go each `Job`, and (job id, order): an `End` that ends or pauses it, or None to go on with it. From it comes
+first `Ready` or `TrainingFailed`, and then (job id, message): `Progress`, `Checkpoint`, `Trained` or `Measured` as they
+happen, None where it merely shows that it lives and can be stopped, and at last `TrainingFailed` or an `End`.
 
 For somebody who waits there are `Note`s: the same in words, with the `State` that goes with them.
 """
@@ -35,8 +35,6 @@ class CardLost(TrainingFailed):
 
 @dataclass(frozen=True)
 class Item:
-    """One training, and the backend and device that train it."""
-
     training: Training
     runtime: Runtime = field(default_factory=Runtime)
 
@@ -68,44 +66,13 @@ class Job:
         """What its trainings, all on the same data, are trained on."""
         return self.trainings[0].data if self.trainings else MNIST
 
-
-class Wish(Enum):
-    """What the engine wants of a job that a worker has."""
-
-    RESUME = auto()
-    PAUSE = auto()
-    CANCEL = auto()
-
-
-@dataclass(frozen=True)
-class Order:
-    """What a worker shall do with a job that it has been given."""
-
-    job_id: int
-    wish: Wish
-
-
-@dataclass(frozen=True)
-class About:
-    """What a worker reports of itself when it is ready."""
-
-    pid: int
-    data: Facts
-    card: CardFacts | None = None  # that the library computes on; None: the processor
-
-
-@dataclass(frozen=True)
-class Failed:
-    """A worker cannot start, or cannot do what was asked; `why` is a sentence for the person."""
-
-    why: str
-    card_lost: bool = False  # and the worker ends
+    @property
+    def items(self) -> tuple[Item, ...]:
+        return tuple(Item(training, self.runtime) for training in self.trainings)
 
 
 @dataclass(frozen=True)
 class Progress:
-    """An event of a training."""
-
     item: Item
     event: Event
 
@@ -139,19 +106,11 @@ class Measured:
 
 
 class End(Enum):
-    """Why a worker stops answering about a job: it is done, was paused, or was cancelled."""
+    """Why a worker stops answering about a job: it is done, was paused, or was cancelled; the last two are orders."""
 
     DONE = auto()
     PAUSED = auto()
     STOPPED = auto()
-
-
-@dataclass(frozen=True)
-class JobMessage:
-    """One message of a worker about a job; without content it only shows that the worker lives."""
-
-    job_id: int
-    content: Progress | Checkpoint | Trained | Measured | Failed | End | None
 
 
 @dataclass(frozen=True)
@@ -174,8 +133,6 @@ class Disturbed:
 
 @dataclass(frozen=True)
 class Starting:
-    """A worker is being started: importing its library and loading the data."""
-
     runtime: Runtime
 
 
@@ -184,18 +141,19 @@ class Ready:
     """The worker that will train is ready; comes before the first progress, and says what data it has."""
 
     data: Facts
-    card: CardFacts | None = None  # that it computes on; None: the processor, or no worker yet
+    card: CardFacts | None = None  # that its library computes on; None: the processor, or no worker yet
+    pid: int = 0
 
 
 @dataclass(frozen=True)
 class Restarted:
-    """The worker was replaced; these of the run's trainings begin again, and their events so far are void.
+    """These items begin again, because their worker was replaced, for example: their events so far are void.
 
     `why` is a sentence for the person; empty where there is nothing to know.
     """
 
     why: str = ""
-    trainings: tuple[Training, ...] = ()
+    items: tuple[Item, ...] = ()
 
 
 Message = Measured | Checkpoint | Waiting | Disturbed | Starting | Ready | Restarted | Progress | Trained
@@ -221,12 +179,10 @@ class State(StrEnum):
 
     @property
     def over(self) -> bool:
-        """Whether a run in this state has ended."""
         return self in (State.DONE, State.SAVED, State.STOPPED, State.FAILED)
 
     @property
     def under_way(self) -> bool:
-        """Whether a run in this state goes on."""
         return self in (State.WAITING, State.STARTING, State.MEASURING, State.TRAINING)
 
 

@@ -121,7 +121,6 @@ class SharedRequest:
         self.each: tuple[Request, ...] = requests  # replaced whole: other threads read it
 
     def add(self, request: Request) -> None:
-        """Add the request of one more viewer."""
         self.each = (*self.each, request)
 
     def discard(self, request: Request) -> None:
@@ -141,15 +140,13 @@ def orders(request: AnyRequest) -> dict[Hashable, tuple[int, int]]:
 
 
 def more_urgent(one: AnyRequest, other: AnyRequest) -> bool:
-    """Whether the one goes before the other for all of the other's viewers."""
+    """Whether `one` outranks `other` for every viewer of `other`."""
     mine, theirs = orders(one), orders(other)
     return theirs.keys() <= mine.keys() and all(mine[viewer] < order for viewer, order in theirs.items())
 
 
 @dataclass(frozen=True, eq=False)
 class Ticket:
-    """A place in the queue, from `Queue.join`."""
-
     request: AnyRequest
     number: int
 
@@ -213,7 +210,6 @@ class Queue:
             self._work_out()
 
     def holds(self, ticket: Ticket) -> bool:
-        """Whether the turn is this ticket's."""
         with self._changed:
             return self._holder is ticket
 
@@ -223,7 +219,6 @@ class Queue:
             return int(self._holder is not None), len(self._waiting)
 
     def held_s(self) -> float:
-        """Seconds since the present turn began."""
         with self._changed:
             return time.monotonic() - self._held_since
 

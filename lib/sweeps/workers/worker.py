@@ -1,6 +1,12 @@
-"""The worker process: trains what it is sent, streams the events, and never outlives its parent."""
+"""The worker process: trains what it is sent, streams the events, and never outlives its parent.
+
+Processes of an executor, such as a Dask cluster's, train too. They were not started by this program, so each checks, in
+`perform`, that it computes what this one would, and refuses by name otherwise. Of a Dask scheduler's workers, those
+that would refuse are given nothing, and named on standard error. `make cluster` installs Dask.
+"""
 
 import os
+import platform
 import re
 import signal
 import sys
@@ -8,36 +14,46 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from multiprocessing.connection import Connection
 from queue import Empty, SimpleQueue
 from typing import IO
 
 from lib.model.backends.base import CannotTrain, Epoch, Event, FirstCall, Steps, no_parameters
+from lib.model.backends.fingerprint import source_digest
 from lib.model.backends.reference import verify
-from lib.model.backends.registry import BACKENDS, Runtime, load_train, lost_card
+from lib.model.backends.registry import (
+    BACKENDS,
+    HERE,
+    Runtime,
+    environment_of,
+    load_train,
+    lost_card,
+    versions,
+    worker_environment,
+)
 from lib.model.data import mnist as data_module
 from lib.model.data import prepared
 from lib.model.data.mnist import Data, DataError
-from lib.model.hardware.machine import use_one_core
+from lib.model.hardware.machine import usable_cores, use_one_core
 from lib.model.hardware.process import kept_away
 from lib.model.spec import Training
 from lib.sweeps.workers.messages import (
-    About,
+    CardLost,
     Checkpoint,
     End,
-    Failed,
-    Item,
     Job,
-    JobMessage,
     Measured,
-    Order,
     Progress,
+    Ready,
     Trained,
-    Wish,
+    TrainingFailed,
 )
+from lib.sweeps.workers.queue import Cancel
 from lib.timing.diagnosis import CardFacts, card_of
 from lib.timing.profiling.request import NotMeasured
 
@@ -50,8 +66,8 @@ class _Commands:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._inbox: SimpleQueue[Job | Order | None] = SimpleQueue()
-        self._wishes: dict[int, Wish] = {}
+        self._inbox: SimpleQueue[Job | int | None] = SimpleQueue()
+        self._ends: dict[int, End] = {}
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self) -> None:
@@ -60,24 +76,26 @@ class _Commands:
                 message = self._connection.recv()
             except (EOFError, OSError):
                 os._exit(0)  # the parent closed its end, or died
-            if isinstance(message, Order) and message.wish is not Wish.RESUME:
-                self._wishes[message.job_id] = message.wish
-                message = None  # wakes whoever waits for the next job
+            if not isinstance(message, Job):
+                message, order = message
+                if order is not None:
+                    self._ends[message] = order
+                    message = None  # wakes whoever waits for the next job
             self._inbox.put(message)
 
-    def next(self, timeout_s: float) -> Job | Order | None:
-        """The next job or order; None after the time-out, and where a wish came instead."""
+    def next(self, timeout_s: float) -> Job | int | None:
+        """The next job, or the id of one to go on with; None after the time-out, and where one was ended instead."""
         try:
             return self._inbox.get(timeout=timeout_s)
         except Empty:
             return None
 
-    def wish(self, job_id: int) -> Wish | None:
-        """`PAUSE` or `CANCEL`, where the parent asked for it; each wish is returned once."""
-        return self._wishes.pop(job_id, None)
+    def end(self, job_id: int) -> End | None:
+        """`PAUSED` or `STOPPED`, where the parent asked for it; it is returned once."""
+        return self._ends.pop(job_id, None)
 
-    def waiting_cancels(self) -> list[int]:
-        return [job_id for job_id, wish in list(self._wishes.items()) if wish is Wish.CANCEL]
+    def stopped(self) -> list[int]:
+        return [job_id for job_id, end in list(self._ends.items()) if end is End.STOPPED]
 
 
 def main(connection: Connection, parent: str, idle_s: str, *runtime: str) -> None:
@@ -106,9 +124,9 @@ def main(connection: Connection, parent: str, idle_s: str, *runtime: str) -> Non
 
 
 def serve(connection: Connection, runtime: Runtime, idle_s: float) -> None:
-    """Load the library and the data, send `About`, then perform jobs until idle for `idle_s` seconds.
+    """Load the library and the data, send `Ready`, then perform jobs until idle for `idle_s` seconds.
 
-    A failure to start is sent as `Failed`, and ends it; one in a job is the job's `JobMessage`.
+    A failure to start is sent as `TrainingFailed`, and ends it; one in a job is the job's message.
 
     Args:
         connection: To the parent.
@@ -120,25 +138,23 @@ def serve(connection: Connection, runtime: Runtime, idle_s: float) -> None:
         data, card = _get_ready(runtime)
         verify(runtime, data)
     except (CannotTrain, DataError, ImportError, MemoryError, OSError) as error:
-        connection.send(Failed(str(error)))
+        connection.send(TrainingFailed(str(error)))
         return
-    connection.send(About(os.getpid(), data.facts, card))
+    connection.send(Ready(data.facts, card, os.getpid()))
     jobs: dict[int, Iterator] = {}
     idle_since = time.monotonic()
     while time.monotonic() - idle_since < idle_s:
         message = control.next(timeout_s=min(1.0, idle_s))
-        for job_id in control.waiting_cancels():  # a job that is paused, cancelled where it stands
+        for job_id in control.stopped():  # a job that is paused, cancelled where it stands
             if job_id in jobs:
-                control.wish(job_id)
+                control.end(job_id)
                 jobs.pop(job_id).close()  # type: ignore[attr-defined]
-                connection.send(JobMessage(job_id, End.STOPPED))
+                connection.send((job_id, End.STOPPED))
         if message is None:
             continue
         if isinstance(message, Job):
-            job_id = message.id
-            jobs[job_id] = _examine(message, data) if message.examination else train_job(message, data)
-        else:
-            job_id = message.job_id
+            jobs[message.id] = _examine(message, data) if message.examination else train_job(message, data)
+        job_id = message.id if isinstance(message, Job) else message
         if job_id in jobs and _advance(job_id, jobs[job_id], control, connection):
             del jobs[job_id]
         idle_since = time.monotonic()
@@ -148,22 +164,19 @@ def _advance(job_id: int, contents: Iterator, control: _Commands, connection: Co
     """Run a job until it ends, is paused or cancelled; True if nothing is left of it."""
     try:
         while True:
-            wish = control.wish(job_id)
-            if wish is Wish.CANCEL:
+            content = control.end(job_id) or next(contents, End.DONE)
+            if content is End.STOPPED:
                 contents.close()  # type: ignore[attr-defined]
-                content = End.STOPPED
-            else:
-                content = End.PAUSED if wish is Wish.PAUSE else next(contents, End.DONE)
-            connection.send(JobMessage(job_id, content))
+            connection.send((job_id, content))
             if isinstance(content, End):
                 return content is not End.PAUSED
     except (CannotTrain, DataError, NotMeasured) as error:
-        connection.send(JobMessage(job_id, Failed(str(error))))
+        connection.send((job_id, TrainingFailed(str(error))))
     except Exception as error:  # any library's: the page gets a sentence, the terminal the traceback
         if not isinstance(error, MemoryError):
             traceback.print_exc(file=sys.stderr)
         lost = bool(lost_card(str(error)))
-        connection.send(JobMessage(job_id, Failed(_sentence(error), lost)))
+        connection.send((job_id, (CardLost if lost else TrainingFailed)(_sentence(error))))
         if lost:  # this process can do nothing more with the card, not even take leave of it
             os._exit(1)
     return True
@@ -183,7 +196,7 @@ def _sentence(error: Exception) -> str:
 
 def train_job(job: Job, data: Data) -> Iterator[Progress | Checkpoint | Trained | None]:
     """A job's answers, until all its trainings have ended, or a probe's time is over; `data` are MNIST."""
-    items = [Item(training, job.runtime) for training in job.trainings]
+    items = job.items
     sent_at = dict.fromkeys(range(len(items)), time.monotonic())
     stepped_s = 0.0
     for report in _events(job, data):
@@ -327,3 +340,173 @@ def _get_ready(runtime: Runtime) -> tuple[Data, CardFacts | None]:
     if isinstance(loaded[0], BaseException):
         raise loaded[0]
     return loaded[0], card
+
+
+POLL_S = 0.05  # between two looks whether a task is cancelled
+ADDRESS = "DASK_SCHEDULER_ADDRESS"  # environment variable
+ANSWER_S = 4.0  # a scheduler that is there answers sooner
+LOCAL = "or choose another strategy: all of them train on this machine"
+
+
+# What every process must agree on, so that its curves are those that this program would have computed: versions, the
+# digest of this project's source, and that of the images (empty: not compared).
+Expected = tuple[str, str, str]
+
+
+def expected_here(runtime: Runtime, data_digest: str) -> Expected:
+    return versions(runtime), source_digest(), data_digest
+
+
+def submitted(
+    executor: Executor, n_workers: int, jobs: Sequence[Job], expected: Expected, cancel: Cancel
+) -> Iterator[Progress | Trained]:
+    """Have an executor do jobs, and yield what each has to say when it is done.
+
+    At most twice as many as there are workers are submitted at a time, so that a cancel loses little.
+
+    Args:
+        executor: Its processes train.
+        n_workers: How many jobs it does at the same time.
+        jobs: The first are submitted first.
+        expected: What its processes must agree on.
+        cancel: Ends it early: jobs that are under way are given up.
+
+    Raises:
+        TrainingFailed: A process refused; or jobs failed, or their processes ended, once all others are done.
+    """
+    waiting, running, failed = deque(jobs), set[Future](), list[Exception]()
+    try:
+        while (waiting or running) and not cancel.is_set():
+            while waiting and len(running) < 2 * n_workers:
+                running.add(executor.submit(perform, waiting.popleft(), expected))
+            done, running = wait(running, timeout=POLL_S, return_when=FIRST_COMPLETED)
+            for future in done:
+                try:
+                    told = future.result()
+                except TrainingFailed:
+                    raise
+                except Exception as error:  # any library's, or its process ended
+                    failed.append(error)
+                else:
+                    yield from told
+        if failed and not cancel.is_set():
+            why = f"{type(failed[0]).__name__}: {failed[0]}"
+            raise TrainingFailed(f"{len(failed)} of {len(jobs)} tasks failed, the others are done and kept: {why}")
+    finally:
+        for future in running:
+            future.cancel()
+
+
+def perform(job: Job, expected: Expected) -> list[Progress | Trained]:
+    """In a process of the executor: check that it computes the same, load the data, and train.
+
+    Raises:
+        TrainingFailed: The process has other versions, code or images, or computes wrongly.
+        Exception: Whatever the backend raises.
+    """
+    try:
+        data = prepared.load(job.data.digest) if job.data.digest else _data()
+    except DataError as error:
+        raise TrainingFailed(_named(f"{error} there, or train on this machine (strategy sequential)")) from error
+    if expected[2] and data.digest != expected[2]:
+        raise TrainingFailed(
+            _named(
+                f"it has other training images than this program (digest {data.digest[:8]}, expected"
+                f" {expected[2][:8]}); set MNIST_NPZ there to the same file"
+            )
+        )
+    if why := why_not(expected, job.runtime, stacked=bool(job.how.devices)):
+        raise TrainingFailed(why)
+    return [one for one in train_job(job, _data()) if isinstance(one, Progress | Trained)]
+
+
+def why_not(expected: Expected, runtime: Runtime, data: Data | None = None, stacked: bool = False) -> str:
+    """Why this process would not compute what is expected: its name and the remedy; empty if it would.
+
+    Args:
+        expected: What it must agree on; the images are not compared.
+        runtime: What it shall train with.
+        data: MNIST, for the known answer that it must compute, where this process has loaded it.
+        stacked: Whether the program for stacks must compute it too.
+    """
+    if environment_of(runtime) is not HERE:
+        other = environment_of(runtime).python
+        return _named(
+            f"it runs in {HERE.python}, expected {other}, which has {runtime.label}; train one after another (strategy"
+            " sequential)"
+        )
+    has, sources, _ = expected_here(runtime, "")
+    if has != expected[0]:
+        return _named(f"it has {has}, expected {expected[0]}; install the same requirements there")
+    if sources != expected[1]:
+        return _named("it has another state of this project's code; copy this one there and restart it")
+    # Whoever started this process: XLA reads its flags when it is first used, not when it is imported.
+    flags = worker_environment(runtime, None, threads=1)
+    os.environ |= {name: value for name, value in flags.items() if name == "XLA_FLAGS"}
+    try:
+        verify(runtime, data or _data(), stacked)
+    except CannotTrain as error:
+        return _named(str(error))
+    return ""
+
+
+@cache
+def _data() -> Data:
+    return data_module.load()
+
+
+def _named(what: str) -> str:
+    return f"worker {platform.node()}, process {os.getpid()}: {what}"
+
+
+@contextmanager
+def cluster(executor: Executor | None, runtime: Runtime, data_digest: str) -> Iterator[tuple[Executor, int]]:
+    """The executor, or where there is none the scheduler at `ADDRESS`, whose connection is closed at the end.
+
+    Args:
+        executor: That was given.
+        runtime: What the workers shall train with; those that cannot, or compute wrongly with it, are left out.
+        data_digest: Of the training images; each worker compares its own when it is given a task.
+
+    Yields:
+        What takes the jobs, and how many workers it has, at least one.
+
+    Raises:
+        ValueError: There is neither an executor nor an address.
+        TrainingFailed: Dask is not installed, the scheduler does not answer for `ANSWER_S`, or no worker can be used.
+    """
+    if executor is not None:
+        yield executor, getattr(executor, "_max_workers", None) or usable_cores()
+        return
+    if not (to := os.environ.get(ADDRESS)):
+        raise ValueError(
+            f"strategy cluster: expected an executor or {ADDRESS}, got neither; set it to a Dask scheduler's address,"
+            f" {LOCAL}"
+        )
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise TrainingFailed(f"Dask is not installed, so {to} cannot be used; run `make cluster`, {LOCAL}") from error
+    try:
+        client = Client(to, timeout=ANSWER_S, set_as_default=False)
+    except (OSError, TimeoutError, ValueError, TypeError) as error:
+        raise TrainingFailed(
+            f"the scheduler at {to} did not answer within {ANSWER_S:.0f} s; start it, correct {ADDRESS}, {LOCAL}"
+        ) from error
+    with client:
+        said: dict = client.run(why_not, expected_here(runtime, data_digest), runtime, on_error="return")  # type: ignore[assignment]
+        good = [worker for worker, refusal in said.items() if not refusal]
+        refused = {worker: _words(refusal) for worker, refusal in said.items() if refusal}
+        if not good:
+            why = next(iter(refused.values()), "it has no workers yet: start some")
+            raise TrainingFailed(f"no worker of the scheduler at {to} can be used: {why}; {LOCAL}")
+        for worker, why in refused.items():
+            print(f"left out: {worker}: {why}", file=sys.stderr)
+        yield client.get_executor(workers=good, allow_other_workers=False, pure=False), len(good)
+
+
+def _words(answer: object) -> str:
+    """A refusal, or what went wrong on the way to one: a worker without this project cannot even be asked."""
+    if isinstance(answer, ImportError):
+        return f"it cannot import this project ({answer}); start it in the project's folder, with its requirements"
+    return str(answer)

@@ -452,7 +452,7 @@ def advise(
         question: What is to be trained.
         here: Ways to train that were calibrated on this machine, by their name for people.
         devices: Devices that are known by their figures, by key, such as those of
-        `lib.sweeps.experiments.known_devices`.
+            `lib.sweeps.experiments.advice`.
         recorded: Ways to train that were calibrated on other machines, by their name for people, by device. Those of
             the devices answer where a step was timed near the question's, in place of the same by the device's figures.
         by: Key of the backend that whoever asks trains with today; its program is what is to be changed.

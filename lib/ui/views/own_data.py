@@ -3,7 +3,6 @@
 from lib.formatting import listed
 from lib.model.data.prepared import DataSummary
 from lib.sweeps.experiments.mnist_training import Experiment
-from lib.sweeps.experiments.own_data import Winners
 
 COMPARE, COMPARE_MEANS = (
     "Train on MNIST for comparison",
@@ -36,7 +35,7 @@ def left_out(asked: list[int], fitting: tuple[int, ...]) -> str:
     return f"Batch size {listed(missing)} is left out: there are fewer training rows." if missing else ""
 
 
-def winner_sentence(experiment: Experiment, name: str, own: Winners, mnist: Winners | None) -> str:
+def winner_sentence(experiment: Experiment, name: str, own: list[str], mnist: list[str] | None) -> str:
     """Whether these data change who wins.
 
     Args:
@@ -45,24 +44,23 @@ def winner_sentence(experiment: Experiment, name: str, own: Winners, mnist: Winn
         own: Who wins on them.
         mnist: Who wins on MNIST at the same settings; None where that is not stored.
     """
-    what = _CALLED[experiment.name]
-    here = f"On {name} {_best(own, what)}"
+    here = f"On {name} {_best(own, experiment)}"
     if mnist is None:
         return (
             f"{here}. Whether that is another than on MNIST cannot be told: no results of these settings on MNIST are"
             " stored."
         )
-    there = f"on MNIST {_best(mnist, what)}"
-    common = [label for label in own.labels if label in mnist.labels]
+    there = f"on MNIST {_best(mnist, experiment)}"
+    common = [label for label in own if label in mnist]
     if not common:
         return f"{name} changes the winner. {here}; {there}."
-    if len(own.labels) == len(mnist.labels) == 1:
+    if len(own) == len(mnist) == 1:
         return f"{name} does not change the winner: {listed(common)}, as on MNIST."
     return f"No other winner is certain: {listed(common)} may be best on both. {here}; {there}."
 
 
-def _best(found: Winners, what: str) -> str:
-    if len(found.labels) == 1:
-        return f"{what} {found.labels[0]} {'is quickest' if found.by == 'seconds' else 'is most accurate'}"
-    alike = "equally quick" if found.by == "seconds" else "equally accurate"
-    return f"{listed(list(found.labels))} are {alike} as far as this shows"
+def _best(found: list[str], experiment: Experiment) -> str:
+    quick = experiment.name == "backend"
+    if len(found) == 1:
+        return f"{_CALLED[experiment.name]} {found[0]} {'is quickest' if quick else 'is most accurate'}"
+    return f"{listed(found)} are {'equally quick' if quick else 'equally accurate'} as far as this shows"

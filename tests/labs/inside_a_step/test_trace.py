@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from lib.labs.inside_a_step import trace as view
 from lib.labs.inside_a_step.trace import hidden
 from lib.sweeps.experiments import published
-from lib.sweeps.experiments.runs import View
-from lib.sweeps.experiments.trace_of_a_step import Brought, shipped
+from lib.sweeps.experiments.results import View
+from lib.sweeps.experiments.trace_of_a_step import shipped
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.messages import State
 from lib.timing.profiling.traces import reading
@@ -208,7 +208,7 @@ class Page:
 
     def dropped(self, *files):
         """What is drawn for these files, and the titles that the fields show."""
-        at = view.TraceFile({"files": tuple((one.name, b"") for one in files), "part": [0, 100]})
+        at = view.TraceFile({"files": tuple((f"{number}", b"") for number in range(len(files))), "part": [0, 100]})
         drawing = self.traces.draw(Shown(at, View([*files], State.DONE, "", "", 1), (), self.section))
         return drawing, {name: field.value for name, field in self.traces._fields.items()}
 
@@ -228,13 +228,13 @@ def test_the_project_s_traces_are_shown_and_compared_at_once(page):
 
 
 def test_what_was_dropped_comes_first_and_what_cannot_be_read_is_said(page):
-    drawing, chosen = page.dropped(Brought("a", QUARTER), Brought("b", None, "b: it is empty."))
+    drawing, chosen = page.dropped(QUARTER, "b: it is empty.")
     assert chosen == {"trace": "made", "before": "made", "after": shipped()[0].title}
     assert "1 of 2 files read" in drawing.result
     assert "b: it is empty." in drawing.result
     page.profiled(shipped()[1])
     assert page.redrawn == 1
-    assert page.dropped(Brought("a", QUARTER))[1]["after"] == f"{shipped()[1].title} (2)", "what was profiled now"
+    assert page.dropped(QUARTER)[1]["after"] == f"{shipped()[1].title} (2)", "what was profiled now"
 
 
 def test_a_trace_stays_chosen_and_its_field_the_same_until_others_are_there(page):
@@ -247,7 +247,7 @@ def test_a_trace_stays_chosen_and_its_field_the_same_until_others_are_there(page
     page.profiled(shipped()[1])
     assert page.dropped()[1]["trace"] == third
     page.traces.read(view.TraceFile({"files": (("a", b""),), "part": [0, 100]})).make(False)
-    assert page.dropped(Brought("a", QUARTER))[1]["trace"] == "made"
+    assert page.dropped(QUARTER)[1]["trace"] == "made"
 
 
 def test_the_profile_before_stays_until_there_is_a_new_one(page):

@@ -8,10 +8,10 @@ import pytest
 from lib.labs.when_a_gpu_wins import work as page
 from lib.labs.when_a_gpu_wins.border import Side, calibrated_side
 from lib.model.backends.registry import Runtime, versions
-from lib.sweeps.cost_model import StepTime
 from lib.sweeps.experiments import advice
-from lib.sweeps.experiments.advice import Applied, Findings, Outcome
+from lib.sweeps.experiments.advice import Findings, Outcome
 from lib.sweeps.experiments.calibration import CalibrationProgress, TrainingWay, Trial, calibrations, trials
+from lib.sweeps.measuring import StepTime
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.messages import State
@@ -118,7 +118,7 @@ def applied(monkeypatch):
 
     def apply(_question, _by, chosen, *_):
         found.append(list(chosen))
-        yield from map(Applied, chosen)
+        yield from chosen
 
     monkeypatch.setattr(advice, "apply", apply)
     return found
@@ -161,7 +161,7 @@ def test_a_press_asks_for_its_remedy_alone_and_one_button_for_all(show, shown, a
 
 def test_what_was_waited_for_is_not_lost_by_another_press_and_is_by_another_question():
     asked, second = ("a question", "a way"), [Remedy.EPOCH]
-    view = SimpleNamespace(items=[Applied(Remedy.NETWORKS)], state=State.MEASURING)
+    view = SimpleNamespace(items=[Remedy.NETWORKS], state=State.MEASURING)
     stage = SimpleNamespace(asked=(asked, ()), began_with=([Remedy.NETWORKS, Remedy.DATA],))
     stage.running = SimpleNamespace(view=lambda: view)
     assert page.chosen(stage, asked, second) == [Remedy.DATA, Remedy.EPOCH]  # pyright: ignore[reportArgumentType]

@@ -16,10 +16,9 @@ MEASURES = (
     "model/backends/webgpu/product.wgsl",
     "timing/profiling/cuda_calls.c",
     "timing/profiling/traces/reading.py",
-    "sweeps/executor.py",
     "sweeps/workers/worker.py",
 )
-SHOWS = ("ui/layout.py", "labs/mnist_training.py", "sweeps/experiments/runs.py", "sweeps/storage/store.py")
+SHOWS = ("ui/layout.py", "labs/mnist_training.py", "sweeps/sweep.py", "sweeps/storage/store.py")
 
 
 @pytest.fixture

@@ -132,8 +132,8 @@ def test_nor_is_one_of_several(lone_engine, bent_numpy):
 def test_a_process_that_somebody_else_started_computes_right_too(tmp_path):
     code = (
         "import os, jax; os.environ.pop('XLA_FLAGS', None)\nfrom lib.model.backends.registry import Runtime\nfrom"
-        " lib.sweeps.executor import Expected, why_not\nfrom tests.conftest import make_small_data\n"
-        "os.environ.pop('XLA_FLAGS', None); expected = Expected.here(Runtime(), '');"
+        " lib.sweeps.workers.worker import expected_here, why_not\nfrom tests.conftest import make_small_data\n"
+        "os.environ.pop('XLA_FLAGS', None); expected = expected_here(Runtime(), '');"
         " print(why_not(expected, Runtime(), make_small_data()) or 'right')"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)

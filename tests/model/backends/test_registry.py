@@ -356,7 +356,7 @@ def test_what_is_locked_for_the_second_environment_suffices_for_a_worker(tmp_pat
     try:
         assert process.connection.poll(120)
         answer = process.connection.recv()
-        assert isinstance(answer, engine_module.About), answer
+        assert isinstance(answer, engine_module.Ready), answer
     finally:
         process.kill(wait=True)
 

@@ -19,7 +19,6 @@ from lib.sweeps.experiments.backend_race import (
     SEEDS,
     TUNED_ON,
     Cell,
-    TrialTrained,
     all_cells,
     learn,
     learned,
@@ -84,7 +83,6 @@ def test_a_standing_joins_all_repetitions():
 
 @pytest.mark.slow
 def test_a_real_repetition_says_what_it_is_doing_is_cached_and_not_made_again(tmp_path):
-    """A worker that starts takes seconds, up to half a minute: meanwhile it is said which."""
     store, cells, began, own = Store(tmp_path / "r.sqlite"), [Cell(NUMPY, 4096)], time.perf_counter(), Engine()
     try:
         events = list(race(plan(cells, [], rounds=1), own, store, Cancel(), Request(), budget_s=1e9))
@@ -113,9 +111,7 @@ def test_a_long_epoch_is_measured_in_parts(engine, tmp_path, monkeypatch):
     assert repetition.measurement.median_s * 48_000 > 1, "seconds of a whole epoch, from a tenth of a second of steps"
 
 
-def test_a_stop_does_not_wait_for_the_end_of_a_repetition(tmp_path):
-    """However long an epoch takes: an engine whose training never ends by itself."""
-
+def test_a_stop_does_not_wait_for_the_end_of_a_repetition(store):
     class Endless(Engine):
         def run(self, runtime, trainings, cancel, how=None, request=None):
             for _ in range(100_000):
@@ -124,7 +120,7 @@ def test_a_stop_does_not_wait_for_the_end_of_a_repetition(tmp_path):
                 yield Waiting(1)
             raise AssertionError("it was not stopped")
 
-    store, cancel = Store(tmp_path / "r.sqlite"), Cancel()
+    cancel = Cancel()
     for event in race([Cell(NUMPY, 1)], Endless(), store, cancel, Request()):
         if isinstance(event, Note) and event.state is State.WAITING:
             cancel.set()
@@ -135,7 +131,6 @@ NETWORK = Network((128,))
 
 
 def curves(by_seed, rate=0.1, other=0.3):
-    """Learned at batch size 32: the rate's curves by seed, and another rate that never learns."""
     made = {Training(NETWORK, rate, 32, EPOCHS_TRIED[32], seed): curve for seed, curve in by_seed.items()}
     return made | {Training(NETWORK, other, 32, EPOCHS_TRIED[32], seed): (0.1,) * 8 for seed in by_seed}
 
@@ -151,7 +146,6 @@ def test_epochs_are_counted_and_a_run_that_does_not_arrive_is_told():
 
 
 def test_the_rate_is_chosen_on_its_own_seed_alone():
-    """The other rate is better for all judged seeds, but not for the one that chooses."""
     known = curves(GOOD) | {Training(NETWORK, 0.3, 32, EPOCHS_TRIED[32], seed): (0.99,) for seed in SEEDS}
     found = needed(known, NETWORK, 32, 0.95)
     assert found is not None
@@ -166,17 +160,17 @@ def test_nothing_is_said_before_all_runs_are_there():
 
 
 @pytest.mark.slow
-def test_a_real_count_is_kept_and_not_made_again(engine, tmp_path):
-    store, todo = Store(tmp_path / "r.sqlite"), [Training(Network((8,)), 0.3, 512, 2, seed) for seed in (0, 1)]
-    made = [one for one in learn(todo, engine, store, Cancel(), Request()) if isinstance(one, TrialTrained)]
-    assert [len(one.accuracies) for one in made] == [2, 2]
+def test_a_real_count_is_kept_and_not_made_again(engine, store):
+    todo = [Training(Network((8,)), 0.3, 512, 2, seed) for seed in (0, 1)]
+    made = [one for one in learn(todo, engine, store, Cancel(), Request()) if isinstance(one, tuple)]
+    assert [len(accuracies) for _, accuracies in made] == [2, 2]
     again = [one for one in learn(todo, engine, store, Cancel(), Request()) if not isinstance(one, Note)]
-    assert {one.training: one.accuracies for one in again} == {one.training: one.accuracies for one in made}
+    assert dict(again) == dict(made)
     assert learned(store, Network((128,)), engine.known_facts()) == {}
 
 
-def test_what_is_learned_belongs_to_its_images_whichever_they_are(tmp_path):
-    store, trial = Store(tmp_path / "r.sqlite"), trials(NETWORK)[0]
+def test_what_is_learned_belongs_to_its_images_whichever_they_are(store):
+    trial = trials(NETWORK)[0]
     digits = Facts("scikit-learn digits", "digest")
     epochs = tuple(Epoch(number, 1, 0.4, 0.9, 0.1, 0.01, no_parameters) for number in range(trial.epochs))
     key = Key(trial, Runtime(), digits.digest, versions(Runtime()))

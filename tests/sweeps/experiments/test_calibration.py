@@ -15,7 +15,6 @@ from benchmarks.prediction import held_out
 from lib.model.backends.registry import BACKENDS, Runtime
 from lib.model.data.mnist import DataError
 from lib.model.spec import Network
-from lib.sweeps.cost_model import StepTime
 from lib.sweeps.experiments import calibration
 from lib.sweeps.experiments.calibration import (
     IN_A_TURN,
@@ -33,17 +32,16 @@ from lib.sweeps.experiments.calibration import (
     measure_trials,
     raced_step_times,
     recorded_calibrations,
-    recorded_step_times,
     trials,
     unasked,
     ways,
 )
 from lib.sweeps.experiments.recorded_machines import recorded_here
-from lib.sweeps.storage.records import Kind, Record
+from lib.sweeps.measuring import StepTime
+from lib.sweeps.storage.records import Kind
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.messages import Note, TrainingFailed
 from lib.sweeps.workers.queue import Cancel, Request
-from lib.timing.measurement import Ended, Measurement
 from lib.timing.prediction.predict import LEAST_SAMPLES, predict
 
 ALONE, TOGETHER = TrainingWay(Runtime()), TrainingWay(Runtime(), True)
@@ -55,8 +53,6 @@ def test_every_backend_that_trains_in_batches_has_a_way_to_run_a_step():
 
 
 def invented_steps(trained):
-    """Steps of a machine that multiplies 100 GFLOP/s, and does half of what inputs ask for."""
-
     def flops(trial):
         operations = trial.workload(trained.runtime).operations
         return sum(one.flops * (0.5 if one.by_inputs else 1) for one in operations)
@@ -65,7 +61,6 @@ def invented_steps(trained):
 
 
 def test_what_skips_zeros_is_fitted_by_the_share_of_inputs_that_are_none(monkeypatch):
-    """A machine that does half of what inputs ask for is known exactly by a way that skips, and by no other."""
     monkeypatch.setattr(calibration, "share_not_zero", lambda: 0.5)
     skips, multiplies = TrainingWay(Runtime("numba")), TrainingWay(Runtime("numpy"))
     found, why_not = calibrations({**invented_steps(skips), **invented_steps(multiplies)})
@@ -99,9 +94,8 @@ def test_trials_are_different_affordable_and_the_same_for_a_seed(seed, together)
 
 
 @pytest.mark.slow
-def test_steps_are_measured_once_and_kept(engine, tmp_path, monkeypatch):
-    monkeypatch.setattr("lib.sweeps.cost_model.MAX_DISTURBED", 1)  # what else the machine does is no part of this test
-    store = Store(tmp_path / "results.sqlite")
+def test_steps_are_measured_once_and_kept(engine, store, monkeypatch):
+    monkeypatch.setattr("lib.sweeps.measuring.MAX_DISTURBED", 1)  # what else the machine does is no part of this test
     todo = [(ALONE, [Trial(Network((16,)), 512)]), (TOGETHER, [Trial(Network((16,)), 512, 2)])]
     for _ in range(2):
         events = list(measure_trials(todo, engine, store, Cancel(), Request()))
@@ -140,24 +134,6 @@ def test_each_round_has_every_trial_once_and_no_way_is_far_ahead(lengths, rounds
             done[trained] += len(some)
             behind = [done[one] for one, todo in ways if done[one] < len(todo)]
             assert max(done.values()) - min(behind, default=max(done.values())) <= IN_A_TURN
-
-
-def test_what_another_machine_recorded_is_found_of_the_code_that_measured_last():
-    """Its records are valid there, not here: none of this machine's versions is asked for."""
-    records = []
-    for number, trial in enumerate(trials(ALONE)[:12]):
-        subject = ALONE.subject(trial) | {"first_call_s": 0.25}
-        old = Record.of(Kind.STEP_TIME, subject, Measurement((9.0,), 1, Ended.CAP), "jax 0.1")
-        new = replace(old, block_s=(1.0 + number,), machine="elsewhere", sources="newer", measured_at="2099-01-01")
-        records += [new, replace(old, sources="older")]
-    sweep = {"by": "stack", "hidden": "8", "backend": "jax-epoch", "device": "cpu", "precision": "float32"}
-    other = Record.of(Kind.STEP_TIME, sweep | {"first_call_s": 0.1}, Measurement((9.0,), 1, Ended.CAP), "jax 0.1")
-    browser = replace(other, subject=sweep | {"backend": "javascript"})
-    found = recorded_step_times([*records, replace(other, sources="newer"), browser])
-    assert {key: one.step_s for key, one in found.items()} == {
-        (ALONE, trial): 1.0 + number for number, trial in enumerate(trials(ALONE)[:12])
-    }
-    assert recorded_step_times([]) == {}
 
 
 def test_only_jax_trains_networks_together_and_what_rounds_its_products_is_no_way_to_train_the_same():
@@ -205,12 +181,10 @@ JAX, NUMPY = TrainingWay(Runtime()), TrainingWay(Runtime("numpy"))
 
 
 def exact_s(trained: TrainingWay, trial: Trial) -> float:
-    """A machine on which a call takes 20 μs and a FLOP 1/100 ns."""
     return 2e-5 + trial.workload(trained.runtime).flops / 1e11
 
 
 def invented(ways, _engine, _store, cancel, _request, rounds=1, seconds=exact_s):
-    """In place of `measure_trials`: what a machine says whose time is known. A note tells of each first round."""
     for trained, todo in ways:
         for trial in todo:
             if cancel.is_set():
@@ -227,7 +201,6 @@ def live(tmp_path, monkeypatch):
 
 
 def run(live, chosen, cancel=None, until=None, **options):
-    """Measure; `until` is called at every note."""
     for _ in measure(chosen, live, None, None, cancel or Cancel(), Request(), **options):  # pyright: ignore[reportArgumentType]
         if until is not None:
             until()

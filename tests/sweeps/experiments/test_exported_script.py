@@ -36,6 +36,7 @@ from lib.sweeps.experiments.exported_script import (
     exported_bundle,
     exported_script,
     file_name,
+    not_installed,
     takeaway,
     takeaway_of_search,
 )
@@ -51,11 +52,11 @@ EVERY = [
         key,
         id=key,
         marks=[
-            pytest.mark.skipif(bool(library.missing), reason=f"{library.label} is not installed"),
+            pytest.mark.skipif(bool(not_installed(needs)), reason=f"{label} is not installed"),
             *([pytest.mark.images] if key == "numpy" else []),
         ],
     )
-    for key, library in LIBRARIES.items()
+    for key, (label, needs) in LIBRARIES.items()
 ]
 # What is exported, by what it shows: trainings that are steady on MNIST and on the digits, and one that diverges. Their
 # seconds are few, but on a busy machine they can be many.
@@ -74,7 +75,6 @@ def images() -> Data:
 
 @cache
 def trained(training: Training, backend: str = "numpy") -> Line:
-    """A line as an experiment has it, trained in this process."""
     events = list(load_train(backend)(training, images()))
     losses = np.concatenate([event.losses for event in events if isinstance(event, Steps)])
     line = Line(Item(training, Runtime(backend)))
@@ -84,7 +84,6 @@ def trained(training: Training, backend: str = "numpy") -> Line:
 
 
 def run(text: str, folder: Path) -> subprocess.CompletedProcess:
-    """The file in a fresh interpreter and a folder of its own, where `lib` cannot be imported."""
     file = folder / "exported.py"
     file.write_text(text)
     kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "MNIST_NPZ", "LANG")}
@@ -103,7 +102,6 @@ def exported(line: Line, library: str = "numpy") -> str:
 
 
 def one_a_library(cases, usual):
-    """Each of these cases with each library: all with NumPy, of the others one, and the rest in releases."""
     return [
         pytest.param(
             case,
@@ -143,7 +141,6 @@ def test_a_changed_expectation_is_found(tmp_path):
 
 
 def told(monkeypatch, expected, curves) -> tuple[int, int]:
-    """Exit status of the comparison, and how often it trained: `curves` by nudge."""
     trained_from = []
     monkeypatch.setattr(common, "EXPECTED", expected[0])
     monkeypatch.setattr(common, "DIVERGED_AT", expected[1])
@@ -216,7 +213,6 @@ def test_other_data_end_it_with_a_sentence(tmp_path):
 @pytest.mark.images
 @pytest.mark.release
 def test_the_offline_digits_travel_with_the_file(tmp_path):
-    """As it is exported where there is no MNIST: the file makes the same images from scikit-learn's."""
     raw = enlarged_digits()
     facts = Facts("scikit-learn digits", sha256(raw["x_train"])[:32], "not MNIST")
     line = trained(CASES["no hidden layer"])
@@ -230,7 +226,6 @@ def test_the_offline_digits_travel_with_the_file(tmp_path):
 
 
 def brought(dtype) -> tuple[Line, Facts]:
-    """A training on 300 rows of three inputs, of three classes, that somebody brought."""
     rng = np.random.default_rng(5)
     y = np.arange(300, dtype=np.int32) % 3
     x = np.clip(rng.normal(y[:, None] / 3 + 0.2, 0.1, (300, 3)), 0, 1)
@@ -322,7 +317,7 @@ def test_a_library_that_is_not_installed_is_named(monkeypatch):
     )
     with pytest.raises(ValueError, match="expected torch to be installed"):
         exported(trained(CASES["no hidden layer"]), "torch")
-    assert LIBRARIES["torch"].missing == ["torch"]
+    assert not_installed(LIBRARIES["torch"][1]) == ["torch"]
 
 
 MNIST_FACTS = Facts("MNIST", "741c9888")
@@ -348,7 +343,6 @@ def test_the_best_is_first_and_what_diverged_last(results):
 
 @pytest.mark.parametrize("epoch_s", [(0.3, 0.1, 0.2), (0.1, 0.3, 0.2)])
 def test_one_training_by_several_runtimes_is_ordered_by_its_seconds(epoch_s):
-    """The slowest is not offered as the best because rounding gave it two images more."""
     training = Training(Network((8,)), 0.1, 4096, 2)
     items = [Item(training, Runtime(key)) for key in ("numpy", "jax-epoch", "jax-step")]
     found = Results(items, [item.runtime.label for item in items])

@@ -1,11 +1,19 @@
 """From controls to trainings: what is trained, what the lines are called, and what is refused, in one sentence."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
+from lib.model.backends.base import Epoch, no_parameters
 from lib.model.backends.registry import BACKENDS, DEFAULT, Runtime, unavailable
-from lib.model.spec import MAX_RATE
+from lib.model.spec import MAX_RATE, Network, Training
 from lib.sweeps.experiments import lines, mnist_training
-from lib.sweeps.strategies import AUTO
+from lib.sweeps.experiments.mnist_training import DIMENSIONS, Space, cached, draw, losses_frame, search, search_frame
+from lib.sweeps.storage.records import Curve
+from lib.sweeps.sweep import AUTO, Finished, Picked
+from lib.sweeps.workers.messages import Note
+from lib.sweeps.workers.queue import Cancel, Request
 from tests import made
 
 
@@ -38,7 +46,6 @@ def test_own_networks_follow_the_chosen_ones_without_repeating_them():
 
 
 def test_another_backend_is_followed_by_the_default_one_trained_one_by_one():
-    """Seconds side by side would not be comparable if several networks shared a program."""
     values = {"epochs": 1, "batch_size": 32, "hidden": "9"}
     alone = made.learning_rate((0.1, 1.0), **values)
     beside = made.learning_rate((0.1, 1.0), **values, backend="numpy")
@@ -61,3 +68,95 @@ def test_backends_are_those_that_run_here_and_the_missing_are_explained():
 
 def test_rates_keep_both_ends():
     assert lines.rates_between(0.01, MAX_RATE, 2) == (0.01, MAX_RATE)
+
+
+JAX, NUMBA = Runtime(), Runtime("numba")
+
+
+def test_a_draw_is_repeatable_and_a_longer_one_begins_with_it():
+    space = Space()
+    drawn = draw(space, 64, 3, 0)
+    assert drawn == draw(space, 64, 3, 0)
+    assert draw(space, 128, 3, 0)[:64] == drawn
+    assert draw(space, 64, 3, 1) != drawn
+    assert len(set(drawn)) == 64
+    for training in drawn:
+        assert space.rates[0] <= training.learning_rate <= space.rates[1]
+        assert training.batch_size in space.batch_sizes
+        assert set(training.network.hidden) <= set(space.widths)
+        assert len(training.network.hidden) in space.depths
+    rates = np.log([training.learning_rate for training in draw(space, 1000, 1, 2)])
+    share = np.mean(rates < np.mean(np.log(space.rates)))
+    assert 0.45 < share < 0.55, "even on the logarithmic scale"
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"rates": (1.0, 0.1)}, "the smaller first"),
+        ({"widths": ()}, "widths: expected at least one"),
+        ({"batch_sizes": ()}, "batch sizes: expected at least one"),
+    ],
+)
+def test_bad_ranges_are_one_sentence(values, words):
+    with pytest.raises(ValueError, match=words):
+        Space(**values)
+
+
+def curve(n_epochs=2, steps=30, diverged=None):
+    epochs = tuple(Epoch(e, steps, 0.4, 0.9, 0.1, 0.01, no_parameters, diverged) for e in range(n_epochs))
+    losses = np.linspace(2, 1, steps * n_epochs).astype(np.float32)
+    return Curve(0.1, epochs, losses)
+
+
+def test_rows_say_what_was_trained():
+    trainings = [Training(Network((64, 64)), 0.3, 128, 4), Training(Network((32,)), 0.1, 32, 4)]
+    frame = search_frame(dict(zip(trainings, (curve(4), curve(1, diverged=7)), strict=True)))
+    assert frame[list(DIMENSIONS)].to_numpy().tolist() == [[0.3, 128, 64, 2], [0.1, 32, 32, 1]]
+    assert frame["epochs"].tolist() == [4, 1]
+    assert frame["diverged"].tolist() == [False, True]
+    assert search_frame({}).empty
+
+
+def test_losses_of_unlike_trainings_lie_at_common_places():
+    trainings = [Training(batch_size=32, epochs=4), Training(batch_size=512, epochs=4)]
+    bad = curve(1, 30)
+    bad = replace(bad, losses=np.where(np.arange(30) > 20, np.nan, bad.losses).astype(np.float32))
+    frame = losses_frame(dict(zip(trainings, (curve(4, 1500), bad), strict=True)), points=40)
+    whole, stopped = frame[frame["model"] == 0], frame[frame["model"] == 1]
+    np.testing.assert_allclose(whole["step"], 0.05 + 0.1 * np.arange(40))
+    np.testing.assert_allclose(whole["loss"], curve(4, 1500).losses.reshape(40, -1).mean(axis=1), rtol=1e-5)
+    assert len(stopped) == 10, "a quarter of the epochs, a quarter of the places"
+    assert np.isnan(stopped["loss"].to_numpy()[-2:]).all(), "what is not finite is not smoothed away"
+    assert losses_frame({}).empty
+    few = losses_frame({trainings[1]: curve(1, 3)}, points=40)
+    assert set(few["loss"].astype(np.float32)) == set(curve(1, 3).losses), "fewer steps than places: each has its own"
+
+
+def served(trainings, engine, store, runtime=JAX):
+    events = list(cached(trainings, runtime, engine, store, Cancel(), Request()))
+    return [one for one in events if isinstance(one, Finished)], [
+        one.text for one in events if isinstance(one, Note) and one.text
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("runtime", "strategy", "made_by"),
+    [
+        (JAX, "padded", "padded"),
+        pytest.param(
+            NUMBA, AUTO, "cores", marks=pytest.mark.skipif(unavailable(NUMBA) is not None, reason="no Numba here")
+        ),
+    ],
+)
+def test_a_search_is_kept_and_served(engine, store, runtime, strategy, made_by):
+    trainings = draw(Space(batch_sizes=(2048, 4096), widths=(8, 16)), 6, 1, 0)
+    assert served(trainings, engine, store, runtime)[0] == []
+    events = list(search(trainings, runtime, engine, store, Cancel(), Request(), strategy))
+    assert {one.item.training for one in events if isinstance(one, Finished)} == set(trainings)
+    assert [one.strategy for one in events if isinstance(one, Picked)] == [made_by]
+    assert any(isinstance(one, Note) and "6 of 6 epochs" in one.text for one in events)
+    found, notes = served(trainings, engine, store, runtime)
+    assert ({one.item.training for one in found}, notes) == (set(trainings), [])
+    assert all(one.cached for one in found)

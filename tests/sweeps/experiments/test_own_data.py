@@ -12,17 +12,14 @@ from lib.model.data import prepared
 from lib.model.data.mnist import Facts
 from lib.model.data.prepared import DataSummary, Prepared
 from lib.model.spec import MNIST, Network, Training
-from lib.sweeps.executor import Expected, perform
-from lib.sweeps.experiments import own_data as experiment
+from lib.sweeps.experiments import mnist_training as experiment
 from lib.sweeps.experiments.mnist_training import Experiment
-from lib.sweeps.experiments.own_data import Winners
-from lib.sweeps.experiments.results import Results
 from lib.sweeps.storage.records import Curve, Key
 from lib.sweeps.storage.store import Store
-from lib.sweeps.strategies import POOLED
-from lib.sweeps.sweep import Finished, Options, updates
+from lib.sweeps.sweep import POOLED, Finished, Options, updates
 from lib.sweeps.workers.messages import Item, Job, Ready, TrainingFailed
 from lib.sweeps.workers.queue import Cancel
+from lib.sweeps.workers.worker import expected_here, perform
 from lib.ui.views.own_data import winner_sentence
 from tests import made as experiments
 from tests.conftest import draw_patterns
@@ -36,7 +33,6 @@ def made():
 
 
 def with_zeros(made, zeros):
-    """The same data, of whose inputs this share is said to be zero."""
     return replace(made, about=replace(made.about, zeros=zeros))
 
 
@@ -46,8 +42,8 @@ def trainings(made, epochs=2):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["sequential", "padded", *POOLED])
-def test_every_strategy_trains_it_and_stores_it_under_its_digest(strategy, made, engine, tmp_path):
-    store, items = Store(tmp_path / "results.sqlite"), [Item(one) for one in trainings(made)]
+def test_every_strategy_trains_it_and_stores_it_under_its_digest(strategy, made, engine, store):
+    items = [Item(one) for one in trainings(made)]
     told = list(updates(items, engine, store, Cancel(), Options(strategy)))
     assert {one.data.source for one in told if isinstance(one, Ready)} == {"three patterns"}
     found = {one.item: one.curve for one in told if isinstance(one, Finished)}
@@ -69,7 +65,7 @@ def test_what_is_gone_is_said_in_a_sentence(made, engine):
         list(engine.run(Runtime(), [gone], Cancel()))
     prepared.load.cache_clear()
     with pytest.raises(TrainingFailed, match="no longer in the cache folder"):
-        perform(Job(0, Runtime(), (gone,)), Expected.here(Runtime(), made.digest))
+        perform(Job(0, Runtime(), (gone,)), expected_here(Runtime(), made.digest))
 
 
 def test_two_data_sets_make_no_sweep(made, engine):
@@ -126,34 +122,32 @@ def of_three(made, name="learning-rate"):
 )
 def test_accuracies_within_a_standard_error_of_the_best_win_with_it(made, accuracies, n, expected):
     found = experiment.winners(of_three(made), [curve(one) for one in accuracies], n)
-    assert found == Winners("accuracy", expected)
+    assert found == list(expected)
 
 
 def test_what_diverged_does_not_win(made):
     curves = [curve(0.99, diverged=3), curve(0.5), curve(0.6)]
-    assert experiment.winners(of_three(made), curves, 1000).labels == ("0.3",)
+    assert experiment.winners(of_three(made), curves, 1000) == ["0.3"]
 
 
 def test_seconds_are_judged_by_the_one_rule_of_comparison(made):
     quick, alike, slow = (1.0, 1.0, 1.1, 0.9), (1.0, 1.05, 0.95, 1.1), (9.0, 2.0, 2.1, 1.9)
     curves = [curve(0.9, seconds) for seconds in (slow, quick, alike)]
-    assert experiment.winners(of_three(made, "backend"), curves, 1000) == Winners("seconds", ("0.2", "0.3"))
+    assert experiment.winners(of_three(made, "backend"), curves, 1000) == ["0.2", "0.3"]
 
 
 def test_the_winner_is_compared_with_what_is_stored_for_mnist(made, tmp_path):
     shown, store, mnist = of_three(made), Store(tmp_path / "results.sqlite"), Facts("MNIST", "digest")
-    results = Results(shown.items, shown.labels)
-    assert experiment.both_winners(shown, results, store, mnist) is None, "nothing is finished"
-    for item, accuracy in zip(shown.items, (0.5, 0.95, 0.6), strict=True):
-        results.add(Finished(item, curve(accuracy), cached=False))
-    found = experiment.both_winners(shown, results, store, mnist)
-    assert found == (Winners("accuracy", ("0.2",)), None)
+    assert experiment.both_winners(shown, [None] * 3, store, mnist) is None, "nothing is finished"
+    curves = [curve(accuracy) for accuracy in (0.5, 0.95, 0.6)]
+    found = experiment.both_winners(shown, curves, store, mnist)
+    assert found == (["0.2"], None)
     assert "cannot be told: no results of these settings on MNIST are stored" in winner_sentence(shown, "pets", *found)
     for item, accuracy in zip(shown.items, (0.5, 0.6, 0.95), strict=True):
         training = replace(item.training, network=Network((4,)), data=MNIST)
         store.put(Key(training, Runtime(), mnist.digest, versions(Runtime())), curve(accuracy))
-    found = experiment.both_winners(shown, results, store, mnist)
-    assert found == (Winners("accuracy", ("0.2",)), Winners("accuracy", ("0.3",)))
+    found = experiment.both_winners(shown, curves, store, mnist)
+    assert found == (["0.2"], ["0.3"])
     assert winner_sentence(shown, "pets", *found) == (
         "pets changes the winner. On pets learning rate 0.2 is most accurate;"
         " on MNIST learning rate 0.3 is most accurate."
@@ -169,7 +163,7 @@ def test_the_winner_is_compared_with_what_is_stored_for_mnist(made, tmp_path):
     ],
 )
 def test_what_is_certain_of_the_winner_and_what_is_not(made, own, mnist, says):
-    told = winner_sentence(of_three(made), "pets", Winners("accuracy", own), Winners("accuracy", mnist))
+    told = winner_sentence(of_three(made), "pets", list(own), list(mnist))
     assert told.startswith(says)
 
 

@@ -23,9 +23,9 @@ def jax_method(key):
 @pytest.mark.parametrize(
     "key", ["vmap", *(pytest.param(key, marks=pytest.mark.release) for key in ("processes", "sharded", "stacks"))]
 )
-def test_a_sweep_is_timed_whole_and_kept(engine, tmp_path, monkeypatch, key):
+def test_a_sweep_is_timed_whole_and_kept(engine, store, monkeypatch, key):
     monkeypatch.setattr(parallel_sweeps, "RATES", (0.1, 0.3))
-    store, began = Store(tmp_path / "results.sqlite"), time.perf_counter()
+    began = time.perf_counter()
     events = list(compare([jax_method(key)], 1, engine, store, Cancel(), Request()))
     (one,) = [item for item in events if isinstance(item, Record)]
     assert one.subject["method"] == key
@@ -54,7 +54,6 @@ def test_networks_a_core_each_are_timed_together(engine, monkeypatch):
 
 @pytest.mark.slow
 def test_nothing_is_compiled_while_a_sweep_is_timed(engine, tmp_path, monkeypatch):
-    """Its very programs have run before: of as many networks, as wide, at the same batch size."""
     monkeypatch.setattr(parallel_sweeps, "RATES", (0.1, 0.3))
     asked, real = [], parallel_sweeps.updates
 
@@ -72,11 +71,9 @@ def test_nothing_is_compiled_while_a_sweep_is_timed(engine, tmp_path, monkeypatc
 @pytest.mark.release
 @pytest.mark.parametrize(("flags", "again"), [([], False), (["other programs kept 1.0 cores busy"], True)])
 def test_points_for_more_and_more_networks_are_measured_until_nothing_disturbs(
-    engine, tmp_path, monkeypatch, flags, again
+    engine, store, monkeypatch, flags, again
 ):
-    """Whatever else this machine does meanwhile: the watch says what this test wants it to."""
     monkeypatch.setattr(Disturbance, "flags", property(lambda _: flags))
-    store = Store(tmp_path / "results.sqlite")
 
     def points(most):
         events = saturation(most, 4096, engine, store, Cancel(), Request(), "cpu", 1e10)
@@ -90,8 +87,7 @@ def test_points_for_more_and_more_networks_are_measured_until_nothing_disturbs(
     assert (len(store.records(Kind.STEP_TIME)) > n_records) == again
 
 
-def test_what_does_not_fit_into_memory_is_said(engine, tmp_path):
-    store = Store(tmp_path / "results.sqlite")
+def test_what_does_not_fit_into_memory_is_said(engine, store):
     events = saturation(4, 4096, engine, store, Cancel(), Request(), "cpu", 5e7)
     points = [item for item in events if isinstance(item, Point)]
     refused = [p for p in points if p.why_not]

@@ -23,9 +23,8 @@ from lib.sweeps.experiments.recorded_machines import (
     told_apart,
     total_of,
 )
-from lib.sweeps.storage.export import export_to
 from lib.sweeps.storage.records import Kind, Record
-from lib.sweeps.storage.store import Store
+from lib.sweeps.storage.store import export_to
 from lib.sweeps.workers.messages import Note
 from lib.sweeps.workers.queue import Cancel
 from lib.timing.measurement import Ended, Measurement
@@ -63,7 +62,6 @@ def test_a_machine_says_what_was_measured_on_it(card):
 
 
 def test_an_experiment_is_put_together_from_first_calls_epochs_and_evaluations(card):
-    """Three trainings: three times 0.5 s of first calls, nine epochs of 0.2 s, nine evaluations of 0.01 s."""
     found = only(card).experiment("batch-size", GPU)
     assert found is not None
     assert found.middle == pytest.approx(3 * 0.5 + 9 * 0.2 + 9 * 0.01)
@@ -135,7 +133,6 @@ def test_what_is_no_sound_export_is_one_sentence_and_the_others_are_read(card, d
 
 @pytest.mark.slow
 def test_exports_that_are_dropped_are_read_by_a_process_of_its_own(card, monkeypatch):
-    """With little memory; what is wrong with one of them is said, and the others are read."""
     files = [("binary.json", b"\xff\xfe"), ("x.json", b"{"), ("card.json", card.read_bytes())]
     monkeypatch.setattr(recorded_module, "collect", None)  # not here
     said, found = read_exports(files, Cancel())
@@ -165,7 +162,6 @@ def test_the_published_machines_are_marked_and_have_their_source():
 
 
 def test_what_comes_with_the_project_is_sound_and_was_produced_by_a_machine():
-    """No figure in recorded/ that no machine produced: each has a machine, a date, versions, a command and a spread."""
     found = recorded_here()
     assert not found.problems
     assert found.machines, "the machine at hand is there"
@@ -182,7 +178,6 @@ def test_what_comes_with_the_project_is_sound_and_was_produced_by_a_machine():
 
 @pytest.fixture
 def with_card(card, monkeypatch):
-    """As if a card had been recorded, and this machine had none."""
     for module in (recorded_gpus, race):
         monkeypatch.setattr(module, "gpus_elsewhere", lambda: (only(card),))
 
@@ -257,8 +252,7 @@ def repetition(epoch_s: tuple[float, ...], batch_size: int, **other) -> Record:
     )
 
 
-def test_this_machine_takes_part_by_what_its_store_holds_of_this_code(tmp_path):
-    store = Store(tmp_path / "results.sqlite")
+def test_this_machine_takes_part_by_what_its_store_holds_of_this_code(store):
     assert live_machine(store) is None
     store.add(repetition((9.0,), 1, sources="of another version"))
     store.add(repetition((9.0,), 1, machine="another"))
@@ -274,8 +268,7 @@ def test_this_machine_takes_part_by_what_its_store_holds_of_this_code(tmp_path):
     assert recorded_gpus.marked(machine).startswith("live, 20")
 
 
-def test_the_price_of_this_machine_is_an_assumption_until_one_is_entered(tmp_path):
-    store = Store(tmp_path / "results.sqlite")
+def test_the_price_of_this_machine_is_an_assumption_until_one_is_entered(store):
     store.add(repetition((1.0,), 32))
     machine = live_machine(store)
     assert machine is not None
@@ -290,7 +283,6 @@ def test_the_price_of_this_machine_is_an_assumption_until_one_is_entered(tmp_pat
 
 
 def test_what_a_recording_of_one_round_tells_is_still_told():
-    """Its cells have one repetition each: their own times say how sure they are."""
     found = recorded_module.recorded_here().machines
     (machine,) = [one for one in found if not one.has_gpu]
     assert "times less (" in machines.article_sentence([machine])

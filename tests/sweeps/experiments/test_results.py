@@ -1,5 +1,8 @@
 """What a run has shown so far: its states, its rows, and what a restart voids."""
 
+import time
+from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -7,10 +10,13 @@ import pytest
 
 from lib.model.backends.base import Epoch, FirstCall, Steps, no_parameters
 from lib.model.spec import DataSet, Training
-from lib.sweeps.experiments.results import Results
+from lib.sweeps.experiments import results as module
+from lib.sweeps.experiments.results import BackgroundTask, Results, Run, Watched, join
 from lib.sweeps.storage.records import Curve
-from lib.sweeps.sweep import Continued, Finished, Void
-from lib.sweeps.workers.messages import Item, Progress, State, Waiting
+from lib.sweeps.storage.store import Store
+from lib.sweeps.sweep import Continued, Finished
+from lib.sweeps.workers.messages import Item, Note, Progress, Restarted, State, Waiting, WorkerDied
+from lib.sweeps.workers.queue import ALLOWANCE, Cancel, Request, Urgency
 from lib.ui.views.mnist_training import run_sentence
 from tests import made
 from tests.sweeps.test_sweep import FAST
@@ -21,19 +27,17 @@ def test_a_restart_voids_what_was_streamed():
     results.add(Progress(one, FirstCall(0.1)))
     results.add(Progress(one, Steps(0, 0, np.ones(3, np.float32), 0.1)))
     results.add(Progress(other, Steps(0, 0, np.ones(2, np.float32), 0.1)))
-    results.add(Void((one,)))
+    results.add(Restarted(items=(one,)))
     assert [line.n_steps for line in results.lines] == [0, 2]
 
 
 def on_rows(experiment, n):
-    """The experiment on data of a reader's with so many validation rows."""
     data = DataSet("f" * 32, 4 * n, n)
     items = tuple(replace(item, training=replace(item.training, data=data)) for item in experiment.items)
     return replace(experiment, items=items)
 
 
 def filled(experiment, accuracies, epoch_s=0.1, diverged=()):
-    """Results as if each line had finished with its accuracy."""
     results = Results(experiment.items, experiment.labels)
     for index, accuracy in enumerate(accuracies):
         training = experiment.items[index].training
@@ -109,3 +113,208 @@ def test_thinned_lines_do_not_move_while_they_grow():
     assert before["step"].tolist() == after["step"].tolist()
     np.testing.assert_allclose(before["loss"], after["loss"])
     assert len(results.steps_frame()) <= 150
+
+
+@pytest.fixture
+def engine(stub_engine):
+    return stub_engine
+
+
+def seats(n, engine, experiment):
+    return [join(experiment, engine, None, Request()) for _ in range(n)]
+
+
+@pytest.mark.slow
+def test_who_leaves_a_run_keeps_what_there_was_and_the_others_see_it_end(engine):
+    experiment = made.learning_rate((0.1, 0.2), epochs=3, batch_size=32, hidden="9", backend="numpy")
+    mine, yours = seats(2, engine, experiment)
+    assert mine.run is yours.run
+    with mine.results.changed:
+        mine.results.changed.wait_for(lambda: mine.results.worth_showing, 60)
+    mine.leave()
+    assert mine.results.state is State.STOPPED
+    steps = mine.results.lines[0].n_steps
+    assert yours.wait_for_end(120)
+    assert yours.results.state is State.DONE
+    assert (mine.results.state, mine.results.lines[0].n_steps) == (State.STOPPED, steps)
+
+
+def test_a_run_ends_when_all_have_left_and_whoever_comes_then_begins_another(engine):
+    experiment = made.learning_rate((0.1, 0.2), epochs=3, batch_size=1, hidden="9", backend="numpy")
+    mine, yours = seats(2, engine, experiment)
+    mine.leave()
+    assert not mine.run.cancel.is_set()
+    yours.leave()
+    assert mine.run.cancel.is_set()
+    (other,) = seats(1, engine, experiment)
+    assert other.run is not mine.run
+    other.leave()
+
+
+@pytest.mark.slow
+def test_who_leaves_is_told_at_once_and_those_who_stay_wait_on(engine, monkeypatch):
+    experiment = made.learning_rate((0.1, 0.2), epochs=9, batch_size=1, hidden="9", backend="numpy")
+    mine, yours = seats(2, engine, experiment)
+    stop = mine.run.results.stopped
+
+    def stopped():
+        found = stop()
+        time.sleep(0.2)  # whoever is woken has time to look before the seat says that it was left
+        return found
+
+    monkeypatch.setattr(mine.run.results, "stopped", stopped)
+    with ThreadPoolExecutor(2) as pool:
+        leaves, stays = (pool.submit(seat.wait_for_end, 60) for seat in (mine, yours))
+        time.sleep(0.2)  # both wait
+        mine.leave()
+        assert leaves.result(30)
+        assert not stays.done()
+        yours.leave()
+        assert stays.result(30)
+
+
+@pytest.mark.parametrize("first", ["who is at the limit", "who is not"])
+def test_who_is_at_the_limit_is_refused_alone_at_an_equal_run(engine, monkeypatch, first):
+    monkeypatch.setattr(ALLOWANCE, "most", 0)
+    long, equal = (made.learning_rate((0.1, 0.2), epochs=n, batch_size=1, hidden="9", backend="numpy") for n in (9, 8))
+    busy, free = (Request(object(), Urgency.NOW) for _ in range(2))
+    before = join(long, engine, None, busy)
+    asked = (busy, free) if first == "who is at the limit" else (free, busy)
+    seats = {request: join(equal, engine, None, request) for request in asked}
+    try:
+        assert seats[busy].wait_for_end(0), "refused at the moment of joining"
+        assert "Expected at most 0 of your runs to wait" in seats[busy].results.failure
+        assert not seats[free].results.over
+        assert seats[free].run.request.each == (free,), "the run is not slowed by whom it refused"
+        seats[free].leave()
+        assert seats[free].run.cancel.is_set(), "nor held by them"
+        before.leave()
+        again = join(equal, engine, None, Request(busy.viewer, Urgency.NOW))
+        assert again.run is not seats[busy].run
+        assert not again.results.over, "what was left no longer counts"
+        again.leave()
+    finally:
+        before.leave()
+        seats[free].leave()
+
+
+def test_a_saved_run_is_shown_at_once_until_one_of_its_curves_is_trained_anew(engine, tmp_path):
+    def of(*rates, epochs=2):
+        return made.learning_rate(rates, epochs=epochs, batch_size=512, hidden="9", backend="numpy")
+
+    def ended(experiment, fresh=False):
+        seat = join(experiment, engine, store, Request(viewer=object()), fresh)
+        at_once = seat.results.over
+        assert seat.wait_for_end(120)
+        return seat.run, at_once
+
+    file = tmp_path / "results.sqlite"
+    store, experiment, others = Store(file), of(0.1, 0.2), of(0.3, 0.4)
+    for one in (experiment, others):
+        assert ended(one)[0].results.state is State.DONE, "trained: who asks next finds it in the store"
+    saved, _ = ended(experiment)
+    kept, _ = ended(others)
+    assert saved.results.state is State.SAVED
+    assert saved.request.each == (), "it holds nobody's page"
+    assert ended(experiment) == (saved, True)
+    ended(of(0.2, 0.5), fresh=True)
+    now, _ = ended(experiment)  # from the store, which may take it no time at all
+    assert now is not saved
+    pairs = zip(saved.results.lines, now.results.lines, strict=True)
+    same = {was.item.training.learning_rate: was.epochs == line.epochs for was, line in pairs}
+    assert same == {0.1: True, 0.2: False}, "the second was timed anew"
+    assert ended(others) == (kept, True), "none of its curves was trained"
+    file.unlink()
+    assert ended(others)[0].results.state is State.DONE, "the file is another"
+
+
+@pytest.mark.parametrize(
+    ("most", "most_steps", "left"), [(2, 1000, [2, 3]), (9, 250, [2, 3]), (9, 1000, [1, 2, 3]), (9, 50, [])]
+)
+def test_saved_runs_are_kept_within_bounds(monkeypatch, most, most_steps, left):
+    monkeypatch.setattr(module, "_saved", kept := OrderedDict())
+    monkeypatch.setattr(module, "MAX_SAVED_RUNS", most)
+    monkeypatch.setattr(module, "MAX_SAVED_STEPS", most_steps)
+    for number in (1, 2, 3):
+        run = Run(made.learning_rate((0.1, 0.2), epochs=1, batch_size=512, hidden="9", backend="numpy"))
+        for line in run.results.lines:
+            line.n_steps, line.cached = 100 // len(run.results.lines), True
+        module._end(run, number, number, State.DONE, "")
+    assert list(kept) == left
+
+
+def finished(make, cancel=None):
+    task = BackgroundTask(make, cancel or Cancel())
+    task.thread.join(5)
+    return task
+
+
+def test_items_notes_and_the_end():
+    def make():
+        yield Note("starting")
+        yield 1
+        yield 2
+        yield Note("almost")
+
+    now = finished(make).view()
+    assert (now.items, now.state, now.note, now.version) == ([1, 2], State.DONE, "", 5), (
+        "at the end nothing is going on"
+    )
+
+
+def test_a_stop_is_no_end():
+    cancel = Cancel()
+
+    def make():
+        yield 1
+        cancel.set()
+
+    assert finished(make, cancel).view().state == State.STOPPED
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize(
+    ("error", "words"), [(WorkerDied("it was killed"), "it was killed"), (KeyError("x"), "fault of this program")]
+)
+def test_what_came_before_a_failure_stays(error, words):
+    def make():
+        yield 1
+        raise error
+
+    now = finished(make).view()
+    assert (now.items, now.state) == ([1], State.FAILED)
+    assert words in now.problem
+
+
+def test_it_is_over_only_for_who_has_seen_the_end():
+    go = Cancel()
+
+    def make():
+        yield 1
+        go.wait(5)
+
+    task = BackgroundTask(make, Cancel())
+    assert task.wait_for_news(0, 5)
+    seen = task.view()
+    assert seen.state == State.MEASURING
+    go.set()
+    task.thread.join(5)
+    assert not task.over_at(seen.version)
+    assert task.over_at(task.view().version)
+    assert not task.wait_for_news(task.view().version, 0.01)
+
+
+def test_who_follows_several_changes_with_each_of_them_and_holds_up_none():
+    both, one, other = (Watched(State.MEASURING) for _ in range(3))
+    one.followed_by(both)
+    other.followed_by(both)
+    task = BackgroundTask(lambda: iter([1, 2]), Cancel())
+    task.followed_by(both)
+    task.thread.join(5)
+    before = both.version
+    for changed in (one, other, one):
+        changed.tell()
+    assert both.version == before + 3
+    del both
+    one.tell()
+    assert one.version == 3, "whoever follows is held weakly"

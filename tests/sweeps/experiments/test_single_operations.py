@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 from lib.labs.operations_and_feeds.feeds import all_figures, known
 from lib.model.backends.registry import Runtime
 from lib.sweeps.experiments import single_operations as single
-from lib.sweeps.experiments.runs import BackgroundTask
+from lib.sweeps.experiments.results import BackgroundTask
 from lib.sweeps.experiments.single_operations import (
     OperationPoint,
     OperationTask,
     PipelineTask,
-    Raised,
     measure,
     measure_pipelines,
     needed_bytes,
@@ -26,7 +25,6 @@ from lib.sweeps.experiments.single_operations import (
     refused,
 )
 from lib.sweeps.storage.records import Kind, Record, check_kind
-from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Measured, TrainingFailed, Waiting, WorkerDied
 from lib.sweeps.workers.queue import Cancel, Request
@@ -36,11 +34,6 @@ from lib.timing.profiling.request import FEEDS, WAITED, OperationRequest, Pipeli
 
 NUMPY, JAX, CARD = Runtime("numpy"), Runtime(), Runtime(device="gpu")
 PLENTY = {"cpu": 1e12, "gpu": 1e12}.__getitem__
-
-
-@pytest.fixture
-def store(tmp_path):
-    return Store(tmp_path / "results.sqlite")
 
 
 def of_seconds(seconds, spread=0.001):
@@ -54,8 +47,6 @@ def point(runtime, size, seconds, way=WAITED, name="product", spread=0.001):
 
 
 class StandIn(Engine):
-    """An engine whose libraries need a second for 1000 rows, and fail where they are told to."""
-
     def __init__(self, fails=()):
         super().__init__()
         self.asked, self._fails = [], dict(fails)
@@ -99,7 +90,6 @@ def test_what_is_measured_is_stored_and_not_measured_again(store):
 
 
 def test_what_takes_too_long_is_refused_by_what_smaller_sizes_took(store):
-    """A second for 1,000 rows makes 69 s for 4,096: six calls would take minutes."""
     engine = StandIn()
     points = run(single.products([NUMPY], 4096, "float32"), store, engine)
     assert max(size for _, size in engine.asked) == 1024
@@ -137,7 +127,6 @@ def test_a_card_out_of_memory_marks_the_point_and_the_rest_goes_on(store):
 
 
 def test_without_peak_rates_the_figures_stand_and_a_sentence_says_why(store):
-    """On a processor too: what is held against a peak is measured by then."""
     engine = StandIn({("numpy", "ceilings"): WorkerDied("The worker ended.")})
     todo = single.products([NUMPY, JAX], 4, "float32")
     task = BackgroundTask(lambda: measure(todo, {}, engine, store, Cancel(), Request(), PLENTY), Cancel())
@@ -211,8 +200,6 @@ def measured(*seconds):
 
 
 class FeedEngine(Engine):
-    """An engine that answers every examination at once; the feeds in `raising` raise, in a worker."""
-
     def __init__(self, raising=()):
         super().__init__()
         self.asked, self.raising = [], raising
@@ -258,8 +245,8 @@ def test_what_is_measured_is_kept_and_found_again(without_torch, store):
 def test_one_that_raises_is_marked_and_the_rest_goes_on(without_torch, store):
     todo = pipeline_tasks(MINE, "cpu")
     events = fed(todo, FeedEngine(raising={"prefetch"}), store)
-    (raised,) = [event for event in events if isinstance(event, Raised)]
-    assert raised == Raised(replace(MINE, feed="prefetch"), "reading a batch raised ValueError: image 3 is damaged")
+    (raised,) = [event for event in events if isinstance(event, tuple)]
+    assert raised == (replace(MINE, feed="prefetch"), "reading a batch raised ValueError: image 3 is damaged")
     found = known(todo, store.records(Kind.PIPELINE))
     assert {pipeline.feed for pipeline in found} == set(FEEDS["keras-tensorflow"]) - {"prefetch"}
 

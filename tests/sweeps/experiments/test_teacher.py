@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lib.sweeps.experiments import teacher
-from lib.sweeps.experiments.results import News
+from lib.sweeps.experiments.results import Watched
 from lib.sweeps.experiments.teacher import (
     BEST,
     DIVERGES,
@@ -25,7 +25,7 @@ from tests import made
 
 
 def test_what_is_said_reaches_every_page_once_and_silence_none():
-    room, pages = Classroom(), [News() for _ in range(3)]
+    room, pages = Classroom(), [Watched() for _ in range(3)]
     for page in pages:
         room.heard.followed_by(page)
     room.say(predicts=True)

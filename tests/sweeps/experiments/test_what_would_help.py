@@ -7,12 +7,10 @@ import pytest
 
 from lib.model.backends.registry import BACKENDS, Runtime, versions
 from lib.model.spec import N_PIXELS, Network
-from lib.sweeps.cost_model import StepTime
 from lib.sweeps.experiments import advice as experiment
 from lib.sweeps.experiments.advice import (
     NO_CARD,
     NOT_MEASURED,
-    Applied,
     Findings,
     Outcome,
     apply,
@@ -24,6 +22,7 @@ from lib.sweeps.experiments.advice import (
 )
 from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask
 from lib.sweeps.experiments.calibration import CalibrationProgress, TrainingWay, Trial, calibrations, trials
+from lib.sweeps.measuring import StepTime
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.messages import Note
@@ -42,12 +41,10 @@ LATENCY_S, BYTE_S = 1e-5, 1e-9
 
 
 def exact_s(trained: TrainingWay, trial: Trial) -> float:
-    """A call by each way, and 100 GFLOP/s."""
     return CALL_S[trained] + trial.workload(trained.runtime).flops / 1e11
 
 
 def calibrated(*ways: TrainingWay) -> list[CalibrationProgress]:
-    """Standings of all four, of which these are calibrated."""
     times = {one: {trial: StepTime(exact_s(one, trial), 0.1) for trial in trials(one)} for one in ways}
     found, _ = calibrations({(one, trial): time for one, of_it in times.items() for trial, time in of_it.items()})
     return [CalibrationProgress(one, times.get(one, {}), found.get(one)) for one in CALL_S]
@@ -56,13 +53,7 @@ def calibrated(*ways: TrainingWay) -> list[CalibrationProgress]:
 ALL = calibrated(*CALL_S)
 
 
-@pytest.fixture
-def store(tmp_path):
-    return Store(tmp_path / "results.sqlite")
-
-
 def keep(store: Store, trained: TrainingWay, trial: Trial, step_s: float) -> None:
-    """As if a step had been measured."""
     subject = trained.subject(trial) | {"first_call_s": 0.1}
     measured = Measurement((step_s,), 1, Ended.CAP)
     store.add(Record.of(Kind.STEP_TIME, subject, measured, versions(trained.runtime)))
@@ -71,10 +62,6 @@ def keep(store: Store, trained: TrainingWay, trial: Trial, step_s: float) -> Non
 def keep_transfers(
     store: Store, sizes: Sequence[int] = TAKEN, on_host: Sequence[float] = (9e-6, 7e-6, 8e-6), cost: int = 1
 ) -> None:
-    """As if batches had been brought to a device that they reach after `LATENCY_S`, a byte in `BYTE_S`, `cost` times.
-
-    `on_host` is what a step's blocks take without that, where its batch comes from the host.
-    """
     subject = AnatomyTask(STEP.runtime, Examination("takings")).subject
     for size in sizes:
         spent_s = cost * (LATENCY_S + BYTE_S * 4 * N_PIXELS * size)
@@ -89,7 +76,6 @@ SAVED_S = 3e-5
 
 
 def keep_variants(store: Store, runtime: Runtime) -> None:
-    """As if each variant but those that stand for themselves took `SAVED_S` less than the plain step, or more."""
     subject = AnatomyTask(runtime, Examination("takings")).subject
     kept = {one.variant for one in Remedy if one.kept}
     for size in VARIED:
@@ -165,7 +151,6 @@ def test_remedies_of_a_machine_whose_times_are_known(store):
 
 
 def test_today_s_measured_step_says_more_of_the_remedies_than_the_calibration_alone(store):
-    """On a network whose steps take half as long again as the law of all others says."""
     keep_transfers(store)
     before = findings(EIGHT, STEP, ALL, store)
     keep(store, STEP, Trial(EIGHT.network, 32), 1.5 * exact_s(STEP, Trial(EIGHT.network, 32)))
@@ -217,8 +202,8 @@ def test_a_press_measures_today_and_the_remedy_again_and_keeps_both(engine, stor
 
     def pressed(cancel: Cancel) -> list[Remedy]:
         events = list(apply(small, STEP, chosen, live, engine, store, cancel, Request(), rounds=1))  # pyright: ignore[reportArgumentType]
-        assert all(isinstance(event, Note | Applied | Record) for event in events)
-        return [event.remedy for event in events if isinstance(event, Applied)]
+        assert all(isinstance(event, Note | Remedy | Record) for event in events)
+        return [event for event in events if isinstance(event, Remedy)]
 
     stopped = Cancel()
     stopped.set()

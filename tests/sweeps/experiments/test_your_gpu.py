@@ -45,9 +45,8 @@ from lib.sweeps.experiments.your_gpu import (
     kept_in,
     rounded_clock,
 )
-from lib.sweeps.storage.export import export_to
 from lib.sweeps.storage.records import Record
-from lib.sweeps.storage.store import Store
+from lib.sweeps.storage.store import Store, export_to
 from lib.timing.comparison import Verdict, between, compared
 from lib.timing.prediction.workload import Ceiling
 from lib.ui.views import recorded_gpus
@@ -59,7 +58,6 @@ JOB = BrowserJob(Training(Network((16,)), 0.1, 32, 1))
 
 
 def found(gpu_s: float = 0.0, cpu_s: float = 0.0, n: int = 9, **others) -> Found:
-    """As if blocks of ten steps had been measured in turns."""
     one = Found(WHO, JOB, 4096, **others)
     for pair in range(n):
         for device, way, step_s in (("gpu", USUAL_WAY, gpu_s), ("cpu", "simd", cpu_s)):
@@ -183,7 +181,7 @@ def test_what_takes_half_of_a_step_bounds_it(empty_s, product_s, bound):
     one.take(product("gpu", 256, product_s))
     parts = one.launching("gpu")
     assert parts is not None
-    assert parts.bound is bound
+    assert your_gpu.bound(*parts) is bound
 
 
 def test_copies_become_a_latency_and_a_bandwidth():
@@ -293,7 +291,6 @@ SWIFTSHADER = replace(WHO, reader="s", adapter=BrowserAdapter("google", "swiftsh
 
 
 def keep(store: Store, who: Opened, gpu_s: float, cpu_s: float, job=JOB, way: str = USUAL_WAY) -> None:
-    """As if this reader had measured ten steps at a time, and had kept them."""
     found = Found(who, job, 4096)
     for pair in range(9):
         for device, of, step_s in (("gpu", way, gpu_s), ("cpu", "simd", cpu_s)):
@@ -303,13 +300,7 @@ def keep(store: Store, who: Opened, gpu_s: float, cpu_s: float, job=JOB, way: st
 
 
 @pytest.fixture
-def store(tmp_path) -> Store:
-    return Store(tmp_path / "results.sqlite")
-
-
-@pytest.fixture
 def machines(store) -> tuple[Machine, ...]:
-    """A class of five: GPU ahead twice, behind once, of software, and none."""
     keep(store, replace(WHO, reader="a"), 0.002, 0.004)
     keep(store, replace(WHO, reader="b"), 0.001, 0.004)
     keep(store, replace(WHO, reader="c", platform="Windows"), 0.008, 0.004)
@@ -326,7 +317,6 @@ def test_no_reader_fills_the_store_or_keeps_others_from_it(store, monkeypatch):
     (record,) = your_gpu.records(Found(WHO, JOB, 4096, blocks=[Block("cpu", "simd", 10, 0.02, n) for n in range(9)]))
 
     def kept_of(offers: Iterable[tuple[object, Record]]) -> int:
-        """How many of the records that each viewer offers are kept."""
         for viewer, one in offers:
             with suppress(ValueError):
                 kept.keep(viewer, [one])

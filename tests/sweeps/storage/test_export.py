@@ -1,27 +1,237 @@
-"""Measurements survive their writers; exports are portable, stable, and refused by name where they are not ours."""
+"""Files that anybody may have written or damaged: taken whole or refused in one sentence, and what was taken can be
+used."""
 
+import copy
 import errno
 import json
+import tempfile
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from lib.cli.record import resume
+from lib.cli.store import main
+from lib.labs.which_library import machines as lab
 from lib.model.backends.base import Epoch, no_parameters
-from lib.model.backends.registry import Runtime
-from lib.model.spec import Training
-from lib.sweeps.storage.export import NoExport, export_to, import_from
+from lib.model.backends.registry import DEVICES, Runtime
+from lib.model.spec import Network, Training
+from lib.sweeps.experiments.anatomy_of_a_step import best_rate
+from lib.sweeps.experiments.recorded_machines import collect, told_apart
 from lib.sweeps.storage.records import ADDED, Curve, Key, Kind, Record
-from lib.sweeps.storage.store import Store
+from lib.sweeps.storage.store import NoExport, Store, export_to, import_from, parse_export
 from lib.timing.measurement import Ended, Measurement
+from tests.machines import CARD, write
+
+TEXTS = ("subject", "block_s", "warnings", "training", "epochs")  # columns that hold JSON in a text
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory) -> dict:
+    path = tmp_path_factory.mktemp("sound") / "card.json"
+    write(path, CARD, 0.2, [Runtime("jax-epoch", "gpu")])
+    store = Store(path.with_suffix(".sqlite"))
+    for seed in range(2):
+        epochs = tuple(Epoch(e, 2, 0.4, 0.9, 0.1, 0.01, no_parameters) for e in range(2))
+        store.put(
+            Key(Training(Network((7,)), epochs=2, seed=seed), Runtime(), "d", "v"),
+            Curve(0.1, epochs, np.ones(4, np.float32)),
+        )
+    export_to(path, store, {"machine": CARD, "price_per_h": 0.5, "price_date": "2026-11-01", "took_s": 10.0})
+    content = json.loads(path.read_text())
+    for row in content["curves"]:
+        row["machine"] = CARD[:5]
+    return content
+
+
+def use(store: Store, text: str, charts: bool = False) -> None:
+    assert store.trouble == ""
+    machines = told_apart(collect([("a.json", text)]).machines)
+    prices = {machine.name: machine.price_per_h or 0.0 for machine in machines}
+    asked = lab.works(lab.learned_from(machines), 0.95).items()
+    judged = [one for name, of in asked if (one := lab.judge(machines, name, of, prices)) is not None]
+    shown = lab.judged_sentence(judged, machines, prices) + lab.machines_list(machines, prices)
+    if charts:
+        shown += lab.judged_chart(judged, machines, prices).as_json + lab.article(machines).text
+    (shown + (lab.epochs(machines).text if charts else "")).encode()
+    for machine in machines:
+        assert all(parts.drawn_s >= 0 for runtime in machine.runtimes if (parts := machine.split(runtime)) is not None)
+        assert all(machine.models(device) is not None for device in DEVICES)
+        assert all(best_rate(machine.records, device, "product") != 0 for device in DEVICES)
+    with tempfile.TemporaryDirectory() as folder:
+        again = Path(folder) / "again.json"
+        rows = export_to(again, store)
+        assert import_from(again, Store(Path(folder) / "again.sqlite")) == (rows, rows)
+
+
+def taken(text: str, charts: bool = False) -> bool:
+    with tempfile.TemporaryDirectory() as folder:
+        path, store = Path(folder) / "a.json", Store(Path(folder) / "store.sqlite")
+        path.write_text(text)
+        refused = ""
+        try:
+            import_from(path, store)
+        except NoExport as error:
+            refused = str(error)
+        if not refused:
+            use(store, text, charts)
+            return True
+        assert refused.isprintable(), "one line, which every terminal can show"
+        assert len(refused) < 600
+        assert [store.rows(table) for table in ("curves", "measurements")] == [[], []]
+        return False
+
+
+def places(value: object, at: tuple = ()) -> list[tuple]:
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [at, *(place for name, one in inner for place in places(one, (*at, name)))]
+
+
+def rows_with(content: dict, change) -> dict:
+    tables = {
+        name: [row | {c: change(row[c]) for c in TEXTS if c in row} for row in content[name]]
+        for name in ("curves", "measurements")
+    }
+    return content | tables
+
+
+def put(content: dict, at: tuple, value: object) -> dict:
+    changed = copy.deepcopy(content)
+    inner = changed
+    for name in at[:-1]:
+        inner = inner[name]
+    if value is ...:
+        del inner[at[-1]]
+    else:
+        inner[at[-1]] = value
+    return changed
+
+
+EDGES = [
+    ...,
+    2**63,
+    -(2**63) - 1,
+    10**400,
+    2**40,
+    0,
+    -1,
+    True,
+    1e308,
+    5e-324,
+    float("nan"),
+    float("inf"),
+    "\ud800",
+    "",
+    "a\nb",
+    "7",
+    {},
+    [],
+    [{}],
+]
+VALUES = st.sampled_from(EDGES) | st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(exclude_categories=())),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=9), inner, max_size=4),
+    max_leaves=6,
+)
+
+
+@pytest.mark.slow
+@given(st.data())
+def test_any_value_at_any_place_is_refused_in_one_sentence_or_can_be_used(sound, data):
+    inside = data.draw(st.booleans(), "inside a column's JSON text")
+    content = rows_with(sound, json.loads) if inside else sound
+    table = data.draw(st.sampled_from(["curves", "measurements"]), "table")
+    row = data.draw(st.sampled_from(range(len(content[table]))), "row")
+    column = data.draw(st.sampled_from(sorted(content[table][row])), "column")
+    within = places(content[table][row][column], (table, row, column))
+    # What is no column's is tried with the texts closed.
+    outside = (
+        [] if inside else [(table,), (table, row), *places(content["about"], ("about",)), ("format",), ("version",)]
+    )
+    at = data.draw(st.sampled_from([*within, *outside]), "place")
+    changed = put(content, at, data.draw(VALUES, "value"))
+    taken(json.dumps(rows_with(changed, json.dumps) if inside else changed))
+
+
+def test_the_sound_file_is_taken(sound):
+    assert taken(json.dumps(sound), charts=True)
+
+
+@pytest.mark.parametrize("seconds", [1e-12, 1e9])
+def test_the_extremes_that_are_taken_can_be_drawn(sound, seconds):
+    changed = copy.deepcopy(sound)
+    for row in changed["measurements"]:
+        row["block_s"] = json.dumps([seconds] * 3)
+    assert taken(json.dumps(changed), charts=True)
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "value", "words"),
+    [
+        ("curves", "every", 2**63, "expected 1 or more steps a loss, got 9223372036854775808"),
+        ("curves", "losses", "%%%", "base64"),
+        ("curves", "epochs", "[" * 100_000, "nested too deeply"),
+        (
+            "measurements",
+            "subject",
+            "{}",
+            (
+                "in measurements, the row of {} is damaged (expected name as text in the subject (anatomy), got"
+                " nothing); export it again"
+            ),
+        ),
+        ("measurements", "subject", '{"name": "\\ud800", "work": 1.0}', "surrogates not allowed"),
+        ("measurements", "steps_per_block", 2**63, "expected 1 or more steps in a block"),
+    ],
+    ids=lambda value: ascii(value)[:30],
+)
+def test_a_row_that_cannot_be_used_is_named(sound, table, column, value, words):
+    rows = sound[table]
+    number = next(n for n, row in enumerate(rows) if row.get("kind", "anatomy") == "anatomy")
+    text = json.dumps(put(sound, (table, number, column), value))
+    with pytest.raises(NoExport) as caught:
+        parse_export(text, "a.json")
+    assert words in str(caught.value)
+    assert not taken(text)
+
+
+@pytest.mark.parametrize(
+    "deep", ["[" * 100_000, '{"format": ' * 100_000, '{"format": "less-overhead results", "about": ' + "[" * 100_000]
+)
+def test_what_is_nested_too_deeply_is_one_sentence_also_for_a_record(tmp_path, monkeypatch, capsys, deep):
+    monkeypatch.setenv("MNIST_CACHE_DIR", str(tmp_path))
+    path = tmp_path / "deep.json"
+    path.write_text(deep)
+    assert main(["import", str(path)]) == 1
+    assert capsys.readouterr().err.count("\n") == 1
+    with pytest.raises(NoExport, match="nested too deeply"):
+        resume(path, Store(tmp_path / "store.sqlite"))
+
+
+def test_a_file_that_fails_at_its_end_leaves_nothing_behind(sound, tmp_path):
+    path, store = tmp_path / "a.json", Store(tmp_path / "store.sqlite")
+    path.write_text(json.dumps(put(sound, ("measurements", len(sound["measurements"]) - 1, "steps_per_block"), 2**63)))
+    with pytest.raises(NoExport, match="steps in a block"):
+        import_from(path, store)
+    assert store.rows("curves") == []
+
+
+def test_sizes_and_times_of_use_are_not_taken_from_the_file(sound, tmp_path):
+    path, store = tmp_path / "a.json", Store(tmp_path / "store.sqlite")
+    store.put(Key(Training(), Runtime(), "mine", "v"), Curve(0.1, (), np.ones(4, np.float32)))
+    path.write_text(json.dumps(put(put(sound, ("curves", 0, "n_bytes"), 2**40), ("curves", 0, "used_at"), 10**400)))
+    import_from(path, store)
+    store.put(Key(Training(seed=1), Runtime(), "mine", "v"), Curve(0.1, (), np.ones(4, np.float32)))
+    rows = store.rows("curves")
+    assert len(rows) == 4
+    assert {row["n_bytes"] for row in rows} == {16}
+    assert max(row["used_at"] for row in rows) < 1e10
+
 
 RACE = {"backend": "numpy", "device": "cpu", "batch_size": 32, "hidden": "128"}
 MEASURED = Measurement((0.01, 0.012, 0.011), 100, Ended.SPREAD, warnings=("too few",))
-
-
-@pytest.fixture
-def store(tmp_path):
-    return Store(tmp_path / "results.sqlite")
 
 
 def filled(store):

@@ -27,7 +27,6 @@ from lib.sweeps.storage.records import (
     curve_of,
     epochs_text,
     record_of,
-    records_frame,
     row_of,
     this_command,
 )
@@ -109,27 +108,6 @@ def test_current_records_are_of_this_machine_code_and_versions_the_oldest_first(
         ({"device": "cpu"}, []),
     ):
         assert current([HERE, older, failed, *others], Kind.RACE, subject, Runtime("numpy")) == found
-
-
-def test_a_row_a_record_flat_and_in_the_order_of_time():
-    made = [
-        Record.of(
-            Kind.RACE,
-            {"backend": "numpy", "batch_size": size},
-            Measurement((3.0, 1.0, 2.0), 10, Ended.CAP, warnings=("loud",)),
-        )
-        for size in (32, 512)
-    ]
-    later, earlier = made[0], Record(**{**vars(made[1]), "measured_at": "2000-01-01T00:00:00"})
-    frame = records_frame([later, earlier])
-    assert list(frame["batch_size"]) == [512, 32]
-    assert list(frame["step_median_s"]) == [0.2, 0.2]
-    assert list(frame["step_q1_s"]) == pytest.approx([0.15, 0.15])
-    assert list(frame["warnings"]) == ["loud", "loud"]
-    assert {"machine", "versions", "measured_at", "blocks", "steps_per_block", "spread"} <= set(frame.columns)
-    assert all(isinstance(value, (str, int, float)) for row in frame.to_dict("records") for value in row.values()), (
-        "flat"
-    )
 
 
 SUBJECTS = {
@@ -222,12 +200,7 @@ def test_each_kind_needs_its_subject(kind):
 @pytest.mark.parametrize(
     ("kind", "changes", "block_s", "words"),
     [
-        (
-            Kind.RACE,
-            {"device": "tpu"},
-            (0.1,),
-            "expected a device of cpu, gpu, .* got tpu",
-        ),
+        (Kind.RACE, {"device": "tpu"}, (0.1,), "expected a device of cpu, gpu, .* got tpu"),
         (Kind.RACE, {"hidden": "wide"}, (0.1,), "got “wide”"),
         (Kind.RACE, {"batch_size": 1.5}, (0.1,), "batch_size, got 1.5"),
         (Kind.RACE, {}, (0.1, 0.0), "expected seconds from 1e-12 on, got 0.0"),

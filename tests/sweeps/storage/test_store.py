@@ -43,8 +43,7 @@ def test_a_curve_comes_back_as_it_was(tmp_path):
     assert store.trouble == ""
 
 
-def test_several_curves_are_read_at_once_and_keys_that_differ_in_epochs_share_one(tmp_path, monkeypatch):
-    store = Store(tmp_path / "results.sqlite")
+def test_several_curves_are_read_at_once_and_keys_that_differ_in_epochs_share_one(store, monkeypatch):
     learns = replace(curve(), epochs=tuple(replace(epoch, diverged_step=None) for epoch in curve().epochs))
     n_epochs = len(learns.epochs)
     stored = [key(epochs=n_epochs, seed=seed) for seed in (1, 2)]
@@ -65,7 +64,6 @@ def test_several_curves_are_read_at_once_and_keys_that_differ_in_epochs_share_on
 
 
 def lasting(n_epochs: int, train_s: float = 0.1) -> Curve:
-    """A curve of four steps an epoch that did not diverge."""
     epochs = tuple(Epoch(e, 4, 0.5, 0.9, train_s, 0.01, no_parameters) for e in range(n_epochs))
     return Curve(0.25, epochs, np.arange(4 * n_epochs, dtype=np.float32))
 
@@ -78,8 +76,7 @@ def kept_epochs(store: Store) -> list[int]:
     return sorted(len(json.loads(row["epochs"])) for row in store.rows("curves"))
 
 
-def test_a_shorter_curve_is_kept_beside_a_longer_one_and_its_parameters_replace_none(tmp_path):
-    store = Store(tmp_path / "results.sqlite")
+def test_a_shorter_curve_is_kept_beside_a_longer_one_and_its_parameters_replace_none(store):
     store.put(key(epochs=20), lasting(20), weights(20))
     store.put(key(epochs=3), lasting(3, 0.2), weights(3))
     whole, short = store.get(key(epochs=20)), store.get(key(epochs=3))
@@ -98,8 +95,7 @@ def test_a_shorter_curve_is_kept_beside_a_longer_one_and_its_parameters_replace_
     assert store.parameters(key())[0] == 21  # type: ignore[index]
 
 
-def test_losses_of_each_step_are_not_lost_to_their_means(tmp_path):
-    store = Store(tmp_path / "results.sqlite")
+def test_losses_of_each_step_are_not_lost_to_their_means(store):
     store.put(key(epochs=4), lasting(4), weights(4))
     store.put(key(epochs=8), lasting(8).thinned(8))
     assert len(store.get(key(epochs=8)).epochs) == 8  # type: ignore[union-attr]
@@ -110,8 +106,8 @@ def test_losses_of_each_step_are_not_lost_to_their_means(tmp_path):
     assert kept_epochs(store) == [8]
 
 
-def test_a_curve_that_diverged_again_does_not_answer_for_one_that_lasted(tmp_path):
-    store, diverged = Store(tmp_path / "results.sqlite"), lasting(2)
+def test_a_curve_that_diverged_again_does_not_answer_for_one_that_lasted(store):
+    diverged = lasting(2)
     store.put(key(epochs=5), lasting(5))
     last = replace(diverged.epochs[-1], diverged_step=7)
     store.put(key(epochs=5), replace(diverged, epochs=(*diverged.epochs[:-1], last)))
@@ -119,7 +115,6 @@ def test_a_curve_that_diverged_again_does_not_answer_for_one_that_lasted(tmp_pat
 
 
 def test_parameters_without_their_curve_are_replaced(tmp_path):
-    """The curve was deleted to make room: only what is left can be continued."""
     store = Store(tmp_path / "results.sqlite")
     store.put(key(epochs=20), lasting(20), weights(20))
     with closing(sqlite3.connect(tmp_path / "results.sqlite")) as database, database:
@@ -128,8 +123,7 @@ def test_parameters_without_their_curve_are_replaced(tmp_path):
     assert store.parameters(key())[0] == 3  # type: ignore[index]
 
 
-def test_a_full_disk_is_told_and_nothing_fails(tmp_path, monkeypatch):
-    store = Store(tmp_path / "results.sqlite")
+def test_a_full_disk_is_told_and_nothing_fails(store, monkeypatch):
     store.put(key(), curve())
     whole = Store._prepared
 
@@ -148,7 +142,6 @@ def test_a_full_disk_is_told_and_nothing_fails(tmp_path, monkeypatch):
 
 
 def kept(path, n: int) -> bytes:
-    """A store with curves and measurements, and its file's content."""
     store = Store(path)
     for seed in range(n):
         store.put(key(seed=seed), curve(50))
@@ -159,7 +152,6 @@ def kept(path, n: int) -> bytes:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory) -> bytes:
-    """The file of a store with 200 curves and 200 measurements."""
     return kept(tmp_path_factory.mktemp("whole") / "results.sqlite", 200)
 
 
@@ -168,7 +160,6 @@ def measured(number: int) -> Record:
 
 
 def all_of(store: Store, n: int = 200) -> tuple[int, int]:
-    """Curves and measurements that are there."""
     return sum(store.get(key(seed=seed)) is not None for seed in range(n)), len(store.records())
 
 
@@ -207,7 +198,6 @@ def test_a_file_that_cannot_be_read_is_renamed_and_a_new_one_begun(tmp_path, who
 
 @pytest.mark.slow
 def test_programs_that_meet_the_same_unreadable_file_do_not_fight(tmp_path, whole):
-    """Four at once: one renames the file, none the new one; all go on, and what each writes is there."""
     path = tmp_path / "results.sqlite"
     path.write_bytes(unreadable(whole, "an older version"))
     code = """
@@ -303,19 +293,16 @@ def test_a_locked_file_is_told_and_used_again_when_it_is_free(tmp_path, monkeypa
     assert store.trouble == ""
 
 
-def test_the_oldest_make_room(tmp_path, monkeypatch):
+def test_the_oldest_make_room(store, monkeypatch):
     monkeypatch.setattr(store_module, "MAX_BYTES", 3 * curve(100).losses.nbytes)
-    store = Store(tmp_path / "results.sqlite")
     for seed in range(5):
         store.put(key(seed=seed), curve(100))
         time.sleep(0.002)
     assert [store.get(key(seed=seed)) is not None for seed in range(5)] == [False, False, True, True, True]
 
 
-def test_thinned_curves_make_room_last(tmp_path, monkeypatch):
-    """What was trained for a class is still there after it has trained other things at full length."""
+def test_thinned_curves_make_room_last(store, monkeypatch):
     monkeypatch.setattr(store_module, "MAX_BYTES", 3 * curve(100).losses.nbytes)
-    store = Store(tmp_path / "results.sqlite")
     store.put(key(seed=100), curve(100).thinned(10))
     for seed in range(4):
         time.sleep(0.002)
@@ -324,12 +311,11 @@ def test_thinned_curves_make_room_last(tmp_path, monkeypatch):
     assert [store.get(key(seed=seed)) is not None for seed in range(4)] == [False, False, True, True]
 
 
-def test_a_folder_that_may_not_be_entered_is_said(tmp_path, monkeypatch):
+def test_a_folder_that_may_not_be_entered_is_said(store, monkeypatch):
     def refuse(path, **_):
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr("pathlib.Path.stat", refuse)
-    store = Store(tmp_path / "results.sqlite")
     assert store.records() == []
     assert "Permission denied" in store.trouble
     assert "set MNIST_CACHE_DIR" in store.trouble
@@ -356,7 +342,6 @@ def test_records_are_found_by_kind_and_by_what_they_name_and_a_write_is_seen_by_
     ("table", "order"), [("curves", "every > 1 DESC, used_at DESC"), ("parameters", "used_at DESC")]
 )
 def test_a_writer_reads_no_other_row_to_make_room(tmp_path, table, order):
-    """What is read of each row stands in an index: a full store would else be read whole for each curve."""
     store = Store(tmp_path / "results.sqlite")
     store.put(key(), curve())
     with closing(sqlite3.connect(tmp_path / "results.sqlite")) as database:

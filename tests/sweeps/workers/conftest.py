@@ -19,7 +19,6 @@ with MachineLock() as turn:
 
 @pytest.fixture
 def holding():
-    """Another program that holds the turn, and listens to who asks for it or sleeps."""
     started = []
 
     def hold(*arguments):

@@ -5,39 +5,58 @@ each kind of loop is cancelled in time, is tested with the libraries.
 """
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from multiprocessing import Pipe
 from types import SimpleNamespace
 
+import numpy as np
 import psutil
 import pytest
 
-from lib.model.backends.base import Epoch, FirstCall, Steps
+from lib.model.backends.base import Epoch, FirstCall, Steps, no_parameters
 from lib.model.backends.registry import BACKENDS, Runtime
-from lib.model.spec import Training
+from lib.model.data.mnist import Facts
+from lib.model.spec import Network, Training
+from lib.sweeps.experiments import mnist_training, recorded_machines, trace_of_a_step
 from lib.sweeps.workers import engine as engine_module
-from lib.sweeps.workers.engine import Engine
+from lib.sweeps.workers import engine as module
+from lib.sweeps.workers.engine import Engine, Process
 from lib.sweeps.workers.messages import (
+    CardLost,
+    Checkpoint,
     Disturbed,
     End,
     How,
+    Item,
+    Job,
     Measured,
+    Note,
     Progress,
     Ready,
     Restarted,
+    Starting,
+    State,
     Trained,
     TrainingFailed,
     Waiting,
     WorkerDied,
+    note_of,
+    noted,
 )
-from lib.sweeps.workers.queue import Cancel, MachineLock, Request, Urgency, note_left
+from lib.sweeps.workers.queue import Cancel, MachineLock, Queue, Request, Urgency, note_left
+from lib.timing.measurement import Ended, Measurement
 from lib.timing.profiling.request import Examination, OperationRequest
 from tests.conftest import ROOT, where_installed
+from tests.generators import collected
 from tests.stub_worker import FAILS
+from tests.timing.profiling.traces.test_reading import TORCH
 
 JAX = Runtime("jax-epoch")
 LONG = Training(batch_size=1, epochs=100, learning_rate=0.01)  # takes minutes: always ended by the test
@@ -65,14 +84,12 @@ WHOLE = Training(batch_size=512, epochs=2)
 
 @pytest.fixture(scope="module")
 def expected(engine):
-    """The last epoch of NumPy's training, which all others are held against."""
     return events_of(run(engine, Runtime("numpy"), [WHOLE]), Epoch)[-1]
 
 
 @pytest.mark.release
 @pytest.mark.parametrize("key", where_installed(BACKENDS))
 def test_every_backend_trains_in_its_worker(engine, key, expected):
-    """And all of them to the same accuracy, on the whole data."""
     messages = run(engine, Runtime(key), [WHOLE])
     assert len(events_of(messages, FirstCall)) == 1
     epochs = events_of(messages, Epoch)
@@ -89,7 +106,6 @@ LOOPS = ["jax-epoch", "jax-step", pytest.param("keras-jax", marks=pytest.mark.sl
 @pytest.mark.slow
 @pytest.mark.parametrize("key", LOOPS)
 def test_a_cancel_takes_effect_after_a_few_of_a_thousand_reports(engine, monkeypatch, key):
-    """The seconds are those of `make bench BENCH=interaction`; a report comes every tenth."""
     monkeypatch.setattr(engine_module, "CANCEL_ANSWER_S", 60.0)  # a slow worker is not replaced
     library = f"{BACKENDS[key].worker}/cpu"
     run(engine, Runtime(key), [SHORT])
@@ -101,7 +117,7 @@ def test_a_cancel_takes_effect_after_a_few_of_a_thousand_reports(engine, monkeyp
     answers.clear()
     cancel.set()
     assert not [m for m in messages if isinstance(m, Trained)]
-    assert answers[-1].content is End.STOPPED
+    assert answers[-1][1] is End.STOPPED
     assert len(answers) < 20
     assert run(engine, Runtime(key), [SHORT])
     assert engine.pids()[library] == pid, "the worker is still there"
@@ -154,7 +170,6 @@ def test_a_worker_that_does_not_answer_is_replaced(stub_engine):
 
 @pytest.mark.slow
 def test_waiting_runs_know_their_place_and_nobody_starves(stub_engine):
-    """A short run behind a long one gets its turn after a few seconds, and the long one goes on where it stopped."""
     run(stub_engine, JAX, [SHORT])
     seen: list = []  # of the long one
     cancel = Cancel()
@@ -187,7 +202,6 @@ def test_waiting_runs_know_their_place_and_nobody_starves(stub_engine):
 
 
 def test_examinations_that_share_a_place_are_not_parted_by_the_same_viewers_later_run(stub_engine):
-    """So the first section of a page is done before the second one begins."""
     numpy = Runtime("numpy")
     first, second = Request("me"), Request("me")
 
@@ -204,8 +218,6 @@ def test_examinations_that_share_a_place_are_not_parted_by_the_same_viewers_late
 
 
 def test_two_programs_do_not_time_at_once(stub_engine, holding):
-    """Another process holds the machine's turn: this one says so and who it is, waits, and runs when the turn is
-    free."""
     run(stub_engine, JAX, [SHORT])
     other = holding("listens")
     messages = run(stub_engine, JAX, [SHORT])
@@ -216,7 +228,6 @@ def test_two_programs_do_not_time_at_once(stub_engine, holding):
 
 
 def test_a_page_that_no_browser_shows_gives_its_turn_away_and_goes_on_when_one_does(stub_engine, monkeypatch, tmp_path):
-    """Whatever it does, and nothing of it is lost."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setattr(stub_engine, "_machine", MachineLock())
     here, others = [os.getpid()], MachineLock()
@@ -264,7 +275,6 @@ def test_a_program_that_sleeps_with_the_turn_is_overtaken_and_the_run_says_so(st
 
 @pytest.mark.slow
 def test_a_worker_that_hangs_is_replaced_and_the_run_repeated(stub_engine, monkeypatch):
-    """Stopped in the middle of its second epoch: said, and the whole run is there in the end."""
     monkeypatch.setattr(engine_module, "HUNG_S", 2.0)
     training = Training(batch_size=8, epochs=4)
     seen, hung = [], None
@@ -282,7 +292,6 @@ def test_a_worker_that_hangs_is_replaced_and_the_run_repeated(stub_engine, monke
 
 
 def test_a_busy_worker_that_says_nothing_is_not_taken_for_one_that_hangs(monkeypatch):
-    """Compiling for a minute is a sign of life, though nothing is told meanwhile; waiting for a lock is none."""
     now, cpu_s = [0.0], [0.0]
     monkeypatch.setattr(engine_module.time, "monotonic", lambda: now[0])
     busy = engine_module._Worker.__new__(engine_module._Worker)
@@ -311,7 +320,6 @@ def each(engine, trainings, cancel=None, request=None):
 
 
 def of_several(engine):
-    """Processes of the workers with a core each."""
     return [psutil.Process(pid) for name, pid in engine.pids().items() if name.startswith("jax/cpu ")]
 
 
@@ -336,9 +344,9 @@ def test_one_of_several_workers_that_dies_costs_only_what_it_trained(stub_engine
             killed = of_several(stub_engine)[0]
             killed.kill()
     (restarted,) = [message for message in seen if isinstance(message, Restarted)]
-    assert len(restarted.trainings) == 1
+    assert len(restarted.items) == 1
     for training in trainings:
-        told = seen[seen.index(restarted) :] if training in restarted.trainings else seen
+        told = seen[seen.index(restarted) :] if Item(training, JAX) in restarted.items else seen
         mine = [m.event for m in told if isinstance(m, Progress) and m.item.training == training]
         assert [event.epoch for event in mine if isinstance(event, Epoch)] == [0, 1], training
     assert stub_engine.processes(JAX) == 2
@@ -357,7 +365,7 @@ def test_what_kills_each_worker_is_given_up_and_the_rest_is_made(stub_engine, mo
 
     with pytest.raises(WorkerDied, match="ended while it trained"):
         watch_and_kill()
-    assert [message.trainings for message in seen if isinstance(message, Restarted)] == [(deadly,)] * 2
+    assert [message.items for message in seen if isinstance(message, Restarted)] == [(Item(deadly, JAX),)] * 2
     assert {message.item.training for message in seen if isinstance(message, Trained)} == set(others)
 
 
@@ -434,3 +442,218 @@ for message in engine.run(Runtime("numpy"), [Training(batch_size=1, epochs=100)]
     finally:
         parent.kill()  # it would hold the machine's turn
         parent.wait()
+
+
+ECHO = """
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+def main(connection, *arguments):
+    connection.send((os.getpid(), arguments, os.environ["ONLY_THERE"]))
+    connection.recv()
+"""
+
+
+@pytest.fixture
+def process(tmp_path):
+    (tmp_path / "echo.py").write_text(ECHO)
+    path = os.pathsep.join([str(tmp_path), str(ROOT)])
+    found = Process("echo", ("one", "2"), {"ONLY_THERE": "set", "PYTHONPATH": path})
+    yield found
+    found.kill(wait=True)
+
+
+def test_it_is_told_its_arguments_in_an_environment_of_its_own(process):
+    assert process.connection.poll(30)
+    pid, arguments, value = process.connection.recv()
+    assert pid != os.getpid()
+    assert (arguments, value) == (("one", "2"), "set")
+    assert "ONLY_THERE" not in os.environ
+    assert process.alive
+    assert 0 < process.cpu_s() < 30
+
+
+@pytest.mark.parametrize("niceness", [0, 7])
+def test_it_has_the_priority_that_it_is_given(tmp_path, niceness):
+    (tmp_path / "says.py").write_text("import os\ndef main(asked): asked.recv(); asked.send(os.nice(0))\n")
+    process = Process("says", (), {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}, niceness=niceness)
+    try:
+        process.connection.send("how nice?")
+        assert process.connection.poll(30)
+        assert process.connection.recv() == min(os.nice(0) + niceness, 19)
+    finally:
+        process.kill(wait=True)
+
+
+def test_it_ends_at_once_and_then_tells_nothing(process):
+    assert process.connection.poll(30)
+    process.kill(wait=True)
+    assert not process.alive
+    assert process.cpu_s() is None
+    process.connection.recv()  # what it had sent before
+    with pytest.raises((EOFError, OSError)):
+        process.connection.recv()
+
+
+def test_it_runs_in_the_interpreter_that_is_named(tmp_path):
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "other"], check=True)
+    (tmp_path / "where.py").write_text("import sys\ndef main(connection): connection.send((sys.prefix, sys.path))\n")
+    path = os.pathsep.join([str(tmp_path), str(ROOT)])
+    process = Process("where", (), {"PYTHONPATH": path}, str(tmp_path / "other" / "bin" / "python"))
+    try:
+        assert process.connection.poll(30)
+        prefix, folders = process.connection.recv()
+    finally:
+        process.kill(wait=True)
+    assert prefix == str(tmp_path / "other")
+    own = [folder for folder in folders if "site-packages" in folder]
+    assert own
+    assert all(folder.startswith(prefix) for folder in own), "nothing of this environment is seen there"
+
+
+TRACES = "lib.timing.profiling.traces.reading"
+
+
+class StandIn:
+    under_way: list["StandIn"]
+
+    def __init__(self, _module, _arguments, _environment, niceness=0):
+        self.connection, self.other = Pipe()
+        self.niceness, self.killed = niceness, False
+        self.under_way.append(self)
+
+    def kill(self, wait=False):
+        assert wait, "the next begins when its memory is free"
+        self.killed = True
+        self.under_way.remove(self)
+
+
+@pytest.fixture
+def processes(monkeypatch):
+    monkeypatch.setattr(module, "Process", StandIn)
+    monkeypatch.setattr(module, "_queue", Queue())
+    monkeypatch.setattr(StandIn, "under_way", [], raising=False)
+    return StandIn.under_way
+
+
+def test_one_reads_at_a_time_and_the_others_see_their_place(processes):
+    first, second, third, gives_up = (
+        module.read("m", n, cancel=Cancel(), niceness=7, doing=f"reading {n}") for n in range(4)
+    )
+    assert next(first) == Note("reading 0")
+    said = [next(one) for one in (second, third, gives_up)]
+    assert said == [Note(f"{n} before this: files are read one at a time", State.WAITING) for n in (1, 2, 3)]
+    gives_up.close()
+    with ThreadPoolExecutor(3) as pool:
+        answers = [pool.submit(asked_for, one) for one in (first, second, third)]
+        for number in range(3):
+            while not processes:
+                pass
+            (process,) = processes
+            assert process.niceness == 7
+            assert process.other.recv() == (number,)
+            process.other.send(("answer", number))
+            assert answers[number].result(20) == ("answer", number)
+    assert processes == []
+
+
+@pytest.mark.parametrize("kind", ["data", "traces", "exports"])
+def test_all_that_is_dropped_waits_in_one_queue_and_can_be_cancelled_there(processes, kind):
+    before, cancel = module._queue.join(Request()), Cancel()
+    module._queue.take(before)
+    files = [("dropped", b"1,2")]
+    brought = {
+        "data": lambda: mnist_training.bring(files, "", "", cancel),
+        "traces": lambda: trace_of_a_step.read_files(files, cancel),
+        "exports": lambda: recorded_machines.read_exports(files, cancel),
+    }[kind]()
+    assert next(brought) == Note("1 before this: files are read one at a time", State.WAITING)
+    cancel.set()
+    assert list(brought) == []
+    assert module._queue.lengths() == (1, 0)
+    assert processes == []
+
+
+@pytest.mark.slow
+def test_a_process_reads_with_the_niceness_of_the_workers_and_one_that_is_killed_holds_up_nobody(tmp_path):
+    def read(cancel=None):
+        return module.read(TRACES, TORCH, "torch", cancel=cancel or Cancel(), niceness=3)
+
+    ended, seen = read(), []
+    next(ended)
+    real = module.Process
+
+    class Killed(real):
+        def __init__(self, *arguments, **named):
+            super().__init__(*arguments, **named)
+            seen.append(os.getpriority(os.PRIO_PROCESS, self._process.pid) - os.getpriority(os.PRIO_PROCESS, 0))
+            super().kill(wait=True)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "Process", Killed)
+        with pytest.raises(module.TrainingFailed, match="its reader ended"):
+            next(ended)
+    assert seen == [3]
+    cancelled = Cancel()
+    cancelled.set()
+    assert asked_for(read(cancelled)) is None
+    assert asked_for(read()).n_rows > 50  # type: ignore[attr-defined]
+
+
+def asked_for(generator):
+    while True:
+        try:
+            next(generator)
+        except StopIteration as end:
+            return end.value
+
+
+ITEM = Item(Training(Network((64, 32)), 0.3, 32, 2, seed=1), Runtime("numpy"))
+WEIGHTS = [(np.ones((784, 10), np.float32), np.zeros(10, np.float32))]
+SENT = [
+    Job(1, ITEM.runtime, (ITEM.training,), How(devices=2, want_parameters=True)),
+    Job(2, ITEM.runtime, (), examination=Examination("parts")),
+    Ready(Facts("MNIST", "digest"), pid=7),
+    Progress(ITEM, FirstCall(0.1)),
+    Progress(ITEM, Epoch(0, 1500, 0.3, 0.9, 0.1, 0.01, no_parameters)),
+    Measured("product", Measurement((1e-3,), 1, Ended.CAP), 1e9),
+    Trained(ITEM, None),
+    *End,
+]
+
+
+@pytest.mark.parametrize("message", SENT, ids=lambda message: type(message).__name__)
+def test_it_arrives_as_it_was_sent(message):
+    assert pickle.loads(pickle.dumps(message)) == message
+
+
+@pytest.mark.parametrize("error", [TrainingFailed("there is not enough memory"), CardLost("it is gone")])
+def test_errors_arrive_with_their_sentence(error):
+    arrived = pickle.loads(pickle.dumps(error))
+    assert (type(arrived), str(arrived)) == (type(error), str(error))
+
+
+def test_arrays_arrive_too():
+    for sent in (Checkpoint(ITEM, WEIGHTS), Trained(ITEM, WEIGHTS)):
+        ((weights, _),) = pickle.loads(pickle.dumps(sent)).parameters
+        np.testing.assert_array_equal(weights, WEIGHTS[0][0])
+    steps = pickle.loads(pickle.dumps(Progress(ITEM, Steps(0, 0, np.ones(3, np.float32), 0.1)))).event
+    np.testing.assert_array_equal(steps.losses, np.ones(3, np.float32))
+
+
+def test_a_message_in_words_has_the_state_that_goes_with_it():
+    starting = "Keras on JAX: its worker imports the library and loads the images"
+    assert note_of(Waiting(2)) == Note("2 before this", State.WAITING)
+    assert note_of(Waiting(None, "another program measures")) == Note("another program measures", State.WAITING)
+    assert note_of(Starting(Runtime("keras-jax"))) == Note(starting, State.STARTING)
+    assert note_of(Ready(Facts("", "")), "32 networks") == Note("32 networks", State.MEASURING)
+
+
+def test_what_a_generator_is_for_comes_after_the_notes_on_its_way():
+    def measuring():
+        yield Ready(Facts("MNIST", ""))
+        yield "of no interest to who waits"
+        return 7
+
+    assert collected(noted(measuring(), "what is measured")) == ([Note("what is measured")], 7)

@@ -132,7 +132,6 @@ def test_who_waits_is_woken_by_a_cancel(queue):
 
 
 def may(allowance: Allowance, request: Request, over: Cancel | None = None) -> bool:
-    """Whether this run is admitted; it goes on until `over` is set."""
     with suppress(TrainingFailed):
         allowance.admit(request, (over or Cancel()).is_set)
         return True
@@ -164,7 +163,6 @@ def test_who_asked_is_called_while_the_block_lasts_and_at_once_where_it_is_too_l
 
 
 def test_a_signal_handler_may_set_it_in_whatever_its_thread_is_at():
-    """The guard is held by this very thread when the signal comes: a plain lock would wait for itself for ever."""
     cancel = Cancel()
     before = signal.signal(signal.SIGUSR1, lambda *_: cancel.set())
     try:
@@ -243,7 +241,7 @@ def test_who_waits_reads_what_for_and_how_to_end_it(served, program, words, monk
 RUN = """
 import time
 from lib.model.backends.registry import Runtime
-from lib.sweeps.experiments.runs import BackgroundTask, join
+from lib.sweeps.experiments.results import BackgroundTask, join
 from lib.model.spec import Training
 from lib.ui.views.mnist_training import run_sentence
 from lib.sweeps.workers import engine

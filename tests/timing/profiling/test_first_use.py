@@ -5,7 +5,7 @@ import time
 import pytest
 
 from lib.model.backends.registry import Runtime, complete_environment, unavailable
-from lib.sweeps.workers.process import Process
+from lib.sweeps.workers.engine import Process
 from lib.timing.profiling.first_use import FRESH, REPEATED
 
 RUNTIME = Runtime("keras-tensorflow")

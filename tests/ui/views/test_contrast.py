@@ -7,7 +7,7 @@ import pytest
 from lib.labs.inside_a_step import anatomy, trace
 from lib.model.backends.registry import TRAINERS
 from lib.sweeps.experiments.parallel_sweeps import methods
-from lib.sweeps.strategies import STRATEGIES
+from lib.sweeps.sweep import STRATEGIES
 from lib.timing.profiling.request import PARTS
 from lib.ui.views.chart import ink, ordered_palette
 from tests.contrast import channels, contrast

@@ -1,4 +1,8 @@
-"""What all scripts share: their data (each has one of the three), start, batches, and the verdict at the end."""
+"""What all scripts share: their data (each has one of the three), start, batches, and the verdict at the end.
+
+The pieces of which `lib.sweeps.experiments.exported_script` puts a script together: real code, checked as all other.
+A script has the settings of its own training in place of those here.
+"""
 
 import hashlib
 import os
@@ -12,19 +16,18 @@ import numpy as np
 
 from lib.model.data.digits import enlarged_digits
 from lib.model.data.mnist import KERAS_URL
-from lib.sweeps.experiments.script_parts import (
-    BATCH_SIZE,
-    DATA_FILE,
-    DATA_SHA256,
-    DIVERGED_AT,
-    EXPECTED,
-    HIDDEN,
-    N_CLASSES,
-    N_INPUTS,
-    N_TRAIN,
-    SEED,
-    TOLERANCE,
-)
+
+N_INPUTS, N_CLASSES, N_TRAIN = 784, 10, 48_000  # inputs of a row, classes, rows to train on; the rest validate
+DATA_FILE = ""  # of data that came with it, beside it
+HIDDEN: tuple[int, ...] = (128,)
+LEARNING_RATE = 0.1
+BATCH_SIZE = 32
+EPOCHS = 3
+SEED = 0
+DATA_SHA256: dict[str, str] = {}  # of the arrays' bytes, or its beginning
+EXPECTED: list[tuple[float, float]] = []  # validation loss and accuracy, by epoch
+DIVERGED_AT: int | None = None  # first step, from 1, whose loss was no number
+TOLERANCE = (0.01, 0.005, 0)  # of the expected loss; of accuracy; in steps
 
 
 def verified(arrays: dict[str, np.ndarray]) -> list[np.ndarray]:

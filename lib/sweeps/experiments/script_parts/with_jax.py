@@ -5,8 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from lib.sweeps.experiments.script_parts import BATCH_SIZE, EPOCHS, LEARNING_RATE
-from lib.sweeps.experiments.script_parts.common import batch_starts
+from lib.sweeps.experiments.script_parts.common import BATCH_SIZE, EPOCHS, LEARNING_RATE, batch_starts
 
 # jaxlib 0.10.2 can return wrong sums on a processor (jax#39103); float32 on a card.
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_experimental_ynn_fusion_type=-reduce")

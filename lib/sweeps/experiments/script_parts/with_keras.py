@@ -7,15 +7,15 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from lib.sweeps.experiments.script_parts import (
+from lib.sweeps.experiments.script_parts.common import (
     BATCH_SIZE,
     EPOCHS,
     HIDDEN,
     LEARNING_RATE,
     N_CLASSES,
     N_INPUTS,
+    batch_starts,
 )
-from lib.sweeps.experiments.script_parts.common import batch_starts
 
 # jaxlib 0.10.2 can return wrong sums on a processor (jax#39103).
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_experimental_ynn_fusion_type=-reduce")

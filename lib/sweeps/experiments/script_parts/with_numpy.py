@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from lib.sweeps.experiments.script_parts import BATCH_SIZE, EPOCHS, LEARNING_RATE
-from lib.sweeps.experiments.script_parts.common import batch_starts
+from lib.sweeps.experiments.script_parts.common import BATCH_SIZE, EPOCHS, LEARNING_RATE, batch_starts
 
 
 def forward(parameters: list, x: np.ndarray) -> list[np.ndarray]:

@@ -8,8 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from lib.sweeps.experiments.script_parts import BATCH_SIZE, EPOCHS, LEARNING_RATE
-from lib.sweeps.experiments.script_parts.common import batch_starts
+from lib.sweeps.experiments.script_parts.common import BATCH_SIZE, EPOCHS, LEARNING_RATE, batch_starts
 
 
 def build(parameters: list) -> nn.Sequential:

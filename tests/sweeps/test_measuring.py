@@ -1,19 +1,22 @@
 """A card that disappears in the middle marks its rows and ends nothing else; no card is needed to see that."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from lib.model.backends.base import Epoch, FirstCall, Steps, no_parameters
 from lib.model.backends.registry import Runtime
 from lib.model.data.mnist import Facts
-from lib.model.spec import MNIST
+from lib.model.spec import MNIST, Training
 from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask, measure_ceilings, measure_tasks
 from lib.sweeps.experiments.backend_race import Cell, race
-from lib.sweeps.experiments.failures import Attempts, Marked, words
 from lib.sweeps.experiments.parallel_sweeps import Method, compare
-from lib.sweeps.experiments.runs import BackgroundTask
+from lib.sweeps.experiments.results import BackgroundTask
+from lib.sweeps.measuring import ALL_BUT_THE_CPU, Attempts, StepTime, measured_s, step_times, words
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
+from lib.sweeps.sweep import Part, evaluation_flops, makespan, nominal_s, step_flops
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import (
     CardLost,
@@ -27,7 +30,7 @@ from lib.sweeps.workers.messages import (
     WorkerDied,
 )
 from lib.sweeps.workers.queue import Cancel, Request
-from lib.timing.measurement import Ended, Measurement
+from lib.timing.measurement import Ended, Measurement, Watch
 from lib.timing.profiling.request import Examination
 from tests.generators import collected
 
@@ -36,8 +39,6 @@ WHY = "the graphics card no longer answers"
 
 
 class Losing(Engine):
-    """An engine whose workers answer at once, and of which some runtimes fail."""
-
     def __init__(self, failing: dict[Runtime, Exception] | None = None) -> None:
         super().__init__()
         self.failing, self.asked = {LOST: CardLost(WHY)} if failing is None else failing, []
@@ -61,11 +62,6 @@ class Losing(Engine):
                     yield Progress(item, Steps(epoch, first, np.ones(1, np.float32), 1e-3))
                 yield Progress(item, Epoch(epoch, 2, 0.3, 0.9, 1e-3, 1e-4, no_parameters))
             yield Trained(item, None)
-
-
-@pytest.fixture
-def store(tmp_path):
-    return Store(tmp_path / "results.sqlite")
 
 
 CELLS = [Cell(runtime, size) for size in (32, 512, 4096) for runtime in (LOST, OTHER, CPU)]
@@ -112,22 +108,21 @@ def test_whatever_is_measured_goes_on_with_the_others(measured, store):
     assert len([one for one in store.records() if one.kind != Kind.FAILURE]) == 2
 
 
-def rows(marked, runtime, outcomes):
-    """What comes of rows that fail with these errors, or not (None)."""
-
+def rows(store, runtime, outcomes):
     def measure(error):
         yield "begun"
         if error is not None:
             raise error
 
+    attempts = Attempts(ALL_BUT_THE_CPU)
     for number, error in enumerate(outcomes):
-        yield list(marked.row(f"row {number}", runtime, {"batch_size": number}, lambda error=error: measure(error)))
+        subject = {"batch_size": number}
+        yield list(attempts.marked(store, f"row {number}", runtime, subject, lambda error=error: measure(error)))
 
 
 def test_what_fails_once_is_tried_again_and_twice_in_a_row_is_given_up(store):
-    """A batch that is too large for the card's memory costs no other row."""
     error = TrainingFailed("there is not enough memory")
-    found = list(rows(Marked(store), OTHER, [error, None, WorkerDied("it died"), error, None]))
+    found = list(rows(store, OTHER, [error, None, WorkerDied("it died"), error, None]))
     assert [len(one) for one in found] == [2, 1, 2, 2, 1]
     assert found[1] == ["begun"]
     (last,) = [one for one in store.records() if one.subject["batch_size"] == 4]
@@ -156,7 +151,7 @@ def test_attempts_go_on_on_a_processor_too_and_a_lost_card_ends_only_its_own():
 
 def test_on_a_processor_an_error_ends_it(store):
     with pytest.raises(TrainingFailed, match="no memory"):
-        list(rows(Marked(store), CPU, [TrainingFailed("no memory")]))
+        list(rows(store, CPU, [TrainingFailed("no memory")]))
     assert store.records() == []
 
 
@@ -166,3 +161,43 @@ def test_who_watches_is_told_and_the_rest_arrives(store):
     now = task.view()
     assert (now.state, now.problem) == (State.FAILED, f"JAX, one call an epoch, GPU: {WHY}")
     assert len([item for item in now.items if item.kind == Kind.RACE]) == 6
+
+
+def test_seconds_are_arithmetic_on_step_times():
+    trainings = tuple(Training(learning_rate=rate, epochs=2) for rate in (0.1, 0.2))
+    step_time = StepTime(100e-6, 0.5)
+    for part, steps in ((Part(trainings), 2 * 2 * 1500), (Part(trainings, 1), 2 * 1500)):
+        evaluation_s = evaluation_flops(part) / (step_flops(part) / step_time.step_s)
+        assert measured_s({part: step_time}) == pytest.approx(steps * 100e-6 + evaluation_s)
+    assert makespan([4, 3, 3], 2) == 6
+    assert nominal_s(trainings) == pytest.approx(2 * nominal_s(trainings[:1]))
+
+
+class ShortEpochs:
+    def run(self, _runtime, trainings, *_):
+        for epoch in range(3):
+            for training in trainings:
+                yield Progress(Item(training), Steps(epoch, 0, np.ones(11, np.float32), 0.011))
+
+    def watch(self, _runtime):
+        return Watch()
+
+
+def test_epochs_that_are_shorter_than_a_probe_are_told_from_the_networks_of_a_stack(tmp_path):
+    training, store = Training(batch_size=4096, epochs=3), Store(tmp_path / "results.sqlite")
+    for part, step_s in ((Part((training,)), 1e-3), (Part((training, replace(training, seed=1)), 1), 2e-3)):
+        times = step_times([part], ShortEpochs(), store, Runtime(), Cancel(), Request())  # type: ignore[arg-type]
+        _, found = collected(times)
+        assert found[part].step_s == pytest.approx(step_s)
+
+
+def test_a_step_time_is_of_what_nothing_disturbed_where_there_is_such():
+    def took(step_s, *warnings):
+        measured = Measurement((step_s,), 1, Ended.CAP, warnings=warnings)
+        return Record.of(Kind.STEP_TIME, {"first_call_s": 0.5}, measured)
+
+    records = [took(2.0), took(9.0, "busy"), took(4.0), took(7.0, "busy")]
+    found = StepTime.of(records)
+    assert (found.step_s, found.low_s, found.high_s, found.disturbed, found.times) == (3.0, 2.0, 4.0, (), 4)
+    found = StepTime.of(records[1::2])
+    assert (found.step_s, found.disturbed) == (8.0, ("busy",)), "better than nothing"

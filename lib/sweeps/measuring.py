@@ -1,0 +1,275 @@
+"""How experiments measure: step times of programs, looked up or measured; and what fails, which is marked in its place.
+
+A card that disappears ends nothing but its own rows.
+"""
+
+import statistics
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from lib.model.backends.base import FirstCall, Steps
+from lib.model.backends.packing import Shape, arrange
+from lib.model.backends.registry import ALL_DEVICES, Runtime, versions
+from lib.sweeps.storage.records import Kind, Record, current
+from lib.sweeps.storage.store import Store
+from lib.sweeps.sweep import Part, evaluation_flops, step_flops, steps_of
+from lib.sweeps.workers.engine import Engine
+from lib.sweeps.workers.messages import CardLost, How, Message, Progress, TrainingFailed, WorkerDied
+from lib.sweeps.workers.queue import AnyRequest, Cancel
+from lib.timing.measurement import Ended, Measurement
+
+PROBE_S = 0.2  # of steps
+MAX_DISTURBED = 3  # times that a program is measured in the hope that nothing disturbs it
+
+Subject = Mapping[str, str | int | float]
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """What one program takes, in seconds: median, smallest and largest of its step times that nothing disturbed."""
+
+    step_s: float
+    first_call_s: float
+    low_s: float = 0.0
+    high_s: float = 0.0
+    disturbed: tuple[str, ...] = ()  # what spoilt the measurements, where there are no others
+    times: int = 1  # that it was measured
+
+    @classmethod
+    def of(cls, records: Sequence[Record]) -> "StepTime":
+        """The step time from records of one program, of those that nothing disturbed where there are any.
+
+        Args:
+            records: At least one, the oldest first; `first_call_s` is in their subjects.
+
+        Returns:
+            The median, smallest and largest of their median step times; first call and warnings are those of the
+            latest.
+        """
+        good = [record for record in records if not record.warnings] or records
+        steps_s = sorted(record.measurement.median_s for record in good)
+        first_call_s = float(good[-1].subject["first_call_s"])
+        return cls(statistics.median(steps_s), first_call_s, steps_s[0], steps_s[-1], good[-1].warnings, len(records))
+
+
+def program_of(part: Part) -> dict[str, str | int | float]:
+    """What identifies the program that trains a part: parts with the same take the same time a step."""
+    first = part.trainings[0]
+    ends: dict[str, str | int | float] = {"inputs": first.network.n_inputs, "classes": first.network.n_classes}
+    if not part.devices:
+        return {"by": "alone", "hidden": first.network.label, "batch_size": first.batch_size} | ends
+    shape = Shape.of([training.network for training in part.trainings])
+    grid = arrange([training.seed for training in part.trainings], part.devices)
+    return {
+        "by": "stack",
+        "hidden": "→".join(map(str, shape.widths)),
+        "exits": ",".join(map(str, shape.exits)),
+        "batch_size": first.batch_size,
+        "rows": len(grid.places),
+        "columns": len(grid.places[0]),
+        "devices": part.devices,
+    } | ends
+
+
+def measured_s(step_times: Mapping[Part, StepTime]) -> float:
+    """Seconds of the steps and evaluations of these parts, at least one, without first calls."""
+    flops_per_s = max(step_flops(part) / step_time.step_s for part, step_time in step_times.items())
+    return sum(
+        steps_of(part) * step_time.step_s + evaluation_flops(part) / flops_per_s
+        for part, step_time in step_times.items()
+    )
+
+
+def step_times(
+    plan: Sequence[Part],
+    engine: Engine,
+    store: Store,
+    runtime: Runtime,
+    cancel: Cancel,
+    request: AnyRequest,
+    again: bool = False,
+    times: int = 1,
+    probe_s: float = PROBE_S,
+) -> Generator[Message, None, dict[Part, StepTime]]:
+    """Step times of a plan's parts: each program is looked up in the store, or measured in the runtime's worker.
+
+    What was disturbed each time is measured again, once a call, up to `MAX_DISTURBED` times in all.
+
+    Args:
+        plan: What is trained.
+        engine: Its workers measure, and its queue says when.
+        store: Where step times are looked up and stored.
+        runtime: What trains.
+        cancel: Ends the measuring early.
+        request: For whom, and how urgently, a turn is wanted.
+        again: Measure what is stored too.
+        times: A program is measured, once a call, while fewer of its step times than these are stored.
+        probe_s: Seconds of steps each time.
+
+    Yields:
+        The engine's messages, without `Progress`.
+
+    Returns:
+        The step times by part; parts whose program is neither stored nor measured are missing.
+    """
+    by_program: dict[tuple, list[Part]] = {}
+    for part in plan:
+        by_program.setdefault(tuple(program_of(part).items()), []).append(part)
+    found: dict[Part, StepTime] = {}
+    for program, of_it in by_program.items():
+        subject = dict(program) | runtime.subject
+        known = current(store.records(Kind.STEP_TIME), Kind.STEP_TIME, subject, runtime)
+        spoilt = len(known) < MAX_DISTURBED and all(record.warnings for record in known)
+        if (again or spoilt or len(known) < times) and not cancel.is_set():
+            record = yield from _probed(subject, of_it[0], engine, runtime, cancel, request, probe_s)
+            if record is not None:
+                store.add(record)
+                known.append(record)
+        found |= dict.fromkeys(of_it, StepTime.of(known)) if known else {}
+    return found
+
+
+def _probed(
+    subject: Subject,
+    part: Part,
+    engine: Engine,
+    runtime: Runtime,
+    cancel: Cancel,
+    request: AnyRequest,
+    probe_s: float,
+) -> Generator[Message, None, Record | None]:
+    """Begin the part, and end it after `probe_s` of steps; None where it ended before the first of them."""
+    chosen = part.trainings if part.devices else part.trainings[:1]
+    how = How(devices=part.devices, probe_s=probe_s)
+    first_call_s, reports = 0.0, list[Steps]()
+    with engine.watch(runtime) as watch:
+        for message in engine.run(runtime, chosen, cancel, how, request):
+            if not isinstance(message, Progress):
+                yield message
+            elif isinstance(message.event, FirstCall):
+                first_call_s += message.event.first_call_s
+            elif isinstance(message.event, Steps):
+                reports.append(message.event)
+    if not reports:
+        return None
+    spent_s, steps = typical(reports)
+    measured = watch.marked(Measurement((spent_s,), steps, Ended.CAP))
+    return Record.of(Kind.STEP_TIME, {**subject, "first_call_s": first_call_s}, measured, versions(runtime))
+
+
+def typical(reports: Sequence[Steps]) -> tuple[float, int]:
+    """Seconds and steps of a probe's report of median speed; of an even number the slower of the two in the middle.
+
+    Not the quickest, which is a step that a whole epoch has few of; and none of the first, whose memory is not in the
+    caches yet.
+
+    Args:
+        reports: At least one. Those that begin at the same step of the same epoch are networks of one stack, whose
+            seconds add up.
+
+    >>> import numpy as np
+    >>> losses = np.ones(100, np.float32)
+    >>> typical([Steps(0, 0, losses, 0.5), Steps(0, 100, losses, 1.0), Steps(0, 100, losses, 1.0)])
+    (2.0, 100)
+    >>> typical([Steps(0, 100 * n, losses, seconds) for n, seconds in enumerate((9.0, 1.0, 2.0, 3.0))])
+    (2.0, 100)
+    """
+    whole: dict[tuple[int, int], tuple[float, int]] = {}
+    for report in reports:
+        whole[report.first] = (whole.get(report.first, (0.0, 0))[0] + report.train_s, len(report.losses))
+    later = {first: report for first, report in whole.items() if first > (0, 0)} or whole
+    by_speed = sorted(later.values(), key=lambda report: report[0] / report[1])
+    return by_speed[len(by_speed) // 2]
+
+
+GIVE_UP_AFTER = 2  # failures of a library on a device, one after another
+# Where a failure is marked; on a CPU an error concerns the program itself.
+ALL_BUT_THE_CPU = tuple(device for device in ALL_DEVICES if device != "cpu")
+
+T = TypeVar("T")
+
+
+def failure(task: str, runtime: Runtime, subject: Subject, sentence: str) -> Record:
+    """A record in place of a figure that could not be measured; it has no blocks, and the sentence as its warning.
+
+    Args:
+        task: What was to be measured, in words.
+        runtime: What was to measure it.
+        subject: Of the record that should have been.
+        sentence: What happened instead.
+    """
+    named = {"task": task, **runtime.subject, **subject}
+    return Record(Kind.FAILURE, named, (), 1, Ended.CAP.name, (sentence,), versions(runtime))
+
+
+def words(failed: Record) -> str:
+    runtime = Runtime(*(str(failed.says(name)) for name in ("backend", "device", "precision")))
+    return f"{runtime.label}: {'; '.join(failed.warnings)}"
+
+
+class Attempts:
+    """Measures rows one after another, and says why one failed; the others go on.
+
+    A runtime whose card no longer answers, or that fails `GIVE_UP_AFTER` times in a row, is not asked again.
+
+    Args:
+        devices: On which a row may fail. On another one an error ends it all.
+        together: What fails together: each runtime by itself, unless said otherwise.
+    """
+
+    def __init__(
+        self, devices: Collection[str] = ALL_DEVICES, together: Callable[[Runtime], object] = lambda runtime: runtime
+    ) -> None:
+        self._devices, self._together = devices, together
+        self._in_a_row: dict[object, int] = {}
+        self._given_up: dict[object, str] = {}
+        self._marked: set[tuple] = set()
+
+    def given_up(self, runtime: Runtime) -> str:
+        return self._given_up.get(self._together(runtime), "")
+
+    def row(self, runtime: Runtime, measure: Callable[[], Iterator[T]]) -> Generator[T, None, str]:
+        """What `measure` yields; the generator's value is why it failed, in a sentence, empty where it did not.
+
+        Args:
+            runtime: What measures the row.
+            measure: Called, unless the runtime was given up.
+
+        Raises:
+            WorkerDied, TrainingFailed: On a device where no row may fail.
+        """
+        if why := self.given_up(runtime):
+            return why
+        try:
+            yield from measure()
+        except (WorkerDied, TrainingFailed) as error:
+            if runtime.device not in self._devices:
+                raise
+            why, which = str(error), self._together(runtime)
+            self._in_a_row[which] = self._in_a_row.get(which, 0) + 1
+            if isinstance(error, CardLost):
+                self._given_up[which] = why
+            elif self._in_a_row[which] >= GIVE_UP_AFTER:
+                self._given_up[which] = f"not tried any more after {GIVE_UP_AFTER} failures in a row: {why}"
+        else:
+            self._in_a_row[self._together(runtime)] = 0
+        return why
+
+    def marked(
+        self, store: Store, task: str, runtime: Runtime, subject: Subject, measure: Callable[[], Iterator[T]]
+    ) -> Iterator[T | Record]:
+        """As `row`, but why it failed is a record of kind `FAILURE`, stored and yielded once for each subject.
+
+        Args:
+            store: Where the record goes.
+            task: What is measured, in words.
+            runtime: What measures it.
+            subject: Of the record that it makes.
+            measure: Called, unless the runtime was given up.
+        """
+        why = yield from self.row(runtime, measure)
+        if why and (row := (runtime, *sorted(subject.items()))) not in self._marked:
+            self._marked.add(row)
+            store.add(marked := failure(task, runtime, subject, why))
+            yield marked
