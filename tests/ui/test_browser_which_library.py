@@ -104,7 +104,9 @@ def machines_are_dropped_and_priced(page, folder):
         field = page.get_by_label(f"$ per hour: {of}").first
         field.fill(price)
         field.press("Enter")
-        page.wait_for_function(f"() => document.body.innerText.includes('{price} an hour (entered here)')", timeout=20_000)
+        page.wait_for_function(
+            f"() => document.body.innerText.includes('{price} an hour (entered here)')", timeout=20_000
+        )
     drop(page, card, processor, write(folder / "third.json", THIRD, 0.004, [Runtime("numpy")]))
     page.wait_for_selector(f"text={THIRD}", timeout=20_000)
     page.get_by_text("500 an hour (entered here)").wait_for(timeout=10_000)  # another file loses no price
