@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         group.add_argument("--password-file", help="its first line is wanted of everybody (or PASSWORD_FILE)"),
         group.add_argument("--class-link", action="store_true", help="pupils come in by a printed link with a token"),
         group.add_argument("--public-host", help="the name of the TLS proxy in front, such as class.example.org"),
-        group.add_argument("--viewers", type=int, help="open pages at once; whoever comes next waits (120)"),
+        group.add_argument("--viewers", type=int, help="open pages at once; later arrivals wait (120)"),
         group.add_argument("--runs", type=int, help="waiting runs of a viewer, at most (4)"),
         group.add_argument("--log", action="store_true", help="write a line of JSON for each thing that happens"),
     ]

@@ -112,7 +112,7 @@ def write_site(
     ended = cancel.is_set()
     how = "stopped" if stopped.is_set() else "the time is up" if ended else "not complete" if failed else "complete"
     missing = f"; failed: {', '.join(failed)}" if failed and not ended else ""
-    rest = "; the same command begins anew, and what is stored is not trained again" if ended else ""
+    rest = "; the same command starts over, but trains nothing that is stored" if ended else ""
     print(f"{how}: pages of {_mb(pages_bytes)} in {folder}{missing}{rest}", flush=True)
     if not failed:
         print(f"To look at it: python3 -m http.server --bind 127.0.0.1 --directory {folder}", flush=True)

@@ -74,7 +74,7 @@ STAGES = {
     "another tab": (State.WAITING, 6, "another tab of this page measures; this one follows"),
     "held": (State.WAITING, 6, "the server measures, which may be this machine; this goes on afterwards"),
     "over": (State.DONE, 6, "measured in your browser just now"),
-    "stopped": (State.STOPPED, 6, "“Measure again” begins anew"),
+    "stopped": (State.STOPPED, 6, "“Measure again” starts over"),
 }
 ONLY_IN_A_BROWSER = (
     "This notebook measures in the browser of whoever opens it on a server: `make run NOTEBOOK=notebooks/your_gpu.py`."

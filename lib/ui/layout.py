@@ -337,7 +337,7 @@ def progress_text(results: Results) -> str:
         )
     if results.state is State.SAVED:
         when = min((line.curve.measured_at for line in results.lines if line.curve), default="")
-        again = "" if is_static() else "; “Run again” measures anew"
+        again = "" if is_static() else "; “Run again” measures again"
         return f"trained and timed on this {'busy ' if results.disturbed else ''}machine {_ago(when)}{again}"
     if results.state is State.DONE:
         cached, when = sum(line.cached for line in results.lines), "for this page" if is_static() else "just now"

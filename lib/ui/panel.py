@@ -95,7 +95,7 @@ class Controls:
     """
 
     # What the button says, and what it does; empty for a section that has neither this one nor “Stop”.
-    AGAIN: tuple[str, ...] = ("Measure again", "Measure all of it anew")
+    AGAIN: tuple[str, ...] = ("Measure again", "Measure all of it once more")
     # Further buttons in the result: the name of each, what it says, and what it does.
     RESULT_BUTTONS: tuple[tuple[str, str, str], ...] = ()
     EXPORTS = PINS = False  # whether what it shows can be taken away, or stay beside the next run

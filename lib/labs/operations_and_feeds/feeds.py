@@ -76,7 +76,7 @@ UNCLEAR = "That does not tell which of the two bounds it: measure_pipelines agai
 
 
 class Feeds(Controls):
-    AGAIN = "Measure again", "Measure all feeds anew"
+    AGAIN = "Measure again", "Measure all feeds again"
     ms = slider("Preprocessing, ms an image", 0.2, PREPROCESSING_MS)
     lock = dropdown("Preprocessing by", False, LOCK, full_width=True)
     size = slider("Batch size", 32, SIZES)
@@ -300,7 +300,7 @@ Created = dict[Network, dict[str, Measurement]]  # by the names of `lib.timing.p
 
 
 class AskedOfTensorFlow(Controls):
-    AGAIN = "Measure again", "Measure it anew"
+    AGAIN = "Measure again", "Measure it once more"
 
 
 def placement_device() -> str:
@@ -529,7 +529,7 @@ class Checklist(Controls):
 
 
 class WhenMeasured(Hook):
-    """Draws the articles' advice anew when a section has ended."""
+    """Redraws the articles' advice when a section has ended."""
 
     def ended(self, section: Section) -> None:
         self.page.sections["advice"].redraw()
