@@ -104,5 +104,5 @@ def test_help_names_the_usual_limits(capsys):
     with pytest.raises(SystemExit):
         launch.main(["--help"])
     said = " ".join(capsys.readouterr().out.split())
-    assert f"whoever comes next waits ({MAX_VIEWERS})" in said
+    assert f"later arrivals wait ({MAX_VIEWERS})" in said
     assert f"waiting runs of a viewer, at most ({MAX_WAITING})" in said

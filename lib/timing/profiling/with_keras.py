@@ -26,7 +26,7 @@ OPTIONS = {  # of `compile`, by variant
 
 
 def fit(subject: Subject, options: dict[str, Any], from_generator: bool = False) -> StepExperiment:
-    """Keras' `fit` as people write it; a block has as many steps as fit into `FIT_S`, and at least `STEPS_PER_EXECUTION`.
+    """Keras' `fit` as people write it; a block has the steps that fit into `FIT_S`, at least `STEPS_PER_EXECUTION`.
 
     Args:
         subject: The step.
