@@ -338,7 +338,7 @@ def _placement_subject(device: str) -> dict[str, str | int | float]:
 
 
 def placement(records: Sequence[Record], device: str) -> dict[str, int]:
-    """Numbers by name, as of `lib.timing.profiling.placement`, of the latest valid run; empty while there is none."""
+    """Numbers by name, as of `with_tensorflow.measure_placement`, of the latest valid run; empty without one."""
     found = current(records, Kind.PIPELINE, _placement_subject(device), Runtime(TENSORFLOW, device))
     return {str(record.subject["name"]): round(record.block_s[0]) for record in found}
 
