@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from marimo._server.session_manager import SessionManager
 
 PATH = "/edit"
-STARTS_S = 30.0
+STARTS_S = 60.0  # at most
 # After a tab has closed: what it ran ends, and what it held is free; what it showed is in its address. In the editor
 # what it ran pauses, and nothing is lost.
 SESSION_TTL_S = 3
@@ -84,7 +84,10 @@ class Editor:
                 port = _free_port(self._host, self._app_port + 1)
                 words = f"-u -m lib.cli.launch edit --host {self._host} --port {port} --headless 1".split()
                 self._process = subprocess.Popen([sys.executable, *words], cwd=ROOT, stdout=subprocess.PIPE, text=True)
-                self._address = _printed(self._process)
+                until_s = time.monotonic() + STARTS_S
+                self._address = _printed(self._process, until_s)
+                if not _listens(self._host, port, until_s):  # the address is printed before
+                    self._address = ""
                 threading.Thread(target=_read_on, args=(self._process,), daemon=True).start()
             return self._address
 
@@ -97,13 +100,22 @@ def _asked(request: Request) -> list[tuple[str, str]]:
     return [("file", notebook.file), *settings]
 
 
-def _printed(process: subprocess.Popen[str]) -> str:
+def _printed(process: subprocess.Popen[str], until_s: float) -> str:
     assert process.stdout is not None, "it is a pipe"
-    until_s = time.monotonic() + STARTS_S
     while time.monotonic() < until_s and (line := process.stdout.readline()):
         if "access_token=" in line:
             return line.split()[-1]
     return ""
+
+
+def _listens(host: str, port: int, until_s: float) -> bool:
+    while time.monotonic() < until_s:
+        try:
+            socket.create_connection((host, port), 1).close()
+            return True
+        except OSError:
+            time.sleep(0.05)
+    return False
 
 
 def _read_on(process: subprocess.Popen[str]) -> None:

@@ -4,8 +4,10 @@ notebook's process begins with the imports that take long."""
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from types import SimpleNamespace
@@ -208,3 +210,12 @@ def is_there(pid):
         return False
     with open(f"/proc/{pid}/stat") as file:
         return file.read().rpartition(")")[2].split()[0] != "Z"  # ended, and nobody asked for its status yet
+
+
+def test_a_page_leads_on_only_once_the_editor_listens():
+    with socket.socket() as late:
+        late.bind(("127.0.0.1", 0))
+        port = late.getsockname()[1]
+        assert not module._listens("127.0.0.1", port, time.monotonic() + 0.1), "bound, but it does not listen"
+        threading.Timer(0.2, late.listen).start()
+        assert module._listens("127.0.0.1", port, time.monotonic() + 20)
