@@ -15,8 +15,8 @@ from lib import ROOT
 
 NOTEBOOK = ROOT / "mnist_training.py"
 LIMITS = {
-    "statements in lib": 24_687,
-    "real ones, without imports and docstrings": 20_333,
+    "statements in lib": 24_693,
+    "real ones, without imports and docstrings": 20_338,
     "modules in lib": 156,
     "classes in lib": 368,
     "class names with two meanings": 0,
@@ -26,7 +26,7 @@ LIMITS = {
     "lines of the longest cell": 6,
     "names that a cell takes": 2,
     "names that cells share": 10,
-    "lines of tests": 31_844,
+    "lines of tests": 31_872,
     "words of docs and README": 8_918,
 }
 

@@ -5,7 +5,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import lru_cache, partial
 
 from lib.formatting import seconds
 from lib.model.backends.registry import DEFAULT, PRECISIONS, Runtime, all_runtimes, unavailable, usable_runtimes
@@ -130,7 +130,11 @@ def measure(
         WorkerDied: A worker ended while it trained; the text says what to do.
         TrainingFailed: A backend could not train; the text says why.
     """
-    for cell in cells:
+    for number, cell in enumerate(cells):
+        if number == 1:  # the slider's next position may need it
+            from lib.sweeps.experiments.advice import recorded
+
+            recorded()
         when = request if cell.runtime == Runtime() else replace(request, urgency=Urgency.LATER)
         found = [] if again else _undisturbed(records_of(cell, store.records(Kind.RACE)))
         yield from found or race([cell], engine, store, cancel, when)
@@ -179,8 +183,11 @@ def _recorded(size: int, network: Network) -> Iterator[EpochRow]:
     the processor beside it."""
 
     def epoch_of(machine: Machine, runtime: Runtime) -> Seconds | None:
+        known = machine.epoch(runtime, size, network)
+        if known is not None or (network == NETWORK and (network, size) in machine.cells):
+            return known  # of the articles' network nothing is predicted where others were recorded
         where = recorded_machines.place(machine, runtime.on_gpu)
-        return machine.epoch(runtime, size, network) or predicted_epoch(where, runtime.backend, size, network)
+        return predicted_epoch(where, runtime.backend, size, network)
 
     for machine in recorded_here().machines:
         if not machine.has_gpu:
@@ -194,7 +201,7 @@ def _recorded(size: int, network: Network) -> Iterator[EpochRow]:
                 yield EpochRow(runtime, _place(machine, runtime), source, how(machine, epoch), epoch)
 
 
-@cache
+@lru_cache(4096)
 def predicted_epoch(where: str, backend: str, size: int, network: Network) -> Seconds | None:
     """What an epoch takes that was not recorded, by those that were: with a 90 % interval, and `n` 0.
 
@@ -206,8 +213,7 @@ def predicted_epoch(where: str, backend: str, size: int, network: Network) -> Se
         size: Images a step.
         network: What is trained.
     """
-    # The first picture needs no prediction, and does not wait for what predicts.
-    from lib.sweeps.experiments.advice import recorded
+    from lib.sweeps.experiments.advice import recorded  # the first picture does not wait for what predicts
     from lib.timing.prediction.predict import REACHED, Calibration, predict
     from lib.timing.prediction.workload import fully_connected
 

@@ -7,8 +7,20 @@ from types import SimpleNamespace
 import pytest
 
 from lib.labs import why_slower
-from lib.labs.why_slower import MEASURED, PUBLISHED, RECORDED, EpochRow, apart, place, rows_html, sentence, ways_at
+from lib.labs.why_slower import (
+    MEASURED,
+    PREDICTED,
+    PUBLISHED,
+    RECORDED,
+    EpochRow,
+    apart,
+    place,
+    rows_html,
+    sentence,
+    ways_at,
+)
 from lib.model.backends.registry import Runtime
+from lib.model.spec import Network
 from lib.sweeps.experiments.backend_race import BATCH_SIZES, Cell
 from lib.sweeps.experiments.recorded_machines import Collection, exactly, recorded_here
 from lib.sweeps.storage.store import Store
@@ -90,6 +102,22 @@ def test_without_a_recorded_file_the_published_rows_stay(monkeypatch, tmp_path, 
     assert {one.source for one in ways} == {PUBLISHED}
     assert rows_html(ways).count("<li ") == 4
     assert "No recorded figure is near" in rows_html(ways_at(7, []))
+
+
+@pytest.mark.parametrize(("hidden", "size"), [((128,), 64), ((128, 64), 64), ((256,), 8), ((512, 256), 100)])
+def test_what_nobody_recorded_is_predicted_and_says_so(hidden, size):
+    ways = ways_at(size, [], Network(hidden))
+    assert {one.source for one in ways} == {PREDICTED}
+    assert all(one.epoch.low < one.epoch.middle < one.epoch.high and "Predicted from" in one.how for one in ways)
+    said = sentence(ways)
+    assert "(predicted)" in said
+    assert len(said.split()) <= why_slower.MOST_WORDS
+    assert Network(hidden).whole_label in rows_html(ways, Network(hidden))
+
+
+def test_nothing_is_predicted_beside_what_was_recorded_or_far_from_it():
+    assert PREDICTED not in {one.source for one in ways_at(32, [])}
+    assert ways_at(4096, [], Network((4096, 4096))) == []
 
 
 def test_the_axis_holds_all_rows():
