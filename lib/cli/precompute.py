@@ -37,7 +37,7 @@ STRATEGIES = dict.fromkeys(PANELS, "sequential") | {"rate": AUTO}
 
 @dataclass(frozen=True)
 class Position:
-    """Where the sliders of an experiment may stand, all but the one for epochs: how many are moved, what is trained.
+    """All slider positions of an experiment except epochs: how many sliders move, and what is trained.
 
     As a group: the trainings of one batch size whose nearest position is so far from the usual one.
     """

@@ -79,8 +79,7 @@ RACE = "race"
 # is measured, as large as it takes to see from which size it is worth it.
 LARGEST, LARGEST_WITH_A_CARD = (1024, 4**11, 4**12), (2**15, 4**13, 4**14)
 LARGEST_IN_BFLOAT16 = 2**13
-# Of measuring one size, as predicted: far too long for a product of 2^15 on a card, of whose time transfers are the
-# most, and these grow less than its arithmetic.
+# Predicted seconds of one size at most: 2^15 on a card is mostly transfers, which grow less than arithmetic.
 OPERATION_LIMIT_S = {"cpu": single_operations.LIMIT_S, "gpu": 240.0}
 SINE_DEPTH = 4
 OVERLAP_PIECES = 8
@@ -728,7 +727,7 @@ def not_here(plan: Sequence[Entry], runtimes: Sequence[Runtime]) -> dict[Entry, 
     if on_cards and not any(one in runtimes for one in on_cards):
         gaps = [gap for one in on_cards if (gap := unavailable(one)) is not None]
         reasons = list(dict.fromkeys(f"{gap.reason}; {gap.remedy}" for gap in gaps))
-        # A driver that is too old is the reason that somebody can do something about.
+        # An old driver is what the reader can change, so it is named first.
         reasons.sort(key=lambda why: "driver" not in why)
         raise Unusable(f"expected a card that can be used, as the plan asks for one, but {reasons[0]}")
     found: dict[Entry, str] = {}

@@ -91,7 +91,7 @@ def test_ctrl_c_ends_it_and_the_notebook_that_runs(tmp_path):
     said, _ = process.communicate(timeout=60)
     assert process.returncode == 3
     assert "sleepy.html: stopped" in said
-    assert "what is stored is not trained again" in said
+    assert "trains nothing that is stored" in said
     with suppress(psutil.NoSuchProcess):  # its remains may not be collected yet
         left, until = psutil.Process(int(began.read_text())), time.monotonic() + 20
         while left.status() != psutil.STATUS_ZOMBIE:

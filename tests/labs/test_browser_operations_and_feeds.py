@@ -71,7 +71,7 @@ def test_sections_fill_move_stop_and_are_kept(page, full_site):
     sentence = feed.locator(".lab-sentence").first.inner_text()
     assert "for 100% of that" in sentence
     assert "What would help: “tf.data + prefetch”" in sentence
-    assert feed.locator(".lab-figure svg").count() == 1
+    assert feed.locator(".lab-figure svg:visible").count() == 1
     assert page.locator("table.claims tr").count() == 1 + 6
     page.wait_for_function("() => document.querySelector('table.claims').innerText.includes('tf.data + prefetch')")
     page.get_by_role("slider").first.focus()

@@ -210,7 +210,7 @@ def _at(ends: tuple[int, int], cell: float) -> float:
 
 
 def even_width(n_parameters: int, depth: int) -> int:
-    """The width from which on networks of so many equally wide layers have this number of parameters."""
+    """The smallest width at which `depth` equally wide layers have at least this many parameters."""
     widths = range(1, WIDTH_ENDS[1])
     at = bisect_left(widths, n_parameters, key=lambda width: Network((width,) * depth).n_parameters)
     return widths[min(at, len(widths) - 1)]
