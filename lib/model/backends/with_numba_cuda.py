@@ -7,9 +7,11 @@ stay the same, which is checked after each epoch. Errors come back through the o
 synchronisation each; the first layer waits for none. What is exchanged lies in two buffers, used in turns, so that a
 quick block may begin the next step while a slow one still reads.
 
-**Sums** have a fixed order, so the same training gives the same bits: a lane adds every 32nd product, then a thread
-adds the lanes'. **Barriers** stand in the kernel and in `_product` alone, under no condition that differs between
-threads of a block, or between blocks where the grid waits. Validation is NumPy's, on the host.
+**Sums** have a fixed order, so the same training gives the same bits: of n lanes each adds every n-th product, then a
+thread adds the lanes'. **Indices** in inner loops are constants behind a slice, and tiles read beyond their last row:
+Numba computes any other index in 64 bits and checks its sign, which took a third of a step on an H200. **Barriers**
+stand in the kernel and in `_product` alone, under no condition that differs between threads of a block, or between
+blocks where the grid waits. Validation is NumPy's, on the host.
 """
 
 # pyright: reportArgumentType=false, reportOptionalSubscript=false, reportOperatorIssue=false
@@ -38,10 +40,10 @@ from lib.model.backends.with_numpy import evaluate
 from lib.model.data.mnist import Data
 from lib.model.spec import Network, Training
 
-THREADS, LANES = 256, 32  # of a block, and those that share a sum
+THREADS, LANES = 256, 64  # of a block, and those that share a sum at most
 TILE, SUMS = 4, 16  # rows and columns of a tile, whose sums read what they need once; TILE²
-# What a thread reads before it uses any of it, as each read waits for half a microsecond: inputs of a sum, and images.
-INPUTS_AHEAD, IMAGES_AHEAD, AHEAD = 5, 8, 32  # the last: numbers, TILE × the larger
+# What a thread reads before it uses any of it, as each read waits: inputs of a sum, and images.
+INPUTS_AHEAD, IMAGES_AHEAD = 14, 8
 LINEAR, RELU, MASKED = 0, 1, 2  # what becomes of a sum: bias added; and negative ones zero; zero where the neuron was
 
 Array = Any  # in the card's memory
@@ -63,7 +65,7 @@ class LaunchPlan:
         each: Neurons of a block in each hidden layer; the last block may have fewer.
         loss_in_shared: Whether the logits of a batch fit into shared memory beside the rest.
         threads: Of a block.
-        lanes: Threads that share a sum.
+        most_lanes: Threads that share a sum, at most.
     """
 
     network: Network
@@ -72,17 +74,32 @@ class LaunchPlan:
     each: tuple[int, ...]
     loss_in_shared: bool
     threads: int = THREADS
-    lanes: int = LANES
+    most_lanes: int = LANES
+
+    @property
+    def lanes(self) -> tuple[int, int, int]:
+        """Threads that share a sum by the first hidden layer, by others, and by the output layer."""
+        network, row_tiles = self.network, -(-self.batch_size // TILE)
+
+        def sharing(n: int, columns: int) -> int:
+            return _divisor(n, max(1, min(self.most_lanes, self.threads // (row_tiles * -(-columns // TILE)))))
+
+        widest = max(self.each, default=1)
+        return (
+            sharing(network.n_inputs, widest),
+            sharing(math.gcd(*network.hidden) or 1, widest),
+            sharing(network.widths[-2], network.n_classes),
+        )
 
     @property
     def n_partial(self) -> int:
-        """Partial sums of a block; rows are one longer than the lanes, so that no two threads read the same bank."""
-        return self.threads // self.lanes * SUMS * (self.lanes + 1)
+        """Partial sums of a block."""
+        return self.threads * SUMS * 9 // 8  # rows of eight are the longest for their lanes
 
     @property
     def n_slice(self) -> int:
-        """Weights and biases of the first layer that a block holds."""
-        return self.each[0] * (self.network.n_inputs + 1) if self.each else 0
+        """Weights and biases of the first layer that a block holds, and what its last tile reads beyond."""
+        return _whole_tiles(self.each[0]) * (self.network.n_inputs + 1) if self.each else 0
 
     @property
     def n_loss(self) -> int:
@@ -103,7 +120,7 @@ def plan(network: Network, batch_size: int, processors: int, shared_bytes: int, 
         processors: Multiprocessors of the card.
         shared_bytes: Shared memory that a block may have.
         threads: Of a block.
-        lanes: Threads that share a sum.
+        lanes: Threads that share a sum, at most.
 
     Raises:
         CannotTrain: Not even one neuron fits into the shared memory.
@@ -113,6 +130,7 @@ def plan(network: Network, batch_size: int, processors: int, shared_bytes: int, 
     blocks, each = 1, ()
     if hidden := network.hidden:
         room = (shared_bytes - alone.shared_bytes) // neuron_bytes
+        room -= room % TILE if room > TILE else 0
         if room < 1:
             raise CannotTrain(
                 f"shared memory: expected at least {alone.shared_bytes + neuron_bytes:,} bytes a block for a"
@@ -125,34 +143,48 @@ def plan(network: Network, batch_size: int, processors: int, shared_bytes: int, 
     return found if found.shared_bytes <= shared_bytes else replace(found, loss_in_shared=False)
 
 
+def _whole_tiles(n: int) -> int:
+    """Rows or columns that tiles read of `n`: one tile reads no more than there are."""
+    return n if n < TILE else -(-n // TILE) * TILE
+
+
 @device_function
-def _partial_sums(thread, lanes, first, n_rows, n_columns, n, x, x_at, w, w_at, w_stride, sums, ahead, partials):
+def _row_length(lanes):
+    """Of partial sums: odd where there are many, so that no two threads read the same bank."""
+    return lanes | 1 if lanes >= 8 else lanes
+
+
+@device_function
+def _partial_sums(
+    thread, threads, lanes, first, n_rows, n_columns, n, x, x_at, w, w_at, w_stride, sums, ahead, inputs_ahead, partials
+):
     """A tile's sums of products x[row, k] w[column, k], of which each lane adds every `lanes`-th; one tile a group."""
-    lane, tile = thread % lanes, first + thread // lanes
+    group, lane = thread // lanes, thread % lanes
     row_tiles, column_tiles = (n_rows + TILE - 1) // TILE, (n_columns + TILE - 1) // TILE
-    if tile >= row_tiles * column_tiles:
+    tile, row_length = first + group, _row_length(lanes)
+    if group >= threads // lanes or tile >= row_tiles * column_tiles:
         return
     row, column = tile % row_tiles * TILE, tile // row_tiles * TILE
     for s in range(SUMS):
         sums[s] = 0
-    for begin in range(lane, n, lanes * INPUTS_AHEAD):
-        for u in range(INPUTS_AHEAD):
-            k = begin + u * lanes
-            for i in range(TILE):  # beyond the last row or column the last again, of which nothing is used
-                value = x[x_at + min(row + i, n_rows - 1) * n + min(k, n - 1)]
-                ahead[u * TILE + i] = value if k < n else np.float32(0)
-        for u in range(INPUTS_AHEAD):
+    for begin in range(lane, n, lanes * inputs_ahead):
+        inputs, weights = x[x_at + row * n + begin :], w[w_at + column * w_stride + begin :]
+        for u in range(inputs_ahead):
+            for i in range(TILE):
+                ahead[u * TILE + i] = inputs[i * n + u * lanes]
+        for u in range(inputs_ahead):
             for j in range(TILE):
-                weight = w[w_at + min(column + j, n_columns - 1) * w_stride + min(begin + u * lanes, n - 1)]
+                weight = weights[min(j, n_columns - 1) * w_stride + u * lanes]
                 for i in range(TILE):
                     sums[i * TILE + j] += ahead[u * TILE + i] * weight
+    mine = partials[group * SUMS * row_length + lane :]
     for s in range(SUMS):
-        partials[(thread // lanes * SUMS + s) * (lanes + 1) + lane] = sums[s]
+        mine[s * row_length] = sums[s]
 
 
 @device_function
 def _add_lanes(
-    thread, threads, lanes, first, n_rows, n_columns, n, kind, partials, w, w_at, w_stride, mask, out, out_at,
+    thread, threads, lanes, first, n_rows, n_columns, count, n, kind, partials, w, w_at, w_stride, mask, out, out_at,
     out_stride,
 ):  # fmt: skip
     """Add the lanes of each sum, in their order, and write what becomes of it."""
@@ -160,10 +192,10 @@ def _add_lanes(
     for index in range(thread, threads // lanes * SUMS, threads):
         tile, s = first + index // SUMS, index % SUMS
         row, column = tile % row_tiles * TILE + s // TILE, tile // row_tiles * TILE + s % TILE
-        if tile < row_tiles * column_tiles and row < n_rows and column < n_columns:
-            total = np.float32(0)
+        if tile < row_tiles * column_tiles and row < n_rows and column < count:
+            total, by_lane = np.float32(0), partials[index * _row_length(lanes) :]
             for lane in range(lanes):
-                total += partials[index * (lanes + 1) + lane]
+                total += by_lane[lane]
             place = out_at + row * out_stride + column
             if kind == MASKED:
                 total = total if mask[place] > 0 else np.float32(0)
@@ -176,93 +208,110 @@ def _add_lanes(
 
 @device_function
 def _product(
-    thread, threads, lanes, n_rows, n_columns, n, kind, x, x_at, w, w_at, w_stride, mask, out, out_at, out_stride,
-    sums, ahead, partials,
+    thread, threads, lanes, n_rows, n_columns, count, n, kind, x, x_at, w, w_at, w_stride, mask, out, out_at,
+    out_stride, sums, ahead, inputs_ahead, partials,
 ):  # fmt: skip
-    """Matrix product of x (rows, n) and w (columns, n), by all threads of a block; they leave it together."""
+    """Matrix product of x (rows, n) and w (columns, n), by all threads of a block; they leave it together.
+
+    Only the first `count` columns are written.
+    """
     tiles = ((n_rows + TILE - 1) // TILE) * ((n_columns + TILE - 1) // TILE)
     for first in range(0, tiles, threads // lanes):
-        _partial_sums(thread, lanes, first, n_rows, n_columns, n, x, x_at, w, w_at, w_stride, sums, ahead, partials)
+        _partial_sums(
+            thread, threads, lanes, first, n_rows, n_columns, n, x, x_at, w, w_at, w_stride, sums, ahead, inputs_ahead,
+            partials,
+        )  # fmt: skip
         cuda.syncthreads()
         _add_lanes(
-            thread, threads, lanes, first, n_rows, n_columns, n, kind, partials, w, w_at, w_stride, mask, out, out_at,
-            out_stride,
+            thread, threads, lanes, first, n_rows, n_columns, count, n, kind, partials, w, w_at, w_stride, mask, out,
+            out_at, out_stride,
         )  # fmt: skip
         cuda.syncthreads()
 
 
 @device_function
-def _loss(thread, threads, n_images, n_classes, logits, y, y_at):
+def _loss(thread, threads, n_images, n_classes, logits, y, y_at, exponentials):
     """Each image's logits become the gradient of the mean loss by them; behind them each thread's part of the loss."""
-    total = np.float32(0)
+    total, share = np.float32(0), np.float32(1) / np.float32(n_images)
     for image in range(thread, n_images, threads):
-        at, label = image * n_classes, y[y_at + image]
-        largest = logits[at]
-        for c in range(1, n_classes):
-            if not logits[at + c] <= largest:  # NaN too
-                largest = logits[at + c]
-        right, exponents = logits[at + label] - largest, np.float32(0)
+        mine, label = logits[image * n_classes :], y[y_at + image]
+        largest, right, together = mine[0], mine[label], np.float32(0)
         for c in range(n_classes):
-            logits[at + c] = math.exp(logits[at + c] - largest)
-            exponents += logits[at + c]
+            exponentials[c] = mine[c]
+            if not exponentials[c] <= largest:  # NaN too
+                largest = exponentials[c]
         for c in range(n_classes):
-            logits[at + c] /= exponents
-        logits[at + label] -= np.float32(1)
+            exponentials[c] = math.exp(exponentials[c] - largest)
+            together += exponentials[c]
+        each = share / together
         for c in range(n_classes):
-            logits[at + c] /= np.float32(n_images)
-        total += math.log(exponents) - right
+            mine[c] = exponentials[c] * each - (share if c == label else np.float32(0))
+        total += math.log(together) - (right - largest)
     logits[n_images * n_classes + thread] = total
 
 
 @device_function
 def _mean_loss(thread, threads, n_images, n_classes, logits, losses, step):
-    """The mean over the batch, by the first thread."""
-    if thread == 0:
-        total = np.float32(0)
+    """The mean over the batch, by the last thread, which has least to do otherwise."""
+    if thread == threads - 1:
+        total, parts = np.float32(0), logits[n_images * n_classes :]
         for other in range(min(threads, n_images)):
-            total += logits[n_images * n_classes + other]
+            total += parts[other]
         losses[step] = total / np.float32(n_images)
 
 
 @device_function
-def _errors(thread, threads, n_images, n_classes, n, lo, count, by_logits, last, last_at, activations, deltas, at):
+def _errors(
+    thread, threads, n_images, n_classes, n, lo, each, count, by_logits, last, last_at, activations, deltas, at
+):
     """The error of a block's neurons in the last hidden layer, (images, n), from the loss's gradient by the logits."""
-    for index in range(thread, n_images * count, threads):
-        image, neuron = index // count, lo + index % count
-        total = np.float32(0)
-        for c in range(n_classes):
-            total += by_logits[image * n_classes + c] * last[last_at + c * (n + 1) + neuron]
-        place = at + image * n + neuron
-        deltas[place] = total if activations[place] > 0 else np.float32(0)
+    for index in range(thread, n_images * each, threads):
+        image, column = index // each, index % each
+        if column < count:
+            gradient, weights = by_logits[image * n_classes :], last[last_at + lo + column :]
+            total = np.float32(0)
+            for c in range(n_classes):
+                total += gradient[c] * weights[c * (n + 1)]
+            place = at + image * n + lo + column
+            deltas[place] = total if activations[place] > 0 else np.float32(0)
 
 
 @device_function
 def _descend(
-    thread, threads, rate, n_images, n, n_weights, n_columns, x, x_at, d, d_at, d_stride, w, w_at, w_stride, sums, ahead
-):
-    """w[column, k] -= rate × the sum over images of x[image, k] d[image, column]; where k is n, x is 1: the bias."""
-    apart = (n_weights + TILE - 1) // TILE  # between the weights of a thread: neighbours read what lies side by side
+    thread, threads, rate, n_images, n, n_columns, count, x, x_at, d, d_at, d_stride, w, w_at, w_stride, sums, ahead,
+    images_ahead,
+):  # fmt: skip
+    """w[column, k] -= rate × the sum over images of x[image, k] d[image, column], for the first `count` columns."""
+    apart = (n + TILE - 1) // TILE  # between the weights of a thread: neighbours read what lies side by side
     for item in range(thread, apart * ((n_columns + TILE - 1) // TILE), threads):
         first, column = item % apart, item // apart * TILE
         for s in range(SUMS):
             sums[s] = 0
-        for begin in range(0, n_images, IMAGES_AHEAD):
-            for u in range(IMAGES_AHEAD):
+        for begin in range(0, n_images, images_ahead):
+            inputs, errors = x[x_at + begin * n + first :], d[d_at + begin * d_stride + column :]
+            for u in range(images_ahead):
                 for i in range(TILE):
-                    k = first + i * apart
-                    value = x[x_at + min(begin + u, n_images - 1) * n + min(k, n - 1)]
-                    value = value if k < n else np.float32(1)
-                    ahead[u * TILE + i] = value if begin + u < n_images else np.float32(0)
-            for u in range(IMAGES_AHEAD):
-                image_at = d_at + min(begin + u, n_images - 1) * d_stride
+                    ahead[u * TILE + i] = inputs[u * n + i * apart]
+            for u in range(images_ahead):
                 for j in range(TILE):
-                    error = d[image_at + min(column + j, n_columns - 1)]
+                    error = errors[u * d_stride + min(j, n_columns - 1)]
                     for i in range(TILE):
                         sums[i * TILE + j] += ahead[u * TILE + i] * error
+        weights = w[w_at + column * w_stride + first :]
         for i in range(TILE):
             for j in range(TILE):
-                if first + i * apart < n_weights and column + j < n_columns:
-                    w[w_at + (column + j) * w_stride + first + i * apart] -= rate * sums[i * TILE + j]
+                if first + i * apart < n and column + j < count:
+                    weights[j * w_stride + i * apart] -= rate * sums[i * TILE + j]
+
+
+@device_function
+def _descend_biases(thread, threads, rate, n_images, n, count, d, d_at, d_stride, w, w_at, w_stride):
+    """As `_descend`, of the biases, by the last threads."""
+    for column in range(threads - 1 - thread, count, threads):
+        total, errors = np.float32(0), d[d_at + column :]
+        for image in range(n_images):
+            total += errors[image * d_stride]
+        w[w_at + column * w_stride + n] -= rate * total
 
 
 @device_function
@@ -281,7 +330,7 @@ SIGNATURE = void(
 def compiled(divided: LaunchPlan) -> Any:
     """The kernel for this plan, of which all sizes are constants, compiled for the card."""
     network, size, depth = divided.network, divided.batch_size, len(divided.network.hidden)
-    threads, lanes, n_partial, n_slice = divided.threads, divided.lanes, divided.n_partial, divided.n_slice
+    threads, n_partial, n_slice = divided.threads, divided.n_partial, divided.n_slice
     loss_in_shared, n_inputs, n_classes = divided.loss_in_shared, network.n_inputs, network.n_classes
     # A network without a hidden layer loops over none, but what is indexed must have a type.
     widths, each = network.hidden or (1,), divided.each or (0,)
@@ -289,13 +338,20 @@ def compiled(divided: LaunchPlan) -> Any:
     weights_at, outgoing_at = _offsets(network)
     exchange_at = (0, *np.cumsum([size * width for width in widths]).tolist())
     in_buffer = exchange_at[-1]
+    (lanes, middle_lanes, last_lanes), images_ahead = divided.lanes, _divisor(size, IMAGES_AHEAD)
+    inputs_ahead, middle_ahead, last_ahead = (
+        _divisor(n // sharing, INPUTS_AHEAD)
+        for n, sharing in zip((n_inputs, math.gcd(*widths), n_last), divided.lanes, strict=True)
+    )
+    n_ahead = TILE * max(inputs_ahead, middle_ahead, last_ahead, images_ahead)
 
     def epoch(
         x, y, starts, begin, end, rate, weights, outgoing, copies, activations, deltas, scratch, losses
     ):  # fmt: skip
         """Steps `begin` to `end` (exclusive); all arrays but `scratch`, (blocks, …), are flat."""
         thread, block, grid = cuda.threadIdx.x, cuda.blockIdx.x, cuda.cg.this_grid()
-        sums, ahead = cuda.local.array(SUMS, float32), cuda.local.array(AHEAD, float32)
+        sums, ahead = cuda.local.array(SUMS, float32), cuda.local.array(n_ahead, float32)
+        exponentials = cuda.local.array(n_classes, float32)
         shared = cuda.shared.array(0, float32)
         partials, own = shared[:n_partial], shared[n_partial : n_partial + n_slice]
         logits = shared[n_partial + n_slice :] if loss_in_shared else scratch[block]
@@ -309,71 +365,88 @@ def compiled(divided: LaunchPlan) -> Any:
             images = first * n_inputs
             if depth:
                 _product(
-                    thread, threads, lanes, size, count, n_inputs, RELU, x, images, own, 0, row, activations,
-                    activations, buffer + lo, widths[0], sums, ahead, partials,
+                    thread, threads, lanes, size, each[0], count, n_inputs, RELU, x, images, own, 0, row, activations,
+                    activations, buffer + lo, widths[0], sums, ahead, inputs_ahead, partials,
                 )  # fmt: skip
                 grid.sync()
             for layer in range(1, depth):
                 n, width, below = widths[layer - 1], widths[layer], buffer + exchange_at[layer - 1]
                 start = min(block * each[layer], width)
                 _product(
-                    thread, threads, lanes, size, min(each[layer], width - start), n, RELU, activations, below, weights,
-                    weights_at[layer] + start * (n + 1), n + 1, activations, activations,
-                    buffer + exchange_at[layer] + start, width, sums, ahead, partials,
+                    thread, threads, middle_lanes, size, each[layer], min(each[layer], width - start), n, RELU,
+                    activations, below, weights, weights_at[layer] + start * (n + 1), n + 1, activations, activations,
+                    buffer + exchange_at[layer] + start, width, sums, ahead, middle_ahead, partials,
                 )  # fmt: skip
                 grid.sync()
             source, source_at = (activations, buffer + exchange_at[depth - 1]) if depth else (x, images)
             _product(
-                thread, threads, lanes, size, n_classes, n_last, LINEAR, source, source_at, copies, last_at, n_last + 1,
-                source, logits, 0, n_classes, sums, ahead, partials,
+                thread, threads, last_lanes, size, n_classes, n_classes, n_last, LINEAR, source, source_at, copies,
+                last_at, n_last + 1, source, logits, 0, n_classes, sums, ahead, last_ahead, partials,
             )  # fmt: skip
-            _loss(thread, threads, size, n_classes, logits, y, first)
+            _loss(thread, threads, size, n_classes, logits, y, first, exponentials)
             cuda.syncthreads()
-            if block == 0:
-                _mean_loss(thread, threads, size, n_classes, logits, losses, step)
             if depth:
                 top = min(block * each[depth - 1], n_last)
                 _errors(
-                    thread, threads, size, n_classes, n_last, top, min(each[depth - 1], n_last - top), logits, copies,
-                    last_at, activations, deltas, source_at,
+                    thread, threads, size, n_classes, n_last, top, each[depth - 1], min(each[depth - 1], n_last - top),
+                    logits, copies, last_at, activations, deltas, source_at,
                 )  # fmt: skip
             cuda.syncthreads()
+            if block == 0:
+                _mean_loss(thread, threads, size, n_classes, logits, losses, step)
             for layer in range(depth - 1, 0, -1):
                 n, width, below = widths[layer - 1], widths[layer], buffer + exchange_at[layer - 1]
                 start = min(block * each[layer - 1], n)
                 grid.sync()
                 _product(
-                    thread, threads, lanes, size, min(each[layer - 1], n - start), width, MASKED, deltas,
-                    buffer + exchange_at[layer], outgoing, outgoing_at[layer] + start * width, width, activations,
-                    deltas, below + start, n, sums, ahead, partials,
+                    thread, threads, middle_lanes, size, each[layer - 1], min(each[layer - 1], n - start), width,
+                    MASKED, deltas, buffer + exchange_at[layer], outgoing, outgoing_at[layer] + start * width, width,
+                    activations, deltas, below + start, n, sums, ahead, middle_ahead, partials,
                 )  # fmt: skip
             _descend(
-                thread, threads, rate, size, n_last, n_last + 1, n_classes, source, source_at, logits, 0, n_classes,
-                copies, last_at, n_last + 1, sums, ahead,
+                thread, threads, rate, size, n_last, n_classes, n_classes, source, source_at, logits, 0, n_classes,
+                copies, last_at, n_last + 1, sums, ahead, images_ahead,
             )  # fmt: skip
+            _descend_biases(
+                thread, threads, rate, size, n_last, n_classes, logits, 0, n_classes, copies, last_at, n_last + 1
+            )
             for layer in range(1, depth):
                 n, width, below, here = (
                     widths[layer - 1], widths[layer], buffer + exchange_at[layer - 1], buffer + exchange_at[layer],
                 )  # fmt: skip
                 start = min(block * each[layer], width)
                 _descend(
-                    thread, threads, rate, size, n, n + 1, min(each[layer], width - start), activations, below, deltas,
-                    here + start, width, weights, weights_at[layer] + start * (n + 1), n + 1, sums, ahead,
+                    thread, threads, rate, size, n, each[layer], min(each[layer], width - start), activations, below,
+                    deltas, here + start, width, weights, weights_at[layer] + start * (n + 1), n + 1, sums, ahead,
+                    images_ahead,
+                )  # fmt: skip
+                _descend_biases(
+                    thread, threads, rate, size, n, min(each[layer], width - start), deltas, here + start, width,
+                    weights, weights_at[layer] + start * (n + 1), n + 1,
                 )  # fmt: skip
                 start = min(block * each[layer - 1], n)
                 _descend(
-                    thread, threads, rate, size, width, width, min(each[layer - 1], n - start), deltas, here,
+                    thread, threads, rate, size, width, each[layer - 1], min(each[layer - 1], n - start), deltas, here,
                     activations, below + start, n, outgoing, outgoing_at[layer] + start * width, width, sums, ahead,
+                    images_ahead,
                 )  # fmt: skip
             if depth:
                 _descend(
-                    thread, threads, rate, size, n_inputs, row, count, x, images, deltas, buffer + lo, widths[0], own,
-                    0, row, sums, ahead,
+                    thread, threads, rate, size, n_inputs, each[0], count, x, images, deltas, buffer + lo, widths[0],
+                    own, 0, row, sums, ahead, images_ahead,
                 )  # fmt: skip
+                _descend_biases(
+                    thread, threads, rate, size, n_inputs, count, deltas, buffer + lo, widths[0], own, 0, row
+                )
             cuda.syncthreads()
         _copy(thread, threads, count * row, own, 0, weights, lo * row)
 
     return cuda.jit(SIGNATURE)(epoch)
+
+
+def _divisor(n: int, most: int) -> int:
+    """The largest divisor of `n` that is at most this large."""
+    return next(one for one in range(min(n, most), 0, -1) if n % one == 0)
 
 
 def _offsets(network: Network) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -395,9 +468,10 @@ class CardArrays:
         rows = [np.column_stack((weights.T, biases)).ravel() for weights, biases in parameters]
         middle = [weights.ravel() for weights, _ in parameters[1:-1]]
         exchange = 2 * divided.batch_size * sum(divided.network.hidden)
-        self.weights, self.outgoing = _to_card(rows[:-1]), _to_card(middle)
-        self.copies = _to_card([np.tile(rows[-1], divided.blocks)])
-        self.activations, self.deltas = (_to_card([np.zeros(exchange, np.float32)]) for _ in range(2))
+        beyond = max(divided.network.widths) + 1
+        self.weights, self.outgoing = _to_card(rows[:-1], beyond), _to_card(middle, beyond)
+        self.copies = _to_card([np.tile(rows[-1], divided.blocks)], beyond)
+        self.activations, self.deltas = (_to_card([np.zeros(exchange, np.float32)], beyond) for _ in range(2))
         n_scratch = 1 if divided.loss_in_shared else divided.n_loss
         self.scratch = cuda.to_device(np.zeros((divided.blocks, n_scratch), np.float32))
 
@@ -413,15 +487,18 @@ class CardArrays:
             CopiesDiffer: The copies of a layer are not the same.
         """
         network, found = self.plan.network, []
-        copies = self.copies.copy_to_host()[:-1].reshape(self.plan.blocks, -1)
-        flat = np.concatenate([self.weights.copy_to_host()[:-1], copies[0]])
+        inputs, outputs = network.shapes[-1]
+        copies = self.copies.copy_to_host()[: self.plan.blocks * (inputs + 1) * outputs].reshape(self.plan.blocks, -1)
+        flat = np.concatenate(
+            [self.weights.copy_to_host()[: sum((n + 1) * m for n, m in network.shapes[:-1])], copies[0]]
+        )
         for inputs, outputs in network.shapes:
             size = (inputs + 1) * outputs
             matrix, flat = flat[:size].reshape(outputs, inputs + 1), flat[size:]
             found.append((np.ascontiguousarray(matrix[:, :-1].T), matrix[:, -1].copy()))
-        middle = np.concatenate([*(weights.ravel() for weights, _ in found[1:-1]), np.zeros(1, np.float32)])
+        middle = np.concatenate([np.zeros(0, np.float32), *(weights.ravel() for weights, _ in found[1:-1])])
         # A compiler may round the two sums of a middle layer differently; those of the output layer are one code's.
-        alike = np.allclose(middle, self.outgoing.copy_to_host(), rtol=1e-4, atol=1e-5, equal_nan=True)
+        alike = np.allclose(middle, self.outgoing.copy_to_host()[: len(middle)], rtol=1e-4, atol=1e-5, equal_nan=True)
         if not alike or not (copies.view(np.uint32) == copies.view(np.uint32)[0]).all():
             raise CopiesDiffer(
                 f"expected copies of weights to be the same in all {self.plan.blocks} blocks, and they differ; train"
@@ -430,15 +507,15 @@ class CardArrays:
         return found
 
 
-def _to_card(arrays: list[np.ndarray]) -> Array:
-    """One flat array of them all, and a zero behind them: no array on a card is empty."""
-    return cuda.to_device(np.concatenate([*arrays, np.zeros(1, np.float32)]))
+def _to_card(arrays: list[np.ndarray], row: int) -> Array:
+    """One flat array of them all, and behind them what a tile reads beyond its last rows, and nothing uses."""
+    return cuda.to_device(np.concatenate([*arrays, np.zeros(TILE * row, np.float32)]))
 
 
 @lru_cache(maxsize=1)
 def images(data: Data) -> tuple[Array, Array]:
     """Images for training, flat, and their labels, copied to the card once."""
-    return cuda.to_device(data.x_train.ravel()), cuda.to_device(data.y_train)
+    return _to_card([data.x_train.ravel()], data.x_train.shape[1]), cuda.to_device(data.y_train)
 
 
 def train(
