@@ -268,6 +268,10 @@ def sentence(ways: Sequence[EpochRow]) -> str:
     """Who is quickest, by how much, and why, in at most `MOST_WORDS` words; empty without any figure."""
     known = [way for way in ways if way.epoch is not None and way.source != PUBLISHED]
     cards = [way for way in known if way.runtime.on_gpu]
+    eager = next((way for key in EAGER for way in cards if way.runtime.backend == key), cards[-1] if cards else None)
+    if eager is not None:  # of several cards it speaks of this one, and of its host
+        cards = [way for way in cards if way.where == eager.where]
+        known = [way for way in known if way.source == MEASURED or way.where.startswith(eager.where)]
     here = [way for way in known if not way.runtime.on_gpu]
     here = [way for way in here if way.source == MEASURED] or here
     if not here:
@@ -275,14 +279,13 @@ def sentence(ways: Sequence[EpochRow]) -> str:
     cpu = here[0]
     owner = "this machine's" if cpu.source == MEASURED else "its host's"
     cores = f"{owner} {re.sub(r' here$|^.*, ', '', cpu.where)}"
-    if not cards:
+    if eager is None:
         slow = here[-1]
         return (
             f"{cores[0].upper()}{cores[1:]} take {_took(cpu)} for this epoch by “{cpu.runtime.short_label}” and"
             f" {_took(slow)} by “{slow.runtime.short_label}”: the same arithmetic, but not the same overhead."
         )
     best, card = cards[0], cards[0].where.removesuffix(" here")
-    eager = next((way for key in EAGER for way in cards if way.runtime.backend == key), cards[-1])
     if _s(eager) <= _s(cpu):
         return (
             f"At this batch size arithmetic counts: the {card} takes {_took(best)} for an epoch, {cores} {_took(cpu)},"

@@ -199,11 +199,11 @@ def test_kernels_are_counted_in_words_and_bars():
         " has 9 operations. Of 4 sines it makes 1."
     )
     assert view.fusion_sentence([], 4) == ""
-    chart = view.fusion_chart([counted])
+    chart = view.fusion_chart([counted], {})
     totals = {row["label"]: row["text"] for row in rows(chart, "text")}
     wanted = {"the step, before": "45", "the step, after": "15", "the sines, before": "4", "the sines, after": "1"}
     assert totals == wanted
-    assert view.fusion_chart([]).height_px == chart.height_px
+    assert view.fusion_chart([], {}).height_px == chart.height_px
 
 
 def lanes(in_turn_s, in_pieces_s):

@@ -6,11 +6,26 @@ from collections.abc import Callable
 import pytest
 
 from lib.labs import why_slower
-from lib.labs.inside_a_step.anatomy import operations_table, recorded_operations
+from lib.labs.inside_a_step.anatomy import (
+    launches_table,
+    operations_table,
+    recorded_launches,
+    recorded_operations,
+    recorded_traps,
+)
 from lib.labs.operations_and_feeds.feeds import recorded_feeds
-from lib.labs.operations_and_feeds.operations import RECORDED, SINE_WAYS, recorded_lines, recorded_points, seconds_chart
+from lib.labs.operations_and_feeds.operations import (
+    RECORDED,
+    SINE_WAYS,
+    recorded_at,
+    recorded_lines,
+    recorded_points,
+    seconds_chart,
+)
 from lib.model.backends.registry import Runtime
-from lib.sweeps.experiments.recorded_machines import EXPERIMENTS, Machine, recorded_here
+from lib.sweeps.experiments.anatomy_of_a_step import TRAPS_NETWORK
+from lib.sweeps.experiments.recorded_machines import EXPERIMENTS, Machine, card_of, recorded_here
+from lib.sweeps.experiments.single_operations import OVERLAP_SIZES
 from lib.sweeps.storage.records import Kind, Record
 
 CARDS = [one for one in recorded_here().machines if one.has_gpu]
@@ -22,6 +37,13 @@ SECTIONS: dict[str, Callable[[Machine, Record], bool]] = {
     "Inside a step, its parts": lambda machine, one: one.subject.get("examination") == "parts",
     "Inside a step, operation by operation": lambda machine, one: any(
         one.subject == shown.subject for column in recorded_operations(machine).values() for shown in column.values()
+    ),
+    "Inside a step, how it is launched": lambda machine, one: any(
+        one is shown for sizes in recorded_launches(machine).values() for shown in sizes.values()
+    ),
+    "Inside a step, its traps": lambda machine, one: (
+        one.subject.get("examination") == "traps"
+        and card_of(machine) in recorded_traps(int(one.subject["batch_size"]), TRAPS_NETWORK)
     ),
     "Operations": lambda _, one: any(one.subject == shown.subject for shown in _single_operations()),
     "The data feed": lambda machine, one: one.kind == Kind.PIPELINE and bool(recorded_feeds(machine)),
@@ -41,6 +63,8 @@ def _is_of_the_articles(one: Record) -> bool:
 
 def _single_operations() -> list[Record]:
     found = [*recorded_points("product", 2**20).values(), *recorded_points("sine", 2**30, depth=4).values()]
+    found += [recorded_at("first use", 1024, 4).values(), recorded_at("fusion", 32, 4).values()]
+    found += [recorded_at("overlap", size, 4, 8).values() for size in OVERLAP_SIZES]
     return [record for points in found for point in points for record in point.records.values()]
 
 
@@ -64,6 +88,11 @@ def test_operations_of_a_card_are_dotted_and_hollow_beside_those_here():
     rows = next(rows for rows in spec["datasets"].values() if rows and "filled" in rows[0])
     assert {(row["dash"], row["filled"]) for row in rows} == {(RECORDED, 0.0)}
     assert len(recorded_lines(recorded_points("sine", 2**30, 4), dict.fromkeys(SINE_WAYS, ""))) == 4
+
+
+def test_the_ways_to_launch_a_step_on_a_card_have_a_table():
+    (table,) = filter(None, map(launches_table, CARDS))
+    assert all(way in table for way in ("eager", "compiled", "CUDA graph", "reduce-overhead"))
 
 
 def test_the_operations_of_a_step_on_a_card_have_a_table():

@@ -59,11 +59,19 @@ def test_what_is_being_measured_comes_last_and_takes_its_place_once_it_is_known(
     assert Runtime("numpy") in pending
     assert waiting[-len(pending) :] == [one for one in waiting if one.epoch is None]
     known = ways_at(32, [record(Cell(Runtime("numpy"), 32), [0.1, 0.1])], waiting=True)
-    assert [one.source for one in known[:2]] == [RECORDED, MEASURED], "after the H100's compiled epoch"
-    assert known[1].epoch.middle == 0.1
+    assert [one.source for one in known[:4]] == [*[RECORDED] * 3, MEASURED], "after both cards and sixteen cores"
+    assert known[3].epoch.middle == 0.1
     assert len(known) == len(waiting), "no row comes or goes"
     assert "this machine's" in sentence(known)
     assert not [one for one in ways_at(32, []) if one.source == MEASURED], "nothing will come"
+
+
+def test_of_two_cards_the_sentence_speaks_of_one_and_of_its_host():
+    ways = ways_at(32, [])
+    assert len({way.where for way in ways if way.source == RECORDED and way.runtime.on_gpu}) > 1
+    said = sentence(ways)
+    assert said == sentence([way for way in ways if not way.where.startswith("H200")])
+    assert "H200" not in said
 
 
 def test_the_sentence_names_the_processor_the_card_and_why():

@@ -28,7 +28,16 @@ from lib.timing.comparison import Comparison, Verdict, compared
 from lib.timing.diagnosis import Observed, findings
 from lib.timing.measurement import Measurement
 from lib.timing.profiling.operations import ALL, COMPILED, OPERATIONS, PRODUCT
-from lib.timing.profiling.request import EXPLAINED, PARTS, REFERENCE, TRAP_EPOCHS, TRAP_SAMPLES, Split
+from lib.timing.profiling.request import (
+    EXPLAINED,
+    FIRST_CALL,
+    LAUNCHES,
+    PARTS,
+    REFERENCE,
+    TRAP_EPOCHS,
+    TRAP_SAMPLES,
+    Split,
+)
 from lib.ui import layout
 from lib.ui.controls import runtime, runtimes
 from lib.ui.lab import Drawing, Shown
@@ -94,6 +103,7 @@ def draw(shown: Shown) -> Drawing:
             for machine in recorded_machines.recorded_gpus()
             if (columns := recorded_operations(machine))
         )
+        + "".join(map(launches_table, recorded_machines.recorded_gpus()))
         + layout.disturbed([record for task in wanted for record in task.found(records).values()])
         + layout.software(task.runtime for task in wanted)
         + layout.quiet(recorded_gpus.step_note()),
@@ -221,6 +231,34 @@ def operations_table(columns: Mapping[str, Mapping[str, Record]], article_size: 
     return table(["μs", *heads], rows, "anatomy", row_css) + layout.quiet(_PUBLISHED + comparable)
 
 
+def recorded_launches(machine: Machine) -> dict[str, dict[int, Record]]:
+    """Each way to launch a step that was recorded on a card, and its first call, by batch size."""
+    found: dict[str, dict[int, Record]] = {}
+    for one in machine.records:
+        if one.says("examination") == LAUNCHES:
+            found.setdefault(str(one.says("name")), {})[int(one.subject["batch_size"])] = one
+    return found
+
+
+def launches_table(machine: Machine) -> str:
+    """HTML: microseconds of a step by each way to launch it on a recorded card; empty where none was recorded."""
+    found = recorded_launches(machine)
+    sizes = sorted({size for of in found.values() for size in of})
+    ways = [way for way in found if FIRST_CALL not in way]
+    rows = [
+        [way, *(_us(seconds_of(found[way][size])) if size in found[way] else "–" for size in sizes), _first(found, way)]
+        for way in sorted(ways, key=lambda way: -seconds_of(found[way][min(found[way])]))
+    ]
+    heads = ["μs of a step by PyTorch", *(f"batch size {size:,}" for size in sizes), "first call"]
+    title = f"The same step launched in other ways: {recorded_machines.named(machine)}"
+    return on_demand(title, table(heads, rows)) if rows else ""
+
+
+def _first(found: Mapping[str, Mapping[int, Record]], way: str) -> str:
+    calls_s = sorted(map(seconds_of, found.get(f"{way}/{FIRST_CALL}", {}).values()))
+    return f"{seconds(calls_s[0])} to {seconds(calls_s[-1])}" if calls_s else "–"
+
+
 def _sum(records: Sequence[Record | None]) -> str:
     """The sum of medians; a dash where one is missing."""
     known = [seconds_of(record) for record in records if record is not None]
@@ -294,17 +332,38 @@ def draw_traps(shown: Shown) -> Drawing:
     ceiling = ceilings(task.runtime, shown.section.page.store)
     said = f"{traps_sentence(known)} {occupancy(found, device) if known else ''}".strip()
     by = f"WebGPU ({KINDS[device]})" if device in KINDS else "JAX"
+    cards = recorded_traps(shown.at.size, Network.parse(shown.at.hidden))
     explained = traps_table(
         known, shown.at.size, ceiling.product_flops_per_s if ceiling else None, this_machine().cores
     )
     step = f"one step of {Network.parse(shown.at.hidden).whole_label} by {by}"
     return Drawing(
         layout.said(said)
-        + layout.framed(f"{step}: every sample, and the median", traps_chart(known))
+        + layout.framed(f"{step}: every sample, and the median", traps_chart(known, cards))
         + shown.state_line(len(known), len(TRAPS), "traps"),
         said,
-        (explained if known else "") + layout.disturbed(list(records.values())) + layout.software([task.runtime]),
+        (explained if known else "")
+        + "".join(
+            layout.quiet(f"{card}, hollow, recorded: {traps_sentence(pairs(one))} {occupancy(one, 'gpu')}")
+            for card, one in cards.items()
+        )
+        + layout.disturbed(list(records.values()))
+        + layout.software([task.runtime]),
     )
+
+
+def recorded_traps(batch_size: int, network: Network) -> dict[str, dict[str, Measurement]]:
+    """The traps on each recorded card, by its name, where this machine has none."""
+    about = traps_task("gpu", batch_size, network).subject
+    found = {
+        recorded_machines.card_of(machine): {
+            str(one.says("name")): one.measurement
+            for one in machine.records
+            if one.kind == Kind.ANATOMY and one.is_about(about)
+        }
+        for machine in recorded_machines.recorded_gpus()
+    }
+    return {card: one for card, one in found.items() if REFERENCE in one}
 
 
 @dataclass(frozen=True)
@@ -343,14 +402,23 @@ def occupancy(found: Mapping[str, Measurement], device: str) -> str:
     return f"{text}; true occupancy is not reported by this chip (NVML's GPM, from Hopper on)."
 
 
-def traps_chart(known: Mapping[str, Pair]) -> Chart:
-    """At most 200 blocks of the reference and of each wrong way on one logarithmic axis, with the medians as ticks."""
+def traps_chart(known: Mapping[str, Pair], cards: Mapping[str, Mapping[str, Measurement]]) -> Chart:
+    """At most 200 blocks of the reference and of each wrong way on one logarithmic axis, with the medians as ticks.
+
+    Medians that were recorded on cards are hollow beside them.
+    """
     shown = [(key, "wrong", pair.wrong) for key, pair in known.items()]
     shown += [("right", "right", pair.right) for pair in list(known.values())[:1]]
     rows = [{"label": label, "us": 1e6 * float(s), "way": way} for label, way, m in shown for s in m.step_s[:200]]
     medians = [{"label": label, "us": 1e6 * m.median_s, "way": way} for label, way, m in shown]
+    recorded = [
+        {"label": key, "us": 1e6 * one.median_s, "way": "right" if key == "right" else "wrong", "card": card}
+        for card, found in cards.items()
+        for key, one in {**found, "right": found[REFERENCE]}.items()
+        if key in ("right", *TRAPS)
+    ]
     # From what is there, or, before anything is, a usual range: a logarithmic axis needs an end above zero.
-    values = [row["us"] for row in rows + medians] or [10.0, 10_000.0]
+    values = [row["us"] for row in rows + medians + recorded] or [10.0, 10_000.0]
     scale = alt.Scale(type="log", domain=[0.9 * min(values), 1.1 * max(values)])
     x = alt.X("us:Q", scale=scale, axis=alt.Axis(tickCount=5), title="μs per step, logarithmic")
     order = ["right", *TRAPS]
@@ -359,7 +427,14 @@ def traps_chart(known: Mapping[str, Pair]) -> Chart:
     points, ticks = (alt.Chart(pd.DataFrame(one, columns=["label", "us", "way"])) for one in (rows, medians))
     tooltip = ["label:N", alt.Tooltip("us:Q", format=".4~g", title="μs")]
     samples = points.mark_point(filled=True, size=22, opacity=0.35).encode(x=x, y=y, color=color, tooltip=tooltip)
-    chart = samples + ticks.mark_tick(thickness=3, size=18).encode(x="us:Q", y=y, color=color)
+    hollow = alt.Chart(pd.DataFrame(recorded, columns=["label", "us", "way", "card"]))
+    chart = (
+        samples
+        + ticks.mark_tick(thickness=3, size=18).encode(x="us:Q", y=y, color=color)
+        + hollow.mark_point(shape="diamond", filled=False, size=90, strokeWidth=2).encode(
+            x="us:Q", y=y, color=color, tooltip=["card:N", *tooltip]
+        )
+    )
     return Chart(styled(chart, height=34 * len(order)), "wrong and right")
 
 

@@ -335,17 +335,17 @@ def ways_of(
 
 
 def recorded_points(
-    operation: str, largest: int, depth: int = 1, precision: str = "float32"
+    operation: str, largest: int, depth: int = 1, precision: str = "float32", pieces: int = 1
 ) -> dict[str, list[OperationPoint]]:
     """What was recorded of an operation on cards, where this machine has none, by library and card."""
     found: dict[str, dict[OperationTask, dict[str, Record]]] = {}
-    asked_for = {"operation": operation, "depth": depth, "arithmetic": precision, "pieces": 1, "device": "gpu"}
+    asked_for = {"operation": operation, "depth": depth, "arithmetic": precision, "pieces": pieces, "device": "gpu"}
     for machine in recorded_machines.recorded_gpus():
         for record in machine.records:
             if record.kind != Kind.OPERATION or not record.is_about(asked_for) or int(record.subject["size"]) > largest:
                 continue
             by = next(key for key, one in BACKENDS.items() if one.worker == record.says("by"))
-            request = OperationRequest(operation, int(record.subject["size"]), precision, depth)
+            request = OperationRequest(operation, int(record.subject["size"]), precision, depth, pieces)
             name = f"{recorded_machines.card_of(machine)}, {LABELS[str(record.says('by'))]}"
             of_task = found.setdefault(name, {}).setdefault(OperationTask(Runtime(by, "gpu"), request), {})
             of_task[str(record.says("name"))] = record
@@ -353,6 +353,12 @@ def recorded_points(
         name: sorted((OperationPoint(task, records) for task, records in of.items()), key=lambda point: point.size)
         for name, of in found.items()
     }
+
+
+def recorded_at(operation: str, size: int, depth: int, pieces: int = 1) -> dict[str, OperationPoint]:
+    """What was recorded of an operation of this size on cards, where this machine has none, by library and card."""
+    found = recorded_points(operation, size, depth, pieces=pieces)
+    return {f"{name} (recorded)": points[-1] for name, points in found.items() if points[-1].size == size}
 
 
 def recorded_lines(cards: Mapping[str, list[OperationPoint]], ways: Mapping[str, str]) -> list[Series]:
@@ -681,9 +687,10 @@ def _stacked(
 
 
 def draw_first_uses(shown: Shown) -> Drawing:
-    points = points_of(shown)
+    points, cards = points_of(shown), recorded_at("first use", shown.at.size, 4)
     caption = "seconds before the first result, and of compiling what made it, in a fresh process"
-    figures = {caption: layout.drawing(first_chart(points, library_names(shown)), caption)}
+    known = {point.task.label: point for point in points} | cards
+    figures = {caption: layout.drawing(first_chart(known, [*library_names(shown), *cards]), caption)}
     of = "libraries, each in fresh processes"
     low_s, high_s = published.LAUNCH_S
     note = (
@@ -700,10 +707,10 @@ def stage_s(point: OperationPoint, stage: tuple[str, str, str]) -> float | None:
     return None if whole is None or rest is None else max(0.0, whole - rest)
 
 
-def first_chart(points: Sequence[OperationPoint], names: Sequence[str]) -> Chart:
+def first_chart(points: Mapping[str, OperationPoint], names: Sequence[str]) -> Chart:
     rows = [
-        {"label": point.task.label, "kind": stage[0], "n": stage_seconds}
-        for point in points
+        {"label": label, "kind": stage[0], "n": stage_seconds}
+        for label, point in points.items()
         for stage in STAGES
         if (stage_seconds := stage_s(point, stage)) is not None
     ]
@@ -756,7 +763,8 @@ def draw_fusions(shown: Shown) -> Drawing:
         " and as many kernels as are counted above."
     )
     caption = "how many, counted from the compiler's text"
-    figures = {caption: layout.drawing(fusion_chart(points), caption)}
+    cards = recorded_at("fusion", shown.at.size, shown.at.depth)
+    figures = {caption: layout.drawing(fusion_chart(points, cards), caption)}
     return drawing(shown, figures, fusion_sentence(points, shown.at.depth), quiet(note), of="")
 
 
@@ -765,10 +773,11 @@ def count_of(point: OperationPoint, program: str, when: str) -> dict[str, int]:
     return {kind: round(point.seconds(name) or 0.0) for kind, name in names.items() if name in point.records}
 
 
-def fusion_chart(points: Sequence[OperationPoint]) -> Chart:
+def fusion_chart(points: Sequence[OperationPoint], cards: Mapping[str, OperationPoint]) -> Chart:
     devices: dict[str, OperationPoint | None] = {
         ", GPU" if point.task.runtime.device == "gpu" else "": point for point in points
     }
+    devices |= {f", {name}": point for name, point in cards.items()}
     counted = {
         f"{title}{device}, {when}": count_of(point, program, when) if point is not None else {}
         for program, title in PROGRAMS.items()
@@ -802,11 +811,17 @@ def fusion_sentence(points: Sequence[OperationPoint], depth: int) -> str:
 
 
 def draw_overlaps(shown: Shown) -> Drawing:
-    points = {point.task: point for point in points_of(shown)}
+    points, at = {point.task: point for point in points_of(shown)}, shown.at
+    cards = recorded_at("overlap", at.size, at.depth, at.pieces)
     most_s = last_end_s([*points.values()])
     figures: dict[str, Chart | str] = {
         f"{task.label}, {way}: the lanes of one run": lanes_chart(points.get(task), way, most_s)
         for task in shown.tasks
+        for way in (IN_TURN, IN_PIECES)
+    }
+    figures |= {
+        f"{name}, {way}: the lanes of one run": lanes_chart(point, way, last_end_s([point]))
+        for name, point in cards.items()
         for way in (IN_TURN, IN_PIECES)
     }
     note = (
@@ -814,7 +829,8 @@ def draw_overlaps(shown: Shown) -> Drawing:
         " Its streams cannot overlap: each is synchronised before the next one begins, there is one piece, and pageable"
         " memory is copied by the host."
     )
-    return drawing(shown, figures, overlap_sentence([*points.values()]), quiet(note), "devices")
+    recorded = "".join(quiet(f"{name}: {_overlap(point)}") for name, point in cards.items())
+    return drawing(shown, figures, overlap_sentence([*points.values()]), recorded + quiet(note), "devices")
 
 
 def spans_of(point: OperationPoint, way: str) -> dict[str, list[tuple[float, float]]]:
@@ -875,7 +891,8 @@ def last_end_s(points: Sequence[OperationPoint]) -> float:
 
 
 def overlap_sentence(points: Sequence[OperationPoint]) -> str:
-    return " ".join(map(_overlap, (point for point in points if {IN_TURN, IN_PIECES} <= point.records.keys())))
+    whole = [point for point in points if {IN_TURN, IN_PIECES} <= point.records.keys()]
+    return " ".join(f"{point.task.label}: {_overlap(point)}" for point in whole)
 
 
 def _overlap(point: OperationPoint) -> str:
@@ -888,6 +905,6 @@ def _overlap(point: OperationPoint) -> str:
         Verdict.UNCLEAR: "whether pieces make it faster cannot be told",
     }[ratio.verdict]
     return (
-        f"{point.task.label}: in turn, two stages are at work for {in_turn:.0%} of a run, in"
+        f"in turn, two stages are at work for {in_turn:.0%} of a run, in"
         f" {point.task.operation.pieces} pieces for {in_pieces:.0%}; {what}."
     )

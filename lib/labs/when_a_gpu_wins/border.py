@@ -31,7 +31,7 @@ from lib.sweeps.experiments import backend_race, published
 from lib.sweeps.experiments.advice import Row, known_devices, of_machine, published_rows
 from lib.sweeps.experiments.calibration import TOGETHER, LiveCalibrations, TrainingWay, live_in, ways
 from lib.sweeps.experiments.calibration import WAYS as CALIBRATED_AS
-from lib.sweeps.experiments.recorded_machines import Machine, recorded_gpus
+from lib.sweeps.experiments.recorded_machines import Machine, card_of, recorded_gpus
 from lib.sweeps.experiments.your_gpu import contests, kept_in
 from lib.sweeps.measuring import StepTime
 from lib.sweeps.storage.records import Kind, current
@@ -485,7 +485,8 @@ def _against_recorded(side: Side) -> str:
         return ""
     network, trained, errors, inside = why_slower.NETWORK, Runtime("jax-epoch", "gpu"), [], 0
     for size in backend_race.BATCH_SIZES:
-        for epoch in filter(None, (machine.epoch(trained, size) for machine in recorded_gpus())):
+        mine = (one for one in recorded_gpus() if card_of(one) in side.label)
+        for epoch in filter(None, (machine.epoch(trained, size) for machine in mine)):
             recorded_s = epoch.middle / Training(network, batch_size=size).steps_per_epoch()
             predicted = side.all_of(network, size)
             errors.append(abs(predicted.step_s / recorded_s - 1))

@@ -107,10 +107,10 @@ def test_there_is_one_right_figure_and_all_are_held_against_it():
     known = pairs(TRAPPED)
     assert {id(pair.right) for pair in known.values()} == {id(TRAPPED[REFERENCE])}
     assert traps_table(known, 32, 200e9, 2).count("200 μs (200\u202fμs to 200\u202fμs)") == 1
-    rows = [row for rows in traps_chart(known).spec["datasets"].values() for row in rows]
+    rows = [row for rows in traps_chart(known, {}).spec["datasets"].values() for row in rows]
     assert sum(row["way"] == "right" for row in rows) == 9 + 1
     assert sum(row["label"] == "one sample" for row in rows) == 9 + 1, "every sample"
-    assert traps_chart({}).spec["height"] == traps_chart(known).spec["height"], "nothing jumps while it fills"
+    assert traps_chart({}, {}).spec["height"] == traps_chart(known, {}).spec["height"], "nothing jumps while it fills"
 
 
 @pytest.mark.parametrize(
