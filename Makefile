@@ -112,8 +112,8 @@ lock: $(INSTALLED_DEV)
 # What a bare machine with a card lacks, as wheels for its Python, and the images: see deploy/README.md.
 BARE := .bare
 BARE_PYTHON ?= 3.12
-BARE_NAMES := absl-py cffi cloudpickle filelock h5py keras markdown-it-py mdurl msgspec namex nvidia-ml-py optree \
-	packaging platformdirs psutil pycparser pygments rich threadpoolctl wgpu
+BARE_NAMES := absl-py cffi cloudpickle filelock h5py keras markdown-it-py mdurl msgspec namex numpy nvidia-ml-py \
+	optree packaging platformdirs psutil pycparser pygments rich threadpoolctl wgpu
 bare: $(INSTALLED)
 	rm -rf $(BARE)
 	$(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: -d $(BARE) \

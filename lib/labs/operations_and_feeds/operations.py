@@ -762,8 +762,8 @@ def draw_fusions(shown: Shown) -> Drawing:
         f" one after. “{published.OVERHEAD_ARTICLE}” calls a compiled step one fused call: it is one call from Python,"
         " and as many kernels as are counted above."
     )
-    caption = "how many, counted from the compiler's text"
     cards = recorded_at("fusion", shown.at.size, shown.at.depth)
+    caption = "how many, counted from the compiler's text" + "".join(f"; {name}" for name in cards)
     figures = {caption: layout.drawing(fusion_chart(points, cards), caption)}
     return drawing(shown, figures, fusion_sentence(points, shown.at.depth), quiet(note), of="")
 
@@ -777,7 +777,7 @@ def fusion_chart(points: Sequence[OperationPoint], cards: Mapping[str, Operation
     devices: dict[str, OperationPoint | None] = {
         ", GPU" if point.task.runtime.device == "gpu" else "": point for point in points
     }
-    devices |= {f", {name}": point for name, point in cards.items()}
+    devices |= {f", {name.partition(',')[0]}": point for name, point in cards.items()}
     counted = {
         f"{title}{device}, {when}": count_of(point, program, when) if point is not None else {}
         for program, title in PROGRAMS.items()
