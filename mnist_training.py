@@ -72,7 +72,7 @@ def rate_controls(lab, reset):
 @app.cell(hide_code=True)
 def learning_rate(lab, rate):
     def rates(at):
-        network, runtime = Network.parse(at.hidden), Runtime(at.backend)
+        network, runtime = Network.parse(at.hidden), at.runtime
         trainings = [Training(network, one, at.size, at.epochs) for one in rates_between(*at.range, at.count)]
         return Experiment.by("learning rate", [Job(training, runtime) for training in trainings])
 
@@ -96,7 +96,7 @@ def size_controls(lab, reset):
 @app.cell(hide_code=True)
 def batch_size(lab, size):
     def sizes(at):
-        network, runtime = Network.parse(at.hidden), Runtime(at.backend)
+        network, runtime = Network.parse(at.hidden), at.runtime
         trainings = [Training(network, at.rate, one, at.epochs) for one in batch_sizes_of(at.sizes)]
         return Experiment.by("batch size", [Job(training, runtime) for training in trainings], at.target)
 
@@ -119,7 +119,7 @@ def depth_controls(lab, reset):
 def hidden_layers(depth, lab):
     def networks(at):
         trainings = [Training(one, at.rate, at.size, at.epochs) for one in networks_of(at.networks, at.own)]
-        return Experiment.by("hidden layers", [Job(training, Runtime(at.backend)) for training in trainings])
+        return Experiment.by("hidden layers", [Job(training, at.runtime) for training in trainings])
 
     lab.show(depth, networks, draw=[accuracy_by_epoch, accuracy_by_cost], say=best_network)
     return
@@ -199,7 +199,7 @@ def your_experiment(lab, your):
     def wide_or_deep(at):
         networks = [Network((256,)), Network((64, 64))]
         trainings = [Training(network, at.rate, at.size, at.epochs) for network in networks]
-        return Experiment.by("hidden layers", [Job(training, Runtime()) for training in trainings])
+        return Experiment.by("hidden layers", [Job(training, at.runtime) for training in trainings])
 
     lab.show(your, wide_or_deep, draw=[accuracy_by_epoch, accuracy_by_cost], say=best_network)
     return

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import mnist_training
 from lib.labs import mnist_training as page
-from lib.model.backends.registry import DEFAULT
+from lib.model.backends.registry import DEFAULT, Runtime
 from lib.sweeps.storage.store import Store
 from lib.ui import lab as lab_module
 from lib.ui.url_state import Address
@@ -32,7 +32,7 @@ def _made(prefix, **values):
 
 
 def learning_rate(rates, *, epochs, batch_size, hidden, backend=DEFAULT):
-    usual = {"range": (0.1, 1.0), "count": 2, "size": batch_size, "hidden": hidden, "backend": backend}
+    usual = {"range": (0.1, 1.0), "count": 2, "size": batch_size, "hidden": hidden, "runtime": Runtime(backend)}
     found = _made("rate", epochs=epochs, **usual)
     trained = [replace(found.items[0].training, learning_rate=rate) for rate in rates]
     items = [replace(found.items[0], training=training) for training in trained]
@@ -40,11 +40,12 @@ def learning_rate(rates, *, epochs, batch_size, hidden, backend=DEFAULT):
 
 
 def batch_size(sizes, *, epochs, rate, hidden, backend=DEFAULT, target=0.95):
-    return _made("size", sizes=sizes, epochs=epochs, rate=rate, hidden=hidden, backend=backend, target=target)
+    return _made("size", sizes=sizes, epochs=epochs, rate=rate, hidden=hidden, runtime=Runtime(backend), target=target)
 
 
 def depth(chosen, *, own="", epochs, rate, batch_size, backend=DEFAULT):
-    return _made("depth", networks=chosen, own=own, epochs=epochs, rate=rate, size=batch_size, backend=backend)
+    trained = {"rate": rate, "size": batch_size, "runtime": Runtime(backend)}
+    return _made("depth", networks=chosen, own=own, epochs=epochs, **trained)
 
 
 def backends(*, batch_size, epochs, rate, hidden):
@@ -55,6 +56,7 @@ def first_lab(monkeypatch, engine, folder, streams: bool = False, **settings: st
     """The first notebook's lab with these settings in its address, on an engine and a folder of the test's own."""
     monkeypatch.setattr(lab_module, "shared_engine", lambda: engine)
     monkeypatch.setattr(lab_module, "Store", lambda: Store(folder / "results.sqlite"))
+    monkeypatch.setattr(page, "fastest_here", Runtime)
     monkeypatch.setattr(lab_module, "opened", lambda _name, _settings: Address(arguments=settings))
     lab = page.FirstLab()
     for section in lab.page.sections.values():

@@ -8,7 +8,9 @@ option or the store cannot be used.
 import argparse
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain, combinations, product
@@ -17,13 +19,14 @@ from typing import Any
 from lib.cli import INCOMPLETE, UNUSABLE, Unusable, check_minutes, say, time_limit
 from lib.formatting import sentence
 from lib.labs.mnist_training import EXPERIMENTS
-from lib.model.backends.registry import versions
+from lib.model.backends.registry import Runtime, versions
 from lib.model.spec import Network, Training
+from lib.sweeps.experiments.backend_race import Cell, fastest, plan, race
 from lib.sweeps.experiments.lines import rates_between
 from lib.sweeps.experiments.mnist_training import every_runtime
-from lib.sweeps.storage.records import Key
+from lib.sweeps.storage.records import Key, Kind
 from lib.sweeps.storage.store import Store
-from lib.sweeps.sweep import AUTO, Finished, Options, updates
+from lib.sweeps.sweep import AUTO, Finished, Options, quickest_runtime, updates
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Item, Note, Progress, TrainingFailed, WorkerDied, note_of
 from lib.sweeps.workers.queue import Cancel, Request, Urgency
@@ -47,20 +50,20 @@ class Position:
     items: tuple[Item, ...]
 
 
-def positions(sliders: Mapping[str, Any]) -> Iterator[Position]:
+def positions(sliders: Mapping[str, Any], runtime: Runtime) -> Iterator[Position]:
     """All positions of the four experiments' sliders.
 
     A training with the most epochs serves every position of the slider for epochs, so each setting of the others is
-    trained once. Networks are those that the page offers, and the backend is its usual one; the last experiment has
-    every runtime.
+    trained once. Networks are those that the page offers; the last experiment has every runtime.
 
     Args:
         sliders: Of the page's four panels, by their names in the address: `usual` value and `options`.
+        runtime: What trains the others.
     """
 
     @cache  # a position holds what others hold, too
     def item(hidden: str, rate: float, size: int, epochs: int) -> Item:
-        return Item(Training(Network.parse(hidden), rate, size, epochs))
+        return Item(Training(Network.parse(hidden), rate, size, epochs), runtime)
 
     def moved(panel: str, **values: object) -> int:
         return sum(value != _plain(sliders[f"{panel}.{name}"].usual) for name, value in values.items())
@@ -176,6 +179,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return UNUSABLE
 
 
+def _quickest(engine: Engine, store: Store, cancel: Cancel) -> Runtime:
+    """What the pages will train by: it is measured first, as they would."""
+    ways = [Cell(Runtime(), 32), Cell(quickest_runtime(), 32)]
+    todo = plan(list(dict.fromkeys(ways)), store.records(Kind.RACE), 1)
+    with suppress(TrainingFailed, WorkerDied, MemoryError):  # the other one trains then
+        deque(race(todo, engine, store, cancel, Request()), maxlen=0)
+    return fastest(store.records(Kind.RACE))
+
+
 def precompute(store: Store, minutes: float) -> bool:
     """Train for at most so many minutes, and return whether every position is answered at once.
 
@@ -186,11 +198,11 @@ def precompute(store: Store, minutes: float) -> bool:
     Raises:
         Unusable: The store cannot be written.
     """
-    every = list(positions(settings_of(EXPERIMENTS)))
     cancel, engine = Cancel(), Engine()
-    began = time.monotonic()
+    began, every = time.monotonic(), list[Position]()
     try:
         with time_limit(minutes, cancel) as stopped:
+            every += positions(settings_of(EXPERIMENTS), _quickest(engine, store, cancel))
             trained = _train_all(groups(every), engine, store, cancel, lambda text: _say(began, minutes, text))
         facts = engine.known_facts()
     finally:

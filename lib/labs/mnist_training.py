@@ -6,8 +6,9 @@ from typing import Any
 
 import marimo as mo
 
-from lib.model.backends.registry import usable_runtimes
+from lib.model.backends.registry import Runtime, usable_runtimes
 from lib.model.data.mnist import Facts, recognised
+from lib.sweeps.experiments.backend_race import fastest_here
 from lib.sweeps.experiments.lines import MAX_LINES, parse_networks
 from lib.sweeps.experiments.results import Watched
 from lib.sweeps.experiments.mnist_training import Experiment
@@ -16,6 +17,7 @@ from lib.sweeps.experiments.published import ARTICLE_ARCHITECTURES, OVERHEAD_ART
 from lib.sweeps.experiments.results import Results
 from lib.labs.why_slower import WhySlower, answer
 from lib.ui import layout
+from lib.ui.controls import FASTEST
 from lib.ui.heading import asides, heading
 from lib.ui.lab import Hook, Lab, Page
 from lib.ui.network_inside import Inside
@@ -46,6 +48,12 @@ class TrainingControls(Controls):
 
     AGAIN = "Run again", "Train and time it again"
     EXPORTS = PINS = True
+    backend: Any = FASTEST
+
+    @property
+    def runtime(self) -> Runtime:
+        """What trains it."""
+        return fastest_here() if self.backend == FASTEST else Runtime(self.backend)
 
 
 class RateControls(TrainingControls):

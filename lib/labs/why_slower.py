@@ -23,6 +23,7 @@ from lib.sweeps.experiments.recorded_machines import (
 )
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
+from lib.sweeps.sweep import QUICKEST
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Note, State
 from lib.sweeps.workers.queue import Cancel, Request, Urgency
@@ -30,6 +31,7 @@ from lib.ui import layout
 from lib.ui.lab import Asked, Drawing, Page, Shown
 from lib.ui.opened import PUPIL, role
 from lib.ui.panel import Controls, batch_size, hidden
+from lib.ui.stage import Stage
 from lib.ui.views.markup import quiet
 
 MEASURED, RECORDED, PREDICTED, PUBLISHED = "measured here", "recorded", "predicted", "published"
@@ -44,7 +46,7 @@ ASKED_ONCE = {
 AN_OPERATION = "an operation"  # of all others
 EAGER = ("torch", "cupy")  # as programs for a card are written first
 COMPILED = {"an epoch": "compiled whole", "a step": "compiled step by step"}
-STARTS_SOON = (DEFAULT, "numpy", "jax-step", "numba")
+STARTS_SOON = (DEFAULT, QUICKEST, "numpy", "jax-step")
 MOST_WORDS = 35  # of the sentence
 
 
@@ -89,7 +91,7 @@ def answer(page: Page, below: str) -> tuple[Callable[[WhySlower], Asked], Callab
             todo = cells if again else [cell for cell in cells if not _undisturbed(records_of(cell, known))]
             if not again and (role() == PUPIL or not page.sections["why"].stage.streams):
                 todo = []  # to open a page in a class measures nothing, and neither does a script
-            return (known, len(todo)), partial(measure, todo, again)
+            return (known, len(todo)), partial(measure, todo, again, page.sections["rate"].stage)
 
         return Asked((at.size, at.hidden), make)
 
@@ -121,10 +123,16 @@ def cells_here(size: int, network: Network = NETWORK) -> list[Cell]:
 
 
 def measure(
-    cells: Sequence[Cell], again: bool, engine: Engine, store: Store, cancel: Cancel, request: Request
+    cells: Sequence[Cell],
+    again: bool,
+    first: Stage,
+    engine: Engine,
+    store: Store,
+    cancel: Cancel,
+    request: Request,
 ) -> Iterator[Record | Note]:
-    """Time these cells once each: the usual backend at once, the others after all that was asked for otherwise. What
-    another page has timed is taken.
+    """Time these cells once each, the usual backend at once. The quickest, which compiles for ten seconds, follows the
+    run of the stage `first`; the others follow all that was asked for otherwise. What another page has timed is taken.
 
     Raises:
         WorkerDied: A worker ended while it trained; the text says what to do.
@@ -135,7 +143,11 @@ def measure(
             from lib.sweeps.experiments.advice import recorded
 
             recorded()
-        when = request if cell.runtime == Runtime() else replace(request, urgency=Urgency.LATER)
+        when = replace(request, urgency=Urgency.LATER)
+        if cell.runtime == Runtime():
+            when = request
+        elif cell.runtime.backend == QUICKEST:
+            when = replace(request, number=max(request.number, first.asked_as) + 1)
         found = [] if again else _undisturbed(records_of(cell, store.records(Kind.RACE)))
         yield from found or race([cell], engine, store, cancel, when)
 

@@ -10,7 +10,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import marimo as mo
@@ -409,7 +409,8 @@ class _Trainings(_Painter):
         self, section: Section, jobs: Callable[[Any], Experiment], below: Callable[[Experiment, Results], str] | None
     ) -> None:
         super().__init__(section)
-        self._jobs, self._more_below, self._opening = jobs, below, section.stage.opening
+        # Once for these values: what is fastest here may be found out meanwhile, and is for the next run.
+        self._jobs, self._more_below, self._opening = cache(jobs), below, section.stage.opening
         self._seat: Seat | None = None
         self._told: Results | None = None  # whose end the hooks have heard of
 

@@ -336,16 +336,23 @@ def progress_text(results: Results) -> str:
             f", about {formatting.seconds(max(left_s, 0.1))} left" if left_s is not None else ""
         )
     if results.state is State.SAVED:
+        by = _by(results)
         when = min((line.curve.measured_at for line in results.lines if line.curve), default="")
         again = "" if is_static() else "; “Run again” measures again"
-        return f"trained and timed on this {'busy ' if results.disturbed else ''}machine {_ago(when)}{again}"
+        return f"trained {by}and timed on this {'busy ' if results.disturbed else ''}machine {_ago(when)}{again}"
     if results.state is State.DONE:
         cached, when = sum(line.cached for line in results.lines), "for this page" if is_static() else "just now"
         when = "on a busy machine" if results.disturbed else when
-        return f"{len(results.lines)} trainings" + (
+        return f"{len(results.lines)} trainings {_by(results)}".strip() + (
             f", {cached} of them saved earlier" if cached else f", measured {when}"
         )
     return ""
+
+
+def _by(results: Results) -> str:
+    """What trained them, and a space; empty where that differs, and is on the chart."""
+    trained = {item.runtime for item in results.items}
+    return f"by {trained.pop().short_label} " if len(trained) == 1 else ""
 
 
 def _ago(iso: str) -> str:

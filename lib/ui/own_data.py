@@ -202,7 +202,7 @@ class OwnData(Hook):
         unseen = section.stage.unseen
         if unseen is not None and unseen.results.state.under_way:
             return layout.state_of(unseen.results) + left_out
-        curves = [results.lines[place].curve for place in experiment.compared]
+        curves = [line.curve for line in results.lines]
         found = both_winners(experiment, curves, self.page.store, self.page.engine.known_facts())
         if found is None:
             return left_out

@@ -223,6 +223,11 @@ class Stage:
         self.opening = False
         return request
 
+    @property
+    def asked_as(self) -> int:
+        """The number of the present run's request; 0 without a run."""
+        return self._own.seat.request.number if self._own.seat is not None else 0
+
     def stop(self) -> None:
         """Stop what runs, also beside it; what is finished stays stored."""
         self._end_task()

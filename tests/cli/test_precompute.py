@@ -17,7 +17,7 @@ from lib.cli import precompute as command
 from lib.cli.precompute import EXPERIMENTS, POINTS, Position, answered, groups, main, positions, train
 from lib.labs import mnist_training as page
 from lib.labs.mnist_training import EXPERIMENTS as PANELS
-from lib.model.backends.registry import versions
+from lib.model.backends.registry import DEFAULT, Runtime, versions
 from lib.model.spec import BATCH_SIZES, Network, Training
 from lib.sweeps.storage.records import Key
 from lib.sweeps.storage.store import Store
@@ -63,7 +63,8 @@ def only(monkeypatch, positions):
 
 @pytest.fixture
 def few_positions(monkeypatch):
-    """Of small networks."""
+    """Of small networks, trained by the default."""
+    monkeypatch.setattr(command, "_quickest", lambda *_: Runtime())
     only(monkeypatch, FEW)
 
 
@@ -151,13 +152,13 @@ def test_the_time_left_is_told_in_minutes(few_positions, capsys):
 
 @pytest.fixture(scope="module")
 def every():
-    return list(positions(settings_of(page.EXPERIMENTS)))
+    return list(positions(settings_of(page.EXPERIMENTS), Runtime()))
 
 
 def experiment_of(panel, **moved):
     controls = page.EXPERIMENTS[panel]
     usual = {name: one.setting.usual for name, one in controls.declared(panel).items()}
-    return made.jobs(panel)(controls(usual | moved))
+    return made.jobs(panel)(controls(usual | {"backend": DEFAULT} | moved))
 
 
 def at_most_epochs(experiment):

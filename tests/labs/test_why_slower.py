@@ -135,23 +135,27 @@ def test_the_axis_holds_all_rows():
 
 
 def test_cells_are_timed_once_and_all_but_the_usual_backend_after_all_else(monkeypatch, tmp_path):
-    store, raced, urgencies = Store(tmp_path / "results.sqlite"), [], []
+    store, raced, urgencies, numbers = Store(tmp_path / "results.sqlite"), [], [], []
     known, new = Cell(Runtime("numpy"), 32), Cell(Runtime("jax-epoch"), 32)
     store.add(record(known, [0.1, 0.1]))
 
     def race(cells, _engine, _store, _cancel, request):
         raced.extend(cells)
         urgencies.append(request.urgency)
+        numbers.append(request.number)
         yield record(cells[0], [0.2, 0.2])
 
     monkeypatch.setattr(why_slower, "race", race)
     asked = [known, new]
-    found = list(why_slower.measure(asked, False, None, store, Cancel(), Request()))
+    found = list(why_slower.measure(asked, False, SimpleNamespace(asked_as=0), None, store, Cancel(), Request()))
     assert [one.block_s[0] for one in found] == [0.1, 0.2]
     assert raced == [new]
-    list(why_slower.measure(asked, True, None, store, Cancel(), Request()))
+    list(why_slower.measure(asked, True, SimpleNamespace(asked_as=0), None, store, Cancel(), Request()))
     assert raced == [new, known, new], "asked for once more"
     assert urgencies == [Urgency.IN_ORDER, Urgency.LATER, Urgency.IN_ORDER], "the usual backend's worker is warm"
+    mine, first = Request(), SimpleNamespace(asked_as=Request().number)
+    list(why_slower.measure([Cell(Runtime("numba"), 32)], True, first, None, store, Cancel(), mine))
+    assert (numbers[-1], urgencies[-1]) == (first.asked_as + 1, Urgency.IN_ORDER), "after the first experiment"
 
 
 @pytest.mark.parametrize(
@@ -166,7 +170,8 @@ def test_cells_are_timed_once_and_all_but_the_usual_backend_after_all_else(monke
 def test_opening_a_page_in_a_class_or_a_script_measures_nothing(monkeypatch, tmp_path, who, streams, again, measures):
     monkeypatch.setattr(why_slower, "role", lambda: who)
     section = SimpleNamespace(stage=SimpleNamespace(streams=streams))
-    page = SimpleNamespace(store=Store(tmp_path / "results.sqlite"), sections={"why": section})
+    sections = {"why": section, "rate": section}
+    page = SimpleNamespace(store=Store(tmp_path / "results.sqlite"), sections=sections)
     ask, _ = why_slower.answer(page, "")
     (_, n_wanted), _work = ask(why_slower.WhySlower({"size": 32, "hidden": "128"})).make(again)
     assert bool(n_wanted) is measures

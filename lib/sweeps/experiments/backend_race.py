@@ -13,12 +13,13 @@ after each epoch only, so the epochs, and with them the seconds, are upper bound
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
+from pathlib import Path
 
 import numpy as np
 
 from lib.model.backends.base import Epoch, FirstCall, Steps
-from lib.model.backends.registry import Runtime, versions
+from lib.model.backends.registry import BACKENDS, PRECISIONS, Runtime, usable_runtimes, versions
 from lib.model.data.mnist import Facts
 from lib.model.spec import N_TRAIN, Network, Training
 from lib.sweeps.measuring import ALL_BUT_THE_CPU, Attempts
@@ -83,6 +84,35 @@ def plan(cells: Sequence[Cell], cached: Sequence[Record], rounds: int = ROUNDS, 
 def records_of(cell: Cell, records: Sequence[Record]) -> list[Record]:
     """The valid repetitions of a cell, oldest first: of this machine, this code and these versions."""
     return current(records, Kind.RACE, cell.subject, cell.runtime)
+
+
+def fastest_here() -> Runtime:
+    """What trains whole epochs soonest on this machine, by what is stored."""
+    store = Store()
+    return _fastest(store.path, store.stamp())
+
+
+@lru_cache(maxsize=1)
+def _fastest(path: Path | None, _stamp: tuple) -> Runtime:
+    return fastest(Store(path).records(Kind.RACE))
+
+
+def fastest(records: Sequence[Record]) -> Runtime:
+    """What trains whole epochs soonest: where most ways were timed, or first at the articles' size; the default until
+    any was.
+
+    Args:
+        records: Of races on this machine.
+    """
+    able = [one for one in usable_runtimes() if BACKENDS[one.backend].whole_epochs and one.precision == PRECISIONS[0]]
+    usual = NETWORK.label, 32
+    found: dict[tuple, dict[Runtime, float]] = {usual: {}}
+    for runtime in able:
+        for one in current(records, Kind.RACE, runtime.subject, runtime):
+            cell = one.subject["hidden"], one.subject["batch_size"]
+            found.setdefault(cell, {})[runtime] = one.measurement.median_s
+    most = max(found.values(), key=len)
+    return min(most, key=most.__getitem__, default=Runtime())
 
 
 def race(

@@ -16,7 +16,7 @@ import numpy as np
 
 from lib.formatting import format_rate, listed
 from lib.model.backends.base import Epoch
-from lib.model.backends.registry import BACKENDS, DEFAULT, Runtime, all_runtimes, unavailable, unsuited, versions
+from lib.model.backends.registry import BACKENDS, Runtime, all_runtimes, unavailable, unsuited, versions
 from lib.model.data.mnist import Facts
 from lib.model.data.prepared import Prepared
 from lib.model.spec import MNIST, DataSet, Network, Training
@@ -48,7 +48,6 @@ class Experiment:
     items: tuple[Item, ...]
     labels: tuple[str, ...]
     ordered_by: str
-    n_compared: int  # the lines after these are the same trainings by the default runtime, for their seconds
     strategy: str = "sequential"  # of the sweep: where seconds are shown side by side, each is trained by itself
     target: float = field(default=0.95, compare=False)  # validation accuracy, 0 to 1, where seconds to it are shown
     draw: tuple[Callable[..., Any], ...] = field(default=(), compare=False)  # its charts, of itself and its results
@@ -60,44 +59,34 @@ class Experiment:
 
         Args:
             axis: A key of `AXES`.
-            jobs: In the order of the lines; where they are trained by another backend than the default, the same
-                trainings by the default follow, for comparison.
+            jobs: In the order of the lines.
             target: Validation accuracy, 0 to 1.
 
         Raises:
             ValueError: There is no training, two lines have the same label, or a backend cannot run here; the text is
                 a sentence for the person.
         """
-        compared = tuple(jobs)
+        items = tuple(jobs)
         name, label, strategy = AXES[axis]
-        labels = [label(item) for item in compared]
+        labels = [label(item) for item in items]
         if not labels or len(labels) != len(set(labels)):
             raise ValueError(f"{axis}: expected different values, got {', '.join(labels) or 'none'}; choose some more")
-        for runtime in {item.runtime: None for item in compared}:
+        for runtime in {item.runtime: None for item in items}:
             if (gap := unavailable(runtime)) is not None:
                 raise ValueError(
                     f"{runtime.label} cannot run here: {gap.reason}; {gap.remedy}, or choose another backend"
                 )
-        items = compared
-        if axis != "backend" and any(item.runtime != Runtime() for item in compared):
-            items += tuple(Item(item.training, Runtime()) for item in compared)
-            labels += [f"{one} ({BACKENDS[DEFAULT].label})" for one in labels]
-            strategy = "sequential"
-        return cls(name, items, tuple(labels), axis, len(compared), strategy, target)
+        return cls(name, items, tuple(labels), axis, strategy, target)
 
     def kept(self, keep: Callable[[Item], bool]) -> "Experiment":
         """Without the lines whose training is not to be kept."""
         places = [place for place, item in enumerate(self.items) if keep(item)]
         items, labels = (tuple(every[place] for place in places) for every in (self.items, self.labels))
-        return replace(self, items=items, labels=labels, n_compared=sum(place in self.compared for place in places))
+        return replace(self, items=items, labels=labels)
 
     @property
     def data(self) -> DataSet:
         return self.items[0].training.data
-
-    @property
-    def compared(self) -> range:
-        return range(self.n_compared)
 
 
 def every_runtime() -> list[Runtime]:
@@ -371,19 +360,19 @@ def on(own: Prepared | None, training: Training) -> Training:
 
 
 def experiment_on(own: Prepared | None, experiment: Experiment) -> Experiment:
-    """The same experiment on these data, without the lines of runtimes that they do not suit; as it is where there are
-    none.
+    """The same experiment on these data; as it is where there are none.
+
+    Lines of a runtime that they do not suit are left out where runtimes are compared, else trained by the default.
 
     Raises:
-        ValueError: As `on`; or the data suit none of the runtimes that are compared.
+        ValueError: As `on`.
     """
     moved = replace(experiment, items=tuple(Item(on(own, one.training), one.runtime) for one in experiment.items))
-    gaps = not_used(own, [item.runtime for item in moved.items])
-    kept = moved.kept(lambda item: item.runtime not in {runtime for runtime, _, _ in gaps})
-    if own is not None and not kept.n_compared:
-        runtime, reason, remedy = gaps[0]
-        raise ValueError(f"“{runtime.label}” is not used on {own.about.name}: {reason}; {remedy}")
-    return kept
+    unsuited = {runtime for runtime, _, _ in not_used(own, [item.runtime for item in moved.items])}
+    if experiment.ordered_by == "backend":
+        return moved.kept(lambda item: item.runtime not in unsuited)
+    items = (replace(one, runtime=Runtime()) if one.runtime in unsuited else one for one in moved.items)
+    return replace(moved, items=tuple(items))
 
 
 def not_used(own: Prepared | None, runtimes: Iterable[Runtime]) -> list[tuple[Runtime, str, str]]:
@@ -416,10 +405,10 @@ def winners(experiment: Experiment, curves: Sequence[Curve], n_validation: int) 
 
     Args:
         experiment: What was trained.
-        curves: Of each line that is compared, in their order.
+        curves: Of each line, in their order.
         n_validation: Rows that the accuracies are of.
     """
-    labels = [experiment.labels[index] for index in experiment.compared]
+    labels = experiment.labels
     if experiment.name == "backend":
         times = [epoch_s(curve.epochs) for curve in curves]
         best = min(range(len(times)), key=lambda one: float(np.median(times[one])))
@@ -436,7 +425,7 @@ def winners(experiment: Experiment, curves: Sequence[Curve], n_validation: int) 
 
 
 def on_mnist(experiment: Experiment, store: Store, mnist: Facts | None) -> list[Curve] | None:
-    """What is stored for MNIST at the same settings: a curve for each line that is compared; None where one is missing.
+    """What is stored for MNIST at the same settings: a curve for each line; None where one is missing.
 
     Args:
         experiment: On other data.
@@ -455,9 +444,9 @@ def moved_to_mnist(experiment: Experiment) -> Experiment:
     """The lines that an experiment on other data is about, at the same settings on MNIST."""
     items = tuple(
         Item(replace(one.training, network=Network(one.training.network.hidden), data=MNIST), one.runtime)
-        for one in experiment.items[: experiment.n_compared]
+        for one in experiment.items
     )
-    return replace(experiment, items=items, labels=experiment.labels[: len(items)])
+    return replace(experiment, items=items)
 
 
 def both_winners(

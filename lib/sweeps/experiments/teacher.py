@@ -185,7 +185,7 @@ def questions(experiment: Experiment) -> tuple[GuessQuestion, ...]:
 
     They depend on the lines that compete, and on no other control.
     """
-    lines = tuple(experiment.labels[index] for index in experiment.compared)
+    lines = experiment.labels
     asked = [GuessQuestion(experiment.name, BEST, lines, lines)]
     if experiment.name == "learning-rate":
         asked.append(GuessQuestion(experiment.name, DIVERGES, (YES, NO), lines))

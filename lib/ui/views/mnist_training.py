@@ -46,13 +46,10 @@ EPOCH_DOMAIN = (0.02, 100.0)  # seconds of an epoch, by batch size
 
 
 def colors_of(experiment: Experiment) -> tuple[str, ...]:
-    """A colour for each line: along the palette for ordered quantities, their own for backends.
-
-    Lines that are trained by the default backend for comparison have the colours of those that they are compared with.
-    """
+    """A colour for each line: along the palette for ordered quantities, their own for backends."""
     if experiment.ordered_by == "backend":
         return tuple(item.runtime.color for item in experiment.items)
-    return ordered_palette(experiment.n_compared) * (1 if len(experiment.items) == experiment.n_compared else 2)
+    return ordered_palette(len(experiment.items))
 
 
 def charts(experiment: Experiment, results: Results) -> list[Chart]:
@@ -62,8 +59,8 @@ def charts(experiment: Experiment, results: Results) -> list[Chart]:
         experiment: What is trained.
         results: So far.
     """
-    lines = ((experiment.labels[index], results.lines[index].state) for index in experiment.compared)
-    states = {label: state.lower() for label, state in lines if state not in (State.DONE, State.SAVED)}
+    lines = zip(experiment.labels, results.lines, strict=True)
+    states = {label: line.state.lower() for label, line in lines if line.state not in (State.DONE, State.SAVED)}
     return [replace(draw(experiment, results), states=states) for draw in experiment.draw]
 
 
@@ -77,18 +74,18 @@ class _LossCurve(NamedTuple):
 def loss_by_step(experiment: Experiment, results: Results) -> Chart:
     """Training loss against the step, a line per training; the loss is clipped to `LOSS_DOMAIN`."""
     with results.changed:
-        thinned = [results.lines[index].thinned(POINTS_PER_LINE) for index in experiment.compared]
+        thinned = [line.thinned(POINTS_PER_LINE) for line in results.lines]
     curves = [
-        _LossCurve(experiment.labels[index], steps.tolist(), losses.tolist(), _within(losses, LOSS_DOMAIN))
-        for index, (steps, losses) in zip(experiment.compared, thinned, strict=True)
+        _LossCurve(label, steps.tolist(), losses.tolist(), _within(losses, LOSS_DOMAIN))
+        for label, (steps, losses) in zip(experiment.labels, thinned, strict=True)
     ]
-    most = max(results.lines[i].total_steps for i in experiment.compared)
+    most = max(line.total_steps for line in results.lines)
     return _filled(_line_frame("training loss by step", "step", "loss"), experiment, curves, LOSS_DOMAIN, most)
 
 
 def accuracy_by_epoch(experiment: Experiment, results: Results) -> Chart:
     """Validation accuracy after each epoch, a line per training."""
-    most = max(experiment.items[i].training.epochs for i in experiment.compared)
+    most = max(item.training.epochs for item in experiment.items)
     template = _line_frame("validation accuracy by epoch", "epoch", "accuracy")
     return _filled(template, experiment, _accuracies(experiment, results, "epoch"), ERROR_DOMAIN, most)
 
@@ -105,10 +102,9 @@ def accuracy_by_seconds(experiment: Experiment, results: Results) -> Chart:
 
 def _accuracies(experiment: Experiment, results: Results, across: str) -> list[_LossCurve]:
     """The accuracies of each line against this column of `Results.epochs_rows`."""
-    found: dict[int, list[dict]] = {index: [] for index in experiment.compared}
+    found: dict[int, list[dict]] = {index: [] for index in range(len(experiment.items))}
     for row in results.epochs_rows():
-        if row["line"] in found:
-            found[row["line"]].append(row)
+        found[row["line"]].append(row)
     return [
         _LossCurve(
             experiment.labels[index],
@@ -140,21 +136,20 @@ def accuracy_by_cost(experiment: Experiment, results: Results) -> Chart:
 def _finals(experiment: Experiment, results: Results, x: Callable[[Line], float | None]) -> list[dict]:
     """The accuracy of each line that has one, and a place on the x axis."""
     rows = []
-    for index in experiment.compared:
-        line = results.lines[index]
+    for label, line in zip(experiment.labels, results.lines, strict=True):
         if line.accuracy is None or x(line) is None:
             continue
         stuck = line.curve is not None and line.accuracy <= line.item.training.data.chance
         outcome = "diverged" if line.diverged_step is not None else "did not learn" if stuck else "learnt"
         error = 1 - line.accuracy if outcome == "learnt" else ERROR_DOMAIN[0]
         place = {"x": x(line), "y": float(np.clip(error, min(ERROR_DOMAIN), max(ERROR_DOMAIN)))}
-        rows.append(place | {"label": experiment.labels[index], "outcome": outcome, "accuracy": line.accuracy})
+        rows.append(place | {"label": label, "outcome": outcome, "accuracy": line.accuracy})
     return rows
 
 
 def seconds_by_batch_size(experiment: Experiment, results: Results) -> Chart:
     """Seconds of an epoch with quartiles, and steps per epoch, against batch size; both axes logarithmic."""
-    timed = [row for row in results.summary_rows() if row["line"] in experiment.compared and row["timed_epochs"]]
+    timed = [row for row in results.summary_rows() if row["timed_epochs"]]
     rows = [
         {
             "x": row["batch_size"],
@@ -167,7 +162,7 @@ def seconds_by_batch_size(experiment: Experiment, results: Results) -> Chart:
         }
         for row in timed
     ]
-    texts = [_steps(experiment.items[index].training) for index in experiment.compared]
+    texts = [_steps(item.training) for item in experiment.items]
     domain = _epoch_domain(experiment.items[0].training)
     spec = _with_rows(_seconds_frame(domain), experiment, rows=rows, ends=moved_apart(rows, domain), room=room(texts))
     return Chart(spec, "seconds per epoch by batch size")
@@ -186,8 +181,7 @@ def _steps(training: Training) -> str:
 def backend_dots(experiment: Experiment, results: Results) -> Chart:
     """Seconds per epoch by backend with quartiles, and the published figure below, where there is one."""
     rows, marks = [], []
-    for index in experiment.compared:
-        line, label = results.lines[index], experiment.labels[index]
+    for label, line in zip(experiment.labels, results.lines, strict=True):
         training, runtime = line.item.training, line.item.runtime
         quoted_s = published.epoch_s(runtime.backend, runtime.device, training.batch_size)
         if quoted_s is not None and training.network.hidden == (128,) and training.data == MNIST:
@@ -219,7 +213,7 @@ def _filled(
 
 
 def _room_of(experiment: Experiment) -> list[dict]:
-    return room([experiment.labels[index] for index in experiment.compared])
+    return room(list(experiment.labels))
 
 
 def _as_csv(curves: Sequence[_LossCurve], shown: str, experiment: Experiment) -> str:
@@ -377,28 +371,13 @@ def run_sentence(experiment: Experiment, results: Results) -> str:
     """The run's result in words, or why it failed; empty while it is running."""
     if results.state is State.FAILED:
         return results.failure
-    done = [(results.labels[i], results.lines[i]) for i in experiment.compared if results.lines[i].curve is not None]
+    done = [one for one in zip(results.labels, results.lines, strict=True) if one[1].curve is not None]
     if results.state is State.STOPPED:
-        said = f"Stopped: {len(done)} of {experiment.n_compared} trainings were finished and are saved."
+        said = f"Stopped: {len(done)} of {len(results.lines)} trainings were finished and are saved."
         return f"{said} {results.failure}".strip()
     if not results.over or not done:
         return ""
-    said = experiment.say(done, experiment.target) if experiment.say is not None else ""
-    return f"{said} {_tell_wait(experiment, results)}".strip()
-
-
-def _tell_wait(experiment: Experiment, results: Results) -> str:
-    """The chosen backend's seconds beside the default's, where another than the default was chosen."""
-    if len(results.lines) == experiment.n_compared:
-        return ""
-    chosen, usual = results.lines[: experiment.n_compared], results.lines[experiment.n_compared :]
-    if any(line.curve is None for line in usual):
-        return ""
-    chosen_s, usual_s = sum(line.train_s for line in chosen), sum(line.train_s for line in usual)
-    return (
-        f"{chosen[0].item.runtime.label} took {formatting.seconds(chosen_s)} for what"
-        f" {usual[0].item.runtime.label} does in {formatting.seconds(usual_s)}: {chosen_s / usual_s:.1f} times as long."
-    )
+    return experiment.say(done, experiment.target) if experiment.say is not None else ""
 
 
 def published_note(name: str) -> str:

@@ -6,7 +6,6 @@ from typing import Any
 from lib.formatting import listed, percent, seconds
 from lib.sweeps.experiments.mnist_training import Experiment, settings_of
 from lib.sweeps.experiments.results import Line, Results
-from lib.sweeps.workers.messages import Item
 from lib.ui.views.chart import Chart
 
 Pair = tuple[Experiment, Results]
@@ -64,7 +63,7 @@ def difference(pinned: Pair, now: Pair) -> str:
         return f"This run is pinned: it stays beside the next one. Move a control, or press “{LET_GO}”."
     settings = [
         f"{name} {was} pinned, {here} now"
-        for (name, was), (_, here) in zip(*(settings_of(_compared(one)) for one, _ in (pinned, now)), strict=True)
+        for (name, was), (_, here) in zip(*(settings_of(one.items) for one, _ in (pinned, now)), strict=True)
         if was != here
     ]
     text = f"{listed(settings)}." if settings else "Other trainings between the same ends."
@@ -81,10 +80,6 @@ def difference(pinned: Pair, now: Pair) -> str:
     if abs(gap) <= max(line.item.training.data.gap_by_chance(was, here) for line in lines):
         more += "; one seed cannot tell such a gap from chance"
     return f"{text[:1].upper()}{text[1:]} Best pinned: {told[0]}. Best now: {told[1]}, {more}."
-
-
-def _compared(experiment: Experiment) -> list[Item]:
-    return [experiment.items[index] for index in experiment.compared]
 
 
 def _best(results: Results) -> tuple[str, Line] | None:

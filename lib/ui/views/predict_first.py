@@ -60,7 +60,7 @@ def sentence(experiment: Experiment, results: Results, guess: Guess | None) -> s
     """
     if guess is None or results.state not in (State.DONE, State.SAVED):
         return ""
-    lines = [_GuessedLine(experiment.labels[index], results.lines[index]) for index in experiment.compared]
+    lines = list(map(_GuessedLine, experiment.labels, results.lines))
     yours = next((one for one in lines if one.label == guess.best), None)
     if yours is None or any(one.line.curve is None for one in lines):
         return ""

@@ -20,6 +20,7 @@ from lib.sweeps.experiments.backend_race import (
     TUNED_ON,
     Cell,
     all_cells,
+    fastest,
     learn,
     learned,
     needed,
@@ -71,6 +72,18 @@ def test_it_resumes_where_it_stopped():
 def test_only_repetitions_of_this_machine_code_and_versions_count(change):
     cell = Cell(NUMPY, 32)
     assert len(records_of(cell, [record(cell, [1.0], **change)])) == (1 if "kind" in change else 0)
+
+
+def test_the_fastest_is_named_where_most_ways_were_timed_alike():
+    jax, numba, numpy = Runtime(), Runtime("numba"), Runtime("numpy")
+    assert fastest([]) == jax
+    alone = [record(Cell(jax, 32), [0.2])]
+    assert fastest(alone) == jax
+    both = [*alone, record(Cell(numba, 32), [0.05]), record(Cell(numpy, 4096), [0.01])]
+    assert fastest(both) == numba
+    elsewhere = [record(Cell(jax, 1), [0.1]), record(Cell(numba, 1), [0.3])]
+    assert fastest([*elsewhere, *both]) == numba, "at the articles' size, where as many were timed at another"
+    assert fastest([*both, *elsewhere, record(Cell(numpy, 1), [0.2])]) == jax
 
 
 def test_a_standing_joins_all_repetitions():

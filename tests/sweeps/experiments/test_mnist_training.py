@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lib.model.backends.base import Epoch, no_parameters
-from lib.model.backends.registry import BACKENDS, DEFAULT, Runtime, unavailable
+from lib.model.backends.registry import Runtime, unavailable
 from lib.model.spec import MAX_RATE, Network, Training
 from lib.sweeps.experiments import lines, mnist_training
 from lib.sweeps.experiments.mnist_training import DIMENSIONS, Space, cached, draw, losses_frame, search, search_frame
@@ -43,17 +43,6 @@ def test_lines_are_in_order_and_each_once():
 def test_own_networks_follow_the_chosen_ones_without_repeating_them():
     experiment = made.depth(("128", "256"), own="64; 128; None", epochs=3, rate=0.1, batch_size=32)
     assert [item.training.network.hidden for item in experiment.items] == [(128,), (256,), (64,), ()]
-
-
-def test_another_backend_is_followed_by_the_default_one_trained_one_by_one():
-    values = {"epochs": 1, "batch_size": 32, "hidden": "9"}
-    alone = made.learning_rate((0.1, 1.0), **values)
-    beside = made.learning_rate((0.1, 1.0), **values, backend="numpy")
-    assert (alone.strategy, beside.strategy) == (AUTO, "sequential")
-    assert [item.runtime for item in beside.items] == [Runtime("numpy")] * 2 + [Runtime()] * 2
-    assert list(beside.compared) == [0, 1]
-    assert beside.labels[:2] == alone.labels
-    assert all(label.endswith(f"({BACKENDS[DEFAULT].label})") for label in beside.labels[2:])
 
 
 def test_backends_are_those_that_run_here_and_the_missing_are_explained():

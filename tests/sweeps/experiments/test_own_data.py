@@ -181,35 +181,33 @@ def test_an_experiment_moves_to_the_data_and_keeps_its_settings(made):
         experiment.that_fit(made, [256])
 
 
-def test_an_experiment_moves_back_to_mnist_with_the_lines_that_it_is_about(made):
+def test_an_experiment_moves_back_to_mnist(made):
     asked = experiments.learning_rate((0.1, 0.2), epochs=2, batch_size=8, hidden="6, 3", backend="numpy")
     back = experiment.moved_to_mnist(experiment.experiment_on(made, asked))
-    assert back.items == asked.items[:2], "without those that are trained for comparison"
-    assert (back.labels, back.n_compared, back.data) == (("0.1", "0.2"), 2, MNIST)
+    assert (back.items, back.labels, back.data) == (asked.items, ("0.1", "0.2"), MNIST)
 
 
 RUNTIMES = (Runtime(), Runtime("numpy"), Runtime("numba"))
 
 
-def by_each(*runtimes, n_compared):
+def by_each(*runtimes):
     items = tuple(Item(Training(batch_size=8), runtime) for runtime in runtimes)
-    return Experiment("backend", items, tuple(runtime.label for runtime in runtimes), "backend", n_compared)
+    return Experiment("backend", items, tuple(runtime.label for runtime in runtimes), "backend")
 
 
 @pytest.mark.parametrize(("zeros", "stays"), [(0.0, False), (0.5, False), (0.75, True), (None, True)])
 def test_what_skips_zeros_is_compared_only_where_there_are_many(made, zeros, stays):
-    moved = experiment.experiment_on(with_zeros(made, zeros), by_each(*RUNTIMES, n_compared=3))
+    moved = experiment.experiment_on(with_zeros(made, zeros), by_each(*RUNTIMES))
     expected = RUNTIMES if stays else RUNTIMES[:2]
     assert tuple(item.runtime for item in moved.items) == expected
     assert moved.labels == tuple(runtime.label for runtime in expected)
-    assert moved.n_compared == len(expected)
     gaps = experiment.not_used(with_zeros(made, zeros), RUNTIMES)
     assert [runtime.backend for runtime, _, _ in gaps] == ([] if stays else ["numba"])
 
 
-def test_what_skips_zeros_is_refused_where_it_is_asked_for_and_there_are_few(made):
-    asked = by_each(Runtime("numba"), Runtime(), n_compared=1)  # the second only for its seconds
-    said = r"“Numba, zeros left out” is not used on three patterns: expected at least 75\.0.*, got 1\.8\u202f%; choose"
-    with pytest.raises(ValueError, match=said):
-        experiment.experiment_on(with_zeros(made, 0.018), asked)
+def test_where_few_inputs_are_zero_the_default_trains_instead_of_what_skips_them(made):
+    asked = experiments.learning_rate((0.1, 0.2), epochs=2, batch_size=8, hidden="6", backend="numba")
+    moved = experiment.experiment_on(with_zeros(made, 0.018), asked)
+    assert [item.runtime for item in moved.items] == [Runtime()] * 2
+    assert moved.labels == asked.labels
     assert experiment.experiment_on(None, asked) == asked, "MNIST"

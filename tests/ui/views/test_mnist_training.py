@@ -71,10 +71,6 @@ def test_sentences_say_what_the_rows_show():
     assert "one seed cannot tell" not in view.run_sentence(depths, filled(depths, (0.95, 0.965)))
     few = on_rows(depths, 300)
     assert "one seed cannot tell" in view.run_sentence(few, filled(few, (0.95, 0.965)))
-    chosen = made.learning_rate((0.01, 0.1), epochs=1, batch_size=32, hidden="128", backend="numpy")
-    text = view.run_sentence(chosen, filled(chosen, (0.9, 0.95, 0.9, 0.95)))
-    assert "NumPy took" in text
-    assert "times as long" in text
 
 
 def test_the_seconds_to_a_target_count_training_and_evaluation_of_each_epoch():
