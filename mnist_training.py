@@ -6,7 +6,10 @@ app = marimo.App(width="full", app_title="Why is my GPU slower?", css_file="lib/
 with app.setup(hide_code=True):
     import marimo as mo
 
-    from lib.model.backends.registry import Runtime
+    try:
+        from lib.model.backends.registry import Runtime
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError("this is one file of a project: get all of it, and call `make edit` there") from error
     from lib.model.data.mnist import recognised
     from lib.sweeps.workers.engine import shared_engine
 
@@ -19,15 +22,8 @@ with app.setup(hide_code=True):
     from lib.labs import mnist_training as first
     from lib.model.spec import Network, Training
     from lib.ui.views.conclusions import best_network, best_rate, fastest_backend, first_to_the_target
-    from lib.ui.views.mnist_training import (
-        accuracy_by_cost,
-        accuracy_by_epoch,
-        accuracy_by_rate,
-        accuracy_by_seconds,
-        backend_dots,
-        loss_by_step,
-        seconds_by_batch_size,
-    )
+    from lib.ui.views.mnist_training import accuracy_by_cost, accuracy_by_epoch, accuracy_by_rate, accuracy_by_seconds
+    from lib.ui.views.mnist_training import backend_dots, loss_by_step, seconds_by_batch_size
     from lib.sweeps.workers.messages import Item as Job
 
 

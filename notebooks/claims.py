@@ -6,7 +6,10 @@ app = marimo.App(width="full", app_title="Do the articles' claims hold?", css_fi
 with app.setup(hide_code=True):
     import marimo as mo
 
-    from lib.labs import claims
+    try:
+        from lib.labs import claims
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError("this is one file of a project: get all of it, and call `make edit` there") from error
     from lib.ui.lab import Lab
     from lib.ui.notebooks import link
 

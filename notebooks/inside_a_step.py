@@ -6,7 +6,10 @@ app = marimo.App(width="full", app_title="Inside a step", css_file="../lib/ui/pa
 with app.setup(hide_code=True):
     import marimo as mo
 
-    from lib.labs.inside_a_step import anatomy, trace
+    try:
+        from lib.labs.inside_a_step import anatomy, trace
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError("this is one file of a project: get all of it, and call `make edit` there") from error
     from lib.ui.lab import Lab
 
 
@@ -59,11 +62,10 @@ def profile_controls():
     mo.md(r"""
     ## 2 · Under a profiler
 
-    JAX, TensorFlow and PyTorch each bring a profiler, which writes down who did what and when; of WebGPU the page makes
-    one, from the device's timestamps and the host's clock. Steps run until nothing is compiled any more; then some are
-    recorded. The topmost lane says, for each moment, whether a kernel runs, a piece of arithmetic, or who is waited
-    for. A kernel counts from its start to its end: “arithmetic” above is less, as it leaves out what a kernel takes
-    with next to nothing to compute.
+    JAX, TensorFlow and PyTorch each bring a profiler, which writes down who did what and when. Steps run until nothing
+    is compiled any more; then some are recorded. The topmost lane says, for each moment, whether a kernel runs, a piece
+    of arithmetic, or who is waited for. A kernel counts from its start to its end: “arithmetic” above is less, as it
+    leaves out what a kernel takes with next to nothing to compute.
     """)
     return
 

@@ -6,7 +6,10 @@ app = marimo.App(width="full", app_title="Many networks", css_file="../lib/ui/pa
 with app.setup(hide_code=True):
     import marimo as mo
 
-    from lib.labs import many_networks as networks
+    try:
+        from lib.labs import many_networks as networks
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError("this is one file of a project: get all of it, and call `make edit` there") from error
     from lib.ui.lab import Lab
 
 

@@ -6,7 +6,10 @@ app = marimo.App(width="full", app_title="Operations", css_file="../lib/ui/page.
 with app.setup(hide_code=True):
     import marimo as mo
 
-    from lib.sweeps.experiments.single_operations import first_uses, fusions, overlaps, products, sines, transfers
+    try:
+        from lib.sweeps.experiments.single_operations import first_uses, fusions, overlaps, products, sines, transfers
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError("this is one file of a project: get all of it, and call `make edit` there") from error
     from lib.labs.operations_and_feeds import feeds, operations
 
 

@@ -6,7 +6,10 @@ app = marimo.App(width="full", app_title="When a GPU wins", css_file="../lib/ui/
 with app.setup(hide_code=True):
     import marimo as mo
 
-    from lib.labs.when_a_gpu_wins import border, work
+    try:
+        from lib.labs.when_a_gpu_wins import border, work
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError("this is one file of a project: get all of it, and call `make edit` there") from error
     from lib.ui.lab import Lab
 
 

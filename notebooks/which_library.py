@@ -6,7 +6,10 @@ app = marimo.App(width="full", app_title="Which library?", css_file="../lib/ui/p
 with app.setup(hide_code=True):
     import marimo as mo
 
-    from lib.labs.which_library import machines, race
+    try:
+        from lib.labs.which_library import machines, race
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError("this is one file of a project: get all of it, and call `make edit` there") from error
 
 
 @app.cell(hide_code=True)

@@ -6,7 +6,10 @@ app = marimo.App(width="full", app_title="Your GPU", css_file="../lib/ui/page.cs
 with app.setup(hide_code=True):
     import marimo as mo
 
-    from lib.labs.your_gpu import YourGpu
+    try:
+        from lib.labs.your_gpu import YourGpu
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError("this is one file of a project: get all of it, and call `make edit` there") from error
 
 
 @app.cell(hide_code=True)

@@ -4,7 +4,7 @@ Three things are derived from this declaration: the settings that an address and
 the elements on the page, and the check of their values.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +13,7 @@ import marimo as mo
 from lib.model.backends.registry import BACKENDS, Runtime, unavailable, usable_runtimes
 from lib.model.spec import BATCH_SIZES, MAX_TEXT, Network
 from lib.ui import url_state
-from lib.ui.url_state import Address, Setting
+from lib.ui.url_state import Setting
 from lib.ui.views.pinned import LET_GO, LET_GO_MEANS, PIN, PIN_MEANS
 
 FASTEST = "fastest"  # of what trains: the fastest way on this machine
@@ -25,43 +25,6 @@ class Control:
 
     setting: Setting
     element: Callable[[Any], Any]
-
-
-class DataControls:
-    """The controls of one panel, whose settings all have the same prefix, such as `rate.`."""
-
-    def __init__(self, *controls: Control) -> None:
-        self._members = {control.setting.name.partition(".")[2]: control for control in controls}
-        self.settings = {control.setting.name: control.setting for control in controls}
-        self._prefix = controls[0].setting.name.partition(".")[0]
-
-    def elements(self, address: Address) -> dict[str, Any]:
-        """The elements by their names without the prefix, with the values of the address."""
-        return {name: control.element(address.read(control.setting)) for name, control in self._members.items()}
-
-    def panel(self, address: Address, **buttons: mo.ui.button) -> mo.ui.dictionary:
-        """The elements and these buttons as one; values are written into the address when they change, presses not."""
-        save = address.save(self._prefix)
-        return mo.ui.dictionary(
-            self.elements(address) | buttons,
-            on_change=lambda values: save({name: values[name] for name in self._members}),
-        )
-
-    def checked(self, values: Mapping[str, object]) -> dict[str, Any]:
-        """The panel's values, each one that its setting allows; an empty field has the usual value.
-
-        Args:
-            values: By names without the prefix; those of buttons are passed through.
-
-        Raises:
-            ValueError: A value is not allowed; the text is a sentence for the person.
-        """
-        return url_state.checked(self.settings, self._prefix, values)
-
-
-def settings_of(panels: Iterable[DataControls]) -> dict[str, Setting]:
-    """The settings of all panels of a page, by name."""
-    return {name: setting for panel in panels for name, setting in panel.settings.items()}
 
 
 def slider(name: str, label: str, usual: float, options: Sequence[float], debounce: bool = True) -> Control:

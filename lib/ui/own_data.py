@@ -1,7 +1,7 @@
 """Connects data that somebody brings to marimo: the panel, reading what is dropped, and a look inside networks."""
 
 import html
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -28,9 +28,9 @@ from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Item, Note
 from lib.sweeps.workers.queue import Cancel, Request, Urgency
 from lib.ui import layout, url_state
-from lib.ui.controls import Control, DataControls
+from lib.ui.controls import Control
 from lib.ui.lab import Hook, Page, Section
-from lib.ui.panel import file_fields, files_of
+from lib.ui.panel import Controls, Declared
 from lib.ui.stage import Stage, button, paint_while_it_runs, painted
 from lib.ui.url_state import Setting, SettingRefused
 from lib.ui.views import network_inside
@@ -45,6 +45,7 @@ SETS = {
     "scikit-learn: wine": "wine",
     "scikit-learn: breast cancer": "breast_cancer",
 }
+_LABELS = {name: label for label, name in SETS.items()}
 
 
 def _setting() -> Setting[str]:
@@ -58,19 +59,23 @@ def _setting() -> Setting[str]:
     return Setting(among.name, among.usual, among.expected, parse, among.options)
 
 
-def _controls() -> DataControls:
-    labels = {name: label for label, name in SETS.items()}
-    return DataControls(
-        Control(_setting(), lambda value: mo.ui.dropdown(SETS, value=labels[value], label="Train on", full_width=True)),
-        Control(
-            url_state.text("data.label", "", str),
+class DataChoice(Controls):
+    """What is trained on."""
+
+    FILES = "Or drop your own: CSV with a label column; .npz with x and y; IDX files; also packed"
+    set = Declared(
+        lambda _: Control(
+            _setting(),
+            lambda value: mo.ui.dropdown(SETS, value=_LABELS[value], label="Train on", full_width=True),
+        )
+    )
+    label = Declared(
+        lambda name: Control(
+            url_state.text(name, "", str),
             lambda value: mo.ui.text(
-                value=value,
-                label="Column of labels (empty: guessed)",
-                full_width=True,
-                max_length=MAX_TEXT,
+                value, label="Column of labels (empty: guessed)", max_length=MAX_TEXT, full_width=True
             ),
-        ),
+        )
     )
 
 
@@ -82,18 +87,18 @@ class Chosen:
         self._last = "set"
         self.touched = False  # since the page was opened
 
-    def of(self, values: Mapping[str, object]) -> tuple[Sequence[tuple[str, bytes | Path]], str]:
+    def of(self, at: DataChoice) -> tuple[Sequence[tuple[str, bytes | Path]], str]:
         """The files, or none and the name of a set."""
-        files = files_of(values)
+        files = at.values["files"]
         now: dict[str, object] = {
-            "set": values["set"],
+            "set": at.set,
             "files": tuple((name, hash(content)) for name, content in files),
         }
         changed = [name for name in now if name in self._before and self._before[name] != now[name]]
         self._before = now
         if changed:
             self._last, self.touched = changed[-1], True
-        return (files, "") if files and self._last == "files" else ((), str(values["set"] or NONE))
+        return (files, "") if files and self._last == "files" else ((), at.set)
 
 
 class OwnData(Hook):
@@ -103,7 +108,7 @@ class OwnData(Hook):
     """
 
     def __init__(self) -> None:
-        self.settings = _controls().settings
+        self.settings = DataChoice.settings("data")
         self.data: Prepared | None = None
         self._chosen = Chosen()
         self._left_out: dict[str, str] = {}  # by the experiment's name
@@ -116,12 +121,11 @@ class OwnData(Hook):
 
     def panel(self) -> mo.ui.dictionary:
         """The sets to choose from, a field for files, in the editor one for a path, and one for labels."""
-        controls = _controls().elements(self.page.address)
-        files = file_fields("Or drop your own: CSV with a label column; .npz with x and y; IDX files; also packed")
+        elements = DataChoice.elements("data", self.page.address)
         save = self.page.address.save("data")
         return mo.ui.dictionary(
-            {"set": controls["set"], **files, "label": controls["label"]},
-            on_change=lambda values: save({name: values[name] for name in controls}),
+            {"set": elements.pop("set"), **elements},
+            on_change=lambda values: save({name: values[name] for name in ("set", "label")}),
         )
 
     def read(self, fields: mo.ui.dictionary) -> None:
@@ -131,11 +135,11 @@ class OwnData(Hook):
         """
         stage, chosen = self.stage, self._chosen
         try:
-            values = _controls().checked(fields.value)
+            at = DataChoice.checked("data", fields.value)
         except ValueError as error:
             mo.output.replace(_shown(fields, True, layout.failed(formatting.sentence(error)).text))
             return
-        files, built_in = chosen.of(values)
+        files, built_in = chosen.of(at)
         shown = partial(_shown, fields, chosen.touched or bool(files) or built_in != NONE)
         if not files and built_in == NONE:
             stage.stop()
@@ -143,7 +147,7 @@ class OwnData(Hook):
             stage.running = None
             mo.output.replace(shown(""))
             return self._use(None)
-        label = str(values["label"]).strip() if files else ""
+        label = at.label.strip() if files else ""
         asked = (built_in, label, tuple((name, hash(content)) for name, content in files))
         request = Request(stage.viewer, Urgency.NOW)
         running = stage.begin_if_new(asked, 0, request, lambda _: ((), partial(_bring, files, built_in, label)))

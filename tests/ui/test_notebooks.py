@@ -1,9 +1,13 @@
 """The way from one notebook to another, by how they are served."""
 
 import re
+import shutil
+import subprocess
+import sys
 
 import pytest
 
+from lib import ROOT
 from lib.sweeps.experiments import published
 from lib.ui.heading import heading
 from lib.ui.notebooks import (
@@ -87,3 +91,12 @@ def test_the_readers_network_goes_along_to_every_page(monkeypatch, served, there
     assert ('name="net.hidden" value="64,32"' in shown) == bool(there)
     assert ('name="file" value="notebooks/claims.py"' in shown) == (served == "edit")
     assert "net." not in heading("claims", "Claims", Address()).split("<form")[0], "nothing is said where it is usual"
+
+
+def test_a_notebook_without_its_project_says_where_the_rest_is(tmp_path):
+    says = "this is one file of a project: get all of it, and call `make edit` there"
+    assert all(says in path.read_text() for path in (ROOT / "mnist_training.py", *(ROOT / "notebooks").glob("*.py")))
+    alone = shutil.copy(ROOT / "notebooks" / "claims.py", tmp_path)
+    done = subprocess.run([sys.executable, alone], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert says in done.stderr

@@ -67,7 +67,7 @@ def experiment(prefix, values):
 EVERY = [setting for known in PAGES.values() for setting in known.values()]
 PANELS = {
     **{prefix: partial(elements, prefix, one) for prefix, one in (page.PANELS | INSIDE_A_STEP).items()},
-    "data": lambda address, _stage: mo.ui.dictionary(own_data._controls().elements(address)),
+    "data": lambda address, _stage: mo.ui.dictionary(own_data.DataChoice.elements("data", address)),
     "race": partial(elements, "race", race.Race),
     **{prefix: partial(elements, prefix, one) for prefix, one in MANY.items()},
     "yours": partial(elements, "yours", your_gpu.ReaderTraining),

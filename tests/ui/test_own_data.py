@@ -19,6 +19,10 @@ from lib.ui.url_state import Address
 from tests import made
 
 
+def choice(name, files=()):
+    return page.DataChoice.checked("data", {"set": name, "label": "", "files": files})
+
+
 @pytest.fixture
 def shown(monkeypatch):
     shown = []
@@ -82,7 +86,7 @@ def test_a_link_restores_the_column_of_labels_and_another_is_read_anew(lab, show
     rows = "".join(f"{n / 7},{n % 3},{'rb'[n % 2]},{'xyz'[n % 3]}\n" for n in range(30))
     content = f"size,parts,colour,kind\n{rows}".encode()
     values = {"set": "mnist", "files": [SimpleNamespace(name="a.csv", contents=content)]}
-    here.own._chosen.of({"set": "mnist", "files": []})
+    here.own._chosen.of(choice("mnist"))
 
     def read(label):
         here.own.read(SimpleNamespace(value=values | {"label": label}, elements={}))
@@ -108,11 +112,11 @@ def test_a_column_of_labels_is_a_short_text(label):
 
 def test_the_field_that_changed_last_counts():
     chosen, dropped = page.Chosen(), [SimpleNamespace(name="a.csv", contents=b"1")]
-    assert chosen.of({"set": "mnist", "files": []}) == ((), "mnist")
-    assert chosen.of({"set": "mnist", "files": dropped}) == ((("a.csv", b"1"),), "")
-    assert chosen.of({"set": "iris", "files": dropped}) == ((), "iris")
-    assert chosen.of({"set": "iris", "files": [*dropped, *dropped]})[0]
-    assert chosen.of({"set": "iris", "files": []}) == ((), "iris"), "the file is taken away again"
+    assert chosen.of(choice("mnist")) == ((), "mnist")
+    assert chosen.of(choice("mnist", dropped)) == ((("a.csv", b"1"),), "")
+    assert chosen.of(choice("iris", dropped)) == ((), "iris")
+    assert chosen.of(choice("iris", [*dropped, *dropped]))[0]
+    assert chosen.of(choice("iris")) == ((), "iris"), "the file is taken away again"
 
 
 @pytest.mark.slow

@@ -729,10 +729,6 @@ def hidden(trace: Trace) -> list[str]:
         " show between them, and which step a row belongs to is lost.": loops,
         "A step is one compiled program: dispatch is seen once for each call, and a fused row no longer says which"
         " lines of the model are in it.": not loops and any(map(_COMPILED.search, counts)),
-        "Timestamps are written between passes, so each operation is in a pass of its own here: a training puts all"
-        " that it submits at once into one. What runs inside an operation, or a kernel of many steps, is one row.": (
-            trace.made_by.startswith("WebGPU") and trace.has_device
-        ),
         "On a processor PyTorch's arithmetic runs inside its calls: the time that such a call needs to begin counts as"
         " a kernel's here, so overhead is larger than shown.": (
             trace.made_by.startswith("PyTorch") and not trace.has_device and not no_share(trace)

@@ -13,7 +13,7 @@ device counts the steps, so that nothing but the launches has to be sent.
 # `wgpu` is optional: it has no wheel for some systems.
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -51,7 +51,6 @@ from lib.model.spec import Network, Training
 
 _STORAGE = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_DST | wgpu.BufferUsage.COPY_SRC
 _CLOCK = "timestamp-query"
-MOST_PASSES = 2_048  # with timestamps in one set of queries (WebGPU: 4,096 queries)
 _LIMITS = ("max-storage-buffer-binding-size", "max-buffer-size")
 FIRST_FLOPS = 5e8  # of the first steps together, before their pace is known
 
@@ -121,13 +120,6 @@ class OpenGpu:
         # Not public; the public `on_submitted_work_done_sync` raises a TypeError in wgpu 0.32.
         self.device._poll_wait()
 
-    def passes(self, names: Sequence[str]) -> Iterable[tuple[Sequence[int], dict | None]]:
-        """The operations of each compute pass, by number, and where it writes timestamps: all in one, and nowhere.
-
-        A profiler puts another in its place, which gives each operation a pass of its own, with timestamps.
-        """
-        return [(range(len(names)), None)]
-
     def encoded(
         self, names: Sequence[str], shared: Any, launch: Callable[[Any, int], None], timestamps: dict | None = None
     ) -> Any:
@@ -137,15 +129,14 @@ class OpenGpu:
             names: Of the operations, for people.
             shared: The bind group of the buffers that all of them use.
             launch: Puts the operation of a number into a compute pass.
-            timestamps: Where to write when it began and ended; None: as `passes` says.
+            timestamps: Where to write when it began and ended; None: nowhere.
         """
         encoder = self.device.create_command_encoder()
-        for numbers, written in self.passes(names):
-            of_pass = encoder.begin_compute_pass(timestamp_writes=timestamps or written)
-            of_pass.set_bind_group(0, shared)
-            for number in numbers:
-                launch(of_pass, number)
-            of_pass.end()
+        of_pass = encoder.begin_compute_pass(timestamp_writes=timestamps)
+        of_pass.set_bind_group(0, shared)
+        for number in range(len(names)):
+            launch(of_pass, number)
+        of_pass.end()
         return encoder.finish()
 
     def copy(self, source: Any, target: Any, n_bytes: int) -> None:
@@ -218,7 +209,7 @@ class Timestamps:
 
     Args:
         gpu: One that `has_clock`.
-        n_passes: At most `MOST_PASSES`.
+        n_passes: That write them.
     """
 
     def __init__(self, gpu: OpenGpu, n_passes: int) -> None:

@@ -75,7 +75,6 @@ from lib.timing.profiling.request import (
     Examination,
     NotMeasured,
 )
-from lib.timing.profiling.traces.form import written
 
 # What a library's module calls the examination of a step that not all have.
 _STEPS = {CONVOLUTIONAL: "convolutional_step", RESNET: "resnet_step", LAUNCHES: "launches"}
@@ -478,20 +477,11 @@ def _with_torch(folder: str, _device: str) -> Callable[[], object]:
     return end
 
 
-def _with_webgpu(folder: str, device: str) -> Callable[[], object]:
-    from lib.model.backends.with_webgpu import gpu
-    from lib.timing.profiling.with_webgpu import Recorder
-
-    recorder = Recorder(gpu(device), device)
-    return lambda: (Path(folder) / "trace.json").write_text(written(recorder.trace()))
-
-
 # By the library whose profiler sees a backend's work: the first that it needs.
 _PROFILERS: dict[str, Profiler] = {
     "tensorflow": _with_tensorflow,
     "torch": _with_torch,
     "jax": _with_jax,
-    "wgpu": _with_webgpu,
 }
 
 

@@ -142,7 +142,6 @@ LOOP = [("main", "host", DISPATCH, "while.1", 0, 10), ("main", "host", DISPATCH,
     [
         (trace_of(LOOP), "1 loop of a compiled program"),
         (replace(trace_of(BY_XLA), made_by="JAX's profiler"), "XLA launches kernel by kernel"),
-        (replace(trace_of(BY_XLA), made_by="WebGPU's timestamps"), "each operation is in a pass of its own here"),
         (replace(QUARTER, n_rows=9), "Drawn are 2 of 9 rows"),
         *(
             (trace_of([("main", "host", DISPATCH, name, 0, 10)]), "A step is one compiled program")

@@ -639,7 +639,6 @@ _MISSING = (
     ),
     ("nsys stats", "add --report cuda_gpu_trace"),
     ("Nsight", "export a profile that was recorded with --trace=cuda, on Linux itself rather than on WSL"),
-    ("WebGPU", "this page's profile has them where the adapter has timestamps"),
     (
         "",
         "the profiler found no CUPTI, was not allowed to use it, or ran on WSL: look for CUPTI in what it printed, or"
