@@ -185,11 +185,14 @@ def _serving(
 
 @contextmanager
 def make_run(cache: Path, port: int) -> Iterator[str]:
-    """`make run HEADLESS=1`, all of it, and the address that it prints once it serves.
+    """`make run HEADLESS=1`, all of it, and the address that it prints once it serves."""
+    with addressed(["make", "run", "HEADLESS=1", f"PORT={port}"], cache, port) as address:
+        yield address
 
-    It ends with all its children.
-    """
-    command = ["make", "run", "HEADLESS=1", f"PORT={port}"]
+
+@contextmanager
+def addressed(command: Sequence[str], cache: Path, port: int) -> Iterator[str]:
+    """A program that serves, and the address that it prints once it does. It ends with all its children."""
     with _serving(command, cache, subprocess.PIPE, PYTHONUNBUFFERED="1") as process:
         assert process.stdout is not None
         said = []
@@ -199,7 +202,7 @@ def make_run(cache: Path, port: int) -> Iterator[str]:
                 threading.Thread(target=process.stdout.read, daemon=True).start()  # it must not fill the pipe
                 yield found.group()
                 return
-        raise RuntimeError(f"`make run` ended before it printed an address: {''.join(said)[-500:]}")
+        raise RuntimeError(f"{command[0]} ended before it printed an address: {''.join(said)[-500:]}")
 
 
 def free_port() -> int:

@@ -15,18 +15,18 @@ from lib import ROOT
 
 NOTEBOOK = ROOT / "mnist_training.py"
 LIMITS = {
-    "statements in lib": 24_693,
-    "real ones, without imports and docstrings": 20_338,
+    "statements in lib": 24_645,
+    "real ones, without imports and docstrings": 20_292,
     "modules in lib": 156,
-    "classes in lib": 368,
+    "classes in lib": 367,
     "class names with two meanings": 0,
     "stations from slider to chart": 12,
-    "lines of mnist_training.py": 209,
+    "lines of mnist_training.py": 205,
     "cells": 18,
     "lines of the longest cell": 6,
     "names that a cell takes": 2,
     "names that cells share": 10,
-    "lines of tests": 31_872,
+    "lines of tests": 31_740,
     "words of docs and README": 8_918,
 }
 

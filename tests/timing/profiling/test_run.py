@@ -269,21 +269,12 @@ def test_what_is_not_there_is_said(tmp_path, monkeypatch, lacks):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("backend", "device"),
-    [
-        ("jax-step", "cpu"),
-        ("jax-epoch", "cpu"),
-        ("torch", "cpu"),
-        pytest.param("webgpu-step", SOFTWARE, marks=needs_software_adapter),
-        pytest.param("webgpu-chunk", SOFTWARE, marks=needs_software_adapter),
-    ],
-)
-def test_the_profile_is_of_the_steps_that_are_told(small_data, tmp_path, backend, device):
-    if device == "cpu" and unavailable(Runtime(backend)) is not None:
+@pytest.mark.parametrize("backend", ["jax-step", "jax-epoch", "torch"])
+def test_the_profile_is_of_the_steps_that_are_told(small_data, tmp_path, backend):
+    if unavailable(Runtime(backend)) is not None:
         pytest.skip(f"{backend} is not installed")
     asked = Examination("trace", NETWORK, 32, folder=str(tmp_path))
-    rows = {row[0]: row[1] for row in examine(backend, device, asked, small_data) if row is not None}
+    rows = {row[0]: row[1] for row in examine(backend, "cpu", asked, small_data) if row is not None}
     assert set(rows) == {PLAIN, PROFILED}
     steps = rows[PROFILED].steps_per_block
     assert 1 <= steps <= 20, "an epoch of the small data has 20 steps"
@@ -295,11 +286,7 @@ def test_the_profile_is_of_the_steps_that_are_told(small_data, tmp_path, backend
         assert "PjitFunction(evaluate)" not in counts, "evaluation is left out"
     if backend == "torch":
         assert counts["Optimizer.step#SGD.step"] == steps
-    if backend == "webgpu-step":
-        assert counts["encode commands"] == steps
-        assert counts.get("batch of images", 0) in (0, steps), "where the adapter has timestamps"
-    if device == "cpu":
-        assert any(call.kind == "kernel" for call in trace.calls)
+    assert any(call.kind == "kernel" for call in trace.calls)
 
 
 @pytest.mark.slow
