@@ -15,10 +15,10 @@ from lib import ROOT
 
 NOTEBOOK = ROOT / "mnist_training.py"
 LIMITS = {
-    "statements in lib": 24_645,
-    "real ones, without imports and docstrings": 20_292,
+    "statements in lib": 24_634,
+    "real ones, without imports and docstrings": 20_284,
     "modules in lib": 156,
-    "classes in lib": 367,
+    "classes in lib": 366,
     "class names with two meanings": 0,
     "stations from slider to chart": 12,
     "lines of mnist_training.py": 205,
@@ -26,7 +26,7 @@ LIMITS = {
     "lines of the longest cell": 6,
     "names that a cell takes": 2,
     "names that cells share": 10,
-    "lines of tests": 31_740,
+    "lines of tests": 31_774,
     "words of docs and README": 8_918,
 }
 

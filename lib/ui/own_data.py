@@ -10,6 +10,7 @@ import marimo as mo
 
 from lib import formatting
 from lib.model.backends.base import Parameters
+from lib.model.backends.registry import Runtime
 from lib.model.data import prepared
 from lib.model.data.mnist import DataError, Facts
 from lib.model.data.prepared import Prepared
@@ -20,6 +21,7 @@ from lib.sweeps.experiments.mnist_training import (
     bring,
     experiment_on,
     moved_to_mnist,
+    not_used,
     that_fit,
 )
 from lib.sweeps.experiments.results import BackgroundTask, Results, Seat
@@ -60,7 +62,7 @@ def _setting() -> Setting[str]:
 
 
 class DataChoice(Controls):
-    """What is trained on."""
+    """A viewer's choice of data: a set, or files with the name of their column of labels."""
 
     FILES = "Or drop your own: CSV with a label column; .npz with x and y; IDX files; also packed"
     set = Declared(
@@ -183,11 +185,15 @@ class OwnData(Hook):
         """The experiment on the data, without the batch sizes and runtimes that do not suit them."""
         if self.data is None:
             return experiment
-        sizes = [item.training.batch_size for item in experiment.items]
+        sizes, notes = [item.training.batch_size for item in experiment.items], list[str]()
         if experiment.ordered_by == "batch size":
             fitting = that_fit(self.data, sizes)
-            self._left_out[experiment.name] = view.left_out(sorted(set(sizes)), fitting)
+            notes.append(view.left_out(sorted(set(sizes)), fitting))
             experiment = experiment.kept(lambda item: item.training.batch_size in fitting)
+        if experiment.ordered_by != "backend":
+            gaps = not_used(self.data, [item.runtime for item in experiment.items])
+            notes += [f"{Runtime().label} trains in place of “{one.label}”: {reason}." for one, reason, _ in gaps]
+        self._left_out[experiment.name] = " ".join(filter(None, notes))
         return experiment_on(self.data, experiment)
 
     def beside(self, section: Section, experiment: Experiment) -> Seat | None:

@@ -19,12 +19,13 @@ from lib.labs import mnist_training as page
 from lib.labs.mnist_training import EXPERIMENTS as PANELS
 from lib.model.backends.registry import DEFAULT, Runtime, versions
 from lib.model.spec import BATCH_SIZES, Network, Training
-from lib.sweeps.storage.records import Key
+from lib.sweeps.storage.records import Key, Kind, Record
 from lib.sweeps.storage.store import Store
 from lib.sweeps.sweep import Finished
 from lib.sweeps.workers import engine as engine_module
 from lib.sweeps.workers.messages import Item, Note
 from lib.sweeps.workers.queue import Cancel, Request
+from lib.timing.measurement import Ended, Measurement
 from lib.ui.panel import settings_of
 from tests import made, stub_worker
 from tests.conftest import ROOT
@@ -64,7 +65,7 @@ def only(monkeypatch, positions):
 @pytest.fixture
 def few_positions(monkeypatch):
     """Of small networks, trained by the default."""
-    monkeypatch.setattr(command, "_quickest", lambda *_: Runtime())
+    monkeypatch.setattr(command, "_fastest_timed", lambda *_: Runtime())
     only(monkeypatch, FEW)
 
 
@@ -148,6 +149,23 @@ def test_the_time_left_is_told_in_minutes(few_positions, capsys):
     left = re.findall(r"at most (\d+):\d\d left", capsys.readouterr().out)
     assert left
     assert all(20 <= int(minutes) < 30 for minutes in left)
+
+
+def test_the_default_and_the_quickest_are_timed_once_before_anything_is_trained(monkeypatch, tmp_path):
+    raced, store = [], Store(tmp_path / "results.sqlite")
+
+    def race(cells, *_):
+        raced.extend(cells)
+        for cell, block_s in zip(cells, (0.2, 0.1), strict=False):
+            measured = Measurement((block_s,) * 2, 1, Ended.CAP)
+            store.add(Record.of(Kind.RACE, cell.subject, measured, versions(cell.runtime)))
+            yield cell
+
+    monkeypatch.setattr(command, "race", race)
+    first, second = (command._fastest_timed(None, store, Cancel()) for _ in range(2))
+    assert {cell.runtime for cell in raced} == {Runtime(), Runtime("numba")}
+    assert len(raced) == 2, "the second time both are known"
+    assert first == second == raced[-1].runtime
 
 
 @pytest.fixture(scope="module")

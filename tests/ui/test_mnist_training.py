@@ -188,6 +188,17 @@ def test_the_title_knows_the_images_before_a_frame_shows_what_was_trained_on_the
     assert said[known : known + 2] == [said[known], "frame"]
 
 
+def test_a_moved_control_is_written_into_the_address_and_a_press_is_not(lab, monkeypatch):
+    here, saved = lab(), []
+    monkeypatch.setattr(here.page.address, "save", lambda prefix: lambda values: saved.append((prefix, values)))
+    panel = here.controls("rate")
+    panel._update({"epochs": 4, "again": 1})  # a slider sends its position
+    ((prefix, values),) = saved
+    assert (prefix, values["epochs"]) == ("rate", 5)
+    assert "again" not in values
+    here.page.close()
+
+
 def test_changes_are_written_into_the_address():
     class Parameters(dict):
         def to_dict(self):

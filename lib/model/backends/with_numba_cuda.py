@@ -9,9 +9,9 @@ quick block may begin the next step while a slow one still reads.
 
 **Sums** have a fixed order, so the same training gives the same bits: of n lanes each adds every n-th product, then a
 thread adds the lanes'. **Indices** in inner loops are constants behind a slice, and tiles read beyond their last row:
-Numba computes any other index in 64 bits and checks its sign, which took a third of a step on an H200. **Barriers**
-stand in the kernel and in `_product` alone, under no condition that differs between threads of a block, or between
-blocks where the grid waits. Validation is NumPy's, on the host.
+Numba computes any other index in 64 bits and checks its sign. Without, a step on an H200 fell from 24 to 14 μs.
+**Barriers** stand in the kernel and in `_product` alone, under no condition that differs between threads of a block, or
+between blocks where the grid waits. Validation is NumPy's, on the host.
 """
 
 # pyright: reportArgumentType=false, reportOptionalSubscript=false, reportOperatorIssue=false

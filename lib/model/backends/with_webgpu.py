@@ -13,7 +13,7 @@ device counts the steps, so that nothing but the launches has to be sent.
 # `wgpu` is optional: it has no wheel for some systems.
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -121,12 +121,12 @@ class OpenGpu:
         self.device._poll_wait()
 
     def encoded(
-        self, names: Sequence[str], shared: Any, launch: Callable[[Any, int], None], timestamps: dict | None = None
+        self, n_operations: int, shared: Any, launch: Callable[[Any, int], None], timestamps: dict | None = None
     ) -> Any:
         """Commands that are ready to be submitted, once.
 
         Args:
-            names: Of the operations, for people.
+            n_operations: In one compute pass.
             shared: The bind group of the buffers that all of them use.
             launch: Puts the operation of a number into a compute pass.
             timestamps: Where to write when it began and ended; None: nowhere.
@@ -134,7 +134,7 @@ class OpenGpu:
         encoder = self.device.create_command_encoder()
         of_pass = encoder.begin_compute_pass(timestamp_writes=timestamps)
         of_pass.set_bind_group(0, shared)
-        for number in range(len(names)):
+        for number in range(n_operations):
             launch(of_pass, number)
         of_pass.end()
         return encoder.finish()
@@ -204,33 +204,6 @@ class Images:
                 gpu.queue.write_buffer(buffer, 0, contents)
 
 
-class Timestamps:
-    """When compute passes begin and end, by the device's own clock, in nanoseconds from an origin of its own.
-
-    Args:
-        gpu: One that `has_clock`.
-        n_passes: That write them.
-    """
-
-    def __init__(self, gpu: OpenGpu, n_passes: int) -> None:
-        self._gpu = gpu
-        self._set = gpu.device.create_query_set(type="timestamp", count=2 * n_passes)
-
-    def of(self, number: int) -> dict:
-        """What tells the pass of this number where to write."""
-        times = {"beginning_of_pass_write_index": 2 * number, "end_of_pass_write_index": 2 * number + 1}
-        return {"query_set": self._set, **times}
-
-    def read(self, n_passes: int) -> np.ndarray:
-        """When the first passes, which were submitted, began and ended: (n_passes, 2) in nanoseconds."""
-        usage = wgpu.BufferUsage.QUERY_RESOLVE | wgpu.BufferUsage.COPY_SRC
-        ticks = self._gpu.buffer(16 * n_passes, "Times", usage)
-        encoder = self._gpu.device.create_command_encoder()
-        encoder.resolve_query_set(self._set, 0, 2 * n_passes, ticks, 0)
-        self._gpu.queue.submit([encoder.finish()])
-        return np.frombuffer(self._gpu.queue.read_buffer(ticks), np.uint64).astype(np.int64).reshape(-1, 2)
-
-
 class Execution:
     """A program on a device, ready to run.
 
@@ -257,7 +230,6 @@ class Execution:
             words[index, : len(operation.words)] = operation.words
         uniform = wgpu.BufferUsage.UNIFORM | wgpu.BufferUsage.COPY_DST
         operations = gpu.buffer(words, what, uniform | _STORAGE)
-        self._names = [operation.name for operation in program.operations]
         self._n_steps = gpu.buffer(np.zeros(1, np.uint32), what, uniform)
         self._one = gpu.group(gpu.one_operation, operations, n_bytes=OPERATION_BYTES)
         self._all = gpu.group(gpu.all_operations, operations, self._n_steps)
@@ -346,28 +318,30 @@ class Execution:
             of_pass.set_bind_group(1, self._all)
             of_pass.dispatch_workgroups(1)
 
-        self.gpu.queue.submit([self.gpu.encoded([f"{n_steps:,} steps in one kernel"], self._shared, launch)])
+        self.gpu.queue.submit([self.gpu.encoded(1, self._shared, launch)])
 
     def submit(self, index: int) -> None:
         """Submit one operation of the program, without waiting."""
-        names = self._names[index : index + 1]
-        self.gpu.queue.submit([self.gpu.encoded(names, self._shared, lambda of_pass, _: self._launch(of_pass, index))])
+        self.gpu.queue.submit([self.gpu.encoded(1, self._shared, lambda of_pass, _: self._launch(of_pass, index))])
 
-    def encoded(self, n_steps: int) -> Any:
+    def encoded(self, n_steps: int, timestamps: dict | None = None) -> Any:
         """The commands of so many steps, ready to be submitted, once."""
-        return self.gpu.encoded(self._names * n_steps, self._shared, self._launch)
+        return self.gpu.encoded(len(self.program.operations) * n_steps, self._shared, self._launch, timestamps)
 
     def by_its_clock_s(self, n_steps: int) -> float:
         """Seconds that so many steps take in one submission, by the device's own clock, if it `has_clock`."""
-        times = Timestamps(self.gpu, 1)
-        names = self._names * n_steps
-        self.gpu.queue.submit([self.gpu.encoded(names, self._shared, self._launch, times.of(0))])
-        ((began_ns, ended_ns),) = times.read(1).tolist()
+        queries = self.gpu.device.create_query_set(type="timestamp", count=2)
+        timestamps = {"query_set": queries, "beginning_of_pass_write_index": 0, "end_of_pass_write_index": 1}
+        times = self.gpu.buffer(16, "Times", wgpu.BufferUsage.QUERY_RESOLVE | wgpu.BufferUsage.COPY_SRC)
+        resolve = self.gpu.device.create_command_encoder()
+        resolve.resolve_query_set(queries, 0, 2, times, 0)
+        self.gpu.queue.submit([self.encoded(n_steps, timestamps), resolve.finish()])
+        began_ns, ended_ns = np.frombuffer(self.gpu.queue.read_buffer(times), np.int64).tolist()
         return (ended_ns - began_ns) / 1e9
 
     def _launch(self, of_pass: Any, number: int) -> None:
         """Put an operation into a pass; after the last one of a step comes the next step's first."""
-        index = number % len(self._names)
+        index = number % len(self.program.operations)
         operation = self.program.operations[index]
         of_pass.set_pipeline(self.gpu.pipeline(operation.kernel))
         of_pass.set_bind_group(1, self._one, [index * OPERATION_BYTES])

@@ -87,7 +87,7 @@ def records_of(cell: Cell, records: Sequence[Record]) -> list[Record]:
 
 
 def fastest_here() -> Runtime:
-    """What trains whole epochs soonest on this machine, by what is stored."""
+    """The `fastest` way by the results that are stored on this machine."""
     store = Store()
     return _fastest(store.path, store.stamp())
 
@@ -98,8 +98,9 @@ def _fastest(path: Path | None, _stamp: tuple) -> Runtime:
 
 
 def fastest(records: Sequence[Record]) -> Runtime:
-    """What trains whole epochs soonest: where most ways were timed, or first at the articles' size; the default until
-    any was.
+    """What trains whole epochs soonest, by the network and batch size at which most ways were timed.
+
+    The articles' size wins a tie; the default trains until any way was timed.
 
     Args:
         records: Of races on this machine.

@@ -23,7 +23,7 @@ from lib.timing.profiling.traces.form import Refused, Trace, parsed, written
 
 SHIPPED = ROOT / "recorded" / "traces"
 MAX_SAVED = 64  # profiles that are saved on this machine; the oldest goes first
-# Workers whose library has a profiler, or timestamps of which we make one.
+# Workers whose library has a profiler.
 PROFILERS = ("jax", "torch", "keras-jax", "keras-tensorflow", "keras-torch")
 
 
