@@ -151,7 +151,7 @@ def test_the_time_left_is_told_in_minutes(few_positions, capsys):
     assert all(20 <= int(minutes) < 30 for minutes in left)
 
 
-def test_the_default_and_the_quickest_are_timed_once_before_anything_is_trained(monkeypatch, tmp_path):
+def test_the_default_and_the_quickest_are_timed_once_before_anything_is_trained(monkeypatch, tmp_path, engine):
     raced, store = [], Store(tmp_path / "results.sqlite")
 
     def race(cells, *_):
@@ -162,7 +162,7 @@ def test_the_default_and_the_quickest_are_timed_once_before_anything_is_trained(
             yield cell
 
     monkeypatch.setattr(command, "race", race)
-    first, second = (command._fastest_timed(None, store, Cancel()) for _ in range(2))
+    first, second = (command._fastest_timed(engine, store, Cancel()) for _ in range(2))
     assert {cell.runtime for cell in raced} == {Runtime(), Runtime("numba")}
     assert len(raced) == 2, "the second time both are known"
     assert first == second == raced[-1].runtime

@@ -336,15 +336,20 @@ def draw_traps(shown: Shown) -> Drawing:
     explained = traps_table(
         known, shown.at.size, ceiling.product_flops_per_s if ceiling else None, this_machine().cores
     )
-    step = f"one step of {Network.parse(shown.at.hidden).whole_label} by {by}"
+    caption = "; ".join(
+        [
+            f"one step of {Network.parse(shown.at.hidden).whole_label} by {by}: every sample, and the median",
+            *(f"hollow: {card}, recorded" for card in cards),
+        ]
+    )
     return Drawing(
         layout.said(said)
-        + layout.framed(f"{step}: every sample, and the median", traps_chart(known, cards))
+        + layout.framed(caption, traps_chart(known, cards))
         + shown.state_line(len(known), len(TRAPS), "traps"),
         said,
         (explained if known else "")
         + "".join(
-            layout.quiet(f"{card}, hollow, recorded: {traps_sentence(pairs(one))} {occupancy(one, 'gpu')}")
+            layout.quiet(f"{card}, recorded: {traps_sentence(pairs(one))} {occupancy(one, 'gpu')}")
             for card, one in cards.items()
         )
         + layout.disturbed(list(records.values()))
