@@ -14,6 +14,8 @@ from typing import Any
 
 from lib import ROOT, python_path
 from lib.formatting import sentence
+from lib.model.backends.registry import Runtime
+from lib.sweeps.workers.engine import shared_engine
 from lib.ui.notebooks import FIRST, NOTEBOOKS, SERVED, present_file
 
 
@@ -77,6 +79,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.chdir(ROOT)
     os.environ["PYTHONPATH"] = python_path()
     os.environ[SERVED] = options.mode
+    if options.mode == "app":
+        shared_engine().warm(Runtime())  # it imports JAX while this process imports marimo
     if options.mode != "edit":
         return _serve_class(options, for_class)
     from lib.site.editor import serve_editor  # after the checks: marimo takes a second to import

@@ -8,9 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-import altair as alt
 import numpy as np
-import pandas as pd
 
 from lib.formatting import listed, seconds
 from lib.model.backends.packing import Shape, waste
@@ -44,14 +42,16 @@ from lib.ui.stage import Work
 from lib.ui.views import recorded_gpus
 from lib.ui.views.chart import (
     HEIGHT,
-    ROW_COLOR,
     Chart,
+    alt,
     labels,
     log_scale,
     moved_apart,
     names_y,
     nice_above,
+    pd,
     room,
+    row_color,
     styled,
 )
 from lib.ui.views.markup import quiet
@@ -137,7 +137,7 @@ def _bars(bars: Sequence[tuple[str, str, float | None, str]], title: str) -> Cha
     )
     base = alt.Chart(pd.DataFrame(rows, columns=["label", "color", "s", "text"]))
     tooltip = ["label:N", alt.Tooltip("s:Q", format=".3~g", title="seconds")]
-    drawn = base.mark_bar(height=14, opacity=0.85).encode(x=x, y=y, color=ROW_COLOR, tooltip=tooltip)
+    drawn = base.mark_bar(height=14, opacity=0.85).encode(x=x, y=y, color=row_color(), tooltip=tooltip)
     text = base.mark_text(align="left", dx=6, fontSize=11, fontWeight=600, color="currentColor").encode(
         x=x, y=y, text="text:N"
     )
@@ -212,7 +212,7 @@ def saturation_chart(points: Sequence[Point], most: int) -> Chart:
     domain = (1 / nice_above(1 / low), nice_above(1.05 * high))
     frame = pd.DataFrame(rows, columns=["label", "color", "x", "y", "low", "high"])
 
-    def y(field: str) -> alt.Y:
+    def y(field: str) -> "alt.Y":
         return alt.Y(f"{field}:Q", scale=log_scale(domain), title=None, axis=alt.Axis(format="~s", tickCount=6))
 
     x = alt.X(
@@ -226,10 +226,10 @@ def saturation_chart(points: Sequence[Point], most: int) -> Chart:
         alt.Tooltip("x:Q", title="networks"),
         alt.Tooltip("y:Q", title="ms per epoch and network", format=".3~g"),
     ]
-    base = alt.Chart(frame).encode(x=x, color=ROW_COLOR)
+    base = alt.Chart(frame).encode(x=x, color=row_color())
     spread = base.mark_rule(strokeWidth=5, opacity=0.3).encode(y=y("low"), y2="high:Q")
     lines = base.mark_line(point={"size": 30, "filled": True}, strokeWidth=1.8).encode(y=y("y"), tooltip=tooltip)
-    spec = styled(alt.layer(spread, lines, *labels(x, y("y"), y("at"), ROW_COLOR)), height=HEIGHT)
+    spec = styled(alt.layer(spread, lines, *labels(x, y("y"), y("at"), row_color())), height=HEIGHT)
     ends = frame.sort_values("x").groupby("label", sort=False).tail(1).to_dict("records")
     spec["datasets"] |= {
         "ends": moved_apart(ends, domain),

@@ -3,6 +3,7 @@
 import html
 import math
 import re
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -26,7 +27,7 @@ from lib.sweeps.storage.store import Store
 from lib.sweeps.sweep import QUICKEST
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Note, State
-from lib.sweeps.workers.queue import Cancel, Request, Urgency
+from lib.sweeps.workers.queue import POLL_S, Cancel, Request, Urgency
 from lib.ui import layout
 from lib.ui.lab import Asked, Drawing, Page, Shown
 from lib.ui.opened import PUPIL, role
@@ -47,6 +48,7 @@ AN_OPERATION = "an operation"  # of all others
 EAGER = ("torch", "cupy")  # as programs for a card are written first
 COMPILED = {"an epoch": "compiled whole", "a step": "compiled step by step"}
 STARTS_SOON = (DEFAULT, QUICKEST, "numpy", "jax-step")
+OPENS_S = 5.0  # from the first section of a page to its second, at most
 MOST_WORDS = 35  # of the sentence
 
 
@@ -131,22 +133,23 @@ def measure(
     cancel: Cancel,
     request: Request,
 ) -> Iterator[Record | Note]:
-    """Time these cells once each, the usual backend at once. The quickest, which compiles for ten seconds, follows the
-    run of the stage `first`; the others follow all that was asked for otherwise. What another page has timed is taken.
+    """Time these cells once each: the usual backend and the quickest, which compiles for ten seconds, after the run of
+    the stage `first`, the others after all that was asked for. What another page has timed is taken.
 
     Raises:
         WorkerDied: A worker ended while it trained; the text says what to do.
         TrainingFailed: A backend could not train; the text says why.
     """
+    until_s = time.monotonic() + OPENS_S
+    while first.opening and time.monotonic() < until_s and not cancel.is_set():  # the page asks for that run next
+        time.sleep(POLL_S)
     for number, cell in enumerate(cells):
         if number == 1:  # the slider's next position may need it
             from lib.sweeps.experiments.advice import recorded
 
             recorded()
         when = replace(request, urgency=Urgency.LATER)
-        if cell.runtime == Runtime():
-            when = request
-        elif cell.runtime.backend == QUICKEST:
+        if cell.runtime.backend in (DEFAULT, QUICKEST):
             when = replace(request, number=max(request.number, first.asked_as) + 1)
         found = [] if again else _undisturbed(records_of(cell, store.records(Kind.RACE)))
         yield from found or race([cell], engine, store, cancel, when)

@@ -9,7 +9,6 @@ from urllib.parse import quote
 
 from starlette.responses import HTMLResponse
 
-from lib.labs.why_slower import LEGEND, rows_html, sentence, ways_at
 from lib.sweeps.storage.records import Kind
 from lib.sweeps.storage.store import Store
 from lib.ui.notebooks import FIRST, IN_BROWSER, NOTEBOOKS, STATIC, TEACHERS, Notebook, notebook_of
@@ -75,6 +74,8 @@ def front_page(presets: Sequence[Preset] = PRESETS, computed: str = "", is_teach
 
 def _answer(static: bool) -> str:
     """HTML: the first notebook's first section, at its usual batch size, as far as it is known here."""
+    from lib.labs.why_slower import LEGEND, rows_html, sentence, ways_at  # imports what draws charts
+
     ways = ways_at(USUAL_SIZE, Store().records(Kind.RACE))
     rows = rows_html(ways).replace(' tabindex="0"', "")  # the keyboard comes for the notebooks
     move = f'<a href="{FIRST.address(STATIC if static else "run")}">{FIRST.title}</a>'

@@ -17,26 +17,26 @@ import webbrowser
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial, reduce, wraps
+from functools import cache, partial, reduce, wraps
+from mimetypes import guess_type
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote, urlsplit
 
+import marimo
 import uvicorn
 from starlette.applications import Starlette
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
-from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Mount
-from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lib import ROOT
 from lib.cache_folder import CacheUnwritable, cache_dir
-from lib.model.backends.registry import Runtime
 from lib.site.access import HEALTH, ICON, MAX_VIEWERS, Capacity, Door, Keys, LimitViewers, kept_secret
-from lib.site.editor import IMPORTED, SESSION_TTL_S, Editor
 from lib.site.editor import PATH as EDIT
+from lib.site.editor import SESSION_TTL_S, Editor
 from lib.site.gate import CLASS_HEADERS, MAX_HEAD_BYTES, MAX_SETTINGS_BYTES, Gate, Journal
 from lib.site.pages import ICON_SVG, front_page
 from lib.sweeps.experiments.recorded_machines import recorded_here
@@ -66,8 +66,7 @@ class ClassOptions:
         viewers: WebSockets at once, at most.
         runs: Waiting runs of a viewer, at most.
         log: Whether what happens is written to standard output.
-        app: Whether it is no class but one person's own pages: nothing is taken from trainings, and the first page is
-            prepared while the browser starts.
+        app: Whether it is no class but one person's own pages: nothing is taken from trainings.
     """
 
     password: str = field(default="", repr=False)
@@ -183,15 +182,45 @@ def _give_back_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def notebook_site(capacity: Capacity) -> Starlette:
-    """One ASGI application: the front page at /, below their names all notebooks, read-only, and /healthz."""
-    import marimo
+class Notebooks:
+    """ASGI application: marimo's for each notebook, made when its page is first asked for: all take 0.3 s.
 
-    # The scripts of all pages have one address, so that a browser fetches them once.
-    builder = marimo.create_asgi_app(quiet=True, skew_protection=True, session_ttl=SESSION_TTL_S, asset_url="")
-    for notebook in OF_A_CLASS_SITE:
-        builder = builder.with_app(path=notebook.path.rstrip("/"), root=str(ROOT / notebook.file))
-    site = cast(Starlette, builder.build())
+    Attributes:
+        made: Applications by the first part of their paths.
+    """
+
+    def __init__(self) -> None:
+        self.made: dict[str, Starlette] = {}
+        self._files = {one.path.strip("/"): one.file for one in OF_A_CLASS_SITE}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        name = scope["path"].split("/")[1]
+        if name not in self._files:
+            await PlainTextResponse("Not Found", 404)(scope, receive, send)
+            return
+        await self.make(name)(scope, receive, send)
+
+    def make(self, name: str) -> Starlette:
+        """The application of the notebook of this name."""
+        if name not in self.made:
+            # The scripts of all pages have one address, so that a browser fetches them once.
+            apps = marimo.create_asgi_app(
+                quiet=True, skew_protection=True, session_ttl=SESSION_TTL_S, asset_url=""
+            ).with_app(path=f"/{name}", root=str(ROOT / self._files[name]))
+            self.made[name] = cast(Starlette, apps.build())
+        return self.made[name]
+
+    async def end(self) -> None:
+        """End marimo's sessions, whose threads would keep the process alive."""
+        for app in self.made.values():
+            for route in app.routes:
+                if isinstance(route, Mount) and isinstance(route.app, Starlette):
+                    await route.app.state.session_manager.shutdown()
+
+
+def notebook_site(capacity: Capacity, notebooks: ASGIApp, editor: Editor | None) -> Starlette:
+    """One ASGI application: the front page at /, the notebooks below their names, read-only, the way to their cells
+    where there is an editor, and /healthz."""
     began = time.monotonic()
 
     async def health(_: Request) -> Response:
@@ -200,11 +229,28 @@ def notebook_site(capacity: Capacity) -> Starlette:
             {"ok": True, "viewers": capacity.viewers, "queue": shared_engine().queue_lengths()[1], "uptime_s": up_s}
         )
 
+    site = Starlette()
     site.add_route("/", _front)
     site.add_route(HEALTH, health)
     site.add_route(ICON, _icon)
-    site.mount("/assets", StaticFiles(directory=Path(marimo.__file__).parent / "_static" / "assets"))
+    if editor is not None:
+        site.add_route(EDIT, editor.lead)
+    site.add_route("/assets/{name}", _script)
+    site.mount("/", notebooks)  # the last, as it takes all that is left
     return site
+
+
+@cache
+def _scripts() -> dict[str, Path]:
+    return {file.name: file for file in (Path(marimo.__file__).parent / "_static" / "assets").iterdir()}
+
+
+async def _script(request: Request) -> Response:
+    """One of marimo's scripts, read and sent at once: a page's 300 take a quarter of the time that threads need."""
+    file = _scripts().get(request.path_params["name"])
+    if file is None:
+        return PlainTextResponse("Not Found", 404)
+    return Response(file.read_bytes(), media_type=guess_type(file)[0])
 
 
 async def _icon(_: Request) -> Response:
@@ -218,14 +264,11 @@ def _front(request: Request) -> Response:  # in a thread: it reads the store
 
 
 class _Server(uvicorn.Server):
-    """Prints its addresses once it serves, and opens a browser.
+    """Prints its addresses once it serves, and opens a browser."""
 
-    At the end it ends marimo's sessions, whose threads would keep the process alive.
-    """
-
-    def __init__(self, config: uvicorn.Config, site: Starlette, addresses: Mapping[str, str], opened: str) -> None:
+    def __init__(self, config: uvicorn.Config, notebooks: Notebooks, addresses: Mapping[str, str], opened: str) -> None:
         super().__init__(config)
-        self._site, self._addresses, self._opened = site, addresses, opened
+        self._notebooks, self._addresses, self._opened = notebooks, addresses, opened
 
     async def startup(self, sockets: "list[socket.socket] | None" = None) -> None:
         await super().startup(sockets)
@@ -235,9 +278,7 @@ class _Server(uvicorn.Server):
             threading.Thread(target=webbrowser.open, args=(self._opened,), daemon=True).start()
 
     async def shutdown(self, sockets: "list[socket.socket] | None" = None) -> None:
-        for route in self._site.routes:
-            if isinstance(route, Mount) and isinstance(route.app, Starlette):
-                await route.app.state.session_manager.shutdown()  # type: ignore[attr-defined]
+        await self._notebooks.end()
         await super().shutdown(sockets)
 
 
@@ -257,17 +298,16 @@ def serve_class(
     one_parses_at_a_time()
     # Else an upgrade with a longer head than usual is never answered; the gate refuses it.
     os.environ |= dict.fromkeys(("WEBSOCKETS_MAX_LINE_LENGTH", "WEBSOCKETS_MAX_NUM_HEADERS"), str(2 * MAX_HEAD_BYTES))
-    figures.load()  # the sessions are threads of this process
+    figures.late()  # the sessions are threads of this process
     keys, capacity = Keys(_secret(), options.password, options.class_link), Capacity(options.viewers)
     ALLOWANCE.most = options.runs
     editor = Editor(host, port) if options.app else None
-    if editor is not None:
-        threading.Thread(target=_prepare, daemon=True).start()
-    else:
+    if editor is None:
         shared_engine().niceness = WORKERS_NICENESS
-    site = notebook_site(capacity)
-    if editor is not None:
-        site.add_route(EDIT, editor.lead)
+    notebooks = Notebooks()
+    notebooks.make(notebook.name)
+    site = notebook_site(capacity, notebooks, editor)
+    threading.Thread(target=_prepare, args=(notebook,), daemon=True).start()
     _open_many_files()
     gc.set_threshold(*gc.get_threshold()[:2], FULL_COLLECTION_AFTER)
     config = uvicorn.Config(
@@ -287,17 +327,15 @@ def serve_class(
     addresses = _addresses(options, keys, host, port, "/" if notebook is FIRST and not options.app else notebook.path)
     try:
         with suppress(KeyboardInterrupt):  # that is how it is ended
-            _Server(config, site, addresses, "" if headless else [*addresses.values()][-1]).run()
+            _Server(config, notebooks, addresses, "" if headless else [*addresses.values()][-1]).run()
     finally:
         if editor is not None:
             editor.end()
 
 
-def _prepare() -> None:
-    """What the first page needs is imported, read and started while the browser starts."""
-    shared_engine().warm(Runtime())
-    for module in (*IMPORTED, "lib.labs.mnist_training"):
-        importlib.import_module(module)
+def _prepare(notebook: Notebook) -> None:
+    """Import and read what its page needs while the browser loads marimo's scripts."""
+    importlib.import_module(f"lib.labs.{notebook.name}")
     recorded_here()
 
 

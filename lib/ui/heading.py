@@ -41,13 +41,12 @@ def heading(name: str, title: str, address: Address, below: str = "", images: st
         below: HTML below the title.
         images: HTML below the machine: what is trained on.
     """
-    static = static_note(name) if is_static() else layout.chart_ahead()
     shared = urlencode({key: said for key in SHARED if (said := address.said(key))}, safe=",")
     return (
         f"{navigation(name, is_teacher=role() == TEACHER, query=shared)}"
         f'<div class="lab-title"><h1>{html.escape(title)}</h1>'
         f'<div class="lab-line"><p>{html.escape(this_machine().line)}</p>{images}</div></div>'
-        f"{network_line(name, address)}{below}{static}"
+        f"{network_line(name, address)}{below}{static_note(name) if is_static() else ''}"
     )
 
 

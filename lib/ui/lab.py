@@ -14,7 +14,6 @@ from functools import cache, partial
 from typing import Any
 
 import marimo as mo
-import pandas as pd
 
 from lib import formatting
 from lib.model.spec import MNIST
@@ -50,7 +49,7 @@ from lib.ui.stage import (
     stop_button,
 )
 from lib.ui.url_state import Setting, values_of
-from lib.ui.views.chart import Chart
+from lib.ui.views.chart import Chart, pd
 from lib.ui.views.mnist_training import run_sentence
 from lib.ui.views.pinned import HIDDEN, PIN, PIN_MEANS, WAITS
 

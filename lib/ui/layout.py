@@ -7,9 +7,9 @@ import html
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 
 import marimo as mo
-import pandas as pd
 
 from lib import formatting
 from lib.cache_folder import cache_folder
@@ -131,12 +131,6 @@ def drawing(chart: Chart, caption: str, height_px: int = 0, drawn: bool = True) 
     label = html.escape(chart.text.label(caption))
     spec = f' data-spec="{html.escape(chart.as_json)}"' if drawn else ""
     return f'<div class="lab-chart" role="img" aria-label="{label}"{style}{spec}></div>{chart.text.as_html(caption)}'
-
-
-def chart_ahead() -> str:
-    """HTML: an empty chart that nobody sees. With it a browser fetches what draws charts before the first one comes."""
-    spec = Chart({"data": {"values": []}, "mark": "point", "height": 1}, "").as_json
-    return f'<div hidden data-spec="{html.escape(spec)}"></div>'
 
 
 def framed(caption: str, content: Chart | str, css: str = "") -> str:
@@ -361,7 +355,7 @@ def _ago(iso: str) -> str:
         return "earlier"
     if is_static():
         return f"on {iso[:10]}"
-    passed_s = (pd.Timestamp.now("UTC") - pd.Timestamp(iso)).total_seconds()
+    passed_s = (datetime.now(UTC) - datetime.fromisoformat(iso)).total_seconds()
     if passed_s < 90:
         return "a moment ago"
     for limit_s, unit_s, word in ((5400, 60, "minutes"), (129600, 3600, "hours")):

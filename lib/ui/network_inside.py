@@ -62,7 +62,7 @@ class Inside(Hook):
             self._news.tell()
 
     def _seen(self) -> None:
-        figures.load()  # in the kernel's own thread
+        figures.late()  # in the kernel's own thread
         self._is_seen = True
         self._news.tell()
 

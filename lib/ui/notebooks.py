@@ -4,6 +4,7 @@ import html
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from lib.sweeps.experiments.published import (
@@ -130,8 +131,12 @@ def notebook_of(name: str) -> Notebook:
 def present_path(path: str) -> str:
     """Where a page is under `make class` that is asked for by a former name, or without its last slash; any other path
     as it is."""
-    paths = {f"/{name}": one.path for one in OF_A_CLASS_SITE for name in (one.name, *one.former)}
-    return paths.get(path.rstrip("/"), path)
+    return _paths().get(path.rstrip("/"), path)
+
+
+@cache
+def _paths() -> dict[str, str]:
+    return {f"/{name}": one.path for one in OF_A_CLASS_SITE for name in (one.name, *one.former)}
 
 
 def present_file(file: str) -> str:

@@ -4,9 +4,7 @@ import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import altair as alt
 import numpy as np
-import pandas as pd
 
 from lib.formatting import justified, listed, seconds
 from lib.model.backends.registry import ALL_DEVICES, BACKENDS, Runtime, unavailable
@@ -43,7 +41,7 @@ from lib.ui.controls import runtime, runtimes
 from lib.ui.lab import Drawing, Shown
 from lib.ui.panel import Controls, batch_size, dropdown, hidden, several, slider
 from lib.ui.views import recorded_gpus
-from lib.ui.views.chart import ON_TWO_LINES, Chart, names_y, nice_above, styled
+from lib.ui.views.chart import ON_TWO_LINES, Chart, alt, names_y, nice_above, pd, styled
 from lib.ui.views.markup import on_demand, table
 from lib.ui.views.recorded_gpus import arithmetic_share
 
@@ -149,7 +147,7 @@ def parts_chart(known: Mapping[Runtime, Split], runtimes: Sequence[Runtime]) -> 
     return Chart(styled(bars + tick + text, height=44 * max(1, len(runtimes))), "where a step goes")
 
 
-def parts_color() -> alt.Color:
+def parts_color() -> "alt.Color":
     names = [part.name for part in PARTS] + [UNEXPLAINED]
     colors = alt.Scale(domain=names, range=[part.color for part in PARTS] + [UNEXPLAINED_COLOR])
     return alt.Color("part:N", scale=colors, sort=names, legend=alt.Legend(orient="top", title=None, columns=2))

@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
 
-import altair as alt
 import marimo as mo
 import numpy as np
 
@@ -42,7 +41,7 @@ from lib.ui.controls import runtime
 from lib.ui.lab import Asked, Drawing, Section, Shown
 from lib.ui.panel import Controls, batch_size, dropdown, hidden, span
 from lib.ui.stage import Work
-from lib.ui.views.chart import ROW_COLOR, Chart, names_y, styled
+from lib.ui.views.chart import Chart, alt, names_y, row_color, styled
 from lib.ui.views.markup import legend, on_demand, table
 
 PERCENT = tuple(range(0, 101, 5))  # of the time of a trace
@@ -297,7 +296,7 @@ def timeline_chart(trace: Trace, low: float, high: float) -> Chart:
             x=x,
             x2="to:Q",
             y=names_y(rows, 110, "row", **axis),
-            color=ROW_COLOR,
+            color=row_color(),
             opacity=alt.Opacity("opacity:Q", scale=None),
             tooltip=[alt.Tooltip("what:N", title=" ")],
         )
@@ -383,14 +382,14 @@ def _states_chart(traces: Mapping[str, tuple[Trace, Stretches]], per: Sequence[f
             x=x,
             x2="to:Q",
             y=names_y(list(traces), 150, "row"),
-            color=ROW_COLOR,
+            color=row_color(),
             tooltip=[alt.Tooltip("what:N", title=" ")],
         )
     )
     return _with_rows(alt.layer(bars), 32 * max(1, len(traces)), rows, "the time, by who was waited for")
 
 
-def _with_rows(bars: alt.LayerChart | alt.FacetChart, height: int, rows: list[dict], title: str) -> Chart:
+def _with_rows(bars: "alt.LayerChart | alt.FacetChart", height: int, rows: list[dict], title: str) -> Chart:
     """The chart with these rows; Altair checks its specification without them, which would take it most of a second."""
     return Chart(styled(bars, height) | {"datasets": {"rows": rows}}, title)
 

@@ -6,9 +6,7 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
-import altair as alt
 import marimo as mo
-import pandas as pd
 
 from lib.formatting import justified, listed, seconds
 from lib.labs.operations_and_feeds.operations import OPERATIONS, asked, state_line
@@ -42,7 +40,7 @@ from lib.ui import layout
 from lib.ui.lab import Asked, Drawing, Hook, Lab, Section, Shown
 from lib.ui.panel import Controls, dropdown, slider
 from lib.ui.stage import Work
-from lib.ui.views.chart import ROW_COLOR, Chart, kept_free, names_y, room, styled
+from lib.ui.views.chart import Chart, alt, kept_free, names_y, pd, room, row_color, styled
 from lib.ui.views.markup import inline, legend, on_demand, table
 
 ROWS = (10, 100, 1_000, 10_000, 100_000)
@@ -228,7 +226,7 @@ def feeds_chart(pipelines: Sequence[Pipeline], known: Mapping[Pipeline, Figures]
     y = names_y([pipeline.label for pipeline in pipelines], 150, domain=False, ticks=False)
     scale = alt.Scale(domain=[0, 1.02 * most], nice=False)
 
-    def x(name: str) -> alt.X:
+    def x(name: str) -> "alt.X":
         return alt.X(f"{name}:Q", scale=scale, title="ms per batch", axis=alt.Axis(format=".3~g", tickCount=4))
 
     columns = ["label", "both", "low", "high", "text", "data", "data_low", "data_high", "step", "first", "per_s"]
@@ -240,7 +238,7 @@ def feeds_chart(pipelines: Sequence[Pipeline], known: Mapping[Pipeline, Figures]
     column = {"align": "left", "dx": 8, "fontSize": 11, "fontWeight": 600}
     layers = [
         drawn.mark_bar(height=13, opacity=0.85).encode(
-            x=x("from"), x2="to:Q", y=y, color=ROW_COLOR, tooltip=["label:N", "part:N", *tips]
+            x=x("from"), x2="to:Q", y=y, color=row_color(), tooltip=["label:N", "part:N", *tips]
         ),
         marked.mark_rule(strokeWidth=1.5, color=ALONE).encode(x=x("low"), x2="high:Q", y=y),
         marked.mark_rule(strokeWidth=5, opacity=0.25, color=ALONE).encode(x=x("data_low"), x2="data_high:Q", y=y),

@@ -7,9 +7,6 @@ from itertools import pairwise
 from math import inf, log2, log10
 from typing import Any, NamedTuple
 
-import altair as alt
-import pandas as pd
-
 from lib.formatting import listed, seconds, times
 from lib.model.backends.registry import BACKENDS, DEVICES, Runtime
 from lib.sweeps.experiments import published, recorded_machines, single_operations
@@ -54,8 +51,8 @@ from lib.ui.stage import Work
 from lib.ui.views import recorded_gpus
 from lib.ui.views.chart import (
     HEIGHT,
-    ROW_COLOR,
     Chart,
+    alt,
     decades,
     labels,
     log_scale,
@@ -63,7 +60,9 @@ from lib.ui.views.chart import (
     names_y,
     nice_above,
     ordered_palette,
+    pd,
     room,
+    row_color,
     styled,
 )
 from lib.ui.views.markup import on_demand, quiet
@@ -429,13 +428,13 @@ def _drawn(
     hollow: list[dict],
     sizes: tuple[int, str],
     domain: tuple[float, float],
-    scale: alt.Scale,
-    axis: alt.Axis,
+    scale: "alt.Scale",
+    axis: "alt.Axis",
     title: str,
     names: Sequence[str],
     fitted: Sequence[dict] = (),
 ) -> Chart:
-    def y(field: str) -> alt.Y:
+    def y(field: str) -> "alt.Y":
         return alt.Y(f"{field}:Q", scale=scale, title=None, axis=axis)
 
     largest, unit = sizes
@@ -452,7 +451,7 @@ def _drawn(
     dash = alt.StrokeDash("dash:N", scale=dashes, legend=None)
     frame["filled"] = (frame["dash"] != RECORDED).astype(float)
     filled = alt.FillOpacity("filled:Q", scale=None, legend=None)
-    base = alt.Chart(frame).encode(x=x, color=ROW_COLOR)
+    base = alt.Chart(frame).encode(x=x, color=row_color())
     tooltip = ["label:N", alt.Tooltip("x:Q", title="size", format=","), tip]
     skipped = alt.Chart(pd.DataFrame(hollow, columns=["label", "color", "dash", "x", "y", "why"]))
     curves = alt.Chart(pd.DataFrame(fitted, columns=["curve", "x", "y"]))
@@ -466,10 +465,10 @@ def _drawn(
             y=y("y"), fillOpacity=filled, stroke=alt.Stroke("color:N", scale=None, legend=None), tooltip=tooltip
         ),
         skipped.mark_point(size=40, filled=False, strokeWidth=1.4).encode(
-            x=x, y=y("y"), color=ROW_COLOR, tooltip=["label:N", "why:N", predicted]
+            x=x, y=y("y"), color=row_color(), tooltip=["label:N", "why:N", predicted]
         ),
     ]
-    spec = styled(alt.layer(*layers, *labels(x, y("y"), y("at"), ROW_COLOR)), height=HEIGHT)
+    spec = styled(alt.layer(*layers, *labels(x, y("y"), y("at"), row_color())), height=HEIGHT)
     ends = frame.sort_values("x").groupby("label", sort=False).tail(1).to_dict("records")
     spec["datasets"] |= {"ends": _placed(ends, domain), "room": room(names)}
     return Chart(spec, title)

@@ -16,7 +16,6 @@ from functools import cache, cached_property
 from itertools import pairwise
 from typing import Any, cast
 
-import altair as alt
 import numpy as np
 from contourpy import contour_generator
 from matplotlib.image import imsave
@@ -53,7 +52,7 @@ from lib.timing.prediction.workload import (
 from lib.ui import layout
 from lib.ui.lab import Drawing, Shown
 from lib.ui.panel import Controls, batch_size, dropdown, hidden, slider
-from lib.ui.views.chart import ROW_COLOR, Chart, log_scale, ordered_palette, styled
+from lib.ui.views.chart import Chart, alt, log_scale, ordered_palette, row_color, styled
 from lib.ui.views.markup import quiet
 
 CELLS = 64  # along each axis of the surface
@@ -727,7 +726,7 @@ def _frame() -> dict:
         tips.encode(**box, tooltip=["at:N", "predicted:N"]),
         lines.encode(
             **box,
-            color=ROW_COLOR,
+            color=row_color(),
             strokeWidth=alt.StrokeWidth("width:Q", scale=None, legend=None),
             strokeDash=alt.StrokeDash("kind:N", scale=dash, legend=None),
         ),
@@ -738,7 +737,7 @@ def _frame() -> dict:
             )
             for marks, shape, size in ((dots, "circle", 64), (diamonds, "diamond", 110))
         ),
-        rings.mark_point(size=120, opacity=1, strokeWidth=3).encode(**point, color=ROW_COLOR),
+        rings.mark_point(size=120, opacity=1, strokeWidth=3).encode(**point, color=row_color()),
     ]
     return styled(alt.layer(*layers), height=HEIGHT)
 

@@ -11,9 +11,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import altair as alt
 import marimo as mo
-import pandas as pd
 
 from lib.formatting import listed, seconds, times
 from lib.labs.which_library.race import Race, to_accuracy
@@ -48,7 +46,7 @@ from lib.ui.lab import Asked, Drawing, Hook, Lab, Shown
 from lib.ui.panel import Controls, dropdown
 from lib.ui.stage import say
 from lib.ui.url_state import checked, number
-from lib.ui.views.chart import ROW_COLOR, Chart, decades, log_scale, ordered_palette, styled
+from lib.ui.views.chart import Chart, alt, decades, log_scale, ordered_palette, pd, row_color, styled
 from lib.ui.views.dots import HERE, PUBLISHED, RECORDED, Dot, dots_chart
 from lib.ui.views.markup import as_markdown, legend, on_demand
 from lib.ui.views.recorded_gpus import interval, marked
@@ -443,9 +441,6 @@ def article_sentence(machines: Sequence[Machine]) -> str:
 
 # An epoch by backend and batch size.
 
-# A graphics card's lines are dashed.
-_DASH = alt.StrokeDash("device:N", scale=alt.Scale(domain=["cpu", "gpu"], range=[[1, 0], [4, 3]]), legend=None)
-
 
 def epochs(machines: Sequence[Machine]) -> mo.Html:
     drawn = "".join(layout.framed(caption, chart, "lab-low") for caption, chart in epoch_charts(machines))
@@ -487,10 +482,12 @@ def _epoch_chart(rows: list[dict], domain: tuple[float, float]) -> Chart:
     x = alt.X("size:Q", scale=log_scale([1, 4096], base=2), title="batch size", axis=ticks)
     y = alt.Y("s:Q", scale=log_scale(domain), title="seconds per epoch", axis=alt.Axis(tickCount=4, format="~g"))
     tooltip = ["runtime:N", alt.Tooltip("size:Q", title="batch size"), alt.Tooltip("shown:N", title="an epoch")]
-    lines = base.mark_line(strokeWidth=1.6).encode(x=x, y=y, color=ROW_COLOR, detail="runtime:N", strokeDash=_DASH)
-    points = base.mark_point(filled=True, size=42).encode(x=x, y=y, color=ROW_COLOR, tooltip=tooltip)
+    # A graphics card's lines are dashed.
+    dash = alt.StrokeDash("device:N", scale=alt.Scale(domain=["cpu", "gpu"], range=[[1, 0], [4, 3]]), legend=None)
+    lines = base.mark_line(strokeWidth=1.6).encode(x=x, y=y, color=row_color(), detail="runtime:N", strokeDash=dash)
+    points = base.mark_point(filled=True, size=42).encode(x=x, y=y, color=row_color(), tooltip=tooltip)
     bars = base.mark_rule(strokeWidth=1.2).encode(
-        x=x, y=alt.Y("low:Q", title="seconds per epoch"), y2="high:Q", color=ROW_COLOR
+        x=x, y=alt.Y("low:Q", title="seconds per epoch"), y2="high:Q", color=row_color()
     )
     return Chart(styled(lines + bars + points), "seconds of an epoch")
 

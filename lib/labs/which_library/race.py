@@ -7,10 +7,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import altair as alt
 import marimo as mo
 import numpy as np
-import pandas as pd
 
 from lib.formatting import justified, percent, seconds
 from lib.model.backends.registry import BACKENDS, Runtime, usable_runtimes
@@ -52,7 +50,7 @@ from lib.timing.profiling.request import ONE_CALL
 from lib.ui import layout
 from lib.ui.lab import Asked, Drawing, Page, Shown
 from lib.ui.panel import Controls, batch_size, dropdown, hidden
-from lib.ui.views.chart import Chart, styled
+from lib.ui.views.chart import Chart, alt, pd, styled
 from lib.ui.views.markup import quiet
 
 VIEWS = {

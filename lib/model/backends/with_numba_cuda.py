@@ -50,10 +50,6 @@ Array = Any  # in the card's memory
 device_function = partial(cuda.jit, device=True, forceinline=True)
 
 
-class CopiesDiffer(RuntimeError):
-    """Blocks disagree about weights that each keeps: the card computed wrongly."""
-
-
 @dataclass(frozen=True)
 class LaunchPlan:
     """How a network is divided among blocks.
@@ -484,7 +480,7 @@ class CardArrays:
         """Copies in the host's memory.
 
         Raises:
-            CopiesDiffer: The copies of a layer are not the same.
+            RuntimeError: The copies of a layer are not the same.
         """
         network, found = self.plan.network, []
         inputs, outputs = network.shapes[-1]
@@ -500,7 +496,7 @@ class CardArrays:
         # A compiler may round the two sums of a middle layer differently; those of the output layer are one code's.
         alike = np.allclose(middle, self.outgoing.copy_to_host()[: len(middle)], rtol=1e-4, atol=1e-5, equal_nan=True)
         if not alike or not (copies.view(np.uint32) == copies.view(np.uint32)[0]).all():
-            raise CopiesDiffer(
+            raise RuntimeError(
                 f"expected copies of weights to be the same in all {self.plan.blocks} blocks, and they differ; train"
                 " with another backend, and report the card and its driver"
             )
@@ -525,7 +521,7 @@ def train(
 
     Raises:
         CannotTrain: The blocks cannot all run at once, or a neuron's weights do not fit into one.
-        CopiesDiffer: The card computed wrongly.
+        RuntimeError: The card computed wrongly.
     """
     clock, rate = time.perf_counter, np.float32(training.learning_rate)
     started, card = clock(), cuda.get_current_device()

@@ -6,14 +6,12 @@ import csv
 import gzip
 import io
 import lzma
-import math
 import re
 import warnings
 import zipfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from itertools import zip_longest
 from multiprocessing.connection import Connection
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
@@ -21,13 +19,10 @@ from typing import IO, Any
 import numpy as np
 
 from lib.model.data.mnist import DAMAGED, DataError, is_idx, read_idx
-from lib.model.data.prepared import MAX_NUMBERS, MIN_ROWS, PIXEL, DataRows, Prepared, prepare, shortened
+from lib.model.data.prepared import MIN_ROWS, PIXEL, DataRows, Prepared, prepare, shortened
 from lib.model.hardware.process import MAX_MEMORY_BYTES, answer
 from lib.model.spec import MAX_CLASSES
 
-# The second and third line of a table as Orange writes it: of each column its type, and what it is for.
-ORANGES_TYPES = {"c", "d", "s", "t", "continuous", "discrete", "string", "time"}
-ORANGES_FLAGS = {"", "class", "meta", "ignore", "i", "weight"}
 SURE = ("label", "labels", "class", "target")  # names of a column of labels, whatever it holds
 LIKELY = ("species", "diagnosis", "outcome", "category", "survived", "digit")  # if it can be one
 FEW_CLASSES = 20  # a column of more distinct numbers is probably an input
@@ -45,7 +40,6 @@ _NUMBER = re.compile(r"[+-]?(\d[\d.,]*|[.,]\d+)([eE][+-]?\d+)?")
 _DECIMAL_COMMA = re.compile(r"[+-]?[\d.]*,\d+([eE][+-]?\d+)?")
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+")
 _TWO_NUMBERS = re.compile(r"\d+ +[+-]?\d")
-_SVMLIGHT = re.compile(rb"\s*[+-]?[\d.]+([ \t]+\d+:[-+.\deE]+)+[ \t]*(#.*)?[\r\n]")
 _UNNAMED = re.compile(r"unnamed column \d+|Unnamed: \d+")
 _ATTRIBUTE = re.compile(r"@attribute\s+('[^']*'|\"[^\"]*\"|\S+)", re.IGNORECASE)
 
@@ -80,9 +74,6 @@ def read_tables(files: Sequence[tuple[str, IO[bytes]]], label: str = "") -> Data
     import pandas as pd
 
     (name, file), others = _to_train_on(files)
-    file.seek(0)
-    if not others and _SVMLIGHT.match(file.read(4096)):
-        return _svmlight(file)
     table = _TableReader(name, file)
     chosen, is_guess = table.label(label)
     ask = "; if another holds them, write its name into “Column of labels”" if is_guess else ""
@@ -108,20 +99,6 @@ def read_tables(files: Sequence[tuple[str, IO[bytes]]], label: str = "") -> Data
     for place, one in enumerate(inputs):  # column by column: pandas would copy the table twice
         x[:, place] = frame[one]
     return DataRows(x, labels, n_test, columns=inputs, notes=tuple(notes))
-
-
-def _svmlight(file: IO[bytes]) -> DataRows:
-    """Rows in LIBSVM's format: nonzero numbers with their positions."""
-    import sklearn.datasets
-
-    file.seek(0)
-    try:
-        x, labels = sklearn.datasets.load_svmlight_file(file)[:2]
-    except ValueError as error:
-        raise DataError(f"expected rows as LIBSVM writes them, got a broken one ({shortened(str(error))})") from error
-    if math.prod(x.shape) > MAX_NUMBERS:
-        raise DataError(f"expected at most {MAX_NUMBERS:,} numbers, got {x.shape[0]:,} × {x.shape[1]:,}; bring fewer")
-    return DataRows(x.toarray(), np.asarray(labels))
 
 
 def _to_train_on(files: Sequence[tuple[str, IO[bytes]]]) -> tuple[tuple[str, IO[bytes]], list[tuple[str, IO[bytes]]]]:
@@ -246,15 +223,10 @@ def _layout(lines: list[str]) -> dict[str, Any]:
         raise DataError(
             "expected a column of labels and at least one of numbers, got one column; separate them by commas"
         )
-    place = next(place for place in range(len(records)) if _may_be_first(records, place, width))
+    # Titles above the table are narrower, or have one text; R's first line lacks the name of the column of row names.
+    widths = [len(fields) * (sum(bool(one.strip()) for one in fields) >= min(2, width - 1)) for _, fields in records]
+    place = 0 if 2 <= widths[0] == width - 1 else next((n for n, one in enumerate(widths) if one == width), 0)
     end, first = records[place]
-    if len(records) > place + 1 and ORANGES_TYPES.issuperset(records[place + 1][1]):  # two more lines of header
-        place += 1
-        end, flags = records[place][0], [""] * width
-        if len(records) > place + 1 and ORANGES_FLAGS.issuperset(records[place + 1][1]):
-            place += 1
-            end, flags = records[place]
-        first = ["class" if flag == "class" else name for name, flag in zip_longest(first, flags[:width], fillvalue="")]
     rows = [fields for _, fields in records[place + 1 :] if len(fields) == width]
     numbers = [field.strip() for fields in (first, *rows) for field in fields if _is_number(field)]
     thousands = separator == "," and all(_THOUSANDS.fullmatch(one) for one in numbers if "," in one)
@@ -303,17 +275,6 @@ def _usual_width(records: list[tuple[int, list[str]]]) -> int:
     """The usual width in the later half: other lines may precede the table."""
     widths = Counter(len(fields) for _, fields in records[len(records) // 2 :])
     return max(widths, key=lambda width: (widths[width], width), default=0)
-
-
-def _may_be_first(records: list[tuple[int, list[str]]], place: int, width: int) -> bool:
-    """Whether a record can be the header or first row, rather than a title above them."""
-    fields = records[place][1]
-    if place + 1 == len(records):
-        return True
-    if len(fields) == width:
-        return sum(bool(field.strip()) for field in fields) >= min(2, width - 1)
-    following = records[place + 1][1]
-    return 2 <= len(fields) == width - 1 and len(following) == width and any(map(_is_number, following))
 
 
 def _is_number(text: str) -> bool:

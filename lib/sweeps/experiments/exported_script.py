@@ -35,9 +35,9 @@ from datetime import UTC, datetime
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
 from lib.formatting import format_rate, percent, seconds
 from lib.model.backends.registry import HERE, PRECISIONS, versions
@@ -49,6 +49,9 @@ from lib.sweeps.experiments.mnist_training import losses_frame, search_frame, se
 from lib.sweeps.experiments.results import Line, Results
 from lib.sweeps.storage.records import Curve
 from lib.sweeps.workers.messages import Item
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 TOLERANCE = (0.01, 0.005, 0)  # of the expected loss; of accuracy; in steps
 DATA_FILE = "data.npz"  # of data that a reader brought, beside the script
@@ -265,7 +268,7 @@ class Takeaway:
     experiment: str
     labels: Sequence[str]
     lines: Sequence[Line]
-    rows: Mapping[str, Callable[[], pd.DataFrame]]
+    rows: Mapping[str, "Callable[[], pd.DataFrame]"]
     data: Facts | None
     sentence: str
 
@@ -333,16 +336,16 @@ def takeaway_of_search(found: Mapping[Training, Curve], data: Facts | None) -> T
     return Takeaway("a random search", labels, lines, rows, data, "")
 
 
-def _with_settings(results: Results, rows: pd.DataFrame) -> pd.DataFrame:
+def _with_settings(results: Results, rows: "pd.DataFrame") -> "pd.DataFrame":
     return rows.merge(results.summary_frame()[["line", *ABOUT]], on="line", how="left")
 
 
-def _placed(rows: pd.DataFrame, data: Facts | None) -> pd.DataFrame:
+def _placed(rows: "pd.DataFrame", data: Facts | None) -> "pd.DataFrame":
     known = data or Facts("", "")
     return rows.assign(machine=this_machine().line, data=known.source, data_digest=known.digest)
 
 
-def as_csv(rows: pd.DataFrame) -> bytes:
+def as_csv(rows: "pd.DataFrame") -> bytes:
     return rows.to_csv(index=False, lineterminator="\n").encode()
 
 
@@ -350,7 +353,7 @@ def can_write_parquet() -> bool:
     return find_spec(PARQUET_NEEDS) is not None
 
 
-def as_parquet(rows: pd.DataFrame) -> bytes:
+def as_parquet(rows: "pd.DataFrame") -> bytes:
     """Raises ValueError, a sentence, where `PARQUET_NEEDS` is not installed."""
     if not can_write_parquet():
         raise ValueError(WITHOUT_PARQUET)

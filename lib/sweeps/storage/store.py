@@ -22,6 +22,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -434,7 +435,7 @@ class Export:
     tables: Mapping[str, Rows]
     about: Mapping[str, object] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def records(self) -> list[Record]:
         return [record_of(row) for row in self.tables["measurements"]]
 

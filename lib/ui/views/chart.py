@@ -8,12 +8,27 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from typing import Any
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
-import altair as alt
 import numpy as np
 
 from lib.ui.views.chart_text import ChartText, described
+
+
+def _late(name: str) -> ModuleType:
+    """A module that is imported at the first use of a name in it: a page's first figure would wait for it."""
+    module = ModuleType(name)
+    module.__getattr__ = lambda used: getattr(import_module(name), used)
+    return module
+
+
+if TYPE_CHECKING:
+    import altair as alt
+    import pandas as pd
+else:
+    alt, pd = map(_late, ("altair", "pandas"))
 
 HEIGHT = 240
 AROUND = 62  # pixels of a drawn chart above and below its plot: padding, the axis' labels and its title
@@ -27,8 +42,6 @@ LOSS_DOMAIN = (0.02, 8.0)
 MAX_TICKS = 8  # of a logarithmic axis, beside each of which there is room
 # Of a palette's colour in a text: every one then has a contrast of 4.5 on the page's white and on its dark ground.
 INK_SHARE = 0.7
-# Each row brings its colour, so that other lines need no other frame.
-ROW_COLOR = alt.Color("color:N", scale=None, legend=None)
 # Stands for the end of an x axis in a frame that is built once. A parameter for `domainMax` would do, but then Vega
 # looks for the extent of rows that are not there yet, and warns on the console.
 X_MAX = -987654.0
@@ -160,7 +173,12 @@ def with_x_max(part: Any, x_max: float) -> Any:
     return x_max if part == X_MAX else part
 
 
-def log_scale(domain: Sequence[float], **options: Any) -> alt.Scale:
+def row_color() -> "alt.Color":
+    """The colour that each row brings, so that other lines need no other frame."""
+    return alt.Color("color:N", scale=None, legend=None)
+
+
+def log_scale(domain: Sequence[float], **options: Any) -> "alt.Scale":
     """A logarithmic scale that ends exactly at its domain; `options` as of `alt.Scale`."""
     return alt.Scale(type="log", domain=list(domain), nice=False, **options)
 
@@ -169,7 +187,7 @@ def log_scale(domain: Sequence[float], **options: Any) -> alt.Scale:
 ON_TWO_LINES = "split(replace(datum.label, regexp('^(.{20,}), (.+)$'), '$1|$2'), '|')"
 
 
-def names_y(names: Sequence[str], limit: int, field: str = "label", **axis: Any) -> alt.Y:
+def names_y(names: Sequence[str], limit: int, field: str = "label", **axis: Any) -> "alt.Y":
     """A y axis with a row per name, in this order, whether it has a mark or not.
 
     Args:
@@ -182,7 +200,7 @@ def names_y(names: Sequence[str], limit: int, field: str = "label", **axis: Any)
     return alt.Y(f"{field}:N", sort=list(names), scale=alt.Scale(domain=list(names)), title=None, axis=shown)
 
 
-def y_of(kind: str, domain: tuple[float, float], field: str = "y") -> alt.Y:
+def y_of(kind: str, domain: tuple[float, float], field: str = "y") -> "alt.Y":
     """The y axis of an accuracy, a loss or seconds: logarithmic, and without a title.
 
     Args:
@@ -208,7 +226,7 @@ def _ticks(low: float, high: float) -> list[float]:
     return found if len(found) <= MAX_TICKS else [value for value in found if f"{value:e}"[0] == "1"]
 
 
-def labels(x: alt.X, y: alt.Y, at: alt.Y, color: Any) -> list[alt.Chart]:
+def labels(x: "alt.X", y: "alt.Y", at: "alt.Y", color: Any) -> "list[alt.Chart]":
     """Labels in a column right of the plot, each with a thin line to its point, of the dataset `ends`.
 
     The column is as wide as the longest text of the dataset `room`, in the font that the browser draws it with.
@@ -228,7 +246,7 @@ def labels(x: alt.X, y: alt.Y, at: alt.Y, color: Any) -> list[alt.Chart]:
     ]
 
 
-def kept_free(**text: Any) -> alt.Chart:
+def kept_free(**text: Any) -> "alt.Chart":
     """The texts of the dataset `room`, invisible, at the right end of the plot: they reserve its space."""
     unseen = alt.Chart(alt.NamedData("room")).mark_text(opacity=0, aria=False, **text)
     return unseen.encode(x=alt.value("width"), y=alt.value(0), text="text:N")
@@ -289,7 +307,7 @@ def _style(part: Any) -> None:
                 _style(value)
 
 
-def styled(chart: alt.LayerChart | alt.FacetChart, height: int = HEIGHT) -> dict:
+def styled(chart: "alt.LayerChart | alt.FacetChart", height: int = HEIGHT) -> dict:
     """An Altair chart as a specification: as wide as its container, in the page's colours, drawn as SVG.
 
     Args:

@@ -4,10 +4,7 @@ from collections.abc import Mapping, Sequence
 from math import inf
 from typing import NamedTuple
 
-import altair as alt
-import pandas as pd
-
-from lib.ui.views.chart import ON_TWO_LINES, Chart, log_scale, names_y, styled
+from lib.ui.views.chart import ON_TWO_LINES, Chart, alt, log_scale, names_y, pd, styled
 
 HERE, RECORDED, PUBLISHED, PREDICTED = "measured here", "recorded", "published", "predicted"
 _LOOKS = {HERE: "circle", RECORDED: "diamond", PUBLISHED: "cross", PREDICTED: "triangle-up"}

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-import altair as alt
 import numpy as np
 
 from lib import formatting
@@ -20,9 +19,10 @@ from lib.sweeps.experiments.results import POINTS_PER_LINE, Line, Results
 from lib.once import once
 from lib.model.spec import MAX_RATE, MIN_RATE, MNIST, N_TRAIN, Training
 from lib.ui.views.chart import (
+    alt,
     ERROR_DOMAIN,
     LOSS_DOMAIN,
-    ROW_COLOR,
+    row_color,
     X_MAX,
     Chart,
     decades,
@@ -257,11 +257,11 @@ def _line_frame(title: str, x_title: str, y_name: str) -> tuple[dict, str]:
     )
     x = alt.X("x:Q", scale=alt.Scale(domain=[0, X_MAX], nice=False), axis=axis, title=x_title)
     rows = alt.NamedData("rows", format=alt.CsvDataFormat(type="csv"))
-    base = alt.Chart(rows).encode(x=x, y=y, color=ROW_COLOR, tooltip=tooltip)
+    base = alt.Chart(rows).encode(x=x, y=y, color=row_color(), tooltip=tooltip)
     points = {"size": 28, "filled": True} if y_name == "accuracy" else False
     line = base.mark_line(strokeWidth=1.8, clip=True, point=points)
     rule = alt.Chart(alt.NamedData("rule")).mark_rule(strokeDash=[4, 4], color="currentColor", opacity=0.6).encode(y=y)
-    return styled(alt.layer(line, rule, *labels(x, y, y_of(y_name, y_domain, "at"), ROW_COLOR))), title
+    return styled(alt.layer(line, rule, *labels(x, y, y_of(y_name, y_domain, "at"), row_color()))), title
 
 
 def _scatter(title: str, experiment: Experiment, rows: list[dict], x_title: str, x_max: float | None = None) -> Chart:
@@ -299,15 +299,15 @@ def _scatter_frame(x_title: str) -> dict:
         legend=None,
     )
     points = alt.Chart(alt.NamedData("rows")).mark_point(filled=True, size=90, opacity=1)
-    points = points.encode(x=x, y=y, color=ROW_COLOR, tooltip=tooltip, shape=shape)
+    points = points.encode(x=x, y=y, color=row_color(), tooltip=tooltip, shape=shape)
     failed = [
         alt.Chart(alt.NamedData("outcomes"))
         .transform_filter(f"datum.outcome === '{outcome}'")
         .mark_text(dy=dy, fontSize=10, align=alt.expr("scale('x', datum.x) < width / 2 ? 'left' : 'right'"))
-        .encode(x=x, y=y, color=ROW_COLOR, text="outcome:N")
+        .encode(x=x, y=y, color=row_color(), text="outcome:N")
         for outcome, dy in (("diverged", -12), ("did not learn", -24))
     ]
-    return styled(alt.layer(*labels(x, y, y_of("accuracy", ERROR_DOMAIN, "at"), ROW_COLOR), points, *failed))
+    return styled(alt.layer(*labels(x, y, y_of("accuracy", ERROR_DOMAIN, "at"), row_color()), points, *failed))
 
 
 @once
@@ -324,11 +324,11 @@ def _seconds_frame(domain: tuple[float, float]) -> dict:
         alt.Tooltip("y:Q", title="median s", format=".3g"),
         alt.Tooltip("steps:Q", title="steps an epoch", format=","),
     ]
-    base = alt.Chart(alt.NamedData("rows")).encode(x=x, color=ROW_COLOR, tooltip=tooltip)
+    base = alt.Chart(alt.NamedData("rows")).encode(x=x, color=row_color(), tooltip=tooltip)
     spread = base.mark_rule(strokeWidth=5, opacity=0.35).encode(y=y_of("seconds", domain, "low"), y2="high:Q")
     line = alt.Chart(alt.NamedData("rows")).mark_line(color="currentColor", opacity=0.3).encode(x=x, y=y)
     points = base.mark_point(filled=True, size=80, opacity=1).encode(y=y)
-    return styled(alt.layer(line, *labels(x, y, y_of("seconds", domain, "at"), ROW_COLOR), spread, points))
+    return styled(alt.layer(line, *labels(x, y, y_of("seconds", domain, "at"), row_color()), spread, points))
 
 
 @once
@@ -340,7 +340,7 @@ def _dots_frame(names: tuple[str, ...], domain: tuple[float, float]) -> dict:
     y, scale = names_y(names, 190, domain=False, ticks=False, labelExpr=ON_TWO_LINES), log_scale(domain)
     axis = alt.Axis(values=[10.0**power for power in range(-4, 5)], format="~g")
 
-    def x(field: str) -> alt.X:
+    def x(field: str) -> "alt.X":
         return alt.X(f"{field}:Q", scale=scale, axis=axis, title="seconds per epoch, median and quartiles, logarithmic")
 
     tooltip = [
@@ -350,7 +350,7 @@ def _dots_frame(names: tuple[str, ...], domain: tuple[float, float]) -> dict:
         alt.Tooltip("high:Q", title="3rd quartile", format=".3g"),
         alt.Tooltip("epochs:Q", title="timed epochs"),
     ]
-    base = alt.Chart(alt.NamedData("rows")).encode(y=y, color=ROW_COLOR, tooltip=tooltip)
+    base = alt.Chart(alt.NamedData("rows")).encode(y=y, color=row_color(), tooltip=tooltip)
     lead = base.mark_rule(opacity=0.2).encode(x=x("low"), x2=alt.value(0), color=alt.value("currentColor"))
     spread = base.mark_rule(strokeWidth=5, opacity=0.45).encode(x=x("low"), x2="high:Q")
     dots = base.mark_point(filled=True, size=110, opacity=1).encode(x=x("y"))

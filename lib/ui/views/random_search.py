@@ -4,13 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import altair as alt
 import numpy as np
-import pandas as pd
 
 from lib.formatting import percent
 from lib.once import once
-from lib.ui.views.chart import ERROR_DOMAIN, ERRORS, ROW_COLOR, Chart, nice_above, ordered_palette, styled
+from lib.ui.views.chart import ERROR_DOMAIN, ERRORS, Chart, alt, nice_above, ordered_palette, pd, row_color, styled
 
 ACCURACY = "accuracy"
 _GREY = "#8a8f98"
@@ -63,7 +61,7 @@ class Dimension:
         return f"{value:,.0f}" if self.whole else f"{value:.2g}"
 
 
-def parallel_coordinates(frame: pd.DataFrame, dimensions: Sequence[Dimension]) -> Chart:
+def parallel_coordinates(frame: "pd.DataFrame", dimensions: Sequence[Dimension]) -> Chart:
     """One line per setting across an axis per dimension; accuracy is the last axis, and the colour.
 
     Args:
@@ -89,7 +87,7 @@ def parallel_coordinates(frame: pd.DataFrame, dimensions: Sequence[Dimension]) -
     return Chart(spec, title + (f"; {n_diverged:,} diverged, dashed" if n_diverged else ""))
 
 
-def _known(frame: pd.DataFrame) -> pd.DataFrame:
+def _known(frame: "pd.DataFrame") -> "pd.DataFrame":
     frame = frame.assign(diverged=frame["diverged"].astype(bool))
     return frame.loc[frame["diverged"] | frame[ACCURACY].notna()]
 
@@ -98,7 +96,7 @@ def _names(dimensions: tuple[Dimension, ...]) -> list[str]:
     return [one.name for one in dimensions] + [ACCURACY]
 
 
-def _line_rows(known: pd.DataFrame, dimensions: tuple[Dimension, ...]) -> pd.DataFrame:
+def _line_rows(known: "pd.DataFrame", dimensions: tuple[Dimension, ...]) -> "pd.DataFrame":
     """One row per setting and axis.
 
     x, y from 0 to 1, the next axis' x2 and y2, the value as `text`, and all values for the tooltip.
@@ -191,7 +189,7 @@ def _parallel_frame(dimensions: tuple[Dimension, ...]) -> dict:
     tooltip = [alt.Tooltip(f"{one.column}:N", title=one.name) for one in dimensions]
     tooltip.append(alt.Tooltip("outcome:N", title="validation accuracy"))
     base = alt.Chart(alt.NamedData("rows", format=alt.CsvDataFormat(type="csv")))
-    base = base.encode(x=x, y=y, detail="setting:N", color=ROW_COLOR)
+    base = base.encode(x=x, y=y, detail="setting:N", color=row_color())
     pointed = alt.selection_point("pointed", on="pointerover", clear="pointerout", fields=["setting"], empty=False)
     dash = alt.condition("datum.outcome === 'diverged'", alt.value([4, 3]), alt.value([1, 0]))
     thick = alt.condition(pointed, alt.value(3.5), alt.value(1.2))
@@ -202,7 +200,7 @@ def _parallel_frame(dimensions: tuple[Dimension, ...]) -> dict:
     hit = between.encode(x2="x2:N", y2="y2:Q", tooltip=tooltip).add_params(pointed)
     uprights = alt.Chart(alt.NamedData("axes")).mark_rule(color="currentColor", opacity=0.5)
     uprights = uprights.encode(x=x, y=alt.Y("low:Q", axis=None), y2="high:Q")
-    best = alt.Chart(alt.NamedData("best")).encode(x=x, y=y, color=ROW_COLOR)
+    best = alt.Chart(alt.NamedData("best")).encode(x=x, y=y, color=row_color())
     winner = best.mark_line(strokeWidth=4.5) + best.mark_point(filled=True, size=70, opacity=1)
     ticks = alt.Chart(alt.NamedData("ticks")).encode(x=x, y=y, text="text:N")
     inner, last = f"datum.x !== '{ACCURACY}'", f"datum.x === '{ACCURACY}'"
@@ -216,13 +214,13 @@ def _parallel_frame(dimensions: tuple[Dimension, ...]) -> dict:
     return spec
 
 
-def _with_halo(texts: alt.Chart, **options: Any) -> list[alt.Chart]:
+def _with_halo(texts: "alt.Chart", **options: Any) -> "list[alt.Chart]":
     """Text over lines: first its outline in the colour of the page."""
     outline = texts.mark_text(stroke=_PAPER, strokeWidth=3.5, strokeJoin="round", color=_PAPER, **options)
     return [outline.encode(color=alt.value(_PAPER)), texts.mark_text(**options).encode(color=alt.value("currentColor"))]
 
 
-def search_sentence(frame: pd.DataFrame, dimensions: Sequence[Dimension]) -> str:
+def search_sentence(frame: "pd.DataFrame", dimensions: Sequence[Dimension]) -> str:
     """The best setting, and how many failed; empty while no setting is known.
 
     Args:

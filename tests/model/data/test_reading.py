@@ -431,9 +431,6 @@ ARFF = (
 )
 
 
-ORANGES = "length\twidth\tspecies\nc\tcontinuous\td\n\t\tclass\n" + written("\t", header=None)
-
-
 def test_a_column_of_texts_with_empty_cells_is_named_and_no_fault(tmp_path):
     path = tmp_path / "table.csv"
     rows = [f"{'' if n % 4 == 0 else 'red' if n % 2 else 'blue'},{n / 7:.2f},{n % 2}" for n in range(40)]
@@ -464,24 +461,13 @@ def test_a_column_of_texts_with_empty_cells_is_named_and_no_fault(tmp_path):
         ("\r\n".join(f'"{a}","{b}",{c}'.replace(".", ",") for a, b, c in ROWS).encode(), "sheets.csv"),
         (written("  ", ",", header=None).encode(), "table.dat"),
         (('"length\n(cm)",width,species\n' + written(header=None)).encode(), "table.csv"),
-        (ORANGES.encode(), "orange.tab"),
-        (ORANGES.replace("\t\tclass\n", "").replace("species", "class").encode(), "orange.tab"),
         (gzip.compress(written().encode()), "table.csv.gz"),
         (bz2.compress(written().encode()), "table.csv.bz2"),
         (lzma.compress(written().encode()), "table.csv.xz"),
     ],
     ids=["excel ansi", "excel utf-8", "excel unicode text", "spreadsheet titles", "titles", "excel macintosh", "bars"]
     + ["blanks after commas", "blanks", "uci", "numpy", "trailing commas", "r write.csv", "r write.table", "weka"]
-    + [
-        "google sheets",
-        "decimal commas and blanks",
-        "two lines in a name",
-        "orange",
-        "orange without flags",
-        "gzip",
-        "bzip2",
-        "xz",
-    ],
+    + ["google sheets", "decimal commas and blanks", "two lines in a name", "gzip", "bzip2", "xz"],
 )
 def test_a_table_reads_as_another_tool_writes_it(tmp_path, content, name):
     (tmp_path / name).write_bytes(content)
@@ -629,10 +615,3 @@ def test_what_unpacks_to_much_is_refused(tmp_path, monkeypatch):
     (tmp_path / "table.csv.gz").write_bytes(gzip.compress(bytes(2 << 20)))
     assert "at most 1 MiB, got more" in refused(tmp_path / "table.csv.gz")
     assert "at most 1 MiB, got 2 MiB" in refused(zipped(tmp_path / "data.zip", **{"table.csv": bytes(2 << 20)}))
-
-
-def test_rows_as_libsvm_writes_them(tmp_path):
-    rows = "".join(f"{n % 2 * 2 - 1:+d} 1:{n % 7} 3:{n / 9:.3f}\n" for n in range(30))
-    made = bring(csv_of(tmp_path, rows))
-    assert (made.about.n_inputs, made.about.classes) == (2, ("-1", "1"))
-    assert noted(made, "input 2")

@@ -5,7 +5,7 @@ Its format is told by its content, never by its name:
 * Chrome's trace events in JSON, as PyTorch, Perfetto and browsers write them, and XSpaces (`.xplane.pb`) of JAX and
   TensorFlow. What an event is, is told by its category, its lane's name and its arguments, which every producer uses in
   a way of its own; where they tell nothing, the row is `other`. Many write what is not quite JSON: an array without its
-  end, paths with single backslashes, control characters, times as text. Events are read one by one from a buffer: a
+  end, control characters, times as text. Events are read one by one from a buffer: a
   file of any size, also gzipped, needs no more memory than its rows.
 * Nsight Systems' export as SQLite (`nsys export --type=sqlite`). SQLite adds up the calls, so a file of any size needs
   little memory; rows are read of one stretch of time only. A file from anybody may define views and damaged pages: it
@@ -71,8 +71,6 @@ MAX_BYTES = 256 << 20  # of an XSpace, whose parser holds the whole file, severa
 EVENTS = '"traceEvents"'
 BY_PROFILERS = "profile with torch.profiler, jax.profiler or Nsight Systems"
 _BLANK = " \t\r\n,\0"
-_ESCAPE = re.compile(r'\\(u[0-9a-fA-F]{4}|["\\/bfnrt])|\\')
-_LONGEST_ESCAPE = 6  # characters
 # Categories by their lower case: of PyTorch (before 1.9 with capitals), Paddle, MTIA, ONNX Runtime, VizTracer, py-spy.
 _ON_DEVICE = {"kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset", "mtia_ccp_events"}
 _RUNTIME = re.compile(r"(cuda|xpu|mtia|hpu|hip|privateuse1|glow)?_?(runtime|driver)")
@@ -159,7 +157,7 @@ def events(file: IO[str], notes: list[str]) -> Iterator[Any]:
     decode = json.JSONDecoder(strict=False).raw_decode
     buffer, at = _head(file)
     is_list = buffer[at - 1 :: -1].strip("\ufeff \t\r\n") == "["
-    n_read, n_events, more, repaired = len(buffer), 0, True, False
+    n_read, n_events, more = len(buffer), 0, True
     while True:
         while at < len(buffer) and buffer[at] in _BLANK:
             at += 1
@@ -170,11 +168,8 @@ def events(file: IO[str], notes: list[str]) -> Iterator[Any]:
         except RecursionError:
             raise Refused("an event is nested too deeply for a trace; it is not from a profiler") from None
         except ValueError as error:  # most often because the rest of the event has not been read yet
-            if "escape" in str(error) and not repaired:
-                buffer, at, repaired = _with_double_backslashes(buffer[at:]), 0, True
-                continue
             piece = file.read(CHUNK) if more and len(buffer) - at <= MAX_EVENT else ""
-            n_read, more, repaired = n_read + len(piece), bool(piece), False
+            n_read, more = n_read + len(piece), bool(piece)
             if not piece and is_list and n_events and _is_cut_off(error, buffer, at):
                 if at < len(buffer):
                     notes.append(f"its last event is cut off; the {n_events:,} before it are read")
@@ -187,16 +182,6 @@ def events(file: IO[str], notes: list[str]) -> Iterator[Any]:
         n_events += 1
         if at > CHUNK:
             buffer, at = buffer[at:], 0
-
-
-def _with_double_backslashes(text: str) -> str:
-    """The text with those backslashes doubled that begin no escape, but for an escape that its end may cut off."""
-
-    def doubled(found: re.Match) -> str:
-        whole = found.group(1) or found.end() > len(text) - _LONGEST_ESCAPE
-        return found.group() if whole else "\\\\"
-
-    return _ESCAPE.sub(doubled, text)
 
 
 def _is_cut_off(error: ValueError, buffer: str, at: int) -> bool:
