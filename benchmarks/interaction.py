@@ -7,7 +7,8 @@ cancelled       moved while 16 trainings of 10 or 20 epochs are running → two 
 worker has
                 given up the old run and begun the new one; `cancelled-gone` is when the old lines are gone
 finished        a new position of four networks and three epochs → its complete chart and sentence, by the fastest way
-empty-notebook  from `marimo run` of a notebook with one line of text to that line
+empty-notebook  from `marimo run` of a notebook with a slider and one line of text to that line
+empty-slider    its slider's key press → the line with the new value
 first-figure    from `make run` to the rows of the first section: nothing compiled, nothing kept, a new browser profile
 page-cold       the same to the first experiment's complete chart
 page-warm       the same person a second time; `page-warm-new-browser`: with a browser that has never seen the page
@@ -34,7 +35,6 @@ from benchmarks.browser import (
     looking,
     make_run,
     page_of,
-    server,
     visitor,
     wait_until_all_over,
 )
@@ -42,8 +42,15 @@ from benchmarks.report import SECONDS, LeftOut, Target, note, row, show
 
 PRESSES = 20
 STARTS = 5
-LIMITS_S = {"first-points": 0.15, "cached": 0.08, "cancelled": 0.3, "finished": 0.8}
-OVER_EMPTY_S = {"first-figure": 1.0, "page-cold": 5.0, "page-warm": 1.5}  # beyond what an empty notebook takes
+EMPTY_PRESSES = 4  # a start
+LIMITS_S = {"first-points": 0.15, "cancelled": 0.3, "finished": 0.8}
+# Beyond what an empty notebook takes.
+OVER_EMPTY_S = {
+    "first-figure": ("empty-notebook", 1.0),
+    "page-cold": ("empty-notebook", 5.0),
+    "page-warm": ("empty-notebook", 1.5),
+    "cached": ("empty-slider", 0.03),
+}
 EMPTY = """import marimo
 
 app = marimo.App()
@@ -53,9 +60,25 @@ app = marimo.App()
 def _():
     import marimo as mo
 
-    mo.md("an empty notebook")
+    slider = mo.ui.slider(0, 100)
+    slider
+    return mo, slider
+
+
+@app.cell
+def _(mo, slider):
+    mo.md(f"an empty notebook at {slider.value}")
     return
 """
+# After the next key press: when the line with this value could be seen.
+UNTIL_SAID = """value => {
+  window.said = new Promise(resolve => addEventListener('keydown', () => {
+    const from = performance.now();
+    const check = () => document.body.innerText.includes(`an empty notebook at ${value}`)
+      ? requestAnimationFrame(() => resolve((performance.now() - from) / 1000)) : setTimeout(check, 10);
+    check();
+  }, {once: true, capture: true}));
+}"""
 WORDS = {
     "first-points": "slider to a new run's first points",
     "cached": "slider to a kept result",
@@ -88,8 +111,8 @@ def main() -> None:
 
 def _report(seconds: dict[str, list[float]], left_out: LeftOut) -> None:
     rows = [row(name, values, "fastest", 32, worst_s=max(values)) for name, values in seconds.items() if values]
-    empty_s = median(seconds["empty-notebook"]) if seconds["empty-notebook"] else 0.0
-    limits = LIMITS_S | {name: empty_s + more_s for name, more_s in OVER_EMPTY_S.items() if empty_s}
+    over = {name: median(seconds[empty]) + s for name, (empty, s) in OVER_EMPTY_S.items() if seconds[empty]}
+    limits = LIMITS_S | over
     targets = [Target.of(WORDS[name], seconds.get(name, []), limit, "s") for name, limit in limits.items()]
     show("interaction", rows, ("name", *SECONDS, "worst_s"), targets, left_out)
 
@@ -98,7 +121,7 @@ def _starts(opened: Browser, seconds: dict[str, list[float]], left_out: LeftOut)
     for number in range(STARTS):
         with left_out.unless_it_works(f"start {number + 1} of {STARTS}"), looking(), fresh_cache() as cache:
             port = free_port()
-            seconds["empty-notebook"].append(_empty(opened, cache, port))
+            _empty(opened, cache, port, seconds)
             with visitor(opened) as person, visitor(opened) as stranger:
                 for name, who in (("page-cold", person), ("page-warm", person), ("page-warm-new-browser", stranger)):
                     began = time.time()
@@ -111,15 +134,21 @@ def _starts(opened: Browser, seconds: dict[str, list[float]], left_out: LeftOut)
                         note(f"{name}: {at - began:.1f} s ({state})")
 
 
-def _empty(opened: Browser, cache: Path, port: int) -> float:
-    """Seconds from starting an empty notebook to its output."""
+def _empty(opened: Browser, cache: Path, port: int, seconds: dict[str, list[float]]) -> None:
+    """Start an empty notebook, and move its slider."""
     notebook = cache / "empty.py"
     notebook.write_text(EMPTY)
     began, command = time.time(), [sys.executable, "-m", "marimo", "run", str(notebook), "--headless", "--no-token"]
     with addressed([*command, "--port", str(port)], cache, port) as address, visitor(opened) as person:
         with page_of(person, address) as page:
             page.get_by_text("an empty notebook").first.wait_for(timeout=1000 * WAIT_LIMIT_S)
-            return time.time() - began
+            seconds["empty-notebook"].append(time.time() - began)
+            page.locator("[role=slider]").focus()
+            for value in range(1, EMPTY_PRESSES + 1):
+                time.sleep(PAUSE_S)
+                page.evaluate(UNTIL_SAID, value)
+                page.keyboard.press("ArrowRight")
+                seconds["empty-slider"].append(page.evaluate("window.said"))
 
 
 @dataclass
@@ -209,7 +238,7 @@ def _finished(presses: Presses) -> None:
 @contextmanager
 def _ready(opened: Browser, cache) -> Iterator[Page]:
     """A page on which everything has run, so that nothing but the slider's own run is measured."""
-    with server(cache) as (_, address), visitor(opened) as person, page_of(person, address) as page:
+    with make_run(cache, free_port()) as address, visitor(opened) as person, page_of(person, address) as page:
         wait_until_all_over(page)
         yield page
 
