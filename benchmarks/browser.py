@@ -279,7 +279,10 @@ def first_complete(page: Page) -> tuple[float, str]:
 
 
 def wait_until_all_over(page: Page, limit_s: float = 240) -> None:
-    """Until every experiment of the page is done."""
-    ended = f"{STATES}.filter(s => ['Done', 'Saved result'].includes(s)).length >= {N_EXPERIMENTS}"
+    """Until every experiment of the page is done, and every way to train was measured, which takes a core meanwhile."""
+    ended = (
+        f"{STATES}.filter(s => ['Done', 'Saved result'].includes(s)).length >= {N_EXPERIMENTS} &&"
+        f" !{STATES}.some(s => ['Starting', 'Waiting', 'Training', 'Measuring'].includes(s))"
+    )
     page.wait_for_function(ended, timeout=1000 * limit_s, polling=POLL_MS)
     time.sleep(2)  # what follows on them, the look inside, is drawn too
