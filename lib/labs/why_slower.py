@@ -141,7 +141,7 @@ def measure(
         TrainingFailed: A backend could not train; the text says why.
     """
     until_s = time.monotonic() + OPENS_S
-    while first.opening and time.monotonic() < until_s and not cancel.is_set():  # the page asks for that run next
+    while not first.asked_as and time.monotonic() < until_s and not cancel.is_set():  # the page asks for it next
         time.sleep(POLL_S)
     for number, cell in enumerate(cells):
         if number == 1:  # the slider's next position may need it

@@ -27,7 +27,7 @@ from lib.sweeps.workers.queue import END_IT, PATIENCE_S
 from lib.timing.measurement import disturbances
 from lib.ui.notebooks import APP, SERVED, is_static
 from lib.ui.views import markup, predict_first
-from lib.ui.views.chart import Chart
+from lib.ui.views.chart import AROUND, HEIGHT, Chart
 from lib.ui.views.markup import on_demand, quiet
 from lib.ui.views.mnist_training import charts, published_note, run_sentence
 from lib.ui.views.pinned import difference, with_same_axes
@@ -60,7 +60,7 @@ def result(
     return (
         quiet(_trained_on(experiment, results))
         + sentence(told(experiment, results, guess), said)
-        + _figures(experiment, results, not blank, pinned)
+        + _figures(experiment, results, blank, pinned)
         + state
         + problems(results.notices)
         + quiet(published_note(experiment.name) if experiment.data == MNIST else "")
@@ -71,23 +71,26 @@ def result(
 def _figures(
     experiment: Experiment,
     results: Results,
-    drawn: bool,
+    blank: bool,
     pinned: tuple[Experiment, Results] | None,
 ) -> str:
-    """HTML of the charts; where another run is pinned, its charts left of these, and in which they differ.
+    """HTML of the charts, or of their `blank` places; where another run is pinned, its charts left of these, and in
+    which they differ.
 
     It is one element in each case: a browser then keeps the menu below it, opened as it is.
     """
-    shown, beside = charts(experiment, results), ""
+    beside = ""
     if pinned is not None:
         beside = difference_line(difference(pinned, (experiment, results)))
     if pinned is None or pinned[0] == experiment:
-        figures = "".join(figure(chart.title, chart, drawn) for chart in shown)
+        if blank:
+            place = f'<div class="lab-chart" style="height:{HEIGHT + AROUND}px"></div>'
+            figures = framed("\u00a0", place) * len(experiment.draw)
+        else:
+            figures = "".join(figure(chart.title, chart) for chart in charts(experiment, results))
         return f'<div>{beside}<div class="lab-charts lab-{experiment.name}">{figures}</div></div>'
-    pairs = (with_same_axes(*pair) for pair in zip(charts(*pinned), shown, strict=True))
-    figures = "".join(
-        figure(f"pinned: {kept.title}", kept, drawn, "lab-kept") + figure(now.title, now, drawn) for kept, now in pairs
-    )
+    pairs = (with_same_axes(*pair) for pair in zip(charts(*pinned), charts(experiment, results), strict=True))
+    figures = "".join(figure(f"pinned: {kept.title}", kept, "lab-kept") + figure(now.title, now) for kept, now in pairs)
     return f'<div>{beside}<div class="lab-charts lab-beside">{figures}</div></div>'
 
 
@@ -112,25 +115,24 @@ def told(experiment: Experiment, results: Results, guess: Guess | None = None) -
     return f"{predict_first.sentence(experiment, results, guess)} {text}".strip()
 
 
-def figure(caption: str, chart: Chart, drawn: bool = True, css: str = "") -> str:
-    """HTML: a chart below its caption, in a place of its height, which is reserved also where it is not `drawn`; `css`
-    adds a class."""
-    return framed(caption, drawing(chart, caption, chart.height_px, drawn), css)
+def figure(caption: str, chart: Chart, css: str = "") -> str:
+    """HTML: a chart below its caption, in a place of its height, which is reserved before it is drawn; `css` adds a
+    class."""
+    return framed(caption, drawing(chart, caption, chart.height_px), css)
 
 
-def drawing(chart: Chart, caption: str, height_px: int = 0, drawn: bool = True) -> str:
+def drawing(chart: Chart, caption: str, height_px: int = 0) -> str:
     """HTML: a chart, read by screen readers as its text, and its values as text below it.
 
     Args:
         chart: What is drawn.
         caption: Of the chart.
         height_px: Reserved for it; 0 for what it needs.
-        drawn: Whether it is in its place already.
     """
     style = f' style="height:{height_px}px"' if height_px else ""
-    label = html.escape(chart.text.label(caption))
-    spec = f' data-spec="{html.escape(chart.as_json)}"' if drawn else ""
-    return f'<div class="lab-chart" role="img" aria-label="{label}"{style}{spec}></div>{chart.text.as_html(caption)}'
+    label, spec = html.escape(chart.text.label(caption)), html.escape(chart.as_json)
+    shown = f'<div class="lab-chart" role="img" aria-label="{label}"{style} data-spec="{spec}"></div>'
+    return shown + chart.text.as_html(caption)
 
 
 def framed(caption: str, content: Chart | str, css: str = "") -> str:

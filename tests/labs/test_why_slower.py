@@ -141,7 +141,7 @@ def test_the_axis_holds_all_rows():
 def test_cells_are_timed_once_the_usual_and_the_quickest_after_the_first_experiment(monkeypatch, tmp_path):
     store, raced, urgencies, numbers = Store(tmp_path / "results.sqlite"), [], [], []
     known, new = Cell(Runtime("numpy"), 32), Cell(Runtime("jax-epoch"), 32)
-    first = SimpleNamespace(asked_as=0, opening=False)
+    first = SimpleNamespace(asked_as=Request().number)
     store.add(record(known, [0.1, 0.1]))
 
     def race(cells, _engine, _store, _cancel, request):
@@ -159,13 +159,8 @@ def test_cells_are_timed_once_the_usual_and_the_quickest_after_the_first_experim
     assert raced == [new, known, new], "asked for once more"
     assert urgencies == [Urgency.IN_ORDER, Urgency.LATER, Urgency.IN_ORDER]
     mine = Request()
-    first.opening = True  # until the page has come to that experiment
-
-    def comes() -> None:
-        first.asked_as = Request().number
-        first.opening = False
-
-    threading.Timer(0.1, comes).start()
+    first.asked_as = 0  # until the page has come to that experiment
+    threading.Timer(0.1, lambda: setattr(first, "asked_as", Request().number)).start()
     for backend in ("jax-epoch", "numba"):
         list(why_slower.measure([Cell(Runtime(backend), 32)], True, first, None, store, Cancel(), mine))
         assert mine.number < first.asked_as < numbers[-1], "after the first experiment"

@@ -1,6 +1,7 @@
 """The frame of an experiment: what is escaped, what keeps its place, what is left out when there is nothing to say."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -10,6 +11,7 @@ from lib.model.backends.base import Epoch, FirstCall, no_parameters
 from lib.model.backends.registry import Runtime
 from lib.model.data.mnist import Facts
 from lib.model.spec import Training
+from lib.sweeps.experiments.mnist_training import Experiment
 from lib.sweeps.experiments.results import Results
 from lib.sweeps.storage.records import Curve
 from lib.sweeps.storage.store import Store
@@ -20,6 +22,7 @@ from lib.timing.measurement import Disturbance
 from lib.ui import layout
 from lib.ui.notebooks import SERVED, STATIC
 from lib.ui.views.chart import Chart
+from lib.ui.views.mnist_training import accuracy_by_rate, loss_by_step
 from tests import made
 
 
@@ -45,13 +48,15 @@ def test_only_what_is_done_was_saved():
 
 
 def test_a_chart_has_its_place_before_it_is_drawn():
-    chart = Chart({"height": 100}, "c")
-    blank, drawn = (layout.figure("a < b", chart, drawn=drawn) for drawn in (False, True))
-    place = f'style="height:{chart.height_px}px"'
-    assert place in blank
-    assert place in drawn
-    assert "a &lt; b" in blank
-    assert layout.framed("caption", "<svg>", "low").startswith('<figure class="lab-figure low"><figcaption>caption')
+    experiment = Experiment.by("learning rate", [Item(Training(), Runtime())])
+    experiment = replace(experiment, draw=(loss_by_step, accuracy_by_rate))
+    results = Results(experiment.items, experiment.labels)
+    blank, drawn = (layout.result(experiment, results, "", blank=blank) for blank in (True, False))
+    places = [re.findall(r'class="lab-chart".*?style="(height:\d+px)"', shown) for shown in (blank, drawn)]
+    assert places[0] == places[1] != []
+    assert "data-spec" in drawn
+    assert "data-spec" not in blank
+    assert layout.framed("a < b", "<svg>", "low").startswith('<figure class="lab-figure low"><figcaption>a &lt; b')
 
 
 @pytest.mark.parametrize("device", ["cpu", "gpu"])
@@ -140,13 +145,9 @@ def test_the_card_is_named_as_its_library_names_it():
     assert "itself names it: NVIDIA &lt;L4&gt;, driver 570.86.10, products in float32." in layout._how_swept(results)
 
 
-def test_a_chart_is_read_as_its_text_also_before_it_is_drawn():
+def test_a_chart_is_read_as_its_text():
     chart = Chart({"height": 100, "layer": []}, "loss", {"<a>": "training"})
-    for shown in (
-        layout.figure("Loss", chart),
-        layout.figure("Loss", chart, drawn=False),
-        layout.framed("Loss", chart),
-    ):
+    for shown in (layout.figure("Loss", chart), layout.framed("Loss", chart)):
         assert '<div class="lab-chart" role="img" aria-label="Loss. Training: &lt;a&gt;."' in shown
         assert "<summary>Values: Loss</summary>" in shown
 
