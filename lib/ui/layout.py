@@ -79,15 +79,11 @@ def _figures(
 
     It is one element in each case: a browser then keeps the menu below it, opened as it is.
     """
-    beside = ""
-    if pinned is not None:
-        beside = difference_line(difference(pinned, (experiment, results)))
+    beside = difference_line(difference(pinned, (experiment, results))) if pinned is not None else ""
     if pinned is None or pinned[0] == experiment:
-        if blank:
-            place = f'<div class="lab-chart" style="height:{HEIGHT + AROUND}px"></div>'
-            figures = framed("\u00a0", place) * len(experiment.draw)
-        else:
-            figures = "".join(figure(chart.title, chart) for chart in charts(experiment, results))
+        place = framed("\u00a0", f'<div class="lab-chart" style="height:{HEIGHT + AROUND}px"></div>')
+        drawn = () if blank else charts(experiment, results)
+        figures = place * len(experiment.draw) if blank else "".join(figure(one.title, one) for one in drawn)
         return f'<div>{beside}<div class="lab-charts lab-{experiment.name}">{figures}</div></div>'
     pairs = (with_same_axes(*pair) for pair in zip(charts(*pinned), charts(experiment, results), strict=True))
     figures = "".join(figure(f"pinned: {kept.title}", kept, "lab-kept") + figure(now.title, now) for kept, now in pairs)
