@@ -29,24 +29,24 @@ def justified(seconds: float, low: float, high: float, at_most: int = 3, unit: s
     """A time in seconds, rounded so that its last digit is about as large as its quartiles are apart.
 
     It has at least two digits and at most `at_most`, unless the rounded time needs more to lie between `low` and `high`
-    as the exact one does. Its unit is the one that suits it, or the same of a whole column.
+    as the exact one does. Its unit is the one that suits it; where a whole column has one, no row has more digits.
 
     >>> justified(0.0123456, 0.0121, 0.0125), justified(0.0123456, 0.0123451, 0.0123461), justified(0.17, 0.1, 0.3)
     ('12.3 ms', '12.346 ms', '170 ms')
     >>> justified(0.0123456, 0.0123456, 0.0123456), justified(0.1432, 0.1431, 0.9)
     ('12.3 ms', '143.2 ms')
-    >>> justified(0.0123456, 0.0121, 0.0125, unit="s")
-    '0.0123 s'
+    >>> justified(0.0123456, 0.0121, 0.0125, unit="s"), justified(0.0123456, 0.0123451, 0.0123461, unit="s")
+    ('0.0123 s', '0.0123 s')
     """
     units = ((0.9995e-6, 1e-9, "ns"), (0.9995e-3, 1e-6, "μs"), (0.9995, 1e-3, "ms"), (math.inf, 1.0, "s"))
-    _, unit_s, unit = next(row for row in units if row[2] == unit or (not unit and abs(seconds) < row[0]))
+    _, unit_s, shown = next(row for row in units if row[2] == unit or (not unit and abs(seconds) < row[0]))
     value, apart = seconds / unit_s, (high - low) / unit_s
     first = -math.floor(math.log10(abs(value))) if value else 0  # decimal place of the first digit
     wanted = -math.floor(math.log10(apart)) if 0 < apart < math.inf else first + (at_most if apart == 0 else 0)
     decimals = min(max(wanted, first + 1), first + at_most - 1)
-    while low < seconds < high and not low <= round(value, decimals) * unit_s <= high:
+    while not unit and low < seconds < high and not low <= round(value, decimals) * unit_s <= high:
         decimals += 1
-    return f"{round(value, decimals):.{max(decimals, 0)}f} {unit}"
+    return f"{round(value, decimals):.{max(decimals, 0)}f} {shown}"
 
 
 def percent(accuracy: float) -> str:

@@ -81,10 +81,12 @@ def _figures(
     """
     beside = difference_line(difference(pinned, (experiment, results))) if pinned is not None else ""
     if pinned is None or pinned[0] == experiment:
-        place = framed("\u00a0", f'<div class="lab-chart" style="height:{HEIGHT + AROUND}px"></div>')
-        drawn = () if blank else charts(experiment, results)
-        figures = place * len(experiment.draw) if blank else "".join(figure(one.title, one) for one in drawn)
-        return f'<div>{beside}<div class="lab-charts lab-{experiment.name}">{figures}</div></div>'
+        drawn = [framed("\u00a0", f'<div class="lab-chart" style="height:{HEIGHT + AROUND}px"></div>')] * len(
+            experiment.draw
+        )
+        if not blank:
+            drawn = [figure(one.title, one) for one in charts(experiment, results)]
+        return f'<div>{beside}<div class="lab-charts lab-{experiment.name}">{"".join(drawn)}</div></div>'
     pairs = (with_same_axes(*pair) for pair in zip(charts(*pinned), charts(experiment, results), strict=True))
     figures = "".join(figure(f"pinned: {kept.title}", kept, "lab-kept") + figure(now.title, now) for kept, now in pairs)
     return f'<div>{beside}<div class="lab-charts lab-beside">{figures}</div></div>'

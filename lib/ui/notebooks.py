@@ -4,7 +4,6 @@ import html
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 from lib.sweeps.experiments.published import (
@@ -121,6 +120,7 @@ NOTEBOOKS = (
 # Only a class site has it, and only for the teacher.
 TEACHERS = Notebook("lib/site/teacher.py", "In front of a class", "What does the class expect? For the teacher.")
 OF_A_CLASS_SITE = (*NOTEBOOKS, TEACHERS)
+_PATHS = {f"/{name}": one.path for one in OF_A_CLASS_SITE for name in (one.name, *one.former)}
 
 
 def notebook_of(name: str) -> Notebook:
@@ -131,12 +131,7 @@ def notebook_of(name: str) -> Notebook:
 def present_path(path: str) -> str:
     """Where a page is under `make class` that is asked for by a former name, or without its last slash; any other path
     as it is."""
-    return _paths().get(path.rstrip("/"), path)
-
-
-@cache
-def _paths() -> dict[str, str]:
-    return {f"/{name}": one.path for one in OF_A_CLASS_SITE for name in (one.name, *one.former)}
+    return _PATHS.get(path.rstrip("/"), path)
 
 
 def present_file(file: str) -> str:

@@ -41,7 +41,7 @@ from lib.ui.controls import runtime, runtimes
 from lib.ui.lab import Drawing, Shown
 from lib.ui.panel import Controls, batch_size, dropdown, hidden, several, slider
 from lib.ui.views import recorded_gpus
-from lib.ui.views.chart import ON_TWO_LINES, Chart, alt, names_y, nice_above, pd, styled
+from lib.ui.views.chart import Chart, alt, names_y, nice_above, pd, styled
 from lib.ui.views.markup import on_demand, table
 from lib.ui.views.recorded_gpus import arithmetic_share
 
@@ -131,7 +131,7 @@ def parts_chart(known: Mapping[Runtime, Split], runtimes: Sequence[Runtime]) -> 
     ]
     # With room for the step in words, on a phone too.
     most_us = nice_above(1.25e6 * max((one.drawn_s for one in known.values()), default=1e-3))
-    y = names_y([by.label for by in runtimes], 170, labelExpr=ON_TWO_LINES)
+    y = names_y([by.label for by in runtimes], 170)
     scale = alt.Scale(domain=[0, most_us])
     bars = alt.Chart(pd.DataFrame(rows, columns=["label", "part", "us", "share", "order"])).mark_bar(height=18)
     bars = bars.encode(
@@ -150,7 +150,7 @@ def parts_chart(known: Mapping[Runtime, Split], runtimes: Sequence[Runtime]) -> 
 def parts_color() -> "alt.Color":
     names = [part.name for part in PARTS] + [UNEXPLAINED]
     colors = alt.Scale(domain=names, range=[part.color for part in PARTS] + [UNEXPLAINED_COLOR])
-    return alt.Color("part:N", scale=colors, sort=names, legend=alt.Legend(orient="top", title=None, columns=2))
+    return alt.Color("part:N", scale=colors, sort=names, legend=alt.Legend(orient="top", title=None))
 
 
 def stack(one: Split) -> dict[str, float]:

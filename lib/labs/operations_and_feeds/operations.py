@@ -666,7 +666,7 @@ def _stacked(
     most, y = nice_above(1.1 * max(totals["n"], default=x["least"])), names_y(names, 170)
     scale, axis = alt.Scale(domain=[0, most], nice=False), alt.Axis(tickCount=5)
     colors = alt.Scale(domain=list(kinds), range=list(ordered_palette(len(kinds))))
-    legend = alt.Legend(orient="top", title=None, columns=2)
+    legend = alt.Legend(orient="top", title=None)
     bars = (
         alt.Chart(frame)
         .mark_bar(height=18)

@@ -112,6 +112,11 @@ class Side:
     memory_bytes: float = math.inf
     on_gpu: bool = False
 
+    @property
+    def short(self) -> str:
+        """The label where every side runs its steps in one way."""
+        return self.label.removesuffix(f" ({self.way})")
+
     def seconds(self, depth: int, networks: int) -> Predictions:
         """Seconds of a step of all these networks over the surface, (widths, batch sizes); NaN: it does not fit."""
         at_once = min(networks, self.together)

@@ -157,7 +157,8 @@ def calibration(page: Page) -> tuple[Callable[[CalibratedWays], Asked], Callable
         words = f"{done} of {total} steps measured" + (f"; {now.note}" if now.note else "")
         line = layout.state_line(layout.saved_or(now.state, saved), done, total, words, now.problem)
         said = calibrated_sentence(standings)
-        failed = [sentence(one.why_not) for one in standings if one.trained in chosen and one.why_not]
+        wanted = () if now.state.under_way else chosen
+        failed = [sentence(one.why_not) for one in standings if one.trained in wanted and one.why_not]
         result = layout.sentence(said) + line + layout.problems(failed)
         return Drawing(result, " ".join([said, *failed]))
 
@@ -262,7 +263,7 @@ def too_large(found: Sequence[LargerStep]) -> list[str]:
     lacking: dict[str, list[str]] = {}
     for one in found:
         if one.known is None:
-            lacking.setdefault(one.work.name, []).append(one.side.label)
+            lacking.setdefault(one.work.name, []).append(one.side.short)
     return [f"{name} does not fit into the memory of {listed(labels)}." for name, labels in lacking.items()]
 
 
@@ -272,8 +273,8 @@ def larger_sentence(found: Sequence[LargerStep], batch_size: int) -> str:
         mine = [one for one in found if one.work.name == name and one.known is not None]
         processor = next((one for one in mine if not one.side.on_gpu), None)
         if processor is not None:
-            ahead = f", {times(processor.step_s / mine[0].step_s)} times faster than {processor.side.label}"
-            parts.append(f"{name}: {mine[0].side.label}{ahead if mine[0] is not processor else ''}")
+            ahead = f", {times(processor.step_s / mine[0].step_s)} times faster than {processor.side.short}"
+            parts.append(f"{name}: {mine[0].side.short}{ahead if mine[0] is not processor else ''}")
     return f"At batch size {batch_size:,} the quickest is, by prediction, for {'; for '.join(parts)}." if parts else ""
 
 
@@ -282,7 +283,7 @@ def larger_chart(found: Sequence[LargerStep]) -> Chart:
     colors = dict(zip(works, ordered_palette(len(works)), strict=True))
     dots = [
         Dot(
-            one.side.label,
+            one.side.short,
             one.work.name,
             HERE if one.measured else PREDICTED,
             one.known.step_s,
@@ -343,7 +344,7 @@ def cost(shown: Shown) -> Drawing:
     )
     lacks = "" if at.price else "Enter this machine's hourly cost above, and it has a mark too."
     notes = [lacks if here else "This machine is not calibrated yet, so it has no mark here: see above."]
-    if unpriced := [one.side.label for one in found if one.per_h is None]:
+    if unpriced := [one.side.short for one in found if one.per_h is None]:
         notes.append(f"No price is listed for {listed(unpriced)}.")
     figure = layout.framed(chart.title, chart)
     return Drawing(layout.sentence(said) + figure + remarks(notes, warnings(known)), said)
@@ -352,7 +353,7 @@ def cost(shown: Shown) -> Drawing:
 def cost_chart(found: Sequence[Bill]) -> Chart:
     dots = [
         Dot(
-            one.side.label,
+            one.side.short,
             "GPU" if one.side.on_gpu else "processor",
             PREDICTED,
             one.dollars(one.epoch.step_s),
@@ -379,8 +380,8 @@ def cost_sentence(found: Sequence[Bill], target: float, batch_size: int, counted
         " accuracy counts them."
     )
     return (
-        f"1,000 epochs at batch size {batch_size:,} are predicted to cost {priced[0]:.2g} $ on {found[0].side.label},"
-        f" the cheapest of those with a price; on {found[len(priced) - 1].side.label}"
+        f"1,000 epochs at batch size {batch_size:,} are predicted to cost {priced[0]:.2g} $ on {found[0].side.short},"
+        f" the cheapest of those with a price; on {found[len(priced) - 1].side.short}"
         f" {times(priced[-1] / priced[0])} times as much. {epochs}"
     )
 

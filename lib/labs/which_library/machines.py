@@ -30,6 +30,7 @@ from lib.sweeps.experiments.recorded_machines import (
     Seconds,
     best_runtime,
     browsers_in,
+    card_of,
     live_machine,
     published_machines,
     read_exports,
@@ -354,9 +355,9 @@ def names(machines: Sequence[Machine]) -> dict[str, str]:
     short = {}
     for machine in machines:
         parts = machine.name.split(" · ")
-        card = [part.removeprefix(ONLY_BY_WEBGPU) for part in parts[2:][-1:] if part != NO_GPU]  # a line ends with it
-        line = machine.name if machine.is_published else " · ".join(parts[:2] + card)
-        text = "this machine" if machine.live else line
+        card = [card_of(machine).removeprefix(ONLY_BY_WEBGPU)] if parts[2:] and parts[-1] != NO_GPU else parts[:1]
+        parts = [machine.name] if machine.is_published else card + parts[1:2]
+        text = "this machine" if machine.live else " · ".join(parts)
         taken = [other for other in short.values() if other.split(" #")[0] == text]
         short[machine.name] = f"{text} #{len(taken) + 1}" if taken else text
     return short

@@ -41,7 +41,6 @@ _DECIMAL_COMMA = re.compile(r"[+-]?[\d.]*,\d+([eE][+-]?\d+)?")
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+")
 _TWO_NUMBERS = re.compile(r"\d+ +[+-]?\d")
 _UNNAMED = re.compile(r"unnamed column \d+|Unnamed: \d+")
-_ATTRIBUTE = re.compile(r"@attribute\s+('[^']*'|\"[^\"]*\"|\S+)", re.IGNORECASE)
 
 
 def encoding_of(file: IO[bytes]) -> str:
@@ -213,10 +212,6 @@ class _TableReader:
 
 def _layout(lines: list[str]) -> dict[str, Any]:
     """How a table that begins with these lines is written, as pandas is told."""
-    start = next((number for number, line in enumerate(lines) if line.strip().lower() == "@data"), None)
-    if start is not None:  # ARFF, as Weka and OpenML write it
-        names = [found[1].strip("'\"") for line in lines[:start] if (found := _ATTRIBUTE.match(line.strip()))]
-        return {"names": _distinct(names), "sep": ",", "skiprows": start + 1, "quotechar": "'", "comment": "%"}
     separator, records = _records([re.sub(r"^[#%]\s*", "", line) for line in lines])
     width = _usual_width(records)
     if width < 2:
@@ -344,7 +339,6 @@ _TABLES = (
     ".train",
     ".test",
     ".all",
-    ".arff",
     ".gz",
     ".npz",
     ".zip",

@@ -183,20 +183,22 @@ def log_scale(domain: Sequence[float], **options: Any) -> "alt.Scale":
     return alt.Scale(type="log", domain=list(domain), nice=False, **options)
 
 
-# The label of an axis; what follows the last comma of a long one, such as “software adapter”, has a line of its own.
-ON_TWO_LINES = "split(replace(datum.label, regexp('^(.{20,}), (.+)$'), '$1|$2'), '|')"
-
-
 def names_y(names: Sequence[str], limit: int, field: str = "label", **axis: Any) -> "alt.Y":
     """A y axis with a row per name, in this order, whether it has a mark or not.
 
     Args:
         names: From top to bottom.
-        limit: Pixels of the longest label.
+        limit: Pixels of the longest label, on a phone half of the chart.
         field: Column that holds the name.
         **axis: As of `alt.Axis`.
     """
-    shown = alt.Axis(labelLimit=limit, **axis)
+    room_px = f"min({limit}, max(120, 0.5 * (containerSize()[0] || 999)))"
+    # What is too long has a second line: what follows its last comma, such as “software adapter”, or its later half.
+    label = (
+        f"5 * length(datum.label) < {room_px} ? datum.label : split(replace(datum.label, regexp("
+        "'^(.{20,}), (.+)$|^(.{' + (floor(length(datum.label) / 2) - 4) + '}[^ ]*) (.+)$'), '$1$3|$2$4'), '|')"
+    )
+    shown = alt.Axis(**{"labelLimit": alt.ExprRef(room_px), "labelExpr": label} | axis)
     return alt.Y(f"{field}:N", sort=list(names), scale=alt.Scale(domain=list(names)), title=None, axis=shown)
 
 
@@ -302,7 +304,13 @@ def _style(part: Any) -> None:
             if name == "axis" and isinstance(value, dict):
                 part[name] = {"style": "lab"} | value
             elif name == "legend" and isinstance(value, dict):
-                part[name] = {"labelFont": FONT, "titleFont": FONT} | value
+                longest = max(map(len, map(str, (part.get("scale") or {}).get("domain", ()))), default=10)
+                columns = f"max(1, floor(0.65 * (containerSize()[0] || 0) / {5 * longest + 30}))"  # beside rows' names
+                room = {
+                    "columns": {"expr": columns},
+                    "labelLimit": {"expr": "max(120, 0.45 * (containerSize()[0] || 0))"},
+                }
+                part[name] = {"labelFont": FONT, "titleFont": FONT} | room | value
             else:
                 _style(value)
 

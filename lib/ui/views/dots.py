@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from math import inf
 from typing import NamedTuple
 
-from lib.ui.views.chart import ON_TWO_LINES, Chart, alt, log_scale, names_y, pd, styled
+from lib.ui.views.chart import Chart, alt, log_scale, names_y, pd, styled
 
 HERE, RECORDED, PUBLISHED, PREDICTED = "measured here", "recorded", "published", "predicted"
 _LOOKS = {HERE: "circle", RECORDED: "diamond", PUBLISHED: "cross", PREDICTED: "triangle-up"}
@@ -46,18 +46,20 @@ def dots_chart(
     ends += [even / 2, 2 * even] if even is not None else []
     axis = alt.Axis(tickCount=5, format="~g", labelOverlap=True)
     x = alt.X("x:Q", scale=log_scale([0.8 * min(ends), 1.25 * max(ends)], clamp=True), title=unit, axis=axis)
-    legend = alt.Legend(orient="top", title=None, columns=3, labelLimit=260)
+    top, bottom = (
+        alt.Legend(orient=side, title=None) for side in ("top", "bottom")
+    )  # beside each other they do not fit
     scale, seen = alt.Scale(domain=list(colors), range=list(colors.values())), {dot.known for dot in dots}
     looks = {known: look for known, look in _LOOKS.items() if known in seen}
     shape = alt.Scale(domain=list(looks), range=list(looks.values()))
     base = alt.Chart(pd.DataFrame(dots, columns=Dot._fields)).encode(
-        y=names_y(rows, 300, labelExpr=ON_TWO_LINES),
-        color=alt.Color("of:N", scale=scale, legend=legend if len(colors) > 1 else None),
+        y=names_y(rows, 300),
+        color=alt.Color("of:N", scale=scale, legend=top if len(colors) > 1 else None),
     )
     ranges = base.mark_rule(strokeWidth=1.5, opacity=0.5).encode(x=alt.X("low:Q", title=unit), x2="high:Q")
     points = base.mark_point(size=70, opacity=1, filled=True).encode(
         x=x,
-        shape=alt.Shape("known:N", scale=shape, legend=legend if len(looks) > 1 else None),
+        shape=alt.Shape("known:N", scale=shape, legend=bottom if len(looks) > 1 else None),
         tooltip=["label:N", "of:N", "known:N", alt.Tooltip("x:Q", format=".3~g", title=unit), "words:N"],
     )
     rule = [] if even is None else [alt.Chart(pd.DataFrame({"x": [even]})).mark_rule(**_EVEN).encode(x=x)]

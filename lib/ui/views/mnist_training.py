@@ -30,7 +30,6 @@ from lib.ui.views.chart import (
     labels,
     log_scale,
     moved_apart,
-    ON_TWO_LINES,
     names_y,
     nice_above,
     ordered_palette,
@@ -337,7 +336,7 @@ def _dots_frame(names: tuple[str, ...], domain: tuple[float, float]) -> dict:
 
     The axis is logarithmic, so that a published figure far off costs the others no room.
     """
-    y, scale = names_y(names, 190, domain=False, ticks=False, labelExpr=ON_TWO_LINES), log_scale(domain)
+    y, scale = names_y(names, 190, domain=False, ticks=False), log_scale(domain)
     axis = alt.Axis(values=[10.0**power for power in range(-4, 5)], format="~g")
 
     def x(field: str) -> "alt.X":

@@ -425,10 +425,6 @@ def written(separator=",", decimal=".", end="\n", header=("length", "width", "sp
 GERMAN = written(";", ",", "\r\n", ("Länge", "Breite", "Größe"))
 NUMBERED = [f"{n}," + line if n else '"",' + line for n, line in enumerate(written().splitlines())]
 WITH_ROW_NAMES = [f'"{n}" ' + line if n else line for n, line in enumerate(written(" ").splitlines())]
-ARFF = (
-    "% a comment\n@RELATION r\n@attribute 'sepal length' real\n@ATTRIBUTE width NUMERIC\n@attribute kind {a,b,c}\n"
-    "@DATA\n" + written(header=None) + "%\n% the end\n"
-)
 
 
 def test_a_column_of_texts_with_empty_cells_is_named_and_no_fault(tmp_path):
@@ -457,7 +453,6 @@ def test_a_column_of_texts_with_empty_cells_is_named_and_no_fault(tmp_path):
         (written(end=",,\n").encode(), "table.csv"),
         ("\n".join(NUMBERED).encode(), "write.csv"),
         ("\n".join(WITH_ROW_NAMES).encode(), "write.table"),
-        (ARFF.encode(), "weka.arff"),
         ("\r\n".join(f'"{a}","{b}",{c}'.replace(".", ",") for a, b, c in ROWS).encode(), "sheets.csv"),
         (written("  ", ",", header=None).encode(), "table.dat"),
         (('"length\n(cm)",width,species\n' + written(header=None)).encode(), "table.csv"),
@@ -466,7 +461,7 @@ def test_a_column_of_texts_with_empty_cells_is_named_and_no_fault(tmp_path):
         (lzma.compress(written().encode()), "table.csv.xz"),
     ],
     ids=["excel ansi", "excel utf-8", "excel unicode text", "spreadsheet titles", "titles", "excel macintosh", "bars"]
-    + ["blanks after commas", "blanks", "uci", "numpy", "trailing commas", "r write.csv", "r write.table", "weka"]
+    + ["blanks after commas", "blanks", "uci", "numpy", "trailing commas", "r write.csv", "r write.table"]
     + ["google sheets", "decimal commas and blanks", "two lines in a name", "gzip", "bzip2", "xz"],
 )
 def test_a_table_reads_as_another_tool_writes_it(tmp_path, content, name):
