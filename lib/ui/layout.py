@@ -81,11 +81,8 @@ def _figures(
     """
     beside = difference_line(difference(pinned, (experiment, results))) if pinned is not None else ""
     if pinned is None or pinned[0] == experiment:
-        drawn = [framed("\u00a0", f'<div class="lab-chart" style="height:{HEIGHT + AROUND}px"></div>')] * len(
-            experiment.draw
-        )
-        if not blank:
-            drawn = [figure(one.title, one) for one in charts(experiment, results)]
+        place = framed("\u00a0", f'<div class="lab-chart" style="height:{HEIGHT + AROUND}px"></div>')
+        drawn = [place for _ in experiment.draw] if blank else [figure(c.title, c) for c in charts(experiment, results)]
         return f'<div>{beside}<div class="lab-charts lab-{experiment.name}">{"".join(drawn)}</div></div>'
     pairs = (with_same_axes(*pair) for pair in zip(charts(*pinned), charts(experiment, results), strict=True))
     figures = "".join(figure(f"pinned: {kept.title}", kept, "lab-kept") + figure(now.title, now) for kept, now in pairs)
