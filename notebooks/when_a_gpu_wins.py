@@ -121,8 +121,7 @@ def cost_controls():
     mo.md(r"""
     ## 6 · What does it cost?
 
-    Faster is not cheaper: an hour of each machine has its price, and a larger batch needs more epochs. The network is
-    784→128→10.
+    Faster is not cheaper: an hour of each machine has its price, and a larger batch needs more epochs.
     """)
     return
 

@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
 from lib.formatting import seconds
-from lib.model.backends.registry import DEFAULT, PRECISIONS, Runtime, all_runtimes, unavailable, usable_runtimes
+from lib.model.backends.registry import DEFAULT, PRECISIONS, Runtime, usable_runtimes
 from lib.model.hardware.machine import this_machine, usable_cores
 from lib.model.spec import Network, Training
 from lib.sweeps.experiments import published, recorded_machines
 from lib.sweeps.experiments.backend_race import NETWORK, Cell, race, records_of
+from lib.sweeps.experiments.mnist_training import missing_backends
 from lib.sweeps.experiments.recorded_machines import (
     Machine,
     Seconds,
@@ -48,7 +49,6 @@ AN_OPERATION = "an operation"  # of all others
 EAGER = ("torch", "cupy")  # as programs for a card are written first
 COMPILED = {"an epoch": "compiled whole", "a step": "compiled step by step"}
 STARTS_SOON = (DEFAULT, QUICKEST, "numpy", "jax-step")
-OPENS_S = 5.0  # from the first section of a page to its second, at most
 MOST_WORDS = 35  # of the sentence
 
 
@@ -104,7 +104,7 @@ def answer(page: Page, below: str) -> tuple[Callable[[WhySlower], Asked], Callab
         ways = ways_at(at.size, [*known, *measured], network, waiting=now.state.under_way)
         said = sentence(ways)
         n_done = sum(item.kind == Kind.RACE for item in measured)
-        n_here = sum(way.source == MEASURED for way in ways)
+        n_here = sum(way.source == MEASURED and way.epoch is not None for way in ways)
         words = now.note or f"{n_here} ways measured on this machine{missing()}"
         state = layout.saved_or(now.state, not n_wanted) if n_here or n_wanted else State.NOT_RUNNING
         line = layout.state_line(state, n_done, n_wanted, words, now.problem)
@@ -140,8 +140,10 @@ def measure(
         WorkerDied: A worker ended while it trained; the text says what to do.
         TrainingFailed: A backend could not train; the text says why.
     """
-    until_s = time.monotonic() + OPENS_S
-    while not first.asked_as and time.monotonic() < until_s and not cancel.is_set():  # the page asks for it next
+    began_s = time.monotonic()
+    while (
+        not first.asked_as and time.monotonic() - began_s < 5 and not cancel.is_set()
+    ):  # the page asks for it next, if it can
         time.sleep(POLL_S)
     for number, cell in enumerate(cells):
         if number == 1:  # the slider's next position may need it
@@ -272,8 +274,7 @@ def _published(size: int) -> Iterator[EpochRow]:
 
 def missing() -> str:
     """What cannot be measured here, in words that follow a number of ways."""
-    n = len({one.backend for one in all_runtimes() if one.precision == PRECISIONS[0] and unavailable(one) is not None})
-    return f"; {n} more need a GPU or a library that is not installed (section 4 names them)" if n else ""
+    return f"; {n} more need a GPU or a library (section 4 names them)" if (n := len(missing_backends())) else ""
 
 
 # In words.

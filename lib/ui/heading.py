@@ -17,7 +17,7 @@ from lib.ui.opened import TEACHER, role
 from lib.ui.url_state import Address
 from lib.ui.views.glossary import glossary
 from lib.ui.views.markup import on_demand, quiet, table
-from lib.ui.widgets import Present, WholePage
+from lib.ui.widgets import CopyLink, Present, WholePage
 
 
 def plain_title(name: str, title: str, question: str, address: Address) -> mo.Html:
@@ -25,7 +25,11 @@ def plain_title(name: str, title: str, question: str, address: Address) -> mo.Ht
     machine = table([], ([html.escape(name), html.escape(value)] for name, value in details().items()), "lab-machine")
     return mo.Html(
         heading(name, title, address, f'<p class="lab-question">{html.escape(question)}</p>')
-        + asides(name, on_demand("this machine", machine), mo.ui.anywidget(Present()).text)
+        + asides(
+            name,
+            on_demand("this machine", machine),
+            "".join(mo.ui.anywidget(one()).text for one in (CopyLink, Present)),
+        )
         + mo.ui.anywidget(WholePage()).text
         + layout.problems(address.problems)
     )

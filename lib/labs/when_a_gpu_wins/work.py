@@ -33,7 +33,7 @@ from lib.model.spec import Network
 from lib.sweeps.experiments import advice, backend_race
 from lib.sweeps.experiments.advice import Findings, findings, miss, too_long
 from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask, measure_tasks
-from lib.sweeps.experiments.backend_race import RATES_TRIED, TARGETS
+from lib.sweeps.experiments.backend_race import TARGETS
 from lib.sweeps.experiments.calibration import (
     CalibrationProgress,
     TrainingWay,
@@ -66,7 +66,6 @@ from lib.ui.views.markup import table
 
 LARGER = Network((1024, 512, 256))  # which the second article proposes
 BY = Runtime()  # by which larger work is measured here
-NETWORK = Network()  # whose epochs are priced
 NAMES: Mapping[Remedy, str] = {one: one.value[0].upper() + one.value[1:] for one in Remedy}
 APPLIES = {one: f"apply_{one.name.lower()}" for one in Remedy}  # their names in the panel; the table has them
 FAIR = (
@@ -93,7 +92,8 @@ class LargerWork(Controls):
 
 class Costs(Controls):
     AGAIN = ()
-    size = slider("Batch size", 32, tuple(RATES_TRIED))  # at which epochs to an accuracy are counted
+    hidden = hidden()
+    size = batch_size("Batch size", 32)
     target = slider("Target accuracy", 0.95, TARGETS)
     way = dropdown("Known devices by a", "step", WAY_NAMES, full_width=True)
     price = number("$ per hour for this machine", 0.0, 0, MOST_PER_H, step=0.001)
@@ -157,8 +157,11 @@ def calibration(page: Page) -> tuple[Callable[[CalibratedWays], Asked], Callable
         words = f"{done} of {total} steps measured" + (f"; {now.note}" if now.note else "")
         line = layout.state_line(layout.saved_or(now.state, saved), done, total, words, now.problem)
         said = calibrated_sentence(standings)
-        wanted = () if now.state.under_way else chosen
-        failed = [sentence(one.why_not) for one in standings if one.trained in wanted and one.why_not]
+        failed = [
+            sentence(one.why_not)
+            for one in standings
+            if one.trained in chosen and one.why_not and not now.state.under_way
+        ]
         result = layout.sentence(said) + line + layout.problems(failed)
         return Drawing(result, " ".join([said, *failed]))
 
@@ -310,15 +313,16 @@ class Bill(NamedTuple):
         return 1000 * (self.per_h or math.inf) * epoch_s / 3600
 
 
-def bills(sides: Sequence[Side], batch_size: int, own_per_h: float | None = None) -> list[Bill]:
+def bills(sides: Sequence[Side], network: Network, batch_size: int, own_per_h: float | None = None) -> list[Bill]:
     """What an epoch costs on each side, the cheapest first; those without a price last.
 
     Args:
         sides: This machine's, or devices that are known by their figures, a price perhaps among them.
+        network: What is trained.
         batch_size: Images a step.
         own_per_h: Dollars of an hour of this machine; None where nobody has said.
     """
-    found, workload = [], fully_connected(NETWORK, batch_size)
+    found, workload = [], fully_connected(network, batch_size)
     for one in sides:
         per_h, dated = own_per_h, YOUR_PRICE
         if isinstance(one.device, Device):
@@ -330,14 +334,15 @@ def bills(sides: Sequence[Side], batch_size: int, own_per_h: float | None = None
 
 def cost(shown: Shown) -> Drawing:
     at, store, known = shown.at, shown.section.page.store, _known(WAYS[shown.at.way])
-    learned = backend_race.learned(store, NETWORK, recognised())
-    needed = backend_race.needed(learned, NETWORK, at.size, at.target)
+    network = Network.parse(at.hidden)
+    learned = backend_race.learned(store, network, recognised())
+    needed = backend_race.needed(learned, network, at.size, at.target)
     here = [
         calibrated_side(one.trained, one.calibration)
         for one in live_of(shown).view().items
         if one.calibration is not None and not one.trained.together
     ]
-    found = bills([*here, *known], at.size, at.price or None)
+    found = bills([*here, *known], network, at.size, at.price or None)
     chart, said = (
         cost_chart(found),
         cost_sentence(found, at.target, at.size, needed.words if needed is not None else ""),
@@ -466,7 +471,8 @@ def _gains(found: Findings) -> dict[Remedy, float]:
 
 
 def remedies_sentence(found: Findings) -> str:
-    before, gains, most = found.before, _gains(found), best([one.effect for one in found.outcomes])
+    before, gains = found.before, _gains(found)
+    most = best([one.effect for one in found.outcomes if gains.get(one.effect.remedy, math.inf) > 1])
     assert before is not None, "something is predicted"
     said = [f"{before.by}, batch size {before.batch_size:,}: a step is predicted to take {_interval(before.step)}"]
     if found.measured is not None:
@@ -477,7 +483,9 @@ def remedies_sentence(found: Findings) -> str:
         said.append("No remedy that can be predicted here is predicted to help.")
     else:
         gain, words = gain_words(most), in_words(most, before)
-        said.append(f"Predicted to help most: {most.remedy.value}, {gain} times as fast, with {words}.")
+        said.append(
+            f"Predicted to help most in your own program: {most.remedy.value}, {gain} times as fast, with {words}."
+        )
     if gains:
         gain, first = max((gain, remedy) for remedy, gain in gains.items())
         said.append(f"Of those measured, {first.value} helps most: {times(gain)} times as fast.")

@@ -356,8 +356,8 @@ def names(machines: Sequence[Machine]) -> dict[str, str]:
     for machine in machines:
         parts = machine.name.split(" · ")
         card = [card_of(machine).removeprefix(ONLY_BY_WEBGPU)] if parts[2:] and parts[-1] != NO_GPU else parts[:1]
-        parts = [machine.name] if machine.is_published else card + parts[1:2]
-        text = "this machine" if machine.live else " · ".join(parts)
+        own = "this machine" if machine.live else " · ".join(card + parts[1:2])
+        text = machine.name if machine.is_published else own
         taken = [other for other in short.values() if other.split(" #")[0] == text]
         short[machine.name] = f"{text} #{len(taken) + 1}" if taken else text
     return short

@@ -8,6 +8,7 @@ import pytest
 from lib.labs.when_a_gpu_wins import work as page
 from lib.labs.when_a_gpu_wins.border import Side, calibrated_side
 from lib.model.backends.registry import Runtime, versions
+from lib.model.spec import Network
 from lib.sweeps.experiments import advice
 from lib.sweeps.experiments.advice import Findings, Outcome
 from lib.sweeps.experiments.calibration import CalibrationProgress, TrainingWay, Trial, calibrations, trials
@@ -88,7 +89,7 @@ def test_larger_work_is_predicted_while_its_step_is_measured(opened, shown, monk
 
 
 def test_costs_are_seconds_times_the_price_and_devices_without_one_are_named(opened, shown, live):
-    found = page.bills([Side(one.name, one, Way.STEP) for one in DEVICES.values()], 32)
+    found = page.bills([Side(one.name, one, Way.STEP) for one in DEVICES.values()], Network(), 32)
     priced = [one for one in found if one.per_h is not None]
     assert found[: len(priced)] == priced, "the cheapest first"
     assert priced[0].dollars(3.6) == pytest.approx(priced[0].per_h)
@@ -207,10 +208,15 @@ def said(found: Findings) -> str:
 def test_what_is_predicted_to_help_most_is_said_before_anything_is_measured():
     assert said(PLAIN).startswith("JAX, one call a step, batch size 32: a step is predicted to take 1 ms (")
     assert said(PLAIN).endswith(
-        "; that is 31 μs an image. Predicted to help most: a larger batch, 4 (3 to 5) times as fast, with batch size"
-        " 128 in place of 32."
+        "; that is 31 μs an image. Predicted to help most in your own program: a larger batch, 4 (3 to 5) times as"
+        " fast, with batch size 128 in place of 32."
     )
     assert "No remedy that can be predicted here is predicted to help." in said(Findings(BEFORE, None, [NONE, SLOWER]))
+
+
+def test_what_was_measured_not_to_help_is_not_said_to_help_most():
+    in_vain = [NONE, Outcome(COMPILED), Outcome(LARGER, StepTime(20e-3, 0.1)), SLOWER]
+    assert "your own program: compile the epoch" in said(replace(MEASURED, outcomes=in_vain))
 
 
 def test_each_row_has_its_button_or_says_why_it_has_none():
