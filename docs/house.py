@@ -15,7 +15,7 @@ from lib import ROOT
 
 NOTEBOOK = ROOT / "mnist_training.py"
 LIMITS = {
-    "statements in lib": 24_634,
+    "statements in lib": 24_621,
     "real ones, without imports and docstrings": 20_284,
     "modules in lib": 156,
     "classes in lib": 366,
@@ -26,7 +26,7 @@ LIMITS = {
     "lines of the longest cell": 6,
     "names that a cell takes": 2,
     "names that cells share": 10,
-    "lines of tests": 31_774,
+    "lines of tests": 31_767,
     "words of docs and README": 8_918,
 }
 

@@ -141,9 +141,8 @@ def measure(
         TrainingFailed: A backend could not train; the text says why.
     """
     began_s = time.monotonic()
-    while (
-        not first.asked_as and time.monotonic() - began_s < 5 and not cancel.is_set()
-    ):  # the page asks for it next, if it can
+    # The page asks for that run next, if it can.
+    while not first.asked_as and time.monotonic() - began_s < 5 and not cancel.is_set():
         time.sleep(POLL_S)
     for number, cell in enumerate(cells):
         if number == 1:  # the slider's next position may need it

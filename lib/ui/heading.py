@@ -28,7 +28,7 @@ def plain_title(name: str, title: str, question: str, address: Address) -> mo.Ht
         + asides(
             name,
             on_demand("this machine", machine),
-            "".join(mo.ui.anywidget(one()).text for one in (CopyLink, Present)),
+            mo.hstack([mo.ui.anywidget(CopyLink()), mo.ui.anywidget(Present())], justify="start", gap=0.5).text,
         )
         + mo.ui.anywidget(WholePage()).text
         + layout.problems(address.problems)

@@ -47,8 +47,9 @@ def dots_chart(
     axis = alt.Axis(tickCount=5, format="~g", labelOverlap=True)
     x = alt.X("x:Q", scale=log_scale([0.8 * min(ends), 1.25 * max(ends)], clamp=True), title=unit, axis=axis)
     top, bottom = (
-        alt.Legend(orient=side, title=None) for side in ("top", "bottom")
-    )  # beside each other they do not fit
+        alt.Legend(orient="top", title=None),
+        alt.Legend(orient="bottom", title=None, symbolFillColor="currentColor", symbolStrokeColor="currentColor"),
+    )
     scale, seen = alt.Scale(domain=list(colors), range=list(colors.values())), {dot.known for dot in dots}
     looks = {known: look for known, look in _LOOKS.items() if known in seen}
     shape = alt.Scale(domain=list(looks), range=list(looks.values()))
