@@ -279,7 +279,7 @@ def first_complete(page: Page) -> tuple[float, str]:
 
 
 def wait_until_all_over(page: Page, limit_s: float = 240) -> None:
-    """Until every experiment of the page is done, and every way to train was measured, which takes a core meanwhile."""
+    """Until every experiment of the page is done and every way to train has been measured: measuring takes a core."""
     ended = (
         f"{STATES}.filter(s => ['Done', 'Saved result'].includes(s)).length >= {N_EXPERIMENTS} &&"
         f" !{STATES}.some(s => ['Starting', 'Waiting', 'Training', 'Measuring'].includes(s))"

@@ -72,7 +72,7 @@ class Network:
 
     @classmethod
     def parse(cls, text: str) -> "Network":
-        """Read widths as people write them: `128`, `256, 128, 64`, `784→256→128→10`; empty for no hidden layer.
+        """Read widths as people write them: `128`, `256, 128, 64`, `256→128→64`; empty for no hidden layer.
 
         Raises ValueError, with a sentence for the user, for any other text.
         """
@@ -89,8 +89,7 @@ class Network:
                 f"hidden layers: expected widths such as “256, 128, 64”, got “{unreadable}”; "
                 "use whole numbers separated by commas, or leave the field empty for no hidden layer"
             )
-        widths = tuple(map(int, words))
-        return cls(widths[1:-1] if widths[:1] == (N_PIXELS,) and widths[1:][-1:] == (N_CLASSES,) else widths)
+        return cls(tuple(int(word) for word in words))
 
     @property
     def widths(self) -> tuple[int, ...]:

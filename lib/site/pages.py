@@ -74,7 +74,7 @@ def front_page(presets: Sequence[Preset] = PRESETS, computed: str = "", is_teach
 
 def _answer(static: bool) -> str:
     """HTML: the first notebook's first section, at its usual batch size, as far as it is known here."""
-    from lib.labs.why_slower import LEGEND, rows_html, sentence, ways_at  # imports what draws charts
+    from lib.labs.why_slower import LEGEND, rows_html, sentence, ways_at  # the server answers before it is imported
 
     ways = ways_at(USUAL_SIZE, Store().records(Kind.RACE))
     rows = rows_html(ways).replace(' tabindex="0"', "")  # the keyboard comes for the notebooks

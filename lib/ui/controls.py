@@ -11,7 +11,7 @@ from typing import Any
 import marimo as mo
 
 from lib.model.backends.registry import BACKENDS, Runtime, unavailable, usable_runtimes
-from lib.model.spec import BATCH_SIZES, MAX_TEXT, Network
+from lib.model.spec import BATCH_SIZES, MAX_TEXT, N_CLASSES, N_PIXELS, Network
 from lib.ui import url_state
 from lib.ui.url_state import Setting
 from lib.ui.views.pinned import LET_GO, LET_GO_MEANS, PIN, PIN_MEANS
@@ -116,9 +116,17 @@ def text(name: str, label: str, usual: str, understand: Callable[[str], object],
     )
 
 
+def _check_hidden(written: str) -> None:
+    if (widths := Network.parse(written).hidden)[:1] == (N_PIXELS,) and widths[1:][-1:] == (N_CLASSES,):
+        raise ValueError(
+            f"hidden layers: expected those between {N_PIXELS} inputs and {N_CLASSES} classes, got both ends too; leave"
+            " them out"
+        )
+
+
 def hidden(name: str) -> Control:
     """Hidden layers of a network."""
-    line = text(name, "Hidden layers", "128", Network.parse, "none")
+    line = text(name, "Hidden layers", "128", _check_hidden, "none")
     return replace(line, setting=replace(line.setting, shared=SHARED_HIDDEN))
 
 

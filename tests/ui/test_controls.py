@@ -19,15 +19,7 @@ class Panel(Controls):
     hidden = text("Hidden layers", "128", Network.parse, "256, 128")
 
 
-USUAL = {
-    "size": 32,
-    "range": [0.1, 1.0],
-    "by": ["a/cpu"],
-    "target": 0.95,
-    "price": 0.0,
-    "same": False,
-    "hidden": "128",
-}
+USUAL = {"size": 32, "range": [0.1, 1.0], "by": ["a/cpu"], "target": 0.95, "price": 0.0, "same": False, "hidden": "128"}
 
 
 def said_by(address):
@@ -51,6 +43,12 @@ def test_an_address_fills_the_elements():
         "same": True,
         "hidden": "16",
     }
+
+
+def test_a_network_that_is_written_whole_is_refused_and_not_taken_for_hidden_layers():
+    controls._check_hidden("784, 128")
+    with pytest.raises(ValueError, match="between 784 inputs and 10 classes, got both ends too"):
+        controls._check_hidden("784-128-64-10")
 
 
 def test_what_a_control_cannot_say_is_a_sentence():

@@ -68,7 +68,7 @@ _PUBLISHED = (
 
 class Step(Controls):
     size = batch_size("Batch size", ARTICLE[0])
-    width = slider("Neurons of its one hidden layer", ARTICLE[1], WIDTHS)
+    width = slider("Neurons (one hidden layer)", ARTICLE[1], WIDTHS)
     by = several("Trained by", lambda: list(runtimes().values()), runtimes)
 
 

@@ -318,7 +318,7 @@ def bills(sides: Sequence[Side], network: Network, batch_size: int, own_per_h: f
 
     Args:
         sides: This machine's, or devices that are known by their figures, a price perhaps among them.
-        network: What is trained.
+        network: Whose epochs are priced.
         batch_size: Images a step.
         own_per_h: Dollars of an hour of this machine; None where nobody has said.
     """

@@ -5,8 +5,8 @@ Its format is told by its content, never by its name:
 * Chrome's trace events in JSON, as PyTorch, Perfetto and browsers write them, and XSpaces (`.xplane.pb`) of JAX and
   TensorFlow. What an event is, is told by its category, its lane's name and its arguments, which every producer uses in
   a way of its own; where they tell nothing, the row is `other`. Many write what is not quite JSON: an array without its
-  end, control characters, times as text. Events are read one by one from a buffer: a
-  file of any size, also gzipped, needs no more memory than its rows.
+  end, control characters, times as text. Events are read one by one from a buffer: a file of any size, also gzipped,
+  needs no more memory than its rows.
 * Nsight Systems' export as SQLite (`nsys export --type=sqlite`). SQLite adds up the calls, so a file of any size needs
   little memory; rows are read of one stretch of time only. A file from anybody may define views and damaged pages: it
   is opened read-only, only tables are read, and not for long.
