@@ -94,17 +94,16 @@ def _serve_class(options: argparse.Namespace, for_class: dict[str, Any]) -> int:
     from lib.site.server import ClassOptions, serve_class
 
     try:
-        file = for_class.pop("password_file", "")
-        if options.mode == "run":
-            file = file or os.environ.get("PASSWORD_FILE", "")
+        kept = os.environ.get("PASSWORD_FILE") if options.mode == "run" else None
+        file = for_class.pop("password_file", kept)
         password = password_of(Path(file)) if file else ""
         site = ClassOptions(password, app=options.mode == "app", **for_class)
         site.check(options.host)
     except ValueError as error:
         print(sentence(error), file=sys.stderr)
         return 1
-    first = next(one for one in NOTEBOOKS if one.file == options.notebook)
-    serve_class(options.host, options.port, options.headless not in ("", "0"), first, site)
+    notebook = next(one for one in NOTEBOOKS if one.file == options.notebook)
+    serve_class(options.host, options.port, options.headless not in ("", "0"), notebook, site)
     return 0
 
 

@@ -108,7 +108,7 @@ def write_site(
                 pages_bytes += written_bytes
                 done = _mb(written_bytes)
             print(f"{time.monotonic() - began:.1f} s, {done}", flush=True)
-        write(folder, FRONT, bytes(front_page((), where_and_when()).body))
+        write(folder, FRONT, bytes(front_page(where_and_when()).body))
     ended = cancel.is_set()
     how = "stopped" if stopped.is_set() else "the time is up" if ended else "not complete" if failed else "complete"
     missing = f"; failed: {', '.join(failed)}" if failed and not ended else ""

@@ -3,7 +3,6 @@ with every notebook's question. The static site has the same."""
 
 import functools
 import html
-from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote
 
@@ -12,7 +11,7 @@ from starlette.responses import HTMLResponse
 from lib.sweeps.storage.records import Kind
 from lib.sweeps.storage.store import Store
 from lib.ui.notebooks import FIRST, IN_BROWSER, NOTEBOOKS, STATIC, TEACHERS, Notebook, notebook_of
-from lib.ui.presets import PRESETS, Preset
+from lib.ui.presets import PRESETS
 
 _HERE = Path(__file__).parent
 USUAL_SIZE = 32  # images a step
@@ -32,26 +31,26 @@ def plain_page(title: str, content: str, status: int = 200, wide: bool = False) 
         status: Of the answer.
         wide: Whether it is wider than a paragraph.
     """
-    style = _style_of_the_answer() + _read("pages.css")
     return HTMLResponse(
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<meta name="color-scheme" content="light dark"><title>{html.escape(title)}</title>'
         f'<meta name="description" content="{DESCRIPTION}"><meta property="og:title" content="{html.escape(title)}">'
         f'<meta property="og:description" content="{DESCRIPTION}"><meta property="og:type" content="website">'
-        f'<link rel="icon" href="data:image/svg+xml,{quote(ICON_SVG)}"><style>{style}</style></head>'
+        f'<link rel="icon" href="data:image/svg+xml,{quote(ICON_SVG)}">'
+        f"<style>{_style_of_the_answer()}{_read('pages.css')}</style></head>"
         f'<body><main id="App"{" class=wide" if wide else ""}>{content}</main></body></html>',
         status,
         {"Cache-Control": "no-store"},
     )
 
 
-def front_page(presets: Sequence[Preset] = PRESETS, computed: str = "", is_teacher: bool = False) -> HTMLResponse:
+def front_page(computed: str = "", is_teacher: bool = False) -> HTMLResponse:
     """The whole page.
 
     Args:
-        presets: Examples below the notebooks; empty for no gallery of them.
-        computed: Where and when the pages of a static site were computed; empty where a server computes them.
+        computed: Where and when the pages of a static site were computed; empty where a server computes them, and
+            answers the examples, too.
         is_teacher: Whether to link the teacher's page, too.
     """
     cards = "".join(_card(notebook, bool(computed)) for notebook in NOTEBOOKS)
@@ -67,7 +66,7 @@ def front_page(presets: Sequence[Preset] = PRESETS, computed: str = "", is_teach
         "Why is my GPU slower?",
         '<h1>Why is my GPU slower?</h1><p class="lead">For small networks, <b>less overhead beats bigger hardware</b>.'
         f" Each notebook {says}</p>{teacher}{_answer(bool(computed))}"
-        f'<ul class="notebooks">{cards}</ul>{_gallery(presets)}',
+        f'<ul class="notebooks">{cards}</ul>{"" if computed else _gallery()}',
         wide=True,
     )
 
@@ -106,13 +105,13 @@ def _card(notebook: Notebook, static: bool) -> str:
     )
 
 
-def _gallery(presets: Sequence[Preset]) -> str:
+def _gallery() -> str:
     links = "".join(
         f'<li><a href="{html.escape(notebook_of(one.notebook).address("run", one.query))}">{html.escape(one.title)}</a>'
         f' <span class="quiet">{html.escape(notebook_of(one.notebook).title)}</span></li>'
-        for one in presets
+        for one in PRESETS
     )
-    return f'<section class="presets"><h2>Examples to begin with</h2><ul>{links}</ul></section>' if links else ""
+    return f'<section class="presets"><h2>Examples to begin with</h2><ul>{links}</ul></section>'
 
 
 @functools.cache

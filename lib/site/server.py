@@ -185,18 +185,24 @@ def _give_back_memory() -> None:
 class Notebooks:
     """ASGI application: marimo's for each notebook, made when its page is first asked for: all take 0.3 s.
 
+    A session begins once `preparing` has ended: at its beginning marimo imports parts of each library that is being
+    imported, and of IPython one of the two threads gets half a module (KeyError).
+
     Attributes:
         made: Applications by the first part of their paths.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, preparing: threading.Thread) -> None:
         self.made: dict[str, Starlette] = {}
+        self._preparing = preparing
         self._files = {one.path.strip("/"): one.file for one in OF_A_CLASS_SITE}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         name = scope["path"].split("/")[1]
         if name not in self._files:
             raise HTTPException(404)
+        if scope["type"] == "websocket":
+            await asyncio.to_thread(self._preparing.join)
         await self.make(name)(scope, receive, send)
 
     def make(self, name: str) -> Starlette:
@@ -224,10 +230,8 @@ def notebook_site(capacity: Capacity, notebooks: ASGIApp, editor: Editor | None)
     scripts = {file.name: file for file in (Path(marimo.__file__).parent / "_static" / "assets").iterdir()}
 
     async def health(_: Request) -> Response:
-        up_s = round(time.monotonic() - began, 1)
-        return JSONResponse(
-            {"ok": True, "viewers": capacity.viewers, "queue": shared_engine().queue_lengths()[1], "uptime_s": up_s}
-        )
+        n_queued, up_s = shared_engine().queue_lengths()[1], round(time.monotonic() - began, 1)
+        return JSONResponse({"ok": True, "viewers": capacity.viewers, "queue": n_queued, "uptime_s": up_s})
 
     async def script(request: Request) -> Response:
         """One of marimo's scripts, read and sent at once: a page's 300 take a quarter of the time that threads need."""
@@ -276,9 +280,7 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def serve_class(
-    host: str, port: int, headless: bool, notebook: Notebook = FIRST, options: ClassOptions | None = None
-) -> None:
+def serve_class(host: str, port: int, headless: bool, notebook: Notebook, options: ClassOptions) -> None:
     """Serve the class site until Ctrl-C.
 
     Args:
@@ -286,9 +288,8 @@ def serve_class(
         port: A free one.
         headless: Whether no browser is opened.
         notebook: Which one the browser opens; for the first one, the front page.
-        options: Who comes in, and how many; None: open, with the usual limits.
+        options: Who comes in, and how many.
     """
-    options = options or ClassOptions()
     one_parses_at_a_time()
     # Else an upgrade with a longer head than usual is never answered; the gate refuses it.
     os.environ |= dict.fromkeys(("WEBSOCKETS_MAX_LINE_LENGTH", "WEBSOCKETS_MAX_NUM_HEADERS"), str(2 * MAX_HEAD_BYTES))
@@ -298,10 +299,11 @@ def serve_class(
     editor = Editor(host, port) if options.app else None
     if editor is None:
         shared_engine().niceness = WORKERS_NICENESS
-    notebooks = Notebooks()
+    preparing = threading.Thread(target=_prepare, daemon=True)
+    notebooks = Notebooks(preparing)
     notebooks.make(notebook.name)
     site = notebook_site(capacity, notebooks, editor)
-    threading.Thread(target=_prepare, daemon=True).start()
+    preparing.start()
     _open_many_files()
     gc.set_threshold(*gc.get_threshold()[:2], FULL_COLLECTION_AFTER)
     config = uvicorn.Config(

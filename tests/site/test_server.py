@@ -375,6 +375,28 @@ SOURCE = "\n".join(f"x{k} = [a{k} + b{k} * (c, d, {k})]" for k in range(300))
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.version_info >= (3, 11, 8), reason="this Python's threads can build syntax trees at once")
+def test_a_session_begins_once_the_server_s_own_imports_are_over(monkeypatch):
+    """Beside them marimo's import of IPython fails, and with it a page that opens in the server's first second."""
+    imported, made = threading.Event(), []
+    preparing = threading.Thread(target=imported.wait, daemon=True)
+    preparing.start()
+    notebooks = server.Notebooks(preparing)
+    monkeypatch.setattr(notebooks, "make", lambda name: made.append((name, imported.is_set())) or PlainTextResponse())
+
+    async def ask() -> None:
+        async def nothing(*_: Any) -> Any: ...
+
+        session = asyncio.create_task(notebooks({"type": "websocket", "path": "/your_gpu/ws"}, nothing, nothing))
+        await notebooks({"type": "http", "path": "/your_gpu/"}, nothing, nothing)
+        await asyncio.sleep(0.1)
+        assert made == [("your_gpu", False)], "the page is sent at once"
+        imported.set()
+        await asyncio.gather(session, return_exceptions=True)  # the answer is no WebSocket's
+
+    asyncio.run(ask())
+    assert made == [("your_gpu", False), ("your_gpu", True)]
+
+
 def test_threads_parse_one_after_another_though_the_collector_lets_others_in(monkeypatch):
     for where, name in ((ast, "parse"), (compiler, "ast_compile")):  # another test may have served a class here
         monkeypatch.setattr(where, name, inspect.unwrap(getattr(where, name)))

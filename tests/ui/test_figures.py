@@ -9,6 +9,7 @@ import pytest
 from lib.site import server
 from lib.ui import figures
 from lib.ui.network_inside import Inside
+from lib.ui.notebooks import FIRST
 from tests.conftest import ROOT
 
 A_CELL_ENDS_MEANWHILE = """
@@ -50,7 +51,7 @@ def test_a_site_is_ready_for_it_before_anybody_can_come(monkeypatch):
     monkeypatch.setattr(figures, "late", partial(done.append, "figures"))
     monkeypatch.setattr(server, "notebook_site", nobody_comes)
     with pytest.raises(KeyboardInterrupt):
-        server.serve_class("127.0.0.1", 1, headless=True)
+        server.serve_class("127.0.0.1", 1, True, FIRST, server.ClassOptions())
     assert done == ["figures", "site"]
 
 

@@ -67,44 +67,39 @@ def asked(lab, prefix):
     return made.jobs(prefix)(declared.checked(prefix, panel.value))
 
 
-@pytest.mark.release
-@pytest.mark.slow
-def test_as_a_script(tmp_path):
+def said(cache: Path, *command: str) -> str:
+    """Standard output of the notebook, run by a command with the settings of this test."""
     answer = subprocess.run(
-        [sys.executable, "mnist_training.py", *arguments()],
+        [sys.executable, *command, *arguments()],
         cwd=ROOT,
-        env=os.environ | hiding(tmp_path, *HEAVY),
+        env=os.environ | hiding(cache, *HEAVY),
         capture_output=True,
         text=True,
         timeout=150,
         check=False,
     )
     assert answer.returncode == 0, answer.stderr
-    for name in ("learning-rate", "batch-size", "depth", "backend"):
-        assert f"\n{name}\n" in answer.stdout
-    for words in ("was best", "Best of 16", "fastest epochs", "parameters", "times as long", "NumPy"):
-        assert words in answer.stdout
     assert "Traceback" not in answer.stderr
+    return answer.stdout
+
+
+@pytest.mark.release
+@pytest.mark.slow
+def test_as_a_script(tmp_path):
+    text = said(tmp_path, "mnist_training.py")
+    for name in ("learning-rate", "batch-size", "depth", "backend"):
+        assert f"\n{name}\n" in text
+    for words in ("was best", "Best of 16", "fastest epochs", "parameters", "times as long", "NumPy"):
+        assert words in text
 
 
 @pytest.mark.release
 @pytest.mark.slow
 def test_as_an_export(tmp_path):
-    path = tmp_path / "page.html"
-    answer = subprocess.run(
-        [sys.executable, "-m", "marimo", "export", "html", "mnist_training.py", "-o", str(path), "--", *arguments()],
-        cwd=ROOT,
-        env=os.environ | hiding(tmp_path, *HEAVY),
-        capture_output=True,
-        text=True,
-        timeout=150,
-        check=False,
-    )
-    assert answer.returncode == 0, answer.stderr
-    content = path.read_text()
-    assert "was best" in content
-    assert "Best of 16" in content
-    assert "data-spec" in content
+    said(tmp_path, "-m", "marimo", "export", "html", "mnist_training.py", "-o", str(tmp_path / "page.html"), "--")
+    content = (tmp_path / "page.html").read_text()
+    for words in ("was best", "Best of 16", "data-spec"):
+        assert words in content
     assert "Traceback" not in content
     assert re.search(r'class=[\\"]+lab-result', content)
 
