@@ -13,11 +13,8 @@ from lib.formatting import listed, sentence
 from lib.model.hardware.machine import this_machine
 from lib.sweeps.experiments.exported_script import (
     LIBRARIES,
-    WITHOUT_PARQUET,
     Takeaway,
     as_csv,
-    as_parquet,
-    can_write_parquet,
     exported_bundle,
     exported_script,
     file_name,
@@ -26,7 +23,6 @@ from lib.sweeps.experiments.exported_script import (
 from lib.ui.widgets import ExportFiles
 
 MAX_OFFERED = 24  # trainings in the list, the best of them; a search has a thousand
-_TYPES = {"csv": "text/csv", "parquet": "application/vnd.apache.parquet"}
 
 
 class ExportMenu:
@@ -69,8 +65,7 @@ class ExportMenu:
                 "lines": [[place, shown.described(place)] for place in best],
                 "libraries": {key: label for key, (label, needs) in LIBRARIES.items() if not not_installed(needs)},
                 "rows": list(shown.rows),
-                "parquet": can_write_parquet(),
-                "notes": [*notes, *([] if can_write_parquet() else [WITHOUT_PARQUET])],
+                "notes": notes,
             }
         )
 
@@ -88,11 +83,10 @@ class ExportMenu:
         self._send(name, "text/x-python", text.encode())
 
     def _rows(self, shown: Takeaway, asked: Mapping) -> None:
-        kind, form = str(asked.get("rows")), str(asked.get("form"))
-        if kind not in shown.rows or form not in _TYPES:
-            raise ValueError("expected rows and a form of the list; close the menu and open it again")
-        content = {"csv": as_csv, "parquet": as_parquet}[form](shown.rows[kind]())
-        self._send(f"{_plain(shown.experiment)}_{_plain(kind)}.{form}", _TYPES[form], content)
+        kind = str(asked.get("rows"))
+        if kind not in shown.rows:
+            raise ValueError("expected rows of the list; close the menu and open it again")
+        self._send(f"{_plain(shown.experiment)}_{_plain(kind)}.csv", "text/csv", as_csv(shown.rows[kind]()))
 
     def _picture(self, shown: Takeaway, asked: Mapping) -> None:
         source = (

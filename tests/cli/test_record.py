@@ -54,7 +54,7 @@ def bare(tmp_path_factory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("bare")
     environment = {name: value for name, value in os.environ.items() if name not in ("MNIST_NPZ", "KERAS_BACKEND")}
     of_its_own = {"MNIST_CACHE_DIR": str(folder / "cache"), "MNIST_OFFLINE": "1"}
-    return environment | hiding(folder, only=("numpy", "lib", "pyarrow")) | of_its_own
+    return environment | hiding(folder, only=("numpy", "lib")) | of_its_own
 
 
 def recording(bare: dict[str, str], path: Path, minutes: float) -> subprocess.Popen:

@@ -60,7 +60,6 @@ def test_it_offers_the_finished_trainings_the_best_first_and_what_is_installed()
     assert set(choices["libraries"]) == {key for key, (_, needs) in LIBRARIES.items() if not not_installed(needs)}
     absent = [label for label, needs in LIBRARIES.values() if not_installed(needs)]
     assert all(any(label in note for note in choices["notes"]) for label in absent)
-    assert any("Parquet needs" in note for note in choices["notes"]) is not choices["parquet"]
     assert MAX_OFFERED >= 16
 
 
@@ -69,7 +68,7 @@ def test_a_script_and_rows_come_as_bytes_with_a_name():
     ((script, (text,)),) = menu.ask({"ask": "script", "line": 1, "library": "numpy"})
     assert script["file"] == "mnist_8_rate_0.5_batch_4096_numpy.py"
     compile(text, script["file"], "exec")
-    ((rows, (content,)),) = menu.ask({"ask": "rows", "rows": "each epoch", "form": "csv"})
+    ((rows, (content,)),) = menu.ask({"ask": "rows", "rows": "each epoch"})
     assert rows["file"] == "learning_rate_each_epoch.csv"
     assert content.startswith(b"line,label,epoch,accuracy,")
 
@@ -95,9 +94,9 @@ def test_a_picture_says_what_was_trained():
     [
         {"ask": "script", "line": 2, "library": "numpy"},  # not finished
         {"ask": "script", "line": 0, "library": "fortran"},
-        {"ask": "rows", "rows": "each epoch", "form": "exe"},
+        {"ask": "rows", "rows": "each pixel"},
     ],
-    ids=["unfinished", "library", "form"],
+    ids=["unfinished", "library", "rows"],
 )
 def test_what_is_not_on_the_list_is_answered_by_a_sentence(asked):
     ((sorry, _),) = Menu(shown).ask(asked)
@@ -115,7 +114,7 @@ def test_of_data_that_somebody_brought_and_that_are_gone_a_script_is_refused_and
     assert any("comes in a ZIP" in note for note in choices["notes"])
     ((sorry, _),) = menu.ask({"ask": "script", "line": 1, "library": "numpy"})
     assert "bring them again" in sorry["sentence"]
-    ((rows, (content,)),) = menu.ask({"ask": "rows", "rows": "each epoch", "form": "csv"})
+    ((rows, (content,)),) = menu.ask({"ask": "rows", "rows": "each epoch"})
     assert rows["is"] == "file"
     assert content.decode().splitlines()[1].endswith("f" * 32)
 

@@ -32,7 +32,6 @@ import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -247,8 +246,6 @@ def _merged(imports: list[ast.stmt], used: set[str]) -> str:
     return "\n\n".join("\n".join(group) for group in lines if group) + "\n"
 
 
-PARQUET_NEEDS = "pyarrow"  # what pandas writes Parquet with; nothing else here needs its 150 MB
-WITHOUT_PARQUET = f"Parquet needs {PARQUET_NEEDS}, which is not installed here: pip install {PARQUET_NEEDS}."
 ABOUT = ("backend", "hidden_layers", "learning_rate", "batch_size", "parameters", "measured_at")
 
 
@@ -347,19 +344,6 @@ def _placed(rows: "pd.DataFrame", data: Facts | None) -> "pd.DataFrame":
 
 def as_csv(rows: "pd.DataFrame") -> bytes:
     return rows.to_csv(index=False, lineterminator="\n").encode()
-
-
-def can_write_parquet() -> bool:
-    return find_spec(PARQUET_NEEDS) is not None
-
-
-def as_parquet(rows: "pd.DataFrame") -> bytes:
-    """Raises ValueError, a sentence, where `PARQUET_NEEDS` is not installed."""
-    if not can_write_parquet():
-        raise ValueError(WITHOUT_PARQUET)
-    file = io.BytesIO()
-    rows.to_parquet(file, engine=PARQUET_NEEDS, index=False)
-    return file.getvalue()
 
 
 MAX_BYTES = 64 << 20  # of the rows: all of it goes through the page at once

@@ -148,14 +148,13 @@ function render({ model, el }) {
     }));
     return element("div", { class: "lab-buttons", role: "group", "aria-label": label }, ...made);
   };
-  function offer({ lines, libraries, rows, parquet, notes }) {
+  function offer({ lines, libraries, rows, notes }) {
     const line = choose("Python file that trains", lines), kind = choose("Rows of", rows.map((name) => [name, name]));
-    const forms = { csv: "CSV", ...(parquet ? { parquet: "Parquet" } : {}) };
     const script = buttons("Python file, with", libraries, (library) => ({ ask: "script", line: Number(line.select.value), library }));
     box.replaceChildren(
       ...(lines.length ? [line.row, script] : []),
       kind.row,
-      buttons("Rows, as", forms, (form) => ({ ask: "rows", rows: kind.select.value, form })),
+      buttons("Rows, as", { csv: "CSV" }, () => ({ ask: "rows", rows: kind.select.value })),
       element("span", {}, "Picture of the charts"),
       buttons("Picture, as", { svg: "SVG", png: "PNG" }, (form) => ({ ask: "picture", form })),
       ...notes.map((note) => element("p", { class: "lab-note" }, note)),

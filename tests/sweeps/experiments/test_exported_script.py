@@ -31,8 +31,6 @@ from lib.sweeps.experiments.exported_script import (
     LIBRARIES,
     TOLERANCE,
     as_csv,
-    as_parquet,
-    can_write_parquet,
     exported_bundle,
     exported_script,
     file_name,
@@ -368,19 +366,6 @@ def test_csv_is_read_again_as_it_was(results):
     rows = takeaway("learning rate", results, MNIST_FACTS, "").rows["each epoch"]()
     again = pd.read_csv(io.BytesIO(as_csv(rows)), dtype={"label": str, "hidden_layers": str})
     pd.testing.assert_frame_equal(again, rows, check_dtype=False)
-
-
-@pytest.mark.skipif(not can_write_parquet(), reason="pyarrow is not installed")
-def test_parquet_is_read_again_as_it_was(results):
-    for make in takeaway("learning rate", results, MNIST_FACTS, "").rows.values():
-        rows = make()
-        pd.testing.assert_frame_equal(pd.read_parquet(io.BytesIO(as_parquet(rows))), rows, check_dtype=False)
-
-
-def test_parquet_without_its_library_is_a_sentence(results, monkeypatch):
-    monkeypatch.setattr("lib.sweeps.experiments.exported_script.find_spec", lambda _: None)
-    with pytest.raises(ValueError, match="Parquet needs pyarrow"):
-        as_parquet(results.epochs_frame())
 
 
 def test_a_search_has_a_line_for_each_setting():
