@@ -27,6 +27,8 @@ from lib.sweeps.experiments.parallel_sweeps import (
     methods,
     saturation,
 )
+from lib.sweeps.experiments.recorded_machines import Machine, card_of, named
+from lib.sweeps.experiments.your_gpu import gpus_elsewhere
 from lib.sweeps.measuring import measured_s, step_times
 from lib.sweeps.storage.records import Kind
 from lib.sweeps.storage.store import Store
@@ -39,7 +41,6 @@ from lib.ui import layout
 from lib.ui.lab import Asked, Drawing, Shown
 from lib.ui.panel import Controls, batch_size, dropdown, slider
 from lib.ui.stage import Work
-from lib.ui.views import recorded_gpus
 from lib.ui.views.chart import (
     HEIGHT,
     Chart,
@@ -179,38 +180,53 @@ def time_saturation(at: Saturation) -> Asked:
 def draw_saturation(shown: Shown) -> Drawing:
     now, most = shown.now, shown.at.most
     points = [item for item in now.items if isinstance(item, Point)]
+    hollow = recorded(most, shown.at.size)
+    machines = "; ".join(dict.fromkeys(named(machine) for machine, _ in hollow))
     total = 3 * sum(count <= most for count in COUNTS) - 2
     line = layout.state_line(
         now.state, total if now.over else len(points), total, now.note or f"{len(points)} points", now.problem
     )
     return Drawing.of(
-        {"milliseconds of an epoch, for each network": saturation_chart(points, most)},
+        {"milliseconds of an epoch, for each network": saturation_chart(points, most, hollow)},
         line,
         saturation_sentence(points) if now.over else "",
-        layout.disturbed_by(flag for point in points for flag in point.disturbed) + quiet(recorded_gpus.models_note()),
+        layout.disturbed_by(flag for point in points for flag in point.disturbed)
+        + quiet(f"Hollow: {machines}." if machines else ""),
     )
 
 
-def saturation_chart(points: Sequence[Point], most: int) -> Chart:
+def recorded(most: int, batch_size: int) -> list[tuple[Machine, Point]]:
+    """What was recorded of this on cards, at batch size 32."""
+    return [
+        (machine, Point(key, "gpu", count, one.middle, 0))
+        for machine in (gpus_elsewhere() if batch_size == 32 else ())
+        for (key, count), one in machine.models("gpu").items()
+        if count <= most
+    ]
+
+
+def saturation_chart(points: Sequence[Point], most: int, elsewhere: Sequence[tuple[Machine, Point]] = ()) -> Chart:
     """Milliseconds of an epoch per network by number of networks up to `most`, both logarithmic, a line per strategy.
 
-    Points that were not measured are left out.
+    Points that were not measured are left out; those from `elsewhere` are hollow.
     """
+    lines = [(STRATEGIES[p.strategy].label, "solid", p) for p in points if not p.why_not]
+    lines += [(card_of(machine), "hollow", p) for machine, p in elsewhere]
     rows = [
         {
-            "label": STRATEGIES[p.strategy].label,
+            "label": label,
+            "known": known,
             "color": STRATEGIES[p.strategy].color,
             "x": p.count,
             "y": 1e3 * p.each_s,
             "low": 1e3 * (p.low_s or p.each_s),
             "high": 1e3 * (p.high_s or p.each_s),
         }
-        for p in points
-        if not p.why_not
+        for label, known, p in lines
     ]
     low, high = min((row["low"] for row in rows), default=50.0), max((row["high"] for row in rows), default=500.0)
     domain = (1 / nice_above(1 / low), nice_above(1.05 * high))
-    frame = pd.DataFrame(rows, columns=["label", "color", "x", "y", "low", "high"])
+    frame = pd.DataFrame(rows, columns=["label", "known", "color", "x", "y", "low", "high"])
 
     def y(field: str) -> "alt.Y":
         return alt.Y(f"{field}:Q", scale=log_scale(domain), title=None, axis=alt.Axis(format="~s", tickCount=6))
@@ -226,14 +242,19 @@ def saturation_chart(points: Sequence[Point], most: int) -> Chart:
         alt.Tooltip("x:Q", title="networks"),
         alt.Tooltip("y:Q", title="ms per epoch and network", format=".3~g"),
     ]
-    base = alt.Chart(frame).encode(x=x, color=row_color())
-    spread = base.mark_rule(strokeWidth=5, opacity=0.3).encode(y=y("low"), y2="high:Q")
-    lines = base.mark_line(point={"size": 30, "filled": True}, strokeWidth=1.8).encode(y=y("y"), tooltip=tooltip)
-    spec = styled(alt.layer(spread, lines, *labels(x, y("y"), y("at"), row_color())), height=HEIGHT)
-    ends = frame.sort_values("x").groupby("label", sort=False).tail(1).to_dict("records")
+    here, there = (
+        alt.Chart(frame[frame["known"] == known]).encode(x=x, color=row_color()) for known in ("solid", "hollow")
+    )
+    spread = here.mark_rule(strokeWidth=5, opacity=0.3).encode(y=y("low"), y2="high:Q")
+    solid = here.mark_line(point={"size": 30, "filled": True}, strokeWidth=1.8).encode(y=y("y"), tooltip=tooltip)
+    mark = {"size": 40, "filled": False, "shape": "diamond"}
+    hollow = there.mark_line(point=mark, strokeWidth=1.2, strokeDash=[4, 3]).encode(y=y("y"), tooltip=tooltip)
+    spec = styled(alt.layer(spread, solid, hollow, *labels(x, y("y"), y("at"), row_color())), height=HEIGHT)
+    ends = frame.sort_values("x").groupby(["label", "color"], sort=False).tail(1).to_dict("records")
+    cards = [card_of(machine) for machine, _ in elsewhere]
     spec["datasets"] |= {
         "ends": moved_apart(ends, domain),
-        "room": room([STRATEGIES[key].label for key in COUNTED_BY]),
+        "room": room([*(STRATEGIES[key].label for key in COUNTED_BY), *cards]),
     }
     return Chart(spec, "by number of networks")
 

@@ -7,9 +7,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from urllib.parse import urlencode
 
 from lib.formatting import seconds
-from lib.model.backends.registry import DEFAULT, PRECISIONS, Runtime, usable_runtimes
+from lib.model.backends.registry import BACKENDS, DEFAULT, PRECISIONS, Runtime, usable_runtimes
 from lib.model.hardware.machine import this_machine, usable_cores
 from lib.model.spec import Network, Training
 from lib.sweeps.experiments import published, recorded_machines
@@ -30,7 +31,9 @@ from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Note, State
 from lib.sweeps.workers.queue import POLL_S, Cancel, Request, Urgency
 from lib.ui import layout
+from lib.ui.controls import SHARED_HIDDEN, SHARED_SIZE
 from lib.ui.lab import Asked, Drawing, Page, Shown
+from lib.ui.notebooks import link
 from lib.ui.opened import PUPIL, role
 from lib.ui.panel import Controls, batch_size, hidden
 from lib.ui.stage import Stage
@@ -49,7 +52,11 @@ AN_OPERATION = "an operation"  # of all others
 EAGER = ("torch", "cupy")  # as programs for a card are written first
 COMPILED = {"an epoch": "compiled whole", "a step": "compiled step by step"}
 STARTS_SOON = (DEFAULT, QUICKEST, "numpy", "jax-step")
-MOST_WORDS = 35  # of the sentence
+FURTHER = (
+    ("which library is fastest here", "which_library", ""),
+    ("where a GPU wins", "when_a_gpu_wins", ""),
+    ("which line to change", "when_a_gpu_wins", "#7-what-would-help"),
+)
 
 
 class WhySlower(Controls):
@@ -108,8 +115,11 @@ def answer(page: Page, below: str) -> tuple[Callable[[WhySlower], Asked], Callab
         words = now.note or f"{n_here} ways measured on this machine{missing()}"
         state = layout.saved_or(now.state, not n_wanted) if n_here or n_wanted else State.NOT_RUNNING
         line = layout.state_line(state, n_done, n_wanted, words, now.problem)
+        query = urlencode({SHARED_HIDDEN: at.hidden, SHARED_SIZE: at.size}, safe=",")
+        links = (link(name, query=query + section, title=words) for words, name, section in FURTHER)
+        further = f'<p class="lab-note">For this network: {", ".join(links)}.</p>'
         result = f"{layout.sentence(said)}{rows_html(ways, network)}{line}"
-        return Drawing(result, said, below, f'<div class="ways-legend">{LEGEND}</div>', "answer")
+        return Drawing(result, said, further + below, f'<div class="ways-legend">{LEGEND}</div>', "answer")
 
     return ask, draw
 
@@ -213,8 +223,11 @@ def _recorded(size: int, network: Network) -> Iterator[EpochRow]:
             if runtime.precision != PRECISIONS[0] or not (runtime.on_gpu or (host and runtime == host.runtime)):
                 continue
             if (epoch := epoch_of(machine, runtime)) is not None:
-                source, how = (RECORDED, _how_recorded) if epoch.n else (PREDICTED, _how_predicted)
-                yield EpochRow(runtime, _place(machine, runtime), source, how(machine, epoch), epoch)
+                on, ends = f"{machine.name}, {machine.dates[1]}", f"{seconds(epoch.low)} to {seconds(epoch.high)}"
+                source, how = RECORDED, f"Recorded on {on}: median of {epoch.n} epochs, quartiles {ends}"
+                if not epoch.n:
+                    source, how = PREDICTED, f"Predicted from other epochs recorded on {on}: 90 % interval {ends}"
+                yield EpochRow(runtime, _place(machine, runtime), source, how, epoch)
 
 
 @lru_cache(4096)
@@ -249,20 +262,6 @@ def _place(machine: Machine, runtime: Runtime) -> str:
     return card if runtime.on_gpu else f"{card}'s host, {machine.name.split(' · ')[1]}"
 
 
-def _how_recorded(machine: Machine, epoch: Seconds) -> str:
-    return (
-        f"Recorded on {machine.name}, {machine.dates[1]}: median of {epoch.n} epochs, quartiles {seconds(epoch.low)} to"
-        f" {seconds(epoch.high)}"
-    )
-
-
-def _how_predicted(machine: Machine, epoch: Seconds) -> str:
-    return (
-        f"Predicted from other epochs recorded on {machine.name}, {machine.dates[1]}: 90 % interval"
-        f" {seconds(epoch.low)} to {seconds(epoch.high)}"
-    )
-
-
 def _published(size: int) -> Iterator[EpochRow]:
     where = {"cpu": "Core i9", "gpu": "RTX 5000"}  # of the article's workstation
     for (backend, device), by_size in published.EPOCH_S.items():
@@ -280,7 +279,7 @@ def missing() -> str:
 
 
 def sentence(ways: Sequence[EpochRow]) -> str:
-    """Who is quickest, by how much, and why, in at most `MOST_WORDS` words; empty without any figure."""
+    """Who is quickest, by how much, and why, in at most 35 words; empty without any figure."""
     known = [way for way in ways if way.epoch is not None and way.source != PUBLISHED]
     cards = [way for way in known if way.runtime.on_gpu]
     eager = next((way for key in EAGER for way in cards if way.runtime.backend == key), cards[-1] if cards else None)
@@ -304,26 +303,43 @@ def sentence(ways: Sequence[EpochRow]) -> str:
     if _s(eager) <= _s(cpu):
         return (
             f"At this batch size arithmetic counts: the {card} takes {_took(best)} for an epoch, {cores} {_took(cpu)},"
-            f" {_times(cpu, best)} times as long."
+            f" {_times(_s(cpu) / _s(best))} times as long."
         )
-    quick = f" and {_took(best)} {COMPILED.get(best.asked_once, 'at best')}" if best is not eager else ""
+    predicted = "a predicted " if PREDICTED in (eager.source, cpu.source) else ""
+    took = f" ({_took(cpu)} an epoch)" if cpu.source != PREDICTED else ""
+    quick = f"; {COMPILED.get(best.asked_once, 'at best')}, {_against(best, cpu)}" if best is not eager else ""
     return (
-        f"Because most of a small step is not arithmetic. One {card} takes {_took(eager)} for this epoch run"
-        f" eagerly{quick}; {cores} take {_took(cpu)}."
+        f"Because most of a small step is not arithmetic. Run eagerly, one {card} takes {predicted}"
+        f"{_times(_s(eager) / _s(cpu))} times as long as {cores}{took}{quick}."
     )
 
 
-def _s(way: EpochRow) -> float:
+def _against(way: EpochRow, cpu: EpochRow) -> str:
+    """How the card compares with the processor, with an interval where a time is predicted."""
+    if _s(way) >= _s(cpu):
+        return f"still {_times(_s(way) / _s(cpu))} times as long"
+    ratio = _s(cpu) / _s(way)
+    one, other = _epoch(cpu), _epoch(way)
+    down = math.hypot(math.log(one.middle / one.low), math.log(other.high / other.middle))
+    up = math.hypot(math.log(one.high / one.middle), math.log(other.middle / other.low))
+    ends = f"{_times(ratio * math.exp(-down))}–{_times(ratio * math.exp(up))}"
+    return f"{_times(ratio)}{f' ({ends})' if PREDICTED in (way.source, cpu.source) else ''} times as fast"
+
+
+def _epoch(way: EpochRow) -> Seconds:
     assert way.epoch is not None, "asked of what is known"
-    return way.epoch.middle
+    return way.epoch
+
+
+def _s(way: EpochRow) -> float:
+    return _epoch(way).middle
 
 
 def _took(way: EpochRow) -> str:
     return seconds(_s(way)) + (" (predicted)" if way.source == PREDICTED else "")
 
 
-def _times(slow: EpochRow, quick: EpochRow) -> str:
-    ratio = _s(slow) / _s(quick)
+def _times(ratio: float) -> str:
     return f"{ratio:.0f}" if ratio >= 9.5 else f"{ratio:.1f}"
 
 
@@ -336,8 +352,10 @@ def apart(way: EpochRow, above: EpochRow | None) -> str:
         why.append(f"it runs on {way.where}, not on {above.where}")
     if way.asked_once != above.asked_once:
         why.append(f"the host asks once {way.asked_once}, there once {above.asked_once}")
+    if BACKENDS[above.runtime.backend].skips_zeros and not BACKENDS[way.runtime.backend].skips_zeros:
+        why.append("the row above leaves out the images' zeros")
     reason = "; ".join(why) or "the two libraries differ in what they do between the products"
-    return f"{_times(way, above)} times the row above: {reason}."
+    return f"{_times(_s(way) / _s(above))} times the row above: {reason}."
 
 
 # On the page.

@@ -49,7 +49,7 @@ def test_every_recorded_epoch_on_a_card_has_its_row_and_the_sentence_is_short(si
         if runtime.on_gpu and runtime.precision == "float32" and machine.epoch(runtime, size)
     }
     assert shown == recorded != set()
-    assert 10 < len(sentence(ways).split()) <= why_slower.MOST_WORDS
+    assert 10 < len(sentence(ways).split()) <= 35
     times = [one.epoch.middle for one in ways]
     assert times == sorted(times)
     drawn = rows_html(ways)
@@ -84,11 +84,12 @@ def test_the_sentence_names_the_processor_the_card_and_why():
     said = sentence(small)
     for words in (
         "not arithmetic",
-        "One H100 takes 1.6\u202fs",
-        "39\u202fms compiled whole",
-        "2 cores take 81\u202fms",
+        "H100 takes 20 times as long as",
+        "2 cores (81\u202fms an",
+        "whole, 2.1 times as fast",
     ):
         assert words in said
+    assert "compiled whole, still 1.2 times as long" in sentence([small[1], way(jax, 0.1, "H100", RECORDED), small[2]])
     large = [way(CARD, 0.01, "H100", RECORDED), way(numba, 0.1)]
     assert "arithmetic counts" in sentence(large)
     assert "10 times as long" in sentence(large)
@@ -102,6 +103,7 @@ def test_a_row_says_what_separates_it_from_the_one_above():
     step, epoch = way(Runtime("jax-step"), 0.4), way(Runtime("jax-epoch"), 0.2)
     assert apart(step, epoch) == "2.0 times the row above: the host asks once a step, there once an epoch."
     assert "it runs on H100" in apart(way(CARD, 4.0, "H100"), step)
+    assert "the row above leaves out the images' zeros" in apart(step, way(Runtime("numba"), 0.1))
     assert apart(epoch, None) == apart(way(CARD, None), step) == ""
 
 
@@ -122,8 +124,8 @@ def test_what_nobody_recorded_is_predicted_and_says_so(hidden, size):
     assert {one.source for one in ways} == {PREDICTED}
     assert all(one.epoch.low < one.epoch.middle < one.epoch.high and "Predicted from" in one.how for one in ways)
     said = sentence(ways)
-    assert "(predicted)" in said
-    assert len(said.split()) <= why_slower.MOST_WORDS
+    assert re.search(r"a predicted .* times as long.* \([\d.]+–[\d.]+\) times as fast", said)
+    assert len(said.split()) <= 35
     assert Network(hidden).whole_label in rows_html(ways, Network(hidden))
 
 

@@ -21,6 +21,7 @@ from lib.sweeps.experiments.anatomy_of_a_step import (
     traps_task,
 )
 from lib.sweeps.experiments.recorded_machines import Machine
+from lib.sweeps.experiments.your_gpu import gpus_elsewhere
 from lib.sweeps.storage.records import Kind, Record
 from lib.timing.comparison import Comparison, Verdict, compared
 from lib.timing.diagnosis import Observed, findings
@@ -40,10 +41,8 @@ from lib.ui import layout
 from lib.ui.controls import runtime, runtimes
 from lib.ui.lab import Drawing, Shown
 from lib.ui.panel import Controls, batch_size, dropdown, hidden, several, slider
-from lib.ui.views import recorded_gpus
 from lib.ui.views.chart import Chart, alt, names_y, nice_above, pd, styled
 from lib.ui.views.markup import on_demand, table
-from lib.ui.views.recorded_gpus import arithmetic_share
 
 UNEXPLAINED, UNEXPLAINED_COLOR = "unexplained", "#a08a76"
 WIDTHS = (16, 32, 64, 128, 256, 512, 1024)
@@ -82,7 +81,7 @@ def draw(shown: Shown) -> Drawing:
     known = splits(parts, records)
     said = sentence(known, shown.at.size)
     of = "examinations" if wanted else "examinations: choose at least one backend"
-    figure = parts_chart(known, [task.runtime for task in parts])
+    figure = parts_chart(known, [task.runtime for task in parts], recorded_splits(shown.at))
     return Drawing(
         layout.said(said)
         + layout.framed("where a step goes; the mark is the step as it was measured", figure)
@@ -103,48 +102,70 @@ def draw(shown: Shown) -> Drawing:
         )
         + "".join(map(launches_table, recorded_machines.recorded_gpus()))
         + layout.disturbed([record for task in wanted for record in task.found(records).values()])
-        + layout.software(task.runtime for task in wanted)
-        + layout.quiet(recorded_gpus.step_note()),
+        + layout.software(task.runtime for task in wanted),
     )
+
+
+def arithmetic_share(one: Split) -> str:
+    """How much of a step is arithmetic, in words; the seconds that do not add up are no shares."""
+    share = one.share("arithmetic")
+    return "its parts do not add up" if share is None else f"{share:.0%} of it arithmetic"
 
 
 def splits(parts: Sequence[AnatomyTask], records: Sequence[Record]) -> dict[Runtime, Split]:
     return {task.runtime: known for task in parts if (known := task.split(records)) is not None}
 
 
-def parts_chart(known: Mapping[Runtime, Split], runtimes: Sequence[Runtime]) -> Chart:
-    """Stacked microseconds of one step, a row for each runtime, with a mark at the step as it was measured."""
+def recorded_splits(at: Step) -> dict[str, Split]:
+    """The same step on the recorded cards, by a label that names the card; empty where it was not recorded."""
+    return {
+        f"{recorded_machines.card_of(machine)}, recorded: {runtime.short_label}": one
+        for machine in (gpus_elsewhere() if at.width == ARTICLE[1] else ())
+        for runtime in recorded_machines.gpu_runtimes(machine)
+        if (one := machine.split(runtime, at.size)) is not None
+    }
+
+
+def parts_chart(known: Mapping[Runtime, Split], runtimes: Sequence[Runtime], elsewhere: Mapping[str, Split]) -> Chart:
+    """Stacked microseconds of one step, a row for each runtime, with a mark at the step as it was measured; pale where
+    that was `elsewhere`."""
+    every = {by.label: one for by, one in known.items()} | dict(elsewhere)
     rows = [
         {
-            "label": by.label,
+            "label": label,
             "part": name,
             "us": 1e6 * part_s,
             "share": f"{part_s / one.drawn_s:.0%}" if one.adds_up else "none",
             "order": number,
+            "opacity": 0.5 if label in elsewhere else 1.0,
         }
-        for by, one in known.items()
+        for label, one in every.items()
         for number, (name, part_s) in enumerate(stack(one).items())
     ]
     steps = [
-        {"label": by.label, "us": 1e6 * one.step_s, "end": 1e6 * one.drawn_s, "step": seconds(one.step_s)}
-        for by, one in known.items()
+        {"label": label, "us": 1e6 * one.step_s, "end": 1e6 * one.drawn_s, "step": seconds(one.step_s)}
+        for label, one in every.items()
     ]
     # With room for the step in words, on a phone too.
-    most_us = nice_above(1.25e6 * max((one.drawn_s for one in known.values()), default=1e-3))
-    y = names_y([by.label for by in runtimes], 170)
+    most_us = nice_above(1.25e6 * max((one.drawn_s for one in every.values()), default=1e-3))
+    names = [*(by.label for by in runtimes), *elsewhere]
+    y = names_y(names, 170)
     scale = alt.Scale(domain=[0, most_us])
-    bars = alt.Chart(pd.DataFrame(rows, columns=["label", "part", "us", "share", "order"])).mark_bar(height=18)
+    bars = alt.Chart(pd.DataFrame(rows, columns=["label", "part", "us", "share", "order", "opacity"])).mark_bar(
+        height=18
+    )
     bars = bars.encode(
         x=alt.X("us:Q", stack="zero", title="μs per step", axis=alt.Axis(tickCount=5), scale=scale),
         y=y,
         color=parts_color(),
         order="order:Q",
+        opacity=alt.Opacity("opacity:Q", scale=None),
         tooltip=["label:N", "part:N", alt.Tooltip("us:Q", format=".4~g", title="μs per step"), "share:N"],
     )
     marks = alt.Chart(pd.DataFrame(steps, columns=["label", "us", "end", "step"]))
     tick = marks.mark_tick(thickness=3, size=26, color="currentColor").encode(x="us:Q", y=y)
     text = marks.mark_text(align="left", dx=6, color="currentColor").encode(x="end:Q", y=y, text="step:N")
-    return Chart(styled(bars + tick + text, height=44 * max(1, len(runtimes))), "where a step goes")
+    return Chart(styled(bars + tick + text, height=44 * max(1, len(names))), "where a step goes")
 
 
 def parts_color() -> "alt.Color":

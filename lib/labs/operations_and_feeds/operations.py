@@ -48,7 +48,6 @@ from lib.ui import layout
 from lib.ui.lab import Asked, Drawing, Shown
 from lib.ui.panel import Controls, batch_size, dropdown, slider
 from lib.ui.stage import Work
-from lib.ui.views import recorded_gpus
 from lib.ui.views.chart import (
     HEIGHT,
     Chart,
@@ -226,7 +225,7 @@ def draw_products(shown: Shown) -> Drawing:
         f" {seconds(cpu_s)} on the CPU and {seconds(gpu_s)} on the card for (32, 784) @ (784, 128), one operation of a"
         " step. Without a card, “there and back” is what the library copies within main memory."
     )
-    below = quiet(recorded_gpus.step_note()) + quiet(note)
+    below = quiet(note)
     said = product_sentence(points, label, peaks)
     if numpys := _measured(points, "NumPy", WAITED):
         said = " ".join([said, *(_worth(f"{name} (recorded)", mine, numpys) for name, mine in cards.items())])

@@ -426,15 +426,17 @@ def remedies(page: Page) -> tuple[Callable[[Remedies], Asked], Callable[[Shown],
         line = layout.state_line(state, n_done, len(wanted), now.note or words, now.problem)
         chart = layout.framed("times as fast by remedy", gains_chart(found)) + line
         if found.before is None:
-            return Drawing(chart + layout.problems([sentence(found.problem)]), found.problem)
+            calibrating = page.sections["here"].stage.running
+            soon = calibrating is not None and calibrating.view().state.under_way
+            why = sentence(f"section 2 is measuring. {found.problem}" if soon else found.problem)
+            return Drawing(chart + (layout.quiet(why) if soon else layout.problems([why])), why)
         said = remedies_sentence(found)
         steps = [("Today", found.before.step), *((NAMES[one.remedy], setup.step) for one, setup in _possible(found))]
         measured = [one for one in (found.measured, *(outcome.measured for outcome in found.outcomes)) if one]
-        flags = disturbances([warning for one in measured for warning in one.disturbed])
-        notes = [FAIR, *([f"Disturbed: {'; '.join(flags)}."] if flags else [])]
+        flags = "; ".join(disturbances([warning for one in measured for warning in one.disturbed]))
         below = (
             remedies_table(found, {one: shown.section.button(name) for one, name in APPLIES.items()})
-            + remarks(notes, ((name, step.warning) for name, step in steps))
+            + remarks([FAIR, f"Disturbed: {flags}." if flags else ""], ((name, step.warning) for name, step in steps))
             + layout.software([by.runtime])
         )
         return Drawing(layout.sentence(said) + chart + below, said)

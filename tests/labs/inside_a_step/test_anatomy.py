@@ -48,7 +48,7 @@ def test_the_table_and_the_chart_show_what_is_kept():
         assert text in table, text
     assert "other sizes" in operations_table({"NumPy": operations.found(records)}, False)
     known = splits([parts], cached(parts, FOUND))
-    drawn = [row for rows in parts_chart(known, [Runtime("numpy")]).spec["datasets"].values() for row in rows]
+    drawn = [row for rows in parts_chart(known, [Runtime("numpy")], {}).spec["datasets"].values() for row in rows]
     assert sum(row["us"] for row in drawn if "part" in row) == pytest.approx(200)
     assert "70%" in sentence(known, 32)
     assert sentence({}, 32) == ""
@@ -56,7 +56,7 @@ def test_the_table_and_the_chart_show_what_is_kept():
 
 def test_parts_that_are_more_than_the_step_are_no_shares():
     (_, parts) = tasks([Runtime("numpy")], Network((128,)), 32)
-    chart = parts_chart(splits([parts], cached(parts, FOUND | {"step": 100e-6})), [Runtime("numpy")])
+    chart = parts_chart(splits([parts], cached(parts, FOUND | {"step": 100e-6})), [Runtime("numpy")], {})
     assert chart.spec["layer"][0]["encoding"]["x"]["scale"]["domain"][1] == 500, "171, and room for the step in words"
     assert {row["share"] for rows in chart.spec["datasets"].values() for row in rows if "part" in row} == {"none"}
 
@@ -66,7 +66,7 @@ def test_long_names_are_whole_and_told_apart_from_the_sentence():
     (task,) = [one for one in tasks([runtime], Network((128,)), 32) if one.examination.kind == "parts"]
     known = splits([task], cached(task, FOUND))
     assert f"by “{runtime.label}”: " in sentence(known, 32)
-    axes = [layer["encoding"]["y"]["axis"] for layer in parts_chart(known, [runtime]).spec["layer"]]
+    axes = [layer["encoding"]["y"]["axis"] for layer in parts_chart(known, [runtime], {}).spec["layer"]]
     assert all("split(" in axis["labelExpr"] for axis in axes)
 
 

@@ -3,9 +3,12 @@
 import json
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
+from lib.labs import many_networks
+from lib.labs.inside_a_step import anatomy
 from lib.labs.which_library import machines, race
 from lib.model.backends.registry import Runtime, versions
 from lib.model.spec import Network
@@ -181,7 +184,7 @@ def test_what_comes_with_the_project_is_sound_and_was_produced_by_a_machine():
 
 @pytest.fixture
 def with_card(card, monkeypatch):
-    for module in (recorded_gpus, race):
+    for module in (recorded_gpus, race, anatomy, many_networks):
         monkeypatch.setattr(module, "gpus_elsewhere", lambda: (only(card),))
 
 
@@ -190,11 +193,14 @@ def test_recorded_cards_stand_in_with_machine_and_date(with_card):
         "Imaginary 9000, recorded 2026-11-01: an epoch at batch size 32 takes 200"
     )
     assert " by JAX, one call an epoch; " in recorded_gpus.epoch_note(32)
-    assert "(60% of it arithmetic)" in recorded_gpus.step_note()
-    assert (
-        recorded_gpus.models_note()
-        == "Imaginary 9000, recorded 2026-11-01: an epoch of each network takes 10\u202fms alone and 1.2\u202fms with 8"
-        " in one program."
+    hollow = many_networks.recorded(64, 32)
+    assert {(point.count, round(1e3 * point.each_s, 1)) for _, point in hollow} >= {(1, 10.0), (8, 1.2)}
+    assert many_networks.recorded(64, 256) == [], "they were recorded at one batch size"
+    drawn = many_networks.saturation_chart([], 64, hollow).spec["datasets"]
+    assert {row["label"] for row in drawn["ends"]} == {"Imaginary 9000"}
+    pale = anatomy.recorded_splits(SimpleNamespace(width=128, size=32))  # pyright: ignore[reportArgumentType]
+    assert any(
+        label.startswith("Imaginary 9000, recorded: ") and one.share("arithmetic") for label, one in pale.items()
     )
     rows = race.table([Runtime("numpy")], raced({}), at())["rows"]
     assert [row["label"] for row in rows[1:3]] == [
@@ -222,14 +228,9 @@ def exported(path, store):
 def test_without_a_recorded_card_it_is_said_how_to_get_one(monkeypatch):
     for none in ("recorded_gpus", "gpus_elsewhere"):
         monkeypatch.setattr(recorded_gpus, none, lambda: ())
-    assert (
-        recorded_gpus.epoch_note(32)
-        == recorded_gpus.step_note()
-        == recorded_gpus.models_note()
-        == recorded_gpus.NONE_YET
-    )
+    assert recorded_gpus.epoch_note(32) == recorded_gpus.NONE_YET
     monkeypatch.setattr(recorded_gpus, "nvidia_driver_answers", lambda: True)
-    assert recorded_gpus.step_note() == ""
+    assert recorded_gpus.epoch_note(32) == ""
 
 
 def test_a_machine_with_a_card_shows_its_own(card, tmp_path, monkeypatch):
