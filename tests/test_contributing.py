@@ -16,7 +16,7 @@ from tests.labs.test_claims import BY_ARITHMETIC, MEASURED
 from tests.timing.test_diagnosis import CASES
 
 MODULES = modules()
-CONTRIBUTING, README = (ROOT / "CONTRIBUTING.md").read_text(), (ROOT / "README.md").read_text()
+README = (ROOT / "README.md").read_text()
 LIBRARIES, HOW_TO = (ROOT / "docs/architecture.md").read_text(), (ROOT / "docs/how_to.md").read_text()
 
 
@@ -64,9 +64,3 @@ def test_a_finding_has_a_case(detector):
 def test_a_claim_has_a_case(claim):
     played = [*BY_ARITHMETIC, *(words for words, *_ in MEASURED)]
     assert any(words in claim.text for words in played), f"a case of “{claim.text}” in test_claims.py"
-
-
-def test_what_the_checklists_name_is_there():
-    for path in re.findall(r"`((?:lib|tests|docs|notebooks)/[\w/.]+)`", CONTRIBUTING):
-        if not re.search(r"LIBRARY|NAME", path):
-            assert (ROOT / path).exists(), path

@@ -41,8 +41,8 @@ def test_what_a_page_says_to_type_is_there(page):
         assert name in NAMES
     for file in re.findall(r"(?:python |NOTEBOOK=|-r )([\w./-]+\.(?:py|txt))", typed):
         assert (ROOT / file).exists(), file
-    for file in re.findall(r"`(notebooks/(?!NAME)\w+\.py)`", text):
-        assert (ROOT / file).exists(), file
+    for file in re.findall(r"`((?:lib|tests|docs|notebooks)/[\w/.]+)`", text):
+        assert re.search("LIBRARY|NAME", file) or (ROOT / file).exists(), file
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

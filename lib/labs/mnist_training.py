@@ -31,8 +31,6 @@ from lib.ui.stage import paint_at_changes
 from lib.ui.url_state import Address
 from lib.ui.widgets import CopyLink, Present, WholePage
 from lib.model.spec import BATCH_SIZES, MNIST, RATE_STEPS
-from lib.ui.views import recorded_gpus
-from lib.ui.views.markup import on_demand
 
 EPOCHS = tuple(range(1, 21))
 TARGETS = (0.8, 0.85, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98)
@@ -185,8 +183,7 @@ def missing(own: OwnData, experiment: Experiment, _results: Results) -> str:
     source = layout.quiet(
         f"Grey marks: published seconds, from “{OVERHEAD_ARTICLE}” (Core i9-10885H), not measured here."
     )
-    cards = layout.quiet(recorded_gpus.epoch_note(experiment.items[0].training.batch_size))
-    return source + on_demand("The same epoch on cards elsewhere", cards) + layout.missing()
+    return source + layout.missing()
 
 
 def tools(page: Page, head: _Title) -> mo.Html:

@@ -30,6 +30,7 @@ from lib.sweeps.sweep import QUICKEST
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Note, State
 from lib.sweeps.workers.queue import POLL_S, Cancel, Request, Urgency
+from lib.timing.prediction.remedies import WORTH, Remedy
 from lib.ui import layout
 from lib.ui.controls import SHARED_HIDDEN, SHARED_SIZE
 from lib.ui.lab import Asked, Drawing, Page, Shown
@@ -52,6 +53,14 @@ AN_OPERATION = "an operation"  # of all others
 EAGER = ("torch", "cupy")  # as programs for a card are written first
 COMPILED = {"an epoch": "compiled whole", "a step": "compiled step by step"}
 STARTS_SOON = (DEFAULT, QUICKEST, "numpy", "jax-step")
+TAKES_LONG = ("jax-operation", "cupy-image")  # half a minute an epoch
+# What one's own program trains by, the remedy that is a line of it, and by what it trains then.
+CHANGES = (
+    ("keras-tensorflow", Remedy.KERAS, "keras-jax"),
+    ("jax-operation", Remedy.STEP, "jax-step"),
+    ("jax-step", Remedy.EPOCH, "jax-epoch"),
+    ("torch", Remedy.STEP, "torch-compiled"),
+)
 FURTHER = (
     ("which library is fastest here", "which_library", ""),
     ("where a GPU wins", "when_a_gpu_wins", ""),
@@ -117,7 +126,7 @@ def answer(page: Page, below: str) -> tuple[Callable[[WhySlower], Asked], Callab
         line = layout.state_line(state, n_done, n_wanted, words, now.problem)
         query = urlencode({SHARED_HIDDEN: at.hidden, SHARED_SIZE: at.size}, safe=",")
         links = (link(name, query=query + section, title=words) for words, name, section in FURTHER)
-        further = f'<p class="lab-note">For this network: {", ".join(links)}.</p>'
+        further = f'{quiet(changes(ways))}<p class="lab-note">For this network: {", ".join(links)}.</p>'
         result = f"{layout.sentence(said)}{rows_html(ways, network)}{line}"
         return Drawing(result, said, further + below, f'<div class="ways-legend">{LEGEND}</div>', "answer")
 
@@ -126,12 +135,9 @@ def answer(page: Page, below: str) -> tuple[Callable[[WhySlower], Asked], Callab
 
 def cells_here(size: int, network: Network = NETWORK) -> list[Cell]:
     """What can be measured here at this batch size, what starts soonest first: the usual backend's worker is warm."""
-
-    def start(one: Runtime) -> int:
-        return next((n for n, key in enumerate(STARTS_SOON) if one.backend == key), len(STARTS_SOON))
-
-    usual = (one for one in usable_runtimes() if one.precision == PRECISIONS[0])
-    return [Cell(one, size, network) for one in sorted(usual, key=start)]
+    usual = [one for one in usable_runtimes() if one.precision == PRECISIONS[0]]
+    usual.sort(key=lambda one: ([*STARTS_SOON, one.backend].index(one.backend), one.backend in TAKES_LONG))
+    return [Cell(one, size, network) for one in usual]
 
 
 def measure(
@@ -143,8 +149,8 @@ def measure(
     cancel: Cancel,
     request: Request,
 ) -> Iterator[Record | Note]:
-    """Time these cells once each: the usual backend and the quickest, which compiles for ten seconds, after the run of
-    the stage `first`, the others after all that was asked for. What another page has timed is taken.
+    """Time these cells once each: those that start soon after the run of the stage `first`, the others after all that
+    was asked for. What another page has timed is taken.
 
     Raises:
         WorkerDied: A worker ended while it trained; the text says what to do.
@@ -160,7 +166,7 @@ def measure(
 
             recorded()
         when = replace(request, urgency=Urgency.LATER)
-        if cell.runtime.backend in (DEFAULT, QUICKEST):
+        if cell.runtime.backend in STARTS_SOON:
             when = replace(request, number=max(request.number, first.asked_as) + 1)
         found = [] if again else _undisturbed(records_of(cell, store.records(Kind.RACE)))
         yield from found or race([cell], engine, store, cancel, when)
@@ -306,7 +312,8 @@ def sentence(ways: Sequence[EpochRow]) -> str:
             f" {_times(_s(cpu) / _s(best))} times as long."
         )
     predicted = "a predicted " if PREDICTED in (eager.source, cpu.source) else ""
-    took = f" ({_took(cpu)} an epoch)" if cpu.source != PREDICTED else ""
+    took = f" by {cpu.runtime.label.partition(',')[0]}"
+    took += f" ({_took(cpu)} an epoch)" if cpu.source != PREDICTED else ""
     quick = f"; {COMPILED.get(best.asked_once, 'at best')}, {_against(best, cpu)}" if best is not eager else ""
     return (
         f"Because most of a small step is not arithmetic. Run eagerly, one {card} takes {predicted}"
@@ -317,7 +324,7 @@ def sentence(ways: Sequence[EpochRow]) -> str:
 def _against(way: EpochRow, cpu: EpochRow) -> str:
     """How the card compares with the processor, with an interval where a time is predicted."""
     if _s(way) >= _s(cpu):
-        return f"still {_times(_s(way) / _s(cpu))} times as long"
+        return f"{_times(_s(way) / _s(cpu))} times as long"
     ratio = _s(cpu) / _s(way)
     one, other = _epoch(cpu), _epoch(way)
     down = math.hypot(math.log(one.middle / one.low), math.log(other.high / other.middle))
@@ -329,6 +336,23 @@ def _against(way: EpochRow, cpu: EpochRow) -> str:
 def _epoch(way: EpochRow) -> Seconds:
     assert way.epoch is not None, "asked of what is known"
     return way.epoch
+
+
+def changes(ways: Sequence[EpochRow]) -> str:
+    """What each line to change is worth on this machine, as measured, in a sentence; empty where nothing is known."""
+    known = {way.runtime: way for way in ways if way.source == MEASURED and way.epoch is not None}
+    pairs = [
+        (before, then, remedy.lines[key.partition("-")[0]].format(other=after.partition("-")[2]))
+        for key, remedy, after in CHANGES
+        for before in known
+        if before.backend == key and (then := replace(before, backend=after)) in known
+    ]
+    said = [
+        f"{before.label}: `{line}`, {_times(gain)} times as fast"
+        for before, then, line in pairs
+        if (gain := _s(known[before]) / _s(known[then])) >= WORTH
+    ]
+    return f"One line to change, measured here. {'; '.join(said)}." if said else ""
 
 
 def _s(way: EpochRow) -> float:

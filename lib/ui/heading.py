@@ -70,7 +70,8 @@ def network_line(name: str, address: Address) -> str:
         f'<input name="{SHARED_HIDDEN}" value="{html.escape(hidden)}" size="9" maxlength="{MAX_TEXT}"'
         f' aria-label="Hidden layers of your network"><span>→{N_CLASSES}, batch size</span><input name="{SHARED_SIZE}"'
         f' type="number" min="{BATCH_SIZES[0]}" max="{BATCH_SIZES[-1]}" value="{size:g}"'
-        ' aria-label="Batch size of your network"><button class="lab-button">Use on all pages</button></form>'
+        ' aria-label="Batch size of your network"><button class="lab-button" title="The page’s address keeps it">'
+        "Use on all pages</button></form>"
     )
 
 

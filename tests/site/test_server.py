@@ -378,8 +378,7 @@ SOURCE = "\n".join(f"x{k} = [a{k} + b{k} * (c, d, {k})]" for k in range(300))
 def test_a_session_begins_once_the_server_s_own_imports_are_over(monkeypatch):
     """Beside them marimo's import of IPython fails, and with it a page that opens in the server's first second."""
     imported, made = threading.Event(), []
-    preparing = threading.Thread(target=imported.wait, daemon=True)
-    preparing.start()
+    (preparing := threading.Thread(target=imported.wait, daemon=True)).start()
     notebooks = server.Notebooks(preparing)
     monkeypatch.setattr(notebooks, "make", lambda name: made.append((name, imported.is_set())) or PlainTextResponse())
 

@@ -102,9 +102,8 @@ def test_a_step_longer_than_the_cap_is_measured_once():
 
 
 def test_a_step_that_returns_at_once_is_noticed():
-    measured = measure(
-        lambda: None, clock=time.process_time, config=Config(max_time_s=0.3, min_time_s=0.05, warm_up_s=0.01)
-    )
+    config = Config(max_time_s=0.3, min_time_s=0.05, warm_up_s=0.01)
+    measured = measure(lambda: None, clock=time.process_time, config=config)
     assert any("returns at once" in warning and "lazily" in warning for warning in measured.warnings)
 
 

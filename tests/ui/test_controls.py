@@ -45,13 +45,10 @@ def test_an_address_fills_the_elements():
     }
 
 
-def test_a_network_that_is_written_whole_is_refused_and_not_taken_for_hidden_layers():
+def test_what_a_control_cannot_say_is_a_sentence():
     controls._check_hidden("784, 128")
     with pytest.raises(ValueError, match="between 784 inputs and 10 classes, got both ends too"):
         controls._check_hidden("784-128-64-10")
-
-
-def test_what_a_control_cannot_say_is_a_sentence():
     with pytest.raises(ValueError, match=r"x\.size: expected one of 8, 32, 64; the nearest is 32, got 33"):
         Panel.checked("x", USUAL | {"size": 33})
 

@@ -427,8 +427,8 @@ def remedies(page: Page) -> tuple[Callable[[Remedies], Asked], Callable[[Shown],
         chart = layout.framed("times as fast by remedy", gains_chart(found)) + line
         if found.before is None:
             calibrating = page.sections["here"].stage.running
-            soon = calibrating is not None and calibrating.view().state.under_way
-            why = sentence(f"section 2 is measuring. {found.problem}" if soon else found.problem)
+            soon = now.state.under_way or (calibrating is not None and calibrating.view().state.under_way)
+            why = sentence(found.problem)
             return Drawing(chart + (layout.quiet(why) if soon else layout.problems([why])), why)
         said = remedies_sentence(found)
         steps = [("Today", found.before.step), *((NAMES[one.remedy], setup.step) for one, setup in _possible(found))]
@@ -484,9 +484,10 @@ def remedies_sentence(found: Findings) -> str:
     if most is None:
         said.append("No remedy that can be predicted here is predicted to help.")
     else:
-        gain, words = gain_words(most), in_words(most, before)
+        unsure = "" if most.low > 1 else ", but not for sure,"
         said.append(
-            f"Predicted to help most in your own program: {most.remedy.value}, {gain} times as fast, with {words}."
+            f"Predicted to help most{unsure} in your own program: {most.remedy.value}, {gain_words(most)} times as"
+            f" fast, with {in_words(most, before)}."
         )
     if gains:
         gain, first = max((gain, remedy) for remedy, gain in gains.items())

@@ -43,7 +43,7 @@ from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import State
 from lib.sweeps.workers.queue import Cancel, Request
-from lib.timing.comparison import Estimate, Verdict
+from lib.timing.comparison import Estimate
 from lib.timing.diagnosis import Observed, findings
 from lib.timing.prediction.workload import Ceiling, step_floor
 from lib.timing.profiling.request import ONE_CALL
@@ -391,24 +391,11 @@ def sentence(raced: Raced, at: Race) -> str:
         figure=seconds(values[cell]),
         target=f"{at.target:.0%}",
     )
-    return " ".join([best, *(_remarks(raced.standings, at) if at.view == "seconds" else [])])
-
-
-def _remarks(known: Mapping[Cell, Standing], at: Race) -> list[str]:
-    parts = []
-    keras, jax = (known.get(Cell(Runtime(key), at.size, at.network)) for key in ("keras-tensorflow", "jax-epoch"))
-    if keras is not None and jax is not None:
-        comparison = keras.repeated.beside(jax.repeated)
-        unclear = " (not told apart yet)" if comparison.verdict is Verdict.UNCLEAR else ""
-        parts.append(
-            f"At batch size {at.size:,} the same epoch takes Keras on TensorFlow {comparison.ratio:.1f} times as long"
-            f" as JAX in one call{unclear}."
-        )
     compared = Observed(
-        batch_sizes=tuple({cell.batch_size for cell in known}),
-        precisions=tuple({cell.runtime.precision for cell in known}),
+        batch_sizes=tuple({cell.batch_size for cell in raced.standings}),
+        precisions=tuple({cell.runtime.precision for cell in raced.standings}),
     )
-    return parts + [finding.text for finding in findings(compared)]
+    return " ".join([best, *(one.text for one in findings(compared) if at.view == "seconds")])
 
 
 # One cell in full.

@@ -58,6 +58,7 @@ from lib.sweeps.experiments.calibration import (
     Trial,
     calibrations,
     live_in,
+    measure,
     near,
     raced_step_times,
     recorded_calibrations,
@@ -874,7 +875,7 @@ def apply(
 ) -> Iterator[Note | Record | Remedy]:
     """Measure a step as it is today and with each of these remedies, in rounds, whether that is stored or not.
 
-    What variants of the step save is measured first, where that is missing.
+    What the way costs, and what variants of its step save, is measured first, where that is missing.
 
     Args:
         question: What is trained.
@@ -894,6 +895,8 @@ def apply(
     Raises:
         WorkerDied, TrainingFailed: From a worker on a CPU.
     """
+    if by not in unasked():
+        yield from measure([by], live, engine, store, cancel, request)
     yield from measure_variants(by.runtime, engine, store, cancel, request)
     standings = live.view().items
     trained = {one.trained.label: one.trained for one in standings}

@@ -167,7 +167,7 @@ def calibrate(name: str, samples: Sequence[Sample], density: float = 1.0, few: b
     """
     least = LEAST_TOGETHER if few else LEAST_SAMPLES
     if len(samples) < least:
-        raise NotCalibrated(f"{name}: expected at least {least} measured steps, got {len(samples)}; measure the others")
+        raise NotCalibrated(f"{name}: expected {least} measured steps, got {len(samples)} so far; measure the others")
     seconds = np.array([seconds for _, seconds in samples])
     wrong = seconds[~((seconds > 0) & np.isfinite(seconds))]
     if wrong.size:

@@ -196,8 +196,8 @@ def test_recorded_cards_stand_in_with_machine_and_date(with_card):
     hollow = many_networks.recorded(64, 32)
     assert {(point.count, round(1e3 * point.each_s, 1)) for _, point in hollow} >= {(1, 10.0), (8, 1.2)}
     assert many_networks.recorded(64, 256) == [], "they were recorded at one batch size"
-    drawn = many_networks.saturation_chart([], 64, hollow).spec["datasets"]
-    assert {row["label"] for row in drawn["ends"]} == {"Imaginary 9000"}
+    ends = many_networks.saturation_chart([], 64, hollow).spec["datasets"]["ends"]
+    assert {row["label"] for row in ends} == {"Imaginary 9000"}
     pale = anatomy.recorded_splits(SimpleNamespace(width=128, size=32))  # pyright: ignore[reportArgumentType]
     assert any(
         label.startswith("Imaginary 9000, recorded: ") and one.share("arithmetic") for label, one in pale.items()

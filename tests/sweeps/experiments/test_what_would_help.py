@@ -193,6 +193,18 @@ def test_a_step_that_could_not_be_stopped_is_not_made(store):
     assert not too_long(Setup("JAX", 32, Prediction(1.0, 0.5, 2.0, {})))
 
 
+def test_a_way_that_nobody_calibrates_is_calibrated_once_it_is_chosen(store, monkeypatch):
+    asked = []
+    monkeypatch.setattr(experiment, "measure", lambda chosen, *_: iter(asked.append(chosen) or [Note("a step")]))
+    monkeypatch.setattr(experiment, "measure_variants", lambda *_: iter(()))
+    keras = TrainingWay(Runtime("keras-tensorflow"))
+    waiting = [CalibrationProgress(one, why_not="it waits") for one in (keras, STEP)]
+    live = SimpleNamespace(view=lambda: SimpleNamespace(items=waiting))
+    for by in (keras, STEP):
+        list(apply(EIGHT, by, [], live, None, store, Cancel(), Request()))  # pyright: ignore[reportArgumentType]
+    assert asked == [[keras]], "section 2 calibrates the other unasked"
+
+
 @pytest.mark.slow
 def test_a_press_measures_today_and_the_remedy_again_and_keeps_both(engine, store):
     keep_transfers(store)

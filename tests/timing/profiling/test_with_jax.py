@@ -156,9 +156,6 @@ ENTRY %main.4 (x.4: f32[4]) -> (f32[], f32[]) {
 
 def test_operations_are_counted_where_they_are_called_and_what_computes_nothing_is_not():
     assert operations(BEFORE) == Counter(product=1, elementwise=2, reduction=1)
-
-
-def test_a_fusion_of_one_operation_is_none_and_a_library_call_is_a_product():
     assert kernels(AFTER) == Counter(fusion=1, product=2, single=1)
     assert largest_fusion(AFTER) == 2
 

@@ -228,12 +228,9 @@ def test_a_name_has_its_kind(known, kind):
     }
 
 
-def test_what_only_makes_or_renames_a_tensor_computes_nothing():
+def test_what_computes_and_what_launches_is_told_from_what_only_renames_or_prepares():
     names = ("aten::mm", "aten::add_", "aten::threshold_backward", "aten::t", "aten::empty_like", "aten::transpose")
     assert [computes(name) for name in (*names, "AddmmBackward0")] == [True] * 3 + [False] * 4
-
-
-def test_what_puts_work_into_a_card_s_queue_is_told_from_what_prepares_it():
     assert all(map(launches, ("cudaLaunchKernel", "hipExtModuleLaunchKernel", "cudaGraphLaunch", "queue.submit")))
     assert not any(map(launches, ("cudaEventRecord", "cuCtxSetCurrent", "cudaLaunchHostFunc", "cudaMalloc")))
 
