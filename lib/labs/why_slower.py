@@ -125,8 +125,10 @@ def answer(page: Page, below: str) -> tuple[Callable[[WhySlower], Asked], Callab
         state = layout.saved_or(now.state, not n_wanted) if n_here or n_wanted else State.NOT_RUNNING
         line = layout.state_line(state, n_done, n_wanted, words, now.problem)
         query = urlencode({SHARED_HIDDEN: at.hidden, SHARED_SIZE: at.size}, safe=",")
-        links = (link(name, query=query + section, title=words) for words, name, section in FURTHER)
-        further = f'{quiet(changes(ways))}<p class="lab-note">For this network: {", ".join(links)}.</p>'
+        links = ", ".join(link(name, query=query + section, title=words) for words, name, section in FURTHER)
+        further = quiet(changes(ways)) + (
+            f'<p class="lab-note">For this network: {links}.</p>' if "<a" in links else ""
+        )
         result = f"{layout.sentence(said)}{rows_html(ways, network)}{line}"
         return Drawing(result, said, further + below, f'<div class="ways-legend">{LEGEND}</div>', "answer")
 

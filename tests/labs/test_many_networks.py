@@ -28,10 +28,7 @@ def test_sentences_say_what_the_figures_show():
 
 @pytest.mark.parametrize("n", [0, 2])
 def test_charts_of_nothing_and_of_something(n):
-    points = [
-        Point("vmap", "cpu", 2, 0.1, 0, "", 0.09, 0.2),
-        Point("sequential", "cpu", 1, 0.2, 0, "", 0.2, 0.2),
-    ]
+    points = [Point("vmap", "cpu", 2, 0.1, 0, "", 0.09, 0.2), Point("sequential", "cpu", 1, 0.2, 0, "", 0.2, 0.2)]
     assert lab.saturation_chart(points[:n], 64).spec["layer"]
     assert lab.mixed_chart([Mixed("padded", 1.0, 1, 0.2)][:n]).spec["layer"]
     assert lab.sweep_chart(methods(), dict.fromkeys(["vmap", "keras-sequential"][:n], 1.0)).spec["layer"]

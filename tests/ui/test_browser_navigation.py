@@ -53,6 +53,9 @@ def test_a_class_goes_from_each_notebook_to_the_next(page, base):
     page.get_by_role("button", name="Stop", exact=True).first.click()
     page.set_viewport_size(PHONE)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.goto(base + NOTEBOOKS[0].path)
+    page.get_by_role("link", name="which line to change").click(timeout=60_000)
+    page.wait_for_function("document.getElementById('7-what-would-help')?.getBoundingClientRect().top < 300")
 
 
 def assert_presented_one_a_screen(page, notebook):
