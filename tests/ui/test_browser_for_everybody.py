@@ -189,3 +189,12 @@ def test_nothing_moves_for_whom_motion_disturbs(page):
         assert page.evaluate(moving) == []
     wait_over(page, 0, LONG)
     page.emulate_media(reduced_motion="no-preference")
+
+
+def test_without_javascript_the_page_says_what_it_needs(page, server):
+    context = page.context.browser.new_context(java_script_enabled=False)
+    bare = context.new_page()
+    bare.goto(server)
+    said = bare.evaluate("getComputedStyle(document.body, '::before').content")
+    context.close()
+    assert "needs JavaScript" in said

@@ -3,19 +3,13 @@
 from typing import Any
 from urllib.parse import parse_qsl
 
-import marimo as mo
 import pytest
 
-from lib.labs import mnist_training as page
 from lib.labs.when_a_gpu_wins import border
 from lib.model.spec import Network
-from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.messages import State
 from lib.ui.notebooks import NOTEBOOKS, SERVED
 from lib.ui.presets import PRESETS, listed_presets
-from lib.ui.stage import Stage
 from lib.ui.url_state import Address
-from tests import made
 from tests.ui.test_opened import PAGES
 
 IDS = [preset.title for preset in PRESETS]
@@ -54,19 +48,6 @@ def test_they_are_listed_as_links_where_a_server_has_them(served, starts):
     for start in starts:
         assert f'<a href="{start}' in shown
     assert listed_presets({}) == "", "an exported page has none"
-
-
-@pytest.mark.release
-def test_what_diverges_does_so(engine, tmp_path):
-    preset = next(one for one in PRESETS if one.title == "It diverges")
-    panel = mo.ui.dictionary(page.RateControls.elements("rate", Address(arguments=dict(parse_qsl(preset.query)))))
-    experiment = made.jobs("rate")(page.RateControls.checked("rate", panel.value))
-    stage = Stage(engine, Store(tmp_path / "r.sqlite"))  # held: its run ends with it
-    seat = stage.run(experiment, 0)
-    assert seat.wait_for_end(200)
-    states = [line.state for line in seat.results.lines]
-    assert State.DIVERGED in states
-    assert State.DONE in states, "and a smaller rate learns"
 
 
 def test_where_the_gpu_loses_the_article_s_own_seconds_say_so():

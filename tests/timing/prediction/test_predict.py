@@ -124,7 +124,7 @@ def test_steps_of_a_machine_so_noisy_that_they_mean_nothing_are_refused():
     [
         (
             [(one, exact_s(one)) for one in SEEN[: LEAST_SAMPLES - 1]],
-            f"at least {LEAST_SAMPLES} measured steps, got {LEAST_SAMPLES - 1}",
+            f"expected {LEAST_SAMPLES} measured steps, got {LEAST_SAMPLES - 1}",
         ),
         ([(one, 0.0) for one in SEEN], "seconds above 0, got 0"),
         ([(one, float("nan")) for one in SEEN], "seconds above 0, got nan"),
