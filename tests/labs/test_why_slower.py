@@ -17,7 +17,6 @@ from lib.labs.why_slower import (
     RECORDED,
     EpochRow,
     apart,
-    place,
     rows_html,
     sentence,
     ways_at,
@@ -141,12 +140,6 @@ def test_what_nobody_recorded_is_predicted_and_says_so(hidden, size):
 def test_nothing_is_predicted_beside_what_was_recorded_or_far_from_it():
     assert PREDICTED not in {one.source for one in ways_at(32, [])}
     assert ways_at(4096, [], Network((4096, 4096))) == []
-
-
-def test_the_axis_holds_all_rows():
-    low, high = why_slower.axis_ends([0.001, 10.0])
-    assert 0 < place(0.001, low, high) < place(10.0, low, high) < 0.95
-    assert 3 <= len(why_slower.axis_ticks(low, high)) <= 9
 
 
 def test_cells_are_timed_once_those_that_start_soon_after_the_first_experiment_and_the_longest_last(

@@ -376,7 +376,6 @@ SOURCE = "\n".join(f"x{k} = [a{k} + b{k} * (c, d, {k})]" for k in range(300))
 @pytest.mark.slow
 @pytest.mark.skipif(sys.version_info >= (3, 11, 8), reason="this Python's threads can build syntax trees at once")
 def test_a_session_begins_once_the_server_s_own_imports_are_over(monkeypatch):
-    """Beside them marimo's import of IPython fails, and with it a page that opens in the server's first second."""
     imported, made = threading.Event(), []
     (preparing := threading.Thread(target=imported.wait, daemon=True)).start()
     notebooks = server.Notebooks(preparing)

@@ -100,7 +100,7 @@ def machines_are_dropped_and_priced(page, folder):
     page.locator(".lab-sentence", has_text="Colossus · 4 cores is surely the quickest").wait_for(timeout=20_000)
     assert page.locator(".compare-grid figure svg").count() >= 3, "a chart for each machine with a race"
     page.locator("summary", has_text="prices").click()
-    for of, price in ((CARD.split(" · ")[0], "500"), ("this machine", "2.5")):
+    for of, price in ((CARD.split(" · ")[-1], "500"), ("this machine", "2.5")):
         field = page.get_by_label(f"$ per hour: {of}").first
         field.fill(price)
         field.press("Enter")

@@ -1,4 +1,4 @@
-"""No cell fails because matplotlib is being imported by another session."""
+"""No cell and no chart fails because matplotlib or pandas is being imported by another session."""
 
 import subprocess
 import sys
@@ -30,9 +30,23 @@ exec("marimo._output.mpl.close_figures()")  # as at the end of each cell
 """
 
 
+A_CHART_IS_DRAWN_MEANWHILE = """
+import altair, sys, threading
+from lib.ui.views.chart import alt
+threading.Thread(target=lambda: __import__("pandas")).start()
+while "pandas" not in sys.modules: pass
+alt.Axis(values=[1])
+"""
+
+
 def ends(*words):
     command = [sys.executable, "-c", A_CELL_ENDS_MEANWHILE, *words]
     return subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True)
+
+
+@pytest.mark.slow
+def test_a_chart_that_is_drawn_while_pandas_is_imported_waits_for_it():
+    subprocess.run([sys.executable, "-c", A_CHART_IS_DRAWN_MEANWHILE], check=True, cwd=ROOT)
 
 
 @pytest.mark.slow

@@ -17,10 +17,11 @@ import numpy as np
 from lib.ui.views.chart_text import ChartText, described
 
 
-def _late(name: str) -> ModuleType:
-    """A module that is imported at the first use of a name in it: a page's first figure would wait for it."""
-    module = ModuleType(name)
-    module.__getattr__ = lambda used: getattr(import_module(name), used)
+def _late(*names: str) -> ModuleType:
+    """The last of these modules, imported after the others at each use of a name in it: a page's first figure would
+    wait for it. Altair looks up pandas where another thread may have imported half of it."""
+    module = ModuleType(names[-1])
+    module.__getattr__ = lambda used: getattr([import_module(name) for name in names][-1], used)
     return module
 
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     import altair as alt
     import pandas as pd
 else:
-    alt, pd = map(_late, ("altair", "pandas"))
+    alt, pd = _late("pandas", "altair"), _late("pandas")
 
 HEIGHT = 240
 AROUND = 62  # pixels of a drawn chart above and below its plot: padding, the axis' labels and its title

@@ -209,13 +209,6 @@ def test_recorded_cards_stand_in_with_machine_and_date(with_card):
     assert rows[1]["cells"][0]["title"] == "Imaginary 9000, recorded 2026-11-01, not measured here"
 
 
-def test_two_precisions_of_a_recorded_card_are_told_apart(tmp_path, monkeypatch):
-    machine = only(write(tmp_path / "card.json", CARD, 0.2, [GPU, Runtime("jax-epoch", "gpu", "bfloat16")]))
-    monkeypatch.setattr(recorded_gpus, "gpus_elsewhere", lambda: (machine,))
-    assert " by JAX, one call an epoch; " in recorded_gpus.epoch_note(32)
-    assert recorded_gpus.epoch_note(32).endswith(" by JAX, one call an epoch, bfloat16.")
-
-
 def measured(*seconds):
     return Measurement(seconds, 1, Ended.CAP)
 
