@@ -42,6 +42,9 @@ FLAGS = (
 WITH_WEBGPU = ("--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader")
 N_EXPERIMENTS = 4
 START_LIMIT_S = 90
+# Scrolls to a section that has not begun; whether there is one. The look inside waits for a result, too.
+NEXT_OUT_OF_SIGHT = """() => { const one = document.querySelector("[data-out-of-sight]:not([data-out-of-sight=inside])");
+    one?.scrollIntoView(); return one !== null }"""
 POLL_MS = 200  # from one question of a benchmark to the next; Playwright's own is at each frame, see `WATCH`
 
 # What the first experiment shows: its state, its sentence, the axis and the lines of its first chart. A line needs two
@@ -278,8 +281,16 @@ def first_complete(page: Page) -> tuple[float, str]:
     return complete["at"], complete["state"]
 
 
+def begin_all(page: Page) -> None:
+    """Scroll to the end of the page, and back: a section begins when it comes near."""
+    while page.evaluate(NEXT_OUT_OF_SIGHT):
+        page.wait_for_timeout(POLL_MS)
+    page.locator("h1").scroll_into_view_if_needed()
+
+
 def wait_until_all_over(page: Page, limit_s: float = 240) -> None:
     """Until every experiment of the page is done and every way to train has been measured: measuring takes a core."""
+    begin_all(page)
     ended = (
         f"{STATES}.filter(s => ['Done', 'Saved result'].includes(s)).length >= {N_EXPERIMENTS} &&"
         f" !{STATES}.some(s => ['Starting', 'Waiting', 'Training', 'Measuring'].includes(s))"

@@ -173,7 +173,14 @@ def open_menu(page, nth=0):
     return lab.locator(".lab-menu")
 
 
+def begin(page, nth) -> None:
+    """Scroll to this experiment, if it has not begun because it was out of sight."""
+    if (experiment := page.locator(f".lab >> nth={nth}")).locator("[data-out-of-sight]").count():
+        experiment.scroll_into_view_if_needed()
+
+
 def wait_over(page, nth=0, timeout=60_000) -> None:
+    begin(page, nth)
     over = (
         "['Done', 'Saved result', 'Stopped',"
         " 'Failed'].includes(document.querySelectorAll('.lab')[n]?.querySelector('.lab-state b')?.innerText)"

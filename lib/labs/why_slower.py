@@ -52,7 +52,7 @@ ASKED_ONCE = {
 AN_OPERATION = "an operation"  # of all others
 EAGER = ("torch", "cupy")  # as programs for a card are written first
 COMPILED = {"an epoch": "compiled whole", "a step": "compiled step by step"}
-STARTS_SOON = (DEFAULT, QUICKEST, "numpy", "jax-step")
+STARTS_SOON = (DEFAULT, "numpy", "jax-step", QUICKEST)  # Numba compiles once a machine, for up to 20 s
 TAKES_LONG = ("jax-operation", "cupy-image")  # half a minute an epoch
 # What one's own program trains by, the remedy that is a line of it, and by what it trains then.
 CHANGES = (

@@ -2,6 +2,7 @@
 
 import html
 import os
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from urllib.parse import urlencode
 
@@ -20,8 +21,10 @@ from lib.ui.views.markup import on_demand, quiet, table
 from lib.ui.widgets import CopyLink, Present, WholePage
 
 
-def plain_title(name: str, title: str, question: str, address: Address) -> mo.Html:
-    """Title, machine and question of a notebook that has one question."""
+def plain_title(
+    name: str, title: str, question: str, address: Address, near: Callable[[Sequence[str]], object] | None = None
+) -> mo.Html:
+    """Title, machine and question of a notebook that has one question; `near` as of `WholePage`."""
     machine = table([], ([html.escape(name), html.escape(value)] for name, value in details().items()), "lab-machine")
     return mo.Html(
         heading(name, title, address, f'<p class="lab-question">{html.escape(question)}</p>')
@@ -30,7 +33,7 @@ def plain_title(name: str, title: str, question: str, address: Address) -> mo.Ht
             on_demand("this machine", machine),
             mo.hstack([mo.ui.anywidget(CopyLink()), mo.ui.anywidget(Present())], justify="start", gap=0.5).text,
         )
-        + mo.ui.anywidget(WholePage()).text
+        + mo.ui.anywidget(WholePage(near)).text
         + layout.problems(address.problems)
     )
 

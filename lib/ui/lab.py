@@ -8,7 +8,7 @@ import threading
 import time
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Any
@@ -31,7 +31,7 @@ from lib.ui import layout
 from lib.ui.controls import SHARED, pin_button
 from lib.ui.export_menu import ExportMenu
 from lib.ui.heading import plain_title
-from lib.ui.opened import opened
+from lib.ui.opened import opened, streaming
 from lib.ui.panel import Controls
 from lib.ui.stage import (
     FIRST_FRAME_S,
@@ -56,6 +56,8 @@ from lib.ui.views.pinned import HIDDEN, PIN, PIN_MEANS, WAITS
 AT_ONCE_S = 0.12  # stored results, and a warm worker's first points, are shown without an empty frame before them
 STORE_S = 1.0  # more than the store takes to answer, unless a whole class asks
 QUIET_S = 2.0  # what follows from a result waits until its controls have rested for so long
+ON_FIRST_SCREEN = 2  # sections that begin with the page
+SIGHT_S = 5.0  # a client that has not said by then what it shows is sent every section
 
 
 class Hook:
@@ -114,6 +116,9 @@ class Hook:
     def stopped(self, section: "Section") -> None:
         """Called when the section's “Stop” is pressed, after what it runs was ended."""
 
+    def redraw(self) -> None:
+        """Called when something has come into sight that was not."""
+
     def close(self) -> None:
         """Called once, when the session has ended."""
 
@@ -134,11 +139,24 @@ class Page:
         parts = (*self.sections.values(), *hooks)
         self.settings = {name: setting for part in parts for name, setting in part.settings.items()} | SHARED
         self.address = opened(name, self.settings)
+        self.in_sight = set([*panels][:ON_FIRST_SCREEN] if streaming() else panels)
+        self._silent = threading.Timer(SIGHT_S, self.come_into_sight, [panels])
+        self._silent.daemon = True
+        self._silent.start()
         for part in parts:
             part.attach(self)
 
+    def come_into_sight(self, prefixes: Iterable[str]) -> None:
+        """Begin the sections that the browser shows, or is about to; the others do nothing until then."""
+        self._silent.cancel()
+        new = set(prefixes) - self.in_sight
+        self.in_sight |= new
+        for part in (*(self.sections[one] for one in new & self.sections.keys()), *self.hooks * bool(new)):
+            part.redraw()
+
     def close(self) -> None:
         """End all that runs, and the threads that draw it."""
+        self._silent.cancel()
         for part in (*self.sections.values(), *self.hooks):
             part.close()
 
@@ -231,7 +249,7 @@ class Lab:
 
     def title(self, heading: str, question: str) -> mo.Html:
         """Title, machine and question of a notebook that has one question."""
-        return plain_title(self.page.name, heading, question, self.page.address)
+        return plain_title(self.page.name, heading, question, self.page.address, self.page.come_into_sight)
 
     def _section(self, panel: mo.ui.dictionary) -> "Section":
         return next(one for one in self.page.sections.values() if one.panel is panel)
@@ -375,6 +393,9 @@ class _Painter(ABC):
     def draw(self) -> int:
         """Draw the present state into the cell; returns the version of the news that it is of."""
         version, section = self.news.version, self._section
+        if section.prefix not in section.page.in_sight:
+            mo.output.replace(layout.page(self._controls, layout.out_of_sight(section.prefix)))
+            return version
         if waiting := "".join(hook.waits() for hook in self._hooks):
             mo.output.replace(layout.page(self._controls, waiting))
             return version

@@ -170,6 +170,11 @@ def paused() -> str:
     return f'<div class="lab-refused"><p class="lab-state class-paused" role="status">{said}</p></div>'
 
 
+def out_of_sight(name: str, words: str = "Begins once it is in sight.") -> str:
+    """HTML in place of the result of a section that does nothing yet; `WholePage` hears when it comes near."""
+    return f'<div data-out-of-sight="{name}">{quiet(words)}</div>'
+
+
 def problems(sentences: Iterable[str]) -> str:
     """HTML: what the reader must know before trusting the page, a paragraph per sentence."""
     return "".join(f'<p class="lab-problem" role="alert">{_problem(sentence)}</p>' for sentence in sentences)

@@ -26,6 +26,7 @@ from lib.ui.stage import Showing, Stage, end_script, until_the_class_goes_on
 from lib.ui.views import network_inside as view
 from lib.ui.widgets import MAX_PARAMETERS, TOO_LARGE, DrawDigit, encode, sample_digits
 
+INSIDE = "inside"  # its name among the sections in sight
 NOTHING = "The best network appears here once an experiment above is done and this section is in sight."
 
 
@@ -37,9 +38,9 @@ class Inside(Hook):
     """
 
     def __init__(self) -> None:
-        self.digit = DrawDigit(self._seen)
+        self.digit = DrawDigit()
         self.best: Item | None = None
-        self._news, self._is_seen, self._cancel = Watched(), False, Cancel()
+        self._news, self._cancel = Watched(), Cancel()
 
     def attach(self, page: Page) -> None:
         """Know where it is trained again."""
@@ -61,15 +62,15 @@ class Inside(Hook):
             self._cancel.set()
             self._news.tell()
 
-    def _seen(self) -> None:
-        figures.late()  # in the kernel's own thread
-        self._is_seen = True
+    def redraw(self) -> None:
+        """Draw it if it has come into sight."""
+        figures.late()
         self._news.tell()
 
     def show(self, prose: mo.Html) -> None:
         """Draw into this cell, below the prose, what is the best network, now and later; once where nobody watches."""
         self._prose = prose.text
-        self._put(layout.note(NOTHING))
+        self._put(mo.Html(layout.out_of_sight(INSIDE, NOTHING)))
         if not self.stage.streams:
             if self.best is not None:
                 self._draw(self.stage.next_showing(), self.best)
@@ -83,7 +84,7 @@ class Inside(Hook):
         version, drawn = -1, None
         while showing.is_latest:
             version, best = self._news.version, self.best
-            if self._is_seen and best is not None and best != drawn:
+            if INSIDE in self.page.in_sight and best is not None and best != drawn:
                 self._cancel, drawn = Cancel(), best
                 self._draw(showing, best)
             self._news.wait_for_news(version)

@@ -24,6 +24,7 @@ from lib.sweeps.experiments import mnist_training as experiments
 from lib.sweeps.experiments import results as results_module
 from lib.sweeps.experiments.mnist_training import experiment_on
 from lib.sweeps.workers.messages import WorkerDied
+from lib.ui import lab as lab_module
 from lib.ui.lab import Framed
 from lib.ui.url_state import Address
 from tests import made
@@ -113,6 +114,24 @@ def test_one_cell_by_name(lab):
     assert asked(here, "rate").labels == ("0.001", "1")
     assert here.inside.best is not None
     assert here.inside.best.training.learning_rate == 1.0
+
+
+def test_a_section_begins_when_it_comes_near_or_where_a_client_never_says_what_it_shows(lab, monkeypatch):
+    shown = []
+    monkeypatch.setattr(lab_module, "streaming", lambda: True)
+    monkeypatch.setattr(mo.output, "replace", shown.append)
+    here = lab(**QUICK)
+    panels = {prefix: here.controls(prefix) for prefix in ("rate", "size", "depth")}
+    assert "rate" in here.page.in_sight
+    mnist_training.hidden_layers.run(lab=here, depth=panels["depth"])
+    assert 'data-out-of-sight="depth"' in shown[-1].text
+    here.page.come_into_sight(["depth", "no such section"])
+    mnist_training.hidden_layers.run(lab=here, depth=panels["depth"])
+    assert "data-out-of-sight" not in shown[-1].text
+    monkeypatch.setattr(lab_module, "SIGHT_S", 0.01)
+    silent = lab(**QUICK).page
+    silent._silent.join()
+    assert set(page.PANELS) <= silent.in_sight
 
 
 @pytest.mark.slow

@@ -68,7 +68,7 @@ def test_a_network_is_drawn_once_somebody_has_scrolled_near(inside, monkeypatch)
     inside._news.tell()
     time.sleep(0.1)
     assert drawn == []
-    inside.digit._handle_custom_msg({"seen": True}, [])
+    inside.page.come_into_sight([network_inside.INSIDE])
     deadline = time.monotonic() + 20
     while not drawn and time.monotonic() < deadline:
         time.sleep(0.01)

@@ -50,6 +50,19 @@ def test_a_widget_brings_its_own_javascript(widget):
     assert "export default { render }" in widget._esm
 
 
+def test_the_page_hears_which_sections_are_near_and_holds_nobody():
+    class Told:
+        def near(self, names):
+            self.names = names
+
+    told = Told()
+    widget = widgets.WholePage(told.near)
+    widget._handle_custom_msg({"near": ["depth"]}, [])
+    assert told.names == ["depth"]
+    del told
+    widget._handle_custom_msg({"near": ["depth"]}, [])
+
+
 def test_every_script_of_the_folder_is_a_widgets():
     brought = [*(str(one._esm) for one in WIDGETS), *widgets.worker_scripts().values()]
     for path in (ROOT / "lib/ui/widgets").glob("*.js"):

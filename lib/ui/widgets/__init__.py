@@ -5,9 +5,10 @@ for screen readers.
 """
 
 import base64
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 from weakref import WeakMethod
 
 import anywidget
@@ -33,26 +34,12 @@ class DrawDigit(anywidget.AnyWidget):
 
     `network` is what `encode` returns, empty for none; `samples` what `sample_digits` returns; `says` is shown where
     there is no network.
-
-    Args:
-        seen: A method, called when somebody has scrolled near; its object is not kept: ipywidgets holds every
-            widget for as long as the server runs, also after its session. Most of a class never scroll there: a network
-            is half a megabyte.
     """
 
     _esm = _together("draw.js")
     network = traitlets.Dict().tag(sync=True)
     samples = traitlets.List().tag(sync=True)
     says = traitlets.Unicode("No network is trained yet.").tag(sync=True)
-
-    def __init__(self, seen: Callable[[], object]) -> None:
-        super().__init__()
-        self._tell_seen = WeakMethod(seen)
-        self.on_msg(self._come_into_sight)
-
-    def _come_into_sight(self, *_: object) -> None:
-        if (seen := self._tell_seen()) is not None:
-            seen()
 
 
 class CopyLink(anywidget.AnyWidget):
@@ -63,13 +50,25 @@ class CopyLink(anywidget.AnyWidget):
 
 class WholePage(anywidget.AnyWidget):
     """Once a page: draws its charts, moves rows to their new places, names and describes marimo's controls for screen
-    readers, and hears the button of a state line that ends what the page waits for."""
+    readers, and hears the button of a state line that ends what the page waits for.
+
+    Args:
+        near: A method, called with the names of the sections that have come near; None for no method. Its object is not
+            kept: ipywidgets holds every widget for as long as the server runs, also after its session.
+    """
 
     _esm = _together("csv.js", "charts.js", "rows.js", "names.js", "whole_page.js")
 
-    def __init__(self) -> None:
+    def __init__(self, near: Callable[[Sequence[str]], object] | None = None) -> None:
         super().__init__()
-        self.on_msg(lambda *_: MachineLock().end_holder())
+        self._tell_near = WeakMethod(near) if near is not None else lambda: None
+        self.on_msg(self._hear)
+
+    def _hear(self, _widget: object, said: Mapping[str, Any], _buffers: object) -> None:
+        if "end" in said:
+            MachineLock().end_holder()
+        if "near" in said and (near := self._tell_near()) is not None:
+            near(said["near"])
 
 
 class Present(anywidget.AnyWidget):

@@ -143,12 +143,5 @@ function render({ model, el }) {
   model.on("change:network", load);
   model.on("change:says", load);
   load();
-  const sight = new IntersectionObserver(([seen]) => {
-    if (!seen.isIntersecting) return;
-    sight.disconnect();
-    model.send({ seen: true });
-  }, { rootMargin: "400px" });
-  sight.observe(canvas);
-  return () => sight.disconnect();
 }
 export default { render };

@@ -1,5 +1,5 @@
-// What the whole page needs, once: its charts are drawn, its controls are named, one button is heard, and the section
-// that the address names is scrolled to.
+// What the whole page needs, once: its charts are drawn, its controls are named, one button is heard, the section that the
+// address names is scrolled to, and sections begin as they come near.
 function render({ model }) {
   window.wholePageModel = model; // the title's cell may be drawn again
   if (window.wholePage) return;
@@ -8,6 +8,8 @@ function render({ model }) {
   watchRows();
   nameControls();
   scrollToSection();
+  sayWhatIsNear();
+  setInterval(sayWhatIsNear, 200);
   document.addEventListener("click", (event) => {
     if (event.composedPath().some((one) => one.classList?.contains("lab-end"))) window.wholePageModel.send({ end: true });
   });
@@ -25,5 +27,18 @@ function scrollToSection() {
     document.getElementById(name)?.scrollIntoView();
     setTimeout(look, 100);
   })();
+}
+const told = new Set(); // what has come near, by name
+
+// A section begins half a screen before the reader is there. The first message may name none: a page that never says what
+// it shows is sent everything.
+function sayWhatIsNear() {
+  const near = [...document.querySelectorAll("[data-out-of-sight]")].filter((one) => {
+    const { top, bottom } = one.getBoundingClientRect();
+    return one.checkVisibility() && top < 1.5 * innerHeight && bottom > -innerHeight / 2;
+  }).map((one) => one.dataset.outOfSight).filter((name) => !told.has(name));
+  if (told.size && !near.length) return;
+  window.wholePageModel.send({ near });
+  for (const name of ["", ...near]) told.add(name);
 }
 export default { render };
