@@ -38,11 +38,7 @@ _COMMON = (AS_IT_IS, ONE_THREAD)
 # PyTorch's wheel has GCC's, so that Intel's KMP_BLOCKTIME should do nothing. The threads of XLA and TensorFlow sleep;
 # our own kernels in Numba say themselves how long they wait.
 SETTINGS: Mapping[str, tuple[str, ...]] = {
-    "numpy": (
-        *_COMMON,
-        *(f"OPENBLAS_THREAD_TIMEOUT={ticks}" for ticks in (4, 14, 18)),
-        "OMP_WAIT_POLICY=PASSIVE",
-    ),
+    "numpy": (*_COMMON, *(f"OPENBLAS_THREAD_TIMEOUT={ticks}" for ticks in (4, 14, 18)), "OMP_WAIT_POLICY=PASSIVE"),
     "torch-eager": (
         *_COMMON,
         "OMP_WAIT_POLICY=PASSIVE",

@@ -93,13 +93,7 @@ def _ours(left_out: LeftOut) -> dict[tuple[str, str], Row]:
         engine.close()
     return {
         (name, backend): row(
-            name,
-            values,
-            backend,
-            method="ours",
-            epochs=EPOCHS,
-            scaled=False,
-            best_accuracy=accuracies[name, backend],
+            name, values, backend, method="ours", epochs=EPOCHS, scaled=False, best_accuracy=accuracies[name, backend]
         )
         for (name, backend), values in seconds.items()
         if values

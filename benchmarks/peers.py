@@ -204,10 +204,7 @@ def ratio_of(peer_s: Sequence[float], ours_s: Sequence[float]) -> tuple[float, f
 
 
 def rows_of(
-    records: Mapping[str, Record],
-    missing: Mapping[str, str],
-    batch_size: int,
-    threads: Mapping[str, Mapping[int, int]],
+    records: Mapping[str, Record], missing: Mapping[str, str], batch_size: int, threads: Mapping[str, Mapping[int, int]]
 ) -> list[Row]:
     """A row for each participant, those that could not run included."""
     best = best_of_ours(records)

@@ -24,15 +24,7 @@ from lib.sweeps.experiments.anatomy_of_a_step import (
     seconds_of,
     tasks,
 )
-from lib.sweeps.experiments.backend_race import (
-    ROUNDS,
-    Cell,
-    Standing,
-    plan,
-    race,
-    records_of,
-    standings,
-)
+from lib.sweeps.experiments.backend_race import ROUNDS, Cell, Standing, plan, race, records_of, standings
 from lib.sweeps.experiments.recorded_machines import EPOCHS, EXPERIMENTS
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store

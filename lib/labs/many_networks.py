@@ -332,13 +332,7 @@ def different(spread: float) -> list[Network]:
 
 
 def mixed(
-    spread: float,
-    batch_size: int,
-    engine: Engine,
-    store: Store,
-    cancel: Cancel,
-    request: Request,
-    again: bool = False,
+    spread: float, batch_size: int, engine: Engine, store: Store, cancel: Cancel, request: Request, again: bool = False
 ) -> Iterator[Mixed | Note]:
     """Time an epoch of the same eight networks by each strategy of `MIXED_BY`, as far as it can run here.
 

@@ -137,7 +137,10 @@ class _Title(Hook):
         self._news = Watched()
         page.news.followed_by(self._news)
         self._known = page.engine.known_facts(), page.store.trouble
-        self.tools, self._whole = tools(page, self), mo.ui.anywidget(WholePage(page.come_into_sight))  # marimo holds elements weakly
+        self.tools, self._whole = (
+            tools(page, self),
+            mo.ui.anywidget(WholePage(page.come_into_sight)),
+        )  # marimo holds elements weakly
 
     def close(self) -> None:
         """End the thread that draws."""

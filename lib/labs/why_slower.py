@@ -16,14 +16,7 @@ from lib.model.spec import Network, Training
 from lib.sweeps.experiments import published, recorded_machines
 from lib.sweeps.experiments.backend_race import NETWORK, Cell, race, records_of
 from lib.sweeps.experiments.mnist_training import missing_backends
-from lib.sweeps.experiments.recorded_machines import (
-    Machine,
-    Seconds,
-    best_runtime,
-    exactly,
-    recorded_here,
-    spread,
-)
+from lib.sweeps.experiments.recorded_machines import Machine, Seconds, best_runtime, exactly, recorded_here, spread
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
 from lib.sweeps.sweep import QUICKEST
@@ -143,13 +136,7 @@ def cells_here(size: int, network: Network = NETWORK) -> list[Cell]:
 
 
 def measure(
-    cells: Sequence[Cell],
-    again: bool,
-    first: Stage,
-    engine: Engine,
-    store: Store,
-    cancel: Cancel,
-    request: Request,
+    cells: Sequence[Cell], again: bool, first: Stage, engine: Engine, store: Store, cancel: Cancel, request: Request
 ) -> Iterator[Record | Note]:
     """Time these cells once each: those that start soon after the run of the stage `first`, the others after all that
     was asked for. What another page has timed is taken.

@@ -5,14 +5,7 @@ from collections.abc import Mapping
 
 import marimo as mo
 
-from lib.sweeps.experiments.teacher import (
-    BEST,
-    FACTOR,
-    GuessQuestion,
-    Tally,
-    classroom,
-    guesses_of_class,
-)
+from lib.sweeps.experiments.teacher import BEST, FACTOR, GuessQuestion, Tally, classroom, guesses_of_class
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.engine import shared_engine
 from lib.ui import layout
@@ -48,9 +41,7 @@ class Desk:
             "pauses": self._switch("Pause: pupils begin no new runs", "pauses", said.pauses),
         }
         self.clear = mo.ui.button(
-            label="Forget all guesses",
-            tooltip="As before a lesson begins",
-            on_click=lambda _: self.guesses.clear(),
+            label="Forget all guesses", tooltip="As before a lesson begins", on_click=lambda _: self.guesses.clear()
         )
         self._stage: Stage | None = None  # where it is drawn, for as long as this is there
 

@@ -131,13 +131,7 @@ def step_times(
 
 
 def _probed(
-    subject: Subject,
-    part: Part,
-    engine: Engine,
-    runtime: Runtime,
-    cancel: Cancel,
-    request: AnyRequest,
-    probe_s: float,
+    subject: Subject, part: Part, engine: Engine, runtime: Runtime, cancel: Cancel, request: AnyRequest, probe_s: float
 ) -> Generator[Message, None, Record | None]:
     """Begin the part, and end it after `probe_s` of steps; None where it ended before the first of them."""
     chosen = part.trainings if part.devices else part.trainings[:1]

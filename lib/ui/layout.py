@@ -68,12 +68,7 @@ def result(
     )
 
 
-def _figures(
-    experiment: Experiment,
-    results: Results,
-    blank: bool,
-    pinned: tuple[Experiment, Results] | None,
-) -> str:
+def _figures(experiment: Experiment, results: Results, blank: bool, pinned: tuple[Experiment, Results] | None) -> str:
     """HTML of the charts, or of their `blank` places; where another run is pinned, its charts left of these, and in
     which they differ.
 

@@ -111,11 +111,7 @@ NOTEBOOKS = (
         " Predicted, also without a GPU.",
         former=("when_does_a_gpu_win", "what_would_help"),
     ),
-    Notebook(
-        "notebooks/claims.py",
-        "Claims",
-        "Do the articles' claims hold on this machine?",
-    ),
+    Notebook("notebooks/claims.py", "Claims", "Do the articles' claims hold on this machine?"),
 )
 # Only a class site has it, and only for the teacher.
 TEACHERS = Notebook("lib/site/teacher.py", "In front of a class", "What does the class expect? For the teacher.")

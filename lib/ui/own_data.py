@@ -67,8 +67,7 @@ class DataChoice(Controls):
     FILES = "Or drop your own: CSV with a label column; .npz with x and y; IDX files; also packed"
     set = Declared(
         lambda _: Control(
-            _setting(),
-            lambda value: mo.ui.dropdown(SETS, value=_LABELS[value], label="Train on", full_width=True),
+            _setting(), lambda value: mo.ui.dropdown(SETS, value=_LABELS[value], label="Train on", full_width=True)
         )
     )
     label = Declared(
@@ -92,10 +91,7 @@ class Chosen:
     def of(self, at: DataChoice) -> tuple[Sequence[tuple[str, bytes | Path]], str]:
         """The files, or none and the name of a set."""
         files = at.values["files"]
-        now: dict[str, object] = {
-            "set": at.set,
-            "files": tuple((name, hash(content)) for name, content in files),
-        }
+        now: dict[str, object] = {"set": at.set, "files": tuple((name, hash(content)) for name, content in files)}
         changed = [name for name in now if name in self._before and self._before[name] != now[name]]
         self._before = now
         if changed:

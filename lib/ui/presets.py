@@ -18,17 +18,9 @@ class Preset:
 
 
 PRESETS: tuple[Preset, ...] = (
-    Preset(
-        "It diverges",
-        "mnist_training",
-        "rate.range=0.05,10&rate.count=4&rate.size=4096&rate.hidden=256,128,64",
-    ),
+    Preset("It diverges", "mnist_training", "rate.range=0.05,10&rate.count=4&rate.size=4096&rate.hidden=256,128,64"),
     Preset("Batch size 1 against 4096", "mnist_training", "size.sizes=1,4096&size.rate=0.01&size.epochs=3"),
-    Preset(
-        "Time to 97 %",
-        "mnist_training",
-        "size.sizes=32,128,512&size.rate=0.2&size.epochs=10&size.target=0.97",
-    ),
+    Preset("Time to 97 %", "mnist_training", "size.sizes=32,128,512&size.rate=0.2&size.epochs=10&size.target=0.97"),
     Preset(
         "Three epochs beside ten, the shorter pinned",
         "mnist_training",

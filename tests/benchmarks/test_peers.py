@@ -29,12 +29,7 @@ class Scripted:
             raise PeerFailed("it gave up")
         self.epoch += 1
         train_s = self.seconds.pop(0) if self.epoch else 99.0  # the first epoch compiles
-        return {
-            "train_s": train_s,
-            "losses": [2.5, 2.0],
-            "epoch": self.epoch,
-            "accuracy": 0.9 + self.epoch / 1000,
-        }
+        return {"train_s": train_s, "losses": [2.5, 2.0], "epoch": self.epoch, "accuracy": 0.9 + self.epoch / 1000}
 
 
 @pytest.fixture

@@ -642,10 +642,7 @@ ASK = '[[ask]]\nquestion = "race"\nof = ["*/gpu"]\nexpected_s = 10\n'
         (ASK.replace("race", "rase"), "plan.toml, question 1: expected one of ceilings, race, "),
         (ASK.replace("race", "rase"), ", got 'rase'; choose among these."),
         (ASK + ASK, "expected each question once, got race of */gpu twice; leave one out."),
-        (
-            ASK + ASK.replace("10", "0"),
-            "question 2: expected a `question`, runtimes such as",
-        ),
+        (ASK + ASK.replace("10", "0"), "question 2: expected a `question`, runtimes such as"),
         (ASK.replace("10", "inf"), "'expected_s': inf}; correct it."),
         (ASK.replace("10", '"10"'), "'expected_s': '10'}; correct it."),
         (ASK.replace('["*/gpu"]', '"gpu"'), "'of': 'gpu'"),

@@ -138,15 +138,9 @@ ENDS = "2026-11-21T13:00:00Z"  # an hour later
 @pytest.mark.parametrize(
     ("row", "expected"),
     [
-        (
-            ["m", "z", "RUNNING", "l4", "STANDARD", STARTED, "", ENDS],
-            ["(1 h 0 min)", "(in 1 h 0 min)", "$0.71 ($0.71"],
-        ),
+        (["m", "z", "RUNNING", "l4", "STANDARD", STARTED, "", ENDS], ["(1 h 0 min)", "(in 1 h 0 min)", "$0.71 ($0.71"]),
         (["m", "z", "RUNNING", "cpu", "SPOT", STARTED, "", ENDS], ["$0.17 ($0.168 per hour, spot"]),
-        (
-            ["m", "z", "RUNNING", "l4", "SPOT", "", STARTED, ENDS],
-            ["per hour, spot, us-central1, 2025-03-06"],
-        ),
+        (["m", "z", "RUNNING", "l4", "SPOT", "", STARTED, ENDS], ["per hour, spot, us-central1, 2025-03-06"]),
         (["m", "z", "RUNNING", "cpu", "STANDARD", STARTED, "", ""], ["NO time limit: delete it yourself"]),
         (
             ["m", "z", "TERMINATED", "l4", "SPOT", STARTED, "", ENDS],

@@ -8,13 +8,7 @@ import pytest
 
 from lib.labs.which_library import machines as lab
 from lib.model.backends.registry import Runtime
-from lib.sweeps.experiments.recorded_machines import (
-    Collection,
-    Machine,
-    collect,
-    published_machines,
-    spread,
-)
+from lib.sweeps.experiments.recorded_machines import Collection, Machine, collect, published_machines, spread
 from lib.sweeps.storage.store import Store
 from tests.machines import CARD, PROCESSOR, write
 from tests.ui.views.test_dots import dots_of

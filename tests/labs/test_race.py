@@ -99,11 +99,7 @@ def store(tmp_path):
 @pytest.mark.parametrize(
     ("cell", "words", "unsaid"),
     [
-        (
-            Cell(JAX, 512),
-            ("the rest is overhead",),
-            "scaled",
-        ),
+        (Cell(JAX, 512), ("the rest is overhead",), "scaled"),
         (
             Cell(NUMBA, 512),  # no overhead below nothing
             ("it does less, as where zeros are left out",),

@@ -10,17 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from lib.labs import why_slower
-from lib.labs.why_slower import (
-    MEASURED,
-    PREDICTED,
-    PUBLISHED,
-    RECORDED,
-    EpochRow,
-    apart,
-    rows_html,
-    sentence,
-    ways_at,
-)
+from lib.labs.why_slower import MEASURED, PREDICTED, PUBLISHED, RECORDED, EpochRow, apart, rows_html, sentence, ways_at
 from lib.model.backends.registry import Runtime
 from lib.model.spec import Network
 from lib.sweeps.experiments.backend_race import BATCH_SIZES, Cell

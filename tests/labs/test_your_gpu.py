@@ -12,15 +12,7 @@ from lib.model.data.mnist import Facts
 from lib.model.hardware.machine import ThisMachine
 from lib.model.spec import Network, Training
 from lib.sweeps.experiments.recorded_machines import browsers_in, told_apart
-from lib.sweeps.experiments.your_gpu import (
-    USUAL_WAY,
-    WAYS,
-    BrowserAdapter,
-    BrowserJob,
-    Found,
-    Refusal,
-    contests,
-)
+from lib.sweeps.experiments.your_gpu import USUAL_WAY, WAYS, BrowserAdapter, BrowserJob, Found, Refusal, contests
 from lib.sweeps.storage.records import Kind
 from lib.sweeps.storage.store import Store
 from lib.ui.widgets import MeasureInBrowser

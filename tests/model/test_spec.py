@@ -95,13 +95,7 @@ def test_the_kernel_loads_neither_tensorflow_nor_jax():
 
 def test_a_training_on_mnist_is_described_as_by_versions_that_knew_no_other_data():
     described = Training(Network((8,)), 0.1, 32, 2, 1).described()
-    assert described == {
-        "network": {"hidden": (8,)},
-        "learning_rate": 0.1,
-        "batch_size": 32,
-        "epochs": 2,
-        "seed": 1,
-    }
+    assert described == {"network": {"hidden": (8,)}, "learning_rate": 0.1, "batch_size": 32, "epochs": 2, "seed": 1}
 
 
 def test_a_training_on_other_data_says_so():

@@ -570,7 +570,4 @@ def test_who_gives_way_is_told_once_and_nothing_more_is_sent():
         await first
 
     asyncio.run(play())
-    assert said == [
-        {"type": "websocket.accept"},
-        {"type": "websocket.close", "code": 1000, "reason": FOR_GOOD},
-    ]
+    assert said == [{"type": "websocket.accept"}, {"type": "websocket.close", "code": 1000, "reason": FOR_GOOD}]

@@ -7,15 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.timing.comparison import (
-    Comparison,
-    Estimate,
-    Verdict,
-    between,
-    compared,
-    median_interval,
-    without_spread,
-)
+from lib.timing.comparison import Comparison, Estimate, Verdict, between, compared, median_interval, without_spread
 
 
 @pytest.mark.parametrize("n", [(3, 3), (3, 9), (9, 9), (30, 30)], ids=str)

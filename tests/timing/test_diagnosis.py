@@ -48,12 +48,7 @@ CASES = {
         ("float32 and tf32",),
         None,
     ),
-    "disturbed measurement": (
-        Observed(spread=0.25),
-        Observed(spread=0.02),
-        ("25%",),
-        None,
-    ),
+    "disturbed measurement": (Observed(spread=0.25), Observed(spread=0.02), ("25%",), None),
     "GPU present but not registered": (
         Observed(gpus_present=1, gpus_registered=0),
         Observed(gpus_present=1, gpus_registered=1),

@@ -150,11 +150,7 @@ def worker(with_webgpu, request):
 
 
 @settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    hidden=st.lists(st.integers(1, 40), max_size=3),
-    batch_size=st.integers(1, 40),
-    data=st.data(),
-)
+@given(hidden=st.lists(st.integers(1, 40), max_size=3), batch_size=st.integers(1, 40), data=st.data())
 def test_steps_agree_with_float64(worker, hidden, batch_size, data):
     way = data.draw(st.sampled_from(list(CPU_WAYS if worker.device == "cpu" else WAYS)))
     training = Training(Network(tuple(hidden)), 0.1, batch_size, 1)
@@ -383,12 +379,7 @@ TAKES = "on one core takes"  # JavaScript or WebAssembly, whichever was quicker
 @pytest.mark.parametrize(
     ("code", "query", "problems", "sentence"),
     [
-        (
-            NO_NUMBER,
-            SMALL,
-            ["many steps ended with a loss that is no number", "one core ended with"],
-            "",
-        ),
+        (NO_NUMBER, SMALL, ["many steps ended with a loss that is no number", "one core ended with"], ""),
         (
             SMALL_ADAPTER,
             "?yours.hidden=1024&yours.size=8",

@@ -10,17 +10,7 @@ import pytest
 from lib import ROOT
 from lib.sweeps.experiments import published
 from lib.ui.heading import heading
-from lib.ui.notebooks import (
-    FIRST,
-    NOTEBOOKS,
-    SERVED,
-    STATIC,
-    link,
-    navigation,
-    notebook_of,
-    present_file,
-    present_path,
-)
+from lib.ui.notebooks import FIRST, NOTEBOOKS, SERVED, STATIC, link, navigation, notebook_of, present_file, present_path
 from lib.ui.presets import listed_presets
 from lib.ui.url_state import Address
 

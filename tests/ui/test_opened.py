@@ -36,11 +36,7 @@ from tests import made
 from tests.conftest import ROOT
 
 INSIDE_A_STEP = {"step": anatomy.Step, "live": trace.Live, "file": trace.TraceFile, "traps": anatomy.Traps}
-MANY = {
-    "compare": many_networks.ArticleSweep,
-    "count": many_networks.Saturation,
-    "mixed": many_networks.MixedWidths,
-}
+MANY = {"compare": many_networks.ArticleSweep, "count": many_networks.Saturation, "mixed": many_networks.MixedWidths}
 # Each notebook's settings, and the panels that they fill, by their names in the address.
 PAGES = {
     "mnist_training": settings_of(page.PANELS) | own_data.OwnData().settings,

@@ -295,10 +295,7 @@ def _quoted(text: str) -> str:
 WRONG, RIGHT = "#d1623a", "#0b7a57"
 # A wrong way by its measurement's name: what is done, and why it is wrong.
 TRAPS = {
-    "synchronisation": (
-        "the clock stops when the call returns",
-        "A call puts its work into a queue and returns.",
-    ),
+    "synchronisation": ("the clock stops when the call returns", "A call puts its work into a queue and returns."),
     "first call counted": (
         f"the average of {TRAP_EPOCHS} short epochs, the first included",
         "A whole training pays it once; a benchmark of few steps, each time.",

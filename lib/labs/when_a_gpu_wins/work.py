@@ -78,9 +78,7 @@ FAIR = (
 class CalibratedWays(Controls):
     AGAIN = "Calibrate again", "Measure what is missing, and once more what something disturbed"
     ways = several(
-        "Calibrate",
-        lambda: tuple(one.address for one in unasked()),
-        lambda: {one.label: one.address for one in ways()},
+        "Calibrate", lambda: tuple(one.address for one in unasked()), lambda: {one.label: one.address for one in ways()}
     )
 
 

@@ -53,10 +53,7 @@ from lib.ui.panel import Controls, batch_size, dropdown, hidden
 from lib.ui.views.chart import Chart, alt, pd, styled
 from lib.ui.views.markup import quiet
 
-VIEWS = {
-    "seconds per epoch": "seconds",
-    "seconds to the target accuracy": "target",
-}
+VIEWS = {"seconds per epoch": "seconds", "seconds to the target accuracy": "target"}
 SCALES = {
     "seconds": "an epoch; the stronger the colour, the longer",
     "target": "to the target accuracy; the stronger the colour, the longer",
@@ -103,11 +100,7 @@ class Raced:
     """
 
     def __init__(
-        self,
-        cells: Sequence[Cell],
-        stored: Sequence[Record],
-        known: Learned,
-        items: Sequence[Any] = (),
+        self, cells: Sequence[Cell], stored: Sequence[Record], known: Learned, items: Sequence[Any] = ()
     ) -> None:
         self.network = cells[0].network if cells else NETWORK
         made = [item for item in items if isinstance(item, Record)]
@@ -356,10 +349,7 @@ def _evaluation_s(standing: Standing, known: Mapping[Cell, Standing]) -> float:
     return standing.evaluation_s or (float(np.median(alike)) if alike else 0.0)
 
 
-_FIGURES: dict[str, Callable[[Standing, Raced, Race], Figure]] = {
-    "seconds": _epoch,
-    "target": _to_target,
-}
+_FIGURES: dict[str, Callable[[Standing, Raced, Race], Figure]] = {"seconds": _epoch, "target": _to_target}
 
 
 def _repetitions(standing: Standing) -> str:
@@ -386,10 +376,7 @@ def sentence(raced: Raced, at: Race) -> str:
         return _NOTHING
     cell = min(values, key=values.__getitem__)
     best = _BEST[at.view].format(
-        runtime=cell.runtime.label,
-        size=f"{cell.batch_size:,}",
-        figure=seconds(values[cell]),
-        target=f"{at.target:.0%}",
+        runtime=cell.runtime.label, size=f"{cell.batch_size:,}", figure=seconds(values[cell]), target=f"{at.target:.0%}"
     )
     compared = Observed(
         batch_sizes=tuple({cell.batch_size for cell in raced.standings}),

@@ -283,16 +283,7 @@ BACKENDS: Mapping[str, Backend] = MappingProxyType(
                 whole_epochs=False,
                 taken_apart=False,
             ),
-            Backend(
-                "numpy",
-                "NumPy",
-                "#009e73",
-                "numpy",
-                "with_numpy",
-                "train",
-                ("numpy",),
-                "pip install numpy",
-            ),
+            Backend("numpy", "NumPy", "#009e73", "numpy", "with_numpy", "train", ("numpy",), "pip install numpy"),
             Backend(
                 "numba",
                 "Numba, zeros left out",

@@ -48,12 +48,7 @@ _ZERO = ir.Constant(_FLOATS, [0.0] * LANES)
 # The order of every sum is written here, not left to the compiler (`fastmath`): it chooses another where a function is
 # compiled within another one, and a training would differ by whether its program was compiled now or loaded.
 # Without a folder of its own (see `lib.model.backends.registry`) Numba would write beside this file.
-OPTIONS = {
-    "boundscheck": False,
-    "error_model": "numpy",
-    "nogil": True,
-    "cache": bool(config.CACHE_DIR),
-}
+OPTIONS = {"boundscheck": False, "error_model": "numpy", "nogil": True, "cache": bool(config.CACHE_DIR)}
 IN_CACHE = 128  # rows of a matrix of which two vectors each are copied side by side
 SMALLEST_SORTED = 16  # images a batch, from which sorting them by pixel pays
 TOGETHER = 32  # images that are taken through all layers at a time

@@ -27,15 +27,7 @@ from typing import Any
 import numpy as np
 from numba import cuda, float32, int32, int64, void
 
-from lib.model.backends.base import (
-    CannotTrain,
-    Event,
-    FirstCall,
-    Parameters,
-    epochs,
-    initial_parameters,
-    next_chunk,
-)
+from lib.model.backends.base import CannotTrain, Event, FirstCall, Parameters, epochs, initial_parameters, next_chunk
 from lib.model.backends.with_numpy import evaluate
 from lib.model.data.mnist import Data
 from lib.model.spec import Network, Training

@@ -328,21 +328,7 @@ def scikit_learn(name: str) -> DataRows:
 
 MAX_FILE_BYTES = 256 << 20  # also of unpacked content
 EXPECTED = "expected a CSV table, an .npz of NumPy or IDX files"
-_TABLES = (
-    "",
-    ".csv",
-    ".tsv",
-    ".tab",
-    ".txt",
-    ".data",
-    ".dat",
-    ".train",
-    ".test",
-    ".all",
-    ".gz",
-    ".npz",
-    ".zip",
-)
+_TABLES = ("", ".csv", ".tsv", ".tab", ".txt", ".data", ".dat", ".train", ".test", ".all", ".gz", ".npz", ".zip")
 _PROSE = ("readme", "license", "licence", "index", "copyright", "notes", "sources", "citation")
 _CLUTTER = ("__macosx", "thumbs.db", "desktop.ini", "icon\r", "$recycle.bin")  # and names that begin with a dot
 _FOREIGN = (

@@ -238,10 +238,7 @@ def _operations() -> list[list[PublishedFigure]]:
             for name in published.OPERATION_S
         ]
         for column, (library, machine, place, workload) in enumerate(
-            (
-                ("numpy", PROCESSOR, "NumPy, CPU", step),
-                ("keras-tensorflow", CARD, "TensorFlow, GPU", waited),
-            )
+            (("numpy", PROCESSOR, "NumPy, CPU", step), ("keras-tensorflow", CARD, "TensorFlow, GPU", waited))
         )
     ]
 

@@ -59,11 +59,7 @@ class Cell:
 
     @property
     def subject(self) -> dict[str, str | int | float]:
-        return {
-            **self.runtime.subject,
-            "batch_size": self.batch_size,
-            "hidden": self.network.label,
-        }
+        return {**self.runtime.subject, "batch_size": self.batch_size, "hidden": self.network.label}
 
 
 def plan(cells: Sequence[Cell], cached: Sequence[Record], rounds: int = ROUNDS, seed: int = 0) -> list[Cell]:

@@ -28,14 +28,7 @@ from lib.sweeps.sweep import Part
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Note, noted
 from lib.sweeps.workers.queue import AnyRequest, Cancel
-from lib.timing.prediction.predict import (
-    LEAST_SAMPLES,
-    Calibration,
-    NotCalibrated,
-    Question,
-    calibrate,
-    together,
-)
+from lib.timing.prediction.predict import LEAST_SAMPLES, Calibration, NotCalibrated, Question, calibrate, together
 from lib.timing.prediction.workload import Way, Workload, fully_connected
 
 # How each backend runs a step. One that trains image by image has none.

@@ -258,10 +258,7 @@ def _measured(
 
 
 def refused(
-    task: OperationTask,
-    earlier: Sequence[OperationPoint],
-    free_bytes: Callable[[str], float],
-    limit_s: float = LIMIT_S,
+    task: OperationTask, earlier: Sequence[OperationPoint], free_bytes: Callable[[str], float], limit_s: float = LIMIT_S
 ) -> OperationPoint | None:
     """Why this size is not measured, before anything is allocated; None where it can be.
 

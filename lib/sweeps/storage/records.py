@@ -78,11 +78,7 @@ class Curve:
         return len(self.epochs) >= n_epochs or (bool(self.epochs) and self.epochs[-1].diverged_step is not None)
 
 
-_BEFORE = {
-    "precision": "float32",
-    "inputs": N_PIXELS,
-    "classes": N_CLASSES,
-}  # what records of older versions lack
+_BEFORE = {"precision": "float32", "inputs": N_PIXELS, "classes": N_CLASSES}  # what records of older versions lack
 
 
 def this_command() -> str:

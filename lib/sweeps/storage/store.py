@@ -93,8 +93,7 @@ _REASONS = {
         "it cannot be opened; check that its folder exists and is writable, or set MNIST_CACHE_DIR to another"
     ),
 } | dict.fromkeys(
-    _DAMAGED,
-    "it keeps being damaged; check whether the disk is failing, or set MNIST_CACHE_DIR to a folder on another",
+    _DAMAGED, "it keeps being damaged; check whether the disk is failing, or set MNIST_CACHE_DIR to a folder on another"
 )
 
 

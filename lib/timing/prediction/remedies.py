@@ -383,14 +383,7 @@ class Remedy(StrEnum):
         "gradients kept",
         True,
     )
-    DONATED = (
-        "donated buffers",
-        {"jax": "step = jax.jit(step, donate_argnums=0)"},
-        None,
-        _JAX,
-        "undonated",
-        True,
-    )
+    DONATED = ("donated buffers", {"jax": "step = jax.jit(step, donate_argnums=0)"}, None, _JAX, "undonated", True)
 
 
 BROUGHT = "its figures are of batches that the host brings"

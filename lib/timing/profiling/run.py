@@ -478,11 +478,7 @@ def _with_torch(folder: str, _device: str) -> Callable[[], object]:
 
 
 # By the library whose profiler sees a backend's work: the first that it needs.
-_PROFILERS: dict[str, Profiler] = {
-    "tensorflow": _with_tensorflow,
-    "torch": _with_torch,
-    "jax": _with_jax,
-}
+_PROFILERS: dict[str, Profiler] = {"tensorflow": _with_tensorflow, "torch": _with_torch, "jax": _with_jax}
 
 
 if __name__ == "__main__":

@@ -6,14 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from lib.model.backends.webgpu import step
-from lib.model.backends.with_webgpu import (
-    LAUNCHES,
-    Execution,
-    Images,
-    OpenGpu,
-    gpu,
-    training_images,
-)
+from lib.model.backends.with_webgpu import LAUNCHES, Execution, Images, OpenGpu, gpu, training_images
 from lib.timing.measurement import Step
 from lib.timing.profiling.harness import IN_A_ROW, ONE_CALL_S, StepExperiment, Subject, TimedStep, in_one_call, repeated
 from lib.timing.profiling.request import ON_DEVICE

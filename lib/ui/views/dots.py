@@ -54,8 +54,7 @@ def dots_chart(
     looks = {known: look for known, look in _LOOKS.items() if known in seen}
     shape = alt.Scale(domain=list(looks), range=list(looks.values()))
     base = alt.Chart(pd.DataFrame(dots, columns=Dot._fields)).encode(
-        y=names_y(rows, 300),
-        color=alt.Color("of:N", scale=scale, legend=top if len(colors) > 1 else None),
+        y=names_y(rows, 300), color=alt.Color("of:N", scale=scale, legend=top if len(colors) > 1 else None)
     )
     ranges = base.mark_rule(strokeWidth=1.5, opacity=0.5).encode(x=alt.X("low:Q", title=unit), x2="high:Q")
     points = base.mark_point(size=70, opacity=1, filled=True).encode(

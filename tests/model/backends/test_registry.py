@@ -468,11 +468,9 @@ def test_a_persons_own_flags_survive_and_count(monkeypatch, runtime):
     monkeypatch.setenv("XLA_FLAGS", f"--xla_dump_to=/nowhere {WITH_WRONG_SUMS}")
     for threads in (None, 1):
         flags = worker_environment(runtime, None, threads)["XLA_FLAGS"].split()
-        assert flags[:3] == [
-            XLA_WITHOUT_WRONG_SUMS,
-            "--xla_dump_to=/nowhere",
-            WITH_WRONG_SUMS,
-        ], "the last of two counts"
+        assert flags[:3] == [XLA_WITHOUT_WRONG_SUMS, "--xla_dump_to=/nowhere", WITH_WRONG_SUMS], (
+            "the last of two counts"
+        )
     monkeypatch.delenv("XLA_FLAGS")
     assert XLA_WITHOUT_WRONG_SUMS in worker_environment(runtime, None)["XLA_FLAGS"]
 

@@ -347,11 +347,7 @@ def test_labels_that_look_the_same_are_one_class(twin):
 
 @pytest.mark.parametrize(
     "names",
-    [
-        [f"pixel{n}" for n in range(64)],
-        [f"{row}x{column}" for row in range(8) for column in range(8)],
-        None,
-    ],
+    [[f"pixel{n}" for n in range(64)], [f"{row}x{column}" for row in range(8) for column in range(8)], None],
     ids=["kaggle", "rows and columns", "no header"],
 )
 def test_a_table_of_pixels_is_images(tmp_path, names):

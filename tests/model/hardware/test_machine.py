@@ -10,12 +10,7 @@ import pytest
 
 from lib.model.backends.registry import Runtime
 from lib.model.hardware import machine
-from lib.model.hardware.machine import (
-    details,
-    machine_id,
-    usable_cores,
-    usable_memory_bytes,
-)
+from lib.model.hardware.machine import details, machine_id, usable_cores, usable_memory_bytes
 from lib.model.hardware.nvidia import Card
 from lib.model.hardware.webgpu import Adapter
 from lib.sweeps.sweep import MEMORY_SHARE, Options, Plan

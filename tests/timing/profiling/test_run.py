@@ -106,8 +106,7 @@ def test_a_first_call_is_shared_by_the_steps_of_a_few_short_epochs():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("backend", "device"),
-    [("jax-epoch", "cpu"), pytest.param("webgpu-step", SOFTWARE, marks=needs_software_adapter)],
+    ("backend", "device"), [("jax-epoch", "cpu"), pytest.param("webgpu-step", SOFTWARE, marks=needs_software_adapter)]
 )
 def test_every_library_has_the_right_way_once_and_all_wrong_ones(small_data, backend, device):
     rows = [row for row in examine(backend, device, Examination("traps", Network((4,)), 8), small_data) if row]

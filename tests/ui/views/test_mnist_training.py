@@ -41,10 +41,7 @@ def test_published_figures_stand_beside_measured_ones():
     assert quoted["NumPy"] == 2.71
     assert quoted["Keras on TensorFlow"] == 11.31
     (dots,) = view.charts(
-        *[
-            e := made.backends(batch_size=8, epochs=2, rate=0.1, hidden="128"),
-            filled(e, [0.95] * len(e.items)),
-        ]
+        *[e := made.backends(batch_size=8, epochs=2, rate=0.1, hidden="128"), filled(e, [0.95] * len(e.items))]
     )
     assert dots.spec["datasets"]["published"] == [], "the article has no batch size 8"
 

@@ -514,14 +514,8 @@ _Written = defstruct(
         ("made_by", _Text),
         ("lanes", Annotated[list[tuple[_Text, _Text]], Meta(max_length=MAX_LANES)]),
         ("names", Annotated[list[_Text], Meta(max_length=MAX_NAMES)]),
-        (
-            "rows",
-            Annotated[list[_Row], Meta(max_length=MAX_KEPT)],
-        ),
-        (
-            "calls",
-            Annotated[list[tuple[_Text, _Kind, _Ns, _Ns, _Ns]], Meta(max_length=MAX_CALLS + len(KINDS))],
-        ),
+        ("rows", Annotated[list[_Row], Meta(max_length=MAX_KEPT)]),
+        ("calls", Annotated[list[tuple[_Text, _Kind, _Ns, _Ns, _Ns]], Meta(max_length=MAX_CALLS + len(KINDS))]),
         ("n_rows", _Ns),
         ("notes", Annotated[list[_Text], Meta(max_length=20)]),
         ("about", Annotated[dict[_Text, _Text | float], Meta(max_length=20)]),
@@ -612,16 +606,7 @@ def as_chrome_json(trace: Trace) -> str:
 
 NOBODY = "nobody knows"
 # In order of their precedence.
-STATES = (
-    KERNEL,
-    COMMUNICATION,
-    TRANSFER,
-    PROFILER,
-    LAUNCH,
-    DISPATCH,
-    PYTHON,
-    NOBODY,
-)
+STATES = (KERNEL, COMMUNICATION, TRANSFER, PROFILER, LAUNCH, DISPATCH, PYTHON, NOBODY)
 NO_WORK = (WAIT, PROFILER)  # kinds of rows that are no work of the program's
 MOSTLY = 0.5  # of the time that has rows: where more of it is not known, no share is told
 # Why a card's rows are missing and what helps, by who made the trace; the first that it begins with.

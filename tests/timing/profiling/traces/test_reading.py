@@ -227,10 +227,7 @@ PRODUCERS = {  # 500 μs of arithmetic on a card in 570 μs, as each of them wri
         event("cudaLaunchKernel", 20, 30, cat="Runtime"),
         event("sgemm", 70, 500, pid=0, tid=7, cat="Kernel"),
     ],
-    "PyTorch 1.5": [
-        event("mm", 0, 60, pid="CPU functions"),
-        event("mm", 70, 500, pid="CUDA functions", tid=0),
-    ],
+    "PyTorch 1.5": [event("mm", 0, 60, pid="CPU functions"), event("mm", 70, 500, pid="CUDA functions", tid=0)],
     "Paddle": [
         event("matmul dygraph", 0, 60, cat="Operator"),
         event("cudaLaunchKernel", 20, 30, cat="CudaRuntime"),
@@ -585,10 +582,7 @@ def test_calls_are_added_up_and_rows_drawn_and_the_file_is_not_written(export):
         ("relu_kernel", "kernel", STEPS, STEPS * 5_000),
         ("Memcpy, host to device", "transfer", STEPS, STEPS * 4_000),
     }
-    assert {lane.name: lane.role for lane in trace.lanes} == {
-        "thread 4711": "host",
-        "device 0, stream 7": "device",
-    }
+    assert {lane.name: lane.role for lane in trace.lanes} == {"thread 4711": "host", "device 0, stream 7": "device"}
     assert trace.n_rows == len(trace.rows) == 7 * STEPS
 
 
