@@ -199,9 +199,9 @@ FAULTS = (
     ),
     Fault(
         "disturbed-step-times-preferred",
-        "lib/sweeps/measuring.py",
-        "        good = [record for record in records if not record.warnings] or records",
-        "        good = [record for record in records if record.warnings] or records",
+        "lib/sweeps/storage/records.py",
+        "    return [record for record in records if not record.warnings] or records",
+        "    return [record for record in records if record.warnings] or records",
         "Where some measurements of a program were disturbed, these alone count, so the slower strategy may be "
         "chosen and calibrations are off.",
     ),

@@ -11,7 +11,7 @@ from typing import TypeVar
 from lib.model.backends.base import FirstCall, Steps
 from lib.model.backends.packing import Shape, arrange
 from lib.model.backends.registry import ALL_DEVICES, Runtime, versions
-from lib.sweeps.storage.records import Kind, Record, current
+from lib.sweeps.storage.records import Kind, Record, current, undisturbed
 from lib.sweeps.storage.store import Store
 from lib.sweeps.sweep import Part, evaluation_flops, step_flops, steps_of
 from lib.sweeps.workers.engine import Engine
@@ -47,7 +47,7 @@ class StepTime:
             The median, smallest and largest of their median step times; first call and warnings are those of the
             latest.
         """
-        good = [record for record in records if not record.warnings] or records
+        good = undisturbed(records)
         steps_s = sorted(record.measurement.median_s for record in good)
         first_call_s = float(good[-1].subject["first_call_s"])
         return cls(statistics.median(steps_s), first_call_s, steps_s[0], steps_s[-1], good[-1].warnings, len(records))

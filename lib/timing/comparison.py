@@ -162,6 +162,21 @@ def between(first: Estimate, second: Estimate, coverage: float = COVERAGE) -> Co
     return Comparison(ratio, least / factor, most * factor, n, False)
 
 
+Interval = tuple[float, float, float]  # low end, value, high end
+
+
+def ratio_of(first: Interval, second: Interval) -> Interval:
+    """The first over the second, where each is as far off as its interval says, whatever the other is.
+
+    >>> ratio_of((4.0, 8.0, 16.0), (2.0, 2.0, 2.0))
+    (2.0, 4.0, 8.0)
+    """
+    (low, value, high), (other_low, other, other_high) = first, second
+    down = math.hypot(math.log(value / low), math.log(other_high / other))
+    up = math.hypot(math.log(high / value), math.log(other / other_low))
+    return value / other * math.exp(-down), value / other, value / other * math.exp(up)
+
+
 @dataclass(frozen=True)
 class Repetitions:
     """A figure measured several times: a value from each repetition, and when it was made, in ISO 8601."""

@@ -23,7 +23,7 @@ from lib.model.backends.registry import BACKENDS, PRECISIONS, Runtime, usable_ru
 from lib.model.data.mnist import Facts
 from lib.model.spec import N_TRAIN, Network, Training
 from lib.sweeps.measuring import ALL_BUT_THE_CPU, Attempts
-from lib.sweeps.storage.records import Key, Kind, Record, current
+from lib.sweeps.storage.records import Key, Kind, Record, current, undisturbed
 from lib.sweeps.storage.store import Store
 from lib.sweeps.sweep import Finished, Options, updates
 from lib.sweeps.workers.engine import Engine
@@ -208,7 +208,8 @@ def _timed(
 
 @dataclass(frozen=True)
 class Standing:
-    """All repetitions of a cell together; `epoch_s` holds the timed epochs of all, in the order of measurement."""
+    """The repetitions of a cell together, those that nothing disturbed where there are any; `epoch_s` holds their timed
+    epochs, in the order of measurement."""
 
     cell: Cell
     epoch_s: tuple[float, ...]
@@ -219,15 +220,12 @@ class Standing:
     evaluation_s: float = 0.0  # of one pass over the validation images; 0: not measured
     first_accuracy: float | None = None  # on the validation images after the first epoch
     repeated_at: tuple[str, ...] = ()  # when each repetition was stored; empty: all in one session
+    repetitions: int = 1  # of all
 
     @property
     def repeated(self) -> Repetitions:
         """What it is compared by: the median of each repetition, and when it was made."""
         return Repetitions(self.repetition_s, self.repeated_at)
-
-    @property
-    def repetitions(self) -> int:
-        return len(self.repetition_s)
 
     @property
     def quartiles_s(self) -> tuple[float, float, float]:
@@ -259,7 +257,8 @@ def standings(cells: Sequence[Cell], records: Sequence[Record]) -> dict[Cell, St
     return {cell: _standing(cell, found) for cell in cells if (found := records_of(cell, records))}
 
 
-def _standing(cell: Cell, repetitions: Sequence[Record]) -> Standing:
+def _standing(cell: Cell, all_of_it: Sequence[Record]) -> Standing:
+    repetitions = undisturbed(all_of_it)
     evaluations = [s for repetition in repetitions if (s := float(repetition.subject.get("evaluation_s", 0.0)))]
     accuracies = [
         float(found) for repetition in repetitions if (found := repetition.subject.get("first_accuracy")) is not None
@@ -274,6 +273,7 @@ def _standing(cell: Cell, repetitions: Sequence[Record]) -> Standing:
         float(np.median(evaluations)) if evaluations else 0.0,
         float(np.median(accuracies)) if accuracies else None,
         tuple(repetition.measured_at for repetition in repetitions),
+        len(all_of_it),
     )
 
 

@@ -23,7 +23,7 @@ from lib.model.hardware.process import answer
 from lib.model.spec import Network
 from lib.sweeps.experiments import published
 from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask, seconds_of
-from lib.sweeps.storage.records import Kind, Record
+from lib.sweeps.storage.records import Kind, Record, undisturbed
 from lib.sweeps.storage.store import Export, NoExport, Store, StoreUnusable, parse_export
 from lib.sweeps.workers.engine import read
 from lib.sweeps.workers.messages import Note, TrainingFailed
@@ -149,7 +149,7 @@ class Machine:
         if self.quoted is not None:
             known = self.quoted.epoch_s.get((runtime.backend, runtime.device), {}).get(batch_size)
             return exactly(known) if known is not None and network == NETWORK else None
-        found = self._repetitions.get((runtime, network, batch_size), [])
+        found = undisturbed(self._repetitions.get((runtime, network, batch_size), []))
         off_s = max((float(one.subject.get("off_s", 0.0)) for one in found), default=0.0)
         return spread([one.block_s for one in found], off_s)
 

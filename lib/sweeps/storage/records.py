@@ -188,6 +188,11 @@ def current(records: Sequence[Record], kind: Kind, subject: Mapping[str, object]
     return sorted(found, key=lambda record: record.measured_at)
 
 
+def undisturbed(records: Sequence[Record]) -> Sequence[Record]:
+    """Those that nothing disturbed, where there are any; else all."""
+    return [record for record in records if not record.warnings] or records
+
+
 Row = Mapping[str, Any]
 
 MAX_S = 1e9  # no measurement is longer than thirty years

@@ -295,6 +295,11 @@ class Prediction:
     parts_s: Mapping[str, float]
     warning: str = ""  # why it may be further off than its interval says
 
+    @property
+    def interval_s(self) -> tuple[float, float, float]:
+        """Low end, value and high end."""
+        return self.low_s, self.step_s, self.high_s
+
     def of(self, steps: float) -> "Prediction":
         """The seconds of so many steps."""
         parts = {name: steps * seconds for name, seconds in self.parts_s.items()}

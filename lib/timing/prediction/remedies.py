@@ -17,6 +17,7 @@ from functools import partial
 from types import MappingProxyType
 
 from lib.formatting import listed, seconds, times
+from lib.timing.comparison import ratio_of
 from lib.timing.prediction.predict import (
     REACHED,
     THERE,
@@ -168,13 +169,8 @@ def _effect(remedy: "Remedy", question: Question, before: Setup, ways: Mapping[s
             more_s = (after.step.low_s - before.step.low_s, after.step.high_s - before.step.high_s)
             gain, ends = 1 / gain, tuple(1 + one_s / before.step.step_s for one_s in more_s)
         return Effect(remedy, after, "", gain, *ends)
-    down = math.hypot(_octaves(before.step.low_s, before.step.step_s), _octaves(after.step.step_s, after.step.high_s))
-    up = math.hypot(_octaves(before.step.step_s, before.step.high_s), _octaves(after.step.low_s, after.step.step_s))
-    return Effect(remedy, after, "", gain, gain * 2**-down, gain * 2**up)
-
-
-def _octaves(low: float, high: float) -> float:
-    return math.log2(high / low)
+    low, gain, high = ratio_of(before.image.interval_s, after.image.interval_s)
+    return Effect(remedy, after, "", gain, low, high)
 
 
 def _setup(question: Question, by: str, ways: Mapping[str, Calibrated], batch_size: int = 0, at_once: int = 1) -> Setup:
@@ -458,7 +454,14 @@ def advise(
     if not question.of_mnist:
         here = {name: _dense(one) for name, one in here.items()}
         recorded = {place: {name: _dense(one) for name, one in of.items()} for place, of in recorded.items()}
-    near = {place: {name: one for name, one in of.items() if _near(question, one)} for place, of in recorded.items()}
+    near = {
+        place: {
+            name: one
+            for name, one in of.items()
+            if isinstance(known := one.calibration, Calibration) and known.is_known(question.workload(one.way), REACHED)
+        }
+        for place, of in recorded.items()
+    }
     answers = sorted(_answers(question, here, devices, near), key=_place)
     able = [one for one in answers if not one.why_not]
     chosen, why = _chosen(able)
@@ -558,10 +561,6 @@ def _headline(question: Question, chosen: Answer | None, why: str, remedy: str) 
         f"{', and perhaps further off' if found.warning else ''})"
     )
     return "; ".join(filter(None, (said, why, remedy and f"what helps most: {remedy}")))
-
-
-def _near(question: Question, one: Calibrated) -> bool:
-    return isinstance(one.calibration, Calibration) and one.calibration.is_known(question.workload(one.way), REACHED)
 
 
 def _dense(one: Calibrated) -> Calibrated:
@@ -679,10 +678,10 @@ def quicker(one: Prediction, other: Prediction, common: float = 1.0) -> int:
             library: that makes neither of them the quicker.
     """
     first, second = sorted((one, other), key=lambda each: each.step_s)
-    apart = math.log(second.step_s / first.step_s)
-    own = (first.high_s / first.step_s / common, second.step_s / second.low_s / common)
-    unsure = math.hypot(*(math.log(max(1.0, end)) for end in own))
-    return 0 if apart <= unsure else -1 if first is one else 1
+    longer = min(second.low_s * common, second.step_s), second.step_s, second.high_s
+    shorter = first.low_s, first.step_s, max(first.high_s / common, first.step_s)
+    surely, *_ = ratio_of(longer, shorter)
+    return 0 if surely <= 1 else -1 if first is one else 1
 
 
 def _ways(entries: Sequence[Device], question: Question) -> dict[str, Calibrated]:

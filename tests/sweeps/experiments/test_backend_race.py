@@ -94,6 +94,14 @@ def test_a_standing_joins_all_repetitions():
     assert standing.spread == 0.25
 
 
+def test_what_was_disturbed_counts_as_made_and_tells_no_seconds_where_another_does():
+    cell = Cell(NUMPY, 32)
+    clean, spoilt = record(cell, [1.0]), replace(record(cell, [9.0]), warnings=("a busy machine",))
+    standing = standings([cell], [spoilt, clean])[cell]
+    assert (standing.quartiles_s[1], standing.repetitions, standing.warnings) == (1.0, 2, ())
+    assert standings([cell], [spoilt])[cell].quartiles_s[1] == 9.0
+
+
 @pytest.mark.slow
 def test_a_real_repetition_says_what_it_is_doing_is_cached_and_not_made_again(tmp_path):
     store, cells, began, own = Store(tmp_path / "r.sqlite"), [Cell(NUMPY, 4096)], time.perf_counter(), Engine()
