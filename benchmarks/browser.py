@@ -43,7 +43,8 @@ WITH_WEBGPU = ("--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader")
 N_EXPERIMENTS = 4
 START_LIMIT_S = 90
 # Scrolls to a section that has not begun; whether there is one. The look inside waits for a result, too.
-NEXT_OUT_OF_SIGHT = """() => { const one = document.querySelector("[data-out-of-sight]:not([data-out-of-sight=inside])");
+NEXT_OUT_OF_SIGHT = """() => {
+    const one = document.querySelector("[data-out-of-sight]:not([data-out-of-sight=inside])");
     one?.scrollIntoView(); return one !== null }"""
 POLL_MS = 200  # from one question of a benchmark to the next; Playwright's own is at each frame, see `WATCH`
 
@@ -283,7 +284,9 @@ def first_complete(page: Page) -> tuple[float, str]:
 
 def begin_all(page: Page) -> None:
     """Scroll to the end of the page, and back: a section begins when it comes near."""
-    while page.evaluate(NEXT_OUT_OF_SIGHT):
+    n_begun = 0  # looks in a row; cells may still be coming
+    while n_begun < 5:
+        n_begun = 0 if page.evaluate(NEXT_OUT_OF_SIGHT) else n_begun + 1
         page.wait_for_timeout(POLL_MS)
     page.locator("h1").scroll_into_view_if_needed()
 

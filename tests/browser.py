@@ -174,9 +174,9 @@ def open_menu(page, nth=0):
 
 
 def begin(page, nth) -> None:
-    """Scroll to this experiment, if it has not begun because it was out of sight."""
-    if (experiment := page.locator(f".lab >> nth={nth}")).locator("[data-out-of-sight]").count():
-        experiment.scroll_into_view_if_needed()
+    """Scroll to this experiment, which begins when it is near; the first has begun with the page."""
+    if nth:
+        page.locator(f".lab >> nth={nth}").scroll_into_view_if_needed()
 
 
 def wait_over(page, nth=0, timeout=60_000) -> None:

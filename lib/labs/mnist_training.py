@@ -27,7 +27,7 @@ from lib.ui.predict_first import PredictFirst
 from lib.ui.presets import listed_presets
 from lib.ui.random_search import SearchControls, search
 from lib.ui.stage import Stage
-from lib.ui.stage import paint_at_changes
+from lib.ui.stage import Painter
 from lib.ui.url_state import Address
 from lib.ui.widgets import CopyLink, Present, WholePage
 from lib.model.spec import BATCH_SIZES, MNIST, RATE_STEPS
@@ -42,21 +42,16 @@ def _steps(label: str, usual: float, options: Collection[float]) -> Any:
 
 
 class TrainingControls(Controls):
-    """Of an experiment whose lines are trainings."""
-
     AGAIN = "Run again", "Train and time it again"
     EXPORTS = PINS = True
     backend: Any = FASTEST
 
     @property
     def runtime(self) -> Runtime:
-        """What trains it."""
         return fastest_here() if self.backend == FASTEST else Runtime(self.backend)
 
 
 class RateControls(TrainingControls):
-    """Of the experiment on learning rates; by default the articles' settings, as of the other three."""
-
     range = span("Learning rates", (0.001, 1.0), RATE_STEPS)
     count = _steps("How many rates", 4, COUNTS)
     epochs = _steps("Epochs", 3, EPOCHS)
@@ -66,8 +61,6 @@ class RateControls(TrainingControls):
 
 
 class SizeControls(TrainingControls):
-    """Of the experiment on batch sizes."""
-
     sizes = several("Batch sizes", (1, 32, 256), BATCH_SIZES)
     epochs = _steps("Epochs", 3, EPOCHS)
     rate = _steps("Learning rate", 0.01, RATE_STEPS)
@@ -77,8 +70,6 @@ class SizeControls(TrainingControls):
 
 
 class DepthControls(TrainingControls):
-    """Of the experiment on hidden layers."""
-
     networks = several("Hidden layers", ARTICLE_ARCHITECTURES, ARTICLE_ARCHITECTURES)
     own = text("Your own", "", parse_networks, "256, 128, 64; 512; none")
     epochs = _steps("Epochs", 3, EPOCHS)
@@ -88,8 +79,6 @@ class DepthControls(TrainingControls):
 
 
 class BackendControls(TrainingControls):
-    """Of the experiment on backends."""
-
     size = batch_size("Batch size", 32, debounce=False)
     epochs = _steps("Epochs, the first not timed", 5, EPOCHS[1:])
     rate = _steps("Learning rate", 0.1, RATE_STEPS)
@@ -109,8 +98,6 @@ PANELS = {"why": WhySlower} | EXPERIMENTS | {"search": SearchControls, "your": Y
 
 
 class FirstLab(Lab):
-    """The first notebook: what stands around its sections, and its title."""
-
     def __init__(self) -> None:
         self.own, self.first, self.inside, self._title = OwnData(), PredictFirst(), Inside(), _Title()
         hooks = (self.own, self.first, self.inside, self._title)
@@ -137,32 +124,26 @@ class _Title(Hook):
         self._news = Watched()
         page.news.followed_by(self._news)
         self._known = page.engine.known_facts(), page.store.trouble
-        self.tools, self._whole = (
-            tools(page, self),
-            mo.ui.anywidget(WholePage(page.come_into_sight)),
-        )  # marimo holds elements weakly
+        # marimo holds elements weakly.
+        self.tools, self._whole = tools(page, self), mo.ui.anywidget(WholePage(page.come_into_sight))
 
     def close(self) -> None:
-        """End the thread that draws."""
         self.stage.close()
-        self._news.tell()
 
     def knows(self, results: Results) -> None:
-        """Say which images there are."""
         known = results.data, self.page.store.trouble
         if results.items[0].training.data == MNIST and known != self._known:
             self._known = known
             self._news.tell()
 
     def show(self, own: OwnData, first: PredictFirst) -> None:
-        paint_at_changes(self.stage, self._news, lambda: self._paint(own, first))
+        Painter(partial(self._draw, own, first), self._news).show(self.stage)
 
-    def _paint(self, own: OwnData, first: PredictFirst) -> int:
-        version, (data, trouble) = self._news.version, self._known
+    def _draw(self, own: OwnData, first: PredictFirst) -> None:
+        data, trouble = self._known
         brought = own.data.about.name if own.data is not None else ""
         shown = title(self.page.address, data, trouble, brought)
         mo.output.replace(mo.Html(shown + self._whole.text + first.note()))
-        return version
 
 
 def title(address: Address, data: Facts | None, trouble: str, brought: str = "") -> str:
@@ -190,8 +171,6 @@ def missing(own: OwnData, experiment: Experiment, _results: Results) -> str:
 
 
 def tools(page: Page, head: _Title) -> mo.Html:
-    """Buttons for the whole page: reset, copy the link, stop everything."""
-
     def reset(presses: int) -> int:
         page.address.clear()
         for section in page.sections.values():

@@ -51,7 +51,7 @@ from lib.ui.lab import Asked, Drawing, Hook, Lab, Section, Shown, nothing
 from lib.ui.notebooks import is_static, link
 from lib.ui.opened import streaming
 from lib.ui.panel import Controls, batch_size, dropdown, hidden, slider
-from lib.ui.stage import Work, paint_at_changes, say
+from lib.ui.stage import Painter, Work, say
 from lib.ui.views.chart import Chart
 from lib.ui.views.dots import RECORDED, Dot, dots_chart
 from lib.ui.views.markup import quiet, table
@@ -147,7 +147,8 @@ class InBrowser(Hook):
         else:
             say(ONLY_IN_A_BROWSER)
         kept = kept_in(self.page.store.path)
-        paint_at_changes(self.page.sections["yours"].stage, kept, partial(self._paint_kept, kept, job.training))
+        drawing = Painter(partial(self._draw_kept, kept, job.training), kept, kept.view)
+        drawing.show(self.page.sections["yours"].stage)
 
     def measure(self, job: BrowserJob, presses: object) -> None:
         """Have this measured in place of what is measured now.
@@ -251,7 +252,7 @@ class InBrowser(Hook):
             }
         self.widget.told = told
 
-    def _paint_kept(self, kept: KeptMachines, training: Training) -> int:
+    def _draw_kept(self, kept: KeptMachines, training: Training) -> None:
         now, yours = kept.view(), your_gpu.machine_of(self._who)[0] if self._who is not None else ""
         cell = training.network, training.batch_size
         contests = your_gpu.contests(now.items, *cell)
@@ -261,7 +262,6 @@ class InBrowser(Hook):
             content += layout.framed("seconds of an epoch, by the quickest way of each device", chart)
         content += f'<p class="lab-note">Beside all other machines: {link("which_library")}.</p>'
         mo.output.replace(mo.Html(f'<div class="webgpu-kept">{content}</div>'))
-        return now.version
 
     def on_server(
         self, panel: mo.ui.dictionary
@@ -335,7 +335,6 @@ def _short(who: Opened) -> str:
 
 
 def why_no_gpu(who: Opened) -> str:
-    """Why the browser offers no GPU and what to do about it, in one sentence; empty where it does."""
     if who.adapter is not None:
         return ""
     fault = next((one.message for one in who.failed if one.device == "gpu" and one.kind not in NO_FAULT), None)
@@ -361,7 +360,6 @@ def why_no_gpu(who: Opened) -> str:
 
 
 def trouble(failed: Refusal, who: Opened) -> str:
-    """Why something could not be measured and what to do, in a sentence."""
     what = CPU_WAYS.get(failed.way, "Your processor") if failed.device == "cpu" else gpu_name(who)
     way = f", {WAYS[failed.way]}" if failed.way in WAYS else ""
     needs, allows = (f"{size / 2**20:,.0f} MiB" for size in (failed.needs, failed.allows))
@@ -410,7 +408,6 @@ def sentence(found: Found) -> str:
 
 
 def _epoch(found: Found, measured: Measurement | None) -> str:
-    """The seconds of an epoch of all training images, by its steps; empty where there is no measurement."""
     if measured is None:
         return ""
     low, high = measured.quartiles_s
@@ -608,7 +605,7 @@ def class_sentence(contests: Sequence[Contest], network: Network, batch_size: in
     for one in fair:
         by_verdict.setdefault(one.verdict, []).append(one)
     gpu, cpu = (by_verdict.get(verdict, []) for verdict in (Verdict.FASTER, Verdict.SLOWER))
-    what = f"batch size {batch_size:,} and {_hidden(network)}"
+    what = f"batch size {batch_size:,} and {'hidden layers of ' * bool(network.hidden)}{network.label}"
     said = []
     if fair:
         share = f", in {_range(gpu)} of the processor's time" if gpu else ""
@@ -631,10 +628,6 @@ def class_sentence(contests: Sequence[Contest], network: Network, batch_size: in
 
 def _machines(n: int) -> str:
     return "1 machine" if n == 1 else f"{n} machines"
-
-
-def _hidden(network: Network) -> str:
-    return f"hidden layers of {network.label}" if network.hidden else network.label
 
 
 def _range(won: Sequence[Contest]) -> str:

@@ -10,7 +10,7 @@ from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.engine import shared_engine
 from lib.ui import layout
 from lib.ui.opened import TEACHER, role
-from lib.ui.stage import Stage, paint_at_changes
+from lib.ui.stage import Painter, Stage
 from lib.ui.views.markup import quiet
 from lib.ui.views.predict_first import answered, histogram, words
 
@@ -30,8 +30,6 @@ MAX_SETTINGS = 3  # of a question, those that were answered last; classes move s
 
 
 class Desk:
-    """What one teacher's page says, and what it shows."""
-
     def __init__(self) -> None:
         self.room, self.guesses = classroom(), guesses_of_class()
         said = self.room.said
@@ -51,21 +49,17 @@ class Desk:
     def watch_guesses(self) -> None:
         """Draw how the class guessed, and again whenever that changes."""
         self._stage = Stage(shared_engine(), Store())
-        paint_at_changes(self._stage, self.guesses, self._paint)
+        Painter(self._draw, self.guesses).show(self._stage)
 
-    def _paint(self) -> int:
-        tally = self.guesses.tally()
-        mo.output.replace(mo.Html(tallied(tally)))
-        return tally.version
+    def _draw(self) -> None:
+        mo.output.replace(mo.Html(tallied(self.guesses.tally())))
 
 
 def desk() -> Desk | None:
-    """Of a teacher; a pupil has none."""
     return Desk() if role() == TEACHER else None
 
 
 def controls(desk: Desk | None) -> mo.Html:
-    """The switches, and a button that forgets all guesses; for a pupil, one sentence."""
     if desk is None:
         return layout.failed(REFUSED)
     switches = "".join(f"<div>{one.text}</div>" for one in desk.switches.values())

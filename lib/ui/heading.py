@@ -85,7 +85,6 @@ def asides(name: str, further: str, tools: str) -> str:
 
 
 def where_and_when() -> str:
-    """Words for which machine computes what is written now, and on which day (UTC)."""
     return f"{this_machine().line}, {datetime.now(UTC).date().isoformat()}"
 
 

@@ -38,14 +38,12 @@ from lib.ui.stage import (
     LATER_FRAME_S,
     SLOWER,
     TIMED_FRAME_S,
-    Showing,
+    Painter,
     Stage,
     Work,
     button,
     end_script,
-    pacer,
-    painted,
-    slower,
+    paint,
     stop_button,
 )
 from lib.ui.url_state import Setting, values_of
@@ -55,7 +53,6 @@ from lib.ui.views.pinned import HIDDEN, PIN, PIN_MEANS, WAITS
 
 AT_ONCE_S = 0.12  # stored results, and a warm worker's first points, are shown without an empty frame before them
 STORE_S = 1.0  # more than the store takes to answer, unless a whole class asks
-QUIET_S = 2.0  # what follows from a result waits until its controls have rested for so long
 ON_FIRST_SCREEN = 2  # sections that begin with the page
 SIGHT_S = 5.0  # a client that has not said by then what it shows is sent every section
 
@@ -155,8 +152,6 @@ class Page:
             part.redraw()
 
     def close(self) -> None:
-        """End all that runs, and the threads that draw it."""
-        self._silent.cancel()
         for part in (*self.sections.values(), *self.hooks):
             part.close()
 
@@ -248,7 +243,6 @@ class Lab:
         section.show(_Answers(section, draw, [self._section(one) for one in others]))
 
     def title(self, heading: str, question: str) -> mo.Html:
-        """Title, machine and question of a notebook that has one question."""
         return plain_title(self.page.name, heading, question, self.page.address, self.page.come_into_sight)
 
     def _section(self, panel: mo.ui.dictionary) -> "Section":
@@ -272,10 +266,9 @@ class Section:
         self.members, self.settings = declared.members(prefix), declared.settings(prefix)
         self._pin = declared.pin(prefix)
         self._rows: tuple[str, ...] = ()  # the elements that stand one below the other
-        self.drawing: _Painter | None = None  # since its cell ran last
+        self.drawing: _SectionPainter | None = None  # since its cell ran last
 
     def attach(self, page: Page) -> None:
-        """Called once, when the address is known."""
         menu = ExportMenu() if self.declared.EXPORTS else None
         self.stage = Stage(page.engine, page.store, page.address, menu)
 
@@ -307,7 +300,6 @@ class Section:
         return self.declared.checked(self.prefix, self.panel.value)
 
     def value(self, name: str) -> Any:
-        """What an element of its panel says now."""
         return self.panel.value[name] if self.panel is not None else None
 
     def pressed(self, name: str) -> bool:
@@ -315,11 +307,9 @@ class Section:
         return bool(self.stage.asked) and (name, self.value(name)) not in self.stage.asked[-1]
 
     def button(self, name: str) -> str:
-        """HTML of an element of its panel that is shown elsewhere."""
         return self.panel[name].text if self.panel is not None else ""
 
     def controls(self) -> str:
-        """HTML: the controls one below the other."""
         assert self.panel is not None, "a section is shown with its panel"
         return "".join(f"<div>{self.panel[name].text}</div>" for name in self._rows)
 
@@ -336,15 +326,10 @@ class Section:
         pin = pin_button(self.panel["pin"]) if self._pin is not None else ""
         return pin + (stage.menu.text if stage.menu is not None else "")
 
-    def show(self, drawing: "_Painter") -> None:
+    def show(self, drawing: "_SectionPainter") -> None:
         """Draw until the next showing; once, at the end, where nobody watches."""
-        before, self.drawing = self.drawing, drawing
-        showing = self.stage.next_showing()
-        if before is not None:
-            before.news.tell()  # its thread ends
-        painted = drawing.draw()
-        if self.stage.streams:
-            mo.Thread(target=drawing.keep, args=(showing, painted), daemon=True).start()
+        self.drawing = drawing
+        drawing.show(self.stage)
 
     def redraw(self) -> None:
         """Draw again what is shown: something beside its run has changed."""
@@ -352,79 +337,44 @@ class Section:
             self.drawing.news.tell()
 
     def stop(self) -> None:
-        """End what runs, here and for the hooks."""
         self.stage.stop()
         for hook in self.page.hooks:
             hook.stopped(self)
 
     def close(self) -> None:
-        """End what runs and what is drawn."""
         self.stage.close()
-        self.redraw()
 
 
-class _Painter(ABC):
+class _SectionPainter(Painter, ABC):
     """Draws one showing of a section: what the controls asked for when its cell ran."""
 
     def __init__(self, section: Section) -> None:
+        super().__init__(self.draw)
         assert section.panel is not None, "a section is shown with its panel"
         self._section, self._values, self._controls = section, dict[str, Any](section.panel.value), section.controls()
         self._buttons, self._menu = section.buttons(), section.menu()
         self._stage, self._hooks = section.stage, section.page.hooks
-        self.news = Watched()  # of the hooks, and of all that is drawn
         section.page.news.followed_by(self.news)
 
     @abstractmethod
     def _paint(self, at: Any) -> None:
         """Draw the present state of what the checked values ask for; raises ValueError with a sentence."""
 
-    @abstractmethod
-    def _rest(self, at_most_s: float) -> None:
-        """Wait, but not longer than for what no frame holds up."""
-
-    def _frames_s(self) -> Iterator[float]:
-        """Seconds of one frame after another."""
-        return slower(FIRST_FRAME_S, TIMED_FRAME_S)
-
-    def _when_quiet(self) -> None:
-        """Do what waits until nothing has changed for a while."""
-        return
-
-    def draw(self) -> int:
-        """Draw the present state into the cell; returns the version of the news that it is of."""
-        version, section = self.news.version, self._section
+    def draw(self) -> None:
+        section = self._section
         if section.prefix not in section.page.in_sight:
-            mo.output.replace(layout.page(self._controls, layout.out_of_sight(section.prefix)))
-            return version
+            return mo.output.replace(layout.page(self._controls, layout.out_of_sight(section.prefix)))
         if waiting := "".join(hook.waits() for hook in self._hooks):
-            mo.output.replace(layout.page(self._controls, waiting))
-            return version
+            return mo.output.replace(layout.page(self._controls, waiting))
         try:
             self._paint(section.declared.checked(section.prefix, self._values))
         except ValueError as error:
             self._stage.stop()
             mo.output.replace(layout.refused(self._controls, error))
             end_script(formatting.sentence(error), 2)
-        return version
-
-    def keep(self, showing: Showing, painted: int) -> None:
-        """After version `painted` of the news, draw what is new, until the cell runs again or the session ends."""
-        frames_s = self._frames_s()
-        while True:
-            news = self.news.wait_for_news(painted, QUIET_S)
-            if not news and showing.is_latest:
-                self._when_quiet()
-                self.news.wait_for_news(painted)
-            if not showing.is_latest:
-                return
-            self._rest(pacer.turn_in_s(time.monotonic()))
-            painted = showing.draw(partial(pacer.draw, self.draw)) or painted
-            self._rest(next(frames_s))
 
 
-class _Trainings(_Painter):
-    """Draws an experiment."""
-
+class _Trainings(_SectionPainter):
     def __init__(
         self, section: Section, jobs: Callable[[Any], Experiment], below: Callable[[Experiment, Results], str] | None
     ) -> None:
@@ -454,7 +404,6 @@ class _Trainings(_Painter):
             self._draw(experiment, kept)
 
     def _in_foreground(self, experiment: Experiment) -> None:
-        """Run it now, for a script, an export or a test."""
         results = _in_foreground(experiment, self._stage)
         for hook in self._hooks:
             hook.knows(results)
@@ -510,7 +459,7 @@ class _Trainings(_Painter):
         below = "".join(hook.below(self._section, experiment, results) for hook in self._hooks)
         return below + (self._more_below(experiment, results) if self._more_below is not None else "")
 
-    def _rest(self, at_most_s: float) -> None:
+    def rest(self, at_most_s: float) -> None:
         """Wait, but not longer than to the end of the run, or to its first points: somebody waits for them."""
         if self._seat is None:
             return
@@ -521,7 +470,7 @@ class _Trainings(_Painter):
             with results.changed:
                 results.changed.wait_for(lambda: results.worth_showing, at_most_s)
 
-    def _frames_s(self) -> Iterator[float]:
+    def frames_s(self) -> Iterator[float]:
         seat, frame_s = None, FIRST_FRAME_S
         while True:
             if seat is not self._seat and self._seat is not None:
@@ -530,8 +479,7 @@ class _Trainings(_Painter):
                 frame_s = min(SLOWER * frame_s, LATER_FRAME_S)
             yield frame_s
 
-    def _when_quiet(self) -> None:
-        """Tell the hooks, once, of a run that is over."""
+    def when_quiet(self) -> None:
         if self._seat is not None and self._seat.results.over and self._seat.results is not self._told:
             if self._seat.results.state is State.SAVED:
                 # Nothing needed it yet, but the next slider will.
@@ -573,12 +521,10 @@ class Shown:
 
     @property
     def tasks(self) -> list[Any]:
-        """What is measured."""
         return self.known[0]
 
     @property
     def records(self) -> list[Record]:
-        """What is known of the tasks, stored before or measured since."""
         return [*self.known[1], *self.now.items]
 
     def state_line(self, n_done: int, n_wanted: int, of: str) -> str:
@@ -607,9 +553,7 @@ class Drawing:
         return cls(layout.sentence(sentence) + layout.figures(figures) + line + below, sentence)
 
 
-class _Measurements(_Painter):
-    """Draws what a background task gives."""
-
+class _Measurements(_SectionPainter):
     def __init__(self, section: Section, ask: Callable[[Any], Asked], draw: Callable[[Shown], Drawing]) -> None:
         super().__init__(section)
         self._ask, self._drawn, self._running = ask, draw, None
@@ -627,23 +571,21 @@ class _Measurements(_Painter):
         controls = self._controls + drawing.controls
         framed = layout.page(controls, drawing.result, self._buttons, self._menu, drawing.frame)
         shown = framed.text + drawing.below
-        painted(now, shown, drawing.sentence)
+        paint(now, shown, drawing.sentence)
         if not stage.streams and now.state is State.FAILED:
             end_script(now.problem, 1)
 
-    def _rest(self, at_most_s: float) -> None:
+    def rest(self, at_most_s: float) -> None:
         if self._running is not None:
             self._running.wait_for_end(at_most_s)
 
-    def _when_quiet(self) -> None:
+    def when_quiet(self) -> None:
         if self._running is not None and self._running.over:
             for hook in self._hooks:
                 hook.ended(self._section)
 
 
-class _Answers(_Painter):
-    """Draws what takes no work."""
-
+class _Answers(_SectionPainter):
     def __init__(self, section: Section, draw: Callable[..., Drawing], others: Sequence[Section]) -> None:
         super().__init__(section)
         self._drawn, self._others = draw, others
@@ -652,10 +594,7 @@ class _Answers(_Painter):
         shown = Shown(at, View([], State.DONE, "", "", 0), (), self._section)
         drawing = self._drawn(shown, *(one.checked() for one in self._others))
         content = layout.page(self._controls, drawing.result, self._buttons).text + drawing.below
-        painted(shown.now, content, drawing.sentence)
-
-    def _rest(self, at_most_s: float) -> None:
-        time.sleep(at_most_s)
+        paint(shown.now, content, drawing.sentence)
 
 
 def _first_frame_s(experiment: Experiment) -> float:
@@ -737,8 +676,8 @@ class Framed:
             if not as_here or (drawn.version != version and not recent):
                 drawn.version, drawn.said = version, self.said[0]
                 drawn.state = layout.state_of(results)
-                # Ten empty charts would keep the browser from the first full one.
-                blank = opening and not results.worth_showing
+                # Empty charts would keep the browser from the first full one; that of backends has its own height.
+                blank = opening and not results.worth_showing and self.experiment.ordered_by != "backend"
                 drawn.html = layout.result(
                     self.experiment, results, drawn.state, BELOW, drawn.said, blank, self.guess, beside
                 )

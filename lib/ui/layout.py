@@ -126,14 +126,12 @@ def drawing(chart: Chart, caption: str, height_px: int = 0) -> str:
 
 
 def framed(caption: str, content: Chart | str, css: str = "") -> str:
-    """HTML: a chart, or other HTML, below its caption, as high as its content; `css` adds a class."""
     shown = content if isinstance(content, str) else drawing(content, caption)
     classes = f"lab-figure {css}".rstrip()
     return f'<figure class="{classes}"><figcaption>{html.escape(caption)}</figcaption>{shown}</figure>'
 
 
 def figures(shown: Mapping[str, Chart | str]) -> str:
-    """HTML: charts, or other HTML, by their captions, beside each other where there is room."""
     drawn = (figure(name, one) if isinstance(one, Chart) else framed(name, one) for name, one in shown.items())
     return f'<div class="lab-figures">{"".join(drawn)}</div>'
 
@@ -155,12 +153,10 @@ def refused(controls: str, error: ValueError) -> mo.Html:
 
 
 def failed(sentence: str) -> mo.Html:
-    """Why something failed, as an alert to screen readers too."""
     return mo.Html(f'<p class="lab-state lab-failed" role="alert">{_problem(sentence)}</p>')
 
 
 def paused() -> str:
-    """HTML in place of charts: that the teacher has paused."""
     said = html.escape(formatting.sentence(predict_first.PAUSED))
     return f'<div class="lab-refused"><p class="lab-state class-paused" role="status">{said}</p></div>'
 
@@ -204,7 +200,6 @@ def images_line(data: Facts | None, brought: str = "") -> str:
 
 
 def note(sentence: str) -> mo.Html:
-    """A remark in small type."""
     return mo.Html(f'<p class="lab-note">{html.escape(sentence)}</p>')
 
 
@@ -214,7 +209,6 @@ def software(runtimes: Iterable[Runtime]) -> str:
 
 
 def disturbed(records: Sequence[Record]) -> str:
-    """HTML: how other work on the machine disturbed these measurements; nothing where it did not."""
     return disturbed_by(warning for record in records for warning in record.warnings)
 
 
@@ -295,7 +289,6 @@ def saved_or(state: State, saved: bool) -> State:
 
 
 def state_of(results: Results) -> str:
-    """HTML: the state line of a run."""
     return state_line(_state(results), results.share_done, 1.0, progress_text(results))
 
 
@@ -306,7 +299,6 @@ def _state(results: Results) -> State:
 
 
 def progress_text(results: Results) -> str:
-    """What a run is doing, in words; empty where its state says all."""
     if results.starting:
         return f"{results.starting}: its worker imports the library and loads the images"
     if results.preparing:
@@ -362,7 +354,6 @@ def _ago(iso: str) -> str:
 
 
 def table(experiment: Experiment, results: Results) -> list[dict[str, str]]:
-    """The summary of the results as a reader sees it, one row per line, its values as text."""
     return [
         {
             experiment.ordered_by: row["label"],
@@ -385,7 +376,6 @@ def _plain_s(value: float) -> str:
 
 
 def details(experiment: Experiment, results: Results) -> str:
-    """HTML for the menu: the results as a table, and how they were measured."""
     rows = table(experiment, results)
     cells = ([html.escape(value) for value in row.values()] for row in rows)
     shown = markup.table([html.escape(name) for name in rows[0]], cells)

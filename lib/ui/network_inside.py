@@ -22,7 +22,7 @@ from lib.sweeps.workers.messages import How, Item, Ready, Trained, TrainingFaile
 from lib.sweeps.workers.queue import Cancel, Request, Urgency
 from lib.ui import figures, layout, own_data
 from lib.ui.lab import Hook, Page
-from lib.ui.stage import Showing, Stage, end_script, until_the_class_goes_on
+from lib.ui.stage import Stage, end_script, until_the_class_goes_on
 from lib.ui.views import network_inside as view
 from lib.ui.widgets import MAX_PARAMETERS, TOO_LARGE, DrawDigit, encode, sample_digits
 
@@ -43,18 +43,15 @@ class Inside(Hook):
         self._news, self._cancel = Watched(), Cancel()
 
     def attach(self, page: Page) -> None:
-        """Know where it is trained again."""
         super().attach(page)
         self.stage = Stage(page.engine, page.store, page.address)
 
     def close(self) -> None:
-        """End what runs, and the thread that draws."""
         self._cancel.set()
         self.stage.close()
         self._news.tell()
 
     def done(self, results: Results) -> None:
-        """Look into the best network of these results next."""
         if (best := results.best()) is not None:
             if results.parameters is not None and results.data is not None:
                 remember(*results.parameters, results.data)
@@ -63,7 +60,6 @@ class Inside(Hook):
             self._news.tell()
 
     def redraw(self) -> None:
-        """Draw it if it has come into sight."""
         figures.late()
         self._news.tell()
 
@@ -73,38 +69,38 @@ class Inside(Hook):
         self._put(mo.Html(layout.out_of_sight(INSIDE, NOTHING)))
         if not self.stage.streams:
             if self.best is not None:
-                self._draw(self.stage.next_showing(), self.best)
+                self._draw(self.stage.showings.begin(), self.best)
             return
-        mo.Thread(target=self._keep, args=(self.stage.next_showing(),), daemon=True).start()
+        mo.Thread(target=self._keep, args=(self.stage.showings.begin(),), daemon=True).start()
 
     def _put(self, content: mo.Html) -> None:
         mo.output.replace(mo.Html(self._prose + content.text))
 
-    def _keep(self, showing: Showing) -> None:
+    def _keep(self, showing: int) -> None:
         version, drawn = -1, None
-        while showing.is_latest:
+        while self.stage.showings.is_latest(showing):
             version, best = self._news.version, self.best
             if INSIDE in self.page.in_sight and best is not None and best != drawn:
                 self._cancel, drawn = Cancel(), best
                 self._draw(showing, best)
             self._news.wait_for_news(version)
 
-    def _draw(self, showing: Showing, item: Item) -> None:
+    def _draw(self, showing: int, item: Item) -> None:
         cancel, engine, output = self._cancel, self.stage.engine, None
         try:
             known = _parameters.get(item.training)
             if known is None:
                 for note in until_the_class_goes_on(self.stage.is_teacher, cancel):
-                    showing.draw(partial(self._put, layout.note(note.text)))
+                    self.stage.showings.draw(showing, partial(self._put, layout.note(note.text)))
                 request = Request(self.stage.viewer, Urgency.LATER)
                 known = _train_for_parameters(engine, item.training, cancel, request)
             if known is not None and not cancel.is_set():
                 output = drawn_for(self.digit, item, *known)
         except (WorkerDied, TrainingFailed, OSError) as error:
-            showing.draw(partial(self._put, layout.failed(str(error))))
+            self.stage.showings.draw(showing, partial(self._put, layout.failed(str(error))))
             end_script(str(error), 1)
         if output is not None:
-            showing.draw(partial(self._put, output))
+            self.stage.showings.draw(showing, partial(self._put, output))
 
 
 # Of the networks looked into last, for all viewers, and the data that they were trained on.

@@ -27,13 +27,13 @@ from lib.sweeps.experiments.mnist_training import (
 from lib.sweeps.experiments.results import BackgroundTask, Results, Seat
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.messages import Item, Note
+from lib.sweeps.workers.messages import Item, Note, State
 from lib.sweeps.workers.queue import Cancel, Request, Urgency
 from lib.ui import layout, url_state
 from lib.ui.controls import Control
 from lib.ui.lab import Hook, Page, Section
 from lib.ui.panel import Controls, Declared
-from lib.ui.stage import Stage, button, paint_while_it_runs, painted
+from lib.ui.stage import Painter, Stage, button, end_script, paint
 from lib.ui.url_state import Setting, SettingRefused
 from lib.ui.views import network_inside
 from lib.ui.views import own_data as view
@@ -62,8 +62,6 @@ def _setting() -> Setting[str]:
 
 
 class DataChoice(Controls):
-    """A viewer's choice of data: a set, or files with the name of their column of labels."""
-
     FILES = "Or drop your own: CSV with a label column; .npz with x and y; IDX files; also packed"
     set = Declared(
         lambda _: Control(
@@ -112,7 +110,6 @@ class OwnData(Hook):
         self._left_out: dict[str, str] = {}  # by the experiment's name
 
     def attach(self, page: Page) -> None:
-        """Know where data are read, and whether the address names some."""
         super().attach(page)
         self.stage = Stage(page.engine, page.store, page.address)
         self._pending = page.address.read(_setting()) != NONE
@@ -141,7 +138,7 @@ class OwnData(Hook):
         shown = partial(_shown, fields, chosen.touched or bool(files) or built_in != NONE)
         if not files and built_in == NONE:
             stage.stop()
-            stage.next_showing()
+            stage.showings.begin()
             stage.running = None
             mo.output.replace(shown(""))
             return self._use(None)
@@ -149,9 +146,13 @@ class OwnData(Hook):
         asked = (built_in, label, tuple((name, hash(content)) for name, content in files))
         request = Request(stage.viewer, Urgency.NOW)
         running = stage.begin_if_new(asked, 0, request, lambda _: ((), partial(_bring, files, built_in, label)))
-        paint_while_it_runs(stage, running, partial(self._paint, running, shown))
+        if not stage.streams:
+            running.wait_for_end()
+        Painter(partial(self._draw, running, shown), running).show(stage)
+        if not stage.streams and (now := running.view()).state is State.FAILED:
+            end_script(now.problem, 1)
 
-    def _paint(self, running: BackgroundTask, shown: Callable[[str], mo.Html]) -> int:
+    def _draw(self, running: BackgroundTask, shown: Callable[[str], mo.Html]) -> None:
         now = running.view()
         found = next((item for item in now.items if isinstance(item, Prepared)), None)
         if found is not None:
@@ -159,10 +160,9 @@ class OwnData(Hook):
         else:
             told_below = layout.state_line(now.state, 0.0, 1.0, now.note, now.problem)
             told_below += quiet("The experiments go on with the data that they had." if now.problem else "")
-        version = painted(now, shown(told_below).text, view.loaded(found.about) if found is not None else "")
+        paint(now, shown(told_below).text, view.loaded(found.about) if found is not None else "")
         if now.over:
             self._use(found if found is not None else self.data)
-        return version
 
     def _use(self, data: Prepared | None) -> None:
         if self._pending or data is not self.data:
@@ -170,11 +170,9 @@ class OwnData(Hook):
             self.page.news.tell()
 
     def waits(self) -> str:
-        """The sections wait while the set of the address is being read."""
         return layout.note("The experiments begin when the data are read.").text if self._pending else ""
 
     def elements(self) -> dict[str, Any]:
-        """A button that trains on MNIST too; it is shown below a result."""
         return {"mnist": button(view.COMPARE, view.COMPARE_MEANS)}
 
     def changed(self, experiment: Experiment) -> Experiment:
@@ -193,7 +191,6 @@ class OwnData(Hook):
         return experiment_on(self.data, experiment)
 
     def beside(self, section: Section, experiment: Experiment) -> Seat | None:
-        """The run on MNIST, where its button was pressed."""
         if self.data is None:
             return None
         return section.stage.run_unseen(moved_to_mnist(experiment), cast(int, section.value("mnist")))

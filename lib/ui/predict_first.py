@@ -49,7 +49,6 @@ class PredictFirst(Hook):
         self._drawn_forms = {section: mo.ui.anywidget(form) for section, form in self._forms.items()}
 
     def attach(self, page: Page) -> None:
-        """Hear what is said for as long as there is a page."""
         super().attach(page)
         self._asks_itself = bool(page.address.read(PREDICT))
         if streaming():
@@ -63,15 +62,12 @@ class PredictFirst(Hook):
 
     @property
     def pauses(self) -> bool:
-        """Whether this viewer's runs wait for the teacher."""
         return self.room.said.pauses and not self.is_teacher
 
     def hides(self, experiment: Experiment) -> bool:
-        """Whether the viewer has still to guess on this experiment."""
         return self.predicts and experiment.name not in self._skipped and self.guess(experiment) is None
 
     def guess(self, experiment: Experiment) -> Guess | None:
-        """What the viewer has guessed of this experiment, while guesses come first."""
         return guess_of(self._answers, experiment) if self.predicts else None
 
     def instead(self, section: Section, experiment: Experiment) -> str:
@@ -85,8 +81,8 @@ class PredictFirst(Hook):
             "section": experiment.name,
             "lead": view.LEAD,
             "questions": [
-                {"asks": one.asks, "options": one.options, "words": f"{view.words(one)}{_optional(one)}"}
-                for one in (best, *others)
+                {"asks": one.asks, "options": one.options, "words": f"{view.words(one)}{optional}"}
+                for one, optional in ((best, ""), *((other, f" {view.OPTIONAL}") for other in others))
             ],
             "skip": view.SKIP,
             "skip_means": view.SKIP_MEANS,
@@ -133,7 +129,3 @@ class PredictFirst(Hook):
                     self._answers[asked[asks]] = option
                     self.pool.guess(self.name, asked[asks], option)
         self.page.news.tell()
-
-
-def _optional(question: GuessQuestion) -> str:
-    return "" if question.asks == BEST else f" {view.OPTIONAL}"

@@ -12,11 +12,12 @@ want the same cores, have fewer each.
 import sys
 import threading
 import time
+import traceback
 import weakref
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import marimo as mo
 
@@ -27,12 +28,12 @@ from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Note, State
 from lib.sweeps.workers.queue import ALLOWANCE, Cancel, Request, Urgency
+from lib.ui import layout
 from lib.ui.export_menu import ExportMenu
 from lib.ui.opened import TEACHER, role, streaming
 from lib.ui.views.predict_first import PAUSED
 from lib.ui.widgets import HearCurves
 
-T = TypeVar("T")
 # Yields what it measures, and notes; ends when the event is set.
 Work = Callable[[Engine, Store, Cancel, Request], Iterator[Any]]
 
@@ -41,36 +42,36 @@ Work = Callable[[Engine, Store, Cancel, Request], Iterator[Any]]
 FIRST_FRAME_S, LATER_FRAME_S, SLOWER = 0.15, 0.6, 1.3
 TIMED_FRAME_S = 2.0  # where seconds are what is asked for, it is drawn seldom: a race from the start, other tasks soon
 SHARE = 0.15  # of a core, for all that is drawn
+QUIET_S = 2.0  # what follows from a result waits until its controls have rested for so long
+NOT_DRAWN = "This cannot be drawn, which is a mistake in the program: reload the page, and report the words in brackets"
 
 
-@dataclass
-class _Place:
-    """Where a stage's showings draw, one after another: the number of the latest, and who is drawing now."""
+class Showings:
+    """What is shown in one cell, one after another, by number: only the latest draws."""
 
-    number: int = 0
-    drawing: threading.Lock = field(default_factory=threading.Lock)
+    def __init__(self) -> None:
+        self._latest, self._drawing = 0, threading.Lock()
+        self.news = Watched()
+
+    def begin(self) -> int:
+        """The number of the next, in place of the one before, whose frame is completed first."""
+        with self._drawing:
+            self.close()
+            return self._latest
+
+    def is_latest(self, number: int) -> bool:
+        return self._latest == number
+
+    def draw(self, number: int, paint: Callable[[], object]) -> None:
+        """Paint, if this is the latest; a frame of an earlier one can thus never cover a later one's."""
+        with self._drawing:
+            if self.is_latest(number):
+                paint()
 
     def close(self) -> None:
-        """Let no showing draw any more."""
-        self.number += 1
-
-
-@dataclass(frozen=True)
-class Showing:
-    """One showing of what runs on a stage, which it does not hold; once the next has begun it draws no more."""
-
-    _place: _Place
-    _number: int
-
-    @property
-    def is_latest(self) -> bool:
-        """Whether no other has begun since."""
-        return self._place.number == self._number
-
-    def draw(self, paint: Callable[[], T]) -> T | None:
-        """Paint, if this is the latest showing; a frame of an earlier one can thus never cover a later one's."""
-        with self._place.drawing:
-            return paint() if self.is_latest else None
+        """Let none of them draw any more."""
+        self._latest += 1
+        self.news.tell()
 
 
 class _Watching:
@@ -108,11 +109,11 @@ class Stage:
         self.running: BackgroundTask | None = None
         self.asked: tuple = ()  # what the present run was begun for, and what was known then
         self.began_with: tuple = ()
-        self._place = _Place()
+        self.showings = Showings()
         self.curves = mo.ui.anywidget(HearCurves()) if menu is not None else None
         if menu is not None:
             weakref.finalize(self, menu.forget)  # its widget may outlive the session
-        weakref.finalize(self, self._place.close)  # what is watched may never end; who draws it ends with the session
+        weakref.finalize(self, self.showings.close)  # what is watched may never end; who draws it ends with the session
         self._end_task: Callable[[], object] = lambda: None
         self._own, self._pinned, self._unseen = _Watching(), _Watching(), _Watching()
         self._unseen_asked = 0
@@ -120,10 +121,10 @@ class Stage:
         # Asked once: a cell that runs because of a state that a thread has set has no request, though somebody watches.
         self.streams, self.is_teacher = streaming(), role() == TEACHER
         self.opening = True  # the next run comes with the page, in its order; later ones because a control was moved
+        self._in_order = Request(self.viewer)
 
     @property
     def pauses(self) -> bool:
-        """Whether this viewer's new runs wait for the teacher."""
         return classroom().said.pauses and not self.is_teacher
 
     def run(self, experiment: Experiment, asked: int) -> Seat:
@@ -182,12 +183,10 @@ class Stage:
         return self._unseen.seat
 
     def close(self) -> None:
-        """Stop what runs, and let nothing be drawn any more: the session has ended."""
         self.stop()
-        self._place.close()
+        self.showings.close()
 
     def pins(self, experiment: Experiment | None) -> bool:
-        """Whether the pinned run is of this experiment; None for no run."""
         return self._pinned.is_at(experiment)
 
     def begin(self, work: Work, request: Request) -> BackgroundTask:
@@ -219,7 +218,7 @@ class Stage:
 
     def request(self) -> Request:
         """A place in the queue: in the page's order for the first after it opens or is reset, urgent for later ones."""
-        request = Request(self.viewer, Urgency.IN_ORDER if self.opening else Urgency.NOW)
+        request = replace(self._in_order) if self.opening else Request(self.viewer, Urgency.NOW)
         self.opening = False
         return request
 
@@ -233,12 +232,6 @@ class Stage:
         self._end_task()
         for watching in (self._own, self._pinned, self._unseen):
             watching.leave()
-
-    def next_showing(self) -> Showing:
-        """Begin a showing in place of the one before, whose frame is completed first."""
-        with self._place.drawing:
-            self._place.number += 1
-            return Showing(self._place, self._place.number)
 
 
 def until_the_class_goes_on(is_teacher: bool, cancel: Cancel) -> Iterator[Note]:
@@ -271,13 +264,11 @@ def _browser() -> str:
 
 
 def stop_button(stop: Callable[[], None]) -> mo.ui.button:
-    """A button that stops what runs in a section."""
     tooltip = "Stop; what is measured is saved"
     return mo.ui.button(label="Stop", value=0, on_click=lambda n: stop() or n + 1, tooltip=tooltip)
 
 
 def button(label: str, tooltip: str) -> mo.ui.button:
-    """A button whose value counts how often it was pressed."""
     return mo.ui.button(label=label, value=0, on_click=lambda n: n + 1, tooltip=tooltip)
 
 
@@ -289,39 +280,15 @@ def end_script(sentence: str, status: int) -> None:
 
 
 def say(text: str) -> None:
-    """Print to standard output, where a notebook runs as a script."""
     if mo.app_meta().mode == "script":
         print(text)
 
 
-def painted(view: View, content: str, sentence: str) -> int:
-    """Put HTML into the cell, and return the version that it shows; a script prints the sentence at the end."""
+def paint(view: View, content: str, sentence: str) -> None:
+    """Put HTML into the cell; a script prints the sentence at the end."""
     mo.output.replace(mo.Html(content))
     if view.over:
         say(sentence)
-    return view.version
-
-
-def paint_while_it_runs(stage: Stage, task: BackgroundTask, paint: Callable[[], int]) -> None:
-    """Paint now and at every change, until the end is painted or another showing has begun.
-
-    Where nobody watches, it is painted once, at the end; a script whose task failed ends with exit status 1.
-    """
-    if not stage.streams:
-        task.wait_for_end()
-    paint_at_changes(stage, task, paint)
-    if not stage.streams and (now := task.view()).state is State.FAILED:
-        end_script(now.problem, 1)
-
-
-def paint_at_changes(stage: Stage, watched: Watched, paint: Callable[[], int]) -> None:
-    """Paint now and, where somebody watches, at every change; `paint` draws the present state, and returns its version.
-
-    It ends when the end is painted, which may never come, or when another showing has begun.
-    """
-    showing, version = stage.next_showing(), paint()
-    if stage.streams:
-        mo.Thread(target=_keep_painting, args=(watched, paint, showing, version), daemon=True).start()
 
 
 def slower(first_s: float, last_s: float) -> Iterator[float]:
@@ -335,22 +302,6 @@ def slower(first_s: float, last_s: float) -> Iterator[float]:
     while True:
         yield frame_s
         frame_s = min(SLOWER * frame_s, last_s)
-
-
-def _keep_painting(watched: Watched, paint: Callable[[], int], showing: Showing, painted: int) -> None:
-    """After version `painted`, paint what is new.
-
-    Not before the frame is over: drawing takes a core that the measurement wants.
-    """
-    frames_s = slower(FIRST_FRAME_S, TIMED_FRAME_S)
-    while not watched.over_at(painted):
-        news = watched.wait_for_news(painted, 1.0)
-        if not showing.is_latest or mo.current_thread().should_exit:
-            return
-        if news:
-            watched.wait_for_end(pacer.turn_in_s(time.monotonic()))  # the end waits neither for its turn
-            painted = showing.draw(partial(pacer.draw, paint)) or painted
-            watched.wait_for_end(next(frames_s))  # nor for its frame
 
 
 class Pacer:
@@ -367,13 +318,76 @@ class Pacer:
             self._next_at = at + self._cost_s / self._share
             return at - now
 
-    def draw(self, paint: Callable[[], int]) -> int:
-        """Draw, and note the CPU time that it takes; returns what `paint` returns."""
+    def draw(self, paint: Callable[[], object]) -> None:
+        """Draw, and note the CPU time that it takes."""
         began = time.thread_time()
-        painted = paint()
+        paint()
         with self._guard:
             self._cost_s += (time.thread_time() - began - self._cost_s) / 8  # their mean, of the latest
-        return painted
 
 
 pacer = Pacer()  # of all that is drawn here
+
+
+class Painter:
+    """Draws into a cell, again whenever its `news` change, until the cell runs again or the session ends.
+
+    Args:
+        draw: Draws the present state.
+        watched: Whose changes are news, and whose end no frame holds up; None for nothing.
+        look: Called every `QUIET_S`, where changes are not told but have to be looked for.
+    """
+
+    def __init__(
+        self, draw: Callable[[], object], watched: Watched | None = None, look: Callable[[], object] | None = None
+    ) -> None:
+        self.news = Watched()
+        self._draw_now, self._watched, self._look = draw, watched or self.news, look
+        if watched is not None:
+            watched.followed_by(self.news)
+
+    def rest(self, at_most_s: float) -> None:
+        """Wait, but not longer than for what no frame holds up."""
+        self._watched.wait_for_end(at_most_s)
+
+    def frames_s(self) -> Iterator[float]:
+        """Seconds of one frame after another: drawing takes a core that the measurement wants."""
+        return slower(FIRST_FRAME_S, TIMED_FRAME_S)
+
+    def when_quiet(self) -> None:
+        """Do what waits until nothing has changed for a while."""
+
+    def show(self, stage: Stage) -> None:
+        """Draw now and, where somebody watches, at every change."""
+        number = stage.showings.begin()
+        stage.showings.news.followed_by(self.news)
+        version = self.news.version
+        self._draw_now()
+        if stage.streams:
+            mo.Thread(target=self.keep, args=(stage.showings, number, version), daemon=True).start()
+
+    def keep(self, showings: Showings, number: int, version: int) -> None:
+        """Draw what is new after this version of the news, until the next showing begins."""
+        frames_s = self.frames_s()
+        while True:
+            self._wait(version)
+            if not showings.is_latest(number):
+                return
+            self.rest(pacer.turn_in_s(time.monotonic()))
+            version = self.news.version
+            showings.draw(number, partial(pacer.draw, self._draw_or_say))
+            self.rest(next(frames_s))
+
+    def _wait(self, version: int) -> None:
+        if not self.news.wait_for_news(version, QUIET_S):
+            self.when_quiet()
+        while self._look is not None and not self.news.wait_for_news(version, QUIET_S):
+            self._look()
+        self.news.wait_for_news(version)
+
+    def _draw_or_say(self) -> None:
+        try:
+            self._draw_now()
+        except Exception as error:  # marimo shows what a cell raises, but not what its thread does
+            traceback.print_exc()
+            mo.output.replace(layout.failed(f"{NOT_DRAWN} ({type(error).__name__}: {error})."))

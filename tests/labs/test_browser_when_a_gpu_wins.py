@@ -2,6 +2,7 @@
 
 import pytest
 
+from benchmarks.browser import begin_all
 from lib.labs.when_a_gpu_wins.border import points_elsewhere, published_points
 from lib.model.backends.registry import Runtime, versions
 from lib.sweeps.experiments.calibration import ROUNDS, TrainingWay, trials
@@ -62,6 +63,7 @@ def test_the_border_moves_the_calibration_is_kept_and_a_press_applies_a_remedy(b
     page.wait_for_function("() => location.search.includes('win.hidden=64')", timeout=10_000)
     page.wait_for_function(f"() => {SAID}.includes('2 hidden layers')", timeout=10_000)
 
+    begin_all(page)
     row = page.locator(".remedies tr", has_text="one call an epoch in place of")
     row.wait_for(timeout=60_000)
     assert row.locator("td").all_inner_texts()[-2:] == ["–", "–"], "nothing is measured before it is asked for"
@@ -73,6 +75,7 @@ def test_the_border_moves_the_calibration_is_kept_and_a_press_applies_a_remedy(b
 
     page.reload()
     page.wait_for_function(f"() => {MEASURED} >= {kept}", timeout=60_000)
+    begin_all(page)
     page.wait_for_function(f"() => {STATE.format(REMEDY)} === 'Saved result'", timeout=60_000)
     assert row.locator("td").last.inner_text().endswith("%"), "and the link restores what it was about"
     stop(page)

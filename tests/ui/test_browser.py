@@ -16,6 +16,7 @@ from tests.browser import (
     MARKS,
     PHONE,
     assert_accessible,
+    begin,
     open_menu,
     open_page,
     tab,
@@ -158,6 +159,7 @@ def test_a_moved_slider_does_not_wait_for_the_experiments_below(page, server):
     afterwards."""
     open_page(page, server, "?" + QUICK.replace(QUICK_BACKENDS, "backend.hidden=16&backend.size=32&backend.epochs=12"))
     state = "n => document.querySelectorAll('.lab')[n]?.querySelector('.lab-state b')?.innerText"
+    begin(page, 3)
     page.wait_for_function(f"() => ({state})(3) === 'Training'", timeout=120_000)
     before = sentence(page)
     thumb(page, "Batch size").focus()
@@ -293,6 +295,7 @@ def test_drawing_changes_the_probabilities_and_agrees_with_numpy(page, server):
     # The network is the best of what finished last: of four stored results that is any, and the fourth's know no digit.
     page.reload()
     for nth in range(4):
+        begin(page, nth)
         page.locator(f".lab >> nth={nth} >> .lab-state b", has_text="Saved result").wait_for(timeout=60_000)
     page.locator(".lab >> nth=0").get_by_role("button", name="Run again").click()
     page.locator(".lab >> nth=0 >> .lab-state b", has_text="Done").wait_for(timeout=120_000)
@@ -330,6 +333,7 @@ def test_a_search_is_made_on_request_kept_and_told(page, server):
     query = FILLED + "&search.count=16&search.epochs=1&search.sizes=4096&search.widths=16,32&search.depths=1"
     open_page(page, server, query)
     page.get_by_role("button", name="Stop all").click()  # the experiments above are other tests'
+    begin(page, 4)
     line = page.locator(".lab >> nth=4 >> .lab-state")
     line.wait_for(timeout=60_000)
     assert "press “Search”" in line.inner_text()
@@ -342,6 +346,7 @@ def test_a_search_is_made_on_request_kept_and_told(page, server):
     assert "Best of 16" in told
     assert page.locator(".lab >> nth=4 >> .lab-figure svg").count() == 1
     page.reload()
+    begin(page, 4)
     page.wait_for_function(
         "() => document.querySelectorAll('.lab')[4]?.querySelector('.lab-state b')?.innerText === 'Saved result'",
         timeout=60_000,

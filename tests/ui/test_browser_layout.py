@@ -3,6 +3,7 @@ a run goes."""
 
 import pytest
 
+from benchmarks.browser import begin_all
 from tests.browser import MARKS, PHONE, open_page, wait_over
 
 pytestmark = [*MARKS, pytest.mark.release, pytest.mark.timeout(400)]
@@ -52,6 +53,7 @@ def crossings(some, others):
 
 def test_charts_use_their_width_and_no_text_covers_another(page, full_server):
     open_page(page, full_server, CROWDED)
+    begin_all(page)
     for nth in range(3):
         wait_over(page, nth, 120_000)
     page.wait_for_function(
@@ -83,6 +85,7 @@ def test_charts_use_their_width_and_no_text_covers_another(page, full_server):
 def test_published_figures_do_not_stretch_the_axis(page, full_server):
     """With 11.31 s published beside tenths of a second measured, all that was measured still has its room."""
     open_page(page, full_server, CROWDED.replace("backend.size=2048", "backend.size=32"))
+    begin_all(page)
     page.wait_for_function(
         f"() => ({CHARTS})()[6]?.labels.filter(one => /^[0-9]/.test(one.text)).length >= 2", timeout=120_000
     )
@@ -99,7 +102,7 @@ def test_published_figures_do_not_stretch_the_axis(page, full_server):
 # The places, from the top of the page, of all that has a place; and what is drawn in the state line.
 PLACES = """() => Object.fromEntries([...document.querySelectorAll('.lab')].slice(0, 4).flatMap((lab, nth) =>
     ['.lab-controls', '.lab-result', '.lab-charts', '.lab-figure:last-child', '.lab-state', '.lab-state b',
-     '.lab-state span', '.lab-sentence', '.lab-details']
+     '.lab-state span', '.lab-sentence', '.lab-more']
     .map(name => [`${nth + 1} ${name}`, lab.querySelector(name)]).filter(([, e]) => e).map(([name, e]) => {
         const b = e.getBoundingClientRect(), top = document.querySelector('.lab-title').getBoundingClientRect().top;
         const height = name.endsWith('span') ? 0 : b.height;
@@ -121,6 +124,7 @@ def test_nothing_moves_from_the_first_run_to_the_next(page, server, size):
     )
     page.wait_for_function("() => document.querySelectorAll('.lab').length >= 5", timeout=60_000)
     page.wait_for_timeout(500)  # the fonts and the controls are drawn
+    begin_all(page)
     page.evaluate(WATCH)
     for nth in range(3):  # the fourth is watched too, but its libraries take long to start
         wait_over(page, nth, 120_000)

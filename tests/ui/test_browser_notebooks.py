@@ -7,7 +7,7 @@ from lib.model.backends.registry import Runtime, usable_runtimes, versions
 from lib.sweeps.experiments.parallel_sweeps import methods
 from lib.sweeps.storage.records import Kind, Record
 from lib.timing.measurement import Ended, Measurement
-from tests.browser import MARKS, assert_accessible
+from tests.browser import MARKS, assert_accessible, begin
 
 pytestmark = [*MARKS, pytest.mark.release]
 
@@ -43,6 +43,7 @@ def test_the_sweeps_fill_move_stop_and_are_kept(page, site):
     page.goto(base + query)
     state = "n => document.querySelectorAll('.lab')[n]?.querySelector('.lab-state b')?.innerText"
     for nth in range(3):
+        begin(page, nth)
         page.wait_for_function(f"n => ({state})(n) === 'Done'", arg=nth, timeout=120_000)
     sentences = page.locator(".lab-sentence")
     assert "Quickest:" in sentences.nth(0).inner_text()
@@ -65,7 +66,7 @@ def test_the_sweeps_fill_move_stop_and_are_kept(page, site):
         page.keyboard.press("ArrowRight")
     page.wait_for_function("() => location.search.includes('count.most=256')", timeout=10_000)
     page.wait_for_function(f"n => ({state})(n) === 'Measuring'", arg=1, timeout=60_000)
-    page.get_by_role("button", name="Stop", exact=True).nth(1).click()
+    page.locator(".lab").nth(1).get_by_role("button", name="Stop", exact=True).click()
     page.wait_for_function(f"n => ({state})(n) === 'Stopped'", arg=1, timeout=20_000)
     page.reload()
     page.wait_for_function(f"n => ({state})(n) === 'Saved result'", arg=0, timeout=60_000)

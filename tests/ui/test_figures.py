@@ -75,6 +75,6 @@ def test_the_editor_is_ready_for_it_before_a_network_is_drawn(monkeypatch):
     inside = Inside()
     assert done == [], "there is nothing to draw"
     version = inside._news.version
-    inside.digit._handle_custom_msg({"seen": True}, [])
+    inside.redraw()
     assert done == ["figures"]
     assert inside._news.version > version, "the thread that draws is woken"

@@ -21,7 +21,7 @@ from lib.ui import lab, layout
 from lib.ui import stage as stage_module
 from lib.ui.export_menu import ExportMenu
 from lib.ui.lab import MAX_FRAMES, Framed, _frames, _Trainings
-from lib.ui.stage import Pacer, Showing, Stage, _Place
+from lib.ui.stage import Pacer, Painter, Showings, Stage
 from lib.ui.views.predict_first import PAUSED
 from tests import made
 from tests.made import learning_rate
@@ -171,11 +171,11 @@ def test_a_frame_that_takes_long_is_not_drawn_over_the_next_showing(stage):
         go_on.wait(20)
         drawn.append("measuring")
 
-    first = stage.next_showing()
-    painter = threading.Thread(target=first.draw, args=(slow,))
+    showings = stage.showings
+    painter = threading.Thread(target=showings.draw, args=(showings.begin(), slow))
     painter.start()
     begun.wait(20)
-    later = threading.Thread(target=lambda: stage.next_showing().draw(lambda: drawn.append("stopped")))
+    later = threading.Thread(target=lambda: showings.draw(showings.begin(), lambda: drawn.append("stopped")))
     later.start()
     later.join(0.2)
     go_on.set()
@@ -269,7 +269,7 @@ def spin(cpu_s):
 def test_turns_come_one_after_another_by_what_a_frame_costs():
     pacer = Pacer(share=0.25)
     assert [pacer.turn_in_s(0.0) for _ in range(3)] == [0.0, 0.0, 0.0], "nothing is known of their cost"
-    assert pacer.draw(lambda: spin(0.08)) == 7
+    pacer.draw(lambda: spin(0.08))
     mean_s = 0.08 / 8
     turns = [pacer.turn_in_s(now) for now in (1.0, 1.0, 1.0, 9.0)]
     assert turns[0] == turns[3] == 0.0
@@ -285,20 +285,48 @@ def test_the_end_of_a_run_waits_for_no_turn(monkeypatch):
         return 1000.0
 
     monkeypatch.setattr(stage_module, "pacer", SimpleNamespace(turn_in_s=turn_in_s, draw=lambda paint: paint()))
-    monkeypatch.setattr(stage_module.mo, "current_thread", lambda: SimpleNamespace(should_exit=False))
-    run, showing = Results((), ()), Showing(_Place(), 0)
+    run, showings, over = Results((), ()), Showings(), threading.Event()
 
-    def paint():
+    def draw():
         drawn.append(run.state)
-        return run.version
+        over.set()
 
-    page = threading.Thread(target=stage_module._keep_painting, args=(run, paint, showing, -1))
+    drawing = Painter(draw, run)
+    showings.news.followed_by(drawing.news)
+    page = threading.Thread(target=drawing.keep, args=(showings, 0, -1))
     page.start()
     assert asked.wait(10)
     assert drawn == [], "its turn is far off"
     run.end(State.STOPPED)
-    page.join(10)
+    assert over.wait(10)
     assert drawn == [State.STOPPED]
+    showings.close()
+    page.join(10)
+    assert not page.is_alive()
+
+
+def test_a_thread_that_fails_to_draw_says_so_in_the_cell_and_draws_again(stage, monkeypatch, capsys):
+    shown, news, tries = [], Watched(), threading.Semaphore(0)
+
+    def draw():
+        tries.release()
+        if news.version == 1:
+            raise KeyError("no such column")
+        shown.append("drawn")
+
+    monkeypatch.setattr(mo.output, "replace", lambda page: shown.append(page.text))
+    monkeypatch.setattr(mo, "Thread", threading.Thread)
+    stage.streams = True
+    Painter(draw, news).show(stage)
+    for _ in range(2):
+        assert tries.acquire(timeout=10)
+        news.tell()
+    assert tries.acquire(timeout=10)
+    stage.close()
+    assert shown[0] == shown[2] == "drawn"
+    assert "cannot be drawn" in shown[1]
+    assert "KeyError: &#x27;no such column&#x27;" in shown[1]
+    assert "Traceback" in capsys.readouterr().err
 
 
 def section_at(seat):
@@ -315,7 +343,7 @@ def section_at(seat):
     )
     panel = SimpleNamespace(value={"pin": "", "again": 0})
     declared = SimpleNamespace(checked=lambda prefix, values: None)
-    page = SimpleNamespace(hooks=(), news=Watched())
+    page = SimpleNamespace(hooks=(), news=Watched(), in_sight={"rate"})
     nothing = dict.fromkeys(("controls", "buttons", "menu"), str)
     return SimpleNamespace(stage=stage, panel=panel, declared=declared, page=page, prefix="rate", members=[], **nothing)
 
@@ -324,16 +352,18 @@ def test_the_first_points_of_a_run_wait_for_neither_turn_nor_frame(monkeypatch):
     """A moved slider: a frame says that the run trains, and its first points come just after."""
     turns, drawn, painted = iter((0.0, 1000.0, 1000.0)), [], threading.Semaphore(0)
     pacer = SimpleNamespace(turn_in_s=lambda now: next(turns), draw=lambda paint: paint())
-    monkeypatch.setattr(lab, "pacer", pacer)
+    monkeypatch.setattr(stage_module, "pacer", pacer)
     monkeypatch.setattr(lab, "FIRST_FRAME_S", 1000.0)
     monkeypatch.setattr(lab, "LATER_FRAME_S", 1000.0)
     monkeypatch.setattr(lab, "AT_ONCE_S", 0.0)
     monkeypatch.setattr(lab.mo.output, "replace", lambda page: painted.release())
     monkeypatch.setattr(layout, "result", lambda experiment, results, *_: drawn.append(results.worth_showing) or "")
     experiment = rates(1)
-    seat, place = watched(experiment, None, None, Request()), _Place()
+    seat, showings = watched(experiment, None, None, Request()), Showings()
     drawing = _Trainings(section_at(seat), lambda at: experiment, None)  # pyright: ignore[reportArgumentType]
-    page = threading.Thread(target=drawing.keep, args=(Showing(place, 0), drawing.draw()), daemon=True)
+    showings.news.followed_by(drawing.news)
+    drawing.draw()
+    page = threading.Thread(target=drawing.keep, args=(showings, 0, drawing.news.version), daemon=True)
     page.start()
     assert painted.acquire(timeout=10)
     assert drawn == [False]
@@ -346,8 +376,7 @@ def test_the_first_points_of_a_run_wait_for_neither_turn_nor_frame(monkeypatch):
     seat.results.end(State.STOPPED)
     assert painted.acquire(timeout=10)
     assert drawn == [False, True, True]
-    place.number += 1  # the cell runs again
-    drawing.news.tell()
+    showings.close()  # the cell runs again
     page.join(10)
     assert not page.is_alive()
 

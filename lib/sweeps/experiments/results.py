@@ -70,11 +70,6 @@ class Watched:
     def over(self) -> bool:
         return self.state.over
 
-    def over_at(self, version: int) -> bool:
-        """Whether it is over, and no change came after this version."""
-        with self.changed:
-            return self.over and self.version == version
-
     def wait_for_news(self, version: int, timeout_s: float | None = None) -> bool:
         """Wait until the version is no longer this one, at most `timeout_s` seconds (None: no limit); whether it is."""
         with self.changed:

@@ -87,7 +87,6 @@ class GuessQuestion:
 @dataclass(frozen=True)
 class Tally:
     counts: Mapping[GuessQuestion, Mapping[str, int]]
-    version: int
 
     def of(self, question: GuessQuestion) -> dict[str, int]:
         """How often each option was chosen, in the order of the options; zeros where nobody has answered."""
@@ -148,7 +147,7 @@ class Guesses(Watched):
     def tally(self) -> Tally:
         with self.changed:
             self._forget_who_left()
-            return Tally({question: dict(counts) for question, (counts, _) in self._guessed.items()}, self.version)
+            return Tally({question: dict(counts) for question, (counts, _) in self._guessed.items()})
 
     def _forget_who_left(self) -> None:
         while self._gone:

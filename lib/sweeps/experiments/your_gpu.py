@@ -506,7 +506,7 @@ MOST_ELSEWHERE = 3  # of a class's GPUs beside what is measured here; all of the
 
 
 class KeptMachines(Watched):
-    """The machines of a store that came from browsers. Whoever waits for news looks, once in `LOOK_S` for all of them.
+    """The machines of a store that came from browsers; `view` looks for news, once in `LOOK_S` for all who ask.
 
     Args:
         store: Read again only when somebody has written it.
@@ -547,15 +547,6 @@ class KeptMachines(Watched):
         with self.changed:
             self._look()
             return View(list(self._machines), self.state, "", "", self.version)
-
-    def wait_for_news(self, version: int, timeout_s: float | None = None) -> bool:
-        """Look; where nothing is new, wait once and look again. Whether the version is another one."""
-        with self.changed:
-            self._look()
-        super().wait_for_news(version, timeout_s)
-        with self.changed:
-            self._look()
-            return self.version != version
 
     def recognise(self, machine: str) -> None:
         """Have all who watch see them anew where the machine of this id is among them: its reader has come back."""

@@ -43,8 +43,6 @@ class DrawDigit(anywidget.AnyWidget):
 
 
 class CopyLink(anywidget.AnyWidget):
-    """A button that copies the page's address."""
-
     _esm = _together("buttons.js", "copy_link.js")
 
 

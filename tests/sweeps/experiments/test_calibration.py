@@ -234,7 +234,7 @@ def test_who_watches_hears_of_fits_and_of_nothing_else(live):
     run(live, [JAX], until=lambda: heard.append(live.version))
     n_fits = live.version - heard[0]
     assert 2 <= n_fits <= 12, "every quarter more, not every step"
-    assert not live.over_at(live.version)
+    assert not live.over
 
 
 def test_a_stop_keeps_and_fits_what_was_measured_and_the_next_run_goes_on(live):

@@ -286,24 +286,6 @@ def test_what_came_before_a_failure_stays(error, words):
     assert words in now.problem
 
 
-def test_it_is_over_only_for_who_has_seen_the_end():
-    go = Cancel()
-
-    def make():
-        yield 1
-        go.wait(5)
-
-    task = BackgroundTask(make, Cancel())
-    assert task.wait_for_news(0, 5)
-    seen = task.view()
-    assert seen.state == State.MEASURING
-    go.set()
-    task.thread.join(5)
-    assert not task.over_at(seen.version)
-    assert task.over_at(task.view().version)
-    assert not task.wait_for_news(task.view().version, 0.01)
-
-
 def test_who_follows_several_changes_with_each_of_them_and_holds_up_none():
     both, one, other = (Watched(State.MEASURING) for _ in range(3))
     one.followed_by(both)
