@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from itertools import islice
 from urllib.parse import urlencode
 
 from lib.formatting import seconds
@@ -17,12 +18,13 @@ from lib.sweeps.experiments import published, recorded_machines
 from lib.sweeps.experiments.backend_race import NETWORK, Cell, race, records_of
 from lib.sweeps.experiments.mnist_training import missing_backends
 from lib.sweeps.experiments.recorded_machines import Machine, Seconds, best_runtime, exactly, recorded_here, spread
-from lib.sweeps.storage.records import Kind, Record
+from lib.sweeps.storage.records import Kind, Record, undisturbed
 from lib.sweeps.storage.store import Store
 from lib.sweeps.sweep import QUICKEST
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Note, State
 from lib.sweeps.workers.queue import POLL_S, Cancel, Request, Urgency
+from lib.timing.comparison import Interval, ratio_of
 from lib.timing.prediction.remedies import WORTH, Remedy
 from lib.ui import layout
 from lib.ui.controls import SHARED_HIDDEN, SHARED_SIZE
@@ -31,7 +33,7 @@ from lib.ui.notebooks import link
 from lib.ui.opened import PUPIL, role
 from lib.ui.panel import Controls, batch_size, hidden
 from lib.ui.stage import Stage
-from lib.ui.views.markup import quiet
+from lib.ui.views.markup import inline, quiet
 
 MEASURED, RECORDED, PREDICTED, PUBLISHED = "measured here", "recorded", "predicted", "published"
 # How often the host asks for work, by backend; what differs in this differs in overhead.
@@ -99,7 +101,7 @@ def answer(page: Page, below: str) -> tuple[Callable[[WhySlower], Asked], Callab
 
         def make(again: bool) -> tuple[tuple, Callable]:
             known = page.store.records(Kind.RACE)
-            todo = cells if again else [cell for cell in cells if not _undisturbed(records_of(cell, known))]
+            todo = cells if again else [cell for cell in cells if not _measured(cell, known)]
             if not again and (role() == PUPIL or not page.sections["why"].stage.streams):
                 todo = []  # to open a page in a class measures nothing, and neither does a script
             return (known, len(todo)), partial(measure, todo, again, page.sections["rate"].stage)
@@ -119,9 +121,9 @@ def answer(page: Page, below: str) -> tuple[Callable[[WhySlower], Asked], Callab
         line = layout.state_line(state, n_done, n_wanted, words, now.problem)
         query = urlencode({SHARED_HIDDEN: at.hidden, SHARED_SIZE: at.size}, safe=",")
         links = ", ".join(link(name, query=query + section, title=words) for words, name, section in FURTHER)
-        further = quiet(changes(ways)) + (
-            f'<p class="lab-note">For this network: {links}.</p>' if "<a" in links else ""
-        )
+        lines = "".join(f"<li>{inline(line)}</li>" for line in changes(ways, at.size, network))
+        further = f'<div class="lab-note"><b>One line to change</b><ul>{lines}</ul></div>' if lines else ""
+        further += f'<p class="lab-note">For this network: {links}.</p>' if "<a" in links else ""
         result = f"{layout.sentence(said)}{rows_html(ways, network)}{line}"
         return Drawing(result, said, further + below, f'<div class="ways-legend">{LEGEND}</div>', "answer")
 
@@ -157,12 +159,12 @@ def measure(
         when = replace(request, urgency=Urgency.LATER)
         if cell.runtime.backend in STARTS_SOON:
             when = replace(request, number=max(request.number, first.asked_as) + 1)
-        found = [] if again else _undisturbed(records_of(cell, store.records(Kind.RACE)))
+        found = [] if again else _measured(cell, store.records(Kind.RACE))
         yield from found or race([cell], engine, store, cancel, when)
 
 
-def _undisturbed(records: Sequence[Record]) -> list[Record]:
-    return [one for one in records if not one.warnings]
+def _measured(cell: Cell, records: Sequence[Record]) -> list[Record]:
+    return [one for one in records_of(cell, records) if not one.warnings]
 
 
 # The rows.
@@ -186,8 +188,7 @@ def _here(cells: Sequence[Cell], records: Sequence[Record], waiting: bool) -> It
     n_cores, machine = usable_cores(), this_machine()
     cores = f"{n_cores} core{'s' if n_cores > 1 else ''} here"
     for cell in cells:
-        repeated = records_of(cell, records)
-        repeated = _undisturbed(repeated) or repeated
+        repeated = undisturbed(records_of(cell, records))
         if not repeated and not waiting:
             continue
         where = f"{machine.gpu or 'GPU'} here" if cell.runtime.on_gpu else cores
@@ -202,27 +203,29 @@ def _here(cells: Sequence[Cell], records: Sequence[Record], waiting: bool) -> It
 def _recorded(size: int, network: Network) -> Iterator[EpochRow]:
     """What was recorded on machines with a card, or is predicted from it: every way on the card, and the quickest on
     the processor beside it."""
+    for machine in (one for one in recorded_here().machines if one.has_gpu):
+        host = best_runtime(machine, partial(_epoch_there, size=size, network=network), "cpu")
+        usual = [one for one in machine.runtimes if one.precision == PRECISIONS[0]]
+        wanted = [one for one in usual if one.on_gpu or (host is not None and one == host.runtime)]
+        yield from filter(None, (recorded_row(machine, one, size, network) for one in wanted))
 
-    def epoch_of(machine: Machine, runtime: Runtime) -> Seconds | None:
-        known = machine.epoch(runtime, size, network)
-        if known is not None or (network == NETWORK and (network, size) in machine.cells):
-            return known  # of the articles' network nothing is predicted where others were recorded
-        where = recorded_machines.place(machine, runtime.on_gpu)
-        return predicted_epoch(where, runtime.backend, size, network)
 
-    for machine in recorded_here().machines:
-        if not machine.has_gpu:
-            continue
-        host = best_runtime(machine, epoch_of, "cpu")
-        for runtime in machine.runtimes:
-            if runtime.precision != PRECISIONS[0] or not (runtime.on_gpu or (host and runtime == host.runtime)):
-                continue
-            if (epoch := epoch_of(machine, runtime)) is not None:
-                on, ends = f"{machine.name}, {machine.dates[1]}", f"{seconds(epoch.low)} to {seconds(epoch.high)}"
-                source, how = RECORDED, f"Recorded on {on}: median of {epoch.n} epochs, quartiles {ends}"
-                if not epoch.n:
-                    source, how = PREDICTED, f"Predicted from other epochs recorded on {on}: 90 % interval {ends}"
-                yield EpochRow(runtime, _place(machine, runtime), source, how, epoch)
+def recorded_row(machine: Machine, runtime: Runtime, size: int, network: Network) -> EpochRow | None:
+    """A way of training on a recorded machine; None where it was not recorded, and nothing near enough was."""
+    if (epoch := _epoch_there(machine, runtime, size, network)) is None:
+        return None
+    on, ends = f"{machine.name}, {machine.dates[1]}", f"{seconds(epoch.low)} to {seconds(epoch.high)}"
+    source, how = RECORDED, f"Recorded on {on}: median of {epoch.n} epochs, quartiles {ends}"
+    if not epoch.n:
+        source, how = PREDICTED, f"Predicted from other epochs recorded on {on}: 90 % interval {ends}"
+    return EpochRow(runtime, _place(machine, runtime), source, how, epoch)
+
+
+def _epoch_there(machine: Machine, runtime: Runtime, size: int, network: Network) -> Seconds | None:
+    known = machine.epoch(runtime, size, network)
+    if known is not None or (network == NETWORK and (network, size) in machine.cells):
+        return known  # of the articles' network nothing is predicted where others were recorded
+    return predicted_epoch(recorded_machines.place(machine, runtime.on_gpu), runtime.backend, size, network)
 
 
 @lru_cache(4096)
@@ -253,8 +256,8 @@ def predicted_epoch(where: str, backend: str, size: int, network: Network) -> Se
 
 
 def _place(machine: Machine, runtime: Runtime) -> str:
-    card = recorded_machines.card_of(machine)
-    return card if runtime.on_gpu else f"{card}'s host, {machine.name.split(' · ')[1]}"
+    (name, cores, *_), card = machine.name.split(" · "), machine.has_gpu and recorded_machines.card_of(machine)
+    return str(card) if runtime.on_gpu else f"{card}'s host, {cores}" if card else f"{name}, {cores}"
 
 
 def _published(size: int) -> Iterator[EpochRow]:
@@ -314,12 +317,13 @@ def _against(way: EpochRow, cpu: EpochRow) -> str:
     """How the card compares with the processor, with an interval where a time is predicted."""
     if _s(way) >= _s(cpu):
         return f"{_times(_s(way) / _s(cpu))} times as long"
-    ratio = _s(cpu) / _s(way)
-    one, other = _epoch(cpu), _epoch(way)
-    down = math.hypot(math.log(one.middle / one.low), math.log(other.high / other.middle))
-    up = math.hypot(math.log(one.high / one.middle), math.log(other.middle / other.low))
-    ends = f"{_times(ratio * math.exp(-down))}–{_times(ratio * math.exp(up))}"
+    low, ratio, high = _gain(way, cpu)
+    ends = f"{_times(low)}–{_times(high)}"
     return f"{_times(ratio)}{f' ({ends})' if PREDICTED in (way.source, cpu.source) else ''} times as fast"
+
+
+def _gain(way: EpochRow, other: EpochRow) -> Interval:
+    return ratio_of(*((one.low, one.middle, one.high) for one in (_epoch(other), _epoch(way))))
 
 
 def _epoch(way: EpochRow) -> Seconds:
@@ -327,21 +331,28 @@ def _epoch(way: EpochRow) -> Seconds:
     return way.epoch
 
 
-def changes(ways: Sequence[EpochRow]) -> str:
-    """What each line to change is worth on this machine, as measured, in a sentence; empty where nothing is known."""
-    known = {way.runtime: way for way in ways if way.source == MEASURED and way.epoch is not None}
-    pairs = [
-        (before, then, remedy.lines[key.partition("-")[0]].format(other=after.partition("-")[2]))
-        for key, remedy, after in CHANGES
-        for before in known
-        if before.backend == key and (then := replace(before, backend=after)) in known
-    ]
-    said = [
-        f"{before.label}: `{line}`, {_times(gain)} times as fast"
-        for before, then, line in pairs
-        if (gain := _s(known[before]) / _s(known[then])) >= WORTH
-    ]
-    return f"One line to change, measured here. {'; '.join(said)}." if said else ""
+def changes(ways: Sequence[EpochRow], size: int, network: Network = NETWORK) -> Iterator[str]:
+    """What each line to change is worth, measured here or else recorded elsewhere, where that is surely a gain."""
+    for key, remedy, after in CHANGES:
+        for before, then in islice(_changed(ways, key, after, size, network), 1):
+            low, gain, _ = _gain(then, before)
+            if gain >= WORTH and (low > 1 or before.source != PREDICTED):
+                line = remedy.lines[key.partition("-")[0]].format(other=after.partition("-")[2])
+                known = MEASURED if before.source == MEASURED else f"{before.source} for {before.where}"
+                yield f"{before.runtime.label}: {_against(then, before)}, {known}: `{line}`"
+
+
+def _changed(
+    ways: Sequence[EpochRow], key: str, after: str, size: int, network: Network
+) -> Iterator[tuple[EpochRow, EpochRow]]:
+    """Pairs of what trains by one backend and by the other in its place, those of this machine first."""
+    here = {way.runtime: way for way in ways if way.source == MEASURED and way.epoch is not None}
+    thens = ((way, here.get(replace(one, backend=after))) for one, way in here.items() if one.backend == key)
+    there = (
+        [recorded_row(machine, Runtime(backend), size, network) for backend in (key, after)]
+        for machine in recorded_here().machines
+    )
+    yield from ((one, other) for one, other in (*thens, *there) if one is not None and other is not None)
 
 
 def _s(way: EpochRow) -> float:

@@ -73,7 +73,6 @@ class Chart:
 
     @property
     def as_json(self) -> str:
-        """The specification as `lib/ui/widgets/charts.js` draws it."""
         return json.dumps(self.spec | {"description": self.title}, separators=(",", ":"))
 
 
@@ -180,7 +179,6 @@ def row_color() -> "alt.Color":
 
 
 def log_scale(domain: Sequence[float], **options: Any) -> "alt.Scale":
-    """A logarithmic scale that ends exactly at its domain; `options` as of `alt.Scale`."""
     return alt.Scale(type="log", domain=list(domain), nice=False, **options)
 
 
@@ -196,7 +194,7 @@ def names_y(names: Sequence[str], limit: int, field: str = "label", **axis: Any)
     room_px = f"min({limit}, max(120, 0.5 * (containerSize()[0] || 999)))"
     # What is too long has a second line: what follows its last comma, such as “software adapter”, or its later half.
     label = (
-        f"5 * length(datum.label) < {room_px} ? datum.label : split(replace(datum.label, regexp("
+        f"6 * length(datum.label) < {room_px} ? datum.label : split(replace(datum.label, regexp("
         "'^(.{20,}), (.+)$|^(.{' + (floor(length(datum.label) / 2) - 4) + '}[^ ]*) (.+)$'), '$1$3|$2$4'), '|')"
     )
     shown = alt.Axis(**{"labelLimit": alt.ExprRef(room_px), "labelExpr": label} | axis)
