@@ -15,7 +15,7 @@ from lib import ROOT
 
 NOTEBOOK = ROOT / "mnist_training.py"
 LIMITS = {
-    "statements in lib": 24_619,
+    "statements in lib": 24_499,
     "real ones, without imports and docstrings": 20_284,
     "modules in lib": 156,
     "classes in lib": 366,
@@ -26,7 +26,7 @@ LIMITS = {
     "lines of the longest cell": 6,
     "names that a cell takes": 2,
     "names that cells share": 10,
-    "lines of tests": 31_739,
+    "lines of tests": 31_713,
     "words of docs and README": 8_902,
 }
 

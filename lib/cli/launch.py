@@ -36,7 +36,6 @@ def port_problem(port: int, host: str = "127.0.0.1") -> str:
 
 
 def notebook_problem(file: str) -> str:
-    """Why this is not one of the project's notebooks, by its file from the root; empty where it is."""
     known = [notebook.file for notebook in NOTEBOOKS]
     return "" if file in known else f"notebook: expected one of {', '.join(known)}, got {file}; choose one of these"
 

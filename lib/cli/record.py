@@ -109,7 +109,6 @@ class Entry:
         return f"{self.question} of {', '.join(self.of)}"
 
     def among(self, runtimes: Sequence[Runtime]) -> list[Runtime]:
-        """The runtimes that it is asked of."""
         return [one for one in runtimes if any(fnmatchcase(one.address, pattern) for pattern in self.of)]
 
 
@@ -134,7 +133,6 @@ class Phase:
 
     @property
     def planned(self) -> bool:
-        """Whether a plan asks for it."""
         return self.expected_s < math.inf
 
 
@@ -239,7 +237,6 @@ class Battery:
         return [Phase(f"{RACE}, round {n}", lambda n=n: self.repetitions(all_cells(self.runtimes), n)) for n in numbers]
 
     def _perform(self, task: RecordingTask) -> Generator[Note, None, bool]:
-        """Measure a task; the value is whether all of it worked."""
         if self._attempts.given_up(task.runtime):
             return False
         library = task.runtime.process
@@ -298,7 +295,6 @@ class Battery:
         ]
 
     def repetitions(self, cells: list[Cell], rounds: int = 1) -> list[RecordingTask]:
-        """Library by library, so that no two are in memory at once; in a different order each round."""
         todo = backend_race.plan(cells, self.store.records(Kind.RACE), rounds)
         libraries = list(dict.fromkeys(cell.runtime.process for cell in cells))
         order = [libraries[i] for i in np.random.default_rng(rounds).permutation(len(libraries))]
@@ -490,7 +486,6 @@ class Battery:
             yield self._mark(task, event[0].label, event[1]) if isinstance(event, tuple) else event
 
     def _mark(self, task: OperationTask | PipelineTask, label: str, why: str) -> Record:
-        """The mark in place of a figure, stored."""
         marked = failure(label, task.runtime, task.subject, why)
         self.store.add(marked)
         return marked

@@ -230,7 +230,6 @@ def _exported(notebook: Notebook, cancel: Cancel) -> str:
 
 
 def _kill(pid: int) -> None:
-    """End a process and all that it has started: marimo runs a notebook in a session of its own."""
     with suppress(psutil.NoSuchProcess):
         whole = psutil.Process(pid)
         for one in (*whole.children(recursive=True), whole):

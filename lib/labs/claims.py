@@ -76,8 +76,6 @@ COMPARED = (
 
 
 class ClaimStatus(Enum):
-    """The verdict on a claim."""
-
     HOLDS = "holds here"
     NOT_HERE = "does not hold here"
     CORRECTED = "corrected"
@@ -87,8 +85,6 @@ class ClaimStatus(Enum):
 
 @dataclass(frozen=True)
 class Judgement:
-    """The verdict, the figure measured here (or the corrected one), and why."""
-
     verdict: ClaimStatus
     measured: str
     why: str
@@ -115,7 +111,6 @@ class Known:
         return None if standing is None else standing.quartiles_s
 
     def repeated(self, cell: Cell) -> Repetitions | None:
-        """The seconds of an epoch that a verdict is made from; None where the cell was not measured."""
         standing = self.cells.get(cell)
         return None if standing is None else standing.repeated
 
@@ -130,8 +125,6 @@ Judge = Callable[[Known], Judgement]
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim of an article, and how it is judged."""
-
     text: str
     source: str
     judge: Judge
@@ -174,8 +167,6 @@ def _rates(records: Iterable[Record]) -> list[Record]:
 
 
 def anatomy_tasks(runtimes: Sequence[Runtime]) -> list[AnatomyTask]:
-    """The steps to take apart at batch size 32, as far as claims rest on them; with a GPU the traps too, which read its
-    occupancy."""
     on_card = Runtime(DEFAULT, "gpu")
     traps = [AnatomyTask(on_card, Examination("traps", NETWORK, BATCH_SIZE))] if on_card in runtimes else []
     every = tasks(runtimes, NETWORK, BATCH_SIZE)
@@ -240,7 +231,6 @@ def progress(records: list[Record]) -> tuple[int, int]:
 
 
 def stood_on(records: list[Record]) -> list[Record]:
-    """The valid records that the claims rest on."""
     repetitions = [repetition for cell in (*CELLS, *GPU_CELLS) for repetition in records_of(cell, records)]
     tasks = anatomy_tasks(usable_runtimes())
     taken_apart = [record for task in tasks for one in task.repetitions(records) for record in one.values()]

@@ -125,7 +125,6 @@ def sweep_chart(methods: Sequence[Method], took_s: Mapping[str, float]) -> Chart
 
 
 def _bars(bars: Sequence[tuple[str, str, float | None, str]], title: str) -> Chart:
-    """A bar for each label, colour, seconds and remark; where there are no seconds yet the row is empty."""
     rows = [
         {"label": label, "color": color, "s": s, "text": seconds(s) + remark}
         for label, color, s, remark in bars

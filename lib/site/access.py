@@ -127,7 +127,6 @@ class Keys:
         return role if hmac.compare_digest(self.token(role).encode(), token.encode()) else None
 
     def fits(self, password: str) -> bool:
-        """Whether this is the password; it takes as long for any."""
         known, said = (hashlib.sha256(one.encode()).digest() for one in (self.password, password))
         return hmac.compare_digest(known, said) and bool(self.password)
 
@@ -136,7 +135,6 @@ class Keys:
         return f"s_{self._derived(f'session of {card.viewer}: {said}').hex()[:32]}"
 
     def cookie(self, card: Credentials) -> str:
-        """The signed card."""
         return self._signer.dumps(asdict(card))
 
     def card(self, cookie: str | None) -> Credentials | None:
@@ -250,10 +248,11 @@ class Door:
         path = request.url.path
         role = self._keys.role_of(link, dict(settings)[link])
         if role is None:
+            password = f', or <a href="{DOOR}">enter with the password</a>' if self._keys.password else ""
             return plain_page(
                 "This link does not fit",
                 f"<h1>This link does not fit</h1><p>Expected the {link} link as the server printed it, got another one."
-                f" Ask your teacher for it{self._or_password()}.</p>",
+                f" Ask your teacher for it{password}.</p>",
                 403,
             )
         rest = urlencode([(name, value) for name, value in settings if name not in LINKS])
@@ -269,9 +268,6 @@ class Door:
                 f'<form method="post" action="{itself}"><button>Become a pupil</button></form>',
             )
         return self._admitted(aim, role, known)
-
-    def _or_password(self) -> str:
-        return f', or <a href="{DOOR}">enter with the password</a>' if self._keys.password else ""
 
     async def _enter(self, request: Request, known: Credentials | None) -> Response:
         """The page at the door, and what its form sends."""
@@ -367,7 +363,6 @@ class Capacity:
 
     @property
     def viewers(self) -> int:
-        """How many WebSockets are open."""
         return len(self._connections)
 
     def hold(self, viewer: str) -> bool:

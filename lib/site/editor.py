@@ -72,7 +72,6 @@ class Editor:
         return RedirectResponse(f"{address}&{urlencode(_asked(request), safe='/')}", 303)
 
     def end(self) -> None:
-        """End the process, if there is one."""
         if self._process is not None:
             self._process.terminate()
             self._process.wait(10)
@@ -93,7 +92,6 @@ class Editor:
 
 
 def _asked(request: Request) -> list[tuple[str, str]]:
-    """The notebook's file, and the settings of the page that was left."""
     left = urlsplit(request.headers.get("referer", ""))
     notebook = next((one for one in NOTEBOOKS if one.path == left.path), FIRST)
     settings = [(name, value) for name, value in parse_qsl(left.query) if "." in name]

@@ -106,7 +106,6 @@ class Gate:
             await send({"type": "websocket.close", "code": 1008})  # not accepted: the browser gets status 403
 
     def _answer(self, scope: Scope) -> Response | None:
-        """What is answered in marimo's place."""
         said = [scope["path"].encode(), *(part for header in scope["headers"] for part in header)]
         if (length := len(scope["query_string"])) > MAX_SETTINGS_BYTES:
             return _too_long(scope["path"][:MAX_HEAD_BYTES], length)

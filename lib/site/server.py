@@ -98,7 +98,6 @@ class ClassOptions:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches a server that listens there."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -206,7 +205,6 @@ class Notebooks:
         await self.make(name)(scope, receive, send)
 
     def make(self, name: str) -> Starlette:
-        """The application of the notebook of this name."""
         if name not in self.made:
             # The scripts of all pages have one address, so that a browser fetches them once.
             apps = marimo.create_asgi_app(
@@ -365,7 +363,6 @@ _CLASS, _TEACHER, _OWN = "For a class, read-only", "For the teacher", "Your note
 
 
 def _addresses(options: ClassOptions, keys: Keys, host: str, port: int, path: str) -> dict[str, str]:
-    """Where who finds the site."""
     name = f"[{host}]" if ":" in host else host
     base = f"https://{options.public_host}" if options.public_host else f"http://{name}:{port}"
     link = f"?class={keys.token('pupil')}" if options.class_link else ""

@@ -47,7 +47,6 @@ def batch_size(name: str, label: str, usual: int, debounce: bool = True) -> Cont
 
 
 def span(name: str, label: str, usual: tuple[float, float], options: Sequence[float]) -> Control:
-    """The two ends of a range, both among the options."""
     return Control(
         url_state.ends(name, usual, options),
         lambda value: mo.ui.range_slider(
@@ -70,7 +69,6 @@ def several(name: str, label: str, usual: Sequence, options: Mapping[str, Any] |
 def dropdown(
     name: str, label: str, usual: Any, options: Mapping[str, Any] | Sequence, full_width: bool = False
 ) -> Control:
-    """One of the options; a mapping gives the label of each."""
     named = _named(options)
     return Control(
         url_state.choice(name, usual, list(named.values())),
@@ -81,7 +79,6 @@ def dropdown(
 def number(
     name: str, label: str, usual: float, low: float, high: float, step: float = 1, whole: bool = False
 ) -> Control:
-    """A number from `low` to `high`, both included; `whole` for an integer."""
     return Control(
         url_state.number(name, usual, low, high, whole),
         lambda value: mo.ui.number(low, high, step=step, value=value, label=label),
@@ -89,7 +86,6 @@ def number(
 
 
 def checkbox(name: str, label: str, usual: bool) -> Control:
-    """Yes or no."""
     return Control(url_state.choice(name, usual, (False, True)), lambda value: mo.ui.checkbox(value=value, label=label))
 
 
@@ -125,7 +121,6 @@ def _check_hidden(written: str) -> None:
 
 
 def hidden(name: str) -> Control:
-    """Hidden layers of a network."""
     line = text(name, "Hidden layers", "128", _check_hidden, "none")
     return replace(line, setting=replace(line.setting, shared=SHARED_HIDDEN))
 
@@ -148,7 +143,6 @@ def runtimes() -> dict[str, str]:
 
 
 def runtime(written: str) -> Runtime:
-    """A runtime as `runtimes` writes it, such as `numpy/cpu`."""
     return Runtime(*written.split("/"))
 
 

@@ -35,7 +35,6 @@ class ExportMenu:
         self.text = mo.ui.anywidget(self.widget).text
 
     def forget(self) -> None:
-        """Hold nothing that was shown."""
         self.now: Callable[[], Takeaway | None] = lambda: None  # what can be taken away at this moment
 
     def _hear(self, asked: object) -> None:

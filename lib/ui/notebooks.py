@@ -120,7 +120,6 @@ _PATHS = {f"/{name}": one.path for one in OF_A_CLASS_SITE for name in (one.name,
 
 
 def notebook_of(name: str) -> Notebook:
-    """The notebook of this name, present or former."""
     return next(one for one in OF_A_CLASS_SITE if name in (one.name, *one.former))
 
 

@@ -113,12 +113,10 @@ class Controls:
 
     @classmethod
     def declared(cls, prefix: str) -> dict[str, controls.Control]:
-        """The controls by name, in their order on the page, with settings named `prefix.name`."""
         return {name: one.make(f"{prefix}.{name}") for name, one in vars(cls).items() if isinstance(one, Declared)}
 
     @classmethod
     def members(cls, prefix: str) -> list[Setting]:
-        """The setting of each control."""
         return [control.setting for control in cls.declared(prefix).values()]
 
     @classmethod
@@ -128,12 +126,10 @@ class Controls:
 
     @classmethod
     def settings(cls, prefix: str) -> dict[str, Setting]:
-        """What an address may say of the panel, by the settings' names."""
         return {one.name: one for one in (*cls.members(prefix), cls.pin(prefix)) if one is not None}
 
     @classmethod
     def elements(cls, prefix: str, address: Address) -> dict[str, Any]:
-        """The elements by name, with the values of the address."""
         fields = file_fields(cls.FILES) if cls.FILES else {}
         return fields | {name: one.element(address.read(one.setting)) for name, one in cls.declared(prefix).items()}
 
@@ -150,5 +146,4 @@ class Controls:
 
 
 def settings_of(panels: Mapping[str, type[Controls]]) -> dict[str, Setting]:
-    """What an address may say of these panels, by prefix."""
     return {name: setting for prefix, one in panels.items() for name, setting in one.settings(prefix).items()}

@@ -37,8 +37,6 @@ def _strategies() -> dict[str, str]:
 
 
 class SearchControls(Controls):
-    """Of the search: what is drawn from, how many settings, and how they are trained."""
-
     AGAIN = "Search", "Train the settings that are not saved yet"
     EXPORTS = True
     count = slider("Settings", 64, COUNTS)
@@ -127,7 +125,6 @@ def _state_line(shown: Shown, n_done: int, n_wanted: int, runtime: Runtime) -> s
 
 
 def _dimensions(values: dict) -> list[Dimension]:
-    """Those of which more than one value is drawn."""
     found = [
         ("learning_rate", list(values["rates"]), True, False, "learning rate"),
         ("batch_size", values["sizes"], True, True, "batch size"),
@@ -142,6 +139,5 @@ def _dimensions(values: dict) -> list[Dimension]:
 
 
 def _done(items: Sequence[object], trainings: Sequence[Training]) -> dict[Training, Curve]:
-    """The settings that are trained, in the order in which they were drawn."""
     finished = {item.item.training: item.curve for item in items if isinstance(item, Finished)}
     return {training: finished[training] for training in trainings if training in finished}

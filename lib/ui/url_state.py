@@ -196,7 +196,6 @@ class Address:
                 )
 
     def said(self, name: str) -> str:
-        """What the address says of a setting; empty for nothing."""
         return self._given.get(name, "")
 
     def read(self, setting: Setting[T]) -> T:
@@ -214,7 +213,6 @@ class Address:
         return urlencode(others, safe=",") or ALL_USUAL
 
     def clear(self) -> None:
-        """Remove all values of controls from the address, and forget its problems."""
         self.problems.clear()
         for name in [name for name in self._given if "." in name]:
             if self._parameters is not None and name in self._parameters.to_dict():
@@ -279,7 +277,6 @@ def _some_of(said: str, options: Sequence[T]) -> list[T]:
 
 
 def _nearest_option(said: str, options: Sequence) -> str:
-    """What was meant by the first part that is none of the options."""
     written = list(map(_written, options))
     wrong = next((part for part in said.split(",") if part not in written), "")
     numbers = [option for option in options if isinstance(option, (int, float)) and not isinstance(option, bool)]

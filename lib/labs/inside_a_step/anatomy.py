@@ -279,7 +279,6 @@ def _first(found: Mapping[str, Mapping[int, Record]], way: str) -> str:
 
 
 def _sum(records: Sequence[Record | None]) -> str:
-    """The sum of medians; a dash where one is missing."""
     known = [seconds_of(record) for record in records if record is not None]
     return _us(sum(known)) if len(known) == len(records) else "–"
 
@@ -324,7 +323,6 @@ NOT_TOLD_APART = {Verdict.SAME: "no difference here", Verdict.UNCLEAR: "not told
 
 
 def trap_devices() -> dict[str, str]:
-    """The devices on which the step can be timed here, by label: JAX's, then WebGPU's."""
     usable = [one for one in ALL_DEVICES if unavailable(traps_task(one, 32).runtime) is None]
     return {f"WebGPU, {KINDS[one]}" if one in KINDS else one: one for one in usable}
 

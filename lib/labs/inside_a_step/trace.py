@@ -462,7 +462,6 @@ def _share(share: float) -> str:
 
 
 def _cost_of_profiling(trace: Trace) -> str:
-    """How much longer a step took under the profiler, where that was measured."""
     took, steps = step_s(trace), trace.about.get("steps")
     if took is None or not isinstance(steps, int | float) or not steps > 0:
         return ""
@@ -592,7 +591,6 @@ def comparison_sentence(before: Trace, after: Trace) -> str:
 
 
 def titles(traces: Sequence[Trace]) -> dict[str, Trace]:
-    """The traces by titles that differ."""
     named: dict[str, Trace] = {}
     for trace in traces:
         title = trace.title or "trace"

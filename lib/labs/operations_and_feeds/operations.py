@@ -293,8 +293,6 @@ def library_names(shown: Shown) -> list[str]:
 
 
 class Series(NamedTuple):
-    """A line of a chart: points timed in one way, under a name of its own."""
-
     label: str
     color: str
     points: Sequence[OperationPoint]

@@ -173,12 +173,10 @@ class Surface:
 
     @cached_property
     def low(self) -> np.ndarray:
-        """The least that the ratio may be by both intervals."""
         return self.left.low_s / self.right.high_s
 
     @cached_property
     def high(self) -> np.ndarray:
-        """The most that the ratio may be by both intervals."""
         return self.left.high_s / self.right.low_s
 
     @cached_property
@@ -364,17 +362,14 @@ def devices() -> dict[str, Device]:
 
 
 def known_cards() -> dict[str, str]:
-    """Labels of the cards that are known by their figures, with their addresses."""
     return {device.name: key.partition("/")[0] for key, device in devices().items() if device.on_gpu}
 
 
 def cards() -> dict[str, str]:
-    """Labels of what may stand on the right, with their addresses: this machine's cards, then known ones."""
     return _here(on_gpu=True) | known_cards()
 
 
 def processors() -> dict[str, str]:
-    """Labels of what may stand on the left, with their addresses: this machine, then known processors."""
     return _here(on_gpu=False) | {
         f"{device.name}, {device.driven(way)}": f"{key}/{name}"
         for key, device in devices().items()

@@ -299,8 +299,6 @@ def larger_chart(found: Sequence[LargerStep]) -> Chart:
 
 
 class Bill(NamedTuple):
-    """An epoch on one side, predicted, and dollars of an hour there; None where it has no price."""
-
     side: Side
     epoch: Prediction
     per_h: float | None

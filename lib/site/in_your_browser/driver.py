@@ -117,8 +117,6 @@ def events(experiment: str, settings: Mapping[str, Any], data: Data) -> Iterator
 
 @dataclass
 class _Told(TrainedEpochs):
-    """A line as the page tells it."""
-
     training: Training
     epochs: list[Epoch]
     train_s: float

@@ -41,7 +41,6 @@ from lib.model.data import prepared
 from lib.model.data.mnist import Data, DataError
 from lib.model.hardware.machine import usable_cores, use_one_core
 from lib.model.hardware.process import kept_away
-from lib.model.spec import Training
 from lib.sweeps.workers.messages import (
     CardLost,
     Checkpoint,
@@ -211,15 +210,12 @@ def train_job(job: Job, data: Data) -> Iterator[Progress | Checkpoint | Trained 
             continue
         stepped_s += event.train_s if isinstance(event, Steps) else 0.0
         yield Progress(items[index], _portable(event))
-        if isinstance(event, Epoch) and _is_last(event, job.trainings[index]):
+        epochs = job.trainings[index].epochs
+        if isinstance(event, Epoch) and (event.epoch + 1 == epochs or event.diverged_step is not None):
             yield Trained(items[index], event.parameters() if job.how.want_parameters else None)
         elif isinstance(event, Epoch) and job.how.want_parameters and time.monotonic() - sent_at[index] > CHECKPOINT_S:
             sent_at[index] = time.monotonic()
             yield Checkpoint(items[index], event.parameters())
-
-
-def _is_last(event: Epoch, training: Training) -> bool:
-    return event.epoch + 1 == training.epochs or event.diverged_step is not None
 
 
 def _events(job: Job, data: Data) -> Iterator[tuple[int, Event | None] | None]:

@@ -40,7 +40,6 @@ class Values:
         return cls(tuple(head), tuple(rows[:: max(1, math.ceil(len(rows) / MAX_ROWS))]), len(rows))
 
     def as_html(self) -> str:
-        """The table, after how many of its rows it shows."""
         rows = ([html.escape(cell) for cell in row] for row in self.rows)
         some = quiet(
             f"{len(self.rows)} of {self.n_rows:,} rows, evenly spaced:" if len(self.rows) < self.n_rows else ""
@@ -177,7 +176,6 @@ def _layers(spec: dict, data: object = None) -> Iterator[dict]:
 
 
 def _rows(dataset: str | Sequence[dict]) -> list[dict]:
-    """The rows of a dataset, which may be CSV."""
     if not isinstance(dataset, str):
         return list(dataset)
     head, *rows = csv.reader(io.StringIO(dataset))

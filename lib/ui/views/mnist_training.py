@@ -83,7 +83,6 @@ def loss_by_step(experiment: Experiment, results: Results) -> Chart:
 
 
 def accuracy_by_epoch(experiment: Experiment, results: Results) -> Chart:
-    """Validation accuracy after each epoch, a line per training."""
     most = max(item.training.epochs for item in experiment.items)
     template = _line_frame("validation accuracy by epoch", "epoch", "accuracy")
     return _filled(template, experiment, _accuracies(experiment, results, "epoch"), ERROR_DOMAIN, most)
@@ -133,7 +132,6 @@ def accuracy_by_cost(experiment: Experiment, results: Results) -> Chart:
 
 
 def _finals(experiment: Experiment, results: Results, x: Callable[[Line], float | None]) -> list[dict]:
-    """The accuracy of each line that has one, and a place on the x axis."""
     rows = []
     for label, line in zip(experiment.labels, results.lines, strict=True):
         if line.accuracy is None or x(line) is None:
@@ -367,7 +365,6 @@ def _dots_frame(names: tuple[str, ...], domain: tuple[float, float]) -> dict:
 
 
 def run_sentence(experiment: Experiment, results: Results) -> str:
-    """The run's result in words, or why it failed; empty while it is running."""
     if results.state is State.FAILED:
         return results.failure
     done = [one for one in zip(results.labels, results.lines, strict=True) if one[1].curve is not None]

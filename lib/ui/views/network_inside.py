@@ -96,7 +96,6 @@ def confusion_figure(inside: NetworkView, names: Sequence[str] | None = None) ->
 
 
 def confusion_text(inside: NetworkView, names: Sequence[str] | None = None) -> ChartText:
-    """`confusion_figure` in words: how many are right, what is confused most, and each class by itself."""
     confusion, called = inside.confusion, _called(inside, names)
     mistakes = confusion.copy()
     np.fill_diagonal(mistakes, 0)
@@ -154,7 +153,6 @@ def wrong_figure(
 
 
 def wrong_text(inside: NetworkView, labels: np.ndarray, names: Sequence[str] | None = None) -> ChartText:
-    """`wrong_figure` in words: what each image is, and what the network took it for."""
     called = _called(inside, names)
     rows = [
         (str(place), called[labels[index]], called[said], f"{100 * probability:.0f} %")

@@ -12,21 +12,17 @@ _CALLED = {"learning-rate": "learning rate", "batch-size": "batch size", "depth"
 
 
 def loaded(about: DataSummary) -> str:
-    """What is trained on: rows, inputs, classes, how they are divided, and what else is to be known."""
     image = f" (images of {about.image[1]} × {about.image[0]})" if about.image is not None else ""
+    names = about.classes
     parts = [
         f"{about.name}: {about.n_train + about.n_validation + about.n_test:,} rows, {about.n_inputs:,}"
         f" input{'s' if about.n_inputs != 1 else ''}{image} scaled to [0, 1], {len(about.classes)} classes"
-        f" ({_some(about.classes)})",
+        f" ({', '.join(names if len(names) <= 5 else (*names[:3], '…', names[-1]))})",
         f"{about.n_train:,} rows train, {about.n_validation:,} validate, {about.n_test:,} are for “Look inside”;"
         f" {about.split}",
         *(note[:1].upper() + note[1:] for note in about.notes),
     ]
     return ". ".join(parts) + "."
-
-
-def _some(names: tuple[str, ...]) -> str:
-    return ", ".join(names) if len(names) <= 5 else f"{', '.join(names[:3])}, …, {names[-1]}"
 
 
 def left_out(asked: list[int], fitting: tuple[int, ...]) -> str:

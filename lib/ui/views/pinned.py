@@ -30,7 +30,6 @@ def with_same_axes(one: Chart, other: Chart) -> tuple[Chart, Chart]:
 
 
 def _domains(part: Any, channel: str) -> list[list[float]]:
-    """The numeric domains of a channel in all layers of a specification."""
     found = []
     for layer in part.get("layer", ()):
         domain = ((layer.get("encoding", {}).get(channel) or {}).get("scale") or {}).get("domain")
@@ -45,8 +44,6 @@ def _around(domains: list[list[float]]) -> list[float]:
 
 
 def _with_domains(spec: dict, wide: dict[str, list[float]]) -> dict:
-    """A copy whose layers have these domains, where they have one of numbers."""
-
     def widened(layer: dict) -> dict:
         encoding = dict(layer.get("encoding", {}))
         for channel, domain in wide.items():

@@ -146,7 +146,6 @@ def _tick_rows(dimensions: tuple[Dimension, ...], best: list[dict], n_diverged: 
 
 
 def _covered(row: dict, y: float, text: str) -> bool:
-    """Whether a tick is the best one's value, or stands on the side of its label and too near."""
     return row["text"] == text or (row["x"] == ACCURACY and abs(row["y"] - y) < 0.06)
 
 
