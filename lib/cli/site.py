@@ -84,8 +84,17 @@ def write_site(
     # Of each page its file, its title, and what writes it and returns its bytes, or raises ValueError.
     pages: list[tuple[str, str, Callable[[], int]]] = []
     if in_browser:
-        pages.append((IN_BROWSER, TITLE, partial(_write_browser_page, folder)))
-    pages += [(one.file_name, one.title, partial(_run_and_write, folder, one, cancel)) for one in notebooks]
+        pages.append(
+            (
+                IN_BROWSER,
+                TITLE,
+                lambda: sum(write(folder, path, made()) for path, made in browser_files(where_and_when()).items()),
+            )
+        )
+    pages += [
+        (one.file_name, one.title, lambda one=one: write_notebook(folder, one, _exported(one, cancel)))
+        for one in notebooks
+    ]
     pages_bytes, failed = 0, []
     with time_limit(minutes, cancel) as stopped:
         for number, (file_name, title, write_page) in enumerate(pages, 1):
@@ -171,14 +180,6 @@ def write_failure(folder: Path, file_name: str, title: str, why: str) -> None:
             f' {html.escape(where_and_when())}: {html.escape(why)}</p><p><a href="{FRONT}">All notebooks</a></p>'
         )
         write(folder, file_name, bytes(plain_page(title, content).body))
-
-
-def _write_browser_page(folder: Path) -> int:
-    return sum(write(folder, path, content()) for path, content in browser_files(where_and_when()).items())
-
-
-def _run_and_write(folder: Path, notebook: Notebook, cancel: Cancel) -> int:
-    return write_notebook(folder, notebook, _exported(notebook, cancel))
 
 
 def write_notebook(folder: Path, notebook: Notebook, exported: str) -> int:

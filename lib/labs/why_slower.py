@@ -27,11 +27,11 @@ from lib.sweeps.workers.queue import POLL_S, Cancel, Request, Urgency
 from lib.timing.comparison import Interval, ratio_of
 from lib.timing.prediction.remedies import WORTH, Remedy
 from lib.ui import layout
-from lib.ui.controls import SHARED_HIDDEN, SHARED_SIZE
+from lib.ui.controls import SHARED, SHARED_HIDDEN, SHARED_SIZE
 from lib.ui.lab import Asked, Drawing, Page, Shown
 from lib.ui.notebooks import link
 from lib.ui.opened import PUPIL, role
-from lib.ui.panel import Controls, batch_size, hidden
+from lib.ui.panel import Controls, batch_size
 from lib.ui.stage import Stage
 from lib.ui.views.markup import inline, quiet
 
@@ -47,6 +47,7 @@ ASKED_ONCE = {
 AN_OPERATION = "an operation"  # of all others
 EAGER = ("torch", "cupy")  # as programs for a card are written first
 COMPILED = {"an epoch": "compiled whole", "a step": "compiled step by step"}
+SKIPS_ZEROS = "the images' zeros are left out"
 STARTS_SOON = (DEFAULT, "numpy", "jax-step", QUICKEST)  # Numba compiles once a machine, for up to 20 s
 TAKES_LONG = ("jax-operation", "cupy-image")  # half a minute an epoch
 # What one's own program trains by, the remedy that is a line of it, and by what it trains then.
@@ -56,19 +57,13 @@ CHANGES = (
     ("jax-step", Remedy.EPOCH, "jax-epoch"),
     ("torch", Remedy.STEP, "torch-compiled"),
 )
-FURTHER = (
-    ("which library is fastest here", "which_library", ""),
-    ("where a GPU wins", "when_a_gpu_wins", ""),
-    ("which line to change", "when_a_gpu_wins", "#7-what-would-help"),
-)
+FURTHER = ("which library is fastest here", "which_library"), ("where a GPU wins", "when_a_gpu_wins")
+REMEDIES = "remedy.by={by}#7-what-would-help"  # of “When a GPU wins”
 
 
 class WhySlower(Controls):
-    """Of the first section: the network and the batch size."""
-
     AGAIN = "Measure again", "Time every way of training at this batch size once more"
     size = batch_size("Batch size", 32, debounce=False)
-    hidden = hidden()
 
 
 @dataclass(frozen=True)
@@ -87,17 +82,25 @@ class EpochRow:
         source = RECORDED if self.source == PREDICTED else self.source
         return f"{source} {self.where} {self.runtime.address}"
 
-    @property
-    def asked_once(self) -> str:
-        """For what the host asks the device once."""
-        return next((per for per, keys in ASKED_ONCE.items() if self.runtime.backend in keys), AN_OPERATION)
+
+def asked_once(runtime: Runtime) -> str:
+    """For what the host asks the device once."""
+    return next((per for per, keys in ASKED_ONCE.items() if runtime.backend in keys), AN_OPERATION)
+
+
+def how_it_trains(runtime: Runtime) -> str:
+    """What its overhead comes from, and whether it does less, in a sentence."""
+    zeros = f", and {SKIPS_ZEROS}" * BACKENDS[runtime.backend].skips_zeros
+    return f"The host asks once {asked_once(runtime)}{zeros}."
 
 
 def answer(page: Page, below: str) -> tuple[Callable[[WhySlower], Asked], Callable[[Shown], Drawing]]:
     """What is measured here after everything that somebody waits for, and the rows so far; HTML `below` them."""
+    hidden = page.address.read(SHARED[SHARED_HIDDEN])
+    network = Network.parse(hidden)
 
     def ask(at: WhySlower) -> Asked:
-        cells = cells_here(at.size, Network.parse(at.hidden))
+        cells = cells_here(at.size, network)
 
         def make(again: bool) -> tuple[tuple, Callable]:
             known = page.store.records(Kind.RACE)
@@ -106,12 +109,11 @@ def answer(page: Page, below: str) -> tuple[Callable[[WhySlower], Asked], Callab
                 todo = []  # to open a page in a class measures nothing, and neither does a script
             return (known, len(todo)), partial(measure, todo, again, page.sections["rate"].stage)
 
-        return Asked((at.size, at.hidden), make)
+        return Asked(at.size, make)
 
     def draw(shown: Shown) -> Drawing:
         at, now, (known, n_wanted) = shown.at, shown.now, shown.known
         measured = [item for item in now.items if isinstance(item, Record)]
-        network = Network.parse(at.hidden)
         ways = ways_at(at.size, [*known, *measured], network, waiting=now.state.under_way)
         said = sentence(ways)
         n_done = sum(item.kind == Kind.RACE for item in measured)
@@ -119,15 +121,24 @@ def answer(page: Page, below: str) -> tuple[Callable[[WhySlower], Asked], Callab
         words = now.note or f"{n_here} ways measured on this machine{missing()}"
         state = layout.saved_or(now.state, not n_wanted) if n_here or n_wanted else State.NOT_RUNNING
         line = layout.state_line(state, n_done, n_wanted, words, now.problem)
-        query = urlencode({SHARED_HIDDEN: at.hidden, SHARED_SIZE: at.size}, safe=",")
-        links = ", ".join(link(name, query=query + section, title=words) for words, name, section in FURTHER)
-        lines = "".join(f"<li>{inline(line)}</li>" for line in changes(ways, at.size, network))
+        query = urlencode({SHARED_HIDDEN: hidden, SHARED_SIZE: at.size}, safe=",")
+        links = ", ".join(link(name, query=query, title=words) for words, name in FURTHER)
+        lines = "".join(
+            f"<li>{_program(one, query)}: {inline(line)}</li>" for one, line in changes(ways, at.size, network)
+        )
         further = f'<div class="lab-note"><b>One line to change</b><ul>{lines}</ul></div>' if lines else ""
         further += f'<p class="lab-note">For this network: {links}.</p>' if "<a" in links else ""
         result = f"{layout.sentence(said)}{rows_html(ways, network)}{line}"
         return Drawing(result, said, further + below, f'<div class="ways-legend">{LEGEND}</div>', "answer")
 
     return ask, draw
+
+
+def _program(runtime: Runtime, query: str) -> str:
+    """HTML of what trains today, with a link to all that would help it, where it can be measured here."""
+    remedies = f"{query}&{REMEDIES.format(by=runtime.address)}"
+    able = runtime in usable_runtimes()
+    return link("when_a_gpu_wins", query=remedies, title=runtime.label) if able else html.escape(runtime.label)
 
 
 def cells_here(size: int, network: Network = NETWORK) -> list[Cell]:
@@ -285,7 +296,9 @@ def sentence(ways: Sequence[EpochRow]) -> str:
         cards = [way for way in cards if way.where == eager.where]
         known = [way for way in known if way.source == MEASURED or way.where.startswith(eager.where)]
     here = [way for way in known if not way.runtime.on_gpu]
-    here = [way for way in here if way.source == MEASURED] or here
+    # While the quickest is still to come, a host stands in for it: the sentence would change at each row.
+    coming = any(way.epoch is None and way.runtime.backend == QUICKEST for way in ways)
+    here = [way for way in here if (way.source == MEASURED) != coming] or here
     if not here:
         return ""
     cpu = here[0]
@@ -303,14 +316,19 @@ def sentence(ways: Sequence[EpochRow]) -> str:
             f"At this batch size arithmetic counts: the {card} takes {_took(best)} for an epoch, {cores} {_took(cpu)},"
             f" {_times(_s(cpu) / _s(best))} times as long."
         )
-    predicted = "a predicted " if PREDICTED in (eager.source, cpu.source) else ""
     took = f" by {cpu.runtime.label.partition(',')[0]}"
     took += f" ({_took(cpu)} an epoch)" if cpu.source != PREDICTED else ""
-    quick = f"; {COMPILED.get(best.asked_once, 'at best')}, {_against(best, cpu)}" if best is not eager else ""
-    return (
-        f"Because most of a small step is not arithmetic. Run eagerly, one {card} takes {predicted}"
-        f"{_times(_s(eager) / _s(cpu))} times as long as {cores}{took}{quick}."
-    )
+    longer = f"{_times(_s(eager) / _s(cpu))} times as long"
+    longer += " (predicted)" * (PREDICTED in (eager.source, cpu.source))
+    compiled = COMPILED.get(asked_once(best.runtime), "at its best")
+    if _s(best) < _s(cpu):
+        helps = "helps" if _gain(best, cpu)[0] > 1 or PREDICTED not in (best.source, cpu.source) else "may help"
+        return (
+            f"The {card} {helps} only {compiled}: {_against(best, cpu)} as {cores}{took}. Run eagerly, most of its step"
+            f" is overhead: {longer}."
+        )
+    at_best = f"; {compiled}, {_against(best, cpu)}" if best is not eager else ""
+    return f"The {card} does not help here: run eagerly, mostly overhead, it takes {longer} as {cores}{took}{at_best}."
 
 
 def _against(way: EpochRow, cpu: EpochRow) -> str:
@@ -331,15 +349,16 @@ def _epoch(way: EpochRow) -> Seconds:
     return way.epoch
 
 
-def changes(ways: Sequence[EpochRow], size: int, network: Network = NETWORK) -> Iterator[str]:
-    """What each line to change is worth, measured here or else recorded elsewhere, where that is surely a gain."""
+def changes(ways: Sequence[EpochRow], size: int, network: Network = NETWORK) -> Iterator[tuple[Runtime, str]]:
+    """What trains today, and what a line to change is worth, measured here or else recorded elsewhere, where that is
+    surely a gain."""
     for key, remedy, after in CHANGES:
         for before, then in islice(_changed(ways, key, after, size, network), 1):
             low, gain, _ = _gain(then, before)
             if gain >= WORTH and (low > 1 or before.source != PREDICTED):
                 line = remedy.lines[key.partition("-")[0]].format(other=after.partition("-")[2])
                 known = MEASURED if before.source == MEASURED else f"{before.source} for {before.where}"
-                yield f"{before.runtime.label}: {_against(then, before)}, {known}: `{line}`"
+                yield before.runtime, f"{_against(then, before)}, {known}: `{line}`"
 
 
 def _changed(
@@ -374,10 +393,10 @@ def apart(way: EpochRow, above: EpochRow | None) -> str:
     why = []
     if way.where != above.where:
         why.append(f"it runs on {way.where}, not on {above.where}")
-    if way.asked_once != above.asked_once:
-        why.append(f"the host asks once {way.asked_once}, there once {above.asked_once}")
+    if (here := asked_once(way.runtime)) != (there := asked_once(above.runtime)):
+        why.append(f"the host asks once {here}, there once {there}")
     if BACKENDS[above.runtime.backend].skips_zeros and not BACKENDS[way.runtime.backend].skips_zeros:
-        why.append("the row above leaves out the images' zeros")
+        why.append(f"in the row above {SKIPS_ZEROS}")
     reason = "; ".join(why) or "the two libraries differ in what they do between the products"
     return f"{_times(_s(way) / _s(above))} times the row above: {reason}."
 
@@ -434,7 +453,7 @@ def _row(way: EpochRow, above: EpochRow | None, low: float, high: float) -> str:
         took = seconds(_s(way))
         drawn = f'<i class="ways-line" style="width:{left:.2f}%"></i><i class="ways-mark" style="left:{left:.2f}%"></i>'
         drawn += f'<span style="left:{left:.2f}%">{html.escape(took)}</span>'
-    tip = html.escape(f"{way.how}. {apart(way, above)}".strip())
+    tip = html.escape(f"{way.how}. {how_it_trains(way.runtime)} {apart(way, above)}".strip())
     said = html.escape(f"{way.runtime.short_label}, {way.where}, {way.source}: {took}")
     return (
         f'<li tabindex="0" class="{css}" data-row="{html.escape(way.key)}" aria-label="{said}"><b>{label}</b>'

@@ -85,10 +85,6 @@ def number(
     )
 
 
-def checkbox(name: str, label: str, usual: bool) -> Control:
-    return Control(url_state.choice(name, usual, (False, True)), lambda value: mo.ui.checkbox(value=value, label=label))
-
-
 def pin_button(button: Any) -> str:
     """HTML of the button of `with_pin`, by what the next press does; the element keeps its place and its focus."""
     return button.text.replace(PIN, LET_GO).replace(PIN_MEANS, LET_GO_MEANS) if button.value else button.text

@@ -148,7 +148,6 @@ def sentence(text: str, before: str = "") -> str:
 
 
 def refused(controls: str, error: ValueError) -> mo.Html:
-    """The controls, given as HTML, and what is wrong with their values in place of the charts."""
     return page(controls, f'<div class="lab-refused">{failed(formatting.sentence(error)).text}</div>')
 
 

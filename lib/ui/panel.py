@@ -70,7 +70,7 @@ def _declared(factory: Callable[..., controls.Control]) -> Callable[..., Any]:
     return declare
 
 
-slider, batch_size, hidden, span, several, dropdown, number, checkbox, text, backend = map(
+slider, batch_size, hidden, span, several, dropdown, number, text, backend = map(
     _declared,
     (
         controls.slider,
@@ -80,7 +80,6 @@ slider, batch_size, hidden, span, several, dropdown, number, checkbox, text, bac
         controls.several,
         controls.dropdown,
         controls.number,
-        controls.checkbox,
         controls.text,
         controls.backend,
     ),

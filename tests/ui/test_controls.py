@@ -5,7 +5,7 @@ import pytest
 
 from lib.model.spec import Network
 from lib.ui import controls
-from lib.ui.panel import Controls, checkbox, dropdown, number, several, slider, span, text
+from lib.ui.panel import Controls, dropdown, number, several, slider, span, text
 from lib.ui.url_state import Address
 
 
@@ -15,11 +15,10 @@ class Panel(Controls):
     by = several("Trained by", ["a/cpu"], {"A on CPU": "a/cpu", "B on GPU": "b/gpu"})
     target = dropdown("Target", 0.95, {"90%": 0.9, "95%": 0.95})
     price = number("Price", 0.0, 0, 10, step=0.01)
-    same = checkbox("Same images", False)
     hidden = text("Hidden layers", "128", Network.parse, "256, 128")
 
 
-USUAL = {"size": 32, "range": [0.1, 1.0], "by": ["a/cpu"], "target": 0.95, "price": 0.0, "same": False, "hidden": "128"}
+USUAL = {"size": 32, "range": [0.1, 1.0], "by": ["a/cpu"], "target": 0.95, "price": 0.0, "hidden": "128"}
 
 
 def said_by(address):
@@ -34,13 +33,12 @@ def test_the_elements_say_the_defaults_and_the_check_gives_them_back():
 
 
 def test_an_address_fills_the_elements():
-    given = {"x.size": "8", "x.by": "b/gpu,a/cpu", "x.target": "0.9", "x.same": "True", "x.hidden": "16"}
+    given = {"x.size": "8", "x.by": "b/gpu,a/cpu", "x.target": "0.9", "x.hidden": "16"}
     value = said_by(Address(arguments=given))
-    assert {name: value[name] for name in ("size", "by", "target", "same", "hidden")} == {
+    assert {name: value[name] for name in ("size", "by", "target", "hidden")} == {
         "size": 8,
         "by": ["b/gpu", "a/cpu"],
         "target": 0.9,
-        "same": True,
         "hidden": "16",
     }
 

@@ -38,7 +38,7 @@ from lib.timing.profiling.request import (
     Split,
 )
 from lib.ui import layout
-from lib.ui.controls import runtime, runtimes
+from lib.ui.controls import SHARED, SHARED_HIDDEN, runtime, runtimes
 from lib.ui.lab import Drawing, Shown
 from lib.ui.panel import Controls, batch_size, dropdown, hidden, several, slider
 from lib.ui.views.chart import Chart, alt, names_y, nice_above, pd, styled
@@ -82,8 +82,11 @@ def draw(shown: Shown) -> Drawing:
     said = sentence(known, shown.at.size)
     of = "examinations" if wanted else "examinations: choose at least one backend"
     figure = parts_chart(known, [task.runtime for task in parts], recorded_splits(shown.at))
+    apart, yours = Network((shown.at.width,)), Network.parse(shown.section.page.address.read(SHARED[SHARED_HIDDEN]))
+    other = f"Taken apart is {apart.whole_label}, not your network, {yours.whole_label}." if apart != yours else ""
     return Drawing(
         layout.said(said)
+        + layout.quiet(other)
         + layout.framed("where a step goes; the mark is the step as it was measured", figure)
         + shown.state_line(sum(task.complete(records) for task in wanted), len(wanted), of)
         + on_demand(

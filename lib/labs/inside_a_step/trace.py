@@ -72,13 +72,14 @@ def _profilers() -> dict[str, str]:
     return {one.label: one.address for one in runtimes()}
 
 
-def _usual() -> str:
-    return PREFERRED if PREFERRED in _profilers().values() else next(iter(_profilers().values()), "")
-
-
 class Live(Controls):
     AGAIN = "Profile now", "Record a new profile of these settings"
-    by = dropdown("Trained by", _usual, _profilers, full_width=True)
+    by = dropdown(
+        "Trained by",
+        lambda: min(_profilers().values(), key=lambda one: one != PREFERRED, default=""),
+        _profilers,
+        full_width=True,
+    )
     size = batch_size("Batch size", 32)
     hidden = hidden()
     part = span("Part of the profile that is shown, %", (45, 60), PERCENT)

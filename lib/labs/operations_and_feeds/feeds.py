@@ -510,15 +510,11 @@ def models_sentence(found: Created) -> str:
     return " ".join(said)
 
 
-def draw_models(found: Created) -> tuple[str, str]:
-    return models_sentence(found), models_table(found)
-
-
 # What is known by records on a device; what measures the rest there; the known in a sentence and as HTML; and how many
 # things are known at least when all are.
 QUESTIONS: dict[str, tuple[Callable, Callable, Callable, int]] = {
     "placement": (placement, measure_placement, draw_placement, 1),
-    "models": (models, measure_models, draw_models, len(MODELS)),
+    "models": (models, measure_models, lambda found: (models_sentence(found), models_table(found)), len(MODELS)),
 }
 
 

@@ -521,11 +521,12 @@ def border(shown: Shown) -> Drawing:
     verdict = f"{verdict} ({at.network.whole_label}, batch size {at.size:,}.)" if verdict else ""
     return Drawing(
         layout.said(verdict)
+        + "".join(map(quiet, notes))
         + layout.sentence(said)
         + layout.figure(chart.title, chart)
         + legend(left.label, right.label, points)
         + layout.said(rule)
-        + remarks([articles, *notes], warnings([left, right])),
+        + remarks([articles], warnings([left, right])),
         f"{verdict} {said} {rule} {articles}".strip(),
     )
 

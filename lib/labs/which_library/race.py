@@ -11,6 +11,7 @@ import marimo as mo
 import numpy as np
 
 from lib.formatting import justified, percent, seconds
+from lib.labs.why_slower import how_it_trains
 from lib.model.backends.registry import BACKENDS, Runtime, usable_runtimes
 from lib.model.spec import N_TRAIN, Network
 from lib.sweeps.experiments import published
@@ -382,7 +383,8 @@ def sentence(raced: Raced, at: Race) -> str:
         batch_sizes=tuple({cell.batch_size for cell in raced.standings}),
         precisions=tuple({cell.runtime.precision for cell in raced.standings}),
     )
-    return " ".join([best, *(one.text for one in findings(compared) if at.view == "seconds")])
+    why = [one.text for one in findings(compared) if at.view == "seconds"]
+    return " ".join([best, how_it_trains(cell.runtime), *why])
 
 
 # One cell in full.

@@ -211,13 +211,12 @@ def code() -> bytes:
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.write(_HERE / "driver.py", "driver.py")
-        for name in (*MODULES, *_shaders()):
+        for name in (
+            *MODULES,
+            *(str(file.relative_to(ROOT)) for file in sorted((ROOT / "lib/model/backends/webgpu").glob("*.wgsl"))),
+        ):
             archive.write(ROOT / name, name)
     return content.getvalue()
-
-
-def _shaders() -> list[str]:
-    return [str(file.relative_to(ROOT)) for file in sorted((ROOT / "lib/model/backends/webgpu").glob("*.wgsl"))]
 
 
 def _content(images: bytes, source: str, computed: str) -> str:

@@ -629,12 +629,3 @@ def contests(machines: Sequence[Machine], network: Network, batch_size: int) -> 
         return one.comparison is None, one.is_software, one.comparison.ratio if one.comparison else 0.0
 
     return sorted((one for one in found if one.gpu is not None or one.cpu is not None), key=place)
-
-
-def elsewhere(machines: Sequence[Machine], network: Network, batch_size: int) -> dict[tuple[Network, int], int]:
-    """How many machines have kept another network or batch size: by these, the most frequent first."""
-    counted: dict[tuple[Network, int], int] = {}
-    for machine in machines:
-        for cell in machine.cells - {(network, batch_size)}:
-            counted[cell] = counted.get(cell, 0) + 1
-    return dict(sorted(counted.items(), key=lambda item: -item[1]))

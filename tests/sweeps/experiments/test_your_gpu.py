@@ -40,7 +40,6 @@ from lib.sweeps.experiments.your_gpu import (
     KeptMachines,
     Opened,
     contests,
-    elsewhere,
     kept_in,
     rounded_clock,
 )
@@ -355,14 +354,6 @@ def test_the_quickest_way_stands_for_a_gpu(store):
     (one,) = contests(browsers_in(store), *CELL)
     assert one.gpu is not None
     assert one.gpu.runtime.backend == "webgpu-chunk"
-
-
-def test_what_is_kept_with_other_settings_is_counted_by_machine(store, machines):
-    other = replace(JOB, training=replace(JOB.training, batch_size=64))
-    keep(store, replace(WHO, reader="a"), 0.002, 0.004, other)
-    keep(store, replace(WHO, reader="a"), 0.002, 0.004, other)
-    assert elsewhere(browsers_in(store), *CELL) == {(CELL[0], 64): 1}
-    assert elsewhere(browsers_in(store), CELL[0], 64) == {CELL: 5}
 
 
 @pytest.mark.slow
