@@ -242,7 +242,7 @@ EVERY_PART = {
 
 
 def test_kept_records_become_what_is_known():
-    operations, parts = tasks([KERAS], Network((128,)), 32)
+    parts, operations = tasks([KERAS], Network((128,)), 32)
     cell = Cell(KERAS, 32)
     once = Measurement((1.0,) * 3, 1, Ended.CAP)
     records = [Record.of(Kind.RACE, cell.subject | {"scaled": 0}, once, versions(KERAS))]
@@ -326,20 +326,20 @@ def test_two_cells_of_different_days_are_both_measured_again():
 
 def test_steps_taken_apart_are_measured_in_turns_and_again_where_they_are_of_different_days(monkeypatch):
     monkeypatch.setattr("lib.labs.claims.usable_runtimes", lambda: [KERAS])
-    _, parts = wanted = anatomy_tasks([KERAS])
+    _, operations = wanted = anatomy_tasks([KERAS])
     assert anatomy_to_measure([]) == ROUNDS * wanted
 
     def on(*days):
-        """Of the operations and of the parts, as many repetitions as there are days for each."""
-        made = zip(wanted, (EVERY_OPERATION, EVERY_PART), days, strict=True)
+        """Of the parts and of the operations, as many repetitions as there are days for each."""
+        made = zip(wanted, (EVERY_PART, EVERY_OPERATION), days, strict=True)
         return [one for task, seconds, at in made for day in at for one in anatomy(task, seconds, f"2026-11-{day}")]
 
     one_day = [f"20T10:{minute}0:00+00:00" for minute in range(ROUNDS)]
     other_day = [at.replace("20T", "21T") for at in one_day]
     assert anatomy_to_measure(on(one_day, one_day)) == []
-    assert anatomy_to_measure(on(one_day, one_day[:2])) == [parts]
+    assert anatomy_to_measure(on(one_day, one_day[:2])) == [operations]
     assert anatomy_to_measure(on(one_day, other_day)) == ROUNDS * wanted
-    assert anatomy_to_measure(on(one_day, [])) == ROUNDS * [parts]
+    assert anatomy_to_measure(on(one_day, [])) == ROUNDS * [operations]
 
 
 # The claims that measured figures decide, each with the cells whose times are equal here.

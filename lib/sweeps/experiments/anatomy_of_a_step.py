@@ -114,15 +114,15 @@ def seconds_of(record: Record) -> float:
 
 
 def tasks(runtimes: Sequence[Runtime], network: Network, batch_size: int) -> list[AnatomyTask]:
-    """The operations once for each library and device, then the parts of the step of every runtime that has them."""
+    """The parts of the step of every runtime that has them, then the operations once for each library and device."""
     libraries = {runtime.process: runtime for runtime in reversed(runtimes)}
     operations = [runtime for runtime in libraries.values() if BACKENDS[runtime.backend].worker in LIBRARIES]
     operations.sort(key=lambda runtime: (runtime.device, list(LIBRARIES).index(BACKENDS[runtime.backend].worker)))
-    return [AnatomyTask(runtime, Examination("operations", network, batch_size)) for runtime in operations] + [
+    return [
         AnatomyTask(runtime, Examination("parts", network, batch_size))
         for runtime in runtimes
         if BACKENDS[runtime.backend].taken_apart
-    ]
+    ] + [AnatomyTask(runtime, Examination("operations", network, batch_size)) for runtime in operations]
 
 
 def traps_task(device: str, batch_size: int, network: Network = TRAPS_NETWORK) -> AnatomyTask:

@@ -40,7 +40,7 @@ def cached(task, seconds):
 
 
 def test_the_table_and_the_chart_show_what_is_kept():
-    operations, parts = tasks([Runtime("numpy")], Network((128,)), 32)
+    parts, operations = tasks([Runtime("numpy")], Network((128,)), 32)
     assert "–" in operations_table({"NumPy": {}}, True)
     records = cached(operations, dict.fromkeys([*(o.key for o in OPERATIONS), ALL, PRODUCT], 10e-6))
     table = operations_table({"NumPy": operations.found(records)}, True)
@@ -55,7 +55,7 @@ def test_the_table_and_the_chart_show_what_is_kept():
 
 
 def test_parts_that_are_more_than_the_step_are_no_shares():
-    (_, parts) = tasks([Runtime("numpy")], Network((128,)), 32)
+    (parts, _) = tasks([Runtime("numpy")], Network((128,)), 32)
     chart = parts_chart(splits([parts], cached(parts, FOUND | {"step": 100e-6})), [Runtime("numpy")], {})
     assert chart.spec["layer"][0]["encoding"]["x"]["scale"]["domain"][1] == 500, "171, and room for the step in words"
     assert {row["share"] for rows in chart.spec["datasets"].values() for row in rows if "part" in row} == {"none"}
