@@ -49,10 +49,10 @@ class Desk:
     def watch_guesses(self) -> None:
         """Draw how the class guessed, and again whenever that changes."""
         self._stage = Stage(shared_engine(), Store())
-        Painter(self._draw, self.guesses).show(self._stage)
-
-    def _draw(self) -> None:
-        mo.output.replace(mo.Html(tallied(self.guesses.tally())))
+        # Not a method: the thread that draws would hold the desk, and outlive its session.
+        Painter(
+            lambda all_of_it=self.guesses: mo.output.replace(mo.Html(tallied(all_of_it.tally()))), self.guesses
+        ).show(self._stage)
 
 
 def desk() -> Desk | None:

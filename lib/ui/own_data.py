@@ -172,6 +172,9 @@ class OwnData(Hook):
     def waits(self) -> str:
         return layout.note("The experiments begin when the data are read.").text if self._pending else ""
 
+    def close(self) -> None:
+        self.stage.close()
+
     def elements(self) -> dict[str, Any]:
         return {"mnist": button(view.COMPARE, view.COMPARE_MEANS)}
 

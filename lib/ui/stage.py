@@ -358,7 +358,7 @@ class Painter:
         """Do what waits until nothing has changed for a while."""
 
     def show(self, stage: Stage) -> None:
-        """Draw now and, where somebody watches, at every change."""
+        """Draw now, and at every change if the page streams."""
         number = stage.showings.begin()
         stage.showings.news.followed_by(self.news)
         version = self.news.version

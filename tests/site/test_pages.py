@@ -51,7 +51,7 @@ def test_without_a_server_there_are_no_examples_and_without_a_teacher_no_link_to
 def test_the_answer_stands_before_the_notebooks_and_a_link_says_what_is_behind_it(computed):
     page = text(computed)
     answer = page.partition('class="answer"')[2].partition("</section>")[0]
-    assert "one H100 takes" in answer
+    assert "The H100 helps only compiled whole" in answer
     assert answer.count("<li ") >= 10
     assert f'href="{FIRST.file_name if computed else FIRST.path}"' in answer
     assert ".ways-mark" in page.partition("</style>")[0], "its rules come with it"

@@ -237,7 +237,7 @@ def test_all_experiments_fill_in_turn_and_everybody_can_read_them(page, server):
     for nth, words in enumerate(("was best", "fastest epochs", "parameters", "times as long")):
         wait_over(page, nth, 120_000)
         assert words in sentence(page, nth)
-        assert page.locator(f".lab >> nth={nth} >> .lab-figure svg").count() >= 1
+        page.locator(f".lab >> nth={nth} >> .lab-figure svg").first.wait_for(timeout=20_000)
     page.locator(".draw canvas").scroll_into_view_if_needed()
     page.wait_for_selector(".lab-drawn", timeout=60_000)
     assert_accessible(page)

@@ -54,7 +54,7 @@ def test_a_class_goes_from_each_notebook_to_the_next(page, base):
     page.set_viewport_size(PHONE)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     page.goto(base + NOTEBOOKS[0].path)
-    page.get_by_role("link", name="which line to change").click(timeout=60_000)
+    page.get_by_role("link", name="JAX, one call a step").click(timeout=60_000)
     page.wait_for_function("document.getElementById('7-what-would-help')?.getBoundingClientRect().top < 300")
 
 

@@ -59,10 +59,10 @@ def test_the_race_fills_stops_and_resumes_and_machines_are_dropped_and_priced(pa
     published = page.locator("tr.race-published", has_text="published: ").first
     published.wait_for(timeout=60_000)
     assert "6.26 s" in page.locator("table.race").inner_text(), "the published figures are there from the start"
-    assert measured(page) == 0
+    before = measured(page)
     page.get_by_role("button", name="Race", exact=True).click()
     state = "document.querySelector('.race-head .lab-state')?.innerText"
-    page.wait_for_function(f"() => +{state}.match(/{REPETITIONS}/)?.[1] >= 2", timeout=120_000)
+    page.wait_for_function(f"() => +{state}.match(/{REPETITIONS}/)?.[1] >= {before + 2}", timeout=120_000)
     page.get_by_role("button", name="Stop", exact=True).click()
     page.wait_for_function(f"() => {state}.startsWith('Stopped')", timeout=20_000)
     kept = measured(page)

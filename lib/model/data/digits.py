@@ -13,7 +13,11 @@ SIDE = 28
 _CHUNK = 5_000
 
 
-def enlarged_digits(n_train: int = 60_000, n_test: int = 10_000, seed: int = 0) -> dict[str, np.ndarray]:
+def enlarged_digits(
+    n_train: int = 60_000,
+    n_test: int = 10_000,
+    seed: int = 0,
+) -> dict[str, np.ndarray]:
     """Arrays with MNIST's names, shapes and type (uint8), drawn from the seed."""
     from sklearn.datasets import load_digits
 
@@ -46,7 +50,11 @@ def made_up_images(n_train: int = 60_000, n_test: int = 10_000, seed: int = 0) -
     return {"x_train": x_train, "y_train": y_train, "x_test": x_test, "y_test": y_test}
 
 
-def vary(images: np.ndarray, picked: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def vary(
+    images: np.ndarray,
+    picked: np.ndarray,
+    rng: np.random.Generator,
+) -> np.ndarray:
     """Each picked 8×8 image, enlarged to 20×20 of 28×28 pixels, slightly rotated and shifted; uint8 (n, 28, 28)."""
     result = np.empty((len(picked), SIDE, SIDE), np.uint8)
     # In chunks: the coordinates of 60,000 images at once would take 1 GB.
@@ -58,7 +66,12 @@ def vary(images: np.ndarray, picked: np.ndarray, rng: np.random.Generator) -> np
     return result
 
 
-def _sample(images: np.ndarray, part: np.ndarray, angle: np.ndarray, shift: np.ndarray) -> np.ndarray:
+def _sample(
+    images: np.ndarray,
+    part: np.ndarray,
+    angle: np.ndarray,
+    shift: np.ndarray,
+) -> np.ndarray:
     """Bilinear samples of the originals on the rotated and shifted grid; uint8 (n, 28, 28)."""
     centre = (SIDE - 1) / 2
     grid = np.arange(SIDE) - centre

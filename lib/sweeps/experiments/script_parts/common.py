@@ -100,7 +100,10 @@ def loss_and_accuracy(logits: np.ndarray, labels: np.ndarray) -> tuple[float, fl
     return float(loss), float(np.mean(logits.argmax(axis=1) == labels))
 
 
-def curve_of(epochs: Iterator[tuple[np.ndarray, np.ndarray]], labels: np.ndarray) -> Curve:
+def curve_of(
+    epochs: Iterator[tuple[np.ndarray, np.ndarray]],
+    labels: np.ndarray,
+) -> Curve:
     """Print loss and accuracy of each epoch; return them, and where it diverged."""
     curve, steps = [], 0
     print("epoch  training loss  validation loss  accuracy")

@@ -36,7 +36,10 @@ def step(parameters, x, y):
 
 
 def train(
-    parameters: list, x: np.ndarray, y: np.ndarray, x_validation: np.ndarray
+    parameters: list,
+    x: np.ndarray,
+    y: np.ndarray,
+    x_validation: np.ndarray,
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """An epoch at a time: the loss of each step, and the validation images' logits."""
     for epoch in range(EPOCHS):

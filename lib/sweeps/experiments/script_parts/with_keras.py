@@ -40,19 +40,30 @@ class StepLosses(keras.callbacks.Callback):
 
 
 def train(
-    parameters: list, x: np.ndarray, y: np.ndarray, x_validation: np.ndarray
+    parameters: list,
+    x: np.ndarray,
+    y: np.ndarray,
+    x_validation: np.ndarray,
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """An epoch at a time: the loss of each step, and the validation images' logits."""
     hidden = [keras.layers.Dense(width, activation="relu") for width in HIDDEN]
     layers = [keras.Input((N_INPUTS,)), *hidden, keras.layers.Dense(N_CLASSES)]
     model = keras.Sequential(layers)
     model.compile(
-        optimizer=keras.optimizers.SGD(LEARNING_RATE), loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        optimizer=keras.optimizers.SGD(LEARNING_RATE),
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     )
     model.set_weights([array for layer in parameters for array in layer])
     steps = StepLosses()
     for epoch in range(EPOCHS):
         starts = batch_starts(len(x), epoch)
         order = np.add.outer(starts, np.arange(BATCH_SIZE)).ravel()  # (images,)
-        model.fit(x[order], y[order], batch_size=BATCH_SIZE, shuffle=False, verbose=0, callbacks=[steps])
+        model.fit(
+            x[order],
+            y[order],
+            batch_size=BATCH_SIZE,
+            shuffle=False,
+            verbose=0,
+            callbacks=[steps],
+        )
         yield steps.losses(), model.predict(x_validation, batch_size=1000, verbose=0)

@@ -33,7 +33,10 @@ def loss_and_gradients(parameters: list, x: np.ndarray, y: np.ndarray) -> tuple:
 
 
 def train(
-    parameters: list, x: np.ndarray, y: np.ndarray, x_validation: np.ndarray
+    parameters: list,
+    x: np.ndarray,
+    y: np.ndarray,
+    x_validation: np.ndarray,
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """An epoch at a time: the loss of each step, and the validation images' logits."""
     np.seterr(all="ignore")  # a training that diverges is a result, too

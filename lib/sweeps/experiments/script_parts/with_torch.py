@@ -24,7 +24,10 @@ def build(parameters: list) -> nn.Sequential:
 
 
 def train(
-    parameters: list, x: np.ndarray, y: np.ndarray, x_validation: np.ndarray
+    parameters: list,
+    x: np.ndarray,
+    y: np.ndarray,
+    x_validation: np.ndarray,
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """An epoch at a time: the loss of each step, and the validation images' logits."""
     images, labels = torch.from_numpy(x), torch.from_numpy(y).long()
