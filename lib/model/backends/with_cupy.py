@@ -111,7 +111,8 @@ def _train(
     """See `lib.model.backends.base`; `step` is one of the two above, and `device` is always the GPU here."""
     clock, size, rate = time.perf_counter, training.batch_size, np.float32(training.learning_rate)
     started = clock()
-    current = _on_card(parameters or initial_parameters(training.network, training.seed))
+    start = parameters or initial_parameters(training.network, training.seed)
+    current = [(cp.array(weights), cp.array(biases)) for weights, biases in start]
     x, y, x_validation, y_validation = arrays(data)
     step([(w.copy(), b.copy()) for w, b in current], np.float32(0), x[:size], y[:size])  # compiles the kernels
     wait()
@@ -142,10 +143,6 @@ def evaluate(parameters: OnCard, x: Array, y: Array) -> tuple[float, float]:
         correct.append((logits.argmax(axis=1) == labels).sum())
     # Copied at the end: the card would wait for each copy.
     return sum(cp.asnumpy(cp.stack(losses)).tolist()) / len(x), int(cp.asnumpy(cp.stack(correct)).sum()) / len(x)
-
-
-def _on_card(parameters: Parameters) -> OnCard:
-    return [(cp.array(weights), cp.array(biases)) for weights, biases in parameters]
 
 
 def _on_host(parameters: OnCard) -> Parameters:

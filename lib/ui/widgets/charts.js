@@ -63,6 +63,12 @@ function putIn(drawing) {
   }
 }
 
+function rendererOfCharts() {
+  const renderer = document.createElement("marimo-mime-renderer");
+  renderer.dataset.mime = MIME;
+  return renderer;
+}
+
 function draw(place) {
   const known = drawings.get(place);
   if (!place.dataset.spec) {
@@ -78,12 +84,19 @@ function draw(place) {
     same ? putIn(known) : drawAnew(known);
     return;
   }
-  const drawing = { chart, renderer: document.createElement("marimo-mime-renderer"), view: null };
-  drawing.renderer.dataset.mime = MIME;
+  const drawing = { chart, renderer: rendererOfCharts(), view: null };
   drawings.set(place, drawing);
   drawAnew(drawing);
   place.append(drawing.renderer);
   new MutationObserver(() => putIn(drawing)).observe(drawing.renderer.shadowRoot, { childList: true, subtree: true });
+}
+
+// marimo fetches Vega for the first chart: an unseen one has it ready while the kernel is still at the page's first.
+function fetchVega() {
+  const unseen = rendererOfCharts();
+  unseen.hidden = true;
+  unseen.dataset.data = JSON.stringify(JSON.stringify({ data: { values: [] }, mark: "line", encoding: {} }));
+  document.body.append(unseen);
 }
 
 function drawCharts() {
@@ -97,4 +110,5 @@ function drawCharts() {
     }
   }).observe(document.body, { childList: true, subtree: true, attributeFilter: ["data-spec"] });
   document.querySelectorAll("[data-spec]").forEach(draw);
+  fetchVega();
 }
