@@ -1,6 +1,6 @@
 """Pages that show something when they open: seconds from opening one, on an empty store, to its figures.
 
-first-figure    something is drawn in a chart; of most pages only this
+first-figure    a chart or a table shows figures; of most pages only this
 first-section   the page's first section is over
 page            all of its sections are over
 again           all of them, for somebody who opens the page when all is stored
@@ -30,9 +30,9 @@ window.came = {figure: null, section: null, all: null};
 setInterval(() => {
   const now = performance.now() / 1000, came = window.came;
   const states = [...document.querySelectorAll('.lab-state b')].map(e => e.textContent);
-  const charts = [...document.querySelectorAll('marimo-mime-renderer')];
+  const charts = [...document.querySelectorAll('marimo-mime-renderer, marimo-anywidget')];
   const drawn = document.querySelector('.ways-mark') || charts.some(e => e.shadowRoot?.querySelector(
-    '.mark-line.role-mark path, .mark-rect.role-mark path, .mark-symbol.role-mark path'));
+    '.mark-line.role-mark path, .mark-rect.role-mark path, .mark-symbol.role-mark path, .race-others'));
   if (drawn) came.figure ??= now;
   if (OVER.includes(states[0])) came.section ??= now;
   if (states.length && states.every(one => OVER.includes(one))) came.all ??= now; else came.all = null;

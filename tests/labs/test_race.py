@@ -37,7 +37,7 @@ def test_the_table_shows_what_is_known_and_what_was_published():
     assert [row["cells"][1]["text"] for row in seconds["rows"][:2]] == ["0.200 s", "2.00 s"]
     assert seconds["rows"][0]["cells"][3]["text"] == "…", "being measured"
     assert seconds["rows"][0]["cells"][0]["text"] == "–"
-    published = [row for row in seconds["rows"] if row["label"].startswith("published")]
+    published = [row for row in seconds["rows"] if row["group"] == "published"]
     assert len(published) == 4
     assert "6.26 s" in [cell["text"] for cell in published[0]["cells"]]
     assert sentence(of_records(), at()) == ""

@@ -291,7 +291,7 @@ def _us(value_s: float) -> str:
 
 
 def _quoted(text: str) -> str:
-    return f'<span class="race-published">{text}</span>'
+    return f'<span class="race-others">{text}</span>'
 
 
 WRONG, RIGHT = "#d1623a", "#0b7a57"

@@ -235,7 +235,7 @@ def table(runtimes: Sequence[Runtime], raced: Raced, at: Race, running: Cell | N
             level = _level(values[cell], values.values()) if cell in values else None
             drawn = _cell(cell, figures.get(cell), raced, running)
             cells.append(drawn | {"level": level, "best": cell == best.get(cell.batch_size)})
-        rows.append({"label": _label(row), "published": False, "cells": cells})
+        rows.append({"label": _label(row, row.label), "group": "", "cells": cells})
     if at.view == "seconds":
         rows += _rows_of_others(at)
     scale = None
@@ -246,11 +246,13 @@ def table(runtimes: Sequence[Runtime], raced: Raced, at: Race, running: Cell | N
 
 
 def _rows_of_others(at: Race) -> list[dict]:
-    found = [
-        (
-            f"{card_of(machine)}, recorded: {_label(runtime)}",
-            [_recorded_cell(machine, runtime, at, size) for size in at.sizes],
-        )
+    """Rows in groups: a machine's, recorded, and the published ones."""
+    rows = [
+        {
+            "label": _label(runtime, runtime.short_label),
+            "group": f"{card_of(machine)}, recorded",
+            "cells": [_recorded_cell(machine, runtime, at, size) for size in at.sizes],
+        }
         for machine in gpus_elsewhere()
         for runtime in gpu_runtimes(machine)
         if any(machine.epoch(runtime, size, at.network) for size in at.sizes)
@@ -258,15 +260,15 @@ def _rows_of_others(at: Race) -> list[dict]:
     for of, by_size in published.EPOCH_S.items() if at.network == NETWORK else ():
         texts = [f"{by_size[size]:g} s" if size in by_size else "" for size in at.sizes]
         cells = [_cell_of_others(text, "published, not measured here") for text in texts]
-        found.append((f"published: {_PUBLISHED[of]}", cells))
-    return [{"label": label, "published": True, "cells": cells} for label, cells in found]
+        rows.append({"label": _PUBLISHED[of], "group": "published", "cells": cells})
+    return rows
 
 
-def _label(runtime: Runtime) -> str:
-    """A runtime's name; on a card also where its batches come from, as backends differ in that and are compared."""
+def _label(runtime: Runtime, name: str) -> str:
+    """On a card, also where its batches come from: backends differ in that and are compared."""
     backend = BACKENDS.get(runtime.backend)
     feeds = backend is not None and runtime.device != "cpu" and not backend.holds_images
-    return f"{runtime.label}, each batch from the host" if feeds else runtime.label
+    return f"{name}, batches from the host" if feeds else name
 
 
 def _figures(raced: Raced, at: Race) -> tuple[dict[Cell, "Figure"], dict[Cell, float]]:

@@ -45,6 +45,15 @@ function render({ model, el }) {
     return td;
   }
 
+  function headOf(group) {
+    const tr = document.createElement("tr"), th = document.createElement("th");
+    th.scope = "rowgroup";
+    th.colSpan = model.get("table").columns.length + 1;
+    th.textContent = group;
+    tr.append(th);
+    return tr;
+  }
+
   function draw() {
     const { columns, rows, corner, scale: told } = model.get("table");
     if (!columns) return;
@@ -57,14 +66,14 @@ function render({ model, el }) {
       th.textContent = text;
       head.append(th);
     }
-    const body = rows.map((row) => {
+    const body = rows.flatMap((row, place) => {
       const tr = document.createElement("tr");
-      if (row.published) tr.className = "race-published";
+      if (row.group) tr.className = "race-others";
       const th = document.createElement("th");
       th.scope = "row";
       th.textContent = row.label;
       tr.append(th, ...row.cells.map(cellOf));
-      return tr;
+      return row.group === (rows[place - 1]?.group ?? "") ? tr : [headOf(row.group), tr];
     });
     table.replaceChildren(head, ...body);
     drawScale(told);
