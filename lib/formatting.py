@@ -54,6 +54,17 @@ def percent(accuracy: float) -> str:
     return f"{100 * accuracy:.1f}\u202f%"
 
 
+def dollars(value: float) -> str:
+    r"""Two digits, in dollars or, below a dollar, in cents.
+
+    >>> dollars(0.0123), dollars(0.00042), dollars(12.34), dollars(1234.0)
+    ('1.2\u202f¢', '0.042\u202f¢', '$12', '$1,234')
+    """
+    if value >= 100:
+        return f"${value:,.0f}"
+    return f"{value * 100:.2g}\u202f¢" if value < 0.995 else f"${value:.2g}"
+
+
 def times(ratio: float) -> str:
     """A factor with two digits, without an exponent.
 

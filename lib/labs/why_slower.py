@@ -10,7 +10,7 @@ from functools import lru_cache, partial
 from itertools import islice
 from urllib.parse import urlencode
 
-from lib.formatting import seconds
+from lib.formatting import seconds, times
 from lib.model.backends.registry import BACKENDS, DEFAULT, PRECISIONS, Runtime, usable_runtimes
 from lib.model.hardware.machine import this_machine, usable_cores
 from lib.model.spec import Network, Training
@@ -314,11 +314,11 @@ def sentence(ways: Sequence[EpochRow]) -> str:
     if _s(eager) <= _s(cpu):
         return (
             f"At this batch size arithmetic counts: the {card} takes {_took(best)} for an epoch, {cores} {_took(cpu)},"
-            f" {_times(_s(cpu) / _s(best))} times as long."
+            f" {times(_s(cpu) / _s(best))} times as long."
         )
     took = f" by {cpu.runtime.label.partition(',')[0]}"
     took += f" ({_took(cpu)} an epoch)" if cpu.source != PREDICTED else ""
-    longer = f"{_times(_s(eager) / _s(cpu))} times as long"
+    longer = f"{times(_s(eager) / _s(cpu))} times as long"
     longer += " (predicted)" * (PREDICTED in (eager.source, cpu.source))
     compiled = COMPILED.get(asked_once(best.runtime), "at its best")
     if _s(best) < _s(cpu):
@@ -334,10 +334,10 @@ def sentence(ways: Sequence[EpochRow]) -> str:
 def _against(way: EpochRow, cpu: EpochRow) -> str:
     """How the card compares with the processor, with an interval where a time is predicted."""
     if _s(way) >= _s(cpu):
-        return f"{_times(_s(way) / _s(cpu))} times as long"
+        return f"{times(_s(way) / _s(cpu))} times as long"
     low, ratio, high = _gain(way, cpu)
-    ends = f"{_times(low)}–{_times(high)}"
-    return f"{_times(ratio)}{f' ({ends})' if PREDICTED in (way.source, cpu.source) else ''} times as fast"
+    ends = f"{times(low)}–{times(high)}"
+    return f"{times(ratio)}{f' ({ends})' if PREDICTED in (way.source, cpu.source) else ''} times as fast"
 
 
 def _gain(way: EpochRow, other: EpochRow) -> Interval:
@@ -382,10 +382,6 @@ def _took(way: EpochRow) -> str:
     return seconds(_s(way)) + (" (predicted)" if way.source == PREDICTED else "")
 
 
-def _times(ratio: float) -> str:
-    return f"{ratio:.0f}" if ratio >= 9.5 else f"{ratio:.1f}"
-
-
 def apart(way: EpochRow, above: EpochRow | None) -> str:
     """What separates a row from the one above it, in a sentence; empty for the first row, or without a figure."""
     if above is None or way.epoch is None or above.epoch is None:
@@ -398,7 +394,7 @@ def apart(way: EpochRow, above: EpochRow | None) -> str:
     if BACKENDS[above.runtime.backend].skips_zeros and not BACKENDS[way.runtime.backend].skips_zeros:
         why.append(f"in the row above {SKIPS_ZEROS}")
     reason = "; ".join(why) or "the two libraries differ in what they do between the products"
-    return f"{_times(_s(way) / _s(above))} times the row above: {reason}."
+    return f"{times(_s(way) / _s(above))} times the row above: {reason}."
 
 
 # On the page.

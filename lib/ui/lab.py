@@ -380,7 +380,7 @@ class _Trainings(_SectionPainter):
     ) -> None:
         super().__init__(section)
         # Once for these values: what is fastest here may be found out meanwhile, and is for the next run.
-        self._jobs, self._more_below, self._opening = cache(jobs), below, section.stage.opening
+        self._jobs, self._more_below = cache(jobs), below
         self._seat: Seat | None = None
         self._told: Results | None = None  # whose end the hooks have heard of
 
@@ -429,9 +429,7 @@ class _Trainings(_SectionPainter):
                 hook.knows(seat.results)
         max_age_s = 0.0 if seat is not self._seat else _first_frame_s(experiment)
         self._seat = seat
-        self._view(experiment, pinned, lead).draw(
-            seat.results, self._below(experiment, seat.results), max_age_s, self._opening
-        )
+        self._view(experiment, pinned, lead).draw(seat.results, self._below(experiment, seat.results), max_age_s)
 
     def _wait_for_first_points(self, experiment: Experiment, seat: Seat) -> None:
         with seat.results.changed:
@@ -657,7 +655,7 @@ class Framed:
     pinned: Seat | None = None
     lead: str = ""
 
-    def draw(self, results: Results, below: str = "", max_age_s: float = 0.0, opening: bool = False) -> int:
+    def draw(self, results: Results, below: str = "", max_age_s: float = 0.0) -> int:
         """Draw into the cell, with HTML for this viewer `below`, and return the version of the results that is drawn.
 
         Of a run that several watch, one draws a frame, and all show it whose own is not due for `max_age_s`.
@@ -676,8 +674,7 @@ class Framed:
             if not as_here or (drawn.version != version and not recent):
                 drawn.version, drawn.said = version, self.said[0]
                 drawn.state = layout.state_of(results)
-                # Empty charts would keep the browser from the first full one; that of backends has its own height.
-                blank = opening and not results.worth_showing and self.experiment.ordered_by != "backend"
+                blank = not worth and "altair" not in sys.modules  # else the page would wait a second for empty axes
                 drawn.html = layout.result(
                     self.experiment, results, drawn.state, BELOW, drawn.said, blank, self.guess, beside
                 )

@@ -63,7 +63,7 @@ def result(
         + _figures(experiment, results, blank, pinned)
         + state
         + problems(results.notices)
-        + quiet(published_note(experiment.name) if experiment.data == MNIST else "")
+        + quiet(published_note(experiment))
         + after
     )
 

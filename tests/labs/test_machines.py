@@ -52,8 +52,7 @@ def test_no_machine_is_called_quicker_unless_the_rule_of_all_comparisons_says_so
     assert one.cheapest is not None
     assert one.cheapest.machine.name == CARD, "twice as slow, at a quarter of the price"
     assert lab.judged_sentence([one], machines, prices) == (
-        f"Colossus · 4 cores is surely the quickest for {work}. Cheapest: Imaginary 9000 · 8 cores for {work}"
-        " (2.8\u202f¢ for 1,000)."
+        "Surely the quickest: Colossus · 4 cores for 1 of 1. Cheapest: Imaginary 9000 · 8 cores for 1 of 1."
     )
     dots = dots_of(lab.judged_chart([one], machines, prices))
     assert [dot["of"] for dot in dots] == ["Colossus · 4 cores", "Imaginary 9000 · 8 cores"]
@@ -64,9 +63,7 @@ def test_no_machine_is_called_quicker_unless_the_rule_of_all_comparisons_says_so
     unsure = lab.judge(machines, "both", both, {})
     assert unsure is not None
     assert not unsure.surely
-    assert lab.judged_sentence([unsure], machines, {}) == (
-        "For both it cannot be told which of the first two is quicker."
-    )
+    assert lab.judged_sentence([unsure], machines, {}) == "In 1 of 1 the first two are too close to tell."
     assert lab.judge(machines, "none", lambda machine, runtime: None, {}) is None
     assert lab.judged_sentence([], [], {}).startswith("No machine is chosen")
 

@@ -111,7 +111,7 @@ def test_a_line_to_change_is_said_with_what_it_is_worth_here():
 
 def test_a_row_says_what_separates_it_from_the_one_above():
     step, epoch = way(Runtime("jax-step"), 0.4), way(Runtime("jax-epoch"), 0.2)
-    assert apart(step, epoch) == "2.0 times the row above: the host asks once a step, there once an epoch."
+    assert apart(step, epoch) == "2 times the row above: the host asks once a step, there once an epoch."
     assert "it runs on H100" in apart(way(CARD, 4.0, "H100"), step)
     assert "in the row above the images' zeros are left out" in apart(step, way(Runtime("numba"), 0.1))
     assert apart(epoch, None) == apart(way(CARD, None), step) == ""

@@ -334,7 +334,6 @@ def section_at(seat):
     stage = SimpleNamespace(
         streams=True,
         pauses=False,
-        opening=False,
         menu=None,
         said=[""],
         engine=SimpleNamespace(known_facts=lambda: None),

@@ -18,7 +18,7 @@ from typing import Any, cast
 
 import numpy as np
 from contourpy import contour_generator
-from matplotlib.image import imsave
+from PIL import Image
 
 from lib.formatting import listed, seconds, times
 from lib.labs import why_slower
@@ -446,15 +446,23 @@ def _trained(written: str, live: LiveCalibrations) -> TrainingWay:
 
 
 def sides(of: Border, live: LiveCalibrations) -> tuple[Side, Side, list[str]]:
-    """Both sides, and a sentence for each that is not calibrated on what stands in its place."""
+    """Both sides, and a sentence for each that is not calibrated on what stands in its place: for a processor the first
+    way that is calibrated here."""
     way, notes, found = WAYS[of.way], [], []
-    stand_ins = (known_side(devices()[PROCESSOR], Way.STEP), known_side(of_machine(devices(), CARD, way), way))
+    here = (
+        calibrated_side(one.trained, one.calibration)
+        for one in live.view().items
+        if one.calibration is not None and not one.trained.together and not one.trained.runtime.on_gpu
+    )
+    processor = next(here, known_side(devices()[PROCESSOR], Way.STEP))
+    stand_ins = (processor, known_side(of_machine(devices(), CARD, way), way))
     for wanted, instead in zip((of.left, of.right), stand_ins, strict=True):
         found.append(side(wanted, way, live) or instead)
         if found[-1] is instead:
+            known_by = "" if instead.here else ", known by published figures and its data sheet,"
             notes.append(
-                f"{_trained(wanted, live).label} is not calibrated on this machine yet, so {instead.label}, known by"
-                " published figures and its data sheet, stands in its place until it is: see below."
+                f"{_trained(wanted, live).label} is not calibrated on this machine yet: {instead.label}{known_by}"
+                " stands in its place until it is."
             )
     return found[0], found[1], notes
 
@@ -689,7 +697,8 @@ def _drawn(
     points: Sequence[SurfacePoint] = (),
 ) -> Chart:
     picture = io.BytesIO()
-    imsave(picture, rgba(shown.ratio, shown.unclear)[::-1], format="png")  # a pixel a cell, the largest width on top
+    pixels = np.uint8(np.round(255 * rgba(shown.ratio, shown.unclear)[::-1]))  # one a cell, the largest width on top
+    Image.fromarray(pixels).save(picture, format="png")
     ground = "data:image/png;base64," + base64.b64encode(picture.getvalue()).decode()
     datasets = {"ground": [{"url": ground}], "lines": lines, "tips": tips, "words": words}
     datasets |= {kind: [_mark(one) for one in points if one.kind == kind] for kind in KINDS}

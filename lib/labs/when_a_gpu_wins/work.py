@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-from lib.formatting import listed, percent, seconds, sentence, times
+from lib.formatting import dollars, listed, percent, seconds, sentence, times
 from lib.labs.when_a_gpu_wins.border import (
     LEFT,
     ON_HERE,
@@ -360,7 +360,7 @@ def cost_chart(found: Sequence[Bill]) -> Chart:
             one.dollars(one.epoch.step_s),
             one.dollars(one.epoch.low_s),
             one.dollars(one.epoch.high_s),
-            f"{one.per_h:g} $ an hour ({one.dated}), {seconds(one.epoch.step_s)} an epoch",
+            f"${one.per_h:g} an hour ({one.dated}), {seconds(one.epoch.step_s)} an epoch",
         )
         for one in found
         if one.per_h
@@ -381,8 +381,8 @@ def cost_sentence(found: Sequence[Bill], target: float, batch_size: int, counted
         " accuracy counts them."
     )
     return (
-        f"1,000 epochs at batch size {batch_size:,} are predicted to cost {priced[0]:.2g} $ on {found[0].side.short},"
-        f" the cheapest of those with a price; on {found[len(priced) - 1].side.short}"
+        f"1,000 epochs at batch size {batch_size:,} are predicted to cost {dollars(priced[0])} on"
+        f" {found[0].side.short}, the cheapest of those with a price; on {found[len(priced) - 1].side.short}"
         f" {times(priced[-1] / priced[0])} times as much. {epochs}"
     )
 

@@ -5,6 +5,7 @@ Which is faster is decided as everywhere (`lib.timing.comparison`): by the varia
 
 import html
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple
 
 import marimo as mo
 
-from lib.formatting import listed, seconds, times
+from lib.formatting import dollars, listed, seconds, times
 from lib.labs.which_library.race import Race, to_accuracy
 from lib.model.backends.registry import DEFAULT, Runtime
 from lib.model.hardware.machine import NO_GPU, ONLY_BY_WEBGPU
@@ -291,27 +292,21 @@ def judge(machines: Sequence[Machine], work: str, of: Measure, prices: Prices) -
 def judged_sentence(judged: Sequence[Judged], machines: Sequence[Machine], prices: Prices) -> str:
     if not judged:
         return "No machine is chosen, or none has these figures: choose some above."
-    short = names(machines)
-    wins: dict[str, list[str]] = {}
-    cheapest: dict[str, list[str]] = {}
-    for one in judged:
-        if one.surely:
-            wins.setdefault(short[one.by_speed[0].machine.name], []).append(one.work)
-        if one.cheapest is not None and (cost := one.cheapest.cost(prices)) is not None:
-            told = f"{one.work} ({dollars(1000 * cost.middle)} for 1,000)"
-            cheapest.setdefault(short[one.cheapest.machine.name], []).append(told)
-    said = []
-    for name, work in wins.items():
-        what = "all of this" if len(work) == len(judged) > 1 else listed(work)
-        said.append(f"{name[:1].upper()}{name[1:]} is surely the quickest for {what}.")
-    unsure = [one.work for one in judged if len(one.by_speed) > 1 and not one.surely]
-    said += [f"For {listed(unsure)} it cannot be told which of the first two is quicker."] if unsure else []
-    gpu = [one for one in judged if one.by_speed[0].runtime.on_gpu]
-    if gpu and len(gpu) < len(judged):
-        said.append(f"A graphics card wins {len(gpu)} of {len(judged)}.")
-    if cheapest:
-        said.append(f"Cheapest: {'; '.join(f'{name} for {listed(work)}' for name, work in cheapest.items())}.")
-    return " ".join(said)
+    short, n = names(machines), len(judged)
+
+    def shares(of: Iterable[Best]) -> str:
+        counts = Counter(short[best.machine.name] for best in of)
+        return ", ".join([f"{name} for {count} of {n}" for name, count in counts.most_common()])
+
+    on_gpu = sum(one.by_speed[0].runtime.on_gpu for one in judged)
+    said = {
+        "Surely the quickest": shares(one.by_speed[0] for one in judged if one.surely),
+        "Cheapest": shares(one.cheapest for one in judged if one.cheapest is not None),
+        "A graphics card comes first": f"in {on_gpu} of {n}" if 0 < on_gpu < n else "",
+    }
+    unsure = sum(len(one.by_speed) > 1 and not one.surely for one in judged)
+    close = [f"In {unsure} of {n} the first two are too close to tell."] if unsure else []
+    return " ".join([*(f"{what}: {who}." for what, who in said.items() if who), *close])
 
 
 def judged_chart(judged: Sequence[Judged], machines: Sequence[Machine], prices: Prices) -> Chart:
@@ -322,7 +317,9 @@ def judged_chart(judged: Sequence[Judged], machines: Sequence[Machine], prices: 
             short[best.machine.name],
             known_by(best.machine),
             *(best.seconds.middle, best.seconds.low, best.seconds.high),
-            best.runtime.label + (f", 1,000 times cost {dollars(1000 * cost.middle)}" if cost else ""),
+            best.runtime.label
+            + (", surely the quickest" if one.surely and best is one.by_speed[0] else "")
+            + (f", 1,000 times cost {dollars(1000 * cost.middle)}" if cost else ""),
         )
         for one in judged
         for best in one.by_speed
@@ -334,17 +331,6 @@ def judged_chart(judged: Sequence[Judged], machines: Sequence[Machine], prices: 
 
 def known_by(machine: Machine) -> str:
     return PUBLISHED if machine.is_published else HERE if machine.live else RECORDED
-
-
-def dollars(value: float) -> str:
-    r"""Two digits, in dollars or, below a dollar, in cents.
-
-    >>> dollars(0.0123), dollars(0.00042), dollars(12.34), dollars(1234.0)
-    ('1.2\u202f¢', '0.042\u202f¢', '$12', '$1,234')
-    """
-    if value >= 100:
-        return f"${value:,.0f}"
-    return f"{value * 100:.2g}\u202f¢" if value < 0.995 else f"${value:.2g}"
 
 
 # What the machines are.
@@ -372,7 +358,7 @@ def machines_list(machines: Sequence[Machine], prices: Prices) -> str:
             told.append(f"{machine.disturbed:.0%} of it disturbed")
         if price := prices.get(machine.name):
             dated = machine.price_date if price == machine.price_per_h else "entered here"
-            told.append(f"$ {price:g} an hour ({dated})")
+            told.append(f"${price:g} an hour ({dated})")
         lines.append("; ".join(told))
         lines += [f"not measured: {one.subject.get('task', '')}: {'; '.join(one.warnings)}" for one in machine.failures]
     items = "".join(f"<li>{html.escape(line)}</li>" for line in lines)

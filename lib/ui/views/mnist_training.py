@@ -15,6 +15,7 @@ import numpy as np
 from lib import formatting
 from lib.sweeps.experiments import published
 from lib.sweeps.experiments.mnist_training import Experiment
+from lib.sweeps.experiments.recorded_machines import EPOCHS, EXPERIMENTS
 from lib.sweeps.experiments.results import POINTS_PER_LINE, Line, Results
 from lib.once import once
 from lib.model.spec import MAX_RATE, MIN_RATE, MNIST, N_TRAIN, Training
@@ -376,9 +377,11 @@ def run_sentence(experiment: Experiment, results: Results) -> str:
     return experiment.say(done, experiment.target) if experiment.say is not None else ""
 
 
-def published_note(name: str) -> str:
-    """The articles' own seconds for an experiment's default settings; empty where they have none."""
-    if name not in published.EXPERIMENT_S:
+def published_note(experiment: Experiment) -> str:
+    """The article's own seconds for the same networks, batch sizes and epochs; empty for others."""
+    trainings = [item.training for item in experiment.items]
+    trained = tuple((one.network, one.batch_size) for one in trainings if one.data == MNIST and one.epochs == EPOCHS)
+    if EXPERIMENTS.get(experiment.name) != trained:
         return ""
-    gpu_s, cpu_s = published.EXPERIMENT_S[name]
+    gpu_s, cpu_s = published.EXPERIMENT_S[experiment.name]
     return f"Published: {gpu_s:.0f}\u202fs on an NVIDIA L4, {cpu_s:.0f}\u202fs on 22 cores, with Keras on TensorFlow."

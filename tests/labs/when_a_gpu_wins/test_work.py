@@ -107,7 +107,7 @@ def test_costs_are_seconds_times_the_price_and_devices_without_one_are_named(ope
     assert "No price is listed for " in shown[-1]
     run(live, [JAX])
     draw(cost_price="0.5")
-    assert "0.5 $ an hour (your price)" in shown[-1]
+    assert "$0.5 an hour (your price)" in shown[-1]
     draw()
     assert "hourly cost above" in shown[-1]
 
