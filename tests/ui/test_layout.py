@@ -121,12 +121,9 @@ def test_a_time_is_told_in_words(passed, words):
     assert layout._ago((pd.Timestamp.now("UTC") - pd.Timedelta(passed)).isoformat()) == words
 
 
-def test_a_long_time_ago_is_a_day():
+def test_a_long_time_ago_is_a_day_and_so_is_any_time_on_a_page_for_later(monkeypatch):
     assert layout._ago("2026-01-31T10:00:00+00:00") == "on 2026-01-31"
     assert layout._ago("") == "earlier"
-
-
-def test_a_page_that_is_written_for_later_names_the_day(monkeypatch):
     monkeypatch.setenv(SERVED, STATIC)
     assert layout._ago(pd.Timestamp.now("UTC").isoformat()).startswith("on 20")
 

@@ -1,5 +1,7 @@
 """The charts and sentences of the four experiments, from literal rows."""
 
+from dataclasses import replace
+
 import pytest
 
 from lib.sweeps.experiments.results import Results
@@ -25,10 +27,8 @@ def test_charts_of_empty_and_full_results(experiment):
     for before, after in zip(empty, full, strict=True):
         assert after.spec["datasets"]["rows"]
         assert before.spec["height"] == after.spec["height"]
-        encodings = [layer.get("encoding", {}).get("y") for layer in before.spec["layer"]]
-        assert encodings == [layer.get("encoding", {}).get("y") for layer in after.spec["layer"]], (
-            "axes stay as the lines grow"
-        )
+        axes = [[layer.get("encoding", {}).get("y") for layer in one.spec["layer"]] for one in (before, after)]
+        assert axes[0] == axes[1], "they stay as the lines grow"
     if experiment.name == "learning-rate":
         outcomes = [row["outcome"] for row in full[-1].spec["datasets"]["rows"]]
         assert outcomes == ["learnt", "learnt", "diverged"]
@@ -40,10 +40,15 @@ def test_published_figures_stand_beside_measured_ones():
     quoted = {row["label"]: row["y"] for row in dots.spec["datasets"]["published"]}
     assert quoted["NumPy"] == 2.71
     assert quoted["Keras on TensorFlow"] == 11.31
-    (dots,) = view.charts(
-        *[e := made.backends(batch_size=8, epochs=2, rate=0.1, hidden="128"), filled(e, [0.95] * len(e.items))]
-    )
+    other = made.backends(batch_size=8, epochs=2, rate=0.1, hidden="128")
+    (dots,) = view.charts(other, filled(other, [0.95] * len(other.items)))
     assert dots.spec["datasets"]["published"] == [], "the article has no batch size 8"
+    four, three = (
+        made.batch_size(sizes, epochs=3, rate=0.01, hidden="128") for sizes in ((1, 8, 32, 256), (1, 32, 256))
+    )
+    assert "423" in view.published_note(three)
+    others = four, replace(three, name="your"), made.batch_size((1, 32, 256), epochs=5, rate=0.01, hidden="128")
+    assert [view.published_note(one) for one in others] == ["", "", ""]
 
 
 def test_sentences_say_what_the_rows_show():
