@@ -36,7 +36,8 @@ def race_controls():
     ## 1 · Which library here?
 
     Seconds per epoch by every library that can run on this machine and by batch size, measured in turns and in random
-    order. Choose a cell to see its epochs and what they say.
+    order. Choose a cell to see its epochs and what they say. A larger batch makes faster epochs and needs more of them:
+    “seconds to the target accuracy” counts both.
     """)
     return
 

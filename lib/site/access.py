@@ -39,7 +39,7 @@ from lib.site.pages import plain_page
 from lib.ui.notebooks import OF_A_CLASS_SITE
 
 Role = Literal["teacher", "pupil"]
-DOOR, HEALTH, ICON = "/enter", "/healthz", "/favicon.ico"  # for everybody
+DOOR, HEALTH, ICON, MANIFEST = "/enter", "/healthz", "/favicon.ico", "/manifest.json"  # for everybody
 LINKS: dict[str, Role] = {"class": "pupil", "teacher": "teacher"}  # the parameter of a link, and who follows it
 CARD_S = 12 * 3600  # a day at school
 MIN_PASSWORD = 8
@@ -190,7 +190,7 @@ class Door:
         self._turns = PasswordQueue()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] not in ("http", "websocket") or scope["path"] in (HEALTH, ICON):
+        if scope["type"] not in ("http", "websocket") or scope["path"] in (HEALTH, ICON, MANIFEST):
             await self._app(scope, receive, send)
             return
         known = self._keys.card(_cookie(scope, self._cookie))

@@ -31,16 +31,16 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
-from starlette.routing import Mount
+from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lib import ROOT
 from lib.cache_folder import CacheUnwritable, cache_dir
-from lib.site.access import HEALTH, ICON, MAX_VIEWERS, Capacity, Door, Keys, LimitViewers, kept_secret
+from lib.site.access import HEALTH, ICON, MANIFEST, MAX_VIEWERS, Capacity, Door, Keys, LimitViewers, kept_secret
 from lib.site.editor import PATH as EDIT
 from lib.site.editor import SESSION_TTL_S, Editor
 from lib.site.gate import CLASS_HEADERS, MAX_HEAD_BYTES, MAX_SETTINGS_BYTES, Gate, Journal
-from lib.site.pages import ICON_SVG, front_page
+from lib.site.pages import DESCRIPTION, ICON_SVG, front_page
 from lib.sweeps.experiments.recorded_machines import recorded_here
 from lib.sweeps.workers.engine import shared_engine
 from lib.sweeps.workers.queue import ALLOWANCE, MAX_WAITING
@@ -245,16 +245,14 @@ def notebook_site(capacity: Capacity, notebooks: ASGIApp, editor: Editor | None)
     site = Starlette()
     site.add_route("/", _front)
     site.add_route(HEALTH, health)
-    site.add_route(ICON, _icon)
+    manifest = {"name": DESCRIPTION, "icons": [{"src": ICON, "sizes": "any"}], "start_url": "/"}
+    icon = Response(ICON_SVG, media_type="image/svg+xml")
+    site.routes.extend([Route(ICON, icon), Route(MANIFEST, JSONResponse(manifest))])
     if editor is not None:
         site.add_route(EDIT, editor.lead)
     site.add_route("/assets/{name}", script)
     site.mount("/", notebooks)  # the last, as it takes all that is left
     return site
-
-
-async def _icon(_: Request) -> Response:
-    return Response(ICON_SVG, media_type="image/svg+xml")
 
 
 def _front(request: Request) -> Response:  # in a thread: it reads the store

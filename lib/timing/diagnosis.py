@@ -46,11 +46,9 @@ class Observed:
     input_s: float | None = None  # per step, spent on fetching the next batch
     preprocessing_s: float | None = None  # per step, of processor time on its images before they are a batch
     arithmetic_s: float | None = None  # the floor of a step on this device: FLOPs over its best product rate
-    precisions: Sequence[str] = ()  # of the compared rows: float32, float64, tf32
     spread: float | None = None  # interquartile range over median
     gpus_present: int | None = None  # listed by the driver
     gpus_registered: int | None = None  # seen by the framework
-    batch_sizes: Sequence[int] = ()  # of the compared rows
 
 
 @dataclass(frozen=True)
@@ -157,19 +155,6 @@ def _share_of_the_step(
     return Finding(name, evidence, cause, remedy, gain)
 
 
-def wrong_precision(observed: Observed) -> Finding | None:
-    kinds = sorted(set(observed.precisions))
-    if len(kinds) < 2:
-        return None
-    return Finding(
-        "wrong precision",
-        f"The rows that are compared used {' and '.join(kinds)}.",
-        "float64 runs at half the speed, or at a thirtieth on many graphics cards; TF32 rounds the factors of products"
-        " to 10 bits, bfloat16 to 7.",
-        "Compare rows of one precision, and name it in the table.",
-    )
-
-
 def disturbed_measurement(observed: Observed) -> Finding | None:
     if observed.spread is None or observed.spread <= SPREAD:
         return None
@@ -194,18 +179,6 @@ def gpu_not_registered(observed: Observed) -> Finding | None:
     )
 
 
-def batches_by_epoch_time_alone(observed: Observed) -> Finding | None:
-    sizes = sorted(set(observed.batch_sizes))
-    if len(sizes) < 2:
-        return None
-    return Finding(
-        "batch sizes compared by epoch time alone",
-        f"Batch sizes {', '.join(map(str, sizes))} are compared by seconds per epoch.",
-        "A larger batch takes fewer steps per epoch, and needs more epochs for the same accuracy.",
-        "Compare the time to a target accuracy, with three seeds or more.",
-    )
-
-
 def _s(seconds: float) -> str:
     return justified(seconds, 0.99 * seconds, 1.01 * seconds)
 
@@ -216,10 +189,8 @@ DETECTORS: tuple[Callable[[Observed], Finding | None], ...] = (
     tiny_work_on_a_gpu,
     transfer_in_the_loop,
     input_bound,
-    wrong_precision,
     disturbed_measurement,
     gpu_not_registered,
-    batches_by_epoch_time_alone,
 )
 
 

@@ -111,7 +111,7 @@ class Hook:
         """Called when a section's measurements are over, after its controls have rested for a while."""
 
     def stopped(self, section: "Section") -> None:
-        """Called when the section's “Stop” is pressed, after what it runs was ended."""
+        """Called after “Stop” has ended what the section runs."""
 
     def redraw(self) -> None:
         """Called when something has come into sight that was not."""

@@ -85,12 +85,10 @@ def _figures(experiment: Experiment, results: Results, blank: bool, pinned: tupl
 
 
 def difference_line(text: str) -> str:
-    """HTML: what is said of the run that is pinned."""
     return f'<p class="lab-difference">{html.escape(text)}</p>'
 
 
 def _trained_on(experiment: Experiment, results: Results) -> str:
-    """Which data, where it is not MNIST; empty where it is."""
     if experiment.data == MNIST:
         return ""
     name = results.data.source if results.data is not None else "the data that you brought"
@@ -137,7 +135,6 @@ def figures(shown: Mapping[str, Chart | str]) -> str:
 
 
 def said(text: str) -> str:
-    """HTML: a sentence; nothing where it is empty."""
     return sentence(text) if text else ""
 
 
@@ -398,7 +395,6 @@ def _by_chance(results: Results) -> str:
 
 
 def _how_swept(results: Results) -> str:
-    """How the trainings were made: alone, or together in the same seconds."""
     together = max((line.curve.together for line in results.lines if line.curve is not None), default=1)
     text = f" These were trained by: {html.escape(results.picked.why)}." if results.picked is not None else ""
     earlier = max((line.cached_epochs for line in results.lines), default=0)

@@ -51,9 +51,9 @@ def test_no_machine_is_called_quicker_unless_the_rule_of_all_comparisons_says_so
     assert one.by_speed[0].machine.name == PROCESSOR
     assert one.cheapest is not None
     assert one.cheapest.machine.name == CARD, "twice as slow, at a quarter of the price"
-    assert lab.judged_sentence([one], machines, prices) == (
-        "Surely the quickest: Colossus · 4 cores for 1 of 1. Cheapest: Imaginary 9000 · 8 cores for 1 of 1."
-    )
+    said = "Surely the quickest: Colossus · 4 cores for 1 of 1."
+    said += " Cheapest of those with a price: Imaginary 9000 · 8 cores for 1 of 1."
+    assert lab.judged_sentence([one], machines, prices) == said
     dots = dots_of(lab.judged_chart([one], machines, prices))
     assert [dot["of"] for dot in dots] == ["Colossus · 4 cores", "Imaginary 9000 · 8 cores"]
 

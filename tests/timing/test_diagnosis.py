@@ -42,23 +42,11 @@ CASES = {
         2.0,
     ),
     "input-bound": (Observed(step_s=1e-3, input_s=0.75e-3), Observed(step_s=1e-3, input_s=0.1e-3), ("75%",), 4.0),
-    "wrong precision": (
-        Observed(precisions=("float32", "tf32")),
-        Observed(precisions=("float32", "float32")),
-        ("float32 and tf32",),
-        None,
-    ),
     "disturbed measurement": (Observed(spread=0.25), Observed(spread=0.02), ("25%",), None),
     "GPU present but not registered": (
         Observed(gpus_present=1, gpus_registered=0),
         Observed(gpus_present=1, gpus_registered=1),
         ("1 GPU,", "sees 0"),
-        None,
-    ),
-    "batch sizes compared by epoch time alone": (
-        Observed(batch_sizes=(32, 4096)),
-        Observed(batch_sizes=(32, 32)),
-        ("32, 4096",),
         None,
     ),
 }

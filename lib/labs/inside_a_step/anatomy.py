@@ -38,15 +38,14 @@ from lib.timing.profiling.request import (
     Split,
 )
 from lib.ui import layout
-from lib.ui.controls import SHARED, SHARED_HIDDEN, runtime, runtimes
+from lib.ui.controls import runtime, runtimes
 from lib.ui.lab import Drawing, Shown
-from lib.ui.panel import Controls, batch_size, dropdown, hidden, several, slider
+from lib.ui.panel import Controls, batch_size, dropdown, hidden, several
 from lib.ui.views.chart import Chart, alt, names_y, nice_above, pd, styled
 from lib.ui.views.markup import on_demand, table
 
 UNEXPLAINED, UNEXPLAINED_COLOR = "unexplained", "#a08a76"
-WIDTHS = (16, 32, 64, 128, 256, 512, 1024)
-ARTICLE = (32, 128)  # batch size and width of the published table
+ARTICLE = (32, Network())  # batch size and network of the published table
 LIBRARIES = {
     "numpy": "NumPy",
     "jax": "JAX, op by op",
@@ -67,12 +66,12 @@ _PUBLISHED = (
 
 class Step(Controls):
     size = batch_size("Batch size", ARTICLE[0])
-    width = slider("Neurons (one hidden layer)", ARTICLE[1], WIDTHS)
+    hidden = hidden()
     by = several("Trained by", lambda: list(runtimes().values()), runtimes)
 
 
 def tasks(at: Step) -> list[AnatomyTask]:
-    return anatomy_of_a_step.tasks([runtime(written) for written in at.by], Network((at.width,)), at.size)
+    return anatomy_of_a_step.tasks([runtime(written) for written in at.by], Network.parse(at.hidden), at.size)
 
 
 def draw(shown: Shown) -> Drawing:
@@ -82,21 +81,19 @@ def draw(shown: Shown) -> Drawing:
     said = sentence(known, shown.at.size)
     of = "examinations" if wanted else "examinations: choose at least one backend"
     figure = parts_chart(known, [task.runtime for task in parts], recorded_splits(shown.at))
-    apart, yours = Network((shown.at.width,)), Network.parse(shown.section.page.address.read(SHARED[SHARED_HIDDEN]))
-    other = f"Taken apart is {apart.whole_label}, not your network, {yours.whole_label}." if apart != yours else ""
+    network = anatomy_of_a_step.shallow(Network.parse(shown.at.hidden))
     return Drawing(
         layout.said(said)
-        + layout.quiet(other)
         + layout.framed("where a step goes; the mark is the step as it was measured", figure)
         + shown.state_line(sum(task.complete(records) for task in wanted), len(wanted), of)
         + on_demand(
             "how each part is known", table(["part", "known by"], [[one.name, html.escape(one.how)] for one in PARTS])
         ),
         said,
-        f"<h3>Operation by operation</h3>{layout.quiet(_REPEATED)}"
+        f"<h3>Operation by operation: {network.whole_label}</h3>{layout.quiet(_REPEATED)}"
         + operations_table(
             {label_of(task.runtime): task.found(records) for task in operations},
-            (shown.at.size, shown.at.width) == ARTICLE,
+            (shown.at.size, network) == ARTICLE,
         )
         + "".join(
             on_demand(f"The same on a card: {recorded_machines.named(machine)}", operations_table(columns, True))
@@ -123,7 +120,7 @@ def recorded_splits(at: Step) -> dict[str, Split]:
     """The same step on the recorded cards, by a label that names the card; empty where it was not recorded."""
     return {
         f"{recorded_machines.card_of(machine)}, recorded: {runtime.short_label}": one
-        for machine in (gpus_elsewhere() if at.width == ARTICLE[1] else ())
+        for machine in (gpus_elsewhere() if Network.parse(at.hidden) == ARTICLE[1] else ())
         for runtime in recorded_machines.gpu_runtimes(machine)
         if (one := machine.split(runtime, at.size)) is not None
     }
@@ -208,8 +205,8 @@ def label_of(runtime: Runtime) -> str:
 def recorded_operations(machine: Machine) -> dict[str, dict[str, Record]]:
     """What was recorded of the operations of a step on a card, with the articles' batch size and width."""
     found: dict[str, dict[str, Record]] = {}
-    size, width = ARTICLE
-    for task in anatomy_of_a_step.tasks(list(machine.runtimes), Network((width,)), size):
+    size, network = ARTICLE
+    for task in anatomy_of_a_step.tasks(list(machine.runtimes), network, size):
         if task.examination.kind == "operations" and task.runtime.on_gpu:
             mine = [r for r in machine.records if r.kind == Kind.ANATOMY and r.is_about(task.subject)]
             if mine:

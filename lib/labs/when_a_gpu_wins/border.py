@@ -27,7 +27,7 @@ from lib.model.hardware.machine import usable_memory_bytes
 from lib.model.spec import N_PIXELS, Network, Training
 from lib.once import Once, once
 from lib.sweeps.experiments import backend_race, published
-from lib.sweeps.experiments.advice import Row, known_devices, of_machine, published_rows
+from lib.sweeps.experiments.advice import Row, known_devices, of_machine, published_rows, recorded
 from lib.sweeps.experiments.calibration import TOGETHER, LiveCalibrations, TrainingWay, live_in, ways
 from lib.sweeps.experiments.calibration import WAYS as CALIBRATED_AS
 from lib.sweeps.experiments.recorded_machines import Machine, card_of, recorded_gpus
@@ -158,6 +158,17 @@ def calibrated_side(trained: TrainingWay, calibration: Calibration) -> Side:
     runtime, together = trained.runtime, max(TOGETHER) if trained.together else 1
     way, free_bytes = CALIBRATED_AS[runtime.backend], usable_memory_bytes(runtime.device)
     return Side(f"{trained.label}, here", calibration, way, together, runtime, free_bytes, runtime.on_gpu)
+
+
+def recorded_side(runtime: Runtime) -> Side | None:
+    """The same backend on a recorded machine's processor or card, by the epochs that were timed there; None where none
+    was."""
+    label = runtime.label
+    for where, of in recorded().items():
+        if (one := of.get(label)) is not None and isinstance(one.calibration, Calibration):
+            name = f"{label} on {where.partition(', recorded')[0]}"
+            return Side(name, one.calibration, one.way, on_gpu=runtime.on_gpu)
+    return None
 
 
 @dataclass(frozen=True, eq=False)
@@ -446,24 +457,19 @@ def _trained(written: str, live: LiveCalibrations) -> TrainingWay:
 
 
 def sides(of: Border, live: LiveCalibrations) -> tuple[Side, Side, list[str]]:
-    """Both sides, and a sentence for each that is not calibrated on what stands in its place: for a processor the first
-    way that is calibrated here."""
+    """Both sides, and a sentence for each that is not calibrated on what stands in its place."""
     way, notes, found = WAYS[of.way], [], []
-    here = (
-        calibrated_side(one.trained, one.calibration)
-        for one in live.view().items
-        if one.calibration is not None and not one.trained.together and not one.trained.runtime.on_gpu
-    )
-    processor = next(here, known_side(devices()[PROCESSOR], Way.STEP))
-    stand_ins = (processor, known_side(of_machine(devices(), CARD, way), way))
-    for wanted, instead in zip((of.left, of.right), stand_ins, strict=True):
-        found.append(side(wanted, way, live) or instead)
-        if found[-1] is instead:
-            known_by = "" if instead.here else ", known by published figures and its data sheet,"
+    stand_ins = (known_side(devices()[PROCESSOR], Way.STEP), known_side(of_machine(devices(), CARD, way), way))
+    for wanted, usual in zip((of.left, of.right), stand_ins, strict=True):
+        if (known := side(wanted, way, live)) is None:
+            trained = _trained(wanted, live)
+            known = recorded_side(trained.runtime) or usual
+            known_by = "by what was recorded there" if known is not usual else "by published figures and its data sheet"
             notes.append(
-                f"{_trained(wanted, live).label} is not calibrated on this machine yet: {instead.label}{known_by}"
-                " stands in its place until it is."
+                f"{trained.label} is not calibrated on this machine yet: {known.label}, known {known_by}, stands in its"
+                " place until it is."
             )
+        found.append(known)
     return found[0], found[1], notes
 
 
@@ -524,6 +530,9 @@ def border(shown: Shown) -> Drawing:
     chart = surface_chart(of, left.label, right.label, at.depth, points, yours=yours)
     said = surface_sentence(of, left.label, right.label, at.depth, at.networks)
     rule = rule_sentence(rule_failures(of, at.depth), left.label, right.label)
+    below = [one for one in points if one.kind == ELSEWHERE and one.batch_size < RULE_SIZE]
+    if below := [one.ratio > 1 for one in below if one.width < rule_width(at.depth)]:
+        rule += f" Recorded below both: a GPU at its best was faster in {sum(below)} of {len(below)} places."
     articles = published_sentence(_published())
     verdict = why_slower.sentence(why_slower.ways_at(at.size, store.records(Kind.RACE), at.network))
     verdict = f"{verdict} ({at.network.whole_label}, batch size {at.size:,}.)" if verdict else ""

@@ -8,6 +8,7 @@ from functools import partial
 from typing import NamedTuple
 
 from lib.formatting import dollars, listed, percent, seconds, sentence, times
+from lib.labs import why_slower
 from lib.labs.when_a_gpu_wins.border import (
     LEFT,
     ON_HERE,
@@ -420,11 +421,14 @@ def remedies(page: Page) -> tuple[Callable[[Remedies], Asked], Callable[[Shown],
             state = State.SAVED if n_measured else State.NOT_RUNNING
         words = f"{n_measured} of {n_possible} remedies measured; a press on one in the table applies it"
         line = layout.state_line(state, n_done, len(wanted), now.note or words, now.problem)
-        chart = layout.framed("times as fast by remedy", gains_chart(found)) + line
+        raced = why_slower.ways_at(question.batch_size, page.store.records(Kind.RACE), question.network)
+        epochs = why_slower.changes(raced, question.batch_size, question.network)
+        lines = "".join(layout.quiet(f"By whole epochs: {said}") for of, said in epochs if of == by.runtime)
+        chart = lines + layout.framed("times as fast by remedy", gains_chart(found)) + line
         if found.before is None:
             calibrating = page.sections["here"].stage.running
             soon = now.state.under_way or (calibrating is not None and calibrating.view().state.under_way)
-            why = sentence(found.problem)
+            why = f"{by.label} is being calibrated: predictions follow." if soon else sentence(found.problem)
             return Drawing(chart + (layout.quiet(why) if soon else layout.problems([why])), why)
         said = remedies_sentence(found)
         steps = [("Today", found.before.step), *((NAMES[one.remedy], setup.step) for one, setup in _possible(found))]

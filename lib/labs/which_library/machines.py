@@ -301,7 +301,7 @@ def judged_sentence(judged: Sequence[Judged], machines: Sequence[Machine], price
     on_gpu = sum(one.by_speed[0].runtime.on_gpu for one in judged)
     said = {
         "Surely the quickest": shares(one.by_speed[0] for one in judged if one.surely),
-        "Cheapest": shares(one.cheapest for one in judged if one.cheapest is not None),
+        "Cheapest of those with a price": shares(one.cheapest for one in judged if one.cheapest is not None),
         "A graphics card comes first": f"in {on_gpu} of {n}" if 0 < on_gpu < n else "",
     }
     unsure = sum(len(one.by_speed) > 1 and not one.surely for one in judged)

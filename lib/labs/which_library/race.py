@@ -45,7 +45,6 @@ from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import State
 from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.comparison import Estimate
-from lib.timing.diagnosis import Observed, findings
 from lib.timing.prediction.workload import Ceiling, step_floor
 from lib.timing.profiling.request import ONE_CALL
 from lib.ui import layout
@@ -249,7 +248,7 @@ def _rows_of_others(at: Race) -> list[dict]:
     """Rows in groups: a machine's, recorded, and the published ones."""
     rows = [
         {
-            "label": _label(runtime, runtime.short_label),
+            "label": _label(runtime, runtime.short_label if runtime.device == "gpu" else runtime.label),
             "group": f"{card_of(machine)}, recorded",
             "cells": [_recorded_cell(machine, runtime, at, size) for size in at.sizes],
         }
@@ -362,9 +361,10 @@ def _repetitions(standing: Standing) -> str:
 # The sentence.
 
 _BEST = {
-    "seconds": "Fastest so far: {runtime} at batch size {size}, {figure} per epoch.",
+    "seconds": "Fastest so far at batch size {size}: {runtime}, {figure} per epoch.",
     "target": "To {target} accuracy the fastest is {runtime} at batch size {size}: {figure}, which is what counts.",
 }
+_OF_ALL = "Of all batch sizes: {runtime} at {size}, {figure}."
 _NOTHING = (
     "How many epochs each batch size needs is counted after the race: until then nobody knows who is first at the"
     " accuracy."
@@ -377,16 +377,17 @@ def sentence(raced: Raced, at: Race) -> str:
     _, values = _figures(raced, at)
     if not values:
         return _NOTHING
-    cell = min(values, key=values.__getitem__)
-    best = _BEST[at.view].format(
-        runtime=cell.runtime.label, size=f"{cell.batch_size:,}", figure=seconds(values[cell]), target=f"{at.target:.0%}"
-    )
-    compared = Observed(
-        batch_sizes=tuple({cell.batch_size for cell in raced.standings}),
-        precisions=tuple({cell.runtime.precision for cell in raced.standings}),
-    )
-    why = [one.text for one in findings(compared) if at.view == "seconds"]
-    return " ".join([best, how_it_trains(cell.runtime), *why])
+    cell = best = min(values, key=values.__getitem__)
+    yours = [one for one in values if one.batch_size == at.size]
+    if at.view == "seconds" and yours:
+        cell = min(yours, key=values.__getitem__)
+    said = [_told(_BEST[at.view], cell, values, at), how_it_trains(cell.runtime)]
+    return " ".join(said + [_told(_OF_ALL, best, values, at)] * (best.batch_size != cell.batch_size))
+
+
+def _told(words: str, cell: Cell, values: Mapping[Cell, float], at: Race) -> str:
+    figure, target = seconds(values[cell]), f"{at.target:.0%}"
+    return words.format(runtime=cell.runtime.label, size=f"{cell.batch_size:,}", figure=figure, target=target)
 
 
 # One cell in full.
@@ -415,7 +416,7 @@ def _detail(standing: Standing, store: Store) -> str:
         floor = step_floor(cell.network, cell.batch_size, best, cell.runtime.backend, calls)
         floor_s = floor.parts_s[Ceiling.PRODUCT] * (N_TRAIN // cell.batch_size)
         least_s, middle = N_TRAIN // cell.batch_size * floor.seconds, standing.quartiles_s[1]
-        rest = "the rest is overhead" if middle >= least_s else "it does less, as where zeros are left out"
+        rest = "the rest is overhead" if middle >= least_s else "it leaves products out, as those with zeros"
         lines.append(
             f"The least that this machine could take for all products is {seconds(least_s)} per epoch, set by"
             f" {floor.by.value}: the cell stands at {middle / least_s:.2g} times that; {rest}."

@@ -87,7 +87,9 @@ class LaunchPlan:
     @property
     def n_slice(self) -> int:
         """Weights and biases of the first layer that a block holds, and what its last tile reads beyond."""
-        return _whole_tiles(self.each[0]) * (self.network.n_inputs + 1) if self.each else 0
+        width = self.each[0] if self.each else 0
+        whole_tiles = width if width < TILE else -(-width // TILE) * TILE  # one reads no more rows than there are
+        return whole_tiles * (self.network.n_inputs + 1)
 
     @property
     def n_loss(self) -> int:
@@ -129,11 +131,6 @@ def plan(network: Network, batch_size: int, processors: int, shared_bytes: int, 
         each = tuple(-(-width // blocks) for width in hidden)
     found = LaunchPlan(network, batch_size, blocks, each, True, threads, lanes)
     return found if found.shared_bytes <= shared_bytes else replace(found, loss_in_shared=False)
-
-
-def _whole_tiles(n: int) -> int:
-    """Rows or columns that tiles read of `n`: one tile reads no more than there are."""
-    return n if n < TILE else -(-n // TILE) * TILE
 
 
 @device_function

@@ -114,7 +114,8 @@ def seconds_of(record: Record) -> float:
 
 
 def tasks(runtimes: Sequence[Runtime], network: Network, batch_size: int) -> list[AnatomyTask]:
-    """The parts of the step of every runtime that has them, then the operations once for each library and device."""
+    """The parts of the step of every runtime that has them, then the operations once for each library and device: those
+    of a network with the first hidden layer alone."""
     libraries = {runtime.process: runtime for runtime in reversed(runtimes)}
     operations = [runtime for runtime in libraries.values() if BACKENDS[runtime.backend].worker in LIBRARIES]
     operations.sort(key=lambda runtime: (runtime.device, list(LIBRARIES).index(BACKENDS[runtime.backend].worker)))
@@ -122,7 +123,12 @@ def tasks(runtimes: Sequence[Runtime], network: Network, batch_size: int) -> lis
         AnatomyTask(runtime, Examination("parts", network, batch_size))
         for runtime in runtimes
         if BACKENDS[runtime.backend].taken_apart
-    ] + [AnatomyTask(runtime, Examination("operations", network, batch_size)) for runtime in operations]
+    ] + [AnatomyTask(runtime, Examination("operations", shallow(network), batch_size)) for runtime in operations]
+
+
+def shallow(network: Network) -> Network:
+    """The network whose operations are timed one by one in place of this one."""
+    return Network(network.hidden[:1] or Network().hidden)
 
 
 def traps_task(device: str, batch_size: int, network: Network = TRAPS_NETWORK) -> AnatomyTask:

@@ -343,14 +343,12 @@ class Found:
     def product(self, device: str, side: int) -> Measurement | None:
         return _measured(self._figures("product", device, side))
 
-    def product_comparison(self, side: int) -> Comparison | None:
-        return rounded_clock([self._figures("product", device, side) for device in DEVICES], self.who.clock_s)
-
     def border(self) -> int | None:
         """The side from which on the GPU is faster at every side that both measured; None if it never is."""
         least = None
         for side in reversed(SIDES):
-            comparison = self.product_comparison(side)
+            figures = [self._figures("product", device, side) for device in DEVICES]
+            comparison = rounded_clock(figures, self.who.clock_s)
             if comparison is None:
                 continue
             if comparison.verdict is not Verdict.FASTER:

@@ -123,11 +123,6 @@ def in_precision(array: np.ndarray, precision: str) -> np.ndarray:
     return array.astype("float32" if precision == "tf32" else precision, copy=False)
 
 
-def any_arithmetic(_precision: str) -> AbstractContextManager:
-    """Where the precision follows from the arrays alone."""
-    return nullcontext()
-
-
 @dataclass(frozen=True, kw_only=True)
 class Library:
     """What the libraries write differently; what several write alike is the default."""
@@ -151,7 +146,8 @@ class Library:
     host: Callable[[np.ndarray, str], Array] = in_precision  # in host memory, as the library's users have it
     back: Callable[[Array], object] = np.asarray  # to host memory; it waits
     fused: Callable[[Callable], Callable] | None = None  # several operations as one program
-    arithmetic: Callable[[str], AbstractContextManager] = any_arithmetic  # in which a precision is what it says
+    # In which a precision is what it says; nothing where it follows from the arrays.
+    arithmetic: Callable[[str], AbstractContextManager] = nullcontext
     # Whose events time what is shorter than its dispatch; takes memory there.
     card: Callable[[], CardQueue] | None = None
     copying: Callable[[Array], Step] | None = None  # a step that copies an array within the device's memory

@@ -12,7 +12,9 @@ WORDS = {
     "cached": (
         "saved in an earlier run on this machine, with its date; a training is deterministic, so its curve is the same"
     ),
+    "compiled whole, step by step": "one call a whole epoch of steps, or one call a step: fewer calls, less overhead",
     "dispatch": "the host telling a library or a device what to do next: overhead that no faster arithmetic shortens",
+    "eagerly": "one call an operation, as programs are written first: each pays its dispatch and its launch",
     "epoch": "one pass over the 48,000 training images",
     "input-bound": "of a training that waits for its next batch for more than a fifth of the time",
     "interpreter's lock (GIL)": (

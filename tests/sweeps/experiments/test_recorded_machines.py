@@ -198,7 +198,7 @@ def test_recorded_cards_stand_in_with_machine_and_date(with_card):
     assert many_networks.recorded(64, 256) == [], "they were recorded at one batch size"
     ends = many_networks.saturation_chart([], 64, hollow).spec["datasets"]["ends"]
     assert {row["label"] for row in ends} == {"Imaginary 9000"}
-    pale = anatomy.recorded_splits(SimpleNamespace(width=128, size=32))  # pyright: ignore[reportArgumentType]
+    pale = anatomy.recorded_splits(SimpleNamespace(hidden="128", size=32))  # pyright: ignore[reportArgumentType]
     assert any(
         label.startswith("Imaginary 9000, recorded: ") and one.share("arithmetic") for label, one in pale.items()
     )

@@ -406,7 +406,7 @@ def test_the_last_kept_gpus_stand_beside_what_is_measured_here_where_there_is_no
     monkeypatch.setattr(your_gpu, "nvidia_driver_answers", lambda: False)
     rows = race.table([Runtime("numpy")], raced({}), at())["rows"]
     mine = [row for row in rows if "GPU of a browser" in row["label"]]
-    assert [row["label"].split(",")[0] for row in mine] == [f"somebody model-{number}" for number in (1, 2, 3)]
+    assert [row["group"].split(",")[0] for row in mine] == [f"somebody model-{number}" for number in (1, 2, 3)]
     assert all(row["cells"][1]["text"].startswith("1.5") for row in mine)
     assert "swiftshader" not in str(rows)
     assert "an epoch at batch size 32 takes 1.5" in recorded_gpus.epoch_note(32)
