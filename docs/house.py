@@ -16,7 +16,7 @@ from lib import ROOT
 NOTEBOOK = ROOT / "mnist_training.py"
 LIMITS = {
     "statements in lib": 24_499,
-    "real ones, without imports and docstrings": 20_284,
+    "real ones, without imports and docstrings": 20_282,
     "modules in lib": 156,
     "classes in lib": 366,
     "class names with two meanings": 0,

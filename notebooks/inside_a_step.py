@@ -52,7 +52,7 @@ def which_parts_next():
     mo.md(r"""
     **Try next.** Batch size 1, then 4,096: which parts stay as long as they were? Those are the overhead, paid once a
     step whatever the step does. A network of 1,024 neurons: from where on is arithmetic the largest part by every
-    library? There, and not before, faster hardware helps.
+    library? From there on faster hardware helps them all; before, it helps those with little overhead.
     """)
     return
 

@@ -1,5 +1,9 @@
 """The teacher's page: its switches hold for the class, no pupil sees it, and it shows literal counts."""
 
+import gc
+import threading
+
+import marimo as mo
 import pytest
 
 from lib.site import desk as site
@@ -57,3 +61,15 @@ def test_of_many_factors_those_are_shown_that_somebody_said(section):
     assert "How many times as long" in shown
     assert "<span>2</span>" in shown
     assert "<span>3</span>" not in shown
+
+
+def test_the_thread_that_draws_guesses_ends_with_the_desk(monkeypatch):
+    monkeypatch.setattr(mo, "Thread", threading.Thread)
+    monkeypatch.setattr("lib.ui.stage.streaming", lambda: True)
+    before, desk = set(threading.enumerate()), site.Desk()
+    desk.watch_guesses()
+    (drawing,) = set(threading.enumerate()) - before
+    del desk
+    gc.collect()
+    drawing.join(10)
+    assert not drawing.is_alive()

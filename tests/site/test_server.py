@@ -381,11 +381,7 @@ def test_a_session_begins_once_what_notebooks_import_is_imported(monkeypatch):
     async def app(scope, _receive, _send) -> None:
         asked.append((scope["type"], imported.is_set()))
 
-    def prepare(file: str) -> None:
-        asked.append(file)
-        imported.wait(20)
-
-    monkeypatch.setattr(server, "_prepare", prepare)
+    monkeypatch.setattr(server, "_prepare", lambda file: (asked.append(file), imported.wait(20)))
     notebooks = server.Notebooks()
     notebooks.make("your_gpu")
     notebooks.made["your_gpu"] = cast(Any, app)

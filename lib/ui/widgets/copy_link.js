@@ -11,9 +11,11 @@ function render({ el }) {
     } catch {
       done = "Copy it from the address bar"; // no permission, or no secure connection
     }
-    button.textContent = done;
-    setTimeout(() => { button.textContent = "Copy link"; }, own ? 4000 : 1500);
+    says.textContent = done;
+    setTimeout(() => { says.textContent = ""; }, own ? 4000 : 1500);
   }
-  el.append(button);
+  const says = statusLine();
+  says.classList.add("copy-says");
+  el.append(button, says);
 }
 export default { render };
