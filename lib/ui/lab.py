@@ -43,7 +43,7 @@ from lib.ui.stage import (
     Work,
     button,
     end_script,
-    paint,
+    put,
     stop_button,
 )
 from lib.ui.url_state import Setting, values_of
@@ -357,7 +357,7 @@ class _SectionPainter(Painter, ABC):
         section.page.news.followed_by(self.news)
 
     @abstractmethod
-    def _paint(self, at: Any) -> None:
+    def _draw_asked(self, at: Any) -> None:
         """Draw the present state of what the checked values ask for; raises ValueError with a sentence."""
 
     def draw(self) -> None:
@@ -367,7 +367,7 @@ class _SectionPainter(Painter, ABC):
         if waiting := "".join(hook.waits() for hook in self._hooks):
             return mo.output.replace(layout.page(self._controls, waiting))
         try:
-            self._paint(section.declared.checked(section.prefix, self._values))
+            self._draw_asked(section.declared.checked(section.prefix, self._values))
         except ValueError as error:
             self._stage.stop()
             mo.output.replace(layout.refused(self._controls, error))
@@ -394,14 +394,14 @@ class _Trainings(_SectionPainter):
             made = [hook.changed(one) for one in made]
         return made[0], made[1] if pinned is not None else None
 
-    def _paint(self, at: Any) -> None:
+    def _draw_asked(self, at: Any) -> None:
         experiment, kept = self._asked(at)
         if not self._stage.streams:
             return self._in_foreground(experiment)
         if self._stage.pauses and not self._stage.has(experiment, self._values["again"]):
             mo.output.replace(layout.page(self._controls, layout.paused(), self._buttons))
         else:
-            self._draw(experiment, kept)
+            self._draw_run(experiment, kept)
 
     def _in_foreground(self, experiment: Experiment) -> None:
         results = _in_foreground(experiment, self._stage)
@@ -410,7 +410,7 @@ class _Trainings(_SectionPainter):
         self._view(experiment).draw(results, self._below(experiment, results))
         self._tell(results)
 
-    def _draw(self, experiment: Experiment, kept: Experiment | None) -> None:
+    def _draw_run(self, experiment: Experiment, kept: Experiment | None) -> None:
         seat = self._stage.run(experiment, self._values["again"])
         seat.run.results.followed_by(self.news)
         if question := "".join(hook.instead(self._section, experiment) for hook in self._hooks):
@@ -556,7 +556,7 @@ class _Measurements(_SectionPainter):
         super().__init__(section)
         self._ask, self._drawn, self._running = ask, draw, None
 
-    def _paint(self, at: Any) -> None:
+    def _draw_asked(self, at: Any) -> None:
         stage, asked = self._stage, self._ask(at)
         buttons = ("again", "mnist", *(name for name, *_ in self._section.declared.RESULT_BUTTONS))
         presses = tuple((name, value) for name, value in self._values.items() if name in buttons)
@@ -569,7 +569,7 @@ class _Measurements(_SectionPainter):
         controls = self._controls + drawing.controls
         framed = layout.page(controls, drawing.result, self._buttons, self._menu, drawing.frame)
         shown = framed.text + drawing.below
-        paint(now, shown, drawing.sentence)
+        put(now, shown, drawing.sentence)
         if not stage.streams and now.state is State.FAILED:
             end_script(now.problem, 1)
 
@@ -588,11 +588,11 @@ class _Answers(_SectionPainter):
         super().__init__(section)
         self._drawn, self._others = draw, others
 
-    def _paint(self, at: Any) -> None:
+    def _draw_asked(self, at: Any) -> None:
         shown = Shown(at, View([], State.DONE, "", "", 0), (), self._section)
         drawing = self._drawn(shown, *(one.checked() for one in self._others))
         content = layout.page(self._controls, drawing.result, self._buttons).text + drawing.below
-        paint(shown.now, content, drawing.sentence)
+        put(shown.now, content, drawing.sentence)
 
 
 def _first_frame_s(experiment: Experiment) -> float:

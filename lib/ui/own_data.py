@@ -33,7 +33,7 @@ from lib.ui import layout, url_state
 from lib.ui.controls import Control
 from lib.ui.lab import Hook, Page, Section
 from lib.ui.panel import Controls, Declared
-from lib.ui.stage import Painter, Stage, button, end_script, paint
+from lib.ui.stage import Painter, Stage, button, end_script, put
 from lib.ui.url_state import Setting, SettingRefused
 from lib.ui.views import network_inside
 from lib.ui.views import own_data as view
@@ -160,7 +160,7 @@ class OwnData(Hook):
         else:
             told_below = layout.state_line(now.state, 0.0, 1.0, now.note, now.problem)
             told_below += quiet("The experiments go on with the data that they had." if now.problem else "")
-        paint(now, shown(told_below).text, view.loaded(found.about) if found is not None else "")
+        put(now, shown(told_below).text, view.loaded(found.about) if found is not None else "")
         if now.over:
             self._use(found if found is not None else self.data)
 

@@ -62,11 +62,11 @@ class Showings:
     def is_latest(self, number: int) -> bool:
         return self._latest == number
 
-    def draw(self, number: int, paint: Callable[[], object]) -> None:
-        """Paint, if this is the latest; a frame of an earlier one can thus never cover a later one's."""
+    def draw(self, number: int, draw: Callable[[], object]) -> None:
+        """Draw, if this is the latest; a frame of an earlier one can thus never cover a later one's."""
         with self._drawing:
             if self.is_latest(number):
-                paint()
+                draw()
 
     def close(self) -> None:
         """Let none of them draw any more."""
@@ -284,7 +284,7 @@ def say(text: str) -> None:
         print(text)
 
 
-def paint(view: View, content: str, sentence: str) -> None:
+def put(view: View, content: str, sentence: str) -> None:
     """Put HTML into the cell; a script prints the sentence at the end."""
     mo.output.replace(mo.Html(content))
     if view.over:
@@ -318,10 +318,10 @@ class Pacer:
             self._next_at = at + self._cost_s / self._share
             return at - now
 
-    def draw(self, paint: Callable[[], object]) -> None:
+    def draw(self, draw: Callable[[], object]) -> None:
         """Draw, and note the CPU time that it takes."""
         began = time.thread_time()
-        paint()
+        draw()
         with self._guard:
             self._cost_s += (time.thread_time() - began - self._cost_s) / 8  # their mean, of the latest
 
