@@ -159,11 +159,9 @@ def test_cells_are_timed_once_those_that_start_soon_after_the_first_experiment_a
         yield record(cells[0], [0.2, 0.2])
 
     monkeypatch.setattr(why_slower, "race", race)
-    asked = [known, new]
-    found = list(why_slower.measure(asked, False, first, None, store, Cancel(), Request()))
-    assert [one.block_s[0] for one in found] == [0.1, 0.2]
-    assert raced == [new]
-    list(why_slower.measure(asked, True, first, None, store, Cancel(), Request()))
+    found = list(why_slower.measure([known, new], False, first, None, store, Cancel(), Request()))
+    assert ([one.block_s[0] for one in found], raced) == ([0.1, 0.2], [new])
+    list(why_slower.measure([known, new], True, first, None, store, Cancel(), Request()))
     assert raced == [new, known, new], "asked for once more"
     assert urgencies == [Urgency.IN_ORDER, Urgency.LATER, Urgency.IN_ORDER]
     mine = Request()
@@ -174,6 +172,8 @@ def test_cells_are_timed_once_those_that_start_soon_after_the_first_experiment_a
         assert mine.number < first.asked_as < numbers[-1], "after the first experiment"
         assert urgencies[-1] == Urgency.IN_ORDER
     assert why_slower.cells_here(32)[-1].runtime.backend == "jax-operation"
+    disturbed = record(new, [9.0], warnings=("other programs",))
+    assert why_slower._measured(new, [disturbed]) == [] != why_slower._measured(new, [disturbed, disturbed])
 
 
 @pytest.mark.parametrize(
