@@ -8,14 +8,12 @@ import html
 import ipaddress
 import json
 import os
-import runpy
 import secrets
 import sys
 import threading
 import time
 import webbrowser
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial, reduce, wraps
@@ -46,7 +44,6 @@ from lib.sweeps.workers.engine import shared_engine
 from lib.sweeps.workers.queue import ALLOWANCE, MAX_WAITING
 from lib.ui import figures
 from lib.ui.notebooks import FIRST, OF_A_CLASS_SITE, Notebook
-from lib.ui.views import chart
 
 if TYPE_CHECKING:
     import socket
@@ -157,11 +154,9 @@ class HideFolder:
 
         async def sending(message: Message) -> None:
             nonlocal text
-            if message["type"] == "http.response.start":
-                kind = Headers(raw=message["headers"]).get("content-type", "")
-                if kind.startswith(("text/", "application/json")):
-                    text = message
-                    return
+            if message["type"] == "http.response.start" and _is_text(message):
+                text = message
+                return
             if text is not None:
                 if not message.get("more_body", False):
                     said = message.get("body", b"")
@@ -176,6 +171,10 @@ class HideFolder:
         await self._app(scope, receive, sending)
 
 
+def _is_text(start: Message) -> bool:
+    return Headers(raw=start["headers"]).get("content-type", "").startswith(("text/", "application/json"))
+
+
 def _give_back_memory() -> None:
     gc.collect()
     with suppress(AttributeError, OSError):  # what the collector frees, glibc keeps unless asked to return it
@@ -185,31 +184,28 @@ def _give_back_memory() -> None:
 class Notebooks:
     """ASGI application: marimo's for each notebook, made when its page is first asked for: all take 0.3 s.
 
-    What it imports is imported then, too, while the browser loads marimo's scripts. Sessions begin afterwards: marimo
-    then imports parts of each library that is being imported, and of IPython one of the two threads gets half a module
-    (KeyError).
+    A session begins once `preparing` has ended: at its beginning marimo imports parts of each library that is being
+    imported, and of IPython one of the two threads gets half a module (KeyError).
 
     Attributes:
         made: Applications by the first part of their paths.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, preparing: threading.Thread) -> None:
         self.made: dict[str, Starlette] = {}
-        self._preparing = ThreadPoolExecutor(1)
+        self._preparing = preparing
         self._files = {one.path.strip("/"): one.file for one in OF_A_CLASS_SITE}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         name = scope["path"].split("/")[1]
         if name not in self._files:
             raise HTTPException(404)
-        made = self.make(name)
         if scope["type"] == "websocket":
-            await asyncio.wrap_future(self._preparing.submit(int))  # after all that was asked for before
-        await made(scope, receive, send)
+            await asyncio.to_thread(self._preparing.join)
+        await self.make(name)(scope, receive, send)
 
     def make(self, name: str) -> Starlette:
         if name not in self.made:
-            self._preparing.submit(_prepare, self._files[name])
             # The scripts of all pages have one address, so that a browser fetches them once.
             apps = marimo.create_asgi_app(
                 quiet=True, skew_protection=True, session_ttl=SESSION_TTL_S, asset_url=""
@@ -299,9 +295,11 @@ def serve_class(host: str, port: int, headless: bool, notebook: Notebook, option
     editor = Editor(host, port) if options.app else None
     if editor is None:
         shared_engine().niceness = WORKERS_NICENESS
-    notebooks = Notebooks()
+    preparing = threading.Thread(target=_prepare, daemon=True)
+    notebooks = Notebooks(preparing)
     notebooks.make(notebook.name)
     site = notebook_site(capacity, notebooks, editor)
+    preparing.start()
     _open_many_files()
     gc.set_threshold(*gc.get_threshold()[:2], FULL_COLLECTION_AFTER)
     config = uvicorn.Config(
@@ -327,12 +325,11 @@ def serve_class(host: str, port: int, headless: bool, notebook: Notebook, option
             editor.end()
 
 
-def _prepare(file: str) -> None:
-    """Import and read what a notebook needs for its first figure: of the first notebook that is no chart."""
-    runpy.run_path(str(ROOT / file))
+def _prepare() -> None:
+    """Import and read what the first page needs, and most of the others, while the browser loads marimo's scripts."""
+    import lib.labs.mnist_training  # noqa: F401
+
     recorded_here()
-    if file != FIRST.file:
-        chart.alt.Chart  # imports it, which takes a second
 
 
 def one_parses_at_a_time() -> None:

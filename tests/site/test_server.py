@@ -18,7 +18,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, cast
+from typing import Any
 from urllib.parse import urlsplit
 
 import psutil
@@ -375,26 +375,24 @@ SOURCE = "\n".join(f"x{k} = [a{k} + b{k} * (c, d, {k})]" for k in range(300))
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.version_info >= (3, 11, 8), reason="this Python's threads can build syntax trees at once")
-def test_a_session_begins_once_what_notebooks_import_is_imported(monkeypatch):
-    imported, asked, nobody = threading.Event(), [], cast(Any, None)
-
-    async def app(scope, _receive, _send) -> None:
-        asked.append((scope["type"], imported.is_set()))
-
-    monkeypatch.setattr(server, "_prepare", lambda file: (asked.append(file), imported.wait(20)))
-    notebooks = server.Notebooks()
-    notebooks.make("your_gpu")
-    notebooks.made["your_gpu"] = cast(Any, app)
+def test_a_session_begins_once_the_server_s_own_imports_are_over(monkeypatch):
+    imported, made = threading.Event(), []
+    (preparing := threading.Thread(target=imported.wait, daemon=True)).start()
+    notebooks = server.Notebooks(preparing)
+    monkeypatch.setattr(notebooks, "make", lambda name: made.append((name, imported.is_set())) or PlainTextResponse())
 
     async def ask() -> None:
-        session = asyncio.create_task(notebooks({"type": "websocket", "path": "/your_gpu/ws"}, nobody, nobody))
-        await notebooks({"type": "http", "path": "/your_gpu/"}, nobody, nobody)
+        async def nothing(*_: Any) -> Any: ...
+
+        session = asyncio.create_task(notebooks({"type": "websocket", "path": "/your_gpu/ws"}, nothing, nothing))
+        await notebooks({"type": "http", "path": "/your_gpu/"}, nothing, nothing)
         await asyncio.sleep(0.1)
+        assert made == [("your_gpu", False)], "the page is sent at once"
         imported.set()
-        await session
+        await asyncio.gather(session, return_exceptions=True)  # the answer is no WebSocket's
 
     asyncio.run(ask())
-    assert asked == ["notebooks/your_gpu.py", ("http", False), ("websocket", True)], "the page is sent at once"
+    assert made == [("your_gpu", False), ("your_gpu", True)]
 
 
 def test_threads_parse_one_after_another_though_the_collector_lets_others_in(monkeypatch):
