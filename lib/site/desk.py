@@ -2,10 +2,11 @@
 
 import html
 from collections.abc import Mapping
+from functools import partial
 
 import marimo as mo
 
-from lib.sweeps.experiments.teacher import BEST, FACTOR, GuessQuestion, Tally, classroom, guesses_of_class
+from lib.sweeps.experiments.teacher import BEST, FACTOR, Guesses, GuessQuestion, Tally, classroom, guesses_of_class
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.engine import shared_engine
 from lib.ui import layout
@@ -49,10 +50,11 @@ class Desk:
     def watch_guesses(self) -> None:
         """Draw how the class guessed, and again whenever that changes."""
         self._stage = Stage(shared_engine(), Store())
-        # Not a method: the thread that draws would hold the desk, and outlive its session.
-        Painter(
-            lambda all_of_it=self.guesses: mo.output.replace(mo.Html(tallied(all_of_it.tally()))), self.guesses
-        ).show(self._stage)
+        Painter(partial(_draw, self.guesses), self.guesses).show(self._stage)
+
+
+def _draw(guesses: Guesses) -> None:  # no method: the thread that draws would hold the desk, and outlive its session
+    mo.output.replace(mo.Html(tallied(guesses.tally())))
 
 
 def desk() -> Desk | None:

@@ -66,7 +66,7 @@ def test_sections_fill_move_stop_and_are_kept(page, full_site):
     begin_all(page)
     assert "At n = 16" in page.locator(".lab-sentence").first.inner_text()
     assert page.locator(".lab-note", has_text="on an A100").count() >= 1, "the published figures"
-    wait_for(page, FEED, "Done", 240)  # the others are measured first
+    wait_for(page, FEED, "Done", 120)  # the others are measured first
     feed = page.locator(".lab").nth(FEED)
     sentence = feed.locator(".lab-sentence").first.inner_text()
     assert "for 100% of that" in sentence

@@ -75,7 +75,9 @@ def test_a_view_has_its_scale_and_its_winners():
     ],
 )
 def test_the_sentence_speaks_of_the_chosen_view(shown, words):
-    assert words in sentence(raced(KNOWN), shown).replace("\u202f", " ")
+    said = sentence(raced(KNOWN), shown).replace("\u202f", " ")
+    assert words in said
+    assert ("Fastest so far" in said) == (shown.view == "seconds")
 
 
 @pytest.fixture

@@ -532,7 +532,10 @@ def border(shown: Shown) -> Drawing:
     rule = rule_sentence(rule_failures(of, at.depth), left.label, right.label)
     below = [one for one in points if one.kind == ELSEWHERE and one.batch_size < RULE_SIZE]
     if below := [one.ratio > 1 for one in below if one.width < rule_width(at.depth)]:
-        rule += f" Recorded below both: a GPU at its best was faster in {sum(below)} of {len(below)} places."
+        rule += (
+            f" Recorded below both: a GPU at its best was faster than the processor beside it in {sum(below)} of"
+            f" {len(below)} places."
+        )
     articles = published_sentence(_published())
     verdict = why_slower.sentence(why_slower.ways_at(at.size, store.records(Kind.RACE), at.network))
     verdict = f"{verdict} ({at.network.whole_label}, batch size {at.size:,}.)" if verdict else ""

@@ -206,7 +206,7 @@ def test_a_calibration_takes_the_place_of_the_data_sheet_and_is_news_to_all_sect
     assert "stands in its place" not in shown[-1]
     assert "than JAX, one call an epoch, here" in shown[-1]
     draw(opened(win_left="here/numpy/cpu"))
-    assert "NumPy on AMD EPYC, 2 cores, known by what was recorded there, stands in its place" in shown[-1]
+    assert re.search("EPYC, 2 cores, known by what was recorded.+faster than the processor beside it in", shown[-1])
 
 
 def test_a_value_that_is_not_offered_is_refused_in_a_sentence_also_in_another_section(opened, shown, panel):
