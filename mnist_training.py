@@ -60,7 +60,7 @@ def rate_controls(lab, reset):
     ## 1 · How large a step?
 
     Each step moves every weight $w$ against its gradient: $w \leftarrow w - \eta \,\partial L/\partial w$. The learning
-    rate $\eta$ is its length: too small, and three epochs get nowhere; too large, and the loss jumps about.
+    rate $\eta$ sets how far: too small, and three epochs get nowhere; too large, and the loss jumps about.
     """)
     return (rate,)
 
@@ -83,8 +83,8 @@ def size_controls(lab, reset):
     ## 2 · How many images a step?
 
     A step on $B$ images pays its overhead once for all of them, so larger batches make faster epochs. But an epoch of
-    $N$ images, 48,000 of MNIST, then has only $N / B$ steps to learn in. What counts is the time to an accuracy, not
-    the time of an epoch.
+    $N$ images (48,000 in MNIST) then has only $N / B$ steps to learn in. What counts is the time to reach an accuracy,
+    not the time per epoch.
     """)
     return (size,)
 
@@ -106,7 +106,7 @@ def depth_controls(lab, reset):
     mo.md(r"""
     ## 3 · How many layers?
 
-    More and wider layers have more parameters to fit the data with, and more arithmetic a step. Are they worth it?
+    More and wider layers fit the data with more parameters, and cost more arithmetic per step. Are they worth it?
     """)
     return (depth,)
 
@@ -127,8 +127,8 @@ def backend_controls(lab, reset):
     mo.md(r"""
     ## 4 · Which library?
 
-    The same parameters, the same batches, the same mathematics, by every library that can run here. They differ in
-    what happens *between* the products: how often Python is asked what to do next, and what each answer costs.
+    The same parameters, the same batches, the same mathematics, in every library that can run here. They differ in
+    what happens *between* the products: how often Python has to dispatch the next operation, and what each call costs.
     """)
     return (backend,)
 
@@ -149,8 +149,8 @@ def search_controls(lab, reset):
     mo.md(r"""
     ## 5 · All of it at once?
 
-    Rate, batch size, width and depth act on each other, so one cannot be chosen after the other. A random search
-    trains settings drawn from all of them, in the way that is expected to be quickest here. Which is best?
+    Learning rate, batch size, width and depth interact, so tuning them one after another misses the best setting. A
+    random search draws all four at once and trains the fastest way this machine has. Which setting is best?
     """)
     return (search,)
 
@@ -184,8 +184,8 @@ def your_controls(lab, reset):
     mo.md(r"""
     ## 7 · Your own experiment
 
-    The cell below this one is ten lines: what is trained, what is drawn, what is said. In the editor (`make edit`)
-    show its code and change it, such as the networks that it trains.
+    The cell below says in ten lines what to train, what to draw and what to conclude. In the editor (`make edit`),
+    show its code and change it: start with the networks it trains.
     """)
     return (your,)
 

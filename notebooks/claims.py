@@ -19,9 +19,9 @@ def title():
     lab = Lab("claims", claims=claims.Claims)
     lab.title(
         "Do the articles' claims hold?",
-        "Two articles say why a small network trains faster on a processor. The reason that they give, overhead, holds;"
-        " many of their figures do not. Here is each beside the one that this machine gives, and, where an article"
-        " contradicts itself, the arithmetic.",
+        "Two articles explain why a small network trains faster on a CPU. Their reason, overhead, holds; many of their"
+        " figures do not. Each claim stands next to this machine's own figure, or, where an article contradicts itself,"
+        " next to the arithmetic.",
     )
     return (lab,)
 
@@ -41,8 +41,8 @@ def the_claims(lab, panel):
 @app.cell(hide_code=True)
 def what_next():
     mo.md(rf"""
-    **Try next.** {link("which_library")} measures every batch size by every backend; {link("inside_a_step")} takes one
-    step apart, and shows how such figures go wrong.
+    **Try next.** {link("which_library")} times every library at every batch size; {link("inside_a_step")} takes one
+    step apart and shows how such measurements go wrong.
     """)
     return
 

@@ -18,8 +18,8 @@ def title():
     lab = Lab("inside_a_step", step=anatomy.Step, live=trace.Live, file=trace.TraceFile, traps=anatomy.Traps)
     lab.title(
         "Where does one training step go?",
-        "One step multiplies a few small matrices. Around that, somebody writes a loop, calls a library, waits for an"
-        " answer and fetches the next images. Here the step is taken apart, watched by a profiler, and mistimed.",
+        "One step multiplies a few small matrices. Around them, Python runs a loop, calls a library, waits for the"
+        " result and fetches the next images. Here you take the step apart, profile it, and mistime it.",
     )
     return (lab,)
 
@@ -36,7 +36,7 @@ def parts_controls():
     mo.md(r"""
     ## 1 · In its parts
 
-    Each part is measured by an experiment of its own. Move a slider: does the arithmetic grow, or the rest?
+    A separate experiment measures each part. Move a slider: does the arithmetic grow, or the overhead?
     """)
     return
 
@@ -50,9 +50,9 @@ def its_parts(lab, step):
 @app.cell(hide_code=True)
 def which_parts_next():
     mo.md(r"""
-    **Try next.** Batch size 1, then 4,096: which parts stay as long as they were? Those are the overhead, paid once a
-    step whatever the step does. A network of 1,024 neurons: from where on is arithmetic the largest part by every
-    library? From there on faster hardware helps them all; before, it helps those with little overhead.
+    **Try next.** Batch size 1, then 4,096: which parts stay the same? Those are overhead, paid once per step whatever
+    the step computes. A hidden layer of 1,024 neurons: at which batch size is arithmetic the largest part in every
+    library? From there on, faster hardware helps them all; below, only those with little overhead.
     """)
     return
 
@@ -62,10 +62,10 @@ def profile_controls():
     mo.md(r"""
     ## 2 · Under a profiler
 
-    JAX, TensorFlow and PyTorch each bring a profiler, which writes down who did what and when. Steps run until nothing
-    is compiled any more; then some are recorded. The topmost lane says, for each moment, whether a kernel runs, a piece
-    of arithmetic, or who is waited for. A kernel counts from its start to its end: “arithmetic” above is less, as it
-    leaves out what a kernel takes with next to nothing to compute.
+    JAX, TensorFlow and PyTorch each bring a profiler that records what ran, and when. Steps run until nothing more
+    compiles; then a few are recorded. The top lane says at each moment whether a kernel is running or what the step is
+    waiting for. A kernel counts from start to end. “Arithmetic” in section 1 is less: it leaves out the time that a
+    kernel takes even with almost nothing to compute.
     """)
     return
 
@@ -81,7 +81,7 @@ def file_controls():
     mo.md(r"""
     ## 3 · Any trace
 
-    The format is recognised from the content, and the file is read in a process of its own. Without one, here are five
+    Drop a trace: its format is recognised by content, and a separate process reads it. No trace at hand? Here are five
     that this project recorded.
     """)
     return
@@ -96,9 +96,9 @@ def any_trace(file, lab, traces):
 @app.cell(hide_code=True)
 def which_trace_next():
     mo.md(r"""
-    **Try next.** The same step by “JAX, one call an epoch”: what is left of Python and dispatch? Batch size 4,096: how
-    much of the time do kernels run then? On a machine with a card, profile Keras with
-    `nsys profile --trace=cuda`, export it with `nsys export --type=sqlite`, and drop the file.
+    **Try next.** The same step with “JAX, one call an epoch”: what is left of Python and dispatch? Batch size 4,096:
+    what share of the time do kernels run? On a machine with a GPU, profile Keras with `nsys profile --trace=cuda`,
+    export it with `nsys export --type=sqlite`, and drop the file.
     """)
     return
 
@@ -108,8 +108,8 @@ def traps_controls():
     mo.md(r"""
     ## 4 · How wrong can a stopwatch be?
 
-    One training step, one machine, one program, and six honest-looking ways to time it wrongly. Each stands beside the
-    right one, both measured now.
+    One training step, one machine, one program, and six plausible ways to time it wrongly. Each is measured next to the
+    right way.
     """)
     return
 
@@ -123,8 +123,8 @@ def six_traps(lab, mistimed):
 @app.cell(hide_code=True)
 def which_traps_next():
     mo.md(r"""
-    **Try next.** Batch size 1, where a step is shortest: which mistakes grow? Batch size 4,096: which ones vanish?
-    Where the device may be one of WebGPU: a submission returns at once, whatever it asks for.
+    **Try next.** Batch size 1, where a step is shortest: which mistakes grow? Batch size 4,096: which ones vanish? On a
+    WebGPU device, a submission returns at once, however much work it holds.
     """)
     return
 

@@ -19,9 +19,9 @@ def title():
     lab = Lab("many_networks", **panels)
     lab.title(
         "How many networks can be trained at once?",
-        "Nobody trains one network: one tries learning rates, widths, depths. These trainings do not depend on each"
-        " other, so they can run side by side, in processes of their own or as one program that multiplies all their"
-        " matrices together. Which of them pays, and from how many on?",
+        "You rarely train one network: you try learning rates, widths, depths. These trainings are independent, so they"
+        " can run side by side, in separate processes or as one program that multiplies all their matrices together."
+        " Which pays off, and for how many networks?",
     )
     return (lab,)
 
@@ -37,9 +37,9 @@ def sweep_controls():
     mo.md(r"""
     ## 1 · The article's sweep
 
-    The article trains five learning rates, 0.001 to 10, for ten epochs each: with Keras one after another, then in
-    five processes, then with `vmap`. Here are these three and more, each timed whole, for as many epochs as the
-    slider says; a rate of 10 does not learn, but it is trained to the end all the same.
+    The article trains five learning rates, 0.001 to 10, for ten epochs each: with Keras one after another, then in five
+    processes, then with `vmap`. Here are these three and more, each timed from start to finish. The slider sets the
+    epochs; a rate of 10 learns nothing, but is trained to the end all the same.
     """)
     return
 
@@ -55,9 +55,8 @@ def count_controls():
     mo.md(r"""
     ## 2 · How many in one program?
 
-    All networks of a program read the same images, so their first layers are one large product instead of many small
-    ones, and one call serves all. The time of each falls until the arithmetic is all there is, or until the
-    parameters of all no longer fit into the caches.
+    All networks in a program read the same images, so their first layers become one large product, and one call serves
+    them all. The time per network falls until only arithmetic is left, or until the parameters outgrow the caches.
     """)
     return
 
@@ -73,9 +72,8 @@ def mixed_controls():
     mo.md(r"""
     ## 3 · Must they be alike?
 
-    The article says that `vmap` needs networks of one shape. It does, but a narrow network can be padded with zeros
-    to the width of the widest, and the zeros stay zero: ReLU passes no gradient at zero. The price is arithmetic on
-    nothing.
+    The article says that `vmap` needs networks of one shape. It does, but a narrow network can be padded with zeros to
+    the width of the widest, and the zeros stay zero: ReLU passes no gradient at zero. The price is wasted arithmetic.
     """)
     return
 
@@ -89,9 +87,9 @@ def networks_that_differ(lab, mixed):
 @app.cell(hide_code=True)
 def what_next():
     mo.md(r"""
-    **Try next.** Batch size 1 in the second experiment: there, nearly all is overhead, and sharing it pays most. Then
-    4,096, where nothing is left to share. In the third: from which difference on is padding no longer worth it?
-    `sweep()` in `lib/sweeps/sweep.py` makes that choice by itself, by a rule for each device.
+    **Try next.** Batch size 1 in section 2: nearly all of it is overhead, and sharing it pays most. Then 4,096, where
+    little is left to share. In section 3: how different must the widths be before padding stops paying off? `sweep()`
+    in `lib/sweeps/sweep.py` makes that choice for you, by a rule per device.
     """)
     return
 

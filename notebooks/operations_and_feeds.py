@@ -17,10 +17,9 @@ with app.setup(hide_code=True):
 def title():
     lab = feeds.OperationsAndFeeds()
     lab.title(
-        "From which size on does a graphics card pay, and what keeps it waiting?",
-        "First, operations by themselves: small ones are nearly all overhead, and large ones run at the speed of the"
-        " arithmetic or of the memory. Then the images that feed a step: a faster device helps only while it has"
-        " something to do.",
+        "At what size does a GPU pay off, and what keeps it waiting?",
+        "First, single operations: small ones are nearly all overhead; large ones run as fast as arithmetic or memory"
+        " allows. Then the images that feed a step: a faster device helps only while it has something to do.",
     )
     return (lab,)
 
@@ -38,10 +37,9 @@ def product_question():
     mo.md(r"""
     ## 1 · A product of two matrices
 
-    Two $n \times n$ matrices take $2n^3$ floating-point operations. Up to some size, a call costs the same whatever
-    $n$ is; from there on the time grows with the arithmetic. A clock that stops before the result is there shows
-    only the first of the two. A size that would not fit into memory, or take too long, is drawn hollow: it is
-    predicted, and nothing was allocated for it.
+    The product of two $n \times n$ matrices takes $2n^3$ floating-point operations. Below some size, a call costs the
+    same whatever $n$ is; above, its time grows with the arithmetic. A clock that stops before the result is ready sees
+    only the call. Sizes that would exceed the memory or take too long are predicted, and drawn hollow.
     """)
     return
 
@@ -57,9 +55,9 @@ def sine_question():
     mo.md(r"""
     ## 2 · A sine of a sine of a sine
 
-    Each sine by itself reads all elements from memory and writes them back: $d$ sines, $d$ passes. Compiled into one
-    program, an element is read once, goes through all sines in a register, and is written once. That helps as far as
-    the passes were what took the time.
+    One at a time, each sine reads all elements from memory and writes them back: $d$ sines, $d$ passes. Compiled into
+    one program, each element is read once, passes through all sines in a register, and is written once. That helps
+    wherever the passes took the time.
     """)
     return
 
@@ -75,9 +73,9 @@ def transfer_question():
     mo.md(r"""
     ## 3 · Moving the data
 
-    A transfer costs a latency, whatever its size, and a time for each byte. A card reads pageable memory through a
-    buffer of the driver, and pinned memory by itself. On a processor, the library computes in the memory where the
-    data already lies: copying it is a choice, and an alias costs nothing per byte.
+    A transfer costs a fixed latency plus a time per byte. A GPU reads pageable memory through the driver's buffer, and
+    pinned memory directly. On a CPU, the library computes where the data already is: copying is optional, and an alias
+    costs nothing per byte.
     """)
     return
 
@@ -93,9 +91,9 @@ def first_question():
     mo.md(r"""
     ## 4 · The first use
 
-    What is slow the first time need not be slow: Python starts, the library is imported, the device is set up, a
-    kernel is loaded, a program is compiled. Each library does it three times here, in processes of its own, without
-    the programs that earlier ones have compiled.
+    The first call says little about the others: Python starts, imports the library, sets up the device, loads a kernel
+    and compiles a program. Each library does this three times here, each time in a fresh process with an empty
+    compilation cache.
     """)
     return
 
@@ -111,8 +109,8 @@ def fusion_question():
     mo.md(r"""
     ## 5 · What a compiler leaves
 
-    XLA reads a program as a list of operations, fuses those that follow one another element by element, and leaves
-    products to a library. What remains are kernels, and each has to be launched.
+    XLA reads a program as a list of operations, fuses consecutive elementwise ones, and leaves products to a library.
+    What remains are kernels, and each must be launched.
     """)
     return
 
@@ -128,8 +126,8 @@ def overlap_question():
     mo.md(r"""
     ## 6 · Transfers while it computes
 
-    A card can bring data there, compute, and bring data back at the same time; so can three threads of a processor.
-    It takes pieces: with a single piece, each stage needs all that the stage before made.
+    A GPU can copy data in, compute, and copy results out at the same time; so can three CPU threads. That takes more
+    than one piece: with a single piece, each stage waits for all of the previous one.
     """)
     return
 
@@ -145,11 +143,11 @@ def feeds_question():
     mo.md(r"""
     ## 7 · What feeds the step?
 
-    Here the same images reach the same step in many ways. If each batch takes the data set $D$ seconds and the step
-    $S$, one after the other they take $D + S$; with the next batch made ahead while the step runs, at best
-    $\max(D, S)$; with $c$ cores at work on the batches, at best $\max(D / c, S)$; and cached, $S$ alone. Which of
-    these is reached depends on the machine, on the library, and on whether the preprocessing holds Python's
-    interpreter lock: if it does, more threads only take turns. Choose the feed that you use.
+    The same images reach the same step in many ways. If preparing a batch takes $D$ seconds and the step $S$, then in
+    sequence they take $D + S$; with prefetching, at best $\max(D, S)$; with $c$ cores preparing batches, at best
+    $\max(D / c, S)$; and with cached batches, $S$ alone. How close you get depends on the machine, on the library, and
+    on whether the preprocessing holds Python's interpreter lock: if it does, more threads only take turns. Choose the
+    feed that you use.
     """)
     return
 
@@ -165,8 +163,8 @@ def placement_question():
     mo.md(r"""
     ## 8 · Where does each operation run?
 
-    TensorFlow gives each operation to a device that has a kernel for it, and copies what lies elsewhere. This is read
-    from the graphs that it really ran, after it had placed and fused them.
+    TensorFlow gives each operation to a device that has a kernel for it, and copies inputs from other devices. The
+    table comes from the graphs that it really ran, after placement and fusion.
     """)
     return
 
@@ -183,7 +181,7 @@ def models_question():
     ## 9 · What does creating a model take?
 
     One article clones a model on the CPU and then on the GPU in one process: whichever comes first also pays for
-    starting the library. So here each model has a fresh process, and what is done again stands beside the first time.
+    starting the library. Here each model gets a fresh process, and repeated calls are shown next to the first.
     """)
     return
 
@@ -199,7 +197,7 @@ def checklist_question():
     mo.md(r"""
     ## 10 · The articles' checklist
 
-    What two articles advise, each beside what was measured above.
+    The advice of two articles, each next to the measurements above.
     """)
     return
 
@@ -213,10 +211,9 @@ def the_checklist(advice, feed, lab):
 @app.cell(hide_code=True)
 def what_next():
     mo.md(r"""
-    **Try next.** Products with one thread instead of all: which sizes notice it? Then float64, and half precision:
-    where does it pay to compute with fewer bits? The same preprocessing in Python, which holds the lock: does the
-    parallel map still help? No preprocessing at all, and a batch of 2,048: who waits now? A hundred thousand rows: how
-    long until the first batch of a shuffle?
+    **Try next.** Products with one thread instead of all: which sizes get slower? Float64, then half precision: where
+    do fewer bits pay off? The same preprocessing in Python, which holds the lock: does the parallel map still help? No
+    preprocessing and a batch of 2,048: what waits now? A hundred thousand rows: how long until a shuffle's first batch?
     """)
     return
 

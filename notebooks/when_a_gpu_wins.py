@@ -18,9 +18,9 @@ def title():
     lab = Lab("when_a_gpu_wins", **work.PANELS)
     lab.title(
         "When does a GPU win?",
-        "The articles answer with a rule of thumb from machines that you do not have. Here your processor is calibrated"
-        " while you read, and the border between it and a card is predicted for every width and batch size, with its"
-        " uncertainty. Dots and diamonds were measured, rings published; all else is predicted.",
+        "The articles answer with a rule of thumb from machines that you do not have. Here your CPU is calibrated while"
+        " you read, and the border between it and a GPU is predicted for every width and batch size, with its"
+        " uncertainty. Dots and diamonds are measured, rings published; everything else is predicted.",
     )
     return (lab,)
 
@@ -36,8 +36,8 @@ def border_controls():
     mo.md(r"""
     ## 1 · Where is the border?
 
-    A step takes as long as its calls, its launches, its bytes and its arithmetic together. A GPU has more of the last
-    two and pays more for the first two, so it wins where the work of a step is large: wide layers, large batches.
+    The time of a step is the sum of its calls, launches, bytes and arithmetic. A GPU is faster at the last two and
+    slower at the first two, so it wins where a step has much work: wide layers, large batches.
     """)
     return
 
@@ -53,8 +53,8 @@ def calibration_controls():
     mo.md(r"""
     ## 2 · How well is this machine known?
 
-    Steps of drawn networks are measured, and costs are fitted to them. Each step is then predicted from all others: the
-    error that is left is what an interval is made of. What is measured is kept, and the next visit goes on with it.
+    Steps of randomly drawn networks are measured, and costs fitted to them. Each step is then predicted from all
+    others; the remaining errors give the intervals. Measurements are kept, and the next visit continues them.
     """)
     return
 
@@ -71,8 +71,8 @@ def imagined_controls():
     mo.md(r"""
     ## 3 · What if?
 
-    A card that nobody built: begin with one that is known, and change what it costs, or how its library feeds it. The
-    dotted line is where the border was.
+    Imagine a GPU: start from a known one and change its costs, or how its library drives it. The dotted line shows the
+    old border.
     """)
     return
 
@@ -88,7 +88,7 @@ def driven_controls():
     mo.md(r"""
     ## 4 · Move the border yourself
 
-    The card stays the same, and so does the arithmetic. Only how often the host has to say something changes.
+    The GPU stays the same, and so does the arithmetic. Only how often the host must call it changes.
     """)
     return
 
@@ -105,7 +105,7 @@ def larger_controls():
     ## 5 · Larger work
 
     The network that the second article proposes for a GPU, a small convolutional one, and ResNet-18. A step of the
-    first two is measured here too; predictions know nothing of how a library multiplies for a convolution.
+    first two is measured here too; predictions do not model how a library computes a convolution.
     """)
     return
 
@@ -121,7 +121,7 @@ def cost_controls():
     mo.md(r"""
     ## 6 · What does it cost?
 
-    Faster is not cheaper: an hour of each machine has its price, and a larger batch needs more epochs.
+    Faster is not always cheaper: each machine has its hourly price, and a larger batch needs more epochs.
     """)
     return
 
@@ -137,9 +137,9 @@ def remedy_controls():
     mo.md(r"""
     ## 7 · What would help?
 
-    Choose what you train, and by what. Each remedy changes one thing, and shows the line to paste. Its gain is
-    predicted from the steps that were measured in section 2; a press on its name applies it, and measures it. How far
-    the prediction was off stands beside it.
+    Choose your network and your library. Each remedy changes one thing and shows the line to paste. Its gain is
+    predicted from the steps measured in section 2; press its name to apply it, measure it, and see how far off the
+    prediction was.
     """)
     return
 
@@ -153,9 +153,9 @@ def the_remedies(calibrated, remedy):
 @app.cell(hide_code=True)
 def what_next():
     mo.md(r"""
-    **Try next.** Drive the GPU operation by operation: how wide must a network be then? Then by a compiled epoch with
-    64 networks at once: what do they do to the border, and why does a processor not gain as much? Remedies at batch
-    size 1, then 4,096: which one is worth most at which end?
+    **Try next.** Drive the GPU one operation at a time: how wide must a network be? Then by a compiled epoch with 64
+    networks at once: where does the border go, and why does a CPU gain less? Remedies at batch size 1, then 4,096:
+    which is worth most at each end?
     """)
     return
 

@@ -18,8 +18,7 @@ def title():
     dropped, table = lab.machines.dropped, lab.table
     lab.title(
         "Which library is fastest, and on which machine?",
-        "The same network, the same images, the same formulas. What differs is the library, the size of a"
-        " batch, and the machine.",
+        "The same network, images and formulas. Only the library, the batch size and the machine differ.",
     )
     return dropped, lab, table
 
@@ -35,9 +34,9 @@ def race_controls():
     mo.md(r"""
     ## 1 · Which library here?
 
-    Seconds per epoch by every library that can run on this machine and by batch size, measured in turns and in random
-    order. Choose a cell to see its epochs and what they say. A larger batch makes faster epochs and needs more of them:
-    “seconds to the target accuracy” counts both.
+    Seconds per epoch for every library that can run here and every batch size, measured in turns and in random order.
+    Choose a cell to see its epochs. A larger batch makes faster epochs but needs more of them: “seconds to the target
+    accuracy” counts both.
     """)
     return
 
@@ -59,9 +58,9 @@ def machine_controls():
     mo.md(r"""
     ## 2 · Which machine for which work, and at what cost?
 
-    The same experiments on other machines, each measured where it stands. A machine with a bigger graphics card is not
-    always the quicker one. “Surely” means that the 95 % interval of the ratio leaves out 1, and that it is more than
-    3 %; a published figure has no spread, so nothing is sure beside one.
+    The same experiments, measured on other machines. A bigger GPU is not always faster. “Surely” means that the 95 %
+    interval of the ratio excludes 1 and the difference exceeds 3 %; published figures have no spread, so comparisons
+    with them are never sure.
     """)
     return
 
@@ -84,11 +83,10 @@ def article_question():
     mo.md(r"""
     ## 3 · The article's table, carried on
 
-    Three experiments of three epochs each, as the second article trained them. Published figures are the article's,
-    whole and without a spread. Ours are put together from measured parts: for each training its first call, three
-    epochs and an evaluation after each; bars are quartiles. First calls, which compile, have a mark of their own: a
-    second run in the same process does without them. Beside the article's own backend stands the one that takes the
-    least for all three together.
+    Three experiments of three epochs each, as in the second article. Published figures are totals without a spread.
+    Ours add up measured parts: each training's first call, three epochs, and an evaluation after each; bars are
+    quartiles. First calls, which compile, have their own mark: a second run in the same process skips them. The
+    article's own library stands next to the one that is fastest over all three.
     """)
     return
 
@@ -104,9 +102,8 @@ def epoch_question():
     mo.md(r"""
     ## 4 · Library or machine?
 
-    Seconds of an epoch on the same axes for all machines; bars are quartiles, dashed lines graphics cards. Where lines
-    of one machine lie further apart than those of one library on two machines, the library matters more than the
-    machine.
+    Seconds per epoch on the same axes for all machines; bars are quartiles, dashed lines GPUs. Where the lines of one
+    machine are further apart than one library's lines on two machines, the library matters more than the machine.
     """)
     return
 
@@ -121,9 +118,9 @@ def the_epochs(choice, lab):
 def what_next():
     mo.md(r"""
     **Try next.** Show seconds to 97 % instead of seconds per epoch: which batch size is best now? Record your own
-    machine with `python -m lib.cli.record my_machine.json` and drop the file above, or rent a graphics card for two
-    hours: `deploy/gcp create --kind l4`, then `deploy/gcp record`. Then set the prices: for which work is the cheapest
-    machine not the quickest?
+    machine with `python -m lib.cli.record my_machine.json` and drop the file above, or rent a GPU for two hours:
+    `deploy/gcp create --kind l4`, then `deploy/gcp record`. Then set the prices: where is the cheapest machine not the
+    fastest?
     """)
     return
 

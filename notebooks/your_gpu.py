@@ -17,8 +17,8 @@ def title():
     lab = YourGpu()
     lab.title(
         "Is your own GPU slower?",
-        "Nearly every laptop and phone has a GPU, and a browser reaches it without CUDA. Here your browser trains the"
-        " same network on your GPU and on your processor, in turns, by the same operations. Which of them wins?",
+        "Nearly every laptop and phone has a GPU, and a browser can use it without CUDA. Here your browser trains the"
+        " same network on your GPU and on your CPU, in turns, with the same operations. Which wins?",
     )
     return (lab,)
 
@@ -35,8 +35,8 @@ def class_question():
     mo.md(r"""
     ## Side by side
 
-    Whoever opens this page on this server and presses “Keep as a machine” has a row here, also on a second equal
-    laptop. What is kept is system, browser, cores, what the browser says of its GPU, and seconds: nothing personal.
+    Everyone who presses “Keep as a machine” on this page of this server gets a row here. A row holds the system, the
+    browser, cores, the GPU's name as the browser reports it, and seconds: nothing personal.
     """)
     return
 
@@ -51,10 +51,10 @@ def side_by_side(lab, yours):
 def server_controls(lab):
     server = lab.controls("server")
     mo.md(r"""
-    ## Beside the server's libraries
+    ## Against the server's libraries
 
-    The server is the machine that this notebook runs on: yours, or the one at the other end of a tunnel. Its libraries
-    train the same network with the same batches; what they take stands in the first table above.
+    The server is the machine that runs this notebook: yours, or the one at the other end of a tunnel. Its libraries
+    train the same network with the same batches; their times join the first table above.
     """)
     return (server,)
 
@@ -68,8 +68,8 @@ def beside_the_server(lab, server, yours):
 @app.cell(hide_code=True)
 def what_next():
     mo.md(r"""
-    **Try next.** Batch size 1, then 4,096: who wins at which end? Then wait for each operation instead of submitting
-    many steps at once: how much of a step is only launching?
+    **Try next.** Batch size 1, then 4,096: which device wins at each end? Then wait for each operation instead of
+    submitting many steps at once: how much of a step is launching?
     """)
     return
 
