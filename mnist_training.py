@@ -37,13 +37,13 @@ def title():
 
 @app.cell(hide_code=True)
 def own_data_controls(lab, reset):
-    data, why = lab.own.panel(), lab.controls("why", reset())
-    return data, why
+    data, net = lab.own.panel(), lab.controls("net", reset())
+    return data, net
 
 
 @app.cell(hide_code=True)
-def why_slower(lab, why):
-    lab.work(why, *lab.why)
+def why_slower(lab, net):
+    lab.work(net, *lab.why)
     return
 
 

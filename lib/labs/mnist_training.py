@@ -94,7 +94,7 @@ class YourControls(TrainingControls):
 
 
 EXPERIMENTS = {"rate": RateControls, "size": SizeControls, "depth": DepthControls, "backend": BackendControls}
-PANELS = {"why": WhySlower} | EXPERIMENTS | {"search": SearchControls, "your": YourControls}
+PANELS = {"net": WhySlower} | EXPERIMENTS | {"search": SearchControls, "your": YourControls}
 
 
 class FirstLab(Lab):

@@ -105,7 +105,7 @@ def answer(page: Page, below: str) -> tuple[Callable[[WhySlower], Asked], Callab
         def make(again: bool) -> tuple[tuple, Callable]:
             known = page.store.records(Kind.RACE)
             todo = cells if again else [cell for cell in cells if not _measured(cell, known)]
-            if not again and (role() == PUPIL or not page.sections["why"].stage.streams):
+            if not again and (role() == PUPIL or not page.sections["net"].stage.streams):
                 todo = []  # to open a page in a class measures nothing, and neither does a script
             return (known, len(todo)), partial(measure, todo, again, page.sections["rate"].stage)
 

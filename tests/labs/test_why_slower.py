@@ -188,7 +188,7 @@ def test_cells_are_timed_once_those_that_start_soon_after_the_first_experiment_a
 def test_opening_a_page_in_a_class_or_a_script_measures_nothing(monkeypatch, tmp_path, who, streams, again, measures):
     monkeypatch.setattr(why_slower, "role", lambda: who)
     section = SimpleNamespace(stage=SimpleNamespace(streams=streams))
-    sections = {"why": section, "rate": section}
+    sections = {"net": section, "rate": section}
     page = SimpleNamespace(store=Store(tmp_path / "results.sqlite"), sections=sections, address=Address())
     ask, _ = why_slower.answer(page, "")
     (_, n_wanted), _work = ask(why_slower.WhySlower({"size": 32})).make(again)

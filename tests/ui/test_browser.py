@@ -185,15 +185,20 @@ def test_a_link_restores_the_state(page, server):
     assert "512" in sentence(page, 1)
 
 
-def test_the_copied_link_has_the_state_and_no_token(page, server):
-    """The editor's address may carry one; the page of an app loses it on the way."""
+def test_the_copied_link_has_the_state_the_typed_network_and_no_token(page, server):
+    """The editor's address may carry a token; an app's page drops it."""
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     open_page(page, server, f"?{QUICK}")
     page.evaluate("() => history.replaceState(null, '', `${location.href}&access_token=secret`)")
+    page.locator(".answer [role=slider]").focus()
+    page.keyboard.press("ArrowRight")
+    page.locator(".lab-nav a[href*='net.size=64']").first.wait_for(timeout=10_000)
+    assert page.get_by_label("Batch size of your network").input_value() == "64"
+    page.get_by_label("Hidden layers of your network").fill("64, 32")
     page.get_by_role("button", name="Copy link").click()
     page.get_by_text("Copied").wait_for(timeout=10_000)
     copied = settings_of(page.evaluate("navigator.clipboard.readText()"))
-    assert copied >= set(parse_qsl(QUICK))
+    assert copied >= {*parse_qsl(QUICK), ("net.size", "64"), ("net.hidden", "64, 32")}
     assert "access_token" not in dict(copied)
 
 

@@ -10,6 +10,7 @@ function render({ model }) {
   scrollToSection();
   sayWhatIsNear();
   setInterval(sayWhatIsNear, 200);
+  setInterval(followNetwork, 200);
   document.addEventListener("click", (event) => {
     if (event.composedPath().some((one) => one.classList?.contains("lab-end"))) window.wholePageModel.send({ end: true });
   });
@@ -27,6 +28,20 @@ function scrollToSection() {
     document.getElementById(name)?.scrollIntoView();
     setTimeout(look, 100);
   })();
+}
+// The first page's slider changes the batch size of the address: the title and the links to other pages follow.
+function followNetwork() {
+  for (const [name, value] of new URLSearchParams(location.search)) {
+    if (!name.startsWith("net.")) continue;
+    const field = document.querySelector(`.lab-network [name="${name}"]`);
+    if (field && field.value === field.defaultValue && field.value !== value) field.value = field.defaultValue = value;
+    for (const link of document.querySelectorAll(".lab-nav li:not(.lab-edit) a:not([href='/'])")) {
+      const url = new URL(link.href);
+      if (url.searchParams.get(name) === value) continue;
+      url.searchParams.set(name, value);
+      link.href = url.href;
+    }
+  }
 }
 const told = new Set(); // what has come near, by name
 
