@@ -49,7 +49,7 @@ def the_race(lab, panel):
 
 @app.cell(hide_code=True)
 def one_cell(lab, table):
-    race.one_cell(lab.page.store, table.value.get("selected", ""))
+    race.one_cell(lab.page, table.value.get("selected", ""))
     return
 
 

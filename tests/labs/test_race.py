@@ -1,6 +1,7 @@
 """The race: its state, its table in each view, its sentence, and a cell in full, from literal figures."""
 
 import re
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,6 +11,7 @@ from lib.sweeps.experiments.backend_race import BATCH_SIZES, Cell, Standing, all
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
 from lib.timing.measurement import Ended, Measurement
+from lib.ui.url_state import Address
 from tests.sweeps.experiments.test_backend_race import JAX, KERAS, NUMPY, record
 
 NUMBA = Runtime("numba")
@@ -111,6 +113,7 @@ def store(tmp_path):
     ],
 )
 def test_a_cell_in_full(store, cell, words, unsaid):
-    shown = one_cell(store, key_of(cell) if cell is not None else "").text
+    page = SimpleNamespace(store=store, address=Address())
+    shown = one_cell(page, key_of(cell) if cell is not None else "").text
     assert [one for one in words if one not in shown] == []
     assert unsaid not in shown

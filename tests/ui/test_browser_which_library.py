@@ -72,6 +72,9 @@ def test_the_race_fills_stops_and_resumes_and_machines_are_dropped_and_priced(pa
     page.wait_for_selector(".race-detail svg", timeout=20_000)
     assert "quartiles" in page.locator(".race-detail").inner_text()
     assert chosen.get_attribute("aria-pressed") == "true"
+    page.wait_for_function("() => location.search.includes('race.cell=')", timeout=10_000)
+    page.reload()  # the address keeps the chosen cell
+    page.wait_for_selector(".race-detail svg", timeout=60_000)
     select(page, "Show").select_option(label="seconds to the target accuracy")
     page.wait_for_function("() => location.search.includes('race.view=target')", timeout=10_000)
     page.locator("table.race .race-others").first.wait_for(state="detached", timeout=10_000)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import marimo as mo
 
 from lib.formatting import dollars, listed, seconds, times
-from lib.labs.which_library.race import Race, to_accuracy
+from lib.labs.which_library.race import CELL, Race, to_accuracy
 from lib.model.backends.registry import DEFAULT, Runtime
 from lib.model.hardware.machine import NO_GPU, ONLY_BY_WEBGPU
 from lib.model.spec import Network, Training
@@ -80,12 +80,15 @@ class Machines(Controls):
 
 class WhichLab(Lab):
     def __init__(self) -> None:
-        self.table, self.machines = mo.ui.anywidget(RaceTable()), MachineChoice()
+        self.machines = MachineChoice()
         super().__init__("which_library", [self.machines], race=Race, compare=Machines)
+        self.table = mo.ui.anywidget(RaceTable(selected=self.page.address.read(CELL)))
 
 
 class MachineChoice(Hook):
     """Which machines a page compares, and what an hour of each costs."""
+
+    settings = {CELL.name: CELL}  # noqa: RUF012
 
     def __init__(self) -> None:
         self.dropped, self._set_dropped = mo.state(Collection())

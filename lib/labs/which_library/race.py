@@ -50,6 +50,7 @@ from lib.timing.profiling.request import ONE_CALL
 from lib.ui import layout
 from lib.ui.lab import Asked, Drawing, Page, Shown
 from lib.ui.panel import Controls, batch_size, dropdown, hidden
+from lib.ui.url_state import text
 from lib.ui.views.chart import Chart, alt, pd, styled
 from lib.ui.views.markup import quiet
 
@@ -393,14 +394,23 @@ def _told(words: str, cell: Cell, values: Mapping[Cell, float], at: Race) -> str
 # One cell in full.
 
 
-def one_cell(store: Store, key: str) -> mo.Html:
-    """The chosen cell in full, and which runtimes are missing in the table, or are no GPU.
+def _check_cell(key: str) -> None:
+    if key and cell_of(key) is None:
+        raise ValueError("expected a cell of the table, such as jax-epoch/cpu/float32/32/128; choose one")
+
+
+CELL = text("race.cell", "", _check_cell)
+
+
+def one_cell(page: Page, key: str) -> mo.Html:
+    """The chosen cell in full, and which runtimes are missing from the table. The address keeps the choice.
 
     Args:
-        store: Has its repetitions and the peak rates.
+        page: Its store has the cell's repetitions and the peak rates.
         key: From `key_of`; empty where no cell is chosen.
     """
-    cell = cell_of(key)
+    page.address.save("race")({"cell": key})
+    cell, store = cell_of(key), page.store
     standing = standings([cell], store.records(Kind.RACE)).get(cell) if cell is not None else None
     text = quiet("Choose a cell of the table to see its epochs, their spread and a verdict.")
     if standing is not None:
