@@ -38,7 +38,7 @@ def test_bad_widths_are_named(text, wanted):
 def test_counts_of_the_articles_network():
     network = Network((128,))
     assert network.n_parameters == 101_770
-    # 32 × (784·128 × 2 products + 128·10 × 3 products) × 2 operations
+    # The first layer has two products, without an input gradient; the others have three. Two operations each.
     assert network.step_flops(32) == 2 * 32 * (2 * 784 * 128 + 3 * 128 * 10)
 
 

@@ -1,10 +1,8 @@
-"""Every backend through one table: the float64 reference, one another, and the contract."""
-
 import os
 from contextlib import nullcontext
 from functools import partial
 
-# One process here holds all backends, so Keras is tested on JAX in it, and on TensorFlow through its worker.
+# A process has one Keras backend: here JAX. Keras on TensorFlow is tested through its worker.
 os.environ["KERAS_BACKEND"] = "jax"
 
 import numpy as np
@@ -28,8 +26,8 @@ IN_PROCESS = [
     *ON_A_CARD,
     *(pytest.param(key, marks=needs_software_adapter) for key in BY_WEBGPU),
 ]
-# Python launches each of their operations, or a library each step: twenty of their steps are always held against
-# float64, and the rest of the contract in releases.
+# Python launches each operation, or a library each step. Outside releases, these run only
+# `test_twenty_steps_agree_with_float64`, with three hidden layers.
 SLOW = ("jax-operation", "keras-jax", *BY_WEBGPU)
 ALL = [key if isinstance(key, type(pytest.param())) else pytest.param(key) for key in IN_PROCESS]
 MOST = [
@@ -49,7 +47,6 @@ AGAINST_FLOAT64 = [
 
 @pytest.fixture(autouse=True, scope="module")
 def no_card_needed():
-    """CuPy's backends run on NumPy in its place, Numba's kernel on threads of the processor."""
     with in_cupys_place(), in_numba_cudas_place():
         yield
 
@@ -61,7 +58,6 @@ def keras_promotes(request):
 
 
 def train_of(key: str):
-    """The backend's training function, with the device that it has here."""
     device = "gpu" if key in ON_A_CARD else SOFTWARE if key in BY_WEBGPU else "cpu"
     return partial(load_train(key), device=device)
 
@@ -93,7 +89,7 @@ def test_an_epoch_agrees_between_backends(key, small_data):
     assert events[-1].validation_loss == pytest.approx(others[-1].validation_loss, rel=1e-3)
 
 
-ODD = DataSet("odd", n_train=61, n_validation=2_003, chance=0.5)  # validated in two slices of unequal length
+ODD = DataSet("odd", n_train=61, n_validation=2_003, chance=0.5)  # two validation slices of unequal length
 
 
 def odd_data(n_inputs: int, n_classes: int) -> Data:
@@ -103,7 +99,6 @@ def odd_data(n_inputs: int, n_classes: int) -> Data:
     return Data(*(array for part in parts for array in part), source="test", digest=f"odd {n_inputs} {n_classes}")
 
 
-# Batches of one image, no hidden layer; all others are tested for releases.
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("hidden", "batch_size"),

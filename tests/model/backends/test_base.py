@@ -1,5 +1,3 @@
-"""The contract's shared parts: initial parameters, the loop over epochs, and how an epoch is cut into chunks."""
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -60,7 +58,7 @@ def test_steps_of_a_chunk_are_launched_until_its_time_is_up_and_waited_for_withi
 
     def on_host(losses):
         nonlocal now
-        now += 100.0  # from a card: no part of the steps
+        now += 100.0  # copying from a card is no part of the steps
         return np.array(losses)
 
     monkeypatch.setattr(base.time, "perf_counter", lambda: now)

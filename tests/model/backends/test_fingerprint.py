@@ -1,5 +1,3 @@
-"""The digest of the code: all that trains and measures is in it, and nothing that only shows figures."""
-
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +21,7 @@ SHOWS = ("ui/layout.py", "labs/mnist_training.py", "sweeps/sweep.py", "sweeps/st
 
 @pytest.fixture
 def copy(tmp_path, monkeypatch):
-    """A project elsewhere, whose digest is looked up by `source_digest`."""
+    """Files in another folder, which `source_digest` reads in place of the project."""
     for name in (*MEASURES, *SHOWS):
         path = tmp_path / "lib" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -39,7 +37,7 @@ def copy(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", [*MEASURES, *SHOWS])
 def test_what_trains_or_measures_is_part_of_it_and_what_shows_figures_is_not(copy, name):
     before, path = source_digest(), copy / name
-    path.write_text(f"def half({name}")  # a half-written module is no trouble
+    path.write_text(f"def half({name}")  # a half-written module must not fail
     assert (source_digest() != before) == (name in MEASURES)
     path.write_text(name)
     assert source_digest() == before

@@ -1,5 +1,3 @@
-"""Which networks share a program: each has one place, and neither padding nor memory exceeds its limit."""
-
 from collections import Counter
 
 import pytest

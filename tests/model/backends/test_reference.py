@@ -1,5 +1,3 @@
-"""The float64 reference is right by finite differences, and a process that computes wrongly is told by it."""
-
 import subprocess
 import sys
 
@@ -17,14 +15,11 @@ from lib.sweeps.workers.queue import Cancel
 from tests.conftest import ROOT
 from tests.model.backends.test_registry import WITH_WRONG_SUMS
 
-ROUNDING = 2e-6  # what float32 makes of a sum of a few hundred terms near 1
+ROUNDING = 2e-6  # float32 error of a sum of a few hundred terms near 1
 
 
 def at_a_kink(training: Training, data: Data, steps: int) -> bool:
-    """Whether a hidden neuron's input comes so near to 0 that its rounding decides on which side of ReLU's kink it is.
-
-    Both sides are right then, but their gradients differ, and so does everything after that step.
-    """
+    """Whether rounding decides a neuron's side of ReLU's kink: either is right, but all later steps differ."""
     starts = batch_starts(len(data.x_train), training.batch_size, training.seed, 0)[:steps]
     for done, start in enumerate(starts):
         _, parameters = reference.train(training, data, done)
@@ -74,7 +69,7 @@ ANSWER = (
 
 
 def off(flags: str) -> float:
-    """How far the installed jaxlib is from the right sums, under these flags."""
+    """Largest relative error of the installed jaxlib's sums under these flags."""
     environment = worker_environment(Runtime(), None) | {"XLA_FLAGS": flags, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", ANSWER]
     return float(subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=True).stdout)
@@ -82,7 +77,7 @@ def off(flags: str) -> float:
 
 @pytest.fixture
 def bent_numpy(tmp_path, monkeypatch):
-    """Processes that are started now have a NumPy whose products are a hundredth too large."""
+    """New processes import a NumPy whose `matmul` is a hundredth too large."""
     (tmp_path / "sitecustomize.py").write_text(BENT)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
@@ -95,7 +90,7 @@ def run(engine, runtime, training=SHORT, how=None):
 def test_the_workers_switch_computes_right_what_the_library_alone_gets_wrong():
     if off("") < 1e-4:
         pytest.skip("this jaxlib has no such fault")
-    # 2⁻⁷ as reported in jax#39103; a quarter of that on an AMD EPYC without AVX-512, why is not known.
+    # 2⁻⁷ as reported in jax#39103; a quarter of that on an AMD EPYC without AVX-512, for unknown reasons.
     assert any(off("") == pytest.approx(fault, rel=0.1) for fault in (2**-7, 2**-9))
     assert off(XLA_WITHOUT_WRONG_SUMS) < 1e-6
 

@@ -1,5 +1,3 @@
-"""The table of backends: what can run here, and why not."""
-
 import re
 import subprocess
 import sys
@@ -78,7 +76,7 @@ def test_unknown_runtimes_are_refused():
 def test_rounded_products_are_runtimes_of_their_own_where_the_card_has_them(driver, monkeypatch):
     monkeypatch.setattr(table, "multiplies_bfloat16", lambda: False)
     assert {runtime.precision for runtime in all_runtimes()} == {"float32"}, "there is no card"
-    driver("570.86.10")  # its first card is an L4
+    driver("570.86.10")  # the first card is an L4
     rounded = [runtime for runtime in all_runtimes() if runtime.precision != "float32"]
     assert "JAX, one call an epoch, GPU, TF32" in [runtime.label for runtime in rounded]
     assert {BACKENDS[runtime.backend].worker for runtime in rounded if runtime.precision == "bfloat16"} == {"jax"}
@@ -87,7 +85,7 @@ def test_rounded_products_are_runtimes_of_their_own_where_the_card_has_them(driv
     one = Runtime("jax-step", "gpu", "tf32")
     assert (one.address, one.process) == ("jax-step/gpu/tf32", "jax/gpu/tf32")
     assert one.process == Runtime("jax-epoch", "gpu", "tf32").process != Runtime("jax-epoch", "gpu").process
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")  # a T4, which has neither
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")  # a T4, which supports neither
     assert {runtime.precision for runtime in all_runtimes()} == {"float32"}
 
 
@@ -114,7 +112,7 @@ def test_a_runtime_says_what_to_do_about_it(driver, monkeypatch):
 
 @pytest.fixture
 def adapters(monkeypatch):
-    """WebGPU finds what the test says, and is installed: `adapters("integrated", "VirtualGPU")`."""
+    """WebGPU is installed and finds adapters of the given kinds: `adapters("integrated", "VirtualGPU")`."""
 
     def found(*kinds: str) -> None:
         listed = tuple(webgpu.Adapter(kind, f"a {kind}", "somebody", "1.2") for kind in kinds)
@@ -208,7 +206,7 @@ ON_A_CARD = Runtime("keras-tensorflow", "gpu")
 
 @pytest.fixture
 def cuda12(tmp_path, monkeypatch) -> Iterator[Path]:
-    """The packages' folder of a `.venv-cuda12` in which nothing is installed yet."""
+    """The `site-packages` of an empty `.venv-cuda12`."""
     monkeypatch.setattr(registry, "ROOT", tmp_path)
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / ".venv-cuda12"], check=True)
     versions.cache_clear()
@@ -217,7 +215,6 @@ def cuda12(tmp_path, monkeypatch) -> Iterator[Path]:
 
 
 def install(packages: Path, **names: str) -> None:
-    """Modules that fail when imported, each as a distribution of its own."""
     for name, version in names.items():
         (packages / name).mkdir(exist_ok=True)
         (packages / name / "__init__.py").write_text("raise AssertionError('it was imported')\n")
@@ -270,7 +267,7 @@ def test_what_is_missing_there_is_said_even_where_it_is_installed_here(cuda12, d
     assert gap is not None
     assert gap.reason == "keras, tensorflow is not installed in .venv-cuda12"
     assert "make install" in gap.remedy
-    install(cuda12, keras="3.15.1", tensorflow="2.21.0")  # an interrupted installation is completed by the same command
+    install(cuda12, keras="3.15.1", tensorflow="2.21.0")  # an interrupted installation: the same command completes it
     registry._installed.cache_clear()
     gap = unavailable(ON_A_CARD)
     assert gap is not None

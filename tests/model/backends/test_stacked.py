@@ -1,5 +1,3 @@
-"""Many networks in one program: the same as each alone, whatever they are padded to and wherever they lie."""
-
 import json
 import os
 import re
@@ -24,11 +22,10 @@ from tests.conftest import ROOT, draw_patterns
 from tests.model.backends.test_reference import at_a_kink
 
 hidden_layers = st.lists(st.integers(1, 12), max_size=3).map(tuple)
-TOLERANCE = 2e-5  # float32 sums in another order; the twenty steps of an epoch of the small data
+TOLERANCE = 2e-5  # float32 sums in another order, over the twenty steps of an epoch of the small data
 
 
 def trained(trainings, data, **options):
-    """Losses, epochs and last parameters of each training of a stack."""
     losses, epochs, last = {}, {}, {}
     for told in train_stack(trainings, data, **options):
         if told is None:
@@ -145,7 +142,7 @@ DIVIDED = [
 
 
 def noise():
-    """The session's small data, for a process of its own."""
+    """Build `small_data` again, for a subprocess."""
     from tests.conftest import make_small_data
 
     return make_small_data()
@@ -255,7 +252,6 @@ def test_neither_rate_nor_seed_nor_epochs_compile_again(small_data):
 
 
 def lowered_steps(data):
-    """The steps of two networks on one device, as JAX hands them to the compiler."""
     shape, devices = Shape((4,), (1,)), tuple(jax.devices("cpu")[:1])
     compiled = stacked.program(shape, 32, False, devices)
     return compiled.steps.lower(  # type: ignore[attr-defined]

@@ -1,5 +1,3 @@
-"""A step as data: what Python and a browser launch, and that it says what the kernels understand."""
-
 import re
 from itertools import pairwise
 

@@ -1,5 +1,3 @@
-"""The article's port, image by image, takes the same step as a whole batch; with NumPy in CuPy's place."""
-
 import numpy as np
 import pytest
 

@@ -1,5 +1,3 @@
-"""JAX: what is compiled and how often, and products in the precision that was asked for."""
-
 import re
 
 import jax
@@ -61,7 +59,7 @@ def test_blocks_are_loops_of_known_length(small_data):
 @given(st.integers(0, 40), st.integers(0, 40), st.integers(1, 12))
 def test_steps_in_blocks_are_the_same_steps(first, more, block):
     def collect(index, seen):
-        return seen * 3 % 1_000_003 + index  # depends on which steps, and on their order
+        return seen * 3 % 1_000_003 + index  # depends on the steps and on their order
 
     found = jax.jit(with_jax.in_blocks, static_argnums=(0, 4))(collect, first, first + more, jnp.int32(1), block)
     expected = 1

@@ -1,8 +1,8 @@
-"""Keras' `fit` in its thread: an error comes out, and a closed generator ends it. The rest is in `test_backends.py`."""
+"""Keras' `fit` in its thread; its results are tested in `test_backends.py`."""
 
 import os
 
-os.environ["KERAS_BACKEND"] = "jax"  # as in `test_backends.py`: a process has one
+os.environ["KERAS_BACKEND"] = "jax"  # one Keras backend per process, as in `test_backends.py`
 
 import threading
 from queue import Queue
@@ -20,7 +20,7 @@ from lib.sweeps.workers.queue import Cancel
 
 @pytest.fixture(scope="module")
 def with_keras():
-    """Imported here, because it takes seconds."""
+    """Imported here because the import takes seconds."""
     from lib.model.backends import with_keras
 
     return with_keras
@@ -28,7 +28,7 @@ def with_keras():
 
 @pytest.fixture
 def fitted(with_keras, small_data):
-    """The events of a model whose `fit` is this function of the handover."""
+    """Return the events of a model whose `fit` is replaced by a function of the handover."""
 
     def events(fit):
         handover = SimpleNamespace(outbox=Queue(maxsize=1), stop=threading.Event())
@@ -66,7 +66,7 @@ def test_closing_the_generator_stops_fit_at_its_next_event(fitted):
 
 @pytest.fixture
 def handover(with_keras):
-    """One after some steps of an epoch; `hand_over(means)` hands over the running means of its next steps' loss."""
+    """A handover in an epoch; `hand_over(*means)` reports the running mean losses of its next steps."""
     made = object.__new__(with_keras._Handover)
     made._epoch, made.diverged, made.outbox = 3, None, Queue()
     made._done, made._total, made._train_s, made._clock_from = 0, 0.0, 0.0, 0.0

@@ -1,7 +1,4 @@
-"""Training without the zeros of the images: the same numbers as with them in any shape, and a warm second start.
-
-The rest is in `test_backends.py`.
-"""
+"""Skipping zero inputs changes no result; a second start compiles nothing. More in `test_backends.py`."""
 
 import os
 import subprocess
@@ -26,7 +23,6 @@ DATA_SET = DataSet("sparse", n_train=N_IMAGES, n_validation=7, chance=0.5)
 
 
 def sparse_data(n_inputs: int, n_classes: int, density: float, seed: int = 0) -> Data:
-    """Random images of which about this share is not zero."""
     rng = np.random.default_rng(seed)
     arrays = []
     for n in (N_IMAGES, 7, 3):
@@ -36,7 +32,6 @@ def sparse_data(n_inputs: int, n_classes: int, density: float, seed: int = 0) ->
 
 
 def trained(training: Training, data: Data, threads: int, monkeypatch) -> tuple[np.ndarray, list]:
-    """Losses and last parameters, by so many threads as far as a batch has images for them."""
     with monkeypatch.context() as patched:
         patched.setattr(with_numba, "FLOPS_PER_THREAD", 1e-9)
         patched.setattr(with_numba, "IMAGES_PER_THREAD", 1)
@@ -47,8 +42,8 @@ def trained(training: Training, data: Data, threads: int, monkeypatch) -> tuple[
 
 
 @example(n_inputs=784, n_classes=10, hidden=[128], batch_size=64, density=0.2, threads=2)  # whole tiles
-@example(n_inputs=30, n_classes=3, hidden=[130, 17], batch_size=70, density=0.3, threads=3)  # batches begin anywhere
-@example(n_inputs=9, n_classes=2, hidden=[], batch_size=1, density=0.0, threads=1)  # nothing but zeros
+@example(n_inputs=30, n_classes=3, hidden=[130, 17], batch_size=70, density=0.3, threads=3)  # batches start mid-tile
+@example(n_inputs=9, n_classes=2, hidden=[], batch_size=1, density=0.0, threads=1)  # only zeros
 @example(n_inputs=20, n_classes=10, hidden=[5], batch_size=N_IMAGES, density=1.0, threads=2)  # no zeros
 @given(
     n_inputs=st.integers(1, 60),
@@ -107,7 +102,7 @@ def test_a_batch_is_divided_by_its_work_among_no_more_threads_than_cores(hidden,
 
 
 def test_what_steps_write_begins_with_a_line_of_the_cache():
-    for batch_size in range(1, 9):  # sizes for which NumPy's own arrays begin anywhere
+    for batch_size in range(1, 9):  # at these sizes NumPy itself does not align arrays
         network = Network((150, 7), 60, 3)
         made = with_numba.packed(initial_parameters(network, 0), batch_size)[:2]
         for array in (*made, *with_numba.workspace(network, batch_size, 2)):
@@ -129,7 +124,7 @@ print(sum(sum(one.stats.cache_misses.values()) for one in functions))
 @pytest.mark.slow
 def test_a_second_start_compiles_nothing(monkeypatch):
     training = Training(Network((3,), 5, 2), 0.1, 32, 1, data=DATA_SET)
-    trained(training, sparse_data(5, 2, 0.5), 1, monkeypatch)  # compiles, unless a test before did
+    trained(training, sparse_data(5, 2, 0.5), 1, monkeypatch)  # compiles, unless an earlier test did
     second = subprocess.run(
         [sys.executable, "-c", SECOND_START], env=os.environ | {"PYTHONPATH": str(ROOT)}, cwd=ROOT,
         capture_output=True, text=True, check=True,

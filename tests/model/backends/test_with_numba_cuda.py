@@ -1,4 +1,4 @@
-"""An epoch in one launch, on a card in miniature whose blocks run side by side: see `tests.cuda_stand_in`."""
+"""An epoch in one launch, on the small card of `tests.cuda_stand_in`, which runs blocks concurrently."""
 
 import os
 import subprocess
@@ -17,8 +17,8 @@ from tests.conftest import ROOT
 from tests.cuda_stand_in import in_numba_cudas_place
 
 SHORT = Training(Network((9, 5)), 0.1, 64, epochs=1)
-# Numba's own simulator knows a cooperative grid of one block, and neither multiprocessors, this memory's limit, nor
-# what is said to a compiler.
+# Numba's own simulator allows one cooperative block. It knows neither the number of multiprocessors nor the limit of
+# shared memory, and does not accept `forceinline`.
 SIMULATED = """
 from types import SimpleNamespace
 import numpy as np

@@ -1,4 +1,4 @@
-"""NumPy's evaluation against float64. The rest is in `test_backends.py`."""
+"""NumPy's evaluation against float64; training is tested in `test_backends.py`."""
 
 import numpy as np
 import pytest

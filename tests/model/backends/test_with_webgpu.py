@@ -1,7 +1,4 @@
-"""Every kernel against NumPy in float64, on a software adapter; what is refused, and how a training ends.
-
-That these backends train like the others is in `test_backends.py`.
-"""
+"""WebGPU kernels, refusals and lost devices on a software adapter; training is tested in `test_backends.py`."""
 
 from dataclasses import replace
 from types import SimpleNamespace

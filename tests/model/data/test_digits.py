@@ -1,5 +1,3 @@
-"""The images that stand in for MNIST without a network: shapes, seeds, and no sibling of a test image in training."""
-
 import numpy as np
 import pytest
 

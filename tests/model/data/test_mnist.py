@@ -1,7 +1,4 @@
-"""The data: sources in turn, verification, faults, and the offline digits.
-
-Downloads come from a server on this machine.
-"""
+"""Where MNIST comes from: sources in order, verification, failures. Downloads use a local server."""
 
 import http.server
 import os
@@ -24,7 +21,6 @@ pytestmark = pytest.mark.images
 
 @pytest.fixture
 def no_sources(monkeypatch, tmp_path):
-    """An empty cache, no MNIST_NPZ, downloads allowed."""
     monkeypatch.delenv("MNIST_NPZ", raising=False)
     monkeypatch.delenv("MNIST_OFFLINE", raising=False)
     monkeypatch.setenv("MNIST_CACHE_DIR", str(tmp_path / "cache"))
@@ -40,7 +36,7 @@ def small_arrays() -> dict[str, np.ndarray]:
 
 @pytest.fixture
 def small_mnist(monkeypatch):
-    """Pretend that MNIST is small, so that serving and hashing it takes no time; the code under test is the same."""
+    """Pretend that MNIST is small, so that serving and hashing take no time."""
     arrays = small_arrays()
     known = {name: (array.shape, mnist.sha256(array)) for name, array in arrays.items()}
     monkeypatch.setattr(mnist, "ARRAYS", known)
@@ -49,7 +45,7 @@ def small_mnist(monkeypatch):
 
 @pytest.fixture
 def server(monkeypatch):
-    """Files by path, counted; a value may be bytes or an error code. What is not there answers 404."""
+    """Yield the base URL, the files served by path, and the paths requested; a missing file answers 404."""
     files: dict[str, bytes] = {}
     asked: list[str] = []
 
@@ -63,7 +59,7 @@ def server(monkeypatch):
             self.send_response(200)
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
-            # A path with “cut” loses its connection half-way.
+            # With “cut” in the path, the connection drops half-way.
             self.wfile.write(content[: len(content) // 2] if "cut" in self.path else content)
 
         def log_message(self, format, *args):

@@ -1,5 +1,3 @@
-"""Prepared data: what is saved comes back, by digest; the folder stays small; what is gone is said in a sentence."""
-
 import json
 import os
 from dataclasses import asdict, replace

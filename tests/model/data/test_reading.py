@@ -1,5 +1,3 @@
-"""What a reader brings: every format reads back to the same rows, and what cannot be used is refused in a sentence."""
-
 import bz2
 import gzip
 import lzma
@@ -55,9 +53,6 @@ def idx_files(path, n=20, n_labels=None, packed=True, prefix="train", side=6):
         made.append(path / f"{prefix}-{name}{'.gz' if packed else ''}")
         made[-1].write_bytes(gzip.compress(idx(array)) if packed else idx(array))
     return made, pixels, labels
-
-
-# Reading back what was written.
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -131,9 +126,6 @@ def test_scikit_learn_s_own_sets(name, inputs, classes, rows):
     assert about.name == f"scikit-learn’s {name.replace('_', ' ')}"
     assert (about.n_inputs, len(about.classes)) == (inputs, classes)
     assert about.n_train + about.n_validation + about.n_test == rows
-
-
-# Refused, each in a sentence.
 
 
 def refused(*paths):
@@ -263,9 +255,6 @@ def test_files_that_do_not_belong_together(tmp_path):
     assert "expected one table, or two with “train” and “test” in their names, got 2 (one.csv, two.csv)" in said
 
 
-# Inputs that would teach nothing, or too much.
-
-
 def noted(made, words):
     return any(words in note for note in made.about.notes)
 
@@ -342,9 +331,6 @@ def test_labels_that_look_the_same_are_one_class(twin):
     assert noted(made, "labels that differ only in blanks or invisible characters count as one class (1 were)")
 
 
-# Images as tables.
-
-
 @pytest.mark.parametrize(
     "names",
     [[f"pixel{n}" for n in range(64)], [f"{row}x{column}" for row in range(8) for column in range(8)], None],
@@ -369,9 +355,6 @@ def test_a_test_file_of_pixels_without_labels_is_told_so(tmp_path):
     assert "expected a column of labels" in (said := refused(tmp_path / "test.csv"))
     assert "or bring the rows that have labels" in said
     assert "expected a column of labels" in refused(csv_of(tmp_path, "a,b\n" + "1.5,2.5\n2.5,3.5\n" * 9))
-
-
-# Which column holds the labels.
 
 
 @pytest.mark.parametrize(
@@ -406,8 +389,6 @@ def test_the_column_of_labels_that_is_named_counts(tmp_path):
     ):
         reading.read([("table.csv", path)], "", "colour")
 
-
-# As other tools write them.
 
 ROWS = [(round(5 + n / 7, 3), round(n % 5 + 0.25, 2), "abc"[n % 3]) for n in range(24)]
 
@@ -499,9 +480,6 @@ def test_what_another_tool_keeps_in_its_own_way_is_named_with_the_way_out(tmp_pa
     assert says in refused(tmp_path / "data")
 
 
-# Arrays under customary names.
-
-
 def parts(x="x_{}", y="y_{}", names=("train", "test")):
     sizes = {name: 30 if place == 0 else 12 for place, name in enumerate(names)}
     images = {x.format(name): RNG.integers(0, 256, (n, 4, 4), np.uint8) for name, n in sizes.items()}
@@ -530,9 +508,6 @@ def test_an_npz_with_customary_names(tmp_path, arrays, rows):
     if n_test:
         assert made.about.n_test == n_test
         assert made.about.image == (4, 4)
-
-
-# Archives.
 
 
 def zipped(path, **members):

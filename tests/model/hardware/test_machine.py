@@ -1,5 +1,3 @@
-"""What the machine says of itself: real files of this one, and made-up ones."""
-
 import os
 import re
 import subprocess
@@ -106,7 +104,7 @@ GIB = 2**30
 
 @pytest.fixture
 def with_cards(monkeypatch):
-    """A machine with 500 GiB free, and cards of these sizes."""
+    """A machine with 500 GiB free; `with_cards(*memory_bytes)` adds cards."""
     monkeypatch.setattr(machine, "free_memory_bytes", lambda: 500 * GIB)
     monkeypatch.delenv("XLA_PYTHON_CLIENT_MEM_FRACTION", raising=False)
 
@@ -120,8 +118,8 @@ def with_cards(monkeypatch):
 @pytest.mark.parametrize(
     ("on_cards", "share", "expected"),
     [
-        ([24], None, 18),  # three quarters, which is what JAX takes at most
-        ([24, 16, 0], None, 12),  # the smallest, of those that tell
+        ([24], None, 18),  # JAX takes at most three quarters
+        ([24, 16, 0], None, 12),  # the smallest card that reports its memory
         ([0], None, 500),
         ([24], "0.5", 12),
         ([24], "nonsense", 18),

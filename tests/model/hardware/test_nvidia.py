@@ -1,4 +1,4 @@
-"""What is known of cards, from stand-ins for `nvidia-smi`, NVML's binding and the driver's library."""
+"""Facts about cards, read from stand-ins for `nvidia-smi`, NVML's binding and the driver's library."""
 
 import sys
 import threading
@@ -74,10 +74,10 @@ def test_each_of_several_cards_is_recorded_by_itself(driver, monkeypatch, capsys
         ("1,0", (T4, L4)),
         ("0,0", (L4,)),
         ("2", ()),
-        ("0,-1,1", (L4,)),  # as in CUDA, nothing counts after what names no card
+        ("0,-1,1", (L4,)),  # as in CUDA, an invalid entry hides all that follow
         ("GPU-22bb", (T4,)),
         ("GPU-2, GPU-1", (T4, L4)),
-        ("GPU-", ()),  # names both
+        ("GPU-", ()),  # matches both
         ("all", ()),
     ],
 )
@@ -103,15 +103,12 @@ def test_without_the_program_there_is_no_driver(tmp_path, monkeypatch):
 
 
 class NVMLError(Exception):
-    """As the binding's."""
+    """Stand-in for the binding's error."""
 
 
 @pytest.fixture
 def nvml(monkeypatch):
-    """A binding with one card whose power limit slows it; a test may take functions away.
-
-    It counts its sessions and the samples that are not freed, in `held`.
-    """
+    """Stand-in for `pynvml` with a card slowed by its power limit; `held` counts sessions and unfreed samples."""
     module = ModuleType("pynvml")
     held = {"sessions": 0, "begun": 0, "samples": set()}
     monkeypatch.setattr("lib.model.hardware.nvidia.cards", lambda: (L4,))
@@ -169,7 +166,7 @@ def nvml(monkeypatch):
 
 
 def watched(work_s=0.05):
-    """How busy the card was during so much work, without a second's patience."""
+    """Activity during `work_s` of sleep, sampled from the start instead of after one second."""
     with watched_activity(settle_s=0.0, sample_s=0.005) as busy:
         time.sleep(work_s)
     return busy
@@ -274,7 +271,7 @@ def test_without_binding_or_driver_there_are_no_cards(nvml, monkeypatch, trouble
 
 
 def driver_library(fails: str):
-    """A driver's library with one card of 50 MiB of L2; the function of this name fails, with a CUDA error's number."""
+    """Stand-in for the driver's library: one card with 50 MiB of L2; the function named `fails` returns an error."""
 
     def get_device(device, number):
         device._obj.value = 7 + number

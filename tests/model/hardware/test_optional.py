@@ -1,4 +1,4 @@
-"""On a machine without psutil and filelock, memory is still known, and a lock is always free."""
+"""Without psutil and filelock, memory is still known and locks are always free."""
 
 import os
 import subprocess

@@ -1,5 +1,3 @@
-"""What a reader's process says of what it did not expect, and what a library prints before it can be told not to."""
-
 import os
 
 import pytest
@@ -9,7 +7,7 @@ from lib.model.hardware.process import kept_away
 
 
 class Questions:
-    """A connection over which these come, and then no more."""
+    """A connection that receives these questions and then ends."""
 
     def __init__(self, *questions):
         self.left, self.answers = list(questions), []

@@ -1,5 +1,3 @@
-"""Which adapters WebGPU reaches: asked in another process, told apart by kind, software only where it is asked for."""
-
 import json
 import subprocess
 import sys
@@ -22,7 +20,7 @@ LISTED = [
 
 @pytest.fixture(autouse=True)
 def forgotten(monkeypatch):
-    """What was found before is not known, and this process has not loaded `wgpu`."""
+    """Clear the cached adapters and pretend that this process has not loaded `wgpu`."""
     webgpu.asked.cache_clear()
     monkeypatch.delitem(sys.modules, "wgpu", raising=False)
     monkeypatch.delenv(SOFTWARE_ALLOWED, raising=False)
@@ -34,7 +32,6 @@ def forgotten(monkeypatch):
 
 @pytest.fixture
 def asking(monkeypatch):
-    """Other processes answer as the test says; how often one was asked."""
     state = SimpleNamespace(times=0, answer=json.dumps([vars(one) for one in LISTED]))
 
     def run(command, **_):
