@@ -1,5 +1,3 @@
-"""The one rule that says faster: how often it is right, and what it never says."""
-
 import math
 
 import numpy as np

@@ -1,6 +1,3 @@
-"""Each finding appears on numbers that show it, stays away on numbers that do not, and repeats the numbers it stands
-on."""
-
 import sys
 from types import ModuleType, SimpleNamespace
 
@@ -15,7 +12,7 @@ from lib.timing import diagnosis
 from lib.timing.diagnosis import DETECTORS, CardFacts, Observed, card_of, findings
 from tests.sweeps.workers.test_engine import run
 
-# name: (numbers that show it, numbers that do not, what the evidence must repeat, the expected gain)
+# name: (with the finding, without it, numbers in the evidence, expected gain)
 CASES = {
     "compilation counted": (
         Observed(epoch_s=(6.0, 1.0, 1.0, 1.0), first_call_counted=True),
@@ -93,7 +90,7 @@ def stand_in(monkeypatch, name: str, **contents: object) -> SimpleNamespace:
 
 @pytest.fixture
 def libraries(driver, monkeypatch):
-    """All libraries on a machine with an L4; returns what a test may change: the cards, and the switches for TF32."""
+    """Stand-ins for all libraries on a machine with an L4; tests may change the cards and the TF32 switches."""
     driver("570.86.10")
     here = SimpleNamespace(cards=["NVIDIA L4"], rounds=False, precision="highest")
 
@@ -151,7 +148,7 @@ def libraries(driver, monkeypatch):
 
 
 def asked(libraries, monkeypatch, runtime: Runtime) -> CardFacts | None:
-    """What a worker would, with the part of its environment that libraries read when they are loaded."""
+    """Ask as a worker would, with the settings that libraries read from the environment when imported."""
     libraries.jax.jax_default_matmul_precision = JAX_PRECISION[runtime.precision]
     monkeypatch.setenv("CUPY_TF32", str(int(runtime.precision == "tf32")))
     return card_of(runtime)
@@ -183,7 +180,7 @@ def test_a_library_that_sees_no_card_is_refused_with_what_it_says(key, libraries
 
 
 def test_a_library_that_rounds_although_it_was_told_not_to_is_refused(libraries, monkeypatch):
-    libraries.jax.jax_default_matmul_precision = "None"  # somebody's own default
+    libraries.jax.jax_default_matmul_precision = "None"  # the user's own default
     with pytest.raises(CannotTrain, match="multiplies in None where float32 was asked for"):
         card_of(Runtime("jax-epoch", "gpu"))
     monkeypatch.setenv("CUPY_TF32", "1")

@@ -1,4 +1,4 @@
-"""The statistics on literal numbers, and the loop on a clock that only the step moves. Nothing sleeps."""
+"""Statistics of literal numbers, and the measuring loop on a clock that only the step moves."""
 
 import itertools
 import multiprocessing
@@ -38,7 +38,7 @@ class World:
         return self.now
 
     def step(self, seconds, jitter=(0.0,)):
-        """A step of these seconds, with relative jitters in turn."""
+        """A step of `seconds`, each time with the next relative jitter."""
         count = 0
 
         def run():
@@ -49,7 +49,7 @@ class World:
         return run
 
     def asynchronous(self, dispatch_s, work_s):
-        """A step that returns after its dispatch; `sync` waits for the work."""
+        """A step that returns after dispatch, and a `sync` that waits for its work."""
 
         def run():
             self.now += dispatch_s
@@ -141,7 +141,7 @@ SPIN = "import time\nend = time.monotonic() + 20\nwhile time.monotonic() < end: 
 
 @pytest.fixture(autouse=True)
 def undisturbed():
-    """Here others are looked at."""
+    """Overrides the fixture of this name: here, disturbances are measured."""
 
 
 def spin(seconds):
@@ -151,15 +151,14 @@ def spin(seconds):
 
 
 class Machine:
-    """A machine on which nothing runs but these processes: the processor's own counters, without the others of this
-    one."""
+    """CPU counters of a machine that runs only this process and `pids`."""
 
     def __init__(self, *pids: int) -> None:
         self.processes = [psutil.Process(), *map(psutil.Process, pids)]
         self.real = psutil.cpu_times()
 
     def spent_s(self) -> float:
-        return sum(sum(process.cpu_times()[:4]) for process in self.processes)  # with children that ended
+        return sum(sum(process.cpu_times()[:4]) for process in self.processes)  # includes finished children
 
     def cpu_times(self):
         nothing = self.real._replace(**dict.fromkeys(self.real._fields, 0.0))
@@ -190,7 +189,7 @@ def test_another_programs_work_is_named(monkeypatch):
     machine = Machine(pid)
     monkeypatch.setattr(psutil, "cpu_times", machine.cpu_times)
     try:
-        while not sum(machine.processes[1].cpu_times()[:2]):  # it is starting
+        while not sum(machine.processes[1].cpu_times()[:2]):  # until it has started
             time.sleep(0.05)
         before = sum(machine.processes[1].cpu_times()[:2])
         with Watch() as watch:
@@ -199,7 +198,7 @@ def test_another_programs_work_is_named(monkeypatch):
         assert watch.disturbance is not None
         assert (
             0 < watch.disturbance.others_cores * watch.disturbance.seconds <= others_s + 0.01 + 1e-9
-        )  # a tick of its clock
+        )  # 0.01 s is one tick of the kernel's clock
         with Watch(pid) as watch:
             time.sleep(1.0)
         assert watch.disturbance is not None
@@ -222,7 +221,7 @@ def test_the_server_of_a_notebooks_kernel_is_one_of_ours(monkeypatch):
     try:
         before = {process.pid for process in Watch()._family()} - {server.pid}
         monkeypatch.setattr(multiprocessing, "parent_process", lambda: psutil.Process(server.pid))
-        monkeypatch.setattr(psutil.Process, "children", lambda self, recursive: [])  # not as a child of the test
+        monkeypatch.setattr(psutil.Process, "children", lambda self, recursive: [])  # else it counts as our child
         assert {process.pid for process in Watch()._family()} <= before | {server.pid}
         assert server.pid in {process.pid for process in Watch()._family()}
     finally:
@@ -231,7 +230,7 @@ def test_the_server_of_a_notebooks_kernel_is_one_of_ours(monkeypatch):
 
 
 class Clock:
-    """A clock that is set by hand, and what others did in each turn."""
+    """A clock set by hand; `others_cores` is the load of other programs in each turn."""
 
     def __init__(self, monkeypatch, *others_cores):
         self.now_s, self.looks, others_cores = 0.0, 0, iter(others_cores)
@@ -255,7 +254,7 @@ def test_what_disturbed_an_earlier_turn_is_not_forgotten(monkeypatch):
     turns.end()
     (flag,) = turns.flags()
     assert "kept 1.5 cores busy" in flag
-    clock.now_s = 60.0  # others' turn: whatever they did is not looked at
+    clock.now_s = 60.0  # between our turns, nothing is watched
     turns.begin()
     clock.now_s = 62.0
     assert turns.flags() == (flag,)
@@ -339,7 +338,7 @@ def test_a_card_is_asked_before_and_after_for_how_long_it_was_slowed(
 
 
 class Played(Engine):
-    """An engine whose worker answers at once: only what is said of its measurements is looked at."""
+    """An engine whose worker answers at once; only the warnings on its measurements matter."""
 
     def _perform(self, jobs, cancel, request, n=0) -> Iterator[Message]:
         (job,) = jobs
@@ -373,7 +372,7 @@ TIMED = {
 
 @pytest.mark.parametrize("timed", TIMED)
 def test_whatever_is_timed_on_a_card_says_what_slowed_it(timed, tmp_path, monkeypatch):
-    slowed_s = itertools.count(5.0)  # a second more whenever it is asked
+    slowed_s = itertools.count(5.0)  # grows by a second with each query
     monkeypatch.setattr(
         "lib.timing.measurement.gpus", lambda: [card(slowed_s={"its temperature": float(next(slowed_s))})]
     )

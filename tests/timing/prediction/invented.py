@@ -1,9 +1,9 @@
-"""Devices and work that nobody built, whose exact time is known by hand."""
+"""Invented devices and work whose exact times can be computed by hand."""
 
 from lib.timing.prediction.workload import Device, OperationKind, Origin, SheetFigure, StepOperation, Way, Workload
 
 SOURCE = "invented"
-# Digits that do not mix: each part of a step shows in a decimal place of its own.
+# Each part of a step shows in its own decimal place.
 FIGURES = {
     "host_call_s": 1.0e-2,
     "dispatch_s": 1.0e-3,
@@ -26,13 +26,11 @@ def figure(value: float, low: float | None = None, high: float | None = None) ->
 
 
 def device(**other: float | SheetFigure) -> Device:
-    """An invented card, with other figures where they are given."""
     figures = {name: one if isinstance(one, SheetFigure) else figure(one) for name, one in (FIGURES | other).items()}
     return Device("an invented card", True, figures)
 
 
 def workload(way: Way = Way.STEP, networks: int = 1, resident: bool = True, parameter_bytes: int = 1_000) -> Workload:
-    """A layer: a product of 2 MFLOP whose result has 100 elements, three elementwise operations and an update."""
     return Workload(
         "an invented layer",
         (

@@ -1,6 +1,3 @@
-"""Seconds of a step: on invented devices known by hand, properties of any device, and many workloads at once; and
-questions that cannot be asked."""
-
 from dataclasses import replace
 
 import numpy as np
@@ -42,7 +39,6 @@ SOME_WIDTHS = (16, 64, 128, 256, 512)
 
 
 def workloads(n: int) -> list[Workload]:
-    """Different ones, drawn with a seed."""
     found: dict[tuple, Workload] = {}
     while len(found) < n:
         hidden = tuple(int(width) for width in RNG.choice(SOME_WIDTHS, RNG.integers(0, 4)))
@@ -52,7 +48,7 @@ def workloads(n: int) -> list[Workload]:
 
 
 def exact_s(workload: Workload) -> float:
-    """A machine on which a call takes 20 μs, a kernel 2 μs, a byte of an update 1/30 ns and a FLOP 1/200 ns."""
+    """On a machine with 20 μs a call, 2 μs a kernel, 1/30 ns per updated byte and 1/200 ns per FLOP."""
     updated = sum(one.n_bytes for one in workload.operations if one.kind is OperationKind.UPDATE)
     return 20e-6 + 2e-6 * workload.launches + updated / 30e9 + workload.flops / 200e9
 
@@ -85,7 +81,7 @@ def test_nine_in_ten_unseen_steps_of_a_noisy_machine_lie_in_their_intervals():
     found = calibrated(0.1)
     noisy_s = [exact_s(one) * np.exp(0.1 * RNG.standard_normal()) for one in UNSEEN]
     inside = [(p := predict(one, found)).low_s <= s <= p.high_s for one, s in zip(UNSEEN, noisy_s, strict=True)]
-    assert np.mean(inside) >= 0.85  # of 60, with a seed
+    assert np.mean(inside) >= 0.85  # 60 steps, seeded
     assert np.median([predict(one, found).high_s / predict(one, found).low_s for one in UNSEEN]) < 2
 
 
@@ -159,7 +155,7 @@ def test_intervals_hold_the_share_that_conformal_prediction_asks_for():
     assert calibrate("one", samples).widening == pytest.approx(max(deviations))
 
 
-MOVED_S = 20_000 / 1e10  # in the cache: 4,000 + 3 × 2,000 + 10,000 bytes
+MOVED_S = 20_000 / 1e10  # cached bytes: 4,000 + 3 × 2,000 + 10,000
 PRODUCTS_S = 2 * 2_000_000 / 1e9  # 100 elements fill half of the device
 WORK_S = MOVED_S + PRODUCTS_S
 
@@ -199,7 +195,7 @@ def test_what_the_cache_does_not_hold_comes_from_memory():
 def test_a_card_wins_where_its_overhead_is_paid_back():
     card = device(host_call_s=0.05, product_flops_per_s=1e12, filled_by=1.0)
     processor = device(host_call_s=0.001, filled_by=1.0)
-    same = 0.049 / (2e6 / 1e9 - 2e6 / 1e12)  # networks at once
+    same = 0.049 / (2e6 / 1e9 - 2e6 / 1e12)  # break-even number of networks
     for networks, wins in ((int(same), False), (int(same) + 1, True)):
         work = workload(networks=networks)
         assert (predict(work, card).step_s < predict(work, processor).step_s) is wins
@@ -207,7 +203,7 @@ def test_a_card_wins_where_its_overhead_is_paid_back():
 
 @st.composite
 def figures(draw):
-    """Ranges around invented figures, each end up to 100 times away."""
+    """Ranges around the invented figures; either end is up to a factor of 100 away."""
     found = {}
     for name, value in FIGURES.items():
         down, up = draw(st.floats(1, 100)), draw(st.floats(1, 100))

@@ -1,5 +1,3 @@
-"""Remedies on devices whose exact time is known, what does not exist, and what cannot be."""
-
 import math
 from dataclasses import replace
 
@@ -32,7 +30,7 @@ from tests.timing.prediction.invented import device, figure
 
 NETWORK = Network((128,))
 QUESTION = Question(NETWORK, 32, networks=20)
-# Whose parts are all known by hand: nothing but a call, a dispatch or a start of a kernel costs more than nothing.
+# Only calls, dispatches and kernel launches take time, so that every part can be computed by hand.
 QUICK = {
     "wait_s": 0.0,
     "transfer_latency_s": 0.0,
@@ -74,7 +72,7 @@ def test_each_remedy_of_a_plain_step_by_hand():
     found = by_remedy("plain")
     calls = sum(one.calls for one in fully_connected(NETWORK, 32).operations)
     plain_s = calls * 0.01
-    products = 5  # and the loss, and an update of two layers
+    products = 5  # three more launches: the loss and two updates
     assert found[Remedy.STEP].gain == pytest.approx(plain_s / (0.09 + (products + 3) * 1e-3), rel=1e-3)
     assert found[Remedy.EPOCH].gain == pytest.approx(plain_s / (0.09 / 1500 + (products + 3) * 1e-4), rel=1e-3)
     assert found[Remedy.BATCH].gain == pytest.approx(LARGER, rel=1e-3), "nothing costs more for an image more"
@@ -339,7 +337,6 @@ def test_what_the_intervals_leave_open_is_too_close_to_call(one, other, expected
 
 
 def known(seconds_per_flop: float) -> Calibrated:
-    """A way to train that was calibrated, whose steps take that long."""
     samples = [(workload, 1e-5 + seconds_per_flop * workload.flops) for workload, _ in SAMPLES]
     return Calibrated(calibrate("way", samples), Way.EPOCH, library="way")
 

@@ -1,5 +1,3 @@
-"""What a step needs: against published counts, against the network's own, and properties of any network."""
-
 import json
 import math
 from datetime import date

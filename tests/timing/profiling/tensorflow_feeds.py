@@ -1,4 +1,4 @@
-"""Run in a process of its own by `test_with_tensorflow`: what TensorFlow's feeds yield, as JSON."""
+"""Print what TensorFlow's feeds yield, as JSON; `test_with_tensorflow` runs this in a subprocess."""
 
 import json
 import sys
@@ -29,7 +29,7 @@ class Damaged(Preprocessing):
 
 
 def labels_of(feed):
-    """The labels of the first batches, and whether each image stands with its own label."""
+    """The first batches' labels, whether images kept theirs, and the next batch's losses."""
     batches = feed.open()
     labels, together = [], True
     for _ in range(N_BATCHES):
@@ -46,8 +46,6 @@ def labels_of(feed):
 
 
 class Counted(Preprocessing):
-    """Counts the images of all threads."""
-
     seen = 0
 
     def __call__(self, image):
@@ -56,7 +54,7 @@ class Counted(Preprocessing):
 
 
 def worked_on(name):
-    """How many images were preprocessed after the feed was told to rest."""
+    """Number of images preprocessed after `rest()`."""
     feed = with_tensorflow.feed(Pipeline(name, 640, 32, 0.1), Counted(20, False), SUBJECT)
     next(feed.open())
     feed.rest()

@@ -1,5 +1,3 @@
-"""A fresh process: it sends every stage in its order, and ends when nobody listens any more."""
-
 import time
 
 import pytest

@@ -1,5 +1,3 @@
-"""The step that is taken apart: measured in turns, closed quietly, its parts; and events in a card's queue."""
-
 import sys
 import threading
 import time
@@ -102,17 +100,17 @@ KERNEL_S, LAUNCH_S, HOLD_S = 2e-6, 10e-6, 300e-6
 
 @dataclass
 class Simulated:
-    """A card that works through its queue while the host launches; `queue` bounds what may be launched ahead."""
+    """A card that works off its queue while the host launches up to `queue` kernels ahead."""
 
     queue: int = 1024
     host_s: float = 0.0
-    free_s: float = 0.0  # when the card is done with all that is queued
-    launched: list[float] = field(default_factory=list)  # when each launch will be done
+    free_s: float = 0.0  # when the card will have finished its queue
+    launched: list[float] = field(default_factory=list)  # end time of each launch
 
     def launch(self, work_s: float, takes_s: float = LAUNCH_S) -> float:
         self.host_s += takes_s
         if len(self.launched) >= self.queue:
-            self.host_s = max(self.host_s, self.launched[-self.queue])  # the host waits for a place
+            self.host_s = max(self.host_s, self.launched[-self.queue])  # the queue is full: the host waits
         self.free_s = max(self.free_s, self.host_s) + work_s
         self.launched.append(self.free_s)
         return self.free_s
@@ -185,7 +183,7 @@ NOTHING = Pipeline(preprocessing_ms=0.0)
 
 
 class Sleeping(Feed):
-    """Batches and steps that take known times; from `raises_at` on a batch raises."""
+    """Batches and steps of known duration; batch `raises_at` raises."""
 
     on_their_way = 0
 
@@ -219,7 +217,7 @@ class Sleeping(Feed):
 
 @pytest.fixture
 def feeding(small_data):
-    """Measures these feeds in place of TensorFlow's, and gives their rows by name."""
+    """Measure these feeds in place of TensorFlow's and return the events."""
 
     def measure(*feeds):
         left = list(feeds)
@@ -257,7 +255,7 @@ def test_nothing_works_ahead_while_the_step_is_alone(feeding, monkeypatch):
     feed = Sleeping()
     feeding(feed)
     runs = [name for name, _ in groupby(feed.said)]
-    once = ["open", "step", "rest", "step"]  # data alone, both; the step alone
+    once = ["open", "step", "rest", "step"]  # data alone; both; step alone, after a rest
     assert runs == ["open", "step", "rest", *once * (len(runs[3:]) // 4)]
     assert len(runs[3:]) // 4 == harness.ROUNDS
     assert sum(slept) >= 0.9 * harness.ROUNDS * 3 * DATA_S

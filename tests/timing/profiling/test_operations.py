@@ -1,5 +1,3 @@
-"""Every library makes the same operations: those of a step, with the reference's gradients; and has ceilings."""
-
 import itertools
 import os
 import sys

@@ -1,5 +1,3 @@
-"""What may be asked of a worker: pipelines within their limits, each refusal in a sentence that says what to do."""
-
 import re
 from dataclasses import replace
 
@@ -105,9 +103,9 @@ def test_one_call_an_epoch_and_keras_have_experiments_of_their_own():
 @pytest.mark.parametrize(
     ("runtime", "arithmetic", "dispatch"),
     [
-        (Runtime("numpy"), 140e-6, 20e-6),  # the call less that of the tiny step
+        (Runtime("numpy"), 140e-6, 20e-6),  # the call minus the tiny step's
         (Runtime("torch"), 140e-6, 20e-6),
-        (Runtime("numba"), 120e-6, 25e-6),  # the tiny step in the loop, and the call of the loop
+        (Runtime("numba"), 120e-6, 25e-6),  # the tiny step in the loop, plus the loop's call
     ],
 )
 def test_what_works_in_the_caller_s_thread_launches_nothing_and_waits_for_nobody(runtime, arithmetic, dispatch):

@@ -1,5 +1,3 @@
-"""What a worker is asked to measure of a step: experiments that add up and can be stopped; wrong ways to time it."""
-
 import ctypes
 import shutil
 import subprocess
@@ -122,7 +120,7 @@ def test_a_step_that_sleeps_keeps_no_processor_busy():
 
 @pytest.fixture
 def card(monkeypatch):
-    """A card that is watched for a moment; what was watched, and how often."""
+    """The watches of a stand-in card, 0.02 s each."""
     watches: list[Busy] = []
 
     @contextmanager
@@ -162,7 +160,7 @@ def test_a_pause_begins_the_watching_anew(card, monkeypatch):
     assert len(rows[0][1].block_s) == 2, "of the second watch alone"
 
 
-# What the library uses of CUPTI; `play` calls as CUDA would.
+# The part of CUPTI that the library uses; `play` makes the callbacks that CUDA would.
 HEADER = """
 #include <stddef.h>
 #include <stdint.h>
@@ -197,7 +195,6 @@ void play(int domain, unsigned id, const char *name) {
 
 @pytest.fixture
 def played(tmp_path, monkeypatch):
-    """The folder of a CUPTI that is played."""
     if shutil.which("gcc") is None:
         pytest.skip("there is no compiler")
     folder = tmp_path / "cupti"

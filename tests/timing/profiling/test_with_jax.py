@@ -1,4 +1,4 @@
-"""What XLA makes of a step, as far as claims are judged by it, and the small convolutional network."""
+"""What XLA compiles a step into, where claims depend on it, and the small convolutional network."""
 
 import re
 from collections import Counter
@@ -71,7 +71,7 @@ def test_the_convolutional_network_is_the_one_that_is_predicted():
     x = np.random.default_rng(1).random((2, 784), np.float32)
     analysis = jax.jit(convolutional_logits).lower(parameters, x).compile().cost_analysis()
     assert analysis is not None
-    # Forward is a third of the products, but for the gradient of the images, which nobody needs.
+    # Nearly a third of all products: the first layer computes no gradient of its inputs.
     forward = sum(one.flops for one in counted.operations if one.kind is workload.OperationKind.PRODUCT) / 3
     assert analysis["flops"] == pytest.approx(forward, rel=0.1)
 

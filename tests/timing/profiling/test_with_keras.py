@@ -1,4 +1,4 @@
-"""Keras' step is taken apart as `fit` compiles it: with XLA where the model says so."""
+"""Keras' step is profiled as `fit` compiles it, with XLA if the model asks for it."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ from lib.timing.prediction.remedies import Remedy
 from lib.timing.profiling.request import VARIANTS
 from tests.conftest import ROOT
 
-# In a process of its own: Keras has one backend a process.
+# Run in a subprocess, because a process has one Keras backend.
 PROGRAM = """
 import numpy as np
 from lib.model.backends.base import initial_parameters
@@ -37,7 +37,7 @@ def test_the_step_is_compiled_as_the_model_says():
     assert said.stdout.split() == ["True", "True", "False", "False"], said.stderr
 
 
-# Each variant of the step is what it says: what `fit` was compiled with, and what feeds it.
+# Prints how `fit` is compiled and fed for each variant of the step.
 VARIED = """
 import sys
 import numpy as np

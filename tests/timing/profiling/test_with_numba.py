@@ -1,5 +1,3 @@
-"""Numba's experiments are all that a step is split by, and each can be measured."""
-
 import numpy as np
 import pytest
 

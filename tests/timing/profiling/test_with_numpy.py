@@ -1,5 +1,3 @@
-"""NumPy's experiments are all that a step is split by, and each can be measured."""
-
 import pytest
 
 from lib.model.backends.registry import Runtime

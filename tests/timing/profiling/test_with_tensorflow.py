@@ -1,4 +1,4 @@
-"""TensorFlow's feeds, in a process of their own, because this one has Keras on JAX."""
+"""TensorFlow's feeds, in a subprocess because this process has Keras on JAX."""
 
 import json
 import os

@@ -1,5 +1,4 @@
-"""Every operation of PyTorch's step is recorded, the backward pass included; ResNet-18; and `DataLoader`: the same
-images however many workers make the batches, and no worker that stays behind."""
+"""PyTorch: recorded operations, ResNet-18 and `DataLoader`, whose workers must end with it."""
 
 import os
 import signal
@@ -95,12 +94,10 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(unavailable(Runtime("torch")) is not None, reason="PyTorch is not installed"),
 ]
-LEFT_S = 15  # PyTorch's workers look for their parent every five seconds
+LEFT_S = 15  # PyTorch's workers check for their parent every five seconds
 
 
 class Damaged(Preprocessing):
-    """Raises at the first image."""
-
     def __call__(self, image):
         raise ValueError("image 0 is damaged")
 

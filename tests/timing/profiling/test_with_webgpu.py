@@ -1,5 +1,3 @@
-"""WebGPU's experiments are all that a step is split by, in each of its ways, and each can be measured."""
-
 from dataclasses import replace
 
 import pytest
@@ -50,7 +48,7 @@ def test_the_traps_step_is_one_of_training_and_brings_its_batch_where_it_shall(s
         step.wait(run := step.call())
         return run.results(0, 1)[0, 0]
 
-    def expected(x) -> float:  # the learning rate changes next to nothing
+    def expected(x) -> float:  # a step hardly changes the loss
         return loss_and_gradients(subject.parameters, x, subject.batch[1])[0]
 
     assert loss_of_a_call() == pytest.approx(expected(before), rel=1e-4)

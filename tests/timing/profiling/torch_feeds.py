@@ -1,4 +1,4 @@
-"""Run in a process of its own by `test_with_torch`: opens a loader with two workers, prints their ids."""
+"""Open a loader with two workers and print their ids; `test_with_torch` runs this in a subprocess."""
 
 import os
 import time

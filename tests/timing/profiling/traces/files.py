@@ -1,7 +1,7 @@
-"""Files of every format for the tests, made here: none of Nsight's is from a card, only its schema is.
+"""Files of every trace format, made for the tests.
 
-The tables and columns of Nsight Systems are those of its documented SQLite export; the XSpace is encoded by hand, from
-the fields of `xplane.proto`, so that a plane of a card can be read where there is none.
+Tables and columns follow Nsight Systems' documented SQLite export, but no data is from a card. The XSpace is encoded by
+hand, from the fields of `xplane.proto`, so that a card's plane can be read without a card.
 """
 
 import json
@@ -26,7 +26,7 @@ THREAD = (7 << 24) + 4711
 
 
 def nsight(path: Path, steps: int, step_ns: int = 100_000) -> Path:
-    """An export of so many steps: copy, launch, graph and wait on the host; a copy and two kernels on the card."""
+    """An export; each step has a copy, launch, graph and wait on the host, a copy and two kernels on the card."""
     with sqlite3.connect(path) as database:
         database.executescript(NSIGHT)
         database.executemany("INSERT INTO StringIds VALUES (?, ?)", list(enumerate(NAMES)))
@@ -79,14 +79,13 @@ def varint(value: int) -> bytes:
 
 
 def field(number: int, value: int | bytes) -> bytes:
-    """A field of a protocol buffer: a number, or bytes with their length."""
     if isinstance(value, int):
         return varint(number << 3) + varint(value)
     return varint(number << 3 | 2) + varint(len(value)) + value
 
 
 def xspace(planes: dict[str, dict[str, list[tuple[str, int, int, dict[str, int]]]]]) -> bytes:
-    """An XSpace of planes by name, of lines by name, of events: name, start and duration in nanoseconds, stats."""
+    """Encode {plane: {line: [(event name, start in ns, duration in ns, stats)]}} as an XSpace."""
     space = b""
     for plane_name, lines in planes.items():
         events = [one for line in lines.values() for one in line]

@@ -1,5 +1,3 @@
-"""The one form: rows that lie in each other, calls added up, bounds, and the form as a file that anybody may write."""
-
 import json
 
 import numpy as np
@@ -39,7 +37,7 @@ from lib.timing.profiling.traces.form import (
 
 
 def nested_rows(draw_tree, start=0, depth=0):
-    """Rows of a tree: each node's children lie in it, one after another; (start, end, depth, own)."""
+    """Rows (start, end, depth, own time) of a tree whose nodes contain their children in sequence, and its end."""
     rows, at, inside = [], start + 1, 0
     for child in draw_tree:
         below, end = nested_rows(child, at, depth + 1)
@@ -251,7 +249,7 @@ def trace_of(rows, python=0):
 
 
 def state_at(trace, moment):
-    """The definition, for the nanosecond that begins at a moment."""
+    """The state by definition, for the nanosecond that starts at `moment`."""
     rows = list(
         zip(
             trace.rows.lane.tolist(),

@@ -1,5 +1,3 @@
-"""A format is told by a file's content; what is none is named; and the reader's process survives what kills it."""
-
 import gzip
 import io
 import json
@@ -28,7 +26,7 @@ from tests.timing.profiling.traces.files import API_SUM, API_TRACE, GPU_TRACE, e
 from tests.timing.profiling.traces.files import chrome as text_of
 from tests.timing.profiling.traces.files import nsight as made
 
-TORCH = Path(__file__).with_name("torch_step.json")  # exported by PyTorch 2.13 on a processor: one step, batch size 4
+TORCH = Path(__file__).with_name("torch_step.json")  # exported by PyTorch 2.13 on a CPU: one step, batch size 4
 
 
 def zipped():
@@ -51,7 +49,7 @@ def test_each_format_is_told_by_its_content(tmp_path):
             assert reading.reader_of(head[: reading.HEAD]) is reader
 
 
-NO_TRACES = {  # by names: a test is told by its parameters, and packed bytes hold the time at which they were made
+NO_TRACES = {  # by name: gzipped bytes hold a timestamp, which would change the test ids
     "empty": (b"", "it is empty"),
     "blank": (b" \n", "it is empty"),
     "zip": (zipped(), "looks like a ZIP archive"),
@@ -221,7 +219,7 @@ def test_a_training_on_a_processor_that_only_asks_cuda_something_still_computes(
     assert not no_share(trace)
 
 
-PRODUCERS = {  # 500 μs of arithmetic on a card in 570 μs, as each of them writes it
+PRODUCERS = {  # 570 μs with 500 μs of arithmetic on a card, in each program's format
     "PyTorch 1.8": [
         event("aten::mm", 0, 60, cat="Operator"),
         event("cudaLaunchKernel", 20, 30, cat="Runtime"),
@@ -345,8 +343,6 @@ def test_what_is_not_quite_json_is_read(tmp_path, name):
 
 @dataclass
 class Slowly:
-    """A file of which each read gives a few characters."""
-
     text: str
     size: int
     at: int = 0
@@ -451,7 +447,6 @@ def test_absurd_times_are_left_out(tmp_path, bad):
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
-    """What JAX's own profiler writes of five calls of one compiled function."""
     folder = tmp_path_factory.mktemp("jax")
     step = jax.jit(lambda x: (x @ x).sum())
     x = jax.numpy.ones((64, 64))
@@ -619,7 +614,7 @@ def without_cuda(path):
 
 
 def a_view(path):
-    """A view that never ends, in the name of a table."""
+    """Replaces a table by an endless view of the same name."""
     made(path, 1)
     with sqlite3.connect(path) as database:
         database.execute("DROP TABLE CUPTI_ACTIVITY_KIND_RUNTIME")
