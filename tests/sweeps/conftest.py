@@ -1,5 +1,3 @@
-"""What tests of sweeps share."""
-
 import pytest
 
 from lib.sweeps.storage.store import Store

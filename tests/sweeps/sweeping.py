@@ -1,4 +1,4 @@
-"""Six unlike trainings, and what a sweep makes of them."""
+"""Six different trainings, and helpers that sweep them."""
 
 from lib.model.spec import Network, Training
 from lib.sweeps.sweep import Finished, Options, updates

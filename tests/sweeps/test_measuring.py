@@ -1,4 +1,4 @@
-"""A card that disappears in the middle marks its rows and ends nothing else; no card is needed to see that."""
+"""A card lost while measuring fails its own rows and nothing else. A stand-in engine loses it."""
 
 from dataclasses import replace
 

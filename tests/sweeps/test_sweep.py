@@ -1,5 +1,3 @@
-"""Sweeps: grouping, serving what is kept, and what a run shows while it goes on."""
-
 import os
 import signal
 import threading
@@ -79,7 +77,7 @@ def test_what_is_kept_is_served_and_the_rest_trained(stub_engine, store):
     np.testing.assert_array_equal(first[0].curve.losses, fresh[0].curve.losses, err_msg="training is deterministic")
 
 
-LONGER = [Item(Training(Network((9,)), 0.1, 4, 3), Runtime("numpy"))]  # a stub takes two seconds for it
+LONGER = [Item(Training(Network((9,)), 0.1, 4, 3), Runtime("numpy"))]  # takes a stub worker two seconds
 
 
 def in_threads(count, function):
@@ -423,7 +421,7 @@ def curves_of(events):
 
 def test_a_curve_says_that_others_were_at_work(store, others):
     one, other = ITEMS
-    others += [1.5, 0.0, 0.0]  # at the end of the first turn, and when each of the two is done
+    others += [1.5, 0.0, 0.0]  # when the first turn ends, then when each training ends
     turns = [*epoch_of(one, 0), Waiting(1), Ready(FACTS), *epoch_of(one, 1), Trained(one, None), *epoch_of(other, 0)]
     found = curves_of(swept(Engine(*turns, Trained(other, None)), store))
     (flag,) = found[one].warnings

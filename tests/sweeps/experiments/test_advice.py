@@ -1,8 +1,3 @@
-"""What published figures say of a device and of others of its kind; and that readers are shown what is judged.
-
-The articles' figures beside predictions: none dropped, few used, and no other lets anything leak.
-"""
-
 import csv
 import io
 import json
@@ -286,7 +281,7 @@ def test_accuracy_on_rows_counted_by_hand():
     rows = [
         row("a", 1.0, 1.1),  # 10 %
         row("a", 2.0, 1.0),  # 50 %, and the wrong winner; 2.0 is the interval's end
-        row("a", 3.0, 3.0, used=True),  # counts for nothing
+        row("a", 3.0, 3.0, used=True),  # ignored
         row("b", 4.0, 1.0),  # 75 %, outside
         row("b", 8.0, 8.0),  # 0 %, the right winner
         row("c", 5.0, 6.0),  # 20 %, no pair

@@ -1,8 +1,3 @@
-"""The race: order, resuming, scaling, and repetitions by a real worker.
-
-Epochs to an accuracy: chosen on one seed, judged on others, and never drawn again.
-"""
-
 import time
 from dataclasses import replace
 

@@ -1,8 +1,3 @@
-"""What is drawn to calibrate a way to train, how it is measured, and what cannot be calibrated.
-
-Calibrations that grow while they are measured: on invented machines whose exact step time is known, and for real.
-"""
-
 import random
 from dataclasses import replace
 
@@ -95,7 +90,7 @@ def test_trials_are_different_affordable_and_the_same_for_a_seed(seed, together)
 
 @pytest.mark.slow
 def test_steps_are_measured_once_and_kept(engine, store, monkeypatch):
-    monkeypatch.setattr("lib.sweeps.measuring.MAX_DISTURBED", 1)  # what else the machine does is no part of this test
+    monkeypatch.setattr("lib.sweeps.measuring.MAX_DISTURBED", 1)  # other programs must not cause repeated measurements
     todo = [(ALONE, [Trial(Network((16,)), 512)]), (TOGETHER, [Trial(Network((16,)), 512, 2)])]
     for _ in range(2):
         events = list(measure_trials(todo, engine, store, Cancel(), Request()))

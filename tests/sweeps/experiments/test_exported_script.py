@@ -1,7 +1,4 @@
-"""A training as a file of its own: it runs where this project is not, and says whether the curve is the same.
-
-What can be taken away: rows that say what they are of, in files that can be read again.
-"""
+"""Exported scripts, which run without this project and check their curve, and tables of results."""
 
 import io
 import os
@@ -56,8 +53,7 @@ EVERY = [
     )
     for key, (label, needs) in LIBRARIES.items()
 ]
-# What is exported, by what it shows: trainings that are steady on MNIST and on the digits, and one that diverges. Their
-# seconds are few, but on a busy machine they can be many.
+# Trainings that are stable on MNIST and on the digits, and one that diverges. All are short.
 CASES = {
     "no hidden layer": Training(Network(()), 0.1, 256, 3),
     "two hidden layers": Training(Network((64, 32)), 0.03, 128, 2),
@@ -85,10 +81,10 @@ def run(text: str, folder: Path) -> subprocess.CompletedProcess:
     file = folder / "exported.py"
     file.write_text(text)
     kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "MNIST_NPZ", "LANG")}
-    # `-I`: neither PYTHONPATH nor the folder of the caller is looked into.
+    # `-I` ignores PYTHONPATH and the caller's folder.
     command = [sys.executable, "-I", str(file)]
     environment = kept | {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    # Threads that wait for each other on a busy machine would take minutes for seconds of work.
+    # On a busy machine, threads that wait for each other turn seconds into minutes.
     environment |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     return subprocess.run(
         command, check=False, cwd=folder, env=environment, capture_output=True, text=True, timeout=200

@@ -1,5 +1,3 @@
-"""From controls to trainings: what is trained, what the lines are called, and what is refused, in one sentence."""
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,5 +1,5 @@
 # pyright: reportArgumentType=false, reportOptionalIterable=false
-"""Data that somebody brought, on their way: into workers, pools, stacks and the store, and never beside MNIST's."""
+"""Readers' own data in workers, pools, stacks and the store, kept apart from MNIST's results."""
 
 from dataclasses import replace
 
@@ -73,9 +73,6 @@ def test_two_data_sets_make_no_sweep(made, engine):
         list(updates([Item(Training()), Item(trainings(made)[0])], engine, None, Cancel()))
 
 
-# Reading, in a process of its own.
-
-
 def brought(*files, built_in="", cancel=None):
     return [one for one in experiment.bring(files, built_in, "", cancel or Cancel()) if isinstance(one, Prepared)]
 
@@ -98,9 +95,6 @@ def test_what_cannot_be_used_is_said_with_its_name():
         brought(("pets.csv", b""))
 
 
-# The winner, here and on MNIST.
-
-
 def curve(accuracy, train_s=(1.0, 1.0, 1.0), diverged=None):
     epochs = [Epoch(n, 9, 0.1, accuracy, s, 0.0, list, diverged) for n, s in enumerate(train_s)]
     return Curve(0.0, tuple(epochs), np.ones(3, np.float32))
@@ -115,7 +109,7 @@ def of_three(made, name="learning-rate"):
     ("accuracies", "n", "expected"),
     [
         ((0.5, 0.9, 0.7), 1000, ("0.2",)),
-        ((0.5, 0.9, 0.895), 1000, ("0.2", "0.3")),  # a standard error is 0.0095
+        ((0.5, 0.9, 0.895), 1000, ("0.2", "0.3")),  # the standard error is 0.0095
         ((0.5, 0.9, 0.895), 100_000, ("0.2",)),
         ((1.0, 1.0, 0.99), 1000, ("0.1", "0.2")),
     ],

@@ -1,5 +1,3 @@
-"""Many trainings at once: what is timed, and what is kept of it."""
-
 import time
 from dataclasses import replace
 

@@ -1,5 +1,3 @@
-"""Exports as machines: each once, whatever files it came in; and what is no sound export is a sentence."""
-
 import json
 import re
 from dataclasses import replace
@@ -138,7 +136,7 @@ def test_what_is_no_sound_export_is_one_sentence_and_the_others_are_read(card, d
 @pytest.mark.slow
 def test_exports_that_are_dropped_are_read_by_a_process_of_its_own(card, monkeypatch):
     files = [("binary.json", b"\xff\xfe"), ("x.json", b"{"), ("card.json", card.read_bytes())]
-    monkeypatch.setattr(recorded_module, "collect", None)  # not here
+    monkeypatch.setattr(recorded_module, "collect", None)  # not in this process
     said, found = read_exports(files, Cancel())
     assert said == Note("reading binary.json, x.json and card.json")
     assert isinstance(found, Collection)
@@ -174,7 +172,7 @@ def test_what_comes_with_the_project_is_sound_and_was_produced_by_a_machine():
             assert re.match(r"python (-u )?-m lib\.(cli\.)?record ", record.command)
             assert "numpy" in record.versions
             assert record.machine_line == machine.name
-            # A sweep and a first call are timed once, and say so; bytes, shares and numbers of kernels are no times.
+            # Sweeps and first calls are timed once; cache sizes, kernel counts and occupancy are not times.
             name = str(record.subject.get("name"))
             is_time = name not in ("cache", "kernels") and not name.startswith("occupancy/")
             is_time = is_time and not name.endswith(FIRST_CALL)

@@ -1,5 +1,3 @@
-"""What a run has shown so far: its states, its rows, and what a restart voids."""
-
 import time
 from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
@@ -159,13 +157,13 @@ def test_who_leaves_is_told_at_once_and_those_who_stay_wait_on(engine, monkeypat
 
     def stopped():
         found = stop()
-        time.sleep(0.2)  # whoever is woken has time to look before the seat says that it was left
+        time.sleep(0.2)  # time for the woken threads to look before this viewer counts as gone
         return found
 
     monkeypatch.setattr(mine.run.results, "stopped", stopped)
     with ThreadPoolExecutor(2) as pool:
         leaves, stays = (pool.submit(seat.wait_for_end, 60) for seat in (mine, yours))
-        time.sleep(0.2)  # both wait
+        time.sleep(0.2)  # both wait by now
         mine.leave()
         assert leaves.result(30)
         assert not stays.done()
@@ -218,7 +216,7 @@ def test_a_saved_run_is_shown_at_once_until_one_of_its_curves_is_trained_anew(en
     assert saved.request.each == (), "it holds nobody's page"
     assert ended(experiment) == (saved, True)
     ended(of(0.2, 0.5), fresh=True)
-    now, _ = ended(experiment)  # from the store, which may take it no time at all
+    now, _ = ended(experiment)  # from the store, perhaps instantly
     assert now is not saved
     pairs = zip(saved.results.lines, now.results.lines, strict=True)
     same = {was.item.training.learning_rate: was.epochs == line.epochs for was, line in pairs}

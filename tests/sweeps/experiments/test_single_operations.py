@@ -1,8 +1,3 @@
-"""Single operations: what is refused before it is allocated, what fails in the middle, and what is measured once.
-
-Pipelines: which are measured, what is kept of them, and what one that raises costs.
-"""
-
 from dataclasses import replace
 
 import pytest

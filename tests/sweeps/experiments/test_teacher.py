@@ -1,5 +1,3 @@
-"""What a teacher says reaches every page that listens, from any thread; guesses count once a viewer and question."""
-
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -56,7 +54,7 @@ QUESTIONS = tuple(
 ACTIONS = st.lists(
     st.one_of(
         st.tuples(st.sampled_from("pqrs"), st.sampled_from(QUESTIONS), st.sampled_from(QUESTIONS[0].options)),
-        st.sampled_from("pqrs"),  # leaves
+        st.sampled_from("pqrs"),  # a viewer who leaves
     ),
     max_size=60,
 )

@@ -1,5 +1,3 @@
-"""Traces of a step: profiled in a worker and saved, shipped, or read from what somebody brings."""
-
 import json
 import os
 import re

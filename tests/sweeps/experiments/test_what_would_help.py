@@ -1,5 +1,3 @@
-"""Remedies on an invented machine whose exact step times are known; what a press measures; and what cannot be."""
-
 from collections.abc import Sequence
 from types import SimpleNamespace
 

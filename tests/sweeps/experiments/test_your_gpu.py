@@ -1,8 +1,3 @@
-"""What a browser measures: messages sound and not, the job it is given, and what follows from its blocks.
-
-What a class has kept: each machine's GPU beside its processor, in order, and seen by all who watch.
-"""
-
 import json
 from collections.abc import Iterable
 from contextlib import suppress
@@ -146,7 +141,7 @@ def test_the_border_is_where_the_gpu_is_faster_at_every_larger_size():
     one = Found(WHO, JOB, 512)
     for side, gpu_s, cpu_s in ((1, 0.002, 0.001), (2, 0.001, 0.009), (4, 0.02, 0.01), (8, 0.02, 0.08), (16, 0.02, 0.6)):
         one.take(product("gpu", side, gpu_s) + product("cpu", side, cpu_s))
-    one.take(product("gpu", 32, 0.02))  # the processor was not asked: it would take too long
+    one.take(product("gpu", 32, 0.02))  # not measured on the CPU: it would take too long
     assert one.border() == 8
     assert Found(WHO, JOB, 512).border() is None
 
@@ -244,7 +239,7 @@ def test_what_is_kept_is_a_machine_of_its_own_that_the_comparison_shows(tmp_path
     on_cpu = machine.epoch(Runtime("wasm-simd"), 32, Network((16,)))
     assert on_cpu is not None
     assert on_cpu.middle == pytest.approx(6.0)
-    off_s = 1500 * WHO.clock_s / 10  # ten steps between two looks at the clock
+    off_s = 1500 * WHO.clock_s / 10  # ten steps between clock readings
     assert (on_cpu.low, on_cpu.high) == pytest.approx((6.0 - off_s, 6.0 + off_s))
     comparison = between(on_gpu.estimate, on_cpu.estimate)
     assert (comparison.low, comparison.high) == pytest.approx(((1.5 - off_s) / 6.015, (1.5 + off_s) / 5.985))

@@ -1,6 +1,3 @@
-"""Files that anybody may have written or damaged: taken whole or refused in one sentence, and what was taken can be
-used."""
-
 import copy
 import errno
 import json
@@ -25,7 +22,7 @@ from lib.sweeps.storage.store import NoExport, Store, export_to, import_from, pa
 from lib.timing.measurement import Ended, Measurement
 from tests.machines import CARD, write
 
-TEXTS = ("subject", "block_s", "warnings", "training", "epochs")  # columns that hold JSON in a text
+TEXTS = ("subject", "block_s", "warnings", "training", "epochs")  # columns that hold JSON as text
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +143,7 @@ def test_any_value_at_any_place_is_refused_in_one_sentence_or_can_be_used(sound,
     row = data.draw(st.sampled_from(range(len(content[table]))), "row")
     column = data.draw(st.sampled_from(sorted(content[table][row])), "column")
     within = places(content[table][row][column], (table, row, column))
-    # What is no column's is tried with the texts closed.
+    # Places outside of columns are tried only while the JSON texts are not decoded.
     outside = (
         [] if inside else [(table,), (table, row), *places(content["about"], ("about",)), ("format",), ("version",)]
     )

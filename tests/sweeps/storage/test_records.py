@@ -1,5 +1,3 @@
-"""Curves that are cut and thinned, and records and keys that are told apart by all that matters."""
-
 import json
 import math
 import re

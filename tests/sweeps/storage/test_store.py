@@ -1,5 +1,3 @@
-"""What is kept: same curve back, faults of disk and file, several writers."""
-
 import json
 import sqlite3
 import subprocess
@@ -130,7 +128,7 @@ def test_a_full_disk_is_told_and_nothing_fails(store, monkeypatch):
     def full(self, path):
         database = whole(self, path)
         pages = database.execute("PRAGMA page_count").fetchone()[0]
-        database.execute(f"PRAGMA max_page_count = {pages}")  # SQLite's own “database or disk is full”
+        database.execute(f"PRAGMA max_page_count = {pages}")  # makes SQLite report “database or disk is full”
         return database
 
     monkeypatch.setattr(Store, "_prepared", full)
@@ -164,7 +162,7 @@ def all_of(store: Store, n: int = 200) -> tuple[int, int]:
 
 
 def unreadable(content: bytes, fault: str) -> bytes:
-    middle, version_at = len(content) // 2, 60  # `user_version`, by SQLite's file format
+    middle, version_at = len(content) // 2, 60  # offset of `user_version` in SQLite's file format
     noise = np.random.default_rng(0).bytes(2**16)
     return {
         "cut by 1 byte": content[:-1],
@@ -183,7 +181,7 @@ def test_a_file_that_cannot_be_read_is_renamed_and_a_new_one_begun(tmp_path, who
     content = unreadable(whole, fault)
     path.write_bytes(content)
     store = Store(path)
-    all_of(store)  # reaches the fault
+    all_of(store)  # reads as far as the fault
     store.put(key(seed=0), curve())
     assert all_of(store) == (1, 0), "nothing is read from the renamed file"
     (aside,) = (file for file in tmp_path.glob("*.old-*") if not file.name.endswith(("-wal", "-shm")))

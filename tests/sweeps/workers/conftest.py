@@ -1,4 +1,4 @@
-"""Another program of this machine, for tests of the turn between programs."""
+"""Another program that holds this machine's lock."""
 
 import subprocess
 import sys

@@ -1,8 +1,4 @@
-"""Workers: streaming, cancelling, dying, taking turns, ending with their parent.
-
-With real processes and real signals. Most of the processes are stubs; that each library trains in its worker, and that
-each kind of loop is cancelled in time, is tested with the libraries.
-"""
+"""Workers as real processes: streaming, cancelling, dying, taking turns. Most are stubs; some really train."""
 
 import os
 import pickle
@@ -59,7 +55,7 @@ from tests.stub_worker import FAILS
 from tests.timing.profiling.traces.test_reading import TORCH
 
 JAX = Runtime("jax-epoch")
-LONG = Training(batch_size=1, epochs=100, learning_rate=0.01)  # takes minutes: always ended by the test
+LONG = Training(batch_size=1, epochs=100, learning_rate=0.01)  # takes minutes; no test waits for its end
 SHORT = Training(batch_size=4096, epochs=1)
 SINE = Examination("operation", operation=OperationRequest("sine", 4))
 
@@ -99,14 +95,14 @@ def test_every_backend_trains_in_its_worker(engine, key, expected):
     assert epochs[-1].validation_loss == pytest.approx(expected.validation_loss, rel=2e-3)
 
 
-# One for each kind of loop: compiled steps between two reports, a step a call, and a library's own loop.
+# One per kind of loop: compiled chunks, one call per step, and a library's own loop.
 LOOPS = ["jax-epoch", "jax-step", pytest.param("keras-jax", marks=pytest.mark.slow)]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("key", LOOPS)
 def test_a_cancel_takes_effect_after_a_few_of_a_thousand_reports(engine, monkeypatch, key):
-    monkeypatch.setattr(engine_module, "CANCEL_ANSWER_S", 60.0)  # a slow worker is not replaced
+    monkeypatch.setattr(engine_module, "CANCEL_ANSWER_S", 60.0)  # so that a slow worker is not replaced
     library = f"{BACKENDS[key].worker}/cpu"
     run(engine, Runtime(key), [SHORT])
     pid, answers, receive = engine.pids()[library], [], engine._receive
@@ -124,7 +120,7 @@ def test_a_cancel_takes_effect_after_a_few_of_a_thousand_reports(engine, monkeyp
 
 
 def test_closing_the_generator_cancels(stub_engine, monkeypatch):
-    monkeypatch.setattr(engine_module, "CANCEL_ANSWER_S", 20.0)  # a worker that went on for so long would be replaced
+    monkeypatch.setattr(engine_module, "CANCEL_ANSWER_S", 20.0)  # a worker that did not stop by then would be replaced
     messages = stub_engine.run(JAX, [LONG], Cancel())
     until_steps(messages)
     pid = stub_engine.pids()["jax/cpu"]
@@ -171,7 +167,7 @@ def test_a_worker_that_does_not_answer_is_replaced(stub_engine):
 @pytest.mark.slow
 def test_waiting_runs_know_their_place_and_nobody_starves(stub_engine):
     run(stub_engine, JAX, [SHORT])
-    seen: list = []  # of the long one
+    seen: list = []  # messages of the long run
     cancel = Cancel()
 
     def go_on_until_cancelled():
@@ -245,7 +241,7 @@ def test_a_page_that_no_browser_shows_gives_its_turn_away_and_goes_on_when_one_d
     rest = list(messages)
     assert not [message for message in rest if isinstance(message, Restarted)], "it goes on where it stopped"
     assert events_of(rest, Epoch)
-    with stub_engine.turn() as turn:  # as for several examinations
+    with stub_engine.turn() as turn:  # one turn for several examinations
         assert list(stub_engine.take(turn, Cancel())) == []
         assert not stub_engine._must_give_way(turn)
         note_left(here, ())
@@ -263,7 +259,7 @@ def test_a_program_that_sleeps_with_the_turn_is_overtaken_and_the_run_says_so(st
     monkeypatch.setattr(stub_engine._machine, "_patience_s", 0.3)
     other = holding()
     messages = run(stub_engine, Runtime("numpy"), [SHORT])
-    # Told each time that the turn is overtaken, always in the same words.
+    # Sent at each takeover, always in the same words.
     (disturbed,) = {message for message in messages if isinstance(message, Disturbed)}
     assert f"process {other.pid}" in disturbed.why
     assert events_of(messages, Epoch)
@@ -440,7 +436,7 @@ for message in engine.run(Runtime("numpy"), [Training(batch_size=1, epochs=100)]
         _, alive = psutil.wait_procs([worker], timeout=30)
         assert not alive
     finally:
-        parent.kill()  # it would hold the machine's turn
+        parent.kill()  # else it would keep the machine's lock
         parent.wait()
 
 
@@ -491,7 +487,7 @@ def test_it_ends_at_once_and_then_tells_nothing(process):
     process.kill(wait=True)
     assert not process.alive
     assert process.cpu_s() is None
-    process.connection.recv()  # what it had sent before
+    process.connection.recv()  # sent before the kill
     with pytest.raises((EOFError, OSError)):
         process.connection.recv()
 

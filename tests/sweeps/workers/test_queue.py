@@ -1,5 +1,3 @@
-"""The queue: in the page's order for one viewer, in turns between viewers, and the moved control first."""
-
 import dataclasses
 import json
 import os

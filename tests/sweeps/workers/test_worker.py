@@ -1,5 +1,3 @@
-"""The process at the other end: what it answers, and when it ends."""
-
 import concurrent.futures
 import os
 import signal
@@ -51,7 +49,7 @@ def test_parallel_trainings_have_a_core_each_and_take_turns():
 
     def training(name):
         for _ in range(2):
-            beside.wait(20)  # nobody passes alone
+            beside.wait(20)  # passes only with two trainings at once
             used.append(usable_cores())
             made[name] += 1
             yield FirstCall(name)
@@ -115,8 +113,6 @@ def test_a_probe_tells_its_first_steps_however_long_they_took(monkeypatch, small
     job = Job(1, Runtime("numpy"), (Training(), Training()), how)
     assert [type(answer) for answer in worker.train_job(job, small_data)] == [Progress] * expected
 
-
-# A card that disappears in the middle: its run ends with a sentence, its worker ends, and nothing else does.
 
 NUMPY = Runtime("numpy")
 LOST = "INTERNAL: Failed to synchronize: CUDA_ERROR_LAUNCH_FAILED: unspecified launch failure"
@@ -237,7 +233,7 @@ def test_an_executor_that_breaks_is_a_sentence(engine, error, words):
         list(updates(items, engine, None, Cancel(), Options(executor=Fails(error, error), max_waste=0.0)))
 
 
-# Dask's own: sockets that its threads still close when the client is gone.
+# Dask's threads still close sockets after the client is gone.
 pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
@@ -314,7 +310,7 @@ def test_a_worker_killed_in_mid_sweep_costs_only_its_trainings(scheduler, worker
     assert set(found) == set(items)
     alone = {
         update.item: update
-        for update in updates(items[:3], engine, None, Cancel(), Options("padded"))  # as a worker's: sums in this order
+        for update in updates(items[:3], engine, None, Cancel(), Options("padded"))  # sums in the workers' order
         if isinstance(update, Finished)
     }
     for item in items[:3]:
