@@ -1,5 +1,4 @@
-"""What the tests in a browser share: servers on free ports, tabs that fail on what the console says, and waiting for
-a run's end."""
+"""Shared by the browser tests: servers on free ports, tabs that fail on console messages, and waits."""
 
 import os
 import subprocess
@@ -29,13 +28,13 @@ MARKS = [
     pytest.mark.skipif(CHROMIUM is None and not os.environ.get("CI"), reason=MISSING),  # in CI it is a failure
 ]
 HEAVY = ("keras", "tensorflow", "torch", "numba")
-VIEWERS = 3  # for whom the closed site has places
+VIEWERS = 3  # places on the closed site
 FIRST = ".lab >> nth=0 >> "
 PHONE, DESK = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
 
 
 def share_compiled(cache: Path) -> None:
-    """Give a cache folder the programs that other tests have compiled; what is measured and kept stays its own."""
+    """Share other tests' compiled programs with a cache folder; its measurements and results stay separate."""
     shared = Path(os.environ["MNIST_CACHE_DIR"]) / "xla"
     shared.mkdir(exist_ok=True)
     if not (cache / "xla").exists():
@@ -44,7 +43,7 @@ def share_compiled(cache: Path) -> None:
 
 @dataclass(frozen=True)
 class Site:
-    """A class site that is served: the address of its front page, its process, and its cache folder."""
+    """A running class site."""
 
     base: str
     process: subprocess.Popen
@@ -52,21 +51,18 @@ class Site:
     password: str = ""
 
     def at(self, file: str) -> str:
-        """The address of a notebook, without its last slash."""
+        """Return a notebook's address, without the trailing slash."""
         return self.base + next(one.path for one in NOTEBOOKS if one.file == file).rstrip("/")
 
     @property
     def keys(self) -> Keys:
-        """What opens its door."""
         return Keys(kept_secret(self.cache / "class-secret"), self.password)
 
     def cookie(self, viewer: str) -> tuple[str, str]:
-        """Name and value of what a pupil who has entered has."""
         return f"class-{self.base.rpartition(':')[2]}", self.keys.cookie(Credentials("pupil", viewer))
 
     @property
     def store(self) -> Store:
-        """What the server keeps, to which a test adds what is to have been measured before."""
         return Store(self.cache / "results.sqlite")
 
 
@@ -78,9 +74,9 @@ def serving(
     password: str = "",
     stdout: int | IO[str] = subprocess.DEVNULL,
 ) -> Iterator[Site]:
-    """`make class` on a free port with this folder as its cache, ended with all its children.
+    """Run `make class` on a free port with `cache` as its cache folder; end it with all its children.
 
-    Libraries that take long to start are `hidden` from it where they are not what is tested.
+    `hidden` libraries cannot be imported there: by default those that are slow to start.
     """
     port = free_port()
     share_compiled(cache)
@@ -115,8 +111,7 @@ def serving(
 
 @contextmanager
 def browsing() -> Iterator:
-    """A browser, and in it one context for many tabs: they share its cache, so marimo's scripts are fetched once a
-    server."""
+    """A browser context for many tabs: they share a cache, so marimo's scripts are fetched once per server."""
     from playwright.sync_api import sync_playwright
 
     if CHROMIUM is None:
@@ -129,10 +124,10 @@ def browsing() -> Iterator:
 
 @contextmanager
 def tab(context) -> Iterator:
-    """A tab that fails the test if anything is said on the console, and whose trainings end with it."""
+    """A tab whose trainings end with it; the test fails if anything appears on the console."""
     opened = context.new_page()
     said: list[str] = []
-    pages: list[str] = []  # that were opened in it, one after another
+    pages: list[str] = []  # opened in this tab, in order
     opened.on("console", lambda message: said.append(message.text) if message.type in ("error", "warning") else None)
     opened.on("requestfailed", lambda request: said.append(f"{request.url}: {request.failure}"))
     opened.on("pageerror", lambda error: said.append(str(error)))
@@ -140,19 +135,17 @@ def tab(context) -> Iterator:
     try:
         yield opened
         stop_all(opened)
-        heard = list(said)  # closing it ends what is still being fetched
+        heard = list(said)  # before closing, which aborts pending requests
     finally:
         opened.close()
-    # marimo preloads two pictures that its pages do not show; and who goes to another page does not wait for the first
-    # one's scripts.
+    # marimo preloads two pictures that its pages do not show; leaving a page aborts the loading of its scripts.
     expected = ["was preloaded using link preload", *(["net::ERR_ABORTED"] if len(pages) > 1 else [])]
     unexpected = [text for text in heard if not any(words in text for words in expected)]
     assert not unexpected, f"expected nothing on the console, got {unexpected}"
 
 
 def stop_all(page) -> None:
-    """End what still trains: a closed page's session goes on for some seconds, and would take turns with the next
-    test's."""
+    """Stop running trainings: a closed page's session runs on for seconds and would compete with the next test's."""
     button = page.get_by_role("button", name="Stop all")
     if button.count():
         button.click()
@@ -166,7 +159,6 @@ def open_page(page, address, query="") -> None:
 
 
 def open_menu(page, nth=0):
-    """The menu of an experiment, opened."""
     lab = page.locator(f".lab >> nth={nth}")
     if lab.locator(".lab-more[open]").count() == 0:
         lab.locator(".lab-more > summary").click()
@@ -174,7 +166,7 @@ def open_menu(page, nth=0):
 
 
 def begin(page, nth) -> None:
-    """Scroll to this experiment, which begins when it is near; the first has begun with the page."""
+    """Scroll to an experiment, since it starts when it comes near the viewport; the first starts with the page."""
     if nth:
         page.locator(f".lab >> nth={nth}").scroll_into_view_if_needed()
 
@@ -189,31 +181,31 @@ def wait_over(page, nth=0, timeout=60_000) -> None:
 
 
 def wait_until(page, condition: str, arg: object, timeout: int) -> None:
-    """Wait for a function of the page to hold; where it does not, say what the page's experiments were at."""
+    """Wait until a JavaScript function holds; on timeout, fail with the states of the page's experiments."""
     from playwright.sync_api import TimeoutError as TooLate
 
     try:
         page.wait_for_function(condition, arg=arg, timeout=timeout)
     except TooLate:
         states = page.locator(".lab-state, .lab-problem").all_inner_texts()
-        end = page.locator("body").inner_text()[-1500:]  # where a cell has failed, marimo says it there
+        end = page.locator("body").inner_text()[-1500:]  # marimo reports failed cells here
         pytest.fail(f"expected {condition} of {arg} within {timeout} ms, got experiments that are at {states}; … {end}")
 
 
-# What axe finds in marimo's own parts of a page: rule, how the selector begins, and why nothing is done about it here.
+# axe's findings in marimo's own markup: rule, start of the selector, and why we accept it.
 MARIMOS = (
     ("region", ".marimo:nth-child(", "the tooltip of the slider that has the focus hangs on the body, in no landmark"),
     ("color-contrast", "marimo-file .text-destructive", "“Click to clear files”, in marimo's red for what destroys"),
 )
 
 GROUND = "getComputedStyle(document.getElementById('App')).backgroundColor"
-# Each text of each chart with its colour; the halo of one, drawn below it, is as faint as it is meant to be.
+# Each chart text and its colour, without the halos drawn below the texts: those are meant to be faint.
 TEXTS = """[...document.querySelectorAll('marimo-mime-renderer')]
     .flatMap(e => [...(e.shadowRoot?.querySelectorAll('svg text') ?? [])])
     .filter(text => text.textContent && text.getAttribute('opacity') !== '0')
     .filter(text => getComputedStyle(text).stroke === 'none')
     .map(text => [text.textContent, getComputedStyle(text).fill])"""
-# Each colour that text of the page itself has on that ground, with one of the texts.
+# Each text colour that the page itself uses on that background, with an example text.
 INKS = """[...new Map([...document.querySelectorAll('#App *')]
     .filter(e => e.checkVisibility() && [...e.childNodes].some(n => n.nodeType === 3 && n.data.trim()))
     .filter(e => { while (e.id !== 'App') { const style = getComputedStyle(e);
@@ -221,7 +213,7 @@ INKS = """[...new Map([...document.querySelectorAll('#App *')]
         e = e.parentElement } return true })
     .map(e => [getComputedStyle(e).color, e.innerText])).entries()].map(([color, text]) => [text, color])"""
 
-# Headings with something else in front of them, where they stand when the page is opened.
+# Headings in the viewport that something else covers.
 COVERED = """() => [...document.querySelectorAll('h1, h2')].filter(heading => {
     const range = document.createRange(); range.selectNodeContents(heading);
     return [...range.getClientRects()].filter(box => box.top >= 0 && box.bottom < innerHeight)
@@ -230,7 +222,7 @@ COVERED = """() => [...document.querySelectorAll('h1, h2')].filter(heading => {
             return !front || !(heading.contains(front) || front.contains(heading)); }))
     }).map(heading => heading.innerText)"""
 
-# Controls, with those that marimo keeps in shadow roots, that run past the window's edge; nobody can scroll to them.
+# Controls that extend past the window's edge, including those in marimo's shadow roots; no scrolling reaches them.
 PAST_THE_EDGE = """() => {
     const all = root => [...root.querySelectorAll('*')].flatMap(e => [e, ...(e.shadowRoot ? all(e.shadowRoot) : [])]);
     return all(document.getElementById('App')).filter(e => e.matches('select, input, button, label'))
@@ -238,7 +230,7 @@ PAST_THE_EDGE = """() => {
         .filter(e => e.getBoundingClientRect().right > innerWidth)
         .map(e => `${e.tagName} ${e.innerText.slice(0, 40)}`) }"""
 
-# Dropdowns whose chosen name has more lines than room.
+# Dropdowns whose selected name needs more lines than there is room for.
 CUT = """() => {
     const all = root => [...root.querySelectorAll('*')].flatMap(e => [e, ...(e.shadowRoot ? all(e.shadowRoot) : [])]);
     const pen = document.createElement('canvas').getContext('2d');
@@ -252,16 +244,16 @@ CUT = """() => {
 
 
 def selector(target: list[str | list[str]]) -> str:
-    """Of a node that axe found; a list in it leads through shadow roots."""
+    """Convert the target of one of axe's nodes to a selector; a nested list leads through shadow roots."""
     return " ".join(" ".join(part) if isinstance(part, list) else part for part in target)
 
 
-# WCAG 2.2 wants 24 px, or as much space around, of what a thumb is to hit. axe leaves that rule off until asked.
+# WCAG 2.2: touch targets of 24 px, or as much space around them. The rule is off by default in axe.
 WITH_A_THUMB = {"resultTypes": ["violations"], "rules": {"target-size": {"enabled": True}}}
 
 
 def found_by_axe(page) -> list[tuple[str, str, str]]:
-    """What axe finds in ours of the page as it is now: the rule, the selector, and how the element begins."""
+    """Return axe's findings outside marimo's markup: rule, selector, and start of the element's HTML."""
     from axe_playwright_python.sync_playwright import Axe
 
     return [
@@ -273,22 +265,22 @@ def found_by_axe(page) -> list[tuple[str, str, str]]:
 
 
 def faint_texts(page) -> list[list[str]]:
-    """Texts of the page and of its charts, with their colours, that do not stand out from the ground."""
+    """Return the texts of page and charts, with their colours, whose contrast with the background is below 4.5."""
     ground = page.evaluate(GROUND)
     return [one for one in page.evaluate(f"[...{TEXTS}, ...{INKS}]") if contrast(one[1], ground) < 4.5]
 
 
 def assert_accessible(page) -> None:
-    """Nothing for axe to find; and neither wide and light nor on a phone and dark any faint text, covered heading, cut
-    name, or sideways scrolling."""
-    page.locator("main, [role=main]").wait_for()  # by the page's own script, which may come later than its results
-    page.mouse.move(0, 0)  # at rest: what lies under a mouse that was left somewhere depends on the width
+    """Expect no findings from axe, and no faint text, covered heading, cut-off name or sideways scrolling, neither on a
+    dark phone nor on a light desktop."""
+    page.locator("main, [role=main]").wait_for()  # set by the page's own script, possibly after the results
+    page.mouse.move(0, 0)  # a mouse left elsewhere would hover over something that depends on the width
     for scheme, size in (("dark", PHONE), ("light", DESK)):
         page.emulate_media(color_scheme=scheme)
         page.set_viewport_size(size)
-        page.wait_for_timeout(300)  # charts take their new width
+        page.wait_for_timeout(300)  # charts adapt to the new width
         limit = time.monotonic() + 10
-        while faint := faint_texts(page):  # while the theme changes, colours lie between those of both
+        while faint := faint_texts(page):  # while the theme changes, colours are in between
             assert time.monotonic() < limit, (scheme, faint)
             page.wait_for_timeout(100)
         assert not page.evaluate(COVERED), size
@@ -300,7 +292,7 @@ def assert_accessible(page) -> None:
 
 
 def assert_figures_stand_beside_their_labels(page, table):
-    """On a phone: two columns of figures are in sight, and at the table's far end the labels still are."""
+    """On a phone, two columns of figures are visible, and the labels stay visible when the table is scrolled."""
     page.set_viewport_size(PHONE)
     row = page.locator(table).locator("tr").nth(1)
     label, figure, last = (row.locator("th, td").nth(n) for n in (0, 2, -1))

@@ -1,4 +1,4 @@
-"""What all tests share: a cache folder of their own, real MNIST where it is at hand, one engine for the session."""
+"""Shared by all tests: a cache folder of their own, MNIST if available, one engine per session."""
 
 import os
 import shutil
@@ -12,32 +12,31 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-# Before anything of lib is imported, and inherited by every worker: tests neither use nor fill the person's own cache.
-# Each of the suite's processes has a folder of its own in that of the first; what is compiled there they share.
+# Set before lib is imported, and inherited by workers: tests never touch the developer's own cache. Each process of the
+# suite has its own folder inside the first one's; they share compiled programs.
 _FIRST = "PYTEST_XDIST_WORKER" not in os.environ
 if _FIRST:
     os.environ["SUITE_FOLDER"] = tempfile.mkdtemp(prefix="tests-")  # short: a socket's path has at most 107 characters
 _CACHE = os.path.join(os.environ["SUITE_FOLDER"], os.environ.get("PYTEST_XDIST_WORKER", "gw"))
-os.makedirs(os.path.join(_CACHE, "tmp"), exist_ok=True)  # it is there where a test starts a program that imports tests
+os.makedirs(os.path.join(_CACHE, "tmp"), exist_ok=True)  # must exist when a test starts a program that imports tests
 _COMPILED = Path(os.environ["SUITE_FOLDER"], "xla")
 _COMPILED.mkdir(exist_ok=True)
 if not Path(_CACHE, "xla").exists():
     Path(_CACHE, "xla").symlink_to(_COMPILED)
 os.environ["MNIST_CACHE_DIR"] = _CACHE
 os.environ["TMPDIR"] = tempfile.tempdir = os.path.join(_CACHE, "tmp")
-# The turn between the programs of a machine: a notebook that is open elsewhere neither delays a test past its limit nor
-# waits for one. Between the programs of the tests themselves it holds as ever.
+# Programs on a machine take turns measuring. With a directory of its own, the suite neither delays a notebook that is
+# open elsewhere nor waits for it; the tests' own programs still take turns.
 os.environ["XDG_RUNTIME_DIR"] = os.path.join(_CACHE, "run")
 if not os.environ.get("MNIST_NPZ"):
-    os.environ["MNIST_OFFLINE"] = "1"  # the suite needs no network; downloads are tested against a server of its own
+    os.environ["MNIST_OFFLINE"] = "1"  # the suite needs no network; downloads are tested against a local server
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-# Several processes test at once: threads that wait for each other would take more time than they save. Workers choose.
+# Several processes test at once, so more threads would cost more time than they save. Workers set their own number.
 os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-# A product of float32 and float64, or of shapes that only broadcasting makes fit, is an oversight.
+# Multiplying float32 by float64, or shapes that fit only by broadcasting, is a mistake.
 os.environ["JAX_NUMPY_DTYPE_PROMOTION"], os.environ["JAX_NUMPY_RANK_PROMOTION"] = "strict", "raise"
-# Under nohup and in a script's background job SIGINT is ignored, by all children too; a test that interrupts one would
-# wait.
+# Under nohup and in background jobs SIGINT is ignored, also by children, so a test that interrupts one would hang.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -53,18 +52,18 @@ from tests.browser import VIEWERS, Site, browsing, serving, tab  # noqa: E402
 from tests.deploying import Cloud, lending, make_clone  # noqa: E402
 from tests.suite import *  # noqa: E402, F403
 
-os.environ.setdefault("XLA_FLAGS", XLA_WITHOUT_WRONG_SUMS)  # as in the workers; before anything imports JAX
-os.environ["NUMBA_CACHE_DIR"] = str(_COMPILED / "numba")  # or Numba
+os.environ.setdefault("XLA_FLAGS", XLA_WITHOUT_WRONG_SUMS)  # as in the workers; must be set before JAX is imported
+os.environ["NUMBA_CACHE_DIR"] = str(_COMPILED / "numba")  # must be set before Numba is imported
 
 
-# No test fails for a slow minute. `make test-all` asks for the profile that tries more.
+# No deadline: a slow machine must not fail a test. `make test-all` uses the profile with more examples.
 settings.register_profile("usual", deadline=None, max_examples=20)
 settings.register_profile("release", deadline=None, max_examples=100)
 settings.load_profile("usual")
 
 
 def where_installed(keys: Iterable[str]) -> list:
-    """Backends as parameters of a test on the processor; those that cannot run there are skipped, and say why."""
+    """Parametrize a test over backends on the CPU; skip those that cannot run here, and say why."""
     return [
         pytest.param(key, marks=pytest.mark.skipif(why is not None, reason=f"{key}: {why.reason}" if why else ""))
         for key in keys
@@ -74,13 +73,13 @@ def where_installed(keys: Iterable[str]) -> list:
 
 @contextmanager
 def jax_promotes() -> Iterator[None]:
-    """JAX matches types and ranks here, as in a program's own process: Keras and Flax count on it."""
+    """Allow JAX's usual dtype and rank promotion, which Keras and Flax rely on."""
     import jax
 
     options = {"jax_numpy_dtype_promotion": "standard", "jax_numpy_rank_promotion": "allow"}
     strict = {name: getattr(jax.config, name) for name in options}
     for name, choice in options.items():
-        jax.config.update(name, choice)  # for all threads: Keras' `fit` runs in one of its own
+        jax.config.update(name, choice)  # for all threads, because Keras runs `fit` in a thread of its own
     try:
         yield
     finally:
@@ -96,7 +95,7 @@ def pytest_unconfigure() -> None:
 
 
 def make_small_data() -> Data:
-    """640 training, 200 validation and 100 test images of noise around ten random patterns: learnable, and quick."""
+    """640 training, 200 validation and 100 test images: noise around ten random patterns, quick to learn."""
     rng = np.random.default_rng(7)
     patterns = rng.random((10, 784), np.float32)
     parts = [draw_patterns(rng, patterns, n) for n in (640, 200, 100)]
@@ -104,7 +103,7 @@ def make_small_data() -> Data:
 
 
 def draw_patterns(rng: np.random.Generator, patterns: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """So many rows, each a pattern with noise, and which of the patterns (classes, inputs) each was."""
+    """Return `n` noisy copies of random patterns (classes, inputs), and the index of each one's pattern."""
     labels, images = aligned((n,), np.int32), aligned((n, patterns.shape[1]), np.float32)
     labels[:] = rng.integers(0, len(patterns), n)
     images[:] = np.clip(patterns[labels] + rng.normal(0, 0.3, images.shape), 0, 1)
@@ -119,7 +118,7 @@ def small_data() -> Data:
 @pytest.fixture(scope="session")
 def engine() -> Iterator[Engine]:
     shared = Engine()
-    shared.warm(Runtime())  # nearly every test that trains wants it
+    shared.warm(Runtime())  # nearly every test that trains needs it
     yield shared
     shared.close()
 
@@ -133,14 +132,14 @@ def _engine_of_stubs() -> Iterator[Engine]:
 
 @pytest.fixture
 def stub_engine(_engine_of_stubs: Engine, monkeypatch) -> Engine:
-    """An engine whose workers compute nothing, but start, report, pause, die and end as all do."""
+    """An engine whose workers compute nothing, but start, report, pause, die and end like real ones."""
     monkeypatch.setattr(engine_module, "Process", stub_worker.start)
     return _engine_of_stubs
 
 
 @pytest.fixture
 def lone_engine() -> Iterator[Engine]:
-    """Its workers are started under the environment that the test has set."""
+    """An engine of the test's own: its workers inherit the environment that the test has set."""
     alone = Engine()
     yield alone
     alone.close()
@@ -148,8 +147,7 @@ def lone_engine() -> Iterator[Engine]:
 
 @pytest.fixture(autouse=True)
 def undisturbed(monkeypatch) -> None:
-    """What runs beside a test is no reason for it to measure again; where a disturbance is the subject, this is
-    replaced."""
+    """Load from other programs must not make a test measure again; tests of disturbances override this."""
     monkeypatch.setattr(Watch, "__exit__", _see_nobody)
 
 
@@ -157,26 +155,23 @@ def _see_nobody(watch: Watch, *_: object) -> None:
     watch.disturbance = Disturbance(1.0, 0.0, 0.0, 0)
 
 
-# One server of a kind for all tests of a process, which keep apart by settings that only they use.
+# One server of each kind per process. Tests that share one use different settings.
 
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory) -> Iterator[Site]:
-    """`make class` without the libraries that take long to start."""
     with serving(tmp_path_factory.mktemp("site")) as served:
         yield served
 
 
 @pytest.fixture(scope="session")
 def full_site(tmp_path_factory) -> Iterator[Site]:
-    """With every library that is installed."""
     with serving(tmp_path_factory.mktemp("full"), hidden=()) as served:
         yield served
 
 
 @pytest.fixture(scope="session")
 def closed_site(tmp_path_factory) -> Iterator[Site]:
-    """Behind a password, with places for `VIEWERS`."""
     options = ("--viewers", str(VIEWERS))
     with serving(tmp_path_factory.mktemp("closed"), options=options, password="correct horse") as served:
         yield served
@@ -184,7 +179,7 @@ def closed_site(tmp_path_factory) -> Iterator[Site]:
 
 @pytest.fixture(scope="session")
 def adapter_site(tmp_path_factory) -> Iterator[Site]:
-    """On which the processor stands in for a graphics card, by WebGPU; only releases are tested on it."""
+    """The CPU stands in for a WebGPU card; only release tests use this site."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("WEBGPU_SOFTWARE", "1")
         with serving(tmp_path_factory.mktemp("adapter")) as served:
@@ -223,14 +218,14 @@ def made_cloud(deploy_clone: Path, tmp_path_factory) -> Iterator[Cloud]:
 
 @pytest.fixture
 def made(made_cloud: Cloud, deploy_clone: Path, tmp_path: Path) -> Iterator[Cloud]:
-    """After `create`, without the time that it takes."""
+    """The state after `create`, without its running time."""
     with lending(tmp_path, deploy_clone, like=made_cloud) as lent:
         yield lent
 
 
 @pytest.fixture(scope="session")
 def untouched(deploy_clone: Path, tmp_path_factory) -> Iterator[Cloud]:
-    """One for all tests that must not even ask it anything."""
+    """For tests that must not call the cloud at all."""
     with lending(tmp_path_factory.mktemp("untouched"), deploy_clone) as lent:
         yield lent
         assert not lent.rows("calls")
@@ -238,7 +233,7 @@ def untouched(deploy_clone: Path, tmp_path_factory) -> Iterator[Cloud]:
 
 @pytest.fixture
 def driver(tmp_path, monkeypatch):
-    """A machine with two cards, an L4 and an older T4, whose driver answers: `driver("470.82.01")`."""
+    """A machine with two cards, an L4 and an older T4; `driver("470.82.01")` sets the driver's version."""
 
     def answers(version: str, status: int = 0) -> None:
         program = tmp_path / "nvidia-smi"

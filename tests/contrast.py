@@ -1,10 +1,10 @@
-"""Contrast of two colours as WCAG 2.2 defines it, from their CSS texts."""
+"""Contrast of two CSS colours as WCAG 2.2 defines it."""
 
 import re
 
 
 def channels(color: str) -> list[float]:
-    """Red, green and blue, 0 to 1, of #rrggbb, rgb(…) or color(srgb …)."""
+    """Return red, green and blue, 0 to 1, of #rrggbb, rgb(…) or color(srgb …)."""
     if color.startswith("#"):
         return [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
     values = [float(number) for number in re.findall(r"[\d.]+", color)][:3]
@@ -17,7 +17,7 @@ def luminance(rgb: list[float]) -> float:
 
 
 def contrast(one: str | list[float], other: str | list[float]) -> float:
-    """1 (alike) to 21 (black and white)."""
+    """Return 1 (same luminance) to 21 (black and white)."""
     rgbs = [channels(color) if isinstance(color, str) else color for color in (one, other)]
     darker, lighter = sorted(map(luminance, rgbs))
     return (lighter + 0.05) / (darker + 0.05)

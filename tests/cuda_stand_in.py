@@ -1,8 +1,8 @@
-"""A card in miniature in place of Numba's: each of its threads is one of Python's, and barriers are real.
+"""A miniature replacement for Numba's CUDA: a Python thread per GPU thread, and real barriers.
 
-Unlike Numba's own simulator it runs the blocks of a cooperative grid side by side. Loops without a barrier are compiled
-for the processor; whatever has one stays Python. It shows that sums, barriers and exchange are right, and nothing about
-speed or a compiler for cards.
+Unlike Numba's own simulator it runs the blocks of a cooperative grid concurrently. Loops without a barrier are compiled
+for the CPU; code with a barrier stays Python. It checks sums, barriers and exchange, but neither speed nor a GPU
+compiler.
 """
 
 import functools
@@ -16,21 +16,17 @@ import numba
 import numpy as np
 
 PROCESSORS, SHARED_BYTES = 3, 48 * 1024
-THREADS, LANES = 8, 4  # of a block, in place of 256 and 32
-TIMEOUT_S = 30.0  # of a barrier that not every thread reaches
+THREADS, LANES = 8, 4  # per block, instead of 256 and 32
+TIMEOUT_S = 30.0  # until a barrier fails that some thread never reaches
 HERE = threading.local()  # a thread's place in the grid, and its block's barrier and memory
 
 
 class OnCard(np.ndarray):
-    """An array in the memory of the card."""
-
     def copy_to_host(self) -> np.ndarray:
         return np.array(self)
 
 
 class Kernel:
-    """A function that a grid of threads runs."""
-
     def __init__(self, function) -> None:
         self.function = function
         self.overloads = self  # for any signature
@@ -55,7 +51,7 @@ class Kernel:
         running = []
         for block in range(blocks):
             alone = threading.Barrier(threads, timeout=TIMEOUT_S)
-            shared = np.full(shared_bytes // 4, np.nan, np.float32)  # whatever was there before
+            shared = np.full(shared_bytes // 4, np.nan, np.float32)  # shared memory starts uninitialized
             running += [threading.Thread(target=run, args=(block, n, alone, shared)) for n in range(threads)]
         for one in running:
             one.start()
@@ -87,7 +83,7 @@ def _wait(barrier: threading.Barrier) -> None:
 
 
 def stand_in() -> SimpleNamespace:
-    """A module of that name; a name that is not listed fails."""
+    """Return a stand-in for `numba.cuda`; names that are not listed raise an error."""
     grid = SimpleNamespace(sync=lambda: _wait(HERE.whole))
     return SimpleNamespace(
         jit=_jit,
@@ -107,7 +103,7 @@ def stand_in() -> SimpleNamespace:
 
 @contextmanager
 def in_numba_cudas_place() -> Iterator[None]:
-    """A context in which `from numba import cuda` gives the stand-in."""
+    """Replace `numba.cuda` by the stand-in."""
     before = {name: sys.modules.get(name) for name in ("numba.cuda", "lib.model.backends.with_numba_cuda")}
     real = vars(numba).get("cuda")
     numba.cuda = sys.modules["numba.cuda"] = stand_in()  # type: ignore[assignment]

@@ -1,6 +1,6 @@
-"""NumPy in CuPy's place: the same names, so that what is written for a card is held against the reference without one.
+"""NumPy as a stand-in for CuPy, to check code for a GPU against the reference without one.
 
-It shows that the arithmetic is right, and nothing about speed or about CuPy's own limits.
+It checks the arithmetic, but neither speed nor CuPy's own limits.
 """
 
 import sys
@@ -29,7 +29,7 @@ NAMES = (
 
 
 def stand_in() -> SimpleNamespace:
-    """A module of that name; a name that is not listed fails, as it would be one that nobody compared with CuPy's."""
+    """Return a stand-in for `cupy`; unlisted names raise an error, since they were never compared with CuPy's."""
 
     class Device:
         def synchronize(self) -> None:
@@ -43,7 +43,6 @@ def stand_in() -> SimpleNamespace:
 
 @contextmanager
 def in_cupys_place() -> Iterator[None]:
-    """A context in which `import cupy` gives the stand-in."""
     sys.modules["cupy"] = stand_in()  # type: ignore[assignment]
     try:
         yield

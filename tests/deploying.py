@@ -1,5 +1,4 @@
-"""What the tests of deploy/ share: a clone in a scratch folder, a gcloud that is played, and a machine that is
-another folder."""
+"""Shared by the tests of deploy/: a clone in a scratch folder, a fake gcloud, and a folder in place of the machine."""
 
 import os
 import shutil
@@ -22,7 +21,7 @@ COPIED = (
     ".gitignore",
 )
 
-# What the machine would have: uv makes an environment whose python plays the two programs that are called there.
+# Programs on the machine: uv makes an environment whose fake python answers for the two modules called there.
 UV = """#!/usr/bin/env bash
 echo "uv $*" >>"$FAKE_DIR/remote"
 case $1 in
@@ -56,7 +55,7 @@ def executable(path: Path, text: str) -> None:
 
 
 def make_clone(folder: Path) -> Path:
-    """A small git clone with all that deploy/ copies or reads. Made once; each test takes a copy."""
+    """Make a small git clone with all that deploy/ copies or reads. Made once; each test takes a copy."""
     folder.mkdir()
     shutil.copytree(DEPLOY, folder / "deploy", ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("notebooks", "recorded"):
@@ -72,7 +71,7 @@ def make_clone(folder: Path) -> Path:
 
 @dataclass(frozen=True)
 class Cloud:
-    """A clone of the project, a played gcloud and the folder that stands for the machine."""
+    """A clone of the project, a fake gcloud, and the folder that stands for the machine."""
 
     clone: Path
     state: Path
@@ -107,14 +106,14 @@ class Cloud:
         )
 
     def __call__(self, *words: str, fails: bool = False) -> str:
-        """All that deploy/gcp says; its exit status must be as expected."""
+        """Run deploy/gcp and return its output; check its exit status."""
         with self.start(*words) as process:
             said, _ = process.communicate(timeout=60)
         assert (process.returncode != 0) == fails, said
         return said
 
     def fail(self, pattern: str, how: str) -> None:
-        """The next command with this pattern goes wrong."""
+        """Make the next command that matches this pattern fail."""
         with (self.state / "failures").open("a") as file:
             file.write(f"{pattern}\t{how}\n")
 
@@ -131,7 +130,7 @@ class Cloud:
 
 @contextmanager
 def lending(folder: Path, clone: Path, like: Cloud | None = None) -> Iterator[Cloud]:
-    """`like`: begin with the machine and all else that was made there."""
+    """Provide a cloud; `like` copies the machine, its home folder and the other resources from another cloud."""
     state = folder / "cloud"
     for name in ("home", "cli", "bin"):
         (state / name).mkdir(parents=True)
@@ -154,12 +153,12 @@ def lending(folder: Path, clone: Path, like: Cloud | None = None) -> Iterator[Cl
         for name in ("machines", "disks", "rules"):
             shutil.copy(like.state / name, state / name)
         shutil.copytree(like.home, state / "home", dirs_exist_ok=True)
-    with socket.create_server(("127.0.0.1", 0)) as marimo:  # answers as the started service would
+    with socket.create_server(("127.0.0.1", 0)) as marimo:  # answers in place of the started service
         yield Cloud(shutil.copytree(clone, folder / "clone"), state, marimo.getsockname()[1])
 
 
 def one_sentence(said: str, *words: str) -> None:
-    """What is said is one line that tells what was expected, and names all of `words`."""
+    """The output is one line that says what was expected and contains all `words`."""
     lines = said.strip().splitlines()
     assert len(lines) == 1, said
     assert "xpected" in said

@@ -1,4 +1,4 @@
-"""Generators that yield, and have a value: both at once, for tests."""
+"""Helper for generators that both yield and return."""
 
 from collections.abc import Generator
 from typing import Any, TypeVar
@@ -7,7 +7,7 @@ T = TypeVar("T")
 
 
 def collected(generator: Generator[Any, None, T]) -> tuple[list, T]:
-    """What a generator yields, and its value."""
+    """Return all yielded items, and the return value."""
     values: list[T] = []
 
     def kept() -> Generator[Any, None, None]:

@@ -1,12 +1,11 @@
-"""Machines on which less is installed than here: programs that are started so find no other libraries, and neither
-do their workers."""
+"""Simulate a machine with fewer libraries: programs started this way, and their workers, cannot import the others."""
 
 import os
 from pathlib import Path
 
 from lib import ROOT
 
-# Python calls this before anything else.
+# Python imports this module first, as sitecustomize.
 _SITE = """
 import sys
 from importlib.machinery import PathFinder
@@ -26,6 +25,6 @@ sys.meta_path.insert(0, Hiding)
 
 
 def hiding(folder: Path, *hidden: str, only: tuple[str, ...] = ()) -> dict[str, str]:
-    """What to add to a program's environment, so that it finds none of the `hidden` libraries, or `only` these."""
+    """Return environment variables that hide the `hidden` libraries, or all installed libraries except `only`."""
     (folder / "sitecustomize.py").write_text(_SITE.format(hidden=hidden, only=only))
     return {"PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)])}

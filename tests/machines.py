@@ -1,5 +1,4 @@
-"""Exports of machines that do not exist, for tests of what reads exports: written by a real store, with figures made
-up here."""
+"""Exports of imaginary machines, for tests of code that reads exports: from a real store, with invented figures."""
 
 import json
 from dataclasses import replace
@@ -17,7 +16,7 @@ from lib.timing.measurement import Ended, Measurement
 
 CARD, PROCESSOR = "Eniac · 8 cores · 16 GiB · Imaginary 9000", "Colossus · 4 cores · AVX2 · 8 GiB · no GPU"
 SIZES = (1, 32, 256, 512, 4096)
-# Seconds of the experiments on a step, whose parts add up.
+# Seconds of each part of a step; the parts add up.
 PARTS = dict(
     zip(
         ("step", "busy", "returns", "transfer", "many", "many-tiny", "python", "call"),
@@ -28,8 +27,7 @@ PARTS = dict(
 
 
 def records(line: str, epoch_s: float, runtimes: list[Runtime], warnings: tuple[str, ...] = ()) -> list[Record]:
-    """A race whose epochs take about `epoch_s`, the runtimes each twice as long as the one before; one step taken
-    apart."""
+    """A race with epochs of about `epoch_s`, each runtime twice as slow as the last; and one step's parts."""
     found = []
 
     def add(kind: str, subject: dict, blocks: tuple[float, ...], runtime: Runtime) -> None:
@@ -77,7 +75,6 @@ def records(line: str, epoch_s: float, runtimes: list[Runtime], warnings: tuple[
 
 
 def write(path: Path, line: str, epoch_s: float, runtimes: list[Runtime], curves: bool = False, **options) -> Path:
-    """An export of such a machine."""
     store = Store(path.with_suffix(".sqlite"))
     for record in records(line, epoch_s, runtimes, **options):
         store.add(record)

@@ -16,7 +16,7 @@ CELLS = {"rate": "learning_rate", "size": "batch_size", "depth": "hidden_layers"
 
 @cache
 def jobs(prefix):
-    """What a cell asks its lab for: a function from the values of its controls to an experiment that can be drawn."""
+    """Return a function from a cell's control values to its experiment, ready to draw."""
     asked = []
 
     def show(_panel, jobs, draw, say, below=None):
@@ -53,7 +53,7 @@ def backends(*, batch_size, epochs, rate, hidden):
 
 
 def first_lab(monkeypatch, engine, folder, streams: bool = False, **settings: str):
-    """The first notebook's lab with these settings in its address, on an engine and a folder of the test's own."""
+    """Open the first notebook's lab with `settings` in its address, on this engine, with results in `folder`."""
     monkeypatch.setattr(lab_module, "shared_engine", lambda: engine)
     monkeypatch.setattr(lab_module, "Store", lambda: Store(folder / "results.sqlite"))
     monkeypatch.setattr(page, "fastest_here", Runtime)

@@ -1,12 +1,12 @@
-"""Faults that the suite must find, and the program that plants them: how the suite is judged.
+"""Plant faults that the suite must find, to measure how good the suite is.
 
     python -m tests.planted --list
     python -m tests.planted --run [--all] [NAME ...]
 
-Somebody who had read none of the tests chose the faults: at least one in each room, of the kinds that reviews of this
-project found. `--run` plants each in a copy of the working tree and runs the tests of its room. Those that no test
-there finds are planted together, and each alone again for the tests that then fail. A fault is caught by a test that
-fails with it twice and passes without. `--all` judges `make test-all` instead of `make test`.
+The faults were chosen without reading the tests: at least one in each package, of the kinds that reviews of this
+project found. `--run` plants each in a copy of the working tree and runs the tests of its package. Faults that no test
+there catches are planted together; each is then planted alone, for the tests that failed. A fault counts as caught if a
+test fails twice with it and passes without it. `--all` judges `make test-all` instead of `make test`.
 """
 
 import argparse
@@ -26,15 +26,15 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 WANTED = 27  # of thirty, by `make test`
 USUAL, EVERYTHING = "not release", "release or not release"  # the tests of `make test`, and of `make test-all`
-_FAILED = "PLANTED_FAILED"  # the file into which this module, as pytest's plugin, writes the tests that failed
+_FAILED = "PLANTED_FAILED"  # names the file in which this module, as a pytest plugin, records failed tests
 
-# It fails with every fault, for it looks for the text that a fault replaces.
+# This test fails with every fault, because it looks for the text that the fault replaces.
 _NOT_OF_THEM = ("--deselect=tests/test_suite.py::test_a_planted_fault_has_its_place",)
 
 
 @dataclass(frozen=True)
 class Fault:
-    """Text of a file in `lib/` that stands there once, and what a careless maintainer made of it."""
+    """A text that occurs once in a file of the project, and a careless maintainer's version of it."""
 
     name: str
     file: str
@@ -43,7 +43,6 @@ class Fault:
     harm: str
 
     def plant(self, tree: Path) -> None:
-        """Write the fault into a copy of the project."""
         path = tree / self.file
         text = path.read_text()
         if text.count(self.old) != 1:
@@ -281,12 +280,12 @@ FAULTS = (
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """As pytest's plugin: note what failed."""
+    """Pytest hook: record failed tests."""
     _note(report)
 
 
 def pytest_collectreport(report: pytest.CollectReport) -> None:
-    """And what could not even be collected."""
+    """Pytest hook: record what could not be collected."""
     _note(report)
 
 
@@ -298,10 +297,10 @@ def _note(report: pytest.TestReport | pytest.CollectReport) -> None:
 
 @contextmanager
 def copied() -> Iterator[Path]:
-    """A copy of the files that git knows, with the environment that the tests run in."""
+    """Copy the files that git tracks, and link the environment that the tests run in."""
     known = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout
     with tempfile.TemporaryDirectory(prefix="planted-") as folder:
-        Path(folder).chmod(0o755)  # some tests are another user
+        Path(folder).chmod(0o755)  # some tests run as another user
         tree = Path(folder) / "tree"
         for name in filter(None, known.decode().split("\0")):
             if (ROOT / name).is_file():
@@ -313,7 +312,7 @@ def copied() -> Iterator[Path]:
 
 
 def failed(tree: Path, *words: str) -> list[str]:
-    """The tests that fail in a copy, in the order in which they did."""
+    """Return the tests that fail in a copy, in order of failure."""
     noted = tree.parent / "failed"
     noted.write_text("")
     with (tree.parent / "said").open("w") as said:
@@ -330,7 +329,7 @@ def failed(tree: Path, *words: str) -> list[str]:
 
 
 def first_to_fail(fault: Fault, tests: Sequence[str], select: str) -> str:
-    """The first of these tests that fails with the fault and passes without it; empty where none does."""
+    """Return the first of `tests` that fails with the fault and passes without it; empty if there is none."""
     with copied() as sound, copied() as tree:
         fault.plant(tree)
         unsound: list[str] = []
@@ -344,7 +343,7 @@ def first_to_fail(fault: Fault, tests: Sequence[str], select: str) -> str:
 
 
 def near(fault: Fault) -> list[str]:
-    """The files of tests in the folder that mirrors the fault's, or the next one above; that of its module first."""
+    """Return the test files in the folder that mirrors the fault's, or the nearest parent; its module's file first."""
     mirrored = Path("tests", *Path(fault.file).parts[1:])
     folder = next(one for one in mirrored.parents if any((ROOT / one).glob("test_*.py")))
     files = sorted((ROOT / folder).glob("test_*.py"), key=lambda file: (file.stem != f"test_{mirrored.stem}", file))
@@ -352,7 +351,7 @@ def near(fault: Fault) -> list[str]:
 
 
 def run(faults: Sequence[Fault], select: str) -> dict[str, str]:
-    """By each fault's name the test that catches it, told as they are found."""
+    """Return the test that catches each fault, by the fault's name; report each as it is found."""
     found: dict[str, str] = {}
 
     def look(fault: Fault, tests: Sequence[str], select: str) -> None:
@@ -377,7 +376,6 @@ def run(faults: Sequence[Fault], select: str) -> dict[str, str]:
 
 
 def main() -> int:
-    """Called by `python -m tests.planted`."""
     parser = argparse.ArgumentParser(prog="python -m tests.planted", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help="faults; all of them where none is named")
     parser.add_argument("--list", action="store_true", help="name the faults, one a line")

@@ -1,4 +1,4 @@
-"""WebGPU's tests run on an adapter that computes on the processor, such as Mesa's; without one they are skipped."""
+"""Tests of WebGPU need an adapter that computes on the CPU, such as Mesa's; without one they are skipped."""
 
 import pytest
 

@@ -1,7 +1,7 @@
 """A worker that computes nothing and starts in a third of a second: for tests of processes, messages, turns, cancels.
 
-Its losses fall; a report comes every few milliseconds, 480 of them an epoch at batch size 1. With `STUB_FAILS` in its
-environment each training ends with that error after its first report.
+Its losses fall; it reports every few milliseconds, 480 times per epoch at batch size 1. If `STUB_FAILS` is set in the
+environment, each training fails with that text after its first report.
 """
 
 import os
@@ -22,14 +22,14 @@ REPORT_STEPS, REPORT_S = 100, 0.005
 
 
 def start(_module: str, *arguments) -> Process:
-    """As an engine starts `lib.sweeps.workers.worker`."""
+    """Replace the engine's start of `lib.sweeps.workers.worker`."""
     return Process("tests.stub_worker", *arguments)
 
 
 def train(
     training: Training, data: Data, device: str = "cpu", start: Parameters | None = None, first_epoch: int = 0
 ) -> Iterator[Event]:
-    """As a backend does, on as many steps as MNIST has."""
+    """Imitate a backend, with MNIST's number of steps."""
 
     def report(epoch: int, starts: np.ndarray, done: int, _step_s: float | None) -> tuple[np.ndarray, float]:
         if os.environ.get(FAILS) and done:
@@ -44,7 +44,7 @@ def train(
 
 
 def main(*arguments) -> None:
-    """As `worker.main`, for whichever runtime it is started."""
+    """Run `worker.main` with `train` above, for any runtime."""
     few = np.zeros((1, 784), np.float32), np.zeros(1, np.int32)
     worker.data_module.load = lambda: Data(*few, *few, *few, "MNIST", MNIST_DIGEST)
     worker.load_train = lambda _backend: train

@@ -1,12 +1,12 @@
-"""How the suite runs: in which order, an eighth of what only releases run, and what was skipped and why.
+"""How the suite runs: its order, the eighths of the release tests, and the summary of skipped tests.
 
-Tests run in two processes beside each other, a file's in one of them, so that what a file shares is made once. In
-`make test` all files that open pages go to the same process, which so starts the only servers and the only browser. The
-`loadgroup` of pytest-xdist 3.8 groups nothing with pytest 9.2: it changes the ids of nodes, which no longer can be.
+Tests run in two processes, each file in one of them, so that fixtures shared within a file are made once. `make test`
+sends all files that open pages to the same process, so that only one starts servers and a browser. The `loadgroup` of
+pytest-xdist 3.8 does not work with pytest 9.2, which no longer lets it change the ids of nodes.
 
-What is marked `release` runs in `make test-all` alone; there most files open pages, and both processes do.
-`make test-all EIGHTH=3` runs these tests of every eighth file, beginning with the fourth, so that eight runs with eight
-numbers make all of them. Whole files, because the tests of one page go on from where the one before left it.
+Tests marked `release` run only in `make test-all`; there most files open pages, so both processes do.
+`make test-all EIGHTH=3` runs those of every eighth file, starting with the fourth, so that eight runs cover them all.
+Files stay whole, because the tests of a page build on each other.
 """
 
 from collections import Counter
@@ -40,7 +40,7 @@ def _opens_pages(nodeid: str) -> bool:
 
 
 class _WithOneBrowser(LoadFileScheduling):
-    """A file goes to whichever process is free, but all files that open pages go to the same one."""
+    """Distribute files to free processes, but send all files that open pages to the same one."""
 
     def _split_scope(self, nodeid: str) -> str:
         return "browser" if _opens_pages(nodeid) else super()._split_scope(nodeid)
@@ -51,7 +51,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFil
 
 
 def pytest_terminal_summary(terminalreporter) -> None:
-    """What was skipped, one line per reason."""
+    """Report skipped tests, one line per reason."""
     reasons = Counter(
         report.longrepr[2].removeprefix("Skipped: ") for report in terminalreporter.stats.get("skipped", ())
     )

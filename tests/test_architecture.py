@@ -1,4 +1,4 @@
-"""The house: a room knows only the rooms below it, and marimo and altair stay upstairs. Read from the syntax trees."""
+"""Packages of `lib` import only from layers below; marimo and altair stay at the top. Read from the syntax trees."""
 
 import ast
 import runpy
@@ -20,13 +20,12 @@ def test_every_module_is_in_a_room():
 
 @pytest.fixture(scope="module")
 def imported():
-    """What each module imports of the others."""
     return arrows()
 
 
 @pytest.mark.slow
 def test_no_arrow_runs_up(imported):
-    """What a module needs of a room above its own belongs on a lower floor."""
+    """Move what a module needs from a higher floor to a lower one."""
     up = [
         f"{module} → {other}"
         for module in sorted(imported)
@@ -39,7 +38,7 @@ def test_no_arrow_runs_up(imported):
 
 
 def beside(module: str, other: str) -> bool:
-    """Whether they are on one floor, and the other's room stands before this one's."""
+    """Whether both are on one floor, and the other's room comes first there."""
     rooms = FLOORS[ROOMS[room(module)]]
     return room(other) in rooms and rooms.index(room(other)) < rooms.index(room(module))
 
@@ -72,7 +71,7 @@ def test_the_page_s_libraries_stay_upstairs(library, rooms):
     "notebook", [*ROOT.glob("notebooks/*.py"), ROOT / "mnist_training.py"], ids=lambda path: path.stem
 )
 def test_what_a_notebook_imports_is_there(notebook):
-    """No other check reads the cells of a notebook before somebody opens it."""
+    """No other check imports what a notebook's cells need."""
     taken = [
         (node.module, alias.name)
         for node in ast.walk(ast.parse(notebook.read_text()))
@@ -94,7 +93,7 @@ def test_what_a_notebook_imports_is_there(notebook):
     ids=lambda one: "/".join(one.parts[-2:]),
 )
 def test_what_is_put_into_a_label_is_text(module):
-    """marimo's labels are Markdown, which passes HTML."""
+    """Labels in marimo are Markdown, which lets HTML through."""
     put = [
         ast.unparse(part.value)
         for node in ast.walk(ast.parse(module.read_text()))

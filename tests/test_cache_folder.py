@@ -1,4 +1,4 @@
-"""The folder of results and downloads, and files in it that are replaced whole or not at all."""
+"""The folder for results and downloads, and atomic replacement of files in it."""
 
 import os
 import threading
@@ -11,7 +11,7 @@ from lib.cache_folder import CacheUnwritable, cache_dir, replaced
 
 
 def at_once(ask, threads=20, times=200) -> list:
-    """What so many threads get that all ask at the same time, again and again."""
+    """Return all answers of many threads that call `ask` at the same time, again and again."""
     barrier = threading.Barrier(threads)
 
     def each(_):
@@ -55,7 +55,7 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
 
 
 def test_what_a_killed_writer_left_is_removed_by_the_next_one(tmp_path):
-    """Of whatever file in the folder, but neither what is being written nor what is not ours."""
+    """Any leftover file goes, but neither files being written nor other programs' files."""
     old, others = time.time() - 700, tmp_path / "thesis.writing"
     abandoned = [tmp_path / f"{name}.0123abcd.writing" for name in ("digest.npz", "trace.json")]
     for path in (*abandoned, others):

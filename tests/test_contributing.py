@@ -1,5 +1,4 @@
-"""CONTRIBUTING's checklists, followed: a backend, a notebook, a finding or a claim that lacks one of its places
-fails by name."""
+"""Check CONTRIBUTING's lists: a backend, notebook, finding or claim that is incomplete fails by name."""
 
 import inspect
 import re

@@ -1,4 +1,4 @@
-"""README and docs/ name targets of make, modules, benchmarks and files that exist; README is short and shows code."""
+"""README and docs/ name only existing make targets, modules, benchmarks and files; README is short and shows code."""
 
 import re
 from importlib.util import find_spec

@@ -1,4 +1,4 @@
-"""Numbers and errors as people read them: no more digits than are justified, and whole sentences."""
+"""Figures with no more digits than are justified, and error messages as whole sentences."""
 
 import pytest
 from hypothesis import example, given

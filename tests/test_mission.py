@@ -1,4 +1,4 @@
-"""docs/mission.md: the sections that it names exist, and it names every section of every notebook."""
+"""The sections that docs/mission.md names exist, and it names every section of every notebook."""
 
 import ast
 import re
@@ -16,7 +16,7 @@ NAMED = {
 
 
 def headings(notebook: Notebook) -> set[str]:
-    """Its sections' headings without their numbers, and its title: every string of the notebook's code."""
+    """Return section headings without numbers, and every string in the notebook's code, among them its title."""
     text = [
         node.value
         for node in ast.walk(ast.parse((ROOT / notebook.file).read_text()))

@@ -1,5 +1,3 @@
-"""Answers that all viewers share."""
-
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""The suite itself: what it restores, what an eighth of it is, and what it tells at the end."""
+"""The test suite itself: signal handling, eighths, the summary of skipped tests, and planted faults."""
 
 import os
 import subprocess
@@ -50,7 +50,7 @@ def test_what_a_test_starts_can_be_interrupted_wherever_the_suite_runs():
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """Runs a suite of a few tests with these options, and returns what it says."""
+    """Run a suite of a few tests with these options, and return its output."""
     folder = tmp_path_factory.mktemp("sample")
     (folder / "conftest.py").write_text("from tests.suite import *\n")
     (folder / "test_sample.py").write_text(SAMPLE)

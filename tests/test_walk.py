@@ -1,5 +1,4 @@
-"""The walk of docs/architecture.md, from a slider to its chart, followed: every station is entered, and nothing that
-is not named there."""
+"""Run the walk in docs/architecture.md, from a slider to its chart: it enters exactly the modules named there."""
 
 import re
 import sys
@@ -20,7 +19,7 @@ ELSEWHERE = {"sweeps/workers/worker", "model/backends/with_*"}  # in the worker'
 
 
 def entered(work) -> list[str]:
-    """The modules of `lib` that are entered while it runs, in all threads, each once, in order."""
+    """Return the modules of `lib` that any thread enters during `work`, each once, in order."""
     found: list[str] = []
     inside = str(ROOT / "lib") + "/"
 

@@ -1,4 +1,4 @@
-"""A benchmark comes to its end: what goes wrong in one row is told, and costs no other."""
+"""Benchmarks finish: a failure in one row is reported and costs no other row."""
 
 import json
 from contextlib import contextmanager, nullcontext
@@ -58,7 +58,7 @@ def test_a_fault_of_the_benchmark_is_no_missing_row():
 
 
 def test_a_press_that_shows_something_else_costs_only_itself(monkeypatch, capsys, out):
-    """Of 40 presses a new position comes from the store, and in another the browser gives up."""
+    """Of 40 presses, one shows a saved result instead of a training, and one times out."""
     pressed = []
 
     def press(_page, _slider, key):
@@ -111,7 +111,7 @@ def test_a_backend_that_fails_leaves_the_other_rows(monkeypatch, capsys, out):
 
 
 def class_of_ten(viewers: int, *_) -> list[report.Row]:
-    """A class whose every tenth move is lost."""
+    """A class that loses every tenth move."""
     if viewers == 13:
         raise RuntimeError("nobody came")
     moves = [

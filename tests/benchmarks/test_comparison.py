@@ -1,5 +1,5 @@
-"""The rule that says faster, while its pairs are measured: how often it is right on simulated machines that drift,
-burst, jump and stray, and what it never says."""
+"""The rule for “faster” while pairs are measured: how often it is right on simulated machines with drift, bursts,
+jumps and outliers, and its false findings."""
 
 from collections import Counter
 
@@ -15,7 +15,7 @@ STEP_S = 2e-3
 
 
 class Machine:
-    """A clock that only steps move, each by its seconds and by what this kind of machine adds to them."""
+    """A clock that only steps advance: each by its seconds, times the slowdown of this kind of machine."""
 
     def __init__(self, kind: str, seed: int) -> None:
         self.now, self.kind, self.rng, self.slow_until = 0.0, kind, np.random.default_rng(seed), 0.0
@@ -30,15 +30,15 @@ class Machine:
         return run
 
     def slower(self) -> float:
-        """How many times as long a step takes just now."""
+        """Return the current slowdown as a factor."""
         match self.kind:
-            case "drift":  # twice as slow after a second
+            case "drift":  # doubles within a second
                 return 1 + self.now
-            case "bursts":  # now and then something else runs for ten steps
+            case "bursts":  # sometimes another program runs for ten steps
                 if self.now > self.slow_until and self.rng.random() < 0.02:
                     self.slow_until = self.now + 10 * STEP_S
                 return 2.0 if self.now < self.slow_until else 1.0
-            case "two modes":  # a clock that jumps
+            case "two modes":  # a clock rate that jumps
                 return 1.3 if self.rng.random() < 0.5 else 1.0
             case "heavy tails":
                 return 1 + 0.03 * self.rng.pareto(1.2)
@@ -73,8 +73,7 @@ def test_a_slower_step_is_found_and_never_called_faster(kind, ratio, least):
 
 @pytest.mark.slow
 def test_looking_often_does_not_find_what_is_not_there():
-    """The looks' levels add up to 5 %: with the level of a single look at each of ten, a third of these would be
-    told apart."""
+    """The looks share the 5 %; at 5 % for each of ten looks, a third of the cases would be told apart."""
 
     def told_apart(looks: int) -> int:
         found = 0
@@ -89,7 +88,7 @@ def test_looking_often_does_not_find_what_is_not_there():
 
 
 def test_a_drifting_machine_does_not_pose_as_a_difference():
-    """Everything becomes twice as slow while it is measured: one after the other this would look like a factor."""
+    """The machine slows down to half its speed while it is measured; one after the other, equal steps would differ."""
     machine = Machine("drift", 0)
     alone = [measure(machine.step(STEP_S), clock=machine.clock, config=QUICK) for _ in range(2)]
     assert alone[1].median_s > 1.1 * alone[0].median_s

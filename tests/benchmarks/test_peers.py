@@ -1,6 +1,6 @@
-"""The rounds and their ratios on literal answers; each peer's mathematics where its library is installed.
+"""Rounds and ratios from literal answers; and each peer's mathematics, if its library is installed.
 
-PyTorch, Flax and tinygrad come with `make bench` only; a test that needs one is skipped without it.
+PyTorch, Flax and tinygrad come with `make bench` only; tests that need one are skipped without it.
 """
 
 import os
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.release
 
 
 class Scripted:
-    """A participant whose epochs take these seconds in turn; it fails when there are no more."""
+    """A participant whose epochs take the given seconds, and which fails after the last."""
 
     def __init__(self, seconds):
         self.seconds, self.epoch = list(seconds), -1
@@ -34,13 +34,12 @@ class Scripted:
 
 @pytest.fixture
 def race(monkeypatch):
-    """Measure scripted participants at batch size 32."""
     monkeypatch.setattr(peers, "SETTLE_S", 0)
     return lambda field, rounds=9: measure(field, 32, rounds, np.random.default_rng(0))
 
 
 def test_a_ratio_is_taken_within_a_round(race):
-    """The machine becomes ten times slower in the middle: medians of the times would mix the two."""
+    """The machine slows down tenfold halfway: medians of the times would mix the two speeds."""
     ours = [0.1] * 5 + [1.0] * 4
     records = race({"numpy": Scripted(ours), "flax": Scripted([3 * s for s in ours])})
     assert records["numpy"].epoch_s == pytest.approx(ours)
@@ -113,7 +112,7 @@ TRAINING = {"hidden": [16], "learning_rate": 0.1, "batch_size": 2048, "epochs": 
 
 
 def answers_of(key):
-    """Of all epochs, in a process of its own, as in the benchmark, with one thread."""
+    """Return the answers for all epochs, from a process with one thread, as in the benchmark."""
     process = PeerProcess(PEERS[key], threads=1)
     try:
         process.answer(120)
@@ -129,12 +128,12 @@ def by_numpy():
 
 @pytest.mark.parametrize("key", [key for key, peer in PEERS.items() if not peer.ours])
 def test_a_peer_trains_as_numpy_does(key, by_numpy):
-    """Losses of the first steps, and accuracy; 23 steps are no multiple of what Keras makes in a call."""
+    """Compare the first losses and the accuracy; 23 steps are no multiple of those in a call of Keras."""
     if (gap := unavailable(PEERS[key])) is not None:
         pytest.skip(gap.reason)
     found = answers_of(key)
     assert [(one["epoch"], one["steps"]) for one in found] == [(0, 23), (1, 23), (2, 23)]
     np.testing.assert_allclose(found[0]["losses"], by_numpy[0]["losses"], atol=1e-4)
     assert found[0]["accuracy"] == pytest.approx(by_numpy[0]["accuracy"], abs=0.002)
-    # Whoever has the loop has another order from here on.
+    # Peers with a loop of their own use another order of batches from here on.
     assert [one["accuracy"] for one in found] == pytest.approx([one["accuracy"] for one in by_numpy], abs=0.01)

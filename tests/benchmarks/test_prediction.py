@@ -1,4 +1,4 @@
-"""How predictions are judged: by errors, intervals, and the pairs that the measurement itself tells apart."""
+"""How predictions are judged: by errors, intervals, and pairs that the measurements tell apart."""
 
 import pytest
 
@@ -54,7 +54,7 @@ def test_the_wrong_winner_counts_and_pairs_that_cannot_be_told_apart_do_not():
 
 
 def test_a_way_to_train_that_fails_costs_the_others_nothing(tmp_path, monkeypatch, capsys):
-    """As a graphics card that no longer answers, in the middle of its second round."""
+    """For example a card that stops responding in the middle of its second round."""
     asked = []
 
     def invented(todo, _engine, _store, _cancel, _request, rounds):

@@ -1,4 +1,4 @@
-"""A target is judged by its interval: met or missed only where all of that says so."""
+"""A target is judged by its interval: met or missed only if the whole interval says so."""
 
 import importlib
 import math

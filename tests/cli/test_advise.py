@@ -1,4 +1,4 @@
-"""The advice in a terminal, as a table or as JSON; and what it says where it cannot answer."""
+"""The advice in a terminal, as a table or as JSON, and its message when it has no answer."""
 
 import json
 import os
@@ -35,7 +35,7 @@ def usable(monkeypatch, *runtimes: Runtime) -> None:
 
 
 def calibrated(seconds_per_flop: float, call_s: float = 1e-5) -> None:
-    """The store of this machine, with a step of each trial, as exactly as machines repeat one."""
+    """Fill this machine's store with a step per trial, with the scatter of real repetitions."""
     store, scatter = Store(), np.random.default_rng(0)
     for one in (TrainingWay(Runtime()), TrainingWay(Runtime(), True)):
         for trial in trials(one):
@@ -127,7 +127,7 @@ def test_what_cannot_be_used_is_one_sentence(arguments, words, capsys):
 
 
 def measured_alone(ways, *_):
-    """In place of `measure_trials`: one network at a time takes what is known by hand, several together fail."""
+    """Replace `measure_trials`: single networks take a known time, several together fail."""
     for trained, todo in ways:
         if trained.together:
             raise TrainingFailed("its library is broken")
@@ -137,7 +137,7 @@ def measured_alone(ways, *_):
 
 @pytest.fixture
 def nothing_is_kept(tmp_path, monkeypatch):
-    """A file where the cache folder should be."""
+    """The cache folder's path leads through a file."""
     (tmp_path / "file").touch()
     monkeypatch.setenv("MNIST_CACHE_DIR", str(tmp_path / "file"))
 
@@ -241,7 +241,7 @@ def test_the_measuring_ends_in_time(monkeypatch, capsys):
     ],
 )
 def test_who_trains_by_a_library_today_is_told_a_line_of_its_program(by, line, capsys):
-    """By recorded machines, where nothing was measured here."""
+    """The times come from recorded machines if nothing was measured here."""
     assert main(["--batch", "64", "--by", by, "--no-measure", "--json"]) == 0
     changes = json.loads(capsys.readouterr().out)["changes"]
     assert any(f"`{line}" in one for one in changes)

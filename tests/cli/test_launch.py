@@ -24,7 +24,7 @@ def test_only_the_projects_notebooks_are_opened(name):
 
 def test_a_former_notebook_opens_the_one_that_it_is_part_of(monkeypatch):
     opened = []
-    for name in (SERVED, "PYTHONPATH"):  # which it sets
+    for name in (SERVED, "PYTHONPATH"):  # `launch` sets them
         monkeypatch.setenv(name, "")
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(editor, "serve_editor", lambda *given: opened.append(given[3]))
@@ -55,9 +55,9 @@ def test_marimos_options_are_not_for_the_class(capsys):
 
 @pytest.fixture
 def launched(monkeypatch, capsys, tmp_path):
-    """What `launch` says on standard error, where it refuses; it serves nothing."""
+    """Return the message on standard error with which `launch` refuses; fail if it serves."""
     monkeypatch.chdir(tmp_path)
-    for name in (SERVED, "PYTHONPATH"):  # which it sets
+    for name in (SERVED, "PYTHONPATH"):  # `launch` sets them
         monkeypatch.setenv(name, "")
     monkeypatch.delenv("PASSWORD_FILE", raising=False)
     monkeypatch.setattr(server, "serve_class", lambda *_: pytest.fail("expected a refusal, got a server"))

@@ -1,4 +1,4 @@
-"""Precomputing in a terminal: it ends in time, goes on where it stopped, and says how much is answered."""
+"""Precomputing in a terminal: it stops in time, resumes, and says how many positions are answered."""
 
 import os
 import re
@@ -34,7 +34,7 @@ from tests.sweeps.storage.test_store import curve, key
 
 @pytest.fixture(autouse=True)
 def _own_folder_and_workers(tmp_path, monkeypatch):
-    """In this process nothing is really trained."""
+    """Workers of this process train nothing."""
     monkeypatch.setattr(engine_module, "Process", stub_worker.start)
     monkeypatch.setenv("MNIST_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("MNIST_OFFLINE", "1")
@@ -56,7 +56,7 @@ FEW = {
 
 
 def only(monkeypatch, positions):
-    """Let sliders have these positions, and the last experiment none."""
+    """Restrict the controls to these positions."""
     every = settings_of(PANELS)
     few = {name: replace(every[name], usual=usual, options=options) for name, (usual, options) in positions.items()}
     monkeypatch.setattr(command, "settings_of", lambda _: every | few)
@@ -64,13 +64,13 @@ def only(monkeypatch, positions):
 
 @pytest.fixture
 def few_positions(monkeypatch):
-    """Of small networks, trained by the default."""
+    """Small networks, trained by the default backend."""
     monkeypatch.setattr(command, "_fastest_timed", lambda *_: Runtime())
     only(monkeypatch, FEW)
 
 
 def wait_until_it_trains(program):
-    """Read what it says until a training is stored."""
+    """Read output until a training is stored."""
     assert any("trainings; now" in line for line in program.stdout)
 
 
@@ -125,7 +125,7 @@ def test_a_disk_that_fills_up_ends_it_and_what_was_stored_is_there(monkeypatch, 
         database = whole(self, path)
         if not limits:
             limits.append(database.execute("PRAGMA page_count").fetchone()[0] + 4)
-        database.execute(f"PRAGMA max_page_count = {limits[0]}")  # SQLite's own “database or disk is full”
+        database.execute(f"PRAGMA max_page_count = {limits[0]}")  # causes SQLite's own “database or disk is full”
         return database
 
     monkeypatch.setattr(Store, "_prepared", with_little_room)

@@ -1,4 +1,4 @@
-"""A machine measures itself with NumPy alone, stops and resumes; what cannot be written is reported first."""
+"""A machine with only NumPy measures itself, stops and resumes; files that cannot be written are reported first."""
 
 import itertools
 import os
@@ -50,7 +50,7 @@ from tests.hiding import hiding
 
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory) -> dict[str, str]:
-    """The environment of a machine where only NumPy is installed, and no network is tried."""
+    """The environment of a machine with only NumPy, and offline."""
     folder = tmp_path_factory.mktemp("bare")
     environment = {name: value for name, value in os.environ.items() if name not in ("MNIST_NPZ", "KERAS_BACKEND")}
     of_its_own = {"MNIST_CACHE_DIR": str(folder / "cache"), "MNIST_OFFLINE": "1"}
@@ -63,7 +63,7 @@ def recording(bare: dict[str, str], path: Path, minutes: float) -> subprocess.Po
 
 
 def interrupted(program: subprocess.Popen, after: str) -> tuple[str, str]:
-    """What it said, interrupted when it says so."""
+    """Interrupt the program after this output; return all its output and errors."""
     assert program.stdout is not None
     try:
         said = []
@@ -155,7 +155,7 @@ def test_the_exit_status_tells_complete_from_incomplete(tmp_path, monkeypatch, c
 
 
 def test_a_part_of_the_questions_is_asked_of_some_runtimes(tmp_path, monkeypatch):
-    """A rented card costs by the minute: what is wanted first can be asked for first. The file says what is left."""
+    """A rented card costs by the minute, so the most wanted can be measured first. The file lists what is left."""
     asked = []
     monkeypatch.setattr(Battery, "_perform", lambda _, task: asked.append((task.name, task.runtime)) or iter(()))
     words = ["--runtimes", "numpy/cpu", "--questions", "ceilings", "sweeps", "what feeds a step"]
@@ -196,7 +196,7 @@ def test_a_file_that_cannot_be_written_is_said_before_anything_is_measured(tmp_p
 
 
 def recorded(path: Path, sources: str, machine: str = "", **about: object) -> Path:
-    """A recording of one row, by this version of the code, on this machine or another."""
+    """Write a recording of one row, by a version of the code, on this machine or another."""
     store = Store(path.with_suffix(".sqlite"))
     subject = Cell(Runtime("numpy"), 32).subject
     one = Record.of(Kind.RACE, subject, Measurement((0.1,) * 3, 1, Ended.CAP), versions(Runtime("numpy")))
@@ -209,7 +209,7 @@ def recorded(path: Path, sources: str, machine: str = "", **about: object) -> Pa
 def test_recordings_of_two_versions_are_merged_and_say_so(tmp_path, capsys):
     whole = recorded(tmp_path / "a.json", "old", recorded_at="2026-11-01", took_s=60.0, price_per_h=2.0)
     part = recorded(tmp_path / "b.json", "new", recorded_at="2026-11-02", took_s=30.0, asked=["race: NumPy"])
-    for new in (1, 0):  # the second time, nothing is new
+    for new in (1, 0):  # nothing is new the second time
         assert main([str(whole), "--merge", str(part)]) == 0
         assert f"rows of b.json: 1, of them new: {new}; rows of a.json: 2" in capsys.readouterr().out
     merged = read_export(whole)
@@ -470,7 +470,7 @@ def test_a_profile_lies_beside_the_recording_or_is_left_out(tmp_path, monkeypatc
     list(battery._perform(task))
     assert [path.name for path in (tmp_path / "card_traces").iterdir()] == ["jax-step-cpu.json"]
     assert "msgspec" not in " ".join(battery.left_out())
-    monkeypatch.setitem(sys.modules, "msgspec", None)  # as on a machine that lacks it
+    monkeypatch.setitem(sys.modules, "msgspec", None)  # as on a machine without it
     assert record_module.QUESTIONS["profiles"](battery) == []
     assert "profiles: msgspec, which reads them, is not installed" in battery.left_out()
 
@@ -486,7 +486,7 @@ def test_a_network_too_large_for_the_memory_is_not_asked_for(tmp_path, monkeypat
 
 
 SHIPPED = ROOT / "recorded" / "plan.toml"
-TASKS = 4  # that a question of the stand-in has
+TASKS = 4  # per question of the stand-in
 ONE = Measurement((1.0,), 1, Ended.CAP)
 OF_A_CARD = [
     Runtime(backend.key, device, precision)

@@ -1,5 +1,5 @@
-"""Writing the static site in a terminal: what fails is named, the rest is written, what is there stays whole, and each
-page says of its figures where they were computed."""
+"""Writing the static site in a terminal: failures are named, the rest is written, old pages stay whole, and each page
+says where its figures were computed."""
 
 import re
 import signal
@@ -92,7 +92,7 @@ def test_ctrl_c_ends_it_and_the_notebook_that_runs(tmp_path):
     assert process.returncode == 3
     assert "sleepy.html: stopped" in said
     assert "trains nothing that is stored" in said
-    with suppress(psutil.NoSuchProcess):  # its remains may not be collected yet
+    with suppress(psutil.NoSuchProcess):  # the process may not have been collected yet
         left, until = psutil.Process(int(began.read_text())), time.monotonic() + 20
         while left.status() != psutil.STATUS_ZOMBIE:
             assert time.monotonic() < until, "the notebook goes on"
@@ -111,7 +111,7 @@ def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path, capsys):
 
 @pytest.mark.slow
 def test_what_cannot_be_written_is_one_sentence(tmp_path):
-    """A limit on a file's size is a real fault of writing that needs no disk to fill."""
+    """Limiting the size of files causes a real write error without filling a disk."""
     code = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))\n"
         f"from lib.cli.site import main; sys.exit(main([{str(tmp_path / 'site')!r}]))"

@@ -1,4 +1,4 @@
-"""The store as a file and back, by hand; a good file is not replaced by nothing."""
+"""The store as a file and back, by hand; an empty export never replaces a good file."""
 
 import sqlite3
 
@@ -22,7 +22,7 @@ def test_the_command(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize("fault", ["nothing kept", "damaged", "newer", "no folder"])
 def test_a_good_file_is_not_replaced_by_nothing(tmp_path, monkeypatch, capsys, fault):
-    """An export of a store that cannot be read, or of one in which nothing is kept."""
+    """The store cannot be read, or is empty."""
     monkeypatch.setenv("MNIST_CACHE_DIR", "/proc/nowhere" if fault == "no folder" else str(tmp_path))
     path, good = tmp_path / "all.json", tmp_path / "good.sqlite"
     export_to(path, filled(Store(good)))

@@ -1,4 +1,4 @@
-"""deploy/gcp against a gcloud that is played: what every subcommand does, once and twice."""
+"""deploy/gcp with a fake gcloud: every subcommand, run once and twice."""
 
 import os
 import re
@@ -34,7 +34,7 @@ def test_create_makes_a_machine_that_deletes_itself_and_runs_marimo_there(cloud)
 
 
 def ending(call: str) -> datetime:
-    """When the machine of this call deletes itself: an absolute time, which no restart prolongs."""
+    """Return when the machine of this call deletes itself: an absolute time, which restarts do not extend."""
     found = re.search(r"--termination-time=(\S+)", call)
     assert found
     assert "--max-run-duration" not in call

@@ -1,4 +1,4 @@
-"""deploy/gcp against a gcloud that is played: every failure, the sentence that it gets, and what is left."""
+"""deploy/gcp with a fake gcloud: every failure, its sentence, and what is left behind."""
 
 import os
 import signal
@@ -96,7 +96,7 @@ def test_ctrl_c_in_the_middle_says_what_exists(cloud):
     while "nvidia-smi" not in cloud.rows("remote"):
         time.sleep(0.02)
     while not any(child.name() == "sleep" for child in psutil.Process(process.pid).children(recursive=True)):
-        time.sleep(0.02)  # a shell passes on a signal only from what it waits for
+        time.sleep(0.02)  # a shell handles a signal only while it waits for a child
     os.killpg(process.pid, signal.SIGINT)
     said, _ = process.communicate(timeout=30)
     assert process.returncode == 130

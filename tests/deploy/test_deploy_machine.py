@@ -1,5 +1,4 @@
-"""What runs on the machine, for real as far as it goes without one: set-up by uv, the unit, the SkyPilot task,
-prices."""
+"""The programs on the machine, as real as possible without one: setup by uv, the unit, the SkyPilot task, prices."""
 
 import json
 import os
@@ -26,7 +25,7 @@ UNIT = (DEPLOY / "marimo.service").read_text()
 
 
 def make_wheel(folder: Path) -> Path:
-    """A package of one line, so that installing needs no network."""
+    """Build a package of one line, so that installing needs no network."""
     wheel = folder / "tiny-1.0-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.writestr("tiny.py", "size = 1\n")
@@ -50,7 +49,7 @@ def setup(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def installed(deploy_clone: Path, tmp_path_factory) -> Path:
-    """Set up for real, twice."""
+    """The result of running the setup twice."""
     root = tmp_path_factory.mktemp("machine")
     archive = root / "project.tar.gz"
     subprocess.run(["tar", "-C", str(deploy_clone), "-czf", str(archive), "."], check=True)
@@ -107,7 +106,7 @@ def test_launch_and_marimo_accept_the_command_line_of_the_unit(monkeypatch):
     assert words[:3] == ["/home/me/less-overhead/.venv/bin/python", "-m", "lib.cli.launch"]
     asked = []
     monkeypatch.chdir(ROOT)
-    for name in ("PYTHONPATH", SERVED):  # which `launch` sets
+    for name in ("PYTHONPATH", SERVED):  # `launch` sets them
         monkeypatch.setenv(name, "")
     monkeypatch.setattr(launch, "port_problem", lambda *_: "")
     monkeypatch.setattr(editor, "serve_editor", lambda *given: asked.append(given))
@@ -131,8 +130,8 @@ def test_the_sky_task_removes_itself_and_opens_no_port():
 
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
-STARTED = "2026-11-21T03:00:00.000-08:00"  # an hour before
-ENDS = "2026-11-21T13:00:00Z"  # an hour later
+STARTED = "2026-11-21T03:00:00.000-08:00"  # an hour before `NOW`
+ENDS = "2026-11-21T13:00:00Z"  # an hour after
 
 
 @pytest.mark.parametrize(

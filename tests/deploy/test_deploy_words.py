@@ -1,5 +1,4 @@
-"""deploy/gcp’s command line: bad input and its one sentence, the dry run, and whether the real gcloud takes each
-command."""
+"""deploy/gcp’s command line: bad input gets one sentence; the dry run; and shellcheck."""
 
 import os
 import re

@@ -1,3 +1,3 @@
-"""Every chart that a test of this folder draws must say itself in words."""
+"""Every chart that a test in this folder draws must have a text that describes it."""
 
 from tests.ui.views.conftest import charts_in_words  # noqa: F401

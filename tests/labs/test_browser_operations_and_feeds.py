@@ -1,4 +1,4 @@
-"""Operations and feeds in a real browser, on one page: they fill, stop, and all is kept."""
+"""Operations and feeds in a real browser, on one page: they fill, stop, and keep their results."""
 
 import pytest
 
@@ -23,11 +23,11 @@ MINE = Pipeline(rows=100, batch_size=10, preprocessing_ms=0.02)
 QUERY = "?product.largest=16&sine.largest=64&transfer.largest=64&overlap.size=65536"
 QUERY += "&feed.rows=100&feed.size=10&feed.ms=0.02"
 STATE = "n => document.querySelectorAll('.lab')[n]?.querySelector('.lab-state b')?.innerText"
-FEED = 6  # which section it is
+FEED = 6  # index of the section
 
 
 def keep_all_but(store, *left_out):
-    """As if the others had been measured before, each of them in 50 ms a batch: slower than any that is measured."""
+    """Store 50 ms per batch, slower than any measured feed, for all feeds but `left_out`; fill other sections too."""
 
     def keep(subject, name, seconds):
         measured = Measurement((seconds,) * 9, 1, Ended.CAP)
@@ -66,7 +66,7 @@ def test_sections_fill_move_stop_and_are_kept(page, full_site):
     begin_all(page)
     assert "At n = 16" in page.locator(".lab-sentence").first.inner_text()
     assert page.locator(".lab-note", has_text="on an A100").count() >= 1, "the published figures"
-    wait_for(page, FEED, "Done", 120)  # the others are measured first
+    wait_for(page, FEED, "Done", 120)  # the other sections are measured first
     feed = page.locator(".lab").nth(FEED)
     sentence = feed.locator(".lab-sentence").first.inner_text()
     assert "for 100% of that" in sentence

@@ -1,4 +1,4 @@
-"""The notebook on when a GPU wins in a real browser without any GPU."""
+"""The notebook on when a GPU wins, in a real browser without a GPU."""
 
 import pytest
 
@@ -18,18 +18,18 @@ SAID = "document.querySelectorAll('.lab')[0]?.innerText"
 STATE = "document.querySelectorAll('.lab')[{}]?.querySelector('.lab-state b')?.innerText"
 MEASURED = "+document.querySelectorAll('.lab')[1]?.querySelector('.lab-state span')?.innerText.match(/^\\d+/)?.[0]"
 LEGEND = ("border, predicted", "measured here: ", "measured elsewhere: ", "published: ")
-# How many dots, diamonds and rings the first chart has.
+# The numbers of dots, diamonds and rings in the first chart.
 POINTS = """[...document.querySelector('.lab marimo-mime-renderer').shadowRoot
     .querySelectorAll('.mark-symbol.role-mark')].map(e => e.childElementCount)"""
 
 
 @pytest.fixture
 def base(site):
-    """The notebook's address, on a machine on which two ways to train were calibrated before."""
+    """The notebook's address, on a machine with calibrations of two ways to train."""
     for one in (TrainingWay(Runtime(key)) for key in ("jax-epoch", "jax-step")):
         for trial in trials(one):
             subject = one.subject(trial) | {"first_call_s": 0.1}
-            for steps in range(1, ROUNDS + 1):  # as many records, none like another
+            for steps in range(1, ROUNDS + 1):  # distinct records, one per round
                 measured = Measurement((steps * exact_s(one, trial),), steps, Ended.CAP)
                 site.store.add(Record.of(Kind.STEP_TIME, subject, measured, versions(one.runtime)))
     return site.at("notebooks/when_a_gpu_wins.py")

@@ -1,7 +1,5 @@
-"""The table of claims: a heading an article, a verdict a row, and recorded cards where this machine has none.
-
-Claims are judged by figures: each verdict can go either way where it rests on a measurement.
-"""
+"""The table of claims: a heading per article, a verdict per row, recorded cards where this machine has none. Verdicts
+that rest on a measurement can go either way."""
 
 from collections import Counter
 from dataclasses import replace
@@ -38,9 +36,9 @@ from lib.timing.profiling.request import Split
 
 
 def standings(**seconds):
-    """`numpy_32=1.0` → a cell's standing, or from its quartiles `(1.0, 1.1, 1.2)`; another device than cpu comes first.
+    """Return standings by cell: from `numpy_32=1.0`, or with quartiles, `numpy_32=(1.0, 1.1, 1.2)`.
 
-    As in `gpu_keras_tensorflow_32`.
+    Devices other than the CPU come first: `gpu_keras_tensorflow_32`.
     """
     found = {}
     for name, second in seconds.items():
@@ -60,7 +58,7 @@ def judged(words, here):
 
 
 def operations(**seconds: float) -> dict[str, dict[str, Repetitions]]:
-    """All operations of a library in as many seconds each, by its worker."""
+    """Return each library's operations, all of the same duration; `_gpu` marks a library's rows on the GPU."""
     every = [*(operation.key for operation in OPERATIONS), ALL]
     return {
         name.replace("_gpu", ", GPU").replace("_", "-"): {key: thrice(one_s) for key in every}
@@ -80,7 +78,7 @@ KERAS = Runtime("keras-tensorflow")
 
 
 def keras_step(step_s, *arithmetic_s):
-    """A step of Keras, with as many repetitions as there are seconds of its arithmetic, or three."""
+    """A step of Keras, repeated once per `arithmetic_s`, or three times without any."""
     each = [Split(step_s, {"arithmetic": one, "Python": step_s - one}) for one in arithmetic_s or (0.0,)]
     return {"splits": {KERAS: each}, "steps_s": {KERAS: thrice(step_s)}}
 
@@ -92,7 +90,7 @@ ONE_UNCLEAR["keras-tensorflow, GPU"][OPERATIONS[0].key] = thrice(1.1e-4, off=0.3
 SECOND = 93 * 512 * (4 * 784 * 128 + 6 * 128 * 10)  # FLOP/s at which an epoch's products in batches of 512 take 1 s
 SAME_WORDS = "takes 4.4 s per epoch on a CPU"
 
-# Played figures at both sides of each border, and what they leave open.
+# Invented figures on both sides of each border, and undecided ones.
 MEASURED = [
     (SAME_WORDS, Known(standings(keras_tensorflow_32=1.0, gpu_keras_tensorflow_32=1.2)), ClaimStatus.HOLDS),
     (SAME_WORDS, Known(standings(keras_tensorflow_32=1.0, gpu_keras_tensorflow_32=1.01)), ClaimStatus.NOT_HERE),
@@ -121,7 +119,7 @@ MEASURED = [
     ),
     (
         "takes 0.14 s per epoch",
-        Known(standings(jax_step_4096=0.16, jax_epoch_4096=0.1)),  # by less than a day may be off
+        Known(standings(jax_step_4096=0.16, jax_epoch_4096=0.1)),  # within `DRIFT`, the difference between two days
         ClaimStatus.OPEN,
     ),
     ("takes 0.14 s per epoch", Known(standings(jax_step_4096=0.1)), ClaimStatus.OPEN),
@@ -137,7 +135,7 @@ MEASURED = [
     ("no overhead", Known(**keras_step(1.0, 0.9, 0.91, 0.92)), ClaimStatus.HOLDS),
     ("no overhead", Known(**keras_step(1.0, 0.79, 0.8, 0.81)), ClaimStatus.NOT_HERE),
     ("no overhead", Known(**keras_step(1.0, 0.7, 0.8, 0.9)), ClaimStatus.OPEN),
-    ("no overhead", Known(**keras_step(1.0, 0.5)), ClaimStatus.OPEN),  # made once
+    ("no overhead", Known(**keras_step(1.0, 0.5)), ClaimStatus.OPEN),  # a single repetition
     ("no overhead", Known(splits={KERAS: [Split(1.0, {"arithmetic": 0.5})] * 3}), ClaimStatus.OPEN),  # half is missing
     ("no overhead", Known(splits={KERAS: [Split(1.0, {"arithmetic": 0.9, "idle": 0.5})] * 3}), ClaimStatus.OPEN),
     ("no overhead", Known(), ClaimStatus.OPEN),
@@ -214,7 +212,7 @@ def test_figures_are_the_measured_ones():
 
 
 def anatomy(task, seconds, at=None):
-    """The records of one examination: of every experiment, or as many as `seconds` names."""
+    """Return the records of one examination of a step, one per entry of `seconds`."""
     made = [
         Record.of(
             Kind.ANATOMY,
@@ -247,7 +245,7 @@ def test_kept_records_become_what_is_known():
     once = Measurement((1.0,) * 3, 1, Ended.CAP)
     records = [Record.of(Kind.RACE, cell.subject | {"scaled": 0}, once, versions(KERAS))]
     records += anatomy(operations, EVERY_OPERATION)
-    records += anatomy(operations, dict.fromkeys(list(EVERY_OPERATION)[:4], 3e-05))  # stopped: counts for nothing
+    records += anatomy(operations, dict.fromkeys(list(EVERY_OPERATION)[:4], 3e-05))  # stopped early: does not count
     records += anatomy(operations, dict.fromkeys(EVERY_OPERATION, 2e-05))
     records += anatomy(parts, EVERY_PART)
     here = known([KERAS], records)
@@ -284,7 +282,7 @@ def test_what_a_library_takes_in_another_precision_is_not_taken_for_its_own():
 
 
 def on_days(cell, days, seconds=1.0):
-    """A standing with a repetition on each of these days, each a little longer than the one before."""
+    """A standing with one repetition per day, each slightly longer than the one before."""
     times = tuple(seconds * (1 + 0.001 * number) for number in range(len(days)))
     return Standing(cell, times, times, False, (), "", repeated_at=tuple(f"2026-11-{day}:00+00:00" for day in days))
 
@@ -330,7 +328,7 @@ def test_steps_taken_apart_are_measured_in_turns_and_again_where_they_are_of_dif
     assert anatomy_to_measure([]) == ROUNDS * wanted
 
     def on(*days):
-        """Of the parts and of the operations, as many repetitions as there are days for each."""
+        """Records of the parts and of the operations, with a repetition for each of their days."""
         made = zip(wanted, (EVERY_PART, EVERY_OPERATION), days, strict=True)
         return [one for task, seconds, at in made for day in at for one in anatomy(task, seconds, f"2026-11-{day}")]
 
@@ -342,7 +340,7 @@ def test_steps_taken_apart_are_measured_in_turns_and_again_where_they_are_of_dif
     assert anatomy_to_measure(on(one_day, [])) == ROUNDS * [operations]
 
 
-# The claims that measured figures decide, each with the cells whose times are equal here.
+# Claims that measured figures decide, with the cells whose times are equal here.
 EQUAL = {
     SAME_WORDS: ["keras_tensorflow_32", "gpu_keras_tensorflow_32"],
     "NumPy takes longer": ["numpy_32", "numpy_128"],
@@ -356,7 +354,7 @@ EQUAL = {
     "dmon": [],
 }
 TRUE_S = {"takes 0.14 s per epoch": 0.14, "hard floor": 0.48}
-DAYS = (  # of the repetitions of both sides
+DAYS = (  # of both sides' repetitions
     ((1, 1, 1), (1, 1, 1)),
     ((1, 1, 1), (2, 2, 2)),
     ((1, 1, 2), (1, 2, 2)),
@@ -369,8 +367,8 @@ DAYS = (  # of the repetitions of both sides
 @pytest.mark.parametrize("words", EQUAL)
 @pytest.mark.parametrize("drift", [0.05, 0.1])
 def test_what_is_equal_is_seldom_called_different_though_days_differ(words, drift):
-    """A day makes all of a machine's times longer or shorter by `drift`, one standard deviation; and so does noise of
-    4 % each time, too much to call anything the same. So of 200 tries for each order of days a tenth may be decided."""
+    """Each day scales a machine's times by a random factor (standard deviation `drift`), and each time has 4 % noise,
+    too much for a verdict of “same”. Of 200 tries per order of days, at most a tenth may be decided."""
     rng = np.random.default_rng(7)
 
     def repeated(days, of_day, true=1.0):
@@ -397,14 +395,14 @@ def test_what_is_equal_is_seldom_called_different_though_days_differ(words, drif
                 {"keras-tensorflow": keras, "numpy": numpy, "keras-tensorflow, GPU": card},
                 {KERAS: sides[1]},
                 dict(zip(OCCUPANCY, sides, strict=True)),
-                SECOND * of_day[0],  # of a day of its own
+                SECOND * of_day[0],  # measured on another day
             )
             wrong += judged(words, here).verdict is not ClaimStatus.OPEN
         assert wrong <= 0.1 * 200, f"{wrong} of 200 on days {both}"
 
 
 def test_every_claim_that_two_figures_decide_is_tried_with_equal_ones():
-    exact = {"fused kernel", "need CUDA", "Below 500,000", "0.77"}  # counted, there or not, not decided here
+    exact = {"fused kernel", "need CUDA", "Below 500,000", "0.77"}  # counted, present or not, or not decided here
     assert {words for words, *_ in MEASURED} == EQUAL.keys() | exact
 
 

@@ -1,4 +1,4 @@
-"""What feeds a step: from literal figures, what bounds it, what would help, and no more than they show."""
+"""The data feed, from literal figures: what bounds a step, what would help, and no unsupported claims."""
 
 from dataclasses import replace
 from itertools import product
@@ -27,7 +27,7 @@ def measured(*seconds):
 
 
 def figures(pipeline, both_s, waits, spread=0.0):
-    """Nine rounds around these seconds, of which this share is waited."""
+    """Nine rounds of about `both_s`, with the share `waits` spent waiting."""
     rounds = [both_s * (1 + spread * (n % 3 - 1)) for n in range(9)]
     nine = {"data": [waits * both_s] * 9, "step": [(1 - waits) * both_s] * 9, "both": rounds}
     nine |= {"waits": [waits * s for s in rounds], "preprocessing": [2e-4], "first": [0.1]}
@@ -111,8 +111,6 @@ def test_a_bar_is_divided_by_the_share_that_is_waited():
     assert view.feeds_chart(PIPELINES, {}).height_px == chart.height_px, "nothing jumps while it fills"
 
 
-# TensorFlow's operations and models.
-
 PLACED = {"MatMul/GPU/CPU GPU": 5, "PyFunc/CPU/CPU": 1, "Shape/CPU/CPU GPU": 2, "gpus": 1, "cuda": 1}
 
 
@@ -153,9 +151,6 @@ def test_models_are_built_in_fresh_processes(tmp_path, monkeypatch, complete, ca
             list(events)
         assert view.models(store.records(), "cpu") == {}
     assert len(killed) == (0 if cancelled else len(MODELS) if complete else 1)
-
-
-# The checklist.
 
 
 def test_the_checklist_answers_each_piece_of_advice():

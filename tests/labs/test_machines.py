@@ -1,4 +1,4 @@
-"""Machines side by side: intervals, costs, epochs to an accuracy, and sentences that say no more than the rows."""
+"""Machines side by side: intervals, costs, epochs to an accuracy, and sentences that claim no more than the rows."""
 
 import html
 import re
@@ -33,7 +33,7 @@ def learned(machines):
 
 
 def test_epochs_are_counted_once_for_all_machines(machines, learned):
-    """The processor's record counted them; the card's seconds are multiplied by the same number."""
+    """The CPU's record has the number of epochs; the card's seconds are multiplied by the same number."""
     for machine, runtime in zip(machines, (GPU, CPU), strict=True):
         epoch, found = machine.epoch(runtime, 32), lab.quickest_to(machine, runtime, learned, 0.95)
         assert epoch is not None
@@ -69,7 +69,7 @@ def test_no_machine_is_called_quicker_unless_the_rule_of_all_comparisons_says_so
 
 
 def test_the_articles_chart_has_the_published_machines_and_ours_with_first_calls_apart(machines):
-    """Eleven first calls of 0.5 s; a published machine does not tell them."""
+    """Eleven first calls of 0.5 s; published machines have no first calls."""
     every = [*machines, *published_machines()]
     dots = dots_of(lab.article_chart(every))
     (first,) = [dot["x"] for dot in dots if dot["of"] == lab.FIRST_CALLS and "Imaginary" in dot["label"]]
@@ -89,14 +89,14 @@ def test_names_tell_machines_apart(machines):
 
 @pytest.mark.parametrize("name", ['<img src="/?class=T">', "$a$ **b**", "https://evil.example/a.png"])
 def test_a_machine_s_name_is_text_wherever_the_page_shows_it(name, tmp_path, monkeypatch):
-    """What comes from others' exports is shown, and does nothing."""
+    """Names come from other people's exports: they are shown as text."""
     machines = (Machine(f"{name} · 4 cores · {name}", f"{name}.json"), Machine("Eniac · 2 cores · no GPU", "b.json"))
     monkeypatch.setattr(lab, "gather", lambda dropped, store: Collection(machines))
     hook = lab.MachineChoice.__new__(lab.MachineChoice)
     hook._prices, hook._left_out = {}, set()
     hook.page = SimpleNamespace(store=Store(tmp_path / "results.sqlite"))
     for shown in (lab.choices(hook.panel(Collection())).text, lab.machines_list(machines, {})):
-        # marimo's labels are HTML in an attribute: seen once more without the outer escaping.
+        # marimo's labels are HTML in an attribute: check them again without the outer escaping
         for layer in (shown, *map(html.unescape, re.findall(r"data-label='([^']*)'", shown))):
             assert not re.search(r"<(img|div style|a |marimo-tex|strong)", layer.replace("\\u003c", "<"))
 

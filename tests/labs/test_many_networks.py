@@ -1,4 +1,4 @@
-"""What is said and drawn of many trainings at once, from literal figures; and networks that differ."""
+"""Many trainings at once, from literal figures: sentences and charts; and networks of different shapes."""
 
 import pytest
 

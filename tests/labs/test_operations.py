@@ -1,4 +1,4 @@
-"""Operations by themselves as a reader sees them: from literal points, each sentence only what they show."""
+"""Single operations, from literal points: charts, and sentences that claim no more than the points."""
 
 from types import SimpleNamespace
 
@@ -21,7 +21,7 @@ NUMPY, JAX, CARD = Runtime("numpy"), Runtime(), Runtime(device="gpu")
 
 
 def timed(runtime, operation, work=lambda _: 1.0, **blocks_s):
-    """A point whose ways took these seconds: nine blocks of nearly as many, or those that are given."""
+    """A point with nine blocks of about this many seconds per way, or with the given blocks."""
     task, records = OperationTask(runtime, operation), {}
     for way, s in blocks_s.items():
         name = way.replace("_", " ")
@@ -68,9 +68,6 @@ def test_a_section_is_drawn_before_anything_is_measured_and_where_nothing_could_
     assert "the worker ended" in full.result
 
 
-# Products.
-
-
 def product(runtime, size, **ways):
     return timed(runtime, OperationRequest("product", size), lambda _: 2.0 * size**3, **ways)
 
@@ -106,11 +103,8 @@ def test_a_card_is_held_against_numpy_with_and_without_the_transfer(waited, move
     assert words in view.product_sentence([*POINTS, *card], "JAX, GPU", {})
 
 
-# Nested sines.
-
-
 def sine(runtime, size, eager_s, fused_s=None):
-    """Bytes of work: two arrays of float32 a pass, four passes one by one."""
+    """Work in bytes: two arrays of float32 per pass; four passes if eager."""
     ways = {"eager/waited": eager_s} | ({"fused/waited": fused_s} if fused_s else {})
     operation = OperationRequest("sine", size, depth=4)
     return timed(runtime, operation, lambda way: 8.0 * size * (4 if way.startswith("eager") else 1), **ways)
@@ -133,9 +127,6 @@ def test_memory_bound_is_computed(eager_s, fused_s, bandwidth, words):
     assert "bound" not in view.sine_sentence(points, "JAX", 4, {})
 
 
-# Transfers.
-
-
 TRANSFERS = [
     timed(JAX, OperationRequest("transfer", 4**k), copied=1e-5 + 4**k / 1e9, aliased=1e-5 * (1 + 0.01 * (-1) ** k))
     for k in range(1, 13)
@@ -149,9 +140,6 @@ def test_a_transfer_is_a_latency_and_a_bandwidth_with_intervals():
     assert "Below 9.77 KiB, most of a copy's time is the call" in text
     assert "At 16 MiB a copy takes 1,700 times as long as an alias." in text
     assert view.transfer_sentence(TRANSFERS[:2], "JAX", view.transfer_costs(TRANSFERS[:2])) == ""
-
-
-# First uses, compilers, overlap.
 
 
 def first(runtime, **stages):

@@ -1,4 +1,4 @@
-"""The race: its state, its table in each view, its sentence, and a cell in full, from literal figures."""
+"""The race from literal figures: its state, its table in each view, its sentence, and a cell in full."""
 
 import re
 from types import SimpleNamespace
@@ -22,7 +22,7 @@ def at(view="seconds", target=0.95, hidden="128", size=32) -> Race:
 
 
 def raced(known: dict[Cell, Standing], learned=None) -> Raced:
-    """A race of which only the standings are known, and the accuracies."""
+    """A race with only these standings and accuracies."""
     made = Raced([], [], learned or {})
     made.standings = known
     return made
@@ -45,7 +45,7 @@ def test_the_table_shows_what_is_known_and_what_was_published():
     assert sentence(of_records(), at()) == ""
 
 
-# Seconds an epoch: NumPy wins at 32, JAX at 512; Keras is measured at 32 only.
+# Seconds per epoch: NumPy wins at 32, JAX at 512; Keras is measured at 32 only.
 MEASURED = {Cell(NUMPY, 32): 0.1, Cell(JAX, 32): 0.2, Cell(KERAS, 32): 5.9, Cell(NUMPY, 512): 0.3, Cell(JAX, 512): 0.05}
 KNOWN = standings(list(MEASURED), [record(cell, [epoch_s] * 3) for cell, epoch_s in MEASURED.items()])
 
@@ -84,7 +84,7 @@ def test_the_sentence_speaks_of_the_chosen_view(shown, words):
 
 @pytest.fixture
 def store(tmp_path):
-    """A race of three cells, on a machine that multiplies at 200 GFLOP/s, in bfloat16 at 500, and copies at 20 GB/s."""
+    """A race of three cells on a machine with 200 GFLOP/s, 500 in bfloat16, and 20 GB/s for copies."""
     store = Store(tmp_path / "results.sqlite")
     store.add(record(Cell(JAX, 512), [0.2] * 3))
     store.add(record(Cell(NUMBA, 512), [0.05] * 3))
@@ -104,7 +104,7 @@ def store(tmp_path):
     [
         (Cell(JAX, 512), ("the rest is overhead",), "scaled"),
         (
-            Cell(NUMBA, 512),  # no overhead below nothing
+            Cell(NUMBA, 512),  # no negative overhead
             ("it leaves products out, as those with zeros",),
             "the rest is overhead",
         ),

@@ -1,4 +1,4 @@
-"""Every row that was recorded on a card has a section that shows it, for readers who have none."""
+"""Every row recorded on a card is shown by some section, for readers without a card."""
 
 from collections import Counter
 from collections.abc import Callable

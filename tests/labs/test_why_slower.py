@@ -1,5 +1,5 @@
 # pyright: reportArgumentType=false, reportOptionalMemberAccess=false
-"""The first section: which rows there are at a batch size, what is said of them, and what is measured."""
+"""The first section: its rows at a batch size, its sentence, and what it measures."""
 
 import re
 import subprocess
@@ -165,7 +165,7 @@ def test_cells_are_timed_once_those_that_start_soon_after_the_first_experiment_a
     assert raced == [new, known, new], "asked for once more"
     assert urgencies == [Urgency.IN_ORDER, Urgency.LATER, Urgency.IN_ORDER]
     mine = Request()
-    first.asked_as = 0  # until the page has come to that experiment
+    first.asked_as = 0  # as before the page has reached that experiment
     threading.Timer(0.1, lambda: setattr(first, "asked_as", Request().number)).start()
     for backend in ("jax-epoch", "numba", "numpy"):
         list(why_slower.measure([Cell(Runtime(backend), 32)], True, first, None, store, Cancel(), mine))

@@ -1,5 +1,5 @@
 # pyright: reportArgumentType=false
-"""What a page asks of its reader's browser, which is played here, and the words for its answers."""
+"""The page's requests to its reader's browser, which is simulated here, and the texts for its answers."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -37,7 +37,7 @@ SERVER = ThisMachine("AMD EPYC", 8, 2**33, "AVX2", "")
 
 
 class Played:
-    """A page, and its reader's browser, which says what a test has it say."""
+    """A page with a simulated browser, which sends what the test says."""
 
     def __init__(self, store: Store, monkeypatch) -> None:
         images = {f"x_{kind}": np.zeros((1024, 784), np.uint8) for kind in ("train", "validation")}

@@ -1,4 +1,4 @@
-"""The door of the class site: passwords, links, cards and roles; and its places: nobody loses one by reloading."""
+"""The class site's access check (passwords, links, cookies, roles) and its limit of viewers, which survives reloads."""
 
 import asyncio
 import html
@@ -41,7 +41,7 @@ async def says_who(scope, receive, send):
 
 
 def ask(keys, path="/", query="", **asked):
-    """Status, headers and text of what the door, or who is behind it, answers."""
+    """Return status, headers and text of the answer: the access check's, or the page's behind it."""
     return asyncio.run(asking(Door(says_who, keys, "class-1"), path, query, **asked))
 
 
@@ -57,7 +57,7 @@ async def asking(
     ends="http.request",
     **others,
 ):
-    """`ends` is what comes after the body, or in its place."""
+    """Send a request to `door`; `ends` is the message after the body, or replaces the body."""
     said = []
     headers = [(b"host", b"localhost"), (b"accept", accept.encode()), (b"cookie", f"class-1={cookie}".encode())]
     headers += [(name.replace("_", "-").encode(), value.encode()) for name, value in others.items()]
@@ -134,7 +134,7 @@ def test_a_page_follows_no_link_for_its_reader(query, dest):
 
 @pytest.mark.parametrize("path", ["/", "/claims/"])
 def test_a_teacher_is_asked_before_becoming_a_pupil(path):
-    """Also where no browser says what a link is followed for, as over http."""
+    """Also if the browser does not say why it follows a link, as over http."""
     teacher = OPEN.cookie(Credentials("teacher", "abc"))
     for method in ("GET", "HEAD"):
         status, headers, text = ask(OPEN, path, query=f"a=1&{PUPILS}", cookie=teacher, method=method)
@@ -157,7 +157,7 @@ async def says_session(scope, receive, send):
     "card", [Credentials("pupil", "mallory"), Credentials("teacher", "mallory"), Credentials("pupil", "")]
 )
 def test_a_session_is_reached_by_the_browser_that_opened_it_alone(card):
-    """By whatever of its names, in the address or in a header."""
+    """Whether its name comes in the address or in a header."""
 
     def found(of: Credentials, **asked) -> list[str]:
         door = Door(says_session, OPEN, "class-1")
@@ -223,7 +223,7 @@ def test_the_door_leads_nowhere_else(aim):
 @pytest.mark.parametrize("keys", [BY_PASSWORD, BY_LINK, OPEN], ids=["password", "link", "open"])
 @pytest.mark.parametrize("declares", [access.MAX_FORM_BYTES + 1, 41_943_040, 80 << 20])
 def test_no_memory_is_reserved_for_strangers_at_the_door(keys, declares):
-    """By what a form says of its length; it is not even read."""
+    """Whatever length a form declares, it is not even read."""
     reserved = []
 
     async def read(scope, receive, send):
@@ -250,7 +250,7 @@ RIGHT, WRONG = b"password=correct+horse", b"password=wrong"
 
 
 async def entering(door, body=RIGHT, client="10.6.6.6", **others):
-    """Status, and seconds until the answer."""
+    """Return the status, and the seconds until the answer."""
     began = time.monotonic()
     status, *_ = await asking(door, "/enter", method="POST", body=body, client=client, **others)
     return status, time.monotonic() - began
@@ -263,7 +263,7 @@ def quick_turns(monkeypatch):
 
 @pytest.mark.parametrize("client", ["10.6.6.6", "10.0.0.2"])
 def test_the_right_password_is_let_in_while_others_guess(quick_turns, client):
-    """At the same address after those that were sent before; at another one after the one that is looked at."""
+    """From the guessers' address it waits for earlier requests, from another address only for the current one."""
 
     async def attack():
         door = Door(says_who, BY_PASSWORD, "class-1")
@@ -311,7 +311,7 @@ def test_a_class_with_the_right_password_does_not_wait():
 
 
 def test_who_has_hung_up_takes_no_turn():
-    """A guesser that waits for no answer would else fill all turns to come."""
+    """Otherwise a guesser who ignores the answers could fill the queue."""
 
     async def attack():
         door = Door(says_who, BY_PASSWORD, "class-1")
@@ -336,7 +336,7 @@ def test_no_invented_cookie_is_a_card(cookie):
 
 
 def test_a_card_is_void_elsewhere_and_the_next_day(monkeypatch):
-    """With another secret, once the server is closed, under another password, or changed by a letter."""
+    """Cases: another secret, closed server, another password, one changed letter, expiry."""
     cookie = OPEN.cookie(Credentials("teacher", "abc"))
     assert OPEN.card(cookie) == Credentials("teacher", "abc")
     assert Keys(b"t" * 32).card(cookie) is None
@@ -392,11 +392,7 @@ def test_the_door_s_address_is_text_in_its_page(aim):
         assert "<img" not in asked
 
 
-# Places.
-
-
 def limited_to(most: int) -> tuple[Capacity, SimpleNamespace]:
-    """The places, and their clock."""
     clock = SimpleNamespace(now_s=0.0)
     return Capacity(most, lambda: clock.now_s), clock
 
@@ -432,7 +428,7 @@ def test_a_page_has_its_place_while_it_loads_and_one_that_never_loads_gives_it_b
 
 
 def test_two_hundred_reloads_take_one_place():
-    """In either order: the new WebSocket comes before or after the end of the old one."""
+    """The new WebSocket opens before or after the old one closes."""
     capacity, clock = limited_to(3)
     *_, last = connected(capacity, "b", "c", "a")
     for number in range(200):
@@ -546,7 +542,7 @@ def test_other_ways_into_a_session_are_closed():
 
 
 def test_who_gives_way_is_told_once_and_nothing_more_is_sent():
-    """As a page sees it: closed for good, so that two tabs do not take the place from each other for ever."""
+    """The page is closed for good, so that two tabs do not take the place from each other forever."""
     capacity, said = limited_to(1)[0], []
 
     async def session(scope, receive, send):

@@ -38,7 +38,7 @@ http {
 
 
 class Proxied:
-    """The site as a browser elsewhere sees it: by its name, with a certificate that is checked."""
+    """The site as a remote browser sees it: by its name, with a verified certificate."""
 
     def __init__(self, folder, plain_port: int, port: int, keys: Keys) -> None:
         self.plain_port, self.port, self.keys = plain_port, port, keys
@@ -78,7 +78,7 @@ class Proxied:
 
 @contextmanager
 def nginx(folder, behind: int, plain_port: int, port: int):
-    """The proxy on two free ports of the loopback, with all its files in the folder."""
+    """Run the proxy on two free loopback ports, with all its files in `folder`."""
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={NAME}"]
         + ["-addext", f"subjectAltName=DNS:{NAME}", "-keyout", folder / "key.pem", "-out", folder / "cert.pem"],
@@ -117,7 +117,6 @@ def proxied(tmp_path_factory):
 
 
 def entered(proxied) -> str:
-    """The cookie that the class link gives."""
     status, headers, _ = proxied.ask(f"/?class={proxied.keys.token('pupil')}")
     assert (status, headers["Location"]) == (303, "/")
     assert "; Secure" in headers["Set-Cookie"]
@@ -158,7 +157,7 @@ def test_whoever_comes_without_tls_is_sent_to_it(proxied):
 
 @pytest.mark.parametrize("n_bytes", [MAX_BODY_BYTES - 1, MAX_BODY_BYTES + 1, 140 << 20])
 def test_the_largest_file_comes_through_and_a_larger_one_is_told_so(proxied, n_bytes):
-    """In base64, as a page sends it; between the two limits the server says so, beyond nginx."""
+    """In base64, as pages send files; between the two limits the server answers, above them nginx does."""
     cookie = entered(proxied)
     token = re.search(r'"serverToken": "([^"]*)"', proxied.ask("/claims/", Cookie=cookie)[2])
     assert token is not None

@@ -1,4 +1,4 @@
-"""The static site from a plain file server, below a prefix, with every other host out of reach."""
+"""The static site on a plain file server, below a prefix, with all other hosts unreachable."""
 
 import functools
 import re
@@ -24,7 +24,7 @@ class Quiet(SimpleHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def no_runtime():
-    """Why Python for a browser is not to be had, as without a network; empty where it is."""
+    """Why Python for browsers is unavailable, for example without a network; otherwise empty."""
     try:
         runtime_files()
     except NoRuntime as error:
@@ -34,7 +34,7 @@ def no_runtime():
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory, no_runtime):
-    """The address of the folder; it has the front page, one notebook's, and the page that trains, if that can be."""
+    """The address of a site with the front page, one notebook, and if possible the page that trains in the browser."""
     folder = tmp_path_factory.mktemp("host")
     notebooks = [notebook_of("which_library")]
     assert write_site(folder / "some" / "where", notebooks=notebooks, in_browser=not no_runtime)
@@ -46,7 +46,7 @@ def site(tmp_path_factory, no_runtime):
 
 @pytest.fixture
 def offline(page, site):
-    """A tab that reaches the file server alone; what it asks of another host is on its list, and fails the test."""
+    """A tab that reaches only the file server; a request to another host fails the test."""
     elsewhere = []
 
     def refuse(route):
@@ -84,7 +84,7 @@ def section(tab, experiment):
 
 
 def wait_done(tab, experiment):
-    """The sentence below an experiment, once it is done."""
+    """Return an experiment's sentence once it is done."""
     tab.wait_for_function(
         "name => document.querySelector(`#${name} .state b`).innerText === 'Done'", arg=experiment, timeout=120_000
     )
@@ -93,7 +93,6 @@ def wait_done(tab, experiment):
 
 @pytest.fixture
 def computing(offline, site, no_runtime):
-    """The page that computes, as it opens."""
     if no_runtime:
         pytest.skip(no_runtime)
     offline.goto(site)
@@ -103,7 +102,7 @@ def computing(offline, site, no_runtime):
 
 
 def test_the_four_experiments_run_in_the_reader_s_browser_alone(computing):
-    """NumPy there comes to the accuracy of NumPy here, and so do the others beside it."""
+    """NumPy in the browser reaches the accuracy of NumPy here, and so do the other backends on the page."""
     sentences = {experiment: wait_done(computing, experiment) for experiment in USUAL}
     assert all("Computed in your browser" in sentence for sentence in sentences.values())
     assert re.match(r"Learning rate [\d.]+ was best: ", sentences["learning-rate"])

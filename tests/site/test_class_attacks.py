@@ -1,4 +1,4 @@
-"""Attacks on a running class site: each is refused in a sentence, and somebody else's page goes on meanwhile."""
+"""Attacks on a running class site: each is refused in a sentence, and other viewers' pages keep working."""
 
 import base64
 import http.client
@@ -31,7 +31,7 @@ from tests.site.test_server import ask, opens
 
 pytestmark = [pytest.mark.release, pytest.mark.timeout(600)]
 PASSWORD = "correct horse"
-# The first experiment is quick; what follows in the page is small too.
+# The first experiment is quick; the rest of the page is small too.
 QUICK = "&".join(
     (
         "rate.count=2&rate.size=4096&rate.epochs=1",
@@ -42,16 +42,16 @@ QUICK = "&".join(
 )
 CELL, LIMIT_S = "learning_rate", 240
 LONG = "rate.count=16&rate.size=1&rate.epochs=20&rate.hidden=512"  # far longer than a test
-MANY = "rate.count=16&rate.size=256&rate.epochs=5"  # trainings that are stored one after another
+MANY = "rate.count=16&rate.size=256&rate.epochs=5"  # stored one after another
 LOSERS, GUESSERS = 10, 12
 CONNECTIONS, FLOOD_S, RELOADS = 1_000, 10.0, 200
-OWN = "own_data"  # the cell of the first notebook on which files are dropped
-SERVER_MB = 1_536  # what the server may take in all
+OWN = "own_data"  # the first notebook's cell for dropped files
+SERVER_MB = 1_536  # limit of the server's memory
 TABLE = "x,y,label\n" + "0.25,0.75,cat\n1.25,0.5,dog\n" * 300
 
 
 class Attacked(Site):
-    """A running class site, and what is sent to it."""
+    """A running class site, with helpers that attack it."""
 
     @property
     def pid(self) -> int:
@@ -62,15 +62,13 @@ class Attacked(Site):
         return urlsplit(self.base)
 
     def header(self, viewer: str) -> str:
-        """The cookie of a pupil who is in."""
         return "=".join(self.cookie(viewer))
 
     def first(self, viewer: str, query: str = QUICK) -> Viewer:
-        """A tab on the first notebook."""
         return Viewer(self.base + NOTEBOOKS[0].path, query, self.header(viewer))
 
     def raw(self, target: str, method: str = "GET", source: str = "127.0.0.1", body: str = "", **headers: str):
-        """Status and text of an answer to exactly this request line, which no library makes tidy."""
+        """Send exactly this request line, without any library's normalization; return status and text."""
         with closing(
             http.client.HTTPConnection(self.where.hostname or "", self.where.port, 60, source_address=(source, 0))
         ) as connection:
@@ -99,7 +97,7 @@ def site(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def tab(site):
-    """Somebody else's page, open all the time."""
+    """An uninvolved viewer's page, open throughout."""
     with site.first("bystander") as viewer:
         viewer.wait(lambda viewer: viewer.frames.get(CELL) and viewer.frames[CELL].state == "done", LIMIT_S, "done")
         yield viewer
@@ -107,13 +105,13 @@ def tab(site):
 
 @pytest.fixture
 def bystander(tab):
-    """Asks for a training before the attack, and gets its result after it."""
+    """Start a training before the attack, and check its result afterwards."""
     moved = tab.move(CELL, *next(POSITIONS))
     yield
     assert moved.finished(LIMIT_S).state in ("done", "saved-result")
 
 
-# Of two sliders, each used once, so that each trains what none has before.
+# Positions of two sliders, each used once, so that each trains something new.
 POSITIONS = chain((("Epochs", n) for n in range(1, 20)), (("How many rates", n) for n in range(1, 15)))
 
 
@@ -152,7 +150,7 @@ def test_a_thousand_connections_leave_nothing_behind(site, bystander):
             began = time.monotonic()
             for number in range(CONNECTIONS):
                 flood = stack.enter_context(closing(socket.create_connection((site.where.hostname, site.where.port))))
-                kind = number % 3  # one that asks, one that stops in the middle, one that wants a WebSocket
+                kind = number % 3  # a complete request, an unfinished one, and a WebSocket upgrade
                 request = b"GET /enter HTTP/1.1\r\nHost: localhost\r\n"
                 upgrade = b"GET /claims/ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
                 flood.sendall((request + b"\r\n", request, upgrade + b"\r\n")[kind])
@@ -180,7 +178,6 @@ def test_a_forged_origin_or_host_is_refused_even_with_a_card(site, bystander):
 
 @pytest.mark.parametrize("token", [None, "forged"])
 def test_a_post_without_the_server_s_token_does_nothing(site, tab, token):
-    """Even in the session of the page itself."""
     said = json.dumps({"objectIds": [tab.controls(CELL)["Epochs"].id], "values": [19]})
     headers = {"Cookie": site.header("bystander"), "Content-Type": "application/json", "Origin": site.base}
     headers |= {"Marimo-Session-Id": tab._session} | ({"Marimo-Server-Token": token} if token else {})
@@ -194,7 +191,7 @@ def test_a_post_without_the_server_s_token_does_nothing(site, tab, token):
 
 
 def test_another_viewer_s_session_is_neither_taken_over_nor_closed(site, tab):
-    """By who knows its name, and has a card and the server's token."""
+    """The attacker knows the session's name, and has a cookie and the server's token."""
     with site.first("thief") as thief:
         card = {"Cookie": site.header("thief")}
         assert opens(f"{site.base}/mnist_training/ws?session_id={tab._session}", origin=site.base, **card) == 101
@@ -228,14 +225,14 @@ def test_a_query_of_a_megabyte_is_refused(site, bystander):
     cookie = {"Cookie": site.header("pupil")}
     status, text = site.raw(f"/claims/?task.size={'a' * 30_000}", **cookie)
     assert (status, "This address is too long" in text) == (414, True)
-    with suppress(ConnectionError):  # it may hang up in the middle of a longer one
+    with suppress(ConnectionError):  # the server may close a longer one early
         status, text = site.raw(f"/claims/?task.size={'a' * 1_000_000}", **cookie)
         assert 400 <= status < 500
     assert ask(f"{site.base}/healthz")[0] == 200
 
 
 def post(tab: Viewer, **headers) -> http.client.HTTPConnection:
-    """A connection on which a page is about to send what its reader did."""
+    """Return a connection that has sent the headers of a control's new value."""
     where = urlsplit(tab._origin)
     said = tab._headers | {"Content-Type": "application/json", "Origin": tab._origin, **headers}
     said |= {"Marimo-Session-Id": tab._session, "Marimo-Server-Token": tab._token}
@@ -248,7 +245,7 @@ def post(tab: Viewer, **headers) -> http.client.HTTPConnection:
 
 
 def told(connection: http.client.HTTPConnection) -> tuple[int, str]:
-    """The answer's status, and the sentence that marimo's page shows of it."""
+    """Return the answer's status, and the sentence that marimo's page shows for it."""
     answer = connection.getresponse()
     text = answer.read().decode()
     return answer.status, json.loads(text).get("detail", "")
@@ -260,7 +257,7 @@ def test_two_gigabytes_are_refused_or_cut_off_where_nobody_said_how_many_come(si
     sent_bytes, part = 0, bytes(1 << 20)
     framed = part if declares else b"%x\r\n%b\r\n" % (len(part), part)
     with Usage(psutil.Process(site.pid)) as usage, closing(post(tab, **said_of_it)) as connection:
-        with suppress(ConnectionError):  # it is refused meanwhile
+        with suppress(ConnectionError):  # refused in the meantime
             while sent_bytes < (64 << 20 if declares else 2 << 30):
                 connection.send(framed)
                 sent_bytes += len(part)
@@ -272,13 +269,11 @@ def test_two_gigabytes_are_refused_or_cut_off_where_nobody_said_how_many_come(si
 
 
 def drop(viewer: Viewer, name: str, content: bytes) -> Moved:
-    """Drop a file, as the page does."""
     label = next(label for label in viewer.controls(OWN) if "drop your own" in label)
     return viewer.move(OWN, label, [[name, base64.b64encode(content).decode()]])
 
 
 def bomb() -> bytes:
-    """Arrays of a gigabyte, in a megabyte."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         for number in range(16):
@@ -306,7 +301,7 @@ def test_a_dropped_file_that_cannot_be_trained_on_is_refused(site, bystander, na
 
 
 def test_more_files_at_once_than_there_is_memory_for_are_told_to_come_again(site, bystander):
-    """A dozen of the largest: some are read, all others are told, and afterwards one is read again."""
+    """Of a dozen files of the largest size, some are read and all others refused; afterwards there is room again."""
     content = json.dumps({"objectIds": ["nobody's"], "values": [[["x", "A" * (4 * MAX_DROPPED_BYTES // 3)]]]}).encode()
     with Usage(psutil.Process(site.pid)) as usage, site.first("dropper") as viewer:
         viewer.wait(lambda viewer: OWN in viewer.frames, LIMIT_S, "the field")
@@ -351,7 +346,6 @@ def reads_own_data(process: psutil.Process) -> bool:
 
 
 def until(found, what: str):
-    """The first true answer."""
     limit = time.monotonic() + LIMIT_S
     while not (answer := found()):
         assert time.monotonic() < limit, f"expected {what} within {LIMIT_S} s"
@@ -360,7 +354,7 @@ def until(found, what: str):
 
 
 def test_settings_that_cannot_be_are_said_on_the_page(site, bystander):
-    """Control characters, and numbers out of range; the page opens with its usual settings in their place."""
+    """Control characters and numbers out of range; the page opens with its default settings instead."""
     bad = "rate.epochs=-99&rate.size=999999999999&rate.hidden=%00%0d%0aSet-Cookie:x&rate.count=1e999&%00=%1b[31m"
     with site.first("odd", f"{QUICK.partition('&size')[2]}&{bad}") as viewer:
         shown = viewer.wait(lambda viewer: viewer.frames.get("title"), LIMIT_S, "the title")
@@ -371,8 +365,7 @@ def test_settings_that_cannot_be_are_said_on_the_page(site, bystander):
 
 
 def test_two_hundred_reloads_take_one_place_and_leave_no_run(site, bystander):
-    """Each begins the page's experiments, of which the first alone is far longer than this test; but nine of ten
-    are left before it has."""
+    """Each page starts experiments, the first of which outlasts this test; nine of ten pages close before it runs."""
     for number in range(RELOADS):
         with site.first("reloader", LONG) as viewer:
             if number % 10 == 0:
@@ -388,12 +381,12 @@ def test_two_hundred_reloads_take_one_place_and_leave_no_run(site, bystander):
 
 
 def started(site: Attacked) -> list[list[str]]:
-    """What the workers were started for."""
+    """Return the ends of the workers' command lines."""
     return [worker.cmdline()[-3:] for worker in psutil.Process(site.pid).children(recursive=True)]
 
 
 def viewers(site: Attacked, at_most: int) -> int:
-    """How many there are, once there are no more than this, or after a while."""
+    """Return the number of viewers once it is at most `at_most`, or after a minute."""
     limit = time.monotonic() + 60
     while True:
         status, _, text = ask(f"{site.base}/healthz")
@@ -420,19 +413,19 @@ def test_a_killed_worker_is_replaced(site, tab):
 
 
 def under_way(viewer: Viewer) -> list[str]:
-    """The states of the page's experiments that are not over."""
+    """Return the states of the page's experiments that have not ended."""
     shown = [viewer.frames[name].state for name in viewer.experiments if name in viewer.frames]
     return [state for state in shown if state in UNDER_WAY]
 
 
 def stored(cache: Path) -> int:
-    """How many trainings the store holds."""
+    """Return the number of trainings in the store."""
     with closing(sqlite3.connect(cache / "results.sqlite")) as store:
         return store.execute("SELECT count(*) FROM curves").fetchone()[0]
 
 
 def test_a_server_killed_under_load_leaves_its_store_and_its_links_intact(tmp_path):
-    """Ten viewers, each with trainings of its own; what was finished before is there afterwards."""
+    """Ten viewers train different networks; trainings finished before are still there afterwards."""
     cache = tmp_path / "cache"
     with site_at(cache) as site:
         with site.first("pupil") as viewer:

@@ -1,4 +1,4 @@
-"""The teacher's page: its switches hold for the class, no pupil sees it, and it shows literal counts."""
+"""The teacher's page: its switches apply to the class, no pupil sees it, and it shows exact counts."""
 
 import gc
 import threading

@@ -1,5 +1,5 @@
-"""The editor: who started the server comes from a page to its cells, and nobody else; which pages it keeps; and that a
-notebook's process begins with the imports that take long."""
+"""The editor: only the person who started the server gets from a page to its cells; which pages it keeps; and the
+slow imports that it makes ahead of a notebook's process."""
 
 import asyncio
 import os
@@ -89,10 +89,10 @@ def test_the_editor_notes_which_pages_no_browser_shows(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("moved", "opened", "shown_as_it_was"),
     [
-        ([], "rate.size=1", True),  # loaded again
-        ([], "rate.size=2", False),  # a link to something else
+        ([], "rate.size=1", True),  # reloaded
+        ([], "rate.size=2", False),  # a link to other settings
         ([], "size.epochs=3", False),
-        ([], "", True),  # from another chapter
+        ([], "", True),  # from another notebook
         ([("set", "rate.size", "4")], "rate.size=4", True),
         ([("set", "rate.size", "4")], "rate.size=1", False),
         ([("set", "rate.size", "4"), ("delete", "rate.size", None)], "rate.size=4", False),
@@ -209,7 +209,7 @@ def is_there(pid):
     except ProcessLookupError:
         return False
     with open(f"/proc/{pid}/stat") as file:
-        return file.read().rpartition(")")[2].split()[0] != "Z"  # ended, and nobody asked for its status yet
+        return file.read().rpartition(")")[2].split()[0] != "Z"  # zombie: ended, but not yet waited for
 
 
 def test_a_page_leads_on_only_once_the_editor_listens():

@@ -1,5 +1,4 @@
-"""Bodies: how long they may be, how many at once, and what whoever sends more is told; and the log, which says nothing
-about who it was."""
+"""Request bodies: limits of length and of memory, and the answers beyond them; and the log, which is anonymous."""
 
 import asyncio
 import json
@@ -24,17 +23,17 @@ from lib.site.gate import (
 )
 
 CHUNK = bytes(1 << 20)
-FIT = MAX_MEMORY_BYTES // (COPIES * MAX_BODY_BYTES)  # of the largest, with a server that holds nothing
+FIT = MAX_MEMORY_BYTES // (COPIES * MAX_BODY_BYTES)  # bodies of the largest size, if the server holds nothing else
 
 
 async def reading(scope, receive, send):
-    """As marimo: the whole body, however long."""
+    """Read the whole body, whatever its length, as marimo does."""
     body = await Request(scope, receive).body()
     await PlainTextResponse(f"{len(body)} read")(scope, receive, send)
 
 
 class Sender:
-    """Sends a body in parts, and keeps how much was asked for and what was answered."""
+    """Sends a body in parts; records how much was requested and the answer."""
 
     def __init__(self, n_bytes: int, declares: bool = True, stalls: bool = False) -> None:
         said = [(b"content-length", str(n_bytes).encode())] if declares else []
@@ -88,7 +87,12 @@ def test_a_file_of_the_largest_size_passes_in_base64():
         (2 << 30, 2 << 30, 0, True),
         (2 << 30, None, MAX_BODY_BYTES + len(CHUNK), True),
         (2 << 30, 3, MAX_BODY_BYTES + len(CHUNK), False),
-        (MAX_IGNORED_BYTES, MAX_IGNORED_BYTES, MAX_IGNORED_BYTES, False),  # a browser sends to the end, and reads why
+        (
+            MAX_IGNORED_BYTES,
+            MAX_IGNORED_BYTES,
+            MAX_IGNORED_BYTES,
+            False,
+        ),  # a browser sends everything, and then reads the reason
         (MAX_IGNORED_BYTES + 1, MAX_IGNORED_BYTES + 1, 0, True),
     ],
 )
@@ -103,7 +107,7 @@ def test_a_body_that_is_too_long_is_refused_whatever_it_says_of_its_length(n_byt
 
 
 def test_more_at_once_than_there_is_memory_for_are_told_to_come_again():
-    """Two more than fit; sliders move meanwhile, and afterwards there is room again."""
+    """Two more than fit. Sliders keep working, and afterwards there is room again."""
     many, sliders = [Sender(MAX_BODY_BYTES) for _ in range(FIT + 2)], [Sender(100) for _ in range(9)]
     together(*many, *sliders)
     assert [one.answer[0] for one in many] == [200] * FIT + [503] * 2
@@ -149,7 +153,7 @@ async def refusing(scope, receive, send):
 
 
 async def explaining(scope, receive, send):
-    """As marimo, which answers 500 to any failure."""
+    """Answer 500 to any failure, as marimo does."""
     try:
         await reading(scope, receive, send)
     except Exception:
@@ -171,7 +175,7 @@ def test_what_the_application_answers_is_said_unless_the_body_was_refused():
 
 
 def events(kind, *sent) -> list[tuple[str, int]]:
-    """Event and status of each line that is logged."""
+    """Return event and status of each logged line."""
     written: list[str] = []
 
     async def app(scope, receive, send):

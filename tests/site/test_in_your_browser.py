@@ -1,5 +1,4 @@
-"""What the page that trains in a browser is made of, without one: its files, the code in them, and where Python comes
-from."""
+"""The page that trains in a browser, tested without one: its files, their code, and the source of Python."""
 
 import hashlib
 import json
@@ -87,7 +86,7 @@ def test_what_diverges_says_in_which_step_and_has_no_number(data):
 
 
 def test_the_last_experiment_gives_the_other_backends_the_same_training(data):
-    """The program, the first parameters and the order of the batches: what gives NumPy's curve again."""
+    """It sends the program, the first parameters and the order of batches, which reproduce NumPy's curve."""
     job = driver.begin("backend", USUAL["backend"], data)["job"]
     json.dumps(job, allow_nan=False)
     ((_, training),) = driver.trainings("backend", USUAL["backend"], data)
@@ -144,7 +143,7 @@ def test_the_archive_has_all_that_the_driver_imports(tmp_path):
 
 @pytest.fixture
 def one_file(monkeypatch, tmp_path):
-    """A runtime of one small file, and no network: each source is set by the test."""
+    """A runtime of one small file, without a network: the test sets what each source returns."""
     monkeypatch.setenv("MNIST_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(in_your_browser, "DIGESTS", {"python": hashlib.sha256(b"sound").hexdigest()})
 

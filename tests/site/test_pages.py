@@ -1,4 +1,4 @@
-"""The front page's HTML: every notebook, and examples where a server answers them."""
+"""The front page's HTML: every notebook, and examples if a server can answer them."""
 
 import re
 import xml.etree.ElementTree as ElementTree
@@ -33,7 +33,7 @@ def test_it_names_every_notebook_with_its_question():
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda notebook: notebook.name)
 def test_a_picture_is_a_drawing_without_figures(notebook):
-    """Nobody may take it for a chart of something that was measured."""
+    """It must not be mistaken for a chart of measurements."""
     drawing = ElementTree.parse(PICTURES / f"{notebook.name}.svg").getroot()
     assert drawing.get("viewBox") == "0 0 80 80"
     assert {path.stem for path in PICTURES.iterdir()} == {notebook.name for notebook in NOTEBOOKS}

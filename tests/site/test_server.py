@@ -1,4 +1,4 @@
-"""The two servers for real: who is let in, what a browser is told, and which notebook is where."""
+"""Real servers, for the class and for editing: access, headers, refusals, and the notebooks' addresses."""
 
 import ast
 import asyncio
@@ -44,7 +44,6 @@ def base(site):
 
 
 def ask(address, opener=None, **headers):
-    """Status, headers and text of an answer."""
     request = urllib.request.Request(
         address, headers={name.replace("_", "-"): value for name, value in headers.items()}
     )
@@ -56,7 +55,7 @@ def ask(address, opener=None, **headers):
 
 
 def opens(address, origin=None, **headers) -> int:
-    """The status with which a WebSocket is answered; 101: it is open."""
+    """Return the status with which a WebSocket is answered; 101 if it opens."""
     try:
         with connect(
             address.replace("http", "ws", 1), origin=origin, open_timeout=60, max_size=None, additional_headers=headers
@@ -107,7 +106,6 @@ def test_a_browser_need_not_ask_again_for_what_is_named_by_its_content(base):
     "origin", [*FORGED, "http://evil-{}", "http://x.{}", "http://evil.example/{}", "http://{}.example"]
 )
 def test_no_other_sites_page_opens_a_websocket(base, path, origin):
-    """Not even one whose name looks like ours."""
     assert opens(f"{base}{path}?session_id=s_forged", origin=origin.format(urlsplit(base).netloc)) == 403
 
 
@@ -118,7 +116,7 @@ def test_our_own_pages_and_programs_open_a_websocket(base):
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:2718", "127.0.0.1.evil.example", "[", ""])
 def test_a_name_that_is_not_ours_is_refused(base, host):
-    """A site can let its own name lead to this machine: then its pages have the origin of what they ask for."""
+    """DNS rebinding: a site can point its own name to this machine, and then its pages have the right origin."""
     status, _, text = ask(base, Host=host)
     assert status in (400, 403), "400: no name at all"
     assert "class" not in text
@@ -132,7 +130,7 @@ def test_a_name_that_is_not_ours_is_refused(base, host):
         ({"Origin": "http://evil.example"}, 403),
         ({"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}, 403),
         ({"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "no-cors"}, 403),
-        ({"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}, 200),  # somebody followed a link
+        ({"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}, 200),  # a followed link
         ({"Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "cors"}, 200),
         ({}, 200),
     ],
@@ -151,13 +149,13 @@ def test_an_address_that_is_too_long_is_said_on_the_page(base, query):
 
 
 def head(path: str = "/", query: bytes = b"", **headers: str) -> dict:
-    """What a server is asked, with headers of the browser's choosing."""
+    """Return the scope of a request with a client's headers."""
     said = [(b"host", b"localhost"), *((name.encode(), value.encode()) for name, value in headers.items())]
     return {"type": "http", "method": "GET", "path": path, "query_string": query, "headers": said, "client": ("::1", 1)}
 
 
 def quick_status(app, scope: dict, limit_s: float = 0.3) -> int:
-    """The status of the answer, which must not take longer."""
+    """Return the answer's status; fail if it takes longer than `limit_s` of this thread's CPU time."""
     said: list[dict] = []
 
     async def receive():
@@ -199,7 +197,7 @@ def test_what_is_too_long_is_refused_before_it_is_read(scope):
     "lines", [b"a:\r\n" * 250_000, b"x: " + b"a" * 1_000_000 + b"\r\n", b"x: y\r\n z" + b"\r\n z" * 200_000]
 )
 def test_what_is_far_too_long_is_not_even_parsed(base, lines):
-    """Which takes half a second a megabyte, in which nobody else is answered."""
+    """Parsing takes half a second per megabyte, during which the server answers no other request."""
     assert sent(base, b"GET / HTTP/1.1\r\nHost: localhost\r\n" + lines + b"\r\n") == b"HTTP/1.1 400"
 
 
@@ -220,10 +218,10 @@ def test_a_websocket_with_a_long_head_is_answered(base, path, lines, wanted):
 
 
 def sent(base: str, request: bytes) -> bytes:
-    """How the answer to this request begins."""
+    """Return the first bytes of the answer to this request."""
     where = urlsplit(base)
     with socket.create_connection((where.hostname, where.port), 10) as connection:
-        with suppress(ConnectionError):  # it may be hung up on in the middle
+        with suppress(ConnectionError):  # the server may close it early
             connection.sendall(request)
         return connection.recv(12)
 
@@ -261,7 +259,7 @@ def test_a_server_ends_with_all_its_processes(tmp_path, mode):
 def started(
     mode, cache, notebook="mnist_training.py"
 ) -> Iterator[tuple[subprocess.Popen, str, urllib.request.OpenerDirector]]:
-    """`make run`, `make edit` or `make class` on a free port, with the cookie that its printed address gives."""
+    """`make run`, `make edit` or `make class` on a free port, with the cookie from its printed address."""
     port = free_port()
     process = subprocess.Popen(
         [sys.executable, *f"-u -m lib.cli.launch {mode} --port {port} --headless 1 --notebook {notebook}".split()],
@@ -291,7 +289,7 @@ def started(
 
 
 def wait_until_open(base: str, limit_s: float = 60.0) -> None:
-    """marimo's editor prints its address a moment before it listens."""
+    """Poll, since marimo's editor prints its address shortly before it listens."""
     where, limit = urllib.parse.urlsplit(base), time.monotonic() + limit_s
     while True:
         try:
@@ -349,8 +347,7 @@ def test_nor_does_what_marimo_lists_or_refuses(base):
 
 @pytest.mark.slow
 def test_what_the_sessions_of_closed_tabs_held_is_given_back_once_they_have_ended(monkeypatch):
-    """Objects that refer to each other, as a session's do: the collector is called for, together for all who left
-    together."""
+    """A session's objects refer to each other, so the garbage collector runs, once for all viewers who left together."""
     collected, twice = [], threading.Event()
     monkeypatch.setattr(server.gc, "collect", lambda: collected.append(1) or len(collected) < 2 or twice.set())
 
@@ -359,7 +356,7 @@ def test_what_the_sessions_of_closed_tabs_held_is_given_back_once_they_have_ende
     nobody: Any = None
 
     async def leave():
-        tidy = server.Tidy(session, after_s=0.1)  # one server's
+        tidy = server.Tidy(session, after_s=0.1)  # for one server
         for kind in ("websocket", "websocket", "http", "websocket"):
             await tidy({"type": kind}, nobody, nobody)
         assert not collected, "marimo ends the session a while after its tab has closed"
@@ -389,24 +386,29 @@ def test_a_session_begins_once_the_server_s_own_imports_are_over(monkeypatch):
         await asyncio.sleep(0.1)
         assert made == [("your_gpu", False)], "the page is sent at once"
         imported.set()
-        await asyncio.gather(session, return_exceptions=True)  # the answer is no WebSocket's
+        await asyncio.gather(session, return_exceptions=True)  # the answer is not a WebSocket's
 
     asyncio.run(ask())
     assert made == [("your_gpu", False), ("your_gpu", True)]
 
 
 def test_threads_parse_one_after_another_though_the_collector_lets_others_in(monkeypatch):
-    for where, name in ((ast, "parse"), (compiler, "ast_compile")):  # another test may have served a class here
+    for where, name in (
+        (ast, "parse"),
+        (compiler, "ast_compile"),
+    ):  # another test may have served a class in this process
         monkeypatch.setattr(where, name, inspect.unwrap(getattr(where, name)))
     with pytest.raises(SystemError, match="recursion depth mismatch"):
-        parse_while_another_thread_does(times=50)  # the fault that is worked round, or this test shows nothing
+        parse_while_another_thread_does(
+            times=50
+        )  # the fault that `one_parses_at_a_time` works around; without it this test shows nothing
     server.one_parses_at_a_time()
     parse_while_another_thread_does()
 
 
 def parse_while_another_thread_does(times: int = 1) -> None:
-    """Parse as a page load does, and let each garbage collection give another thread time to compile cells, as
-    kernels do; on a busy machine that may get no turn within one parse."""
+    """Parse as a page load does. At each garbage collection another thread gets time to compile cells, as kernels do; on
+    a busy machine it may get none within one parse."""
     over = threading.Event()
     faults: list[SystemError] = []
 

@@ -1,5 +1,4 @@
-"""The training notebook in a real browser: it fills, follows its sliders, stops, keeps its address, and says nothing
-on the console."""
+"""The training notebook in a real browser: results, sliders, Stop, addresses, and a silent console."""
 
 import json
 import time
@@ -25,7 +24,7 @@ from tests.browser import (
 )
 from tests.contrast import contrast
 
-TABLE = ".lab-table:not(.lab-values)"  # of the result; those of its charts' values come before
+TABLE = ".lab-table:not(.lab-values)"  # the result's table; those of the charts' values come before it
 pytestmark = MARKS
 
 
@@ -42,19 +41,18 @@ def thumb(page, label, nth=0):
     return page.locator(f".lab >> nth={nth} >> .lab-controls > div", has_text=label).locator("[role=slider]")
 
 
-# Small settings, so that each move is trained quickly; the first two of an experiment's lines are enough.
+# Small settings, so that each move trains quickly; two lines per experiment are enough.
 QUICK_BACKENDS = "backend.hidden=16&backend.size=2048&backend.epochs=2"
 QUICK_OTHERS = (
     f"size.sizes=512,4096&size.epochs=2&depth.networks=128,256&depth.size=512&depth.epochs=2&{QUICK_BACKENDS}"
 )
 QUICK = f"rate.count=2&rate.size=512&rate.epochs=2&{QUICK_OTHERS}"
-# What the first test trains is kept for the others that open the same page. Its networks are good enough to know a
-# drawn digit. At batch size 32 Keras alone takes half a minute; with these settings of the backends the sliders' test
-# begins, too.
+# The first test's results are reused by the others that open this page. Its networks recognize drawn digits. At batch
+# size 32 Keras alone takes half a minute. The sliders' test starts with the same settings of the backends.
 FILLED = f"?size.sizes=32,256&size.epochs=1&depth.networks=128,256&depth.size=128&depth.epochs=2&{QUICK_BACKENDS}"
 
 
-# Of each chart of the first experiment: whether it is the drawing that was marked, and all that it shows.
+# For each chart of the first experiment: whether it is still the marked drawing, and all that it shows.
 DRAWINGS = """() => [...document.querySelectorAll('.lab')[0].querySelectorAll('.lab-figure marimo-mime-renderer')]
     .map(e => e.shadowRoot?.querySelector('svg.marks')).map(svg => ({ kept: svg?.classList.contains('before') ?? false,
         shown: [...svg?.querySelectorAll('text, path, line') ?? []].map(e => [e.textContent, ...['d', 'transform', 'x2',
@@ -69,7 +67,7 @@ def shown(page):
 
 @pytest.mark.release
 def test_a_moved_slider_puts_its_rows_into_the_charts_that_are_drawn(page, server, browser):
-    """And they then show what charts that are drawn anew do."""
+    """They then look like freshly drawn charts."""
     open_page(page, server, "?" + QUICK)
     wait_over(page)
     page.evaluate(MARK)
@@ -81,12 +79,12 @@ def test_a_moved_slider_puts_its_rows_into_the_charts_that_are_drawn(page, serve
             open_page(other, server, "?" + urlsplit(page.url).query)
             wait_over(other)
             wait_over(page)
-            limit = time.monotonic() + 60  # each draws its last rows some time after it says that it is over
+            limit = time.monotonic() + 60  # the last rows are drawn some time after the run is reported as over
             while not all(fresh := shown(other)) or shown(page) != fresh:
                 assert time.monotonic() < limit, "\n".join([*shown(page), "is not", *fresh])
                 page.wait_for_timeout(200)
         assert [one["kept"] for one in page.evaluate(DRAWINGS)] == [True] * 2
-    page.evaluate(  # marimo then draws the rows that it was given at first
+    page.evaluate(  # marimo then draws the rows that it first received
         "() => { const drawn = document.querySelector('.lab marimo-mime-renderer'), at = drawn.parentElement;"
         " drawn.remove(); at.append(drawn) }"
     )
@@ -94,7 +92,7 @@ def test_a_moved_slider_puts_its_rows_into_the_charts_that_are_drawn(page, serve
     wait_until(page, f"fresh => ({DRAWINGS})()[0].shown === fresh[0]", fresh, 10_000)
 
 
-# The backends first: their workers are still there then, and the others find all of this page in the store.
+# Backends first: their workers are still running, and the other experiments' results are all in the store.
 SLIDERS = (
     (3, "backend", ("Batch size", "Epochs", "Learning rate")),
     (0, "rate", ("Learning rates", "How many rates", "Epochs", "Batch size")),
@@ -102,7 +100,6 @@ SLIDERS = (
     (2, "depth", ("Epochs", "Learning rate", "Batch size")),
 )
 
-# What an experiment shows: its state, all its text, its sentence, its charts.
 LOOK = """nth => { const lab = document.querySelectorAll('.lab')[nth];
     const charts = [...lab.querySelectorAll('marimo-mime-renderer')]
         .map(e => e.shadowRoot?.querySelector('svg')?.innerHTML);
@@ -112,7 +109,7 @@ LOOK = """nth => { const lab = document.querySelectorAll('.lab')[nth];
 
 @pytest.fixture(scope="module")
 def quick_page(browser, server):
-    """One page for all its sliders: they do not touch each other, and opening it takes seconds."""
+    """One page for all slider tests: its sliders are independent, and opening it takes seconds."""
     with tab(browser) as opened:
         open_page(opened, server, "?" + QUICK)
         yield opened
@@ -127,7 +124,7 @@ def test_every_slider_changes_the_chart_the_sentence_and_the_address(quick_page,
     wait_over(page, nth, 90_000)
     for label in labels:
         address, before = page.url, look(page, nth)
-        thumb(page, label, nth).last.focus()  # of a range the upper end, at which the best rate of this page is
+        thumb(page, label, nth).last.focus()  # for a range, the upper end: this page's best rate
         page.keyboard.press("ArrowRight")
         page.wait_for_function("old => location.href !== old", arg=address, timeout=10_000)
         changed = settings_of(page.url) - settings_of(address)
@@ -135,7 +132,7 @@ def test_every_slider_changes_the_chart_the_sentence_and_the_address(quick_page,
         moved = (
             f"([nth, old]) => {{ const now = ({LOOK})(nth); return ['Done', 'Saved result'].includes(now.state) &&"
             " now.sentence"
-            " && now.text !== old.text && now.charts !== old.charts }"  # the charts follow their frame
+            " && now.text !== old.text && now.charts !== old.charts }"  # charts follow their frame
         )
         wait_until(page, moved, [nth, before], 90_000)
         kept = "element => element.getRootNode().activeElement === element"
@@ -146,7 +143,6 @@ def test_every_slider_changes_the_chart_the_sentence_and_the_address(quick_page,
 
 
 def settings_of(address: str) -> set[tuple[str, str]]:
-    """What an address says, as pairs of name and value."""
     return set(parse_qsl(urlsplit(address).query))
 
 
@@ -155,8 +151,7 @@ def look(page, nth):
 
 
 def test_a_moved_slider_does_not_wait_for_the_experiments_below(page, server):
-    """While the fourth experiment trains for many seconds, the first answers at once, and the fourth goes on
-    afterwards."""
+    """While the fourth experiment trains, the first responds at once; the fourth then continues."""
     open_page(page, server, "?" + QUICK.replace(QUICK_BACKENDS, "backend.hidden=16&backend.size=32&backend.epochs=12"))
     state = "n => document.querySelectorAll('.lab')[n]?.querySelector('.lab-state b')?.innerText"
     begin(page, 3)
@@ -207,7 +202,7 @@ def test_stop(page, server):
     page.wait_for_function(
         "() => document.querySelector('.lab .lab-state b')?.innerText === 'Training'", timeout=60_000
     )
-    # The time left is known from the first steps on.
+    # The remaining time is known from the first steps on.
     page.wait_for_function(
         "() => document.querySelector('.lab .lab-state')?.innerText.includes('left')", timeout=20_000
     )
@@ -236,7 +231,7 @@ def test_a_bad_text_is_answered_where_the_person_looks(page, server):
 
 @pytest.mark.images
 def test_all_experiments_fill_in_turn_and_everybody_can_read_them(page, server):
-    """axe, contrast, a phone."""
+    """Check with axe, for contrast, and on a phone."""
     page.set_viewport_size(PHONE)
     open_page(page, server, FILLED)
     for nth, words in enumerate(("was best", "fastest epochs", "parameters", "times as long")):
@@ -249,11 +244,11 @@ def test_all_experiments_fill_in_turn_and_everybody_can_read_them(page, server):
 
 
 def test_controls_say_their_names_and_values(page, server):
-    """To a screen reader: what stands beside a slider, not the position of its thumb."""
+    """Screen readers get the text next to a slider, not the position of its thumb."""
     open_page(page, server, "?" + QUICK)
     first = page.locator(".lab >> nth=0")
     size = first.get_by_role("slider", name="Batch size")
-    expect(size).to_have_attribute("aria-valuetext", "512", timeout=20_000)  # once marimo has drawn what is to be named
+    expect(size).to_have_attribute("aria-valuetext", "512", timeout=20_000)  # once marimo has drawn the control
     size.focus()
     page.keyboard.press("ArrowRight")
     page.wait_for_function("() => location.search.includes('rate.size=1024')", timeout=10_000)
@@ -266,11 +261,9 @@ def test_controls_say_their_names_and_values(page, server):
 
 
 def test_the_focus_is_seen(page, server):
-    """From control to control by the keyboard: each has a ring that stands out, in the light and in the dark."""
+    """Every control that Tab reaches has a clearly visible focus ring, in light and dark."""
     open_page(page, server, FILLED)
-    page.locator(".lab >> nth=0").get_by_role("combobox").first.wait_for(
-        timeout=20_000
-    )  # the last of what is gone through
+    page.locator(".lab >> nth=0").get_by_role("combobox").first.wait_for(timeout=20_000)  # the last control to visit
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)
         page.get_by_role("button", name="Reset", exact=True).focus()
@@ -297,7 +290,8 @@ def test_drawing_changes_the_probabilities_and_agrees_with_numpy(page, server):
     open_page(page, server, FILLED)
     for nth in range(4):
         wait_over(page, nth, 120_000)
-    # The network is the best of what finished last: of four stored results that is any, and the fourth's know no digit.
+    # The drawing uses the best network of the last run to finish: after four saved results that is any of them, and the
+    # fourth's networks recognize no digit.
     page.reload()
     for nth in range(4):
         begin(page, nth)
@@ -305,7 +299,7 @@ def test_drawing_changes_the_probabilities_and_agrees_with_numpy(page, server):
     page.locator(".lab >> nth=0").get_by_role("button", name="Run again").click()
     page.locator(".lab >> nth=0 >> .lab-state b", has_text="Done").wait_for(timeout=120_000)
     page.locator(".draw canvas").scroll_into_view_if_needed()
-    page.get_by_text("Draw a digit with the mouse").wait_for(timeout=60_000)  # the network has come
+    page.get_by_text("Draw a digit with the mouse").wait_for(timeout=60_000)  # the network has arrived
     read = (
         "() => { const e = [...document.querySelectorAll('*')].map(e => e.shadowRoot?.querySelector('.draw') ??"
         " e.querySelector?.(':scope > .draw')).find(Boolean); return e.parentElement.dataset.probabilities }"
@@ -313,7 +307,7 @@ def test_drawing_changes_the_probabilities_and_agrees_with_numpy(page, server):
     page.locator(".draw button", has_text="Show a test digit").click()
     shown = json.loads(page.evaluate(read))
     assert sum(shown) == pytest.approx(1, abs=1e-4)
-    # The first sample is a 0, and the network that finished last, which may only now replace another, knows it.
+    # The first sample is a 0, and the last run's network, which may only now replace another, recognizes it.
     page.wait_for_function(
         f"() => {{ const p = JSON.parse(({read})()); return p.indexOf(Math.max(...p)) === 0 }}", timeout=30_000
     )
@@ -334,10 +328,10 @@ def test_drawing_changes_the_probabilities_and_agrees_with_numpy(page, server):
 @pytest.mark.release
 @pytest.mark.images
 def test_a_search_is_made_on_request_kept_and_told(page, server):
-    """It waits for its button; what it trained is there when the page is opened again."""
+    """It waits for its button; after a reload its results are still there."""
     query = FILLED + "&search.count=16&search.epochs=1&search.sizes=4096&search.widths=16,32&search.depths=1"
     open_page(page, server, query)
-    page.get_by_role("button", name="Stop all").click()  # the experiments above are other tests'
+    page.get_by_role("button", name="Stop all").click()  # other tests cover the experiments above
     begin(page, 4)
     line = page.locator(".lab >> nth=4 >> .lab-state")
     line.wait_for(timeout=60_000)

@@ -1,4 +1,4 @@
-"""The class site's own pages in a real browser: the front page, the door, and the full page, which opens by itself."""
+"""The class site's own pages in a real browser: front page, password form, and the full-site page, which retries."""
 
 from contextlib import ExitStack, suppress
 
@@ -14,7 +14,7 @@ pytestmark = MARKS
 
 @pytest.fixture
 def closed(page, closed_site):
-    """The address of a site that this browser has not entered."""
+    """The address of a site for which this browser has no cookie."""
     page.context.clear_cookies()
     return closed_site.base
 
@@ -50,12 +50,12 @@ def test_the_full_page_opens_the_notebook_once_there_is_room(browser, page, clos
         for number in range(VIEWERS):
             cookie = "=".join(closed_site.cookie(str(number)))
             address = f"{base.replace('http', 'ws', 1)}/claims/ws?session_id=s_{number}"
-            with suppress(InvalidStatus):  # a viewer of another test may still have a place
+            with suppress(InvalidStatus):  # a viewer of another test may still hold a place
                 inside.enter_context(connect(address, additional_headers={"Cookie": cookie}, max_size=None))
         outside = context.new_page()
         full = outside.goto(f"{base}/claims/")
         assert full.status == 503
-        page.set_content(full.text())  # a copy does not reload while axe looks at it
+        page.set_content(full.text())  # a copy does not reload while axe checks it
         assert page.get_by_text(f"Places for viewers: {VIEWERS}. All are taken.").is_visible()
         assert_accessible(page)
         inside.close()
@@ -73,7 +73,7 @@ def test_everybody_can_read_the_front_page(page, site):
 def test_the_keyboard_goes_from_card_to_card_and_opens_one(page, site):
     page.set_viewport_size(PHONE)
     page.goto(site.base)
-    page.keyboard.press("Tab")  # of the answer, the way to its notebook
+    page.keyboard.press("Tab")  # the link from the answer to its notebook
     for notebook in NOTEBOOKS[:3]:
         page.keyboard.press("Tab")
         focused = page.evaluate("[document.activeElement.innerText, document.activeElement.matches(':focus-visible')]")

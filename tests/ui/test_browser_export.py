@@ -1,4 +1,4 @@
-"""The menu “Export” and the examples in a real browser: by keyboard, on a phone, and what is saved."""
+"""The “Export” menu and the examples in a real browser: by keyboard, on a phone, and the saved files."""
 
 import io
 import re
@@ -27,7 +27,7 @@ def server(site):
 
 @pytest.fixture
 def menu(page, server):
-    """Open, and filled with what there is to choose from."""
+    """The open menu, after its choices have loaded."""
     open_page(page, server, QUICK)
     wait_over(page)
     open_menu(page).locator(".lab-export > summary").click()
@@ -36,14 +36,13 @@ def menu(page, server):
 
 
 def saved(page, act) -> tuple[str, bytes]:
-    """Name and content of the file that something saves."""
+    """Return name and content of the file that `act` saves."""
     with page.expect_download(timeout=LONG) as download:
         act()
     return download.value.suggested_filename, Path(download.value.path()).read_bytes()
 
 
 def press(page, menu, name):
-    """A button of the menu, by the keyboard."""
     button = menu.get_by_role("button", name=name, exact=True)
     button.focus()
     return saved(page, lambda: page.keyboard.press("Enter"))

@@ -1,20 +1,19 @@
-"""The first notebook for who cannot see a chart: in words, and as sound; for a class that looks at a wall; and at rest,
-for whom motion disturbs."""
+"""Accessibility of the first notebook: charts in words and as sound, presentation mode, and reduced motion."""
 
 import pytest
 
 from tests.browser import FIRST, MARKS, assert_accessible, open_menu, tab, wait_over, wait_until
 
 pytestmark = [*MARKS, pytest.mark.release]
-# Everything quick, and the experiments below as small as they can be.
+# Quick settings, and the smallest ones for the experiments below.
 QUICK = (
     "?rate.count=3&rate.size=4096&rate.epochs=2&size.sizes=4096&size.epochs=1&depth.networks=128&depth.size=4096"
     "&depth.epochs=1&backend.hidden=16&backend.size=4096&backend.epochs=2"
 )
 LONG = 90_000
-# What a screen reader reads in place of the first chart.
+# The first chart's text for screen readers.
 LABEL = "() => document.querySelector('.lab-figure [role=img]')?.ariaLabel ?? ''"
-# An AudioContext that plays nothing, keeps what it was asked for, and whose tones are over at once.
+# A silent AudioContext that records its calls and ends each tone at once.
 DUMB = """() => { window.tones = []; window.contexts = 0;
     const track = () => { const values = [], keep = value => values.push(value);
         return {values, setValueAtTime: keep, linearRampToValueAtTime: keep, exponentialRampToValueAtTime: keep} };
@@ -35,7 +34,7 @@ def server(site):
 
 @pytest.fixture(scope="module")
 def page(browser, server):
-    """One page for all tests; its first experiment is over."""
+    """One page for all tests; its first experiment is done."""
     with tab(browser) as opened:
         opened.goto(server + QUICK)
         wait_over(opened, 0, LONG)
@@ -58,9 +57,7 @@ def test_a_chart_is_read_in_words_that_follow_the_run(page):
     wait_until(page, f"() => ({LABEL})().includes('4 lines')", None, LONG)
     wait_until(page, "n => document.querySelector('.lab-text').querySelectorAll('th[scope=row]').length === n", 4, LONG)
     wait_over(page, 0, LONG)
-    wait_until(
-        page, f"() => !({LABEL})().includes('Training:')", None, LONG
-    )  # nothing is said to be under way any more
+    wait_until(page, f"() => !({LABEL})().includes('Training:')", None, LONG)  # no run is described as running any more
     live = page.locator(FIRST + ".lab-result [aria-live]")
     assert [one.get_attribute("class") for one in live.all()] == ["lab-sentence"], "only the end of a run is announced"
 
@@ -90,7 +87,6 @@ def test_the_curves_are_heard_on_request_one_after_another(page):
 
 
 def epochs_of(page):
-    """The slider of the first experiment's epochs."""
     return page.locator(FIRST + ".lab-controls > div", has_text="Epochs").locator("[role=slider]")
 
 
@@ -141,7 +137,7 @@ def test_a_presentation_shows_a_section_a_screen_by_the_keys_of_a_remote(page):
     assert size > 15, "as large as a wall is far away"
     epochs_of(page).focus()
     before = page.url
-    page.keyboard.press("PageDown")  # as a remote does; a slider with the focus would move
+    page.keyboard.press("PageDown")  # as a remote does; a focused slider would move
     wait_until(page, f"() => ({SEEN})()[0] === '2 · How many images a step?'", None, LONG)
     assert page.url == before.replace("present=1", "present=2")
     page.evaluate("document.activeElement.blur()")
@@ -177,7 +173,7 @@ def test_who_predicts_first_sees_hears_and_reads_nothing_before_in_the_presentat
 
 
 def test_nothing_moves_for_whom_motion_disturbs(page):
-    """While a run streams: no animation and no transition runs in any part of the page, in marimo's neither."""
+    """No animation or transition runs during a run, in marimo's elements neither."""
     page.emulate_media(reduced_motion="reduce")
     moving = """() => { const roots = root => [root, ...[...root.querySelectorAll('*')].filter(e => e.shadowRoot)
             .flatMap(e => roots(e.shadowRoot))];

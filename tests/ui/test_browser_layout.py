@@ -1,5 +1,4 @@
-"""What the page looks like in a real browser: charts use their width, labels cover nothing, and nothing moves while
-a run goes."""
+"""Layout in a real browser: charts use their width, labels do not overlap, and nothing moves during a run."""
 
 import pytest
 
@@ -9,13 +8,13 @@ from tests.browser import MARKS, PHONE, open_page, wait_over
 pytestmark = [*MARKS, pytest.mark.release, pytest.mark.timeout(400)]
 
 DESKTOP = {"width": 1280, "height": 900}
-# Long labels, neighbouring rates of which some diverge, and small batches beside large ones: what crowds a chart.
+# Settings that crowd the charts: long labels, close rates of which some diverge, small and large batches.
 CROWDED = (
     "?rate.range=0.1,10&rate.count=8&rate.size=512&rate.epochs=2&rate.hidden=32&size.sizes=256,512,1024,2048,4096&size.epochs=2"
     "&depth.networks=128,256,128→64,256→128→64&depth.size=1024&depth.epochs=2&backend.hidden=128&backend.size=2048&backend.epochs=2"
 )
 
-# Of each chart: the share of its figure that the plot is wide, and the boxes of all its texts that are seen.
+# For each chart: its figure's and its plot's boxes, and the boxes of all visible texts.
 CHARTS = """() => [...document.querySelectorAll('.lab')].slice(0, 4)
   .flatMap((lab, nth) => [...lab.querySelectorAll('.lab-figure')].map(figure => {
     const drawn = figure.querySelector('marimo-mime-renderer')?.shadowRoot?.querySelector('svg');
@@ -36,14 +35,12 @@ def server(site):
 
 @pytest.fixture(scope="module")
 def full_server(full_site):
-    """With every library that is installed: the names of Keras' backends are the longest, and its published seconds the
-    most."""
+    """With all installed libraries: Keras' backends have the longest names and the longest published times."""
     return full_site.at("mnist_training.py")
 
 
 def overlap(one, other):
-    """Whether two boxes of text (left, top, right, bottom) share more than the space between lines that is part of
-    them."""
+    """Whether two text boxes (left, top, right, bottom) overlap by more than their line spacing."""
     return all(min(one[i + 2], other[i + 2]) - max(one[i], other[i]) > 2 for i in (0, 1))
 
 
@@ -59,13 +56,13 @@ def test_charts_use_their_width_and_no_text_covers_another(page, full_server):
     page.wait_for_function(
         f"() => ({CHARTS})()[6]?.labels.filter(one => /^[0-9]/.test(one.text)).length >= 2", timeout=90_000
     )
-    # The widest label is of exp. 3, “256→128→64”; of exp. 4 it is the longest name of a backend.
+    # The widest label: in exp. 3 “256→128→64”, in exp. 4 the longest name of a backend.
     for size, least in (
         (DESKTOP, {"1": 0.64, "2": 0.52, "3": 0.48, "4": 0.7}),
         (PHONE, {"1": 0.7, "2": 0.62, "3": 0.6, "4": 0.45}),
     ):
         page.set_viewport_size(size)
-        page.wait_for_timeout(1500)  # the charts are drawn anew in their new width
+        page.wait_for_timeout(1500)  # charts are redrawn at the new width
         charts = page.evaluate(CHARTS)
         assert len(charts) == 7
         for chart in charts:
@@ -83,7 +80,7 @@ def test_charts_use_their_width_and_no_text_covers_another(page, full_server):
 
 
 def test_published_figures_do_not_stretch_the_axis(page, full_server):
-    """With 11.31 s published beside tenths of a second measured, all that was measured still has its room."""
+    """With 11.31 s published and tenths of a second measured, the measured dots still have room."""
     open_page(page, full_server, CROWDED.replace("backend.size=2048", "backend.size=32"))
     begin_all(page)
     page.wait_for_function(
@@ -99,7 +96,7 @@ def test_published_figures_do_not_stretch_the_axis(page, full_server):
     assert places[0] > 0.05, "the quickest is not at the edge"
 
 
-# The places, from the top of the page, of all that has a place; and what is drawn in the state line.
+# Positions of everything that must not move, from the page's top, and the contents of the state line.
 PLACES = """() => Object.fromEntries([...document.querySelectorAll('.lab')].slice(0, 4).flatMap((lab, nth) =>
     ['.lab-controls', '.lab-result', '.lab-charts', '.lab-figure:last-child', '.lab-state', '.lab-state b',
      '.lab-state span', '.lab-sentence', '.lab-more']
@@ -115,18 +112,17 @@ WATCH = f"""() => {{ window.seen = []; window.states = new Set(); const places =
 
 @pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
 def test_nothing_moves_from_the_first_run_to_the_next(page, server, size):
-    """Watched at every frame of the browser, from four empty frames over the first run of the page to one after a
-    moved slider."""
+    """Check every animation frame, from empty charts to the end of the run after a moved slider."""
     page.set_viewport_size(size)
     page.goto(
         f"{server}/?rate.size=256&rate.epochs=2&rate.hidden={size['width'] // 40}&size.epochs=1&size.sizes=256,4096"
         "&depth.epochs=1&depth.networks=128,256&depth.size=1024&backend.hidden=16&backend.size=2048&backend.epochs=2"
     )
     page.wait_for_function("() => document.querySelectorAll('.lab').length >= 5", timeout=60_000)
-    page.wait_for_timeout(500)  # the fonts and the controls are drawn
+    page.wait_for_timeout(500)  # fonts and controls are drawn
     begin_all(page)
     page.evaluate(WATCH)
-    for nth in range(3):  # the fourth is watched too, but its libraries take long to start
+    for nth in range(3):  # the fourth is watched too, but its libraries start slowly
         wait_over(page, nth, 120_000)
     page.locator(".lab >> nth=0 >> .lab-controls > div", has_text="Epochs").locator("[role=slider]").focus()
     page.keyboard.press("ArrowRight")

@@ -1,4 +1,4 @@
-"""The way between the notebooks in a real browser: in front of a class, and in the editor behind its password."""
+"""Navigation between notebooks in a real browser: on the class site, and in the password-protected editor."""
 
 from contextlib import suppress
 from urllib.parse import unquote
@@ -33,7 +33,7 @@ DRAWN = "() => document.querySelector('#App :is(.lab, .race-head, .lab-failed, t
 
 @pytest.mark.timeout(900)
 def test_a_class_goes_from_each_notebook_to_the_next(page, base):
-    """One visit to each page: by its link, one section a screen on a wall, and with a thumb on a phone."""
+    """Visit each page once: by its link, presented on a wall, and on a phone."""
     page.goto(base)
     assert_a_thumb_hits_what_it_is_to_hit(page, "/")
     page.get_by_role("link", name=NOTEBOOKS[-1].title).click()
@@ -70,7 +70,7 @@ def assert_presented_one_a_screen(page, notebook):
         assert start.count() == 0, notebook.name
         return
     start.click(timeout=60_000)
-    page.wait_for_timeout(3000)  # the last of its sections are drawn
+    page.wait_for_timeout(3000)  # its last sections are drawn
     every, seen = page.evaluate("document.querySelectorAll('#App h2').length"), []
     while True:
         shown = page.evaluate(SEEN)
@@ -88,7 +88,7 @@ def assert_presented_one_a_screen(page, notebook):
 
 
 def assert_a_thumb_hits_what_it_is_to_hit(page, path):
-    """On a phone, with all that opens on demand open: what the tests of each page look at is mostly closed."""
+    """Check a phone with all closed parts opened; most are closed in the tests of each page."""
     page.set_viewport_size(PHONE)
     page.locator("main, [role=main]").wait_for(timeout=60_000)
     page.wait_for_timeout(2000)  # controls and closed parts come with the first frames
@@ -99,7 +99,7 @@ def assert_a_thumb_hits_what_it_is_to_hit(page, path):
 
 
 def test_what_is_wrong_with_an_address_is_there_with_the_title(page, base):
-    """No experiment has answered yet: the title comes with its warnings."""
+    """The title appears with its warnings, before any experiment has a result."""
     page.add_init_script("""new MutationObserver(() => {
         const title = document.querySelector('.lab-title');
         if (title && window.firstSaid === undefined)
@@ -111,7 +111,7 @@ def test_what_is_wrong_with_an_address_is_there_with_the_title(page, base):
     page.get_by_label("Drawn with seed").first.wait_for(timeout=60_000)
     assert page.get_by_text("internal error").count() == 0
     page.get_by_role("button", name="Reset", exact=True).click()
-    # Without MNIST, what the images are stays there, as it should.
+    # Without MNIST, the note about the images rightly stays.
     page.wait_for_function(
         "() => !document.querySelector('.lab-problem:not(.lab-images)') && !location.search", timeout=20_000
     )
@@ -131,7 +131,6 @@ def test_the_editor_goes_from_notebook_to_notebook(page, tmp_path):
 
 
 def workers_of(server):
-    """The processes that train for this server's pages."""
     return [
         one
         for one in psutil.Process(server.pid).children(recursive=True)
@@ -162,7 +161,7 @@ def test_a_page_that_was_left_in_the_editor_gives_its_turn_away_until_it_is_show
         assert before
         assert turn.holder() is not None
         page.goto(left_for if left_for == "about:blank" else base + left_for)
-        page.wait_for_timeout(1000 * (5 + 3))  # 3 s beyond what is promised: this machine may be busy
+        page.wait_for_timeout(1000 * (5 + 3))  # 3 s more than promised, because this machine may be busy
         for _ in range(20):
             assert turn.holder() is None
             page.wait_for_timeout(50)
@@ -177,5 +176,5 @@ def test_a_page_that_was_left_in_the_editor_gives_its_turn_away_until_it_is_show
         page.wait_for_selector(".lab-training", timeout=60_000)
         assert workers_of(server) == before, "they go on"
         page.goto(here.replace("epochs=100&rate.size=1", "epochs=1&rate.size=4096"))
-        page.wait_for_selector(f"{FIRST}.lab-done", timeout=60_000)  # and not the hundred epochs of before
+        page.wait_for_selector(f"{FIRST}.lab-done", timeout=60_000)  # not the hundred epochs of before
         page.goto("about:blank")

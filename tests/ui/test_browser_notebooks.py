@@ -1,4 +1,4 @@
-"""The other notebooks in a real browser: they fill, stop, keep what they measured, and say nothing on the console."""
+"""The other notebooks in a real browser: they fill, stop and keep results, with a silent console."""
 
 import pytest
 
@@ -28,7 +28,7 @@ def test_the_claims_stand_at_once_and_are_measured_on_request(page, full_site):
 
 
 def keep_all_but_one_after_another(store):
-    """As if the others had been timed before; that each of them is timed is tested without a browser."""
+    """Mark the other methods as timed; a test without a browser times each of them."""
     for method in methods():
         if method.strategy != "sequential" and method.runtime == Runtime():
             measured = Measurement((0.5,), 1, Ended.CAP)

@@ -1,4 +1,4 @@
-"""Data of a reader's own in a real browser: a set that is chosen, a table that is dropped, one that cannot be used."""
+"""The reader's own data in a real browser: a chosen set, dropped tables, an unusable one."""
 
 import re
 

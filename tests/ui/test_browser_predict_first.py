@@ -1,4 +1,4 @@
-"""A class in front of one server: the teacher's page, a pupil's and a phone, at once and without a reload."""
+"""A class on one server: the teacher's page, a pupil's and a phone, at once and without a reload."""
 
 import pytest
 
@@ -21,7 +21,7 @@ def base(closed_site):
 
 @pytest.fixture
 def seat(browser, closed_site):
-    """`seat(is_teacher, size)`: a browser of its own for somebody in class; each tab fails on what its console says."""
+    """`seat(is_teacher, size)` opens a separate browser context; its tab fails the test on console messages."""
     contexts, tabs = [], []
 
     def take(is_teacher, size):
@@ -45,7 +45,7 @@ def seat(browser, closed_site):
 
 
 def count(page, question, option):
-    """How often an option was chosen, as the histogram below a question says."""
+    """Return the element with an option's count, in the histogram below a question."""
     bars = page.locator(".guess-counts", has=page.locator("figcaption", has_text=question)).first
     return bars.locator("li", has=page.get_by_text(option, exact=True)).locator("em")
 

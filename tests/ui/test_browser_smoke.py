@@ -1,4 +1,4 @@
-"""The other notebooks in a real browser: each opens, shows something, says nothing on the console, and can be read."""
+"""The other notebooks in a real browser: each opens, shows something, is accessible, with a silent console."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def test_it_opens_and_everybody_can_read_it(page, site, notebook):
     )
     begin_all(page)
     assert page.get_by_text("An internal error occurred").count() == 0
-    # All at once: a run that ends meanwhile takes its button away. What it measures is other tests'.
+    # Click all at once: a run that ends meanwhile removes its button. Other tests cover the measurements.
     stops = page.get_by_role("button", name="Stop", exact=True, disabled=False)
     stops.evaluate_all("buttons => buttons.forEach(button => button.click())")
     assert_accessible(page)

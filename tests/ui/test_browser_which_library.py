@@ -1,4 +1,4 @@
-"""The race and the machines in a real browser: cells fill, stop and are kept; files are dropped, sound and not."""
+"""The race and the machines in a real browser: cells fill, stop and are saved; valid and broken files are dropped."""
 
 import re
 
@@ -24,8 +24,8 @@ pytestmark = [*MARKS, pytest.mark.release]
 
 @pytest.fixture(scope="module")
 def address(full_site):
-    """As if all libraries had been probed before but those of the race's first two repetitions: no other worker is
-    needed for these. NumPy's batch size 1 was timed before: this machine is among those compared."""
+    """Store probes of all libraries except those of the race's first two repetitions, so that no other worker starts.
+    Also store a time of NumPy at batch size 1, so that this machine is among those compared."""
     cells = all_cells(usable_runtimes())
     first = {BACKENDS[cell.runtime.backend].worker for cell in plan(cells, [])[:2]}
     for runtime in usable_runtimes():
@@ -41,7 +41,7 @@ def address(full_site):
 
 
 def measured(page):
-    """How many repetitions the race's line tells of."""
+    """Return the number of repetitions in the race's state line."""
     return int(re.findall(REPETITIONS, page.locator(".race-head .lab-state span").inner_text())[0])
 
 
@@ -112,10 +112,10 @@ def machines_are_dropped_and_priced(page, folder):
         )
     drop(page, card, processor, write(folder / "third.json", THIRD, 0.004, [Runtime("numpy")]))
     page.wait_for_selector(f"text={THIRD}", timeout=20_000)
-    page.get_by_text("500 an hour (entered here)").wait_for(timeout=10_000)  # another file loses no price
+    page.get_by_text("500 an hour (entered here)").wait_for(timeout=10_000)  # another file keeps the prices
     page.locator(".lab-controls").nth(1).get_by_label("Target accuracy").select_option(label="94%")
     page.wait_for_function("() => location.search.includes('compare.target=0.94')", timeout=10_000)
-    page.wait_for_selector("text=to 94% accuracy", state="attached", timeout=10_000)  # in the text of the chart
+    page.wait_for_selector("text=to 94% accuracy", state="attached", timeout=10_000)  # in the chart's text
     assert page.evaluate(CUT) == [], "at this width every table is whole"
 
 

@@ -1,4 +1,4 @@
-"""The reader's own devices in a real browser: Chromium's software adapter, and JavaScript on the processor."""
+"""The reader's own devices in a real browser: Chromium's software adapter, and JavaScript on the CPU."""
 
 import base64
 import re
@@ -32,7 +32,7 @@ X, Y = PIXELS * np.float32(1 / 255), LABELS.astype(np.int32)
 
 @pytest.fixture(scope="module")
 def launched() -> Iterator:
-    """Launches a browser with these flags; Playwright runs once in a thread."""
+    """Launch browsers with given flags; Playwright allows one instance per thread."""
     from playwright.sync_api import sync_playwright
 
     if CHROMIUM is None:
@@ -52,13 +52,13 @@ def launched() -> Iterator:
 
 @pytest.fixture(scope="module")
 def browser(launched):
-    """Of all other tests: it has no adapter."""
+    """For all other tests: without a WebGPU adapter."""
     return launched(*FLAGS)
 
 
 @pytest.fixture(scope="module")
 def with_webgpu(launched):
-    """The same, with the software adapter."""
+    """With the software adapter."""
     return launched(*(flag for flag in FLAGS if flag != "--disable-gpu"), *WITH_WEBGPU)
 
 
@@ -67,7 +67,7 @@ def base(site):
     return site.at("notebooks/your_gpu.py")
 
 
-# The workers by themselves, on an empty page.
+# The workers alone, on an empty page.
 
 START = """([scripts, name, kernels, before]) => {
     const source = new Blob([before, scripts.worker, scripts[name]], { type: "text/javascript" });
@@ -117,7 +117,7 @@ def base64_of(array: np.ndarray) -> str:
 
 
 class Worker:
-    """A worker of this executor, on a page of its own; `before` runs in it before anything else."""
+    """A worker for one device, on a page of its own; `before` is code to run first in the worker."""
 
     def __init__(self, page, device: str, kernels: dict, before: str = "") -> None:
         page.route("http://localhost/", lambda route: route.fulfill(body="<!doctype html>", content_type="text/html"))
@@ -127,7 +127,7 @@ class Worker:
         self.failed = page.evaluate("images => window.images(images)", [base64_of(PIXELS), base64_of(LABELS)])
 
     def train(self, training: Training, steps: int, way: str, **changed: object) -> dict:
-        """The losses, the parameters and the evaluation after so many steps; or what failed."""
+        """Return the losses, parameters and evaluation after `steps` steps, or the failure."""
         slice_size = N_IMAGES // 2
         network = training.network
         flat = [part.ravel() for layer in initial_parameters(network, training.seed) for part in layer]
@@ -184,7 +184,7 @@ def test_one_module_that_does_not_compile_leaves_the_other_ways(with_webgpu):
     page = with_webgpu.new_page()
     on = Worker(page, "gpu", kernels | {"sources": sources})
     small = Training(Network((8,)), 0.1, 32, 1)
-    for _ in range(2):  # asked once more, it says the same
+    for _ in range(2):  # the second request fails the same way
         failed = on.train(small, 1, "one_kernel")["failed"]
         assert failed["kind"] == "shader"
         assert "whole_steps.wgsl" in failed["message"]
@@ -193,7 +193,7 @@ def test_one_module_that_does_not_compile_leaves_the_other_ways(with_webgpu):
 
 
 def test_what_was_allocated_before_the_memory_ran_out_is_given_back(with_webgpu):
-    """Or a smaller training afterwards would find none; and without images each training says why."""
+    """Otherwise no memory would be left for a smaller training; without images, each training says why."""
     before = """
         let [alive, limit] = [0, Infinity];
         const [create, destroy] = [GPUDevice.prototype.createBuffer, GPUBuffer.prototype.destroy];
@@ -211,7 +211,7 @@ def test_what_was_allocated_before_the_memory_ran_out_is_given_back(with_webgpu)
     on = Worker(page, "gpu", webgpu.kernels(), before)
     small = Training(Network((8,)), 0.1, 32, 1)
     assert "losses" in on.train(small, 1, "one_submission")
-    page.evaluate("() => ask('limit', { bytes: 8 * 4096 })")  # of the losses, after the parameters and their gradients
+    page.evaluate("() => ask('limit', { bytes: 8 * 4096 })")  # fails at the losses, after parameters and gradients
     assert on.train(small, 1, "one_submission")["failed"]["kind"] == "memory"
     alive = page.evaluate("() => ask('alive')")
     assert on.train(small, 1, "one_submission")["failed"]["kind"] == "memory"
@@ -226,11 +226,8 @@ def test_what_was_allocated_before_the_memory_ran_out_is_given_back(with_webgpu)
     page.close()
 
 
-# The page.
-
-
 def texts(page, selector: str) -> list[str]:
-    """What the page shows at this selector, also in shadow roots."""
+    """Return the texts at this selector, also in shadow roots."""
     return page.locator(selector).all_inner_texts()
 
 
@@ -276,7 +273,7 @@ def test_two_readers_of_a_class_see_each_other_s_machines_without_a_reload(with_
             page.goto(base + query)
         other.locator(".webgpu-kept", has_text="Nobody has kept this network").wait_for(timeout=60_000)
         rows = [page.locator(".webgpu-kept table.lab-values tr") for page in (one, other)]
-        for count, page in ((3, one), (5, other)):  # with the head, a row for each device
+        for count, page in ((3, one), (5, other)):  # with the header, a row per device
             both = page.locator(".webgpu .lab-sentence", has_text=re.compile("wins over|not told apart|equally fast"))
             both.wait_for(timeout=60_000)
             page.get_by_role("button", name="Keep as a machine").click()
@@ -298,7 +295,7 @@ def test_two_readers_of_a_class_see_each_other_s_machines_without_a_reload(with_
 
 
 def in_workers(code: str) -> str:
-    """A script for a page, in whose workers this code runs before their own."""
+    """Return a script for a page that prepends this code to its workers."""
     return f"""
     const whole = window.whole = Blob;
     window.Blob = function (parts, options) {{ return new whole([`{code}`, ...parts], options); }};"""
@@ -321,7 +318,7 @@ LOST_WHEN = """
 @pytest.mark.parametrize(
     ("condition", "words"),
     [
-        ('data.task === "train" && data.way === "one_kernel"', "wins over"),  # what was measured before stays
+        ('data.task === "train" && data.way === "one_kernel"', "wins over"),  # earlier measurements stay
         ("blocks === 2", "on one core takes"),
     ],
     ids=["between two ways", "in the middle of a training"],
@@ -334,7 +331,7 @@ def test_after_a_lost_device_the_processor_goes_on_and_the_button_opens_it_again
         lost = page.locator(".lab-problem", has_text="was lost")
         assert lost.count() == 1
         assert words in texts(page, ".webgpu .lab-sentence")[0]
-        page.evaluate("() => { Blob = window.whole; }")  # the device that is opened again is not lost again
+        page.evaluate("() => { Blob = window.whole; }")  # the reopened device is not lost again
         page.get_by_role("button", name="Measure again").click()
         page.locator(".webgpu .lab-state b", has_text="Measuring").wait_for(timeout=60_000)
         assert lost.count() == 0
@@ -343,7 +340,7 @@ def test_after_a_lost_device_the_processor_goes_on_and_the_button_opens_it_again
 
 NO_NUMBER = """
     self.addEventListener("message", ({ data }) => { if (data.what === "train") data.rate = 1e38; });"""
-# A driver with little memory left: it is asked for more than any has, and so refuses by itself.
+# A driver with little memory left: larger requests are raised beyond any memory, so the driver refuses them itself.
 LITTLE_MEMORY = """
     if (self.GPUDevice) {
         const create = GPUDevice.prototype.createBuffer;
@@ -351,7 +348,7 @@ LITTLE_MEMORY = """
             return create.call(this, asked.size > LIMIT ? { ...asked, size: 2 ** 50 } : asked);
         };
     }"""
-# An adapter of 2 MiB; who allocates more nevertheless is heard on the console. Few images, with their labels.
+# An adapter that allows 2 MiB; larger allocations are logged as errors. Few images, with their labels.
 SMALL_ADAPTER = """
     if (self.GPUDevice) {
         Object.defineProperty(GPUAdapter.prototype, "limits", {
@@ -373,7 +370,7 @@ SMALL_ADAPTER = """
     });"""
 
 
-TAKES = "on one core takes"  # JavaScript or WebAssembly, whichever was quicker
+TAKES = "on one core takes"  # JavaScript or WebAssembly, whichever was faster
 
 
 @pytest.mark.parametrize(
@@ -406,7 +403,7 @@ def test_a_fault_is_told_once_and_what_can_go_on_does(with_webgpu, base, code, q
 
 def test_of_two_tabs_one_measures_and_the_other_follows(browser, base):
     with tab(browser) as one, tab(browser) as other:
-        for opened in (one, other):  # at the same moment: on a busy machine one could be done before the other comes
+        for opened in (one, other):  # together: on a busy machine one could finish before the other opens
             opened.goto(base + SMALL)
         waits = ".webgpu .lab-state span:text('another tab')"
         ends = time.monotonic() + 60
@@ -420,7 +417,7 @@ def test_of_two_tabs_one_measures_and_the_other_follows(browser, base):
 
 
 HOLDS_THE_LOCK = "navigator.locks.request('your_gpu', () => new Promise((resolve) => { window.letGo = resolve; }))"
-# The tab goes into the background in the middle of the first block of a training.
+# The tab goes to the background during the first block of a training.
 HIDDEN_IN_A_BLOCK = """
     window.show = (shown) => {
         Object.defineProperty(document, "hidden", { value: !shown, configurable: true });

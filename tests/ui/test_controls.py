@@ -1,5 +1,5 @@
 # pyright: reportArgumentType=false
-"""A control is declared once: its setting, its element and the check of what it says agree."""
+"""A control is declared once: its setting, its element and its validation agree."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The menu of files: what it answers to a browser, and to whoever else speaks to it."""
+"""The export menu: its answers to a browser, and to any other client."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ from tests.sweeps.experiments.test_exported_script import ITEMS, MNIST_FACTS, cu
 
 
 class Menu(ExportMenu):
-    """Keeps what it says, instead of sending it."""
+    """Records its messages instead of sending them."""
 
     def __init__(self, now=lambda: None):
         super().__init__()
@@ -80,7 +80,7 @@ def test_a_picture_gets_its_sentence_and_its_source():
 
 
 def test_a_picture_says_what_was_trained():
-    """Whoever gets it has no controls beside it; also of a search, whose networks are too many to be named."""
+    """A picture is seen without its controls. A search has too many networks to name."""
     ((picture, _),) = Menu(shown).ask({"ask": "picture", "form": "svg"})
     wanted = "Learning rate 0.1 to 10; batch size 4,096; epochs 2; hidden layers 8; trained by NumPy"
     assert wanted in picture["source"]
@@ -105,7 +105,7 @@ def test_what_is_not_on_the_list_is_answered_by_a_sentence(asked):
 
 
 def test_of_data_that_somebody_brought_and_that_are_gone_a_script_is_refused_and_rows_are_not():
-    """Also where the file has MNIST's name."""
+    """Even if the file is named like MNIST."""
     pets = DataSet("f" * 32, 8192, 2048, 0.5)
     items = [replace(item, training=replace(item.training, data=pets)) for item in ITEMS]
     menu = Menu(lambda: shown(items, Facts("MNIST", "f" * 32)))

@@ -1,4 +1,4 @@
-"""No cell and no chart fails because matplotlib or pandas is being imported by another session."""
+"""No cell or chart fails while another session imports matplotlib or pandas."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The frame of an experiment: what is escaped, what keeps its place, what is left out when there is nothing to say."""
+"""The frame of an experiment: escaping, reserved space, and parts that are left out when they have nothing to say."""
 
 import re
 from dataclasses import replace
@@ -61,7 +61,7 @@ def test_a_chart_has_its_place_before_it_is_drawn():
 
 @pytest.mark.parametrize("device", ["cpu", "gpu"])
 def test_whoever_waits_for_a_compiler_is_told(device):
-    """On an H100 JAX compiled the first step of a shape for 2 to 29 s: that is no place in a queue."""
+    """On an H100 JAX compiled the first step of a shape for 2 to 29 s, which is not queueing."""
     item = Item(Training(), Runtime("jax-epoch", device))
     results, facts = Results((item,), ("a",)), Facts("MNIST", "1")
     results.add(Ready(facts))
@@ -153,7 +153,7 @@ def test_what_else_was_at_work_is_said_where_nothing_moves_for_it():
     experiment = made.learning_rate((0.1,), epochs=1, batch_size=4096, hidden="8")
     results = Results(experiment.items, experiment.labels)
     epoch = Epoch(0, 11, 0.3, 0.9, 0.1, 0.01, no_parameters)
-    # A training that was continued has been disturbed twice, each time by another share.
+    # A training that was continued has been disturbed twice, by different loads.
     warnings = ("timed beside another measurement", *Disturbance(1, 0, 1.2, 0).flags, *Disturbance(1, 0, 1.5, 0).flags)
 
     def shown(*warnings):

@@ -1,5 +1,5 @@
 # pyright: reportArgumentType=false
-"""The notebook as an app, as a script and as an export, and its controls without a browser."""
+"""The notebook as an app, as a script and as an export; and its controls without a browser."""
 
 import importlib
 import os
@@ -58,18 +58,18 @@ def arguments(settings=QUICK):
 
 @pytest.fixture
 def lab(engine, tmp_path, monkeypatch):
-    """`lab(**settings)`: the first notebook's, with these settings in its address."""
+    """`lab(**settings)` opens the first notebook's lab with these settings in its address."""
     return lambda streams=False, **settings: made.first_lab(monkeypatch, engine, tmp_path, streams, **settings)
 
 
 def asked(lab, prefix):
-    """The experiment that a section's controls ask for."""
+    """Return the experiment that a section's controls define."""
     panel, declared = lab.controls(prefix), page.PANELS[prefix]
     return made.jobs(prefix)(declared.checked(prefix, panel.value))
 
 
 def said(cache: Path, *command: str) -> str:
-    """Standard output of the notebook, run by a command with the settings of this test."""
+    """Run the notebook with a command and the settings above; return its standard output."""
     answer = subprocess.run(
         [sys.executable, *command, *arguments()],
         cwd=ROOT,
@@ -107,7 +107,6 @@ def test_as_an_export(tmp_path):
 
 @pytest.mark.slow
 def test_one_cell_by_name(lab):
-    """The notebook's own cell, with controls made here."""
     here = lab(**QUICK)
     panel = here.controls("rate")
     mnist_training.learning_rate.run(lab=here, rate=panel)
@@ -245,7 +244,7 @@ def test_bad_controls_show_a_sentence_in_the_cell(lab, monkeypatch, values, want
     shown, here = [], lab()
     monkeypatch.setattr(mo.output, "replace", shown.append)
     panel = here.controls("rate")
-    panel._value = panel.value | values  # what no browser sends
+    panel._value = panel.value | values  # a value that no browser sends
     mnist_training.learning_rate.run(lab=here, rate=panel)
     assert wanted in shown[-1].text
     assert 'role="alert"' in shown[-1].text

@@ -1,4 +1,4 @@
-"""Look inside: what is drawn of a network, on the data that it was trained on."""
+"""Look inside: the drawing of a network, on the data that it was trained on."""
 
 import time
 from collections import OrderedDict
@@ -40,8 +40,7 @@ def test_the_figures_and_what_the_canvas_gets():
 
 @pytest.mark.slow
 def test_a_network_is_looked_into_with_its_own_data_only(inside, monkeypatch):
-    """The data that came with the training, not what can be loaded by now: once MNIST is gone, the digits are no
-    stand-in for it."""
+    """It uses the training's own data, not what can be loaded now: digits must not replace MNIST once that is gone."""
     training, shown = Training(Network((16,)), 0.1, 4096, 1), []
     inside.best = Item(training)
     monkeypatch.setattr(mo.output, "replace", shown.append)
@@ -59,7 +58,7 @@ def test_a_network_is_looked_into_with_its_own_data_only(inside, monkeypatch):
 
 
 def test_a_network_is_drawn_once_somebody_has_scrolled_near(inside, monkeypatch):
-    """Most of a class never do, and a network is half a megabyte."""
+    """Most viewers never scroll there, and a network is half a megabyte."""
     drawn, training = [], Training(Network((16,)), 0.1, 4096, 1)
     monkeypatch.setattr(inside, "_draw", lambda _showing, item: drawn.append(item))
     inside.stage.streams = True

@@ -1,4 +1,4 @@
-"""The way from one notebook to another, by how they are served."""
+"""Links between notebooks, for each way of serving them."""
 
 import re
 import shutil

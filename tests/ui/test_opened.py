@@ -1,6 +1,6 @@
 # pyright: reportArgumentType=false
-"""What people, links, command lines and strangers can say to the notebooks: every setting, whatever the text, is
-used or answered by a sentence."""
+"""All input to the notebooks, from people, links, command lines and attackers: every setting is used or answered by a
+sentence, whatever the text."""
 
 import importlib.metadata
 import os
@@ -37,7 +37,7 @@ from tests.conftest import ROOT
 
 INSIDE_A_STEP = {"step": anatomy.Step, "live": trace.Live, "file": trace.TraceFile, "traps": anatomy.Traps}
 MANY = {"compare": many_networks.ArticleSweep, "count": many_networks.Saturation, "mixed": many_networks.MixedWidths}
-# Each notebook's settings, and the panels that they fill, by their names in the address.
+# Each notebook's settings, and their panels by the names in the address.
 PAGES = {
     "mnist_training": settings_of(page.PANELS) | own_data.OwnData().settings,
     "which_library": race.Race.settings("race") | machines.Machines.settings("compare"),
@@ -51,12 +51,10 @@ PAGES = {
 
 
 def elements(prefix, declared, address, _stage):
-    """A panel of these controls."""
     return mo.ui.dictionary(declared.elements(prefix, address))
 
 
 def experiment(prefix, values):
-    """What a section's cell makes of values."""
     return made.jobs(prefix)(page.PANELS[prefix].checked(prefix, values))
 
 
@@ -75,7 +73,7 @@ EXPERIMENTS = {
     "search": lambda values: search_page.trainings_of(search_page.SearchControls.checked("search", values).values),
 }
 
-# What people write, what they mistype, and what nobody should send.
+# What people write, what they mistype, and hostile input.
 NUMBERS = st.one_of(st.integers(), st.floats(), st.integers(-3, 5000), st.just(10**400)).map(str)
 TEXTS = st.one_of(
     st.text(max_size=40),
@@ -85,13 +83,13 @@ TEXTS = st.one_of(
     st.just("x" * 20_000),
     st.sampled_from([option for setting in EVERY for option in map(str, setting.options)]),
 )
-# What a control's element may be told by whoever speaks to the server: anything that JSON holds.
+# What any client may send as a control's value: anything that JSON can hold.
 VALUES = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), TEXTS, st.lists(TEXTS, max_size=3))
 QUICKLY = hypothesis(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def panels_of(prefix, address):
-    """The panels whose settings begin so; two pages have one called `compare`."""
+    """Return the panels with this prefix; two pages have one called `compare`."""
     if prefix == "compare":
         compared = elements("compare", machines.Machines, address, None)
         return [elements(prefix, MANY[prefix], address, None), compared]
@@ -106,7 +104,7 @@ def test_every_setting_is_a_control_and_every_control_has_a_setting():
     buttons = {
         name for name in CONTROLS if name.endswith((".stop", ".again", ".start", ".keep", ".mnist")) or ".apply" in name
     }
-    pins = {f"{prefix}.pin" for prefix, one in page.PANELS.items() if one.PINS}  # whose button a section makes
+    pins = {f"{prefix}.pin" for prefix, one in page.PANELS.items() if one.PINS}  # a section makes their button
     assert CONTROLS - buttons - not_saved == {setting.name for setting in EVERY} - pins
     assert not [name for name, times in Counter(setting.name for setting in EVERY).items() if times > 1]
 
@@ -130,7 +128,7 @@ def test_whatever_an_address_says_is_used_or_answered(data, setting):
 @QUICKLY
 @given(st.data(), st.sampled_from(sorted(CONTROLS)))
 def test_whatever_a_control_says_is_an_experiment_or_a_sentence(data, control):
-    """Past what the browser keeps to: the values come from outside."""
+    """These values come from outside, so the browser's limits do not hold."""
     panel, _, key = control.partition(".")
     known = {one.name: one for one in EVERY}
     values = {name.partition(".")[2]: one.usual for name, one in known.items() if name.startswith(f"{panel}.")}
@@ -147,7 +145,7 @@ def test_whatever_a_control_says_is_an_experiment_or_a_sentence(data, control):
 
 @given(st.data(), st.sampled_from(EVERY))
 def test_what_a_control_saves_is_read_again(data, setting):
-    """Every option, and every number that a field can hold, comes back from the address as it was."""
+    """Every option, and every number that a field allows."""
     if not setting.options:
         return
     several = isinstance(setting.usual, tuple)
@@ -163,7 +161,7 @@ def test_what_a_control_saves_is_read_again(data, setting):
 
 
 class Parameters(dict):
-    """What is used of marimo's query parameters."""
+    """The part of marimo's query parameters that we use."""
 
     def to_dict(self):
         return dict(self)
@@ -189,7 +187,7 @@ def test_a_name_that_is_no_setting_is_told_with_the_nearest():
 
 
 def test_the_warnings_of_an_address_are_there_before_any_control():
-    """They come with the first paint."""
+    """The first paint shows them."""
     address = Address(arguments={"rate.epochs": "many"})
     address.check(PAGES["mnist_training"])
     assert "rate.epochs=many" in page.title(address, None, "")
@@ -197,7 +195,7 @@ def test_the_warnings_of_an_address_are_there_before_any_control():
 
 @pytest.mark.parametrize(("count", "wanted"), [(1024, "at most 36"), (36, "")])
 def test_a_search_that_cannot_draw_so_many_says_so(count, wanted):
-    """One rate, three sizes, four widths, three depths: it drew for ever."""
+    """One rate, three sizes, four widths, three depths; drawing used to loop forever."""
     space = random_search.Space(rates=(0.1, 0.1))
     if wanted:
         with pytest.raises(ValueError, match=wanted):
@@ -215,9 +213,6 @@ def test_rates_are_counted_as_they_are_drawn(low, high):
     }
     rates |= {float(f"{mantissa / 100:.2f}") for mantissa in range(100, 1000)}
     assert space.size == sum(low <= rate <= high for rate in rates)
-
-
-# Options of a script.
 
 
 @pytest.mark.parametrize(
@@ -274,7 +269,7 @@ def test_marimo_reads_its_entry_points_once_and_finds_the_same(monkeypatch):
     before = evaluator._EXECUTOR_REGISTRY.names()
     evaluator.resolve_executor()
     assert len(read) == 2, "marimo reads them only once by itself: then nobody need do it for marimo"
-    for _ in range(2):  # by whatever number of viewers
+    for _ in range(2):  # for any number of viewers
         opened.opened("claims", {})
         assert evaluator._EXECUTOR_REGISTRY.names() == before
     assert len(read) == 3

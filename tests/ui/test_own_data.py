@@ -1,5 +1,5 @@
 # pyright: reportArgumentType=false, reportAttributeAccessIssue=false
-"""The panel for data that somebody brings: what it says, which field counts, and a network on such data looked into."""
+"""The panel for the reader's own data: its messages, which field counts, and a look inside a network on such data."""
 
 from types import MappingProxyType, SimpleNamespace
 
@@ -33,7 +33,7 @@ def shown(monkeypatch):
 
 @pytest.fixture
 def lab(engine, tmp_path, monkeypatch):
-    """`lab(**settings)`: the first notebook's, with these settings in its address."""
+    """`lab(**settings)` opens the first notebook's lab with these settings in its address."""
     return lambda **settings: made.first_lab(monkeypatch, engine, tmp_path, False, **settings)
 
 

@@ -1,4 +1,4 @@
-"""The page's style sheet, read as text: what no browser complains of, and every reader waits for."""
+"""The page's style sheet as text: rules that slow every reader's browser down without any error."""
 
 import re
 
@@ -14,9 +14,9 @@ SELECTORS = [
 
 
 def test_no_rule_is_for_everything_below_what_has_something():
-    """After `:has(…)`, a part that any element may be (`*`, `:first-child`) has a browser compute the styles of all
-    elements again at every change: two such rules made the page's first chart wait twice as long. After that of the
-    whole page, a part that many elements may be does so for these: it made each kept result wait 30 ms longer."""
+    """After `:has(…)`, a selector that matches any element (`*`, `:first-child`) makes the browser recompute the styles
+    of all elements at each change: two such rules doubled the wait for the page's first chart. After a page-wide
+    `:has(…)`, one that matches many elements recomputes theirs: it delayed each saved result by 30 ms."""
     below = {selector: re.split(r":has\((?:[^()]|\([^()]*\))*\)", selector)[-1] for selector in SELECTORS}
     having = {selector: rest.split()[-1] for selector, rest in below.items() if ":has(" in selector and rest.split()}
     assert len(having) >= 2, "the rules are found"

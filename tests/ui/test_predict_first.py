@@ -1,4 +1,4 @@
-"""A section in front of a class: nothing of its result is drawn before a guess, and the teacher's word holds."""
+"""A section in class: nothing of its result is drawn before a guess, and the teacher's settings apply."""
 
 import gc
 import time
@@ -23,8 +23,8 @@ from lib.ui.views.pinned import HIDDEN, WAITS
 from tests import made
 
 QUICK = {"rate.size": "4096", "rate.epochs": "1", "rate.count": "2", "rate.hidden": "8"}
-SMALL = "size=4096&epochs=1&hidden=8"  # as QUICK, in a pin
-# Of a result: drawn, in words, as sound, and beside a pinned one.
+SMALL = "size=4096&epochs=1&hidden=8"  # like QUICK, in a pin
+# Traces of a result in the HTML: chart, text, state, menu; and of a pinned one.
 DRAWN = ("lab-figure", "lab-details", "lab-state lab-t", "lab-state lab-s", "lab-state lab-d", 'role="img"', "lab-menu")
 PINNED = ("lab-kept", "lab-difference")
 
@@ -46,7 +46,7 @@ def shown(monkeypatch):
 
 
 class Viewer:
-    """A session of the first notebook, its first section drawn."""
+    """A session of the first notebook with its first section drawn."""
 
     def __init__(self, make, predict="1", **changed):
         self.lab = make(True, predict=predict, **QUICK | {f"rate.{name}": said for name, said in changed.items()})
@@ -57,7 +57,6 @@ class Viewer:
         mnist_training.learning_rate.run(lab=self.lab, rate=self.panel)
 
     def move(self, **values):
-        """Move controls, and run the cell."""
         self.panel._value = self.panel.value | values
         self.show()
 
@@ -83,7 +82,7 @@ class Viewer:
 
 @pytest.fixture
 def viewer(engine, tmp_path, monkeypatch, shown, request):
-    """`viewer(predict, **changed)`: opens the page."""
+    """`viewer(predict, **changed)` opens the page."""
     opened = []
 
     def make(*arguments, **changed):
@@ -146,7 +145,7 @@ def test_what_no_form_asks_answers_nothing(viewer, said):
 @pytest.mark.slow
 @pytest.mark.usefixtures("room")
 def test_a_pinned_run_is_not_seen_before_its_outcome_is_guessed_too(viewer, shown):
-    """In a link: neither before the present one is guessed nor, where it has other candidates, after that."""
+    """With a link's pin: hidden before the current result is guessed, and after, if its candidates differ."""
     pupil = viewer(pin=f"count=3&{SMALL}")
     pupil.show()
     assert not [words for words in (*DRAWN, *PINNED) if words in shown[-1]]
@@ -265,7 +264,7 @@ def test_a_pause_does_not_hold_the_teacher(room, viewer):
 
 
 def test_a_page_that_was_closed_is_let_go(room, viewer, monkeypatch):
-    """ipywidgets holds each widget for good: they kept the page and its thread."""
+    """ipywidgets keeps every widget alive, which kept the page and its thread."""
     monkeypatch.setattr(predict_first, "streaming", lambda: True)
     first = PredictFirst()
     first.attach(SimpleNamespace(address=Address(), news=Watched()))  # type: ignore[arg-type]

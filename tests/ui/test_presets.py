@@ -1,4 +1,4 @@
-"""Each preset is a page that opens with exactly its settings, and shows what its title says."""
+"""Each preset opens a page with exactly its settings, and its result is what its title says."""
 
 from typing import Any
 from urllib.parse import parse_qsl
@@ -57,11 +57,11 @@ def test_where_the_gpu_loses_the_article_s_own_seconds_say_so():
 
 
 def test_where_the_gpu_wins_it_is_predicted_to_by_both_intervals():
-    """Between two devices that are known without measuring."""
+    """Uses two devices that are known without measuring."""
     preset = next(one for one in PRESETS if one.title.startswith("The GPU wins"))
     address, settings = Address(arguments=dict(parse_qsl(preset.query))), PAGES[preset.notebook]
     said = {name.partition(".")[2]: address.read(one) for name, one in settings.items() if name.startswith("win.")}
-    unused: Any = None  # no calibration of this machine is asked for
+    unused: Any = None  # no calibration of this machine is needed
     left, right = (border.side(said[name], border.WAYS[said["way"]], unused) for name in ("left", "right"))
     assert left is not None
     assert right is not None

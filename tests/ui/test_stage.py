@@ -1,4 +1,4 @@
-"""A stage: one task at a time, begun anew only for something else or at the press of a button."""
+"""A stage runs one task at a time, and restarts it only for different settings or at the press of a button."""
 
 import gc
 import threading
@@ -68,7 +68,7 @@ def test_the_next_task_ends_the_one_before(stage):
 
 
 def test_a_stage_that_nobody_holds_ends_its_task(stage):
-    """As when a session ends: the task's thread must not hold the stage."""
+    """When a session ends, the task's thread must not keep the stage alive."""
     ended, here = threading.Event(), Stage(None, None)  # type: ignore[arg-type]
 
     def work(engine, store, cancel, request):
@@ -88,7 +88,7 @@ def rates(epochs):
 
 
 def watched(experiment, engine, store, request, fresh=False):
-    """A seat at a run that nothing fills."""
+    """Subscribe to a run that no worker feeds."""
     return Seat(Run(experiment, SharedRequest(request)), request)
 
 
@@ -163,7 +163,7 @@ def test_a_menu_forgets_what_was_shown_with_its_stage():
 
 
 def test_a_frame_that_takes_long_is_not_drawn_over_the_next_showing(stage):
-    """As when Stop is pressed while the chart of a moment ago is being made: “Measuring” must not cover “Stopped”."""
+    """If Stop is pressed while a chart is being drawn, “Measuring” must not cover “Stopped”."""
     drawn, begun, go_on = [], threading.Event(), threading.Event()
 
     def slow():
@@ -185,7 +185,7 @@ def test_a_frame_that_takes_long_is_not_drawn_over_the_next_showing(stage):
 
 
 def test_all_pages_of_a_browser_are_one_viewer(monkeypatch):
-    """As the door of the class site tells them; elsewhere each page is one."""
+    """The class site's access check identifies viewers; elsewhere each page is a viewer."""
     meta: dict[str, str] = {}
     monkeypatch.setattr(mo, "app_meta", lambda: SimpleNamespace(mode="run", request=SimpleNamespace(meta=meta)))
     assert Stage(None, None, "this page").viewer == "this page"  # type: ignore[arg-type]
@@ -225,7 +225,6 @@ def pupil(monkeypatch, room):
 
 
 def test_a_pause_holds_a_pupil_s_task_until_the_class_goes_on(room, pupil):
-    """Of whichever notebook: each begins its tasks here."""
     room.say(pauses=True)
     task = begun(pupil, "a", 0)
     assert task.wait_for_news(0, 5)
@@ -330,7 +329,7 @@ def test_a_thread_that_fails_to_draw_says_so_in_the_cell_and_draws_again(stage, 
 
 
 def section_at(seat):
-    """A section whose controls ask for what the seat is at, and whose page has no hooks."""
+    """A section whose controls yield the seat's experiment, and whose page has no hooks."""
     stage = SimpleNamespace(
         streams=True,
         pauses=False,
@@ -348,7 +347,7 @@ def section_at(seat):
 
 
 def test_the_first_points_of_a_run_wait_for_neither_turn_nor_frame(monkeypatch):
-    """A moved slider: a frame says that the run trains, and its first points come just after."""
+    """After a slider moves, a frame shows that the run trains, and its first points follow immediately."""
     turns, drawn, painted = iter((0.0, 1000.0, 1000.0)), [], threading.Semaphore(0)
     pacer = SimpleNamespace(turn_in_s=lambda now: next(turns), draw=lambda paint: paint())
     monkeypatch.setattr(stage_module, "pacer", pacer)
@@ -382,7 +381,7 @@ def test_the_first_points_of_a_run_wait_for_neither_turn_nor_frame(monkeypatch):
 
 @pytest.mark.slow
 def test_two_runs_that_are_pinned_beside_each_other_are_forgotten():
-    """What was drawn of them must not keep them: each is drawn beside the other."""
+    """Each is drawn next to the other; the drawings must not keep them alive."""
     one, other = (rates(epochs) for epochs in (1, 2))
     seats = [watched(experiment, None, None, Request()) for experiment in (one, other)]
     for experiment, seat, beside in ((one, seats[0], seats[1]), (other, seats[1], seats[0])):
@@ -425,7 +424,7 @@ def test_saved_results_are_drawn_once_for_all_viewers(monkeypatch):
 
 
 def test_a_run_that_ends_while_it_is_drawn_is_not_yet_done_and_keeps_its_charts(monkeypatch):
-    """“Done” stood below charts that lacked a line; its words took the place of each “0%”, also of a number format."""
+    """“Done” appeared below charts that lacked a line, and its text replaced every “0%”, even in number formats."""
     experiment = made.learning_rate((0.1, 1.0), epochs=1, batch_size=32, hidden="128")
     results, shown = Results(experiment.items, experiment.labels), []
     monkeypatch.setattr(layout, "progress_text", lambda _: "2 trainings" if results.over else ".0%")

@@ -1,4 +1,4 @@
-"""Settings and the address: what is read comes back as what it is, and what cannot be used is a sentence."""
+"""Settings and the address: values round-trip, and unusable text is answered by a sentence."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""A class in front of one server: nobody is left out, equal trainings are made once, and who has gone costs nothing."""
+"""A class on one server: everyone gets results, equal trainings run once, and viewers who left cost nothing."""
 
 import re
 import time
@@ -12,7 +12,7 @@ from benchmarks.client import FINISHED, Viewer
 from lib.site.server import WORKERS_NICENESS
 
 pytestmark = [pytest.mark.release, pytest.mark.timeout(600)]
-# Small settings; the fourth experiment starts other libraries, and is not waited for.
+# Small settings. The fourth experiment starts other libraries, so tests do not wait for it.
 QUICK = "&".join(
     (
         "rate.count=4&rate.size=512&rate.epochs=2",
@@ -32,7 +32,7 @@ def server(site):
 
 
 def shown(viewer: Viewer) -> dict[str, list[str]]:
-    """The cells of each awaited experiment's table, once all are over."""
+    """Return the cells of each awaited experiment's table, once all have ended."""
 
     def over(viewer: Viewer) -> bool:
         return all(name in viewer.frames and viewer.frames[name].state in FINISHED for name in AWAITED)
@@ -48,7 +48,7 @@ def test_twenty_who_open_the_page_see_the_same_trainings(server):
 
     with ThreadPoolExecutor(20) as pool:
         pages = list(pool.map(look, range(20)))
-    for name in AWAITED:  # a training that is made again has other seconds
+    for name in AWAITED:  # a repeated training would have other seconds
         made = {tuple(cell for cell in page[name] if re.fullmatch(r"[\d.]+", cell)) for page in pages}
         assert len(made) == 1, f"{name}: expected one measurement for all, got {len(made)}: {made}"
 
@@ -68,12 +68,12 @@ def test_a_closed_tab_ends_its_training_which_comes_after_the_pages(server):
 
 
 def workers_cpu_s(process: psutil.Process, period_s: float) -> float:
-    """The processor time that the server's children use in this time."""
+    """Return the CPU seconds that the server's children use within `period_s`."""
 
     def spent_s() -> float:
         total_s = 0.0
         for child in process.children(recursive=True):
-            with suppress(psutil.NoSuchProcess):  # it ended meanwhile
+            with suppress(psutil.NoSuchProcess):  # it has ended
                 total_s += sum(child.cpu_times()[:2])
         return total_s
 

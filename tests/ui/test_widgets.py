@@ -1,4 +1,4 @@
-"""The widgets: what travels to the browser, and when."""
+"""The widgets: what they send to the browser, and when."""
 
 import base64
 
@@ -27,7 +27,7 @@ def test_a_network_travels_as_its_shapes_and_all_its_float32_values():
 
 def test_two_test_images_of_each_digit_are_offered():
     labels = np.arange(40) % 10
-    images = np.broadcast_to(np.arange(40, dtype=np.uint8)[:, None, None], (40, 28, 28))  # each of one grey
+    images = np.broadcast_to(np.arange(40, dtype=np.uint8)[:, None, None], (40, 28, 28))  # each in one shade of grey
     greys = [set(base64.b64decode(one)) for one in widgets.sample_digits(images, labels)]
     assert greys == [{n} for n in range(20)], "the first of each digit, then the second"
 

@@ -1,4 +1,4 @@
-"""A step in parts, and the traps of timing it, as table, chart and sentence, from literal figures."""
+"""A step in parts, and the traps of timing it: tables, charts and sentences from literal figures."""
 
 import pytest
 
@@ -27,7 +27,7 @@ from tests.timing.profiling.test_request import FOUND
 
 
 def cached(task, seconds):
-    """Records as a worker would have made them."""
+    """Return records as a worker would write them."""
     return [
         Record.of(
             Kind.ANATOMY,
@@ -75,7 +75,7 @@ def measured(*values):
 
 
 def of(*ratios):
-    """Nine blocks, each so many times the reference's of its round."""
+    """Nine blocks, each a multiple of the reference's block in its round."""
     return measured(*(2e-4 * ratio for ratio in ratios * (9 // len(ratios))))
 
 
@@ -92,7 +92,7 @@ TRAPPED = {
 
 @pytest.mark.parametrize("allowed", [False, True])
 def test_webgpus_devices_are_those_whose_adapter_is_there(monkeypatch, allowed):
-    """A software adapter only where the reader asked for one, and it is called what it is."""
+    """The software adapter is offered only on request, and named as one."""
     monkeypatch.setenv("WEBGPU_SOFTWARE", "1" if allowed else "")
     monkeypatch.setattr("lib.model.backends.registry._installed", lambda *_: True)
     found = (webgpu.Adapter("integrated", "a GPU", "", ""), webgpu.Adapter("software", "llvmpipe", "", ""))

@@ -1,4 +1,4 @@
-"""Inside a step in a real browser: by an old address, its parts, a profile, files that are dropped, and the traps."""
+"""Inside a step in a real browser: an old address, its parts, a profile, dropped files, and the traps."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from tests.timing import profiling
 from tests.timing.profiling.traces.files import API_SUM, nsight
 
 TORCH = Path(profiling.__file__).parent / "traces" / "torch_step.json"
-PARTS, PROFILE, FILE, TRAPS = 0, 1, 2, 4  # of what has controls; after the file come two traces beside each other
+PARTS, PROFILE, FILE, TRAPS = 0, 1, 2, 4  # sections with controls; after the file come two traces side by side
 pytestmark = [*MARKS, pytest.mark.release]
 
 
@@ -29,7 +29,6 @@ def section(page, number):
 
 
 def press(page, number, key):
-    """A key at a slider of the page."""
     page.get_by_role("slider").nth(number).focus()
     page.keyboard.press(key)
 
@@ -63,11 +62,11 @@ def test_a_step_is_taken_apart_profiled_and_mistimed(page, site, tmp_path):
     wait_for_words(page, "under the profiler")
     sentence = section(page, PROFILE).locator(".lab-sentence")
     before = sentence.inner_text()
-    press(page, 2, "ArrowLeft")  # where the part begins
+    press(page, 2, "ArrowLeft")  # the slider for the start of the part
     wait_until(page, "said => ![...document.querySelectorAll('p')].some(e => e.innerText === said)", before, 10_000)
     page.wait_for_function("() => location.search.includes('live.part=40')", timeout=10_000)
     wait_for_state(page, PROFILE, "Done", timeout=1000)  # a part is drawn, not measured again
-    press(page, 1, "ArrowRight")  # the batch size: until there is a new profile, the last one stays
+    press(page, 1, "ArrowRight")  # the batch size: the last profile stays until there is a new one
     page.wait_for_selector(".trace-before figure", timeout=10_000)
     wait_for_state(page, PROFILE, "Done")
     assert page.locator(".trace-before").count() == 0

@@ -1,6 +1,6 @@
 # pyright: reportArgumentType=false
-"""A trace as a reader sees it: charts of bounded size, sentences that its rows bear, names that are no HTML; which of
-them are shown, and who may name a path."""
+"""The reader's view of traces: bounded charts, sentences that the rows support, escaped names, and which traces are
+shown. Only editors may enter a path."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -34,7 +34,7 @@ def trace_of(rows, **about):
     return found.trace("made", "a test", **about)
 
 
-# 1 μs of which kernels run a quarter, and the rest waits for dispatch.
+# 1 μs: kernels run for a quarter of it, the rest waits for dispatch.
 QUARTER = trace_of([("main", "host", DISPATCH, "call", 0, 1000), ("worker", "host", KERNEL, "gemm", 500, 250)])
 CARD = [("thread", "host", LAUNCH, "cudaLaunchKernel", 0, 5), ("thread", "host", DISPATCH, "aten::mm", 5, 500)]
 SLOWER, AS_FAST = ({"profiled_step_s": s, "plain_step_s": 1e-4, "steps": 7} for s in (3e-4, 1e-4))
@@ -190,7 +190,7 @@ def test_any_rows_are_drawn_and_told_without_markup_of_theirs(rows, part):
 
 
 class Page:
-    """What a viewer's page knows of traces, without a browser."""
+    """The part of a viewer's page that shows traces, without a browser."""
 
     def __init__(self, folder):
         self.traces, self.redrawn = view.Traces(Store(folder / "results.sqlite")), 0
@@ -206,7 +206,7 @@ class Page:
         return self.traces.draw_profile(Shown(at, View([*items], state, "", "", 1), known, self.section))
 
     def dropped(self, *files):
-        """What is drawn for these files, and the titles that the fields show."""
+        """Return the drawing for these files, and the titles in the fields."""
         at = view.TraceFile({"files": tuple((f"{number}", b"") for number in range(len(files))), "part": [0, 100]})
         drawing = self.traces.draw(Shown(at, View([*files], State.DONE, "", "", 1), (), self.section))
         return drawing, {name: field.value for name, field in self.traces._fields.items()}
@@ -258,7 +258,7 @@ def test_the_profile_before_stays_until_there_is_a_new_one(page):
 
 
 def test_a_path_is_read_for_who_edits_and_never_for_a_viewer(monkeypatch):
-    """Whatever a browser sends in place of the field that it does not have."""
+    """Even if a viewer's browser sends a field that its page does not have."""
     said = {"files": [SimpleNamespace(name="a.json", contents=b"{}")], "path": " /etc/passwd ", "part": [0, 100]}
     found = {}
     for mode in ("run", "edit"):

@@ -1,4 +1,4 @@
-"""The notebook's lab on a store of the test's own, and what its sections draw."""
+"""The notebook's lab on a store of the test's own, and the output of its sections."""
 
 import marimo as mo
 import pytest
@@ -14,7 +14,7 @@ from tests.sweeps.experiments.test_calibration import invented
 
 @pytest.fixture
 def opened(monkeypatch, tmp_path):
-    """Opens the lab with settings, given as `prefix_name`; calibrating its machine takes no time."""
+    """Open the lab with settings, given as `prefix_name`; calibration is instant."""
     monkeypatch.setattr(calibration, "measure_trials", invented)
     monkeypatch.setattr(lab_module, "shared_engine", lambda: None)
     monkeypatch.setattr(lab_module, "Store", lambda: Store(tmp_path / "results.sqlite"))
@@ -32,20 +32,19 @@ def opened(monkeypatch, tmp_path):
 
 @pytest.fixture
 def live(tmp_path):
-    """The calibrations that the lab watches."""
     return calibration.live_in(tmp_path / "results.sqlite")
 
 
 @pytest.fixture
 def shown(monkeypatch):
-    """What was drawn, one after another."""
+    """All outputs, in order."""
     found = []
     monkeypatch.setattr(mo.output, "replace", lambda html: found.append(html.text))
     return found
 
 
 class Panel:
-    """A section's panel, whose values a test sets as a browser does."""
+    """A section's panel; tests set its values in place of a browser."""
 
     def __init__(self, lab, prefix):
         self._panel = lab.controls(prefix)
@@ -62,5 +61,4 @@ class Panel:
 
 @pytest.fixture
 def panel():
-    """Makes a panel of a lab's section, as `Panel` does."""
     return Panel

@@ -1,4 +1,4 @@
-"""The border: two sides over width and batch size whose exact border is known, and what is drawn and told of it."""
+"""The border between two sides over width and batch size, where it is known exactly: predictions, chart, sentence."""
 
 import re
 from dataclasses import replace
@@ -52,7 +52,6 @@ def side(way=Way.STEP, **figures):
 
 
 def exactly(ratio):
-    """A surface without any uncertainty."""
     found = ratio * ONE
     return Surface(Predictions(found, found, found), Predictions(ONE, ONE, ONE))
 
@@ -71,7 +70,7 @@ def test_a_cell_of_the_surface_is_what_a_single_prediction_says(key, way, depth,
 
 
 def test_what_this_machine_s_memory_cannot_hold_is_refused_as_a_card_s_is(monkeypatch):
-    """Twice with another amount free: what was predicted before is known, and what fits is asked anew."""
+    """With two amounts of free memory: earlier predictions are cached, but whether they fit is checked again."""
     known = calibrated(0.05)
     for free_bytes in (5e7, 1e8):
         monkeypatch.setattr(page, "usable_memory_bytes", lambda device, n=free_bytes: {"cpu": n}[device])
@@ -129,7 +128,7 @@ def test_measured_points_are_the_stored_steps_of_this_runtime_depth_and_machine(
     known += [
         (TrainingWay(Runtime("numpy")), known[0][1], 9e-4),
         (EPOCH, Trial(Network((64,)), 32, 4), 9e-4),
-    ]  # not of it
+    ]  # different training, or several networks
     for trained, trial, step_s in known:
         subject, version = trained.subject(trial) | {"first_call_s": 0.1}, versions(trained.runtime)
         store.add(Record.of(Kind.STEP_TIME, subject, Measurement((step_s,), 1, Ended.CAP), version))
@@ -247,7 +246,7 @@ def test_the_sentence_counts_who_wins_where_and_where_neither_does():
     ],
 )
 def test_the_map_has_the_colour_of_what_its_sentence_says(left, right):
-    """Of invented devices: one that is quick to start and slow to multiply, the other way round, and nearly equal."""
+    """Invented devices: low overhead but slow products, the reverse, and nearly equal ones."""
     shown = page.surface(side(**left), side(**right), 1, 1)
     said = page.surface_sentence(shown, "Left", "Right", 1, 1)
     ground = page.rgba(shown.ratio, shown.unclear)

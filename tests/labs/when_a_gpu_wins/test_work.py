@@ -1,4 +1,4 @@
-"""Calibrations, larger work, costs and remedies: what a press asks for, and what is drawn and told."""
+"""Calibrations, larger work, costs and remedies: what a button starts, and the drawing and text of the results."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -114,7 +114,7 @@ def test_costs_are_seconds_times_the_price_and_devices_without_one_are_named(ope
 
 @pytest.fixture
 def applied(monkeypatch):
-    """What was asked for, call by call; each is done at once."""
+    """All requested remedies, call by call; each is done at once."""
     found = []
 
     def apply(_question, _by, chosen, *_):
@@ -127,7 +127,7 @@ def applied(monkeypatch):
 
 @pytest.fixture
 def show(opened, panel):
-    """Shows the section, with whatever has been pressed or moved since."""
+    """Draw the section after setting these values."""
     lab = opened()
     remedy = panel(lab, "remedy")
 
@@ -201,7 +201,7 @@ MEASURED = Findings(BEFORE, StepTime(2e-3, 0.1), OUTCOMES)
 
 
 def said(found: Findings) -> str:
-    """With usual spaces before units."""
+    """Return the sentence with normal spaces before units."""
     return page.remedies_sentence(found).replace("\u202f", " ")
 
 

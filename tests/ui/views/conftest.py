@@ -1,4 +1,4 @@
-"""Every chart that a test of this folder draws must say itself in words."""
+"""Every chart that a test in this folder draws must have a text that describes it."""
 
 import html
 
@@ -9,7 +9,7 @@ from lib.ui.views.chart import Chart
 
 @pytest.fixture(autouse=True)
 def charts_in_words(monkeypatch):
-    """Fails the test after which a chart draws what its text does not name, or tells what is not a number."""
+    """Fail the test if the text of one of its charts omits what is drawn, or contains “nan”."""
     made, begin = [], Chart.__init__
 
     def remembered(self, *given, **named):

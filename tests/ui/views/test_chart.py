@@ -1,4 +1,4 @@
-"""What all charts share: labels that cover nothing, axes that rarely change, and a style on every text."""
+"""Shared by all charts: labels that do not overlap, axes that rarely change, and styled text."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Charts in words: what is drawn is said, of every series, and nothing that is not a number is."""
+"""Charts in words: the text covers every series, and never shows a missing number."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ from lib.ui.views.chart_text import written
 from tests import made
 from tests.sweeps.experiments.test_results import filled
 
-# A series may be called “NaN”, which no missing number is told by: the check of every chart could not tell them apart.
+# No series is named “NaN”, since the check of all charts could not tell it from a missing number.
 NAMES = st.text(st.characters(categories=["L", "N"]), min_size=1, max_size=6).filter(lambda name: name.lower() != "nan")
 VALUES = st.floats(allow_infinity=False)
 
@@ -30,7 +30,7 @@ def drawn(rows, kind="line", **states):
 
 @given(st.lists(st.tuples(NAMES, VALUES), max_size=12), st.sampled_from(["line", "point"]))
 def test_every_series_is_named_and_no_missing_number_is_shown(found, kind):
-    """Also where some of its values, or all, are missing."""
+    """Some or all of a series' values may be missing."""
     rows = [(name, float(step), value) for step, (name, value) in enumerate(found)]
     text = drawn(rows, kind).text
     said = {cell for values in text.values for row in values.rows for cell in row}

@@ -1,4 +1,4 @@
-"""The colours of charts: marks can be seen and their labels read, on the page's light ground and on its dark one."""
+"""The colours of charts: marks and labels have enough contrast on the light and on the dark background."""
 
 import re
 
@@ -12,7 +12,7 @@ from lib.timing.profiling.request import PARTS
 from lib.ui.views.chart import ink, ordered_palette
 from tests.contrast import channels, contrast
 
-# marimo's own in 0.25, light and dark: the page's ground and the text on it.
+# marimo 0.25's own colours, light and dark: background and text.
 GROUNDS = (("#ffffff", "#0f172a"), ("#181c1a", "#eceeed"))
 PALETTE = sorted(
     {

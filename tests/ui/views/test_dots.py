@@ -1,11 +1,10 @@
-"""Marks with their ranges: a row for each name, a shape for each way to know a value."""
+"""Marks with ranges: a row per name, and a shape per source of a value."""
 
 from lib.ui.views.chart import Chart
 from lib.ui.views.dots import HERE, PUBLISHED, Dot, dots_chart
 
 
 def dots_of(chart: Chart) -> list[dict]:
-    """What the chart draws."""
     return next((rows for rows in chart.spec["datasets"].values() if rows and "known" in rows[0]), [])
 
 

@@ -1,4 +1,4 @@
-"""HTML that the views share: what it holds and what it escapes."""
+"""HTML helpers that the views share: content and escaping."""
 
 import html
 import re
@@ -44,7 +44,7 @@ def test_what_is_on_demand_is_closed():
     ],
 )
 def test_text_of_unknown_origin_is_shown_as_it_is(text):
-    """In Markdown: what a reader sees are its letters, in no other element than any text's."""
+    """Markdown must show exactly these letters, and create no other elements than plain text does."""
     shown = [mo.md(as_markdown(one)).text for one in (text, "plain")]
     tags, usual = (re.findall("<[^>]*>", one) for one in shown)
     assert tags == usual

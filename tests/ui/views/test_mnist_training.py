@@ -77,7 +77,7 @@ def test_sentences_say_what_the_rows_show():
 
 def test_the_seconds_to_a_target_count_training_and_evaluation_of_each_epoch():
     experiment = made.learning_rate((0.1, 1.0), epochs=3, batch_size=32, hidden="128")
-    line = filled(experiment, (0.9, 0.9)).lines[0]  # 0.1 s of training and 0.01 s of evaluation an epoch
+    line = filled(experiment, (0.9, 0.9)).lines[0]  # per epoch 0.1 s of training and 0.01 s of evaluation
     reached = [epoch.validation_accuracy for epoch in line.epochs]
     assert line.seconds_to(reached[1]) == 2 * (0.1 + 0.01)
     assert line.seconds_to(0.99) is None

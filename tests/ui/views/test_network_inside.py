@@ -1,4 +1,4 @@
-"""Inside a trained network: what is counted, and that its pictures can be read."""
+"""Inside a trained network: its counts, and legible pictures."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from tests.contrast import channels, contrast
 
 
 def test_a_network_without_hidden_layers_is_counted_by_hand():
-    """Its logits are the first ten pixels: the brightest of them is what it says."""
+    """Its logits are the first ten pixels, so it predicts the brightest of them."""
     weights = np.eye(784, 10, dtype=np.float32)
     images = np.zeros((3, 28, 28), np.uint8)
     images[[0, 1, 2], 0, [4, 4, 7]] = [255, 51, 255]
@@ -23,9 +23,9 @@ def test_a_network_without_hidden_layers_is_counted_by_hand():
 
 
 def test_a_count_in_the_confusion_matrix_is_read_on_its_ground():
-    """Each cell of the drawn figure: its colour on the map, and the colour of its number."""
+    """For each cell of the drawn figure: its background, and the colour of its number."""
     confusion = np.full((10, 10), 1)
-    confusion[np.triu_indices(10, 1)] = range(1, 46)  # every share of the most mistakes
+    confusion[np.triu_indices(10, 1)] = range(1, 46)  # all shares of the largest count
     axes = network_inside.confusion_figure(network_inside.NetworkView(confusion, ())).axes[0]
     (shown,) = axes.get_images()
     assert len(axes.texts) == 100
@@ -66,7 +66,7 @@ def test_each_mistake_is_told_and_none_where_there_is_none():
 
 @pytest.mark.parametrize("names", [("$0_$50", "$10k-$20k"), ("\\(a^b_c$", "$x_{1}$ <b>")])
 def test_names_of_classes_are_no_formulas(names):
-    """Of prices one is read as a formula, and another cannot be."""
+    """One dollar sign alone is harmless; two make a formula, which may not even parse."""
     confusion, images = np.array([[5, 2], [1, 5]]), np.zeros((1, 8, 8), np.uint8)
     inside = network_inside.NetworkView(confusion, ((0, 1, 0.9),))
     drawn = [

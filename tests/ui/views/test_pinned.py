@@ -1,4 +1,4 @@
-"""A pinned run beside the present one: the same axes, and what differs."""
+"""A pinned run next to the current one: the same axes, and what differs."""
 
 import pytest
 
@@ -13,7 +13,7 @@ def rates(epochs=3, size=32, rates=(0.01, 0.1)):
 
 
 def ends(chart, channel):
-    """The numeric domains of all layers, as ends."""
+    """Return the numeric domains of all layers."""
     scales = [layer.get("encoding", {}).get(channel, {}).get("scale") for layer in chart.spec["layer"]]
     return {tuple(scale["domain"]) for scale in scales if isinstance((scale or {}).get("domain"), list)}
 

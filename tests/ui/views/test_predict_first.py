@@ -1,4 +1,4 @@
-"""The guess beside the result: in every case the exact sentence, and a mark at what was guessed."""
+"""The guess next to the result: the exact sentence in every case, and a mark on the guessed option."""
 
 import numpy as np
 import pytest
@@ -71,7 +71,7 @@ def test_whether_a_loss_stops_being_a_number(said, diverged, wanted):
 
 
 def test_a_library_is_called_slower_only_by_the_one_rule():
-    """Each line of these results takes a multiple of the first one's 0.1 s."""
+    """The n-th line of these results takes n times the first one's 0.1 s."""
     first, second, *_, last = BACKENDS.labels
     results = filled(BACKENDS, [0.95] * len(BACKENDS.items))
     assert view.sentence(BACKENDS, results, Guess(first)) == f"You said {first}, and its epochs were the fastest."

@@ -20,7 +20,7 @@ DIMENSIONS = (
 
 
 def search(n=64):
-    """A random search whose accuracy depends on the learning rate."""
+    """Return results whose accuracy depends on the learning rate."""
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({one.column: one.low * (one.high / one.low) ** rng.random(n) for one in DIMENSIONS})
     for one in DIMENSIONS[1:]:
