@@ -43,8 +43,6 @@ def share_compiled(cache: Path) -> None:
 
 @dataclass(frozen=True)
 class Site:
-    """A running class site."""
-
     base: str
     process: subprocess.Popen
     cache: Path
@@ -265,7 +263,6 @@ def found_by_axe(page) -> list[tuple[str, str, str]]:
 
 
 def faint_texts(page) -> list[list[str]]:
-    """Return the texts of page and charts, with their colours, whose contrast with the background is below 4.5."""
     ground = page.evaluate(GROUND)
     return [one for one in page.evaluate(f"[...{TEXTS}, ...{INKS}]") if contrast(one[1], ground) < 4.5]
 
@@ -292,7 +289,6 @@ def assert_accessible(page) -> None:
 
 
 def assert_figures_stand_beside_their_labels(page, table):
-    """On a phone, two columns of figures are visible, and the labels stay visible when the table is scrolled."""
     page.set_viewport_size(PHONE)
     row = page.locator(table).locator("tr").nth(1)
     label, figure, last = (row.locator("th, td").nth(n) for n in (0, 2, -1))

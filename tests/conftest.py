@@ -225,7 +225,6 @@ def made(made_cloud: Cloud, deploy_clone: Path, tmp_path: Path) -> Iterator[Clou
 
 @pytest.fixture(scope="session")
 def untouched(deploy_clone: Path, tmp_path_factory) -> Iterator[Cloud]:
-    """For tests that must not call the cloud at all."""
     with lending(tmp_path_factory.mktemp("untouched"), deploy_clone) as lent:
         yield lent
         assert not lent.rows("calls")

@@ -103,7 +103,6 @@ def stand_in() -> SimpleNamespace:
 
 @contextmanager
 def in_numba_cudas_place() -> Iterator[None]:
-    """Replace `numba.cuda` by the stand-in."""
     before = {name: sys.modules.get(name) for name in ("numba.cuda", "lib.model.backends.with_numba_cuda")}
     real = vars(numba).get("cuda")
     numba.cuda = sys.modules["numba.cuda"] = stand_in()  # type: ignore[assignment]

@@ -71,8 +71,6 @@ def make_clone(folder: Path) -> Path:
 
 @dataclass(frozen=True)
 class Cloud:
-    """A clone of the project, a fake gcloud, and the folder that stands for the machine."""
-
     clone: Path
     state: Path
     port: int
@@ -113,7 +111,6 @@ class Cloud:
         return said
 
     def fail(self, pattern: str, how: str) -> None:
-        """Make the next command that matches this pattern fail."""
         with (self.state / "failures").open("a") as file:
             file.write(f"{pattern}\t{how}\n")
 
@@ -158,7 +155,6 @@ def lending(folder: Path, clone: Path, like: Cloud | None = None) -> Iterator[Cl
 
 
 def one_sentence(said: str, *words: str) -> None:
-    """The output is one line that says what was expected and contains all `words`."""
     lines = said.strip().splitlines()
     assert len(lines) == 1, said
     assert "xpected" in said

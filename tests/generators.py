@@ -7,7 +7,6 @@ T = TypeVar("T")
 
 
 def collected(generator: Generator[Any, None, T]) -> tuple[list, T]:
-    """Return all yielded items, and the return value."""
     values: list[T] = []
 
     def kept() -> Generator[Any, None, None]:

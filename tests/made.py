@@ -53,7 +53,6 @@ def backends(*, batch_size, epochs, rate, hidden):
 
 
 def first_lab(monkeypatch, engine, folder, streams: bool = False, **settings: str):
-    """Open the first notebook's lab with `settings` in its address, on this engine, with results in `folder`."""
     monkeypatch.setattr(lab_module, "shared_engine", lambda: engine)
     monkeypatch.setattr(lab_module, "Store", lambda: Store(folder / "results.sqlite"))
     monkeypatch.setattr(page, "fastest_here", Runtime)

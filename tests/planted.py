@@ -280,12 +280,10 @@ FAULTS = (
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Pytest hook: record failed tests."""
     _note(report)
 
 
 def pytest_collectreport(report: pytest.CollectReport) -> None:
-    """Pytest hook: record what could not be collected."""
     _note(report)
 
 

@@ -44,7 +44,6 @@ def train(
 
 
 def main(*arguments) -> None:
-    """Run `worker.main` with `train` above, for any runtime."""
     few = np.zeros((1, 784), np.float32), np.zeros(1, np.int32)
     worker.data_module.load = lambda: Data(*few, *few, *few, "MNIST", MNIST_DIGEST)
     worker.load_train = lambda _backend: train

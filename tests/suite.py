@@ -40,8 +40,6 @@ def _opens_pages(nodeid: str) -> bool:
 
 
 class _WithOneBrowser(LoadFileScheduling):
-    """Distribute files to free processes, but send all files that open pages to the same one."""
-
     def _split_scope(self, nodeid: str) -> str:
         return "browser" if _opens_pages(nodeid) else super()._split_scope(nodeid)
 
@@ -51,7 +49,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFil
 
 
 def pytest_terminal_summary(terminalreporter) -> None:
-    """Report skipped tests, one line per reason."""
     reasons = Counter(
         report.longrepr[2].removeprefix("Skipped: ") for report in terminalreporter.stats.get("skipped", ())
     )

@@ -50,7 +50,6 @@ def test_what_a_test_starts_can_be_interrupted_wherever_the_suite_runs():
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """Run a suite of a few tests with these options, and return its output."""
     folder = tmp_path_factory.mktemp("sample")
     (folder / "conftest.py").write_text("from tests.suite import *\n")
     (folder / "test_sample.py").write_text(SAMPLE)

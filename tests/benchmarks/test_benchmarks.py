@@ -111,7 +111,6 @@ def test_a_backend_that_fails_leaves_the_other_rows(monkeypatch, capsys, out):
 
 
 def class_of_ten(viewers: int, *_) -> list[report.Row]:
-    """A class that loses every tenth move."""
     if viewers == 13:
         raise RuntimeError("nobody came")
     moves = [

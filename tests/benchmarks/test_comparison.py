@@ -30,7 +30,6 @@ class Machine:
         return run
 
     def slower(self) -> float:
-        """Return the current slowdown as a factor."""
         match self.kind:
             case "drift":  # doubles within a second
                 return 1 + self.now

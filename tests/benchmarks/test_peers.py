@@ -18,8 +18,6 @@ pytestmark = pytest.mark.release
 
 
 class Scripted:
-    """A participant whose epochs take the given seconds, and which fails after the last."""
-
     def __init__(self, seconds):
         self.seconds, self.epoch = list(seconds), -1
 
@@ -112,7 +110,6 @@ TRAINING = {"hidden": [16], "learning_rate": 0.1, "batch_size": 2048, "epochs": 
 
 
 def answers_of(key):
-    """Return the answers for all epochs, from a process with one thread, as in the benchmark."""
     process = PeerProcess(PEERS[key], threads=1)
     try:
         process.answer(120)

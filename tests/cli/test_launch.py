@@ -55,7 +55,6 @@ def test_marimos_options_are_not_for_the_class(capsys):
 
 @pytest.fixture
 def launched(monkeypatch, capsys, tmp_path):
-    """Return the message on standard error with which `launch` refuses; fail if it serves."""
     monkeypatch.chdir(tmp_path)
     for name in (SERVED, "PYTHONPATH"):  # `launch` sets them
         monkeypatch.setenv(name, "")

@@ -56,7 +56,6 @@ FEW = {
 
 
 def only(monkeypatch, positions):
-    """Restrict the controls to these positions."""
     every = settings_of(PANELS)
     few = {name: replace(every[name], usual=usual, options=options) for name, (usual, options) in positions.items()}
     monkeypatch.setattr(command, "settings_of", lambda _: every | few)
@@ -64,13 +63,11 @@ def only(monkeypatch, positions):
 
 @pytest.fixture
 def few_positions(monkeypatch):
-    """Small networks, trained by the default backend."""
     monkeypatch.setattr(command, "_fastest_timed", lambda *_: Runtime())
     only(monkeypatch, FEW)
 
 
 def wait_until_it_trains(program):
-    """Read output until a training is stored."""
     assert any("trainings; now" in line for line in program.stdout)
 
 

@@ -50,7 +50,6 @@ from tests.hiding import hiding
 
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory) -> dict[str, str]:
-    """The environment of a machine with only NumPy, and offline."""
     folder = tmp_path_factory.mktemp("bare")
     environment = {name: value for name, value in os.environ.items() if name not in ("MNIST_NPZ", "KERAS_BACKEND")}
     of_its_own = {"MNIST_CACHE_DIR": str(folder / "cache"), "MNIST_OFFLINE": "1"}
@@ -63,7 +62,6 @@ def recording(bare: dict[str, str], path: Path, minutes: float) -> subprocess.Po
 
 
 def interrupted(program: subprocess.Popen, after: str) -> tuple[str, str]:
-    """Interrupt the program after this output; return all its output and errors."""
     assert program.stdout is not None
     try:
         said = []
@@ -196,7 +194,6 @@ def test_a_file_that_cannot_be_written_is_said_before_anything_is_measured(tmp_p
 
 
 def recorded(path: Path, sources: str, machine: str = "", **about: object) -> Path:
-    """Write a recording of one row, by a version of the code, on this machine or another."""
     store = Store(path.with_suffix(".sqlite"))
     subject = Cell(Runtime("numpy"), 32).subject
     one = Record.of(Kind.RACE, subject, Measurement((0.1,) * 3, 1, Ended.CAP), versions(Runtime("numpy")))

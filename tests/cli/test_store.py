@@ -22,7 +22,6 @@ def test_the_command(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize("fault", ["nothing kept", "damaged", "newer", "no folder"])
 def test_a_good_file_is_not_replaced_by_nothing(tmp_path, monkeypatch, capsys, fault):
-    """The store cannot be read, or is empty."""
     monkeypatch.setenv("MNIST_CACHE_DIR", "/proc/nowhere" if fault == "no folder" else str(tmp_path))
     path, good = tmp_path / "all.json", tmp_path / "good.sqlite"
     export_to(path, filled(Store(good)))

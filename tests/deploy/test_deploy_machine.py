@@ -49,7 +49,6 @@ def setup(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def installed(deploy_clone: Path, tmp_path_factory) -> Path:
-    """The result of running the setup twice."""
     root = tmp_path_factory.mktemp("machine")
     archive = root / "project.tar.gz"
     subprocess.run(["tar", "-C", str(deploy_clone), "-czf", str(archive), "."], check=True)

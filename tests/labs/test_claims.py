@@ -282,7 +282,6 @@ def test_what_a_library_takes_in_another_precision_is_not_taken_for_its_own():
 
 
 def on_days(cell, days, seconds=1.0):
-    """A standing with one repetition per day, each slightly longer than the one before."""
     times = tuple(seconds * (1 + 0.001 * number) for number in range(len(days)))
     return Standing(cell, times, times, False, (), "", repeated_at=tuple(f"2026-11-{day}:00+00:00" for day in days))
 

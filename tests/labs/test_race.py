@@ -22,7 +22,6 @@ def at(view="seconds", target=0.95, hidden="128", size=32) -> Race:
 
 
 def raced(known: dict[Cell, Standing], learned=None) -> Raced:
-    """A race with only these standings and accuracies."""
     made = Raced([], [], learned or {})
     made.standings = known
     return made

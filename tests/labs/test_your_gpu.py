@@ -37,8 +37,6 @@ SERVER = ThisMachine("AMD EPYC", 8, 2**33, "AVX2", "")
 
 
 class Played:
-    """A page with a simulated browser, which sends what the test says."""
-
     def __init__(self, store: Store, monkeypatch) -> None:
         images = {f"x_{kind}": np.zeros((1024, 784), np.uint8) for kind in ("train", "validation")}
         images |= {f"y_{kind}": np.zeros(1024, np.uint8) for kind in ("train", "validation")}

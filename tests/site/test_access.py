@@ -41,7 +41,6 @@ async def says_who(scope, receive, send):
 
 
 def ask(keys, path="/", query="", **asked):
-    """Return status, headers and text of the answer: the access check's, or the page's behind it."""
     return asyncio.run(asking(Door(says_who, keys, "class-1"), path, query, **asked))
 
 
@@ -336,7 +335,6 @@ def test_no_invented_cookie_is_a_card(cookie):
 
 
 def test_a_card_is_void_elsewhere_and_the_next_day(monkeypatch):
-    """Cases: another secret, closed server, another password, one changed letter, expiry."""
     cookie = OPEN.cookie(Credentials("teacher", "abc"))
     assert OPEN.card(cookie) == Credentials("teacher", "abc")
     assert Keys(b"t" * 32).card(cookie) is None

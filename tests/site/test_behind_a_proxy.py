@@ -38,8 +38,6 @@ http {
 
 
 class Proxied:
-    """The site as a remote browser sees it: by its name, with a verified certificate."""
-
     def __init__(self, folder, plain_port: int, port: int, keys: Keys) -> None:
         self.plain_port, self.port, self.keys = plain_port, port, keys
         self.origin = f"https://{NAME}:{port}"
@@ -78,7 +76,6 @@ class Proxied:
 
 @contextmanager
 def nginx(folder, behind: int, plain_port: int, port: int):
-    """Run the proxy on two free loopback ports, with all its files in `folder`."""
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={NAME}"]
         + ["-addext", f"subjectAltName=DNS:{NAME}", "-keyout", folder / "key.pem", "-out", folder / "cert.pem"],

@@ -34,7 +34,6 @@ def no_runtime():
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory, no_runtime):
-    """The address of a site with the front page, one notebook, and if possible the page that trains in the browser."""
     folder = tmp_path_factory.mktemp("host")
     notebooks = [notebook_of("which_library")]
     assert write_site(folder / "some" / "where", notebooks=notebooks, in_browser=not no_runtime)
@@ -46,7 +45,6 @@ def site(tmp_path_factory, no_runtime):
 
 @pytest.fixture
 def offline(page, site):
-    """A tab that reaches only the file server; a request to another host fails the test."""
     elsewhere = []
 
     def refuse(route):
@@ -84,7 +82,6 @@ def section(tab, experiment):
 
 
 def wait_done(tab, experiment):
-    """Return an experiment's sentence once it is done."""
     tab.wait_for_function(
         "name => document.querySelector(`#${name} .state b`).innerText === 'Done'", arg=experiment, timeout=120_000
     )

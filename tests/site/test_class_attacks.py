@@ -51,8 +51,6 @@ TABLE = "x,y,label\n" + "0.25,0.75,cat\n1.25,0.5,dog\n" * 300
 
 
 class Attacked(Site):
-    """A running class site, with helpers that attack it."""
-
     @property
     def pid(self) -> int:
         return self.process.pid
@@ -354,7 +352,6 @@ def until(found, what: str):
 
 
 def test_settings_that_cannot_be_are_said_on_the_page(site, bystander):
-    """Control characters and numbers out of range; the page opens with its default settings instead."""
     bad = "rate.epochs=-99&rate.size=999999999999&rate.hidden=%00%0d%0aSet-Cookie:x&rate.count=1e999&%00=%1b[31m"
     with site.first("odd", f"{QUICK.partition('&size')[2]}&{bad}") as viewer:
         shown = viewer.wait(lambda viewer: viewer.frames.get("title"), LIMIT_S, "the title")
@@ -381,7 +378,6 @@ def test_two_hundred_reloads_take_one_place_and_leave_no_run(site, bystander):
 
 
 def started(site: Attacked) -> list[list[str]]:
-    """Return the ends of the workers' command lines."""
     return [worker.cmdline()[-3:] for worker in psutil.Process(site.pid).children(recursive=True)]
 
 
@@ -413,13 +409,11 @@ def test_a_killed_worker_is_replaced(site, tab):
 
 
 def under_way(viewer: Viewer) -> list[str]:
-    """Return the states of the page's experiments that have not ended."""
     shown = [viewer.frames[name].state for name in viewer.experiments if name in viewer.frames]
     return [state for state in shown if state in UNDER_WAY]
 
 
 def stored(cache: Path) -> int:
-    """Return the number of trainings in the store."""
     with closing(sqlite3.connect(cache / "results.sqlite")) as store:
         return store.execute("SELECT count(*) FROM curves").fetchone()[0]
 

@@ -33,8 +33,6 @@ async def reading(scope, receive, send):
 
 
 class Sender:
-    """Sends a body in parts; records how much was requested and the answer."""
-
     def __init__(self, n_bytes: int, declares: bool = True, stalls: bool = False) -> None:
         said = [(b"content-length", str(n_bytes).encode())] if declares else []
         self.scope = {"type": "http", "method": "POST", "path": "/", "headers": said}
@@ -87,12 +85,7 @@ def test_a_file_of_the_largest_size_passes_in_base64():
         (2 << 30, 2 << 30, 0, True),
         (2 << 30, None, MAX_BODY_BYTES + len(CHUNK), True),
         (2 << 30, 3, MAX_BODY_BYTES + len(CHUNK), False),
-        (
-            MAX_IGNORED_BYTES,
-            MAX_IGNORED_BYTES,
-            MAX_IGNORED_BYTES,
-            False,
-        ),  # a browser sends everything, and then reads the reason
+        (MAX_IGNORED_BYTES, MAX_IGNORED_BYTES, MAX_IGNORED_BYTES, False),  # browsers read the reason after sending all
         (MAX_IGNORED_BYTES + 1, MAX_IGNORED_BYTES + 1, 0, True),
     ],
 )
@@ -107,7 +100,6 @@ def test_a_body_that_is_too_long_is_refused_whatever_it_says_of_its_length(n_byt
 
 
 def test_more_at_once_than_there_is_memory_for_are_told_to_come_again():
-    """Two more than fit. Sliders keep working, and afterwards there is room again."""
     many, sliders = [Sender(MAX_BODY_BYTES) for _ in range(FIT + 2)], [Sender(100) for _ in range(9)]
     together(*many, *sliders)
     assert [one.answer[0] for one in many] == [200] * FIT + [503] * 2
@@ -175,7 +167,6 @@ def test_what_the_application_answers_is_said_unless_the_body_was_refused():
 
 
 def events(kind, *sent) -> list[tuple[str, int]]:
-    """Return event and status of each logged line."""
     written: list[str] = []
 
     async def app(scope, receive, send):

@@ -149,7 +149,6 @@ def test_an_address_that_is_too_long_is_said_on_the_page(base, query):
 
 
 def head(path: str = "/", query: bytes = b"", **headers: str) -> dict:
-    """Return the scope of a request with a client's headers."""
     said = [(b"host", b"localhost"), *((name.encode(), value.encode()) for name, value in headers.items())]
     return {"type": "http", "method": "GET", "path": path, "query_string": query, "headers": said, "client": ("::1", 1)}
 
@@ -218,7 +217,6 @@ def test_a_websocket_with_a_long_head_is_answered(base, path, lines, wanted):
 
 
 def sent(base: str, request: bytes) -> bytes:
-    """Return the first bytes of the answer to this request."""
     where = urlsplit(base)
     with socket.create_connection((where.hostname, where.port), 10) as connection:
         with suppress(ConnectionError):  # the server may close it early
@@ -347,7 +345,7 @@ def test_nor_does_what_marimo_lists_or_refuses(base):
 
 @pytest.mark.slow
 def test_what_the_sessions_of_closed_tabs_held_is_given_back_once_they_have_ended(monkeypatch):
-    """A session's objects refer to each other, so the garbage collector runs, once for all viewers who left together."""
+    """A session's objects form cycles, so the garbage collector runs, once for all viewers who left together."""
     collected, twice = [], threading.Event()
     monkeypatch.setattr(server.gc, "collect", lambda: collected.append(1) or len(collected) < 2 or twice.set())
 
@@ -393,22 +391,17 @@ def test_a_session_begins_once_the_server_s_own_imports_are_over(monkeypatch):
 
 
 def test_threads_parse_one_after_another_though_the_collector_lets_others_in(monkeypatch):
-    for where, name in (
-        (ast, "parse"),
-        (compiler, "ast_compile"),
-    ):  # another test may have served a class in this process
+    for where, name in ((ast, "parse"), (compiler, "ast_compile")):  # another test may have patched them
         monkeypatch.setattr(where, name, inspect.unwrap(getattr(where, name)))
     with pytest.raises(SystemError, match="recursion depth mismatch"):
-        parse_while_another_thread_does(
-            times=50
-        )  # the fault that `one_parses_at_a_time` works around; without it this test shows nothing
+        parse_while_another_thread_does(times=50)  # the fault must exist, or the test proves nothing
     server.one_parses_at_a_time()
     parse_while_another_thread_does()
 
 
 def parse_while_another_thread_does(times: int = 1) -> None:
-    """Parse as a page load does. At each garbage collection another thread gets time to compile cells, as kernels do; on
-    a busy machine it may get none within one parse."""
+    """Parse as a page load does. At each garbage collection another thread gets time to compile cells, as kernels do;
+    on a busy machine it may get none within one parse."""
     over = threading.Event()
     faults: list[SystemError] = []
 

@@ -67,7 +67,6 @@ def shown(page):
 
 @pytest.mark.release
 def test_a_moved_slider_puts_its_rows_into_the_charts_that_are_drawn(page, server, browser):
-    """They then look like freshly drawn charts."""
     open_page(page, server, "?" + QUICK)
     wait_over(page)
     page.evaluate(MARK)
@@ -151,7 +150,6 @@ def look(page, nth):
 
 
 def test_a_moved_slider_does_not_wait_for_the_experiments_below(page, server):
-    """While the fourth experiment trains, the first responds at once; the fourth then continues."""
     open_page(page, server, "?" + QUICK.replace(QUICK_BACKENDS, "backend.hidden=16&backend.size=32&backend.epochs=12"))
     state = "n => document.querySelectorAll('.lab')[n]?.querySelector('.lab-state b')?.innerText"
     begin(page, 3)
@@ -231,7 +229,6 @@ def test_a_bad_text_is_answered_where_the_person_looks(page, server):
 
 @pytest.mark.images
 def test_all_experiments_fill_in_turn_and_everybody_can_read_them(page, server):
-    """Check with axe, for contrast, and on a phone."""
     page.set_viewport_size(PHONE)
     open_page(page, server, FILLED)
     for nth, words in enumerate(("was best", "fastest epochs", "parameters", "times as long")):
@@ -261,7 +258,6 @@ def test_controls_say_their_names_and_values(page, server):
 
 
 def test_the_focus_is_seen(page, server):
-    """Every control that Tab reaches has a clearly visible focus ring, in light and dark."""
     open_page(page, server, FILLED)
     page.locator(".lab >> nth=0").get_by_role("combobox").first.wait_for(timeout=20_000)  # the last control to visit
     for scheme in ("light", "dark"):
@@ -328,7 +324,6 @@ def test_drawing_changes_the_probabilities_and_agrees_with_numpy(page, server):
 @pytest.mark.release
 @pytest.mark.images
 def test_a_search_is_made_on_request_kept_and_told(page, server):
-    """It waits for its button; after a reload its results are still there."""
     query = FILLED + "&search.count=16&search.epochs=1&search.sizes=4096&search.widths=16,32&search.depths=1"
     open_page(page, server, query)
     page.get_by_role("button", name="Stop all").click()  # other tests cover the experiments above

@@ -14,7 +14,6 @@ pytestmark = MARKS
 
 @pytest.fixture
 def closed(page, closed_site):
-    """The address of a site for which this browser has no cookie."""
     page.context.clear_cookies()
     return closed_site.base
 

@@ -27,7 +27,6 @@ def server(site):
 
 @pytest.fixture
 def menu(page, server):
-    """The open menu, after its choices have loaded."""
     open_page(page, server, QUICK)
     wait_over(page)
     open_menu(page).locator(".lab-export > summary").click()
@@ -36,7 +35,6 @@ def menu(page, server):
 
 
 def saved(page, act) -> tuple[str, bytes]:
-    """Return name and content of the file that `act` saves."""
     with page.expect_download(timeout=LONG) as download:
         act()
     return download.value.suggested_filename, Path(download.value.path()).read_bytes()

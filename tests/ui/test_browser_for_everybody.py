@@ -34,7 +34,6 @@ def server(site):
 
 @pytest.fixture(scope="module")
 def page(browser, server):
-    """One page for all tests; its first experiment is done."""
     with tab(browser) as opened:
         opened.goto(server + QUICK)
         wait_over(opened, 0, LONG)
@@ -173,7 +172,6 @@ def test_who_predicts_first_sees_hears_and_reads_nothing_before_in_the_presentat
 
 
 def test_nothing_moves_for_whom_motion_disturbs(page):
-    """No animation or transition runs during a run, in marimo's elements neither."""
     page.emulate_media(reduced_motion="reduce")
     moving = """() => { const roots = root => [root, ...[...root.querySelectorAll('*')].filter(e => e.shadowRoot)
             .flatMap(e => roots(e.shadowRoot))];

@@ -112,7 +112,6 @@ WATCH = f"""() => {{ window.seen = []; window.states = new Set(); const places =
 
 @pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
 def test_nothing_moves_from_the_first_run_to_the_next(page, server, size):
-    """Check every animation frame, from empty charts to the end of the run after a moved slider."""
     page.set_viewport_size(size)
     page.goto(
         f"{server}/?rate.size=256&rate.epochs=2&rate.hidden={size['width'] // 40}&size.epochs=1&size.sizes=256,4096"

@@ -33,7 +33,6 @@ DRAWN = "() => document.querySelector('#App :is(.lab, .race-head, .lab-failed, t
 
 @pytest.mark.timeout(900)
 def test_a_class_goes_from_each_notebook_to_the_next(page, base):
-    """Visit each page once: by its link, presented on a wall, and on a phone."""
     page.goto(base)
     assert_a_thumb_hits_what_it_is_to_hit(page, "/")
     page.get_by_role("link", name=NOTEBOOKS[-1].title).click()
@@ -99,7 +98,6 @@ def assert_a_thumb_hits_what_it_is_to_hit(page, path):
 
 
 def test_what_is_wrong_with_an_address_is_there_with_the_title(page, base):
-    """The title appears with its warnings, before any experiment has a result."""
     page.add_init_script("""new MutationObserver(() => {
         const title = document.querySelector('.lab-title');
         if (title && window.firstSaid === undefined)

@@ -45,7 +45,6 @@ def seat(browser, closed_site):
 
 
 def count(page, question, option):
-    """Return the element with an option's count, in the histogram below a question."""
     bars = page.locator(".guess-counts", has=page.locator("figcaption", has_text=question)).first
     return bars.locator("li", has=page.get_by_text(option, exact=True)).locator("em")
 

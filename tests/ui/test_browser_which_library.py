@@ -41,7 +41,6 @@ def address(full_site):
 
 
 def measured(page):
-    """Return the number of repetitions in the race's state line."""
     return int(re.findall(REPETITIONS, page.locator(".race-head .lab-state span").inner_text())[0])
 
 

@@ -58,7 +58,6 @@ def browser(launched):
 
 @pytest.fixture(scope="module")
 def with_webgpu(launched):
-    """With the software adapter."""
     return launched(*(flag for flag in FLAGS if flag != "--disable-gpu"), *WITH_WEBGPU)
 
 
@@ -227,7 +226,6 @@ def test_what_was_allocated_before_the_memory_ran_out_is_given_back(with_webgpu)
 
 
 def texts(page, selector: str) -> list[str]:
-    """Return the texts at this selector, also in shadow roots."""
     return page.locator(selector).all_inner_texts()
 
 

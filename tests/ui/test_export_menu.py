@@ -16,8 +16,6 @@ from tests.sweeps.experiments.test_exported_script import ITEMS, MNIST_FACTS, cu
 
 
 class Menu(ExportMenu):
-    """Records its messages instead of sending them."""
-
     def __init__(self, now=lambda: None):
         super().__init__()
         self.said: list[tuple[dict, list]] = []

@@ -63,13 +63,11 @@ def lab(engine, tmp_path, monkeypatch):
 
 
 def asked(lab, prefix):
-    """Return the experiment that a section's controls define."""
     panel, declared = lab.controls(prefix), page.PANELS[prefix]
     return made.jobs(prefix)(declared.checked(prefix, panel.value))
 
 
 def said(cache: Path, *command: str) -> str:
-    """Run the notebook with a command and the settings above; return its standard output."""
     answer = subprocess.run(
         [sys.executable, *command, *arguments()],
         cwd=ROOT,

@@ -145,7 +145,6 @@ def test_whatever_a_control_says_is_an_experiment_or_a_sentence(data, control):
 
 @given(st.data(), st.sampled_from(EVERY))
 def test_what_a_control_saves_is_read_again(data, setting):
-    """Every option, and every number that a field allows."""
     if not setting.options:
         return
     several = isinstance(setting.usual, tuple)
@@ -161,8 +160,6 @@ def test_what_a_control_saves_is_read_again(data, setting):
 
 
 class Parameters(dict):
-    """The part of marimo's query parameters that we use."""
-
     def to_dict(self):
         return dict(self)
 
@@ -187,7 +184,6 @@ def test_a_name_that_is_no_setting_is_told_with_the_nearest():
 
 
 def test_the_warnings_of_an_address_are_there_before_any_control():
-    """The first paint shows them."""
     address = Address(arguments={"rate.epochs": "many"})
     address.check(PAGES["mnist_training"])
     assert "rate.epochs=many" in page.title(address, None, "")

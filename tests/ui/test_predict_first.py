@@ -46,8 +46,6 @@ def shown(monkeypatch):
 
 
 class Viewer:
-    """A session of the first notebook with its first section drawn."""
-
     def __init__(self, make, predict="1", **changed):
         self.lab = make(True, predict=predict, **QUICK | {f"rate.{name}": said for name, said in changed.items()})
         self.panel = self.lab.controls("rate")
@@ -82,7 +80,6 @@ class Viewer:
 
 @pytest.fixture
 def viewer(engine, tmp_path, monkeypatch, shown, request):
-    """`viewer(predict, **changed)` opens the page."""
     opened = []
 
     def make(*arguments, **changed):

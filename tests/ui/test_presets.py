@@ -57,7 +57,6 @@ def test_where_the_gpu_loses_the_article_s_own_seconds_say_so():
 
 
 def test_where_the_gpu_wins_it_is_predicted_to_by_both_intervals():
-    """Uses two devices that are known without measuring."""
     preset = next(one for one in PRESETS if one.title.startswith("The GPU wins"))
     address, settings = Address(arguments=dict(parse_qsl(preset.query))), PAGES[preset.notebook]
     said = {name.partition(".")[2]: address.read(one) for name, one in settings.items() if name.startswith("win.")}

@@ -88,7 +88,6 @@ def rates(epochs):
 
 
 def watched(experiment, engine, store, request, fresh=False):
-    """Subscribe to a run that no worker feeds."""
     return Seat(Run(experiment, SharedRequest(request)), request)
 
 
@@ -329,7 +328,6 @@ def test_a_thread_that_fails_to_draw_says_so_in_the_cell_and_draws_again(stage, 
 
 
 def section_at(seat):
-    """A section whose controls yield the seat's experiment, and whose page has no hooks."""
     stage = SimpleNamespace(
         streams=True,
         pauses=False,
@@ -347,7 +345,6 @@ def section_at(seat):
 
 
 def test_the_first_points_of_a_run_wait_for_neither_turn_nor_frame(monkeypatch):
-    """After a slider moves, a frame shows that the run trains, and its first points follow immediately."""
     turns, drawn, painted = iter((0.0, 1000.0, 1000.0)), [], threading.Semaphore(0)
     pacer = SimpleNamespace(turn_in_s=lambda now: next(turns), draw=lambda paint: paint())
     monkeypatch.setattr(stage_module, "pacer", pacer)

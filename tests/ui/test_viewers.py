@@ -32,8 +32,6 @@ def server(site):
 
 
 def shown(viewer: Viewer) -> dict[str, list[str]]:
-    """Return the cells of each awaited experiment's table, once all have ended."""
-
     def over(viewer: Viewer) -> bool:
         return all(name in viewer.frames and viewer.frames[name].state in FINISHED for name in AWAITED)
 
@@ -68,8 +66,6 @@ def test_a_closed_tab_ends_its_training_which_comes_after_the_pages(server):
 
 
 def workers_cpu_s(process: psutil.Process, period_s: float) -> float:
-    """Return the CPU seconds that the server's children use within `period_s`."""
-
     def spent_s() -> float:
         total_s = 0.0
         for child in process.children(recursive=True):

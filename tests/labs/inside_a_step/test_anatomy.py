@@ -27,7 +27,6 @@ from tests.timing.profiling.test_request import FOUND
 
 
 def cached(task, seconds):
-    """Return records as a worker would write them."""
     return [
         Record.of(
             Kind.ANATOMY,

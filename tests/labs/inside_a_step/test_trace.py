@@ -190,8 +190,6 @@ def test_any_rows_are_drawn_and_told_without_markup_of_theirs(rows, part):
 
 
 class Page:
-    """The part of a viewer's page that shows traces, without a browser."""
-
     def __init__(self, folder):
         self.traces, self.redrawn = view.Traces(Store(folder / "results.sqlite")), 0
         self.section = SimpleNamespace(drawing=object(), redraw=self.redraw, page=SimpleNamespace(sections={}))

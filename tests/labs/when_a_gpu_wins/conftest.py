@@ -37,15 +37,12 @@ def live(tmp_path):
 
 @pytest.fixture
 def shown(monkeypatch):
-    """All outputs, in order."""
     found = []
     monkeypatch.setattr(mo.output, "replace", lambda html: found.append(html.text))
     return found
 
 
 class Panel:
-    """A section's panel; tests set its values in place of a browser."""
-
     def __init__(self, lab, prefix):
         self._panel = lab.controls(prefix)
         self.value = dict(self._panel.value)

@@ -127,7 +127,6 @@ def applied(monkeypatch):
 
 @pytest.fixture
 def show(opened, panel):
-    """Draw the section after setting these values."""
     lab = opened()
     remedy = panel(lab, "remedy")
 
@@ -201,7 +200,6 @@ MEASURED = Findings(BEFORE, StepTime(2e-3, 0.1), OUTCOMES)
 
 
 def said(found: Findings) -> str:
-    """Return the sentence with normal spaces before units."""
     return page.remedies_sentence(found).replace("\u202f", " ")
 
 

@@ -30,7 +30,6 @@ def drawn(rows, kind="line", **states):
 
 @given(st.lists(st.tuples(NAMES, VALUES), max_size=12), st.sampled_from(["line", "point"]))
 def test_every_series_is_named_and_no_missing_number_is_shown(found, kind):
-    """Some or all of a series' values may be missing."""
     rows = [(name, float(step), value) for step, (name, value) in enumerate(found)]
     text = drawn(rows, kind).text
     said = {cell for values in text.values for row in values.rows for cell in row}

@@ -23,7 +23,6 @@ def test_a_network_without_hidden_layers_is_counted_by_hand():
 
 
 def test_a_count_in_the_confusion_matrix_is_read_on_its_ground():
-    """For each cell of the drawn figure: its background, and the colour of its number."""
     confusion = np.full((10, 10), 1)
     confusion[np.triu_indices(10, 1)] = range(1, 46)  # all shares of the largest count
     axes = network_inside.confusion_figure(network_inside.NetworkView(confusion, ())).axes[0]

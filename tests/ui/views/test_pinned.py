@@ -13,7 +13,6 @@ def rates(epochs=3, size=32, rates=(0.01, 0.1)):
 
 
 def ends(chart, channel):
-    """Return the numeric domains of all layers."""
     scales = [layer.get("encoding", {}).get(channel, {}).get("scale") for layer in chart.spec["layer"]]
     return {tuple(scale["domain"]) for scale in scales if isinstance((scale or {}).get("domain"), list)}
 
