@@ -17,7 +17,7 @@ import numpy as np
 
 PROCESSORS, SHARED_BYTES = 3, 48 * 1024
 THREADS, LANES = 8, 4  # per block, instead of 256 and 32
-TIMEOUT_S = 30.0  # until a barrier fails that some thread never reaches
+TIMEOUT_S = 30.0  # after which a barrier fails if a thread is missing
 HERE = threading.local()  # a thread's place in the grid, and its block's barrier and memory
 
 

@@ -1,4 +1,4 @@
-"""Shared by the tests of deploy/: a clone in a scratch folder, a fake gcloud, and a folder in place of the machine."""
+"""Shared by the tests of deploy/: a clone in a scratch folder, a fake gcloud, and a folder that acts as the machine."""
 
 import os
 import shutil

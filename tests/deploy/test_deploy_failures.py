@@ -96,7 +96,7 @@ def test_ctrl_c_in_the_middle_says_what_exists(cloud):
     while "nvidia-smi" not in cloud.rows("remote"):
         time.sleep(0.02)
     while not any(child.name() == "sleep" for child in psutil.Process(process.pid).children(recursive=True)):
-        time.sleep(0.02)  # a shell handles a signal only while it waits for a child
+        time.sleep(0.02)  # the shell ends only if the signal also reaches a child that it waits for
     os.killpg(process.pid, signal.SIGINT)
     said, _ = process.communicate(timeout=30)
     assert process.returncode == 130

@@ -78,7 +78,7 @@ KERAS = Runtime("keras-tensorflow")
 
 
 def keras_step(step_s, *arithmetic_s):
-    """A step of Keras, repeated once per `arithmetic_s`, or three times without any."""
+    """A step of Keras timed three times, with a split into parts per `arithmetic_s`."""
     each = [Split(step_s, {"arithmetic": one, "Python": step_s - one}) for one in arithmetic_s or (0.0,)]
     return {"splits": {KERAS: each}, "steps_s": {KERAS: thrice(step_s)}}
 

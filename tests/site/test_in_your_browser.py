@@ -1,4 +1,4 @@
-"""The page that trains in a browser, tested without one: its files, their code, and the source of Python."""
+"""The page that trains in a browser, tested without one: its files, their code, and where Python comes from."""
 
 import hashlib
 import json

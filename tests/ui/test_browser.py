@@ -200,7 +200,6 @@ def test_stop(page, server):
     page.wait_for_function(
         "() => document.querySelector('.lab .lab-state b')?.innerText === 'Training'", timeout=60_000
     )
-    # The remaining time is known from the first steps on.
     page.wait_for_function(
         "() => document.querySelector('.lab .lab-state')?.innerText.includes('left')", timeout=20_000
     )

@@ -153,7 +153,7 @@ def test_what_else_was_at_work_is_said_where_nothing_moves_for_it():
     experiment = made.learning_rate((0.1,), epochs=1, batch_size=4096, hidden="8")
     results = Results(experiment.items, experiment.labels)
     epoch = Epoch(0, 11, 0.3, 0.9, 0.1, 0.01, no_parameters)
-    # A training that was continued has been disturbed twice, by different loads.
+    # A training that was continued has been disturbed twice, to different degrees.
     warnings = ("timed beside another measurement", *Disturbance(1, 0, 1.2, 0).flags, *Disturbance(1, 0, 1.5, 0).flags)
 
     def shown(*warnings):

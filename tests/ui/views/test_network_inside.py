@@ -65,7 +65,7 @@ def test_each_mistake_is_told_and_none_where_there_is_none():
 
 @pytest.mark.parametrize("names", [("$0_$50", "$10k-$20k"), ("\\(a^b_c$", "$x_{1}$ <b>")])
 def test_names_of_classes_are_no_formulas(names):
-    """One dollar sign alone is harmless; two make a formula, which may not even parse."""
+    """matplotlib would read text between two dollar signs as a formula, which may not even parse."""
     confusion, images = np.array([[5, 2], [1, 5]]), np.zeros((1, 8, 8), np.uint8)
     inside = network_inside.NetworkView(confusion, ((0, 1, 0.9),))
     drawn = [
