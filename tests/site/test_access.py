@@ -1,4 +1,4 @@
-"""The class site's access check (passwords, links, cookies, roles) and its places for viewers, which survive reloads."""
+"""The class site's access check (passwords, links, cookies, roles) and places for viewers, which survive reloads."""
 
 import asyncio
 import html
