@@ -1,6 +1,6 @@
-"""The reader's own devices: what the browser is asked for, what its answers say, and what stands beside them.
+"""The "Your GPU" page: drive the measurement in the viewer's browser, and draw and describe what it reports.
 
-`lib.sweeps.experiments.your_gpu` checks and compares what a browser sends.
+`lib.sweeps.experiments.your_gpu` checks and compares the browser's answers.
 """
 
 import html
@@ -61,7 +61,7 @@ CAPTIONS = (
     "loss by seconds of training, in turns",
     "seconds of a product by its size; hollow: predicted, not measured",
 )
-# What the browser is at, how many of the `N_STAGES` before it are done, and the words for it.
+# State shown, stages of `N_STAGES` already done, and text, by the browser's stage.
 N_STAGES = 6
 STAGES = {
     "opening": (State.STARTING, 0, "your browser opens its GPU"),
@@ -83,7 +83,7 @@ KEPT = "Kept on this notebook's server as “{}”; “Which library?” shows i
 NO_SIDE_BY_SIDE = "Nobody has kept this network and batch size yet: “Keep as a machine” above is the first row."
 SOFTWARE = "software, no GPU"
 DEVICE_COLORS = {"GPU": "#3a72d8", "processor": "#d1623a", SOFTWARE: "#8a8f98"}  # as `webgpu_drawing.js` draws them
-NO_FAULT = ("no adapter", "not offered")  # kinds of a device that could not be opened
+NO_FAULT = ("no adapter", "not offered")  # kinds of refusal that are not faults
 
 
 class ReaderTraining(Controls):
@@ -110,7 +110,7 @@ class InBrowser(Hook):
         self._found: Found | None = None
         self._server: Mapping[Cell, Standing] = {}
         self._presses: object = 0  # of “Measure again”
-        self._number = self._sent = self._n_kept = 0  # of the present job; images; blocks
+        self._number = self._sent = self._n_kept = 0  # number of the current job; images sent; blocks kept
         self._images_line = self._problem = self._kept = ""
         self._stage = "opening"
         self.widget = MeasureInBrowser(kernels(), {})
@@ -121,12 +121,12 @@ class InBrowser(Hook):
         )
 
     def stopped(self, section: Section) -> None:
-        """End what the browser measures; the server's measurement has a button of its own."""
+        """Stop the measurement in the browser. The server's measurement has its own button."""
         if section.prefix == "yours":
             self.widget.send({"do": "stop"})
 
     def show(self) -> mo.Html:
-        if is_static():  # nothing would tell it what to measure, and it would be starting for ever
+        if is_static():  # without a server the widget would say "starting" forever
             return layout.note(ONLY_IN_A_BROWSER)
         self.tell()
         controls = f'{self.page.sections["yours"].controls()}<div class="lab-buttons">{self._keep.text}</div>'
@@ -135,7 +135,7 @@ class InBrowser(Hook):
         )
 
     def follow(self, panel: mo.ui.dictionary) -> None:
-        """Have the browser measure what the controls say, and show the machines that are kept of that as they come."""
+        """Measure the training that the controls select, and list the kept machines for it as they arrive."""
         try:
             job = _job(panel.value)
         except ValueError as error:
@@ -151,15 +151,15 @@ class InBrowser(Hook):
         drawing.show(self.page.sections["yours"].stage)
 
     def measure(self, job: BrowserJob, presses: object) -> None:
-        """Have this measured in place of what is measured now.
+        """Replace the current measurement by `job`.
 
         Args:
-            job: What.
-            presses: How often “Measure again” was pressed; a new count opens the GPU anew, and measures everything.
+            job: What to measure.
+            presses: Count of "Measure again"; a new count reopens the GPU and measures everything.
         """
         again, self._presses = presses != self._presses, presses
         if job == self._job and not again:
-            return  # another button was pressed
+            return  # some other control changed
         self._job, self._problem = job, ""
         if again and self._found is not None:
             self._found, self._images_line, self._stage = None, "", "opening"
@@ -169,7 +169,7 @@ class InBrowser(Hook):
             self._begin()
 
     def keep(self) -> None:
-        """Store what was measured as a machine of its own; of what is stored already, only what came since."""
+        """Store the measurements as a machine; after the first time, only the new blocks."""
         found = self._found
         new = your_gpu.records(replace(found, blocks=found.blocks[self._n_kept :])) if found is not None else []
         if found is not None and new:
@@ -183,7 +183,6 @@ class InBrowser(Hook):
         self.tell()
 
     def look_at_server(self) -> None:
-        """Read anew what the server has measured of this training, and tell it."""
         if self._job is not None:
             self._server = your_gpu.on_server(self._job.training, self.page.store.records(Kind.RACE))
         self.tell()
@@ -200,7 +199,7 @@ class InBrowser(Hook):
         self.look_at_server()
 
     def _hear(self, content: Any) -> None:
-        """A message of the browser; one that is not sound is told, and changes nothing."""
+        """Handle a message from the browser. An invalid one is reported and changes nothing."""
         try:
             self._answer(content if isinstance(content, dict) else {})
         except (ValueError, DataError) as error:
@@ -282,7 +281,7 @@ class InBrowser(Hook):
     def _race(
         self, todo: Sequence[Cell], engine: Engine, store: Store, cancel: Cancel, request: Request
     ) -> Iterator[Record | Note]:
-        """Time these; the browser waits before its next block, because its machine may be the server."""
+        """Time these cells while the browser pauses: it may run on the same machine as the server."""
         self.widget.send({"do": "hold", "hold": True})
         try:
             yield from race(todo, engine, store, cancel, request)
@@ -298,7 +297,7 @@ class InBrowser(Hook):
 
 
 def _job(values: Mapping[str, Any]) -> BrowserJob:
-    """What the controls say; raises ValueError with a sentence for the person."""
+    """The job that the controls select. Raises ValueError with a sentence for the viewer."""
     at = ReaderTraining.checked("yours", values)
     return BrowserJob(Training(Network.parse(at.hidden), at.rate, at.size, 1), at.way)
 
@@ -308,11 +307,10 @@ def _images() -> tuple[Mapping[str, Any], Facts]:
     return load_part(MAX_IMAGES, N_SAMPLE)
 
 
-# What the answers say.
+# Sentences and tables.
 
 
 def gpu_name(who: Opened) -> str:
-    """The GPU as the browser names it; a software adapter is called what it is."""
     if who.adapter is None:
         return "no GPU"
     return f"{who.adapter.name} (software, no GPU)" if who.has_software else who.adapter.name
@@ -388,7 +386,7 @@ def trouble(failed: Refusal, who: Opened) -> str:
 
 
 def sentence(found: Found) -> str:
-    """Which of the reader's two devices won, by how much, and what bounds the other; empty before there is a pair."""
+    """Which device won, by how much, and what bounds the loser; empty until both were measured."""
     comparison, gpu, cpu = found.comparison(), _gpu(found.who), _cpu(found)
     on_gpu, on_cpu = (_epoch(found, found.training_of(device, found.way(device))) for device in ("gpu", "cpu"))
     if comparison is None or not on_gpu or not on_cpu:
@@ -438,7 +436,9 @@ def bound(found: Found, device: str) -> str:
 
 
 def border_sentence(found: Found) -> str:
-    """From which product on the GPU pays, and what an empty launch and a copy cost; empty before both measured one."""
+    """From which matrix size the GPU is faster, and the cost of a launch and a copy; empty until both devices
+    measured the same size.
+    """
     measured = [side for side in SIDES if found.product("gpu", side) and found.product("cpu", side)]
     if not measured:
         return ""
@@ -456,7 +456,6 @@ def border_sentence(found: Found) -> str:
 
 
 def ways_table(found: Found, server: Mapping[Cell, Standing]) -> str:
-    """HTML: a row for each way of launching and of computing on the processor, then the server's libraries."""
     on_gpu = WAYS if found.who.adapter is not None else {}
     ways = [("gpu", way, f"{_short(found.who)}, {words}") for way, words in on_gpu.items()]
     ways += [("cpu", way, words) for way, words in CPU_WAYS.items()]
@@ -472,7 +471,6 @@ def ways_table(found: Found, server: Mapping[Cell, Standing]) -> str:
 
 
 def server_sentence(found: Found, server: Mapping[Cell, Standing]) -> str:
-    """The server's fastest library beside the browser's fastest; empty where one of both has nothing."""
     if (beside := your_gpu.beside_server(found, server)) is None:
         return ""
     device, way, comparison = beside
@@ -501,7 +499,7 @@ def _row(found: Found, device: str, way: str, name: str) -> list[str]:
         return [html.escape(name), html.escape(mark), "", "", "", first]
     compared, epoch_s = found.of_way(device, way), found.job.steps_per_epoch * measured.median_s
     ratio = _interval(compared) if compared else ""
-    if way == found.way(device):  # what stands in the sentence
+    if way == found.way(device):  # the pair that the sentence compares
         ratio = {"gpu": "chosen", "cpu": "the faster"}[device]
     share = f"{min(1.0, empty.median_s / measured.median_s):.0%}" if empty and measured.median_s else ""
     return [html.escape(name), _epoch(found, measured), f"{1 / epoch_s:.3g}" if epoch_s else "", ratio, share, first]
@@ -545,7 +543,6 @@ def clock_line(who: Opened) -> str:
 
 
 def hidden_line(found: Found) -> str:
-    """How often the tab was in the background; empty where it never was."""
     why = "thrown away and measured again: this tab was in the background meanwhile, where browsers slow it down."
     return f"{found.hidden} block{'s' * (found.hidden > 1)} {why}" if found.hidden else ""
 
@@ -559,21 +556,21 @@ def problems(found: Found) -> list[str]:
             f"What your browser offers as a GPU is {who.adapter.name}, software that computes on the processor: it"
             " proves that the kernels are right, and says nothing of a GPU's speed."
         )
-    alike: dict[str, list[Refusal]] = {}  # what several ways failed by is said once
+    alike: dict[str, list[Refusal]] = {}  # a failure that several ways share is listed once
     for one in found.failed.values():
         alike.setdefault(trouble(replace(one, way=""), who), []).append(one)
     return said + [trouble(of[0], who) if len(of) == 1 else words for words, of in alike.items()]
 
 
-# A class side by side.
+# Comparing the machines of a class.
 
 
 def machine_label(machine: Machine, yours: str = "") -> str:
-    """Its name with what tells machines of a class apart in front: the GPU.
+    """The machine's name with the GPU first, because that differs most within a class.
 
     Args:
         machine: Kept from a browser.
-        yours: Id of the reader's own machine.
+        yours: Id of the viewer's own machine.
     """
     system, *others, gpu = machine.name.split(" · ")
     return ("yours: " if machine.records[0].machine == yours else "") + " · ".join([gpu, system, *others])
@@ -597,7 +594,6 @@ def class_chart(contests: Sequence[Contest], yours: str = "") -> Chart:
 
 
 def class_sentence(contests: Sequence[Contest], network: Network, batch_size: int, yours: str = "") -> str:
-    """On how many machines the GPU wins, by how much, and which are the others; empty without a machine."""
     if not contests:
         return ""
     fair = [one for one in contests if one.verdict is not None]
@@ -631,13 +627,13 @@ def _machines(n: int) -> str:
 
 
 def _range(won: Sequence[Contest]) -> str:
-    """From which to which ratio, the GPU's time over the processor's."""
-    ratios = [f"{one.comparison.ratio:.3g}" for one in won if one.comparison is not None]  # in order
+    """Range of the ratios: GPU time over CPU time. `won` is sorted by ratio."""
+    ratios = [f"{one.comparison.ratio:.3g}" for one in won if one.comparison is not None]
     return ratios[0] if ratios[0] == ratios[-1] else f"{ratios[0]} to {ratios[-1]}"
 
 
 def _which(these: Sequence[Contest], others: Sequence[Contest], yours: str) -> str:
-    """Which machines these are, where they are few beside the others; empty where they are not."""
+    """The names of these machines; empty if they are too many to list."""
     if len(these) > max(3, len(others)):
         return ""
     return f": {listed([machine_label(one.machine, yours) for one in these])}"

@@ -1,1 +1,1 @@
-"""Inside one training step: its parts, its profile, and wrong ways to time it."""
+"""Inside one training step: its parts, its profile, and six wrong ways to time it."""

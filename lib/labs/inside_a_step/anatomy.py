@@ -1,4 +1,4 @@
-"""One step: taken apart by every library, operation by operation, and timed in six wrong ways."""
+"""One training step: taken apart by library and operation, and timed in six wrong ways."""
 
 import html
 from collections.abc import Mapping, Sequence
@@ -107,7 +107,7 @@ def draw(shown: Shown) -> Drawing:
 
 
 def arithmetic_share(one: Split) -> str:
-    """How much of a step is arithmetic, in words; the seconds that do not add up are no shares."""
+    """The arithmetic's share of a step, in words."""
     share = one.share("arithmetic")
     return "its parts do not add up" if share is None else f"{share:.0%} of it arithmetic"
 
@@ -117,7 +117,7 @@ def splits(parts: Sequence[AnatomyTask], records: Sequence[Record]) -> dict[Runt
 
 
 def recorded_splits(at: Step) -> dict[str, Split]:
-    """The same step on the recorded cards, by a label that names the card; empty where it was not recorded."""
+    """The same step on the recorded cards, by a label that names the card."""
     return {
         f"{recorded_machines.card_of(machine)}, recorded: {runtime.short_label}": one
         for machine in (gpus_elsewhere() if Network.parse(at.hidden) == ARTICLE[1] else ())
@@ -127,8 +127,9 @@ def recorded_splits(at: Step) -> dict[str, Split]:
 
 
 def parts_chart(known: Mapping[Runtime, Split], runtimes: Sequence[Runtime], elsewhere: Mapping[str, Split]) -> Chart:
-    """Stacked microseconds of one step, a row for each runtime, with a mark at the step as it was measured; pale where
-    that was `elsewhere`."""
+    """Stacked microseconds per step, a row per runtime, with a mark at the measured step. Rows from `elsewhere` are
+    pale.
+    """
     every = {by.label: one for by, one in known.items()} | dict(elsewhere)
     rows = [
         {
@@ -146,7 +147,7 @@ def parts_chart(known: Mapping[Runtime, Split], runtimes: Sequence[Runtime], els
         {"label": label, "us": 1e6 * one.step_s, "end": 1e6 * one.drawn_s, "step": seconds(one.step_s)}
         for label, one in every.items()
     ]
-    # With room for the step in words, on a phone too.
+    # Leaves room for the step's label, even on a phone.
     most_us = nice_above(1.25e6 * max((one.drawn_s for one in every.values()), default=1e-3))
     names = [*(by.label for by in runtimes), *elsewhere]
     y = names_y(names, 170)
@@ -175,7 +176,7 @@ def parts_color() -> "alt.Color":
 
 
 def stack(one: Split) -> dict[str, float]:
-    """What is drawn of a step: seconds of its parts, and the unexplained rest, which is at least 0."""
+    """Seconds of each drawn part, including the unexplained rest, which is clipped at 0."""
     return {**one.parts_s, UNEXPLAINED: max(0.0, one.unexplained_s)}
 
 
@@ -203,7 +204,7 @@ def label_of(runtime: Runtime) -> str:
 
 
 def recorded_operations(machine: Machine) -> dict[str, dict[str, Record]]:
-    """What was recorded of the operations of a step on a card, with the articles' batch size and width."""
+    """The operations recorded on a card, by library and operation, at the articles' batch size and width."""
     found: dict[str, dict[str, Record]] = {}
     size, network = ARTICLE
     for task in anatomy_of_a_step.tasks(list(machine.runtimes), network, size):
@@ -215,11 +216,11 @@ def recorded_operations(machine: Machine) -> dict[str, dict[str, Record]]:
 
 
 def operations_table(columns: Mapping[str, Mapping[str, Record]], article_size: bool) -> str:
-    """HTML: the article's rows in bold with their sums, our operations below each, and the published figures beside.
+    """HTML: the article's rows in bold with their sums, our operations below each, and the published figures.
 
     Args:
-        columns: What was measured, by library and by operation; a figure that is missing is a dash.
-        article_size: Whether batch size and width are the article's, so that the published figures are comparable.
+        columns: Records by library and operation; a missing one is shown as a dash.
+        article_size: Whether batch size and width match the article's, so that its figures are comparable.
     """
     rows: list[list[str]] = []
     row_css: list[str] = []
@@ -251,7 +252,7 @@ def operations_table(columns: Mapping[str, Mapping[str, Record]], article_size: 
 
 
 def recorded_launches(machine: Machine) -> dict[str, dict[int, Record]]:
-    """Each way to launch a step that was recorded on a card, and its first call, by batch size."""
+    """Records by way of launching (including its first call) and batch size."""
     found: dict[str, dict[int, Record]] = {}
     for one in machine.records:
         if one.says("examination") == LAUNCHES:
@@ -260,7 +261,6 @@ def recorded_launches(machine: Machine) -> dict[str, dict[int, Record]]:
 
 
 def launches_table(machine: Machine) -> str:
-    """HTML: microseconds of a step by each way to launch it on a recorded card; empty where none was recorded."""
     found = recorded_launches(machine)
     sizes = sorted({size for of in found.values() for size in of})
     ways = [way for way in found if FIRST_CALL not in way]
@@ -292,7 +292,7 @@ def _quoted(text: str) -> str:
 
 
 WRONG, RIGHT = "#d1623a", "#0b7a57"
-# A wrong way by its measurement's name: what is done, and why it is wrong.
+# What each wrong way does and why it is wrong, by the name of its measurement.
 TRAPS = {
     "synchronisation": ("the clock stops when the call returns", "A call puts its work into a queue and returns."),
     "first call counted": (
@@ -372,7 +372,7 @@ def draw_traps(shown: Shown) -> Drawing:
 
 
 def recorded_traps(batch_size: int, network: Network) -> dict[str, dict[str, Measurement]]:
-    """The traps on each recorded card, by its name, where this machine has none."""
+    """Measurements by trap, by recorded card. Cards without the reference are left out."""
     about = traps_task("gpu", batch_size, network).subject
     found = {
         recorded_machines.card_of(machine): {
@@ -396,13 +396,13 @@ class Pair:
 
 
 def pairs(found: Mapping[str, Measurement]) -> dict[str, Pair]:
-    """Each trap that was measured, beside the one reference; empty without the reference."""
+    """Each measured trap paired with the reference; empty without the reference."""
     right = found.get(REFERENCE)
     return {} if right is None else {key: Pair(found[key], right) for key in TRAPS if key in found}
 
 
 def occupancy(found: Mapping[str, Measurement], device: str) -> str:
-    """What a GPU's monitor shows beside what its counters say, in a sentence; empty on a CPU.
+    """The utilisation that a GPU's monitor shows, against the chip's own counters; empty on a CPU.
 
     Args:
         found: Measurements by name; a share is the value of its measurement.
@@ -424,7 +424,7 @@ def occupancy(found: Mapping[str, Measurement], device: str) -> str:
 def traps_chart(known: Mapping[str, Pair], cards: Mapping[str, Mapping[str, Measurement]]) -> Chart:
     """At most 200 blocks of the reference and of each wrong way on one logarithmic axis, with the medians as ticks.
 
-    Medians that were recorded on cards are hollow beside them.
+    Medians recorded on cards are hollow.
     """
     shown = [(key, "wrong", pair.wrong) for key, pair in known.items()]
     shown += [("right", "right", pair.right) for pair in list(known.values())[:1]]
@@ -436,7 +436,7 @@ def traps_chart(known: Mapping[str, Pair], cards: Mapping[str, Mapping[str, Meas
         for key, one in {**found, "right": found[REFERENCE]}.items()
         if key in ("right", *TRAPS)
     ]
-    # From what is there, or, before anything is, a usual range: a logarithmic axis needs an end above zero.
+    # A logarithmic axis needs ends above zero, so an empty chart gets a usual range.
     values = [row["us"] for row in rows + medians + recorded] or [10.0, 10_000.0]
     scale = alt.Scale(type="log", domain=[0.9 * min(values), 1.1 * max(values)])
     x = alt.X("us:Q", scale=scale, axis=alt.Axis(tickCount=5), title="μs per step, logarithmic")
@@ -458,15 +458,15 @@ def traps_chart(known: Mapping[str, Pair], cards: Mapping[str, Mapping[str, Meas
 
 
 def traps_table(known: Mapping[str, Pair], batch_size: int, product_flops_per_s: float | None, cores: int) -> str:
-    """HTML: the right figure once, then one row per trap, compared with it.
+    """HTML: the right figure once, then a row per trap, compared with it.
 
-    What to do about a trap comes from `lib.timing.diagnosis`, by these figures.
+    The advice on each trap comes from `lib.timing.diagnosis`, based on these figures.
 
     Args:
         known: From `pairs`.
         batch_size: Images per step.
-        product_flops_per_s: Best rate of a matrix product on this device; None where it was not measured.
-        cores: Of this machine's CPU.
+        product_flops_per_s: Best rate of a matrix product on this device; None if not measured.
+        cores: Cores of this machine's CPU.
     """
     rows = []
     for pair in list(known.values())[:1]:

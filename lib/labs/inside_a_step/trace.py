@@ -1,4 +1,4 @@
-"""A step as a profiler sees it, profiled now or in a dropped file: lanes over time, calls, two traces compared."""
+"""A step's profile, recorded now or read from a dropped file: lanes over time, calls, and comparisons of traces."""
 
 import html
 import itertools
@@ -44,7 +44,7 @@ from lib.ui.stage import Work
 from lib.ui.views.chart import Chart, alt, names_y, row_color, styled
 from lib.ui.views.markup import legend, on_demand, table
 
-PERCENT = tuple(range(0, 101, 5))  # of the time of a trace
+PERCENT = tuple(range(0, 101, 5))  # of a trace's time
 PREFERRED = "jax-step/cpu"
 COLORS: Mapping[str, str] = {
     kinds.KERNEL: "#0b7a57",
@@ -59,13 +59,13 @@ COLORS: Mapping[str, str] = {
     kinds.COMMUNICATION: "#16879a",
 }
 WORDS: Mapping[str, str] = {kinds.PYTHON: "Python", kinds.OTHER: "not known", kinds.PROFILER: "the profiler itself"}
-WAITED = "waited for"  # the lane above all others
-MAX_LANES, MAX_DEPTH = 8, 3  # that are drawn
+WAITED = "waited for"  # the topmost lane
+MAX_LANES, MAX_DEPTH = 8, 3  # drawn at most
 MAX_MARKS, MAX_WAITS = 900, 400
 MAX_LISTED = 25  # rows of the table of calls
 ROW_PX = 17
-_SPLIT = "\u2009\u2009"  # between a lane's name and how deep a row lies in it; not part of any name that is shown
-_PLACE = '<div class="trace-place"></div>'  # of the charts, while there are none
+_SPLIT = "\u2009\u2009"  # separates a lane's name from a row's depth; occurs in no displayed name
+_PLACE = '<div class="trace-place"></div>'  # reserves the charts' space until they are drawn
 
 
 def _profilers() -> dict[str, str]:
@@ -92,17 +92,17 @@ class TraceFile(Controls):
 
 
 class Traces:
-    """The traces on one viewer's page, and which of them are looked at.
+    """The traces on one viewer's page, and the viewer's choice among them.
 
     Args:
-        store: Has the records of profiles that were saved.
+        store: Holds the records of saved profiles.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._live: Trace | None = None  # the last that was profiled
+        self._live: Trace | None = None  # the last profile
         self._dropped: tuple[Trace, ...] = ()
-        self._chosen: dict[str, str] = {}  # titles by the fields' names, until other files are dropped
+        self._chosen: dict[str, str] = {}  # titles by field name, until other files are dropped
         self._fields: dict[str, mo.ui.dropdown] = {}
         self._fields_of: tuple = ()
 
@@ -116,7 +116,7 @@ class Traces:
         return Asked(task, make)
 
     def draw_profile(self, shown: Shown) -> Drawing:
-        """The profile; until there is one, the one before stays, so that nothing below it jumps."""
+        """Draw the profile. The previous one stays until it arrives, so that nothing below jumps."""
         (task, was_saved), now, part = shown.known, shown.now, part_of(shown.at.part)
         trace = next((item for item in reversed(now.items) if isinstance(item, Trace)), None)
         words = now.note or (origin(trace) if trace is not None else "")
@@ -168,7 +168,7 @@ class Traces:
         )
 
     def _choose(self, section: Section, known: list[str]) -> list[str]:
-        """The chosen titles. Their fields stay the same elements while they offer the same, and keep the focus."""
+        """The chosen titles. The fields are rebuilt only when their options change, so that they keep the focus."""
         usual = {"trace": known[0], "before": known[0], "after": known[-1 if self._live is not None else 1]}
         chosen = {name: one if (one := self._chosen.get(name)) in known else usual[name] for name in usual}
         if self._fields_of != (section.drawing, known):  # marimo counts the elements of each run of a cell from 0
@@ -188,14 +188,14 @@ class Traces:
 
 
 def part_of(ends: Sequence[float]) -> tuple[float, float]:
-    """The two ends of a part, which is never empty, as shares; given in percent."""
+    """The two ends of a part as shares, from percent. The part is never empty."""
     low, high = ends
     low, high = (low, high) if high > low else (max(0, low - 5), min(100, low + 5))
     return low / 100, high / 100
 
 
 def figures(trace: Trace, part: tuple[float, float]) -> str:
-    """HTML: the lanes, and overhead against kernels, under one legend; nothing where a report of sums has no rows."""
+    """HTML: the lanes, and overhead against kernels; empty for a report of sums, which has no rows."""
     if not len(trace.rows):
         return ""
     lanes = "who was waited for, and what each thread did; Shift and the wheel zoom, dragging moves"
@@ -243,15 +243,15 @@ def trace_legend() -> str:
 
 
 def timeline_chart(trace: Trace, low: float, high: float) -> Chart:
-    """The lanes of a trace over a part of its time, above them who was waited for.
+    """The lanes of a trace over a part of its time, below a lane that shows what was waited for.
 
-    A graphics card's gaps are filled with the colour of who was waited for. Only the longest rows are drawn, so that
-    no trace is too large for a browser.
+    A graphics card's gaps are filled with the colour of what was waited for. Only the longest rows are drawn, so that
+    the browser can handle any trace.
 
     Args:
-        trace: Whose rows are drawn.
-        low: Where the part begins, as a share of the time of all rows.
-        high: Where it ends.
+        trace: The trace to draw.
+        low: Start of the part, as a share of the time of all rows.
+        high: End of the part, likewise.
     """
     began_ns, ended_ns = window(trace, low, high)
     parts = waited_for(trace, began_ns, ended_ns)
@@ -287,7 +287,7 @@ def timeline_chart(trace: Trace, low: float, high: float) -> Chart:
         "from:Q",
         title=f"milliseconds from {seconds(began_ns * 1e-9)}" if began_ns else "milliseconds",
         scale=alt.Scale(domain=[0, length_ms], nice=False),
-        axis=alt.Axis(format=",~r"),  # “g” would write 10 as 1e+1 where ticks are few
+        axis=alt.Axis(format=",~r"),  # “g” would write 10 as 1e+1 when there are few ticks
     )
     zoom = alt.selection_interval(bind="scales", encodings=["x"], zoom="wheel![event.shiftKey]", name="zoomed")
     bars = (
@@ -307,7 +307,7 @@ def timeline_chart(trace: Trace, low: float, high: float) -> Chart:
 
 
 def _drawable(trace: Trace, lanes: Mapping[int, str], began_ns: int, ended_ns: int) -> np.ndarray:
-    """Indices of the rows of these lanes with a part in a stretch of time, the longest first."""
+    """Indices of these lanes' rows that overlap the interval, the longest first."""
     rows = trace.rows
     which = (rows.start_ns < ended_ns) & (rows.end_ns > began_ns) & np.isin(rows.lane, list(lanes))
     found = np.flatnonzero(which & (trace.depth < MAX_DEPTH))
@@ -315,7 +315,7 @@ def _drawable(trace: Trace, lanes: Mapping[int, str], began_ns: int, ended_ns: i
 
 
 def _lanes(trace: Trace) -> dict[int, str]:
-    """The busiest lanes, by number, with names that differ: Python first, cards last."""
+    """Unique names of the busiest lanes, by number: Python first, cards last."""
     counts = np.bincount(trace.rows.lane, minlength=len(trace.lanes))
     busiest = sorted(range(len(trace.lanes)), key=lambda lane: (trace.lanes[lane].role == "host", -counts[lane]))
     order = {"python": 0, "host": 1, "device": 2}
@@ -353,12 +353,12 @@ def _longest(parts: list[tuple[int, int, int]], most: int) -> list[tuple[int, in
 
 
 def _states_chart(traces: Mapping[str, tuple[Trace, Stretches]], per: Sequence[float], unit: str) -> Chart:
-    """What each state takes, a bar for each trace by its label: shares, or milliseconds where one has none.
+    """Time per state, a bar per trace: shares, or milliseconds if some trace has no shares.
 
     Args:
-        traces: Each with the part of its time that is drawn.
-        per: What the seconds of each are divided by.
-        unit: What they are then of.
+        traces: Each trace with the part of its time to draw, by label.
+        per: Divisor of each trace's seconds.
+        unit: What the divided seconds are per.
     """
     as_shares, rows = not any(no_step(*one) for one in traces.values()), []
     for (label, (_, parts)), by in zip(traces.items(), per, strict=True):
@@ -391,12 +391,12 @@ def _states_chart(traces: Mapping[str, tuple[Trace, Stretches]], per: Sequence[f
 
 
 def _with_rows(bars: "alt.LayerChart | alt.FacetChart", height: int, rows: list[dict], title: str) -> Chart:
-    """The chart with these rows; Altair checks its specification without them, which would take it most of a second."""
+    """The chart with these rows. They are added last because Altair's check would take most of a second with them."""
     return Chart(styled(bars, height) | {"datasets": {"rows": rows}}, title)
 
 
 def part_and_whole_chart(trace: Trace, low: float, high: float) -> Chart:
-    """Overhead against kernels in a part of a trace, given as shares of its time, and in all of it."""
+    """Overhead against kernels, in a part of a trace (ends given as shares of its time) and in all of it."""
     bars = {
         "this part": (trace, waited_for(trace, *window(trace, low, high))),
         "all of it" if len(trace.rows) == trace.n_rows else "all that is kept": (trace, _all(trace)),
@@ -449,7 +449,7 @@ def sentence(trace: Trace, low: float, high: float) -> str:
 
 
 def _profiler_itself(trace: Trace, left_out: float = 0.0) -> str:
-    """Which rows are the profiler's own, and what share of a part's time is left out for them."""
+    """Names the profiler's own rows, and the share of a part's time that is left out for them."""
     own = dict.fromkeys(call.name for call in trace.calls if call.kind == kinds.PROFILER and call.name != REST)
     if not own:
         return ""
@@ -481,7 +481,7 @@ def origin(trace: Trace) -> str:
 
 
 def calls_table(trace: Trace) -> str:
-    """HTML: the calls that took longest, with the article's counts beside where it has the same call."""
+    """HTML: the longest calls, next to the article's counts for the same calls."""
     known = {name: [f"{count:,}", seconds(total_s)] for name, _, count, total_s in published.CUDA_CALLS}
     shown = [call for number, call in enumerate(trace.calls) if number < MAX_LISTED or call.name in known]
     rows = [_call_row(call.name, call.kind, call.count, call.total_s) for call in shown]
@@ -529,17 +529,17 @@ def hidden_list(trace: Trace) -> str:
     return f'<ul class="lab-note lab-missing">{items}</ul>' if items else ""
 
 
-# Two traces beside each other.
+# Two traces compared.
 
 
 def _per_step(before: Trace, after: Trace) -> tuple[str, tuple[float, float]]:
-    """What seconds are of, and what those of each trace are divided by: its steps, where both know theirs."""
+    """The unit of the compared seconds, and each trace's divisor: its steps, if both traces know them."""
     first, second = (_steps(trace) for trace in (before, after))
     return ("a step", (first, second)) if first and second else ("the profile", (1.0, 1.0))
 
 
 def _steps(trace: Trace) -> float:
-    """How many steps the rows are of; 0 where that is not known, or where they are of much else, or not of all."""
+    """Steps in the trace; 0 if unknown, if rows were left out, or if the rows cover much besides the steps."""
     steps, step_s = trace.about.get("steps"), trace.about.get("profiled_step_s")
     if not isinstance(steps, int | float) or not 1 <= steps <= trace.n_rows or len(trace.rows) < trace.n_rows:
         return 0.0
@@ -562,7 +562,7 @@ def changes_table(before: Trace, after: Trace) -> str:
 
 
 def comparison_sentence(before: Trace, after: Trace) -> str:
-    """What became shorter from the first trace to the second, by kind; two single profiles have no spread."""
+    """Which kinds of time became shorter or longer from the first trace to the second."""
     if not len(before.rows) or not len(after.rows):
         return "One of the two is a report of sums, so only its calls can be compared."
     for which, trace in (("first", before), ("second", after)):
@@ -602,12 +602,12 @@ def titles(traces: Sequence[Trace]) -> dict[str, Trace]:
     return named
 
 
-# What calls do, and what a trace cannot show.
+# Meanings of calls, and limits of a trace.
 
-# How a compiled program is called: by JAX, by TensorFlow through XLA, by torch.compile.
+# Calls of a compiled program: by JAX, by TensorFlow through XLA, by torch.compile.
 _COMPILED = re.compile(r"^PjitFunction|^_?Xla(Launch|Run|CompileOnDemand)|Torch-Compiled Region|CompiledFxGraph")
 
-# What calls do, for the reader: the first that is found in the name. Each ends a sentence that begins with the name.
+# The first pattern found in a call's name explains it; the text completes a sentence that starts with the name.
 _MEANS = tuple(
     (re.compile(words), means)
     for words, means in (
@@ -706,7 +706,7 @@ _BY_KIND = {
 
 @lru_cache(maxsize=4096)
 def meaning(name: str, kind: str) -> str:
-    """What a call does, to follow its name; where the name says nothing, what its kind does."""
+    """What a call does, as a text that follows its name; falls back to its kind."""
     found = next((means for words, means in _MEANS if words.search(name)), None)
     return found or _BY_KIND.get(kind, "has a name that says nothing here")
 

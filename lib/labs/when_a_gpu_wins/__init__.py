@@ -1,1 +1,1 @@
-"""When a GPU wins: the border between a processor and a card, what moves it, what it costs, and what would help."""
+"""When a GPU wins: the border between a CPU and a card, what moves it, what training costs, and what would help."""

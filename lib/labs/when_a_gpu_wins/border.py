@@ -1,7 +1,7 @@
-"""The border between a processor and a card, over width and batch size: where it is, and what moves it.
+"""The border between a CPU and a card over width and batch size: where it is, and what moves it.
 
-All of it is predicted and drawn at once, again whenever this machine is calibrated further. Only points are not
-predicted: stored step times, epochs recorded elsewhere, and epochs that an article printed.
+The surface is predicted and drawn at once, and again whenever the calibration of this machine improves. Only the points
+are not predicted: stored step times, epochs recorded on other machines, and epochs printed in an article.
 """
 
 import base64
@@ -57,12 +57,12 @@ from lib.ui.views.markup import quiet
 
 CELLS = 64  # along each axis of the surface
 WIDTH_ENDS, SIZE_ENDS = (16, 4096), (1, 4096)
-RULE_PARAMETERS, RULE_SIZE = 500_000, 256  # both articles': below both, a fast processor beats a GPU
-MANY = 16  # networks at once
-HERE, ELSEWHERE, PUBLISHED = KINDS = ("measured here", "measured elsewhere", "published")  # of points
-FED_BYTES = FLOAT32_BYTES * N_PIXELS  # of an image in the published figures
+RULE_PARAMETERS, RULE_SIZE = 500_000, 256  # both articles' rule: below both, a fast CPU wins
+MANY = 16  # networks trained at once
+HERE, ELSEWHERE, PUBLISHED = KINDS = ("measured here", "measured elsewhere", "published")  # of the points
+FED_BYTES = FLOAT32_BYTES * N_PIXELS  # per image in the published figures
 NOT_FED = f"no published figure is of images that have not {N_PIXELS} pixels, so bringing these is left out"
-# How the card is driven, one step after another; the last trains many networks in one program.
+# Ways to drive the card, with the networks trained at once.
 MOVES: Mapping[str, tuple[Way, int]] = {
     "operation by operation": (Way.OPERATIONS, 1),
     "a compiled step": (Way.STEP, 1),
@@ -70,7 +70,7 @@ MOVES: Mapping[str, tuple[Way, int]] = {
     "one graph an epoch": (Way.GRAPH, 1),
     f"one graph an epoch, {MANY} networks at once": (Way.GRAPH, MANY),
 }
-# What a reader may change of an imagined card, and the figures that it stands for.
+# What the reader can change about an imagined card, with the figures that each change scales.
 CHANGEABLE: Mapping[str, tuple[str, ...]] = {
     "launch": ("launch_s", "graph_launch_s"),
     "dispatch": ("host_call_s", "dispatch_s"),
@@ -81,27 +81,27 @@ CHANGEABLE: Mapping[str, tuple[str, ...]] = {
 
 
 def _cells(ends: tuple[int, int]) -> np.ndarray:
-    """The middles of the cells of a logarithmic axis, rounded to whole numbers, (CELLS,)."""
+    """The cell centres of a logarithmic axis, rounded to whole numbers, (CELLS,)."""
     low, high = np.log2(ends)
     return np.round(2 ** (low + (high - low) * (np.arange(CELLS) + 0.5) / CELLS)).astype(int)
 
 
 WIDTHS, SIZES = _cells(WIDTH_ENDS), _cells(SIZE_ENDS)
-_DIFFERENT_SIZES, _PLACES = np.unique(SIZES, return_inverse=True)  # of small batches, several cells are the same
+_DIFFERENT_SIZES, _PLACES = np.unique(SIZES, return_inverse=True)  # several cells share a small batch size
 
 
 @dataclass(frozen=True, eq=False)
 class Side:
-    """What trains on one side.
+    """One of the two sides compared: a device and its way of training.
 
     Attributes:
-        label: For people.
-        device: A calibration, or a device that is known by its figures.
+        label: Shown to people.
+        device: A calibration, or a device known by its figures.
         way: How a step is run.
-        together: Networks in one program at most; others follow one after another.
-        here: The runtime of this machine that it is; None for what is known of another.
-        memory_bytes: That a step may use of this machine; a known device has its own among its figures.
-        on_gpu: Whether it is a graphics card; a software adapter is none.
+        together: Most networks in one program; further ones follow one after another.
+        here: The runtime on this machine; None for another machine.
+        memory_bytes: Memory a step may use on this machine; a known device has its own figure.
+        on_gpu: Whether it is a graphics card; a software adapter is not.
     """
 
     label: str
@@ -114,32 +114,32 @@ class Side:
 
     @property
     def short(self) -> str:
-        """The label where every side runs its steps in one way."""
+        """The label without the way, for charts where every side runs the same way."""
         return self.label.removesuffix(f" ({self.way})")
 
     def seconds(self, depth: int, networks: int) -> Predictions:
-        """Seconds of a step of all these networks over the surface, (widths, batch sizes); NaN: it does not fit."""
+        """Seconds per step of all networks over the surface, (widths, batch sizes); NaN if it does not fit."""
         at_once = min(networks, self.together)
         cells = even_networks(WIDTHS, _DIFFERENT_SIZES, depth, at_once, self.way)
         key = (id(self.device), depth, at_once, self.way)
-        # The answer holds the device, so that no other one has its id as long as the answer is known.
+        # The cached value holds the device, so that its id is not reused while the entry exists.
         _, found = _known.get(key, lambda: (self.device, predict_many(cells, self.device)))
-        # Free memory changes from moment to moment, and what is predicted does not.
+        # Applied outside the cache, because free memory changes and predictions do not.
         held = cells.working_bytes <= self.memory_bytes
         ends = (np.where(held, end, np.nan) for end in (found.step_s, found.low_s, found.high_s))
         return Predictions(*(end[:, _PLACES] for end in ends)).times(networks / at_once)
 
     def all_of(self, network: Network, batch_size: int, networks: int = 1) -> Prediction:
-        """Seconds of a step of so many equal networks; raises DoesNotFit."""
+        """Seconds per step of this many equal networks. Raises DoesNotFit."""
         at_once = min(networks, self.together)
         return self.one(fully_connected(network, batch_size, networks=at_once)).of(networks / at_once)
 
     def one(self, workload: Workload) -> Prediction:
-        """Seconds of a step of a single workload, run in this side's way; raises DoesNotFit."""
+        """Seconds per step of one workload. Raises DoesNotFit."""
         work = workload.by(self.way)
         check_memory(work, self.memory_bytes)
         if isinstance(self.device, Device) and self.device.library and work.input_bytes != FED_BYTES * work.batch_size:
-            # How fast a library is fed was fitted to images of one size, and may go by images as well as by bytes.
+            # The feeding rate was fitted to one image size, so it may depend on images or on bytes.
             return replace(predict(replace(work, resident=True), self.device), warning=NOT_FED)
         return predict(work, self.device)
 
@@ -154,15 +154,14 @@ def known_side(device: Device, way: Way) -> Side:
 
 
 def calibrated_side(trained: TrainingWay, calibration: Calibration) -> Side:
-    """A way to train that was calibrated here, with the memory that is free now."""
+    """A way of training that was calibrated here, with the memory that is free now."""
     runtime, together = trained.runtime, max(TOGETHER) if trained.together else 1
     way, free_bytes = CALIBRATED_AS[runtime.backend], usable_memory_bytes(runtime.device)
     return Side(f"{trained.label}, here", calibration, way, together, runtime, free_bytes, runtime.on_gpu)
 
 
 def recorded_side(runtime: Runtime) -> Side | None:
-    """The same backend on a recorded machine's processor or card, by the epochs that were timed there; None where none
-    was."""
+    """The same backend on a recorded machine, predicted from epochs timed there; None if there are none."""
     label = runtime.label
     for where, of in recorded().items():
         if (one := of.get(label)) is not None and isinstance(one.calibration, Calibration):
@@ -173,7 +172,7 @@ def recorded_side(runtime: Runtime) -> Side | None:
 
 @dataclass(frozen=True, eq=False)
 class Surface:
-    """How many times faster the right side is than the left, (widths, batch sizes); NaN where it fits on neither."""
+    """How many times faster the right side is than the left, (widths, batch sizes); NaN if either does not fit."""
 
     left: Predictions
     right: Predictions
@@ -195,7 +194,7 @@ class Surface:
         return (self.low <= 1) & (self.high >= 1)
 
     def wins_from(self, width: int) -> int | None:
-        """The smallest batch size from which on the right side is faster at the width nearest to this one, or None."""
+        """The batch size from which the right side stays faster, at the nearest width; None if it never does."""
         slower = ~(self.ratio[int(np.abs(np.log2(WIDTHS / width)).argmin())] > 1)
         first = int(np.flatnonzero(slower)[-1]) + 1 if slower.any() else 0
         return int(SIZES[first]) if first < CELLS else None
@@ -206,7 +205,7 @@ def surface(left: Side, right: Side, depth: int, networks: int) -> Surface:
 
 
 def border_lines(ratio: np.ndarray) -> list[tuple[float, float, float, float]]:
-    """Where a ratio over the cells, (CELLS, CELLS), is 1: short lines from one (batch size, width) to another."""
+    """Where a ratio over the cells, (CELLS, CELLS), is 1: segments of (batch size, width, batch size, width)."""
     logs = np.ma.masked_invalid(np.log2(np.where(ratio > 0, ratio, np.nan)))
     lines = cast("list[np.ndarray]", contour_generator(z=logs).lines(0.0))
     return [
@@ -217,7 +216,7 @@ def border_lines(ratio: np.ndarray) -> list[tuple[float, float, float, float]]:
 
 
 def _at(ends: tuple[int, int], cell: float) -> float:
-    """What a logarithmic axis says at a place, counted in cells from the middle of the first."""
+    """The value on a logarithmic axis at a position in cells, counted from the centre of the first."""
     low, high = np.log2(ends)
     return float(2 ** (low + (high - low) * (cell + 0.5) / CELLS))
 
@@ -230,17 +229,17 @@ def even_width(n_parameters: int, depth: int) -> int:
 
 
 def rule_width(depth: int) -> int:
-    """The width from which on networks of this depth have as many parameters as the articles' rule says."""
+    """The smallest width at which networks of this depth reach the parameters of the articles' rule."""
     return even_width(RULE_PARAMETERS, depth)
 
 
 def rule_failures(shown: Surface, depth: int) -> list[tuple[float, int, int, float]]:
-    """Where the articles' rule names the wrong side for sure, with a processor on the left and a GPU on the right.
+    """Where the articles' rule certainly names the wrong side, with a CPU on the left and a GPU on the right.
 
     Returns:
-        Of the cells where parameters and batch size are both below the rule's, then of those where both are above: the
-        share that contradicts it with no overlap of intervals, and the width and batch size of the clearest case, with
-        how many times faster the other side is there.
+        One tuple for the cells where parameters and batch size are both below the rule's, and one for those where both
+        are above: the share of cells that contradict the rule without overlapping intervals, and the width, batch size
+        and speedup of the clearest case.
     """
     narrow, small, found = (rule_width(depth) > WIDTHS)[:, None], SIZES < RULE_SIZE, []
     for corner, otherwise in ((narrow & small, shown.low > 1), (~narrow & ~small, shown.high < 1)):
@@ -253,15 +252,15 @@ def rule_failures(shown: Surface, depth: int) -> list[tuple[float, int, int, flo
 
 @dataclass(frozen=True)
 class SurfacePoint:
-    """A width and a batch size at which more is known than what is predicted of it.
+    """A width and a batch size with more than a prediction.
 
     Attributes:
         kind: One of `KINDS`.
-        width: Of the hidden layers.
-        batch_size: Images a step.
-        left_s: Seconds of the left side's step, or of a processor's epoch.
-        right_s: Of the right side's step, which is predicted, or of a card's epoch.
-        names: Of whose these seconds are.
+        width: Width of the hidden layers.
+        batch_size: Images per step.
+        left_s: Seconds per step of the left side, or per epoch of a CPU.
+        right_s: Predicted seconds per step of the right side, or seconds per epoch of a card.
+        names: What trained in `left_s` and in `right_s`.
     """
 
     kind: str
@@ -277,7 +276,7 @@ class SurfacePoint:
 
 
 def measured_steps(store: Store, runtime: Runtime) -> dict[tuple[Network, int], StepTime]:
-    """The valid step times of single networks that are stored of a runtime, by network and batch size."""
+    """Valid stored step times of single networks, by network and batch size."""
     found: dict[tuple[Network, int], list] = {}
     subject = runtime.subject | {"by": "alone"}
     for record in current(store.records(Kind.STEP_TIME), Kind.STEP_TIME, subject, runtime):
@@ -290,9 +289,9 @@ def measured_steps(store: Store, runtime: Runtime) -> dict[tuple[Network, int], 
 def measured_points(
     steps: Mapping[tuple[Network, int], StepTime], left: Side, right: Side, depth: int, networks: int
 ) -> list[SurfacePoint]:
-    """The left side's measured steps that lie on the surface, beside what the right side is predicted to take.
+    """The left side's measured steps that lie on the surface, each with the right side's prediction.
 
-    The networks follow one another on the left, each for as long as the measured one.
+    On the left, the networks follow one another, each for as long as the measured one.
     """
     found, names = [], (left.label, f"{right.label} (predicted)")
     for (network, size), one in steps.items():
@@ -309,9 +308,9 @@ def _is_even(network: Network, depth: int) -> bool:
 
 
 def points_elsewhere(machines: Sequence[Machine], depth: int) -> list[SurfacePoint]:
-    """What was recorded on machines, or kept from readers' browsers: an epoch on a machine's GPU and its processor.
+    """GPU and CPU epochs that were recorded on machines or kept from browsers.
 
-    Software that stands for a GPU has no point.
+    Software adapters have no point.
     """
     return [
         SurfacePoint(
@@ -331,7 +330,7 @@ def points_elsewhere(machines: Sequence[Machine], depth: int) -> list[SurfacePoi
 
 
 def published_points() -> list[SurfacePoint]:
-    """The first article's epochs of 784→128→10: its card beside the quickest library on its processor."""
+    """The first article's epochs of 784→128→10: its card against the fastest library on its CPU."""
     found, keras = [], BACKENDS["keras-tensorflow"].label
     for size, gpu_s in published.EPOCH_S["keras-tensorflow", "gpu"].items():
         on_cpu = ((of[size], key) for (key, device), of in published.EPOCH_S.items() if device == "cpu" and size in of)
@@ -341,8 +340,9 @@ def published_points() -> list[SurfacePoint]:
 
 
 def imagined(device: Device, times: Mapping[str, float]) -> Device:
-    """A device with some figures so many times as large, by names of `CHANGEABLE`; raises UnusableDevice where one
-    becomes absurd."""
+    """The device with figures scaled by these factors, by names of `CHANGEABLE`. Raises UnusableDevice if a scaled figure
+    is absurd.
+    """
     scaled = {figure: factor for name, factor in times.items() for figure in CHANGEABLE[name] if factor != 1}
 
     def figure(name: str, factor: float) -> SheetFigure:
@@ -353,18 +353,18 @@ def imagined(device: Device, times: Mapping[str, float]) -> Device:
     return replace(device, name=f"{device.name}, imagined", figures=figures) if scaled else device
 
 
-WAYS = {"operations": Way.OPERATIONS, "step": Way.STEP, "epoch": Way.EPOCH, "graph": Way.GRAPH}  # as in an address
+WAYS = {"operations": Way.OPERATIONS, "step": Way.STEP, "epoch": Way.EPOCH, "graph": Way.GRAPH}  # by name in an address
 WAY_NAMES = {str(way): key for key, way in WAYS.items()}
 DRIVEN = dict(zip(MOVES, (*WAYS, "many"), strict=True))
-ON_HERE = "here/"  # begins the address of a way to train of this machine
-PROCESSOR, CARD = "i9-10885h/jax-step", "h100-sxm"  # where this machine has no calibration yet; the recorded card
+ON_HERE = "here/"  # prefix of the addresses of this machine's ways of training
+PROCESSOR, CARD = "i9-10885h/jax-step", "h100-sxm"  # stand-in for an uncalibrated CPU; the recorded card
 FACTORS = tuple(2.0**power for power in range(-6, 7))
-NAMED_WIDTHS = (128, 1024)  # at which a sentence says where the border lies
-LEFT, RIGHT = (47, 111, 176), (209, 98, 58)  # blue and orange: told apart without red-green vision
-FULL = np.log10(100)  # times faster, at which a colour is as strong as it gets
-TILE = 4  # cells along each side of what a tooltip speaks of
+NAMED_WIDTHS = (128, 1024)  # widths at which the sentences locate the border
+LEFT, RIGHT = (47, 111, 176), (209, 98, 58)  # blue and orange: safe for red-green colour blindness
+FULL = np.log10(100)  # log10 of the speedup at which colours reach full strength
+TILE = 4  # cells along each side of a tooltip's tile
 HEIGHT = 340
-DASHES = {"border": [1, 0], "end": [5, 3], "before": [2, 3], "rule": [8, 4]}  # of lines
+DASHES = {"border": [1, 0], "end": [5, 3], "before": [2, 3], "rule": [8, 4]}  # by kind of line
 
 
 @once
@@ -409,7 +409,7 @@ class Border(Controls):
 
     @property
     def depth(self) -> int:
-        """Hidden layers of all networks on the map: as many as the reader's, and at least one."""
+        """Hidden layers of every network on the map: as many as the reader's, but at least one."""
         return max(1, len(self.network.hidden))
 
 
@@ -437,11 +437,11 @@ def live_of(shown: Shown) -> LiveCalibrations:
 
 
 def side(written: str, way: Way, live: LiveCalibrations) -> Side | None:
-    """A side by its address; None where it is not calibrated.
+    """A side by its address; None if it is not calibrated.
 
     Args:
-        written: As `processors` and `cards` write it.
-        way: Of a device whose address does not say it.
+        written: In the format of `processors` and `cards`.
+        way: Used for a device whose address names none.
         live: This machine's calibrations.
     """
     if written.startswith(ON_HERE):
@@ -457,7 +457,7 @@ def _trained(written: str, live: LiveCalibrations) -> TrainingWay:
 
 
 def sides(of: Border, live: LiveCalibrations) -> tuple[Side, Side, list[str]]:
-    """Both sides, and a sentence for each that is not calibrated on what stands in its place."""
+    """Both sides, and a sentence on the stand-in for each side that is not calibrated."""
     way, notes, found = WAYS[of.way], [], []
     stand_ins = (known_side(devices()[PROCESSOR], Way.STEP), known_side(of_machine(devices(), CARD, way), way))
     for wanted, usual in zip((of.left, of.right), stand_ins, strict=True):
@@ -474,11 +474,11 @@ def sides(of: Border, live: LiveCalibrations) -> tuple[Side, Side, list[str]]:
 
 
 def remarks(notes: Iterable[str], judged: Iterable[tuple[str, str]]) -> str:
-    """HTML: the notes, and which predictions may be further off than their ranges say, once for each reason.
+    """HTML: the notes, then the predictions that may be further off than their ranges say, grouped by reason.
 
     Args:
         notes: Sentences.
-        judged: Names and reasons; an empty reason is none.
+        judged: Names and reasons; pairs with an empty reason are skipped.
     """
     reasons: dict[str, dict[str, None]] = {}
     for name, reason in judged:
@@ -493,7 +493,7 @@ def warnings(judged: Iterable[Side]) -> list[tuple[str, str]]:
 
 
 def _against_recorded(side: Side) -> str:
-    """How far predictions are from the recorded card's own compiled epochs; empty for any other side."""
+    """How far predictions are from the recorded card's own compiled epochs; empty for other sides."""
     if side.device is not of_machine(devices(), CARD, Way.EPOCH) or side.way is not Way.EPOCH:
         return ""
     network, trained, errors, inside = why_slower.NETWORK, Runtime("jax-epoch", "gpu"), [], 0
@@ -512,7 +512,7 @@ def _against_recorded(side: Side) -> str:
     )
 
 
-# Where it is.
+# The border.
 
 
 def border(shown: Shown) -> Drawing:
@@ -571,7 +571,6 @@ def _from(size: int | None) -> str:
 
 
 def rule_sentence(failures: Sequence[tuple[float, int, int, float]], left: str, right: str) -> str:
-    """Where predictions contradict the articles' rule, from `rule_failures`."""
     failed = [
         f"{where} both, {winner} wins for sure in {share:.0%} of the corner (at width {width:,} and batch size {size:,}"
         f" it is {times(ratio)} times faster)"
@@ -598,7 +597,7 @@ def published_sentence(rows: Sequence[Row]) -> str:
     )
 
 
-# What moves it.
+# Moving the border.
 
 
 def imagined_card(shown: Shown, of: Border) -> Drawing:
@@ -651,8 +650,8 @@ def moves_sentence(surfaces: Mapping[str, Surface], chosen: str, right: str, lef
 def rgba(ratio: np.ndarray, unclear: np.ndarray) -> np.ndarray:
     """The ground's colours, (..., 4) from 0 to 1: orange where the right side is faster, blue where the left one is.
 
-    At equal speed it is transparent, so that the page's own ground, light or dark, is the middle of the palette. Where
-    it is unclear it has a third of its strength; NaN is grey.
+    At equal speed it is transparent, so that the page's background, light or dark, is the middle of the palette. Unclear
+    cells have about a third of the strength; NaN is grey.
     """
     known = np.isfinite(ratio)
     strength = np.clip(np.abs(np.log10(np.where(known, ratio, 1.0))) / FULL, 0, 1)
@@ -670,8 +669,9 @@ def surface_chart(
     before: Surface | None = None,
     yours: tuple[int, int] | None = None,
 ) -> Chart:
-    """The ground with its border, the articles' rule, points, and the reader's batch size and width; the border of a
-    surface `before` is dotted."""
+    """The ground, the border, the articles' rule, the points, and the reader's network; the border of a surface `before`
+    is dotted.
+    """
     moved = _lines(before.ratio, "before", 1.6) if before is not None else []
     ends = [line for ratio in (shown.low, shown.high) for line in _lines(ratio, "end", 1.0)]
     width, looks = rule_width(depth), _looks("rule", 1.4)
@@ -709,7 +709,7 @@ def _drawn(
     points: Sequence[SurfacePoint] = (),
 ) -> Chart:
     picture = io.BytesIO()
-    pixels = np.uint8(np.round(255 * rgba(shown.ratio, shown.unclear)[::-1]))  # one a cell, the largest width on top
+    pixels = np.uint8(np.round(255 * rgba(shown.ratio, shown.unclear)[::-1]))  # one per cell, the largest width on top
     Image.fromarray(pixels).save(picture, format="png")
     ground = "data:image/png;base64," + base64.b64encode(picture.getvalue()).decode()
     datasets = {"ground": [{"url": ground}], "lines": lines, "tips": tips, "words": words}
@@ -719,7 +719,7 @@ def _drawn(
 
 @cache
 def _frame() -> dict:
-    """All layers without their rows: Altair checks a specification once, which takes longer than to draw it."""
+    """All layers without rows. Cached, because Altair's check takes longer than drawing."""
 
     def axis(kind: type, field: str, ends: tuple[int, int], title: str):
         powers = [2**k for k in range(0, 13, 2) if ends[0] <= 2**k <= ends[1]]
@@ -765,7 +765,7 @@ def _frame() -> dict:
 
 
 def _tips(shown: Surface, left: str, right: str) -> list[dict]:
-    """Unseen tiles that say what is predicted in their middle."""
+    """Invisible tiles whose tooltips give the prediction at their centre."""
     x, y = (np.geomspace(*ends, len(WIDTHS) // TILE + 1).round(2) for ends in (SIZE_ENDS, WIDTH_ENDS))
 
     def tip(i: int, j: int) -> dict:
@@ -799,7 +799,7 @@ def _mark(one: SurfacePoint) -> dict:
 
 
 def legend(left: str, right: str, points: Sequence[SurfacePoint] = ()) -> str:
-    """HTML: what colours, lines and points mean, how many points there are, and in how many the GPU was faster."""
+    """HTML: the meaning of colours, lines and points, with the count of points and of those where the GPU is faster."""
     ramp = ", ".join(
         f"rgba({255 * color[0]:.0f}, {255 * color[1]:.0f}, {255 * color[2]:.0f}, {color[3]:.2f})"
         for color in rgba(np.array([0.01, 0.1, 0.5, 1.0, 2, 10, 100]), np.zeros(7, bool))

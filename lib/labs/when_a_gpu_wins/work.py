@@ -1,4 +1,4 @@
-"""How well this machine is known, larger work, what an epoch costs, and what would help: on it and on known devices."""
+"""Calibration of this machine, larger work, the cost of epochs, and remedies, here and on known devices."""
 
 import html
 import math
@@ -65,10 +65,10 @@ from lib.ui.views.chart import Chart, ordered_palette
 from lib.ui.views.dots import HERE, PREDICTED, Dot, dots_chart
 from lib.ui.views.markup import table
 
-LARGER = Network((1024, 512, 256))  # which the second article proposes
-BY = Runtime()  # by which larger work is measured here
+LARGER = Network((1024, 512, 256))  # proposed by the second article
+BY = Runtime()  # measures larger work here
 NAMES: Mapping[Remedy, str] = {one: one.value[0].upper() + one.value[1:] for one in Remedy}
-APPLIES = {one: f"apply_{one.name.lower()}" for one in Remedy}  # their names in the panel; the table has them
+APPLIES = {one: f"apply_{one.name.lower()}" for one in Remedy}  # names of the buttons that the table shows
 FAIR = (
     "“Times as fast” compares the seconds of an image of one network. A larger batch makes fewer steps of the same"
     " images, so that it may learn less from them: the figure says nothing of that. Once today's step is measured, the"
@@ -129,11 +129,11 @@ PANELS = {
 }
 
 
-# How well this machine is known.
+# Calibration of this machine.
 
 
 def calibration(page: Page) -> tuple[Callable[[CalibratedWays], Asked], Callable[[Shown], Drawing]]:
-    """Measure what the chosen ways lack, and say how well each is known; it is news to all sections of the page."""
+    """Measure what the chosen ways lack and report their accuracy. The page's other sections follow the progress."""
     live = live_in(page.store.path)
     live.followed_by(page.news)
 
@@ -175,12 +175,12 @@ def calibrated_sentence(standings: Sequence[CalibrationProgress]) -> str:
 
 
 def progress(standings: Sequence[CalibrationProgress], chosen: Collection[TrainingWay]) -> tuple[int, int]:
-    """How many steps are measured of those that the calibrations of the chosen ways take, and how many these are."""
+    """Measured and wanted steps of the chosen ways' calibrations."""
     counted = [one for one in standings if one.trained in chosen]
     return sum(one.n_measured for one in counted), sum(len(one.wanted) for one in counted)
 
 
-# Larger work, and what it costs.
+# Larger work and its cost.
 
 
 def _known(way: Way) -> list[Side]:
@@ -188,7 +188,7 @@ def _known(way: Way) -> list[Side]:
 
 
 class LargerStep(NamedTuple):
-    """A step of larger work on one side, measured or else predicted; neither where it does not fit into memory."""
+    """A step of larger work on one side, measured or else predicted; neither if it does not fit into memory."""
 
     work: Workload
     side: Side
@@ -212,7 +212,7 @@ def larger_work(batch_size: int) -> list[Workload]:
 def measure_larger(
     batch_size: int, engine: Engine, store: Store, cancel: Cancel, request: Request
 ) -> Iterator[Note | Record]:
-    """Measure here what is cheap of larger work: steps of the second article's network and of the convolutional one.
+    """Measure steps of the second article's network and of the convolutional one, which are cheap enough to run here.
 
     Raises:
         WorkerDied, TrainingFailed: From the worker that measures.
@@ -228,7 +228,7 @@ def _convolutional(batch_size: int) -> AnatomyTask:
 
 
 def larger_steps(batch_size: int, sides: Sequence[Side], store: Store) -> list[LargerStep]:
-    """All larger work on all sides: measured where this machine's store has it, else predicted; the quickest first."""
+    """Larger work on all sides, fastest first: measured if this machine's store has it, else predicted."""
     works = larger_work(batch_size)
     measured = {
         works[0].name: measured_steps(store, BY).get((LARGER, batch_size)),
@@ -261,7 +261,6 @@ def larger(shown: Shown) -> Drawing:
 
 
 def too_large(found: Sequence[LargerStep]) -> list[str]:
-    """Which work does not fit into whose memory, a sentence for each."""
     lacking: dict[str, list[str]] = {}
     for one in found:
         if one.known is None:
@@ -306,18 +305,18 @@ class Bill(NamedTuple):
     dated: str  # or `YOUR_PRICE`
 
     def dollars(self, epoch_s: float) -> float:
-        """Of 1,000 epochs, each of so many seconds; infinite without a price."""
+        """Dollars for 1,000 epochs of this many seconds each; infinite without a price."""
         return 1000 * (self.per_h or math.inf) * epoch_s / 3600
 
 
 def bills(sides: Sequence[Side], network: Network, batch_size: int, own_per_h: float | None = None) -> list[Bill]:
-    """What an epoch costs on each side, the cheapest first; those without a price last.
+    """The cost of an epoch on each side, cheapest first; sides without a price come last.
 
     Args:
-        sides: This machine's, or devices that are known by their figures, a price perhaps among them.
-        network: Whose epochs are priced.
-        batch_size: Images a step.
-        own_per_h: Dollars of an hour of this machine; None where nobody has said.
+        sides: This machine's sides, or devices known by their figures, which may include a price.
+        network: The network to price.
+        batch_size: Images per step.
+        own_per_h: Dollars per hour of this machine; None if not given.
     """
     found, workload = [], fully_connected(network, batch_size)
     for one in sides:
@@ -371,7 +370,7 @@ def cost_chart(found: Sequence[Bill]) -> Chart:
 
 
 def cost_sentence(found: Sequence[Bill], target: float, batch_size: int, counted: str) -> str:
-    """Which device is the cheapest, and how many epochs the accuracy takes, in the words of `counted`, if it was."""
+    """The cheapest device and the epochs that the target takes: `counted`, unless that is empty."""
     priced = [one.dollars(one.epoch.step_s) for one in found if one.per_h]
     if len(priced) < 2:
         return "Fewer than two of these devices have a price, so none is the cheapest."
@@ -388,16 +387,16 @@ def cost_sentence(found: Sequence[Bill], target: float, batch_size: int, counted
     )
 
 
-# What would help.
+# Remedies.
 
 
 def asked_by(at: Remedies) -> tuple[Question, TrainingWay]:
-    """What is trained, and the way to train before any remedy; raises ValueError with a sentence."""
+    """The training and the way it runs before any remedy. Raises ValueError with a sentence."""
     return Question(Network.parse(at.hidden), at.size, networks=at.networks), TrainingWay(runtime(at.by))
 
 
 def remedies(page: Page) -> tuple[Callable[[Remedies], Asked], Callable[[Shown], Drawing]]:
-    """What a press measures, all remedies in a script; and what is predicted and known of each."""
+    """Measure the remedies whose buttons were pressed (a script measures all), and draw predictions and results."""
     live, section = live_in(page.store.path), page.sections["remedy"]
 
     def ask(at: Remedies) -> Asked:
@@ -445,12 +444,12 @@ def remedies(page: Page) -> tuple[Callable[[Remedies], Asked], Callable[[Shown],
 
 
 def chosen(stage: Stage, about: tuple, pressed: list[Remedy]) -> list[Remedy]:
-    """What is measured now: the remedies that were waited for, and those whose buttons were pressed since.
+    """The remedies to measure: those still pending, and those whose buttons were pressed since.
 
     Args:
-        stage: Where it is measured; it knows what was asked before.
-        about: What is asked now.
-        pressed: Whose buttons were pressed since then.
+        stage: Where they are measured; it remembers the last request.
+        about: The current request.
+        pressed: Remedies whose buttons were pressed since then.
     """
     if stage.asked[0] != about or stage.running is None:
         return pressed
@@ -465,7 +464,7 @@ def _possible(found: Findings) -> list[tuple[Effect, Setup]]:
 
 
 def _gains(found: Findings) -> dict[Remedy, float]:
-    """Times as fast, of the remedies that were measured."""
+    """Measured speedups by remedy."""
     if found.before is None or found.measured is None:
         return {}
     gains = {one.effect.remedy: one.measured_gain(found.before, found.measured.step_s) for one in found.outcomes}
@@ -499,11 +498,11 @@ def remedies_sentence(found: Findings) -> str:
 
 
 def remedies_table(found: Findings, buttons: Mapping[Remedy, str]) -> str:
-    """HTML: a row for today and for each remedy: a step of it, predicted and measured, with the miss.
+    """HTML: rows for today and for each remedy: its step, predicted and measured, and the miss.
 
     Args:
-        found: What is known.
-        buttons: HTML of what applies each.
+        found: Predictions and measurements.
+        buttons: HTML of each remedy's button.
     """
     before, measured = found.before, found.measured
     assert before is not None, "something is predicted"
@@ -524,7 +523,7 @@ def remedies_table(found: Findings, buttons: Mapping[Remedy, str]) -> str:
 
 
 def gain_words(effect: Effect) -> str:
-    """Times as fast with its interval; a narrow one has a digit more.
+    """The speedup with its interval; a narrow one gets an extra digit.
 
     >>> gain_words(Effect(Remedy.STEP, None, "", 1.43, 0.5, 3.9))
     '1.4 (0.5 to 3.9)'
@@ -549,7 +548,7 @@ def _share(value: float | None) -> str:
 
 
 def gains_chart(found: Findings) -> Chart:
-    """How many times as fast each remedy is, predicted and measured; one that does not exist has no mark."""
+    """Speedup of each remedy, predicted and measured; a remedy that does not apply has no mark."""
     dots = [
         Dot(NAMES[one.remedy], PREDICTED, PREDICTED, one.gain, one.low, one.high, gain_words(one))
         for one, _ in _possible(found)
