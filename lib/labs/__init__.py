@@ -1,1 +1,1 @@
-"""A file or folder for each notebook: what it asks, measures, draws and says."""
+"""A module or package per notebook: its controls, measurements, charts and sentences."""

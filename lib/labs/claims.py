@@ -1,8 +1,8 @@
-"""The articles' claims and two more, each with a verdict that follows from figures of this machine or from arithmetic.
+"""The articles' claims and two more, each with a verdict that follows from this machine's figures or from arithmetic.
 
-The figures are those of the race and of the steps taken apart; missing ones are measured here. Arithmetic on an
-article's own figures makes a claim "corrected", and the page says which of the two a verdict rests on. A claim that
-neither decides is open. Two times are compared as everywhere: see `lib.timing.comparison`.
+The figures come from the race and from steps taken apart; missing ones are measured here. Arithmetic on an article's
+own figures makes a claim "corrected". The page says what each verdict rests on. A claim that neither decides is open.
+`lib.timing.comparison` compares times.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -42,13 +42,13 @@ from lib.ui.views.markup import inline
 
 NETWORK = Network((128,))
 BATCH_SIZE = 32
-SWEEP_STEPS = EPOCHS * sum(N_TRAIN // size for _, size in EXPERIMENTS["learning-rate"])  # of the second article's sweep
-ALL_COMPUTE = 0.85  # share of a step from which it counts as nothing but arithmetic
-TAKEN_APART = (  # examinations, and by what they go: those that a claim rests on
+SWEEP_STEPS = EPOCHS * sum(N_TRAIN // size for _, size in EXPERIMENTS["learning-rate"])  # the second article's sweep
+ALL_COMPUTE = 0.85  # share of arithmetic from which a step counts as pure arithmetic
+TAKEN_APART = (  # examinations and workers that claims rest on
     *(("operations", worker) for worker in ("numpy", "keras-tensorflow", "jax")),
     ("parts", "keras-tensorflow"),
 )
-OCCUPANCY = ("occupancy/utilisation", "occupancy/warps")  # what a monitor shows, and what the chip counts
+OCCUPANCY = ("occupancy/utilisation", "occupancy/warps")  # a monitor's figure, and the chip's counter
 CELLS = tuple(
     Cell(Runtime(backend), size)
     for backend, sizes in (
@@ -61,11 +61,11 @@ CELLS = tuple(
     for size in sizes
 )
 WITHOUT_CUDA = tuple(Cell(Runtime("webgpu-chunk", kind), BATCH_SIZE) for kind in ("discrete", "integrated"))
-RATES_OF = (Runtime("numpy"), Runtime(DEFAULT))  # whose quickest product counts
+RATES_OF = (Runtime("numpy"), Runtime(DEFAULT))  # candidates for the fastest product
 GPU_CELLS = (*(Cell(Runtime("keras-tensorflow", "gpu"), size) for size in (32, 4096)), *WITHOUT_CUDA)
 
 
-# Cells whose times a verdict compares.
+# Cells that verdicts compare.
 COMPARED = (
     (GPU_CELLS[0], CELLS[0]),
     (Cell(Runtime("numpy"), 128), Cell(Runtime("numpy"), 32)),
@@ -88,25 +88,25 @@ class Judgement:
     verdict: ClaimStatus
     measured: str
     why: str
-    recorded_at: int | None = None  # a batch size: the page adds what recorded GPUs take at it
+    recorded_at: int | None = None  # batch size at which the page adds recorded GPUs' times
 
 
-Quartiles = tuple[float, float, float]  # the lower one, the median, the upper one
+Quartiles = tuple[float, float, float]  # lower quartile, median, upper quartile
 
 
 @dataclass(frozen=True)
 class Known:
-    """The figures of this machine that the claims are judged by, as far as they were measured."""
+    """This machine's figures that claims are judged by, as far as they are measured."""
 
     cells: Mapping[Cell, Standing] = field(default_factory=dict)
-    splits: Mapping[Runtime, Sequence[Split]] = field(default_factory=dict)  # of each repetition
+    splits: Mapping[Runtime, Sequence[Split]] = field(default_factory=dict)  # one per repetition
     operations: Mapping[str, Mapping[str, Repetitions]] = field(default_factory=dict)  # seconds, by library and name
-    steps_s: Mapping[Runtime, Repetitions] = field(default_factory=dict)  # of the steps whose `splits` these are
-    occupancy: Mapping[str, Repetitions] = field(default_factory=dict)  # of a GPU while steps run: shares by counter
-    product_flops_per_s: float | None = None  # of the quickest dense float32 product
+    steps_s: Mapping[Runtime, Repetitions] = field(default_factory=dict)  # of the steps in `splits`
+    occupancy: Mapping[str, Repetitions] = field(default_factory=dict)  # shares by counter, while steps run on a GPU
+    product_flops_per_s: float | None = None  # of the fastest dense float32 product
 
     def epoch_s(self, cell: Cell) -> Quartiles | None:
-        """Quartiles of the seconds of an epoch; None where the cell was not measured."""
+        """Quartiles of the seconds per epoch; None if the cell was not measured."""
         standing = self.cells.get(cell)
         return None if standing is None else standing.quartiles_s
 
@@ -115,7 +115,7 @@ class Known:
         return None if standing is None else standing.repeated
 
     def beside(self, first: Cell, second: Cell) -> Comparison | None:
-        """How many times as long the first takes as the second (`Repetitions.beside`); None where one is missing."""
+        """The times' ratio, first over second (`Repetitions.beside`); None if one is missing."""
         one, two = self.repeated(first), self.repeated(second)
         return None if one is None or two is None else one.beside(two)
 
@@ -131,11 +131,11 @@ class Claim:
 
 
 def known(runtimes: Sequence[Runtime], records: Sequence[Record]) -> Known:
-    """The figures for the claims, from stored records.
+    """The claims' figures from stored records.
 
     Args:
-        runtimes: Whose steps are looked at; the cells of the race are always the same.
-        records: Of any kind and machine; only those that are valid here are used.
+        runtimes: Whose steps are examined; the race's cells are always the same.
+        records: Of any kind and machine; only those valid here are used.
     """
     race = [record for record in records if record.kind == Kind.RACE]
     anatomy = [record for record in records if record.kind == Kind.ANATOMY]
@@ -174,10 +174,10 @@ def anatomy_tasks(runtimes: Sequence[Runtime]) -> list[AnatomyTask]:
 
 
 def cells_to_measure(records: list[Record]) -> list[Cell]:
-    """The missing repetitions of the cells that a claim rests on and that can be measured here.
+    """The missing repetitions of the cells that claims rest on and that can run here.
 
-    Each cell gets as many repetitions as in the race: two cells are compared by what varies between repetitions. Two
-    that are compared and have none of one session are both measured again, in turns.
+    Each cell gets as many repetitions as in the race, because cells are compared by the variation between repetitions.
+    Compared cells without repetitions from a common session are both measured again, in turns.
     """
     cells = [cell for cell in (*CELLS, *GPU_CELLS) if unavailable(cell.runtime) is None]
     race = [record for record in records if record.kind == Kind.RACE]
@@ -190,8 +190,7 @@ def cells_to_measure(records: list[Record]) -> list[Cell]:
 
 
 def anatomy_to_measure(records: list[Record]) -> list[AnatomyTask]:
-    """The missing repetitions of the steps to take apart, in turns; all of them again where two have none of one
-    session."""
+    """The missing repetitions of the steps to take apart, in turns; all of them if two steps share no session."""
     wanted = anatomy_tasks(usable_runtimes())
     made = {task: task.repetitions(records) for task in wanted}
     done = {task: _repeated(of, next(iter(of[0]))) if of else Repetitions(()) for task, of in made.items()}
@@ -203,10 +202,10 @@ def anatomy_to_measure(records: list[Record]) -> list[AnatomyTask]:
 
 
 def measure_missing(engine: Engine, store: Store, cancel: Cancel, request: Request) -> Iterator[Record | Note]:
-    """Measure what the claims need and the store does not have: the race, the steps taken apart, and the peak rates.
+    """Measure what the claims need and the store lacks: the race, the steps taken apart, and the peak rates.
 
     Yields:
-        Each record as it is stored, and notes on what is measured or waited for.
+        Each record as it is stored, and notes on the progress.
 
     Raises:
         WorkerDied: A worker ended while it measured; the text says what to do.
@@ -220,9 +219,9 @@ def measure_missing(engine: Engine, store: Store, cancel: Cancel, request: Reque
 
 
 def progress(records: list[Record]) -> tuple[int, int]:
-    """How many of the measurements that the claims need were made, and how many there are in all.
+    """How many of the claims' measurements were made, and how many there are in all.
 
-    A repetition of a cell or of a step taken apart counts as one, and so do the peak rates.
+    Each repetition of a cell or of a step taken apart counts as one, and the peak rates together as one.
     """
     left, total = (
         len(cells_to_measure(known)) + len(anatomy_to_measure(known)) + (not _rates(known)) for known in (records, [])
@@ -242,13 +241,13 @@ def _of(backend: str, batch_size: int, device: str = "cpu") -> Cell:
 
 
 def decided(holds: bool | None, measured: str, why: str, unclear: str = "") -> Judgement:
-    """A verdict by a figure of this machine.
+    """A verdict by one of this machine's figures.
 
     Args:
-        holds: None where the figure does not decide; the claim is then open.
+        holds: None if the figure does not decide; the claim is then open.
         measured: The figure, in words.
         why: The reason for the verdict.
-        unclear: The reason where the figure does not decide; `why` if empty.
+        unclear: The reason if the figure does not decide; `why` if empty.
     """
     if holds is None:
         return Judgement(ClaimStatus.OPEN, measured, unclear or why)
@@ -256,12 +255,12 @@ def decided(holds: bool | None, measured: str, why: str, unclear: str = "") -> J
 
 
 def corrected(measured: str, why: str) -> Judgement:
-    """A verdict by arithmetic on the article's own figures, whatever is measured here; `measured` may be "–"."""
+    """A verdict by arithmetic on the article's own figures, whatever this machine measures; `measured` may be "–"."""
     return Judgement(ClaimStatus.CORRECTED, measured, why)
 
 
 def is_longer(ratio: Comparison) -> bool | None:
-    """Whether the first takes longer than the second: False also where they are the same, None where unclear."""
+    """Whether the first takes longer: False also if both take the same time, None if unclear."""
     return None if ratio.verdict is Verdict.UNCLEAR else ratio.verdict is Verdict.SLOWER
 
 
@@ -270,9 +269,9 @@ def _missing(what: str) -> Judgement:
 
 
 def _needs(what: str, *figures: Callable[[Known], object]) -> Callable[[Callable[..., Judgement]], Judge]:
-    """Decorates a judge: it is called with what is known and with these figures, all of them measured.
+    """Decorate a judge, which then receives `known` and the value of each figure.
 
-    Until then the claim is open, and its row says that it needs `what`.
+    While a figure is missing, the claim is open, and its row says that it needs `what`.
     """
 
     def decorated(judge: Callable[..., Judgement]) -> Judge:
@@ -325,7 +324,7 @@ def _two_figures_for_one_thing(known: Known) -> Judgement:
 
 
 def _numpy_takes_longer(size: int, other: int, why: str) -> Judge:
-    """A judge of whether NumPy's epoch takes longer at one batch size than at the other."""
+    """Judge whether NumPy's epoch takes longer at `size` than at `other`."""
 
     @_needs(
         f"the race of NumPy at {min(size, other):,} and {max(size, other):,}",
@@ -482,7 +481,7 @@ def _no_overhead_on_cpu(_known: Known, splits: Sequence[Split]) -> Judgement:
     if len(found.values) < len(splits):
         why = "The parts of its step do not add up to it here: measure again, on a quiet machine."
         return decided(None, "–", why)
-    verdict = found.beside(Repetitions((ALL_COMPUTE,) * len(splits))).verdict  # a share drifts with neither side
+    verdict = found.beside(Repetitions((ALL_COMPUTE,) * len(splits))).verdict  # a share does not drift with the machine
     return decided(
         {Verdict.SLOWER: True, Verdict.FASTER: False}.get(verdict),
         f"{found.middle:.0%} of a step of `fit` is arithmetic",
@@ -620,7 +619,7 @@ CLAIMS = (
 )
 
 
-# Of each status its class in the page's style, the verb for one claim and for several, and what the verdict rests on.
+# By status: CSS class, verb for one claim and for several, and the basis of the verdict.
 _WORDS = {
     ClaimStatus.HOLDS: ("holds", "holds here", "hold here", "measured on this machine"),
     ClaimStatus.NOT_HERE: ("not-here", "does not hold here", "do not hold here", "measured on this machine"),
@@ -635,7 +634,7 @@ class Claims(Controls):
 
 
 def measure(store: Store) -> Callable[[Claims], Asked]:
-    """Measures at a press what the claims need and `store` does not have."""
+    """On a press, measure what the claims need and `store` lacks."""
     return lambda at: Asked(at, lambda pressed: ((store.records(), pressed), measure_missing if pressed else nothing))
 
 
@@ -658,7 +657,7 @@ def draw(shown: Shown) -> Drawing:
 
 
 def sentence(judged: Sequence[Judgement]) -> str:
-    """How many claims got which verdict, in words.
+    """Count the claims by verdict, in words.
 
     >>> found = ClaimStatus.CORRECTED, ClaimStatus.HOLDS, ClaimStatus.HOLDS
     >>> sentence([Judgement(status, "", "") for status in found])
@@ -671,7 +670,7 @@ def sentence(judged: Sequence[Judgement]) -> str:
 
 
 def table(claims: Sequence[Claim], judged: Sequence[Judgement]) -> str:
-    """HTML: one row per claim, below a heading of its article; claims and judgements are in the same order."""
+    """HTML: a row per claim under its article's heading. Both sequences are in the same order."""
     rows, source = [], ""
     for claim, one in zip(claims, judged, strict=True):
         if claim.source != source:

@@ -1,4 +1,4 @@
-"""Many networks at once: the article's sweep by each strategy, ever more networks in one program, and unlike ones.
+"""The article's sweep by each strategy, growing numbers of networks in one program, and networks of mixed widths.
 
 `lib.sweeps.experiments.parallel_sweeps` measures the first two, for the recorder too.
 """
@@ -114,8 +114,7 @@ def draw_sweep(shown: Shown) -> Drawing:
 
 
 def sweep_chart(methods: Sequence[Method], took_s: Mapping[str, float]) -> Chart:
-    """Wall seconds of the whole sweep by the method's key, and how many times faster that is than Keras one after
-    another."""
+    """Wall seconds of the whole sweep by method, with the speedup over training Keras sequentially."""
     usual_s = took_s.get("keras-sequential")
     faster = {key: f" · {usual_s / s:.1f} ×" if usual_s else "" for key, s in took_s.items()}
     return _bars(
@@ -165,7 +164,7 @@ def sweep_sentence(methods: Sequence[Method], took_s: Mapping[str, float], epoch
     return text
 
 
-# More and more networks.
+# Growing numbers of networks.
 
 
 def time_saturation(at: Saturation) -> Asked:
@@ -195,7 +194,7 @@ def draw_saturation(shown: Shown) -> Drawing:
 
 
 def recorded(most: int, batch_size: int) -> list[tuple[Machine, Point]]:
-    """What was recorded of this on cards, at batch size 32."""
+    """Points recorded on cards; there are some only at batch size 32."""
     return [
         (machine, Point(key, "gpu", count, one.middle, 0))
         for machine in (gpus_elsewhere() if batch_size == 32 else ())
@@ -205,7 +204,7 @@ def recorded(most: int, batch_size: int) -> list[tuple[Machine, Point]]:
 
 
 def saturation_chart(points: Sequence[Point], most: int, elsewhere: Sequence[tuple[Machine, Point]] = ()) -> Chart:
-    """Milliseconds of an epoch per network by number of networks up to `most`, both logarithmic, a line per strategy.
+    """Milliseconds per epoch and network by number of networks up to `most`, both logarithmic, a line per strategy.
 
     Points that were not measured are left out; those from `elsewhere` are hollow.
     """
@@ -279,11 +278,11 @@ def saturation_sentence(points: Sequence[Point]) -> str:
 
 
 def saturates_at(points: Sequence[Point], within: float = 0.05) -> int | None:
-    """The smallest number of networks whose seconds are within a share of the best; None without any figure.
+    """The smallest number of networks whose time is within a share of the best; None without measurements.
 
     Args:
-        points: Of one strategy; those that were not measured are left out.
-        within: Share by which a figure may exceed the best.
+        points: Of one strategy; unmeasured ones are ignored.
+        within: Share by which a time may exceed the best.
 
     >>> of = lambda count, each_s: Point("vmap", "cpu", count, each_s, 0)
     >>> saturates_at([of(2, 1.0), of(4, 0.5), of(8, 0.49), of(16, 0.6)])
@@ -294,15 +293,15 @@ def saturates_at(points: Sequence[Point], within: float = 0.05) -> int | None:
     return next((point.count for point in known if point.each_s <= (1 + within) * best_s), None)
 
 
-# Networks that differ.
+# Mixed widths.
 
 
 @dataclass(frozen=True)
 class Mixed:
     """The eight networks by one strategy.
 
-    `all_s` are the seconds of an epoch of all, `programs` is how many programs they take, and `wasted` the share of the
-    arithmetic that is padding.
+    `all_s` is the seconds of an epoch of all of them, `programs` the number of programs, and `wasted` the share of the
+    arithmetic spent on padding.
     """
 
     strategy: str
@@ -333,19 +332,19 @@ def different(spread: float) -> list[Network]:
 def mixed(
     spread: float, batch_size: int, engine: Engine, store: Store, cancel: Cancel, request: Request, again: bool = False
 ) -> Iterator[Mixed | Note]:
-    """Time an epoch of the same eight networks by each strategy of `MIXED_BY`, as far as it can run here.
+    """Time an epoch of the same eight networks by each strategy of `MIXED_BY` that can run here.
 
     Args:
-        spread: How different they are, 0 to 1: see `different`.
+        spread: How much the widths differ, 0 to 1: see `different`.
         batch_size: Images per step.
         engine: Measures the steps.
         store: Where step times are looked up and stored.
         cancel: Ends the measurement when it is set.
-        request: Place in the queue of all that runs on this machine.
-        again: Measure stored step times once more.
+        request: Place in the queue of everything that runs on this machine.
+        again: Repeat stored step times.
 
     Yields:
-        A `Mixed` for each strategy, and notes on what is measured or waited for.
+        A `Mixed` per strategy, and notes on the progress.
     """
     trainings = [Training(network, 0.1, batch_size, 1) for network in different(spread)]
     limits = Limits(float("inf"), float("inf"), usable_cores(), 1.0)
@@ -403,7 +402,7 @@ def mixed_sentence(found: Sequence[Mixed]) -> str:
 
 
 def shapes_figure(networks: Sequence[Network]) -> str:
-    """HTML: each network's neurons as a bar in the width that all are padded to; of one hidden layer each."""
+    """HTML: each network's neurons as a bar inside the padded width; for networks of one hidden layer."""
     widest = Shape.of(networks).widths[0]
     bars = "".join(
         f'<div title="{network.label} neurons">'

@@ -1,4 +1,4 @@
-"""The first notebook's controls, and what stands around its experiments: title, buttons, own data, a class."""
+"""The first notebook's controls, title, buttons, own data, and class."""
 
 from collections.abc import Callable, Collection
 from functools import partial
@@ -86,7 +86,7 @@ class BackendControls(TrainingControls):
 
 
 class YourControls(TrainingControls):
-    """Of the experiment that is the reader's own: change it, and the cell below it."""
+    """The reader's own experiment: change it, and the cell below it."""
 
     rate = _steps("Learning rate", 0.1, RATE_STEPS)
     size = batch_size("Batch size", 128, debounce=False)
@@ -104,17 +104,16 @@ class FirstLab(Lab):
         super().__init__("mnist_training", hooks, **PANELS)
         self.why = answer(self.page, asides("mnist_training", listed_presets(), self._title.tools.text))
         self.search = search(self.own)
-        # No method of the lab: the thread that draws would hold it, and the page would outlive its session.
+        # Not a method: the drawing thread would hold the lab, and the page would outlive its session.
         self.what_is_missing = partial(missing, self.own)
         self.reset, self._title.set_reset = mo.state(0)
 
     def head(self) -> None:
-        """Draw title, machine, and what the reader must know before trusting the page, as it changes."""
         self._title.show(self.own, self.first)
 
 
 class _Title(Hook):
-    """The page's head: it says what is trained on once that is known."""
+    """The page's head, which names the images once a worker has loaded them."""
 
     set_reset: Callable[[int], None]
 
@@ -124,7 +123,7 @@ class _Title(Hook):
         self._news = Watched()
         page.news.followed_by(self._news)
         self._known = page.engine.known_facts(), page.store.trouble
-        # marimo holds elements weakly.
+        # Kept as attributes because marimo holds elements weakly.
         self.tools, self._whole = tools(page, self), mo.ui.anywidget(WholePage(page.come_into_sight))
 
     def close(self) -> None:
@@ -147,13 +146,13 @@ class _Title(Hook):
 
 
 def title(address: Address, data: Facts | None, trouble: str, brought: str = "") -> str:
-    """HTML: title, machine, and what the reader must know before trusting the page.
+    """HTML: title, machine, and caveats about the page.
 
     Args:
         address: Its problems are listed.
-        data: Which images; None while no worker has loaded them.
-        trouble: Of the store, in a sentence; empty for none.
-        brought: Name of the data that somebody brought; empty where MNIST is trained on.
+        data: The images; None until a worker has loaded them.
+        trouble: The store's trouble, a sentence; empty for none.
+        brought: Name of the viewer's own data; empty for MNIST.
     """
     problems = layout.problems([*address.problems, *filter(None, [trouble])])
     images = layout.images_line(data or recognised(), brought)
@@ -161,7 +160,7 @@ def title(address: Address, data: Facts | None, trouble: str, brought: str = "")
 
 
 def missing(own: OwnData, experiment: Experiment, _results: Results) -> str:
-    """HTML below the bars of the backends: what was published and recorded, and what cannot run or is not used here."""
+    """HTML below the bars of the backends: the source of published marks, and the backends that cannot run here."""
     if experiment.data != MNIST:
         return layout.missing(not_used(own.data, usable_runtimes()))
     source = layout.quiet(

@@ -1,4 +1,4 @@
-"""Why is my GPU slower? Seconds of an epoch by every way of training: measured here, recorded, predicted, published."""
+"""Why is my GPU slower? Seconds per epoch for every way of training: measured, recorded, predicted or published."""
 
 import html
 import math
@@ -36,7 +36,7 @@ from lib.ui.stage import Stage
 from lib.ui.views.markup import inline, quiet
 
 MEASURED, RECORDED, PREDICTED, PUBLISHED = "measured here", "recorded", "predicted", "published"
-# How often the host asks for work, by backend; what differs in this differs in overhead.
+# How often each backend dispatches work to the device: the main source of its overhead.
 ASKED_ONCE = {
     "an epoch": ("jax-epoch", "numba", "numba-cuda"),
     "for many steps": ("webgpu-chunk", "webgpu-kernel"),
@@ -44,13 +44,13 @@ ASKED_ONCE = {
     "a step, through Keras": ("keras-jax", "keras-tensorflow", "keras-torch"),
     "an image": ("cupy-image",),
 }
-AN_OPERATION = "an operation"  # of all others
-EAGER = ("torch", "cupy")  # as programs for a card are written first
+AN_OPERATION = "an operation"  # all other backends
+EAGER = ("torch", "cupy")  # how programs for a card usually start out
 COMPILED = {"an epoch": "compiled whole", "a step": "compiled step by step"}
 SKIPS_ZEROS = "the images' zeros are left out"
-STARTS_SOON = (DEFAULT, "numpy", "jax-step", QUICKEST)  # Numba compiles once a machine, for up to 20 s
-TAKES_LONG = ("jax-operation", "cupy-image")  # half a minute an epoch
-# What one's own program trains by, the remedy that is a line of it, and by what it trains then.
+STARTS_SOON = (DEFAULT, "numpy", "jax-step", QUICKEST)  # Numba's first compilation on a machine takes up to 20 s
+TAKES_LONG = ("jax-operation", "cupy-image")  # half a minute per epoch
+# The backend of the reader's program, a remedy that changes one line, and the backend afterwards.
 CHANGES = (
     ("keras-tensorflow", Remedy.KERAS, "keras-jax"),
     ("jax-operation", Remedy.STEP, "jax-step"),
@@ -68,34 +68,34 @@ class WhySlower(Controls):
 
 @dataclass(frozen=True)
 class EpochRow:
-    """A way of training on one machine, and the seconds of its epoch; None while they are being measured."""
+    """A way of training on one machine, with the seconds of its epoch; None while they are being measured."""
 
     runtime: Runtime
     where: str  # the device, in one or two words
-    source: str  # MEASURED, RECORDED, PREDICTED from what was recorded there, or PUBLISHED
-    how: str  # a sentence: where the figure comes from
+    source: str  # MEASURED, RECORDED, PREDICTED from recordings, or PUBLISHED
+    how: str  # where the figure comes from, a sentence
     epoch: Seconds | None
 
     @property
     def key(self) -> str:
-        """The row's name: the same at every batch size."""
+        """Identifies the row at every batch size."""
         source = RECORDED if self.source == PREDICTED else self.source
         return f"{source} {self.where} {self.runtime.address}"
 
 
 def asked_once(runtime: Runtime) -> str:
-    """For what the host asks the device once."""
+    """The unit of work per dispatch."""
     return next((per for per, keys in ASKED_ONCE.items() if runtime.backend in keys), AN_OPERATION)
 
 
 def how_it_trains(runtime: Runtime) -> str:
-    """What its overhead comes from, and whether it does less, in a sentence."""
+    """The source of its overhead, and whether it skips work, in a sentence."""
     zeros = f", and {SKIPS_ZEROS}" * BACKENDS[runtime.backend].skips_zeros
     return f"The host asks once {asked_once(runtime)}{zeros}."
 
 
 def answer(page: Page, below: str) -> tuple[Callable[[WhySlower], Asked], Callable[[Shown], Drawing]]:
-    """What is measured here after everything that somebody waits for, and the rows so far; HTML `below` them."""
+    """Build the section's job, which queues behind everything viewers wait for, and its drawing; `below` is HTML."""
     hidden = page.address.read(SHARED[SHARED_HIDDEN])
     network = Network.parse(hidden)
 
@@ -106,7 +106,7 @@ def answer(page: Page, below: str) -> tuple[Callable[[WhySlower], Asked], Callab
             known = page.store.records(Kind.RACE)
             todo = cells if again else [cell for cell in cells if not _measured(cell, known)]
             if not again and (role() == PUPIL or not page.sections["net"].stage.streams):
-                todo = []  # to open a page in a class measures nothing, and neither does a script
+                todo = []  # neither opening a page in a class nor running a script measures anything
             return (known, len(todo)), partial(measure, todo, again, page.sections["rate"].stage)
 
         return Asked(at.size, make)
@@ -135,14 +135,14 @@ def answer(page: Page, below: str) -> tuple[Callable[[WhySlower], Asked], Callab
 
 
 def _program(runtime: Runtime, query: str) -> str:
-    """HTML of what trains today, with a link to all that would help it, where it can be measured here."""
+    """HTML: the backend in use today, linked to its remedies if it can be measured here."""
     remedies = f"{query}&{REMEDIES.format(by=runtime.address)}"
     able = runtime in usable_runtimes()
     return link("when_a_gpu_wins", query=remedies, title=runtime.label) if able else html.escape(runtime.label)
 
 
 def cells_here(size: int, network: Network = NETWORK) -> list[Cell]:
-    """What can be measured here at this batch size, what starts soonest first: the usual backend's worker is warm."""
+    """Cells that can be measured here, those that start soonest first: the default backend's worker is warm."""
     usual = [one for one in usable_runtimes() if one.precision == PRECISIONS[0]]
     usual.sort(key=lambda one: ([*STARTS_SOON, one.backend].index(one.backend), one.backend in TAKES_LONG))
     return [Cell(one, size, network) for one in usual]
@@ -151,19 +151,19 @@ def cells_here(size: int, network: Network = NETWORK) -> list[Cell]:
 def measure(
     cells: Sequence[Cell], again: bool, first: Stage, engine: Engine, store: Store, cancel: Cancel, request: Request
 ) -> Iterator[Record | Note]:
-    """Time these cells once each: those that start soon after the run of the stage `first`, the others after all that
-    was asked for. What another page has timed is taken.
+    """Time each cell once: those that start soon right after the run of the stage `first`, the others after all other
+    requests. Epochs that another page has timed are reused.
 
     Raises:
         WorkerDied: A worker ended while it trained; the text says what to do.
         TrainingFailed: A backend could not train; the text says why.
     """
     began_s = time.monotonic()
-    # The page asks for that run next, if it can.
+    # Wait until the page has requested that run, if it does.
     while not first.asked_as and time.monotonic() - began_s < 5 and not cancel.is_set():
         time.sleep(POLL_S)
     for number, cell in enumerate(cells):
-        if number == 1:  # the slider's next position may need it
+        if number == 1:  # preload: the slider's next position may need it
             from lib.sweeps.experiments.advice import recorded
 
             recorded()
@@ -175,7 +175,7 @@ def measure(
 
 
 def _measured(cell: Cell, records: Sequence[Record]) -> list[Record]:
-    """What is enough to show: an epoch that nothing disturbed, or two that something did."""
+    """Enough records to show: one undisturbed epoch, or two disturbed ones."""
     known = records_of(cell, records)
     return [one for one in known if not one.warnings] or known[1:]
 
@@ -184,13 +184,13 @@ def _measured(cell: Cell, records: Sequence[Record]) -> list[Record]:
 
 
 def ways_at(size: int, records: Sequence[Record], network: Network = NETWORK, waiting: bool = False) -> list[EpochRow]:
-    """The ways of training at this batch size, the quickest first; those that are still measured come last.
+    """The ways of training at this batch size, fastest first; those still being measured come last.
 
     Args:
-        size: Images a step.
+        size: Images per step.
         records: Of this machine.
-        network: What is trained.
-        waiting: Whether ways without a figure are about to be measured; they are left out otherwise.
+        network: The network to train.
+        waiting: Whether to include ways that are about to be measured.
     """
     published_too = _published(size) if network == NETWORK else ()
     found = [*_here(cells_here(size, network), records, waiting), *_recorded(size, network), *published_too]
@@ -214,8 +214,7 @@ def _here(cells: Sequence[Cell], records: Sequence[Record], waiting: bool) -> It
 
 
 def _recorded(size: int, network: Network) -> Iterator[EpochRow]:
-    """What was recorded on machines with a card, or is predicted from it: every way on the card, and the quickest on
-    the processor beside it."""
+    """Recorded or predicted epochs on machines with a card: every way on the card, and the fastest on its CPU."""
     for machine in (one for one in recorded_here().machines if one.has_gpu):
         host = best_runtime(machine, partial(_epoch_there, size=size, network=network), "cpu")
         usual = [one for one in machine.runtimes if one.precision == PRECISIONS[0]]
@@ -224,7 +223,7 @@ def _recorded(size: int, network: Network) -> Iterator[EpochRow]:
 
 
 def recorded_row(machine: Machine, runtime: Runtime, size: int, network: Network) -> EpochRow | None:
-    """A way of training on a recorded machine; None where it was not recorded, and nothing near enough was."""
+    """A way of training on a recorded machine; None if neither it nor anything near enough was recorded."""
     if (epoch := _epoch_there(machine, runtime, size, network)) is None:
         return None
     on, ends = f"{machine.name}, {machine.dates[1]}", f"{seconds(epoch.low)} to {seconds(epoch.high)}"
@@ -237,23 +236,21 @@ def recorded_row(machine: Machine, runtime: Runtime, size: int, network: Network
 def _epoch_there(machine: Machine, runtime: Runtime, size: int, network: Network) -> Seconds | None:
     known = machine.epoch(runtime, size, network)
     if known is not None or (network == NETWORK and (network, size) in machine.cells):
-        return known  # of the articles' network nothing is predicted where others were recorded
+        return known  # no predictions for the articles' network where others were recorded
     return predicted_epoch(recorded_machines.place(machine, runtime.on_gpu), runtime.backend, size, network)
 
 
 @lru_cache(4096)
 def predicted_epoch(where: str, backend: str, size: int, network: Network) -> Seconds | None:
-    """What an epoch takes that was not recorded, by those that were: with a 90 % interval, and `n` 0.
-
-    None where none was recorded that is near enough.
+    """An epoch predicted from recorded ones, with a 90 % interval and `n` 0; None if none near enough was recorded.
 
     Args:
-        where: The processor or the card, by `recorded_machines.place`.
-        backend: What trains there.
-        size: Images a step.
-        network: What is trained.
+        where: The CPU or the card, by `recorded_machines.place`.
+        backend: The backend that trains there.
+        size: Images per step.
+        network: The network to train.
     """
-    from lib.sweeps.experiments.advice import recorded  # the first picture does not wait for what predicts
+    from lib.sweeps.experiments.advice import recorded  # imported late, so that the first drawing does not wait for it
     from lib.timing.prediction.predict import REACHED, Calibration, predict
     from lib.timing.prediction.workload import fully_connected
 
@@ -274,7 +271,7 @@ def _place(machine: Machine, runtime: Runtime) -> str:
 
 
 def _published(size: int) -> Iterator[EpochRow]:
-    where = {"cpu": "Core i9", "gpu": "RTX 5000"}  # of the article's workstation
+    where = {"cpu": "Core i9", "gpu": "RTX 5000"}  # the article's workstation
     for (backend, device), by_size in published.EPOCH_S.items():
         if size in by_size:
             how = f"Published in “{published.OVERHEAD_ARTICLE}”, without a spread; not measured by this project"
@@ -282,23 +279,23 @@ def _published(size: int) -> Iterator[EpochRow]:
 
 
 def missing() -> str:
-    """What cannot be measured here, in words that follow a number of ways."""
+    """What cannot be measured here, as a text that follows a number of ways."""
     return f"; {n} more need a GPU or a library (section 4 names them)" if (n := len(missing_backends())) else ""
 
 
-# In words.
+# Sentences.
 
 
 def sentence(ways: Sequence[EpochRow]) -> str:
-    """Who is quickest, by how much, and why, in at most 35 words; empty without any figure."""
+    """The fastest way, by how much, and why, in at most 35 words; empty without figures."""
     known = [way for way in ways if way.epoch is not None and way.source != PUBLISHED]
     cards = [way for way in known if way.runtime.on_gpu]
     eager = next((way for key in EAGER for way in cards if way.runtime.backend == key), cards[-1] if cards else None)
-    if eager is not None:  # of several cards it speaks of this one, and of its host
+    if eager is not None:  # with several cards, the sentence is about this one and its host
         cards = [way for way in cards if way.where == eager.where]
         known = [way for way in known if way.source == MEASURED or way.where.startswith(eager.where)]
     here = [way for way in known if not way.runtime.on_gpu]
-    # While the quickest is still to come, a host stands in for it: the sentence would change at each row.
+    # Until the fastest is measured, a recorded host stands in, or the sentence would change with each row.
     coming = any(way.epoch is None and way.runtime.backend == QUICKEST for way in ways)
     here = [way for way in here if (way.source == MEASURED) != coming] or here
     if not here:
@@ -334,7 +331,7 @@ def sentence(ways: Sequence[EpochRow]) -> str:
 
 
 def _against(way: EpochRow, cpu: EpochRow) -> str:
-    """How the card compares with the processor, with an interval where a time is predicted."""
+    """The card against the CPU, with an interval if a time is predicted."""
     if _s(way) >= _s(cpu):
         return f"{times(_s(way) / _s(cpu))} times as long"
     low, ratio, high = _gain(way, cpu)
@@ -352,8 +349,7 @@ def _epoch(way: EpochRow) -> Seconds:
 
 
 def changes(ways: Sequence[EpochRow], size: int, network: Network = NETWORK) -> Iterator[tuple[Runtime, str]]:
-    """What trains today, and what a line to change is worth, measured here or else recorded elsewhere, where that is
-    surely a gain."""
+    """Backends in use today with the gain from changing one line, measured here or else recorded, if it is certain."""
     for key, remedy, after in CHANGES:
         for before, then in islice(_changed(ways, key, after, size, network), 1):
             low, gain, _ = _gain(then, before)
@@ -366,7 +362,7 @@ def changes(ways: Sequence[EpochRow], size: int, network: Network = NETWORK) -> 
 def _changed(
     ways: Sequence[EpochRow], key: str, after: str, size: int, network: Network
 ) -> Iterator[tuple[EpochRow, EpochRow]]:
-    """Pairs of what trains by one backend and by the other in its place, those of this machine first."""
+    """Pairs of rows before and after the change, this machine's first."""
     here = {way.runtime: way for way in ways if way.source == MEASURED and way.epoch is not None}
     thens = ((way, here.get(replace(one, backend=after))) for one, way in here.items() if one.backend == key)
     there = (
@@ -385,7 +381,7 @@ def _took(way: EpochRow) -> str:
 
 
 def apart(way: EpochRow, above: EpochRow | None) -> str:
-    """What separates a row from the one above it, in a sentence; empty for the first row, or without a figure."""
+    """What separates a row from the one above, in a sentence; empty for the first row, or without figures."""
     if above is None or way.epoch is None or above.epoch is None:
         return ""
     why = []
@@ -399,7 +395,7 @@ def apart(way: EpochRow, above: EpochRow | None) -> str:
     return f"{times(_s(way) / _s(above))} times the row above: {reason}."
 
 
-# On the page.
+# HTML.
 
 LEGEND = (
     '<div class="ways-legend"><span class="ways-cpu"><b></b>processor</span><span class="ways-gpu"><b></b>GPU</span>'
@@ -417,8 +413,7 @@ LEGEND += "</div>"
 
 
 def rows_html(ways: Sequence[EpochRow], network: Network = NETWORK) -> str:
-    """HTML: a row for each way, with its mark on a logarithmic axis of seconds. The page moves a row that comes
-    elsewhere (`rows.js`)."""
+    """HTML: a row per way, marked on a logarithmic axis of seconds. `rows.js` animates rows that change places."""
     known = [way for way in ways if way.epoch is not None]
     if not known:
         return quiet("No recorded figure is near this network and batch size, and none is measured here yet.")
@@ -460,7 +455,7 @@ def _row(way: EpochRow, above: EpochRow | None, low: float, high: float) -> str:
 
 
 def axis_ends(epoch_s: Sequence[float]) -> tuple[float, float]:
-    """The ends of the axis, in seconds: below all of them, and above by enough for a label."""
+    """The ends of the axis in seconds, with room for a label at the upper end."""
     low, high = min(epoch_s), max(epoch_s)
     step = max(high / low, 2.0) ** 0.12
     return low / step**0.5, high * step
@@ -482,5 +477,5 @@ def axis_ticks(low: float, high: float) -> list[float]:
 
 
 def place(value_s: float, low: float, high: float) -> float:
-    """Where a time stands on the axis, 0 to 1."""
+    """A time's position on the axis, 0 to 1."""
     return math.log(value_s / low) / math.log(high / low)

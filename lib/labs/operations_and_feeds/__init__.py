@@ -1,1 +1,1 @@
-"""Operations by themselves, and what feeds a training step: sections, and a checklist of the articles' advice."""
+"""Single operations and input pipelines: sections, and a checklist of the articles' advice."""

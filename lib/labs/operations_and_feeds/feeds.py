@@ -1,4 +1,4 @@
-"""What feeds a step: every feed timed, what bounds it, what would help; TensorFlow's placement and models; advice."""
+"""Input pipelines: times, bottlenecks and remedies; TensorFlow's placement and models; the articles' advice."""
 
 import html
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -67,7 +67,7 @@ HOW = (
 )
 
 
-# What a training from a pipeline is bound by.
+# Sentences on a training's bottleneck.
 BY_DATA = "It is bound by its data."
 BY_STEP = "It is bound by the step: faster data would hardly be noticed."
 UNCLEAR = "That does not tell which of the two bounds it: measure_pipelines again when nothing else runs."
@@ -97,10 +97,10 @@ class Feeds(Controls):
 
 
 def check_memory(pipeline: Pipeline, free_bytes: float) -> None:
-    """Refuse rows that do not fit, before any of them is allocated.
+    """Refuse rows that do not fit, before allocating any.
 
     Raises:
-        ValueError: They need more than `SHARE_OF_MEMORY` of what is free; the text is a sentence for the person.
+        ValueError: They need more than `SHARE_OF_MEMORY` of the free memory; the text is a sentence for the viewer.
     """
     if pipeline.needed_bytes > SHARE_OF_MEMORY * free_bytes:
         raise ValueError(
@@ -111,7 +111,7 @@ def check_memory(pipeline: Pipeline, free_bytes: float) -> None:
 
 
 def by_feeds(store: Store) -> tuple[Callable[[Feeds], Asked], Callable[[Shown], Drawing]]:
-    @cache  # memory is looked at before a measurement begins, and not while it takes some of it
+    @cache  # so that memory is checked before a measurement, not while it uses some
     def chosen(at: Feeds) -> Pipeline:
         check_memory(at.pipeline, free_memory_bytes())
         return at.pipeline
@@ -153,7 +153,7 @@ def _draw(shown: Shown) -> Drawing:
 
 
 def recorded_feeds(machine: Machine) -> str:
-    """HTML: the feeds that were recorded on a card, a chart for each setting of the batches."""
+    """HTML: the feeds recorded on a card, a chart per batch size and preprocessing time."""
     figures = recorded_figures(machine.records)
     charts = ""
     for size, ms in sorted({(one.pipeline.batch_size, one.pipeline.preprocessing_ms) for one in figures}):
@@ -172,7 +172,7 @@ def _not_here(mine: Pipeline, wanted: Sequence[PipelineTask]) -> str:
     return layout.quiet(" ".join(notes))
 
 
-# What bounds a pipeline, and what would help.
+# Bottlenecks and remedies.
 
 
 def known(todo: Sequence[PipelineTask], records: Sequence[Record]) -> dict[Pipeline, Figures]:
@@ -187,8 +187,7 @@ def bound(figures: Figures) -> str:
 
 
 def remedy(chosen: Pipeline, known: Mapping[Pipeline, Figures]) -> Pipeline | None:
-    """What to put in place of a pipeline that is bound by its data: the quickest feed of the same library that is
-    certainly faster; None where there is none."""
+    """The fastest of the same library's feeds that certainly beat a pipeline bound by its data; None without one."""
     if (here := known.get(chosen)) is None or bound(here) != BY_DATA:
         return None
     mine = next(names for names in FEEDS.values() if chosen.feed in names)
@@ -201,7 +200,7 @@ def remedy(chosen: Pipeline, known: Mapping[Pipeline, Figures]) -> Pipeline | No
 
 
 def difference(one: Figures, other: Figures) -> Comparison:
-    """How many times as long the first takes as the second, an image."""
+    """Compares seconds per image, first over second."""
     return compared(one.image_s, other.image_s, paired=False)
 
 
@@ -336,7 +335,7 @@ def _placement_subject(device: str) -> dict[str, str | int | float]:
 
 
 def placement(records: Sequence[Record], device: str) -> dict[str, int]:
-    """Numbers by name, as of `with_tensorflow.measure_placement`, of the latest valid run; empty without one."""
+    """Counts from the latest valid run, by the names of `with_tensorflow.measure_placement`; empty without one."""
     found = current(records, Kind.PIPELINE, _placement_subject(device), Runtime(TENSORFLOW, device))
     return {str(record.subject["name"]): round(record.block_s[0]) for record in found}
 
@@ -344,7 +343,7 @@ def placement(records: Sequence[Record], device: str) -> dict[str, int]:
 def measure_placement(
     known: Mapping[str, int], device: str, engine: Engine, store: Store, cancel: Cancel, request: Request
 ) -> Iterator[Record | Note]:
-    """Run a step, unless its placement is known, and store where its operations were.
+    """Run a step, unless its placement is known, and store where its operations ran.
 
     Raises:
         WorkerDied: The worker ended; the text says what to do.
@@ -358,7 +357,7 @@ def measure_placement(
 
 
 def _operations(placed: Mapping[str, int]) -> list[tuple[str, str, list[str], int]]:
-    """Each operation, the device that it ran on, the devices that it has kernels for, and how often a step has it."""
+    """Each operation with the device it ran on, the devices with kernels for it, and its count per step."""
     parts = [(name.split("/"), count) for name, count in sorted(placed.items()) if name.count("/") == 2]
     return [(operation, device, kernels.split(), count) for (operation, device, kernels), count in parts]
 
@@ -410,7 +409,7 @@ def _model_subject(network: Network, device: str) -> dict[str, str | int | float
 
 
 def models(records: Sequence[Record], device: str) -> Created:
-    """What was measured of building each network's model in the latest fresh process, by name; only whole ones."""
+    """Complete measurements of building each network's model, by name, from its latest fresh process."""
     runtime = Runtime(TENSORFLOW, device)
     latest = {
         network: {
@@ -425,10 +424,10 @@ def models(records: Sequence[Record], device: str) -> Created:
 def measure_models(
     known: Created, device: str, engine: Engine, store: Store, cancel: Cancel, request: Request
 ) -> Iterator[Record | Note]:
-    """Build and clone each network's model that is not known, in a fresh process, and store what that took.
+    """Build and clone the models that are not known, each in a fresh process, and store the times.
 
     Yields:
-        The records of a process when it is done, and notes.
+        The records of a process once it is done, and notes.
 
     Raises:
         TrainingFailed: A process ended early.
@@ -510,8 +509,8 @@ def models_sentence(found: Created) -> str:
     return " ".join(said)
 
 
-# What is known by records on a device; what measures the rest there; the known in a sentence and as HTML; and how many
-# things are known at least when all are.
+# By question: read the records of a device, measure the rest, give the result as a sentence and as HTML, and the least
+# number of results that is complete.
 QUESTIONS: dict[str, tuple[Callable, Callable, Callable, int]] = {
     "placement": (placement, measure_placement, draw_placement, 1),
     "models": (models, measure_models, lambda found: (models_sentence(found), models_table(found)), len(MODELS)),
@@ -523,8 +522,6 @@ class Checklist(Controls):
 
 
 class WhenMeasured(Hook):
-    """Redraws the articles' advice when a section has ended."""
-
     def ended(self, section: Section) -> None:
         self.page.sections["advice"].redraw()
 
@@ -555,7 +552,7 @@ class OperationsAndFeeds(Lab):
 
 
 def all_figures(records: Sequence[Record], device: str) -> list[Figures]:
-    """The latest valid figures of every pipeline that was measured by itself on this device, whatever its settings."""
+    """The latest valid figures of every pipeline measured alone on this device, whatever its settings."""
     return [
         figures
         for backend in FEEDS
@@ -566,10 +563,7 @@ def all_figures(records: Sequence[Record], device: str) -> list[Figures]:
 
 
 def gpus() -> tuple[int, int | None]:
-    """GPUs that the driver lists, and those that TensorFlow can use by what is installed.
-
-    None of the latter where only TensorFlow itself can tell.
-    """
+    """GPUs that the driver lists, and those that TensorFlow can use; None if only TensorFlow itself can tell."""
     present = len(cards())
     return present, 0 if present and unavailable(Runtime(TENSORFLOW, "gpu")) is not None else None
 
@@ -581,14 +575,14 @@ def checklist(
     registered: int | None,
     created: Mapping[str, Measurement],
 ) -> str:
-    """HTML: each piece of advice beside what was measured here.
+    """HTML: each piece of advice next to the measurements made here.
 
     Args:
-        figures: Of all pipelines that were measured.
-        chosen: The reader's.
+        figures: All measured pipelines.
+        chosen: The reader's pipeline.
         present: GPUs that the driver lists.
-        registered: GPUs that TensorFlow can use; None where only TensorFlow itself can tell.
-        created: Of building a model of Keras, by name; empty where that was not measured.
+        registered: GPUs that TensorFlow can use; None if only TensorFlow itself can tell.
+        created: Times of building a Keras model, by name; empty if not measured.
     """
     known = {one.pipeline: one for one in figures}
     warm = ""

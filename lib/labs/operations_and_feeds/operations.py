@@ -1,4 +1,4 @@
-"""Operations by themselves: products, nested sines and transfers by size; first uses, compilers, and overlap."""
+"""Single operations: products, nested sines and transfers by size; first use, compilers, and overlap."""
 
 import html
 from collections.abc import Callable, Mapping, Sequence
@@ -66,11 +66,11 @@ from lib.ui.views.chart import (
 )
 from lib.ui.views.markup import on_demand, quiet
 
-DEPTHS = range(1, 17)  # sines in one another
+DEPTHS = range(1, 17)  # of nested sines
 SECOND_COLOR, WRONG_COLOR = "#b04fb4", "#d1623a"
-LEAST_S = 1e-7  # end of the axis of seconds: no call takes less
+LEAST_S = 1e-7  # lower end of the axis of seconds: every call takes longer
 SIZES_AND_LIBRARIES = "sizes and libraries"
-# What limits compiled sines that reach more than this share of the memory's bandwidth.
+# What limits compiled sines above this share of the memory bandwidth.
 BOUNDS = (
     (1.1, "not from memory, but from a cache"),
     (0.7, "memory bound"),
@@ -83,11 +83,11 @@ RECORDED = "recorded"  # on another machine
 
 
 class TimedWay(NamedTuple):
-    """How a call is timed: its name in a chart; without a colour, its line has the library's."""
+    """How a call is timed, by its label in a chart. Without a colour, the line has the library's."""
 
     label: str
     color: str = ""
-    dash: str = "solid"  # or “dashed”, for what is not comparable with the others, or `RECORDED`
+    dash: str = "solid"  # or “dashed” if not comparable with the others, or `RECORDED`
 
 
 PRODUCT_WAYS = {
@@ -110,7 +110,7 @@ TRANSFER_WAYS = {
 
 
 def library_labels() -> list[str]:
-    """The libraries that can run here, with their device where that is a card; JAX is the usual one."""
+    """The libraries that can run here, with their device if it is a card. JAX, the default, comes first."""
     found = [OperationTask(runtime, OperationRequest("product")).label for runtime in libraries()]
     return sorted(found, key=lambda label: label != "JAX")
 
@@ -176,7 +176,7 @@ def points_of(shown: Shown) -> list[OperationPoint]:
 
 
 def state_line(shown: Shown, n_done: int, n_wanted: int, words: str) -> str:
-    """HTML of a section's state; what it began with says last whether everything was stored."""
+    """HTML. The last value of `shown.known` tells whether everything was stored already."""
     now, complete = shown.now, shown.known[-1]
     return layout.state_line(layout.saved_or(now.state, complete), n_done, n_wanted, now.note or words, now.problem)
 
@@ -285,7 +285,7 @@ def draw_transfers(shown: Shown) -> Drawing:
 
 
 def library_names(shown: Shown) -> list[str]:
-    """The libraries that are asked, each once: a chart keeps the width of their labels."""
+    """The selected libraries without duplicates. Charts reserve room for all their labels."""
     return list(dict.fromkeys(task.label for task in shown.tasks))
 
 
@@ -320,7 +320,7 @@ def lines_of(points: Sequence[OperationPoint], way: str) -> list[Series]:
 def ways_of(
     points: Sequence[OperationPoint], label: str, ways: Mapping[str, TimedWay], numpys: str = ""
 ) -> list[Series]:
-    """One library's ways, and NumPy timed in the way `numpys` beside them, where that is not empty."""
+    """One library's ways, and NumPy timed by `numpys`, unless that is empty."""
     mine, usual = by_label(points).get(label, []), by_label(points).get("NumPy", [])
     lines = [Series("NumPy", _color(usual), usual, numpys)] if numpys and usual and label != "NumPy" else []
     return lines + [
@@ -333,7 +333,7 @@ def ways_of(
 def recorded_points(
     operation: str, largest: int, depth: int = 1, precision: str = "float32", pieces: int = 1
 ) -> dict[str, list[OperationPoint]]:
-    """What was recorded of an operation on cards, where this machine has none, by library and card."""
+    """Points recorded on cards, where this machine has none, by library and card."""
     found: dict[str, dict[OperationTask, dict[str, Record]]] = {}
     asked_for = {"operation": operation, "depth": depth, "arithmetic": precision, "pieces": pieces, "device": "gpu"}
     for machine in recorded_machines.recorded_gpus():
@@ -352,13 +352,13 @@ def recorded_points(
 
 
 def recorded_at(operation: str, size: int, depth: int, pieces: int = 1) -> dict[str, OperationPoint]:
-    """What was recorded of an operation of this size on cards, where this machine has none, by library and card."""
+    """Points of this size recorded on cards, where this machine has none, by library and card."""
     found = recorded_points(operation, size, depth, pieces=pieces)
     return {f"{name} (recorded)": points[-1] for name, points in found.items() if points[-1].size == size}
 
 
 def recorded_lines(cards: Mapping[str, list[OperationPoint]], ways: Mapping[str, str]) -> list[Series]:
-    """A dotted line with hollow points for each way of each: the first has the library's name, another the way's."""
+    """A dotted line with hollow points per card and way; a way's ending replaces the library in the label."""
     return [
         Series(f"{name.partition(',')[0]}{ending}" if ending else name, _color(points), points, way, RECORDED)
         for name, points in cards.items()
@@ -368,7 +368,7 @@ def recorded_lines(cards: Mapping[str, list[OperationPoint]], ways: Mapping[str,
 
 
 def bandwidth_lines(points: Sequence[OperationPoint]) -> list[Series]:
-    """A line for each library and device: its compiled sines, or where it has none, one by one."""
+    """A line per library and device: its compiled sines or, if it has none, the eager ones."""
     return [
         line._replace(way=FUSED_WAITED if any(FUSED_WAITED in point.records for point in line.points) else EAGER_WAITED)
         for line in lines_of(points, WAITED)
@@ -383,7 +383,7 @@ def seconds_chart(
     by: str = "library",
     costs: Sequence[Cost] | Any = (),
 ) -> Chart:
-    """Median seconds of a call by size, both logarithmic, with quartiles; hollow where predicted and not measured."""
+    """Median seconds per call by size, both logarithmic, with quartiles; hollow points are predicted."""
     rows, hollow = [], []
     for line, point in [(one, point) for one in lines for point in one.points]:
         of = {"label": line.label, "color": line.color, "dash": line.dash, "x": point.size}
@@ -472,16 +472,16 @@ def _drawn(
 
 
 def _placed(ends: list[dict], domain: tuple[float, float]) -> list[dict]:
-    """The lines' ends, with places for their labels on a logarithmic axis, or on a linear one that begins at 0."""
+    """The lines' ends with their labels' positions, on a logarithmic axis or a linear one that starts at 0."""
     if domain[0] > 0:
         return moved_apart(ends, domain)
-    # A linear axis is a logarithmic one of its exponentials.
+    # On a logarithmic axis, the exponentials lie as the values do on a linear one.
     apart = moved_apart([end | {"y": 10.0 ** end["y"]} for end in ends], (1.0, 10.0 ** domain[1]))
     return [moved | {"y": end["y"], "at": log10(moved["at"])} for end, moved in zip(ends, apart, strict=True)]
 
 
 def _measured(points: Sequence[OperationPoint], label: str, *ways: str) -> list[OperationPoint]:
-    """One library's points that were timed in all of these ways, or in any where none is given."""
+    """One library's points that were timed in all of these ways; with no way given, in any."""
     return [point for point in by_label(points).get(label, []) if point.records and {*ways} <= point.records.keys()]
 
 
@@ -489,7 +489,7 @@ def _measured(points: Sequence[OperationPoint], label: str, *ways: str) -> list[
 
 
 def peak_rates(points: Sequence[OperationPoint], store: Store) -> dict[str, float]:
-    """Floating-point operations a second at best, by device: of the probe, or of a float32 product that beat it."""
+    """Peak floating-point operations per second by device: the probe's, or a float32 product's that beat it."""
     peaks = _ceilings(store, "product_flops_per_s")
     for point in points:
         operation, device = point.task.operation, point.task.runtime.device
@@ -499,13 +499,13 @@ def peak_rates(points: Sequence[OperationPoint], store: Store) -> dict[str, floa
 
 
 def _ceilings(store: Store, rate: str) -> dict[str, float]:
-    """This rate of the probe, by device; a device that was not probed has none."""
+    """This rate of the probe, by device; devices that were not probed are missing."""
     probed: dict[str, Ceilings | None] = {device: ceilings(Runtime(device=device), store) for device in DEVICES}
     return {device: getattr(one, rate) for device, one in probed.items() if one is not None}
 
 
 def worth_from(points: Sequence[OperationPoint], others: Sequence[OperationPoint], way: str) -> int | None:
-    """The size from which one library is faster than another at every larger size that both measured; None for none."""
+    """The size from which one library wins at every larger size that both measured; None if there is none."""
     usual = {point.size: point for point in others if WAITED in point.records}
     least: int | None = None
     for point in sorted(points, key=lambda one: one.size, reverse=True):
@@ -619,7 +619,7 @@ def transfer_sentence(points: Sequence[OperationPoint], label: str, costs: Mappi
 
 def _cost_text(cost: Cost) -> str:
     low_s, high_s = cost.latency_interval_s
-    # The line may begin below 0; a latency does not.
+    # The fitted intercept can be negative; a latency cannot.
     least, usual, most = (seconds(max(0.0, one_s)) for one_s in (low_s, cost.latency_s, high_s))
     if not cost.grows:
         return f"{usual} ({least} to {most}) at any size"
@@ -633,7 +633,7 @@ def _bytes_text(n_bytes: float) -> str:
     return f"{n_bytes / unit:,.3g} {name}"
 
 
-# Of a library's first use: what takes a stage, and what is taken off it.
+# Stages of a library's first use: label, the time that includes the stage, and the time to subtract.
 STAGES = (
     ("Python starts", "process", ""),
     ("import", "import", ""),
@@ -655,7 +655,7 @@ LANE_LABELS = {"there": "bring there", "compute": "compute", "back": "bring back
 def _stacked(
     rows: Sequence[Mapping[str, Any]], kinds: Sequence[str], names: Sequence[str], row_px: int, of: str, **x: Any
 ) -> Chart:
-    """Stacked bars, a row for each name, with its total written at its end."""
+    """Stacked bars, a row per name, with the total at the end."""
     frame = pd.DataFrame(rows, columns=["label", "kind", "n"])
     frame["order"] = [kinds.index(kind) for kind in frame["kind"]]
     totals = frame.groupby("label", sort=False)["n"].sum().reset_index()
@@ -697,7 +697,7 @@ def draw_first_uses(shown: Shown) -> Drawing:
 
 
 def stage_s(point: OperationPoint, stage: tuple[str, str, str]) -> float | None:
-    """Median seconds of a stage, at least 0; None where the library has none."""
+    """Median seconds of a stage, clipped at 0; None if the library has no such stage."""
     _, of, less = stage
     whole, rest = point.seconds(of), point.seconds(less) if less else 0.0
     return None if whole is None or rest is None else max(0.0, whole - rest)
@@ -737,7 +737,7 @@ def first_sentence(points: Sequence[OperationPoint]) -> str:
 
 
 def _pays(point: OperationPoint) -> str:
-    """After how many calls a compiled program has earned its compilation; empty for a library without."""
+    """After how many calls compiling pays off; empty for a library that does not compile."""
     if (cost_s := stage_s(point, STAGES[-1])) is None:
         return ""
     ratio = point.beside("steady", "compiled steady", paired=False)
@@ -748,7 +748,7 @@ def _pays(point: OperationPoint) -> str:
     return f"{point.task.label}'s compiled program has earned its compilation after {times(cost_s / saved_s)} calls."
 
 
-# What a compiler leaves.
+# Compilers.
 
 
 def draw_fusions(shown: Shown) -> Drawing:
@@ -803,7 +803,7 @@ def fusion_sentence(points: Sequence[OperationPoint], depth: int) -> str:
     return " ".join(said)
 
 
-# Transfers beside arithmetic.
+# Overlap of transfers and arithmetic.
 
 
 def draw_overlaps(shown: Shown) -> Drawing:
@@ -830,7 +830,7 @@ def draw_overlaps(shown: Shown) -> Drawing:
 
 
 def spans_of(point: OperationPoint, way: str) -> dict[str, list[tuple[float, float]]]:
-    """Seconds at which each piece began and ended, by lane; empty where that was not measured."""
+    """Seconds at which each piece began and ended, by lane; lanes without measurements are missing."""
     names = {lane: [f"{way}/{lane}/{end}" for end in ("begins", "ends")] for lane in LANES}
     return {
         lane: list(zip(*(point.records[name].block_s for name in both), strict=True))
@@ -840,7 +840,7 @@ def spans_of(point: OperationPoint, way: str) -> dict[str, list[tuple[float, flo
 
 
 def overlapped_share(spans: Mapping[str, Sequence[tuple[float, float]]]) -> float:
-    """The share of a run in which two lanes or more were at work.
+    """The share of a run in which at least two lanes were busy.
 
     >>> overlapped_share({"there": [(0.0, 1.0), (1.0, 2.0)], "compute": [(1.0, 2.0)], "back": [(2.0, 4.0)]})
     0.25
@@ -881,7 +881,7 @@ def lanes_chart(point: OperationPoint | None, way: str, most_s: float) -> Chart:
 
 
 def last_end_s(points: Sequence[OperationPoint]) -> float:
-    """Seconds of the longest run whose lanes are drawn; a hundredth of a second without any."""
+    """Seconds of the longest drawn run; a hundredth of a second without any."""
     drawn = [spans_of(point, way) for point in points for way in (IN_TURN, IN_PIECES)]
     return max((end for spans in drawn for lane in spans.values() for _, end in lane), default=0.01)
 

@@ -340,9 +340,7 @@ def published_points() -> list[SurfacePoint]:
 
 
 def imagined(device: Device, times: Mapping[str, float]) -> Device:
-    """The device with figures scaled by these factors, by names of `CHANGEABLE`. Raises UnusableDevice if a scaled figure
-    is absurd.
-    """
+    """The device with its figures scaled, by names of `CHANGEABLE`. Raises UnusableDevice if one becomes absurd."""
     scaled = {figure: factor for name, factor in times.items() for figure in CHANGEABLE[name] if factor != 1}
 
     def figure(name: str, factor: float) -> SheetFigure:
@@ -650,8 +648,8 @@ def moves_sentence(surfaces: Mapping[str, Surface], chosen: str, right: str, lef
 def rgba(ratio: np.ndarray, unclear: np.ndarray) -> np.ndarray:
     """The ground's colours, (..., 4) from 0 to 1: orange where the right side is faster, blue where the left one is.
 
-    At equal speed it is transparent, so that the page's background, light or dark, is the middle of the palette. Unclear
-    cells have about a third of the strength; NaN is grey.
+    At equal speed it is transparent, so that the page's background, light or dark, is the middle of the palette.
+    Unclear cells have about a third of the strength; NaN is grey.
     """
     known = np.isfinite(ratio)
     strength = np.clip(np.abs(np.log10(np.where(known, ratio, 1.0))) / FULL, 0, 1)
@@ -669,9 +667,7 @@ def surface_chart(
     before: Surface | None = None,
     yours: tuple[int, int] | None = None,
 ) -> Chart:
-    """The ground, the border, the articles' rule, the points, and the reader's network; the border of a surface `before`
-    is dotted.
-    """
+    """The ground and border, the articles' rule, points, and the reader's network; `before` adds a dotted border."""
     moved = _lines(before.ratio, "before", 1.6) if before is not None else []
     ends = [line for ratio in (shown.low, shown.high) for line in _lines(ratio, "end", 1.0)]
     width, looks = rule_width(depth), _looks("rule", 1.4)

@@ -1,1 +1,1 @@
-"""Which library is fastest here, and which machine for which work?"""
+"""The race between libraries on this machine, and the comparison of machines."""

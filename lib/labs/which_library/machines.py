@@ -1,6 +1,6 @@
-"""Machines side by side: what each takes for a piece of work, what that costs, which is best, and how sure that is.
+"""Machines compared: time and cost of each piece of work, the best machine for it, and how certain that is.
 
-Which is faster is decided as everywhere (`lib.timing.comparison`): by the variation between repetitions of the race.
+`lib.timing.comparison` decides which is faster, by the variation between repetitions of the race.
 """
 
 import html
@@ -56,7 +56,7 @@ from lib.ui.widgets import RaceTable
 
 MAX_PRICE_PER_H = 1000
 ARTICLE_RUNTIME = "keras-tensorflow"
-# The methods of `lib.sweeps.experiments.parallel_sweeps` by what trains in them.
+# The methods of `lib.sweeps.experiments.parallel_sweeps` by backend and device.
 SWEEPS = {
     (DEFAULT, "cpu"): ("sequential", "processes", "vmap", "sharded", "stacks"),
     (DEFAULT, "gpu"): ("sequential-gpu", "vmap-gpu"),
@@ -69,7 +69,7 @@ TITLES = {
 }
 FIRST_CALLS = "of these, first calls"
 NO_LIVE_MACHINE = "This machine has measured nothing yet: it takes part as soon as a training or a race has run on it."
-Prices = Mapping[str, float]  # dollars per hour, by the machine's name
+Prices = Mapping[str, float]  # dollars per hour, by machine name
 
 
 class Machines(Controls):
@@ -86,14 +86,14 @@ class WhichLab(Lab):
 
 
 class MachineChoice(Hook):
-    """Which machines a page compares, and what an hour of each costs."""
+    """The machines that a page compares, and their hourly prices."""
 
     settings = {CELL.name: CELL}  # noqa: RUF012
 
     def __init__(self) -> None:
         self.dropped, self._set_dropped = mo.state(Collection())
         self._all = Collection()
-        self._prices: dict[str, float] = {}  # as they were set, for when another file makes the page build them anew
+        self._prices: dict[str, float] = {}  # kept for when a dropped file makes the page rebuild its fields
         self._left_out: set[str] = set()
 
     def panel(self, dropped: Collection) -> mo.ui.dictionary:
@@ -123,7 +123,7 @@ class MachineChoice(Hook):
         return mo.ui.dictionary({"machines": choose, "prices": mo.ui.dictionary(prices)}, on_change=changed)
 
     def compared(self, choice: mo.ui.dictionary) -> tuple[Callable[[Machines], Asked], Callable[[Shown], Drawing]]:
-        """Reads what was dropped, in a process of its own, and draws which machine is best for which work."""
+        """Read dropped files in a separate process, and draw which machine is best for which work."""
         machines, values = self.chosen(choice), dict[str, Any](choice.value)
 
         @cache
@@ -131,7 +131,7 @@ class MachineChoice(Hook):
             return self._judged(machines, _prices_of(values["prices"]), at.target)
 
         def ask(at: Machines) -> Asked:
-            drawn(at)  # says what is wrong with a price before anything is read
+            drawn(at)  # rejects a bad price before any file is read
             files = at.values["files"]
             return Asked(files, lambda _: ((), partial(_read, files)))
 
@@ -160,7 +160,6 @@ class MachineChoice(Hook):
 
 
 def choices(panel: mo.ui.dictionary) -> mo.Html:
-    """The chosen machines; the prices below, on demand."""
     machines, prices = panel.elements["machines"], panel.elements["prices"]
     fields = "".join(f"<div>{one.text}</div>" for one in prices.elements.values())  # type: ignore[attr-defined]
     shown = on_demand("prices: what an hour of each machine costs", f'<div class="compare-controls">{fields}</div>')
@@ -168,13 +167,13 @@ def choices(panel: mo.ui.dictionary) -> mo.Html:
 
 
 def _prices_of(values: Prices) -> Prices:
-    """Those that were set; raises ValueError, with a sentence, where one is impossible."""
+    """The prices that were set. Raises ValueError, with a sentence, if one is out of range."""
     limits = {f"price.{name}": number(f"price.{name}", 0.0, 0, MAX_PRICE_PER_H) for name in values}
     return {name: price for name, price in checked(limits, "price", values).items() if price}
 
 
 def gather(dropped: Collection, store: Store) -> Collection:
-    """This machine, the project's recordings, kept browsers, the dropped files and the published figures; each once.
+    """This machine, the project's recordings, kept browsers, dropped files and published figures, each machine once.
 
     A dropped file replaces the project's recording of the same machine.
     """
@@ -203,11 +202,11 @@ def _read(
         yield Collection()
 
 
-# Which is best for which work.
+# The best machine per piece of work.
 
 
 def works(learned: Learned, target: float) -> dict[str, Measure]:
-    """The pieces of work that machines are compared by, in the order of the table.
+    """The pieces of work that machines are compared by, in table order.
 
     Args:
         learned: Validation accuracies after each epoch, by training.
@@ -229,7 +228,7 @@ def works(learned: Learned, target: float) -> dict[str, Measure]:
 
 
 def _sweep(machine: Machine, runtime: Runtime) -> Seconds | None:
-    """By the quickest of the strategies that were timed whole with this runtime."""
+    """Seconds of the fastest strategy that was timed whole with this runtime."""
     return _quickest(machine.sweep(method) for method in SWEEPS.get((runtime.backend, runtime.device), ()))
 
 
@@ -238,10 +237,10 @@ def _quickest(times: Iterable[Seconds | None]) -> Seconds | None:
 
 
 def learned_from(machines: Sequence[Machine]) -> dict[Training, tuple[float, ...]]:
-    """Validation accuracy after each epoch, by training: for each, the longest curve that any machine has.
+    """Validation accuracy after each epoch, by training: the longest curve on any machine.
 
-    All runtimes and machines take the same steps, so it does not matter which one trained it. Curves are cut at the
-    number of epochs that is tried.
+    All runtimes and machines take the same steps, so it does not matter which one trained. Curves are cut at the
+    number of epochs that are tried.
     """
     found = {}
     for machine in machines:
@@ -256,8 +255,10 @@ def learned_from(machines: Sequence[Machine]) -> dict[Training, tuple[float, ...
 
 
 def quickest_to(machine: Machine, runtime: Runtime, learned: Learned, target: float) -> Seconds | None:
-    """Seconds to an accuracy at the batch size with the smallest median; None where no batch size has a figure, as no
-    epoch was measured, no epochs were counted, or no run reached the accuracy."""
+    """Seconds to an accuracy at the fastest batch size.
+
+    None if no batch size has both a measured epoch and counted epochs that reach the accuracy.
+    """
     return _quickest(
         to_accuracy(epoch, machine.beside(runtime, size, "evaluation_s"), counted)
         for size in RATES_TRIED
@@ -268,7 +269,7 @@ def quickest_to(machine: Machine, runtime: Runtime, learned: Learned, target: fl
 
 
 class Judged(NamedTuple):
-    """One piece of work: each machine that has figures for it, fastest first, and the cheapest with a price."""
+    """One piece of work: the machines with figures for it, fastest first, and the cheapest one with a price."""
 
     work: str
     by_speed: tuple[Best, ...]
@@ -276,16 +277,16 @@ class Judged(NamedTuple):
 
     @property
     def surely(self) -> bool:
-        """Whether the second is slower than the fastest beyond doubt."""
+        """Whether the second machine is certainly slower than the first."""
         if len(self.by_speed) < 2:
             return False
         first, second = (best.seconds.estimate for best in self.by_speed[:2])
-        # Machines are seldom recorded side by side.
+        # Two machines are seldom recorded in the same session.
         return between(second.on_another_day(), first).verdict is Verdict.SLOWER
 
 
 def judge(machines: Sequence[Machine], work: str, of: Measure, prices: Prices) -> Judged | None:
-    """Rank the machines by one piece of work; None where none of them has figures for it."""
+    """Rank the machines by one piece of work; None if none has figures for it."""
     known = filter(None, (best_runtime(machine, of) for machine in machines))
     found = tuple(sorted(known, key=lambda best: best.seconds.middle))
     priced = [(cost.middle, best) for best in found if (cost := best.cost(prices)) is not None]
@@ -336,11 +337,11 @@ def known_by(machine: Machine) -> str:
     return PUBLISHED if machine.is_published else HERE if machine.live else RECORDED
 
 
-# What the machines are.
+# The machines.
 
 
 def names(machines: Sequence[Machine]) -> dict[str, str]:
-    """A short name for each machine that tells it from the others, by the machine's full name."""
+    """A short, unique name for each machine, by its full name."""
     short = {}
     for machine in machines:
         parts = machine.name.split(" · ")
@@ -353,7 +354,6 @@ def names(machines: Sequence[Machine]) -> dict[str, str]:
 
 
 def machines_list(machines: Sequence[Machine], prices: Prices) -> str:
-    """HTML: what each machine is, where its figures come from, how many were disturbed, its price, and what failed."""
     lines = []
     for machine in machines:
         told = [machine.name, marked(machine), machine.source]
@@ -379,7 +379,7 @@ def article(machines: Sequence[Machine]) -> mo.Html:
 
 
 def article_chart(machines: Sequence[Machine]) -> Chart:
-    """The second article's three experiments, by its own runtime and by each machine's fastest; first calls apart."""
+    """The second article's experiments by its own runtime and each machine's fastest; first calls are separate."""
     short, dots = names(machines), list[Dot]()
     for machine in machines:
         for runtime in _runtimes_of_the_article(machine):
@@ -395,7 +395,7 @@ def article_chart(machines: Sequence[Machine]) -> Chart:
 
 
 def _runtimes_of_the_article(machine: Machine) -> list[Runtime]:
-    """Its own runtime on each device that the machine has, and on each the quickest in all three experiments."""
+    """The article's runtime on each of the machine's devices, and each device's fastest in all three experiments."""
     devices = dict.fromkeys(runtime.device for runtime in machine.runtimes)
     usual = [runtime for runtime in machine.runtimes if runtime.backend == ARTICLE_RUNTIME]
     bests = [best_runtime(machine, Machine.experiments, device) for device in devices]
@@ -403,7 +403,7 @@ def _runtimes_of_the_article(machine: Machine) -> list[Runtime]:
 
 
 def article_sentence(machines: Sequence[Machine]) -> str:
-    """The article's own runtime against the fastest on each machine; empty where none is surely faster."""
+    """The article's runtime against each machine's fastest; empty if none is certainly faster."""
     short, said = names(machines), []
 
     def taken(machine: Machine, runtime: Runtime) -> Seconds | None:
@@ -472,7 +472,6 @@ def _epoch_chart(rows: list[dict], domain: tuple[float, float]) -> Chart:
     x = alt.X("size:Q", scale=log_scale([1, 4096], base=2), title="batch size", axis=ticks)
     y = alt.Y("s:Q", scale=log_scale(domain), title="seconds per epoch", axis=alt.Axis(tickCount=4, format="~g"))
     tooltip = ["runtime:N", alt.Tooltip("size:Q", title="batch size"), alt.Tooltip("shown:N", title="an epoch")]
-    # A graphics card's lines are dashed.
     dash = alt.StrokeDash("device:N", scale=alt.Scale(domain=["cpu", "gpu"], range=[[1, 0], [4, 3]]), legend=None)
     lines = base.mark_line(strokeWidth=1.6).encode(x=x, y=y, color=row_color(), detail="runtime:N", strokeDash=dash)
     points = base.mark_point(filled=True, size=42).encode(x=x, y=y, color=row_color(), tooltip=tooltip)
@@ -483,6 +482,6 @@ def _epoch_chart(rows: list[dict], domain: tuple[float, float]) -> Chart:
 
 
 def runtimes_legend(machines: Sequence[Machine]) -> str:
-    """HTML: the colours of all runtimes of these machines, once for all charts; a GPU's are dashed."""
+    """HTML: one legend for all charts; a GPU's lines are dashed."""
     runtimes = sorted({runtime for machine in machines for runtime in machine.runtimes}, key=lambda one: one.place)
     return legend((f"3px {'dashed' if one.on_gpu else 'solid'} {one.color}", one.label) for one in runtimes)

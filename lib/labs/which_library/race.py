@@ -1,4 +1,4 @@
-"""The race: seconds of an epoch by every library and batch size, in a table that fills as cells are measured."""
+"""The race: seconds per epoch by library and batch size, in a table that fills as cells are measured."""
 
 import html
 import math
@@ -60,8 +60,8 @@ SCALES = {
     "target": "to the target accuracy; the stronger the colour, the longer",
 }
 NOTHING_YET = "Nothing is measured here yet: press “Race”. Below are figures of other machines, recorded and published."
-UNIT = "s"  # of all times in the table
-LEAST_GROUND = 0.15  # of the darkest: a measured cell is never without ground
+UNIT = "s"  # of every time in the table
+LEAST_GROUND = 0.15  # lowest level, so that every measured cell has a background
 _PUBLISHED = {
     ("keras-tensorflow", "gpu"): "Keras on TensorFlow, Quadro RTX 5000",
     ("keras-tensorflow", "cpu"): "Keras on TensorFlow, CPU",
@@ -83,7 +83,7 @@ class Race(Controls):
 
     @property
     def sizes(self) -> list[int]:
-        """A column each."""
+        """One column per batch size, including the reader's."""
         return sorted({*BATCH_SIZES, self.size})
 
     def cells(self) -> list[Cell]:
@@ -91,10 +91,10 @@ class Race(Controls):
 
 
 class Raced:
-    """What is known of a race.
+    """The state of a race: results, failures, and the repetitions left.
 
     Args:
-        cells: What is raced.
+        cells: The cells of the race.
         stored: Records from before.
         known: Validation accuracies after each epoch, by training.
         items: Records and trainings of this race so far.
@@ -107,7 +107,7 @@ class Raced:
         made = [item for item in items if isinstance(item, Record)]
         records = [*stored, *made]
         self.cells, self.standings, self.failed = cells, standings(cells, records), failures(cells, records)
-        failed_now = failures(cells, made)  # those of before are tried again
+        failed_now = failures(cells, made)  # earlier failures are retried
         repetitions = {cell: one.repetitions for cell, one in self.standings.items()}
         self.left = [
             cell
@@ -120,7 +120,7 @@ class Raced:
     def time_left_s(self) -> float | None:
         """Estimated seconds of the repetitions left; None before any cell was measured.
 
-        A measured cell takes `EPOCHS` epochs, but no more than the budget; any other the median of those.
+        A measured cell takes `EPOCHS` epochs, but no longer than the budget; other cells take the median of those.
         """
         if not self.standings:
             return None
@@ -132,13 +132,13 @@ class Raced:
 
 
 def failures(cells: Sequence[Cell], records: Sequence[Record]) -> dict[Cell, str]:
-    """Why a cell could not be measured, by its latest valid record of kind `FAILURE`; no others are in it."""
+    """Why cells could not be measured, from the latest valid `FAILURE` record of each; other cells are missing."""
     found = {cell: current(records, Kind.FAILURE, cell.subject, cell.runtime) for cell in cells}
     return {cell: "; ".join(of_cell[-1].warnings) for cell, of_cell in found.items() if of_cell}
 
 
 def fill(begun: Raced, engine: Engine, store: Store, cancel: Cancel, request: Request) -> Iterator[Any]:
-    """Measure the peak rates once, make the repetitions, then count the epochs that accuracies need.
+    """Measure the peak rates once, make the repetitions, then count the epochs that each accuracy takes.
 
     Raises:
         WorkerDied: A worker ended while it trained; the text says what to do.
@@ -196,13 +196,13 @@ def _state_line(raced: Raced, state: State, note: str, problem: str) -> str:
 
 
 def key_of(cell: Cell) -> str:
-    """A cell's name in the widget, as `cell_of` reads it: `backend/device/precision/batch size/hidden layers`."""
+    """A cell's key in the widget, parsed by `cell_of`: `backend/device/precision/batch size/hidden layers`."""
     one = cell.runtime
     return f"{one.backend}/{one.device}/{one.precision}/{cell.batch_size}/{','.join(map(str, cell.network.hidden))}"
 
 
 def cell_of(key: str) -> Cell | None:
-    """The cell of this name; None for any other text, as where no cell is chosen."""
+    """Parse a key; None for any other text, such as the empty key of no selection."""
     try:
         *runtime, size, hidden = key.split("/")
         cell = Cell(Runtime(*runtime), int(size), Network.parse(hidden))
@@ -212,17 +212,17 @@ def cell_of(key: str) -> Cell | None:
 
 
 def table(runtimes: Sequence[Runtime], raced: Raced, at: Race, running: Cell | None = None) -> dict:
-    """Columns and rows for the widget: measured rows first, recorded and published ones below them in the same form.
+    """Columns and rows for the widget: measured rows, then recorded and published ones in the same form.
 
     Args:
-        runtimes: A row each.
-        raced: What is known.
-        at: Which figures are shown, of which network, by which batch sizes.
+        runtimes: One row each.
+        raced: The state of the race.
+        at: Selects the figures, the network and the batch sizes.
         running: The cell that is being measured.
 
     Returns:
-        Of each cell the text, an explanation, the state, the key, its `level` from `LEAST_GROUND` to 1 on the scale of
-        the chosen view, None where it was not measured; `best` marks the best figure of a column.
+        Each cell has a text, an explanation, a state, a key, and a `level` from `LEAST_GROUND` to 1 on the scale of the
+        chosen view, None if not measured; `best` marks the best figure of a column.
     """
     figures, values = _figures(raced, at)
     best: dict[int, Cell] = {}
@@ -246,7 +246,6 @@ def table(runtimes: Sequence[Runtime], raced: Raced, at: Race, running: Cell | N
 
 
 def _rows_of_others(at: Race) -> list[dict]:
-    """Rows in groups: a machine's, recorded, and the published ones."""
     rows = [
         {
             "label": _label(runtime, runtime.short_label if runtime.device == "gpu" else runtime.label),
@@ -265,7 +264,7 @@ def _rows_of_others(at: Race) -> list[dict]:
 
 
 def _label(runtime: Runtime, name: str) -> str:
-    """On a card, also where its batches come from: backends differ in that and are compared."""
+    """The label; on a card it mentions batches that come from the host, because backends differ in that."""
     backend = BACKENDS.get(runtime.backend)
     feeds = backend is not None and runtime.device != "cpu" and not backend.holds_images
     return f"{name}, batches from the host" if feeds else name
@@ -303,7 +302,7 @@ def _cell_of_others(text: str, title: str) -> dict:
     return {"text": text, "title": title, "state": "published", "level": None, "best": False, "key": ""}
 
 
-Figure = tuple[str, str, float | None]  # text, explanation, and the value that the scale of the view is made of
+Figure = tuple[str, str, float | None]  # text, explanation, and value on the view's scale
 
 
 def _epoch(standing: Standing, _raced: Raced, _at: Race) -> Figure:
@@ -316,7 +315,7 @@ def _epoch(standing: Standing, _raced: Raced, _at: Race) -> Figure:
 
 
 def _to_target(standing: Standing, raced: Raced, at: Race) -> Figure:
-    """Epochs of the runs that got there, times the seconds of an epoch with its evaluation."""
+    """Epochs of the runs that reached the target, times the seconds of an epoch with its evaluation."""
     counted = needed(raced.learned, standing.cell.training.network, standing.cell.batch_size, at.target)
     if counted is None:
         return "–", "the epochs that it needs are not counted yet: they come after the race", None
@@ -335,19 +334,19 @@ def _to_target(standing: Standing, raced: Raced, at: Race) -> Figure:
 def to_accuracy(epoch: Seconds, evaluation_s: float, counted: Needed) -> Seconds:
     """Seconds of the judged runs that reached an accuracy: their epochs, each with its evaluation.
 
-    The ends are the fewest epochs at the first quartile and the most epochs at the third; the relative errors of the
-    epoch and of the number of epochs are added in quadrature.
+    The ends are the fewest epochs at the first quartile and the most epochs at the third. The relative errors of the
+    epoch's time and of the number of epochs add in quadrature.
     """
     one = epoch.plus(exactly(evaluation_s))
     least, middle, most = (counted.reached[i] for i in (0, len(counted.reached) // 2, -1))
-    epochs = Estimate.of(counted.reached)  # their number varies too, from seed to seed
+    epochs = Estimate.of(counted.reached)  # varies from seed to seed
     error, n = math.hypot(one.estimate.error, epochs.error), min(one.estimate.n, epochs.n)
     estimate = replace(one.estimate.times(middle), error=error, n=n)
     return Seconds(one.low * least, one.middle * middle, one.high * most, epoch.n, estimate)
 
 
 def _evaluation_s(standing: Standing, known: Mapping[Cell, Standing]) -> float:
-    """Of this cell, or of the same runtime at another batch size, which evaluation does not depend on."""
+    """Of this cell, or else of the same runtime at other batch sizes: evaluation does not depend on them."""
     alike = [s.evaluation_s for cell, s in known.items() if cell.runtime == standing.cell.runtime and s.evaluation_s]
     return standing.evaluation_s or (float(np.median(alike)) if alike else 0.0)
 
@@ -391,7 +390,7 @@ def _told(words: str, cell: Cell, values: Mapping[Cell, float], at: Race) -> str
     return words.format(runtime=cell.runtime.label, size=f"{cell.batch_size:,}", figure=figure, target=target)
 
 
-# One cell in full.
+# Details of a cell.
 
 
 def _check_cell(key: str) -> None:
@@ -403,7 +402,7 @@ CELL = text("race.cell", "", _check_cell)
 
 
 def one_cell(page: Page, key: str) -> mo.Html:
-    """The chosen cell in full, and which runtimes are missing from the table. The address keeps the choice.
+    """The chosen cell in full, and the runtimes that are missing from the table or are software adapters. The address keeps the choice.
 
     Args:
         page: Its store has the cell's repetitions and the peak rates.
