@@ -1,6 +1,6 @@
 """`python -m benchmarks [names]`: run these benchmarks, or all.
 
-Status 0 even where a target is missed, 2 for a wrong name.
+The exit status is 0 even if a target is missed, 2 for a wrong name.
 """
 
 import importlib
@@ -15,7 +15,7 @@ import psutil
 from benchmarks.report import outdated
 from lib.model.hardware.machine import this_machine
 
-BUSY_PERCENT = 15.0  # of all cores, over two seconds before a benchmark
+BUSY_PERCENT = 15.0  # over all cores, in the two seconds before a benchmark
 NAMES = (
     "comparison",
     "epochs",
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
     if wrong:
         print(f"Benchmark: expected {', '.join(NAMES)}, got {', '.join(wrong)}; leave it out for all.", file=sys.stderr)
         return 2
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ended from outside: servers and workers end too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that servers and workers are stopped too
     print(this_machine().line)
     failed = False
     for name in dict.fromkeys(arguments or NAMES):
@@ -58,10 +58,10 @@ def main(arguments: Sequence[str]) -> int:
             )
         try:
             importlib.import_module(f"benchmarks.{name}").main()
-        except RuntimeError as error:  # it cannot run here: no browser, say
+        except RuntimeError as error:  # it cannot run here, for example without a browser
             print(f"\n{name}: {error}", file=sys.stderr)
             failed = True
-        except Exception:  # a fault of its own must not lose the others either
+        except Exception:  # a bug in one benchmark must not lose the others
             print(f"\n{name}:", file=sys.stderr)
             traceback.print_exc()
             failed = True

@@ -1,5 +1,6 @@
-"""Whether the parts of a step add up: every backend at four batch sizes, as `notebooks/inside_a_step.py` takes
-them apart; and line by line, in rows of their own, the step that is one compiled loop."""
+"""Whether a step's parts add up to the step: every backend at four batch sizes, with the same parts as in
+`notebooks/inside_a_step.py`, and in extra rows the lines of the step that is one compiled loop.
+"""
 
 from benchmarks.report import LeftOut, Row, Target, note, show
 from lib.model.backends.registry import BACKENDS, Runtime, usable_runtimes
@@ -31,7 +32,6 @@ def main() -> None:
 
 
 def _row(engine: Engine, runtime: Runtime, batch_size: int) -> Row:
-    """The step in its parts."""
     examination = Examination("parts", NETWORK, batch_size)
     messages = engine.examine(runtime, examination, Cancel())
     found = {m.name: m.measurement.median_s / m.work for m in messages if isinstance(m, Measured)}

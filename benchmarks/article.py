@@ -1,12 +1,12 @@
-"""The articles' own loop, in a fresh process: `python -m benchmarks.article` prints one JSON object a training.
+"""The articles' own loop, in a fresh process: `python -m benchmarks.article` prints one JSON object per training.
 
-Literally theirs: a Sequential of Dense layers, SGD, and `fit` on all 60,000 images with `validation_split=0.2`. Only
-one epoch of each is measured. The first `fit` of a model traces and compiles it; that is measured apart, on two
-batches, because a whole run pays it once and not once an epoch.
+It is their code: a Sequential of Dense layers, SGD, and `fit` on all 60,000 images with `validation_split=0.2`. Only
+one epoch of each training is measured. A model's first `fit` traces and compiles it; it is timed separately, on two
+batches, because a whole run pays for it once, not once per epoch.
 """
 
 # pyright: reportArgumentType=false
-# Keras annotates `verbose` as text only.
+# Keras annotates `verbose` as `str` only.
 
 import json
 import sys
@@ -14,7 +14,7 @@ import time
 
 import numpy as np
 
-BATCH_1_FRACTION = 5  # at batch size 1 an epoch takes a minute: one fifth of the images is measured
+BATCH_1_FRACTION = 5  # an epoch at batch size 1 takes a minute, so only a fifth is measured
 EXPERIMENTS = {
     "learning-rate": [((128,), rate, 32) for rate in (0.001, 0.01, 0.1, 1.0)],
     "batch-size": [((128,), 0.01, size) for size in (1, 32, 256)],
@@ -32,7 +32,7 @@ def main() -> None:
     y_train = np.concatenate([data.y_train, data.y_validation])  # (60000,)
 
     def fit(hidden: tuple[int, ...], rate: float, batch_size: int, n: int) -> tuple[float, float, float]:
-        """Seconds of building and of the first, tiny `fit`; seconds of one epoch on n images; its accuracy."""
+        """Seconds of building and of a tiny first `fit`; seconds of one epoch on n images; its accuracy."""
         began = time.perf_counter()
         layers = [keras.layers.Dense(width, activation="relu") for width in hidden]
         model = keras.Sequential([*layers, keras.layers.Dense(10, activation="softmax")])
@@ -49,7 +49,7 @@ def main() -> None:
         ).history
         return middle - began, time.perf_counter() - middle, history["val_accuracy"][-1]
 
-    fit((128,), 0.01, 32, 320)  # the process's own warming up is nobody's
+    fit((128,), 0.01, 32, 320)  # warms up the process, which counts for no training
     for name in sys.argv[1:] or EXPERIMENTS:
         for hidden, rate, batch_size in EXPERIMENTS[name]:
             fraction = BATCH_1_FRACTION if batch_size == 1 else 1

@@ -1,13 +1,12 @@
-"""The article's sweep, in a fresh process: `python -m benchmarks.article_sweep sequential|pool` prints its wall seconds
-as JSON.
+"""The article's sweep in a fresh process: `python -m benchmarks.article_sweep sequential|pool` prints seconds as JSON.
 
-Literally theirs: five rates, ten epochs each, Keras on TensorFlow, `fit` on all 60,000 images with
-`validation_split=0.2`, one after another or by `multiprocessing.Pool(5)`. Loading the images and importing Keras are
-not counted; starting the pool is.
+It is their code: five rates, ten epochs each, Keras on TensorFlow, `fit` on all 60,000 images with
+`validation_split=0.2`, sequentially or by `multiprocessing.Pool(5)`. Loading the images and importing Keras do not
+count; starting the pool does.
 """
 
 # pyright: reportArgumentType=false
-# Keras annotates `verbose` as text only.
+# Keras annotates `verbose` as `str` only.
 
 import json
 import multiprocessing
@@ -28,7 +27,7 @@ def images() -> tuple[np.ndarray, np.ndarray]:
 
 
 def train_one(arguments: tuple[float, np.ndarray, np.ndarray]) -> tuple[float, float]:
-    import keras  # loaded by `main` before the processes are forked, as in the article
+    import keras  # imported by `main` before the fork, as in the article
 
     rate, x, y = arguments
     model = keras.Sequential([keras.layers.Dense(128, activation="relu"), keras.layers.Dense(10, activation="softmax")])

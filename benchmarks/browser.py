@@ -1,8 +1,7 @@
-"""The notebook in a server and a browser of its own, for the benchmarks that look at the page.
+"""A server and a browser with the notebook, for benchmarks that look at the page.
 
-Times are taken in the page, by its own clock: from the key press as the page received it to the animation frame in
-which the page shows what was waited for. So a figure holds to one frame (17 ms at 60 Hz), and Playwright's own delays
-are not in it.
+Times are taken in the page, by its own clock: from the key press to the animation frame that shows the expected
+result. They are accurate to one frame (17 ms at 60 Hz) and exclude Playwright's own delays.
 """
 
 import os
@@ -28,7 +27,7 @@ from lib.model.data.mnist import load_test
 
 ROOT = Path(__file__).resolve().parent.parent
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-# Chromium's own calls home would fail where there is no network, and be reported as errors of the page.
+# Without a network, Chromium's background requests would fail and count as errors of the page.
 FLAGS = (
     "--no-sandbox",
     "--disable-gpu",
@@ -38,20 +37,20 @@ FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
-# Without these, Chromium finds no adapter on a machine without a GPU; it is a software one.
+# Needed on a machine without a GPU: they offer a software adapter.
 WITH_WEBGPU = ("--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader")
 N_EXPERIMENTS = 4
 START_LIMIT_S = 90
-# Scrolls to a section that has not begun; whether there is one. The look inside waits for a result, too.
+# Scroll to a section that has not begun, and return whether there was one. The “look inside” waits for a result.
 NEXT_OUT_OF_SIGHT = """() => {
     const one = document.querySelector("[data-out-of-sight]:not([data-out-of-sight=inside])");
     one?.scrollIntoView(); return one !== null }"""
-POLL_MS = 200  # from one question of a benchmark to the next; Playwright's own is at each frame, see `WATCH`
+POLL_MS = 200  # between a benchmark's polls; Playwright would poll at every frame, see `WATCH`
 
-# What the first experiment shows: its state, its sentence, the axis and the lines of its first chart. A line needs two
-# points to be seen, hence the "L" in its path.
-# A loop that asks for each frame of the browser would have it draw more of them, on a core that the page and the
-# training want: it looks at the document, and asks for the one frame in which what it has found can be seen.
+# Watches the first experiment: its state and sentence, and the axis and lines of its first chart. A line needs two
+# points to be visible, hence the "L" in its path.
+# Requesting every frame would make the browser draw more of them, on a core that the page and the training need. So a
+# timer looks at the document and requests only the frame in which a finding becomes visible.
 WATCH = """
 const LOOK_MS = 10, nextFrame = act => requestAnimationFrame(act);
 window.lab = {
@@ -120,7 +119,7 @@ def browser(flags: Sequence[str] = FLAGS) -> Iterator[Browser]:
 
 @contextmanager
 def looking() -> Iterator[None]:
-    """What Playwright raises inside, as an error of a benchmark."""
+    """Convert Playwright's errors into a benchmark's RuntimeError."""
     try:
         yield
     except PlaywrightError as error:
@@ -129,17 +128,13 @@ def looking() -> Iterator[None]:
 
 @contextmanager
 def fresh_cache() -> Iterator[Path]:
-    """An empty cache folder, for the length of a measurement."""
     with tempfile.TemporaryDirectory(prefix="less-overhead-bench-", ignore_cleanup_errors=True) as folder:
         yield Path(folder)
 
 
 @contextmanager
 def server(cache: Path) -> Iterator[tuple[psutil.Process, str]]:
-    """The editor, as `make run HEADLESS=1` starts it but without a token, and its address.
-
-    It ends with all its children.
-    """
+    """The editor, like `make run HEADLESS=1` but without a token, and its address. Ends with all its children."""
     port = free_port()
     with _serving(
         [sys.executable, "-m", "lib.cli.launch", "edit", "--port", str(port), "--headless", "1", "--no-token"], cache
@@ -149,7 +144,7 @@ def server(cache: Path) -> Iterator[tuple[psutil.Process, str]]:
 
 @contextmanager
 def class_server(cache: Path, *options: str) -> Iterator[tuple[psutil.Process, str]]:
-    """`make class HEADLESS=1` with these options, and its address once it answers. It ends with all its children."""
+    """`make class HEADLESS=1` with these options, and its address once it answers. Ends with all its children."""
     port = free_port()
     command = [sys.executable, "-m", "lib.cli.launch", "run", "--port", str(port), "--headless", "1", *options]
     with _serving(command, cache) as process:
@@ -189,35 +184,35 @@ def _serving(
 
 @contextmanager
 def make_run(cache: Path, port: int) -> Iterator[str]:
-    """`make run HEADLESS=1`, all of it, and the address that it prints once it serves."""
+    """`make run HEADLESS=1`, and the address that it prints once it serves."""
     with addressed(["make", "run", "HEADLESS=1", f"PORT={port}"], cache, port) as address:
         yield address
 
 
 @contextmanager
 def addressed(command: Sequence[str], cache: Path, port: int) -> Iterator[str]:
-    """A program that serves, and the address that it prints once it does. It ends with all its children."""
+    """A server program, and the address that it prints once it serves. Ends with all its children."""
     with _serving(command, cache, subprocess.PIPE, PYTHONUNBUFFERED="1") as process:
         assert process.stdout is not None
         said = []
         for line in process.stdout:
             said.append(line)
             if found := re.search(rf"http://[\w.]+:{port}\S*", line):
-                threading.Thread(target=process.stdout.read, daemon=True).start()  # it must not fill the pipe
+                threading.Thread(target=process.stdout.read, daemon=True).start()  # keeps the pipe from filling up
                 yield found.group()
                 return
         raise RuntimeError(f"{command[0]} ended before it printed an address: {''.join(said)[-500:]}")
 
 
 def free_port() -> int:
-    """A port of the loopback that nobody uses at the moment."""
+    """A loopback port that is free at the moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
 
 
 def _images() -> dict[str, str]:
-    """Where the images are, so that an empty cache does not mean a download in the middle of a measurement."""
+    """The location of the images, so that an empty cache does not cause a download during a measurement."""
     if os.environ.get("MNIST_NPZ"):
         return {}
     load_test()
@@ -226,7 +221,7 @@ def _images() -> dict[str, str]:
 
 
 def _end(process: psutil.Process) -> None:
-    """End a process and what it started, each by its own id."""
+    """End a process and its descendants, each by its id."""
     with suppress(psutil.NoSuchProcess):
         family = [*process.children(recursive=True), process]
         for member in family:
@@ -241,7 +236,7 @@ def _end(process: psutil.Process) -> None:
 
 @contextmanager
 def visitor(opened: Browser) -> Iterator[BrowserContext]:
-    """A browser profile of its own; what it has loaded once, it need not load again."""
+    """A new browser profile, which caches what it has loaded."""
     context = opened.new_context(viewport={"width": 1400, "height": 1000})
     context.add_init_script(WATCH)
     try:
@@ -252,7 +247,7 @@ def visitor(opened: Browser) -> Iterator[BrowserContext]:
 
 @contextmanager
 def page_of(context: BrowserContext, address: str) -> Iterator[Page]:
-    """The page, as soon as the server answers; the watcher is in it from its first script on."""
+    """The page, as soon as the server answers, with the watcher installed before any other script."""
     page = context.new_page()
     try:
         _open(page, address)
@@ -283,8 +278,8 @@ def first_complete(page: Page) -> tuple[float, str]:
 
 
 def begin_all(page: Page) -> None:
-    """Scroll to the end of the page, and back: a section begins when it comes near."""
-    n_begun = 0  # looks in a row; cells may still be coming
+    """Scroll through the page and back: sections begin when they come near."""
+    n_begun = 0  # consecutive looks; cells may still be arriving
     while n_begun < 5:
         n_begun = 0 if page.evaluate(NEXT_OUT_OF_SIGHT) else n_begun + 1
         page.wait_for_timeout(POLL_MS)
@@ -292,11 +287,11 @@ def begin_all(page: Page) -> None:
 
 
 def wait_until_all_over(page: Page, limit_s: float = 240) -> None:
-    """Until every experiment of the page is done and every way to train has been measured: measuring takes a core."""
+    """Wait until all experiments and measurements of the page are over, because they take a core."""
     begin_all(page)
     ended = (
         f"{STATES}.filter(s => ['Done', 'Saved result'].includes(s)).length >= {N_EXPERIMENTS} &&"
         f" !{STATES}.some(s => ['Starting', 'Waiting', 'Training', 'Measuring'].includes(s))"
     )
     page.wait_for_function(ended, timeout=1000 * limit_s, polling=POLL_MS)
-    time.sleep(2)  # what follows on them, the look inside, is drawn too
+    time.sleep(2)  # until the “look inside” that follows them is drawn

@@ -1,9 +1,9 @@
-"""What a foreign busy core costs: seconds an epoch alone and beside it, by backend and by how its threads wait.
+"""The cost of another process's busy core: seconds per epoch with and without it, by backend and thread settings.
 
-In turns: in each round every setting trains alone and then beside a process that keeps one core busy, in an order drawn
-anew. Both are held against the same round's epoch alone with the settings that a worker has: `alone_times` is what a
-setting costs when nothing else runs, `busy_times` what the busy core costs with it, medians of the rounds' ratios with
-their intervals. A round in which anything else disturbed a time (`Watch`) does not count for that setting.
+In each round every setting trains alone and then next to a process that keeps one core busy, in a new random order.
+Both times are compared with the same round's epoch alone with the workers' settings: `alone_times` is the cost of a
+setting on an idle machine, `busy_times` the cost of the busy core with it, as medians of the rounds' ratios with
+intervals. A round in which anything else disturbed a time (`Watch`) does not count for that setting.
 """
 
 import statistics
@@ -26,17 +26,17 @@ from lib.timing.comparison import Comparison, compared
 from lib.timing.measurement import Watch
 
 BATCH_SIZES = (32, 512)
-ROUNDS = 9  # the least whose interval leaves the extremes out
+ROUNDS = 9  # the smallest number whose interval excludes the extremes
 MOST_ROUNDS = 2 * ROUNDS
-SETTLE_S = 0.1  # until the scheduler has found a core for a new process, and other threads have gone to sleep
-FOREIGN_LIMIT_S = 120.0  # it ends by itself, whatever becomes of us
+SETTLE_S = 0.1  # lets the scheduler place the new process and other threads go to sleep
+FOREIGN_LIMIT_S = 120.0  # it ends by itself even if the benchmark dies
 BUSY_LIMIT = 2.2
 AS_IT_IS, ONE_THREAD = "as it is", "one thread"
 _COMMON = (AS_IT_IS, ONE_THREAD)
-# How threads wait can be set of OpenBLAS, which NumPy's wheel has with threads of its own: they keep their core for 2ⁿ
-# ticks, n from 4 to 30, and 28 unless it is said (OpenBLAS, driver/others/blas_server.c); and of OpenMP, of which
-# PyTorch's wheel has GCC's, so that Intel's KMP_BLOCKTIME should do nothing. The threads of XLA and TensorFlow sleep;
-# our own kernels in Numba say themselves how long they wait.
+# Two libraries let us set how threads wait. OpenBLAS, in NumPy's wheel, has its own threads, which keep their core for
+# 2ⁿ ticks, n from 4 to 30, by default 28 (OpenBLAS, driver/others/blas_server.c). OpenMP is GCC's in PyTorch's wheel,
+# so that Intel's KMP_BLOCKTIME should do nothing. The threads of XLA and TensorFlow sleep; our Numba kernels choose
+# how long they wait.
 SETTINGS: Mapping[str, tuple[str, ...]] = {
     "numpy": (*_COMMON, *(f"OPENBLAS_THREAD_TIMEOUT={ticks}" for ticks in (4, 14, 18)), "OMP_WAIT_POLICY=PASSIVE"),
     "torch-eager": (
@@ -52,14 +52,14 @@ SETTINGS: Mapping[str, tuple[str, ...]] = {
 
 
 def variables(setting: str) -> dict[str, str]:
-    """The environment variable of a setting, whose text is “NAME=value”; none of one that has no such text."""
+    """The environment variable of a setting written as “NAME=value”; empty for other settings."""
     name, sign, value = setting.partition("=")
     return {name: value} if sign else {}
 
 
 @dataclass
 class Pairs:
-    """Seconds an epoch of one setting, by the number of the round: alone, and beside the foreign process."""
+    """Seconds per epoch of one setting, by round: alone, and next to the busy process."""
 
     alone_s: dict[int, float] = field(default_factory=dict)
     busy_s: dict[int, float] = field(default_factory=dict)
@@ -95,7 +95,7 @@ def main() -> None:
 
 @contextmanager
 def a_busy_core() -> Iterator[None]:
-    """Keep one core busy by a process that is none of a training's, while this block runs and for `FOREIGN_LIMIT_S`."""
+    """Keep one core busy with an unrelated process during this block, for at most `FOREIGN_LIMIT_S`."""
     code = f"import time; end = time.monotonic() + {FOREIGN_LIMIT_S}\nwhile time.monotonic() < end: pass"
     process = subprocess.Popen([sys.executable, "-S", "-c", code], start_new_session=True)
     try:
@@ -107,7 +107,7 @@ def a_busy_core() -> Iterator[None]:
 
 
 def measure(key: str, settings: Sequence[str], batch_size: int) -> dict[str, Pairs]:
-    """Train with each setting in turns, until each has `ROUNDS` undisturbed pairs, for at most `MOST_ROUNDS`."""
+    """Train with the settings in turns until each has `ROUNDS` undisturbed pairs, for at most `MOST_ROUNDS`."""
     processes = {name: PeerProcess(PEERS[key], variables(name), 1 if name == ONE_THREAD else None) for name in settings}
     found, rng = {name: Pairs() for name in settings}, np.random.default_rng(batch_size)
     try:
@@ -127,7 +127,7 @@ def measure(key: str, settings: Sequence[str], batch_size: int) -> dict[str, Pai
 
 
 def _one_round(process: PeerProcess, pairs: Pairs, number: int, steps_per_epoch: int) -> None:
-    """An epoch alone, and one beside the foreign process, unless something else disturbs one of them."""
+    """An epoch alone and one next to the busy process, unless something else disturbs either."""
     with suppress(_Disturbed):
         alone_s = _epoch_s(process, steps_per_epoch)
         pairs.alone_s[number] = alone_s
@@ -136,12 +136,12 @@ def _one_round(process: PeerProcess, pairs: Pairs, number: int, steps_per_epoch:
 
 
 class _Disturbed(Exception):
-    """Something else than what is measured was at work too."""
+    """Another program ran during the measurement."""
 
 
 def _epoch_s(process: PeerProcess, steps_per_epoch: int) -> float:
     time.sleep(SETTLE_S)
-    with Watch() as watch:  # the foreign process is a child of ours too
+    with Watch() as watch:  # the busy process is our child, so it does not count as a disturbance
         answer = process.ask({"do": "go"}, REPETITION_LIMIT_S)
     if watch.disturbance is not None and watch.disturbance.flags:
         raise _Disturbed
@@ -149,10 +149,10 @@ def _epoch_s(process: PeerProcess, steps_per_epoch: int) -> float:
 
 
 def rows_of(key: str, batch_size: int, found: Mapping[str, Pairs]) -> list[Row]:
-    """A row for each setting.
+    """A row per setting.
 
     Raises:
-        RuntimeError: Of one of them no round was undisturbed.
+        RuntimeError: A setting had no undisturbed round.
     """
     rows: list[Row] = []
     for name, pairs in found.items():
@@ -181,7 +181,7 @@ def rows_of(key: str, batch_size: int, found: Mapping[str, Pairs]) -> list[Row]:
 
 
 def _ratio(first: Mapping[int, float], second: Mapping[int, float]) -> Comparison | None:
-    """Of the rounds that have both; None where there is none."""
+    """Ratio over the rounds that both have; None without a common round."""
     common = [number for number in first if number in second]
     if not common:
         return None
@@ -189,7 +189,7 @@ def _ratio(first: Mapping[int, float], second: Mapping[int, float]) -> Compariso
 
 
 def targets(rows: list[Row]) -> list[Target]:
-    """What the settings shall reach that a worker has; the others are there to see what they would bring."""
+    """Limits for the settings that workers use; the others only show what they would gain."""
     shipped = {(r["backend"], r["batch_size"]): r for r in rows if r["setting"] == AS_IT_IS}
     columns = ("busy_times", "busy_low", "busy_high")
     return [

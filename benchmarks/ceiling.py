@@ -1,8 +1,7 @@
-"""The best float32 product rate of this machine: `python -m benchmarks.ceiling` answers each line on its standard
-input.
+"""This machine's best float32 product rate: `python -m benchmarks.ceiling` answers each line of its standard input.
 
-A product of two 2048² matrices by XLA, in a process of its own with the environment of the JAX worker, so that the
-floor and what is held against it use the same library, the same threads and the same instructions.
+It multiplies two 2048² matrices by XLA, in a process with the JAX worker's environment, so that the floor and the
+figures compared with it use the same library, threads and instructions.
 """
 
 import subprocess
@@ -20,8 +19,6 @@ REPEATS = 20
 
 
 class Ceiling:
-    """Measures when asked, and remembers the best."""
-
     def __init__(self, process: subprocess.Popen) -> None:
         self._process = process
         self.flops_per_s = 0.0

@@ -1,16 +1,16 @@
-"""A class of a hundred in front of one server (`make class`), each of whom moves a slider every five seconds.
+"""A class of a hundred viewers on one server (`make class`), each moving a slider every five seconds.
 
 precomputed     moved to a position whose trainings are stored → its complete result
-live            moved to another position → its complete result; who moves on before that must have been told how far
-it is, or how many are before (`told`)
-browser         the same in one real browser among them, stored positions only: from the key press to the lines
-turned away     who found no place, was told so, and reloads that page every few seconds until the end
-server          its most memory, what it grows by in the second half, what its workers together hold at most, and what
-still computes after all have gone
+live            moved to another position → its complete result; a viewer who moves on earlier must have seen its
+                progress or its place in the queue (`told`)
+browser         the same in one real browser, stored positions only: from the key press to the lines
+turned away     viewers refused because the server is full, who reload that page every few seconds until the end
+server          its peak memory, its growth in the second half, its workers' peak memory, and the runs still computing
+                after all tabs are closed
 
-`lost` are moves that were answered by neither, or by lines that the viewer has never asked for: what one viewer sees
-must be what that viewer has asked for. The result of the move before, still under way at the next, is no answer to it.
-`VIEWERS=20 SECONDS=60 make bench BENCH=classroom` for a smaller class; `VIEWERS=100,300` for two, one after the other.
+`lost` counts moves with no answer, or answered by lines that the viewer never asked for: viewers must see only what
+they asked for. A late result of the previous move does not count as an answer.
+`VIEWERS=20 SECONDS=60 make bench BENCH=classroom` runs a smaller class; `VIEWERS=100,300` runs two in succession.
 """
 
 import os
@@ -51,8 +51,8 @@ VIEWERS, MOST_VIEWERS, SECONDS = (100,), 1_000, 300
 EVERY_S = 5.0
 STORED_SHARE = 0.8
 SEED = 17
-COUNT, MOST_EPOCHS = 4, 10  # rates of a position, and epochs that are asked for
-STORED = 24  # positions of the learning rates that are trained before
+COUNT, MOST_EPOCHS = 4, 10  # rates per position, and the most epochs requested
+STORED = 24  # positions of the learning rates trained in advance
 ARRIVE_EVERY_S, OPENED_LIMIT_S, TOLD_LIMIT_S = 0.6, 300.0, 1.0
 USUAL_EPOCHS = 3
 UNDER_WAY = ("waiting", "starting", "measuring", "training")
@@ -73,7 +73,7 @@ COLUMNS = (
     "runs_left",
 )
 _CELL = re.compile("<t[hd][^>]*>([^<]*)</t[hd]>")
-Ends = tuple[int, int]  # of the learning rates: positions of both thumbs among the steps
+Ends = tuple[int, int]  # positions of the learning rates' two thumbs
 USUAL_ENDS: Ends = (RATE_STEPS.index(0.001), RATE_STEPS.index(1.0))
 ALL_ENDS = tuple(combinations(range(len(RATE_STEPS)), 2))
 
@@ -88,12 +88,12 @@ def main() -> None:
             rows += found
             targets += _targets(viewers, found)
     finally:
-        if rows:  # what was measured before something went wrong is kept
+        if rows:  # keeps earlier results after a failure
             show("classroom", rows, COLUMNS, targets, left_out)
 
 
 def _one_class(viewers: int, seconds: int, left_out: LeftOut) -> list[Row]:
-    """The rows of a class of so many, with a server and a store of its own."""
+    """Rows for one class size, with its own server and store."""
     with fresh_cache() as cache:
         stored = random.Random(SEED).sample(ALL_ENDS, STORED)
         _store(stored, cache)
@@ -106,7 +106,7 @@ def _one_class(viewers: int, seconds: int, left_out: LeftOut) -> list[Row]:
                 looks.result()
                 for seat in seats:
                     seat.result()
-                end_mb = usage.mb  # while all are there: what their leaving gives back would hide what has grown
+                end_mb = usage.mb  # before tabs close, because freed memory would hide the growth
                 lesson.close()
             left = runs_left(process)
     return [
@@ -137,7 +137,7 @@ def _rates(ends: Ends) -> tuple[float, ...]:
 
 
 def _store(every: Sequence[Ends], cache: Path) -> None:
-    """Train these positions as `make precompute` does; a class is not what has to wait for that."""
+    """Train these positions as `make precompute` does, before the class starts."""
     rates = {rate for ends in every for rate in _rates(ends)}
     items = tuple(Item(Training(Network((128,)), rate, 32, MOST_EPOCHS)) for rate in sorted(rates))
     began, engine = time.monotonic(), Engine()
@@ -153,7 +153,7 @@ def _store(every: Sequence[Ends], cache: Path) -> None:
 
 @dataclass
 class Came:
-    """What came of moves: seconds to the results, how many were told to wait, and how many were lost."""
+    """Outcomes of moves: seconds to each result, moves told to wait, and lost moves."""
 
     seconds: list[float] = field(default_factory=list)
     told: int = 0
@@ -162,7 +162,7 @@ class Came:
 
 @dataclass
 class Lesson:
-    """A class that moves sliders for a while, and what came of it, by the name of the row."""
+    """A class that moves sliders for a while, and the outcomes by row name."""
 
     address: str
     stored: Sequence[Ends]
@@ -177,14 +177,14 @@ class Lesson:
     _tabs: list[Viewer] = field(default_factory=list)
 
     def attend(self, number: int) -> None:
-        """One viewer: opens the page, and moves a slider every `EVERY_S` once all are there."""
+        """Run one viewer: open the page, wait for the others, then move a slider every `EVERY_S`."""
         time.sleep(ARRIVE_EVERY_S * number)
         try:
             tab = self._opened()
         except Full:
             return self._wait_outside()
         except BaseException:
-            self._arrive()  # else the others would wait for ever
+            self._arrive()  # or the others would wait forever
             raise
         self._arrive()
         if tab is not None:
@@ -204,7 +204,7 @@ class Lesson:
         return tab
 
     def _wait_outside(self) -> None:
-        """Reload until the end, as the page does that says “full”."""
+        """Reload until the end, as the server's “full” page does."""
         with self._guard:
             self.turned_away += 1
         self._arrive()
@@ -214,7 +214,7 @@ class Lesson:
             time.sleep(REFRESH_S)
 
     def _arrive(self) -> None:
-        """Wait for the others; the lesson begins with the last."""
+        """Wait for the other viewers; the last to arrive starts the lesson."""
         with self._guard:
             self._here += 1
             if self._here == self.viewers:
@@ -234,7 +234,7 @@ class Lesson:
                 among = self.stored if name == "precomputed" else ALL_ENDS
                 ends = rng.choice([other for other in among if other != ends])
                 moved, value = "Learning rates", list(ends)
-            # What is stored is waited for; from the rest the viewer moves on.
+            # Wait for stored results; otherwise move on at the next tick.
             limit_s = OPENED_LIMIT_S if name == "precomputed" else EVERY_S
             with self._counted(name) as seconds:
                 seconds.append(asked.answer(moved, value, _rates(ends), limit_s))
@@ -242,7 +242,7 @@ class Lesson:
 
     @contextmanager
     def _counted(self, name: str) -> Iterator[list[float | None]]:
-        """Count what is put into the list, or that a move was lost: the seconds to its result; None: told to wait."""
+        """Count the outcome put into the list: seconds to the result, or None if told to wait; lost if empty."""
         came, waited = self.came[name], list[float | None]()
         try:
             yield waited
@@ -254,12 +254,12 @@ class Lesson:
             came.lost += not waited
 
     def look(self, left_out: LeftOut) -> None:
-        """A real browser among them, which moves the epochs of the usual position to and fro."""
+        """Run one real browser in the class, which moves the default position's epochs back and forth."""
         with left_out.unless_it_works("browser"), looking(), browser() as opened, visitor(opened) as person:
             with page_of(person, self.address) as page:
                 page.wait_for_function("window.lab.complete !== null", timeout=1000 * OPENED_LIMIT_S, polling=POLL_MS)
                 self.begun.wait()
-                keys = ["ArrowLeft", "ArrowRight"]  # fewer epochs than the page has opened with, and those again
+                keys = ["ArrowLeft", "ArrowRight"]  # one step below the default epochs, and back
                 while (tick := time.monotonic()) < self.ends_at:
                     with self._counted("browser") as seconds:
                         seen = press(page, EPOCHS, keys[0])
@@ -270,21 +270,20 @@ class Lesson:
                     time.sleep(max(0.0, tick + EVERY_S - time.monotonic()))
 
     def close(self) -> None:
-        """Close all tabs."""
         for tab in self._tabs:
             tab.close()
 
 
 class _Asked:
-    """What one viewer has asked for, and how it was answered."""
+    """A viewer's requests, and how they were answered."""
 
     def __init__(self, tab: Viewer) -> None:
         self._tab = tab
-        # What a frame may show: of what was left unanswered one may still come.
+        # Valid contents of a frame: the answer to a recent move may arrive late.
         self._lately = deque([_shown(tab.frames[CELL])], maxlen=3)
 
     def answer(self, moved: str, value: object, rates: Sequence[float], limit_s: float) -> float | None:
-        """Move a control: seconds to its complete result, or None where the viewer is told what happens meanwhile."""
+        """Move a control. Return seconds to its complete result, or None if only its progress was shown."""
         asked = tuple(format_rate(rate) for rate in rates)
         self._lately.append(asked)
         move = self._tab.move(CELL, moved, value)
@@ -298,7 +297,7 @@ class _Asked:
         return frame.at_s - move.at_s
 
     def _is_told(self, asked: tuple[str, ...], frame: Frame) -> bool:
-        """Whether a frame says how far what was asked for is: its place in the queue, what starts, the share done."""
+        """Whether a frame answers the request: a result, its place in the queue, or its progress."""
         says = frame.state in FINISHED or (frame.state in UNDER_WAY and bool(frame.words))
         return self._is_of(asked, frame) and says
 
@@ -312,20 +311,20 @@ class _Asked:
 
 def _shown(frame: Frame) -> tuple[str, ...]:
     """The rates in the result's table."""
-    cells = _CELL.findall(frame.html.rpartition("lab-table")[2])  # the last; those of the charts come before
+    cells = _CELL.findall(frame.html.rpartition("lab-table")[2])  # the last table; earlier ones belong to charts
     columns = cells.index("state") + 1
     return tuple(cells[columns::columns])
 
 
 def _halfway_mb(lesson: Lesson, usage: Usage) -> float:
-    """The server's memory in the middle of the lesson, in MB."""
+    """The server's memory halfway through the lesson, in MB."""
     lesson.begun.wait()
     time.sleep(lesson.seconds / 2)
     return usage.mb
 
 
 def runs_left(process: psutil.Process) -> int:
-    """How many workers still compute, a while after all tabs were closed."""
+    """Count the workers that still compute `AFTER_S` after all tabs were closed."""
     time.sleep(AFTER_S)
     workers = process.children(recursive=True)
     before_s = [sum(worker.cpu_times()[:2]) for worker in workers]
@@ -351,7 +350,7 @@ def _targets(viewers: int, rows: Sequence[Row]) -> list[Target]:
     stored, live, seen, _, server = rows
     everything = [cast(int, one["lost"]) for one in (stored, live, seen)]
     of = f"{viewers} viewers:"
-    # Of a class that has no room, whoever found none shares the two cores with those who measure.
+    # In a class above the limit, the refused viewers use the same two cores as the measured ones.
     soon = [
         Target.of(f"{of} moved to what is stored", seconds_of(stored), 0.3, "s"),
         Target.of(f"{of} moved to what is stored, 95th percentile", seconds_of(stored), 1.0, "s", share=0.95),

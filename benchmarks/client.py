@@ -1,6 +1,6 @@
-"""A viewer without a browser: speaks the protocol of marimo 0.25's pages, and sees what a page would be sent.
+"""A viewer without a browser: it speaks the protocol of marimo 0.25's pages and sees what a page would receive.
 
-The page's HTML brings the server's token; messages come by WebSocket, what the viewer does goes by POST. An
+The page's HTML contains the server's token; messages arrive by WebSocket, and the viewer's actions go by POST. An
 experiment's state is read from its cell's HTML (`frame._state_line`).
 """
 
@@ -28,7 +28,7 @@ from websockets.typing import Origin
 
 REQUEST_LIMIT_S = 60.0
 FINISHED = ("done", "saved-result")
-EXPERIMENTS = ("learning_rate", "batch_size", "hidden_layers", "which_backend", "your_experiment")  # cells of the first
+EXPERIMENTS = ("learning_rate", "batch_size", "hidden_layers", "which_backend", "your_experiment")  # of the first page
 _STATE = re.compile(r'class="lab-state lab-([\w-]+)"><b>[^<]*</b><span>([^<]*)')
 _TOKEN = re.compile(r'"serverToken": "([^"]*)"')
 _ERROR = "application/vnd.marimo+error"
@@ -37,17 +37,16 @@ T = TypeVar("T")
 
 
 class Lost(RuntimeError):
-    """The viewer did not get what was waited for; the text says why."""
+    """The viewer did not get what it waited for; the text says why."""
 
 
 class Full(Exception):
-    """The server had no place for the viewer, and said so."""
+    """The server refused the viewer because it was full."""
 
 
 @dataclass(frozen=True)
 class Frame:
-    """What a cell shows: its HTML, which execution of the cell drew it, and when it came (seconds of the monotonic
-    clock)."""
+    """What a cell shows: its HTML, the execution that drew it, and its arrival (seconds of the monotonic clock)."""
 
     html: str
     execution: str
@@ -55,21 +54,20 @@ class Frame:
 
     @property
     def state(self) -> str:
-        """Of the cell's experiment: waiting, training, done, saved-result, stopped or failed; empty where it has
-        none."""
+        """The experiment's state: waiting, training, done, saved-result, stopped or failed; empty for other cells."""
         found = _STATE.search(self.html)
         return found[1] if found else ""
 
     @property
     def words(self) -> str:
-        """What stands beside that state, such as the share that is done or the place in the queue; empty for none."""
+        """The text next to the state, such as the progress or the place in the queue."""
         found = _STATE.search(self.html)
         return unescape(found[2]).strip() if found else ""
 
 
 @dataclass(frozen=True)
 class Control:
-    """A control of the page. A slider with `steps` is set by a position among them."""
+    """A control of the page. A slider with `steps` is set by an index into them."""
 
     id: str
     label: str
@@ -77,9 +75,9 @@ class Control:
 
 
 class Viewer:
-    """One open tab, on a notebook's address without settings (those are the `query`); leaving it closes the tab.
+    """One open tab on a notebook's address; its settings go into `query`. Leaving the context closes the tab.
 
-    The `cookie`, “name=value”, is sent in place of those that the server sets. Raises `Full` where it has no place.
+    The `cookie`, “name=value”, replaces the cookies that the server sets. Raises `Full` if the server refuses it.
     """
 
     def __init__(self, address: str, query: str = "", cookie: str = "") -> None:
@@ -88,14 +86,14 @@ class Viewer:
         self._headers = {"Cookie": cookie} if cookie else {}
         cookies = CookieJar()
         self._opener = urllib.request.build_opener(
-            urllib.request.ProxyHandler({}),  # one would not reach the loopback
+            urllib.request.ProxyHandler({}),  # a proxy would not reach the loopback
             urllib.request.HTTPCookieProcessor(cookies),
         )
         self._session = f"s_{uuid.uuid4().hex[:6]}"
         self._changed = threading.Condition()
-        self._names: dict[str, str] = {}  # of the cells, by id
-        self.frames: dict[str, Frame] = {}  # the latest of each cell, by the cell's name
-        self.problem = ""  # why nothing more will come
+        self._names: dict[str, str] = {}  # cell names, by id
+        self.frames: dict[str, Frame] = {}  # each cell's latest frame, by cell name
+        self.problem = ""  # why no more messages will arrive
         self._token = self._load(query)
         opening = connect(
             f"ws{self._page.removeprefix('http')}ws?session_id={self._session}{'&' + query if query else ''}",
@@ -104,7 +102,7 @@ class Viewer:
             proxy=None,
             max_size=None,
             open_timeout=REQUEST_LIMIT_S,
-            ping_interval=None,  # as a browser: a server that is busy for a while loses nobody
+            ping_interval=None,  # like a browser, so that a busy server does not lose the connection
         )
         self._closing = ExitStack()
         try:
@@ -130,12 +128,11 @@ class Viewer:
 
     @property
     def all_finished(self) -> bool:
-        """Whether every experiment of the page shows its finished result."""
         shown = [self.frames.get(name) for name in self.experiments]
         return bool(shown) and all(frame is not None and frame.state in FINISHED for frame in shown)
 
     def wait(self, condition: Callable[["Viewer"], T | Literal[False] | None], limit_s: float, what: str) -> T:
-        """The first true answer of `condition`, which is asked after each message; `Lost` after the limit."""
+        """The first true answer of `condition`, which is checked after each message. Raises `Lost` after the limit."""
         limit = time.monotonic() + limit_s
         with self._changed:
             while not (answer := condition(self)):
@@ -149,20 +146,19 @@ class Viewer:
             return answer
 
     def controls(self, cell: str) -> dict[str, Control]:
-        """The controls that a cell shows, by their labels."""
         parser = _Controls()
-        parser.feed(self.frames[cell].html.partition('<div class="lab-result">')[0])  # the rest is long, and has none
+        parser.feed(self.frames[cell].html.partition('<div class="lab-result">')[0])  # the long rest has no controls
         return parser.found
 
     def move(self, cell: str, label: str, value: object) -> "Moved":
-        """Move a control, as the page tells the server of it. `value` is the position among a slider's steps."""
+        """Move a control by the page's own request. For a slider with steps, `value` is an index."""
         before, at_s = self.frames[cell].execution, time.monotonic()
         control = self.controls(cell)[label]
         self._post("api/kernel/set_ui_element_value", {"objectIds": [control.id], "values": [value]})
         return Moved(self, cell, before, at_s)
 
     def _load(self, query: str) -> str:
-        """Fetch the page, as a tab does first; the server's token that is in it."""
+        """Fetch the page, as a new tab does, and return the server's token."""
         address = f"{self._page}{'?' + query if query else ''}"
         found = _TOKEN.search(self._answer(urllib.request.Request(address, headers=self._headers)))
         if found is None:
@@ -182,7 +178,7 @@ class Viewer:
         try:
             with self._opener.open(request, timeout=REQUEST_LIMIT_S) as response:
                 return response.read().decode()
-        except (OSError, HTTPException) as error:  # an answer that stops, or does not come, is no URLError
+        except (OSError, HTTPException) as error:  # a broken or missing answer is not a URLError
             if isinstance(error, HTTPError) and error.code == HTTPStatus.SERVICE_UNAVAILABLE:
                 raise Full(error.read().decode()) from error
             raise Lost(f"the server did not answer: {error}") from error
@@ -194,7 +190,7 @@ class Viewer:
                 content = json.loads(message)
                 self._hear(content["op"], content["data"], at_s)
             self._end("the server closed the WebSocket")
-        except Exception as error:  # whoever waits must hear of any
+        except Exception as error:  # waiters must see any failure
             self._end(f"{type(error).__name__}: {error}")
 
     def _hear(self, op: str, data: dict, at_s: float) -> None:
@@ -222,22 +218,20 @@ class Viewer:
 
 @dataclass(frozen=True)
 class Moved:
-    """A control that was moved: the frames of its cell that come after it, from the cell's next execution on."""
+    """A moved control: gives the frames of its cell from the next execution on."""
 
     viewer: Viewer
     cell: str
-    before: str  # the execution whose frames are not an answer; the last of them can come late
+    before: str  # earlier execution, whose last frames can arrive late and do not count
     at_s: float
 
     def first(self, limit_s: float) -> Frame:
-        """The first answer, whatever it shows."""
         return self.viewer.wait(self._frame, limit_s, f"an answer in {self.cell}")
 
     def finished(
         self, limit_s: float, answers: Callable[[Frame], bool] = lambda _: True, states: Collection[str] = FINISHED
     ) -> Frame:
-        """The result in one of these `states` that `answers`: that of an earlier move, which was still under way, can
-        come before."""
+        """The first result in one of these `states` that `answers` accepts; an earlier move's result may come first."""
         return self.viewer.wait(
             lambda viewer: (frame := self._frame(viewer)) and frame.state in states and answers(frame) and frame,
             limit_s,
@@ -251,7 +245,7 @@ class Moved:
 
 @dataclass
 class _Controls(HTMLParser):
-    """Finds the controls in a cell's HTML: each is an element within a `marimo-ui-element` that has its id."""
+    """Finds controls in a cell's HTML: each is inside a `marimo-ui-element` that has its id."""
 
     found: dict[str, Control] = field(default_factory=dict)
     _id: str = ""

@@ -1,8 +1,7 @@
-"""How often the rule that says faster is right on this machine: of 200 comparisons of equal steps, of 5 % and of 10 %
-more work.
+"""How often the rule for “faster” is right here: 200 comparisons each of equal steps, 5 % and 10 % more work.
 
-A step is a row of small matrix products, all on the same arrays: one more product in twenty is 5 % more work, whatever
-the machine.
+A step is a series of small matrix products on the same arrays, so one more product in twenty is 5 % more work on any
+machine.
 """
 
 import random
@@ -19,7 +18,7 @@ from lib.timing.measurement import Clock, Config, Meter, Step, Sync, no_wait
 N = 200
 PRODUCTS, SIDE = 20, 48
 CONFIG = Config(warm_up_s=0.02, max_time_s=2.0)
-LOOKS = (9, 14, 22, 35, 55, 86, 135, 212, 332, 520)  # numbers of pairs: each about 1.6 times the one before
+LOOKS = (9, 14, 22, 35, 55, 86, 135, 212, 332, 520)  # numbers of pairs, growing by a factor of about 1.6
 MORE = {"equal": 0, "slower-5": PRODUCTS // 20, "slower-10": PRODUCTS // 10}
 
 
@@ -43,10 +42,10 @@ def compare(
     clock: Clock = time.perf_counter,
     seed: int = 0,
 ) -> Comparison:
-    """Measure two steps in pairs of blocks until it is decided which of them is faster.
+    """Measure two steps in pairs of blocks until it is decided which is faster.
 
-    It also ends after twice `max_time_s`, or after the last look. `sync` waits for what a step returned: one function
-    for both, or one for each. `seed` determines the order within each pair. Raises the errors of
+    Also stops after twice `max_time_s`, or after the last look. `sync` waits for a step's result: one function for
+    both, or one for each. `seed` determines the order within each pair. Raises the errors of
     `lib.timing.measurement.measure`.
     """
     config = config or Config()
@@ -63,7 +62,7 @@ def compare(
             meter.block()
         over = pairs == LOOKS[-1] or clock() - began >= 2 * config.max_time_s
         if over or pairs in LOOKS:
-            # When the time is up, there is one additional look.
+            # Running out of time adds one look.
             one, other = (np.array(meter.blocks) / meter.steps_per_block for meter in meters)
             found = compared(one, other, True, looks=len(LOOKS) + 1)
             if over or found.verdict is not Verdict.UNCLEAR:

@@ -1,7 +1,7 @@
-"""What drawing costs that which is drawn: an epoch timed while a browser shows its lines, against one that nobody sees.
+"""The cost of drawing: an epoch timed while a browser shows its lines, against the same epoch without a viewer.
 
-In turns, in an order drawn by lot: the page's first experiment trains anew (“Run again”), and the same trainings run in
-this process's own worker while the page rests. `ratio` is the median of the rounds' ratios, with its interval.
+In random order, the page's first experiment trains anew (“Run again”), and the same trainings run in this process's own
+worker while the page is idle. `ratio` is the median of the rounds' ratios, with its interval.
 """
 
 import random
@@ -27,7 +27,7 @@ from lib.timing.comparison import compared
 
 BACKEND_KEYS = ("jax-epoch", "numba")
 RATES, BATCH_SIZE, EPOCHS = (0.1, 1.0, 2), 32, 20
-ROUNDS = 9  # the least whose interval leaves the extremes out
+ROUNDS = 9  # the smallest number whose interval excludes the extremes
 LIMIT = 1.03
 WAIT_LIMIT_S = 120
 OVER = "['Done', 'Saved result'].includes(document.querySelector('.lab .lab-state b')?.textContent)"
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def measure(items: Sequence[Item], run_drawn: Callable[[], None], stored: Path) -> Row:
-    """The row of trainings that `run_drawn` makes anew on a page, which stores them in this file."""
+    """A row for trainings that `run_drawn` repeats on a page, which stores them in `stored`."""
     drawn_s, alone_s, rng = list[float](), list[float](), random.Random(0)
     engine = Engine()
     try:
@@ -77,7 +77,6 @@ def measure(items: Sequence[Item], run_drawn: Callable[[], None], stored: Path) 
 
 
 def targets(rows: list[Row]) -> list[Target]:
-    """Each backend's ratio against the limit."""
     return [
         Target.in_row(f"{r['backend']}, an epoch while it is drawn over one that is not", r, RATIO, LIMIT, "×")
         for r in rows
@@ -91,14 +90,14 @@ def _run_again(page: Page) -> None:
 
 
 def _drawn_s(items: Sequence[Item], stored: Path) -> float:
-    """The median epoch of what the page has trained last, in seconds."""
+    """Seconds of the median epoch in the page's last run."""
     *_, facts = load_test()
     keys = [Key(item.training, item.runtime, facts.digest, versions(item.runtime)) for item in items]
     return statistics.median(s for curve in Store(stored).get_all(keys).values() for s in epoch_s(curve.epochs))
 
 
 def _alone_s(engine: Engine, items: Sequence[Item]) -> float:
-    """The median epoch of the same trainings, while nobody looks, in seconds."""
+    """Seconds of the median epoch of the same trainings without a viewer."""
     found: list[float] = []
     for update in updates(items, engine, None, Cancel(), Options(fresh=True)):
         if isinstance(update, Finished):

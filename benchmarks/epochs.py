@@ -1,8 +1,8 @@
-"""Seconds an epoch of 784→128→10 by backend and batch size, against the floor that the matrix products set.
+"""Seconds per epoch of 784→128→10 by backend and batch size, against the floor set by the matrix products.
 
-Training alone (`train_s` of the backends: no evaluation, no compilation), the first epoch of each round left out. Two
-rounds over all backends, so that a slow minute of the machine does not meet one of them alone. The floor is that of
-products in float32, for rows in bfloat16, too.
+Only training counts (`train_s` of the backends: no evaluation, no compilation), without the first epoch of each round.
+Two rounds over all backends keep a slow minute of the machine from hitting a single one. The floor is that of float32
+products, even for bfloat16 rows.
 """
 
 import time
@@ -22,13 +22,13 @@ from lib.timing.comparison import Comparison, compared
 
 BATCH_SIZES = (1, 32, 128, 512, 1024, 2048, 4096)
 ROUNDS = 2
-EPOCHS = 5  # a round: one not timed, four timed
-BUDGET_S = 5.0  # a slow backend's round ends after this many seconds of training, with two timed epochs at least
-PART_S = 4.0  # Keras at batch size 1 takes a minute an epoch: this much of one is measured a round
+EPOCHS = 5  # per round: one untimed, four timed
+BUDGET_S = 5.0  # ends a slow backend's round, after at least two timed epochs
+PART_S = 4.0  # per round, for Keras at batch size 1, whose epoch takes a minute
 NETWORK = Network((128,))
 FLOOR_RATIO_LIMITS = {32: 2.5, 512: 1.7, 1024: 1.7, 2048: 1.7, 4096: 1.7}
 SMALLEST_STEP_LIMIT_S = 20e-6
-WITHOUT_ZEROS_TIMES_FASTER = {1: 3.0, 32: 1.6, 512: 1.5, 4096: 1.5}  # than JAX's epoch, on an AMD processor
+WITHOUT_ZEROS_TIMES_FASTER = {1: 3.0, 32: 1.6, 512: 1.5, 4096: 1.5}  # than JAX's epoch, on an AMD CPU
 WITHOUT_ZEROS_STEP_LIMIT_S = 4e-6
 
 
@@ -82,7 +82,6 @@ def _partly(runtime: Runtime, batch_size: int) -> bool:
 
 
 def _measure(engine: Engine, runtime: Runtime, batch_size: int) -> tuple[list[float], float | None]:
-    """Seconds of each timed epoch of one round, and the accuracy after the last."""
     if _partly(runtime, batch_size):
         return _measure_part(engine, runtime, batch_size), None
     cancel, epochs = Cancel(), []
@@ -96,7 +95,7 @@ def _measure(engine: Engine, runtime: Runtime, batch_size: int) -> tuple[list[fl
 
 
 def _measure_part(engine: Engine, runtime: Runtime, batch_size: int) -> list[float]:
-    """An epoch's seconds, extrapolated from each second of steps; the first hand-over is left out as warming up."""
+    """Seconds per epoch, extrapolated from each second of steps; the first message warms up and is left out."""
     cancel, found = Cancel(), []
     steps, train_s, parts = 0, 0.0, 0
     until = time.monotonic() + 10 * PART_S

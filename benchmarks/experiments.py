@@ -1,8 +1,8 @@
-"""The three experiments of the articles: as this notebook runs them, and as the articles' own loop does.
+"""The articles' three experiments, as this notebook runs them and by the articles' own loop.
 
-Ours: wall seconds of the whole sweep, evaluation included, by warm workers, nothing from the store; by the backend
-  that is chosen when the page opens, and by the one that leaves zeros out. Theirs: one epoch of each training (a fifth
-  of one at batch size 1), scaled to three; the rows say so.
+Ours: wall seconds of the whole sweep, including evaluation, with warm workers and nothing from the store, by the
+  page's default backend and by the one that skips zeros. Theirs: one epoch of each training (a fifth of one at batch
+  size 1), scaled to three; the rows say so.
 """
 
 import json
@@ -28,7 +28,7 @@ from lib.sweeps.workers.queue import Cancel
 EPOCHS = 3
 REPEATS = 5
 LIMIT_S = 900
-TIMES_FASTER = {"jax-epoch": 25, "numba": 50}  # wanted
+TIMES_FASTER = {"jax-epoch": 25, "numba": 50}  # targets
 THEIRS = "keras-tensorflow"
 
 _NETWORKS = [Network.parse(written) for written in ARTICLE_ARCHITECTURES]
@@ -74,7 +74,7 @@ def _s(entry: Row) -> float:
 
 
 def _ours(left_out: LeftOut) -> dict[tuple[str, str], Row]:
-    """By name and backend."""
+    """Rows by experiment and backend."""
     engine = Engine()
     asked = {(name, backend): _by(backend, OURS[name]) for name in OURS for backend in TIMES_FASTER}
     seconds: dict[tuple[str, str], list[float]] = {key: [] for key in asked}
@@ -106,7 +106,6 @@ def _by(backend: str, experiment: Experiment) -> Experiment:
 
 
 def _run(engine: Engine, experiment: Experiment) -> tuple[float, float]:
-    """Wall seconds of the sweep, and the best validation accuracy in it."""
     began, finished = time.perf_counter(), []
     for update in updates(experiment.items, engine, None, Cancel(), Options(experiment.strategy)):
         if isinstance(update, Finished):
@@ -118,7 +117,7 @@ def _run(engine: Engine, experiment: Experiment) -> tuple[float, float]:
 
 
 def _theirs() -> dict[str, Row]:
-    """The articles' loop; empty where TensorFlow is not installed."""
+    """Rows of the articles' loop; empty if TensorFlow is not installed."""
     if (gap := unavailable(Runtime(THEIRS))) is not None:
         note(f"the article's loop cannot run here: {gap.reason}; {gap.remedy}")
         return {}
@@ -127,7 +126,7 @@ def _theirs() -> dict[str, Row]:
     command = [sys.executable, "-m", "benchmarks.article"]
     root = Path(__file__).resolve().parent.parent
     note("the article's loop, by Keras on TensorFlow")
-    with MachineLock():  # one timed thing at a time on this machine
+    with MachineLock():  # only one measurement at a time on this machine
         done = subprocess.run(
             command, cwd=root, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False
         )

@@ -1,17 +1,16 @@
-"""How long a person waits for the page, in a real browser: after a slider's key press, and from starting the program.
+"""Waiting times on the page in a real browser: after a slider's key press, and after starting the program.
 
-first-points    a position not seen before → two points of a new line can be seen; `first-labels` is when the labels at
-                the new lines' ends can, which one point is enough for
+first-points    a new position → two points of a new line are visible; `first-labels` is when the labels at the new
+                lines' ends are, for which one point is enough
 cached          a position seen before → its complete chart and its sentence, from the store
-cancelled       moved while 16 trainings of 10 or 20 epochs are running → two points of a new line can be seen, so the
-worker has
-                given up the old run and begun the new one; `cancelled-gone` is when the old lines are gone
+cancelled       moved while 16 trainings of 10 or 20 epochs are running → two points of a new line are visible, so the
+                worker has abandoned the old run and begun the new one; `cancelled-gone` is when the old lines are gone
 finished        a new position of four networks and three epochs → its complete chart and sentence, by the fastest way
 empty-notebook  from `marimo run` of a notebook with a slider and one line of text to that line
 empty-slider    its slider's key press → the line with the new value
-first-figure    from `make run` to the rows of the first section: nothing compiled, nothing kept, a new browser profile
+first-figure    from `make run` to the first section's rows, with nothing compiled or stored and a new browser profile
 page-cold       the same to the first experiment's complete chart
-page-warm       the same person a second time; `page-warm-new-browser`: with a browser that has never seen the page
+page-warm       the same, a second time; `page-warm-new-browser`: with a new browser profile
 """
 
 import sys
@@ -42,9 +41,9 @@ from benchmarks.report import SECONDS, LeftOut, Target, note, row, show
 
 PRESSES = 20
 STARTS = 5
-EMPTY_PRESSES = 4  # a start
+EMPTY_PRESSES = 4  # per start
 LIMITS_S = {"first-points": 0.15, "cancelled": 0.3, "finished": 0.8}
-# Beyond what an empty notebook takes.
+# Limits on the time beyond an empty notebook's.
 OVER_EMPTY_S = {
     "first-figure": ("empty-notebook", 1.0),
     "page-cold": ("empty-notebook", 5.0),
@@ -70,7 +69,7 @@ def _(mo, slider):
     mo.md(f"an empty notebook at {slider.value}")
     return
 """
-# After the next key press: when the line with this value could be seen.
+# Resolves after the next key press, once the line with this value is visible.
 UNTIL_SAID = """value => {
   window.said = new Promise(resolve => addEventListener('keydown', () => {
     const from = performance.now();
@@ -88,11 +87,11 @@ WORDS = {
     "page-cold": "first start to a complete chart",
     "page-warm": "second start to a complete chart",
 }
-COUNT, EPOCHS, SIZE = 0, 1, 2  # sliders of the first experiment: how many rates, epochs, images a step
+COUNT, EPOCHS, SIZE = 0, 1, 2  # sliders of the first experiment: number of rates, epochs, batch size
 COUNTS = (5, 6, 7, 8)
 FEWEST_EPOCHS, EPOCHS_AT_FIRST, MOST_EPOCHS = 1, 3, 6
-PAUSE_S = 0.5  # between a finished frame and the next press, as a person would
-SETTLE_S = 1.0  # of training before it is cancelled
+PAUSE_S = 0.5  # between a finished frame and the next press, like a person
+SETTLE_S = 1.0  # of training before cancelling
 WAIT_LIMIT_S = 120
 SIZES = 6  # batch sizes for `finished`
 
@@ -106,7 +105,7 @@ def main() -> None:
             with left_out.unless_it_works("presses"), looking(), fresh_cache() as cache, _ready(opened, cache) as page:
                 _presses(Presses(page, seconds, left_out))
     finally:
-        _report(seconds, left_out)  # what was measured before it was interrupted is kept
+        _report(seconds, left_out)  # keeps the results of an interrupted run
 
 
 def _report(seconds: dict[str, list[float]], left_out: LeftOut) -> None:
@@ -135,7 +134,6 @@ def _starts(opened: Browser, seconds: dict[str, list[float]], left_out: LeftOut)
 
 
 def _empty(opened: Browser, cache: Path, port: int, seconds: dict[str, list[float]]) -> None:
-    """Start an empty notebook, and move its slider."""
     notebook = cache / "empty.py"
     notebook.write_text(EMPTY)
     began, command = time.time(), [sys.executable, "-m", "marimo", "run", str(notebook), "--headless", "--no-token"]
@@ -153,21 +151,20 @@ def _empty(opened: Browser, cache: Path, port: int, seconds: dict[str, list[floa
 
 @dataclass
 class Presses:
-    """Key presses on a page, and what became of them: seconds by name, or why there are none."""
+    """Key presses on a page, with the seconds they took by name, or why there are none."""
 
     page: Page
     seconds: dict[str, list[float]]
     left_out: LeftOut
 
     def take(self, what: str, slider: int, key: str, states: Sequence[str], **named: str) -> None:
-        """Press a key and keep what was seen under these names; leave it out where the page shows another state or
-        no new lines."""
+        """Press a key and store the times seen under these names; left out if the state is wrong or no line is new."""
         with self.left_out.unless_it_works(f"{what}, {key}"), looking():
             seen = press(self.page, slider, key)
             if seen["points"] is None or seen.get("state") not in states:
                 raise RuntimeError(f"expected {' or '.join(states)} with new lines, got {seen}")
             for name, of_seen in named.items():
-                if seen[of_seen] is not None:  # the labels may come after the lines
+                if seen[of_seen] is not None:  # labels may appear after the lines
                     self.seconds[name.replace("_", "-")].append(seen[of_seen])
 
 
@@ -186,10 +183,9 @@ def _presses(presses: Presses) -> None:
 
 
 def _up_and_down(presses: Presses, count: int) -> None:
-    """With another number of rates, up the epochs: each position trains what is new in it; and down again: all these
-    are kept.
+    """With another number of rates, move the epochs up, each position training something new, then down, all stored.
 
-    Not down at a number of rates that was only trained with more epochs: fewer of them are a part of what is kept.
+    They go down only where each number was trained: elsewhere, fewer epochs are part of a longer stored run.
     """
     _move(presses.page, COUNT, "ArrowRight")
     epochs = range(FEWEST_EPOCHS + 1, MOST_EPOCHS + 1)
@@ -203,7 +199,7 @@ def _up_and_down(presses: Presses, count: int) -> None:
 
 
 def _cancelled(presses: Presses) -> None:
-    """Between 20 and 10 epochs of 16 rates, each left after a second of training."""
+    """Move between 20 and 10 epochs of 16 rates, each time after a second of training."""
     page = presses.page
     for slider in (COUNT, EPOCHS):
         page.locator(".lab").first.locator("marimo-slider").nth(slider).locator("[role=slider]").focus()
@@ -221,7 +217,7 @@ def _cancelled(presses: Presses) -> None:
 
 
 def _finished(presses: Presses) -> None:
-    """Four rates and three epochs, at one batch size after another."""
+    """Four rates and three epochs, at several batch sizes."""
     page, sliders = presses.page, presses.page.locator(".lab").first.locator("marimo-slider")
     for slider, steps in ((COUNT, 2), (EPOCHS, 2)):
         thumb = sliders.nth(slider).locator("[role=slider]")
@@ -237,14 +233,14 @@ def _finished(presses: Presses) -> None:
 
 @contextmanager
 def _ready(opened: Browser, cache) -> Iterator[Page]:
-    """A page on which everything has run, so that nothing but the slider's own run is measured."""
+    """A page where everything has run, so that only the slider's own run is measured."""
     with make_run(cache, free_port()) as address, visitor(opened) as person, page_of(person, address) as page:
         wait_until_all_over(page)
         yield page
 
 
 def press(page: Page, slider: int, key: str) -> dict:
-    """Press a key on a slider of the first experiment; what the page then showed, and when."""
+    """Press a key on a slider of the first experiment; return what the page then showed, and when."""
     thumb = page.locator(".lab").first.locator("marimo-slider").nth(slider).locator("[role=slider]")
     thumb.focus()
     page.evaluate("window.lab.arm()")
@@ -253,7 +249,7 @@ def press(page: Page, slider: int, key: str) -> dict:
 
 
 def _move(page: Page, slider: int, key: str, polling_ms: int = POLL_MS) -> None:
-    """Press a key without a clock, and wait until the new run is over."""
+    """Press a key untimed, and wait until the new run is over."""
     before = page.evaluate("window.lab.look()")
     page.locator(".lab").first.locator("marimo-slider").nth(slider).locator("[role=slider]").focus()
     page.keyboard.press(key)

@@ -1,4 +1,4 @@
-"""Resident memory of the notebook's kernel and of each worker, after the page has run all its experiments."""
+"""Resident memory of the notebook's kernel and of each worker after all experiments of the page."""
 
 import time
 from contextlib import suppress
@@ -9,7 +9,7 @@ from benchmarks.browser import browser, fresh_cache, page_of, server, visitor, w
 from benchmarks.report import Row, Target, row, show
 
 LIMITS_BYTES = {"kernel": 400e6, "jax": 700e6}
-WAIT_S = 3  # the look inside has its own training and its own pictures
+WAIT_S = 3  # the “look inside” trains and draws too
 
 
 def main() -> None:
@@ -49,7 +49,7 @@ def _command(process: psutil.Process) -> str:
 
 
 def _library(worker: psutil.Process) -> str:
-    """The worker's library: Keras' is in its environment, JAX's among the files that it has mapped."""
+    """The worker's library: Keras is named in its environment, JAX in its mapped files."""
     keras = worker.environ().get("KERAS_BACKEND")
     if keras:
         return f"keras-{keras}"

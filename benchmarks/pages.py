@@ -1,9 +1,9 @@
-"""Pages that show something when they open: seconds from opening one, on an empty store, to its figures.
+"""Seconds from opening a page, with an empty store, to its figures.
 
-first-figure    a chart or a table shows figures; of most pages only this
-first-section   the page's first section is over
-page            all of its sections are over
-again           all of them, for somebody who opens the page when all is stored
+first-figure    a chart or a table shows figures; the only row for most pages
+first-section   the page's first section has ended
+page            all of its sections have ended
+again           the same, when the page is opened with everything stored
 """
 
 from collections import defaultdict
@@ -16,15 +16,15 @@ from benchmarks.report import SECONDS, LeftOut, Row, Target, note, row, show
 from lib.sweeps.workers.messages import State
 from lib.ui.notebooks import FIRST, notebook_of
 
-PAGES = ("operations_and_feeds", "inside_a_step")  # that measure all their sections when they open
+PAGES = ("operations_and_feeds", "inside_a_step")  # pages that measure all their sections on opening
 WITH_A_FIGURE = (FIRST.name, "which_library", "when_a_gpu_wins", "many_networks")
 OPENINGS = 3
 FIRST_FIGURE_S, FIRST_SECTION_S = 4.0, 60.0
 LIMIT_S = 240
-REST_S = 3.0  # all sections that came are over for so long: no other comes
+REST_S = 3.0  # once all sections have been over this long, no more are expected
 OVER = [str(state) for state in State if state.over]
 
-# The seconds since the page began to load at which each was so first; of `all`, at which it was so for good.
+# Seconds since the page began to load at which each first held; for `all`, since when it has held.
 WATCH = """
 window.came = {figure: null, section: null, all: null};
 setInterval(() => {
@@ -51,7 +51,7 @@ def main() -> None:
                     with left_out.unless_it_works(f"{name}, opening {number + 1} of {OPENINGS}"), looking():
                         _open(opened, name, seconds)
     finally:
-        _report(seconds, left_out)  # what was measured before it was interrupted is kept
+        _report(seconds, left_out)  # keeps the results of an interrupted run
 
 
 def _open(opened, name: str, seconds: dict[tuple[str, str], list[float]]) -> None:
@@ -70,7 +70,7 @@ def _open(opened, name: str, seconds: dict[tuple[str, str], list[float]]) -> Non
 
 
 def _came(page: Page, wholly: bool = True) -> dict:
-    """What has come: of the whole page, or up to its first figure."""
+    """Wait for the whole page, or only for its first figure."""
     page.wait_for_function("window.rested" if wholly else "window.came.figure", timeout=1000 * LIMIT_S, polling=200)
     return page.evaluate("window.came")
 

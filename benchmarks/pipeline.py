@@ -1,7 +1,7 @@
-"""Seconds of a batch by what feeds the step: every feed of `notebooks/operations_and_feeds.py`.
+"""Seconds per batch by feed: every feed of `notebooks/operations_and_feeds.py`.
 
-With preprocessing by compiled code that releases the interpreter's lock, and by Python code that holds it. `low_s` and
-`high_s` enclose the median in 95 of 100 cases, and so do those of the share of the time in which the step waits.
+Preprocessing is compiled code that releases the interpreter's lock, or Python code that holds it. `low_s` and `high_s`
+enclose the median in 95 of 100 cases; so do the ends for the share of time that the step waits.
 """
 
 import tempfile
@@ -17,7 +17,7 @@ from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.comparison import median_interval
 from lib.timing.profiling.request import Pipeline
 
-SETTINGS = Pipeline()  # rows, batch size and preprocessing as the notebook opens with
+SETTINGS = Pipeline()  # the notebook's default rows, batch size and preprocessing
 COLUMNS = (
     "backend",
     "feed",
@@ -50,12 +50,12 @@ def main() -> None:
 
 
 def _row(engine: Engine, task: PipelineTask) -> Row:
-    """A row with the seconds of a batch and their interval of 95 %, beside those of the data set and of the step alone.
+    """Seconds per batch with a 95 % interval, and seconds of the data set and of the step alone.
 
     Raises:
         RuntimeError: It could not be measured; the text says why.
     """
-    with tempfile.TemporaryDirectory() as folder:  # measured anew, whatever is stored
+    with tempfile.TemporaryDirectory() as folder:  # an empty store forces a new measurement
         store = Store(Path(folder) / "results.sqlite")
         events = list(measure_pipelines([task], lambda: None, engine, store, Cancel(), Request()))
     if reasons := [why for event in events if isinstance(event, tuple) for _, why in [event]]:

@@ -1,21 +1,20 @@
-"""How far the predicted seconds of a step are from measured ones that the calibration never saw.
+"""Error of predicted seconds per step against measured steps that the calibration never saw.
 
-Every way to train on this machine is calibrated in an empty store; one that cannot be is noted, and not judged. Then
-steps that were drawn with another seed are measured in rounds, all in each round, and the median of the rounds is
-compared with what was predicted before. Two ways to train that take the same drawn network are told apart where all
-rounds of the one are quicker than all of the other.
+Every way of training on this machine is calibrated in an empty store; one that fails is noted and not judged. Then
+steps drawn with another seed are measured in rounds, all of them in each round, and the median of the rounds is
+compared with the earlier prediction. Of two ways with the same drawn network, one is the winner if all its rounds are
+faster than all rounds of the other.
 
-Further rows judge what the first steps said, each measured once: of all ways to train, and of those that a page
-calibrates unasked, which is its answer in about a minute.
-Half of these steps are off the grid that a calibration draws from: of widths and batch sizes such as 100, 300 and 700.
-`bias` is the median of predicted over measured, less one, without its size: above 0 where predictions are too long. Its
-row `whole epochs` holds the calibrations against epochs as they are trained, shuffling included: what the probes leave
-out shows there.
-`repeat_error` is how far the first round lies from the median of the others: what measuring itself leaves open.
+Further rows judge predictions from the first steps, each measured once: for all ways of training, and for those that a
+page calibrates unasked, which is its answer after about a minute.
+Half of these steps are off the grid that calibrations draw from, with widths and batch sizes such as 100, 300 and 700.
+`bias` is the median of predicted over measured, minus one: above 0 if predictions are too long. The row `whole epochs`
+compares calibrations with real epochs, including shuffling, and so shows what the probes leave out.
+`repeat_error` is the distance of the first round from the median of the others: the error of measuring itself.
 
-Of a recorded card nothing is measured: a third of its timed steps, drawn twenty times, is predicted from the others.
+For recorded cards nothing is measured: a third of the timed steps, drawn twenty times, is predicted from the rest.
 
-`one prediction` is how long it takes to count a step's operations and predict its seconds from a calibration.
+`one prediction` is the time to count a step's operations and predict its seconds from a calibration.
 """
 
 import itertools
@@ -60,17 +59,17 @@ from lib.sweeps.workers.messages import Note, Progress, TrainingFailed, WorkerDi
 from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.prediction.predict import Calibration, Prediction, predict
 
-SEED = 12  # 2 until 2026-11-24, whose misses were looked at when single images joined the calibration
-UNSEEN = 12  # trials of each way to train, and as many of widths and batch sizes off the grid as there are pairs
+SEED = 12  # 2 until 2026-11-24: we looked at its misses when single images joined the calibration
+UNSEEN = 12  # drawn trials per way of training; off-grid trials, one per pair, are extra
 OFF_GRID = (100, 300, 700)
-EPOCHS = 3  # of each whole training, of which the first is not counted
+EPOCHS = 3  # per whole training; the first does not count
 ROUNDS = 5
-DRAWS = 20  # of a third of a recorded card's steps
-LONGEST_S = 0.001  # of one prediction
+DRAWS = 20  # draws of a third of a recorded card's steps
+LONGEST_S = 0.001  # limit for one prediction
 UNASKED = f"unseen, calibrated unasked, by the first {FIRST} steps"
 
 PUBLISHED = ("n", "median_error", "bias", "p90_error", "winner_share", "covered_share")
-WORST = 12  # are written out
+WORST = 12  # number of worst steps to print
 
 
 def main() -> None:
@@ -98,7 +97,7 @@ def main() -> None:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Of the figures that were not used: errors without sign, and shares; None where there is nothing to judge."""
+    """Errors without sign and shares, over the figures that were not used; None without any."""
 
     n: int
     median_error: float | None
@@ -108,9 +107,9 @@ class Accuracy:
 
 
 def accuracy(rows: Sequence[PublishedRow]) -> Accuracy:
-    """How good the predictions are of figures that were not used.
+    """Accuracy over the published figures that were not used for fitting.
 
-    A pair shares its question, and its figures differ. Where both are predicted alike, no winner is named: wrong.
+    A pair has the same question and different figures. Equal predictions name no winner, which counts as wrong.
     """
     unseen = [row for row in rows if not row.used]
     pairs = [
@@ -162,9 +161,9 @@ def _unseen(engine: Engine, folder: Path) -> tuple[list[Row], list[Target]]:
 def held_out(
     raced: Mapping[tuple[TrainingWay, Trial], StepTime], seed: int, share: float = 1 / 3
 ) -> list[tuple[TrainingWay, Trial, Prediction, float]]:
-    """Steps that were drawn from a machine's, each predicted by the others alone, with its recorded seconds.
+    """Drawn steps of a machine, each predicted from the others alone, with its recorded seconds.
 
-    A way to train of which too few are left has none.
+    A way of training with too few remaining steps is left out.
     """
     keys = list(raced)
     drawn = {keys[number] for number in np.random.default_rng(seed).permutation(len(keys))[: int(share * len(keys))]}
@@ -177,7 +176,7 @@ def held_out(
 
 
 def recorded_card() -> tuple[Row, list[Target]]:
-    """A row of the recorded cards: a third of their timed steps, drawn again and again, predicted from the others."""
+    """A row for the recorded cards: a third of their timed steps, drawn repeatedly, predicted from the rest."""
     card = {
         number: {key: one for key, one in raced_step_times(machine).items() if key[0].runtime.on_gpu}
         for number, machine in enumerate(recorded_here().machines)
@@ -203,7 +202,7 @@ def recorded_card() -> tuple[Row, list[Target]]:
 
 
 def off_grid(trained: TrainingWay) -> list[Trial]:
-    """Steps of one to three layers whose widths and batch sizes no calibration draws."""
+    """Steps of one to three layers with widths and batch sizes that no calibration draws."""
     pairs = itertools.product(OFF_GRID, OFF_GRID)
     networks = min(TOGETHER) if trained.together else 1
     return [Trial(Network((width,) * (1 + n % 3)), size, networks) for n, (width, size) in enumerate(pairs)]
@@ -212,7 +211,7 @@ def off_grid(trained: TrainingWay) -> list[Trial]:
 def _whole_epochs(
     engine: Engine, found: Mapping[TrainingWay, Calibration]
 ) -> dict[tuple[TrainingWay, Trial], tuple[float, ...]]:
-    """Seconds of a step in each epoch but the first, of trainings as a reader starts them: one network at a time."""
+    """Seconds per step in each epoch but the first, of ordinary trainings of one network."""
     steps_s: dict[tuple[TrainingWay, Trial], tuple[float, ...]] = {}
     for trained in (one for one in found if not one.together):
         for trial in off_grid(trained)[:: len(OFF_GRID)]:
@@ -231,7 +230,7 @@ def _whole_epochs(
 
 
 def one_prediction(found: Mapping[TrainingWay, Calibration], steps: Sequence[tuple[TrainingWay, Trial]]) -> Row:
-    """A row of the seconds that it takes to predict each of these steps, once all of them have been predicted."""
+    """A row of seconds per prediction, timed in the second pass over these steps."""
     took_s = []
     for trained, trial in [*steps, *steps]:
         began_s = time.perf_counter()
@@ -243,9 +242,9 @@ def one_prediction(found: Mapping[TrainingWay, Calibration], steps: Sequence[tup
 def _measured(
     engine: Engine, folder: Path, wanted: Mapping[TrainingWay, Sequence[Trial]], rounds: int = CALIBRATION_ROUNDS
 ) -> list[tuple[float, TrainingWay, Trial, StepTime]]:
-    """The step times of trials, measured with a store of their own, each with the seconds that measuring it took.
+    """Step times of trials, measured with a separate store, each with the seconds that its measurement took.
 
-    A way to train that fails, such as one on a card, says so and has none; the others go on.
+    A way of training that fails, for example on a card, is noted and left out; the others continue.
     """
     folder.mkdir()
     store, failed = Store(folder / "store.sqlite"), set[TrainingWay]()
@@ -266,7 +265,7 @@ def _measured(
 
 
 def _spent(events: Sequence[tuple[float, TrainingWay, Trial, StepTime]]) -> dict[TrainingWay, float]:
-    """Seconds that the measuring of each way to train took."""
+    """Measuring time per way of training, in seconds."""
     return {one: sum(s for s, trained, *_ in events if trained == one) for _, one, *_ in events}
 
 
@@ -275,12 +274,12 @@ def judged(
     steps_s: Mapping[tuple[TrainingWay, Trial], Sequence[float]],
     calibration_s: Mapping[TrainingWay, float],
 ) -> tuple[list[Row], list[Target]]:
-    """Rows of the errors, of all ways to train and of each, and the targets.
+    """Error rows, over all ways of training and for each, and the targets.
 
     Args:
-        found: Calibrations, made without any of these trials.
-        steps_s: Seconds of a step in each round.
-        calibration_s: Seconds that each calibration took to be measured.
+        found: Calibrations made without any of these trials.
+        steps_s: Seconds per step in each round.
+        calibration_s: Seconds that each calibration took to measure.
     """
     predicted = {
         (trained, trial): predict(trial.workload(trained.runtime), found[trained]) for trained, trial in steps_s
@@ -328,7 +327,7 @@ def judged(
 def _note_worst(
     found: Mapping[TrainingWay, Calibration], steps_s: Mapping[tuple[TrainingWay, Trial], Sequence[float]]
 ) -> None:
-    """Write out the steps that were predicted worst."""
+    """Print the steps with the largest errors."""
     judged_steps = [
         (statistics.median(rounds), predict(trial.workload(trained.runtime), found[trained]), trained, trial)
         for (trained, trial), rounds in steps_s.items()

@@ -1,9 +1,9 @@
 """How much slower the strategy that `auto` picks is than the best one, on twenty different sweeps.
 
-Each strategy makes each sweep twice, in turns; its time is the shorter of the two. What was picked is judged by that
-strategy's own time, and the second choice, where processes are not at hand, by its own: the worst regret has the
-interval of the two times of both. What choosing took stands beside. Sweeps of less than
-`lib.sweeps.sweep.WORTH_S` are not among them: for these `auto` does not choose, but trains one after another.
+Each strategy runs each sweep twice, in turns; its time is the shorter of the two. The pick is judged by its strategy's
+own time, and so is the second choice, made without processes. The interval of the worst regret comes from the two times
+of both strategies. The time to choose is listed too. Sweeps shorter than `lib.sweeps.sweep.WORTH_S` are left out: for
+them `auto` does not choose, but trains sequentially.
 """
 
 import math
@@ -25,12 +25,12 @@ from lib.timing.comparison import compared
 
 STRATEGIES = ("sequential", "vmap", "padded", "sharded", "processes", "stacks")
 ROUNDS = 2
-NOMINAL_S = 1.7  # of each sweep one after another, before anything is measured
+NOMINAL_S = 1.7  # estimated seconds of each sweep, trained sequentially
 SWEEPS = 20
 
 
 def sweeps(seed: int = 0) -> list[list[Training]]:
-    """Twenty sweeps of seconds each: few or many networks, alike or mixed, of small or large batches."""
+    """Twenty sweeps of seconds each: few or many networks, uniform or mixed, with small or large batches."""
     rng = random.Random(seed)
     found = []
     for number in range(SWEEPS):
@@ -96,7 +96,7 @@ def _regret(engine: Engine, number: int, trainings: Sequence[Training]) -> Row:
     best = min(best_s, key=best_s.__getitem__)
     best_inside = min((one for one in best_s if one not in POOLED), key=best_s.__getitem__)
     inside = {strategy: s for strategy, s in picked.expected_s.items() if strategy not in POOLED}
-    second = min(inside, key=inside.__getitem__)  # what it picks where processes are not at hand
+    second = min(inside, key=inside.__getitem__)  # its pick without processes
     return row(
         "regret",
         [best_s[best]],
@@ -120,9 +120,9 @@ def _ends(name: str) -> tuple[str, str, str]:
 
 
 def _regret_of(name: str, picked_s: Sequence[float], best_s: Sequence[float]) -> Row:
-    """The ratio of the shorter times, and its interval from all of both; where the best was picked, exactly 1."""
+    """The ratio of the shorter times, with an interval from all of them; exactly 1 if the best was picked."""
     found = compared(picked_s, best_s, paired=False)
-    ends = (1.0, 1.0) if picked_s is best_s else (max(1.0, found.low), found.high)  # nothing is below the best
+    ends = (1.0, 1.0) if picked_s is best_s else (max(1.0, found.low), found.high)  # nothing beats the best
     return dict(zip(_ends(name), (min(picked_s) / min(best_s), *ends), strict=True))
 
 
@@ -131,7 +131,7 @@ def _worst(rows: Sequence[Row], name: str) -> Row | None:
 
 
 def _picked(engine: Engine, trainings: Sequence[Training]) -> tuple[Picked, float]:
-    """What `auto` says, and what it took to say it, without the trainings."""
+    """The pick of `auto`, and the seconds to choose, without the trainings."""
     cancel, began = Cancel(), time.perf_counter()
     for update in updates([Item(training) for training in trainings], engine, None, cancel, Options()):
         if isinstance(update, Picked):

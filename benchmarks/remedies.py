@@ -1,10 +1,10 @@
-"""How far the predicted step of a remedy is from the measured one, over trainings that the calibration never saw.
+"""Error of a remedy's predicted step against the measured one, over trainings that the calibration never saw.
 
-Every way to train on this machine is calibrated. Then trainings are drawn with a seed of their own, and each is
-measured as it is and with every remedy that exists for it, in rounds, all in each round; a miss is the distance of the
-predicted step from the median of its rounds, as a share of that. As on the page, a remedy is predicted from the
-calibration and from today's measured step; today's step itself from the calibration alone. A run that is ended goes on
-where it was: what is measured lies in a store of its own until the figures are written.
+Every way of training on this machine is calibrated. Trainings are then drawn with a separate seed, and each is measured
+as it is and with every remedy that exists for it, all of them in each round. A miss is the distance of the predicted
+step from the median of its rounds, as a share of that median. As on the page, a remedy is predicted from the
+calibration and from today's measured step, and today's step from the calibration alone. An interrupted run resumes:
+its measurements stay in a separate store until the figures are written.
 """
 
 import itertools
@@ -39,9 +39,9 @@ from lib.timing.prediction.remedies import Remedy, Setup
 SEED = 23  # 3 until 2026-11-24, for the reason in `benchmarks.prediction`
 TRAININGS = 32
 ROUNDS = 2
-WORST = 12  # are written out
+WORST = 12  # number of worst misses to print
 TODAY = "today, no remedy"
-FOLDER = OUT / "remedies"  # what is measured until the run is complete
+FOLDER = OUT / "remedies"  # measurements of an incomplete run
 
 Config = tuple[Question, TrainingWay]
 
@@ -62,7 +62,7 @@ def main() -> None:
 
 
 def configs(ways: Sequence[TrainingWay]) -> list[Config]:
-    """Trainings drawn with `SEED`, by each way to train in turns; none is among the trials of any calibration."""
+    """Trainings drawn with `SEED`, by each way of training in turns; none is a trial of any calibration."""
     alone = [one for one in ways if not one.together]
     seen = [trial for one in alone for trial in trials(one)]
     each = -(-TRAININGS // len(alone))
@@ -76,7 +76,7 @@ def configs(ways: Sequence[TrainingWay]) -> list[Config]:
 
 
 def _misses(engine: Engine, folder: Path) -> Iterator[tuple[str, Setup, float, str]]:
-    """Of each remedy that was measured: its name, what was predicted, the seconds of a step, and words about it."""
+    """Per measured remedy: name, predicted setup, measured seconds per step, and a description."""
     store, cancel, request = Store(folder / "store.sqlite"), Cancel(), Request()
     live = LiveCalibrations(store)
     for _ in measure(ways(), live, engine, store, cancel, request):
@@ -89,7 +89,7 @@ def _misses(engine: Engine, folder: Path) -> Iterator[tuple[str, Setup, float, s
     for runtime in dict.fromkeys(by.runtime for _, by in wanted):
         for _ in measure_variants(runtime, engine, store, cancel, request):
             pass
-    done = FOLDER / f"done-{source_digest()}"  # of other code nothing counts
+    done = FOLDER / f"done-{source_digest()}"  # results of other code do not count
     finished = int(done.read_text()) if done.exists() else 0
     for number, (question, by) in enumerate(wanted * ROUNDS):
         if number >= finished:
@@ -108,7 +108,7 @@ def _misses(engine: Engine, folder: Path) -> Iterator[tuple[str, Setup, float, s
 def _unseen(
     question: Question, by: TrainingWay, standings: Sequence[CalibrationProgress], store: Store
 ) -> list[Remedy]:
-    """The remedies after which a step is none of those that were calibrated with."""
+    """The remedies whose resulting step no calibration has used."""
     named = {one.trained.label: one.trained for one in standings}
     setups = {one.effect.remedy: one.effect.setup for one in findings(question, by, standings, store).outcomes}
     return [
@@ -137,10 +137,10 @@ def _of(
 
 
 def judged(measured: Sequence[tuple[str, Setup, float, str]]) -> list[Row]:
-    """Rows of the misses, of all remedies and of each; today's steps stand by themselves.
+    """Rows of the misses, over all remedies and for each; today's steps have their own row.
 
     Args:
-        measured: Name of the remedy, what was predicted, the measured seconds of a step, and words about it.
+        measured: Per remedy: name, predicted setup, measured seconds per step, and a description.
     """
     names = [*(one.value for one in Remedy), TODAY]
     of = {name: [one for one in measured if one[0] == name] for name in names}

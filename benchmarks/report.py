@@ -1,6 +1,6 @@
-"""Rows, tables and targets: what all benchmarks share.
+"""Rows, tables and targets, shared by all benchmarks.
 
-Rows go to `benchmarks/out/<name>.json`, tables to the terminal and, each into its own section, to
+Rows go to `benchmarks/out/<name>.json`; tables go to the terminal and to the benchmark's section in
 `benchmarks/RESULTS.md`.
 """
 
@@ -37,18 +37,18 @@ sections are of other code than is here.
 
 """
 
-SECONDS = ("median_s", "q1_s", "q3_s", "n")  # columns of what `row` makes of seconds
-RATIO = ("ratio", "ratio_low", "ratio_high")  # … and of a ratio with its interval
-CODE = "code"  # the digest of what is measured stands behind it
+SECONDS = ("median_s", "q1_s", "q3_s", "n")  # columns that `row` computes from seconds
+RATIO = ("ratio", "ratio_low", "ratio_high")  # columns of a ratio with its interval
+CODE = "code"  # precedes the digest of the measured code
 Row = dict[str, object]
 
 
 @dataclass(frozen=True)
 class Target:
-    """A promise of the design: `figure` is to be at most `limit` (at least, where `at_least`). None: not measured.
+    """A design goal: `figure` is at most `limit`, or at least if `at_least`. A `figure` of None was not measured.
 
-    It is met or missed only where all of `interval` says so, which encloses the true figure in 95 of 100 cases; of what
-    was measured once nothing is known of that (None), and it is unclear.
+    A target is met or missed only if all of `interval` agrees, which contains the true figure in 95 of 100 cases. A
+    figure measured once has no interval (None) and is unclear.
     """
 
     what: str
@@ -60,8 +60,10 @@ class Target:
 
     @classmethod
     def of(cls, what: str, values: Sequence[float], *limit, share: float = 0.5, **options) -> "Target":
-        """The median of independent values, or another quantile of them. Of fewer than six, the interval of the median
-        is that of their geometric mean (`lib.timing.comparison.between`)."""
+        """The median, or another quantile, of independent values.
+
+        For fewer than six, the median's interval is the geometric mean's (`lib.timing.comparison.between`).
+        """
         if not values:
             return cls(what, None, *limit, **options)
         figure, interval = float(np.quantile(values, share)), quantile_interval(values, share)
@@ -72,14 +74,14 @@ class Target:
 
     @classmethod
     def ratio(cls, what: str, found: Comparison | None, *limit, **options) -> "Target":
-        """A ratio of two times; None: not measured."""
+        """A ratio of two times; None if not measured."""
         if found is None:
             return cls(what, None, *limit, **options)
         return cls(what, found.ratio, *limit, **options, interval=(found.low, found.high) if found.n > 1 else None)
 
     @classmethod
     def in_row(cls, what: str, row: Row | None, names: Sequence[str], *limit, **options) -> "Target":
-        """A figure of a row and the ends of its interval, by the names of their columns. None: not measured."""
+        """A row's figure and the ends of its interval, by column name. A row of None was not measured."""
         if row is None:
             return cls(what, None, *limit, **options)
         figure, low, high = (cast(float, row[name]) for name in names)
@@ -87,22 +89,21 @@ class Target:
 
     @classmethod
     def share(cls, what: str, of: int, n: int, *limit, **options) -> "Target":
-        """A share: `of` out of `n`, with the Clopper–Pearson interval; with `n` 0 it is not measured."""
+        """The share of `of` in `n`, with the Clopper–Pearson interval; not measured if `n` is 0."""
         if not n:
             return cls(what, None, *limit, **options)
-        from scipy.stats import binomtest  # takes a second to import
+        from scipy.stats import binomtest  # importing it takes a second
 
         found = binomtest(of, n).proportion_ci(0.95, "exact")
         return cls(what, of / n, *limit, **options, interval=(found.low, found.high))
 
     @classmethod
     def counted(cls, what: str, figure: float | None, *limit, **options) -> "Target":
-        """What is counted has no spread: of this run it is known."""
+        """A count, which has no spread."""
         return cls(what, figure, *limit, **options, interval=None if figure is None else (figure, figure))
 
     @property
     def word(self) -> str:
-        """Met, MISSED, unclear or not measured."""
         if self.figure is None:
             return "not measured"
         if self.interval is None:
@@ -127,12 +128,12 @@ class Target:
 
 
 def _told_apart(value: float, limit: float) -> str:
-    """Three digits, or as many as it takes to see that the value is not the limit."""
+    """The value with three digits, or as many as distinguish it from the limit."""
     return next((text for n in range(3, 12) if float(text := f"{value:.{n}g}") != limit or value == limit), f"{value}")
 
 
 def row(name: str, seconds: Sequence[float], backend: str | None = None, batch_size: int | None = None, **more) -> Row:
-    """A row with the median and quartiles of `seconds`, and all of them; quartiles need two values, the median one."""
+    """A row with `seconds`, their median and quartiles. Quartiles need two values, the median one."""
     median_s = statistics.median(seconds) if seconds else None
     q1_s = q3_s = None
     if len(seconds) > 1:
@@ -150,16 +151,15 @@ def row(name: str, seconds: Sequence[float], backend: str | None = None, batch_s
 
 
 def seconds_of(row: Row | None) -> list[float]:
-    """The seconds that a row was made of; none where there is no row."""
     return [] if row is None else cast(list[float], row["seconds"])
 
 
 class LeftOut(list[str]):
-    """What a benchmark could not measure, each with the reason. One that fails must not lose the others."""
+    """What a benchmark could not measure, with reasons. One failure must not lose the other results."""
 
     @contextmanager
     def unless_it_works(self, what: str) -> Iterator[None]:
-        """Note a failure of what is measured inside, and go on behind it."""
+        """Record a failure inside the block and continue after it."""
         try:
             yield
         except (RuntimeError, MemoryError, OSError, subprocess.SubprocessError, psutil.Error) as error:
@@ -170,7 +170,7 @@ class LeftOut(list[str]):
 def show(
     name: str, rows: Sequence[Row], columns: Sequence[str], targets: Sequence[Target], left_out: Sequence[str] = ()
 ) -> None:
-    """Print the table, what was left out and the targets, and write the rows with what they were measured on."""
+    """Print the table, omissions and targets, and write the rows with the machine and versions."""
     print(f"\n{name}")
     cells = [[_text(r.get(column)) for column in columns] for r in rows]
     widths = [max(len(line[i]) for line in [list(columns), *cells]) for i in range(len(columns))]
@@ -190,19 +190,18 @@ def show(
 
 
 def publish(name: str, section: str) -> None:
-    """Put a benchmark's section into the page of results, in place of its last one."""
+    """Replace the benchmark's section in the results page."""
     sections = _sections() | {name: f"{name}\n\n{section}".strip()}
     RESULTS.write_text(_HEAD + "\n\n".join(f"## {sections[key]}" for key in sorted(sections)) + "\n")
 
 
 def _sections() -> dict[str, str]:
-    """The sections of the page of results, by benchmark."""
     known = RESULTS.read_text().split("\n## ")[1:] if RESULTS.exists() else []
     return {text.split("\n", 1)[0]: text.strip() for text in known}
 
 
 def outdated(names: Sequence[str]) -> list[str]:
-    """A sentence for each of these benchmarks whose section is missing, or is not of the code that is here."""
+    """A sentence per benchmark whose section is missing or was made by other code."""
     sections = _sections()
     found = []
     for name in names:
@@ -217,7 +216,7 @@ def outdated(names: Sequence[str]) -> list[str]:
 
 
 def _commit() -> str:
-    """The commit that is checked out, and whether files of it have changed; where git cannot tell, `unknown`."""
+    """The current commit, and whether files have changed since; `unknown` without git."""
     git = ["git", "-C", str(OUT.parent)]
     try:
         commit = subprocess.run([*git, "rev-parse", "--short=10", "HEAD"], capture_output=True, text=True, check=True)
@@ -236,7 +235,6 @@ def _section(
     left_out: Sequence[str],
     common: Row,
 ) -> Iterator[str]:
-    """Lines of Markdown: what was measured, on what and when, the table, the targets."""
     module = sys.modules.get(f"benchmarks.{name}")
     yield " ".join(((module and module.__doc__) or "").split("\n\n")[0].split())
     yield (
@@ -251,7 +249,7 @@ def _section(
 
 
 def measured_on() -> Row:
-    """What every row carries: the images, the machine, the libraries, the time."""
+    """Fields that every row carries: the images, machine, library versions and time."""
     runtimes = (Runtime("keras-tensorflow"), Runtime("jax-epoch"))
     libraries = dict.fromkeys(part for runtime in runtimes for part in versions(runtime).split(", "))
     return {
@@ -273,5 +271,4 @@ def _text(value: object) -> str:
 
 
 def note(text: str) -> None:
-    """A line of progress."""
     print(f"  … {text}", flush=True)

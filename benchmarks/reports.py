@@ -1,11 +1,11 @@
-"""What others reported of small networks on a processor and on a card, each predicted by `advise`. Nothing is measured.
+"""Other people's reports of small networks on a CPU and on a GPU, each predicted by `advise`. Nothing is measured.
 
-A report names its layers, its batch size and both times. Its devices are none of those that are known: each is
-predicted by the line that a reader would take for it (`by`), and a library that is not known by PyTorch's, which runs
-operation by operation as most do. `winner` is `right`, `close` (the intervals leave it open) or `wrong`; `inside`: both
-times lie in their intervals. The misses come first.
+A report names its layers, batch size and both times. None of its devices is known, so each is predicted by the line
+that a reader would choose for it (`by`), and an unknown library by PyTorch's, which runs operation by operation as most
+do. `winner` is `right`, `close` (the intervals leave it open) or `wrong`; `inside`: both times lie in their intervals.
+The misses come first.
 
-Both times of a report are of one library and one person: what widens both intervals alike decides for neither.
+Both times of a report come from one library and one person: what widens both intervals alike decides for neither.
 """
 
 from collections.abc import Sequence
@@ -25,16 +25,16 @@ MNIST = 60_000
 
 @dataclass(frozen=True)
 class Report:
-    """A network that somebody trained on a CPU and on a GPU, with the seconds each took.
+    """A network trained by its author on a CPU and on a GPU, with the seconds each took.
 
     Attributes:
         name: Library, layers and batch size, for people.
-        question: What was trained.
+        question: The training.
         cpu_s, gpu_s: As reported.
-        library: Whose line predicts it.
-        dated: ISO 8601; empty where the copy that was read has no date.
+        library: The library whose line predicts it.
+        dated: ISO 8601; empty if the copy that was read has no date.
         where: Its address.
-        how: How the figures follow from what is written there.
+        how: How the figures follow from the report's text.
         processor: Key of the device that predicts it.
     """
 
@@ -158,7 +158,7 @@ def main() -> None:
 
 
 def judged(report: Report, devices: dict[str, Device]) -> Row:
-    """A row: what `advise` says of a report, beside what was reported."""
+    """A row with `advise`'s prediction and the reported figures."""
     keys = [f"{place}/{report.library}" for place in (report.processor, CARD)]
     advice = advise(report.question, {}, {key: devices[key] for key in keys})
     cpu, gpu = (_answer(advice.answers, on_gpu) for on_gpu in (False, True))
@@ -177,7 +177,7 @@ def judged(report: Report, devices: dict[str, Device]) -> Row:
 
 
 def _answer(answers: Sequence[Answer], on_gpu: bool) -> Answer:
-    """The quickest of a library's ways; Keras compiles its step, whatever else was published of it."""
+    """The library's fastest way; Keras compiles its step, whatever else was published about it."""
     return next(one for one in answers if one.on_gpu is on_gpu)
 
 
@@ -192,7 +192,7 @@ def _best_last(one: Row) -> tuple[bool, bool]:
 
 
 def targets(rows: Sequence[Row]) -> list[Target]:
-    """That no winner is wrong, and that four in five are inside: counted, as a prediction is the same each time."""
+    """No winner is wrong, and four in five are inside. These are counts, because predictions are deterministic."""
     right, inside = (sum(bool(holds(one)) for one in rows) for holds in (_not_wrong, lambda one: one["inside"]))
     return [
         Target.counted("winner right, or too close to call", right / len(rows), 1.0, at_least=True),

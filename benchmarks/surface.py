@@ -1,11 +1,11 @@
-"""The surface of “When a GPU wins” in a real browser: from a key press on a slider to the new picture.
+"""The surface of “When a GPU wins” in a real browser: from a key press on a slider to the new image.
 
 card            a slider of the imagined card
-networks        how many networks are trained at once
-new-depth       hidden layers, a number that nobody has asked this server for
+networks        the number of networks trained at once
+new-depth       a number of hidden layers that this server has not been asked for before
 
-Each with a left side that is known by its data sheet, as in an empty cache, and with one that is calibrated: its steps
-are measured once before the browser starts.
+Each is measured with a left side known by its data sheet, as with an empty cache, and with a calibrated one, whose
+steps are measured once before the browser starts.
 """
 
 import shutil
@@ -31,13 +31,13 @@ REDRAWN_S = 0.3
 LIMIT_S = 60
 FIRST, CARD = 0, 2  # sections with a surface
 DEPTH, NETWORKS, LAUNCH = 0, 1, 0  # sliders of these sections
-PAUSE_MS = 500  # between a picture and the next press, as a person would
+PAUSE_MS = 500  # between an image and the next press, like a person
 WORDS = {"card": "slider of the imagined card to its surface", "networks": "networks at once to the surface"}
-CALIBRATED = ", calibrated"  # ends the names of rows
-# Several networks in one program: where each side trains one after another, their number changes no picture.
+CALIBRATED = ", calibrated"  # suffix of row names
+# Trains several networks in one program: if both sides trained sequentially, their number would change nothing.
 BY = TrainingWay(Runtime(), True)
 
-# The first picture of a section's charts; `press` arms it, and the key press begins the time.
+# The first image of a section's charts; `press` arms the watch, and the key press starts the clock.
 WATCH = """
 window.surface = {
   picture: section => [...document.querySelectorAll('.lab')[section].querySelectorAll('marimo-mime-renderer')]
@@ -70,7 +70,7 @@ def main() -> None:
                     with left_out.unless_it_works(f"server {number + 1} of {SERVERS}{kind}"), looking():
                         _on_a_new_server(opened, seconds, kind, known)
     finally:
-        _report(seconds, left_out)  # what was measured before it was interrupted is kept
+        _report(seconds, left_out)  # keeps the results of an interrupted run
 
 
 def calibrate(store: Store, ways: Sequence[TrainingWay]) -> None:
@@ -96,7 +96,7 @@ def _on_a_new_server(opened: Browser, seconds: dict[str, list[float]], kind: str
             person.add_init_script(WATCH)
             left = f"?win.left=here/{BY.address}" if kind else ""
             with page_of(person, address + notebook_of("when_a_gpu_wins").path.lstrip("/") + left) as page:
-                page.get_by_role("button", name="Stop", exact=True).first.click(timeout=1000 * LIMIT_S)  # it calibrates
+                page.get_by_role("button", name="Stop", exact=True).first.click(timeout=1000 * LIMIT_S)  # calibrating
                 page.wait_for_function(
                     "[...document.querySelectorAll('.lab-state b')].some(e => e.textContent === 'Stopped')",
                     timeout=1000 * LIMIT_S,
@@ -111,7 +111,7 @@ def _on_a_new_server(opened: Browser, seconds: dict[str, list[float]], kind: str
 
 
 def _presses(page: Page, section: int, slider: int, keys: Sequence[str]) -> list[float]:
-    """Seconds from each key press on a slider to the section's new picture."""
+    """Seconds from each key press on a slider to the section's new image."""
     thumb = page.locator(".lab").nth(section).locator("marimo-slider").nth(slider).locator("[role=slider]")
     took_s = []
     for key in keys:

@@ -1,6 +1,6 @@
-"""Sweeps by each strategy: beside the article's two loops, by the number of networks, and with padding.
+"""Sweeps by each strategy: against the article's two loops, by the number of networks, and with padding.
 
-Ours are whole and warm: programs compiled, processes started, nothing from the store. The articles' loops run once,
+Ours run whole and warm: programs compiled, processes started, nothing from the store. The articles' loops run once,
 whole.
 """
 
@@ -65,14 +65,14 @@ _FOLDER = tempfile.TemporaryDirectory(prefix="less-overhead-bench-")  # removed 
 
 @cache
 def _store() -> Store:
-    """Of this run: nothing is served from it."""
+    """This run's store; nothing is served from it."""
     return Store(Path(_FOLDER.name) / "results.sqlite")
 
 
 def timed(
     engine: Engine, trainings: Sequence[Training], runtime: Runtime, strategy: str, max_waste: float | None = None
 ) -> tuple[float, str, float]:
-    """Wall seconds of a sweep, the strategy that made it, and the best accuracy. Choosing is part of its time."""
+    """Wall seconds of a sweep, including the choice of strategy; the strategy used; and the best accuracy."""
     options = Options(strategy, fresh=True) if max_waste is None else Options(strategy, max_waste=max_waste, fresh=True)
     began, picked, best = time.perf_counter(), strategy, 0.0
     for update in updates([Item(training, runtime) for training in trainings], engine, _store(), Cancel(), options):
@@ -91,9 +91,9 @@ def _rounds(
     methods: Sequence[str],
     max_waste: float | None = None,
 ) -> list[Row]:
-    """Each method for one epoch to be warm, then all in turns."""
+    """Warm each method up with one epoch, then time all in turns."""
     found: dict[str, list[tuple[float, str, float]]] = {method: [] for method in methods}
-    for method in methods:  # compiles, and starts processes: what it takes depends on shapes, not on epochs
+    for method in methods:  # compiles and starts processes, which depends on shapes, not on epochs
         with left_out.unless_it_works(f"{name}, {runtime.backend}, {method}, warming up"):
             timed(engine, [replace(training, epochs=1) for training in trainings], runtime, method, max_waste)
     for number in range(ROUNDS):
@@ -141,7 +141,7 @@ def _their_sweep(method: str) -> Row:
         "TF_CPP_MIN_LOG_LEVEL": "3",
         "KERAS_BACKEND": "tensorflow",
     }
-    with MachineLock():  # one timed thing at a time on this machine
+    with MachineLock():  # only one measurement at a time on this machine
         done = subprocess.run(
             command,
             cwd=Path(__file__).resolve().parent.parent,
@@ -167,7 +167,7 @@ def _their_sweep(method: str) -> Row:
 
 
 def _by_count(engine: Engine, left_out: LeftOut) -> list[Row]:
-    """Networks a second, one epoch at batch size 32, and how much memory each one more takes at the peak."""
+    """Networks per second, one epoch at batch size 32, and the peak memory per additional network."""
     found = []
     for runtime, strategy in ((runtime, strategy) for runtime, able in STRATEGIES.items() for strategy in able):
         first_bytes = 0.0
@@ -198,7 +198,7 @@ def _by_count(engine: Engine, left_out: LeftOut) -> list[Row]:
 
 @contextmanager
 def _peak_memory() -> Iterator[list[float]]:
-    """Most resident bytes of this process and all that it started, seen ten times a second."""
+    """Peak resident bytes of this process and its descendants, sampled ten times a second."""
     peak, over = [0.0], Cancel()
 
     def watch() -> None:
@@ -221,7 +221,7 @@ def _peak_memory() -> Iterator[list[float]]:
 
 
 def _asked(runtime: Runtime) -> str:
-    """Its label, and whether `sweep` trains with it only if it is asked to."""
+    """The label, and whether `sweep` uses this runtime without being asked."""
     return f"{runtime.label} ({'unasked' if runtime == quickest_runtime() else 'asked for'})"
 
 

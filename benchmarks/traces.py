@@ -1,8 +1,8 @@
-"""Traces: how long a large file takes to be explained, a live profile to be drawn, and a moved slider to draw again.
+"""Traces: seconds to explain a large file, to draw a live profile, and to redraw after a slider moves.
 
-The files are made here, in a temporary folder: an export of Nsight Systems of 1 GB, of the schema that its
-documentation gives, and trace events of 200 MB as PyTorch writes them. Seconds end with the chart's specification; the
-browser's own drawing comes on top. Memory is the peak of the process that reads, by Linux' own count.
+The files are generated in a temporary folder: a 1 GB export of Nsight Systems, in its documented schema, and 200 MB of
+trace events in PyTorch's format. Times end with the chart's specification; the browser's drawing is extra. Memory is
+the reading process's peak, as counted by Linux.
 """
 
 import json
@@ -34,7 +34,7 @@ SQLITE_BYTES, JSON_BYTES = 1_000_000_000, 200_000_000
 ROUNDS, MOVES = 3, 20
 LIMITS = {"sqlite-1gb": 20.0, "json-200mb": 20.0, "live": 2.0, "slider": 0.3}
 MAX_PEAK_MB = 500.0
-_PER_STEP = 1_000  # rows of each table that one statement adds
+_PER_STEP = 1_000  # rows that one statement adds to each table
 
 _SCHEMA = """
 PRAGMA journal_mode = OFF;
@@ -52,7 +52,7 @@ CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER NOT NULL, end INTEGER NOT
     localMemoryPerThread INTEGER NOT NULL, localMemoryTotal INTEGER NOT NULL, gridId INTEGER NOT NULL,
     sharedMemoryExecuted INTEGER, graphNodeId INTEGER, sharedMemoryLimitConfig INTEGER);
 """
-# Three calls of the driver for each kernel, as in a step of small kernels.
+# Three driver calls per kernel, as in a step of small kernels.
 _FILL = """
 WITH RECURSIVE n(x) AS (SELECT {first} UNION ALL SELECT x + 1 FROM n WHERE x < {last})
 INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME
@@ -109,7 +109,7 @@ def _explained(name: str, path: Path) -> Row:
 
 @contextmanager
 def _peak_of_children_mb() -> Iterator[list[float]]:
-    """The most memory that a child had resident, by looking often; empty where there is no /proc."""
+    """Peak resident memory of child processes, sampled; empty without /proc."""
     found, over = list[float](), threading.Event()
 
     def watch() -> None:
@@ -129,7 +129,7 @@ def _peak_of_children_mb() -> Iterator[list[float]]:
 
 
 def _draw(trace: Trace, low: float, high: float) -> None:
-    """All that a moved slider draws."""
+    """Everything that a slider move redraws."""
     json.dumps(view.timeline_chart(trace, low, high).spec)
     json.dumps(view.part_and_whole_chart(trace, low, high).spec)
     view.sentence(trace, low, high)
@@ -160,7 +160,7 @@ def _json(path: Path) -> Path:
 
 
 def _event(number: int) -> dict:
-    """The fourth of each four events is a kernel; the others are operations of two threads."""
+    """Every fourth event is a kernel; the others are operations of two threads."""
     arguments = {"External id": number, "Record function id": 0, "Sequence number": number // 3, "Ev Idx": number}
     kernel = number % 4 == 3
     return {
@@ -178,7 +178,7 @@ def _event(number: int) -> dict:
 
 
 def _live(folder: Path) -> list[Row]:
-    """From the end of a profile to its drawing, and moves of the slider over it."""
+    """Rows for drawing a new profile and for moving the slider over it."""
     task, engine, store = task_of(Runtime("jax-step"), Network((128,)), 32), Engine(), Store(folder / "results.sqlite")
     drawn_s, trace = [], None
     try:

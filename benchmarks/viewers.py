@@ -1,17 +1,14 @@
-"""A class in front of one server (`make class`): how long each viewer waits, what is lost, and what the server itself
-costs.
+"""A class on one server (`make class`): each viewer's wait, what is lost, and the cost of the server itself.
 
-opened          all open the default page within 2 s, with nothing kept or compiled → every experiment shows its result
+opened          all open the default page within 2 s, with nothing stored or compiled → every experiment's result
 moved           then each moves one thumb of the first experiment's learning rates to one of 12 positions → its result.
-One viewer
-                alone goes through all 12 positions: what they take alone
-closed          then each asks for 20 epochs, and all tabs close → no worker is busy any more; `server_cpu_s` is of the
-10 s after
+                A single viewer goes through all 12 positions, to give the time without a class
+closed          then each asks for 20 epochs, and all tabs close → no worker is busy any more; `server_cpu_s` covers
+                the 10 s after that
 
-`first_s` is when a moved control's cell showed anything new, `worst_s` the last viewer's wait, `lost` who had no result
-in time. `server_cpu_s` is the processor time of the server's own process, without its workers (`workers_cpu_s`);
-`peak_mb` its most resident memory, `mb` that at the end. `VIEWERS=1,5 make bench BENCH=viewers` takes other numbers of
-viewers.
+`first_s` is when a moved control's cell showed anything new, `worst_s` the last viewer's wait, `lost` the viewers with
+no result in time. `server_cpu_s` is the CPU time of the server's process without its workers (`workers_cpu_s`);
+`peak_mb` is its peak resident memory, `mb` that at the end. `VIEWERS=1,5 make bench BENCH=viewers` sets other numbers.
 """
 
 import math
@@ -34,14 +31,14 @@ from lib.ui.notebooks import FIRST
 
 VIEWERS = (1, 5, 20)
 MOST_VIEWERS = 100
-WITHIN_S = 2.0  # they come, and move, spread over this time
+WITHIN_S = 2.0  # arrivals and moves are spread over this time
 OPENED_LIMIT_S, MOVED_LIMIT_S, CLOSED_LIMIT_S = 240.0, 180.0, 150.0
 CELL = "learning_rate"
-LOW, HIGH = 3, 12  # where the thumbs of the learning rates stand at first
+LOW, HIGH = 3, 12  # initial positions of the learning rates' thumbs
 POSITIONS = (*((low, HIGH) for low in range(HIGH) if low != LOW), (LOW, HIGH + 1))
 MOST_EPOCHS = 19  # the slider's last position
 TRAINING_S = 2.0  # before the tabs close
-BUSY_SHARE, QUIET_S = 0.05, 3.0  # of a core; a worker that uses less for so long trains no more
+BUSY_SHARE, QUIET_S = 0.05, 3.0  # a worker below this share of a core for this long has stopped training
 AFTER_S = 10.0
 SAMPLE_S = 0.25
 COLUMNS = (
@@ -72,12 +69,12 @@ def main() -> None:
             with fresh_cache() as cache, class_server(cache, "--viewers", "10000") as (process, address):
                 _one_class(viewers, process, address, rows)
     finally:
-        if rows:  # what was measured before something went wrong is kept
+        if rows:  # keeps earlier results after a failure
             show("viewers", rows, COLUMNS, _targets(rows))
 
 
 def numbers_of_viewers(usual: Sequence[int], most: int) -> Sequence[int]:
-    """What `VIEWERS` asks for, one class after another; the usual ones where it says nothing."""
+    """The class sizes from `VIEWERS`, or the usual ones if it is unset."""
     asked = os.environ.get("VIEWERS")
     if not asked:
         return usual
@@ -88,7 +85,6 @@ def numbers_of_viewers(usual: Sequence[int], most: int) -> Sequence[int]:
 
 
 def _one_class(n: int, process: psutil.Process, address: str, rows: list[Row]) -> None:
-    """Open, move and close the tabs of `n` viewers."""
     tabs: list[Viewer] = []
 
     def opened(_: int) -> Wait:
@@ -125,14 +121,14 @@ def _one_class(n: int, process: psutil.Process, address: str, rows: list[Row]) -
 
 @dataclass(frozen=True)
 class Wait:
-    """How long a viewer waited for a result, and for the first sign of it."""
+    """A viewer's wait for the result, and for the first change."""
 
     result_s: float
     first_s: float | None = None
 
 
 def _together(act: Callable[[T], Wait], tasks: Sequence[T]) -> list[Wait | Lost]:
-    """Do each task in a thread of its own, begun evenly over `WITHIN_S`; what was lost is in the place of its wait."""
+    """Run each task in its own thread, starting evenly over `WITHIN_S`. A lost viewer gives a `Lost`."""
 
     def late(k: int) -> Wait | Lost:
         time.sleep(WITHIN_S * k / len(tasks))
@@ -149,7 +145,7 @@ def _together(act: Callable[[T], Wait], tasks: Sequence[T]) -> list[Wait | Lost]
 
 
 def _closed(n: int, process: psutil.Process, tabs: Sequence[Viewer]) -> Row:
-    """Close all tabs in the middle of trainings; how long a worker stays busy, and what the server does after that."""
+    """Close all tabs during trainings; measure how long workers stay busy and what the server does afterwards."""
     for tab in tabs:
         with suppress(Lost):
             tab.move(CELL, "Epochs", MOST_EPOCHS)
@@ -165,7 +161,7 @@ def _closed(n: int, process: psutil.Process, tabs: Sequence[Viewer]) -> Row:
 
 
 def _quiet_after_s(usage: "Usage") -> float | None:
-    """When the workers stopped working, in seconds from now; None: not within the limit."""
+    """Seconds until the workers stopped working; None if not within the limit."""
     began = busy_until = time.monotonic()
     while time.monotonic() - began < CLOSED_LIMIT_S:
         before_s = usage.workers_cpu_s
@@ -178,13 +174,13 @@ def _quiet_after_s(usage: "Usage") -> float | None:
 
 
 class Usage:
-    """What a server and its workers use meanwhile, looked at every `SAMPLE_S`."""
+    """CPU time and memory of a server and its workers, sampled every `SAMPLE_S`."""
 
     def __init__(self, process: psutil.Process) -> None:
         self._process = process
         self._over = threading.Event()
         self._sampler = threading.Thread(target=self._sample, daemon=True)
-        self._workers_s: dict[int, tuple[float, float]] = {}  # processor seconds of each at first, and now
+        self._workers_s: dict[int, tuple[float, float]] = {}  # each worker's CPU seconds at the start and now
         self.peak_mb = self.mb = self.workers_peak_mb = 0.0
 
     def __enter__(self) -> "Usage":
@@ -201,7 +197,7 @@ class Usage:
 
     @property
     def workers_cpu_s(self) -> float:
-        """Of all workers, also of those that have ended."""
+        """Includes workers that have ended."""
         return sum(now - first for first, now in list(self._workers_s.values()))
 
     def _sample(self) -> None:
@@ -219,9 +215,9 @@ class Usage:
                 return
 
     def _workers(self) -> Iterator[tuple[int, float, float]]:
-        """Of each its number, its processor seconds, and its memory in MB; those of a page's readers are among them."""
+        """Each worker's pid, CPU seconds and memory in MB, including processes that read files for a page."""
         for worker in self._process.children(recursive=True):
-            with suppress(psutil.NoSuchProcess):  # it ended meanwhile
+            with suppress(psutil.NoSuchProcess):  # it has just ended
                 yield worker.pid, _cpu_s(worker), worker.memory_info().rss / 1e6
 
 
@@ -231,7 +227,7 @@ def _cpu_s(process: psutil.Process) -> float:
 
 
 def _row(name: str, viewers: int, asked: int, waits: Sequence[Wait | Lost], usage: Usage) -> Row:
-    """A row of what came of `asked` waits; who had no page to move on is lost, too."""
+    """A row for `asked` waits. Viewers without a page to move on count as lost."""
     done = [wait for wait in waits if isinstance(wait, Wait)]
     result_s = [wait.result_s for wait in done]
     first_s = [wait.first_s for wait in done if wait.first_s is not None]
@@ -259,7 +255,7 @@ def p95(seconds: Sequence[float]) -> float | None:
 
 
 def _targets(rows: Sequence[Row]) -> list[Target]:
-    """For the largest class, beside one viewer alone. What somebody waited for in vain takes for ever."""
+    """Targets for the largest class, relative to one viewer alone. A lost wait counts as infinite."""
     most = max(viewers for viewers, _ in map(_key, rows))
     if most == 1:
         return []

@@ -1,7 +1,7 @@
-"""WebGPU: the same steps launched in four ways, on every adapter; on software only the ratios mean anything.
+"""WebGPU: the same steps launched in four ways, on every adapter; with software adapters only the ratios count.
 
-A block is an epoch of a short training, the ways in turns. Bytes are those that the host sends while it trains, by a
-step; the images are on the device by then. Last comes the page that trains in a browser (`webgpu_page.py`).
+A block is an epoch of a short training; the ways run in turns. Bytes are those that the host sends per step while it
+trains, when the images are on the device already. Last comes the page that trains in a browser (`webgpu_page.py`).
 """
 
 import os
@@ -21,7 +21,7 @@ from lib.model.spec import Network, Training
 
 WAYS = ("webgpu-operation", "webgpu-step", "webgpu-chunk", "webgpu-kernel")
 TRAININGS = (Training(Network((128,)), 0.01, 1, 1), Training(Network((128,)), 0.1, 32, 1))
-N_STEPS, ROUNDS = {SOFTWARE: 24}, 5  # a software adapter takes long for a step
+N_STEPS, ROUNDS = {SOFTWARE: 24}, 5  # steps are slow on a software adapter
 USUAL_STEPS = 1_500
 MOST_DISPATCHES, MOST_BYTES = 8, 16
 
@@ -49,14 +49,14 @@ def main() -> None:
 
 
 def _few(data: Data, kind: str, batch_size: int) -> Data:
-    """As many images as make the steps of an epoch on this kind of adapter."""
+    """Images for one short epoch on this kind of adapter."""
     n = N_STEPS.get(kind, USUAL_STEPS) * batch_size
     few = {"x_train": data.x_train[:n], "y_train": data.y_train[:n]}
     return replace(data, **few, x_validation=data.x_validation[:100], y_validation=data.y_validation[:100])
 
 
 def _rows(kind: str, training: Training, data: Data, left_out: LeftOut) -> list[Row]:
-    """Seconds of a step in each way, and how many times less than with a wait for each operation."""
+    """Seconds per step in each way, with the speedup over one wait per operation."""
     step_s: dict[str, list[float]] = {way: [] for way in WAYS}
     first_call_s: dict[str, float] = {}
     for number in range(ROUNDS + 1):
@@ -88,7 +88,7 @@ def _dispatches() -> int:
 
 
 def _bytes_a_step(kind: str, data: Data) -> float:
-    """What is written to the device between the first call and the epoch's end, by a step."""
+    """Bytes per step written to the device after the first call."""
     from lib.model.backends.with_webgpu import gpu
 
     queue, sent = gpu(kind).queue, []

@@ -1,9 +1,9 @@
-"""The page “Your GPU” in Chromium with its software adapter: what a reader waits for, and whether the page moves.
+"""The page “Your GPU” in Chromium with its software adapter: the reader's wait, and the frame rate.
 
 first-figure        seconds from opening the page to the first point of a curve
 of these, marimo's  until the page's own script begins
-longest-task        of the main thread, from the first figure on; 0: none of 50 ms or more, of which browsers tell
-frame               from one frame to the next, from the first figure on
+longest-task        of the main thread, after the first figure; 0 if none took 50 ms, the least that browsers report
+frame               from one frame to the next, after the first figure
 """
 
 from collections import defaultdict
@@ -20,7 +20,7 @@ OPENINGS = 3
 TRAINING_S = 5.0
 LIMIT_S = 60
 FIRST_FIGURE_S, LONGEST_TASK_S = 2.0, 0.05
-FRAMES_PER_S = 59  # 60, less what the browser's clock rounds
+FRAMES_PER_S = 59  # 60, with a margin for the browser's rounded clock
 COLUMNS = ("frames_per_s", "frames_per_s_5th_percentile")
 
 WATCH = """
@@ -39,7 +39,7 @@ window.first = () => performance.getEntriesByName('first figure')[0]?.startTime;
 
 
 def measured(left_out: LeftOut) -> tuple[list[Row], list[Target]]:
-    """Open the page some times, each in a profile of its own; its rows and targets."""
+    """Open the page several times, each with a new profile; return rows and targets."""
     seconds: dict[str, list[float]] = defaultdict(list)
     flags = (*(flag for flag in FLAGS if flag != "--disable-gpu"), *WITH_WEBGPU)
     with left_out.unless_it_works("the page"), browser(flags) as opened, fresh_cache() as cache:
@@ -47,7 +47,7 @@ def measured(left_out: LeftOut) -> tuple[list[Row], list[Target]]:
             where = address + notebook_of("your_gpu").path.lstrip("/")
             for number in range(OPENINGS + 1):
                 found = _watched(opened, where)
-                if number:  # the first one has the server load the images
+                if number:  # the first opening makes the server load the images
                     for name, values in found.items():
                         seconds[name] += values
     rows = [row(name, values, page="your_gpu", adapter=SOFTWARE) for name, values in seconds.items()]
@@ -68,7 +68,6 @@ def measured(left_out: LeftOut) -> tuple[list[Row], list[Target]]:
 
 
 def _watched(opened, where: str) -> dict[str, list[float]]:
-    """Seconds of one opening, by name."""
     with looking(), visitor(opened) as person:
         person.add_init_script(WATCH)
         with page_of(person, where) as page:
