@@ -184,7 +184,6 @@ def _serving(
 
 @contextmanager
 def make_run(cache: Path, port: int) -> Iterator[str]:
-    """`make run HEADLESS=1`, and the address that it prints once it serves."""
     with addressed(["make", "run", "HEADLESS=1", f"PORT={port}"], cache, port) as address:
         yield address
 
@@ -205,7 +204,6 @@ def addressed(command: Sequence[str], cache: Path, port: int) -> Iterator[str]:
 
 
 def free_port() -> int:
-    """A loopback port that is free at the moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
@@ -221,7 +219,6 @@ def _images() -> dict[str, str]:
 
 
 def _end(process: psutil.Process) -> None:
-    """End a process and its descendants, each by its id."""
     with suppress(psutil.NoSuchProcess):
         family = [*process.children(recursive=True), process]
         for member in family:

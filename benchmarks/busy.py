@@ -127,7 +127,6 @@ def measure(key: str, settings: Sequence[str], batch_size: int) -> dict[str, Pai
 
 
 def _one_round(process: PeerProcess, pairs: Pairs, number: int, steps_per_epoch: int) -> None:
-    """An epoch alone and one next to the busy process, unless something else disturbs either."""
     with suppress(_Disturbed):
         alone_s = _epoch_s(process, steps_per_epoch)
         pairs.alone_s[number] = alone_s
@@ -181,7 +180,6 @@ def rows_of(key: str, batch_size: int, found: Mapping[str, Pairs]) -> list[Row]:
 
 
 def _ratio(first: Mapping[int, float], second: Mapping[int, float]) -> Comparison | None:
-    """Ratio over the rounds that both have; None without a common round."""
     common = [number for number in first if number in second]
     if not common:
         return None

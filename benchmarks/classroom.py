@@ -93,7 +93,6 @@ def main() -> None:
 
 
 def _one_class(viewers: int, seconds: int, left_out: LeftOut) -> list[Row]:
-    """Rows for one class size, with its own server and store."""
     with fresh_cache() as cache:
         stored = random.Random(SEED).sample(ALL_ENDS, STORED)
         _store(stored, cache)

@@ -158,7 +158,6 @@ class Viewer:
         return Moved(self, cell, before, at_s)
 
     def _load(self, query: str) -> str:
-        """Fetch the page, as a new tab does, and return the server's token."""
         address = f"{self._page}{'?' + query if query else ''}"
         found = _TOKEN.search(self._answer(urllib.request.Request(address, headers=self._headers)))
         if found is None:

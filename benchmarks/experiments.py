@@ -74,7 +74,6 @@ def _s(entry: Row) -> float:
 
 
 def _ours(left_out: LeftOut) -> dict[tuple[str, str], Row]:
-    """Rows by experiment and backend."""
     engine = Engine()
     asked = {(name, backend): _by(backend, OURS[name]) for name in OURS for backend in TIMES_FASTER}
     seconds: dict[tuple[str, str], list[float]] = {key: [] for key in asked}

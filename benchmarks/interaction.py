@@ -151,8 +151,6 @@ def _empty(opened: Browser, cache: Path, port: int, seconds: dict[str, list[floa
 
 @dataclass
 class Presses:
-    """Key presses on a page, with the seconds they took by name, or why there are none."""
-
     page: Page
     seconds: dict[str, list[float]]
     left_out: LeftOut
@@ -217,7 +215,6 @@ def _cancelled(presses: Presses) -> None:
 
 
 def _finished(presses: Presses) -> None:
-    """Four rates and three epochs, at several batch sizes."""
     page, sliders = presses.page, presses.page.locator(".lab").first.locator("marimo-slider")
     for slider, steps in ((COUNT, 2), (EPOCHS, 2)):
         thumb = sliders.nth(slider).locator("[role=slider]")

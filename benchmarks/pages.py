@@ -70,7 +70,6 @@ def _open(opened, name: str, seconds: dict[tuple[str, str], list[float]]) -> Non
 
 
 def _came(page: Page, wholly: bool = True) -> dict:
-    """Wait for the whole page, or only for its first figure."""
     page.wait_for_function("window.rested" if wholly else "window.came.figure", timeout=1000 * LIMIT_S, polling=200)
     return page.evaluate("window.came")
 

@@ -265,7 +265,6 @@ def _measured(
 
 
 def _spent(events: Sequence[tuple[float, TrainingWay, Trial, StepTime]]) -> dict[TrainingWay, float]:
-    """Measuring time per way of training, in seconds."""
     return {one: sum(s for s, trained, *_ in events if trained == one) for _, one, *_ in events}
 
 
@@ -327,7 +326,6 @@ def judged(
 def _note_worst(
     found: Mapping[TrainingWay, Calibration], steps_s: Mapping[tuple[TrainingWay, Trial], Sequence[float]]
 ) -> None:
-    """Print the steps with the largest errors."""
     judged_steps = [
         (statistics.median(rounds), predict(trial.workload(trained.runtime), found[trained]), trained, trial)
         for (trained, trial), rounds in steps_s.items()

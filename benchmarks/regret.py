@@ -131,7 +131,6 @@ def _worst(rows: Sequence[Row], name: str) -> Row | None:
 
 
 def _picked(engine: Engine, trainings: Sequence[Training]) -> tuple[Picked, float]:
-    """The pick of `auto`, and the seconds to choose, without the trainings."""
     cancel, began = Cancel(), time.perf_counter()
     for update in updates([Item(training) for training in trainings], engine, None, cancel, Options()):
         if isinstance(update, Picked):

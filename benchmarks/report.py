@@ -74,7 +74,6 @@ class Target:
 
     @classmethod
     def ratio(cls, what: str, found: Comparison | None, *limit, **options) -> "Target":
-        """A ratio of two times; None if not measured."""
         if found is None:
             return cls(what, None, *limit, **options)
         return cls(what, found.ratio, *limit, **options, interval=(found.low, found.high) if found.n > 1 else None)
@@ -190,7 +189,6 @@ def show(
 
 
 def publish(name: str, section: str) -> None:
-    """Replace the benchmark's section in the results page."""
     sections = _sections() | {name: f"{name}\n\n{section}".strip()}
     RESULTS.write_text(_HEAD + "\n\n".join(f"## {sections[key]}" for key in sorted(sections)) + "\n")
 

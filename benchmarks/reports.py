@@ -158,7 +158,6 @@ def main() -> None:
 
 
 def judged(report: Report, devices: dict[str, Device]) -> Row:
-    """A row with `advise`'s prediction and the reported figures."""
     keys = [f"{place}/{report.library}" for place in (report.processor, CARD)]
     advice = advise(report.question, {}, {key: devices[key] for key in keys})
     cpu, gpu = (_answer(advice.answers, on_gpu) for on_gpu in (False, True))

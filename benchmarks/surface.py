@@ -111,7 +111,6 @@ def _on_a_new_server(opened: Browser, seconds: dict[str, list[float]], kind: str
 
 
 def _presses(page: Page, section: int, slider: int, keys: Sequence[str]) -> list[float]:
-    """Seconds from each key press on a slider to the section's new image."""
     thumb = page.locator(".lab").nth(section).locator("marimo-slider").nth(slider).locator("[role=slider]")
     took_s = []
     for key in keys:

@@ -91,7 +91,6 @@ def _rounds(
     methods: Sequence[str],
     max_waste: float | None = None,
 ) -> list[Row]:
-    """Warm each method up with one epoch, then time all in turns."""
     found: dict[str, list[tuple[float, str, float]]] = {method: [] for method in methods}
     for method in methods:  # compiles and starts processes, which depends on shapes, not on epochs
         with left_out.unless_it_works(f"{name}, {runtime.backend}, {method}, warming up"):

@@ -129,7 +129,6 @@ def _peak_of_children_mb() -> Iterator[list[float]]:
 
 
 def _draw(trace: Trace, low: float, high: float) -> None:
-    """Everything that a slider move redraws."""
     json.dumps(view.timeline_chart(trace, low, high).spec)
     json.dumps(view.part_and_whole_chart(trace, low, high).spec)
     view.sentence(trace, low, high)
@@ -178,7 +177,6 @@ def _event(number: int) -> dict:
 
 
 def _live(folder: Path) -> list[Row]:
-    """Rows for drawing a new profile and for moving the slider over it."""
     task, engine, store = task_of(Runtime("jax-step"), Network((128,)), 32), Engine(), Store(folder / "results.sqlite")
     drawn_s, trace = [], None
     try:

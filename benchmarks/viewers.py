@@ -121,8 +121,6 @@ def _one_class(n: int, process: psutil.Process, address: str, rows: list[Row]) -
 
 @dataclass(frozen=True)
 class Wait:
-    """A viewer's wait for the result, and for the first change."""
-
     result_s: float
     first_s: float | None = None
 

@@ -39,7 +39,6 @@ window.first = () => performance.getEntriesByName('first figure')[0]?.startTime;
 
 
 def measured(left_out: LeftOut) -> tuple[list[Row], list[Target]]:
-    """Open the page several times, each with a new profile; return rows and targets."""
     seconds: dict[str, list[float]] = defaultdict(list)
     flags = (*(flag for flag in FLAGS if flag != "--disable-gpu"), *WITH_WEBGPU)
     with left_out.unless_it_works("the page"), browser(flags) as opened, fresh_cache() as cache:

@@ -106,7 +106,6 @@ class Known:
     product_flops_per_s: float | None = None  # of the fastest dense float32 product
 
     def epoch_s(self, cell: Cell) -> Quartiles | None:
-        """Quartiles of the seconds per epoch; None if the cell was not measured."""
         standing = self.cells.get(cell)
         return None if standing is None else standing.quartiles_s
 
@@ -324,8 +323,6 @@ def _two_figures_for_one_thing(known: Known) -> Judgement:
 
 
 def _numpy_takes_longer(size: int, other: int, why: str) -> Judge:
-    """Judge whether NumPy's epoch takes longer at `size` than at `other`."""
-
     @_needs(
         f"the race of NumPy at {min(size, other):,} and {max(size, other):,}",
         lambda known: known.beside(_of("numpy", size), _of("numpy", other)),

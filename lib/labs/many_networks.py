@@ -114,7 +114,6 @@ def draw_sweep(shown: Shown) -> Drawing:
 
 
 def sweep_chart(methods: Sequence[Method], took_s: Mapping[str, float]) -> Chart:
-    """Wall seconds of the whole sweep by method, with the speedup over training Keras sequentially."""
     usual_s = took_s.get("keras-sequential")
     faster = {key: f" · {usual_s / s:.1f} ×" if usual_s else "" for key, s in took_s.items()}
     return _bars(

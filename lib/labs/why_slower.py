@@ -78,7 +78,6 @@ class EpochRow:
 
     @property
     def key(self) -> str:
-        """Identifies the row at every batch size."""
         source = RECORDED if self.source == PREDICTED else self.source
         return f"{source} {self.where} {self.runtime.address}"
 
@@ -89,7 +88,6 @@ def asked_once(runtime: Runtime) -> str:
 
 
 def how_it_trains(runtime: Runtime) -> str:
-    """The source of its overhead, and whether it skips work, in a sentence."""
     zeros = f", and {SKIPS_ZEROS}" * BACKENDS[runtime.backend].skips_zeros
     return f"The host asks once {asked_once(runtime)}{zeros}."
 
@@ -331,7 +329,6 @@ def sentence(ways: Sequence[EpochRow]) -> str:
 
 
 def _against(way: EpochRow, cpu: EpochRow) -> str:
-    """The card against the CPU, with an interval if a time is predicted."""
     if _s(way) >= _s(cpu):
         return f"{times(_s(way) / _s(cpu))} times as long"
     low, ratio, high = _gain(way, cpu)
@@ -349,7 +346,7 @@ def _epoch(way: EpochRow) -> Seconds:
 
 
 def changes(ways: Sequence[EpochRow], size: int, network: Network = NETWORK) -> Iterator[tuple[Runtime, str]]:
-    """Backends in use today with the gain from changing one line, measured here or else recorded, if it is certain."""
+    """Certain gains from changing one line, by the backend in use today, measured here or else recorded."""
     for key, remedy, after in CHANGES:
         for before, then in islice(_changed(ways, key, after, size, network), 1):
             low, gain, _ = _gain(then, before)
@@ -362,7 +359,6 @@ def changes(ways: Sequence[EpochRow], size: int, network: Network = NETWORK) -> 
 def _changed(
     ways: Sequence[EpochRow], key: str, after: str, size: int, network: Network
 ) -> Iterator[tuple[EpochRow, EpochRow]]:
-    """Pairs of rows before and after the change, this machine's first."""
     here = {way.runtime: way for way in ways if way.source == MEASURED and way.epoch is not None}
     thens = ((way, here.get(replace(one, backend=after))) for one, way in here.items() if one.backend == key)
     there = (

@@ -135,7 +135,6 @@ class InBrowser(Hook):
         )
 
     def follow(self, panel: mo.ui.dictionary) -> None:
-        """Measure the training that the controls select, and list the kept machines for it as they arrive."""
         try:
             job = _job(panel.value)
         except ValueError as error:
@@ -386,7 +385,6 @@ def trouble(failed: Refusal, who: Opened) -> str:
 
 
 def sentence(found: Found) -> str:
-    """Which device won, by how much, and what bounds the loser; empty until both were measured."""
     comparison, gpu, cpu = found.comparison(), _gpu(found.who), _cpu(found)
     on_gpu, on_cpu = (_epoch(found, found.training_of(device, found.way(device))) for device in ("gpu", "cpu"))
     if comparison is None or not on_gpu or not on_cpu:
@@ -633,7 +631,6 @@ def _range(won: Sequence[Contest]) -> str:
 
 
 def _which(these: Sequence[Contest], others: Sequence[Contest], yours: str) -> str:
-    """The names of these machines; empty if they are too many to list."""
     if len(these) > max(3, len(others)):
         return ""
     return f": {listed([machine_label(one.machine, yours) for one in these])}"

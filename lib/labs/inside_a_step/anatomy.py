@@ -107,7 +107,6 @@ def draw(shown: Shown) -> Drawing:
 
 
 def arithmetic_share(one: Split) -> str:
-    """The arithmetic's share of a step, in words."""
     share = one.share("arithmetic")
     return "its parts do not add up" if share is None else f"{share:.0%} of it arithmetic"
 
@@ -204,7 +203,6 @@ def label_of(runtime: Runtime) -> str:
 
 
 def recorded_operations(machine: Machine) -> dict[str, dict[str, Record]]:
-    """The operations recorded on a card, by library and operation, at the articles' batch size and width."""
     found: dict[str, dict[str, Record]] = {}
     size, network = ARTICLE
     for task in anatomy_of_a_step.tasks(list(machine.runtimes), network, size):
@@ -396,7 +394,6 @@ class Pair:
 
 
 def pairs(found: Mapping[str, Measurement]) -> dict[str, Pair]:
-    """Each measured trap paired with the reference; empty without the reference."""
     right = found.get(REFERENCE)
     return {} if right is None else {key: Pair(found[key], right) for key in TRAPS if key in found}
 

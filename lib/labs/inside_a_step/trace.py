@@ -307,7 +307,6 @@ def timeline_chart(trace: Trace, low: float, high: float) -> Chart:
 
 
 def _drawable(trace: Trace, lanes: Mapping[int, str], began_ns: int, ended_ns: int) -> np.ndarray:
-    """Indices of these lanes' rows that overlap the interval, the longest first."""
     rows = trace.rows
     which = (rows.start_ns < ended_ns) & (rows.end_ns > began_ns) & np.isin(rows.lane, list(lanes))
     found = np.flatnonzero(which & (trace.depth < MAX_DEPTH))
@@ -481,7 +480,6 @@ def origin(trace: Trace) -> str:
 
 
 def calls_table(trace: Trace) -> str:
-    """HTML: the longest calls, next to the article's counts for the same calls."""
     known = {name: [f"{count:,}", seconds(total_s)] for name, _, count, total_s in published.CUDA_CALLS}
     shown = [call for number, call in enumerate(trace.calls) if number < MAX_LISTED or call.name in known]
     rows = [_call_row(call.name, call.kind, call.count, call.total_s) for call in shown]
@@ -562,7 +560,6 @@ def changes_table(before: Trace, after: Trace) -> str:
 
 
 def comparison_sentence(before: Trace, after: Trace) -> str:
-    """Which kinds of time became shorter or longer from the first trace to the second."""
     if not len(before.rows) or not len(after.rows):
         return "One of the two is a report of sums, so only its calls can be compared."
     for which, trace in (("first", before), ("second", after)):

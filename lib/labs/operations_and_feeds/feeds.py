@@ -153,7 +153,6 @@ def _draw(shown: Shown) -> Drawing:
 
 
 def recorded_feeds(machine: Machine) -> str:
-    """HTML: the feeds recorded on a card, a chart per batch size and preprocessing time."""
     figures = recorded_figures(machine.records)
     charts = ""
     for size, ms in sorted({(one.pipeline.batch_size, one.pipeline.preprocessing_ms) for one in figures}):

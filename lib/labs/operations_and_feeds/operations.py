@@ -176,7 +176,6 @@ def points_of(shown: Shown) -> list[OperationPoint]:
 
 
 def state_line(shown: Shown, n_done: int, n_wanted: int, words: str) -> str:
-    """HTML. The last value of `shown.known` tells whether everything was stored already."""
     now, complete = shown.now, shown.known[-1]
     return layout.state_line(layout.saved_or(now.state, complete), n_done, n_wanted, now.note or words, now.problem)
 
@@ -285,7 +284,6 @@ def draw_transfers(shown: Shown) -> Drawing:
 
 
 def library_names(shown: Shown) -> list[str]:
-    """The selected libraries without duplicates. Charts reserve room for all their labels."""
     return list(dict.fromkeys(task.label for task in shown.tasks))
 
 
@@ -352,7 +350,6 @@ def recorded_points(
 
 
 def recorded_at(operation: str, size: int, depth: int, pieces: int = 1) -> dict[str, OperationPoint]:
-    """Points of this size recorded on cards, where this machine has none, by library and card."""
     found = recorded_points(operation, size, depth, pieces=pieces)
     return {f"{name} (recorded)": points[-1] for name, points in found.items() if points[-1].size == size}
 
@@ -655,7 +652,6 @@ LANE_LABELS = {"there": "bring there", "compute": "compute", "back": "bring back
 def _stacked(
     rows: Sequence[Mapping[str, Any]], kinds: Sequence[str], names: Sequence[str], row_px: int, of: str, **x: Any
 ) -> Chart:
-    """Stacked bars, a row per name, with the total at the end."""
     frame = pd.DataFrame(rows, columns=["label", "kind", "n"])
     frame["order"] = [kinds.index(kind) for kind in frame["kind"]]
     totals = frame.groupby("label", sort=False)["n"].sum().reset_index()

@@ -154,7 +154,6 @@ def known_side(device: Device, way: Way) -> Side:
 
 
 def calibrated_side(trained: TrainingWay, calibration: Calibration) -> Side:
-    """A way of training that was calibrated here, with the memory that is free now."""
     runtime, together = trained.runtime, max(TOGETHER) if trained.together else 1
     way, free_bytes = CALIBRATED_AS[runtime.backend], usable_memory_bytes(runtime.device)
     return Side(f"{trained.label}, here", calibration, way, together, runtime, free_bytes, runtime.on_gpu)
@@ -276,7 +275,6 @@ class SurfacePoint:
 
 
 def measured_steps(store: Store, runtime: Runtime) -> dict[tuple[Network, int], StepTime]:
-    """Valid stored step times of single networks, by network and batch size."""
     found: dict[tuple[Network, int], list] = {}
     subject = runtime.subject | {"by": "alone"}
     for record in current(store.records(Kind.STEP_TIME), Kind.STEP_TIME, subject, runtime):
@@ -795,7 +793,6 @@ def _mark(one: SurfacePoint) -> dict:
 
 
 def legend(left: str, right: str, points: Sequence[SurfacePoint] = ()) -> str:
-    """HTML: the meaning of colours, lines and points, with the count of points and of those where the GPU is faster."""
     ramp = ", ".join(
         f"rgba({255 * color[0]:.0f}, {255 * color[1]:.0f}, {255 * color[2]:.0f}, {color[3]:.2f})"
         for color in rgba(np.array([0.01, 0.1, 0.5, 1.0, 2, 10, 100]), np.zeros(7, bool))

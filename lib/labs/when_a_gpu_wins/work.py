@@ -175,7 +175,6 @@ def calibrated_sentence(standings: Sequence[CalibrationProgress]) -> str:
 
 
 def progress(standings: Sequence[CalibrationProgress], chosen: Collection[TrainingWay]) -> tuple[int, int]:
-    """Measured and wanted steps of the chosen ways' calibrations."""
     counted = [one for one in standings if one.trained in chosen]
     return sum(one.n_measured for one in counted), sum(len(one.wanted) for one in counted)
 
@@ -370,7 +369,7 @@ def cost_chart(found: Sequence[Bill]) -> Chart:
 
 
 def cost_sentence(found: Sequence[Bill], target: float, batch_size: int, counted: str) -> str:
-    """The cheapest device and the epochs that the target takes: `counted`, unless that is empty."""
+    """The cheapest device and the target's number of epochs, worded by `counted` unless that is empty."""
     priced = [one.dollars(one.epoch.step_s) for one in found if one.per_h]
     if len(priced) < 2:
         return "Fewer than two of these devices have a price, so none is the cheapest."
@@ -464,7 +463,6 @@ def _possible(found: Findings) -> list[tuple[Effect, Setup]]:
 
 
 def _gains(found: Findings) -> dict[Remedy, float]:
-    """Measured speedups by remedy."""
     if found.before is None or found.measured is None:
         return {}
     gains = {one.effect.remedy: one.measured_gain(found.before, found.measured.step_s) for one in found.outcomes}
@@ -548,7 +546,6 @@ def _share(value: float | None) -> str:
 
 
 def gains_chart(found: Findings) -> Chart:
-    """Speedup of each remedy, predicted and measured; a remedy that does not apply has no mark."""
     dots = [
         Dot(NAMES[one.remedy], PREDICTED, PREDICTED, one.gain, one.low, one.high, gain_words(one))
         for one, _ in _possible(found)

@@ -86,8 +86,6 @@ class WhichLab(Lab):
 
 
 class MachineChoice(Hook):
-    """The machines that a page compares, and their hourly prices."""
-
     settings = {CELL.name: CELL}  # noqa: RUF012
 
     def __init__(self) -> None:
@@ -228,7 +226,6 @@ def works(learned: Learned, target: float) -> dict[str, Measure]:
 
 
 def _sweep(machine: Machine, runtime: Runtime) -> Seconds | None:
-    """Seconds of the fastest strategy that was timed whole with this runtime."""
     return _quickest(machine.sweep(method) for method in SWEEPS.get((runtime.backend, runtime.device), ()))
 
 
@@ -277,7 +274,6 @@ class Judged(NamedTuple):
 
     @property
     def surely(self) -> bool:
-        """Whether the second machine is certainly slower than the first."""
         if len(self.by_speed) < 2:
             return False
         first, second = (best.seconds.estimate for best in self.by_speed[:2])
@@ -286,7 +282,6 @@ class Judged(NamedTuple):
 
 
 def judge(machines: Sequence[Machine], work: str, of: Measure, prices: Prices) -> Judged | None:
-    """Rank the machines by one piece of work; None if none has figures for it."""
     known = filter(None, (best_runtime(machine, of) for machine in machines))
     found = tuple(sorted(known, key=lambda best: best.seconds.middle))
     priced = [(cost.middle, best) for best in found if (cost := best.cost(prices)) is not None]
@@ -341,7 +336,6 @@ def known_by(machine: Machine) -> str:
 
 
 def names(machines: Sequence[Machine]) -> dict[str, str]:
-    """A short, unique name for each machine, by its full name."""
     short = {}
     for machine in machines:
         parts = machine.name.split(" · ")
@@ -403,7 +397,6 @@ def _runtimes_of_the_article(machine: Machine) -> list[Runtime]:
 
 
 def article_sentence(machines: Sequence[Machine]) -> str:
-    """The article's runtime against each machine's fastest; empty if none is certainly faster."""
     short, said = names(machines), []
 
     def taken(machine: Machine, runtime: Runtime) -> Seconds | None:
@@ -482,6 +475,5 @@ def _epoch_chart(rows: list[dict], domain: tuple[float, float]) -> Chart:
 
 
 def runtimes_legend(machines: Sequence[Machine]) -> str:
-    """HTML: one legend for all charts; a GPU's lines are dashed."""
     runtimes = sorted({runtime for machine in machines for runtime in machine.runtimes}, key=lambda one: one.place)
     return legend((f"3px {'dashed' if one.on_gpu else 'solid'} {one.color}", one.label) for one in runtimes)

@@ -83,7 +83,6 @@ class Race(Controls):
 
     @property
     def sizes(self) -> list[int]:
-        """One column per batch size, including the reader's."""
         return sorted({*BATCH_SIZES, self.size})
 
     def cells(self) -> list[Cell]:
