@@ -1,6 +1,6 @@
-"""What is trained and how: frozen descriptions of a network and of a training, validated on creation.
+"""Frozen descriptions of a network and of a training, validated on creation.
 
-Imports nothing heavy, so that the notebook's kernel, the workers and the tests can all afford it.
+Imports nothing heavy, so the notebook's kernel, the workers and the tests can all afford it.
 """
 
 import operator
@@ -15,19 +15,19 @@ N_CLASSES = 10
 N_TRAIN = 48_000  # the articles hold out the last 20 % of MNIST's 60,000 training images
 N_VALIDATION = 12_000
 
-MAX_INPUTS = 4_096  # of a network, such as the pixels of an image of 64 × 64
+MAX_INPUTS = 4_096  # per network, e.g. the pixels of a 64 × 64 image
 MAX_CLASSES = 100
 MAX_HIDDEN_LAYERS = 8
 MAX_WIDTH = 4_096
 MAX_EPOCHS = 100
 MAX_LEARNING_RATE = 1_000.0
-MAX_TEXT = 200  # characters of the text that describes a network
+MAX_TEXT = 200  # characters in a network's text form
 
 _SEPARATORS = re.compile(r"\s*(?:,|→|->|–|-|;|\s)\s*")
 
 
 def _whole(name: str, value: object) -> int:
-    """The value as an `int`, also from NumPy's integers; ValueError for anything else, True and 32.0 included."""
+    """Return `value` as an `int`, accepting NumPy integers; ValueError for anything else, including True and 32.0."""
     try:
         if not isinstance(value, bool):
             return operator.index(value)  # type: ignore[arg-type]
@@ -39,7 +39,7 @@ def _whole(name: str, value: object) -> int:
 def _within(
     name: str, value: object, low: int, high: int, what: str = "", advice: str = "choose one in between"
 ) -> int:
-    """The value as an `int`, from `low` to `high`; else ValueError, with a sentence for the user."""
+    """Return `value` as an `int`; ValueError, with a sentence for the user, unless it is from `low` to `high`."""
     whole = _whole(name, value)
     if not low <= whole <= high:
         raise ValueError(f"{name}: expected {low:,} to {high:,}{what}, got {whole:,}; {advice}")
@@ -48,10 +48,10 @@ def _within(
 
 @dataclass(frozen=True, order=True)
 class Network:
-    """A fully connected network, inputs → hidden layers with ReLU → a logit for each class.
+    """A fully connected network, inputs → hidden layers with ReLU → one logit per class.
 
     `hidden` holds the width of each hidden layer: 0 to 8 layers of width 1 to 4,096, else ValueError. Inputs and
-    classes are MNIST's unless said otherwise.
+    classes default to MNIST's.
     """
 
     hidden: tuple[int, ...] = (128,)
@@ -72,7 +72,7 @@ class Network:
 
     @classmethod
     def parse(cls, text: str) -> "Network":
-        """Read widths as people write them: `128`, `256, 128, 64`, `256→128→64`; empty for no hidden layer.
+        """Parse widths as people write them: `128`, `256, 128, 64`, `256→128→64`; an empty text means no hidden layer.
 
         Raises ValueError, with a sentence for the user, for any other text.
         """
@@ -81,7 +81,7 @@ class Network:
                 f"hidden layers: expected at most {MAX_TEXT} characters, got {len(text):,}; write fewer widths"
             )
         words = [word for word in _SEPARATORS.split(text.strip()) if word]
-        # Separators are generous, so a minus sign would vanish: refuse it before it is taken for an arrow.
+        # The separators are lenient and would swallow a minus sign, so reject it first.
         negative = re.search(r"(?:^|[,;→\s])\s*(-\d+)", text)
         unreadable = negative.group(1) if negative else next((word for word in words if not word.isdecimal()), None)
         if unreadable is not None:
@@ -93,7 +93,7 @@ class Network:
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """All widths from the inputs to the logits."""
+        """All widths, from the inputs to the logits."""
         return (self.n_inputs, *self.hidden, self.n_classes)
 
     @property
@@ -103,12 +103,11 @@ class Network:
 
     @property
     def n_parameters(self) -> int:
-        """Number of weights and biases."""
         return sum(inputs * outputs + outputs for inputs, outputs in self.shapes)
 
     @property
     def parameter_bytes(self) -> int:
-        """Memory of all parameters in float32."""
+        """Bytes of all parameters in float32."""
         return 4 * self.n_parameters
 
     def step_flops(self, batch_size: int) -> int:
@@ -116,14 +115,14 @@ class Network:
 
         Two operations per multiply-add, for the forward pass, the gradient of the weights, and the gradient of the
         inputs, which the first layer does not need. Elementwise work (below 1 % at 784→128→10) is left out, so this is
-        a floor.
+        a lower bound.
         """
         first, *others = (inputs * outputs for inputs, outputs in self.shapes)
         return 2 * batch_size * (2 * first + 3 * sum(others))
 
     @property
     def label(self) -> str:
-        """The hidden layers as text, such as `256→128→64`, which `parse` reads again."""
+        """The hidden layers as text, such as `256→128→64`; `parse` accepts it."""
         return "→".join(map(str, self.hidden)) if self.hidden else "no hidden layer"
 
     @property
@@ -132,14 +131,14 @@ class Network:
         return "→".join(map(str, self.widths))
 
 
-CHANCE_ACCURACY = 0.15  # with ten classes, a network that did not learn stays near 10 %
+CHANCE_ACCURACY = 0.15  # with ten classes, a network that learned nothing stays near 10 %
 
 
 @dataclass(frozen=True, order=True)
 class DataSet:
-    """What a training must know of its data before they are loaded; MNIST unless said otherwise.
+    """The facts about a data set that a training needs before loading it; the defaults describe MNIST.
 
-    `digest` names data that a reader brought (`lib.model.data.prepared`), and is empty for MNIST. A network whose
+    `digest` identifies data supplied by the user (`lib.model.data.prepared`); MNIST's is empty. A network whose
     validation accuracy is at most `chance` did not learn.
     """
 
@@ -150,12 +149,11 @@ class DataSet:
 
     @property
     def rows(self) -> str:
-        """What its rows are called in a sentence."""
+        """The noun for this data's rows in a sentence."""
         return "rows" if self.digest else "images"
 
     def gap_by_chance(self, accuracy: float, other: float) -> float:
-        """How far two validation accuracies, 0 to 1, may be apart by chance: two standard errors of their difference,
-        both taken as shares of this many rows (binomial, at their mean)."""
+        """Two standard errors of the difference of two validation accuracies, 0 to 1 (binomial, at their mean)."""
         share = (accuracy + other) / 2
         return 2 * (2 * share * (1 - share) / self.n_validation) ** 0.5
 
@@ -165,9 +163,9 @@ MNIST = DataSet()
 
 @dataclass(frozen=True, order=True)
 class Training:
-    """One training: a network, and how it is trained with plain SGD on mean cross-entropy.
+    """One training: a network and its settings for plain SGD on mean cross-entropy.
 
-    Raises ValueError, with a sentence for the user, for a value outside of its limits.
+    Raises ValueError, with a sentence for the user, for a value out of range.
     """
 
     network: Network = Network()
@@ -195,12 +193,11 @@ class Training:
             raise ValueError(f"seed: expected 0 or more, got {self.seed}; choose a whole number from 0")
 
     def steps_per_epoch(self, n_images: int | None = None) -> int:
-        """Number of full batches in an epoch of so many images, by default the data's; an incomplete one is dropped."""
+        """Full batches in an epoch of `n_images`, by default the data set's size; an incomplete batch is dropped."""
         return (self.data.n_train if n_images is None else n_images) // self.batch_size
 
     def described(self) -> dict[str, Any]:
-        """As a dictionary, for keys and files. What says no more than that it is MNIST is left out, so that a training
-        on it is described as by versions that knew no other data."""
+        """Return a dictionary for keys and files. MNIST's values are omitted, so keys match those of older versions."""
         found = asdict(self)
         network, usual = found["network"], asdict(Network())
         found["network"] = {name: network[name] for name in network if name == "hidden" or network[name] != usual[name]}
@@ -209,7 +206,7 @@ class Training:
         return found
 
 
-# What the controls offer.
+# Values offered by the controls.
 MIN_RATE = 1e-4
 MAX_RATE = 10.0
 RATE_STEPS = tuple(float(f"{digit}e{power}") for power in range(-4, 1) for digit in (1, 2, 5)) + (10.0,)

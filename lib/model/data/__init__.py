@@ -1,1 +1,1 @@
-"""MNIST, verified, and what stands in for it offline."""
+"""MNIST, verified; its offline stand-in; and data supplied by users."""

@@ -1,7 +1,7 @@
 """An offline stand-in for MNIST: scikit-learn's 1,797 handwritten digits, enlarged to MNIST's shapes.
 
-Shapes and sizes are MNIST's, so times are valid; the images are not, so accuracies are not comparable. The originals
-are split into training and test before they are varied, so that no variants of one original are in both.
+Shapes and sizes match MNIST's, so times are valid; the images differ, so accuracies are not comparable. The originals
+are split into training and test before they are varied, so variants of one original are never in both.
 """
 
 import numpy as np
@@ -18,7 +18,7 @@ def enlarged_digits(
     n_test: int = 10_000,
     seed: int = 0,
 ) -> dict[str, np.ndarray]:
-    """Arrays with MNIST's names, shapes and type (uint8), drawn from the seed."""
+    """Return arrays with MNIST's names, shapes and type (uint8), drawn from the seed."""
     from sklearn.datasets import load_digits
 
     digits = load_digits()
@@ -38,7 +38,7 @@ def enlarged_digits(
 
 
 def made_up_images(n_train: int = 60_000, n_test: int = 10_000, seed: int = 0) -> dict[str, np.ndarray]:
-    """Ten noisy random patterns with MNIST's names, shapes and type: for times only, on a machine with NumPy alone."""
+    """Ten noisy random patterns with MNIST's names, shapes and type, for timing on a machine that has only NumPy."""
     rng = np.random.default_rng(seed)
     patterns = rng.integers(0, 128, (10, SIDE, SIDE), np.uint8)
 
@@ -55,9 +55,9 @@ def vary(
     picked: np.ndarray,
     rng: np.random.Generator,
 ) -> np.ndarray:
-    """Each picked 8×8 image, enlarged to 20×20 of 28×28 pixels, slightly rotated and shifted; uint8 (n, 28, 28)."""
+    """Enlarge each picked 8×8 image to 20×20 of 28×28 pixels, slightly rotated and shifted; uint8 (n, 28, 28)."""
     result = np.empty((len(picked), SIDE, SIDE), np.uint8)
-    # In chunks: the coordinates of 60,000 images at once would take 1 GB.
+    # In chunks, because the coordinates of 60,000 images would take 1 GB.
     for first in range(0, len(picked), _CHUNK):
         part = picked[first : first + _CHUNK]
         angle = rng.uniform(-MAX_ROTATION_RAD, MAX_ROTATION_RAD, len(part))
@@ -72,15 +72,15 @@ def _sample(
     angle: np.ndarray,
     shift: np.ndarray,
 ) -> np.ndarray:
-    """Bilinear samples of the originals on the rotated and shifted grid; uint8 (n, 28, 28)."""
+    """Sample the originals bilinearly on the rotated and shifted grid; uint8 (n, 28, 28)."""
     centre = (SIDE - 1) / 2
     grid = np.arange(SIDE) - centre
     row, column = np.meshgrid(grid, grid, indexing="ij")  # (28, 28)
     cos, sin = np.cos(angle)[:, None, None], np.sin(angle)[:, None, None]
-    scale = 8 / 20  # MNIST's digits fill 20×20 of 28×28 pixels, the originals have 8×8
+    scale = 8 / 20  # MNIST's digits fill 20×20 of 28×28 pixels; the originals are 8×8
     y = (cos * row - sin * column - shift[:, :1, None]) * scale + 3.5  # (n, 28, 28)
     x = (sin * row + cos * column - shift[:, 1:, None]) * scale + 3.5
-    padded = np.pad(images, ((0, 0), (2, 2), (2, 2)))  # what lies outside is background
+    padded = np.pad(images, ((0, 0), (2, 2), (2, 2)))  # pixels outside the original are background
     y, x = np.clip(y + 2, 0, 10.999), np.clip(x + 2, 0, 10.999)
     top, left = y.astype(np.intp), x.astype(np.intp)
     down, right = (y - top).astype(np.float32), (x - left).astype(np.float32)

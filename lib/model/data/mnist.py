@@ -1,8 +1,8 @@
 """MNIST as float32 arrays, verified by digest, and the batch order that every backend uses.
 
-Sources are tried in turn: the file that `MNIST_NPZ` names, the cache, and a download of Keras' copy. If all fail,
-scikit-learn's handwritten digits (`lib/model/data/digits.py`) replace them, and pages say so. The
-arrays are verified, not the files: public copies differ in their containers.
+Sources are tried in turn: the file named by `MNIST_NPZ`, the cache, and a download of Keras' copy. If all fail,
+scikit-learn's handwritten digits (`lib/model/data/digits.py`) replace MNIST, and pages say so. We verify the arrays,
+not the files, because public copies differ in their containers.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ from lib.model.spec import N_PIXELS, N_TRAIN, N_VALIDATION
 
 try:
     from lzma import LZMAError
-except ImportError:  # a Python built without it
+except ImportError:  # Python was built without it
     LZMAError = zlib.error
 
 ARRAYS = {
@@ -38,11 +38,11 @@ ARRAYS = {
     "x_test": ((10_000, 28, 28), "6d87418db22cc8025d05968bec9bd5c3932904b23485740db143a061a2c9d161"),
     "y_test": ((10_000,), "ddeff807876a9661a1110d45c266c86239a3a1b7d37da0c3716a7a683c852ff5"),
 }
-_IDX_KINDS = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}  # NumPy's type for each of IDX
+_IDX_KINDS = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}  # NumPy's type for each IDX type code
 MNIST_DIGEST = "".join(digest[:8] for _, digest in ARRAYS.values())
 Raw = dict[str, np.ndarray]  # uint8 arrays by their names in `ARRAYS`
 
-# Raised by NumPy for an .npz file that is missing, no archive, damaged, or packed in an unknown way.
+# Raised by NumPy for an .npz file that is missing, not an archive, damaged, or packed in an unknown way.
 DAMAGED = (
     OSError,
     ValueError,
@@ -54,8 +54,8 @@ DAMAGED = (
     NotImplementedError,
 )
 KERAS_URL = "https://storage.googleapis.com/tensorflow/tf-keras-datasets/mnist.npz"
-DOWNLOAD_TIMEOUT_S = (4, 30)  # for the connection, and for the next bytes
-RETRY_DOWNLOAD_AFTER_S = 600  # every worker loads the data; without a network, only the first waits for it
+DOWNLOAD_TIMEOUT_S = (4, 30)  # to connect, and between bytes
+RETRY_DOWNLOAD_AFTER_S = 600  # every worker loads the data; without a network, only the first one waits
 LOCK_TIMEOUT_S = 300
 
 
@@ -69,7 +69,7 @@ def sha256(array: np.ndarray) -> str:
 
 
 def _checked(raw: Raw, where: str) -> Raw:
-    """The four arrays if they are MNIST's; else raise DataError, which names the wrong one and `where` it is."""
+    """Return the four arrays if they match MNIST; else raise DataError, naming the wrong one and `where` it is."""
     for name, (shape, digest) in ARRAYS.items():
         if name not in raw:
             raise DataError(f"{where}: expected the arrays {', '.join(ARRAYS)}, got {', '.join(raw) or 'none'}")
@@ -82,12 +82,12 @@ def _checked(raw: Raw, where: str) -> Raw:
 
 
 def read_npz(path: Path, where: str) -> Raw:
-    """Read and verify an .npz file, never loading pickles; raises DataError, which calls the file `where`."""
+    """Read and verify an .npz file, never loading pickles; DataErrors refer to the file as `where`."""
     if not path.is_file():
         what = "is a folder" if path.is_dir() else "is no file" if path.exists() else "does not exist"
         raise DataError(f"{where}: expected a file, got {path}, which {what}")
     try:
-        # Opened here: NumPy leaves its own file open when the archive is damaged.
+        # Opened here because NumPy leaves its own file open when the archive is damaged.
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             raw = {name: archive[name] for name in archive.files if name in ARRAYS}
             raw = raw or {name: np.empty(0) for name in archive.files[:4]}
@@ -99,14 +99,14 @@ def read_npz(path: Path, where: str) -> Raw:
 
 
 def is_idx(head: bytes) -> bool:
-    """Whether this is the beginning of an IDX file (yann.lecun.com/exdb/mnist)."""
+    """Whether `head` starts an IDX file (yann.lecun.com/exdb/mnist)."""
     return len(head) >= 4 and head[:2] == b"\0\0" and head[2] in _IDX_KINDS and 1 <= head[3] <= 4
 
 
 def read_idx(content: bytes) -> np.ndarray:
-    """The array of an IDX file: two zero bytes, the type, the number of axes, big-endian sizes, values.
+    """Read the array of an IDX file: two zero bytes, the type, the number of axes, big-endian sizes, values.
 
-    Bytes stay bytes, all other numbers become float64. Raises DataError for another file, or one of another length.
+    Bytes stay bytes; all other numbers become float64. Raises DataError for any other format or a wrong length.
     """
     if not is_idx(content):
         raise DataError(
@@ -123,7 +123,7 @@ def read_idx(content: bytes) -> np.ndarray:
 
 
 def save_npz(path: Path, raw: Raw) -> None:
-    """Write a file whole or not at all; on a full disk, log a warning."""
+    """Write a file atomically; on a full disk, log a warning."""
     try:
         with replaced(path) as temporary, temporary.open("wb") as file:
             np.savez(file, allow_pickle=False, **raw)  # pyright: ignore[reportArgumentType]
@@ -132,7 +132,7 @@ def save_npz(path: Path, raw: Raw) -> None:
 
 
 def _download_unless_it_just_failed(path: Path) -> Raw:
-    """Download and verify the arrays, save them here, and return them.
+    """Download and verify the arrays, save them to `path`, and return them.
 
     Raises DataError, and repeats it for ten minutes without another attempt.
     """
@@ -153,10 +153,10 @@ def _download_unless_it_just_failed(path: Path) -> Raw:
 
 
 def _download(part: Path) -> Raw:
-    import pooch  # only here: it imports requests, which a start from the cache does not need
+    import pooch  # imported here because it imports requests, which a start from the cache does not need
 
     pooch.get_logger().setLevel(logging.WARNING)
-    downloader: Any = pooch.HTTPDownloader(timeout=DOWNLOAD_TIMEOUT_S, progressbar=False)  # pooch's types say otherwise
+    downloader: Any = pooch.HTTPDownloader(timeout=DOWNLOAD_TIMEOUT_S, progressbar=False)  # pooch's type is too narrow
     pooch.retrieve(KERAS_URL, known_hash=None, fname=part.name, path=part.parent, downloader=downloader)
     return read_npz(part, "download")
 
@@ -164,7 +164,7 @@ def _download(part: Path) -> Raw:
 def _brief(error: Exception) -> str:
     if isinstance(error, ModuleNotFoundError):
         return f"{error.name}, which downloads it, is not installed"
-    import requests  # pooch's own
+    import requests  # a dependency of pooch
 
     if isinstance(error, requests.Timeout | requests.ConnectionError):
         return "no answer in time" if isinstance(error, requests.Timeout) else "no connection"
@@ -173,14 +173,14 @@ def _brief(error: Exception) -> str:
 
 @dataclass(frozen=True)
 class Facts:
-    """Which data these are: source, digest, and a note, usually empty."""
+    """Identity of a data set: source, digest, and a note, usually empty."""
 
     source: str
     digest: str
     note: str = ""
 
 
-@dataclass(frozen=True, eq=False)  # compared and hashed by identity: arrays cannot be
+@dataclass(frozen=True, eq=False)  # compared and hashed by identity, because arrays can't be
 class Data:
     """Images as float32 in [0, 1], shape (n, 784), aligned for zero-copy use by XLA; labels as int32, shape (n,)."""
 
@@ -200,12 +200,12 @@ class Data:
 
 
 def batch_starts(n_images: int, batch_size: int, seed: int, epoch: int) -> np.ndarray:
-    """First image of each batch in one epoch, int32, shape (steps,).
+    """Return the first image of each batch in one epoch, int32, shape (steps,).
 
     Batches are contiguous runs of the training images, which are already shuffled, in an order drawn from the seed and
     the epoch. They are contiguous because gathering 48,000 rows would cost as much as the training itself. If the batch
-    size does not divide the number of images, the first batch starts at a random offset, so that no image is always
-    left out. Raises ValueError for a batch size below 1 or above `n_images`.
+    size does not divide the number of images, the first batch starts at a random offset, so no image is always left
+    out. Raises ValueError for a batch size below 1 or above `n_images`.
     """
     if not 1 <= batch_size <= n_images:
         raise ValueError(
@@ -218,7 +218,7 @@ def batch_starts(n_images: int, batch_size: int, seed: int, epoch: int) -> np.nd
 
 
 def load() -> Data:
-    """The data, from the first source that has them. Raises DataError only for the file that `MNIST_NPZ` names."""
+    """Load the data from the first source that has it. Raises DataError only for the file named by `MNIST_NPZ`."""
     raw, source, note = _find()
     if source == "MNIST":
         _remember_verified(_expected_file())
@@ -226,9 +226,9 @@ def load() -> Data:
 
 
 def recognised() -> Facts | None:
-    """The facts of a verified file that has not changed since, without reading it; else None.
+    """Return the facts of a previously verified, unchanged file without reading it; else None.
 
-    They suffice to look up stored trainings; before training, the arrays are verified every time.
+    Enough to look up stored trainings; before training, the arrays are verified every time.
     """
     try:
         known = json.loads((cache_folder() / "verified.json").read_text())
@@ -255,15 +255,15 @@ def _stamp(path: Path) -> list:
 
 
 def load_test() -> tuple[np.ndarray, np.ndarray, Facts]:
-    """Test images (10000, 28, 28), their labels (10000,), both uint8, and the facts: a tenth of the data's memory."""
+    """Test images (10000, 28, 28) and labels (10000,), both uint8, and the facts, in a tenth of the data's memory."""
     raw, source, note = _find()
     return raw["x_test"].copy(), raw["y_test"].copy(), Facts(source, _digest(raw, source), note)
 
 
 def load_part(n_train: int, n_validation: int) -> tuple[Raw, Facts]:
-    """The first training and validation images, and the facts of the data.
+    """Return the first training and validation images, and the facts of the data.
 
-    The arrays are uint8: `x_train` (n_train, 784), `y_train` (n_train,), and `x_validation`, `y_validation` alike.
+    The arrays are uint8: `x_train` (n_train, 784), `y_train` (n_train,), and likewise `x_validation`, `y_validation`.
     """
     raw, source, note = _find()
     parts = {"train": slice(n_train), "validation": slice(N_TRAIN, N_TRAIN + n_validation)}
@@ -277,7 +277,7 @@ def load_part(n_train: int, n_validation: int) -> tuple[Raw, Facts]:
 
 @cache
 def share_not_zero() -> float:
-    """The share of nonzero inputs in the training images that `load` returns; a fifth for MNIST.
+    """Share of nonzero inputs in the training images that `load` returns; a fifth for MNIST.
 
     Counted once per process; raises DataError like `load`.
     """
@@ -287,7 +287,7 @@ def share_not_zero() -> float:
 
 
 def _find() -> tuple[Raw, str, str]:
-    """The arrays, their source and a note; MNIST is downloaded unless `MNIST_OFFLINE` forbids it."""
+    """Return the arrays, their source and a note; downloads MNIST unless `MNIST_OFFLINE` forbids it."""
     named = os.environ.get("MNIST_NPZ")
     if named:
         try:
@@ -304,7 +304,7 @@ def _find() -> tuple[Raw, str, str]:
     if os.environ.get("MNIST_OFFLINE", "") not in ("", "0"):
         return _offline("downloads are switched off by MNIST_OFFLINE")
     try:
-        # Of two processes that start at once, the second waits here, then finds the first one's file.
+        # If two processes start at once, the second waits here, then finds the first one's file.
         with FileLock(folder / "mnist.lock", timeout=LOCK_TIMEOUT_S):
             return _from_cache(path) or _download_unless_it_just_failed(path), "MNIST", ""
     except (OSError, DataError, LockTimeout) as error:
@@ -317,7 +317,7 @@ def _from_cache(path: Path) -> Raw | None:
     try:
         return read_npz(path, "cache")
     except DataError:
-        path.unlink(missing_ok=True)  # partial or damaged: never used, downloaded again
+        path.unlink(missing_ok=True)  # partial or damaged: discard and download again
         return None
 
 
@@ -337,7 +337,7 @@ def _offline(why: str) -> tuple[Raw, str, str]:
 
 
 def _cached_digits() -> Raw:
-    """The enlarged digits, cached: computing them takes seconds, and every worker needs them."""
+    """Return the enlarged digits, cached because computing them takes seconds and every worker needs them."""
     try:
         path = cache_dir() / "digits.npz"
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
@@ -345,15 +345,15 @@ def _cached_digits() -> Raw:
             if str(archive["digest"]) == sha256(raw["x_train"]):
                 return raw
     except (*DAMAGED, KeyError):
-        pass  # missing, damaged, or no cache folder: computed again
+        pass  # missing, damaged, or no cache folder: compute again
     raw = enlarged_digits()
-    with suppress(CacheUnwritable):  # the note says so already
+    with suppress(CacheUnwritable):  # the note already says so
         save_npz(cache_dir() / "digits.npz", raw | {"digest": np.array(sha256(raw["x_train"]))})
     return raw
 
 
 def aligned(shape: tuple[int, ...], dtype: type, alignment: int = 64) -> np.ndarray:
-    """An uninitialised array, aligned so that XLA uses it in place instead of copying it."""
+    """Return an uninitialised array, aligned so that XLA uses it in place instead of copying it."""
     n_bytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
     buffer = np.empty(n_bytes + alignment, np.uint8)
     start = -buffer.ctypes.data % alignment
@@ -361,14 +361,13 @@ def aligned(shape: tuple[int, ...], dtype: type, alignment: int = 64) -> np.ndar
 
 
 def scaled(pixels: np.ndarray) -> np.ndarray:
-    """Rows (n, inputs) as aligned float32; bytes are 255ths."""
+    """Return rows (n, inputs) as aligned float32; bytes are divided by 255."""
     rows = aligned((len(pixels), math.prod(pixels.shape[1:])), np.float32)
     flat = pixels.reshape(rows.shape)
     return np.multiply(flat, np.float32(1 / 255 if flat.dtype == np.uint8 else 1), out=rows)
 
 
 def classes(labels: np.ndarray) -> np.ndarray:
-    """Labels (n,) as aligned int32."""
     found = aligned(labels.shape, np.int32)
     found[:] = labels
     return found

@@ -1,7 +1,7 @@
-"""A reader's own data: checked, scaled, divided, and kept as a file each in the cache folder, named by its digest.
+"""User-supplied data: checked, scaled, split, and cached as one file per data set, named by its digest.
 
-The digest covers everything in the file, including the data's name. Beyond `MAX_BYTES` in all, the files used longest
-ago are deleted.
+The digest covers everything in the file, including the data's name. When the files exceed `MAX_BYTES`, the least
+recently used are deleted.
 """
 
 import hashlib
@@ -28,12 +28,12 @@ MAX_NUMBERS = 1 << 26  # rows times inputs of a data set: 256 MiB as float32
 GONE = "these data are no longer in the cache folder; bring them again"
 _DIGEST = re.compile(r"[0-9a-f]{32}")
 MIN_ROWS = 10
-SEED = 0  # of the shuffling
-PART = 5  # one row in five is validation; without the source's own test rows, one in five is test
-MAX_NAME = 60  # characters of a shown name
+SEED = 0  # for shuffling
+PART = 5  # one row in five is validation; unless the source has its own test rows, one in five is test
+MAX_NAME = 60  # characters of a displayed name
 PIXEL = re.compile(r"(pixel|pix|px)[\s_.]*\d+([\s_.x]+\d+)?|\d+x\d+", re.IGNORECASE)  # names of pixel columns
-MIN_PIXELS = 64  # of an image with other column names
-ALIKE = 1e-6  # relative difference that counts as rounding
+MIN_PIXELS = 64  # for images whose columns have other names
+ALIKE = 1e-6  # relative differences below this count as rounding
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _COUNTS_BY_NAME = re.compile(
     r"(.*[\W_])?(id|index|idx|row|row_?(names?|number|num|id)|nr|no|#)\.?|[a-z]+I[dD]|unnamed(: | column )\d+"
@@ -43,10 +43,10 @@ _ONLY_CONSTANT = "expected inputs that differ between rows, got only constant on
 
 @dataclass(frozen=True)
 class DataSummary:
-    """What is known about prepared data without their arrays.
+    """Metadata of prepared data, without its arrays.
 
-    Rows are divided into training, validation and test, in this order; `split` says how, in words. `most_common` is the
-    validation accuracy of always answering the most common training class. `image` is the height and width of grey
+    Rows are split into training, validation and test, in this order; `split` describes how, in words. `most_common` is
+    the validation accuracy of always answering the most common training class. `image` is the height and width of grey
     images, else None. `zeros` is the share of zeros in the training rows' inputs; None in files of older versions.
     """
 
@@ -65,14 +65,14 @@ class DataSummary:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Data that can be trained on, by digest."""
+    """Data that is ready for training, identified by digest."""
 
     digest: str
     about: DataSummary
 
     @property
     def data_set(self) -> DataSet:
-        """What a training must know about them. Half a row allows for accuracies in float32."""
+        """The facts a training needs. `chance` includes half a row, because accuracies are float32."""
         about = self.about
         chance = min(1.0, about.most_common + 0.5 / about.n_validation)
         return DataSet(self.digest, about.n_train, about.n_validation, chance)
@@ -86,15 +86,15 @@ class Prepared:
 
 
 def save(about: DataSummary, x: np.ndarray, y: np.ndarray) -> Prepared:
-    """Save data in the cache folder, and make room for them.
+    """Save data in the cache folder, then delete the least recently used files beyond `MAX_BYTES`.
 
     Args:
-        about: What they are.
-        x: Rows (n, inputs), float32 in [0, 1], or uint8 that stands for 255ths.
+        about: Metadata of the data.
+        x: Rows (n, inputs), float32 in [0, 1], or uint8 in units of 1/255.
         y: The class of each row, (n,), int32 from 0.
 
     Raises:
-        CacheUnwritable: There is no folder for them. OSError: They cannot be written.
+        CacheUnwritable: There is no cache folder. OSError: The file cannot be written.
     """
     said = json.dumps(asdict(about))
     digest = _digest(said, x, y)
@@ -115,7 +115,6 @@ def _digest(said: str, x: np.ndarray, y: np.ndarray) -> str:
 
 
 def is_digest(said: str) -> bool:
-    """Whether a text has the form of a digest."""
     return _DIGEST.fullmatch(said) is not None
 
 
@@ -126,10 +125,10 @@ def _path(digest: str) -> Path:
 
 
 def _make_room(newest: Path) -> None:
-    """Delete the files used longest ago, but never the newest, until the rest fits into `MAX_BYTES`."""
+    """Delete the least recently used files, but never `newest`, until the total fits into `MAX_BYTES`."""
     found = []
     for path in newest.parent.glob("*.npz"):
-        with suppress(OSError):  # another process makes room too
+        with suppress(OSError):  # another process may be deleting too
             status = path.stat()
             found.append((path != newest, -status.st_mtime_ns, path, status.st_size))
     total_bytes = 0
@@ -140,20 +139,20 @@ def _make_room(newest: Path) -> None:
 
 
 def known(digest: str) -> Prepared:
-    """What is known about prepared data, without reading their arrays.
+    """Return prepared data's metadata without reading its arrays.
 
     Raises:
-        DataError: They are no longer there, or damaged.
+        DataError: The file is gone or damaged.
     """
     return Prepared(digest, _read(digest, arrays=False)[0])
 
 
 @lru_cache(maxsize=2)
 def load(digest: str) -> Data:
-    """Prepared data, verified by their digest.
+    """Load prepared data, verified by its digest.
 
     Raises:
-        DataError: They are no longer there, or damaged.
+        DataError: The file is gone or damaged.
     """
     about, said, x, y = _read(digest)
     if _digest(said, x, y) != digest:
@@ -169,7 +168,7 @@ def rows_to_train_on(digest: str) -> dict[str, np.ndarray]:
     """Training rows, then validation rows, unscaled as stored: `x_train` (n, inputs), and their classes `y_train`.
 
     Raises:
-        DataError: They are no longer there, or damaged.
+        DataError: The file is gone or damaged.
     """
     about, _, x, y = _read(digest)
     n_rows = about.n_train + about.n_validation
@@ -177,10 +176,10 @@ def rows_to_train_on(digest: str) -> dict[str, np.ndarray]:
 
 
 def load_test(digest: str) -> tuple[np.ndarray, np.ndarray, DataSummary]:
-    """Test rows (n, inputs), float32 in [0, 1], their classes (n,), and what is known about the data.
+    """Test rows (n, inputs), float32 in [0, 1], their classes (n,), and the metadata.
 
     Raises:
-        DataError: They are no longer there, or damaged.
+        DataError: The file is gone or damaged.
     """
     about, _, x, y = _read(digest)
     first = about.n_train + about.n_validation
@@ -188,7 +187,7 @@ def load_test(digest: str) -> tuple[np.ndarray, np.ndarray, DataSummary]:
 
 
 def _read(digest: str, arrays: bool = True) -> tuple[DataSummary, str, np.ndarray, np.ndarray]:
-    """The summary, its text, and rows and classes as stored; both empty where no arrays are asked for."""
+    """Return the summary, its JSON text, and rows and classes as stored; both are empty unless `arrays`."""
     try:
         with _path(digest).open("rb") as file, np.load(file, allow_pickle=False) as archive:
             said = str(archive["about"])
@@ -203,8 +202,8 @@ def _read(digest: str, arrays: bool = True) -> tuple[DataSummary, str, np.ndarra
 class DataRows:
     """Rows as read from a file, not checked yet.
 
-    `x` holds numbers, (n, inputs), or images (n, height, width) or (n, height, width, channels); `labels` a number or
-    text per row. The last `n_test` rows are the source's own test rows.
+    `x` holds numbers, (n, inputs), or images (n, height, width) or (n, height, width, channels); `labels` holds a
+    number or text per row. The last `n_test` rows are the source's own test rows.
     """
 
     x: np.ndarray
@@ -215,14 +214,14 @@ class DataRows:
 
 
 def prepare(name: str, rows: DataRows) -> Prepared:
-    """Check, shuffle, scale to [0, 1], divide and save rows.
+    """Check, shuffle, scale to [0, 1], split and save rows.
 
-    All inputs of images are scaled alike, each column of a table by its smallest and largest training value. A note
-    names what is left out: row numbers, and columns that hardly vary.
+    All inputs of images share one scale; each column of a table is scaled by its smallest and largest training value. A
+    note lists omitted columns: row numbers, and columns that hardly vary.
 
     Raises:
-        DataError: The rows cannot be trained on; the text is a sentence that says why.
-        OSError: They cannot be saved.
+        DataError: The rows cannot be trained on; the message says why.
+        OSError: The file cannot be written.
     """
     _check_sizes(_flat(rows.x), rows)
     labels, merged = _as_seen(rows.labels)
@@ -234,8 +233,8 @@ def prepare(name: str, rows: DataRows) -> Prepared:
     n_test = rows.n_test or max(1, len(x) // PART)
     n_validation = max(1, (len(x) - n_test) // PART)
     n_train = len(x) - n_test - n_validation
-    # Shuffled even where the source has its own test rows, which stay last: a source may be sorted by class, and its
-    # batches are neighbouring rows.
+    # Shuffle even if the source has its own test rows, which stay last: a source may be sorted by class, and batches
+    # are neighbouring rows.
     n_own = len(x) - rows.n_test
     order = np.concatenate([np.random.default_rng(SEED).permutation(n_own), np.arange(n_own, len(x))])
     x, y = x[order], y[order]
@@ -262,7 +261,7 @@ def prepare(name: str, rows: DataRows) -> Prepared:
 
 
 def shortened(name: str) -> str:
-    """A name short enough for a sentence, on one printable line."""
+    """Shorten a name to fit a sentence, on one printable line."""
     shown = "".join(letter if letter.isprintable() else "?" for letter in name.strip()) or "no name"
     return shown if len(shown) <= MAX_NAME else shown[: MAX_NAME - 1] + "…"
 
@@ -291,12 +290,12 @@ def _check_finite(x: np.ndarray, columns: Sequence[str]) -> None:
 
 
 def classes_of(labels: np.ndarray) -> tuple[tuple[str, ...], np.ndarray]:
-    """The classes by name, in order, and the class of each row, (n,) int32.
+    """Return the class names, in order, and the class of each row, (n,) int32.
 
-    If all labels look like whole numbers they are ordered as numbers, else as texts.
+    Labels that all look like whole numbers are ordered as numbers, else as texts.
 
     Raises:
-        DataError: A label is missing or no class, or there are too few or too many classes.
+        DataError: A label is missing or not a class, or there are too few or too many classes.
     """
     texts = [str(label) for label in labels.tolist()]
     missing = next((row for row, text in enumerate(texts) if not text.strip()), None)
@@ -328,7 +327,7 @@ def _whole(text: str, row: int) -> int:
 
 
 def _to_unit_interval(x: np.ndarray, of_train: np.ndarray, is_image: bool) -> np.ndarray:
-    """Rows as float32 in [0, 1], clipped to the range of the training rows; bytes stay bytes."""
+    """Scale rows to float32 in [0, 1], clipped to the range of the training rows; bytes stay bytes."""
     if x.dtype == np.uint8:
         return np.ascontiguousarray(x)
     axis = None if is_image else 0
@@ -348,13 +347,12 @@ def _flat(x: np.ndarray) -> np.ndarray:
 
 
 def _named(columns: Sequence[str], places: Sequence[int]) -> str:
-    """The first five of some inputs, in words."""
     shown = [f"“{shortened(columns[place])}”" if columns else f"input {place + 1}" for place in places[:5]]
     return ", ".join(shown) + (f" and {len(places) - 5:,} more" if len(places) > 5 else "")
 
 
 def _without_row_numbers(rows: DataRows) -> tuple[DataRows, tuple[str, ...]]:
-    """The rows without row numbers, which would reveal the class in a source sorted by class."""
+    """Drop row numbers, which would reveal the class in a source sorted by class."""
     if rows.x.ndim != 2:
         return rows, ()
     of_train = rows.x[: len(rows.x) - rows.n_test]
@@ -370,7 +368,7 @@ def _without_row_numbers(rows: DataRows) -> tuple[DataRows, tuple[str, ...]]:
 
 
 def _counts_rows(column: np.ndarray, name: str) -> bool:
-    """Whether distinct whole numbers rise or fall row by row, have no gap, or have the name of a row number."""
+    """Whether distinct whole numbers rise or fall row by row, have no gap, or have a row number's name."""
     head = column[:MIN_ROWS]
     if len(np.unique(head)) < len(head) or not np.isfinite(column).all() or (column != np.floor(column)).any():
         return False
@@ -383,7 +381,7 @@ def _counts_rows(column: np.ndarray, name: str) -> bool:
 
 
 def _as_images(rows: DataRows) -> tuple[DataRows, bool]:
-    """Rows of pixels as images, and whether they are: by their columns' names, or as a square of whole numbers."""
+    """Return rows as images if their column names or a square of whole numbers say so, and whether they are."""
     n_inputs = _flat(rows.x).shape[1]
     if rows.x.ndim > 2:
         return rows, True
@@ -394,13 +392,13 @@ def _as_images(rows: DataRows) -> tuple[DataRows, bool]:
     is_named = bool(rows.columns) and all(PIXEL.fullmatch(name.strip()) for name in rows.columns)
     if not is_named and not (is_bytes and n_inputs >= MIN_PIXELS and side * side == n_inputs):
         return rows, False
-    if is_bytes and x.max() > 127:  # else their largest value may be below 255
+    if is_bytes and x.max() > 127:  # otherwise the largest possible value may be below 255
         x = x.astype(np.uint8)
     return replace(rows, x=x.reshape(len(x), side, side) if side * side == n_inputs else x), True
 
 
 def _that_differ(x: np.ndarray, n_train: int, columns: Sequence[str]) -> tuple[np.ndarray, tuple[str, ...]]:
-    """The inputs that differ, beyond rounding, in more than a hundredth of the training rows."""
+    """Keep the inputs that differ, beyond rounding, in more than a hundredth of the training rows."""
     usual = np.median(x[:n_train], axis=0)
     with np.errstate(over="ignore"):
         n_differ = (np.abs(x[:n_train] - usual) > ALIKE * np.abs(usual)).sum(axis=0)
@@ -414,7 +412,7 @@ def _that_differ(x: np.ndarray, n_train: int, columns: Sequence[str]) -> tuple[n
 
 
 def _as_seen(labels: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Labels without invisible differences: extra blanks, zero-width characters, ways to encode an accent."""
+    """Normalise invisible differences between labels: extra blanks, zero-width characters, accent encodings."""
     if labels.dtype.kind not in "OUS":
         return labels, ()
     seen = {}

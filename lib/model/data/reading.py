@@ -1,4 +1,4 @@
-"""Reads a reader's own data, in its own process because files are untrusted. Formats are recognised by content."""
+"""Read user-supplied data, in a separate process because files are untrusted. Formats are recognised by content."""
 
 import bz2
 import codecs
@@ -23,12 +23,12 @@ from lib.model.data.prepared import MIN_ROWS, PIXEL, DataRows, Prepared, prepare
 from lib.model.hardware.process import MAX_MEMORY_BYTES, answer
 from lib.model.spec import MAX_CLASSES
 
-SURE = ("label", "labels", "class", "target")  # names of a column of labels, whatever it holds
-LIKELY = ("species", "diagnosis", "outcome", "category", "survived", "digit")  # if it can be one
+SURE = ("label", "labels", "class", "target")  # label column names, regardless of content
+LIKELY = ("species", "diagnosis", "outcome", "category", "survived", "digit")  # label column names if the content fits
 FEW_CLASSES = 20  # a column of more distinct numbers is probably an input
 MISSING = ("", "NaN", "nan", "NA", "N/A", "n/a", "#N/A", "<NA>", "null", "NULL", "None", "?")  # missing numbers
 SETS = {"digits": "load_digits", "iris": "load_iris", "wine": "load_wine", "breast_cancer": "load_breast_cancer"}
-_SEPARATORS = ("\t", ";", "|", ",", " ")  # the surest first; the blank stands for any number of them
+_SEPARATORS = ("\t", ";", "|", ",", " ")  # most reliable first; a blank stands for any number of blanks
 _SAMPLE_BYTES, _SAMPLE_RECORDS = 1 << 20, 60
 _BOMS = {
     codecs.BOM_UTF8: "utf-8-sig",
@@ -44,7 +44,7 @@ _UNNAMED = re.compile(r"unnamed column \d+|Unnamed: \d+")
 
 
 def encoding_of(file: IO[bytes]) -> str:
-    """UTF-16 or UTF-32 if it says so, UTF-8 if all of it is valid, else Windows-1252."""
+    """UTF-16 or UTF-32 if a BOM says so, UTF-8 if all of it is valid, else Windows-1252."""
     file.seek(0)
     head = file.read(4)
     for bom, name in _BOMS.items():
@@ -61,14 +61,14 @@ def encoding_of(file: IO[bytes]) -> str:
 
 
 def read_tables(files: Sequence[tuple[str, IO[bytes]]], label: str = "") -> DataRows:
-    """Read a table of numbers with a column of labels; of several tables, the test rows have “test” in their name.
+    """Read a table of numbers with a label column; a second table is used as test rows if its name contains “test”.
 
     Args:
         files: Name and content of each.
-        label: The name of the column of labels; empty: it is guessed.
+        label: The name of the label column; empty to guess it.
 
     Raises:
-        DataError: The files hold something else; the text says what.
+        DataError: The files hold something else; the message says what.
     """
     import pandas as pd
 
@@ -95,7 +95,7 @@ def read_tables(files: Sequence[tuple[str, IO[bytes]]], label: str = "") -> Data
     inputs = [one for one in inputs if one not in names]
     labels = frame[chosen].to_numpy(object)
     x = np.empty((len(frame), len(inputs)), np.float64)
-    for place, one in enumerate(inputs):  # column by column: pandas would copy the table twice
+    for place, one in enumerate(inputs):  # column by column, because pandas would copy the table twice
         x[:, place] = frame[one]
     return DataRows(x, labels, n_test, columns=inputs, notes=tuple(notes))
 
@@ -137,7 +137,7 @@ class _TableReader:
 
         self._file.seek(0)
         try:
-            with warnings.catch_warnings(action="ignore", category=pd.errors.DtypeWarning):  # of columns with texts
+            with warnings.catch_warnings(action="ignore", category=pd.errors.DtypeWarning):  # for columns with texts
                 return pd.read_csv(
                     self._file,  # type: ignore[arg-type]
                     header=None,
@@ -156,7 +156,7 @@ class _TableReader:
             ) from error
 
     def label(self, wanted: str) -> tuple[str, bool]:
-        """The column of labels, and whether it is a guess."""
+        """Return the label column, and whether it is a guess."""
         columns = list(self.frame.columns)
         listed = ", ".join(map(shortened, columns[:8])) + (", …" if len(columns) > 8 else "")
         by_name = {name.strip().lower(): name for name in reversed(columns)}
@@ -181,7 +181,7 @@ class _TableReader:
         )
 
     def _rank(self, name: str) -> tuple | None:
-        """How unlike labels a column is, for comparison; None if it cannot hold labels."""
+        """A sort key, lowest for the column most likely to hold labels; None if it cannot hold labels."""
         column, columns = self.frame[name], list(self.frame.columns)
         given = column.dropna()
         is_number = column.dtype.kind in "iufb"
@@ -203,7 +203,7 @@ class _TableReader:
         )
 
     def with_labels(self, label: str) -> Any:
-        """The table, with its labels as the texts in the file."""
+        """Return the table with its labels as they are written in the file."""
         if self.frame[label].dtype.kind in "iu":
             return self.frame.assign(**{label: self.frame[label].astype(str)})
         texts = self._read(usecols=[label], dtype=str)[label]
@@ -211,14 +211,14 @@ class _TableReader:
 
 
 def _layout(lines: list[str]) -> dict[str, Any]:
-    """How a table that begins with these lines is written, as pandas is told."""
+    """Guess the table's layout from its first lines, as arguments for pandas."""
     separator, records = _records([re.sub(r"^[#%]\s*", "", line) for line in lines])
     width = _usual_width(records)
     if width < 2:
         raise DataError(
             "expected a column of labels and at least one of numbers, got one column; separate them by commas"
         )
-    # Titles above the table are narrower, or have one text; R's first line lacks the name of the column of row names.
+    # Titles above the table are narrower or have one text; R's first line lacks a name for the row names.
     widths = [len(fields) * (sum(bool(one.strip()) for one in fields) >= min(2, width - 1)) for _, fields in records]
     place = 0 if 2 <= widths[0] == width - 1 else next((n for n, one in enumerate(widths) if one == width), 0)
     end, first = records[place]
@@ -229,7 +229,7 @@ def _layout(lines: list[str]) -> dict[str, Any]:
     if _is_row(first, rows):
         end = records[place - 1][0] if place else 0
         first = [f"column {n}" for n in range(1, width + 1)]
-    elif len(first) < width:  # a column of row names, as R writes it; or a separator at the end of each row
+    elif len(first) < width:  # row names, as R writes them, or a separator at the end of each row
         ends_empty = all(not fields[-1].strip() for fields in rows)
         first = [*first, ""] if ends_empty else ["", *first]
     sep = r"\s+" if separator == " " else separator
@@ -237,7 +237,7 @@ def _layout(lines: list[str]) -> dict[str, Any]:
 
 
 def _records(lines: list[str]) -> tuple[str, list[tuple[int, list[str]]]]:
-    """The separator, and each record with the number of records and empty lines up to its end."""
+    """Return the separator, and each record with the number of records and empty lines up to its end."""
     found = {one: list(_split(lines, one)) for one in _SEPARATORS}
     for one, records in found.items():
         width = _usual_width(records)
@@ -258,7 +258,7 @@ def _split(lines: list[str], separator: str) -> Iterator[tuple[int, list[str]]]:
     try:
         for place, fields in enumerate(reader, 1):
             if any(field.strip() for field in fields):
-                yield place, fields  # as pandas counts skipped lines
+                yield place, fields  # counted as pandas counts `skiprows`
                 n_records += 1
             if n_records == _SAMPLE_RECORDS:
                 return
@@ -267,7 +267,7 @@ def _split(lines: list[str], separator: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _usual_width(records: list[tuple[int, list[str]]]) -> int:
-    """The usual width in the later half: other lines may precede the table."""
+    """The most common width in the second half, because other lines may precede the table."""
     widths = Counter(len(fields) for _, fields in records[len(records) // 2 :])
     return max(widths, key=lambda width: (widths[width], width), default=0)
 
@@ -292,7 +292,6 @@ def _is_row(first: list[str], rows: list[list[str]]) -> bool:
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
-    """Unique column names; unnamed columns get one."""
     made: list[str] = []
     for place, name in enumerate(names):
         shown = name.strip() or f"unnamed column {place + 1}"
@@ -303,7 +302,7 @@ def _distinct(names: Sequence[str]) -> list[str]:
 
 
 def _only_names(column: Any) -> bool:
-    """Whether the texts of a column hardly repeat, so that it can be left out; DataError for other texts."""
+    """Whether the column's texts hardly repeat, so it can be left out; DataError for other texts."""
     texts = column.notna() & ~column.map(lambda value: _is_number(str(value)))
     if 2 * texts.sum() >= len(column) and 2 * column.nunique() > len(column):
         return True
@@ -316,7 +315,7 @@ def _only_names(column: Any) -> bool:
 
 
 def scikit_learn(name: str) -> DataRows:
-    """One of `SETS`; needs scikit-learn."""
+    """Load one of `SETS`; needs scikit-learn."""
     import sklearn.datasets
 
     found = getattr(sklearn.datasets, SETS[name])()
@@ -326,11 +325,11 @@ def scikit_learn(name: str) -> DataRows:
     return DataRows(found.data, names[found.target], columns=list(found.feature_names))
 
 
-MAX_FILE_BYTES = 256 << 20  # also of unpacked content
+MAX_FILE_BYTES = 256 << 20  # applies to unpacked content too
 EXPECTED = "expected a CSV table, an .npz of NumPy or IDX files"
 _TABLES = ("", ".csv", ".tsv", ".tab", ".txt", ".data", ".dat", ".train", ".test", ".all", ".gz", ".npz", ".zip")
 _PROSE = ("readme", "license", "licence", "index", "copyright", "notes", "sources", "citation")
-_CLUTTER = ("__macosx", "thumbs.db", "desktop.ini", "icon\r", "$recycle.bin")  # and names that begin with a dot
+_CLUTTER = ("__macosx", "thumbs.db", "desktop.ini", "icon\r", "$recycle.bin")  # besides names that begin with a dot
 _FOREIGN = (
     (b"\x89PNG", "a picture"),
     (b"\xff\xd8\xff", "a picture"),
@@ -380,11 +379,11 @@ def read(files: Sequence[tuple[str, str]], built_in: str, label: str = "") -> Pr
 
     Args:
         files: Name and path of each file; empty for one of scikit-learn's sets.
-        built_in: A key of `SETS`, used without files.
-        label: A table's column of labels; empty: it is guessed.
+        built_in: A key of `SETS`, used if there are no files.
+        label: A table's label column; empty to guess it.
 
     Raises:
-        DataError: The data cannot be trained on; the text is a sentence that says why.
+        DataError: The data cannot be trained on; the message says why.
     """
     try:
         if not files:
@@ -400,10 +399,10 @@ def read(files: Sequence[tuple[str, str]], built_in: str, label: str = "") -> Pr
 
 
 def rows_of(files: Sequence[tuple[str, Path]], label: str = "") -> DataRows:
-    """The rows in these files.
+    """Read the rows in these files.
 
     Raises:
-        DataError: As `read`. OSError: A file cannot be opened.
+        DataError: As in `read`. OSError: A file cannot be opened.
     """
     with ExitStack() as opened:
         found: list[tuple[str, IO[bytes]]] = []
@@ -449,7 +448,7 @@ def _head(file: IO[bytes]) -> bytes:
 
 
 def _unpacked(name: str, file: IO[bytes], depth: int = 0) -> Iterator[tuple[str, IO[bytes]]]:
-    """The files in a ZIP, gzip, bzip2 or xz; else the file itself, including an .npz, which is a ZIP too."""
+    """The files in a ZIP, gzip, bzip2 or xz; else the file itself. An .npz is not unpacked, although it is a ZIP."""
     head = _head(file)
     file.seek(0)
     unpack = next((unpack for begins, unpack in _PACKED if head.startswith(begins)), None)
@@ -506,7 +505,7 @@ def _unzipped(name: str, file: IO[bytes], depth: int) -> Iterator[tuple[str, IO[
 
 
 def _is_clutter(path: str) -> bool:
-    """Whether an operating system left it in an archive."""
+    """Whether an operating system left this file in the archive."""
     return any(
         part.startswith(".") or part.lower() in _CLUTTER for part in PurePosixPath(path.replace("\\", "/")).parts
     )
@@ -523,7 +522,7 @@ def _is_idx_by_name(name: str) -> bool:
 
 
 def _rows_of_idx(files: Sequence[tuple[str, IO[bytes]]]) -> DataRows:
-    """Two IDX files, images and labels, or four, two of them with “test” or “t10k” in their names."""
+    """Read two IDX files, images and labels, or four, two of them with “test” or “t10k” in their names."""
     tests = [(name, file) for name, file in files if "test" in name.lower() or "t10k" in name.lower()]
     if len(files) not in (2, 4) or (len(files) == 4 and len(tests) != 2):
         raise DataError(
@@ -540,7 +539,7 @@ def _rows_of_idx(files: Sequence[tuple[str, IO[bytes]]]) -> DataRows:
 
 
 def _pair(files: Sequence[tuple[str, IO[bytes]]]) -> tuple[np.ndarray, np.ndarray]:
-    """Images and labels, whichever file comes first."""
+    """Read images and labels, given in either order."""
     arrays = []
     for name, file in files:
         file.seek(0)
@@ -563,7 +562,7 @@ def read_npz(file: IO[bytes]) -> DataRows:
     The source's validation rows join its training rows; its test rows stay test.
 
     Raises:
-        DataError: The file holds something else; the text says what.
+        DataError: The file holds something else; the message says what.
     """
     try:
         with zipfile.ZipFile(file) as archive:
@@ -582,7 +581,7 @@ def read_npz(file: IO[bytes]) -> DataRows:
                     "expected the arrays x and y, or x_train, y_train, x_test and y_test, got"
                     f" {', '.join(map(shortened, archive.files[:6])) or 'none'}; save the arrays under these names"
                 )
-            # NumPy returns other members as bytes, which `_check` refuses as arrays without axes.
+            # NumPy returns other members as bytes, which `_check` rejects as arrays without axes.
             found = {role: np.asarray(archive[name]) for role, name in names.items() if role[0] in parts}
     except DataError:
         raise
@@ -604,7 +603,7 @@ def read_npz(file: IO[bytes]) -> DataRows:
 
 
 def _role(name: str) -> tuple[str, bool] | None:
-    """The part of the data that an array holds, and whether they are labels; None if its name does not tell."""
+    """The part of the data that an array holds, and whether it holds labels; None if its name does not say."""
     match = _NAME.fullmatch(name.rpartition("/")[2].lower())
     return (_PARTS.get(match[1] or match[4] or "", "train"), bool(match[3])) if match is not None else None
 
@@ -631,5 +630,5 @@ def _as_labels(y: np.ndarray) -> np.ndarray:
 
 
 def main(connection: Connection) -> None:
-    """The reader's process: answers each (files, built_in, label) with `Prepared`, or a sentence why not."""
+    """Run the reader process: answer each (files, built_in, label) with `Prepared`, or a sentence saying why not."""
     answer(connection, read)

@@ -1,1 +1,1 @@
-"""What this machine is, and what disturbs it."""
+"""Facts about this machine, per-process limits, and fallbacks for missing libraries."""

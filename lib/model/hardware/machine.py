@@ -1,4 +1,4 @@
-"""What this machine is: its cores and memory, in one line, in detail, and as a stable id. Imports nothing heavy."""
+"""This machine's cores and memory, in one line, in detail, and as a stable id. Imports nothing heavy."""
 
 import hashlib
 import os
@@ -15,27 +15,27 @@ from lib.model.hardware.optional import free_memory_bytes, total_memory_bytes
 from lib.model.hardware.webgpu import asked, software_allowed
 
 _here = threading.local()
-JAX_SHARE = 0.75  # of a card's memory, which JAX takes at most (JAX, GPU memory allocation)
+JAX_SHARE = 0.75  # JAX's default share of a card's memory (JAX, GPU memory allocation)
 NO_GPU = "no GPU"
-ONLY_BY_WEBGPU = "no CUDA GPU; WebGPU reaches "  # and then which
+ONLY_BY_WEBGPU = "no CUDA GPU; WebGPU reaches "  # followed by the names
 
 
 def usable_cores() -> int:
-    """Number of CPU cores that this thread may use, which can be fewer than its process has, or than the machine."""
+    """CPU cores that this thread may use, possibly fewer than its process or the machine has."""
     of_process = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(of_process, getattr(_here, "most", of_process))
 
 
 def use_one_core() -> None:
-    """Say that other threads use the other cores: `usable_cores` is 1 in this thread from now on."""
+    """Make `usable_cores` return 1 in this thread from now on, because other threads use the other cores."""
     _here.most = 1
 
 
 def usable_memory_bytes(device: str) -> int:
-    """Bytes that a training can use: on a CPU what is free now, on a GPU what JAX may have of the smallest card.
+    """Bytes that a training can use: on a CPU, the memory free now; on a GPU, JAX's share of the smallest card.
 
-    Of a card it is not what is free now: the workers keep what they once had, and use it again. Where the driver does
-    not tell a card's memory, the machine's has to stand for it.
+    A card's free memory would mislead: workers keep what they once allocated, and reuse it. If the driver does not
+    report a card's memory, the machine's free memory stands in for it.
 
     Args:
         device: "cpu" or "gpu".
@@ -50,31 +50,31 @@ def usable_memory_bytes(device: str) -> int:
 
 @dataclass(frozen=True)
 class ThisMachine:
-    """The parts of a machine that explain a time."""
+    """The machine's properties that explain a time."""
 
     processor: str
     cores: int
     memory_bytes: int
-    vectors: str  # the widest vector instructions; empty if unknown
-    gpu: str  # names of all GPUs that CUDA can use; empty if there is none
-    webgpu: str = ""  # names of all GPUs that WebGPU reaches, no software; empty if there is none
+    vectors: str  # widest vector instructions; empty if unknown
+    gpu: str  # names of all GPUs that CUDA can use, or empty
+    webgpu: str = ""  # names of all GPUs that WebGPU reaches, without software adapters, or empty
 
     @property
     def line(self) -> str:
-        """All parts in one line, for example “AMD EPYC 7B13 · 2 cores · AVX2 · 8 GiB · no GPU”."""
+        """All properties in one line, for example “AMD EPYC 7B13 · 2 cores · AVX2 · 8 GiB · no GPU”."""
         cores, memory = f"{self.cores} core{'s' if self.cores != 1 else ''}", f"{self.memory_bytes / 2**30:.0f} GiB"
         return " · ".join(filter(None, (self.processor, cores, self.vectors, memory, self.graphics)))
 
     @property
     def graphics(self) -> str:
-        """Its GPUs, those that CUDA can use where there are any."""
+        """The GPUs that CUDA can use, else those that WebGPU reaches."""
         return self.gpu or (ONLY_BY_WEBGPU + self.webgpu if self.webgpu else NO_GPU)
 
 
 @cache
 def this_machine() -> ThisMachine:
     """The machine that this process runs on; looked up once."""
-    cpuinfo = dict(reversed(_cpuinfo_lines()))  # of the first core
+    cpuinfo = dict(reversed(_cpuinfo_lines()))  # the first core's
     flags = cpuinfo.get("flags", "").split()
     vectors = next((name for flag, name in (("avx512f", "AVX-512"), ("avx2", "AVX2")) if flag in flags), "")
     processor = cpuinfo.get("model name") or platform.processor() or platform.machine()
@@ -86,7 +86,7 @@ def this_machine() -> ThisMachine:
 
 
 def details() -> dict[str, str]:
-    """Everything that explains a time, by name: caches, BLAS and its threads, load, GPUs by NVML and by WebGPU."""
+    """All properties that explain a time, by name: caches, BLAS and its threads, load, GPUs by NVML and by WebGPU."""
     machine = this_machine()
     return {
         "processor": " · ".join(filter(None, (machine.processor, machine.vectors))),
@@ -103,7 +103,7 @@ def details() -> dict[str, str]:
 
 
 def clocks() -> str:
-    """The current clock rates of CPU and GPUs, without which a time says little; empty where none is reported."""
+    """The current clock rates of CPU and GPUs, to put times in context; empty if none is reported."""
     mhz = [float(value) for name, value in _cpuinfo_lines() if name == "cpu MHz"]
     parts = [f"processor {sum(mhz) / len(mhz):.0f} MHz"] if mhz else []
     for gpu in gpus():
@@ -114,7 +114,7 @@ def clocks() -> str:
 
 @cache
 def multiplies_bfloat16() -> bool:
-    """Whether the processor has matrix units for factors in bfloat16 (Intel's AMX, from Sapphire Rapids on)."""
+    """Whether the processor has matrix units for bfloat16 (Intel's AMX, since Sapphire Rapids)."""
     return "amx_bf16" in dict(_cpuinfo_lines()).get("flags", "").split()
 
 
@@ -141,7 +141,7 @@ def _binary(n_bytes: int) -> str:
 
 
 def _blas() -> list[tuple[str, int]]:
-    """The BLAS libraries that this process has loaded, each once, with their numbers of threads."""
+    """The BLAS libraries loaded by this process, each once, with their numbers of threads."""
     try:
         import threadpoolctl
     except ModuleNotFoundError:  # a bare machine
@@ -156,15 +156,15 @@ def _blas() -> list[tuple[str, int]]:
 
 @cache
 def machine_id() -> str:
-    """Twelve hex digits, the same as long as this machine and its hardware are; nothing can be read back from them."""
+    """Twelve hex digits, stable until this machine or its hardware changes; a hash, so it reveals nothing."""
     machine, address = this_machine(), uuid.getnode()
-    drawn = address >> 40 & 1  # without a network interface, `getnode` draws one for each process: RFC 4122, 4.5
+    drawn = address >> 40 & 1  # without a network interface, `getnode` is random for each process: RFC 4122, 4.5
     parts = (platform.node(), 0 if drawn else address, machine.processor, machine.cores, machine.gpu)
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:12]
 
 
 def _cpuinfo_lines() -> list[tuple[str, str]]:
-    """Name and value of each line of Linux' /proc/cpuinfo, which has a block for each core; empty elsewhere."""
+    """Name and value of each line of Linux' /proc/cpuinfo, which has a block per core; empty elsewhere."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -1,12 +1,11 @@
-"""NVIDIA's GPUs: which there are, by `nvidia-smi` without any library; their state, by NVML; their cache, by CUDA.
+"""NVIDIA GPUs: their list, from `nvidia-smi` without any library; their state, from NVML; their L2 cache, from CUDA.
 
-Cards are told apart by UUID everywhere. Numbers mean different cards to different programs: `nvidia-smi` and NVML count
-by PCI bus, CUDA counts the fastest card first unless `CUDA_DEVICE_ORDER=PCI_BUS_ID`.
+Cards are identified by UUID everywhere, because programs number them differently: `nvidia-smi` and NVML count by PCI
+bus, CUDA counts the fastest card first unless `CUDA_DEVICE_ORDER=PCI_BUS_ID`.
 
-NVML needs the package nvidia-ml-py, which comes with the GPU requirements; without it, or without a driver, it finds no
-GPUs. Its `utilisation` is the figure that `nvidia-smi` shows: the share of time in which at least one kernel ran, even
-if on one multiprocessor of a hundred. `activity` is what it is often mistaken for; chips from
-Hopper on report them (GPM).
+NVML needs the package nvidia-ml-py, part of the GPU requirements; without it, or without a driver, no GPUs are found.
+`utilisations` holds the figure shown by `nvidia-smi`: the share of time in which at least one kernel ran, even if on
+one multiprocessor of a hundred. It is often mistaken for `activity`, which chips from Hopper on report (GPM).
 """
 
 import ctypes
@@ -21,7 +20,7 @@ from functools import cache
 from types import ModuleType
 from typing import Any
 
-# The bits of nvmlDeviceGetCurrentClocksThrottleReasons that mean that the GPU runs slower than it could (nvml.h).
+# Bits of nvmlDeviceGetCurrentClocksThrottleReasons that mean the GPU runs slower than it could (nvml.h).
 THROTTLES = {
     0x004: "its power limit",
     0x008: "a hardware slowdown",
@@ -29,9 +28,9 @@ THROTTLES = {
     0x040: "its temperature (hardware)",
     0x080: "the power supply's brake",
 }
-# What nvmlDeviceGetViolationStatus accumulates, of the same kind (nvmlPerfPolicyType_t).
+# Counters of nvmlDeviceGetViolationStatus, for similar causes (nvmlPerfPolicyType_t).
 POLICIES = {0: "its power limit", 1: "its temperature", 3: "the board's limit", 5: "its voltage"}
-SETTLE_S = 1.0  # NVML's utilisation is of the last sixth of a second to second: what is shown first is of before
+SETTLE_S = 1.0  # NVML averages over the last 1/6 s to 1 s, so its first figures describe the time before
 SAMPLE_S = 0.1
 _SM_UTIL, _SM_OCCUPANCY = 2, 3  # NVML_GPM_METRIC_*
 _L2_CACHE_SIZE = 38  # CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE
@@ -39,37 +38,36 @@ _L2_CACHE_SIZE = 38  # CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE
 
 @dataclass(frozen=True)
 class Card:
-    """One GPU, as the driver describes it; 0 and empty text for what it does not know."""
+    """One GPU, as the driver describes it; 0 and empty text stand for unknown."""
 
     uuid: str  # GPU-…
-    name: str  # of the model, for example “NVIDIA L4”
+    name: str  # model name, for example “NVIDIA L4”
     driver: str  # version, for example 570.86.10
     memory_bytes: int = 0
     compute_capability: float = 0.0  # for example 8.9
 
 
 def nvidia_driver_answers() -> bool:
-    """Whether there is an NVIDIA driver that lists at least one GPU, which may be hidden from this process."""
+    """Whether an NVIDIA driver lists at least one GPU, which may be hidden from this process."""
     return bool(all_cards())
 
 
 def cards() -> tuple[Card, ...]:
-    """The GPUs that this process may use: those that `CUDA_VISIBLE_DEVICES` admits; empty without a driver."""
+    """The GPUs that `CUDA_VISIBLE_DEVICES` lets this process use; empty without a driver."""
     return visible(all_cards(), os.environ.get("CUDA_VISIBLE_DEVICES"))
 
 
 @cache
 def all_cards() -> tuple[Card, ...]:
-    """All GPUs that the driver lists, by PCI bus; asked once."""
+    """All GPUs that the driver lists, by PCI bus; cached."""
     fields = ["uuid", "name", "driver_version", "memory.total", "compute_cap"]
-    # Drivers before CUDA 11.6 do not know the last field, and answer nothing at all.
+    # Drivers before CUDA 11.6 do not know the last field, and return nothing at all.
     lines = _answer(fields) or _answer(fields[:-1])
     return tuple(_card([value.strip() for value in line.split(",")]) for line in lines if line.startswith("GPU-"))
 
 
 def listed_now() -> set[str]:
-    """The UUIDs of the GPUs that the driver lists at this moment, which may be fewer than when they were first asked
-    for."""
+    """UUIDs of the GPUs that the driver lists now, possibly fewer than in the cached `all_cards`."""
     return set(_answer(["uuid"]))
 
 
@@ -79,14 +77,14 @@ def driver_version() -> str:
 
 
 def visible(cards: tuple[Card, ...], named: str | None) -> tuple[Card, ...]:
-    """Those of all GPUs that a value of `CUDA_VISIBLE_DEVICES` leaves, in the order that it names them.
+    """Return the GPUs selected by a value of `CUDA_VISIBLE_DEVICES`, in its order.
 
-    As in CUDA, the list ends at the first entry that names no GPU: an empty value or -1 leaves none. Numbers count by
-    PCI bus; workers are given the UUIDs that this finds, so that all of them mean the same card by a number.
+    As in CUDA, the list ends at the first entry that matches no GPU: an empty value or -1 selects none. Numbers count
+    by PCI bus; workers get the resulting UUIDs, so all of them agree on what a number means.
 
     Args:
         cards: By PCI bus.
-        named: Numbers, UUIDs or the first letters of such, separated by commas; None: it is not set, all are visible.
+        named: Numbers, UUIDs or UUID prefixes, separated by commas; None if unset: all GPUs are visible.
     """
     if named is None:
         return cards
@@ -118,7 +116,7 @@ def _number(text: str) -> float:
 
 
 def _answer(fields: list[str]) -> list[str]:
-    """A line for each GPU; none where `nvidia-smi` is missing, fails, or takes more than ten seconds."""
+    """One line per GPU; none if `nvidia-smi` is missing, fails, or takes more than ten seconds."""
     command = ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
     try:
         answer = subprocess.run(command, capture_output=True, timeout=10, check=True, text=True)
@@ -129,7 +127,7 @@ def _answer(fields: list[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class Gpu:
-    """The state of one GPU at one moment; None for what this chip or driver does not report."""
+    """The state of one GPU at one moment; None for values that this chip or driver does not report."""
 
     name: str
     driver: str
@@ -139,13 +137,13 @@ class Gpu:
     power_w: float | None = None
     power_limit_w: float | None = None
     throttled_by: tuple[str, ...] = ()  # at this moment: an idle card is not slowed
-    slowed_s: Mapping[str, float] | None = None  # by what, and for how long since its driver was loaded
+    slowed_s: Mapping[str, float] | None = None  # by cause, since its driver was loaded
     uuid: str = ""
     pcie: tuple[int, int] | None = None  # generation and lanes, at this moment: an idle card may use fewer
 
     @property
     def line(self) -> str:
-        """The state in one line, without what is unknown."""
+        """The state in one line, without unknown values."""
         parts = [self.name, f"{self.memory_bytes / 2**30:.0f} GiB", f"driver {self.driver}"]
         if self.sm_clock_mhz and self.max_sm_clock_mhz:
             parts.append(f"{self.sm_clock_mhz} of {self.max_sm_clock_mhz} MHz")
@@ -162,10 +160,10 @@ class Gpu:
 
 @dataclass
 class Busy:
-    """How busy a GPU was while it was watched; `activity` is None where the chip does not report it."""
+    """How busy a GPU was while watched; `activity` is None if the chip does not report it."""
 
     utilisations: list[float] = field(default_factory=list)  # shares of recent time with any kernel running
-    # Shares of multiprocessors with work, and of resident warps, of the largest possible number.
+    # Shares, 0 to 1, of busy multiprocessors and of resident warps.
     activity: tuple[float, float] | None = None
 
 
@@ -180,14 +178,14 @@ def gpus() -> list[Gpu]:
 
 @contextmanager
 def watched_activity(settle_s: float = SETTLE_S, sample_s: float = SAMPLE_S) -> Iterator[Busy]:
-    """`with watched_activity() as busy: ...` watches the first GPU from a thread while the block keeps it at work.
+    """Watch the first GPU from a thread while the block keeps it busy: `with watched_activity() as busy: ...`.
 
-    One session lasts as long as the block: opening one takes longer than a burst of steps, and a card that waits for it
-    is idle. `busy` is complete at the block's end; it stays empty without a GPU, and where the block was short.
+    NVML stays open for the whole block: opening it takes longer than a burst of steps, and a card that waits for it is
+    idle. `busy` is complete at the block's end; it stays empty without a GPU, or if the block was too short.
 
     Args:
         settle_s: Seconds at the start that are left out.
-        sample_s: Seconds from one sample to the next.
+        sample_s: Seconds between samples.
     """
     busy, over = Busy(), threading.Event()
 
@@ -218,7 +216,7 @@ def _watch(nvml: ModuleType, handle: Any, busy: Busy, over: threading.Event, sam
 
 
 def _handles(nvml: ModuleType) -> list[tuple[str, Any]]:
-    """UUID and NVML's handle of each GPU that this process may use, in CUDA's order; those that NVML knows."""
+    """UUID and NVML handle of each GPU that this process may use, in the order of `cards`, if NVML knows it."""
     found = []
     for card in cards():
         with suppress(nvml.NVMLError):
@@ -228,7 +226,6 @@ def _handles(nvml: ModuleType) -> list[tuple[str, Any]]:
 
 def _gpu(nvml: ModuleType, handle: Any, driver: str, uuid: str) -> Gpu:
     def ask(function: str, *arguments: object) -> Any:
-        """The answer, or None where this chip or driver does not know."""
         try:
             return getattr(nvml, function)(handle, *arguments)
         except (nvml.NVMLError, AttributeError):
@@ -255,7 +252,7 @@ def _gpu(nvml: ModuleType, handle: Any, driver: str, uuid: str) -> Gpu:
 
 
 def _gpm_sample(nvml: ModuleType, handle: Any, samples: ExitStack) -> Any:
-    """The chip's counters now, or None where it has none; `samples` frees them in any case."""
+    """Return the chip's counters now, or None if it has none; `samples` frees them in any case."""
     try:
         if not nvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice:
             return None
@@ -275,11 +272,11 @@ def _activity(nvml: ModuleType, before: Any, after: Any) -> tuple[float, float]:
 
 @contextmanager
 def _nvml() -> Iterator[ModuleType | None]:
-    """NVML's Python binding, initialised; None if it is missing or finds no driver."""
+    """Yield NVML's Python binding, initialised; None if it is missing or finds no driver."""
     try:
         nvml = importlib.import_module("pynvml")
         nvml.nvmlInit()
-    except Exception:  # it is not installed, or says in its own way that there is no driver
+    except Exception:  # not installed, or one of several errors that mean there is no driver
         yield None
         return
     try:
@@ -289,7 +286,7 @@ def _nvml() -> Iterator[ModuleType | None]:
 
 
 def l2_cache_bytes() -> int:
-    """Bytes of the L2 cache of the first card that this process may use; 0 where no driver answers."""
+    """Bytes of the L2 cache of the first card that this process may use; 0 if no driver answers."""
     size, device = ctypes.c_int(0), ctypes.c_int(0)
     with suppress(OSError, AttributeError):  # no driver, or one without these functions
         driver = ctypes.CDLL("libcuda.so.1")

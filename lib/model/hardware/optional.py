@@ -1,9 +1,9 @@
-"""Fallbacks for libraries that a bare machine lacks: `lib.cli.record` also runs where there is only NumPy.
+"""Fallbacks for libraries that a bare machine lacks, because `lib.cli.record` also runs with NumPy alone.
 
-- filelock: locks between the programs of a machine. Without it, there is no other program of ours to wait for.
-- psutil: memory, and what other programs did during a measurement. Without it, nothing is reported about them.
-- msgspec: whether a row that is read is sound. Without it, a row is taken to be as this program wrote it.
-- platformdirs (see `lib.cache_folder`): where the cache folder is. Without it, that is `~/.cache`.
+- filelock: locks between this machine's programs. Without it, we assume that no other program of ours runs.
+- psutil: memory, and other programs' activity during a measurement. Without it, nothing is reported about them.
+- msgspec: validation of rows that are read. Without it, rows are trusted to be valid.
+- platformdirs (see `lib.cache_folder`): location of the cache folder. Without it, `~/.cache`.
 """
 
 import os
@@ -13,7 +13,7 @@ try:
 except ModuleNotFoundError:
 
     class Timeout(TimeoutError):
-        """Never raised: without filelock, no lock is ever held by others."""
+        """Never raised: without filelock, a lock is always free."""
 
     class FileLock:
         """A lock that is always free."""
@@ -41,14 +41,12 @@ except ModuleNotFoundError:
     ValidationError = ValueError
 
     def Meta(**_: object) -> None:
-        """No limits."""
+        """Set no limits."""
 
     def convert(value: object, _type: object) -> object:
-        """Any value is of any type."""
         return value
 
     def defstruct(_name: str, _fields: object, **_: object) -> type:
-        """Some object."""
         return dict
 
 
@@ -59,7 +57,6 @@ except ModuleNotFoundError:
 
 
 def total_memory_bytes() -> int:
-    """Main memory of this machine, in bytes."""
     return psutil.virtual_memory().total if psutil else _pages_bytes("SC_PHYS_PAGES")
 
 

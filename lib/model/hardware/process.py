@@ -1,4 +1,4 @@
-"""What a process does to itself: it limits its memory and time to read strangers' files, or mutes a library."""
+"""Per-process limits and redirection: cap memory and CPU time to read untrusted files; mute a library's output."""
 
 import os
 import resource
@@ -14,17 +14,17 @@ MAX_CPU_S = 120
 
 
 def answer(connection: Connection, read: Callable[..., object]) -> None:
-    """For each question that comes, send what was read, or a sentence why nothing was.
+    """Answer each question with the value read, or with a sentence that says why it could not be.
 
-    The process gives itself little memory and time first, and returns when the other end is closed.
+    Limits the process's memory and CPU time first, and returns when the other end is closed.
 
     Args:
-        connection: To the other end; each question is the tuple of the arguments of `read`.
-        read: Raises ValueError, with a sentence, for what it refuses. It answers anything but a text. What else it
-            raises is told as a sentence, and shown in the terminal.
+        connection: Each question is the tuple of the arguments of `read`.
+        read: Returns anything but a text. Raises ValueError, with a sentence, for what it rejects. Any other exception
+            is sent as a sentence, and its traceback printed to the terminal.
     """
     for what, limit in ((resource.RLIMIT_DATA, MAX_MEMORY_BYTES), (resource.RLIMIT_CPU, MAX_CPU_S)):
-        with suppress(ValueError, OSError):  # a lower limit is set already
+        with suppress(ValueError, OSError):  # a lower limit is already set
             resource.setrlimit(what, (limit, limit))
     with suppress(EOFError, OSError):
         while True:
@@ -42,10 +42,10 @@ def answer(connection: Connection, read: Callable[..., object]) -> None:
 
 @contextmanager
 def kept_away() -> Iterator[IO[bytes]]:
-    """Keep what native code prints to standard error meanwhile: TensorFlow prints a greeting.
+    """Redirect native code's standard error, because TensorFlow prints a greeting.
 
     Yields:
-        The file that it goes to instead.
+        The file that receives the output.
     """
     with tempfile.TemporaryFile() as written:
         kept = os.dup(2)

@@ -1,13 +1,13 @@
-"""Which adapters WebGPU reaches on this machine: graphics cards of any vendor, and software that stands in for one.
+"""WebGPU adapters on this machine: graphics cards of any vendor, and software stand-ins.
 
-What kind an adapter is, is the device that a training runs on: `discrete` and `integrated` GPUs are two devices, and a
-machine may have both. `software` is an adapter that computes on the processor (Mesa's llvmpipe, SwiftShader, WARP): it
-proves that the kernels are right, and says nothing of a GPU's speed. So it is not used unless `WEBGPU_SOFTWARE=1` asks
-for it, as tests do, and its name says what it is. Adapters of a virtual or unknown type are not used at all: nobody can
-say whether their seconds are a GPU's.
+An adapter's kind is the device of a training: `discrete` and `integrated` GPUs are two devices, and a machine may have
+both. `software` adapters compute on the processor (Mesa's llvmpipe, SwiftShader, WARP): they show that the kernels are
+correct, but nothing about a GPU's speed. They are used only if `WEBGPU_SOFTWARE=1`, as in tests, and labelled as
+software. Adapters of a virtual or unknown type are never used, because their times may not be a GPU's.
 
-They are asked in a process of its own, because loading drivers takes half a second and threads of theirs stay behind;
-in a worker, which has `wgpu` loaded anyway, without one. Where Linux shows no graphics device at all, nobody is asked.
+Adapters are listed in a separate process, because loading drivers takes half a second and leaves threads behind. A
+worker that has already loaded `wgpu` lists them itself. If Linux shows no graphics device, none are listed unless
+software adapters are allowed.
 """
 
 # pyright: reportMissingImports=false
@@ -26,16 +26,16 @@ from typing import Any
 from lib import python_path
 
 SOFTWARE, BROWSER = "software", "browser"
-KINDS = {  # and in words
+KINDS = {  # with a description
     "discrete": "discrete GPU",
     "integrated": "integrated GPU",
     SOFTWARE: "software adapter",
-    BROWSER: "GPU of a browser",  # which does not say of which kind it is; none that Python reaches
+    BROWSER: "GPU of a browser",  # a browser does not report its kind; Python cannot reach it
 }
 NO_GPU = "a software adapter computes on the processor, and says nothing of a GPU's speed"
-SOFTWARE_ALLOWED = "WEBGPU_SOFTWARE"  # the environment variable
-_BY_TYPE: dict[str, str] = {"DiscreteGPU": "discrete", "IntegratedGPU": "integrated", "CPU": SOFTWARE}  # wgpu's own
-# OpenGL would list the same cards once more, with fewer abilities.
+SOFTWARE_ALLOWED = "WEBGPU_SOFTWARE"  # an environment variable
+_BY_TYPE: dict[str, str] = {"DiscreteGPU": "discrete", "IntegratedGPU": "integrated", "CPU": SOFTWARE}  # by wgpu's type
+# OpenGL would list the same cards again, with fewer features.
 _BACKENDS = ("Vulkan", "Metal", "DX12")
 _DEVICE_FILES = ("/dev/dri/renderD*", "/dev/nvidia[0-9]*", "/dev/dxg")
 ASK_S = 20.0
@@ -43,41 +43,38 @@ ASK_S = 20.0
 
 @dataclass(frozen=True)
 class Adapter:
-    """One adapter, as its driver describes it."""
-
-    kind: str  # one of `KINDS`; another type's own name if it is none of these
+    kind: str  # one of `KINDS`, or wgpu's name for any other type
     name: str
     vendor: str
     driver: str
 
     @property
     def is_gpu(self) -> bool:
-        """Whether it is a graphics card, discrete or integrated; software and what nobody can place are none."""
+        """Whether it is a graphics card: false for software and for adapters of unknown type."""
         return self.kind in KINDS and self.kind != SOFTWARE
 
     @property
     def line(self) -> str:
-        """All of it in one line, for example “NVIDIA GeForce RTX 4070 (discrete GPU; nvidia, 580.65)”."""
+        """All fields in one line, for example “NVIDIA GeForce RTX 4070 (discrete GPU; nvidia, 580.65)”."""
         about = ", ".join(filter(None, (self.vendor, self.driver)))
         return f"{self.name} ({'; '.join(filter(None, (KINDS.get(self.kind, self.kind), about)))})"
 
 
 def adapters() -> tuple[Adapter, ...]:
-    """The first adapter of each kind, software only where it is allowed; empty where there is none, or no `wgpu`."""
+    """The first adapter of each kind, software only if allowed; empty without adapters or without `wgpu`."""
     return tuple(one for one in asked(software_allowed()) if software_allowed() or one.kind != SOFTWARE)
 
 
 def software_allowed() -> bool:
-    """Whether `WEBGPU_SOFTWARE` asks for software adapters too."""
     return os.environ.get(SOFTWARE_ALLOWED, "") not in ("", "0")
 
 
 @cache
 def asked(with_software: bool) -> tuple[Adapter, ...]:
-    """The first adapter of each kind and type; asked once.
+    """The first adapter of each kind and type; cached.
 
     Args:
-        with_software: Also where there can be no other.
+        with_software: Look even if only a software adapter can exist.
     """
     if sys.modules.get("wgpu") is not None:
         found = [described(one) for one in _enumerated()]
@@ -96,17 +93,17 @@ def _installed() -> bool:
 
 
 def _has_device_file() -> bool:
-    """Whether there can be a GPU; only Linux shows it so cheaply."""
+    """Whether there can be a GPU; only Linux offers such a cheap check."""
     return sys.platform != "linux" or any(any(Path("/").glob(pattern[1:])) for pattern in _DEVICE_FILES)
 
 
 def _answer() -> list[Adapter]:
-    """What a process of its own finds; nothing where it fails or takes too long."""
+    """List adapters in a separate process; empty if it fails or takes too long."""
     command = [sys.executable, "-m", "lib.model.hardware.webgpu"]
     environment = os.environ | {"PYTHONPATH": python_path()}
     try:
         answer = subprocess.run(command, capture_output=True, timeout=ASK_S, check=True, text=True, env=environment)
-        last = answer.stdout.strip().splitlines()[-1]  # a driver may have written before it
+        last = answer.stdout.strip().splitlines()[-1]  # a driver may have printed earlier lines
         return [Adapter(**one) for one in json.loads(last)]
     except (IndexError, OSError, subprocess.SubprocessError, ValueError, TypeError):
         return []
@@ -114,24 +111,24 @@ def _answer() -> list[Adapter]:
 
 @cache
 def _enumerated() -> tuple[Any, ...]:
-    """All adapters, by wgpu. For workers: it loads the drivers."""
+    """All adapters, as wgpu objects. For workers, because it loads the drivers."""
     import wgpu
     from wgpu.backends.wgpu_native.extras import set_instance_extras
 
-    # Timestamps in nanoseconds, as in a browser; without the second flag in units of the adapter's own.
+    # Timestamps in nanoseconds, as in a browser; without the second flag, the adapter's own units.
     set_instance_extras(backends=_BACKENDS, flags=("Default", "AutomaticTimestampNormalization"))
     return tuple(wgpu.gpu.enumerate_adapters_sync())
 
 
 def described(adapter: Any) -> Adapter:
-    """What a driver says of an adapter, from wgpu's object."""
+    """Convert wgpu's adapter object to an `Adapter`."""
     info = adapter.info
     kind = _BY_TYPE.get(type_ := str(info["adapter_type"]), type_)
     return Adapter(kind, info["device"], info["vendor"], info["description"])
 
 
 def open_adapter(kind: str) -> Any:
-    """The first adapter of this kind, as wgpu's object. For workers.
+    """Return the first adapter of this kind, as a wgpu object. For workers.
 
     Raises:
         LookupError: There is none.
