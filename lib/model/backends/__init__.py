@@ -1,1 +1,1 @@
-"""The libraries that train, each in a module of its own, and one table of them."""
+"""The training backends, one module per library, and a table of them."""

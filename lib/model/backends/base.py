@@ -1,9 +1,9 @@
-"""The contract of all backends: what goes in, what comes out, and where every training starts.
+"""The contract of all backends: their inputs, their events, and the parameters every training starts from.
 
 A backend is a generator, `train(training, data, device, parameters=None, first_epoch=0)`. It yields `FirstCall` once,
-then `Steps` as they are done (several times per epoch where an epoch takes long) and an `Epoch` at the end of each.
-All state is passed in and comes back out; to stop a training, close the generator or stop iterating. After a loss that
-is not finite there is nothing left to train: the epoch is marked as diverged and the generator ends.
+then `Steps` as they are done (several times per epoch if an epoch takes long) and an `Epoch` at the end of each. All
+state is passed in and comes back out; to stop a training, close the generator or stop iterating. A loss that is not
+finite ends the training: the epoch is marked as diverged and the generator returns.
 
 The clock runs only while training: `train_s` excludes evaluation, compilation and any time the generator is suspended.
 """
@@ -20,16 +20,16 @@ from lib.model.spec import Network, Training
 Layer = tuple[np.ndarray, np.ndarray]  # weights (inputs, outputs), biases (outputs,)
 Parameters = list[Layer]
 
-# A pause, a cancel and a new point on the chart all wait for the end of a chunk of steps.
+# Pausing, cancelling and drawing a new point all wait for the end of a chunk of steps.
 CHUNK_S = 0.06
-VALIDATION_SLICE = 2_000  # bounds the memory of an evaluation: 4,096 activations of 12,000 images are 200 MB
+VALIDATION_SLICE = 2_000  # limits the memory of an evaluation: 4,096 activations of 12,000 images are 200 MB
 
 
 class CannotTrain(ValueError):
-    """A backend cannot make this training, which its figures show before anything is allocated; or cannot train at all.
+    """A backend cannot run this training, as its figures show before anything is allocated, or cannot train at all.
 
-    So it is where a library computes wrong numbers, or cannot use the card that it was asked for. The text is a
-    sentence for the person: what was expected, what came, and what to do.
+    The latter happens if a library computes wrong numbers or cannot use the requested card. The text is a sentence for
+    the user: what was expected, what came, and what to do.
     """
 
 
@@ -51,7 +51,7 @@ class Steps:
 
     @property
     def first(self) -> tuple[int, int]:
-        """Epoch and step that they begin with: the same for all networks of a stack."""
+        """Epoch and index of the first step: the same for all networks of a stack."""
         return self.epoch, self.first_step
 
 
@@ -66,7 +66,7 @@ class Epoch:
     train_s: float
     evaluation_s: float
     parameters: Callable[[], Parameters]
-    # First step of this epoch whose loss was not finite, or after which parameters were found that are not.
+    # First step of this epoch with a non-finite loss, or after which the parameters were found not to be finite.
     diverged_step: int | None = None
 
 
@@ -75,7 +75,7 @@ Train = Callable[..., Iterator[Event]]
 
 
 def initial_parameters(network: Network, seed: int) -> Parameters:
-    """He-normal weights (variance 2 / inputs) and zero biases in float32, drawn with NumPy from the seed.
+    """Draw He-normal weights (variance 2 / inputs) in float32 with NumPy from the seed; biases are zero.
 
     He et al., Delving Deep into Rectifiers, 2015, equation 10.
     """
@@ -87,7 +87,7 @@ def initial_parameters(network: Network, seed: int) -> Parameters:
 
 
 def no_parameters() -> Parameters:
-    """Stands in for `Epoch.parameters` where the parameters stayed behind in a worker or were never stored."""
+    """Stand-in for `Epoch.parameters` if the parameters stayed in a worker or were never stored."""
     return []
 
 
@@ -107,11 +107,11 @@ def epochs(
     evaluate: Callable[[], tuple[float, float]],
     parameters: Callable[[], Parameters],
 ) -> Iterator[Event]:
-    """The loop shared by all backends that run a few steps at a time.
+    """Run the loop shared by all backends that train a few steps per call.
 
-    `chunk(epoch, starts, done, step_s)` runs the next steps of an epoch and returns their losses and seconds. The
-    epoch's batches begin at `starts`, `done` of them are behind us, and a step last took `step_s`. `evaluate()` returns
-    validation loss and accuracy.
+    `chunk(epoch, starts, done, step_s)` runs the next steps of an epoch and returns their losses and seconds. `starts`
+    holds the first image of each batch of the epoch, `done` counts the finished steps, and `step_s` is the latest time
+    per step. `evaluate()` returns validation loss and accuracy.
     """
     step_s = None
     for epoch in range(first_epoch, training.epochs):
@@ -134,10 +134,10 @@ def epochs(
 def one_step_at_a_time(
     step: Callable, wait: Callable[[], object], on_host: Callable[[list], np.ndarray], x, y, batch_size: int
 ) -> Chunk:
-    """A `chunk` for `epochs` in which a Python loop launches each step, for about `CHUNK_S`.
+    """Return a `chunk` for `epochs` that launches each step from a Python loop, for about `CHUNK_S`.
 
-    `step(images, labels)` returns its loss, which need not be computed yet; `wait()` blocks until the device is done;
-    `on_host` turns a list of losses into an array (n,), outside of the measured time.
+    `step(images, labels)` returns its loss, which may not be computed yet; `wait()` blocks until the device is done;
+    `on_host` turns a list of losses into an array (n,), outside the measured time.
     """
     clock = time.perf_counter
 
@@ -155,9 +155,9 @@ def one_step_at_a_time(
 
 
 def next_chunk(steps_left: int, step_s: float | None, block: int = 1) -> int:
-    """How many steps to run before handing back control: a few to learn the pace, then equal parts of the rest.
+    """Number of steps until the next return to the caller: a few to learn the pace, then equal parts of the rest.
 
-    They are a multiple of `block`, unless fewer are left.
+    A multiple of `block`, unless fewer steps are left.
 
     >>> next_chunk(1500, None), next_chunk(1500, 60e-6), next_chunk(48000, 10e-6)
     (16, 750, 6000)

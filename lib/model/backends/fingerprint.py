@@ -1,4 +1,4 @@
-"""A digest of the code that figures depend on: results are stored under it, and workers with older code replaced."""
+"""Digest of the code that figures depend on. Results are stored under it, and workers with older code are replaced."""
 
 import hashlib
 import os
@@ -10,30 +10,29 @@ from pathlib import Path
 
 from lib import ROOT
 
-# All that trains and measures; pages, sweeps and how results are stored change no figure.
+# Everything that trains and measures; pages, sweeps and the storage of results change no figure.
 MEASURES = ("lib/*.py", "lib/model/**/*", "lib/timing/**/*", "lib/sweeps/workers/*.py")
 CODE = (".py", ".wgsl", ".c")
 
 LOOK_EVERY_S = 0.1
-LOOK_SHARE = 0.1  # of the time, at most: beside hundreds of threads a look of 3 ms takes seconds
-_known: tuple[dict[Path, tuple[int, int]], str] = ({}, "")  # each file's last change and size, and their digest
-_look_at = 0.0  # when to look again, a time of `time.monotonic`
+LOOK_SHARE = 0.1  # of the time, at most: alongside hundreds of threads, a check of 3 ms takes seconds
+_known: tuple[dict[Path, tuple[int, int]], str] = ({}, "")  # each file's time and size; the digest of all
+_look_at = 0.0  # when to check again, as `time.monotonic`
 _looking = threading.Lock()
 
 
 def source_digest() -> str:
-    """SHA-256, cut to 16 hex digits, of the files that `MEASURES` names.
+    """SHA-256, cut to 16 hex digits, of the files matching `MEASURES`.
 
-    They are read again only when one has changed: every key of the store needs it. Whether one has changed is looked at
-    every `LOOK_EVERY_S`, and by one thread at a time: each look at a file lets another thread go on, of which the
-    server of a class has hundreds.
+    Files are read again only after a change, because every key of the store needs the digest. At most every
+    `LOOK_EVERY_S`, one thread checks for changes: each `stat` lets another thread run, and a class server has hundreds.
     """
     global _known, _look_at
     states, digest = _known
     if states and (time.monotonic() < _look_at or not _looking.acquire(blocking=False)):
-        return digest  # another thread looks just now
+        return digest  # another thread is checking
     if not states:
-        _looking.acquire()  # nothing is known yet: wait for whoever reads
+        _looking.acquire()  # nothing is known yet: wait for the thread that is reading
     try:
         began = time.monotonic()
         found = _states()
@@ -47,12 +46,12 @@ def source_digest() -> str:
 
 
 def benchmark_digest(name: str) -> str:
-    """The same of a benchmark: of its module, and of what trains and measures."""
+    """The same for a benchmark: includes its own module."""
     return digest_of([*_states(), ROOT / "benchmarks" / f"{name}.py"])
 
 
 def digest_of(paths: Iterable[Path]) -> str:
-    """SHA-256, cut to 16 hex digits, of files in this project: of their names and contents."""
+    """SHA-256, cut to 16 hex digits, of the names and contents of files in this project."""
     total = hashlib.sha256()
     for path in sorted(paths):
         content = path.read_bytes()
@@ -63,7 +62,7 @@ def digest_of(paths: Iterable[Path]) -> str:
 def _states() -> dict[Path, tuple[int, int]]:
     found = {}
     for path in (path for pattern in MEASURES for path in ROOT.glob(pattern) if path.suffix in CODE):
-        with suppress(FileNotFoundError):  # it was there a moment ago
+        with suppress(FileNotFoundError):  # deleted a moment ago
             state = os.stat(path)
             found[path] = state.st_mtime_ns, state.st_size
     return found

@@ -1,14 +1,14 @@
-"""How networks are packed into one program: which share it, how they are padded to one shape, and what that wastes.
+"""Packing networks into one program: which ones share it, how they are padded to one shape, and what that wastes.
 
-**Padding.** Networks of different widths and depths share a program if each hidden layer is padded to the widest of
-them. What a network does not use is zero, and stays exactly zero: a padded neuron sees zeros, ReLU passes no gradient
-at zero, and its outgoing weights get gradients of `delta × 0`.
+**Padding.** Networks of different widths and depths share a program if each hidden layer is padded to the widest one.
+Unused entries are zero, and stay exactly zero: a padded neuron sees zeros, ReLU passes no gradient at zero, and its
+outgoing weights get gradients of `delta × 0`.
 
-**Depth.** A shallower network exits early: the output layer reads every hidden layer at which some network of the stack
-ends, through weights that are zero for all others (their gradient is masked).
+**Depth.** A shallower network exits early: the output layer reads every hidden layer that is some network's last,
+through weights that are zero for all other networks (their gradient is masked).
 
-**Places.** A stack is a grid: a row for each batch order (a seed), a column for each network that is trained in that
-order. The networks of one row read the same images, so their first layers become a single matrix product.
+**Places.** A stack is a grid: a row per batch order (a seed), a column per network trained in that order. The networks
+of one row read the same images, so their first layers become a single matrix product.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,24 +18,24 @@ from itertools import pairwise
 from lib.model.spec import N_CLASSES, N_PIXELS, Network, Training
 
 VACANT = -1
-# Share of the arithmetic that padding may waste: on a CPU, stacking gains no more than a factor of two.
+# Share of the arithmetic that padding may waste: on a CPU, stacking gains at most a factor of two.
 MAX_WASTE = 0.4
-MAX_VACANT = 0.25  # share of places without a network beyond which each network gets a row of its own
-ACTIVATION_COPIES = 4  # a layer's values, their gradients, and the copies that XLA makes of both
+MAX_VACANT = 0.25  # with a larger share of empty places, each network gets its own row
+ACTIVATION_COPIES = 4  # a layer's values, their gradients, and XLA's copies of both
 
 
 @dataclass(frozen=True)
 class Shape:
-    """The shape that the networks of a stack are padded to."""
+    """The common shape to which a stack's networks are padded."""
 
     widths: tuple[int, ...]  # of each hidden layer
-    exits: tuple[int, ...]  # after how many hidden layers some network ends
+    exits: tuple[int, ...]  # depths, in hidden layers, at which some network ends
     n_inputs: int = N_PIXELS
     n_classes: int = N_CLASSES
 
     @classmethod
     def of(cls, networks: Sequence[Network]) -> "Shape":
-        """The smallest shape that holds all of them, which are for the same data.
+        """Return the smallest shape that holds all the networks, which share inputs and classes.
 
         >>> Shape.of([Network((128,)), Network((64, 32))])
         Shape(widths=(128, 32), exits=(1, 2), n_inputs=784, n_classes=10)
@@ -47,12 +47,12 @@ class Shape:
 
     @property
     def inputs(self) -> tuple[int, ...]:
-        """Widths of the inputs of each hidden layer, and of each possible exit."""
+        """Input widths of each hidden layer, and of each possible exit."""
         return (self.n_inputs, *self.widths)
 
     @property
     def n_parameters(self) -> int:
-        """Parameters of one place, padding included."""
+        """Parameters per place, including padding."""
         hidden = sum(inputs * width + width for inputs, width in zip(self.inputs, self.widths, strict=False))
         return hidden + self.n_classes * (1 + sum(self.inputs[depth] for depth in self.exits))
 
@@ -85,7 +85,7 @@ class StackGrid:
     """The place of each training: `places[row][column]` is its index, or VACANT. All rows have equally many columns."""
 
     places: tuple[tuple[int, ...], ...]
-    split_rows: bool  # whether rows, not columns, are divided among the devices
+    split_rows: bool  # split rows, instead of columns, among the devices
 
     @property
     def n_places(self) -> int:
@@ -103,7 +103,7 @@ class StackGrid:
 
 
 def arrange(seeds: Sequence[int], n_devices: int = 1) -> StackGrid:
-    """A grid for trainings with these seeds, with as few places as `n_devices` equal parts allow.
+    """Return a grid for trainings with these seeds, with as few places as `n_devices` equal parts allow.
 
     >>> arrange([0, 0, 0]).places, arrange([0, 0, 0], 2).places
     (((0, 1, 2),), ((0, 1, 2, -1),))
@@ -131,14 +131,14 @@ def _up(count: int, multiple: int) -> int:
 
 
 def stacks(trainings: Iterable[Training], max_waste: float) -> list[tuple[Training, ...]]:
-    """Groups of trainings that may share a program: of one batch size, and padding wastes little of the arithmetic.
+    """Group trainings that may share a program: equal batch sizes, and little arithmetic wasted on padding.
 
-    Greedy over the networks in the order of their widths. Networks without a hidden layer stay among themselves: a
-    hidden layer would be all padding to them.
+    Greedy over the networks in order of their widths. Networks without a hidden layer form their own groups, because a
+    hidden layer would be pure padding for them.
 
     Args:
         trainings: In any order.
-        max_waste: Share of a group's arithmetic that padding may add, 0 to 1; 0 keeps to one shape a group.
+        max_waste: Largest share of a group's arithmetic spent on padding, 0 to 1; 0 allows one shape per group.
     """
     groups: list[tuple[Training, ...]] = []
     for training in sorted(trainings, key=lambda one: (one.batch_size, one.network.hidden)):
@@ -154,16 +154,16 @@ def stacks(trainings: Iterable[Training], max_waste: float) -> list[tuple[Traini
 def chunks(
     group: tuple[Training, ...], memory_bytes: float, cache_bytes: float, n_devices: int
 ) -> list[tuple[Training, ...]]:
-    """A group in parts of even sizes that fit into the memory, and with their parameters into the devices' caches.
+    """Split a group into even parts that fit into memory, and whose parameters fit into the devices' caches.
 
     Args:
         group: Trainings of one batch size that may share a program.
-        memory_bytes: That a part may use while it trains.
-        cache_bytes: Of each device, for parameters.
-        n_devices: That a part is divided among.
+        memory_bytes: Available to a part while it trains.
+        cache_bytes: Per device, for parameters.
+        n_devices: Number of devices that share a part.
 
     Raises:
-        MemoryError: Not even one network fits; the text is a sentence for the person.
+        MemoryError: Not even one network fits; the text is a sentence for the user.
     """
     shape, batch_size = Shape.of([one.network for one in group]), group[0].batch_size
     place_bytes = shape.place_bytes(batch_size)

@@ -1,9 +1,9 @@
 """Training in float64, written for clarity alone; tests and workers compare every backend with it.
 
 A library that computes wrong numbers does so silently: jaxlib 0.10.2 did on a CPU, in a product followed by a sum over
-more than 32,768 rows (jax#39103). So before its first training a worker's process compares its library's numbers with
-these (`verify`). Checks that cost a few milliseconds run in every process; checks that need compilation either use what
-the first training compiles anyway (the step), or wait until it is needed (a stack's evaluation).
+more than 32,768 rows (jax#39103). So each worker process compares its library's numbers with these before its first
+training (`verify`). Checks that cost a few milliseconds run in every process; checks that need compilation either use
+code that the first training compiles anyway (the step), or wait until it is needed (a stack's evaluation).
 """
 
 from collections.abc import Iterator
@@ -20,11 +20,11 @@ N_STEPS = 4
 TOLERANCE = {"float32": 1e-4, "tf32": 5e-3, "bfloat16": 4e-2}  # largest relative difference of a loss, by precision
 N_ROWS = 36_000  # three stacked networks, each evaluated on 12,000 images
 STACKED, DISTINCT = 3, 16  # networks, and distinct images, which are repeated
-Answer = tuple[str, np.ndarray, np.ndarray]  # what it is, as computed here, as computed in float64
+Answer = tuple[str, np.ndarray, np.ndarray]  # quantity, computed here, computed in float64
 
 
 def loss_and_gradients(parameters: Parameters, x: np.ndarray, y: np.ndarray) -> tuple[float, Parameters]:
-    """Mean cross-entropy of images (batch, 784) and labels (batch,), and its gradient by the chain rule."""
+    """Return the mean cross-entropy of images (batch, 784) and labels (batch,), and its gradient by the chain rule."""
     activations = [x.astype(np.float64)]
     for index, (weights, biases) in enumerate(parameters):
         z = activations[-1] @ weights + biases
@@ -43,7 +43,7 @@ def loss_and_gradients(parameters: Parameters, x: np.ndarray, y: np.ndarray) -> 
 
 
 def train(training: Training, data: Data, steps: int) -> tuple[np.ndarray, Parameters]:
-    """Losses (steps,) of the first steps of the first epoch, and the parameters after them."""
+    """Train the first steps of the first epoch; return their losses (steps,) and the resulting parameters."""
     parameters = [
         (w.astype(np.float64), b.astype(np.float64)) for w, b in initial_parameters(training.network, training.seed)
     ]
@@ -71,10 +71,10 @@ def verify(runtime: Runtime, data: Data, stacked: bool = False) -> None:
 
 @cache
 def _complaint(runtime: Runtime, data: Data, stacked: bool) -> str:
-    """What is wrong, in a sentence; empty if nothing is."""
+    """A sentence about the first wrong number; empty if all are right."""
     for what, here, right in _stack(runtime.device) if stacked else _answers(runtime.backend, runtime.device, data):
         off = float(np.max(np.abs(here - right) / np.maximum(np.abs(right), 1)))
-        if not off <= TOLERANCE[runtime.precision]:  # NaN is off too
+        if not off <= TOLERANCE[runtime.precision]:  # true for NaN
             return (
                 f"“{runtime.label}” computes wrongly here, so it is not used: {what} is off by {off:.2g} of"
                 f" its value from float64, expected at most {TOLERANCE[runtime.precision]:g}; start it with"
@@ -90,7 +90,7 @@ def _answers(backend: str, device: str, data: Data) -> Iterator[Answer]:
 
 
 def _step(backend: str, device: str, data: Data) -> Answer:
-    """The first steps of the default training, by the backend's own loop."""
+    """Compare the first steps of the default training, run by the backend's own loop."""
     training = Training(epochs=1)
     found: list[float] = []
     events = load_train(backend)(training, data, device)
@@ -104,7 +104,7 @@ def _step(backend: str, device: str, data: Data) -> Answer:
 
 
 def _product_and_sum(device: str) -> Answer:
-    """The program of jax#39103: each row times a matrix, squared and summed."""
+    """Run the program of jax#39103: each row times a matrix, squared and summed."""
     import jax
     import jax.numpy as jnp
 
@@ -116,7 +116,7 @@ def _product_and_sum(device: str) -> Answer:
 
 
 def _stack(device: str) -> Iterator[Answer]:
-    """The loss of stacked networks on as many images as validation has, copies of a few distinct ones."""
+    """Compare the loss of stacked networks on as many images as in validation, copies of a few distinct ones."""
     from lib.model.backends.packing import Shape
     from lib.model.backends.stacked import devices_of, program, write, zeros
 

@@ -1,8 +1,8 @@
 """The table of backends, which drives the engine, the controls, the tests and the documentation.
 
-And which Python environment a worker runs in, what is installed there and for which CUDA, and its environment
-variables. Libraries for CUDA 12 and 13 bring files of the same names into the same folders (`nvidia/cudnn/lib`, …): pip
-sees no conflict, and one then loads the other's. So each generation of CUDA has an environment of its own.
+Also: each worker's Python environment, its installed versions, their CUDA, and its environment variables. Libraries for
+CUDA 12 and 13 install files of the same names into the same folders (`nvidia/cudnn/lib`, …): pip sees no conflict, and
+one library then loads the other's files. So each generation of CUDA has its own environment.
 
 This module imports none of the libraries; `load_train` does, inside a worker.
 """
@@ -31,12 +31,12 @@ from lib.model.hardware.nvidia import cards, driver_version, nvidia_driver_answe
 
 # The oldest Linux driver for each major CUDA version: NVIDIA, CUDA Toolkit release notes, minor version compatibility.
 OLDEST_DRIVER = {12: 525, 13: 580}
-# What a time on a card depends on, beside the library itself, by the names of CUDA 13 and 12; and JAX's alone.
+# Packages that affect times on a card, in addition to the library itself: for CUDA 13 and 12, and for JAX only.
 COMPUTES_WITH = ("nvidia-cublas", "nvidia-cublas-cu12", "nvidia-cudnn-cu13", "nvidia-cudnn-cu12")
 NUMBA_COMPILES_WITH = {13: "nvidia-nvvm", 12: "nvidia-cuda-nvcc-cu12"}
 JAX_COMPUTES_WITH = ("jax-cuda13-plugin", "jax-cuda12-plugin")
-# The errors after which a process can do nothing more with its card, by the driver's names and in its words: NVIDIA,
-# CUDA Driver API, CUresult. NVML and the kernel say it in their own way.
+# Errors after which a process can no longer use its card, by the driver's names and messages (NVIDIA, CUDA Driver API,
+# CUresult). NVML and the kernel word them differently.
 _LOST = re.compile(
     r"CUDA_ERROR_(?:DEINITIALIZED|NO_DEVICE|DEVICE_UNAVAILABLE|ECC_UNCORRECTABLE|NVLINK_UNCORRECTABLE"
     r"|ILLEGAL_ADDRESS|LAUNCH_TIMEOUT|CONTEXT_IS_DESTROYED|ASSERT|HARDWARE_STACK_ERROR|ILLEGAL_INSTRUCTION"
@@ -53,23 +53,22 @@ _LOST = re.compile(
 
 @dataclass(frozen=True)
 class Environment:
-    """An interpreter, and the folders where its packages are looked for.
+    """An interpreter, and the folders that hold its packages.
 
     Args:
-        python: The interpreter's file.
-        folders: Of its packages; None: this program's own, wherever it finds them.
+        python: Path of the interpreter.
+        folders: Of its packages; None: the same as this program's.
     """
 
     python: str
     folders: tuple[str, ...] | None = None
 
     def file(self, module: str) -> Path | None:
-        """Where the module would be imported from; None where it is not installed, or comes from no file."""
+        """The file the module would be imported from; None if it is not installed, or has no file."""
         found = self._spec(module)
         return Path(found.origin) if found is not None and found.origin is not None else None
 
     def installed(self, module: str) -> bool:
-        """Whether the module is there to be imported."""
         return self._spec(module) is not None
 
     def version(self, distribution: str) -> str:
@@ -79,7 +78,7 @@ class Environment:
 
     @property
     def python_version(self) -> str:
-        """Of the interpreter, for example 3.12.3; that of another is what its environment was made with."""
+        """The interpreter's version, for example 3.12.3; for another environment, the version that created it."""
         if self.folders is None:
             return platform.python_version()
         made_by = Path(self.python).parent.parent / "pyvenv.cfg"
@@ -99,10 +98,10 @@ HERE = Environment(sys.executable)
 
 
 def environment_in(folder: str) -> Environment:
-    """The virtual environment in a folder of this project; this program's own where there is none, or where it is that.
+    """Return the virtual environment in a project folder; this program's own if they are the same, or none is there.
 
     Args:
-        folder: Its name, such as `.venv-cuda12`; empty: none is meant.
+        folder: Its name, such as `.venv-cuda12`; empty for this program's own.
     """
     home = ROOT / folder
     python = home / "bin" / "python"
@@ -112,7 +111,7 @@ def environment_in(folder: str) -> Environment:
 
 
 def lost_card(text: str) -> str:
-    """What says in a library's error that the card no longer answers this process; empty where nothing does.
+    """Return the part of a library's error that says the card no longer answers this process; empty if none does.
 
     >>> lost_card("INTERNAL: Failed to synchronize: CUDA_ERROR_ECC_UNCORRECTABLE: uncorrectable ECC error encountered")
     'CUDA_ERROR_ECC_UNCORRECTABLE'
@@ -128,7 +127,7 @@ def _jax(environment: Environment) -> int | None:
 
 
 def _tensorflow(environment: Environment) -> int | None:
-    """Its wheel for a processor alone is another package; where cuDNN for CUDA 13 is too, that lies over its own."""
+    """The CPU wheel is a separate package; cuDNN for CUDA 13, if installed, overwrites TensorFlow's own."""
     alone = environment.version("nvidia-cudnn-cu12") and not environment.version("nvidia-cudnn-cu13")
     return 12 if environment.version("tensorflow") and alone else None
 
@@ -143,11 +142,11 @@ def _torch(environment: Environment) -> int | None:
 
 def _cupy(environment: Environment) -> int | None:
     named = next((major for major in (13, 12) if environment.version(f"cupy-cuda{major}x")), None)
-    return named or (12 if environment.installed("cupy") else None)  # built from source: it has some CUDA
+    return named or (12 if environment.installed("cupy") else None)  # built from source, for some CUDA
 
 
 def _numba(environment: Environment) -> int | None:
-    """numba-cuda is one package for all versions of CUDA: its compiler's tells."""
+    """numba-cuda is one package for all versions of CUDA, so check its compiler's."""
     named = next((major for major, name in NUMBA_COMPILES_WITH.items() if environment.version(name)), None)
     return named or (12 if environment.installed("numba_cuda") else None)  # a system's CUDA
 
@@ -174,16 +173,16 @@ def driver_problem(major: int) -> str:
 
 
 def versions_on_a_card(environment: Environment, with_jax: bool) -> dict[str, str]:
-    """Versions of the driver and of CUDA's libraries in an environment, by name; empty where one is not known."""
+    """Versions of the driver and of an environment's CUDA libraries, by name; empty if unknown."""
     names = COMPUTES_WITH + (JAX_COMPUTES_WITH if with_jax else ())
     return {"driver": driver_version()} | {name: environment.version(name) for name in names}
 
 
-DEVICES = ("cpu", "gpu")  # the processor, and NVIDIA's card by CUDA
-ADAPTERS = tuple(webgpu.KINDS)  # the devices of WebGPU alone, which knows the cards of every vendor
+DEVICES = ("cpu", "gpu")  # the processor, and NVIDIA's card through CUDA
+ADAPTERS = tuple(webgpu.KINDS)  # WebGPU's devices, cards of any vendor
 ALL_DEVICES = DEVICES + ADAPTERS
-# How the factors of a product of float32 matrices are rounded: not at all, to 10 bits after the point, or to 7. Sums
-# are of float32 in each. Of processors, those with matrix units for bfloat16 are asked for it, too.
+# How products of float32 matrices round their factors: not at all, to 10 bits after the point, or to 7. Sums always use
+# float32. Processors with matrix units for bfloat16 also use them on request.
 PRECISIONS = ("float32", "tf32", "bfloat16")
 JAX_PRECISION = {"float32": "highest", "tf32": "TF32_TF32_F32", "bfloat16": "BF16_BF16_F32"}
 OLDEST_WITH_TF32 = 8.0  # compute capability, Ampere; bfloat16 too (NVIDIA, CUDA C++ programming guide)
@@ -191,7 +190,7 @@ OLDEST_WITH_TF32 = 8.0  # compute capability, Ampere; bfloat16 too (NVIDIA, CUDA
 
 @dataclass(frozen=True)
 class Trainer:
-    """What trains, as the rows of results name it."""
+    """A trainer, as named in rows of results: a backend, or code in a browser."""
 
     key: str
     label: str
@@ -200,7 +199,7 @@ class Trainer:
 
 @dataclass(frozen=True)
 class Backend(Trainer):
-    """A library, and the way in which it is asked to train.
+    """A library, and one way of training with it.
 
     Backends with the same `worker` use the same library and share a process.
     """
@@ -217,25 +216,25 @@ class Backend(Trainer):
     # False: an epoch takes minutes, so only the race, which times parts of an epoch, runs it.
     whole_epochs: bool = True
     taken_apart: bool = True  # whether the anatomy of a step has experiments for it
-    skips_zeros: bool = False  # what its step takes depends on the values of its inputs, not on shapes alone
+    skips_zeros: bool = False  # its step time depends on the values of its inputs, not only on shapes
     environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    # Folder of the environment that its worker on a card runs in; empty: this program's own.
+    # Folder of the environment for its worker on a card; empty: this program's own.
     cuda_environment: str = ""
-    # Whether trainings of one shape advance side by side. Keras' `fit` holds a copy of the images: one at a time.
+    # Whether trainings of one shape take turns. Keras' `fit` holds a copy of the images, so they run in sequence.
     side_by_side: bool = True
-    # Whether several train in one process, a core each: their compiled code leaves Python's lock to others.
+    # Whether several trainings share a process, one core each: their compiled code releases Python's lock.
     parallel: bool = False
-    # Whether the images stay on the device; else the host sends it each batch.
+    # Whether the images stay on the device; else the host sends each batch.
     holds_images: bool = False
 
     def offered(self, device: str) -> tuple[str, ...]:
-        """The precisions in which it can train on such a device, where that has them."""
+        """Precisions that it supports on a device, if the device has them."""
         return {"cpu": self.precisions_on_cpu, "gpu": self.precisions}.get(device, PRECISIONS[:1])
 
 
 INSTALL_AGAIN = "run `make install` again, which adds it"
 COMPILERS = ("g++", "clang++", "c++")
-# Keras' layers rely on JAX to promote types and ranks, even where the user has forbidden it.
+# Keras' layers rely on JAX to promote types and ranks, even if the user has disabled that.
 _JAX_PROMOTES = {"JAX_NUMPY_DTYPE_PROMOTION": "standard", "JAX_NUMPY_RANK_PROMOTION": "allow"}
 _TF_QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "GRPC_VERBOSITY": "ERROR"}
 
@@ -456,9 +455,8 @@ BACKENDS: Mapping[str, Backend] = MappingProxyType(
     }
 )
 
-# What trains on the processor of a reader's browser (`lib.sweeps.experiments.your_gpu`). No worker of this program
-# does: these
-# have rows wherever machines are shown, and nowhere else. On its GPU a browser trains as WebGPU's backends do.
+# Trainers on the processor of a reader's browser (`lib.sweeps.experiments.your_gpu`). No worker runs them, so they have
+# rows only where machines are shown. On its GPU, a browser trains like the WebGPU backends.
 IN_A_BROWSER: Mapping[str, Trainer] = MappingProxyType(
     {
         trainer.key: trainer
@@ -472,15 +470,15 @@ TRAINERS: Mapping[str, Trainer] = MappingProxyType({**BACKENDS, **IN_A_BROWSER})
 
 DEFAULT = "jax-epoch"
 _WHERE = {"cpu": "", "gpu": ", GPU"} | {kind: f", {words}" for kind, words in webgpu.KINDS.items()}
-# The share of inputs that are zero from which on what skips them is worth choosing. Of MNIST's 81 % are, and there
-# `benchmarks/epochs.py` holds it to 1.5 times the speed of JAX's compiled epoch at every batch size. Its time is that
-# of the other inputs, so where they are 1.5 times as many, 28 %, no advantage is left.
+# Smallest share of zero inputs at which skipping them pays. MNIST's share is 81 %, where `benchmarks/epochs.py`
+# requires 1.5 times the speed of JAX's compiled epoch at every batch size. Time grows with the nonzero inputs, so with
+# 1.5 times as many of them, 28 %, the advantage is gone.
 LEAST_ZEROS = 0.75
 
 
 @dataclass(frozen=True, order=True)
 class Runtime:
-    """A backend on a device, which runs a training, and the precision of its products there; or what a browser has."""
+    """A backend on a device, which runs a training, and the precision of its products; or a trainer in a browser."""
 
     backend: str = DEFAULT
     device: str = "cpu"
@@ -504,27 +502,27 @@ class Runtime:
 
     @property
     def label(self) -> str:
-        """Its name for people; float32, in which all are compared, goes without saying."""
+        """Its display name; float32, the default for comparisons, is omitted."""
         return TRAINERS[self.backend].label + self.suffix
 
     @property
     def short_label(self) -> str:
-        """Its name where its device goes without saying."""
+        """Its display name without the device."""
         return TRAINERS[self.backend].label + self._rounded
 
     @property
     def suffix(self) -> str:
-        """What its label says beyond its backend's: device and precision, where they do not go without saying."""
+        """Device and precision, as appended to its backend's label; empty on a processor in float32."""
         return _WHERE[self.device] + self._rounded
 
     @property
     def on_gpu(self) -> bool:
-        """Whether it runs on a graphics card, by CUDA or by WebGPU; a software adapter is none."""
+        """Whether it runs on a graphics card, by CUDA or by WebGPU; false for a software adapter."""
         return self.device not in ("cpu", webgpu.SOFTWARE)
 
     @property
     def place(self) -> tuple[int, int, int]:
-        """Its place in a list of runtimes: those on a CPU first, then by precision, then in the order of the table."""
+        """Sort key for lists of runtimes: by device, CPU first, then by precision, then in the order of the table."""
         return ALL_DEVICES.index(self.device), PRECISIONS.index(self.precision), list(TRAINERS).index(self.backend)
 
     @property
@@ -539,7 +537,7 @@ class Runtime:
 
     @property
     def subject(self) -> dict[str, str]:
-        """What a record says of it."""
+        """Its fields in a record."""
         return {"backend": self.backend, "device": self.device, "precision": self.precision}
 
     @property
@@ -564,9 +562,9 @@ class Unavailable:
 
 
 def all_runtimes() -> list[Runtime]:
-    """Every backend on each of its devices, in float32; and in the other precisions that the device has.
+    """Every backend on each of its devices, in float32 and in the other precisions that the device has.
 
-    Of WebGPU's devices those whose adapter is there; where none is, the first stands for all of them.
+    WebGPU's devices are limited to the adapters found; without any, the first kind represents them all.
     """
     rounds = {
         "cpu": ("bfloat16",) if multiplies_bfloat16() else (),
@@ -582,7 +580,7 @@ def all_runtimes() -> list[Runtime]:
 
 
 def _adapters() -> list[str]:
-    """The kinds of adapter that are there, in the order of `ADAPTERS`."""
+    """The kinds of adapter found, in the order of `ADAPTERS`."""
     found = {adapter.kind for adapter in webgpu.adapters()}
     return [kind for kind in ADAPTERS if kind in found]
 
@@ -592,7 +590,7 @@ def unavailable(runtime: Runtime) -> Unavailable | None:
     if runtime.backend in IN_A_BROWSER or runtime.device == webgpu.BROWSER:
         return Unavailable("only a browser runs it", "open notebooks/your_gpu.py in one")
     backend = BACKENDS[runtime.backend]
-    # First, because no installation helps without a GPU.
+    # First, because without a GPU no installation helps.
     if runtime.device == "gpu" and not nvidia_driver_answers():
         return Unavailable("no NVIDIA driver answers on this machine", "use a machine with an NVIDIA GPU")
     if runtime.device == "gpu" and not cards():
@@ -624,7 +622,7 @@ def unavailable(runtime: Runtime) -> Unavailable | None:
 
 
 def unsuited(runtime: Runtime, zeros: float | None) -> Unavailable | None:
-    """Why a runtime is not worth choosing for inputs of which this share is zero; None if it is, or nobody knows."""
+    """Why a runtime is a poor choice for inputs with this share of zeros; None if it suits them, or if unknown."""
     if zeros is None or zeros >= LEAST_ZEROS or not BACKENDS[runtime.backend].skips_zeros:
         return None
     return Unavailable(
@@ -646,7 +644,6 @@ def _no_adapter(kind: str) -> Unavailable | None:
 
 
 def usable_runtimes() -> list[Runtime]:
-    """The runtimes that can run here."""
     return [runtime for runtime in all_runtimes() if unavailable(runtime) is None]
 
 
@@ -654,7 +651,7 @@ _installed = cache(Environment.installed)
 
 
 def environment_of(runtime: Runtime) -> Environment:
-    """Where its worker runs: on a processor in this program's own environment, on a card perhaps in another."""
+    """Its worker's environment: this program's own on a processor, possibly another on a card."""
     return environment_in(BACKENDS[runtime.backend].cuda_environment if runtime.device == "gpu" else "")
 
 
@@ -662,7 +659,7 @@ def environment_of(runtime: Runtime) -> Environment:
 def versions(runtime: Runtime) -> str:
     """Python's version and those of the libraries that its numbers depend on, without importing them.
 
-    On a card the driver, JAX's plug-in, cuBLAS and cuDNN are among them, as far as they are known.
+    On a card, includes the driver, JAX's plug-in, cuBLAS and cuDNN, if known.
     """
     environment, needs = environment_of(runtime), BACKENDS[runtime.backend].needs
     found = {"python": environment.python_version}
@@ -682,32 +679,32 @@ def load_train(key: str) -> Train:
     return getattr(importlib.import_module(f"lib.model.backends.{backend.module}"), backend.function)
 
 
-# jaxlib 0.10.2 hands reductions on a processor to a library that returns wrong sums, crashes or hangs (jax#39103,
+# jaxlib 0.10.2 passes reductions on a processor to a library that returns wrong sums, crashes or hangs (jax#39103,
 # #39257, #40412).
 XLA_WITHOUT_WRONG_SUMS = "--xla_cpu_experimental_ynn_fusion_type=-reduce"
 
 
 def device_count(device: str) -> int:
-    """Number of JAX devices of a worker: GPUs, or on a CPU one per core (see `worker_environment`)."""
+    """JAX devices per worker: GPUs, or on a CPU one per core (see `worker_environment`)."""
     return usable_cores() if device == "cpu" else len(cards())
 
 
 def worker_environment(runtime: Runtime, compilation_cache: str | None, threads: int | None = None) -> dict[str, str]:
-    """The environment variables that a worker's process needs before it imports its library.
+    """The environment variables that a worker process needs before it imports its library.
 
-    `threads` limits its threads, which are otherwise as many as there are cores.
+    `threads` limits its threads; the default is one per core.
     """
     environment = dict(BACKENDS[runtime.backend].environment)
     n_threads = str(threads or usable_cores())
     environment |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), n_threads)
     environment |= dict.fromkeys(("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"), n_threads) if threads else {}
-    environment |= {"NPROC": n_threads} if threads else {}  # XLA takes it for the number of cores
+    environment |= {"NPROC": n_threads} if threads else {}  # XLA reads it as the number of cores
     environment |= {"NUMBA_NUM_THREADS": n_threads}
     if "jax" in BACKENDS[runtime.backend].needs and runtime.device == "cpu":
         flags = [XLA_WITHOUT_WRONG_SUMS, *os.environ.get("XLA_FLAGS", "").split()]  # the last of two wins: the user's
         if BACKENDS[runtime.backend].worker == "jax" and not threads:
-            # A stack is divided among devices: make each core a device. A single training uses only the first of them,
-            # with all threads.
+            # A stack is divided among devices, so make each core a device. A single training uses only the first, with
+            # all threads.
             flags.append(f"--xla_force_host_platform_device_count={usable_cores()}")
         environment |= {"XLA_FLAGS": " ".join(dict.fromkeys(flags))}
         if runtime.precision != PRECISIONS[0]:
@@ -725,9 +722,9 @@ def worker_environment(runtime: Runtime, compilation_cache: str | None, threads:
             "JAX_DEFAULT_MATMUL_PRECISION": JAX_PRECISION[runtime.precision],
             "CUPY_TF32": str(int(runtime.precision == "tf32")),
         }
-        # Over anything that a program or a default says, in all of NVIDIA's own libraries.
+        # Overrides every program's setting and default in all of NVIDIA's own libraries.
         environment |= {"NVIDIA_TF32_OVERRIDE": "0"} if runtime.precision == "float32" else {}
-        # TensorFlow writes as a warning why it does not use the card; the worker passes it on.
+        # TensorFlow warns why it does not use the card; the worker passes the warning on.
         environment |= {"TF_CPP_MIN_LOG_LEVEL": "1"} if "tensorflow" in BACKENDS[runtime.backend].needs else {}
     if compilation_cache is not None:
         environment |= {
@@ -740,11 +737,11 @@ def worker_environment(runtime: Runtime, compilation_cache: str | None, threads:
 
 
 def complete_environment(runtime: Runtime, threads: int | None = None) -> dict[str, str]:
-    """A worker's environment variables: its library's, this project's path, and where compiled programs are cached.
+    """A worker's environment variables: its library's, this project's path, and the cache of compiled programs.
 
     Args:
-        runtime: What the worker trains with.
-        threads: At most so many; None: as many as there are cores.
+        runtime: The worker's runtime.
+        threads: Limit; None: one per core.
     """
     try:
         compilation_cache = str(cache_dir() / "xla")

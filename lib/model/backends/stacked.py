@@ -1,6 +1,6 @@
 """Training many networks in one compiled program, a stack, which yields the same events as every backend.
 
-How the networks are laid out is explained in `lib.model.backends.packing`.
+`lib.model.backends.packing` explains how the networks are laid out.
 
 **Layout.** Activations have features first and images last, (columns, width, batch). The first layers of all networks
 that read the same images are then one product of (columns × width, inputs) by (inputs, batch), the other layers are
@@ -8,9 +8,9 @@ products batched over networks, and nothing is transposed in between. On two cor
 4,096) to 2.3 times (batch size 1) the speed of one network after another; a plain `jax.vmap` of the single step reaches
 0.4 to 1.2 times (784→128→10, 4 to 16 networks).
 
-**Seconds** are shares: all networks of a stack advance at the same time, and each is assigned an equal part of it, so
-that the parts add up to the time that the stack took. Trainings that end early (diverged, or with fewer epochs) leave
-the stack at the end of an epoch, if a smaller program is worth compiling.
+**Seconds** are shares: all networks of a stack advance together, and each gets an equal part of the time, so the parts
+add up to the stack's time. Trainings that end early (diverged, or with fewer epochs) leave the stack at the end of an
+epoch, if a smaller program is worth compiling.
 """
 
 import time
@@ -41,13 +41,13 @@ from lib.model.spec import Network, Training
 
 AXIS = "models"
 SLICE_BYTES = 32 * 2**20  # of one layer's activations while evaluating
-TRACES = {"steps": 0, "evaluate": 0}  # how often each was traced: a test counts them
+TRACES = {"steps": 0, "evaluate": 0}  # traces per function, counted by a test
 
 Weights = dict[str, list]  # arrays of (rows, columns, …): see `zeros`
 
 
 def zeros(shape: Shape, rows: int, columns: int) -> Weights:
-    """Parameters of a grid in host memory, float32: nothing but padding until networks are written into it."""
+    """Parameters of a grid in host memory, float32: all padding until `write` adds networks."""
 
     def empty(*of_one: int) -> np.ndarray:
         return np.zeros((rows, columns, *of_one), np.float32)
@@ -74,7 +74,7 @@ def _logits(shape: Shape, parameters: Weights, x):
 
 
 def _times(weights, activations):
-    """Product of (columns, outputs, inputs) and activations → (columns, outputs, batch).
+    """Multiply weights (columns, outputs, inputs) by activations → (columns, outputs, batch).
 
     Activations are (columns, inputs, batch), or the images (batch, inputs), which all columns read.
     """
@@ -93,7 +93,7 @@ def _cross_entropy(logits, y):
 
 
 def _step_of_row(shape: Shape, parameters: Weights, masks, x, y, rates):
-    """One step of SGD of each network of a row on the same batch; new parameters, and losses (columns,) before it."""
+    """Run one SGD step of a row's networks on one batch; return new parameters and the losses (columns,) before it."""
 
     def total(parameters):
         losses = jnp.mean(_cross_entropy(_logits(shape, parameters, x), y), axis=1)
@@ -127,19 +127,19 @@ class StackProgram:
 
     steps: Callable
     evaluate: Callable
-    split: NamedSharding  # of arrays with an entry for each network
-    by_row: NamedSharding  # of arrays with an entry for each row
-    shared: NamedSharding  # images and labels
+    split: NamedSharding  # for arrays with an entry per network
+    by_row: NamedSharding  # for arrays with an entry per row
+    shared: NamedSharding  # for images and labels
 
 
 @lru_cache(maxsize=64)
 def program(shape: Shape, batch_size: int, split_rows: bool, devices: tuple) -> StackProgram:
-    """The program for a shape, batch size and tuple of devices; XLA compiles it again for each size of grid."""
+    """The program for a shape, batch size and tuple of devices; XLA recompiles it for each grid size."""
     mesh = Mesh(np.array(devices), (AXIS,))
     grid = PartitionSpec(AXIS) if split_rows else PartitionSpec(None, AXIS)
     row = PartitionSpec(AXIS) if split_rows else PartitionSpec()
     everywhere = PartitionSpec()
-    # Each device processes its part on its own: networks share no values.
+    # Each device processes its part alone, because networks share no values.
     part = partial(jax.shard_map, mesh=mesh, check_vma=False)
     losses = PartitionSpec(None, *grid)
     steps = part(
@@ -178,7 +178,7 @@ def _run_steps(shape: Shape, batch_size: int, block: int, parameters, losses, ma
 
 
 def _evaluate(shape: Shape, parameters, x, y):
-    """Mean loss and accuracy of each network, (rows, columns), in slices of images so that activations stay small."""
+    """Mean loss and accuracy of each network, (rows, columns), in slices of images to keep activations small."""
     TRACES["evaluate"] += 1
     rows, columns = parameters["last"][0].shape[:2]
     image_bytes = 4 * rows * columns * max((*shape.widths, shape.n_classes))
@@ -193,7 +193,7 @@ def _evaluate(shape: Shape, parameters, x, y):
 
 
 def masks_of(shape: Shape, grid: StackGrid, depths: list[int]) -> list[np.ndarray]:
-    """For each exit an array (rows, columns), 1 where the network in that place ends there, else 0."""
+    """For each exit, an array (rows, columns): 1 where that place's network ends there, else 0."""
     masks = [np.zeros((len(grid.places), len(grid.places[0])), np.float32) for _ in shape.exits]
     for index, place in grid.where.items():
         masks[shape.exits.index(depths[index])][place] = 1
@@ -201,7 +201,7 @@ def masks_of(shape: Shape, grid: StackGrid, depths: list[int]) -> list[np.ndarra
 
 
 WORTH_COMPILING_S = 0.5  # a smaller program must save more than it costs to compile
-REPORT_S = 2e-3  # between two reports of losses, per network: a thousand networks need no sixteen reports a second
+REPORT_S = 2e-3  # between two reports of losses, per network, so a thousand networks report less often
 
 
 def devices_of(device: str, n_devices: int) -> tuple:
@@ -213,7 +213,7 @@ def devices_of(device: str, n_devices: int) -> tuple:
 
 
 def write(into: Weights, place: tuple[int, int], parameters: Parameters, shape: Shape) -> None:
-    """Write one network's parameters into its place, in the layout of `program.zeros`; the rest stays padding."""
+    """Write one network's parameters into its place, in the layout of `zeros`; the rest stays padding."""
     *hidden, (weights, biases) = parameters
     for depth, (layer, offsets) in enumerate(hidden):
         inputs, outputs = layer.shape
@@ -224,7 +224,7 @@ def write(into: Weights, place: tuple[int, int], parameters: Parameters, shape: 
 
 
 def read(parameters: Weights, place: tuple[int, int], network: Network, shape: Shape) -> Parameters:
-    """One network's parameters without padding, weights (inputs, outputs); copies."""
+    """Copy one network's parameters without padding, weights (inputs, outputs)."""
     hidden = [
         (
             parameters["weights"][depth][place][:outputs, :inputs].T.copy(),
@@ -238,7 +238,7 @@ def read(parameters: Weights, place: tuple[int, int], network: Network, shape: S
 
 
 def whole(array: jax.Array) -> np.ndarray:
-    """A copy in host memory; in a job of several processes, gathered from all of them."""
+    """Copy an array to host memory; in a job of several processes, gather it from all of them."""
     if array.is_fully_addressable:
         return np.array(array)
     from jax.experimental.multihost_utils import process_allgather
@@ -260,10 +260,10 @@ def train_stack(
     parameters: Mapping[int, Parameters] | None = None,
     first_epoch: int = 0,
 ) -> Iterator[tuple[int, Event] | None]:
-    """Train all of them at once; yields (index, event) pairs, and None at points where it can be paused or stopped.
+    """Train all of them together; yield (index, event) pairs, and None at points where it can be paused or stopped.
 
-    All trainings have the same batch size. `parameters` holds those of the trainings that do not start from their seed,
-    by index, as they are after `first_epoch` epochs.
+    All trainings have the same batch size. `parameters` maps the index of each training that does not start from its
+    seed to its parameters after `first_epoch` epochs.
 
     In a job of several JAX processes (`jax.distributed`), each process calls this with the same arguments and all
     devices of the job, and receives the same events.
@@ -278,8 +278,6 @@ def train_stack(
 
 
 class _StackRun:
-    """The state of `train_stack`."""
-
     def __init__(self, trainings: Sequence[Training], data: Data, devices: tuple, first_epoch: int) -> None:
         self.trainings, self.data, self.devices = trainings, data, devices
         self.size = trainings[0].batch_size
@@ -287,12 +285,11 @@ class _StackRun:
         self.alive = [i for i, training in enumerate(trainings) if training.epochs > first_epoch]
         self.block = BLOCK[devices[0].platform]
         self.step_s: float | None = None
-        # The processes of a job must make the same decisions, so none may depend on measured times: they run whole
-        # epochs, and never shrink the stack.
+        # A job's processes must make the same decisions, so none may depend on measured times: they run whole epochs,
+        # and never shrink the stack.
         self.in_step = len({device.process_index for device in devices}) > 1
 
     def begin(self, start: dict[int, Parameters]) -> Iterator[tuple[int, Event] | None]:
-        """Load and compile, without any steps yet."""
         began = time.perf_counter()
         self._load(start)
         self.images = _on_devices(self.data, self.program.shared)
@@ -316,7 +313,7 @@ class _StackRun:
             rates[place] = training.learning_rate
             self.places[index] = place
         masks = masks_of(self.shape, self.grid, [len(training.network.hidden) for training in members])
-        # Of each row's batch order.
+        # One batch order per row.
         self.seeds = [next((members[one].seed for one in row if one != VACANT), 0) for row in self.grid.places]
         self.current, self.rates, self.masks = jax.device_put((host, rates, masks), self.program.split)
 
@@ -339,7 +336,6 @@ class _StackRun:
         return self.program.steps(self.current, losses, self.masks, starts, first, stop, *self.images[:2], self.rates)
 
     def epoch(self, epoch: int) -> Iterator[tuple[int, Event] | None]:
-        """All steps of an epoch, and the evaluation at its end."""
         losses, starts = self._losses(), self._starts(epoch)
         self.diverged: dict[int, int] = {}
         self.taken = dict.fromkeys(self.alive, 0)
@@ -362,7 +358,7 @@ class _StackRun:
         yield from self._end(epoch, found, train_s / len(self.alive), evaluation_s)
 
     def _report(self, epoch: int, losses: np.ndarray, first: int, spent_s: float) -> Iterator[tuple[int, Event]]:
-        """The losses (steps, rows, columns) since the last report, of the trainings that had not diverged by then."""
+        """Report losses (steps, rows, columns) since the last report, for trainings that had not diverged before."""
         for index in [i for i in self.alive if i not in self.diverged]:
             own = losses[(slice(None), *self.places[index])].copy()
             self.taken[index] = first + len(own)
@@ -373,9 +369,9 @@ class _StackRun:
     def _end(
         self, epoch: int, found: tuple[np.ndarray, np.ndarray], train_s: float, evaluation_s: float
     ) -> Iterator[tuple[int, Event]]:
-        """The end of the epoch for each training; `found` are validation losses and accuracies, (rows, columns)."""
-        current, places, shape = self.current, self.places, self.shape  # as they are now: a smaller stack may follow
-        # A single copy of the stack in host memory, for all parameters that are read before the next epoch begins.
+        """End the epoch of each training; `found` are validation losses and accuracies, (rows, columns)."""
+        current, places, shape = self.current, self.places, self.shape  # bind now, because a smaller stack may follow
+        # One host copy of the stack serves all parameters that are read before the next epoch begins.
         host = cache(lambda: jax.tree.map(whole, current))
         for index in self.alive:
             loss, accuracy = (float(values[places[index]]) for values in found)
@@ -394,7 +390,7 @@ class _StackRun:
             )
 
     def drop_finished(self, epoch: int) -> None:
-        """After an epoch, drop the trainings that are done, and shrink the program if that saves more than it costs."""
+        """Drop finished trainings after an epoch, and shrink the program if that saves more than it costs."""
         self.alive = [i for i in self.alive if i not in self.diverged and self.trainings[i].epochs > epoch + 1]
         if not self.alive or self.step_s is None or self.in_step:
             return

@@ -1,8 +1,7 @@
 """Training with CuPy, NumPy's interface on a GPU: batch by batch, or image by image, as the first article ported it.
 
-Every operation is a kernel that Python launches. The article's port goes through a batch one image at a time and sums
-the gradients, so a batch of 32 costs 32 times as many launches; an epoch takes minutes, and the race times only parts
-of it.
+Python launches a kernel for every operation. The article's port processes a batch image by image and sums the
+gradients, so a batch of 32 costs 32 times as many launches; an epoch takes minutes, so the race times only parts of it.
 """
 
 # pyright: reportMissingImports=false
@@ -30,11 +29,11 @@ from lib.model.spec import Training
 
 Array = Any  # in GPU memory
 OnCard = list[tuple[Array, Array]]  # weights (inputs, outputs), biases (outputs,)
-Step = Callable[[OnCard, np.float32, Array, Array], Array]  # updates the parameters; returns the loss before that
+Step = Callable[[OnCard, np.float32, Array, Array], Array]  # updates the parameters; returns the loss before the update
 
 
 def forward(parameters: OnCard, x: Array) -> list[Array]:
-    """The inputs of each layer, (batch, inputs), and last the logits, (batch, classes)."""
+    """Return the inputs of each layer, (batch, inputs), and finally the logits, (batch, classes)."""
     values = [x]
     for index, (weights, biases) in enumerate(parameters):
         z = values[-1] @ weights + biases  # (batch, width)
@@ -43,7 +42,7 @@ def forward(parameters: OnCard, x: Array) -> list[Array]:
 
 
 def loss_and_gradients(parameters: OnCard, x: Array, y: Array) -> tuple[Array, OnCard]:
-    """Mean cross-entropy of a batch, and its gradient with respect to each parameter."""
+    """Return a batch's mean cross-entropy, and its gradient with respect to each parameter."""
     values = forward(parameters, x)
     shifted = values[-1] - values[-1].max(axis=1, keepdims=True)
     exponents = cp.exp(shifted)
@@ -62,21 +61,21 @@ def loss_and_gradients(parameters: OnCard, x: Array, y: Array) -> tuple[Array, O
 
 
 def descend(parameters: OnCard, gradients: OnCard, rate: np.float32) -> None:
-    """Plain SGD, in place."""
+    """Update by plain SGD, in place."""
     for (weights, biases), (by_weights, by_biases) in zip(parameters, gradients, strict=True):
         weights -= rate * by_weights
         biases -= rate * by_biases
 
 
 def step_by_batch(parameters: OnCard, rate: np.float32, x: Array, y: Array) -> Array:
-    """One step on images (batch, inputs) and labels (batch,), all at once."""
+    """Take one step on images (batch, inputs) and labels (batch,), all at once."""
     loss, gradients = loss_and_gradients(parameters, x, y)
     descend(parameters, gradients, rate)
     return loss
 
 
 def step_by_image(parameters: OnCard, rate: np.float32, x: Array, y: Array) -> Array:
-    """The same step, one image after another: a port that changes nothing but the import."""
+    """Take the same step, image by image: a port that changes only the import."""
     total = [(cp.zeros_like(weights), cp.zeros_like(biases)) for weights, biases in parameters]
     loss = cp.zeros((), np.float32)
     for image in range(len(x)):
@@ -108,7 +107,6 @@ def _train(
     parameters: Parameters | None = None,
     first_epoch: int = 0,
 ) -> Iterator[Event]:
-    """See `lib.model.backends.base`; `step` is one of the two above, and `device` is always the GPU here."""
     clock, size, rate = time.perf_counter, training.batch_size, np.float32(training.learning_rate)
     started = clock()
     start = parameters or initial_parameters(training.network, training.seed)
@@ -122,7 +120,7 @@ def _train(
         partial(step, current, rate), wait, lambda losses: cp.asnumpy(cp.stack(losses)).astype(np.float32), x, y, size
     )
     validate = partial(evaluate, current, x_validation, y_validation)
-    # Overflow is a legitimate outcome here: it is reported as divergence.
+    # Overflow is a legitimate outcome: it is reported as divergence.
     with np.errstate(all="ignore"):
         yield from epochs(training, len(data.x_train), first_epoch, chunk, validate, lambda: _on_host(current))
 
@@ -141,7 +139,7 @@ def evaluate(parameters: OnCard, x: Array, y: Array) -> tuple[float, float]:
         right = shifted[cp.arange(len(images)), labels]
         losses.append((cp.log(cp.exp(shifted).sum(axis=1)) - right).sum())
         correct.append((logits.argmax(axis=1) == labels).sum())
-    # Copied at the end: the card would wait for each copy.
+    # Copied at the end, because the card would wait for each copy.
     return sum(cp.asnumpy(cp.stack(losses)).tolist()) / len(x), int(cp.asnumpy(cp.stack(correct)).sum()) / len(x)
 
 

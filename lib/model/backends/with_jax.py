@@ -5,20 +5,20 @@ which stay on the device, and returns to Python only at the end of an epoch (or 
 first and last step, the learning rate and the batch order are arguments, so none of them triggers a recompilation; only
 a new network or batch size does, and the result is cached on disk.
 
-**Blocks.** How many steps a call makes is an argument, so the loop's length is not known when it is compiled. A GPU
-then makes the host wait in every iteration for the answer whether there is another (jax#2491). So there the loop goes
-over blocks of `BLOCK` steps, each a loop of known length, and over the few steps that are left. A CPU needs no such
-wait: there a block is one step.
+**Blocks.** The number of steps per call is an argument, so the loop's length is unknown at compile time. On a GPU, the
+host then waits in every iteration to learn whether there is another (jax#2491). So there the loop goes over blocks of
+`BLOCK` steps, each a loop of known length, and then over the few remaining steps. A CPU needs no such wait: its blocks
+are single steps.
 
-Trainings of the same shape share the compiled program, so only the first of them waits for it.
+Trainings of the same shape share the compiled program, so only the first one waits for it.
 
 **Layout.** On the device, weights are stored as (outputs, inputs), and the loss selects its logit by comparison instead
-of indexing. That way the step has no matrix product of a kind that XLA runs slowly on a CPU, and no gather or scatter.
-It saves 6 % at batch sizes 32 and 512, and a fifth at batch size 1.
+of indexing. So the step avoids gathers, scatters, and a kind of matrix product that XLA runs slowly on a CPU. It saves
+6 % at batch sizes 32 and 512, and a fifth at batch size 1.
 
-**Precision.** On a card XLA rounds the factors of a product as it is told. Its code for processors multiplies float32
-as it is, or refuses (jaxlib 0.10.2). There the factors of `bfloat16` are rounded beforehand, so that processors with
-matrix units for them (AMX) use these; sums are of float32 all the same.
+**Precision.** On a card, XLA rounds the factors of a product as configured. On a CPU, it multiplies unrounded float32,
+or refuses (jaxlib 0.10.2). So for `bfloat16` on a CPU we round the factors first, and processors with matrix units for
+them (AMX) use these; sums remain float32.
 """
 
 import time
@@ -42,15 +42,15 @@ from lib.model.backends.base import (
 from lib.model.data.mnist import Data, batch_starts
 from lib.model.spec import Training
 
-ROUNDED = "bfloat16"  # JAX's own name: on a processor it means nothing to XLA, and other products stay as they are
-OUTPUTS_FIRST = (1, 1)  # what is contracted of images (batch, inputs) and weights (outputs, inputs)
+ROUNDED = "bfloat16"  # JAX's own name; on a CPU, XLA ignores it, so all other products stay unrounded
+OUTPUTS_FIRST = (1, 1)  # axes contracted, of images (batch, inputs) and weights (outputs, inputs)
 BLOCK = {"cpu": 1, "gpu": 32}  # steps, by device
 _evaluated: set[tuple] = set()  # shapes whose evaluation is compiled
-TRACES = {"epoch": 0, "step": 0, "evaluate": 0}  # how often each was traced: a test counts them
+TRACES = {"epoch": 0, "step": 0, "evaluate": 0}  # traces per function, counted by a test
 
 
 def product(a, b, contracted: tuple[int, int] = (1, 0)):
-    """The product of two matrices over one axis of each, by default the last of `a` and the first of `b`."""
+    """Multiply two matrices over one axis of each, by default the last of `a` and the first of `b`."""
     return _of_rounded(contracted, a, b) if rounds_beforehand() else _dot(contracted, a, b)
 
 
@@ -75,7 +75,7 @@ def _forward(contracted: tuple[int, int], a, b):
 
 
 def _backward(contracted: tuple[int, int], factors, gradient):
-    """As on a card, the gradient is a product too, and rounded as its other factor is."""
+    """Round the gradient like the other factor of its product, as on a card."""
     (a, b), (axis, other) = factors, contracted
     gradient = gradient.astype(jnp.bfloat16)  # (a's other axis, b's other axis)
     of_a = _dot((1, 1 - other), gradient, b)  # (a's other axis, contracted)
@@ -87,15 +87,15 @@ _of_rounded.defvjp(_forward, _backward)
 
 
 def packed(parameters: Parameters):
-    """Parameters as the functions below expect them, weights (outputs, inputs).
+    """Parameters in the layout of the functions below, weights (outputs, inputs).
 
-    These are copies, because compiled steps write into their arguments.
+    Copies, because compiled steps overwrite their arguments.
     """
     return [(np.ascontiguousarray(weights.T), biases.copy()) for weights, biases in parameters]
 
 
 def unpacked(parameters) -> Parameters:
-    """Parameters as `lib.model.backends.base` defines them, weights (inputs, outputs), in host memory."""
+    """Parameters in the layout of `lib.model.backends.base`, weights (inputs, outputs), in host memory."""
     return [(np.ascontiguousarray(np.asarray(weights).T), np.array(biases)) for weights, biases in parameters]
 
 
@@ -114,13 +114,13 @@ def cross_entropy(logits, labels):
 
 
 def sgd_step(parameters, x, y, learning_rate, logits: Callable = logits_of):
-    """One step of plain SGD on the mean cross-entropy; returns the new parameters and the loss before the step."""
+    """Take one step of plain SGD on the mean cross-entropy; return the new parameters and the loss before the step."""
     loss, gradients = jax.value_and_grad(lambda p: jnp.mean(cross_entropy(logits(p, x), y)))(parameters)
     return jax.tree.map(lambda p, g: p - learning_rate * g, parameters, gradients), loss
 
 
 def in_blocks(step: Callable, first, stop, state, block: int):
-    """`step(index, state)` from `first` to `stop` (exclusive), in blocks of `block` steps, then one by one."""
+    """Run `step(index, state)` from `first` to `stop` (exclusive), in blocks of `block` steps, then one by one."""
     if block == 1:
         return jax.lax.fori_loop(first, stop, step, state)
 
@@ -156,7 +156,7 @@ def one_step(parameters, x, y, learning_rate):
 
 @jax.jit
 def evaluate(parameters, x, y):
-    """Mean loss and accuracy, in slices, so that wide layers do not need memory for all images at once."""
+    """Mean loss and accuracy, in slices, so wide layers do not need memory for all images at once."""
     TRACES["evaluate"] += 1
 
     def one(images, labels):
@@ -168,7 +168,7 @@ def evaluate(parameters, x, y):
 
 
 def summed(function: Callable, x, y, at_most: int):
-    """`function(images, labels)`, a sum over images, added up over equal slices of all of them and a shorter last one.
+    """Add up `function(images, labels)`, itself a sum over images, over equal slices and a shorter last one.
 
     Slices have at most `at_most` images, but at least one.
     """
@@ -197,14 +197,14 @@ def _start(training: Training, data: Data, device: str, parameters: Parameters |
 def train(
     training: Training, data: Data, device: str = "cpu", parameters: Parameters | None = None, first_epoch: int = 0
 ) -> Iterator[Event]:
-    """One call per epoch, or one every `CHUNK_S` of a long epoch. See `lib.model.backends.base`."""
+    """Train with one call per epoch, or one every `CHUNK_S` of a long epoch. See `lib.model.backends.base`."""
     clock = time.perf_counter
     started = clock()
     target, current, (x, y, x_validation, y_validation), rate = _start(training, data, device, parameters)
     n_images, size = len(data.x_train), training.batch_size
     losses = jax.device_put(jnp.zeros(training.steps_per_epoch(n_images), jnp.float32), target)
     starts = jax.device_put(batch_starts(n_images, size, training.seed, first_epoch), target)
-    # Zero steps: compiles the program, or loads it from the cache, without training anything.
+    # Zero steps compile the program, or load it from the cache, without training.
     steps = partial(run_steps, batch_size=size, block=BLOCK[device])
     current, losses = steps(current, losses, starts, 0, 0, x, y, rate)
     # The evaluation takes 7 ms, so it runs only once per shape.
@@ -213,7 +213,7 @@ def train(
         _evaluated.add(shape)
     losses.block_until_ready()
     yield FirstCall(clock() - started)
-    held = (-1, starts)  # an epoch's batch order is sent to the device once
+    held = (-1, starts)  # sends an epoch's batch order to the device only once
 
     def chunk(epoch: int, starts: np.ndarray, done: int, step_s: float | None) -> tuple[np.ndarray, float]:
         nonlocal current, losses, held
@@ -238,7 +238,7 @@ def _step_by_step(
     parameters: Parameters | None = None,
     first_epoch: int = 0,
 ) -> Iterator[Event]:
-    """Steps run by `run_step`, fed from host memory by a Python loop. See `lib.model.backends.base`."""
+    """Run steps with `run_step`, fed from host memory by a Python loop. See `lib.model.backends.base`."""
     clock = time.perf_counter
     started = clock()
     _, current, (_, _, x_validation, y_validation), rate = _start(training, data, device, parameters)
@@ -253,7 +253,7 @@ def _step_by_step(
         current, loss = run_step(current, images, labels, rate)
         return loss
 
-    # Steps are dispatched without waiting; the device is waited for once per chunk.
+    # Dispatch steps without waiting; wait for the device once per chunk.
     chunk = one_step_at_a_time(
         step,
         lambda: jax.block_until_ready(current),
@@ -267,7 +267,7 @@ def _step_by_step(
 
 
 train_by_step = partial(_step_by_step, one_step)
-# The same step without `jit`: JAX starts each of its operations by itself, and traces the gradient anew in every step.
+# The same step without `jit`: JAX dispatches each operation separately, and retraces the gradient in every step.
 train_by_operation = partial(_step_by_step, sgd_step)
 
 

@@ -1,9 +1,8 @@
-"""Training with Keras' own `fit`, on whichever backend `KERAS_BACKEND` named before the import.
+"""Training with Keras' own `fit`, on the backend that `KERAS_BACKEND` named before the import.
 
-`fit` is one blocking call, so it runs in a thread, and a callback list hands over the losses now and then. It is Keras'
-own `CallbackList`, with its work untouched; all it adds to a step is one append and one reading of the clock. So the
-seconds are those of the `fit` that people write: `SGD`, sparse cross-entropy, accuracy as the metric, validation after
-each epoch.
+`fit` is one blocking call, so it runs in a thread, and a callback list reports the losses every so often. It subclasses
+Keras' own `CallbackList`, and adds only one append and one clock reading per step. So the seconds are those of `fit` as
+people write it: `SGD`, sparse cross-entropy, accuracy as the metric, validation after each epoch.
 """
 
 # pyright: reportArgumentType=false, reportOptionalMemberAccess=false
@@ -36,16 +35,16 @@ class _Stopped(Exception):
 
 
 def build(network: Network, learning_rate: float, parameters: Parameters, **options) -> keras.Model:
-    """The articles' model: Dense layers with ReLU, compiled with plain SGD.
+    """Build the articles' model: Dense layers with ReLU, compiled with plain SGD.
 
     The softmax is part of the loss instead of the last layer: Keras clips the probabilities of a softmax layer at 1e-7,
     and would report a loss of 16.1 where the other backends see it grow without bound.
 
     Args:
-        network: Any.
+        network: Its widths.
         learning_rate: Of SGD.
-        parameters: That it begins with.
-        options: Of Keras' `compile`.
+        parameters: Initial values.
+        options: Passed to Keras' `compile`.
     """
     layers = [keras.layers.Dense(width, activation="relu") for width in network.hidden]
     model = keras.Sequential([keras.Input((network.n_inputs,)), *layers, keras.layers.Dense(network.n_classes)])
@@ -59,10 +58,10 @@ def build(network: Network, learning_rate: float, parameters: Parameters, **opti
 
 
 class _Handover(keras.callbacks.CallbackList):
-    """Keras' list of callbacks, which also collects each step's logs and passes on events every `CHUNK_S`.
+    """Keras' callback list, which also collects each step's logs and emits events every `CHUNK_S`.
 
-    `fit` reports the running mean of the loss; the loss of step k is k·mean(k) - (k-1)·mean(k-1), exact but for
-    float32 rounding (1e-6 in the first steps, 1e-4 after a thousand).
+    `fit` reports the running mean of the loss; the loss of step k is k·mean(k) - (k-1)·mean(k-1), exact but for float32
+    rounding (1e-6 in the first steps, 1e-4 after a thousand).
     """
 
     def __init__(self, model: keras.Model, epoch: int) -> None:
@@ -101,12 +100,12 @@ class _Handover(keras.callbacks.CallbackList):
         self._put(Epoch(self._epoch, self._done, loss, accuracy, *seconds, lambda: _parameters(model), self.diverged))
 
     def _hand_over(self) -> None:
-        """Stop the clock, pass on the new losses, wait until more are asked for, start the clock."""
+        """Stop the clock, emit the new losses, wait for the next request, restart the clock."""
         if not self._logs:
             return
         keras.ops.convert_to_numpy(self._logs[-1])  # waits for the device
         elapsed_s = time.perf_counter() - self._clock_from
-        # Copied only now: from a card, each of them takes longer than many a step.
+        # Copied only now, because a copy from a card can take longer than a step.
         means = np.array([float(keras.ops.convert_to_numpy(mean)) for mean in self._logs])
         totals = means * np.arange(self._done + 1, self._done + len(means) + 1)
         losses = np.diff(totals, prepend=self._total).astype(np.float32)
@@ -115,7 +114,7 @@ class _Handover(keras.callbacks.CallbackList):
         self._logs = []
         if self.diverged is None:
             bad = first_non_finite(losses)
-            # TensorFlow's ReLU makes 0 of what is no number: the loss stays finite where the parameters do not.
+            # TensorFlow's ReLU turns NaN into 0, so the loss can stay finite when the parameters do not.
             if bad is None and not all(np.isfinite(array).all() for array in self.model.get_weights()):
                 bad = len(losses) - 1
             if bad is not None:
@@ -133,8 +132,7 @@ class _Handover(keras.callbacks.CallbackList):
 def train(
     training: Training, data: Data, device: str = "cpu", parameters: Parameters | None = None, first_epoch: int = 0
 ) -> Iterator[Event]:
-    """Keras' `fit`, an epoch at a time. See `lib.model.backends.base`; the worker's environment chose backend and
-    device."""
+    """Run Keras' `fit` epoch by epoch; the environment sets backend and device. See `lib.model.backends.base`."""
     started = time.perf_counter()
     model = build(
         training.network, training.learning_rate, parameters or initial_parameters(training.network, training.seed)
@@ -154,7 +152,7 @@ def train(
 def _fit_one_epoch(
     model: keras.Model, handover: _Handover, x: np.ndarray, y: np.ndarray, data: Data, size: int
 ) -> Iterator[Event]:
-    """Run `fit` for one epoch in a thread; yield what it hands over. Closing the generator ends the `fit`."""
+    """Run `fit` for one epoch in a thread and yield its events. Closing the generator ends the `fit`."""
     failure: list[BaseException] = []
 
     def work() -> None:
@@ -212,10 +210,10 @@ def _warm_up(model: keras.Model, data: Data, size: int) -> None:
 
 
 def _in_order(array: np.ndarray, starts: np.ndarray, size: int) -> np.ndarray:
-    """The batches of an epoch one after another, (steps * size, ...): `fit` slices contiguous batches itself.
+    """Copy the batches of an epoch into `fit`'s order, (steps * size, ...): `fit` slices contiguous batches.
 
-    Aligned as the data are, so that XLA reads a batch in place instead of copying it, which would take a quarter of a
-    step at batch size 4,096.
+    Aligned like the data, so XLA reads a batch in place instead of copying it, which would take a quarter of a step at
+    batch size 4,096.
     """
     out = aligned((len(starts) * size, *array.shape[1:]), array.dtype)
     for index, start in enumerate(starts):

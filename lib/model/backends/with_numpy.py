@@ -1,6 +1,6 @@
 """Training with NumPy alone: forward, backward and update by hand, into buffers allocated once.
 
-The matrix products go straight to BLAS; the overhead that remains is about twenty NumPy calls per step.
+The matrix products go straight to BLAS; the remaining overhead is about twenty NumPy calls per step.
 """
 
 import time
@@ -72,7 +72,7 @@ def loss_and_gradients(parameters: Parameters, x: np.ndarray, y: np.ndarray, wor
 
 
 def update(parameters: Parameters, learning_rate: np.float32, work: Workspace) -> None:
-    """Plain SGD, in place; overwrites the gradient buffers."""
+    """Update by plain SGD, in place; overwrites the gradient buffers."""
     for (weights, biases), weight_gradient, bias_gradient in zip(
         parameters, work.weight_gradients, work.bias_gradients, strict=True
     ):
@@ -114,7 +114,7 @@ def train(
     work = Workspace(training.network, training.batch_size)
     rate, size = np.float32(training.learning_rate), training.batch_size
     yield FirstCall(clock() - started)
-    # Overflow is a legitimate outcome here: it is reported as divergence.
+    # Overflow is a legitimate outcome: it is reported as divergence.
     ignore_overflow = np.errstate(all="ignore")
 
     @ignore_overflow

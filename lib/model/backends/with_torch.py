@@ -1,7 +1,7 @@
 """Training with PyTorch, in a Python loop over slices of a tensor.
 
-Eager, one call per operation, as its tutorials write it; or compiled, with loss, gradients and update in one function,
-which is the least overhead PyTorch can have.
+Either eager, one call per operation, like PyTorch's tutorials; or compiled, with loss, gradients and update in one
+function, PyTorch's lowest possible overhead.
 """
 
 # pyright: reportMissingImports=false
@@ -29,7 +29,7 @@ from lib.model.spec import Network, Training
 
 
 def build(network: Network, parameters: Parameters, device: torch.device) -> nn.Sequential:
-    """Linear layers with ReLU between; PyTorch stores weights as (outputs, inputs)."""
+    """Linear layers with ReLU in between; PyTorch stores weights as (outputs, inputs)."""
     layers: list[nn.Module] = []
     for weights, biases in parameters:
         linear = nn.Linear(*weights.shape)
@@ -44,14 +44,14 @@ Step = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 def one_step(model: nn.Module, learning_rate: float, set_to_none: bool = True) -> Step:
-    """A step of plain SGD on images (batch, inputs) and labels (batch,).
+    """Return a step of plain SGD on images (batch, inputs) and labels (batch,).
 
     It returns the loss before the update, which the device may still be computing.
 
     Args:
         model: Updated in place.
         learning_rate: Of SGD.
-        set_to_none: Whether gradients are dropped before each step; else they are kept, and set to 0.
+        set_to_none: Drop gradients before each step, instead of setting them to 0.
     """
     optimizer, loss_of = torch.optim.SGD(model.parameters(), lr=learning_rate), nn.CrossEntropyLoss()
 
@@ -78,17 +78,16 @@ def tensors(data: Data, device: str) -> tuple[torch.Tensor, ...]:
 
 
 def wait(device: str) -> None:
-    """Block until the GPU has finished its queue; on the CPU there is none."""
+    """Block until the GPU has finished its queue; the CPU has none."""
     if device == "gpu":
         torch.cuda.synchronize()
 
 
 def one_compiled_step(model: nn.Module, learning_rate: float, mode: str | None = None) -> Step:
-    """The same step as `one_step`, compiled as a whole, in a mode of `torch.compile`; updates the model's own
-    parameters in place."""
+    """Like `one_step`, but compiled as a whole in a `torch.compile` mode; updates the model's parameters in place."""
     values = [parameter.data for parameter in model.parameters()]
     for value in values if mode else ():
-        torch._dynamo.mark_static_address(value, guard=False)  # else no graph is made of what is updated in place
+        torch._dynamo.mark_static_address(value, guard=False)  # required for CUDA graphs of in-place updates
     rate = torch.tensor(learning_rate, device=values[0].device)  # a Python number would be compiled in
     step = _compiled_step(mode)
     return lambda images, labels: step(values, images, labels, rate)
@@ -154,7 +153,7 @@ def evaluate(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> tuple[float,
         logits = model(images)
         losses.append(nn.functional.cross_entropy(logits, labels, reduction="sum"))
         correct.append((logits.argmax(dim=1) == labels).sum())
-    # Copied at the end: a card would wait for each copy.
+    # Copied at the end, because a card would wait for each copy.
     return sum(torch.stack(losses).tolist()) / len(x), sum(torch.stack(correct).tolist()) / len(x)
 
 
