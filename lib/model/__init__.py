@@ -1,1 +1,1 @@
-"""What is trained, on what, and by what."""
+"""Networks and trainings, their data, the backends that train them, and the hardware."""

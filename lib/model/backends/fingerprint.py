@@ -46,7 +46,7 @@ def source_digest() -> str:
 
 
 def benchmark_digest(name: str) -> str:
-    """The same for a benchmark: includes its own module."""
+    """Like `source_digest`, but of `MEASURES` and the benchmark's own module."""
     return digest_of([*_states(), ROOT / "benchmarks" / f"{name}.py"])
 
 

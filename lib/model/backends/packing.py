@@ -85,7 +85,7 @@ class StackGrid:
     """The place of each training: `places[row][column]` is its index, or VACANT. All rows have equally many columns."""
 
     places: tuple[tuple[int, ...], ...]
-    split_rows: bool  # split rows, instead of columns, among the devices
+    split_rows: bool  # whether rows, instead of columns, are divided among the devices
 
     @property
     def n_places(self) -> int:

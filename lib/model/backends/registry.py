@@ -1,6 +1,6 @@
 """The table of backends, which drives the engine, the controls, the tests and the documentation.
 
-Also: each worker's Python environment, its installed versions, their CUDA, and its environment variables. Libraries for
+Also covers each worker's Python environment (installed versions, their CUDA) and environment variables. Libraries for
 CUDA 12 and 13 install files of the same names into the same folders (`nvidia/cudnn/lib`, …): pip sees no conflict, and
 one library then loads the other's files. So each generation of CUDA has its own environment.
 
@@ -31,7 +31,7 @@ from lib.model.hardware.nvidia import cards, driver_version, nvidia_driver_answe
 
 # The oldest Linux driver for each major CUDA version: NVIDIA, CUDA Toolkit release notes, minor version compatibility.
 OLDEST_DRIVER = {12: 525, 13: 580}
-# Packages that affect times on a card, in addition to the library itself: for CUDA 13 and 12, and for JAX only.
+# Packages that affect times on a card, in addition to the library itself, for CUDA 13 and 12; JAX has more.
 COMPUTES_WITH = ("nvidia-cublas", "nvidia-cublas-cu12", "nvidia-cudnn-cu13", "nvidia-cudnn-cu12")
 NUMBA_COMPILES_WITH = {13: "nvidia-nvvm", 12: "nvidia-cuda-nvcc-cu12"}
 JAX_COMPUTES_WITH = ("jax-cuda13-plugin", "jax-cuda12-plugin")
@@ -580,7 +580,6 @@ def all_runtimes() -> list[Runtime]:
 
 
 def _adapters() -> list[str]:
-    """The kinds of adapter found, in the order of `ADAPTERS`."""
     found = {adapter.kind for adapter in webgpu.adapters()}
     return [kind for kind in ADAPTERS if kind in found]
 

@@ -213,7 +213,7 @@ def train(
         _evaluated.add(shape)
     losses.block_until_ready()
     yield FirstCall(clock() - started)
-    held = (-1, starts)  # sends an epoch's batch order to the device only once
+    held = (-1, starts)  # the epoch and its batch order on the device, sent only once
 
     def chunk(epoch: int, starts: np.ndarray, done: int, step_s: float | None) -> tuple[np.ndarray, float]:
         nonlocal current, losses, held

@@ -210,7 +210,7 @@ def _warm_up(model: keras.Model, data: Data, size: int) -> None:
 
 
 def _in_order(array: np.ndarray, starts: np.ndarray, size: int) -> np.ndarray:
-    """Copy the batches of an epoch into `fit`'s order, (steps * size, ...): `fit` slices contiguous batches.
+    """Copy an epoch's batches in order, (steps * size, ...), because `fit` slices contiguous batches itself.
 
     Aligned like the data, so XLA reads a batch in place instead of copying it, which would take a quarter of a step at
     batch size 4,096.

@@ -1,26 +1,25 @@
-"""Training with Numba, which compiles loops written in Python: a whole epoch in one call that skips the images' zeros.
+"""Training with Numba, which compiles Python loops: a whole epoch in one call that skips the images' zeros.
 
 Four fifths of MNIST's pixels are zero. Their weights are neither read nor updated, so a step does a fifth of the first
-layer's work, by the same formulas; where few inputs are zero, it has no advantage. The loops are compiled once a
-machine, not once a network: what is compiled is kept on disk.
+layer's work, by the same formulas; with few zeros, there is no advantage. The loops are compiled once per machine, not
+per network, and cached on disk.
 
-**Storage.** Four fifths of MNIST's pixels are zero. What is kept of an image are its other pixels: which they are, and
-their values (compressed sparse rows). A gradient is added up weight by weight, so for it the entries of each `tile` of
-images are sorted by pixel as well.
+**Storage.** Each image is stored as the indices and values of its nonzero pixels (compressed sparse rows). Gradients
+are added up weight by weight, so for them the entries of each `tile` of images are also sorted by pixel.
 
-**Sums.** Whatever is added up here is a sum of rows of a matrix, each times a number (`add_chosen_rows`): a hidden
-layer is the rows of weights of an image's pixels, times their values; the new weights of a pixel are the old ones and
-the errors of the images that have it. A pixel that is zero is in neither sum. Deeper layers are products of dense
-matrices, some images at a time (`fill_products`, `add_products`): taken one by one, each image would read all of their
-weights again. Arrays are flat, and rows are padded with zeros to whole vectors. The first layer's weights are (pixels,
-width), those of deeper layers (outputs, inputs). One compiled program serves all networks, batch sizes and rates.
+**Sums.** Every sum here adds rows of a matrix, each times a number (`add_chosen_rows`): a hidden layer is the sum of
+the weight rows of an image's pixels, times their values; a pixel's new weights are its old ones plus the errors of the
+images that contain it. A zero pixel is in neither sum. Deeper layers are products of dense matrices over several images
+(`fill_products`, `add_products`): image by image, each would read all of their weights again. Arrays are flat, and rows
+are padded with zeros to whole vectors. The first layer's weights are (pixels, width), those of deeper layers (outputs,
+inputs). One compiled program serves all networks, batch sizes and rates.
 
-**Vectors.** Numba vectorises a loop, but stores a row after each addition to it; with a few instructions of LLVM's own
-language, a row is added up in registers, which takes half as long.
+**Vectors.** Numba vectorises a loop, but stores a row after each addition to it; with a few LLVM instructions, a row is
+added up in registers, which takes half as long.
 
-**Threads** run the same steps, each on its share of the images, then of the weights, so none waits for a lock: they
-meet twice a step. A batch is divided among as many threads as have `FLOPS_PER_THREAD` each; less takes
-longer to divide than to compute.
+**Threads** run the same steps, each on its share of the images, then of the weights, so no thread waits for a lock:
+they synchronise twice per step. A batch is divided among as many threads as have `FLOPS_PER_THREAD` each; smaller
+shares take longer to divide than to compute.
 """
 
 import math
@@ -41,27 +40,25 @@ from lib.model.data.mnist import Data, aligned, batch_starts
 from lib.model.hardware.machine import usable_cores
 from lib.model.spec import Network, Training
 
-# Of the processor that compiles: 16 where it has AVX-512, else 8, which AVX2 has and others make of two.
+# For the compiling processor: 16 with AVX-512, else 8, one AVX2 register or two smaller ones.
 LANES = 16 if binding.get_host_cpu_features().get("avx512f") else 8
 _FLOATS, _INDEX = ir.VectorType(ir.FloatType(), LANES), ir.IntType(32)
 _ZERO = ir.Constant(_FLOATS, [0.0] * LANES)
-# The order of every sum is written here, not left to the compiler (`fastmath`): it chooses another where a function is
-# compiled within another one, and a training would differ by whether its program was compiled now or loaded.
-# Without a folder of its own (see `lib.model.backends.registry`) Numba would write beside this file.
+# We fix the order of every sum instead of leaving it to the compiler (`fastmath`), which picks another one when it
+# inlines a function: results would differ between a freshly compiled program and a cached one. Without a cache folder
+# (see `lib.model.backends.registry`), Numba would write next to this file.
 OPTIONS = {"boundscheck": False, "error_model": "numpy", "nogil": True, "cache": bool(config.CACHE_DIR)}
-IN_CACHE = 128  # rows of a matrix of which two vectors each are copied side by side
-SMALLEST_SORTED = 16  # images a batch, from which sorting them by pixel pays
-TOGETHER = 32  # images that are taken through all layers at a time
-APART = 16  # numbers: what two threads write is so far apart, in different lines of the cache
-SPINS = 2_000  # looks at a counter before a thread offers its core to others, about 5 μs
-# Columns of `Model.layers`: the layer's width, the padded one, and where its arrays begin.
+IN_CACHE = 128  # matrix rows per panel, with two vectors of each
+SMALLEST_SORTED = 16  # images per batch from which sorting them by pixel pays
+TOGETHER = 32  # images taken through all layers together
+APART = 16  # numbers between two threads' results, which keeps them in different cache lines
+SPINS = 2_000  # checks of a counter before a thread yields its core, about 5 μs
+# Columns of `Model.layers`: the layer's width, its padded width, and the offsets of its arrays.
 WIDTH, PADDED, WEIGHTS, BIASES, ACTIVATIONS, ERRORS = range(6)
 give_way = types.ExternalFunction("SwitchToThread" if sys.platform == "win32" else "sched_yield", types.int32())
 
 
 class Vector(types.Type):
-    """`LANES` floats in a register."""
-
     def __init__(self) -> None:
         super().__init__(name=f"Vector{LANES}")
 
@@ -107,7 +104,7 @@ def store(_context, vector, array, offset):
 
 @intrinsic
 def fill(_context, number):
-    """The same number in all lanes."""
+    """Broadcast a number to all lanes."""
 
     def code(_target, builder, _signature, args):
         first = builder.insert_element(ir.Constant(_FLOATS, ir.Undefined), args[0], _INDEX(0))
@@ -118,7 +115,7 @@ def fill(_context, number):
 
 @intrinsic
 def element(_context, array, offset):
-    """`array[offset]`, of a flat array. Numba's own looks whether the offset counts from the end, each time."""
+    """`array[offset]`, of a flat array, without Numba's check for negative offsets."""
 
     def code(context, builder, signature, args):
         data = context.make_array(signature.args[0])(context, builder, args[0]).data
@@ -129,7 +126,7 @@ def element(_context, array, offset):
 
 @intrinsic
 def add_product(_context, total, a, b):
-    """`total + a * b`, in one instruction where the processor has it."""
+    """`total + a * b`, in one instruction if the processor has it."""
 
     def code(_target, builder, _signature, args):
         product = builder.fmul(args[1], args[2], flags=["contract"])
@@ -175,7 +172,7 @@ def where_positive(_context, test, vector):
 
 @intrinsic
 def arrive(_context, counter):
-    """Add one to `counter[0]`, which several threads do at once."""
+    """Atomically add one to `counter[0]`."""
 
     def code(context, builder, signature, args):
         data = context.make_array(signature.args[0])(context, builder, args[0]).data
@@ -186,7 +183,7 @@ def arrive(_context, counter):
 
 @intrinsic
 def arrived(_context, counter):
-    """`counter[0]`, to which others add meanwhile; what they wrote before is visible after it."""
+    """Load `counter[0]` atomically; writes made before other threads' `arrive` are visible afterwards."""
 
     def code(context, builder, signature, args):
         data = context.make_array(signature.args[0])(context, builder, args[0]).data
@@ -197,8 +194,8 @@ def arrived(_context, counter):
 
 @njit(inline="always", **OPTIONS)
 def add_eight(out, o, matrix, base, width, chosen, numbers, first, step, n_sums):
-    """Add to eight vectors of `out`, from `o` on, those of `n_sums` rows of `matrix`: of row `chosen[e]`, times
-    `numbers[e]`, for e from `first` on in steps of `step`; if `chosen` is None, of one row after the other.
+    """Add `n_sums` rows of `matrix` to eight vectors of `out` that begin at `o`: row `chosen[e]`, times `numbers[e]`,
+    for e from `first` in steps of `step`; consecutive rows if `chosen` is None.
 
     Rows are `width` long, and counted from `base`. The sums stay in registers meanwhile.
     """
@@ -226,9 +223,9 @@ def add_chosen_rows(out, at, matrix, base, width, chosen, numbers, starts, first
     """Add rows of `matrix` to each of `count` rows of `out`: to row r, row `chosen[e]` times `numbers[e]`, for each e
     from `starts[first + r]` to `starts[first + r + 1]` (exclusive).
 
-    Rows are `width` long; those of `out` begin at `at`, those of `matrix` at `base`. All rows of `out` are taken
-    through some columns before any is taken through the next: most sums are of a few rows, and to ask of each of them
-    which columns are left took a third of a step at batch size 32.
+    Rows are `width` long; those of `out` begin at `at`, those of `matrix` at `base`. The outer loop is over blocks of
+    columns: most sums have only a few rows, and checking the remaining columns per row took a third of a step at batch
+    size 32.
     """
     column = 0
     while column + 8 * LANES <= width:
@@ -254,8 +251,7 @@ def add_chosen_rows(out, at, matrix, base, width, chosen, numbers, starts, first
 
 @njit(**OPTIONS)
 def add_rows(out, at, matrix, base, width, numbers, first, step, n_sums):
-    """Add `n_sums` rows of `matrix` from `base` on, `width` long, to the row of `out` that begins at `at`: row n times
-    `numbers[first + n * step]`."""
+    """Add `n_sums` rows of `matrix`, from `base`, to the row at `out[at]`: row n times `numbers[first + n * step]`."""
     column = 0
     while column + 8 * LANES <= width:
         add_eight(out, at + column, matrix, base + column, width, None, numbers, first, step, n_sums)
@@ -270,7 +266,7 @@ def add_rows(out, at, matrix, base, width, numbers, first, step, n_sums):
 
 @njit(**OPTIONS)
 def add_to_rows(out, width, row, at, chosen, numbers, first, stop):
-    """Add `numbers[e]` times the one row of `row` that begins at `at` to row `chosen[e]` of `out`."""
+    """Add `numbers[e]` times the row that begins at `row[at]` to row `chosen[e]` of `out`."""
     for e in range(first, stop):
         number, o = fill(element(numbers, e)), element(chosen, e) * width
         for column in range(0, width, LANES):
@@ -279,12 +275,12 @@ def add_to_rows(out, width, row, at, chosen, numbers, first, stop):
 
 @njit(**OPTIONS)
 def add_products(out, at, n_rows, width, numbers, n, by_row, by_sum, n_sums, matrix, base, panel):
-    """Add the product of two dense matrices to rows of `out`, which begin at `at`: to row r, `n_sums` rows of `matrix`
-    from `base` on, row s times `numbers[n + r * by_row + s * by_sum]`.
+    """Add the product of two dense matrices to the rows of `out` that begin at `at`: to row r, `n_sums` rows of
+    `matrix` from `base`, row s times `numbers[n + r * by_row + s * by_sum]`.
 
-    Rows are `width` long. Two vectors of each row of `matrix` at a time are copied to `panel`, where they lie side by
-    side and stay in the cache; with them four rows of `out` are added up in registers. What is left over is added row
-    by row, in the same order.
+    Rows are `width` long. Two vectors of each row of `matrix` are copied to `panel`, contiguously, so they stay in the
+    cache; with them, four rows of `out` are added up in registers. The remainder is added row by row, in the same
+    order.
     """
     whole, two = n_rows // 4 * 4, 2 * LANES
     for begin in range(0, n_sums if whole else 0, IN_CACHE):
@@ -328,8 +324,8 @@ def add_products(out, at, n_rows, width, numbers, n, by_row, by_sum, n_sums, mat
 
 @njit(**OPTIONS)
 def fill_products(out, at, step, n_outputs, biases, bias, inputs, begin, n_rows, width, matrix, base):
-    """Fill rows of `out`, `step` apart from `at` on, with the products of each row of `inputs` and each of `matrix`,
-    and with the biases. Rows of both are `width` long; eight rows of `inputs` at a time share what is read of `matrix`.
+    """Fill rows of `out`, `step` apart from `at`, with the products of each row of `inputs` and each of `matrix`, plus
+    the biases. Rows of both are `width` long; eight rows of `inputs` share each load from `matrix`.
     """
     row, zero = 0, fill(np.float32(0))
     while row + 8 <= n_rows:
@@ -367,7 +363,7 @@ def fill_products(out, at, step, n_outputs, biases, bias, inputs, begin, n_rows,
 
 
 class SparseRows(NamedTuple):
-    """Entries image by image: those of image i are `starts[i]` to `starts[i + 1]`."""
+    """Entries image by image: image i has `starts[i]` to `starts[i + 1]`."""
 
     starts: np.ndarray  # int64, (images + 1,)
     pixels: np.ndarray  # int32, (entries,)
@@ -375,7 +371,7 @@ class SparseRows(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """Entries pixel by pixel in each tile of images: of pixel p in tile t, those from `starts[t, p]` to the next."""
+    """Entries pixel by pixel in each tile of images: pixel p in tile t has `starts[t, p]` to `starts[t, p + 1]`."""
 
     starts: np.ndarray  # int64, (tiles, pixels + 1)
     images: np.ndarray  # int32, (entries,), counted from the tile's first
@@ -384,7 +380,7 @@ class Columns(NamedTuple):
 
 @njit(**OPTIONS)
 def rows_of(x: np.ndarray) -> tuple:
-    """`starts`, `pixels` and `values` of images (n, pixels)."""
+    """Return `starts`, `pixels` and `values` of images (n, pixels)."""
     n, n_pixels = x.shape
     starts = np.zeros(n + 1, np.int64)
     for i in range(n):
@@ -404,11 +400,11 @@ def rows_of(x: np.ndarray) -> tuple:
 
 @njit(**OPTIONS)
 def columns_of(rows: SparseRows, n_pixels: int, tile: int) -> tuple:
-    """`starts`, `images` and `values`, by a counting sort of each whole tile; images left over have none."""
+    """Return `starts`, `images` and `values`, by a counting sort of each whole tile; leftover images are omitted."""
     n_tiles = (len(rows.starts) - 1) // tile
     starts = np.zeros((n_tiles, n_pixels + 1), np.int64)
     images, values = np.empty(len(rows.pixels), np.int32), np.empty(len(rows.values), np.float32)
-    free = np.empty(n_pixels, np.int64)  # the next free place of each pixel
+    free = np.empty(n_pixels, np.int64)  # next free place of each pixel
     for t in range(n_tiles):
         first, stop = rows.starts[t * tile], rows.starts[(t + 1) * tile]
         starts[t, 0] = first
@@ -426,10 +422,10 @@ def columns_of(rows: SparseRows, n_pixels: int, tile: int) -> tuple:
 
 
 def tile_for(batch_size: int) -> int:
-    """How many images are sorted together for batches of this size; 0: none, image by image is faster.
+    """How many images are sorted together for batches of this size; 0: none, because image by image is faster.
 
-    Larger tiles touch each row of weights less often, until their errors no longer fit the first-level cache. A batch
-    that begins or ends within a tile takes those images one by one.
+    Larger tiles touch each row of weights less often, until their errors no longer fit the first-level cache. If a
+    batch begins or ends within a tile, those images are taken one by one.
     """
     if batch_size < SMALLEST_SORTED:
         return 0
@@ -439,7 +435,7 @@ def tile_for(batch_size: int) -> int:
 
 
 def shares(rows: SparseRows, n_pixels: int, threads: int) -> np.ndarray:
-    """Where each thread's pixels begin, and the end: int64 (threads + 1,), about equally many entries each."""
+    """Offsets of each thread's pixels, and the end: int64 (threads + 1,), about equally many entries per thread."""
     entries = np.cumsum(np.bincount(rows.pixels, minlength=n_pixels))
     inner = np.searchsorted(entries, entries[-1] * np.arange(1, threads) / threads)
     return np.array([0, *inner, n_pixels], np.int64)
@@ -454,18 +450,17 @@ class Model(NamedTuple):
 
 
 class SparseWorkspace(NamedTuple):
-    """What a step writes. Errors are the loss's gradient by a layer's outputs, times minus the learning rate."""
+    """Buffers for a step. Errors are the loss's gradient w.r.t. a layer's outputs, times minus the learning rate."""
 
-    activations: np.ndarray  # float32, flat: (batch, padded width) a layer
-    errors: np.ndarray  # float32, flat: (batch, padded width) a layer
+    activations: np.ndarray  # float32, flat: (batch, padded width) per layer
+    errors: np.ndarray  # float32, flat: (batch, padded width) per layer
     panels: np.ndarray  # float32, (threads, two vectors of each of `IN_CACHE` rows)
-    losses: np.ndarray  # float64, (threads, APART): the first is a thread's sum
+    losses: np.ndarray  # float64, (threads, APART): a thread's sum comes first
 
 
 @njit(**OPTIONS)
 def forward_first(first, stop, start, images, model, activations):
-    """Of a batch that begins with image `start`, the images from `first` to `stop`: fill what the first layer adds
-    up."""
+    """Fill the first layer's pre-activations for images `first` to `stop` of the batch that begins at image `start`."""
     width = model.layers[0, PADDED]
     at = model.layers[0, ACTIVATIONS] + first * width
     for row in range(at, at + (stop - first) * width, width):
@@ -487,7 +482,7 @@ def forward_first(first, stop, start, images, model, activations):
 
 @njit(**OPTIONS)
 def forward_deeper(first, stop, model, activations):
-    """From what the first layer adds up for these images of the batch, fill all others, up to the logits."""
+    """From the first layer's pre-activations for these images, fill all other layers, up to the logits."""
     layers, width = model.layers, model.layers[0, PADDED]
     for layer in range(1, len(layers)):
         at, step = layers[layer - 1, ACTIVATIONS] + first * width, layers[layer, PADDED]
@@ -512,8 +507,7 @@ def forward_deeper(first, stop, model, activations):
 
 @njit(**OPTIONS)
 def cross_entropy(first, stop, start, labels, scale, model, activations, errors):
-    """The sum of these images' losses; fills the errors of the last layer, their gradient by the logits times
-    `scale`."""
+    """Return the sum of these images' losses; fill the last layer's errors, gradients w.r.t. logits times `scale`."""
     last, sum_of_losses = len(model.layers) - 1, 0.0
     width, n_classes = model.layers[last, PADDED], model.layers[last, WIDTH]
     for i in range(first, stop):
@@ -535,7 +529,7 @@ def cross_entropy(first, stop, start, labels, scale, model, activations, errors)
 
 @njit(**OPTIONS)
 def backward(first, stop, model, work, panel):
-    """From the last layer's errors for these images of the batch to those of all others."""
+    """Propagate these images' errors from the last layer to all other layers."""
     layers, zero = model.layers, fill(np.float32(0))
     for layer in range(len(layers) - 1, 0, -1):
         step, width = layers[layer, PADDED], layers[layer - 1, PADDED]
@@ -564,7 +558,7 @@ def backward(first, stop, model, work, panel):
 
 @njit(**OPTIONS)
 def update_first(start, batch_size, images, by_pixel, tile, first_pixel, stop_pixel, model, errors):
-    """The weights of some pixels: tile by tile where one lies in the batch whole, the other images one by one."""
+    """Update some pixels' weights: tile by tile if the batch contains all of a tile, else image by image."""
     width, at, i = model.layers[0, PADDED], model.layers[0, ERRORS], 0
     while i < batch_size:
         if tile and (start + i) % tile == 0 and i + tile <= batch_size:
@@ -593,7 +587,7 @@ def update_first(start, batch_size, images, by_pixel, tile, first_pixel, stop_pi
 
 @njit(**OPTIONS)
 def update_deeper(share, threads, batch_size, model, work):
-    """The weights of a share of each deeper layer's outputs, and all biases by the first share's thread."""
+    """Update the weights of a share of each deeper layer's outputs; the first share's thread updates all biases too."""
     layers = model.layers
     for layer in range(1, len(layers)):
         n_outputs, step, width = layers[layer, WIDTH], layers[layer, PADDED], layers[layer - 1, PADDED]
@@ -623,7 +617,7 @@ def update_deeper(share, threads, batch_size, model, work):
 
 @njit(**OPTIONS)
 def meet(counter, n_arrivals):
-    """Wait until threads have arrived here so often in all."""
+    """Count this thread's arrival, then wait until `n_arrivals` have been counted in total."""
     arrive(counter)
     spins = 0
     while arrived(counter) < n_arrivals:
@@ -637,7 +631,7 @@ def run_steps(
     share, threads, counter, starts, first, stop, losses, images, labels, by_pixel, tile, pixels, model, work, rate,
     batch_size,
 ):  # fmt: skip
-    """Steps `first` to `stop` (exclusive) of an epoch, one thread's share of them; fills `losses` (steps,)."""
+    """Run one thread's share of steps `first` to `stop` (exclusive) of an epoch; fill `losses` (steps,)."""
     scale, n_arrivals = np.float32(-rate / batch_size), 0
     for step in range(first, stop):
         start, total, end = starts[step], 0.0, (share + 1) * batch_size // threads
@@ -662,7 +656,7 @@ def run_steps(
 
 @njit(**OPTIONS)
 def evaluate(images, labels, model, work):
-    """Sum of the losses of all images, and how many are classified rightly."""
+    """Return the sum of all images' losses, and the number classified correctly."""
     last, loss, right = len(model.layers) - 1, 0.0, 0
     width, n_classes, at = model.layers[last, PADDED], model.layers[last, WIDTH], model.layers[last, ACTIVATIONS]
     for start in range(0, len(labels), TOGETHER):
@@ -679,23 +673,23 @@ def evaluate(images, labels, model, work):
     return loss, right
 
 
-# Two threads are quicker from about 2.5 MFLOP a step on, and a fifth quicker from 3.6: measured on two cores with 128
-# to 1,024 neurons in one or two layers, at batch sizes 8 to 32. Less is not worth the waiting for each other where
-# another program wants a core.
+# Two threads are faster from about 2.5 MFLOP per step, and a fifth faster from 3.6: measured on two cores with 128 to
+# 1,024 neurons in one or two layers, at batch sizes 8 to 32. Below that, synchronisation is not worth it if another
+# program wants a core.
 FLOPS_PER_THREAD = 1.8e6
 IMAGES_PER_THREAD = 4
 SHARE_NOT_ZERO = 0.2  # of MNIST's inputs
 
 
 def padded(width: int) -> int:
-    """A width in whole vectors."""
+    """Round a width up to whole vectors."""
     return -(-width // LANES) * LANES
 
 
 def in_lines(array: np.ndarray) -> np.ndarray:
-    """A copy that begins with a line of the cache, as each padded row then does.
+    """Copy an array to the start of a cache line, which also aligns each padded row.
 
-    NumPy's own begins anywhere: vectors that lie across two lines take longer to read and write.
+    NumPy's arrays start anywhere, and vectors that straddle two lines take longer to read and write.
     """
     copy = aligned(array.shape, array.dtype.type)
     copy[...] = array
@@ -703,7 +697,7 @@ def in_lines(array: np.ndarray) -> np.ndarray:
 
 
 def packed(parameters: Parameters, batch_size: int) -> Model:
-    """Copies of the parameters as the kernels expect them, and where each layer's arrays begin."""
+    """Copies of the parameters in the kernels' layout, and the offsets of each layer's arrays."""
     weights, biases, layers, room = [], [], [], max(batch_size, TOGETHER)
     place = np.zeros(4, np.int64)  # in the flat arrays of weights, biases, activations and errors
     for index, (matrix, row) in enumerate(parameters):
@@ -719,7 +713,7 @@ def packed(parameters: Parameters, batch_size: int) -> Model:
 
 
 def unpacked(model: Model, network: Network) -> Parameters:
-    """Copies of the parameters as `lib.model.backends.base` defines them."""
+    """Copies of the parameters in the layout of `lib.model.backends.base`."""
     found = []
     for index, (inputs, outputs) in enumerate(network.shapes):
         weights, biases = model.layers[index, 2:4]
@@ -733,7 +727,7 @@ def unpacked(model: Model, network: Network) -> Parameters:
 
 
 def workspace(network: Network, batch_size: int, threads: int) -> SparseWorkspace:
-    """Zeros for one batch size."""
+    """Allocate zeros for one batch size."""
     n_activations = max(batch_size, TOGETHER) * sum(map(padded, network.widths[1:]))
     return SparseWorkspace(
         in_lines(np.zeros(n_activations, np.float32)),
@@ -745,13 +739,12 @@ def workspace(network: Network, batch_size: int, threads: int) -> SparseWorkspac
 
 @lru_cache(maxsize=2)
 def _rows(data: Data) -> tuple[SparseRows, SparseRows]:
-    """The images for training and validation without their zeros."""
     return SparseRows(*rows_of(data.x_train)), SparseRows(*rows_of(data.x_validation))
 
 
 @lru_cache(maxsize=2)
 def _columns(data: Data, tile: int) -> Columns:
-    """The images for training, sorted by pixel; of none where tiles have no images."""
+    """Training images, sorted by pixel; empty if `tile` is 0."""
     rows, _ = _rows(data)
     if tile:
         return Columns(*columns_of(rows, data.x_train.shape[1], tile))
@@ -760,12 +753,11 @@ def _columns(data: Data, tile: int) -> Columns:
 
 @lru_cache(maxsize=2)
 def _shares(data: Data, threads: int) -> np.ndarray:
-    """Which pixels each thread updates."""
     return shares(_rows(data)[0], data.x_train.shape[1], threads)
 
 
 class Given(NamedTuple):
-    """What the steps of a training read and write, as `run_steps` takes it."""
+    """The inputs and buffers of a training's steps, in the order of `run_steps`."""
 
     images: SparseRows
     labels: np.ndarray  # int32, (images,)
@@ -779,7 +771,7 @@ class Given(NamedTuple):
 
 
 def threads_for(training: Training) -> int:
-    """Among how many threads a batch is divided."""
+    """The number of threads that share a batch."""
     first, *deeper = (inputs * outputs for inputs, outputs in training.network.shapes)
     flops = 2 * training.batch_size * (2 * SHARE_NOT_ZERO * first + 3 * sum(deeper))
     worth = min(training.batch_size // IMAGES_PER_THREAD, int(flops / FLOPS_PER_THREAD))
@@ -787,7 +779,7 @@ def threads_for(training: Training) -> int:
 
 
 def given(training: Training, data: Data, threads: int, parameters: Parameters | None = None) -> Given:
-    """A training's images, a model that begins with these parameters or the usual ones, and room for its steps."""
+    """Collect a training's images, a model with the given or initial parameters, and buffers for its steps."""
     size, network = training.batch_size, training.network
     (images, _), tile = _rows(data), tile_for(size)
     return Given(
@@ -831,7 +823,7 @@ def train(
             loss, right = evaluate(validation, data.y_validation, model, work)
             return loss / n, right / n
 
-        # Zero steps and no image: both are compiled, or loaded from disk.
+        # Zero steps and no images: compiles both, or loads them from disk.
         steps(batch_starts(len(data.x_train), size, training.seed, first_epoch), 0, 0)
         evaluate(validation, data.y_validation[:0], model, work)
         yield FirstCall(clock() - started)
@@ -840,11 +832,11 @@ def train(
 
 
 def in_threads(others: ThreadPoolExecutor, threads: int, *arguments) -> None:
-    """The same steps in all threads, of which this is the first; they count each other's arrivals.
+    """Run the same steps in all threads, this one included; they count each other's arrivals.
 
     Args:
-        others: Has the other threads.
-        threads: All of them.
+        others: Pool of the other threads.
+        threads: Total number of threads.
         arguments: Of `run_steps` from `starts` on.
     """
     counter = np.zeros(1, np.int64)

@@ -1,21 +1,21 @@
-"""Training in one launch: a cooperative kernel by Numba makes all steps of an epoch, and the host waits for it once.
+"""Training in one launch: a cooperative Numba kernel runs all steps of an epoch, and the host waits for it once.
 
-Each block owns some neurons of each hidden layer. It holds its slice of the first layer's weights in shared memory, and
-writes its neurons' activations for all blocks to read: one synchronisation of the grid a hidden layer. Every block then
-computes logits, loss and the output layer's gradient by itself, and updates a copy of that layer of its own: all copies
-stay the same, which is checked after each epoch. Errors come back through the other hidden layers by one more
-synchronisation each; the first layer waits for none. What is exchanged lies in two buffers, used in turns, so that a
-quick block may begin the next step while a slow one still reads.
+Each block owns some neurons of each hidden layer. It keeps its slice of the first layer's weights in shared memory, and
+writes its neurons' activations for all blocks to read: one grid synchronisation per hidden layer. Every block then
+computes logits, loss and the output layer's gradient itself, and updates its own copy of that layer: all copies stay
+equal, which is checked after each epoch. Errors propagate back through the other hidden layers with one more
+synchronisation each; the first layer needs none. Blocks exchange data through two alternating buffers, so a fast block
+may begin the next step while a slow one still reads.
 
-**Sums** have a fixed order, so the same training gives the same bits: of n lanes each adds every n-th product, then a
-thread adds the lanes'. **Indices** in inner loops are constants behind a slice, and tiles read beyond their last row:
-Numba computes any other index in 64 bits and checks its sign. Without, a step on an H200 fell from 24 to 14 μs.
-**Barriers** stand in the kernel and in `_product` alone, under no condition that differs between threads of a block, or
-between blocks where the grid waits. Validation is NumPy's, on the host.
+**Sums** have a fixed order, so the same training gives the same bits: each of n lanes adds every n-th product, then one
+thread adds the lanes' sums. **Indices** in inner loops are constants behind a slice, and tiles read beyond their last
+row, because Numba computes any other index in 64 bits and checks its sign. This cut a step on an H200 from 24 to 14 μs.
+**Barriers** occur only in the kernel and in `_product`, under no condition that differs between threads of a block, or
+between blocks where the grid waits. Validation runs in NumPy on the host.
 """
 
 # pyright: reportArgumentType=false, reportOptionalSubscript=false, reportOperatorIssue=false
-# What a kernel asks of `cuda` has its types in Numba's compiler alone. numba-cuda is in requirements-gpu.txt.
+# Only Numba's compiler knows the types of `cuda` in a kernel. numba-cuda is in requirements-gpu.txt.
 
 import math
 import time
@@ -32,13 +32,13 @@ from lib.model.backends.with_numpy import evaluate
 from lib.model.data.mnist import Data
 from lib.model.spec import Network, Training
 
-THREADS, LANES = 256, 64  # of a block, and those that share a sum at most
-TILE, SUMS = 4, 16  # rows and columns of a tile, whose sums read what they need once; TILE²
-# What a thread reads before it uses any of it, as each read waits: inputs of a sum, and images.
+THREADS, LANES = 256, 64  # threads per block, and at most per sum
+TILE, SUMS = 4, 16  # side of a tile, whose sums share their reads; TILE²
+# How many inputs of a sum, and images, a thread reads before using any, to overlap the latencies.
 INPUTS_AHEAD, IMAGES_AHEAD = 14, 8
-LINEAR, RELU, MASKED = 0, 1, 2  # what becomes of a sum: bias added; and negative ones zero; zero where the neuron was
+LINEAR, RELU, MASKED = 0, 1, 2  # endings of a sum: add the bias; add it, then ReLU; zero where the activation is
 
-Array = Any  # in the card's memory
+Array = Any  # in GPU memory
 device_function = partial(cuda.jit, device=True, forceinline=True)
 
 
@@ -47,13 +47,13 @@ class LaunchPlan:
     """How a network is divided among blocks.
 
     Args:
-        network: What is trained.
-        batch_size: Images of a step.
-        blocks: Of the grid, all of which must run at once.
-        each: Neurons of a block in each hidden layer; the last block may have fewer.
-        loss_in_shared: Whether the logits of a batch fit into shared memory beside the rest.
-        threads: Of a block.
-        most_lanes: Threads that share a sum, at most.
+        network: The network to train.
+        batch_size: Images per step.
+        blocks: Blocks in the grid, all of which must run at once.
+        each: Neurons per block in each hidden layer; the last block may have fewer.
+        loss_in_shared: Whether a batch's logits also fit into shared memory.
+        threads: Threads per block.
+        most_lanes: Largest number of threads that share a sum.
     """
 
     network: Network
@@ -66,7 +66,7 @@ class LaunchPlan:
 
     @property
     def lanes(self) -> tuple[int, int, int]:
-        """Threads that share a sum by the first hidden layer, by others, and by the output layer."""
+        """Threads that share a sum in the first hidden layer, in others, and in the output layer."""
         network, row_tiles = self.network, -(-self.batch_size // TILE)
 
         def sharing(n: int, columns: int) -> int:
@@ -81,19 +81,19 @@ class LaunchPlan:
 
     @property
     def n_partial(self) -> int:
-        """Partial sums of a block."""
-        return self.threads * SUMS * 9 // 8  # rows of eight are the longest for their lanes
+        """Partial sums per block."""
+        return self.threads * SUMS * 9 // 8  # rows of eight lanes have the most padding
 
     @property
     def n_slice(self) -> int:
-        """Weights and biases of the first layer that a block holds, and what its last tile reads beyond."""
+        """First-layer weights and biases held by a block, and what its last tile reads beyond them."""
         width = self.each[0] if self.each else 0
-        whole_tiles = width if width < TILE else -(-width // TILE) * TILE  # one reads no more rows than there are
+        whole_tiles = width if width < TILE else -(-width // TILE) * TILE  # a narrower tile reads only rows that exist
         return whole_tiles * (self.network.n_inputs + 1)
 
     @property
     def n_loss(self) -> int:
-        """Logits of a batch, and each thread's loss."""
+        """A batch's logits, and each thread's loss."""
         return self.batch_size * self.network.n_classes + self.threads
 
     @property
@@ -105,12 +105,12 @@ def plan(network: Network, batch_size: int, processors: int, shared_bytes: int, 
     """Divide a network among at most as many blocks as the card has multiprocessors, or more if a slice needs it.
 
     Args:
-        network: What is trained.
-        batch_size: Images of a step.
+        network: The network to train.
+        batch_size: Images per step.
         processors: Multiprocessors of the card.
-        shared_bytes: Shared memory that a block may have.
-        threads: Of a block.
-        lanes: Threads that share a sum, at most.
+        shared_bytes: Shared memory available per block.
+        threads: Threads per block.
+        lanes: Largest number of threads that share a sum.
 
     Raises:
         CannotTrain: Not even one neuron fits into the shared memory.
@@ -135,7 +135,7 @@ def plan(network: Network, batch_size: int, processors: int, shared_bytes: int, 
 
 @device_function
 def _row_length(lanes):
-    """Of partial sums: odd where there are many, so that no two threads read the same bank."""
+    """Row length of partial sums: odd if there are many lanes, so no two threads read the same bank."""
     return lanes | 1 if lanes >= 8 else lanes
 
 
@@ -143,7 +143,7 @@ def _row_length(lanes):
 def _partial_sums(
     thread, threads, lanes, first, n_rows, n_columns, n, x, x_at, w, w_at, w_stride, sums, ahead, inputs_ahead, partials
 ):
-    """A tile's sums of products x[row, k] w[column, k], of which each lane adds every `lanes`-th; one tile a group."""
+    """Sum a tile's products x[row, k] w[column, k], one tile per group; each lane adds every `lanes`-th product."""
     group, lane = thread // lanes, thread % lanes
     row_tiles, column_tiles = (n_rows + TILE - 1) // TILE, (n_columns + TILE - 1) // TILE
     tile, row_length = first + group, _row_length(lanes)
@@ -172,7 +172,7 @@ def _add_lanes(
     thread, threads, lanes, first, n_rows, n_columns, count, n, kind, partials, w, w_at, w_stride, mask, out, out_at,
     out_stride,
 ):  # fmt: skip
-    """Add the lanes of each sum, in their order, and write what becomes of it."""
+    """Add the lanes of each sum, in order, apply the ending, and store it."""
     row_tiles, column_tiles = (n_rows + TILE - 1) // TILE, (n_columns + TILE - 1) // TILE
     for index in range(thread, threads // lanes * SUMS, threads):
         tile, s = first + index // SUMS, index % SUMS
@@ -186,7 +186,7 @@ def _add_lanes(
                 total = total if mask[place] > 0 else np.float32(0)
             else:
                 total += w[w_at + column * w_stride + n]  # the bias
-                if kind == RELU and total < 0:  # NaN stays
+                if kind == RELU and total < 0:  # NaN stays NaN
                     total = np.float32(0)
             out[place] = total
 
@@ -196,7 +196,7 @@ def _product(
     thread, threads, lanes, n_rows, n_columns, count, n, kind, x, x_at, w, w_at, w_stride, mask, out, out_at,
     out_stride, sums, ahead, inputs_ahead, partials,
 ):  # fmt: skip
-    """Matrix product of x (rows, n) and w (columns, n), by all threads of a block; they leave it together.
+    """Multiply x (rows, n) by w (columns, n) with all threads of a block; they leave it together.
 
     Only the first `count` columns are written.
     """
@@ -216,14 +216,14 @@ def _product(
 
 @device_function
 def _loss(thread, threads, n_images, n_classes, logits, y, y_at, exponentials):
-    """Each image's logits become the gradient of the mean loss by them; behind them each thread's part of the loss."""
+    """Replace each image's logits with the mean loss's gradient; after them, store each thread's part of the loss."""
     total, share = np.float32(0), np.float32(1) / np.float32(n_images)
     for image in range(thread, n_images, threads):
         mine, label = logits[image * n_classes :], y[y_at + image]
         largest, right, together = mine[0], mine[label], np.float32(0)
         for c in range(n_classes):
             exponentials[c] = mine[c]
-            if not exponentials[c] <= largest:  # NaN too
+            if not exponentials[c] <= largest:  # true for NaN
                 largest = exponentials[c]
         for c in range(n_classes):
             exponentials[c] = math.exp(exponentials[c] - largest)
@@ -237,7 +237,7 @@ def _loss(thread, threads, n_images, n_classes, logits, y, y_at, exponentials):
 
 @device_function
 def _mean_loss(thread, threads, n_images, n_classes, logits, losses, step):
-    """The mean over the batch, by the last thread, which has least to do otherwise."""
+    """Store the batch's mean loss, using the last thread, which has the least other work."""
     if thread == threads - 1:
         total, parts = np.float32(0), logits[n_images * n_classes :]
         for other in range(min(threads, n_images)):
@@ -249,7 +249,7 @@ def _mean_loss(thread, threads, n_images, n_classes, logits, losses, step):
 def _errors(
     thread, threads, n_images, n_classes, n, lo, each, count, by_logits, last, last_at, activations, deltas, at
 ):
-    """The error of a block's neurons in the last hidden layer, (images, n), from the loss's gradient by the logits."""
+    """Compute a block's errors in the last hidden layer, (images, n), from the loss's gradient w.r.t. the logits."""
     for index in range(thread, n_images * each, threads):
         image, column = index // each, index % each
         if column < count:
@@ -267,7 +267,7 @@ def _descend(
     images_ahead,
 ):  # fmt: skip
     """w[column, k] -= rate × the sum over images of x[image, k] d[image, column], for the first `count` columns."""
-    apart = (n + TILE - 1) // TILE  # between the weights of a thread: neighbours read what lies side by side
+    apart = (n + TILE - 1) // TILE  # stride between a thread's weights, so neighbouring threads read neighbouring ones
     for item in range(thread, apart * ((n_columns + TILE - 1) // TILE), threads):
         first, column = item % apart, item // apart * TILE
         for s in range(SUMS):
@@ -291,7 +291,7 @@ def _descend(
 
 @device_function
 def _descend_biases(thread, threads, rate, n_images, n, count, d, d_at, d_stride, w, w_at, w_stride):
-    """As `_descend`, of the biases, by the last threads."""
+    """Like `_descend`, for the biases, using the last threads."""
     for column in range(threads - 1 - thread, count, threads):
         total, errors = np.float32(0), d[d_at + column :]
         for image in range(n_images):
@@ -313,11 +313,11 @@ SIGNATURE = void(
 
 @lru_cache(maxsize=16)
 def compiled(divided: LaunchPlan) -> Any:
-    """The kernel for this plan, of which all sizes are constants, compiled for the card."""
+    """Compile the plan's kernel for the card, with all sizes as constants."""
     network, size, depth = divided.network, divided.batch_size, len(divided.network.hidden)
     threads, n_partial, n_slice = divided.threads, divided.n_partial, divided.n_slice
     loss_in_shared, n_inputs, n_classes = divided.loss_in_shared, network.n_inputs, network.n_classes
-    # A network without a hidden layer loops over none, but what is indexed must have a type.
+    # Without hidden layers there is nothing to loop over, but the indexed tuples still need a type.
     widths, each = network.hidden or (1,), divided.each or (0,)
     n_last = network.widths[-2]
     weights_at, outgoing_at = _offsets(network)
@@ -333,7 +333,7 @@ def compiled(divided: LaunchPlan) -> Any:
     def epoch(
         x, y, starts, begin, end, rate, weights, outgoing, copies, activations, deltas, scratch, losses
     ):  # fmt: skip
-        """Steps `begin` to `end` (exclusive); all arrays but `scratch`, (blocks, …), are flat."""
+        """Run steps `begin` to `end` (exclusive); all arrays but `scratch`, (blocks, …), are flat."""
         thread, block, grid = cuda.threadIdx.x, cuda.blockIdx.x, cuda.cg.this_grid()
         sums, ahead = cuda.local.array(SUMS, float32), cuda.local.array(n_ahead, float32)
         exponentials = cuda.local.array(n_classes, float32)
@@ -430,22 +430,22 @@ def compiled(divided: LaunchPlan) -> Any:
 
 
 def _divisor(n: int, most: int) -> int:
-    """The largest divisor of `n` that is at most this large."""
+    """The largest divisor of `n` up to `most`."""
     return next(one for one in range(min(n, most), 0, -1) if n % one == 0)
 
 
 def _offsets(network: Network) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Where each hidden layer's weights begin, by neuron; and those by the neurons that they come from."""
+    """Offsets of each hidden layer's weights, by neuron; and those by source neuron."""
     incoming = np.cumsum([0, *((inputs + 1) * outputs for inputs, outputs in network.shapes[:-1])])
     outgoing = np.cumsum([0, 0, *(inputs * outputs for inputs, outputs in network.shapes[1:-1])])
     return tuple(incoming.tolist()), tuple(outgoing.tolist())
 
 
 class CardArrays:
-    """A network's parameters on the card, divided among blocks, and what its steps write.
+    """A network's parameters on the card, divided among blocks, and the buffers of its steps.
 
-    Hidden layers lie neuron by neuron, each neuron's bias behind its weights. Of layers between two hidden ones there
-    are two copies, by the neurons that they lead to and by those that they come from; of the output layer, one a block.
+    Hidden layers are stored neuron by neuron, each neuron's bias after its weights. Layers between two hidden ones have
+    two copies, by target neuron and by source neuron; the output layer has one copy per block.
     """
 
     def __init__(self, divided: LaunchPlan, parameters: Parameters) -> None:
@@ -462,14 +462,14 @@ class CardArrays:
 
     @property
     def arrays(self) -> tuple[Array, ...]:
-        """As `compiled` takes them."""
+        """In the order of the kernel's arguments."""
         return self.weights, self.outgoing, self.copies, self.activations, self.deltas, self.scratch
 
     def parameters(self) -> Parameters:
-        """Copies in the host's memory.
+        """Copy the parameters to host memory.
 
         Raises:
-            RuntimeError: The copies of a layer are not the same.
+            RuntimeError: The copies of a layer differ.
         """
         network, found = self.plan.network, []
         inputs, outputs = network.shapes[-1]
@@ -482,7 +482,7 @@ class CardArrays:
             matrix, flat = flat[:size].reshape(outputs, inputs + 1), flat[size:]
             found.append((np.ascontiguousarray(matrix[:, :-1].T), matrix[:, -1].copy()))
         middle = np.concatenate([np.zeros(0, np.float32), *(weights.ravel() for weights, _ in found[1:-1])])
-        # A compiler may round the two sums of a middle layer differently; those of the output layer are one code's.
+        # A compiler may round a middle layer's two sums differently; all sums of the output layer use the same code.
         alike = np.allclose(middle, self.outgoing.copy_to_host()[: len(middle)], rtol=1e-4, atol=1e-5, equal_nan=True)
         if not alike or not (copies.view(np.uint32) == copies.view(np.uint32)[0]).all():
             raise RuntimeError(
@@ -493,13 +493,13 @@ class CardArrays:
 
 
 def _to_card(arrays: list[np.ndarray], row: int) -> Array:
-    """One flat array of them all, and behind them what a tile reads beyond its last rows, and nothing uses."""
+    """Concatenate all arrays, plus unused padding for a tile that reads beyond the last row."""
     return cuda.to_device(np.concatenate([*arrays, np.zeros(TILE * row, np.float32)]))
 
 
 @lru_cache(maxsize=1)
 def images(data: Data) -> tuple[Array, Array]:
-    """Images for training, flat, and their labels, copied to the card once."""
+    """Training images, flat, and their labels, copied to the card once."""
     return _to_card([data.x_train.ravel()], data.x_train.shape[1]), cuda.to_device(data.y_train)
 
 
@@ -529,7 +529,7 @@ def train(
     current = CardArrays(divided, parameters or initial_parameters(training.network, training.seed))
     x, y = images(data)
     launch = kernel[divided.blocks, THREADS, 0, divided.shared_bytes]
-    steps: dict[int, tuple[Array, Array]] = {}  # of the epoch that runs: where batches begin, and their losses
+    steps: dict[int, tuple[Array, Array]] = {}  # for the current epoch: first images of its batches, and their losses
 
     def run(starts: np.ndarray, begin: int, end: int) -> Array:
         if begin == 0:
@@ -552,6 +552,6 @@ def train(
     def validate() -> tuple[float, float]:
         return evaluate(current.parameters(), data.x_validation, data.y_validation)
 
-    # Overflow is a legitimate outcome here: it is reported as divergence.
+    # Overflow is a legitimate outcome: it is reported as divergence.
     with np.errstate(all="ignore"):
         yield from epochs(training, len(data.x_train), first_epoch, chunk, validate, current.parameters)

@@ -59,7 +59,7 @@ def loss_and_gradients(parameters: Parameters, x: np.ndarray, y: np.ndarray, wor
     loss = np.mean(np.log(work.column[:, 0]) - picked)
     delta /= work.column  # softmax
     delta[work.rows, y] -= 1
-    delta /= len(x)  # gradient of the mean loss by the logits, (batch, classes)
+    delta /= len(x)  # gradient of the mean loss w.r.t. the logits, (batch, classes)
     for index in range(len(parameters) - 1, -1, -1):
         inputs = work.activations[index - 1] if index else x
         np.matmul(inputs.T, work.deltas[index], out=work.weight_gradients[index])

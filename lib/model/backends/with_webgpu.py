@@ -1,13 +1,11 @@
-"""Training with WebGPU, which reaches the graphics cards of every vendor: the same operations, launched in four ways.
+"""Training with WebGPU, which reaches every vendor's graphics cards: the same operations, launched in four ways.
 
-The host waits after each operation; or submits a step at a time; or as many steps as fill a chunk; or launches one
-kernel that makes them all. The images are copied to the device once, and each step finds its batch there by itself: the
-device counts the steps, so that nothing but the launches has to be sent.
+The host waits after each operation, submits step by step, submits all steps of a chunk, or launches one kernel that
+runs them all. The images are copied to the device once, and each step finds its batch there: the device counts the
+steps, so the host sends nothing but the launches.
 
 `device` is the kind of adapter, see `lib.model.hardware.webgpu`.
 """
-
-# pyright: reportMissingImports=false
 
 # pyright: reportMissingImports=false
 # `wgpu` is optional: it has no wheel for some systems.
@@ -52,14 +50,14 @@ from lib.model.spec import Network, Training
 _STORAGE = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_DST | wgpu.BufferUsage.COPY_SRC
 _CLOCK = "timestamp-query"
 _LIMITS = ("max-storage-buffer-binding-size", "max-buffer-size")
-FIRST_FLOPS = 5e8  # of the first steps together, before their pace is known
+FIRST_FLOPS = 5e8  # for the first steps together, before their pace is known
 
 
 class OpenGpu:
-    """An adapter that is open, with the kernels compiled for it.
+    """An open adapter, with the kernels compiled for it.
 
     Raises:
-        CannotTrain: The driver does not compile them; what it says.
+        CannotTrain: The driver does not compile a kernel; the text quotes it.
     """
 
     def __init__(self, kind: str) -> None:
@@ -71,7 +69,7 @@ class OpenGpu:
         features = [_CLOCK] if self.has_clock else []
         self.device = adapter.request_device_sync(required_features=features, required_limits=limits)
         self.queue = self.device.queue
-        self.largest_bytes: int = min(limits.values())  # of a buffer that a kernel uses
+        self.largest_bytes: int = min(limits.values())  # limit for a kernel's buffer
         uniform, shared = {"type": "uniform"}, [{"type": one} for one in BUFFERS.values()]
         self.shared = self._layout(shared)
         self.one_operation = self._layout([uniform | {"has_dynamic_offset": True}])
@@ -80,7 +78,7 @@ class OpenGpu:
         self._pipelines: dict[str, Any] = {}
 
     def pipeline(self, kernel: str) -> Any:
-        """One of `KERNELS`, or `steps`, compiled when it is first asked for."""
+        """One of `KERNELS`, or `steps`, compiled on first use."""
         if kernel not in self._pipelines:
             name = "whole_steps" if kernel == "steps" else "dispatched"
             own = self.all_operations if kernel == "steps" else self.one_operation
@@ -99,7 +97,7 @@ class OpenGpu:
         return self._pipelines[kernel]
 
     def buffer(self, contents: np.ndarray | int, what: str, usage: int = _STORAGE) -> Any:
-        """A buffer of so many bytes, all zero, or with these contents.
+        """Create a buffer of this many zero bytes, or with these contents.
 
         Raises:
             CannotTrain: The adapter does not allow one so large; nothing was allocated.
@@ -116,20 +114,20 @@ class OpenGpu:
         return made
 
     def wait(self) -> None:
-        """Block until everything that was submitted is done."""
+        """Block until all submitted work is done."""
         # Not public; the public `on_submitted_work_done_sync` raises a TypeError in wgpu 0.32.
         self.device._poll_wait()
 
     def encoded(
         self, n_operations: int, shared: Any, launch: Callable[[Any, int], None], timestamps: dict | None = None
     ) -> Any:
-        """Commands that are ready to be submitted, once.
+        """Encode commands for a single submission.
 
         Args:
-            n_operations: In one compute pass.
-            shared: The bind group of the buffers that all of them use.
-            launch: Puts the operation of a number into a compute pass.
-            timestamps: Where to write when it began and ended; None: nowhere.
+            n_operations: Number in one compute pass.
+            shared: The bind group of the buffers that all operations use.
+            launch: Adds an operation, by number, to a compute pass.
+            timestamps: Where to write the pass's begin and end; None: nowhere.
         """
         encoder = self.device.create_command_encoder()
         of_pass = encoder.begin_compute_pass(timestamp_writes=timestamps)
@@ -163,7 +161,7 @@ class OpenGpu:
 
 @contextmanager
 def errors_in_one_line() -> Iterator[None]:
-    """What wgpu says on several lines, of which the first names no cause, as one."""
+    """Put wgpu's multi-line errors, whose first line names no cause, on one line."""
     try:
         yield
     except wgpu.GPUError as error:
@@ -179,7 +177,7 @@ def gpu(kind: str) -> OpenGpu:
 
 @dataclass(frozen=True, eq=False)
 class Images:
-    """Images and labels on the device; some that count for nothing fill the last slice of an evaluation."""
+    """Images and labels on the device; padding images, which do not count, fill the last slice of an evaluation."""
 
     low: Any
     high: Any
@@ -188,7 +186,7 @@ class Images:
 
     @classmethod
     def upload(cls, gpu: OpenGpu, x: np.ndarray, y: np.ndarray, multiple: int = 1) -> "Images":
-        """Images (n, inputs) in float32 and labels (n,), filled up to a multiple of so many."""
+        """Upload images (n, inputs) in float32 and labels (n,), padded to a multiple of `multiple`."""
         padding = -len(x) % multiple
         labels = np.concatenate([y.astype(np.uint32), np.full(padding, NOTHING, np.uint32)])
         half = (len(x) + 1) // 2
@@ -197,7 +195,7 @@ class Images:
         return cls(gpu.buffer(x[:half], what), gpu.buffer(high, what), gpu.buffer(labels, "The labels"), len(x))
 
     def write(self, gpu: OpenGpu, x: np.ndarray, y: np.ndarray) -> None:
-        """Replace all of them by as many others: images (n, inputs) in float32 and labels (n,)."""
+        """Replace the contents with as many other images (n, inputs) in float32 and labels (n,)."""
         half = (self.n + 1) // 2
         for buffer, contents in ((self.low, x[:half]), (self.high, x[half:]), (self.labels, y.astype(np.uint32))):
             if contents.nbytes:
@@ -208,11 +206,11 @@ class Execution:
     """A program on a device, ready to run.
 
     Args:
-        gpu: Where.
-        program: What.
-        images: What its batches are taken from.
-        most_steps: That are scheduled at once.
-        what: Names it in an error.
+        gpu: The device.
+        program: The operations of a step.
+        images: Source of its batches.
+        most_steps: Largest number of scheduled steps.
+        what: Its name in errors.
 
     Raises:
         CannotTrain: It needs a larger buffer than the adapter allows; nothing was allocated.
@@ -235,14 +233,14 @@ class Execution:
         self._all = gpu.group(gpu.all_operations, operations, self._n_steps)
 
     def schedule(self, first_images: np.ndarray) -> None:
-        """The first image of each batch of the steps that come, whose results are kept from 0 on.
+        """Set the first image of each batch of the next steps, whose results are stored from index 0.
 
-        After the last step of `most_steps` the first comes again.
+        After `most_steps` steps, the first batch follows again.
         """
         self.gpu.queue.write_buffer(self._schedule, 0, np.concatenate([[0], first_images]).astype(np.uint32))
 
     def results(self, first: int, n: int) -> np.ndarray:
-        """Of these steps (n, 2): the mean loss, and the number of images that were classified correctly."""
+        """Results of these steps (n, 2): the mean loss, and the number of correctly classified images."""
         read = self.gpu.queue.read_buffer(self._results, 8 * first, 8 * n)
         return np.frombuffer(read, np.float32).reshape(n, 2).copy()
 
@@ -253,12 +251,11 @@ class Execution:
         return np.frombuffer(read, np.float32).reshape(shape).copy()
 
     def write(self, region: str, matrix: np.ndarray) -> None:
-        """Fill a region."""
         first, _ = self.program.regions[region]
         self.gpu.queue.write_buffer(self.memory, 4 * first, np.ascontiguousarray(matrix, np.float32))
 
     def set(self, parameters: Parameters, learning_rate: float) -> None:
-        """The state that a training starts from."""
+        """Set the state that a training starts from."""
         self.write("rate", np.full((1, 1), learning_rate))
         for layer, (weights, biases) in enumerate(parameters, 1):
             self.write(f"layer {layer}", np.vstack([weights, biases]))
@@ -269,19 +266,18 @@ class Execution:
         return [(layer[:-1].copy(), layer[-1].copy()) for layer in layers]
 
     def compile(self) -> None:
-        """Compile the kernels that it uses."""
         for kernel in {one.kernel for one in self.program.operations}:
             self.gpu.pipeline(kernel)
 
     def waiting_for_each_operation(self, n_steps: int) -> None:
-        """Submit every operation by itself, and wait for it before the next one."""
+        """Submit each operation separately, and wait for it before the next one."""
         for _ in range(n_steps):
             for index in range(len(self.program.operations)):
                 self.submit(index)
                 self.gpu.wait()
 
     def one_submission_a_step(self, n_steps: int) -> None:
-        """Submit the operations of a step together, without waiting."""
+        """Submit the operations step by step, without waiting."""
         for _ in range(n_steps):
             self.gpu.queue.submit([self.encoded(1)])
 
@@ -290,12 +286,12 @@ class Execution:
         self.gpu.queue.submit([self.encoded(n_steps)])
 
     def one_kernel(self, n_steps: int) -> None:
-        """Launch one kernel that makes all steps, in one workgroup, without waiting.
+        """Launch one kernel that runs all steps, in one workgroup, without waiting.
 
-        A software adapter gets as many of them as a kernel can make there.
+        On a software adapter, launches several kernels, each with as many steps as fit.
 
         Raises:
-            CannotTrain: A kernel cannot make a single one there.
+            CannotTrain: The software adapter cannot run a single step per kernel.
         """
         if self.gpu.most_turns is not None:
             most = self.gpu.most_turns // turns(self.program)
@@ -325,11 +321,11 @@ class Execution:
         self.gpu.queue.submit([self.gpu.encoded(1, self._shared, lambda of_pass, _: self._launch(of_pass, index))])
 
     def encoded(self, n_steps: int, timestamps: dict | None = None) -> Any:
-        """The commands of so many steps, ready to be submitted, once."""
+        """Encode the commands of `n_steps` for a single submission."""
         return self.gpu.encoded(len(self.program.operations) * n_steps, self._shared, self._launch, timestamps)
 
     def by_its_clock_s(self, n_steps: int) -> float:
-        """Seconds that so many steps take in one submission, by the device's own clock, if it `has_clock`."""
+        """Seconds for `n_steps` in one submission, by the device's own clock; requires `has_clock`."""
         queries = self.gpu.device.create_query_set(type="timestamp", count=2)
         timestamps = {"query_set": queries, "beginning_of_pass_write_index": 0, "end_of_pass_write_index": 1}
         times = self.gpu.buffer(16, "Times", wgpu.BufferUsage.QUERY_RESOLVE | wgpu.BufferUsage.COPY_SRC)
@@ -340,7 +336,7 @@ class Execution:
         return (ended_ns - began_ns) / 1e9
 
     def _launch(self, of_pass: Any, number: int) -> None:
-        """Put an operation into a pass; after the last one of a step comes the next step's first."""
+        """Add an operation to a pass; numbers continue with the next step's first operation."""
         index = number % len(self.program.operations)
         operation = self.program.operations[index]
         of_pass.set_pipeline(self.gpu.pipeline(operation.kernel))
@@ -348,18 +344,18 @@ class Execution:
         of_pass.dispatch_workgroups(operation.groups)
 
 
-Launch = Callable[[Execution, int], None]  # makes so many steps; one of `LAUNCHES`
+Launch = Callable[[Execution, int], None]  # runs this many steps; one of `LAUNCHES`
 
 
 @lru_cache(maxsize=2)
 def training_images(data: Data, device: str) -> Images:
-    """On the device, copied there once."""
+    """Training images on the device, copied there once."""
     return Images.upload(gpu(device), data.x_train, data.y_train)
 
 
 @lru_cache(maxsize=2)
 def validation_images(data: Data, device: str, slice_size: int) -> Images:
-    """On the device, copied there once, and filled up to whole slices."""
+    """Validation images on the device, copied there once, and padded to whole slices."""
     return Images.upload(gpu(device), data.x_validation, data.y_validation, multiple=slice_size)
 
 
@@ -374,7 +370,7 @@ def _train(
     """See `lib.model.backends.base`.
 
     Raises:
-        CannotTrain: The network, or its batch, is beyond the adapter's limits, or what one kernel should make.
+        CannotTrain: The network or its batch exceeds the adapter's limits, or those of one kernel.
     """
     with errors_in_one_line():
         yield from _events(launch, training, data, device, parameters, first_epoch)
@@ -433,7 +429,7 @@ train_in_one_kernel = partial(_train, LAUNCHES["webgpu-kernel"])
 
 
 def _evaluate(validation: Execution, trained: Execution, x: Images) -> tuple[float, float]:
-    """Mean loss and accuracy over all validation images, in slices, with the parameters as they are."""
+    """Mean loss and accuracy over all validation images, in slices, with the current parameters."""
     slice_size, n_slices = validation.program.batch_size, _slices(x, validation.program.batch_size)
     validation.gpu.copy(trained.memory, validation.memory, trained.program.parameter_bytes)
     validation.schedule(np.arange(n_slices) * slice_size)
@@ -447,7 +443,7 @@ def _slices(x: Images, slice_size: int) -> int:
 
 
 def _slice_size(on: OpenGpu, network: Network, n_images: int) -> int:
-    """Images that are evaluated at once: fewer where the adapter has no buffer for the usual number."""
+    """Images per evaluation slice: fewer if the adapter's buffers are too small for the usual number."""
     size = min(VALIDATION_SLICE, n_images)
     while size > 1 and evaluation(network, size).memory_bytes > on.largest_bytes:
         size = -(-size // 2)

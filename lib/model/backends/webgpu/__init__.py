@@ -1,23 +1,23 @@
-"""A training step as a list of operations, which Python and a browser launch alike: plain data, ready for JSON.
+"""A training step as a list of operations, launched alike by Python and by a browser: plain data, ready for JSON.
 
-Everything that a step computes with lies in one buffer, at the places that `Program.regions` names. The kernels are the
-`.wgsl` files beside this module; each does a share of an operation's work, so that one list serves however many
-workgroups it is given, and also the kernel that goes through the whole list by itself (`whole_steps.wgsl`).
+A step's numbers are stored in one buffer, at the offsets in `Program.regions`. The kernels are the `.wgsl` files next
+to this module; each does a share of an operation's work, so one list works with any number of workgroups, and with the
+kernel that runs the whole list itself (`whole_steps.wgsl`).
 
-Whoever executes a program (`with_webgpu.py` in Python, `lib/ui/widgets/webgpu_on_gpu.js` in a browser):
+An executor (`with_webgpu.py` in Python, `lib/ui/widgets/webgpu_on_gpu.js` in a browser) must
 
-1. makes the buffers of group 0, in the order of `BUFFERS`: `memory` of `memory_bytes`; the images in two halves of
+1. create the buffers of group 0, in the order of `BUFFERS`: `memory` of `memory_bytes`; the images in two halves of
    float32, (images, inputs), and their labels as uint32; `schedule`, uint32, with 0 and the first image of each batch;
-   and `results`, two float32 a step. The device counts the steps in `schedule[0]`.
-2. fills the regions `rate` and `layer 1`, … (weights, and the biases as their last row) with the training's state.
-3. puts the `words` of all operations into one buffer, each `OPERATION_BYTES` after the last. In group 1 a kernel of
-   `sources()["dispatched"]` is bound to its operation's words, by a dynamic offset; the kernel `steps` of
-   `sources()["whole_steps"]` to all of them, and to a number of steps.
-4. launches, in order, each operation's `kernel` with its number of `groups`: one after another, or many steps in one
-   submission; or `steps` with one workgroup.
-5. reads `results`: of each step the mean loss, and how many images were classified correctly.
+   and `results`, two float32 per step. The device counts the steps in `schedule[0]`.
+2. fill the regions `rate` and `layer 1`, … (weights, and the biases as their last row) with the training's state.
+3. put the `words` of all operations into one buffer, `OPERATION_BYTES` apart. In group 1, bind a kernel of
+   `sources()["dispatched"]` to its operation's words, by a dynamic offset; bind the kernel `steps` of
+   `sources()["whole_steps"]` to all words, and to a number of steps.
+4. launch, in order, each operation's `kernel` with its number of `groups`, submitted one by one or many steps together;
+   or launch `steps` with one workgroup.
+5. read `results`: for each step, the mean loss and the number of correctly classified images.
 
-Imports nothing heavy: it runs in readers' browsers, too.
+Imports nothing heavy, because it also runs in readers' browsers.
 """
 
 from collections.abc import Mapping
@@ -34,20 +34,20 @@ from lib.model.data.mnist import batch_starts
 from lib.model.spec import Network, Training
 
 HERE = Path(__file__).parent
-# Threads of a workgroup, which every adapter has; rows and columns of the result that one computes at once; how much of
-# the sums at a time. They repeat what the kernels say, as `FIELDS` does.
+# Threads per workgroup, supported by every adapter; rows and columns of a result tile; depth of its partial sums. These
+# constants and `FIELDS` duplicate declarations in the kernels.
 LANES, TILE, DEPTH = 256, 32, 16
-MAX_GROUPS = 65_535  # workgroups of a dispatch (WebGPU, maxComputeWorkgroupsPerDimension)
-# A workgroup runs on one of a card's many processors, and drivers end a kernel that takes seconds (Windows after two):
-# a step that one kernel is to make has at most so many operations.
+MAX_GROUPS = 65_535  # workgroups per dispatch (WebGPU, maxComputeWorkgroupsPerDimension)
+# Limit per step for the single kernel. A workgroup runs on one of a card's many processors, and drivers stop a kernel
+# that takes seconds (Windows after two).
 MAX_FLOPS_IN_ONE_KERNEL = 2e9
-# Of all loops in a kernel together, after which Mesa's llvmpipe leaves every one of them, without a word.
+# Mesa's llvmpipe silently exits all loops of a kernel after this many iterations in total.
 SOFTWARE_TURNS = 65_535
 ALIGNMENT = 64  # numbers, 256 bytes: regions begin on multiples of it
 OPERATION_BYTES = 256  # in the buffer of operations (WebGPU, minUniformBufferOffsetAlignment)
 NOTHING = 0xFFFFFFFF
 
-# Entry points of `dispatched.wgsl`; a number in this list is what `whole_steps.wgsl` knows a kernel by.
+# Entry points of `dispatched.wgsl`; `whole_steps.wgsl` identifies them by their index here.
 KERNELS = ("batch", "product", "product_and_loss", "elements", "loss", "end")
 FIELDS: tuple[str, ...] = (
     "kernel",
@@ -82,24 +82,24 @@ BUFFERS = {
 }
 
 _SHARED = ("memory", "endings", "product", "loss", "batch")
-PACE_SIDE = 256  # of the product that shows how many operations a second to expect
-MAX_STARTS = 20_000  # first images of batches that travel; after the last the first follows
+PACE_SIDE = 256  # of the product that measures operations per second
+MAX_STARTS = 20_000  # first images of batches sent to the browser; after the last one, the first follows
 MAX_EPOCHS = 20
 
 
 @cache
 def sources() -> dict[str, str]:
-    """WGSL of the two modules: `dispatched`, with an entry point a kernel, and `whole_steps`, whose is `steps`."""
+    """WGSL sources of `dispatched`, with an entry point per kernel, and `whole_steps`, with the entry point `steps`."""
     shared = "\n".join((HERE / f"{name}.wgsl").read_text() for name in _SHARED)
     return {name: f"{shared}\n{(HERE / f'{name}.wgsl').read_text()}" for name in ("dispatched", "whole_steps")}
 
 
-Region = tuple[int, tuple[int, int]]  # a matrix in the buffer: where it begins, in numbers, and its shape
+Region = tuple[int, tuple[int, int]]  # a matrix in the buffer: its offset, in numbers, and its shape
 
 
 @dataclass(frozen=True)
 class KernelLaunch:
-    """One operation: what it is for people, its kernel, the workgroups that share it, and the kernel's `FIELDS`."""
+    """One operation: display name, kernel, number of workgroups, and the values of the kernel's `FIELDS`."""
 
     name: str
     kernel: str
@@ -123,7 +123,7 @@ class Program:
 
 
 def turns(program: Program) -> int:
-    """How often the loops of a step are gone through where one workgroup makes all of it; at most so often."""
+    """Upper bound on the loop iterations of a step that runs in one workgroup."""
     return sum(_turns(operation) for operation in program.operations)
 
 
@@ -139,7 +139,7 @@ def _turns(operation: KernelLaunch) -> int:
 
 
 class _Builder:
-    """Collects regions and operations; a position in memory is asked for by the name of its region."""
+    """Collects regions and operations; operations refer to memory by the name of a region."""
 
     def __init__(self) -> None:
         self.regions: dict[str, Region] = {}
@@ -152,7 +152,7 @@ class _Builder:
         return name
 
     def operation(self, name: str, kernel: str, groups: int, **fields: int | str) -> None:
-        """Fields that name a region become its position; those that are left out, `NOTHING`."""
+        """Replace region names by their offsets, and omitted fields by `NOTHING`."""
         values = fields | {"kernel": KERNELS.index(kernel)}
         words = (values.get(one, NOTHING) for one in FIELDS)
         positions = tuple(self.regions[word][0] if isinstance(word, str) else word for word in words)
@@ -166,7 +166,7 @@ class _Builder:
 def step(network: Network, batch_size: int) -> Program:
     """One step of plain SGD on mean cross-entropy: batch, forward, loss, gradients and update.
 
-    A product and what follows it are one operation.
+    A product and the elementwise work that follows it are one operation.
     """
     build = _Builder()
     _regions(build, network, batch_size)
@@ -178,7 +178,7 @@ def step(network: Network, batch_size: int) -> Program:
 
 
 def evaluation(network: Network, batch_size: int) -> Program:
-    """Loss and number of correct answers of `batch_size` images. Parameters lie where those of a step do."""
+    """Loss and number of correct answers of `batch_size` images. Parameters have the same offsets as in `step`."""
     build = _Builder()
     _regions(build, network, batch_size)
     _forward(build, network, batch_size)
@@ -188,7 +188,7 @@ def evaluation(network: Network, batch_size: int) -> Program:
 
 
 def product(side: int) -> Program:
-    """One product of two square matrices, `left` and `right`, as each of a step's is computed."""
+    """One product of two square matrices, `left` and `right`, computed like those of a step."""
     build = _Builder()
     for name in ("values 0", "right", "result"):
         build.region(name, side, side)
@@ -212,7 +212,7 @@ def product(side: int) -> Program:
 
 
 def nothing(n_operations: int) -> Program:
-    """So many operations that find nothing to do: what they take is what launching them costs."""
+    """A program of empty operations: its time is the cost of launching them."""
     build = _Builder()
     build.region("values 0", 0, 0)
     for number in range(n_operations):
@@ -228,7 +228,7 @@ def _regions(build: _Builder, network: Network, batch_size: int) -> None:
     for layer, width in enumerate(network.widths):
         build.region(f"values {layer}", batch_size, width)  # 0: the images; the last: the logits
     for layer, width in enumerate(network.widths[1:], 1):
-        build.region(f"delta {layer}", batch_size, width)  # the loss's gradient by what the layer adds up
+        build.region(f"delta {layer}", batch_size, width)  # the loss's gradient w.r.t. the layer's pre-activations
     build.region("losses", 2, batch_size)
 
 
@@ -265,7 +265,7 @@ def _forward(build: _Builder, network: Network, batch_size: int) -> None:
 
 
 def _backward(build: _Builder, network: Network, batch_size: int, layer: int) -> None:
-    """The gradient that the layer below needs, taken with the weights as they were; then the layer's own update."""
+    """The gradient w.r.t. the layer's inputs, taken before its weights change; then the update of these weights."""
     inputs, outputs = network.shapes[layer - 1]
     delta, weights, where = f"delta {layer}", f"layer {layer}", _named(layer, len(network.shapes))
     if layer > 1:
@@ -315,7 +315,7 @@ def _tiles(rows: int, columns: int) -> int:
 
 
 def as_json(program: Program) -> dict[str, Any]:
-    """A program as the browser reads it, without the kernels, which it has."""
+    """Return a program in the browser's format, without the kernels, which the browser already has."""
     return {
         "operations": [
             {"kernel": one.kernel, "groups": one.groups, "words": list(one.words)} for one in program.operations
@@ -329,10 +329,10 @@ def as_json(program: Program) -> dict[str, Any]:
 
 
 def kernels() -> dict[str, Any]:
-    """What is the same for all programs: the WGSL sources, the buffers, and how an operation's fields are named.
+    """Everything common to all programs: the WGSL sources, the buffers, and the names of an operation's fields.
 
-    And two programs: the `smallest` step, by which the kernels are compiled while images come, and a product, `pace`,
-    by which it is predicted what a step takes.
+    Also two programs: the `smallest` step, used to compile the kernels while images arrive, and the product `pace`,
+    used to predict the time of a step.
     """
     return {
         "smallest": as_json(step(Network((1,)), 1)),
@@ -347,13 +347,13 @@ def kernels() -> dict[str, Any]:
 
 
 def begins_with(training: Training) -> np.ndarray:
-    """The parameters that all backends start from, float32, (parameters,): layer by layer, weights and biases."""
+    """The initial parameters of all backends, float32, (parameters,): layer by layer, weights and biases."""
     layers = initial_parameters(training.network, training.seed)
     return np.concatenate([part.ravel() for layer in layers for part in layer]).astype("<f4")
 
 
 def first_images(training: Training, n_images: int) -> np.ndarray:
-    """The first image of each batch of the first epochs of so many images, uint32, at most `MAX_STARTS` of them."""
+    """The first image of each batch of the first epochs on `n_images`, uint32, at most `MAX_STARTS` of them."""
     epochs = max(1, min(MAX_EPOCHS, MAX_STARTS * training.batch_size // n_images))
     starts = [batch_starts(n_images, training.batch_size, training.seed, epoch) for epoch in range(epochs)]
     return np.concatenate(starts)[:MAX_STARTS].astype("<u4")
