@@ -1,1 +1,1 @@
-"""Where marimo is: controls, streaming into cells, the server of a class."""
+"""Everything the pages share on top of marimo: controls, sections, live drawing into cells."""

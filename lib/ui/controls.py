@@ -1,7 +1,7 @@
-"""The controls of a panel, each declared once: its name in the address, label, default, and the values it may have.
+"""A panel's controls, each declared once: its name in the address, label, default, and allowed values.
 
-Three things are derived from this declaration: the settings that an address and a script's options are checked against,
-the elements on the page, and the check of their values.
+The declaration yields the settings that addresses and script options are checked against, the page's elements, and
+the check of their values.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,19 +16,19 @@ from lib.ui import url_state
 from lib.ui.url_state import Setting
 from lib.ui.views.pinned import LET_GO, LET_GO_MEANS, PIN, PIN_MEANS
 
-FASTEST = "fastest"  # of what trains: the fastest way on this machine
+FASTEST = "fastest"  # as a backend: the fastest on this machine
 
 
 @dataclass(frozen=True)
 class Control:
-    """A setting, and what makes its element from the value that is shown first."""
+    """A setting, and a function that makes its element from the initial value."""
 
     setting: Setting
     element: Callable[[Any], Any]
 
 
 def slider(name: str, label: str, usual: float, options: Sequence[float], debounce: bool = True) -> Control:
-    """One of several numbers; with `debounce` its value is sent only when it is released."""
+    """One of several numbers; with `debounce` the value is sent only on release."""
     return Control(
         url_state.choice(name, usual, options),
         lambda value: mo.ui.slider(
@@ -38,7 +38,7 @@ def slider(name: str, label: str, usual: float, options: Sequence[float], deboun
 
 
 def batch_size(name: str, label: str, usual: int, debounce: bool = True) -> Control:
-    """Images a step: a slider over `BATCH_SIZES`, to which an address or an option may add any size between them."""
+    """A slider over `BATCH_SIZES`; an address or option may add any size in between."""
     setting = url_state.number(name, usual, BATCH_SIZES[0], BATCH_SIZES[-1], whole=True)
     return Control(
         replace(setting, options=BATCH_SIZES, shared=SHARED_SIZE),
@@ -56,7 +56,7 @@ def span(name: str, label: str, usual: tuple[float, float], options: Sequence[fl
 
 
 def several(name: str, label: str, usual: Sequence, options: Mapping[str, Any] | Sequence) -> Control:
-    """Any number of the options; a mapping gives the label of each."""
+    """Any number of the options; a mapping's keys are their labels."""
     named = _named(options)
     return Control(
         url_state.choices(name, usual, list(named.values())),
@@ -86,20 +86,12 @@ def number(
 
 
 def pin_button(button: Any) -> str:
-    """HTML of the button of `with_pin`, by what the next press does; the element keeps its place and its focus."""
+    """HTML of the pin button, labelled with what the next press does; the element keeps its place and focus."""
     return button.text.replace(PIN, LET_GO).replace(PIN_MEANS, LET_GO_MEANS) if button.value else button.text
 
 
 def text(name: str, label: str, usual: str, understand: Callable[[str], object], placeholder: str) -> Control:
-    """A line of text.
-
-    Args:
-        name: In the address.
-        label: On the page.
-        usual: The default.
-        understand: Raises ValueError, with a sentence, where the text cannot be used.
-        placeholder: Shown while the field is empty.
-    """
+    """A line of text; `understand` raises ValueError, with a sentence, to reject it."""
     return Control(
         url_state.text(name, usual, understand),
         lambda value: mo.ui.text(
@@ -121,20 +113,20 @@ def hidden(name: str) -> Control:
     return replace(line, setting=replace(line.setting, shared=SHARED_HIDDEN))
 
 
-# The reader's network, of every section on every page that is not asked for another one.
+# The reader's network: used by every section on every page, unless its address names another.
 SHARED_HIDDEN, SHARED_SIZE = "net.hidden", "net.size"
 SHARED = {one.setting.name: one.setting for one in (hidden(SHARED_HIDDEN), batch_size(SHARED_SIZE, "Batch size", 32))}
 
 
 def backend(name: str, usual: str = FASTEST) -> Control:
-    """A backend that trains whole epochs and can be used on this machine's processor; by default the fastest way."""
+    """The backends that train whole epochs on this machine's processor; by default the fastest."""
     usable = [key for key, one in BACKENDS.items() if unavailable(Runtime(key)) is None and one.whole_epochs]
     options = {"the fastest way here": FASTEST} | {BACKENDS[key].label: key for key in usable}
     return dropdown(name, "Trained by", usual, options, full_width=True)
 
 
 def runtimes() -> dict[str, str]:
-    """The runtimes that can run here, as an address writes them (`Runtime.address`), by their labels."""
+    """The runtimes that can run here, in their form in an address (`Runtime.address`), by label."""
     return {one.label: one.address for one in usable_runtimes()}
 
 

@@ -1,6 +1,6 @@
-"""The menu “Export” of an experiment: nothing is made before somebody asks for it.
+"""The “Export” menu of an experiment. Files are built only on request.
 
-The browser asks by messages and saves what it gets; the pictures are its own charts (`widgets/export.js`).
+The browser sends requests and saves the replies; pictures come from its own charts (`widgets/export.js`).
 """
 
 import re
@@ -22,11 +22,11 @@ from lib.sweeps.experiments.exported_script import (
 )
 from lib.ui.widgets import ExportFiles
 
-MAX_OFFERED = 24  # trainings in the list, the best of them; a search has a thousand
+MAX_OFFERED = 24  # trainings listed, best first; a search has a thousand
 
 
 class ExportMenu:
-    """A stage's menu; made once a session, in a cell that does not run again."""
+    """A stage's menu; create it once per session, in a cell that does not run again."""
 
     def __init__(self) -> None:
         self.forget()
@@ -35,10 +35,10 @@ class ExportMenu:
         self.text = mo.ui.anywidget(self.widget).text
 
     def forget(self) -> None:
-        self.now: Callable[[], Takeaway | None] = lambda: None  # what can be taken away at this moment
+        self.now: Callable[[], Takeaway | None] = lambda: None  # what can be exported right now
 
     def _hear(self, asked: object) -> None:
-        """Answer a message of the browser, whatever it is: a file, what there is to choose from, or a sentence."""
+        """Answer a message from the browser, which may send anything, with a file, the choices or an error."""
         if not isinstance(asked, Mapping):
             return
         try:
@@ -107,7 +107,7 @@ class ExportMenu:
 
 
 def _plain(text: str) -> str:
-    """A text as a part of a file's name.
+    """A text as part of a file name.
 
     >>> _plain("loss by step, as drawn")
     'loss_by_step_as_drawn'

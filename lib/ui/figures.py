@@ -1,16 +1,16 @@
-"""What marimo closes matplotlib's figures with: imported when it is first looked for."""
+"""Imports marimo's matplotlib support on first access."""
 
 from importlib import import_module
 from typing import Any
 
 
 def late() -> None:
-    """Let marimo find it, whichever session's cell ends first.
+    """Make `marimo._output.mpl` import itself on first access.
 
-    marimo 0.25 closes all figures at the end of each cell, from the moment at which matplotlib is being imported, with
-    `marimo._output.mpl`, which is not there before matplotlib is (`_reset_matplotlib_context`). The cell of another
-    session that ends in between fails in marimo: the rest of its run is left out, and no page shows that. So it is
-    imported there; Python lets that thread wait for matplotlib.
+    Once matplotlib's import has begun, marimo 0.25 closes all figures through that module at the end of each cell
+    (`_reset_matplotlib_context`). But the module exists only after matplotlib is imported, so another session's cell
+    that ends in between fails inside marimo: the rest of its run is dropped, and no page shows it. Importing on access
+    makes that thread wait for matplotlib instead.
     """
     import marimo._output
 

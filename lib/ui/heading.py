@@ -1,4 +1,4 @@
-"""What all notebooks begin with: navigation, title, machine, question."""
+"""The top of every notebook: navigation, title, machine, question."""
 
 import html
 import os
@@ -24,7 +24,7 @@ from lib.ui.widgets import CopyLink, Present, WholePage
 def plain_title(
     name: str, title: str, question: str, address: Address, near: Callable[[Sequence[str]], object] | None = None
 ) -> mo.Html:
-    """Title, machine and question of a notebook that has one question; `near` as of `WholePage`."""
+    """Title, machine and question of a notebook with one question; `near` as for `WholePage`."""
     machine = table([], ([html.escape(name), html.escape(value)] for name, value in details().items()), "lab-machine")
     return mo.Html(
         heading(name, title, address, f'<p class="lab-question">{html.escape(question)}</p>')
@@ -39,14 +39,14 @@ def plain_title(
 
 
 def heading(name: str, title: str, address: Address, below: str = "", images: str = "") -> str:
-    """HTML: navigation and title, the machine and the reader's network beside it.
+    """HTML: navigation and title, the machine and the reader's network.
 
     Args:
-        name: Of the notebook.
-        title: Of the page.
-        address: Of the page: the network goes along to the other pages.
+        name: The notebook's.
+        title: The page's.
+        address: The page's; links to other pages carry its network.
         below: HTML below the title.
-        images: HTML below the machine: what is trained on.
+        images: HTML below the machine: the training data.
     """
     shared = urlencode({key: said for key in SHARED if (said := address.said(key))}, safe=",")
     return (
@@ -58,7 +58,7 @@ def heading(name: str, title: str, address: Address, below: str = "", images: st
 
 
 def network_line(name: str, address: Address) -> str:
-    """HTML: a form with the network and the batch size of every section; what is sent opens the page again with them.
+    """HTML: a form for the network and batch size of every section; submitting it reopens the page with them.
 
     Empty where no server would answer.
     """
@@ -79,7 +79,7 @@ def network_line(name: str, address: Address) -> str:
 
 
 def asides(name: str, further: str, tools: str) -> str:
-    """HTML: a row of what a page has beside its sections: further HTML, the glossary, its articles, and its tools."""
+    """HTML: one row with `further`, the glossary, the tools and the notebook's articles."""
     sources = quiet(f"After {listed([f'“{one}”' for one in notebook_of(name).articles])}.")
     return f'<div class="lab-asides">{further}{glossary()}<div class="lab-tools">{tools}</div>{sources}</div>'
 
@@ -89,8 +89,7 @@ def where_and_when() -> str:
 
 
 def static_note(name: str) -> str:
-    """HTML: where the figures of a written page come from, and what it cannot do; the first notebook's questions are
-    also answered in the reader's browser."""
+    """HTML: where an exported page's figures come from, and what it cannot do."""
     instead = f'; <a href="{IN_BROWSER}">train in your browser</a> instead' if name == FIRST.name else ""
     return (
         f'<p class="lab-static" role="note"><b>Computed on {html.escape(where_and_when())}</b>, unless a figure names'

@@ -1,6 +1,6 @@
-"""A notebook's sections: each shows what its controls ask for while it runs, with whatever stands around every section.
+"""A notebook's sections: each shows the result of its controls while it runs, extended by the page's hooks.
 
-A section is drawn by one thread, at every change of what it watches: its run, the runs beside it, and its hooks.
+One thread draws a section, again at each change of its runs and hooks.
 """
 
 import sys
@@ -51,87 +51,82 @@ from lib.ui.views.chart import Chart, pd
 from lib.ui.views.mnist_training import run_sentence
 from lib.ui.views.pinned import HIDDEN, PIN, PIN_MEANS, WAITS
 
-AT_ONCE_S = 0.12  # stored results, and a warm worker's first points, are shown without an empty frame before them
-STORE_S = 1.0  # more than the store takes to answer, unless a whole class asks
-ON_FIRST_SCREEN = 2  # sections that begin with the page
-SIGHT_S = 5.0  # a client that has not said by then what it shows is sent every section
+AT_ONCE_S = 0.12  # time for stored results or a warm worker's first points to arrive before an empty frame is drawn
+STORE_S = 1.0  # longer than the store takes to answer, unless a whole class asks at once
+ON_FIRST_SCREEN = 2  # sections that start with the page
+SIGHT_S = 5.0  # a client that has not reported its visible sections by then is sent all of them
 
 
 class Hook:
-    """Something around every section of a page; made once a session, whose state its attributes are.
+    """Extends every section of a page. One instance per session holds its state; the defaults change nothing."""
 
-    A method that a hook does not have leaves a section as it is.
-    """
-
-    settings: dict[str, Setting] = {}  # noqa: RUF012 – of the page, beside its controls'
+    settings: dict[str, Setting] = {}  # noqa: RUF012 – page settings in addition to its controls'
 
     def attach(self, page: "Page") -> None:
-        """Called once, when the address is known."""
+        """Called once, after the page has read its address."""
         self.page = page
 
     def elements(self) -> dict[str, Any]:
-        """Further elements of every panel."""
         return {}
 
     def changed(self, experiment: Experiment) -> Experiment:
-        """The experiment in place of the one that the controls ask for; raises ValueError as they do."""
+        """The experiment to run instead; may raise ValueError with a sentence."""
         return experiment
 
     def instead(self, section: "Section", experiment: Experiment) -> str:
-        """HTML in place of the result; empty to show it. The run goes on unseen."""
+        """HTML shown instead of the result, while the run goes on unseen; empty to show the result."""
         return ""
 
     def waits(self) -> str:
-        """HTML in place of the result, which is not even begun; empty to begin it."""
+        """HTML shown instead of starting the run; empty to start it."""
         return ""
 
     def hides(self, experiment: Experiment) -> bool:
-        """Whether the result of this experiment may not be seen yet, also where another one is asked for."""
+        """Whether this experiment's result must stay hidden, even as a pinned run."""
         return False
 
     def guess(self, experiment: Experiment) -> Guess | None:
-        """What the viewer has guessed of it."""
         return None
 
     def beside(self, section: "Section", experiment: Experiment) -> Seat | None:
-        """A run beside the section's own that is not drawn."""
+        """An additional run, which is not drawn."""
         return None
 
     def below(self, section: "Section", experiment: Experiment, results: Results) -> str:
-        """HTML below the sentence of a result, for this viewer."""
+        """HTML below the result's sentence, for this viewer only."""
         return ""
 
     def knows(self, results: Results) -> None:
-        """Called before each frame, once it is known which data are trained on."""
+        """Called before each frame, once the training data are known."""
 
     def done(self, results: Results) -> None:
-        """Called with the results at the end, after the controls have rested for a while."""
+        """Called with the final results, after the controls have been still for a while."""
 
     def ended(self, section: "Section") -> None:
-        """Called when a section's measurements are over, after its controls have rested for a while."""
+        """Called when a section's measurements are over and its controls have been still for a while."""
 
     def stopped(self, section: "Section") -> None:
-        """Called after “Stop” has ended what the section runs."""
+        """Called after “Stop” has ended the section's runs."""
 
     def redraw(self) -> None:
-        """Called when something has come into sight that was not."""
+        """Called when another section comes into view."""
 
     def close(self) -> None:
-        """Called once, when the session has ended."""
+        """Called once, when the session ends."""
 
 
 class Page:
-    """One viewer's page: its address, its sections, and the hooks around them.
+    """One viewer's page: its address, its sections, and their hooks.
 
     Args:
-        name: Of the notebook, without `.py`.
-        hooks: Around every section, in this order.
-        panels: The controls of each section, by the prefix of their settings in the address.
+        name: The notebook's file name, without `.py`.
+        hooks: Applied to every section, in this order.
+        panels: Each section's controls, by the prefix of their settings in the address.
     """
 
     def __init__(self, name: str, hooks: Sequence[Hook], panels: dict[str, type[Controls]]) -> None:
         self.name, self.engine, self.store, self.hooks = name, shared_engine(), Store(), tuple(hooks)
-        self.news = Watched()  # of the hooks: every section looks again
+        self.news = Watched()  # hooks report changes here, and every section redraws
         self.sections = {prefix: Section(self, prefix, one) for prefix, one in panels.items()}
         parts = (*self.sections.values(), *hooks)
         self.settings = {name: setting for part in parts for name, setting in part.settings.items()} | SHARED
@@ -144,7 +139,7 @@ class Page:
             part.attach(self)
 
     def come_into_sight(self, prefixes: Iterable[str]) -> None:
-        """Begin the sections that the browser shows, or is about to; the others do nothing until then."""
+        """Start the sections that the browser shows or is about to show; the others do nothing until then."""
         self._silent.cancel()
         new = set(prefixes) - self.in_sight
         self.in_sight |= new
@@ -157,17 +152,14 @@ class Page:
 
 
 class Lab:
-    """What a notebook holds of its page, and nobody else: with it, the page ends.
-
-    Args: As of `Page`.
-    """
+    """Owns a notebook's page, which closes when the notebook drops this object. Arguments as for `Page`."""
 
     def __init__(self, name: str, hooks: Sequence[Hook] = (), **panels: type[Controls]) -> None:
         self.page = Page(name, hooks, panels)
         weakref.finalize(self, self.page.close)
 
     def controls(self, prefix: str, _resets: int = 0) -> mo.ui.dictionary:
-        """The panel of a section, as the address says; a global of the notebook, because marimo reacts to those."""
+        """The section's panel, with the address's values. Assign it to a global: marimo reacts only to those."""
         return self.page.sections[prefix].make_panel()
 
     def show(
@@ -182,10 +174,10 @@ class Lab:
 
         Args:
             panel: From `controls`.
-            jobs: The experiment of the checked values; its ValueError is shown in place of the charts.
-            draw: Makes the charts, each of the experiment and its results.
-            say: What the finished trainings show, in a sentence.
-            below: HTML at the end.
+            jobs: Maps the checked values to an experiment; its ValueError is shown instead of the charts.
+            draw: Chart builders, each called with the experiment and its results.
+            say: Builds the sentence about the finished trainings.
+            below: Builds HTML shown at the end.
         """
         section = self._section(panel)
         section.show(_Trainings(section, lambda at: replace(jobs(at), draw=tuple(draw), say=say), below))
@@ -196,12 +188,12 @@ class Lab:
         tasks: Callable[[Any], Sequence[AnatomyTask]],
         draw: Callable[["Shown"], "Drawing"],
     ) -> None:
-        """Measure what the panel's values ask for and is not stored, and draw it until the cell runs again.
+        """Measure what the panel's values ask for and the store lacks, and draw it until the cell runs again.
 
         Args:
             panel: From `controls`.
-            tasks: What is measured for the checked values; its ValueError is shown in place of the result.
-            draw: Draws what is known of it.
+            tasks: Maps the checked values to tasks; its ValueError is shown instead of the result.
+            draw: Draws what is known so far.
         """
         store = self.page.store
 
@@ -220,23 +212,22 @@ class Lab:
     def work(
         self, panel: mo.ui.dictionary, ask: Callable[[Any], "Asked"], draw: Callable[["Shown"], "Drawing"]
     ) -> None:
-        """Do what the panel's values ask for, and draw it into this cell until the cell runs again.
+        """Run the work that the panel's values ask for, and draw it into this cell until the cell runs again.
 
         Args:
             panel: From `controls`.
-            ask: What is done for the checked values; its ValueError is shown in place of the result.
-            draw: Draws what has come of it.
+            ask: Maps the checked values to work; its ValueError is shown instead of the result.
+            draw: Draws what is known so far.
         """
         section = self._section(panel)
         section.show(_Measurements(section, ask, draw))
 
     def answer(self, panel: mo.ui.dictionary, draw: Callable[..., "Drawing"], *others: mo.ui.dictionary) -> None:
-        """Draw what takes no work into this cell, again at every news, until the cell runs again.
+        """Draw into this cell without running any work, again at each change, until the cell runs again.
 
         Args:
             panel: From `controls`.
-            draw: Called with what is shown and the checked values of the other panels; its ValueError is shown in place
-                of the result.
+            draw: Called with `Shown` and the checked values of `others`; its ValueError is shown instead of the result.
             others: Panels of other sections.
         """
         section = self._section(panel)
@@ -250,13 +241,7 @@ class Lab:
 
 
 class Section:
-    """One section of a page: its controls, where it runs, and what is drawn of it.
-
-    Args:
-        page: Which it belongs to.
-        prefix: Of its settings.
-        declared: Its controls.
-    """
+    """One section of a page: its controls, the stage of its runs, and its drawing."""
 
     stage: Stage
 
@@ -265,15 +250,15 @@ class Section:
         self.panel: mo.ui.dictionary | None = None
         self.members, self.settings = declared.members(prefix), declared.settings(prefix)
         self._pin = declared.pin(prefix)
-        self._rows: tuple[str, ...] = ()  # the elements that stand one below the other
-        self.drawing: _SectionPainter | None = None  # since its cell ran last
+        self._rows: tuple[str, ...] = ()  # names of its elements, from top to bottom
+        self.drawing: _SectionPainter | None = None  # from the last run of its cell
 
     def attach(self, page: Page) -> None:
         menu = ExportMenu() if self.declared.EXPORTS else None
         self.stage = Stage(page.engine, page.store, page.address, menu)
 
     def make_panel(self) -> mo.ui.dictionary:
-        """Its elements, and its buttons; values are written into the address when they change, presses not."""
+        """Its elements and buttons; changed values are written into the address, presses of buttons are not."""
         address, members = self.page.address, self.members
         elements = self.declared.elements(self.prefix, address)
         self._rows = tuple(elements)
@@ -295,7 +280,7 @@ class Section:
         return self.panel
 
     def checked(self) -> Controls:
-        """The values of its controls now; raises ValueError with a sentence."""
+        """The current values of its controls; raises ValueError with a sentence."""
         assert self.panel is not None, "a section is asked once it has a panel"
         return self.declared.checked(self.prefix, self.panel.value)
 
@@ -303,7 +288,7 @@ class Section:
         return self.panel.value[name] if self.panel is not None else None
 
     def pressed(self, name: str) -> bool:
-        """Whether this button was pressed since what runs was begun: which one it was, for `Asked.make`."""
+        """Whether this button was pressed since the current work began; tells `Asked.make` which button it was."""
         return bool(self.stage.asked) and (name, self.value(name)) not in self.stage.asked[-1]
 
     def button(self, name: str) -> str:
@@ -314,12 +299,12 @@ class Section:
         return "".join(f"<div>{self.panel[name].text}</div>" for name in self._rows)
 
     def buttons(self) -> str:
-        """HTML: the buttons beside the state line, which shows those that can do something."""
+        """HTML of the buttons next to the state line, which hides those that would do nothing."""
         names = ["stop", "again"] * bool(self.declared.AGAIN)
         return "".join(f'<span class="lab-{name}">{self.button(name)}</span>' for name in names)
 
     def menu(self) -> str:
-        """HTML of what is rarely wanted, where somebody could ask for it."""
+        """HTML of rarely needed actions; empty unless the page streams."""
         stage = self.stage
         if self.panel is None or not stage.streams:
             return ""
@@ -327,12 +312,11 @@ class Section:
         return pin + (stage.menu.text if stage.menu is not None else "")
 
     def show(self, drawing: "_SectionPainter") -> None:
-        """Draw until the next showing; once, at the end, where nobody watches."""
+        """Draw until the next call; without a live viewer, draw once, at the end."""
         self.drawing = drawing
         drawing.show(self.stage)
 
     def redraw(self) -> None:
-        """Draw again what is shown: something beside its run has changed."""
         if self.drawing is not None:
             self.drawing.news.tell()
 
@@ -346,7 +330,7 @@ class Section:
 
 
 class _SectionPainter(Painter, ABC):
-    """Draws one showing of a section: what the controls asked for when its cell ran."""
+    """Draws a section with the control values of one run of its cell."""
 
     def __init__(self, section: Section) -> None:
         super().__init__(self.draw)
@@ -358,7 +342,7 @@ class _SectionPainter(Painter, ABC):
 
     @abstractmethod
     def _draw_asked(self, at: Any) -> None:
-        """Draw the present state of what the checked values ask for; raises ValueError with a sentence."""
+        """Draw the current state for the checked values; raises ValueError with a sentence."""
 
     def draw(self) -> None:
         section = self._section
@@ -379,13 +363,13 @@ class _Trainings(_SectionPainter):
         self, section: Section, jobs: Callable[[Any], Experiment], below: Callable[[Experiment, Results], str] | None
     ) -> None:
         super().__init__(section)
-        # Once for these values: what is fastest here may be found out meanwhile, and is for the next run.
+        # Cached: if a faster runtime is found meanwhile, only the next run of the cell uses it.
         self._jobs, self._more_below = cache(jobs), below
         self._seat: Seat | None = None
-        self._told: Results | None = None  # whose end the hooks have heard of
+        self._told: Results | None = None  # results that the hooks have been notified of
 
     def _asked(self, at: Any) -> tuple[Experiment, Experiment | None]:
-        """The experiment, and the one that is pinned beside it; raises ValueError with a sentence."""
+        """The experiment and the pinned one; raises ValueError with a sentence."""
         section, values = self._section, self._values
         made = [self._jobs(at)]
         if (pinned := values_of(values["pin"] or "", section.members)) is not None:
@@ -438,7 +422,7 @@ class _Trainings(_SectionPainter):
             seat.results.changed.wait_for(lambda: seat.results.worth_showing, AT_ONCE_S)
 
     def _pinned(self, kept: Experiment | None) -> tuple[Seat | None, str]:
-        """The seat at the run that is pinned, and HTML that says why it is not shown, where it may not be seen yet."""
+        """The pinned run, or HTML that says why it is not shown yet."""
         stage = self._stage
         if kept is not None and any(hook.hides(kept) for hook in self._hooks):
             return stage.pin(None), layout.difference_line(HIDDEN)
@@ -448,7 +432,7 @@ class _Trainings(_SectionPainter):
 
     def _view(self, experiment: Experiment, pinned: Seat | None = None, lead: str = "") -> "Framed":
         stage, menu = self._stage, self._menu
-        if menu and stage.curves is not None and experiment.ordered_by != "backend":  # that one has no curves
+        if menu and stage.curves is not None and experiment.ordered_by != "backend":  # backends have no curves
             menu += stage.curves.text
         guess = next((found for hook in self._hooks if (found := hook.guess(experiment)) is not None), None)
         return Framed(experiment, self._controls, stage.said, self._buttons, menu, guess, pinned, lead)
@@ -458,7 +442,7 @@ class _Trainings(_SectionPainter):
         return below + (self._more_below(experiment, results) if self._more_below is not None else "")
 
     def rest(self, at_most_s: float) -> None:
-        """Wait, but not longer than to the end of the run, or to its first points: somebody waits for them."""
+        """Wait until the run ends or, before there is anything to show, until its first points arrive."""
         if self._seat is None:
             return
         results = self._seat.results
@@ -480,7 +464,7 @@ class _Trainings(_SectionPainter):
     def when_quiet(self) -> None:
         if self._seat is not None and self._seat.results.over and self._seat.results is not self._told:
             if self._seat.results.state is State.SAVED:
-                # Nothing needed it yet, but the next slider will.
+                # Cached results needed no worker, but the next slider move will.
                 self._stage.engine.warm(self._seat.run.experiment.items[0].runtime)
             self._tell(self._seat.results)
 
@@ -492,11 +476,11 @@ class _Trainings(_SectionPainter):
 
 @dataclass(frozen=True)
 class Asked:
-    """What a section measures.
+    """A section's work.
 
     Args:
-        about: What it is, compared by equality.
-        make: Called with whether the button was pressed since; gives what is known now, and what measures the rest.
+        about: Identifies the work, by equality.
+        make: Called with whether a button was pressed since; returns what is known now, and the work that is missing.
     """
 
     about: Hashable
@@ -504,13 +488,13 @@ class Asked:
 
 
 def nothing(*_: Any) -> Iterator[Any]:
-    """The work of a section whose button nobody has pressed."""
+    """The work of a section whose button has not been pressed."""
     return iter(())
 
 
 @dataclass(frozen=True)
 class Shown:
-    """What is drawn: the checked values, what has come of them so far, and what `make` knew before."""
+    """What a section draws from: the checked values, the results so far, and what `Asked.make` already knew."""
 
     at: Any
     now: View
@@ -526,7 +510,7 @@ class Shown:
         return [*self.known[1], *self.now.items]
 
     def state_line(self, n_done: int, n_wanted: int, of: str) -> str:
-        """HTML: how far the tasks are, so many `of` what they are."""
+        """HTML of the progress; `of` is what the tasks are called, in the plural."""
         now, complete = self.now, self.known[2]
         words = now.note or f"{n_done} of {n_wanted} {of}"
         if complete and self.records:
@@ -536,8 +520,9 @@ class Shown:
 
 @dataclass(frozen=True)
 class Drawing:
-    """HTML beside the controls, the sentence that a script prints, HTML below both, HTML below the controls, and the
-    class of the frame, as of `layout.page`."""
+    """HTML next to the controls, the sentence a script prints, HTML below the frame, HTML below the controls, and the
+    frame's CSS class (see `layout.page`).
+    """
 
     result: str
     sentence: str
@@ -547,7 +532,7 @@ class Drawing:
 
     @classmethod
     def of(cls, figures: Mapping[str, Chart | str], line: str, sentence: str, below: str = "") -> "Drawing":
-        """Figures by their captions, the state line, the sentence, and HTML `below` it, all beside the controls."""
+        """Sentence, captioned figures, state line and `below`, all next to the controls."""
         return cls(layout.sentence(sentence) + layout.figures(figures) + line + below, sentence)
 
 
@@ -601,34 +586,34 @@ def _first_frame_s(experiment: Experiment) -> float:
 
 @dataclass
 class _Frame:
-    """What was drawn last of some results, for all who see them."""
+    """The last frame drawn from some results, shared by their viewers."""
 
     guard: threading.Lock = field(default_factory=threading.Lock)
     html: str = ""
     details: str = ""
     sentence: str = ""
-    said: str = ""  # the sentence before, whose space it keeps where it has none
-    version: tuple[int, ...] = (-1,)  # of the results, and of those that are pinned beside them
-    state: str = ""  # its state line, which says how long ago it was saved: a minute later it is another
+    said: str = ""  # the previous sentence, whose space is reserved while there is none
+    version: tuple[int, ...] = (-1,)  # of the results and of the pinned run's
+    state: str = ""  # the state line, replaced on reuse because it says how long ago results were saved
     drawn_at: float = 0.0
-    worth: bool = False  # whether there was something to show
+    worth: bool = False  # whether there was anything to show
 
 
 @dataclass(frozen=True)
 class _Seen:
-    """All that a frame depends on beside the results that it draws: who sees the same shares it."""
+    """Everything besides the results that a frame depends on; viewers share a frame if these are equal."""
 
     target: float
     draw: tuple[Callable, ...]
     say: Callable | None
     guess: Guess | None
-    pinned: "weakref.ref[Results] | None"  # two runs may be pinned beside each other, and keep each other otherwise
+    pinned: "weakref.ref[Results] | None"  # weak: two runs pinned to each other would keep each other alive
 
 
 _frames: weakref.WeakKeyDictionary[Results, dict[_Seen, _Frame]] = weakref.WeakKeyDictionary()
 _frames_guard = threading.Lock()
-MAX_FRAMES = 8  # of one run, for as many who guess or aim at something else; 70 KB each, for as long as the run is kept
-BELOW = "<!-- below -->"  # where a frame that all see has room for what one viewer sees
+MAX_FRAMES = 8  # per run, for viewers with other guesses or targets; 70 KB each, as long as the run is kept
+BELOW = "<!-- below -->"  # placeholder in a shared frame for one viewer's HTML
 
 
 @dataclass(frozen=True)
@@ -638,11 +623,11 @@ class Framed:
     Args:
         experiment: What is trained, and what draws it.
         controls: HTML left of the result.
-        said: The last sentence, in a list of one.
-        buttons: HTML beside the state line.
-        menu: HTML behind “⋯”, beside what every result has there.
-        guess: Of the viewer.
-        pinned: The seat at the run that stands beside it.
+        said: The last sentence, in a list of one, which all painters of a stage share.
+        buttons: HTML next to the state line.
+        menu: HTML behind “⋯”, in addition to what every result has there.
+        guess: The viewer's.
+        pinned: The run whose charts are shown next to this one's.
         lead: HTML above the frame.
     """
 
@@ -656,9 +641,9 @@ class Framed:
     lead: str = ""
 
     def draw(self, results: Results, below: str = "", max_age_s: float = 0.0) -> int:
-        """Draw into the cell, with HTML for this viewer `below`, and return the version of the results that is drawn.
+        """Draw into the cell, with this viewer's HTML `below`, and return the version of the results drawn.
 
-        Of a run that several watch, one draws a frame, and all show it whose own is not due for `max_age_s`.
+        Viewers of a shared run reuse one frame until it is `max_age_s` old.
         """
         beside = (self.pinned.run.experiment, self.pinned.results) if self.pinned is not None else None
         version = (results.version, 0 if beside is None else beside[1].version)
@@ -674,7 +659,7 @@ class Framed:
             if not as_here or (drawn.version != version and not recent):
                 drawn.version, drawn.said = version, self.said[0]
                 drawn.state = layout.state_of(results)
-                blank = not worth and "altair" not in sys.modules  # else the page would wait a second for empty axes
+                blank = not worth and "altair" not in sys.modules  # its import takes a second: not for empty axes
                 drawn.html = layout.result(
                     self.experiment, results, drawn.state, BELOW, drawn.said, blank, self.guess, beside
                 )
@@ -700,7 +685,7 @@ def _takeaway(experiment: Experiment, engine: Engine, seat: Seat) -> Takeaway:
 
 
 def _in_foreground(experiment: Experiment, stage: Stage) -> Results:
-    """For scripts and exports: progress on standard error, then sentence and table on standard output."""
+    """Run for scripts and exports: progress on standard error, then table and sentence on standard output."""
     seat = join(experiment, stage.engine, stage.store, Request(stage.viewer))
     script = mo.app_meta().mode == "script"
     watched = script and sys.stderr.isatty()
@@ -710,7 +695,7 @@ def _in_foreground(experiment: Experiment, stage: Stage) -> Results:
                 text = layout.progress_text(seat.results)
                 print(f"\r{experiment.name}: {text}\033[K", end="", file=sys.stderr, flush=True)
     finally:
-        seat.leave()  # interrupted: the worker stops too
+        seat.leave()  # on interrupt, the worker stops too
     if script:
         print(f"\r\033[K\n{experiment.name}" if watched else f"\n{experiment.name}")
         print(pd.DataFrame(layout.table(experiment, seat.results)).to_string(index=False))

@@ -1,7 +1,4 @@
-"""The frame of an experiment as HTML: controls, charts, state, sentence, table.
-
-Draws what it is given, runs nothing.
-"""
+"""The frame of an experiment as HTML: controls, charts, state, sentence, table. Runs nothing."""
 
 import html
 import os
@@ -43,19 +40,19 @@ def result(
     guess: Guess | None = None,
     pinned: tuple[Experiment, Results] | None = None,
 ) -> str:
-    """HTML right of the controls: sentence, charts and state; each keeps its place throughout.
+    """HTML right of the controls: sentence, charts and state, each in a fixed place.
 
-    It is the same for all who see the same results.
+    Viewers of the same results share it.
 
     Args:
         experiment: What is trained.
         results: So far.
-        state: HTML of `state_of` these results, asked for before this: the charts beside a “Done” are then complete.
+        state: HTML from `state_of`, called before this, so that the charts next to a “Done” are complete.
         after: HTML at the end.
-        said: The sentence of the run before, whose space is reserved while this one has none.
-        blank: Leave the charts out, but not their places.
-        guess: Of the viewer; None where nothing was guessed.
-        pinned: Another experiment like this and its results, whose charts stand beside these; None for none.
+        said: The previous run's sentence, whose space is reserved while this run has none.
+        blank: Reserve the charts' space without drawing them.
+        guess: The viewer's; None without one.
+        pinned: A similar experiment and its results, whose charts are shown next to these; None for none.
     """
     return (
         quiet(_trained_on(experiment, results))
@@ -69,10 +66,9 @@ def result(
 
 
 def _figures(experiment: Experiment, results: Results, blank: bool, pinned: tuple[Experiment, Results] | None) -> str:
-    """HTML of the charts, or of their `blank` places; where another run is pinned, its charts left of these, and in
-    which they differ.
+    """HTML of the charts, or of their `blank` places; with a pinned run, its charts too, and how the runs differ.
 
-    It is one element in each case: a browser then keeps the menu below it, opened as it is.
+    Always one element, so that the browser keeps the menu below it open.
     """
     beside = difference_line(difference(pinned, (experiment, results))) if pinned is not None else ""
     if pinned is None or pinned[0] == experiment:
@@ -96,7 +92,7 @@ def _trained_on(experiment: Experiment, results: Results) -> str:
 
 
 def told(experiment: Experiment, results: Results, guess: Guess | None = None) -> str:
-    """The run's result in words, after what the viewer guessed of it."""
+    """The run's result in words, after the verdict on the viewer's guess."""
     text = run_sentence(experiment, results)
     if guess is None:
         return text
@@ -104,18 +100,17 @@ def told(experiment: Experiment, results: Results, guess: Guess | None = None) -
 
 
 def figure(caption: str, chart: Chart, css: str = "") -> str:
-    """HTML: a chart below its caption, in a place of its height, which is reserved before it is drawn; `css` adds a
-    class."""
+    """HTML: a chart below its caption, with its height reserved before it is drawn."""
     return framed(caption, drawing(chart, caption, chart.height_px), css)
 
 
 def drawing(chart: Chart, caption: str, height_px: int = 0) -> str:
-    """HTML: a chart, read by screen readers as its text, and its values as text below it.
+    """HTML: a chart, which screen readers read as its text, and its values as text below it.
 
     Args:
         chart: What is drawn.
-        caption: Of the chart.
-        height_px: Reserved for it; 0 for what it needs.
+        caption: The chart's.
+        height_px: Reserved for the chart; 0 reserves nothing.
     """
     style = f' style="height:{height_px}px"' if height_px else ""
     label, spec = html.escape(chart.text.label(caption)), html.escape(chart.as_json)
@@ -139,7 +134,7 @@ def said(text: str) -> str:
 
 
 def sentence(text: str, before: str = "") -> str:
-    """HTML: a sentence. While it is empty, the space of the sentence `before` is reserved."""
+    """HTML: a sentence; while it is empty, the space of `before` is reserved."""
     shown = html.escape(text) if text else f'<span class="lab-unsaid" aria-hidden="true">{html.escape(before)}</span>'
     return f'<p class="lab-sentence" aria-live="polite">{shown}</p>'
 
@@ -158,17 +153,17 @@ def paused() -> str:
 
 
 def out_of_sight(name: str, words: str = "Begins once it is in sight.") -> str:
-    """HTML in place of the result of a section that does nothing yet; `WholePage` hears when it comes near."""
+    """HTML instead of a section that has not started; `WholePage` reports when it comes near."""
     return f'<div data-out-of-sight="{name}">{quiet(words)}</div>'
 
 
 def problems(sentences: Iterable[str]) -> str:
-    """HTML: what the reader must know before trusting the page, a paragraph per sentence."""
+    """HTML: what readers must know before trusting the page, one paragraph per sentence."""
     return "".join(f'<p class="lab-problem" role="alert">{_problem(sentence)}</p>' for sentence in sentences)
 
 
 def _problem(sentence: str) -> str:
-    """HTML of a problem: outside the editor without the folder of the results, which says whose machine it is."""
+    """Outside the editor, without the path of the results folder, which reveals whose machine this is."""
     if os.environ.get(SERVED, "edit") not in ("edit", APP):
         folder = str(cache_folder())
         sentence = sentence.replace(folder + os.sep, "").replace(folder, "of this server")
@@ -176,13 +171,13 @@ def _problem(sentence: str) -> str:
 
 
 def images_line(data: Facts | None, brought: str = "") -> str:
-    """HTML: which images are trained on, in a line of the same height before and after that is known.
+    """HTML: which images are used, in a line whose height does not change.
 
-    A longer note opens on demand: it comes when a worker has loaded the images, and must not move what is being read.
+    A longer note opens on demand: it arrives once a worker has loaded the images, and must not move what is being read.
 
     Args:
-        data: None while no worker has loaded the images.
-        brought: Name of the data that somebody brought, which are trained on instead.
+        data: None until a worker has loaded the images.
+        brought: Name of the viewer's own data, if used instead.
     """
     if brought:
         return f'<p class="lab-images">Data: {html.escape(brought)}, not MNIST</p>'
@@ -200,7 +195,7 @@ def note(sentence: str) -> mo.Html:
 
 
 def software(runtimes: Iterable[Runtime]) -> str:
-    """HTML: that a software adapter among them is no GPU; nothing where none is."""
+    """HTML: that a software adapter is no GPU, if one is among the runtimes; else empty."""
     return quiet(formatting.sentence(NO_GPU) if any(one.device == SOFTWARE for one in runtimes) else "")
 
 
@@ -209,17 +204,16 @@ def disturbed(records: Sequence[Record]) -> str:
 
 
 def disturbed_by(warnings: Iterable[str]) -> str:
-    """HTML: the disturbances among the warnings of measurements; nothing where there are none."""
+    """HTML: the disturbances among the warnings of measurements; empty without any."""
     return quiet(_spoilt(disturbances([*warnings])))
 
 
 def _spoilt(flags: Sequence[str]) -> str:
-    """By what seconds are too long, in a sentence; empty where nothing disturbed them."""
     return f"Disturbed, so that seconds are too long: {'; '.join(flags)}." if flags else ""
 
 
 def missing(not_used: Sequence[tuple[Runtime, str, str]] = ()) -> str:
-    """HTML, a line that opens: the runtimes that cannot run here, and others, each reason with its remedy."""
+    """HTML: a collapsed list of the runtimes that cannot run here, and of `not_used`, each reason with its remedy."""
     by_reason: dict[tuple[str, str], list[str]] = {}
     for runtime, reason, remedy in [*mnist_training.missing_backends(), *not_used]:
         by_reason.setdefault((reason, remedy), []).append(runtime.label)
@@ -232,20 +226,20 @@ def missing(not_used: Sequence[tuple[Runtime, str, str]] = ()) -> str:
     return on_demand(summary, f'<ul class="lab-note lab-missing">{rows}</ul>') if rows else ""
 
 
-FOOT = "<!-- foot -->"  # where a state line has room for what belongs to the frame: buttons, and the menu
+FOOT = "<!-- foot -->"  # placeholder in a state line for the frame's buttons and menu
 _TEXT_OF_CHART = re.compile(r'<details class="lab-details lab-text">.*?</details>', re.DOTALL)
 
 
 def page(controls: str, result: str, buttons: str = "", menu: str = "", frame: str = "lab") -> mo.Html:
-    """Controls and results in a frame of this class (`lab`: side by side), all HTML.
+    """Controls and results in a frame, all HTML.
 
     Args:
         controls: Left of the result.
-        result: Its state line takes up the buttons and the menu; without one they stand at its end. The charts' values
-            as text move into the menu.
-        buttons: Of the section.
-        menu: What is rarely wanted, behind “⋯”.
-        frame: Class of the frame.
+        result: Buttons and menu go into its state line, or to its end if it has none. Its charts' values as text move
+            into the menu.
+        buttons: The section's.
+        menu: Rarely needed actions, behind “⋯”.
+        frame: CSS class of the frame; `lab` puts controls and result side by side.
     """
     menu = "".join(_TEXT_OF_CHART.findall(result)) + menu
     result = _TEXT_OF_CHART.sub("", result)
@@ -258,21 +252,21 @@ def page(controls: str, result: str, buttons: str = "", menu: str = "", frame: s
 
 
 def state_line(state: State, done: float, total: float, words: str, problem: str = "") -> str:
-    """HTML: the state by its name, what is happening, and a progress bar while it is under way; a problem below.
+    """HTML: the state, what is happening, and a progress bar while the run is under way; a problem below.
 
-    The bar lies on the line's lower edge, so that nothing moves when it goes.
+    The bar lies on the line's lower edge, so that nothing moves when it disappears.
 
     Args:
         state: Of the run.
-        done: How much is done, in any unit.
-        total: How much there is in all; at 0 it counts as done.
+        done: In the unit of `total`.
+        total: 0 counts as done.
         words: What is happening.
         problem: A sentence; empty for none.
     """
     kind = state.lower().replace(" ", "-")
     share = done / total if total else 1.0
     bar = f'<progress max="1" value="{share:.3f}" aria-label="progress"></progress>' if state.under_way else ""
-    end_it = f'<button type="button" class="lab-button lab-end">{END_IT.strip("“”")}</button>'  # heard by `WholePage`
+    end_it = f'<button type="button" class="lab-button lab-end">{END_IT.strip("“”")}</button>'  # handled by `WholePage`
     said = html.escape(words).replace(END_IT, end_it)
     line = f'<div class="lab-state lab-{kind}"><b>{state}</b><span>{said or "&nbsp;"}</span>{bar}</div>'
     line = f'<div class="lab-foot{" lab-under-way" if state.under_way else ""}">{line}{FOOT}</div>'
@@ -280,7 +274,7 @@ def state_line(state: State, done: float, total: float, words: str, problem: str
 
 
 def saved_or(state: State, saved: bool) -> State:
-    """`SAVED` in place of `DONE`, where everything was stored before; any other state as it is."""
+    """`SAVED` instead of `DONE` if everything was already stored; other states unchanged."""
     return State.SAVED if saved and state is State.DONE else state
 
 
@@ -329,13 +323,13 @@ def progress_text(results: Results) -> str:
 
 
 def _by(results: Results) -> str:
-    """What trained them, and a space; empty where that differs, and is on the chart."""
+    """The runtime, with a trailing space; empty if runtimes differ, because the chart then names them."""
     trained = {item.runtime for item in results.items}
     return f"by {trained.pop().short_label} " if len(trained) == 1 else ""
 
 
 def _ago(iso: str) -> str:
-    """A time in words, from ISO 8601 in UTC; its day, in a page that may be read at any time."""
+    """A time, ISO 8601 in UTC, in words; its date on a static page, which may be read at any time."""
     if not iso:
         return "earlier"
     if is_static():
@@ -385,7 +379,7 @@ def details(experiment: Experiment, results: Results) -> str:
 
 
 def _by_chance(results: Results) -> str:
-    """Which gaps of accuracies can be chance, at the best of the run; empty where there is none yet."""
+    """Up to which size accuracy gaps near the best may be chance; empty without a result."""
     best = results.best()
     if best is None:
         return ""

@@ -1,7 +1,4 @@
-"""Look inside: draws one trained network once somebody looks.
-
-Its parameters come from the run that trained it, or from a new one.
-"""
+"""“Look inside”: draws the best network once its section is in view."""
 
 import html
 from collections import OrderedDict
@@ -26,15 +23,14 @@ from lib.ui.stage import Stage, end_script, until_the_class_goes_on
 from lib.ui.views import network_inside as view
 from lib.ui.widgets import MAX_PARAMETERS, TOO_LARGE, DrawDigit, encode, sample_digits
 
-INSIDE = "inside"  # its name among the sections in sight
+INSIDE = "inside"  # its name in `Page.in_sight`
 NOTHING = "The best network appears here once an experiment above is done and this section is in sight."
 
 
 class Inside(Hook):
-    """The best network of the section that finished last, drawn once somebody looks.
+    """The best network of the section that finished last, drawn once this section is in view.
 
-    Its parameters come from the run that trained it, or from training it again: they are the same, because training is
-    deterministic.
+    If its parameters are not cached, it is trained again, which gives the same ones: training is deterministic.
     """
 
     def __init__(self) -> None:
@@ -64,7 +60,7 @@ class Inside(Hook):
         self._news.tell()
 
     def show(self, prose: mo.Html) -> None:
-        """Draw into this cell, below the prose, what is the best network, now and later; once where nobody watches."""
+        """Draw the best network into this cell, below the prose: now and at each change; once without a live viewer."""
         self._prose = prose.text
         self._put(mo.Html(layout.out_of_sight(INSIDE, NOTHING)))
         if not self.stage.streams:
@@ -103,13 +99,13 @@ class Inside(Hook):
             self.stage.showings.draw(showing, partial(self._put, output))
 
 
-# Of the networks looked into last, for all viewers, and the data that they were trained on.
+# The latest networks' parameters and training data, shared by all viewers.
 _parameters: OrderedDict[Training, tuple[Parameters, Facts]] = OrderedDict()
 _MAX_KEPT_PARAMETERS = 8
 
 
 def remember(item: Item, parameters: Parameters, data: Facts) -> None:
-    """Cache a network's parameters for looking inside it; at most `_MAX_KEPT_PARAMETERS` are cached, the latest."""
+    """Cache a network's parameters; only the latest `_MAX_KEPT_PARAMETERS` are kept."""
     _parameters[item.training] = (parameters, data)
     while len(_parameters) > _MAX_KEPT_PARAMETERS:
         _parameters.popitem(last=False)
@@ -129,13 +125,13 @@ def _train_for_parameters(
 
 
 def drawn_for(canvas: DrawDigit, item: Item, parameters: Parameters, data: Facts) -> mo.Html:
-    """Confusion matrix, the most confident mistakes and first-layer weights; the canvas below gets the network.
+    """Confusion matrix, most confident mistakes and first-layer weights; the canvas gets the network.
 
     Args:
         canvas: Gets the network, unless it is too large for the page.
         item: The training.
         parameters: Weights and biases, layer by layer.
-        data: What the network was trained on: it is tested on images of the same data set only.
+        data: What the network was trained on; it is tested only on images of the same data set.
     """
     training = item.training
     if training.data != MNIST:
@@ -180,7 +176,7 @@ def test_images(digest: str) -> tuple[np.ndarray, np.ndarray]:
     """The test images `(n, 28, 28)` and labels `(n,)`, uint8, of this data set, loaded once for all viewers.
 
     Raises:
-        DataError: The data set of this digest is not the one that is there now.
+        DataError: The data set here now has another digest.
     """
     images, labels, found = load_test()
     if found.digest != digest:

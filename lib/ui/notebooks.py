@@ -1,4 +1,4 @@
-"""The notebooks, and the way from one to another: one server serves all of them."""
+"""The notebooks and the links between them; one server serves them all."""
 
 import html
 import os
@@ -16,18 +16,17 @@ from lib.sweeps.experiments.published import (
 from lib.sweeps.workers.queue import SERVED
 
 APP = "app"  # value of `SERVED` under `make run`
-STATIC = "static"  # … where the notebooks are files in a folder
-# How marimo's editor opens a notebook: as its reader sees it. A browser that lays out an editor for each cell shows the
-# first results half as late again; the pencil on the page changes to the cells.
+STATIC = "static"  # value of `SERVED` for pages exported to a folder
+# Makes marimo's editor open a notebook as its reader sees it; the pencil on the page switches to the cells. Laying out
+# an editor for each cell would delay the first results by half.
 AS_PAGE = ("view-as", "present")
-# Of those files, the front page, and the page that trains in the reader's browser.
+# In the exported folder: the front page, and the page that trains in the reader's browser.
 FRONT, IN_BROWSER = "index.html", "in_your_browser.html"
 
 
 @dataclass(frozen=True)
 class Notebook:
-    """A notebook's file from the project's root, what a link to it says, the question that it answers, the articles
-    that it follows, and the names of the notebooks whose questions it answers now."""
+    """`file` is relative to the project's root; `former` names earlier notebooks whose questions this one answers."""
 
     file: str
     title: str
@@ -37,25 +36,24 @@ class Notebook:
 
     @property
     def name(self) -> str:
-        """The file's name without its ending; pages and settings go by it."""
         return Path(self.file).stem
 
     @property
     def path(self) -> str:
-        """Its path under `make class`; at / is the front page."""
+        """Its path under `make class`, where / is the front page."""
         return f"/{self.name}/"
 
     @property
     def file_name(self) -> str:
-        """Its page's file in a static site; links between such files work below any prefix."""
+        """Its file in a static site; links between such files work below any prefix."""
         return f"{self.name}.html"
 
     def address(self, served: str, query: str = "") -> str:
-        """Its address by how it is served: "edit", where all notebooks share a page, "run" or `APP`, or `STATIC`.
+        """Its address for each way of serving.
 
         Args:
-            served: One of the four.
-            query: Settings, as in the page's address; empty for the usual ones. A file has no others.
+            served: "edit", where all notebooks share a page, "run", `APP` or `STATIC`.
+            query: Settings, as in the page's address; a static file ignores them.
         """
         if served == STATIC:
             return self.file_name
@@ -113,7 +111,7 @@ NOTEBOOKS = (
     ),
     Notebook("notebooks/claims.py", "Claims", "Do the articles' claims hold on this machine?"),
 )
-# Only a class site has it, and only for the teacher.
+# Only on a class site, and only for the teacher.
 TEACHERS = Notebook("lib/site/teacher.py", "In front of a class", "What does the class expect? For the teacher.")
 OF_A_CLASS_SITE = (*NOTEBOOKS, TEACHERS)
 _PATHS = {f"/{name}": one.path for one in OF_A_CLASS_SITE for name in (one.name, *one.former)}
@@ -124,33 +122,32 @@ def notebook_of(name: str) -> Notebook:
 
 
 def present_path(path: str) -> str:
-    """Where a page is under `make class` that is asked for by a former name, or without its last slash; any other path
-    as it is."""
+    """The current path under `make class` for a former name or a missing final slash; other paths unchanged."""
     return _PATHS.get(path.rstrip("/"), path)
 
 
 def present_file(file: str) -> str:
-    """The file of the notebook that this former one is part of now; any other file as it is."""
+    """The file that now includes this former notebook; other files unchanged."""
     return next((one.file for one in NOTEBOOKS if file in (f"notebooks/{name}.py" for name in one.former)), file)
 
 
 def is_static(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether the page is written into a file, whose controls nothing answers."""
+    """Whether the page is exported to a file, where controls do nothing."""
     return environment.get(SERVED) == STATIC
 
 
 def link(name: str, environment: Mapping[str, str] = os.environ, query: str = "", title: str = "") -> str:
-    """HTML: a notebook's title, as a link where the server has that notebook; an exported page has no server.
+    """HTML: a link to a notebook, or just its title where no server has it.
 
     Args:
-        name: Of the notebook.
-        environment: Says how it is served.
+        name: The notebook's.
+        environment: Says how the notebook is served.
         query: Settings, as in the page's address.
-        title: What the link says, if not the notebook's title.
+        title: Text of the link, if not the notebook's title.
     """
     notebook = notebook_of(name)
     served, shown = environment.get(SERVED, ""), html.escape(title or notebook.title)
-    if query and served == STATIC:  # nothing would answer these settings there
+    if query and served == STATIC:  # a static file cannot apply the settings
         return shown
     return f'<a href="{html.escape(notebook.address(served, query))}">{shown}</a>' if served else shown
 
@@ -158,8 +155,10 @@ def link(name: str, environment: Mapping[str, str] = os.environ, query: str = ""
 def navigation(
     here: str, environment: Mapping[str, str] = os.environ, is_teacher: bool = False, query: str = ""
 ) -> str:
-    """HTML: links to the front page and the other notebooks, for a teacher of a class to that page too; nothing where
-    the server has no other. A query goes along."""
+    """HTML: links to the front page and the other notebooks, all with `query`; a class's teacher also gets that page.
+
+    Empty if the server has no other page.
+    """
     if SERVED not in environment:
         return ""
     items = (

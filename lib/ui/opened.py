@@ -1,4 +1,4 @@
-"""How a notebook was opened: by whom, and with which values, of its address or of a script's options."""
+"""How a notebook was opened: the viewer's role, and the settings from its address or from a script's options."""
 
 import argparse
 import os
@@ -18,10 +18,10 @@ TEACHER, PUPIL = "teacher", "pupil"
 
 
 def role() -> str:
-    """`TEACHER` or `PUPIL`, as the server says with the request that opened the page.
+    """`TEACHER` or `PUPIL`, from the server's request.
 
-    Where it says nothing, whoever looks is a pupil under `make class`, else the teacher: in the editor, in a script.
-    Under `make run`, which is for one person, everybody is.
+    Without that, viewers are pupils under `make class`, else teachers: in the editor, in a script. Under `make run`,
+    which serves one person, every viewer is a teacher.
     """
     served = os.environ.get(SERVED)
     if served == APP:
@@ -33,17 +33,13 @@ def role() -> str:
 
 
 def streaming() -> bool:
-    """Whether somebody watches: a page in the editor or under `marimo run`, not a script, export or test."""
+    """Whether a viewer watches live: in the editor or under `marimo run`, not in a script, export or test."""
     meta = mo.app_meta()
     return meta.mode in ("edit", "run") and meta.request is not None
 
 
 def opened(name: str, settings: Mapping[str, Setting]) -> Address:
-    """The values that a notebook was opened with: its address, or the script's options, checked.
-
-    Args:
-        name: Of the notebook, without `.py`.
-        settings: Its settings, by name.
+    """The checked settings of the notebook's address, or of the script's options.
 
     Raises:
         SystemExit: An option of the script cannot be used (status 2).
@@ -52,11 +48,11 @@ def opened(name: str, settings: Mapping[str, Setting]) -> Address:
         address = Address(mo.query_params(), mo.cli_args().to_dict())
     elif Path(sys.argv[0]).stem == name:
         address = Address(arguments=script_options(settings, sys.argv[1:], f"{name}.py"))
-    else:  # another program runs it, such as a test
+    else:  # run by another program, such as a test
         address = Address()
     address.check(settings)
-    # Before each run of cells, marimo 0.25 looks in a file of every installed package for another way to run them: a
-    # third of the time that a moved slider takes, and with a hundred viewers far more.
+    # Before each run of cells, marimo 0.25 searches a file of every installed package for other ways to run them. That
+    # is a third of the time of a slider move, and far more with a hundred viewers.
     if not hasattr(registry.entry_points, "cache_info"):
         registry.entry_points = cache(registry.entry_points)
     return address
@@ -69,21 +65,21 @@ class _Parser(argparse.ArgumentParser):
 
 
 def script_options(settings: Mapping[str, Setting], words: Sequence[str], program: str) -> dict[str, str]:
-    """The text of each setting that the command line gives, by name.
+    """The text of each setting given on the command line, by name.
 
     Args:
-        settings: What may be given, by name.
-        words: Of the command line, without the program; marimo's own `--` in front is allowed.
+        settings: By name.
+        words: The command line without the program; marimo's own leading `--` is allowed.
         program: Its name in messages.
 
     Raises:
-        SystemExit: A word is not an option, or a value cannot be used (status 2), or help was asked for (status 0).
+        SystemExit: An option or a value is invalid (status 2), or help was requested (status 0).
     """
     parser = _Parser(prog=program, allow_abbrev=False, description="The settings are those in the page's address.")
     for setting in settings.values():
         meaning = f"{setting.expected}; usually {setting.usual}".replace("%", "%%")
         parser.add_argument(f"--{setting.name}", metavar="VALUE", help=meaning, default=argparse.SUPPRESS)
-    # marimo's own way is `notebook.py -- --name value`.
+    # marimo's own syntax is `notebook.py -- --name value`.
     found, unknown = parser.parse_known_args(words[1:] if words[:1] == ["--"] else words)
     if unknown:
         name = unknown[0].partition("=")[0]

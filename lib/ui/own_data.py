@@ -1,4 +1,4 @@
-"""Connects data that somebody brings to marimo: the panel, reading what is dropped, and a look inside networks."""
+"""The viewer's own data: the panel, reading dropped files, and looking inside networks trained on them."""
 
 import html
 from collections.abc import Callable, Iterator, Sequence
@@ -79,15 +79,15 @@ class DataChoice(Controls):
 
 
 class Chosen:
-    """Which field of the panel a viewer changed last: that is what is trained on."""
+    """Which field of the panel the viewer changed last; training uses that one."""
 
     def __init__(self) -> None:
         self._before: dict[str, object] = {}
         self._last = "set"
-        self.touched = False  # since the page was opened
+        self.touched = False  # since the page opened
 
     def of(self, at: DataChoice) -> tuple[Sequence[tuple[str, bytes | Path]], str]:
-        """The files, or none and the name of a set."""
+        """The files and an empty name, or no files and the name of a built-in set."""
         files = at.values["files"]
         now: dict[str, object] = {"set": at.set, "files": tuple((name, hash(content)) for name, content in files)}
         changed = [name for name in now if name in self._before and self._before[name] != now[name]]
@@ -98,16 +98,13 @@ class Chosen:
 
 
 class OwnData(Hook):
-    """What a viewer trains on in place of MNIST, once it is read, in every section that trains.
-
-    `data` is what was read; None for MNIST.
-    """
+    """The data that every section trains on instead of MNIST; `data` is None for MNIST."""
 
     def __init__(self) -> None:
         self.settings = DataChoice.settings("data")
         self.data: Prepared | None = None
         self._chosen = Chosen()
-        self._left_out: dict[str, str] = {}  # by the experiment's name
+        self._left_out: dict[str, str] = {}  # by experiment name
 
     def attach(self, page: Page) -> None:
         super().attach(page)
@@ -115,7 +112,6 @@ class OwnData(Hook):
         self._pending = page.address.read(_setting()) != NONE
 
     def panel(self) -> mo.ui.dictionary:
-        """The sets to choose from, a field for files, in the editor one for a path, and one for labels."""
         elements = DataChoice.elements("data", self.page.address)
         save = self.page.address.save("data")
         return mo.ui.dictionary(
@@ -124,9 +120,9 @@ class OwnData(Hook):
         )
 
     def read(self, fields: mo.ui.dictionary) -> None:
-        """Read what was chosen, in a process of its own, and say what it is or why it cannot be used.
+        """Read the chosen data in a separate process, then describe them or say why they cannot be used.
 
-        What cannot be used changes nothing: the page goes on with what it had.
+        Unusable data change nothing: the page keeps the data it had.
         """
         stage, chosen = self.stage, self._chosen
         try:
@@ -179,7 +175,7 @@ class OwnData(Hook):
         return {"mnist": button(view.COMPARE, view.COMPARE_MEANS)}
 
     def changed(self, experiment: Experiment) -> Experiment:
-        """The experiment on the data, without the batch sizes and runtimes that do not suit them."""
+        """The experiment on the viewer's data, without the batch sizes and runtimes that do not suit them."""
         if self.data is None:
             return experiment
         sizes, notes = [item.training.batch_size for item in experiment.items], list[str]()
@@ -199,7 +195,7 @@ class OwnData(Hook):
         return section.stage.run_unseen(moved_to_mnist(experiment), cast(int, section.value("mnist")))
 
     def below(self, section: Section, experiment: Experiment, results: Results) -> str:
-        """Whether the data change the winner, and the button that finds out where that is not known."""
+        """Whether the data change the winner; where that is unknown, a button that finds out."""
         if self.data is None:
             return ""
         left_out = layout.quiet(self._left_out.get(experiment.name, ""))
@@ -238,13 +234,7 @@ def _shown(fields: mo.ui.dictionary, is_open: bool, below: str) -> mo.Html:
 
 
 def inside(item: Item, parameters: Parameters, data: Facts) -> mo.Html:
-    """Confusion matrix of the test rows; for images also the most confident mistakes and the first layer's weights.
-
-    Args:
-        item: The training.
-        parameters: Weights and biases, layer by layer.
-        data: What the network was trained on.
-    """
+    """Confusion matrix of the test rows; for images also the most confident mistakes and the first layer's weights."""
     assert item.training.data != MNIST, "MNIST's networks are looked into by `lib.labs.mnist_training`"
     try:
         rows, labels, about = prepared.load_test(data.digest)

@@ -1,7 +1,7 @@
-"""The controls of a panel as a class: each attribute a control, declared once; an instance holds their checked values.
+"""A panel's controls as a class: each attribute declares one control; an instance holds the checked values.
 
-Four things come from the declaration: the settings that an address and a script's options are checked against, the
-elements on the page, the check of their values, and the attributes by which an experiment reads them.
+The declaration yields the settings that addresses and script options are checked against, the page's elements, the
+check of their values, and the attributes that experiments read.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,12 +14,12 @@ import marimo as mo
 from lib.ui import controls, url_state
 from lib.ui.url_state import Address, Setting
 
-# Of the files that are dropped at once, which the page holds in memory; a larger one is named by its path.
+# Limit for dropped files, which the page holds in memory; larger files are given by path.
 MAX_DROPPED_BYTES = 96 << 20
 
 
 def file_fields(label: str) -> dict:
-    """The field for files, and in the editor one for the path of a file too large to be dropped."""
+    """The upload field and, in the editor, a field for the path of a file too large to upload."""
     fields: dict = {"files": mo.ui.file(multiple=True, kind="area", max_size=MAX_DROPPED_BYTES, label=label)}
     if _may_name_a_path():
         path = "or the path of a larger file on this machine"
@@ -28,23 +28,22 @@ def file_fields(label: str) -> dict:
 
 
 def _may_name_a_path() -> bool:
-    """Whether a file of this machine may be named: by who edits the notebook, and never by a viewer."""
+    """Editors and scripts may read files of this machine; viewers never may."""
     return mo.app_meta().mode in ("edit", "script")
 
 
 def files_of(dropped: Mapping[str, Any]) -> tuple[tuple[str, bytes | Path], ...]:
-    """Name, and content or path, of each file that was brought; a path only where it may be named."""
+    """Name, and content or path, of each file; a path counts only where `_may_name_a_path`."""
     files = [(one.name, one.contents) for one in dropped.get("files") or ()]
     path = str(dropped.get("path") or "").strip() if _may_name_a_path() else ""
     return (*files, *([(Path(path).name, Path(path).expanduser())] if path else []))
 
 
 class Declared:
-    """A control before it has a name; on an instance of its `Controls` it is its value.
+    """A control without a name; on a `Controls` instance the attribute is the control's value.
 
     Args:
-        make: Makes the control of this name, such as `rate.size`, when it is first asked for: what can be chosen may
-            depend on this machine.
+        make: Builds the control of this name, such as `rate.size`, on first use: options may depend on this machine.
     """
 
     def __init__(self, make: Callable[[str], controls.Control]) -> None:
@@ -58,7 +57,7 @@ class Declared:
 
 
 def _declared(factory: Callable[..., controls.Control]) -> Callable[..., Any]:
-    """The factory without the control's name; an argument that is a function is called when the control is made."""
+    """Wrap a factory so that it takes no name; arguments that are functions are called when the control is built."""
 
     def declare(*arguments: Any, **named: Any) -> Any:
         def make(name: str) -> controls.Control:
@@ -87,18 +86,14 @@ slider, batch_size, hidden, span, several, dropdown, number, text, backend = map
 
 
 class Controls:
-    """A panel's checked values by name, equal where all of them are.
+    """A panel's checked values by name; instances compare by value."""
 
-    Args:
-        values: Of every control.
-    """
-
-    # What the button says, and what it does; empty for a section that has neither this one nor “Stop”.
+    # Label and tooltip of the run button; empty for a section with neither this button nor “Stop”.
     AGAIN: tuple[str, ...] = ("Measure again", "Measure all of it once more")
-    # Further buttons in the result: the name of each, what it says, and what it does.
+    # More buttons in the result, each with name, label and tooltip.
     RESULT_BUTTONS: tuple[tuple[str, str, str], ...] = ()
-    EXPORTS = PINS = False  # whether what it shows can be taken away, or stay beside the next run
-    FILES = ""  # label of a field for files, which no address holds; `at.values["files"]` is what `files_of` gives
+    EXPORTS = PINS = False  # whether the result can be exported, or pinned next to the following run
+    FILES = ""  # label of the file field, which no address holds; `at.values["files"]` comes from `files_of`
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         self.values = dict(values)
@@ -120,7 +115,6 @@ class Controls:
 
     @classmethod
     def pin(cls, prefix: str) -> Setting[str] | None:
-        """The setting of the run that stays beside the next; None where none does."""
         return url_state.state_of(f"{prefix}.pin", cls.members(prefix)) if cls.PINS else None
 
     @classmethod
@@ -134,10 +128,10 @@ class Controls:
 
     @classmethod
     def checked(cls, prefix: str, values: Mapping[str, Any]) -> Any:
-        """An instance with the values of a panel, each one that its setting allows; an empty field has the usual one.
+        """Build an instance from a panel's values; an empty field gets the default.
 
         Raises:
-            ValueError: A value is not allowed; the text is a sentence for the person.
+            ValueError: A value is not allowed; the message is a sentence for the viewer.
         """
         given = {name: values[name] for name in cls.declared(prefix)}
         files = {"files": files_of(values)} if cls.FILES else {}

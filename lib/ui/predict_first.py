@@ -1,4 +1,4 @@
-"""What stands around the first notebook's sections in front of a class: a guess first, and what the teacher says."""
+"""The first notebook in class: viewers guess before they see a result; the teacher pauses runs and shows guesses."""
 
 import html
 import secrets
@@ -31,9 +31,9 @@ OWN = "your"  # prefix of the reader's own experiment
 
 
 class PredictFirst(Hook):
-    """One session of the first notebook: what it has guessed, and what its teacher says.
+    """One session of the first notebook: the viewer's guesses and the teacher's instructions.
 
-    `predict=1` in its address asks this viewer, whatever the class does.
+    `predict=1` in the address asks this viewer for guesses, whatever the class does.
     """
 
     settings = {PREDICT.name: PREDICT}  # noqa: RUF012
@@ -57,7 +57,7 @@ class PredictFirst(Hook):
 
     @property
     def predicts(self) -> bool:
-        """Whether a guess comes first: by the page's own address, or because the teacher asks the class."""
+        """Whether a guess is required first, because of the address or the teacher."""
         return self._asks_itself or self.room.said.predicts
 
     @property
@@ -71,8 +71,10 @@ class PredictFirst(Hook):
         return guess_of(self._answers, experiment) if self.predicts else None
 
     def instead(self, section: Section, experiment: Experiment) -> str:
-        """HTML of the form, with the class's guesses while the teacher shows them; empty once it is answered or
-        skipped, and for the reader's own experiment, which has no form."""
+        """HTML of the form, with the class's guesses while the teacher shows them.
+
+        Empty once answered or skipped, and for the reader's own experiment, which has no form.
+        """
         if section.prefix == OWN or not self.hides(experiment):
             return ""
         self._asked[experiment.name] = experiment
@@ -90,7 +92,6 @@ class PredictFirst(Hook):
         return self._drawn_forms[experiment.name].text + self._guesses_of_class(experiment)
 
     def below(self, section: Section, experiment: Experiment, results: Results) -> str:
-        """While the teacher shows them, HTML of the class's guesses on this experiment."""
         return self._guesses_of_class(experiment)
 
     def _guesses_of_class(self, experiment: Experiment) -> str:
@@ -109,12 +110,11 @@ class PredictFirst(Hook):
         return f'<section class="class-guesses">{lead}<div class="guess-grid">{drawn}</div></section>'
 
     def note(self) -> str:
-        """HTML of what the teacher says to the whole page; empty for nothing."""
         paused = '<div class="class-note" role="status">Your teacher has paused: no new run begins.</div>'
         return paused if self.pauses else ""
 
     def _hear(self, content: object) -> None:
-        """A form's answer, whatever the browser sends; it counts only for what is asked there now."""
+        """Take a form's answer from the browser, which may send anything; only answers to current questions count."""
         if not isinstance(content, Mapping) or (experiment := self._asked.get(str(content.get("section")))) is None:
             return
         said = content.get("said")

@@ -1,4 +1,4 @@
-"""Settings that show something, each as a link: the teacher's examples, and where to begin."""
+"""Links that open a notebook with settings worth seeing: teaching examples and starting points."""
 
 import os
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from lib.ui.views.markup import on_demand
 
 @dataclass(frozen=True)
 class Preset:
-    """What there is to see, the notebook's name, and its settings as in the address; all others are the usual ones."""
+    """`title` says what there is to see; settings missing from `query` keep their defaults."""
 
     title: str
     notebook: str
@@ -33,7 +33,7 @@ PRESETS: tuple[Preset, ...] = (
         "backend.size=8&backend.epochs=2&backend.hidden=16",
     ),
     Preset(
-        "The GPU loses",  # also as published: the page draws the article's own seconds
+        "The GPU loses",  # as published, too: the page draws the article's seconds
         "when_a_gpu_wins",
         "win.left=i9-10885h/jax-step/step&win.right=quadro-rtx-5000&win.way=operations",
     ),
@@ -48,7 +48,7 @@ PRESETS: tuple[Preset, ...] = (
 
 
 def listed_presets(environment: Mapping[str, str] = os.environ) -> str:
-    """HTML: the presets as links, on demand; nothing where no server answers them."""
+    """HTML: the presets as collapsed links; empty where no server answers them."""
     if SERVED not in environment or is_static(environment):
         return ""
     items = "".join(f"<li>{link(one.notebook, environment, one.query, one.title)}</li>" for one in PRESETS)

@@ -1,4 +1,4 @@
-"""The random search: its ranges, what it trains, and what is drawn while settings come."""
+"""The random search section: its search space, its training, and its drawing while results arrive."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -28,7 +28,6 @@ MAX_SEED = 9999
 
 
 def _strategies() -> dict[str, str]:
-    """Those that can be chosen here, by their names on the page."""
     found = {"the quickest expected": AUTO} | {
         s.label: key for key, s in STRATEGIES.items() if key != "cluster" and {DEFAULT, QUICKEST} & {*backends_for(s)}
     }
@@ -51,11 +50,12 @@ class SearchControls(Controls):
 
 
 def trainings_of(values: dict, own: Prepared | None = None) -> list[Training]:
-    """The settings that the controls ask for, on MNIST or on data that somebody brought, for which batch sizes that are
-    larger than the data are left out; the same values give the same settings.
+    """The settings drawn for these control values; equal values give equal settings.
+
+    On own data, batch sizes larger than the data are dropped.
 
     Raises:
-        ValueError: The values cannot be used; the text is a sentence for the person.
+        ValueError: The values cannot be used; the message is a sentence for the viewer.
     """
     space = random_search.Space(
         (values["rates"][0], values["rates"][1]),
@@ -68,14 +68,12 @@ def trainings_of(values: dict, own: Prepared | None = None) -> list[Training]:
 
 
 def search(own: OwnData) -> tuple[Callable[[SearchControls], Asked], Callable[[Shown], Drawing]]:
-    """What is stored of the settings, and what a press of “Search” trains; a script always trains.
+    """Build the section's job and its drawing.
 
-    Args:
-        own: The data that is trained on.
+    A page shows cached settings until “Search” is pressed; a script always trains.
     """
 
     def runtimes(at: SearchControls) -> tuple[Runtime, str]:
-        """What trains on these data, and a sentence on them."""
         runtime, data = Runtime(at.backend), own.data
         on_what = "" if data is None else f"On {data.about.name}: {data.about.n_train:,} training rows."
         for left_out, reason, _ in not_used(data, [runtime]):

@@ -1,12 +1,12 @@
-"""The place of one thing that runs on one viewer's page: an experiment, whose run it may share, or a background task.
+"""Runs one thing for one viewer's page: an experiment, whose run it may share, or a background task.
 
-A `Stage` leaves or ends what runs when the next one begins, and at the end of the session, when the stage is
-garbage-collected. Nothing that runs in a thread refers to the stage. Where somebody watches, what runs is drawn into
-its cell while it goes on; where nobody does (a script, an export, a test), once, at the end.
+A `Stage` leaves or ends its run when the next one begins, and when it is garbage-collected at the end of the session;
+so no thread may refer to it. With a live viewer, results are drawn into the cell as they arrive; otherwise (script,
+export, test) once, at the end.
 
-All pages of a process together have a share of one core for drawing. A move of a slider is answered at once, and so is
-a run's end; only the frames in between wait. One page has a frame whenever it wants one; a hundred, whose trainings
-want the same cores, have fewer each.
+All pages of a process share a fraction of one core for drawing. Slider moves and the end of a run are drawn at once;
+only the frames in between wait. A single page draws whenever it wants; a hundred pages, whose trainings compete for the
+same cores, get fewer frames each.
 """
 
 import sys
@@ -34,27 +34,26 @@ from lib.ui.opened import TEACHER, role, streaming
 from lib.ui.views.predict_first import PAUSED
 from lib.ui.widgets import HearCurves
 
-# Yields what it measures, and notes; ends when the event is set.
+# Yields measurements and notes; ends when `Cancel` is set.
 Work = Callable[[Engine, Store, Cancel, Request], Iterator[Any]]
 
-# The first frames follow quickly, later ones ever more slowly: drawing takes a core for as long as a frame is due, and
-# the training that is being timed wants that core.
+# Frames start fast and slow down: drawing takes a core that the timed training needs.
 FIRST_FRAME_S, LATER_FRAME_S, SLOWER = 0.15, 0.6, 1.3
-TIMED_FRAME_S = 2.0  # where seconds are what is asked for, it is drawn seldom: a race from the start, other tasks soon
-SHARE = 0.15  # of a core, for all that is drawn
-QUIET_S = 2.0  # what follows from a result waits until its controls have rested for so long
+TIMED_FRAME_S = 2.0  # draw rarely where time is the result: races from the start, other tasks soon after
+SHARE = 0.15  # of one core, for all drawing
+QUIET_S = 2.0  # follow-up work waits until the controls have been still this long
 NOT_DRAWN = "This cannot be drawn, which is a mistake in the program: reload the page, and report the words in brackets"
 
 
 class Showings:
-    """What is shown in one cell, one after another, by number: only the latest draws."""
+    """Numbered drawings in one cell, one after another; only the latest may draw."""
 
     def __init__(self) -> None:
         self._latest, self._drawing = 0, threading.Lock()
         self.news = Watched()
 
     def begin(self) -> int:
-        """The number of the next, in place of the one before, whose frame is completed first."""
+        """The number of the next drawing, which replaces the current one once its frame is complete."""
         with self._drawing:
             self.close()
             return self._latest
@@ -63,64 +62,64 @@ class Showings:
         return self._latest == number
 
     def draw(self, number: int, draw: Callable[[], object]) -> None:
-        """Draw, if this is the latest; a frame of an earlier one can thus never cover a later one's."""
+        """Draw if this is the latest, so that an older frame never covers a newer one."""
         with self._drawing:
             if self.is_latest(number):
                 draw()
 
     def close(self) -> None:
-        """Let none of them draw any more."""
+        """Stop all of them from drawing."""
         self._latest += 1
         self.news.tell()
 
 
 class _Watching:
-    """A seat at a run, which is left for the next one, by Stop, or with the session."""
+    """A subscription to a run, which ends with the next one, by Stop, or with the session."""
 
     def __init__(self) -> None:
         self.seat: Seat | None = None
         self.leave: Callable[[], object] = lambda: None
 
     def is_at(self, experiment: Experiment | None) -> bool:
-        """Whether the seat is at the run of this experiment; None for no run."""
+        """Whether this is the run of the experiment; None means no run."""
         return experiment == (self.seat.run.experiment if self.seat is not None else None)
 
     def go_to(self, take: Callable[[], Seat] | None) -> None:
-        """Leave, and take another seat, if there is one."""
+        """Leave the current run, and join another if `take` is given."""
         self.leave()
         self.seat = take() if take is not None else None
         if self.seat is not None:
             self.leave = weakref.finalize(self, self.seat.leave)
 
     def forget_if_stopped(self) -> None:
-        """What Stop has ended begins again with the next run."""
+        """Drop a stopped run, so that the next request starts it again."""
         if self.seat is not None and self.seat.results.state is State.STOPPED:
             self.seat = None
 
 
 class Stage:
-    """Where one viewer sees one thing that runs: an experiment, or a background task. The next one replaces it."""
+    """What one viewer runs: an experiment or a background task. The next one replaces it."""
 
     def __init__(self, engine: Engine, store: Store, viewer: Hashable = None, menu: ExportMenu | None = None) -> None:
         self.engine, self.store, self.menu = engine, store, menu
-        # Stages of one page share it: their runs then keep the page's order. So do all pages of a browser at a class
-        # site, so that many tabs get no more turns than one.
+        # Shared by a page's stages, so that their runs keep the page's order, and on a class site by all pages of a
+        # browser, so that many tabs get no more turns than one.
         self.viewer = _browser() or viewer or object()
         self.running: BackgroundTask | None = None
-        self.asked: tuple = ()  # what the present run was begun for, and what was known then
+        self.asked: tuple = ()  # what the current run was started for; `began_with` is what was known then
         self.began_with: tuple = ()
         self.showings = Showings()
         self.curves = mo.ui.anywidget(HearCurves()) if menu is not None else None
         if menu is not None:
-            weakref.finalize(self, menu.forget)  # its widget may outlive the session
-        weakref.finalize(self, self.showings.close)  # what is watched may never end; who draws it ends with the session
+            weakref.finalize(self, menu.forget)  # the widget may outlive the session
+        weakref.finalize(self, self.showings.close)  # a watched run may never end, but its painter must
         self._end_task: Callable[[], object] = lambda: None
         self._own, self._pinned, self._unseen = _Watching(), _Watching(), _Watching()
         self._unseen_asked = 0
-        self.said = [""]  # the last sentence; shared with the painters, which do not hold the stage
-        # Asked once: a cell that runs because of a state that a thread has set has no request, though somebody watches.
+        self.said = [""]  # the last sentence; painters share it, because they must not hold the stage
+        # Read once: a cell that runs because a thread set a state has no request, even with a live viewer.
         self.streams, self.is_teacher = streaming(), role() == TEACHER
-        self.opening = True  # the next run comes with the page, in its order; later ones because a control was moved
+        self.opening = True  # the next run takes its turn in page order; later ones follow a control
         self._in_order = Request(self.viewer)
 
     @property
@@ -128,11 +127,11 @@ class Stage:
         return classroom().said.pauses and not self.is_teacher
 
     def run(self, experiment: Experiment, asked: int) -> Seat:
-        """The viewer's seat at the run of this experiment: the present one, or a new one, which ends what ran before.
+        """This experiment's run: the current one, or a new one, which ends the current one.
 
         Args:
-            experiment: What is to run.
-            asked: How often “Run again” was pressed; a new count begins a fresh run.
+            experiment: What to run.
+            asked: Presses of “Run again”; a new count starts a fresh run.
         """
         if not self.has(experiment, asked):
             self._pinned.forget_if_stopped()
@@ -143,24 +142,22 @@ class Stage:
         return self._own.seat
 
     def has(self, experiment: Experiment, asked: int) -> bool:
-        """Whether the present run is of this experiment, and “Run again” was not pressed since."""
+        """Whether the current run is of this experiment, without “Run again” since."""
         return self._own.is_at(experiment) and not self._is_again(asked)
 
     def _is_again(self, asked: int) -> bool:
         return asked != (self.asked[-1] if self.asked else 0)
 
     def pin(self, experiment: Experiment | None) -> Seat | None:
-        """The viewer's seat at the run that is pinned beside the present one, which it leaves for another; None where
-        none is to be."""
+        """The pinned run, which replaces any other pinned one; None for none."""
         return self._beside(self._pinned, experiment)
 
     def run_unseen(self, experiment: Experiment, asked: int) -> Seat | None:
-        """The viewer's seat at a run beside the present one that is not drawn, for as long as it is wanted at all; None
-        where there is none.
+        """An additional run that is not drawn; None without one.
 
         Args:
-            experiment: What is to run; another one is left.
-            asked: How often its button was pressed; it begins at a new count.
+            experiment: What to run; a run of another experiment is left.
+            asked: Presses of its button; a new count starts the run.
         """
         if asked != self._unseen_asked and not self.pauses:
             self._unseen_asked = asked
@@ -179,7 +176,6 @@ class Stage:
 
     @property
     def unseen(self) -> Seat | None:
-        """The seat at the run beside the present one that is not drawn."""
         return self._unseen.seat
 
     def close(self) -> None:
@@ -190,7 +186,7 @@ class Stage:
         return self._pinned.is_at(experiment)
 
     def begin(self, work: Work, request: Request) -> BackgroundTask:
-        """Do the work in a thread, in place of what ran before, and once the class goes on where it is paused."""
+        """Run the work in a thread, in place of the previous task; it waits while the class is paused."""
         self.stop()
         cancel = Cancel()
         self._end_task = weakref.finalize(self, cancel.set)
@@ -201,13 +197,13 @@ class Stage:
     def begin_if_new(
         self, asked: Hashable, presses: object, request: Request, make: Callable[[bool], tuple[tuple, Work]]
     ) -> BackgroundTask:
-        """The task for what is `asked`: the present one, or a new one where that or the button's count differs.
+        """The task for `asked`: the current one, or a new one if `asked` or the presses have changed.
 
         Args:
             asked: What the controls ask for, compared by equality.
             presses: How often the button was pressed.
             request: Place in the queue of a new task.
-            make: Called with whether the button was pressed since; gives what is known now (`began_with`) and the work.
+            make: Called with whether the button was pressed since; returns what is known (`began_with`) and the work.
         """
         if self.running is None or self.asked != (asked, presses):
             self.began_with, work = make(bool(self.asked) and self.asked[-1] != presses)
@@ -217,25 +213,25 @@ class Stage:
         return self.running
 
     def request(self) -> Request:
-        """A place in the queue: in the page's order for the first after it opens or is reset, urgent for later ones."""
+        """A place in the queue: in page order for the first run after the page opens or is reset, urgent afterwards."""
         request = replace(self._in_order) if self.opening else Request(self.viewer, Urgency.NOW)
         self.opening = False
         return request
 
     @property
     def asked_as(self) -> int:
-        """The number of the present run's request; 0 without a run."""
+        """The number of the current run's request; 0 without a run."""
         return self._own.seat.request.number if self._own.seat is not None else 0
 
     def stop(self) -> None:
-        """Stop what runs, also beside it; what is finished stays stored."""
+        """Stop all runs, drawn or not; finished trainings stay stored."""
         self._end_task()
         for watching in (self._own, self._pinned, self._unseen):
             watching.leave()
 
 
 def until_the_class_goes_on(is_teacher: bool, cancel: Cancel) -> Iterator[Note]:
-    """Notes for a viewer whose run the teacher has paused: one before it waits, and one after; nothing for others."""
+    """While the teacher has paused the class, wait, with a note before and after; yield nothing for the teacher."""
     if classroom().said.pauses and not is_teacher:
         yield Note(PAUSED, State.WAITING)
         classroom().wait_until_it_goes_on(cancel)
@@ -245,12 +241,12 @@ def until_the_class_goes_on(is_teacher: bool, cancel: Cancel) -> Iterator[Note]:
 def _admitted(
     is_teacher: bool, work: Work, engine: Engine, store: Store, cancel: Cancel, request: Request
 ) -> Iterator[Any]:
-    """What the work yields, once the class goes on, unless the viewer has too many runs waiting."""
+    """Run the work once the class goes on, unless too many of the viewer's runs are waiting."""
     yield from until_the_class_goes_on(is_teacher, cancel)
     if cancel.is_set():
         return
     done = threading.Event()
-    ALLOWANCE.admit(request, lambda: done.is_set() or cancel.is_set())  # once cancelled it only takes a moment to end
+    ALLOWANCE.admit(request, lambda: done.is_set() or cancel.is_set())  # a cancelled run ends soon
     try:
         yield from work(engine, store, cancel, request)
     finally:
@@ -258,7 +254,7 @@ def _admitted(
 
 
 def _browser() -> str:
-    """Which browser asks, as the door of the class site tells it; empty where there is none."""
+    """The viewer's browser, as identified by the class site; empty without one."""
     request = mo.app_meta().request
     return str(request.meta.get("viewer", "")) if request is not None else ""
 
@@ -273,7 +269,7 @@ def button(label: str, tooltip: str) -> mo.ui.button:
 
 
 def end_script(sentence: str, status: int) -> None:
-    """Where a notebook runs as a script, print why it cannot go on, and exit with this status; else do nothing."""
+    """In a script, print why it cannot go on and exit with this status; elsewhere do nothing."""
     if mo.app_meta().mode == "script":
         print(sentence, file=sys.stderr)
         raise SystemExit(status)
@@ -285,14 +281,14 @@ def say(text: str) -> None:
 
 
 def put(view: View, content: str, sentence: str) -> None:
-    """Put HTML into the cell; a script prints the sentence at the end."""
+    """Put HTML into the cell; a script prints the sentence once the work is over."""
     mo.output.replace(mo.Html(content))
     if view.over:
         say(sentence)
 
 
 def slower(first_s: float, last_s: float) -> Iterator[float]:
-    """Seconds of one frame after another: each is `SLOWER` times as long as the one before, up to the last.
+    """Seconds between frames, each `SLOWER` times the one before, up to `last_s`.
 
     >>> frames_s = slower(1.0, 1.5)
     >>> [next(frames_s) for _ in range(4)]
@@ -305,37 +301,37 @@ def slower(first_s: float, last_s: float) -> Iterator[float]:
 
 
 class Pacer:
-    """Deals out moments to draw at, so that all that is drawn takes no more than a share of a core."""
+    """Spaces drawing out in time, so that all of it takes no more than a share of a core."""
 
     def __init__(self, share: float = SHARE) -> None:
         self._share, self._guard = share, threading.Lock()
         self._cost_s, self._next_at = 0.0, 0.0
 
     def turn_in_s(self, now: float) -> float:
-        """Take the next turn; seconds from `now`, a time of `time.monotonic`, until it comes."""
+        """Reserve the next turn; return the seconds until it, from `now` in `time.monotonic`."""
         with self._guard:
             at = max(now, self._next_at)
             self._next_at = at + self._cost_s / self._share
             return at - now
 
     def draw(self, draw: Callable[[], object]) -> None:
-        """Draw, and note the CPU time that it takes."""
+        """Draw, and record the CPU time it takes."""
         began = time.thread_time()
         draw()
         with self._guard:
-            self._cost_s += (time.thread_time() - began - self._cost_s) / 8  # their mean, of the latest
+            self._cost_s += (time.thread_time() - began - self._cost_s) / 8  # moving average
 
 
-pacer = Pacer()  # of all that is drawn here
+pacer = Pacer()  # for all drawing in this process
 
 
 class Painter:
-    """Draws into a cell, again whenever its `news` change, until the cell runs again or the session ends.
+    """Redraws a cell whenever `news` changes, until the cell runs again or the session ends.
 
     Args:
-        draw: Draws the present state.
-        watched: Whose changes are news, and whose end no frame holds up; None for nothing.
-        look: Called every `QUIET_S`, where changes are not told but have to be looked for.
+        draw: Draws the current state.
+        watched: Its changes are news, and its end cuts the wait for a frame short; None for nothing.
+        look: Called every `QUIET_S`, to poll for changes that are not reported.
     """
 
     def __init__(
@@ -347,18 +343,18 @@ class Painter:
             watched.followed_by(self.news)
 
     def rest(self, at_most_s: float) -> None:
-        """Wait, but not longer than for what no frame holds up."""
+        """Wait, cut short by the end of what is watched."""
         self._watched.wait_for_end(at_most_s)
 
     def frames_s(self) -> Iterator[float]:
-        """Seconds of one frame after another: drawing takes a core that the measurement wants."""
+        """Seconds between frames; they grow, because drawing takes a core that the measurement needs."""
         return slower(FIRST_FRAME_S, TIMED_FRAME_S)
 
     def when_quiet(self) -> None:
-        """Do what waits until nothing has changed for a while."""
+        """Called once nothing has changed for `QUIET_S`."""
 
     def show(self, stage: Stage) -> None:
-        """Draw now, and at every change if the page streams."""
+        """Draw now and, if the page streams, at each change."""
         number = stage.showings.begin()
         stage.showings.news.followed_by(self.news)
         version = self.news.version
@@ -367,7 +363,7 @@ class Painter:
             mo.Thread(target=self.keep, args=(stage.showings, number, version), daemon=True).start()
 
     def keep(self, showings: Showings, number: int, version: int) -> None:
-        """Draw what is new after this version of the news, until the next showing begins."""
+        """Draw all news after this version, until the next showing begins."""
         frames_s = self.frames_s()
         while True:
             self._wait(version)
@@ -388,6 +384,6 @@ class Painter:
     def _draw_or_say(self) -> None:
         try:
             self._draw_now()
-        except Exception as error:  # marimo shows what a cell raises, but not what its thread does
+        except Exception as error:  # marimo shows exceptions of cells, but not of their threads
             traceback.print_exc()
             mo.output.replace(layout.failed(f"{NOT_DRAWN} ({type(error).__name__}: {error})."))

@@ -1,7 +1,7 @@
-"""The state of all controls as text: in the page's address, so that a link restores it, and as the options of a script.
+"""Control state as text: in the page's address, so that a link restores it, and as script options.
 
-Each page has a table of its settings. An address is checked against it before the page is painted, and a control's
-value when it is moved: neither can pass a value to an experiment that the table does not allow.
+Each page has a table of its settings. Addresses are checked against it before the page is painted, and control values
+when they change, so no value outside the table reaches an experiment.
 """
 
 import difflib
@@ -15,18 +15,18 @@ from urllib.parse import parse_qsl, urlencode
 from lib.model.spec import MAX_TEXT
 
 T = TypeVar("T")
-MAX_SHOWN = 60  # characters of a wrong value that a sentence repeats
+MAX_SHOWN = 60  # characters of a wrong value quoted in a message
 
 
 class SettingRefused(ValueError):
-    """A value that cannot be used; its text is a whole sentence, to which nothing need be added."""
+    """A value that cannot be used. The message is a complete sentence; add nothing to it."""
 
 
 @dataclass(frozen=True)
 class Setting(Generic[T]):
-    """The values that one control may have, and the usual one.
+    """The allowed values of one control, and the default.
 
-    `parse` raises ValueError, or Refused where it can say more than what is `expected`.
+    `parse` raises ValueError, or `SettingRefused` where it can say more than `expected`.
     """
 
     name: str
@@ -34,13 +34,13 @@ class Setting(Generic[T]):
     expected: str
     parse: Callable[[str], T]
     options: tuple = ()
-    shared: str = ""  # name of the page's own setting whose value is used where the address says none of this one
+    shared: str = ""  # name of the setting to read when the address lacks this one
 
     def read(self, said: str) -> T:
-        """The value of a text.
+        """Parse the text.
 
         Raises:
-            ValueError: The text is not allowed; the message says what is expected, and what may have been meant.
+            ValueError: The text is not allowed; the message names what is expected and the nearest option.
         """
         try:
             return self.parse(said)
@@ -51,18 +51,16 @@ class Setting(Generic[T]):
 
 
 def choice(name: str, usual: T, options: Sequence[T]) -> Setting[T]:
-    """One of the options, which may be numbers, texts or truth values."""
     return Setting(name, usual, f"one of {_listed(options)}", partial(_one_of, options=options), tuple(options))
 
 
 def choices(name: str, usual: Sequence[T], options: Sequence[T]) -> Setting[Sequence[T]]:
-    """Any number of the options, separated by commas."""
     expected = f"some of {_listed(options)}, separated by commas"
     return Setting(name, tuple(usual), expected, partial(_some_of, options=options), tuple(options))
 
 
 def ends(name: str, usual: Sequence[float], options: Sequence[float]) -> Setting[Sequence[float]]:
-    """The two ends of a range, both among the options, the smaller first."""
+    """A range: two of the options, the smaller first."""
 
     def parse(said: str) -> list[float]:
         found = _some_of(said, options)
@@ -75,11 +73,9 @@ def ends(name: str, usual: Sequence[float], options: Sequence[float]) -> Setting
 
 
 def number(name: str, usual: float, low: float, high: float, whole: bool = False) -> Setting[float]:
-    """A number from `low` to `high`, both included."""
-
     def parse(said: str) -> float:
         value = int(said) if whole else float(said)
-        if not low <= value <= high:  # also refuses NaN
+        if not low <= value <= high:  # also rejects NaN
             raise ValueError
         return value
 
@@ -87,13 +83,7 @@ def number(name: str, usual: float, low: float, high: float, whole: bool = False
 
 
 def text(name: str, usual: str, understand: Callable[[str], object]) -> Setting[str]:
-    """A text of at most `MAX_TEXT` characters.
-
-    Args:
-        name: In the address.
-        usual: The default.
-        understand: Raises ValueError, with a sentence, where the text cannot be used.
-    """
+    """A text of at most `MAX_TEXT` characters; `understand` raises ValueError, with a sentence, to reject it."""
 
     def parse(said: str) -> str:
         if len(said) > MAX_TEXT:
@@ -111,7 +101,7 @@ ALL_USUAL = "usual"
 
 
 def state_of(name: str, members: Sequence[Setting]) -> Setting[str]:
-    """The values of other settings of a panel, as in an address but without its prefix; empty for no state."""
+    """A panel's other settings as one value, written as in an address but without the prefix; empty for no state."""
 
     def parse(said: str) -> str:
         values_of(said, members)
@@ -122,10 +112,10 @@ def state_of(name: str, members: Sequence[Setting]) -> Setting[str]:
 
 
 def values_of(said: str, members: Sequence[Setting]) -> dict[str, Any] | None:
-    """The values of a panel in a state that is written as by `Address.state`, without the prefix; None for no state.
+    """The panel values in a state written by `Address.state`; None for the empty state.
 
     Raises:
-        ValueError: It names something else, or a value that is not allowed.
+        ValueError: The state names an unknown setting, or a value that is not allowed.
     """
     if not said:
         return None
@@ -139,17 +129,17 @@ def values_of(said: str, members: Sequence[Setting]) -> dict[str, Any] | None:
 
 
 def checked(settings: Mapping[str, Setting], prefix: str, values: Mapping[str, object]) -> dict[str, Any]:
-    """The values of a panel's controls, checked by the same table as an address; an empty field has the usual value.
+    """Check a panel's values against the same table as an address; an empty field gets the default.
 
-    A browser respects a control's limits, but other clients of the server need not.
+    The browser enforces a control's limits, but other clients of the server may not.
 
     Args:
         settings: By name, with the prefix.
         prefix: Of the panel, without its dot.
-        values: By name without the prefix; those without a setting are passed through.
+        values: By name without the prefix; those without a setting pass through.
 
     Raises:
-        ValueError: A value is not allowed; the text is a sentence for the person.
+        ValueError: A value is not allowed; the message is a sentence for the viewer.
     """
     found = dict(values)
     for key, value in values.items():
@@ -169,8 +159,8 @@ class Address:
     """The state of all controls in the page's address, read once when the page opens and written on each change.
 
     Args:
-        parameters: marimo's query parameters; None where there is no page.
-        arguments: Values of the command line by name; an address takes precedence over them.
+        parameters: marimo's query parameters; None without a page.
+        arguments: Command-line values by name; the address takes precedence.
     """
 
     def __init__(self, parameters: Any = None, arguments: dict | None = None) -> None:
@@ -180,7 +170,7 @@ class Address:
         self.problems: list[str] = []
 
     def check(self, settings: Mapping[str, Setting]) -> None:
-        """Note in `problems`, a sentence each, all values that cannot be used and all names that are no setting."""
+        """Add a sentence to `problems` for each unusable value and each unknown name."""
         for name, said in self._given.items():
             try:
                 if name in settings:
@@ -199,7 +189,7 @@ class Address:
         return self._given.get(name, "")
 
     def read(self, setting: Setting[T]) -> T:
-        """The address' value of a setting; the usual one where there is none, or none that can be used."""
+        """The setting's value in the address; the default if it is missing or unusable."""
         said = self._given.get(setting.name, self._given.get(setting.shared))
         try:
             return setting.usual if said is None else setting.read(said)
@@ -207,7 +197,7 @@ class Address:
             return setting.usual
 
     def state(self, members: Sequence[Setting]) -> str:
-        """The values of these settings of a panel, as `values_of` reads them; `ALL_USUAL` where no other is said."""
+        """These settings' values in the form that `values_of` reads; `ALL_USUAL` if all are defaults."""
         read = {one.name.partition(".")[2]: (self.read(one), one.usual) for one in members}
         others = {key: _written(value) for key, (value, usual) in read.items() if _written(value) != _written(usual)}
         return urlencode(others, safe=",") or ALL_USUAL
@@ -220,7 +210,7 @@ class Address:
             del self._given[name]
 
     def save(self, prefix: str) -> Callable[[dict], None]:
-        """An `on_change` for a panel: writes changed values into the address, except texts too long to read back."""
+        """An `on_change` handler that writes changed values into the address, except texts too long to read back."""
 
         def write(values: dict) -> None:
             for key, value in values.items():
@@ -234,7 +224,7 @@ class Address:
 
 
 def shown(said: str) -> str:
-    r"""A value as a sentence repeats it: cut to `MAX_SHOWN` characters, with what cannot be printed escaped.
+    r"""A value as quoted in a message: at most `MAX_SHOWN` characters, unprintable ones escaped.
 
     >>> shown("64\x00\n")
     '64\\x00\\n'
@@ -247,7 +237,7 @@ def _printable(text: str) -> str:
 
 
 def nearest(said: str, known: Iterable[str]) -> str:
-    """The end of a sentence that names what was probably meant; empty where no known name is similar."""
+    """A clause that names the closest known name; empty if none is similar."""
     found = difflib.get_close_matches(shown(said), list(known), 1)
     return f"; the nearest is {found[0]}" if found else ""
 

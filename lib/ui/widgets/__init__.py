@@ -1,8 +1,4 @@
-"""What needs code of its own in the browser: each widget's JavaScript lies beside its Python.
-
-A canvas to draw on, a button that copies the address, a menu of files, curves as sound, a table to choose from, names
-for screen readers.
-"""
+"""The widgets with JavaScript of their own, which is in this folder."""
 
 import base64
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +14,7 @@ import traitlets
 from lib.model.backends.base import Parameters
 from lib.sweeps.workers.queue import MachineLock
 
-MAX_PARAMETERS = 1_000_000  # 4 MB of weights travel to the page; a larger network would make it wait
+MAX_PARAMETERS = 1_000_000  # 4 MB of weights sent to the page; a larger network would delay it
 TOO_LARGE = (
     f"To draw a digit, choose a network of at most {MAX_PARAMETERS:,} parameters: this one is too large for the page."
 )
@@ -30,10 +26,9 @@ def _together(*files: str) -> str:
 
 
 class DrawDigit(anywidget.AnyWidget):
-    """A canvas and ten probabilities. The forward pass runs in the page, so nothing waits for the kernel.
+    """A canvas and ten probabilities. The forward pass runs in the page, without the kernel.
 
-    `network` is what `encode` returns, empty for none; `samples` what `sample_digits` returns; `says` is shown where
-    there is no network.
+    `network` comes from `encode`, empty for none; `samples` from `sample_digits`; `says` is shown without a network.
     """
 
     _esm = _together("draw.js")
@@ -47,12 +42,12 @@ class CopyLink(anywidget.AnyWidget):
 
 
 class WholePage(anywidget.AnyWidget):
-    """Once a page: draws its charts, moves rows to their new places, names and describes marimo's controls for screen
-    readers, and hears the button of a state line that ends what the page waits for.
+    """One per page: draws its charts, animates moved rows, names marimo's controls for screen readers, and handles the
+    button in a state line that ends another page's run.
 
     Args:
-        near: A method, called with the names of the sections that have come near; None for no method. Its object is not
-            kept: ipywidgets holds every widget for as long as the server runs, also after its session.
+        near: A method, called with the names of the sections that have come near. It is held weakly: ipywidgets keeps
+            every widget until the server exits, even after its session.
     """
 
     _esm = _together("csv.js", "charts.js", "rows.js", "names.js", "whole_page.js")
@@ -70,30 +65,28 @@ class WholePage(anywidget.AnyWidget):
 
 
 class Present(anywidget.AnyWidget):
-    """A button that shows one section of the page a screen, for a wall; `?present=1` in the address does it, too."""
+    """A button that shows one section per screen, for a projector; `?present=1` in the address does the same."""
 
     _esm = _together("buttons.js", "present.js")
 
 
 class HearCurves(anywidget.AnyWidget):
-    """A button that plays the curves of the experiment that it stands in, as its first chart with lines draws them."""
+    """A button that plays the curves of its experiment's first line chart as sound."""
 
     _esm = _together("buttons.js", "csv.js", "hear_curves.js")
 
 
 class ExportFiles(anywidget.AnyWidget):
-    """A menu of files to save; what each holds is asked for by message (`lib.ui.export_menu`)."""
+    """A menu of files to save; their contents are requested by message (`lib.ui.export_menu`)."""
 
     _esm = _together("buttons.js", "export.js")
 
 
 class GuessForm(anywidget.AnyWidget):
-    """A form that asks for a guess before a result is shown.
-
-    `asked` is what `lib.ui.predict_first` asks, empty for nothing.
+    """A form that asks for a guess before a result is shown; `asked` comes from `lib.ui.predict_first`.
 
     Args:
-        hear: A method, called with what the browser says, whatever that is; its object is not kept, as of `DrawDigit`.
+        hear: A method, called with whatever the browser sends; held weakly, as in `WholePage`.
     """
 
     _esm = _together("buttons.js", "guess.js")
@@ -110,9 +103,9 @@ class GuessForm(anywidget.AnyWidget):
 
 
 class RaceTable(anywidget.AnyWidget):
-    """A table of cells that can be chosen.
+    """A table with selectable cells.
 
-    `table` is what `lib.labs.which_library.race.table` returns, `selected` the key of the chosen cell, empty for none.
+    `table` comes from `lib.labs.which_library.race.table`; `selected` is the selected cell's key, empty for none.
     """
 
     _esm = _together("race_table.js")
@@ -121,11 +114,10 @@ class RaceTable(anywidget.AnyWidget):
 
 
 class MeasureInBrowser(anywidget.AnyWidget):
-    """Measures the reader's GPU and processor in the reader's browser; the work is done by two workers of its own.
+    """Measures the reader's GPU and processor in the browser, in two workers.
 
-    `scripts` are those of the workers, by executor; `kernels` what `lib.model.backends.webgpu.kernels`
-    returns;
-    `told` what is shown beside the drawings, HTML by place. What to measure, and the images, come as messages.
+    `scripts` are the workers' scripts, by executor; `kernels` comes from `lib.model.backends.webgpu.kernels`; `told` is
+    HTML shown next to the drawings, by place. Images and tasks arrive as messages.
     """
 
     _esm = _together("chart_text.js", "asked_worker.js", "webgpu_drawing.js", "webgpu.js")
@@ -139,7 +131,7 @@ class MeasureInBrowser(anywidget.AnyWidget):
 
 @cache
 def worker_scripts() -> dict[str, str]:
-    """What both workers share, and the executor of each; the processor's with its WebAssembly, assembled from text."""
+    """The script that both workers share, and each one's executor; the processor's includes its assembled WebAssembly."""
     from wasmtime import wat2wasm
 
     files = {"worker": "webgpu_worker.js", "gpu": "webgpu_on_gpu.js", "cpu": "webgpu_on_cpu.js"}
@@ -149,7 +141,7 @@ def worker_scripts() -> dict[str, str]:
 
 
 def sample_digits(images: np.ndarray, labels: np.ndarray) -> list[str]:
-    """Two test images of each digit, in base 64, for those who would rather not draw: 0 to 9, then 0 to 9 again.
+    """Two test images of each digit in base64, for readers who would rather not draw: 0 to 9, then 0 to 9 again.
 
     Args:
         images: uint8, `(n, 28, 28)`.
@@ -159,11 +151,10 @@ def sample_digits(images: np.ndarray, labels: np.ndarray) -> list[str]:
 
 
 def encode(parameters: Parameters) -> dict:
-    """A network as the page reads it.
+    """A network in the page's format.
 
     Returns:
-        `shapes` of the weights, and `values`: all weights and biases, layer by layer, as little-endian float32 in base
-        64.
+        `shapes` of the weights, and `values`: all weights and biases, layer by layer, little-endian float32 in base64.
     """
     flat = np.concatenate([part.ravel() for layer in parameters for part in layer]).astype("<f4")
     return {"shapes": [list(weights.shape) for weights, _ in parameters], "values": _base64(flat)}
