@@ -1,1 +1,1 @@
-"""Tables, charts and sentences. They draw what they are given, and run nothing."""
+"""Tables, charts and sentences, drawn from given data; nothing here runs anything."""

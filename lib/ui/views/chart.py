@@ -1,7 +1,6 @@
-"""What all charts share: the frame, palette, axes, labels that do not overlap, fonts and colours.
+"""What all charts share: frame, palette, axes, labels that do not overlap, fonts and colours.
 
-Never measures, and knows nothing of marimo. Text and axes take the page's own text colour, so light and dark need no
-second chart.
+Measures nothing and does not know marimo. Text and axes use the page's text colour, so one chart fits light and dark.
 """
 
 import json
@@ -18,8 +17,11 @@ from lib.ui.views.chart_text import ChartText, described
 
 
 def _late(*names: str) -> ModuleType:
-    """The last of these modules, imported after the others at each use of a name in it: a page's first figure would
-    wait for it. Altair looks up pandas where another thread may have imported half of it."""
+    """The last of these modules; each use of a name in it imports all of them, in this order.
+
+    Importing on use speeds up a page's first figure. pandas precedes Altair, which looks it up where another thread may
+    have imported only half of it.
+    """
     module = ModuleType(names[-1])
     module.__getattr__ = lambda used: getattr([import_module(name) for name in names][-1], used)
     return module
@@ -32,29 +34,29 @@ else:
     alt, pd = _late("pandas", "altair"), _late("pandas")
 
 HEIGHT = 240
-AROUND = 62  # pixels of a drawn chart above and below its plot: padding, the axis' labels and its title
+AROUND = 62  # pixels of a drawn chart above and below its plot: padding, axis labels and title
 LABEL_GAP = 14  # pixels from label to label
-LABEL_LIMIT = 96  # pixels of the longest label; its tooltip says the rest
-# Cool to warm at nearly one lightness: ordered, told apart without red-green vision, readable on light and on dark.
+LABEL_LIMIT = 96  # pixels; longer labels are cut, and their tooltip says the rest
+# Cool to warm at nearly equal lightness: ordered, distinct without red-green vision, legible on light and dark.
 _ORDERED = ("#3a72d8", "#7b62d3", "#b04fb4", "#d04a78", "#d1623a", "#b9801c")
-ERRORS = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01)  # axis of accuracy: logarithmic in what is missing to 100 %
+ERRORS = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01)  # ticks of the accuracy axis, which is logarithmic in 1 − accuracy
 ERROR_DOMAIN = (0.92, 0.01)
 LOSS_DOMAIN = (0.02, 8.0)
-MAX_TICKS = 8  # of a logarithmic axis, beside each of which there is room
-# Of a palette's colour in a text: every one then has a contrast of 4.5 on the page's white and on its dark ground.
+MAX_TICKS = 8  # that fit on a logarithmic axis
+# Of a palette colour in text: gives each a contrast of 4.5 on the page's white and dark backgrounds.
 INK_SHARE = 0.7
-# Stands for the end of an x axis in a frame that is built once. A parameter for `domainMax` would do, but then Vega
-# looks for the extent of rows that are not there yet, and warns on the console.
+# Placeholder for the end of an x axis in a frame that is built once. A parameter for `domainMax` would also do, but
+# Vega would then compute the extent of rows that are not there yet, and warn on the console.
 X_MAX = -987654.0
 FONT = "PT Sans, system-ui, sans-serif"  # the page's
 
 
 @dataclass(frozen=True)
 class Chart:
-    """A Vega-Lite specification that the page draws, and `text`, which screen readers read in its place.
+    """A Vega-Lite specification that the page draws, and `text`, which screen readers read instead.
 
-    The text is no part of the specification, so that it changes with each frame, whatever of the drawing is kept.
-    `states` says by series what is to be said of those that are not simply there, such as “training”.
+    The text is not part of the specification, so that it changes with each frame even where the drawing is kept.
+    `states` holds the state of each unfinished series, such as “training”.
     """
 
     spec: dict
@@ -63,12 +65,11 @@ class Chart:
 
     @cached_property
     def text(self) -> ChartText:
-        """The chart in words, from the rows that it draws."""
         return described(self.spec, self.states)
 
     @property
     def height_px(self) -> int:
-        """Height of the drawn chart in pixels: reserved before it is drawn, so that nothing below it moves."""
+        """Height of the drawn chart, reserved in advance so that nothing below it moves."""
         return self.spec["height"] + AROUND
 
     @property
@@ -90,7 +91,7 @@ def ordered_palette(count: int) -> tuple[str, ...]:
 
 
 def decades(values: Sequence[float]) -> tuple[float, float]:
-    """The powers of ten around these values, ends of a logarithmic axis; 0.01 and 100 without any value.
+    """The powers of ten around these values, as ends of a logarithmic axis; 0.01 and 100 without values.
 
     >>> decades([0.3, 20.0])
     (0.1, 100.0)
@@ -101,7 +102,7 @@ def decades(values: Sequence[float]) -> tuple[float, float]:
 
 
 def nice_above(value: float) -> float:
-    """The next of 1, 2, 5 × 10ⁿ, at least 0.001, so that an axis changes rarely while a run goes on.
+    """The next of 1, 2, 5 × 10ⁿ, at least 0.001, so that an axis rarely changes during a run.
 
     >>> nice_above(0.7), nice_above(1.2), nice_above(30)
     (1.0, 2.0, 50.0)
@@ -111,13 +112,13 @@ def nice_above(value: float) -> float:
 
 
 def spread_labels(positions: Sequence[float], gap: float, low: float = -np.inf, high: float = np.inf) -> list[float]:
-    """Move positions apart to at least `gap`, in their order and as little as needed.
+    """Move positions at least `gap` apart, in their order and as little as needed.
 
     Args:
-        positions: In any order; the result has theirs.
-        gap: Least distance from one to the next.
-        low: None is moved below this end, as long as there is room for all.
-        high: None is moved above this end.
+        positions: In any order, which the result keeps.
+        gap: Least distance between neighbours.
+        low: Lower limit, as long as there is room for all.
+        high: Upper limit, likewise.
 
     >>> spread_labels([0.5, 0.5, 0.9], 0.1)
     [0.45, 0.55, 0.9]
@@ -144,10 +145,10 @@ def spread_labels(positions: Sequence[float], gap: float, low: float = -np.inf, 
 
 
 def moved_apart(points: list[dict], domain: tuple[float, float]) -> list[dict]:
-    """The points, each with a height `at` at which its label covers no other.
+    """The points, each with a height `at` where its label covers no other.
 
     Args:
-        points: `label`, `x` and `y` of each, and a `text` where that is not the label.
+        points: Each with `label`, `x` and `y`, and with `text` if that is not the label.
         domain: Ends of the logarithmic y axis; a `y` beyond them gets its label at the end.
     """
     low, high = np.log(domain)
@@ -160,12 +161,12 @@ def moved_apart(points: list[dict], domain: tuple[float, float]) -> list[dict]:
 
 
 def room(texts: Sequence[str]) -> list[dict]:
-    """The rows for all labels that may come: the browser reserves their width, so the plot keeps its own."""
+    """Rows for all labels that may come: the browser reserves their width, so that the plot keeps its own."""
     return [{"text": text} for text in texts]
 
 
 def with_x_max(part: Any, x_max: float) -> Any:
-    """A copy of a specification in which `X_MAX` is `x_max`, the real end of the axis."""
+    """A copy of a specification in which `x_max`, the real end of the axis, replaces `X_MAX`."""
     if isinstance(part, dict):
         return {name: with_x_max(value, x_max) for name, value in part.items()}
     if isinstance(part, list):
@@ -174,7 +175,7 @@ def with_x_max(part: Any, x_max: float) -> Any:
 
 
 def row_color() -> "alt.Color":
-    """The colour that each row brings, so that other lines need no other frame."""
+    """The colour given by each row, so that other lines need no other frame."""
     return alt.Color("color:N", scale=None, legend=None)
 
 
@@ -183,16 +184,16 @@ def log_scale(domain: Sequence[float], **options: Any) -> "alt.Scale":
 
 
 def names_y(names: Sequence[str], limit: int, field: str = "label", **axis: Any) -> "alt.Y":
-    """A y axis with a row per name, in this order, whether it has a mark or not.
+    """A y axis with a row per name, in this order, with or without marks.
 
     Args:
         names: From top to bottom.
-        limit: Pixels of the longest label, on a phone half of the chart.
+        limit: Pixels of the longest label; on a phone, half of the chart.
         field: Column that holds the name.
-        **axis: As of `alt.Axis`.
+        **axis: As for `alt.Axis`.
     """
     room_px = f"min({limit}, max(120, 0.5 * (containerSize()[0] || 999)))"
-    # What is too long has a second line: what follows its last comma, such as “software adapter”, or its later half.
+    # A long label gets a second line: the text after its last comma, such as “software adapter”, or its second half.
     label = (
         f"6 * length(datum.label) < {room_px} ? datum.label : split(replace(datum.label, regexp("
         "'^(.{20,}), (.+)$|^(.{' + (floor(length(datum.label) / 2) - 4) + '}[^ ]*) (.+)$'), '$1$3|$2$4'), '|')"
@@ -202,10 +203,10 @@ def names_y(names: Sequence[str], limit: int, field: str = "label", **axis: Any)
 
 
 def y_of(kind: str, domain: tuple[float, float], field: str = "y") -> "alt.Y":
-    """The y axis of an accuracy, a loss or seconds: logarithmic, and without a title.
+    """The y axis of an accuracy, a loss or seconds: logarithmic, without a title.
 
     Args:
-        kind: "accuracy", whose field holds 1 − accuracy; any other kind is shown as it is.
+        kind: "accuracy", whose field holds 1 − accuracy; any other kind is shown unchanged.
         domain: Ends of the axis; values beyond them are clamped.
         field: Column of the value.
     """
@@ -217,7 +218,7 @@ def y_of(kind: str, domain: tuple[float, float], field: str = "y") -> "alt.Y":
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    """Powers of ten on a logarithmic axis, and threes between them where there is room.
+    """Powers of ten on a logarithmic axis, with threes in between if there is room.
 
     >>> _ticks(0.02, 8), _ticks(1e-4, 100)
     ([0.03, 0.1, 0.3, 1.0, 3.0], [0.0001, 0.001, 0.01, 0.1, 1.0, 10.0, 100.0])
@@ -228,12 +229,12 @@ def _ticks(low: float, high: float) -> list[float]:
 
 
 def labels(x: "alt.X", y: "alt.Y", at: "alt.Y", color: Any) -> "list[alt.Chart]":
-    """Labels in a column right of the plot, each with a thin line to its point, of the dataset `ends`.
+    """Labels in a column right of the plot, each with a thin line to its point in the dataset `ends`.
 
-    The column is as wide as the longest text of the dataset `room`, in the font that the browser draws it with.
+    The column is as wide as the longest text in the dataset `room`, in the browser's font.
 
     Args:
-        x: Place of the point.
+        x: Position of the point.
         y: Height of the point.
         at: Height of the label.
         color: Of line and text: a channel or a value.
@@ -248,7 +249,7 @@ def labels(x: "alt.X", y: "alt.Y", at: "alt.Y", color: Any) -> "list[alt.Chart]"
 
 
 def kept_free(**text: Any) -> "alt.Chart":
-    """The texts of the dataset `room`, invisible, at the right end of the plot: they reserve its space."""
+    """Invisible texts of the dataset `room` at the right end of the plot, to reserve its space."""
     unseen = alt.Chart(alt.NamedData("room")).mark_text(opacity=0, aria=False, **text)
     return unseen.encode(x=alt.value("width"), y=alt.value(0), text="text:N")
 
@@ -272,7 +273,7 @@ _AXIS = {
 
 
 def ink(color: str) -> str:
-    """The colour of text beside marks of this colour, mixed with the page's text colour so that it is always legible.
+    """The colour of text for marks of this colour, mixed with the page's text colour so that it is always legible.
 
     >>> ink("#0072b2"), ink("currentColor")
     ('color-mix(in srgb, #0072b2 70%, currentColor)', 'currentColor')
@@ -281,7 +282,7 @@ def ink(color: str) -> str:
 
 
 def _inked(chart: dict) -> dict:
-    """What a text that is coloured row by row needs to have `ink` of that colour."""
+    """Transform and encoding that give `ink` to text coloured by row."""
     color = chart.get("encoding", {}).get("color", {})
     if color.get("field") != "color":
         return {}
@@ -290,7 +291,7 @@ def _inked(chart: dict) -> dict:
 
 
 def _style(part: Any) -> None:
-    """Give every axis, legend and text our style, in place: marimo's dark theme would override `config`."""
+    """Style every axis, legend and text in place, because marimo's dark theme would override `config`."""
     if isinstance(part, list):
         for one in part:
             _style(one)
@@ -304,7 +305,7 @@ def _style(part: Any) -> None:
                 part[name] = {"style": "lab"} | value
             elif name == "legend" and isinstance(value, dict):
                 longest = max(map(len, map(str, (part.get("scale") or {}).get("domain", ()))), default=10)
-                columns = f"max(1, floor(0.65 * (containerSize()[0] || 0) / {5 * longest + 30}))"  # beside rows' names
+                columns = f"max(1, floor(0.65 * (containerSize()[0] || 0) / {5 * longest + 30}))"  # next to row names
                 room = {
                     "columns": {"expr": columns},
                     "labelLimit": {"expr": "max(120, 0.45 * (containerSize()[0] || 0))"},
@@ -317,9 +318,7 @@ def _style(part: Any) -> None:
 def styled(chart: "alt.LayerChart | alt.FacetChart", height: int = HEIGHT) -> dict:
     """An Altair chart as a specification: as wide as its container, in the page's colours, drawn as SVG.
 
-    Args:
-        chart: Validated by Altair here.
-        height: Pixels of the plot, without axis labels and padding.
+    `height` is in pixels of the plot, without axis labels and padding.
     """
     spec = (
         chart.properties(
@@ -334,10 +333,10 @@ def styled(chart: "alt.LayerChart | alt.FacetChart", height: int = HEIGHT) -> di
             autosize=alt.AutoSizeParams(type="fit-x", contains="padding"),
         )
     ).to_dict()
-    # To a screen reader a chart is its text: hundreds of marks without a name are not read one by one, and Vega does
-    # not name an axis again whose end has moved.
+    # Screen readers get the chart's text instead: they would read hundreds of unnamed marks one by one, and Vega does
+    # not update the description of an axis whose end has moved.
     silent = {"aria": False}
     spec["config"] |= {"view": {"stroke": None}, "mark": silent, "axis": silent, "style": {"lab": _AXIS}}
     _style(spec)
-    # The whole specification is checked by Altair when it is built here, once; the rows of each frame are not.
+    # Altair validates the whole specification here, once; the rows of each frame are not validated.
     return spec

@@ -1,7 +1,7 @@
-"""A chart in words, for screen readers: read from the specification that is drawn, so that it says what is drawn.
+"""A chart in words, for screen readers, derived from the specification that is drawn.
 
-What a mark's tooltip tells is what its author holds worth telling: those columns, under their titles and in their
-formats, are the table. A line is told by its first and last point and its ends.
+The table has the columns of a mark's tooltip, with their titles and formats, because the chart's author chose those as
+worth reading. A line is summarized by its first and last point and its extremes.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import Any
 from lib.formatting import listed
 from lib.ui.views.markup import on_demand, quiet, table
 
-MAX_ROWS = 24  # of a table in words; of more marks so many are told, evenly spaced
-MAX_NAMED = 16  # series that a sentence names one by one
-_REPEATED = {"room", "ends"}  # datasets that repeat what others say
+MAX_ROWS = 24  # per table; longer ones are sampled evenly
+MAX_NAMED = 16  # most series that a sentence names individually
+_REPEATED = {"room", "ends"}  # datasets that repeat others
 _NUMBER = {"quantitative", "temporal"}
 _KINDS = {"bar": "bar", "point": "point", "rect": "field", "rule": "line"}
 _SI = {-9: "n", -6: "μ", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T"}
@@ -29,7 +29,7 @@ _SI = {-9: "n", -6: "μ", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T"}
 
 @dataclass(frozen=True)
 class Values:
-    """A table in words; `rows` are some of `n_rows`, evenly spaced, where those are too many to be read."""
+    """A table in words; `rows` are an evenly spaced sample of `n_rows` if those are too many to read."""
 
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -49,23 +49,19 @@ class Values:
 
 @dataclass(frozen=True)
 class ChartText:
-    """A chart in words: its axes, what it shows in sentences, and its values as tables."""
+    """A chart in words: its axes, its content in sentences, and its values as tables."""
 
     axes: str
     content: str
     values: tuple[Values, ...] = ()
 
     def label(self, title: str) -> str:
-        """The text that a screen reader reads in place of the drawing."""
+        """What a screen reader reads instead of the drawing."""
         told = f"{self.axes} {self.content}".strip()
         return f"{title}. {told}" if told else title
 
     def as_html(self, title: str) -> str:
-        """What it shows, and its values, closed until somebody opens it.
-
-        Args:
-            title: Of the chart; it tells one such table from the next.
-        """
+        """The text and the values, collapsed; `title` distinguishes them from the next chart's."""
         name = f"Values: {html.escape(title)}"
         told = quiet(f"{self.axes} {self.content}".strip())
         return on_demand(name, told + "".join(one.as_html() for one in self.values), "lab-text")
@@ -73,7 +69,7 @@ class ChartText:
 
 @dataclass(frozen=True)
 class _Column:
-    """What a tooltip says of a mark under one name."""
+    """One named value in a mark's tooltip."""
 
     field: str
     title: str
@@ -90,7 +86,7 @@ class _Column:
 
 @dataclass(frozen=True)
 class _Marks:
-    """Marks of one kind that have a tooltip, the rows that they are drawn from, and the column of their x axis."""
+    """Marks of one kind with a tooltip, the rows they are drawn from, and the column of their x axis."""
 
     kind: str
     columns: tuple[_Column, ...]
@@ -103,7 +99,7 @@ class _Marks:
 
     @property
     def measure(self) -> _Column | None:
-        """The first column of numbers, but for that of the x axis."""
+        """The first numeric column that is not the x axis."""
         return next((one for one in self.columns if one.is_number and one is not self.across), None)
 
     def series_of(self, row: Mapping[str, Any]) -> str:
@@ -113,7 +109,7 @@ class _Marks:
     def series(self) -> dict[str, list[dict]]:
         """The rows of each series, from left to right."""
         names, alike = self.names, {}
-        for row in self.rows:  # hundreds: what is the same of all of a series is put into words once
+        for row in self.rows:  # hundreds of rows: name each series only once
             alike.setdefault(tuple(row.get(one.field) for one in names), []).append(row)
         found: dict[str, list[dict]] = {}
         for rows in alike.values():
@@ -122,17 +118,16 @@ class _Marks:
         return {name: sorted(rows, key=across.number_of) if across else rows for name, rows in found.items()}
 
     def name_of(self, row: Mapping[str, Any]) -> str:
-        """Which mark it is: its series, and its place on the x axis."""
         place = [f"{self.across.title} {self.across.of(row)}"] if self.across is not None else []
         return ", ".join(filter(None, [self.series_of(row), *place]))
 
 
 def described(spec: dict, states: Mapping[str, str]) -> ChartText:
-    """A Vega-Lite specification with its rows, in words.
+    """Describe a Vega-Lite specification with its rows.
 
     Args:
-        spec: As `lib.ui.views.chart.styled` makes it, with `datasets`.
-        states: By series, what is to be said of those that are not simply there, such as “training”.
+        spec: From `lib.ui.views.chart.styled`, with `datasets`.
+        states: By series, the state of those that are unfinished, such as “training”.
     """
     marks = _readable(spec)
     told = next((one for one in marks if one.rows), marks[0] if marks else None)
@@ -145,7 +140,7 @@ def described(spec: dict, states: Mapping[str, str]) -> ChartText:
 
 
 def _readable(spec: dict) -> list[_Marks]:
-    """The marks with tooltips, each dataset once by what its tooltip says; as lines, where some of them are."""
+    """The marks with tooltips, once per dataset and tooltip; lines take precedence."""
     found: dict[tuple, _Marks] = {}
     for layer in _layers(spec):
         encoding, name = layer.get("encoding", {}), layer["data"].get("name", "")
@@ -197,7 +192,7 @@ def _axes(spec: dict, marks: _Marks | None) -> str:
 
 
 def _domain(axis: dict) -> str:
-    """From where to where an axis goes, in the units of its labels, where that is known."""
+    """The range of an axis in the units of its labels, if known."""
     scale, shown = axis.get("scale") or {}, axis.get("axis") or {}
     ends = [_as_number(end) for end in scale.get("domain", ()) if not isinstance(end, dict)]
     text = ""
@@ -221,7 +216,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def _extremes(marks: _Marks) -> str:
-    """The lowest and the highest: of lines, of their last values."""
+    """The lowest and the highest value; for lines, of their last values."""
     measure, is_line = marks.measure, marks.kind == "line"
     if measure is None:
         return ""
@@ -264,7 +259,7 @@ def _summary(measure: _Column, rows: Sequence[dict]) -> Iterator[str]:
 
 
 def _sentence(text: str) -> str:
-    """A text with a capital, unless it is a symbol such as μ, and a full stop."""
+    """Capitalize, unless the text begins with a symbol such as μ, and end with a full stop."""
     return (text[:1].upper() if text[:1].isascii() else text[:1]) + text[1:].rstrip(".") + "."
 
 
@@ -284,8 +279,8 @@ def written(value: object, form: str) -> str:
     r"""A value as a tooltip shows it.
 
     Args:
-        value: A number, or a text, which stays as it is.
-        form: As of d3-format: some of `,`, digits, `~` for no trailing zeros, and one of `g f d s %`.
+        value: A number, or a text, which stays unchanged.
+        form: As in d3-format: some of `,`, digits, `~` for no trailing zeros, and one of `g f d s %`.
 
     >>> written(4500.0, ",.4~g"), written(0.0123, ".3~s"), written(0.961, ".1%"), written("JAX", "")
     ('4,500', '12.3m', '96.1%', 'JAX')

@@ -1,7 +1,7 @@
-"""What each of the four experiments shows, in words: computed from the rows, and nothing but what they show.
+"""What each of the four experiments shows, in words, computed only from its rows.
 
-Each function takes the label and the training of each finished line, at least one, and the target accuracy, 0 to 1. It
-imports nothing heavy: it runs in readers' browsers, too.
+Each function takes the label and the training of each finished line, at least one, and the target accuracy, 0 to 1.
+The imports are light, because this also runs in readers' browsers.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Marks with their ranges on a logarithmic axis, a row for each name: who takes how long, or costs how much."""
+"""Marks with ranges on a logarithmic axis, one row per name, for times and costs."""
 
 from collections.abc import Mapping, Sequence
 from math import inf
@@ -12,7 +12,7 @@ _EVEN = {"strokeDash": [4, 3], "opacity": 0.6, "color": "currentColor"}
 
 
 class Dot(NamedTuple):
-    """A mark: the row's name, the series that it is of, how it is known, its value with its range, and more words."""
+    """A mark: the name of its row, its series, how it is known, its value with its range, and a remark."""
 
     label: str
     of: str
@@ -31,15 +31,15 @@ def dots_chart(
     names: Sequence[str] = (),
     even: float | None = None,
 ) -> Chart:
-    """The marks, in the colour of their series, with a shape for each way to know a value.
+    """The marks in the colours of their series, with a shape for each way of knowing a value.
 
     Args:
-        dots: Any number for each name.
+        dots: Any number per name.
         colors: By series.
-        unit: What the values are.
-        title: Of the chart, for screen readers.
-        names: The rows from top to bottom; empty: the smallest mark on top.
-        even: Where a dashed line stands.
+        unit: Of the values.
+        title: For screen readers.
+        names: The rows from top to bottom; empty puts the smallest mark on top.
+        even: Position of a dashed line.
     """
     rows = list(names) or list(dict.fromkeys(dot.label for dot in sorted(dots, key=lambda dot: dot.x)))
     ends = [end for dot in dots for end in (dot.low, dot.x, dot.high) if 0 < end < inf] or [0.1, 1.0]

@@ -1,4 +1,4 @@
-"""The field's terms, explained on demand below each notebook's title."""
+"""The glossary, opened on demand below each notebook's title."""
 
 import html
 

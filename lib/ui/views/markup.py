@@ -1,4 +1,4 @@
-"""HTML and Markdown that the views share: tables, text with code and links in it, and text of unknown origin."""
+"""HTML and Markdown that the views share: tables, text with code and links, and text of unknown origin."""
 
 import html
 import re
@@ -8,14 +8,14 @@ from lib.sweeps.experiments.published import ADDRESSES
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], css: str = "", row_css: Sequence[str] = ()) -> str:
-    """A table in a box that scrolls within itself, as HTML.
+    """HTML: a table in a box that scrolls on its own.
 
     Args:
-        head: HTML of each column's title; empty for none.
+        head: HTML of each column's title; empty for no head.
         rows: HTML of each cell, row by row; the first cell names the row. A row of one cell is a heading across the
             table.
-        css: Further classes of the table.
-        row_css: A class for each row, empty for none; empty where no row has one.
+        css: More classes of the table.
+        row_css: A class for each row, empty for none; empty if no row has one.
     """
     lines = [_line("".join(f"<th>{cell}</th>" for cell in head))] if head else []
     for number, (first, *others) in enumerate(rows):
@@ -32,13 +32,13 @@ def _line(cells: str, css: str = "") -> str:
 
 
 def on_demand(summary: str, content: str, css: str = "") -> str:
-    """HTML that stays closed until somebody opens it; `css` adds a class."""
+    """HTML that stays closed until opened; `summary` and `content` are HTML, too."""
     classes = f"lab-details {css}".rstrip()
     return f'<details class="{classes}"><summary>{summary}</summary>{content}</details>'
 
 
 def inline(text: str) -> str:
-    """Text as HTML: escaped, with `code` marked as such, and the articles' titles as links that open a new tab."""
+    """Text as HTML: escaped, with `code` marked up, and the articles' titles as links that open a new tab."""
     parts = html.escape(text).split("`")
     marked = "".join(f"<code>{part}</code>" if index % 2 else part for index, part in enumerate(parts))
     for title, address in ADDRESSES.items():
@@ -47,7 +47,7 @@ def inline(text: str) -> str:
 
 
 def as_markdown(text: str) -> str:
-    """Text of unknown origin for a label of marimo's or `mo.md`, which pass HTML and read formulas: shown as it is.
+    """Escape text of unknown origin for marimo's labels and `mo.md`, which pass HTML through and read formulas.
 
     >>> as_markdown("$10k <b>")
     '&#36;10k &#60;b&#62;'
@@ -56,12 +56,12 @@ def as_markdown(text: str) -> str:
 
 
 def quiet(sentence: str) -> str:
-    """HTML: a side remark, such as what was recorded elsewhere, marked up as by `inline`; nothing where it is empty."""
+    """HTML: a side remark, such as a figure recorded elsewhere, marked up by `inline`; empty for an empty sentence."""
     return f'<p class="lab-note">{inline(sentence)}</p>' if sentence else ""
 
 
 def legend(keys: Iterable[tuple[str, str]]) -> str:
-    """HTML: what colours mean that no chart's own legend says.
+    """HTML: a legend for colours that no chart explains.
 
     Args:
         keys: Line and words of each; the line as in CSS, such as `3px solid red`.

@@ -1,7 +1,7 @@
-"""The charts and the sentences of the four experiments, from their rows.
+"""The charts and sentences of the four experiments.
 
-A chart's frame (axes, domains, colours) depends only on what is run, so it is built by Altair once and cached; an
-update of a running experiment only replaces the rows in it. Sizes and domains stay, so nothing moves while lines grow.
+A chart's frame (axes, domains, colours) depends only on what is run, so Altair builds it once and it is cached; an
+update of a running experiment only replaces the rows. Sizes and domains are fixed, so nothing moves while lines grow.
 """
 
 import csv
@@ -46,19 +46,13 @@ EPOCH_DOMAIN = (0.02, 100.0)  # seconds of an epoch, by batch size
 
 
 def colors_of(experiment: Experiment) -> tuple[str, ...]:
-    """A colour for each line: along the palette for ordered quantities, their own for backends."""
+    """One colour per line: along the palette for ordered quantities, each backend's own for backends."""
     if experiment.ordered_by == "backend":
         return tuple(item.runtime.color for item in experiment.items)
     return ordered_palette(len(experiment.items))
 
 
 def charts(experiment: Experiment, results: Results) -> list[Chart]:
-    """The charts of an experiment, in their order on the page.
-
-    Args:
-        experiment: What is trained.
-        results: So far.
-    """
     lines = zip(experiment.labels, results.lines, strict=True)
     states = {label: line.state.lower() for label, line in lines if line.state not in (State.DONE, State.SAVED)}
     return [replace(draw(experiment, results), states=states) for draw in experiment.draw]
@@ -72,7 +66,7 @@ class _LossCurve(NamedTuple):
 
 
 def loss_by_step(experiment: Experiment, results: Results) -> Chart:
-    """Training loss against the step, a line per training; the loss is clipped to `LOSS_DOMAIN`."""
+    """Training loss by step, one line per training; the loss is clipped to `LOSS_DOMAIN`."""
     with results.changed:
         thinned = [line.thinned(POINTS_PER_LINE) for line in results.lines]
     curves = [
@@ -90,7 +84,7 @@ def accuracy_by_epoch(experiment: Experiment, results: Results) -> Chart:
 
 
 def accuracy_by_seconds(experiment: Experiment, results: Results) -> Chart:
-    """Validation accuracy against the seconds spent until then, with the target as a dashed line."""
+    """Validation accuracy by seconds of training, with the target as a dashed line."""
     curves = _accuracies(experiment, results, "spent_s")
     spent_s = max((curve.x[-1] for curve in curves if curve.x), default=0.1)
     template = _line_frame("validation accuracy by seconds of training", "seconds", "accuracy")
@@ -100,7 +94,7 @@ def accuracy_by_seconds(experiment: Experiment, results: Results) -> Chart:
 
 
 def _accuracies(experiment: Experiment, results: Results, across: str) -> list[_LossCurve]:
-    """The accuracies of each line against this column of `Results.epochs_rows`."""
+    """Each line's accuracies against the column `across` of `Results.epochs_rows`."""
     found: dict[int, list[dict]] = {index: [] for index in range(len(experiment.items))}
     for row in results.epochs_rows():
         found[row["line"]].append(row)
@@ -120,13 +114,13 @@ def _within(values: np.ndarray, domain: tuple[float, float]) -> list[float]:
 
 
 def accuracy_by_rate(experiment: Experiment, results: Results) -> Chart:
-    """Final accuracy against learning rate; trainings that diverged or did not learn are at the bottom."""
+    """Final accuracy by learning rate; trainings that diverged or did not learn are at the bottom."""
     rows = _finals(experiment, results, lambda line: line.item.training.learning_rate)
     return _scatter("accuracy by learning rate", experiment, rows, "learning rate")
 
 
 def accuracy_by_cost(experiment: Experiment, results: Results) -> Chart:
-    """Final accuracy against seconds of training: what another layer gains, and costs."""
+    """Final accuracy by seconds of training: what another layer gains and costs."""
     rows = _finals(experiment, results, lambda line: line.train_s if line.curve is not None else None)
     most = max((row["x"] for row in rows), default=1.0)
     return _scatter("accuracy by seconds of training", experiment, rows, "seconds", nice_above(most * 1.15))
@@ -146,7 +140,7 @@ def _finals(experiment: Experiment, results: Results, x: Callable[[Line], float 
 
 
 def seconds_by_batch_size(experiment: Experiment, results: Results) -> Chart:
-    """Seconds of an epoch with quartiles, and steps per epoch, against batch size; both axes logarithmic."""
+    """Seconds per epoch with quartiles, and steps per epoch, by batch size; both axes are logarithmic."""
     timed = [row for row in results.summary_rows() if row["timed_epochs"]]
     rows = [
         {
@@ -167,7 +161,7 @@ def seconds_by_batch_size(experiment: Experiment, results: Results) -> Chart:
 
 
 def _epoch_domain(training: Training) -> tuple[float, float]:
-    """Seconds of an epoch that have room: fewer rows take less, and no backend takes less than its overhead."""
+    """Ends of the axis for seconds per epoch; the lower end falls with the number of training rows."""
     low_s, high_s = EPOCH_DOMAIN
     return low_s * min(1.0, 10.0 ** np.floor(np.log10(training.data.n_train / N_TRAIN))), high_s
 
@@ -177,7 +171,7 @@ def _steps(training: Training) -> str:
 
 
 def backend_dots(experiment: Experiment, results: Results) -> Chart:
-    """Seconds per epoch by backend with quartiles, and the published figure below, where there is one."""
+    """Seconds per epoch by backend with quartiles, and the published figure below, if there is one."""
     rows, marks = [], []
     for label, line in zip(experiment.labels, results.lines, strict=True):
         training, runtime = line.item.training, line.item.runtime
@@ -215,10 +209,7 @@ def _room_of(experiment: Experiment) -> list[dict]:
 
 
 def _as_csv(curves: Sequence[_LossCurve], shown: str, experiment: Experiment) -> str:
-    """The points of the lines.
-
-    As JSON in an HTML attribute they would be ten times as long, and be parsed at every frame.
-    """
+    """The lines' points; as JSON in an HTML attribute they would be ten times as long, and parsed at every frame."""
     colors = dict(zip(experiment.labels, colors_of(experiment), strict=True))
     lines = [f"label,color,x,y,{shown}"]
     for curve in curves:
@@ -240,7 +231,6 @@ def _with_rows(spec: dict, experiment: Experiment, x_max: float | None = None, *
 
 @once
 def _line_frame(title: str, x_title: str, y_name: str) -> tuple[dict, str]:
-    """Lines over a fixed frame, each with its label; a dashed rule where the rows name one."""
     y_domain = LOSS_DOMAIN if y_name == "loss" else ERROR_DOMAIN
     y = y_of(y_name, y_domain)
     tooltip = [
@@ -277,9 +267,8 @@ def _outcomes(rows: list[dict]) -> list[dict]:
 
 @once
 def _scatter_frame(x_title: str) -> dict:
-    """Labelled points; a cross for what diverged or did not learn."""
     if x_title == "learning rate":
-        # A little beyond the ends, so that a point at one of them lies in the plot.
+        # A little beyond the ends, so that a point at either end lies inside the plot.
         scale = log_scale([MIN_RATE / 1.5, MAX_RATE * 1.5])
         axis = alt.Axis(values=[1e-3, 1e-2, 0.1, 1, 10], format="~g")
     else:
@@ -331,10 +320,7 @@ def _seconds_frame(domain: tuple[float, float]) -> dict:
 
 @once
 def _dots_frame(names: tuple[str, ...], domain: tuple[float, float]) -> dict:
-    """One row per backend, in the table's order.
-
-    The axis is logarithmic, so that a published figure far off costs the others no room.
-    """
+    """One row per backend. The axis is logarithmic, so that a distant published figure does not squeeze the others."""
     y, scale = names_y(names, 190, domain=False, ticks=False), log_scale(domain)
     axis = alt.Axis(values=[10.0**power for power in range(-4, 5)], format="~g")
 
@@ -362,7 +348,7 @@ def _dots_frame(names: tuple[str, ...], domain: tuple[float, float]) -> dict:
     return styled(alt.layer(lead, spread, dots, text, ticks, notes, free), height=max(120, 44 * len(names)))
 
 
-# The sentences: what a run came to, or how it ended.
+# Sentences: a run's result, or how it ended.
 
 
 def run_sentence(experiment: Experiment, results: Results) -> str:
@@ -378,7 +364,7 @@ def run_sentence(experiment: Experiment, results: Results) -> str:
 
 
 def published_note(experiment: Experiment) -> str:
-    """The article's own seconds for the same networks, batch sizes and epochs; empty for others."""
+    """The article's seconds for the same networks, batch sizes and epochs; empty for others."""
     trainings = [item.training for item in experiment.items]
     trained = tuple((one.network, one.batch_size) for one in trainings if one.data == MNIST and one.epochs == EPOCHS)
     if EXPERIMENTS.get(experiment.name) != trained:

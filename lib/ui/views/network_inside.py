@@ -1,4 +1,4 @@
-"""Inside a trained network: what it confuses, its most confident mistakes, and what its first layer looks for."""
+"""Inside a trained network: its confusions, its most confident mistakes, and its first layer's weights."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 N_WRONG = 12
 N_WEIGHTS = 32
-MAX_WRITTEN = 20  # classes whose counts and names can be read
-N_TOLD = 3  # confusions that a sentence names
-_INK = "#808894"  # stands for the page's own text colour, which `as_svg` puts in its place
-_DARK_SHARE = 0.77  # of the most mistakes: from here on the ground of a count is so dark that it is white
+MAX_WRITTEN = 20  # beyond this many classes, counts and names would be illegible
+N_TOLD = 3  # confusions named in the sentence
+_INK = "#808894"  # placeholder for the page's text colour, which `as_svg` inserts
+_DARK_SHARE = 0.77  # of the largest count: above it, cells are so dark that their count is white
 
 
 @dataclass(frozen=True)
 class NetworkView:
-    """What a network makes of the test images.
+    """How a network classifies the test images.
 
-    `confusion[true, predicted]` holds counts, `(classes, classes)`; `wrong` the most confident mistakes, each as
-    (index of the test image, predicted class, probability), the most confident first.
+    `confusion[true, predicted]` holds counts, `(classes, classes)`; `wrong` the most confident mistakes, most confident
+    first, each as (index of the test image, predicted class, probability).
     """
 
     confusion: np.ndarray
@@ -47,7 +47,7 @@ def look(parameters: Parameters, images: np.ndarray, labels: np.ndarray) -> Netw
 
     Args:
         parameters: Weights and biases, layer by layer.
-        images: uint8 `(n, height, width)`, or rows `(n, inputs)` of float32 in [0, 1].
+        images: uint8 `(n, height, width)`, or float32 rows `(n, inputs)` in [0, 1].
         labels: `(n,)`, from 0.
     """
     n_classes = len(parameters[-1][1])
@@ -70,9 +70,7 @@ def look(parameters: Parameters, images: np.ndarray, labels: np.ndarray) -> Netw
 def confusion_figure(inside: NetworkView, names: Sequence[str] | None = None) -> Figure:
     """Counts by true class (rows) and predicted class (columns); only mistakes are coloured, not the diagonal.
 
-    Args:
-        inside: From `look`.
-        names: Of the classes; None for their numbers. Counts of more than `MAX_WRITTEN` classes are not written.
+    Counts of more than `MAX_WRITTEN` classes are not written; `names` None numbers the classes.
     """
     n_classes = len(inside.confusion)
     figure, axes = _figure(4.2, 4.0)
@@ -137,7 +135,7 @@ def wrong_figure(
 
     Args:
         inside: From `look`.
-        images: uint8, `(n, height, width)`: those that `look` was given.
+        images: uint8, `(n, height, width)`, as given to `look`.
         labels: `(n,)`, from 0.
         names: Of the classes; None for their numbers.
     """
@@ -166,11 +164,9 @@ def wrong_text(inside: NetworkView, labels: np.ndarray, names: Sequence[str] | N
 
 
 def weights_figure(parameters: Parameters, size: tuple[int, int] = (28, 28)) -> Figure:
-    """First-layer weights as images, at most `N_WEIGHTS` units by norm: blue adds to a unit, red takes away.
+    """First-layer weights as images, at most `N_WEIGHTS` units by norm: blue adds to a unit, red subtracts.
 
-    Args:
-        parameters: Weights and biases, layer by layer.
-        size: Height and width of the images.
+    `size` is the images' height and width.
     """
     height, width = size[0] + 2, size[1] + 2
     weights = parameters[0][0]  # (inputs, width)
@@ -190,12 +186,7 @@ def weights_figure(parameters: Parameters, size: tuple[int, int] = (28, 28)) -> 
 
 
 def weights_text(parameters: Parameters, size: tuple[int, int] = (28, 28)) -> ChartText:
-    """`weights_figure` in words: which units are drawn, and where in the image each looks most.
-
-    Args:
-        parameters: Weights and biases, layer by layer.
-        size: Height and width of the images.
-    """
+    """`weights_figure` in words: which units are drawn, and where in the image each has its extreme weights."""
     weights = parameters[0][0]  # (inputs, width)
     strongest = _strongest(weights)
     norms = np.linalg.norm(weights[:, strongest], axis=0)
@@ -214,7 +205,7 @@ def weights_text(parameters: Parameters, size: tuple[int, int] = (28, 28)) -> Ch
 
 
 def _strongest(weights: np.ndarray) -> np.ndarray:
-    """The units whose weights `(inputs, width)` are the longest, at most `N_WEIGHTS`, the longest first."""
+    """The units with the largest norms of `weights` `(inputs, width)`, at most `N_WEIGHTS`, largest first."""
     return np.argsort(-np.linalg.norm(weights, axis=0), kind="stable")[:N_WEIGHTS]
 
 
@@ -224,12 +215,11 @@ def _place(index: int, size: tuple[int, int]) -> str:
 
 
 def as_svg(figure: Figure, name: str, text: ChartText) -> str:
-    """HTML: the figure in the page's own text colour, light or dark, read by screen readers as its text, and its values
-    as text below it."""
+    """HTML: the figure in the page's text colour, light or dark, with its text for screen readers and its values below."""
     from matplotlib.text import Text
 
     for written in figure.findobj(Text):
-        cast("Text", written).set_parse_math(False)  # names of classes are whatever somebody brings: `$0_$50`
+        cast("Text", written).set_parse_math(False)  # class names of own data may look like formulas: `$0_$50`
     drawn = io.StringIO()
     figure.savefig(drawn, format="svg")
     svg = "<svg" + drawn.getvalue().partition("<svg")[2].replace(_INK, "currentColor")
@@ -238,7 +228,7 @@ def as_svg(figure: Figure, name: str, text: ChartText) -> str:
 
 
 def _empty(width: float, height: float) -> Figure:
-    # Imported here: it takes 0.7 s, which the page's first chart need not wait for. Never pyplot: under `marimo run`
+    # Imported here, because it takes 0.7 s, which would delay the page's first chart. Never pyplot: under `marimo run`,
     # several threads draw at once.
     from matplotlib.figure import Figure
 

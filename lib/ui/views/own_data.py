@@ -1,4 +1,4 @@
-"""The sentences about data that a reader brings: what is loaded, and whether it changes who wins."""
+"""Sentences about the reader's own data: what was loaded, and whether it changes the winner."""
 
 from lib.formatting import listed
 from lib.model.data.prepared import DataSummary
@@ -26,19 +26,19 @@ def loaded(about: DataSummary) -> str:
 
 
 def left_out(asked: list[int], fitting: tuple[int, ...]) -> str:
-    """Which batch sizes are left out, because the data have fewer rows; empty where none is."""
+    """Which batch sizes are dropped because the data have fewer rows; empty for none."""
     missing = [f"{size:,}" for size in asked if size not in fitting]
     return f"Batch size {listed(missing)} is left out: there are fewer training rows." if missing else ""
 
 
 def winner_sentence(experiment: Experiment, name: str, own: list[str], mnist: list[str] | None) -> str:
-    """Whether these data change who wins.
+    """Whether these data change the winner.
 
     Args:
         experiment: On the data.
-        name: Of the data.
-        own: Who wins on them.
-        mnist: Who wins on MNIST at the same settings; None where that is not stored.
+        name: Name of the data.
+        own: Winners on the data.
+        mnist: Winners on MNIST with the same settings; None if those results are not stored.
     """
     here = f"On {name} {_best(own, experiment)}"
     if mnist is None:

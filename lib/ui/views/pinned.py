@@ -1,4 +1,4 @@
-"""Two runs of an experiment beside each other: the same axes for both, and a sentence that says the difference."""
+"""The pinned run next to the current one: the same axes for both, and a sentence on the difference."""
 
 from dataclasses import replace
 from typing import Any
@@ -19,7 +19,7 @@ WAITS = "The pinned run begins when the class goes on."
 
 
 def with_same_axes(one: Chart, other: Chart) -> tuple[Chart, Chart]:
-    """Both charts with axes that hold the values of both; axes of names stay as they are."""
+    """Both charts, with axes that span the values of both; axes of names stay as they are."""
     ends = {
         channel: [domain for chart in (one, other) for domain in _domains(chart.spec, channel)]
         for channel in ("x", "y")
@@ -55,7 +55,7 @@ def _with_domains(spec: dict, wide: dict[str, list[float]]) -> dict:
 
 
 def difference(pinned: Pair, now: Pair) -> str:
-    """What is another in the present run than in the pinned one, and, once both are over, what came of it."""
+    """How the current run's settings differ from the pinned run's and, once both are over, how the results differ."""
     if pinned[0] == now[0]:
         return f"This run is pinned: it stays beside the next one. Move a control, or press “{LET_GO}”."
     settings = [

@@ -1,4 +1,4 @@
-"""The words that ask for a guess; the guess beside the result; how a class guessed."""
+"""Questions that ask for a guess, sentences that compare it with the result, and the class's guesses."""
 
 import html
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ LEAD = "Before you see it: what do you expect?"
 SKIP, SKIP_MEANS = "Show me without guessing", "The result of this section, now and for other settings"
 PAUSED = "your teacher has paused: no new run begins. This one begins when the class goes on"
 SHOWN = "Guesses of the class"
-_NEAR = 1.25  # a guessed factor at most this many times off is called close
+_NEAR = 1.25  # a guessed factor is called close up to this ratio
 _ASKED = {
     ("learning-rate", BEST): "Which learning rate will be the most accurate?",
     ("batch-size", BEST): "Which batch size will reach the target accuracy first?",
@@ -34,7 +34,7 @@ def words(question: GuessQuestion) -> str:
     return _ASKED[question.section, question.asks]
 
 
-# The guess beside the result.
+# The guess and the result.
 
 
 @dataclass(frozen=True)
@@ -44,20 +44,14 @@ class _GuessedLine:
 
     @property
     def failure(self) -> str:
-        """How it failed to learn, in the past tense; empty where it learnt."""
+        """How it failed to learn, in the past tense; empty if it learnt."""
         if self.line.diverged_step is not None:
             return "diverged"
         return "did not learn" if (self.line.accuracy or 0) <= self.line.item.training.data.chance else ""
 
 
 def sentence(experiment: Experiment, results: Results, guess: Guess | None) -> str:
-    """What was guessed and what came of it; empty where nothing was guessed, or not all lines are finished.
-
-    Args:
-        experiment: What was trained.
-        results: Of its run.
-        guess: The viewer's.
-    """
+    """The guess and the result; empty without a guess, or before all lines are finished."""
     if guess is None or results.state not in (State.DONE, State.SAVED):
         return ""
     lines = list(map(_GuessedLine, experiment.labels, results.lines))
@@ -142,16 +136,16 @@ def _tell_factor(lines: Sequence[_GuessedLine], said: str) -> str:
     return f"For an epoch of the slowest you said {said} times as long; it took {factor:.1f} times: {judged}."
 
 
-# How a class guessed.
+# The class's guesses.
 
 
 def histogram(caption: str, counts: Mapping[str, int], yours: str = "", unit: str = "answer") -> str:
-    """HTML: a bar for each option, with its count in figures.
+    """HTML: a bar for each option, with its count.
 
     Args:
-        caption: What was asked.
+        caption: The question.
         counts: By option, in their order.
-        yours: The option that this viewer chose is marked.
+        yours: This viewer's option, which is marked.
         unit: What is counted, in the singular.
     """
     most = max([*counts.values(), 1])

@@ -1,4 +1,4 @@
-"""The chart and the sentence of a random search: pandas frames in, a chart and a sentence out."""
+"""The chart and the sentence of a random search, from pandas frames."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,13 +12,13 @@ from lib.ui.views.chart import ERROR_DOMAIN, ERRORS, Chart, alt, nice_above, ord
 
 ACCURACY = "accuracy"
 _GREY = "#8a8f98"
-_BELOW = -0.07  # where the lines of what diverged end: under the axis of accuracy, which they have no place on
-_PAPER = "var(--background, Canvas)"  # the page's own, so that a halo of it parts text from lines in light and dark
+_BELOW = -0.07  # lines of diverged settings end here, below the accuracy axis
+_PAPER = "var(--background, Canvas)"  # the page's background, for halos that set text off from lines in light and dark
 
 
 @dataclass(frozen=True)
 class Dimension:
-    """A setting that is searched: the column of its values, and its range.
+    """A searched setting: the column of its values, and its range.
 
     Args:
         column: In the frame of settings.
@@ -26,7 +26,7 @@ class Dimension:
         high: Upper end of the range.
         log: Whether its axis is logarithmic.
         whole: Whether its values are whole numbers.
-        label: What it is called; empty: its column, with spaces.
+        label: Its display name; by default its column, with spaces.
 
     Raises:
         ValueError: Not `low < high`, or a logarithmic axis that does not begin above 0.
@@ -52,7 +52,7 @@ class Dimension:
         return self.label or self.column.replace("_", " ")
 
     def height(self, values: np.ndarray) -> np.ndarray:
-        """Where values stand on the axis, clipped to it: 0 at its foot to 1 at its top, float of the same shape."""
+        """Positions on the axis, clipped to it: 0 at its foot to 1 at its top, float of the same shape."""
         along = np.log if self.log else np.asarray
         low, high = along(self.low), along(self.high)
         return np.clip((along(np.asarray(values, dtype=float)) - low) / (high - low), 0.0, 1.0)
@@ -62,11 +62,10 @@ class Dimension:
 
 
 def parallel_coordinates(frame: "pd.DataFrame", dimensions: Sequence[Dimension]) -> Chart:
-    """One line per setting across an axis per dimension; accuracy is the last axis, and the colour.
+    """One line per setting across an axis per dimension; the last axis and the colour show accuracy.
 
     Args:
-        frame: One row per setting: the dimensions' columns, `accuracy` (0 to 1, NaN while it is not known) and
-            `diverged`.
+        frame: One row per setting: the dimensions' columns, `accuracy` (0 to 1, NaN until known) and `diverged`.
         dimensions: What was drawn, in the order of the axes.
     """
     dimensions = tuple(dimensions)
@@ -97,13 +96,12 @@ def _names(dimensions: tuple[Dimension, ...]) -> list[str]:
 
 
 def _line_rows(known: "pd.DataFrame", dimensions: tuple[Dimension, ...]) -> "pd.DataFrame":
-    """One row per setting and axis.
-
-    x, y from 0 to 1, the next axis' x2 and y2, the value as `text`, and all values for the tooltip.
+    """One row per setting and axis: x, y from 0 to 1, the next axis's x2 and y2, the value as `text`, and all values
+    for the tooltip.
     """
     diverged = known["diverged"].to_numpy()
     ends = _accuracy_height(known[ACCURACY].to_numpy(dtype=float, na_value=0.0))
-    # Squared: from 90 to 99 %, where a search is decided, is half of the axis and should be most of the colours.
+    # Squared, because 90 to 99 %, where a search is decided, is half of the axis and should get most of the colours.
     colors = np.where(diverged, _GREY, np.array(ordered_palette(65))[np.rint(64 * ends**2).astype(int)])
     ends[diverged] = _BELOW
     shared = pd.DataFrame({"setting": np.arange(len(known)), "color": colors})
@@ -122,14 +120,14 @@ def _line_rows(known: "pd.DataFrame", dimensions: tuple[Dimension, ...]) -> "pd.
 
 
 def _accuracy_height(accuracy: np.ndarray) -> np.ndarray:
-    """Place on the axis of accuracy, logarithmic in what is missing to 100 %."""
+    """Position on the accuracy axis, logarithmic in 1 − accuracy."""
     low, high = np.log(ERROR_DOMAIN)
     missing = np.clip(1 - accuracy, min(ERROR_DOMAIN), max(ERROR_DOMAIN))
     return (np.log(missing) - low) / (high - low)
 
 
 def _tick_rows(dimensions: tuple[Dimension, ...], best: list[dict], n_diverged: int) -> list[dict]:
-    """The axes' values, less those that the best one's would cover or repeat."""
+    """The axes' tick values, without those that the best setting's would cover or repeat."""
     rows = [
         {"x": one.name, "y": float(y), "text": one.text(value)}
         for one in dimensions
@@ -170,7 +168,6 @@ def _ticks(one: Dimension) -> list[float]:
 
 @once
 def _parallel_frame(dimensions: tuple[Dimension, ...]) -> dict:
-    """Lines between upright axes; what the pointer is on is drawn thick."""
     names = _names(dimensions)
     axis = alt.Axis(
         orient="top",
@@ -194,7 +191,7 @@ def _parallel_frame(dimensions: tuple[Dimension, ...]) -> dict:
     thick = alt.condition(pointed, alt.value(3.5), alt.value(1.2))
     seen = alt.condition(pointed, alt.value(1), alt.value(0.65))
     lines = base.mark_line().encode(strokeDash=dash, strokeWidth=thick, opacity=seen)
-    # Broad and unseen, so that lines are easily hit; of rules, because a line shows its tooltip at its corners only.
+    # Wide and invisible, so that lines are easy to hit. Rules, because a line shows its tooltip only at its corners.
     between = base.transform_filter("datum.y2 !== null").mark_rule(strokeWidth=9, opacity=0.001)
     hit = between.encode(x2="x2:N", y2="y2:Q", tooltip=tooltip).add_params(pointed)
     uprights = alt.Chart(alt.NamedData("axes")).mark_rule(color="currentColor", opacity=0.5)
@@ -214,17 +211,16 @@ def _parallel_frame(dimensions: tuple[Dimension, ...]) -> dict:
 
 
 def _with_halo(texts: "alt.Chart", **options: Any) -> "list[alt.Chart]":
-    """Text over lines: first its outline in the colour of the page."""
+    """Text over lines: an outline in the page's colour, then the text."""
     outline = texts.mark_text(stroke=_PAPER, strokeWidth=3.5, strokeJoin="round", color=_PAPER, **options)
     return [outline.encode(color=alt.value(_PAPER)), texts.mark_text(**options).encode(color=alt.value("currentColor"))]
 
 
 def search_sentence(frame: "pd.DataFrame", dimensions: Sequence[Dimension]) -> str:
-    """The best setting, and how many failed; empty while no setting is known.
+    """The best setting, and how many failed; empty without results.
 
     Args:
-        frame: One row per setting, as in `parallel_coordinates`, and `chance`, the accuracy up to which a network did
-            not learn.
+        frame: As in `parallel_coordinates`, plus `chance`, the accuracy up to which a network did not learn.
         dimensions: What was drawn.
     """
     known = _known(frame)
@@ -243,7 +239,7 @@ def search_sentence(frame: "pd.DataFrame", dimensions: Sequence[Dimension]) -> s
 
 
 def setting_in_words(row: dict, dimensions: Sequence[Dimension]) -> str:
-    """The values of a setting, a row of the search, in words; depth and width are said together, as people do."""
+    """A row of the search in words; depth and width are combined."""
     texts = {one.column: f"{one.name} {one.text(row[one.column])}" for one in dimensions}
     if {"depth", "width"} <= texts.keys():
         depth, width = int(row["depth"]), int(row["width"])

@@ -1,4 +1,4 @@
-"""GPUs that were recorded on other machines, or kept from a browser: shown where this machine has none, with date."""
+"""GPUs recorded on other machines or in browsers, shown with their dates where this machine has none."""
 
 from lib.formatting import seconds
 from lib.model.hardware.nvidia import nvidia_driver_answers
@@ -12,7 +12,7 @@ NONE_YET = (
 
 
 def interval(one: Seconds) -> str:
-    """A time with its quartiles, and a warning where they are far apart; a published time has none."""
+    """A time with its quartiles, and a warning if they are far apart; a published time has no quartiles."""
     if one.n <= 1:
         return seconds(one.middle) + (", once" if one.n else "")
     wide = "; wide: the host was busy, or its clock changed" if one.is_wide else ""
@@ -20,7 +20,7 @@ def interval(one: Seconds) -> str:
 
 
 def marked(machine: Machine) -> str:
-    """Where a machine's figures come from: published, recorded or live, with the dates of measurement."""
+    """Whether a machine's figures are published, recorded or live, with the dates of measurement."""
     if machine.is_published:
         return "published"
     first, last = machine.dates
@@ -28,8 +28,7 @@ def marked(machine: Machine) -> str:
 
 
 def epoch_note(batch_size: int) -> str:
-    """Seconds of an epoch on each recorded GPU, in sentences; how to record one where none is. Empty where this machine
-    has a GPU of its own."""
+    """Seconds per epoch on each recorded GPU, or how to record one, in sentences; empty if this machine has a GPU."""
     said = [
         f"{named(machine)}: an epoch at batch size {batch_size:,} takes {'; '.join(times)}."
         for machine in gpus_elsewhere()

@@ -131,7 +131,7 @@ class MeasureInBrowser(anywidget.AnyWidget):
 
 @cache
 def worker_scripts() -> dict[str, str]:
-    """The script that both workers share, and each one's executor; the processor's includes its assembled WebAssembly."""
+    """The workers' shared script and each one's executor; the processor's includes its assembled WebAssembly."""
     from wasmtime import wat2wasm
 
     files = {"worker": "webgpu_worker.js", "gpu": "webgpu_on_gpu.js", "cpu": "webgpu_on_cpu.js"}
