@@ -16,12 +16,12 @@ from lib.ui import url_state
 from lib.ui.url_state import Setting
 from lib.ui.views.pinned import LET_GO, LET_GO_MEANS, PIN, PIN_MEANS
 
-FASTEST = "fastest"  # as a backend: the fastest on this machine
+FASTEST = "fastest"  # backend value for the fastest one on this machine
 
 
 @dataclass(frozen=True)
 class Control:
-    """A setting, and a function that makes its element from the initial value."""
+    """A setting, and a factory for its element, called with the initial value."""
 
     setting: Setting
     element: Callable[[Any], Any]
@@ -126,7 +126,7 @@ def backend(name: str, usual: str = FASTEST) -> Control:
 
 
 def runtimes() -> dict[str, str]:
-    """The runtimes that can run here, in their form in an address (`Runtime.address`), by label."""
+    """The runtimes that can run here, as written in an address (`Runtime.address`), by label."""
     return {one.label: one.address for one in usable_runtimes()}
 
 

@@ -38,7 +38,7 @@ class ExportMenu:
         self.now: Callable[[], Takeaway | None] = lambda: None  # what can be exported right now
 
     def _hear(self, asked: object) -> None:
-        """Answer a message from the browser, which may send anything, with a file, the choices or an error."""
+        """Answer a browser message, which may contain anything, with a file, the choices or an error."""
         if not isinstance(asked, Mapping):
             return
         try:
@@ -107,7 +107,7 @@ class ExportMenu:
 
 
 def _plain(text: str) -> str:
-    """A text as part of a file name.
+    """Make a text part of a file name.
 
     >>> _plain("loss by step, as drawn")
     'loss_by_step_as_drawn'

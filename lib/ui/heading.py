@@ -41,12 +41,8 @@ def plain_title(
 def heading(name: str, title: str, address: Address, below: str = "", images: str = "") -> str:
     """HTML: navigation and title, the machine and the reader's network.
 
-    Args:
-        name: The notebook's.
-        title: The page's.
-        address: The page's; links to other pages carry its network.
-        below: HTML below the title.
-        images: HTML below the machine: the training data.
+    The address carries the network into the links to other pages. `below` is HTML below the title, `images` HTML below
+    the machine.
     """
     shared = urlencode({key: said for key in SHARED if (said := address.said(key))}, safe=",")
     return (

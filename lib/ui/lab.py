@@ -1,6 +1,6 @@
-"""A notebook's sections: each shows the result of its controls while it runs, extended by the page's hooks.
+"""A notebook's sections: each shows the result of its controls while it runs, and calls the page's hooks.
 
-One thread draws a section, again at each change of its runs and hooks.
+One thread draws a section, again whenever one of its runs or hooks changes.
 """
 
 import sys
@@ -417,7 +417,7 @@ class _Trainings(_SectionPainter):
 
     def _wait_for_first_points(self, experiment: Experiment, seat: Seat) -> None:
         with seat.results.changed:
-            if experiment.data == MNIST and self._stage.engine.known_facts() is not None:  # only the store is asked
+            if experiment.data == MNIST and self._stage.engine.known_facts() is not None:  # only the store must answer
                 seat.results.changed.wait_for(lambda: seat.results.over or seat.results.to_train, STORE_S)
             seat.results.changed.wait_for(lambda: seat.results.worth_showing, AT_ONCE_S)
 
@@ -432,7 +432,7 @@ class _Trainings(_SectionPainter):
 
     def _view(self, experiment: Experiment, pinned: Seat | None = None, lead: str = "") -> "Framed":
         stage, menu = self._stage, self._menu
-        if menu and stage.curves is not None and experiment.ordered_by != "backend":  # backends have no curves
+        if menu and stage.curves is not None and experiment.ordered_by != "backend":  # those have no curves
             menu += stage.curves.text
         guess = next((found for hook in self._hooks if (found := hook.guess(experiment)) is not None), None)
         return Framed(experiment, self._controls, stage.said, self._buttons, menu, guess, pinned, lead)
@@ -480,7 +480,7 @@ class Asked:
 
     Args:
         about: Identifies the work, by equality.
-        make: Called with whether a button was pressed since; returns what is known now, and the work that is missing.
+        make: Called with whether a button was pressed since; returns what is known now, and the work still to do.
     """
 
     about: Hashable
@@ -510,7 +510,7 @@ class Shown:
         return [*self.known[1], *self.now.items]
 
     def state_line(self, n_done: int, n_wanted: int, of: str) -> str:
-        """HTML of the progress; `of` is what the tasks are called, in the plural."""
+        """HTML of the progress; `of` is the plural noun for the tasks."""
         now, complete = self.now, self.known[2]
         words = now.note or f"{n_done} of {n_wanted} {of}"
         if complete and self.records:
@@ -593,7 +593,7 @@ class _Frame:
     details: str = ""
     sentence: str = ""
     said: str = ""  # the previous sentence, whose space is reserved while there is none
-    version: tuple[int, ...] = (-1,)  # of the results and of the pinned run's
+    version: tuple[int, ...] = (-1,)  # of the results and of the pinned run's results
     state: str = ""  # the state line, replaced on reuse because it says how long ago results were saved
     drawn_at: float = 0.0
     worth: bool = False  # whether there was anything to show
@@ -623,10 +623,10 @@ class Framed:
     Args:
         experiment: What is trained, and what draws it.
         controls: HTML left of the result.
-        said: The last sentence, in a list of one, which all painters of a stage share.
+        said: The last sentence, in a list of one that all painters of a stage share.
         buttons: HTML next to the state line.
         menu: HTML behind “⋯”, in addition to what every result has there.
-        guess: The viewer's.
+        guess: The viewer's guess.
         pinned: The run whose charts are shown next to this one's.
         lead: HTML above the frame.
     """
@@ -659,7 +659,7 @@ class Framed:
             if not as_here or (drawn.version != version and not recent):
                 drawn.version, drawn.said = version, self.said[0]
                 drawn.state = layout.state_of(results)
-                blank = not worth and "altair" not in sys.modules  # its import takes a second: not for empty axes
+                blank = not worth and "altair" not in sys.modules  # else importing it delays empty axes by a second
                 drawn.html = layout.result(
                     self.experiment, results, drawn.state, BELOW, drawn.said, blank, self.guess, beside
                 )

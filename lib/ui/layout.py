@@ -40,19 +40,17 @@ def result(
     guess: Guess | None = None,
     pinned: tuple[Experiment, Results] | None = None,
 ) -> str:
-    """HTML right of the controls: sentence, charts and state, each in a fixed place.
-
-    Viewers of the same results share it.
+    """HTML right of the controls: sentence, charts and state, each in a fixed place; same results, same HTML.
 
     Args:
         experiment: What is trained.
-        results: So far.
+        results: The results so far.
         state: HTML from `state_of`, called before this, so that the charts next to a “Done” are complete.
         after: HTML at the end.
         said: The previous run's sentence, whose space is reserved while this run has none.
         blank: Reserve the charts' space without drawing them.
-        guess: The viewer's; None without one.
-        pinned: A similar experiment and its results, whose charts are shown next to these; None for none.
+        guess: The viewer's guess, if any.
+        pinned: Another run of this section, whose charts are shown next to these, if any.
     """
     return (
         quiet(_trained_on(experiment, results))
@@ -105,13 +103,7 @@ def figure(caption: str, chart: Chart, css: str = "") -> str:
 
 
 def drawing(chart: Chart, caption: str, height_px: int = 0) -> str:
-    """HTML: a chart, which screen readers read as its text, and its values as text below it.
-
-    Args:
-        chart: What is drawn.
-        caption: The chart's.
-        height_px: Reserved for the chart; 0 reserves nothing.
-    """
+    """HTML: a chart, its text for screen readers, and its values as text below. `height_px` 0 reserves no height."""
     style = f' style="height:{height_px}px"' if height_px else ""
     label, spec = html.escape(chart.text.label(caption)), html.escape(chart.as_json)
     shown = f'<div class="lab-chart" role="img" aria-label="{label}"{style} data-spec="{spec}"></div>'
@@ -163,7 +155,7 @@ def problems(sentences: Iterable[str]) -> str:
 
 
 def _problem(sentence: str) -> str:
-    """Outside the editor, without the path of the results folder, which reveals whose machine this is."""
+    """HTML of a problem. Outside the editor, omits the path of the results folder: it reveals whose machine this is."""
     if os.environ.get(SERVED, "edit") not in ("edit", APP):
         folder = str(cache_folder())
         sentence = sentence.replace(folder + os.sep, "").replace(folder, "of this server")
@@ -195,7 +187,7 @@ def note(sentence: str) -> mo.Html:
 
 
 def software(runtimes: Iterable[Runtime]) -> str:
-    """HTML: that a software adapter is no GPU, if one is among the runtimes; else empty."""
+    """HTML: a remark that a software adapter is no GPU, if the runtimes include one; else empty."""
     return quiet(formatting.sentence(NO_GPU) if any(one.device == SOFTWARE for one in runtimes) else "")
 
 
@@ -204,7 +196,7 @@ def disturbed(records: Sequence[Record]) -> str:
 
 
 def disturbed_by(warnings: Iterable[str]) -> str:
-    """HTML: the disturbances among the warnings of measurements; empty without any."""
+    """HTML: the disturbances among the warnings; empty without any."""
     return quiet(_spoilt(disturbances([*warnings])))
 
 
@@ -234,10 +226,10 @@ def page(controls: str, result: str, buttons: str = "", menu: str = "", frame: s
     """Controls and results in a frame, all HTML.
 
     Args:
-        controls: Left of the result.
+        controls: HTML left of the result.
         result: Buttons and menu go into its state line, or to its end if it has none. Its charts' values as text move
             into the menu.
-        buttons: The section's.
+        buttons: The section's buttons.
         menu: Rarely needed actions, behind “⋯”.
         frame: CSS class of the frame; `lab` puts controls and result side by side.
     """
@@ -254,14 +246,8 @@ def page(controls: str, result: str, buttons: str = "", menu: str = "", frame: s
 def state_line(state: State, done: float, total: float, words: str, problem: str = "") -> str:
     """HTML: the state, what is happening, and a progress bar while the run is under way; a problem below.
 
-    The bar lies on the line's lower edge, so that nothing moves when it disappears.
-
-    Args:
-        state: Of the run.
-        done: In the unit of `total`.
-        total: 0 counts as done.
-        words: What is happening.
-        problem: A sentence; empty for none.
+    The bar lies on the line's lower edge, so that nothing moves when it disappears. `done` and `total` share any unit; a
+    total of 0 counts as done.
     """
     kind = state.lower().replace(" ", "-")
     share = done / total if total else 1.0
@@ -329,7 +315,7 @@ def _by(results: Results) -> str:
 
 
 def _ago(iso: str) -> str:
-    """A time, ISO 8601 in UTC, in words; its date on a static page, which may be read at any time."""
+    """An ISO 8601 UTC time in words; only its date on a static page, which may be read at any time."""
     if not iso:
         return "earlier"
     if is_static():
@@ -379,7 +365,7 @@ def details(experiment: Experiment, results: Results) -> str:
 
 
 def _by_chance(results: Results) -> str:
-    """Up to which size accuracy gaps near the best may be chance; empty without a result."""
+    """How large an accuracy gap near the best may be by chance; empty without a result."""
     best = results.best()
     if best is None:
         return ""

@@ -125,13 +125,10 @@ def _train_for_parameters(
 
 
 def drawn_for(canvas: DrawDigit, item: Item, parameters: Parameters, data: Facts) -> mo.Html:
-    """Confusion matrix, most confident mistakes and first-layer weights; the canvas gets the network.
+    """Confusion matrix, most confident mistakes and first-layer weights.
 
-    Args:
-        canvas: Gets the network, unless it is too large for the page.
-        item: The training.
-        parameters: Weights and biases, layer by layer.
-        data: What the network was trained on; it is tested only on images of the same data set.
+    The canvas gets the network, unless it is too large for the page. The network is tested only on images of the data
+    set it was trained on.
     """
     training = item.training
     if training.data != MNIST:

@@ -17,8 +17,8 @@ from lib.sweeps.workers.queue import SERVED
 
 APP = "app"  # value of `SERVED` under `make run`
 STATIC = "static"  # value of `SERVED` for pages exported to a folder
-# Makes marimo's editor open a notebook as its reader sees it; the pencil on the page switches to the cells. Laying out
-# an editor for each cell would delay the first results by half.
+# Makes marimo's editor open a notebook as its reader sees it; the pencil on the page switches to the cells. If the
+# browser had to lay out an editor for each cell, the first results would take half as long again.
 AS_PAGE = ("view-as", "present")
 # In the exported folder: the front page, and the page that trains in the reader's browser.
 FRONT, IN_BROWSER = "index.html", "in_your_browser.html"
@@ -139,11 +139,7 @@ def is_static(environment: Mapping[str, str] = os.environ) -> bool:
 def link(name: str, environment: Mapping[str, str] = os.environ, query: str = "", title: str = "") -> str:
     """HTML: a link to a notebook, or just its title where no server has it.
 
-    Args:
-        name: The notebook's.
-        environment: Says how the notebook is served.
-        query: Settings, as in the page's address.
-        title: Text of the link, if not the notebook's title.
+    `query` holds settings as in the page's address; `title` replaces the notebook's title.
     """
     notebook = notebook_of(name)
     served, shown = environment.get(SERVED, ""), html.escape(title or notebook.title)

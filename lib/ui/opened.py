@@ -51,8 +51,8 @@ def opened(name: str, settings: Mapping[str, Setting]) -> Address:
     else:  # run by another program, such as a test
         address = Address()
     address.check(settings)
-    # Before each run of cells, marimo 0.25 searches a file of every installed package for other ways to run them. That
-    # is a third of the time of a slider move, and far more with a hundred viewers.
+    # Before each run of cells, marimo 0.25 searches a file of every installed package for other ways to run them: a
+    # third of the time of a slider move, and far more with a hundred viewers.
     if not hasattr(registry.entry_points, "cache_info"):
         registry.entry_points = cache(registry.entry_points)
     return address
@@ -68,9 +68,9 @@ def script_options(settings: Mapping[str, Setting], words: Sequence[str], progra
     """The text of each setting given on the command line, by name.
 
     Args:
-        settings: By name.
+        settings: The allowed settings, by name.
         words: The command line without the program; marimo's own leading `--` is allowed.
-        program: Its name in messages.
+        program: The program's name in messages.
 
     Raises:
         SystemExit: An option or a value is invalid (status 2), or help was requested (status 0).

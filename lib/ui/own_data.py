@@ -195,7 +195,7 @@ class OwnData(Hook):
         return section.stage.run_unseen(moved_to_mnist(experiment), cast(int, section.value("mnist")))
 
     def below(self, section: Section, experiment: Experiment, results: Results) -> str:
-        """Whether the data change the winner; where that is unknown, a button that finds out."""
+        """Whether the data change the winner or, while that is unknown, a button that finds out."""
         if self.data is None:
             return ""
         left_out = layout.quiet(self._left_out.get(experiment.name, ""))

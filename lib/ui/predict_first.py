@@ -114,7 +114,7 @@ class PredictFirst(Hook):
         return paused if self.pauses else ""
 
     def _hear(self, content: object) -> None:
-        """Take a form's answer from the browser, which may send anything; only answers to current questions count."""
+        """Accept a form's answer from the browser, which may send anything; only answers to current questions count."""
         if not isinstance(content, Mapping) or (experiment := self._asked.get(str(content.get("section")))) is None:
             return
         said = content.get("said")

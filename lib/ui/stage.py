@@ -46,7 +46,7 @@ NOT_DRAWN = "This cannot be drawn, which is a mistake in the program: reload the
 
 
 class Showings:
-    """Numbered drawings in one cell, one after another; only the latest may draw."""
+    """Successive drawings in one cell, numbered; only the latest may draw."""
 
     def __init__(self) -> None:
         self._latest, self._drawing = 0, threading.Lock()
@@ -112,11 +112,11 @@ class Stage:
         self.curves = mo.ui.anywidget(HearCurves()) if menu is not None else None
         if menu is not None:
             weakref.finalize(self, menu.forget)  # the widget may outlive the session
-        weakref.finalize(self, self.showings.close)  # a watched run may never end, but its painter must
+        weakref.finalize(self, self.showings.close)  # stops the painter even if the watched run never ends
         self._end_task: Callable[[], object] = lambda: None
         self._own, self._pinned, self._unseen = _Watching(), _Watching(), _Watching()
         self._unseen_asked = 0
-        self.said = [""]  # the last sentence; painters share it, because they must not hold the stage
+        self.said = [""]  # the last sentence, in a list that painters share, because they must not hold the stage
         # Read once: a cell that runs because a thread set a state has no request, even with a live viewer.
         self.streams, self.is_teacher = streaming(), role() == TEACHER
         self.opening = True  # the next run takes its turn in page order; later ones follow a control
@@ -330,7 +330,7 @@ class Painter:
 
     Args:
         draw: Draws the current state.
-        watched: Its changes are news, and its end cuts the wait for a frame short; None for nothing.
+        watched: Changes count as news, and the end cuts the wait for the next frame short.
         look: Called every `QUIET_S`, to poll for changes that are not reported.
     """
 

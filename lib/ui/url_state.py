@@ -131,12 +131,8 @@ def values_of(said: str, members: Sequence[Setting]) -> dict[str, Any] | None:
 def checked(settings: Mapping[str, Setting], prefix: str, values: Mapping[str, object]) -> dict[str, Any]:
     """Check a panel's values against the same table as an address; an empty field gets the default.
 
-    The browser enforces a control's limits, but other clients of the server may not.
-
-    Args:
-        settings: By name, with the prefix.
-        prefix: Of the panel, without its dot.
-        values: By name without the prefix; those without a setting pass through.
+    The browser enforces a control's limits, but other clients of the server may not. `values` without a setting pass
+    through.
 
     Raises:
         ValueError: A value is not allowed; the message is a sentence for the viewer.

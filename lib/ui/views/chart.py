@@ -1,6 +1,6 @@
-"""What all charts share: frame, palette, axes, labels that do not overlap, fonts and colours.
+"""What all charts share: frame, palette, axes, labels that do not overlap, fonts and colours. Independent of marimo.
 
-Measures nothing and does not know marimo. Text and axes use the page's text colour, so one chart fits light and dark.
+Text and axes use the page's text colour, so one chart fits light and dark.
 """
 
 import json
@@ -35,7 +35,7 @@ else:
 
 HEIGHT = 240
 AROUND = 62  # pixels of a drawn chart above and below its plot: padding, axis labels and title
-LABEL_GAP = 14  # pixels from label to label
+LABEL_GAP = 14  # pixels between the centres of neighbouring labels
 LABEL_LIMIT = 96  # pixels; longer labels are cut, and their tooltip says the rest
 # Cool to warm at nearly equal lightness: ordered, distinct without red-green vision, legible on light and dark.
 _ORDERED = ("#3a72d8", "#7b62d3", "#b04fb4", "#d04a78", "#d1623a", "#b9801c")
@@ -43,7 +43,7 @@ ERRORS = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01)  # ticks of the accuracy axis, which 
 ERROR_DOMAIN = (0.92, 0.01)
 LOSS_DOMAIN = (0.02, 8.0)
 MAX_TICKS = 8  # that fit on a logarithmic axis
-# Of a palette colour in text: gives each a contrast of 4.5 on the page's white and dark backgrounds.
+# Share of a palette colour in text: gives a contrast of 4.5 on the page's white and dark backgrounds.
 INK_SHARE = 0.7
 # Placeholder for the end of an x axis in a frame that is built once. A parameter for `domainMax` would also do, but
 # Vega would then compute the extent of rows that are not there yet, and warn on the console.
@@ -148,7 +148,7 @@ def moved_apart(points: list[dict], domain: tuple[float, float]) -> list[dict]:
     """The points, each with a height `at` where its label covers no other.
 
     Args:
-        points: Each with `label`, `x` and `y`, and with `text` if that is not the label.
+        points: Each with `label`, `x` and `y`, and with `text` if it differs from the label.
         domain: Ends of the logarithmic y axis; a `y` beyond them gets its label at the end.
     """
     low, high = np.log(domain)
@@ -161,7 +161,7 @@ def moved_apart(points: list[dict], domain: tuple[float, float]) -> list[dict]:
 
 
 def room(texts: Sequence[str]) -> list[dict]:
-    """Rows for all labels that may come: the browser reserves their width, so that the plot keeps its own."""
+    """Rows for all labels that may appear: the browser reserves their width, so that the plot keeps its own."""
     return [{"text": text} for text in texts]
 
 
@@ -190,7 +190,7 @@ def names_y(names: Sequence[str], limit: int, field: str = "label", **axis: Any)
         names: From top to bottom.
         limit: Pixels of the longest label; on a phone, half of the chart.
         field: Column that holds the name.
-        **axis: As for `alt.Axis`.
+        **axis: Options of `alt.Axis`.
     """
     room_px = f"min({limit}, max(120, 0.5 * (containerSize()[0] || 999)))"
     # A long label gets a second line: the text after its last comma, such as “software adapter”, or its second half.
@@ -231,13 +231,7 @@ def _ticks(low: float, high: float) -> list[float]:
 def labels(x: "alt.X", y: "alt.Y", at: "alt.Y", color: Any) -> "list[alt.Chart]":
     """Labels in a column right of the plot, each with a thin line to its point in the dataset `ends`.
 
-    The column is as wide as the longest text in the dataset `room`, in the browser's font.
-
-    Args:
-        x: Position of the point.
-        y: Height of the point.
-        at: Height of the label.
-        color: Of line and text: a channel or a value.
+    The column is as wide as the longest text in the dataset `room`, in the browser's font. `at` is a label's height.
     """
     column = {"align": "left", "dx": 8, "fontSize": 11, "fontWeight": 600, "limit": LABEL_LIMIT}
     ends, edge = alt.Chart(alt.NamedData("ends")), alt.value("width")

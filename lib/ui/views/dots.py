@@ -35,9 +35,9 @@ def dots_chart(
 
     Args:
         dots: Any number per name.
-        colors: By series.
-        unit: Of the values.
-        title: For screen readers.
+        colors: Colours by series.
+        unit: Unit of the values.
+        title: Read by screen readers.
         names: The rows from top to bottom; empty puts the smallest mark on top.
         even: Position of a dashed line.
     """

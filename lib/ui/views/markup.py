@@ -32,7 +32,7 @@ def _line(cells: str, css: str = "") -> str:
 
 
 def on_demand(summary: str, content: str, css: str = "") -> str:
-    """HTML that stays closed until opened; `summary` and `content` are HTML, too."""
+    """HTML that stays closed until opened; `summary` and `content` are not escaped."""
     classes = f"lab-details {css}".rstrip()
     return f'<details class="{classes}"><summary>{summary}</summary>{content}</details>'
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 N_WRONG = 12
 N_WEIGHTS = 32
-MAX_WRITTEN = 20  # beyond this many classes, counts and names would be illegible
+MAX_WRITTEN = 20  # with more classes, counts and names would be illegible
 N_TOLD = 3  # confusions named in the sentence
 _INK = "#808894"  # placeholder for the page's text colour, which `as_svg` inserts
 _DARK_SHARE = 0.77  # of the largest count: above it, cells are so dark that their count is white
@@ -70,7 +70,7 @@ def look(parameters: Parameters, images: np.ndarray, labels: np.ndarray) -> Netw
 def confusion_figure(inside: NetworkView, names: Sequence[str] | None = None) -> Figure:
     """Counts by true class (rows) and predicted class (columns); only mistakes are coloured, not the diagonal.
 
-    Counts of more than `MAX_WRITTEN` classes are not written; `names` None numbers the classes.
+    Above `MAX_WRITTEN` classes the counts are not written. Without `names`, classes are numbered.
     """
     n_classes = len(inside.confusion)
     figure, axes = _figure(4.2, 4.0)
@@ -131,14 +131,7 @@ def _square(x: int, y: int):
 def wrong_figure(
     inside: NetworkView, images: np.ndarray, labels: np.ndarray, names: Sequence[str] | None = None
 ) -> Figure:
-    """The test images of the most confident mistakes.
-
-    Args:
-        inside: From `look`.
-        images: uint8, `(n, height, width)`, as given to `look`.
-        labels: `(n,)`, from 0.
-        names: Of the classes; None for their numbers.
-    """
+    """The test images of the most confident mistakes. `images` and `labels` are those given to `look`."""
     called = [str(one) if names is None else _short(names[one]) for one in range(len(inside.confusion))]
     figure = _empty(4.6, 4.0)
     for place, (index, said, probability) in enumerate(inside.wrong):
@@ -166,7 +159,7 @@ def wrong_text(inside: NetworkView, labels: np.ndarray, names: Sequence[str] | N
 def weights_figure(parameters: Parameters, size: tuple[int, int] = (28, 28)) -> Figure:
     """First-layer weights as images, at most `N_WEIGHTS` units by norm: blue adds to a unit, red subtracts.
 
-    `size` is the images' height and width.
+    `size` is the height and width of the images.
     """
     height, width = size[0] + 2, size[1] + 2
     weights = parameters[0][0]  # (inputs, width)
@@ -186,7 +179,7 @@ def weights_figure(parameters: Parameters, size: tuple[int, int] = (28, 28)) -> 
 
 
 def weights_text(parameters: Parameters, size: tuple[int, int] = (28, 28)) -> ChartText:
-    """`weights_figure` in words: which units are drawn, and where in the image each has its extreme weights."""
+    """`weights_figure` in words: which units are drawn, and where in the image each one's weights are extreme."""
     weights = parameters[0][0]  # (inputs, width)
     strongest = _strongest(weights)
     norms = np.linalg.norm(weights[:, strongest], axis=0)
@@ -215,7 +208,7 @@ def _place(index: int, size: tuple[int, int]) -> str:
 
 
 def as_svg(figure: Figure, name: str, text: ChartText) -> str:
-    """HTML: the figure in the page's text colour, light or dark, with its text for screen readers and its values below."""
+    """HTML: the figure in the page's text colour, light or dark, its text for screen readers, and its values below."""
     from matplotlib.text import Text
 
     for written in figure.findobj(Text):

@@ -26,7 +26,7 @@ def loaded(about: DataSummary) -> str:
 
 
 def left_out(asked: list[int], fitting: tuple[int, ...]) -> str:
-    """Which batch sizes are dropped because the data have fewer rows; empty for none."""
+    """Which batch sizes are dropped because the data have fewer rows; empty if none are."""
     missing = [f"{size:,}" for size in asked if size not in fitting]
     return f"Batch size {listed(missing)} is left out: there are fewer training rows." if missing else ""
 
@@ -35,7 +35,7 @@ def winner_sentence(experiment: Experiment, name: str, own: list[str], mnist: li
     """Whether these data change the winner.
 
     Args:
-        experiment: On the data.
+        experiment: The experiment on the data.
         name: Name of the data.
         own: Winners on the data.
         mnist: Winners on MNIST with the same settings; None if those results are not stored.

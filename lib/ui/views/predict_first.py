@@ -144,7 +144,7 @@ def histogram(caption: str, counts: Mapping[str, int], yours: str = "", unit: st
 
     Args:
         caption: The question.
-        counts: By option, in their order.
+        counts: Counts by option, in display order.
         yours: This viewer's option, which is marked.
         unit: What is counted, in the singular.
     """

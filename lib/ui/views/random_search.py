@@ -18,15 +18,15 @@ _PAPER = "var(--background, Canvas)"  # the page's background, for halos that se
 
 @dataclass(frozen=True)
 class Dimension:
-    """A searched setting: the column of its values, and its range.
+    """A searched setting and its range.
 
     Args:
-        column: In the frame of settings.
+        column: Its column in the frame of settings.
         low: Lower end of the range.
         high: Upper end of the range.
         log: Whether its axis is logarithmic.
         whole: Whether its values are whole numbers.
-        label: Its display name; by default its column, with spaces.
+        label: Its display name; by default the column, with spaces.
 
     Raises:
         ValueError: Not `low < high`, or a logarithmic axis that does not begin above 0.
@@ -66,7 +66,7 @@ def parallel_coordinates(frame: "pd.DataFrame", dimensions: Sequence[Dimension])
 
     Args:
         frame: One row per setting: the dimensions' columns, `accuracy` (0 to 1, NaN until known) and `diverged`.
-        dimensions: What was drawn, in the order of the axes.
+        dimensions: In the order of the axes.
     """
     dimensions = tuple(dimensions)
     # The best is drawn last, on top.
@@ -96,9 +96,7 @@ def _names(dimensions: tuple[Dimension, ...]) -> list[str]:
 
 
 def _line_rows(known: "pd.DataFrame", dimensions: tuple[Dimension, ...]) -> "pd.DataFrame":
-    """One row per setting and axis: x, y from 0 to 1, the next axis's x2 and y2, the value as `text`, and all values
-    for the tooltip.
-    """
+    """One row per setting and axis: x and y (0 to 1), the next axis's x2 and y2, `text`, and the tooltip's values."""
     diverged = known["diverged"].to_numpy()
     ends = _accuracy_height(known[ACCURACY].to_numpy(dtype=float, na_value=0.0))
     # Squared, because 90 to 99 %, where a search is decided, is half of the axis and should get most of the colours.
@@ -219,9 +217,7 @@ def _with_halo(texts: "alt.Chart", **options: Any) -> "list[alt.Chart]":
 def search_sentence(frame: "pd.DataFrame", dimensions: Sequence[Dimension]) -> str:
     """The best setting, and how many failed; empty without results.
 
-    Args:
-        frame: As in `parallel_coordinates`, plus `chance`, the accuracy up to which a network did not learn.
-        dimensions: What was drawn.
+    `frame` is as in `parallel_coordinates`, plus `chance`, the accuracy up to which a network did not learn.
     """
     known = _known(frame)
     if known.empty:

@@ -1,4 +1,4 @@
-"""The widgets with JavaScript of their own, which is in this folder."""
+"""The widgets with JavaScript of their own, which is in the files of this folder."""
 
 import base64
 from collections.abc import Callable, Mapping, Sequence
@@ -42,8 +42,8 @@ class CopyLink(anywidget.AnyWidget):
 
 
 class WholePage(anywidget.AnyWidget):
-    """One per page: draws its charts, animates moved rows, names marimo's controls for screen readers, and handles the
-    button in a state line that ends another page's run.
+    """One per page: draws its charts, animates moved rows, labels marimo's controls for screen readers, and handles the
+    “End it” button of a state line.
 
     Args:
         near: A method, called with the names of the sections that have come near. It is held weakly: ipywidgets keeps
@@ -71,7 +71,7 @@ class Present(anywidget.AnyWidget):
 
 
 class HearCurves(anywidget.AnyWidget):
-    """A button that plays the curves of its experiment's first line chart as sound."""
+    """A button that plays the curves of its experiment's first line chart."""
 
     _esm = _together("buttons.js", "csv.js", "hear_curves.js")
 
