@@ -21,8 +21,6 @@ FASTEST = "fastest"  # backend value for the fastest one on this machine
 
 @dataclass(frozen=True)
 class Control:
-    """A setting, and a factory for its element, called with the initial value."""
-
     setting: Setting
     element: Callable[[Any], Any]
 
@@ -56,7 +54,6 @@ def span(name: str, label: str, usual: tuple[float, float], options: Sequence[fl
 
 
 def several(name: str, label: str, usual: Sequence, options: Mapping[str, Any] | Sequence) -> Control:
-    """Any number of the options; a mapping's keys are their labels."""
     named = _named(options)
     return Control(
         url_state.choices(name, usual, list(named.values())),

@@ -24,7 +24,6 @@ from lib.ui.widgets import CopyLink, Present, WholePage
 def plain_title(
     name: str, title: str, question: str, address: Address, near: Callable[[Sequence[str]], object] | None = None
 ) -> mo.Html:
-    """Title, machine and question of a notebook with one question; `near` as for `WholePage`."""
     machine = table([], ([html.escape(name), html.escape(value)] for name, value in details().items()), "lab-machine")
     return mo.Html(
         heading(name, title, address, f'<p class="lab-question">{html.escape(question)}</p>')
@@ -75,7 +74,6 @@ def network_line(name: str, address: Address) -> str:
 
 
 def asides(name: str, further: str, tools: str) -> str:
-    """HTML: one row with `further`, the glossary, the tools and the notebook's articles."""
     sources = quiet(f"After {listed([f'“{one}”' for one in notebook_of(name).articles])}.")
     return f'<div class="lab-asides">{further}{glossary()}<div class="lab-tools">{tools}</div>{sources}</div>'
 
@@ -85,7 +83,6 @@ def where_and_when() -> str:
 
 
 def static_note(name: str) -> str:
-    """HTML: where an exported page's figures come from, and what it cannot do."""
     instead = f'; <a href="{IN_BROWSER}">train in your browser</a> instead' if name == FIRST.name else ""
     return (
         f'<p class="lab-static" role="note"><b>Computed on {html.escape(where_and_when())}</b>, unless a figure names'

@@ -304,7 +304,6 @@ class Section:
         return "".join(f'<span class="lab-{name}">{self.button(name)}</span>' for name in names)
 
     def menu(self) -> str:
-        """HTML of rarely needed actions; empty unless the page streams."""
         stage = self.stage
         if self.panel is None or not stage.streams:
             return ""
@@ -369,7 +368,6 @@ class _Trainings(_SectionPainter):
         self._told: Results | None = None  # results that the hooks have been notified of
 
     def _asked(self, at: Any) -> tuple[Experiment, Experiment | None]:
-        """The experiment and the pinned one; raises ValueError with a sentence."""
         section, values = self._section, self._values
         made = [self._jobs(at)]
         if (pinned := values_of(values["pin"] or "", section.members)) is not None:
@@ -422,7 +420,6 @@ class _Trainings(_SectionPainter):
             seat.results.changed.wait_for(lambda: seat.results.worth_showing, AT_ONCE_S)
 
     def _pinned(self, kept: Experiment | None) -> tuple[Seat | None, str]:
-        """The pinned run, or HTML that says why it is not shown yet."""
         stage = self._stage
         if kept is not None and any(hook.hides(kept) for hook in self._hooks):
             return stage.pin(None), layout.difference_line(HIDDEN)
@@ -488,7 +485,6 @@ class Asked:
 
 
 def nothing(*_: Any) -> Iterator[Any]:
-    """The work of a section whose button has not been pressed."""
     return iter(())
 
 
@@ -532,7 +528,6 @@ class Drawing:
 
     @classmethod
     def of(cls, figures: Mapping[str, Chart | str], line: str, sentence: str, below: str = "") -> "Drawing":
-        """Sentence, captioned figures, state line and `below`, all next to the controls."""
         return cls(layout.sentence(sentence) + layout.figures(figures) + line + below, sentence)
 
 

@@ -90,7 +90,6 @@ def _trained_on(experiment: Experiment, results: Results) -> str:
 
 
 def told(experiment: Experiment, results: Results, guess: Guess | None = None) -> str:
-    """The run's result in words, after the verdict on the viewer's guess."""
     text = run_sentence(experiment, results)
     if guess is None:
         return text
@@ -98,7 +97,6 @@ def told(experiment: Experiment, results: Results, guess: Guess | None = None) -
 
 
 def figure(caption: str, chart: Chart, css: str = "") -> str:
-    """HTML: a chart below its caption, with its height reserved before it is drawn."""
     return framed(caption, drawing(chart, caption, chart.height_px), css)
 
 
@@ -150,7 +148,6 @@ def out_of_sight(name: str, words: str = "Begins once it is in sight.") -> str:
 
 
 def problems(sentences: Iterable[str]) -> str:
-    """HTML: what readers must know before trusting the page, one paragraph per sentence."""
     return "".join(f'<p class="lab-problem" role="alert">{_problem(sentence)}</p>' for sentence in sentences)
 
 
@@ -187,7 +184,6 @@ def note(sentence: str) -> mo.Html:
 
 
 def software(runtimes: Iterable[Runtime]) -> str:
-    """HTML: a remark that a software adapter is no GPU, if the runtimes include one; else empty."""
     return quiet(formatting.sentence(NO_GPU) if any(one.device == SOFTWARE for one in runtimes) else "")
 
 
@@ -196,7 +192,6 @@ def disturbed(records: Sequence[Record]) -> str:
 
 
 def disturbed_by(warnings: Iterable[str]) -> str:
-    """HTML: the disturbances among the warnings; empty without any."""
     return quiet(_spoilt(disturbances([*warnings])))
 
 
@@ -205,7 +200,6 @@ def _spoilt(flags: Sequence[str]) -> str:
 
 
 def missing(not_used: Sequence[tuple[Runtime, str, str]] = ()) -> str:
-    """HTML: a collapsed list of the runtimes that cannot run here, and of `not_used`, each reason with its remedy."""
     by_reason: dict[tuple[str, str], list[str]] = {}
     for runtime, reason, remedy in [*mnist_training.missing_backends(), *not_used]:
         by_reason.setdefault((reason, remedy), []).append(runtime.label)
@@ -246,8 +240,8 @@ def page(controls: str, result: str, buttons: str = "", menu: str = "", frame: s
 def state_line(state: State, done: float, total: float, words: str, problem: str = "") -> str:
     """HTML: the state, what is happening, and a progress bar while the run is under way; a problem below.
 
-    The bar lies on the line's lower edge, so that nothing moves when it disappears. `done` and `total` share any unit; a
-    total of 0 counts as done.
+    The bar lies on the line's lower edge, so that nothing moves when it disappears. `done` and `total` share any unit;
+    a total of 0 counts as done.
     """
     kind = state.lower().replace(" ", "-")
     share = done / total if total else 1.0

@@ -60,7 +60,6 @@ class Inside(Hook):
         self._news.tell()
 
     def show(self, prose: mo.Html) -> None:
-        """Draw the best network into this cell, below the prose: now and at each change; once without a live viewer."""
         self._prose = prose.text
         self._put(mo.Html(layout.out_of_sight(INSIDE, NOTHING)))
         if not self.stage.streams:
@@ -105,7 +104,6 @@ _MAX_KEPT_PARAMETERS = 8
 
 
 def remember(item: Item, parameters: Parameters, data: Facts) -> None:
-    """Cache a network's parameters; only the latest `_MAX_KEPT_PARAMETERS` are kept."""
     _parameters[item.training] = (parameters, data)
     while len(_parameters) > _MAX_KEPT_PARAMETERS:
         _parameters.popitem(last=False)

@@ -132,7 +132,6 @@ def present_file(file: str) -> str:
 
 
 def is_static(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether the page is exported to a file, where controls do nothing."""
     return environment.get(SERVED) == STATIC
 
 

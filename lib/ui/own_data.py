@@ -175,7 +175,6 @@ class OwnData(Hook):
         return {"mnist": button(view.COMPARE, view.COMPARE_MEANS)}
 
     def changed(self, experiment: Experiment) -> Experiment:
-        """The experiment on the viewer's data, without the batch sizes and runtimes that do not suit them."""
         if self.data is None:
             return experiment
         sizes, notes = [item.training.batch_size for item in experiment.items], list[str]()
@@ -195,7 +194,6 @@ class OwnData(Hook):
         return section.stage.run_unseen(moved_to_mnist(experiment), cast(int, section.value("mnist")))
 
     def below(self, section: Section, experiment: Experiment, results: Results) -> str:
-        """Whether the data change the winner or, while that is unknown, a button that finds out."""
         if self.data is None:
             return ""
         left_out = layout.quiet(self._left_out.get(experiment.name, ""))

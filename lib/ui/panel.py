@@ -19,7 +19,6 @@ MAX_DROPPED_BYTES = 96 << 20
 
 
 def file_fields(label: str) -> dict:
-    """The upload field and, in the editor, a field for the path of a file too large to upload."""
     fields: dict = {"files": mo.ui.file(multiple=True, kind="area", max_size=MAX_DROPPED_BYTES, label=label)}
     if _may_name_a_path():
         path = "or the path of a larger file on this machine"

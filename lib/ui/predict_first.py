@@ -57,7 +57,6 @@ class PredictFirst(Hook):
 
     @property
     def predicts(self) -> bool:
-        """Whether a guess is required first, because of the address or the teacher."""
         return self._asks_itself or self.room.said.predicts
 
     @property

@@ -85,7 +85,6 @@ class _Watching:
         return experiment == (self.seat.run.experiment if self.seat is not None else None)
 
     def go_to(self, take: Callable[[], Seat] | None) -> None:
-        """Leave the current run, and join another if `take` is given."""
         self.leave()
         self.seat = take() if take is not None else None
         if self.seat is not None:
@@ -241,7 +240,6 @@ def until_the_class_goes_on(is_teacher: bool, cancel: Cancel) -> Iterator[Note]:
 def _admitted(
     is_teacher: bool, work: Work, engine: Engine, store: Store, cancel: Cancel, request: Request
 ) -> Iterator[Any]:
-    """Run the work once the class goes on, unless too many of the viewer's runs are waiting."""
     yield from until_the_class_goes_on(is_teacher, cancel)
     if cancel.is_set():
         return
@@ -254,7 +252,6 @@ def _admitted(
 
 
 def _browser() -> str:
-    """The viewer's browser, as identified by the class site; empty without one."""
     request = mo.app_meta().request
     return str(request.meta.get("viewer", "")) if request is not None else ""
 
@@ -315,7 +312,6 @@ class Pacer:
             return at - now
 
     def draw(self, draw: Callable[[], object]) -> None:
-        """Draw, and record the CPU time it takes."""
         began = time.thread_time()
         draw()
         with self._guard:
@@ -354,7 +350,6 @@ class Painter:
         """Called once nothing has changed for `QUIET_S`."""
 
     def show(self, stage: Stage) -> None:
-        """Draw now and, if the page streams, at each change."""
         number = stage.showings.begin()
         stage.showings.news.followed_by(self.news)
         version = self.news.version

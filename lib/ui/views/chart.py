@@ -276,7 +276,6 @@ def ink(color: str) -> str:
 
 
 def _inked(chart: dict) -> dict:
-    """Transform and encoding that give `ink` to text coloured by row."""
     color = chart.get("encoding", {}).get("color", {})
     if color.get("field") != "color":
         return {}

@@ -56,7 +56,6 @@ class ChartText:
     values: tuple[Values, ...] = ()
 
     def label(self, title: str) -> str:
-        """What a screen reader reads instead of the drawing."""
         told = f"{self.axes} {self.content}".strip()
         return f"{title}. {told}" if told else title
 
@@ -69,8 +68,6 @@ class ChartText:
 
 @dataclass(frozen=True)
 class _Column:
-    """One named value in a mark's tooltip."""
-
     field: str
     title: str
     format: str
@@ -86,8 +83,6 @@ class _Column:
 
 @dataclass(frozen=True)
 class _Marks:
-    """Marks of one kind with a tooltip, the rows they are drawn from, and the column of their x axis."""
-
     kind: str
     columns: tuple[_Column, ...]
     across: _Column | None
@@ -99,7 +94,6 @@ class _Marks:
 
     @property
     def measure(self) -> _Column | None:
-        """The first numeric column that is not the x axis."""
         return next((one for one in self.columns if one.is_number and one is not self.across), None)
 
     def series_of(self, row: Mapping[str, Any]) -> str:
@@ -107,7 +101,6 @@ class _Marks:
 
     @cached_property
     def series(self) -> dict[str, list[dict]]:
-        """The rows of each series, from left to right."""
         names, alike = self.names, {}
         for row in self.rows:  # hundreds of rows: name each series only once
             alike.setdefault(tuple(row.get(one.field) for one in names), []).append(row)
@@ -192,7 +185,6 @@ def _axes(spec: dict, marks: _Marks | None) -> str:
 
 
 def _domain(axis: dict) -> str:
-    """The range of an axis in the units of its labels, if known."""
     scale, shown = axis.get("scale") or {}, axis.get("axis") or {}
     ends = [_as_number(end) for end in scale.get("domain", ()) if not isinstance(end, dict)]
     text = ""

@@ -46,7 +46,6 @@ EPOCH_DOMAIN = (0.02, 100.0)  # seconds of an epoch, by batch size
 
 
 def colors_of(experiment: Experiment) -> tuple[str, ...]:
-    """One colour per line: along the palette for ordered quantities, each backend's own for backends."""
     if experiment.ordered_by == "backend":
         return tuple(item.runtime.color for item in experiment.items)
     return ordered_palette(len(experiment.items))
@@ -84,7 +83,6 @@ def accuracy_by_epoch(experiment: Experiment, results: Results) -> Chart:
 
 
 def accuracy_by_seconds(experiment: Experiment, results: Results) -> Chart:
-    """Validation accuracy by seconds of training, with the target as a dashed line."""
     curves = _accuracies(experiment, results, "spent_s")
     spent_s = max((curve.x[-1] for curve in curves if curve.x), default=0.1)
     template = _line_frame("validation accuracy by seconds of training", "seconds", "accuracy")
@@ -94,7 +92,6 @@ def accuracy_by_seconds(experiment: Experiment, results: Results) -> Chart:
 
 
 def _accuracies(experiment: Experiment, results: Results, across: str) -> list[_LossCurve]:
-    """Each line's accuracies against the column `across` of `Results.epochs_rows`."""
     found: dict[int, list[dict]] = {index: [] for index in range(len(experiment.items))}
     for row in results.epochs_rows():
         found[row["line"]].append(row)
@@ -120,7 +117,6 @@ def accuracy_by_rate(experiment: Experiment, results: Results) -> Chart:
 
 
 def accuracy_by_cost(experiment: Experiment, results: Results) -> Chart:
-    """Final accuracy by seconds of training: what another layer gains and costs."""
     rows = _finals(experiment, results, lambda line: line.train_s if line.curve is not None else None)
     most = max((row["x"] for row in rows), default=1.0)
     return _scatter("accuracy by seconds of training", experiment, rows, "seconds", nice_above(most * 1.15))
@@ -140,7 +136,6 @@ def _finals(experiment: Experiment, results: Results, x: Callable[[Line], float 
 
 
 def seconds_by_batch_size(experiment: Experiment, results: Results) -> Chart:
-    """Seconds per epoch with quartiles, and steps per epoch, by batch size; both axes are logarithmic."""
     timed = [row for row in results.summary_rows() if row["timed_epochs"]]
     rows = [
         {
@@ -171,7 +166,6 @@ def _steps(training: Training) -> str:
 
 
 def backend_dots(experiment: Experiment, results: Results) -> Chart:
-    """Seconds per epoch by backend with quartiles, and the published figure below, if there is one."""
     rows, marks = [], []
     for label, line in zip(experiment.labels, results.lines, strict=True):
         training, runtime = line.item.training, line.item.runtime

@@ -131,7 +131,10 @@ def _square(x: int, y: int):
 def wrong_figure(
     inside: NetworkView, images: np.ndarray, labels: np.ndarray, names: Sequence[str] | None = None
 ) -> Figure:
-    """The test images of the most confident mistakes. `images` and `labels` are those given to `look`."""
+    """The test images of the most confident mistakes.
+
+    `images`, uint8 `(n, height, width)`, and `labels`, `(n,)`, are those given to `look`.
+    """
     called = [str(one) if names is None else _short(names[one]) for one in range(len(inside.confusion))]
     figure = _empty(4.6, 4.0)
     for place, (index, said, probability) in enumerate(inside.wrong):

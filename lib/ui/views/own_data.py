@@ -26,7 +26,6 @@ def loaded(about: DataSummary) -> str:
 
 
 def left_out(asked: list[int], fitting: tuple[int, ...]) -> str:
-    """Which batch sizes are dropped because the data have fewer rows; empty if none are."""
     missing = [f"{size:,}" for size in asked if size not in fitting]
     return f"Batch size {listed(missing)} is left out: there are fewer training rows." if missing else ""
 

@@ -44,7 +44,6 @@ class _GuessedLine:
 
     @property
     def failure(self) -> str:
-        """How it failed to learn, in the past tense; empty if it learnt."""
         if self.line.diverged_step is not None:
             return "diverged"
         return "did not learn" if (self.line.accuracy or 0) <= self.line.item.training.data.chance else ""

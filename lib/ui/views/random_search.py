@@ -125,7 +125,6 @@ def _accuracy_height(accuracy: np.ndarray) -> np.ndarray:
 
 
 def _tick_rows(dimensions: tuple[Dimension, ...], best: list[dict], n_diverged: int) -> list[dict]:
-    """The axes' tick values, without those that the best setting's would cover or repeat."""
     rows = [
         {"x": one.name, "y": float(y), "text": one.text(value)}
         for one in dimensions
@@ -209,7 +208,6 @@ def _parallel_frame(dimensions: tuple[Dimension, ...]) -> dict:
 
 
 def _with_halo(texts: "alt.Chart", **options: Any) -> "list[alt.Chart]":
-    """Text over lines: an outline in the page's colour, then the text."""
     outline = texts.mark_text(stroke=_PAPER, strokeWidth=3.5, strokeJoin="round", color=_PAPER, **options)
     return [outline.encode(color=alt.value(_PAPER)), texts.mark_text(**options).encode(color=alt.value("currentColor"))]
 
@@ -235,7 +233,6 @@ def search_sentence(frame: "pd.DataFrame", dimensions: Sequence[Dimension]) -> s
 
 
 def setting_in_words(row: dict, dimensions: Sequence[Dimension]) -> str:
-    """A row of the search in words; depth and width are combined."""
     texts = {one.column: f"{one.name} {one.text(row[one.column])}" for one in dimensions}
     if {"depth", "width"} <= texts.keys():
         depth, width = int(row["depth"]), int(row["width"])

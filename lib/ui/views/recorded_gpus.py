@@ -12,7 +12,6 @@ NONE_YET = (
 
 
 def interval(one: Seconds) -> str:
-    """A time with its quartiles, and a warning if they are far apart; a published time has no quartiles."""
     if one.n <= 1:
         return seconds(one.middle) + (", once" if one.n else "")
     wide = "; wide: the host was busy, or its clock changed" if one.is_wide else ""
@@ -20,7 +19,6 @@ def interval(one: Seconds) -> str:
 
 
 def marked(machine: Machine) -> str:
-    """Whether a machine's figures are published, recorded or live, with the dates of measurement."""
     if machine.is_published:
         return "published"
     first, last = machine.dates
