@@ -401,7 +401,7 @@ CELL = text("race.cell", "", _check_cell)
 
 
 def one_cell(page: Page, key: str) -> mo.Html:
-    """The chosen cell in full, and the runtimes that are missing from the table or are software adapters. The address keeps the choice.
+    """The chosen cell in full, and runtimes that are missing or software adapters. The address keeps the choice.
 
     Args:
         page: Its store has the cell's repetitions and the peak rates.
