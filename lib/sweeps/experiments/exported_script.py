@@ -1,25 +1,23 @@
-"""A training as one Python file that needs nothing of this project, trains the same network and compares the curve.
+"""Exports: a training as a standalone Python script that checks its own curve, and the rows behind the charts as CSV.
 
-The file is put together from the pieces in `script_parts`: what is common, where the data come from, and the training
-loop of one library. A piece is read as text and never imported, so its library need not be installed.
+A script is assembled from the pieces in `script_parts`: the shared code, the source of the data and one library's
+training loop. Pieces are read as text and never imported, so the library need not be installed.
 
-**How far its curve may be off.** All libraries start from the same parameters and see the same batches; what differs is
-the order in which they add float32 numbers. `tests/model/backends/test_backends.py` holds every backend to twenty steps
-within 1e-5 of float64, and after 160 steps to a validation loss within 1e-3 of NumPy's and an accuracy within 0.01 (two
-of its 200 images). Here are 12,000 images and thousands of steps: `TOLERANCE` is 1 % of the loss and half a point of
-accuracy. It holds where a training is steady; seen between NumPy and JAX on MNIST: ten epochs of 784→128→10 at rate 0.1
-and batch size 32 differ by at most 1.0 % and 0.09 points.
+**Tolerance.** All libraries start from the same parameters and see the same batches; only the order in which they add
+float32 numbers differs. `tests/model/backends/test_backends.py` holds every backend to within 1e-5 of float64 over
+twenty steps, and after 160 steps to a validation loss within 1e-3 of NumPy's and an accuracy within 0.01 (two of its
+200 images). An exported training has 12,000 validation images and thousands of steps, so `TOLERANCE` is 1 % of the loss
+and half a point of accuracy. This holds for stable trainings: on MNIST, ten epochs of 784→128→10 at rate 0.1 and batch
+size 32 differed between NumPy and JAX by at most 1.0 % and 0.09 points.
 
-It cannot hold where rounding errors grow with every step, at large rates, small batches or many layers: at rate 2 and
-batch size 256, NumPy and JAX were 28 points apart. No number that is known beforehand is right there, so a script that
-is not within `TOLERANCE` asks what rounding does to its own training: twice more, from a start in which each weight is
-the next float32 above or below, and four times of what that changes is allowed, and said. A training that diverges does
-so in the same step, unless rounding moves that step too.
+It cannot hold where rounding errors grow with every step: at large rates, small batches or many layers. At rate 2 and
+batch size 256, NumPy and JAX were 28 points apart. No fixed number is right there. A script outside `TOLERANCE`
+therefore measures the effect of rounding on its own training: it trains twice more, with each weight moved to the next
+float32 above or below, and allows (and prints) four times the resulting difference. A training that diverges does so in
+the same step, unless rounding moves that step too.
 
-The rows behind an experiment's charts are flat: each says what was trained, by what, on which machine and data, with
-units in the names of its columns.
-
-A script on data that a reader brought comes with the data, as one ZIP file.
+Every exported row names its training, runtime, machine and data; column names carry the units. A script for a reader's
+own data comes with the data, as one ZIP file.
 """
 
 import ast
@@ -53,16 +51,16 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TOLERANCE = (0.01, 0.005, 0)  # of the expected loss; of accuracy; in steps
-DATA_FILE = "data.npz"  # of data that a reader brought, beside the script
-WIDTH = 88  # columns: ruff's default, so that the file is formatted wherever it is checked
+DATA_FILE = "data.npz"  # a reader's own data, in the script's folder
+WIDTH = 88  # columns: ruff's default, so the script passes a format check anywhere
 _PARTS = Path(__file__).parent / "script_parts"
-# A script has one of the sources of data; of `lib.model.data.digits` none has patterns and noise.
+# A script keeps one data source, and nothing of `made_up_images` from `lib.model.data.digits`.
 _LEFT_OUT = {"mnist_data", "digits_data", "file_data", "made_up_images"}
 _SETTINGS = {"N_INPUTS", "DATA_FILE", "HIDDEN", "LEARNING_RATE", "BATCH_SIZE", "EPOCHS", "SEED", "DATA_SHA256"}
 _SETTINGS |= {"EXPECTED", "DIVERGED_AT", "TOLERANCE"}
 
 
-# What a script can be written with: its name, and the distributions that it needs.
+# By key: the library's display name, and the distributions that a script needs.
 LIBRARIES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "numpy": ("NumPy", ("numpy",)),
     "jax": ("JAX", ("numpy", "jax", "jaxlib")),
@@ -75,18 +73,18 @@ _KERAS_ON = {"keras-tensorflow": "tensorflow", "keras-torch": "torch"}  # by bac
 def exported_script(
     experiment: str, line: Line, data: Facts, library: str, brought: Mapping[str, np.ndarray] | None = None
 ) -> str:
-    """The text of a Python file that trains a line's network again, and says whether the curve is the same.
+    """Return a Python script that repeats a line's training and compares the curve.
 
     Args:
-        experiment: What it was one of, for the reader, such as “learning rate”.
-        line: A training that is finished.
-        data: The images that it was trained on.
-        library: A key of `LIBRARIES`, whether or not it trained the line.
-        brought: `x_train` and `y_train` of data that a reader brought, which the script expects in `DATA_FILE`; None
-            for MNIST and its stand-in.
+        experiment: Name of the experiment for the script's docstring, such as “learning rate”.
+        line: A finished training.
+        data: The images it was trained on.
+        library: A key of `LIBRARIES`; it need not be the one that trained the line.
+        brought: `x_train` and `y_train` of a reader's own data, which the script expects in `DATA_FILE`; None for MNIST
+            and its stand-in.
 
     Raises:
-        ValueError: It cannot be written; the text is a sentence for the person.
+        ValueError: The script cannot be written; the message is a sentence to show.
     """
     (label, distributions), keras_on = LIBRARIES[library], _KERAS_ON.get(line.item.runtime.backend, "jax")
     needs = [*distributions, *([keras_on] if library == "keras" else [])]
@@ -136,7 +134,6 @@ def not_installed(distributions: Iterable[str]) -> list[str]:
 
 
 def _version(distribution: str) -> tuple[str, str]:
-    """The name under which a library is installed, and its version; empty where it is not."""
     names = [distribution, *(["tensorflow-cpu"] if distribution == "tensorflow" else [])]
     return next(((name, found) for name in names if (found := HERE.version(name))), (distribution, ""))
 
@@ -210,7 +207,7 @@ if __name__ == "__main__":
 
 
 def _assembled(pieces: list[str], left_out: set[str]) -> tuple[str, str, list[str]]:
-    """The imports that the pieces need; those that must follow an environment variable; and the bodies."""
+    """Split the pieces into their imports, the imports that must follow an environment variable, and their bodies."""
     imports: list[ast.stmt] = []
     late, bodies = "", []
     for text in pieces:
@@ -221,7 +218,7 @@ def _assembled(pieces: list[str], left_out: set[str]) -> tuple[str, str, list[st
         ends = [node.end_lineno or 0 for node, one in zip(nodes, is_import, strict=True) if one]
         late += "".join(lines[ends[first_other - 1] : ends[-1]])
         for node, following in reversed(list(pairwise(nodes))):
-            named = ast.unparse(node).strip("(").split()[0]  # of an assignment, its first name
+            named = ast.unparse(node).strip("(").split()[0]  # the first name that an assignment binds
             if (node.name if isinstance(node, ast.FunctionDef) else named.strip(",:")) in left_out:
                 del lines[node.lineno - 1 : following.lineno - 1]
         bodies.append("".join(lines[ends[-1] :]))
@@ -230,8 +227,8 @@ def _assembled(pieces: list[str], left_out: set[str]) -> tuple[str, str, list[st
 
 
 def _merged(imports: list[ast.stmt], used: set[str]) -> str:
-    """Imports as ruff sorts them, without those of this project: the standard library's first, modules before names."""
-    names: dict[tuple[bool, bool, str], set[str]] = {}  # whether not standard, whether `from`, and the module
+    """Sort the imports as ruff does, and drop those of this project."""
+    names: dict[tuple[bool, bool, str], set[str]] = {}  # by (is third-party, is `from`, module)
     for node in imports:
         assert isinstance(node, ast.Import | ast.ImportFrom)
         is_from = isinstance(node, ast.ImportFrom)
@@ -240,7 +237,7 @@ def _merged(imports: list[ast.stmt], used: set[str]) -> str:
         if taken and not module.startswith("lib."):
             is_other = module.split(".")[0] not in sys.stdlib_module_names
             names.setdefault((is_other, is_from, module if is_from else ast.unparse(node)), set()).update(taken)
-    lines: list[list[str]] = [[], []]  # the standard library's, and the others
+    lines: list[list[str]] = [[], []]  # standard library, third-party
     for (is_other, is_from, what), taken in sorted(names.items()):
         lines[is_other].append(f"from {what} import {', '.join(sorted(taken))}" if is_from else what)
     return "\n\n".join("\n".join(group) for group in lines if group) + "\n"
@@ -251,15 +248,15 @@ ABOUT = ("backend", "hidden_layers", "learning_rate", "batch_size", "parameters"
 
 @dataclass(frozen=True)
 class Takeaway:
-    """What can be taken away from what an experiment shows now.
+    """The exports that an experiment offers at this moment.
 
     Args:
-        experiment: What it is about, for a sentence, such as “learning rate”.
-        labels: One for each line.
+        experiment: Name for use in a sentence, such as “learning rate”.
+        labels: One per line.
         lines: Its trainings, finished or not.
-        rows: Makes the rows of each kind, by its name for people.
-        data: What was trained on; None where that is not known.
-        sentence: What the experiment says; empty while it says nothing.
+        rows: By display name, a function that builds the rows.
+        data: The data trained on; None if unknown.
+        sentence: The experiment's conclusion; empty while there is none.
     """
 
     experiment: str
@@ -271,12 +268,14 @@ class Takeaway:
 
     @property
     def own_data(self) -> bool:
-        """Whether it was trained on data that somebody brought: a file that trains again could not find them."""
+        """Whether any line was trained on a reader's own data, which a script alone cannot load."""
         return any(line.item.training.data != MNIST for line in self.lines)
 
     def best_first(self) -> list[int]:
-        """Places of the finished lines: what did not diverge first, then by accuracy; one training by several runtimes,
-        whose accuracies differ by rounding alone, by the seconds of its epochs."""
+        """Indices of the finished lines: diverged ones last, then by accuracy, then by seconds per epoch.
+
+        Runtimes of the same training share the best accuracy among them, since theirs differ by rounding alone.
+        """
         finished = {place: line for place, line in enumerate(self.lines) if line.curve is not None}
         reached: dict[Training, float] = {}
         for line in finished.values():
@@ -302,13 +301,13 @@ class Takeaway:
 
 
 def takeaway(about: str, results: Results, data: Facts | None, sentence: str) -> Takeaway:
-    """Of a run, as its charts show it.
+    """Return the exports of a run, with the same rows as its charts.
 
     Args:
-        about: What the experiment is about.
-        results: Of the run, so far.
-        data: What was trained on, where the run itself does not say so.
-        sentence: What the page says of it.
+        about: Name of the experiment.
+        results: The run's results so far.
+        data: The data trained on, used when the run does not know it itself.
+        sentence: The conclusion shown on the page.
     """
     frames = {
         "each epoch": lambda: _with_settings(results, results.epochs_frame()),
@@ -346,20 +345,20 @@ def as_csv(rows: "pd.DataFrame") -> bytes:
     return rows.to_csv(index=False, lineterminator="\n").encode()
 
 
-MAX_BYTES = 64 << 20  # of the rows: all of it goes through the page at once
+MAX_BYTES = 64 << 20  # of the rows: the page sends all of it at once
 
 
 def exported_bundle(experiment: str, line: Line, data: Facts, library: str) -> bytes:
-    """A ZIP of the script and the training and validation rows.
+    """Return a ZIP of the script and the training and validation rows.
 
     Args:
-        experiment: As of `exported_script`.
-        line: A training on data that a reader brought, which is finished.
-        data: What it was trained on.
+        experiment: As in `exported_script`.
+        line: A finished training on a reader's own data.
+        data: The data it was trained on.
         library: A key of `LIBRARIES`.
 
     Raises:
-        ValueError: It cannot be written, or the data are too large or gone; the text is a sentence for the person.
+        ValueError: The script cannot be written, or the data are too large or gone; the message is a sentence to show.
     """
     rows = prepared.rows_to_train_on(line.item.training.data.digest)
     n_bytes = sum(array.nbytes for array in rows.values())

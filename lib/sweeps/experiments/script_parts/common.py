@@ -1,7 +1,7 @@
-"""What all scripts share: their data (each has one of the three), start, batches, and the verdict at the end.
+"""Shared code of all exported scripts: data, initial parameters, batches and the comparison of curves.
 
-The pieces of which `lib.sweeps.experiments.exported_script` puts a script together: real code, checked as all other.
-A script has the settings of its own training in place of those here.
+`lib.sweeps.experiments.exported_script` assembles each script from this folder. A script keeps one of the three data
+functions, and the settings of its own training replace the ones here.
 """
 
 import hashlib
@@ -17,21 +17,21 @@ import numpy as np
 from lib.model.data.digits import enlarged_digits
 from lib.model.data.mnist import KERAS_URL
 
-N_INPUTS, N_CLASSES, N_TRAIN = 784, 10, 48_000  # inputs of a row, classes, rows to train on; the rest validate
-DATA_FILE = ""  # of data that came with it, beside it
+N_INPUTS, N_CLASSES, N_TRAIN = 784, 10, 48_000  # inputs per row, classes, training rows; the rest validate
+DATA_FILE = ""  # the data shipped with the script, in its folder
 HIDDEN: tuple[int, ...] = (128,)
 LEARNING_RATE = 0.1
 BATCH_SIZE = 32
 EPOCHS = 3
 SEED = 0
-DATA_SHA256: dict[str, str] = {}  # of the arrays' bytes, or its beginning
+DATA_SHA256: dict[str, str] = {}  # of the arrays' bytes; may be a prefix
 EXPECTED: list[tuple[float, float]] = []  # validation loss and accuracy, by epoch
-DIVERGED_AT: int | None = None  # first step, from 1, whose loss was no number
+DIVERGED_AT: int | None = None  # first step, from 1, whose loss was not finite
 TOLERANCE = (0.01, 0.005, 0)  # of the expected loss; of accuracy; in steps
 
 
 def verified(arrays: dict[str, np.ndarray]) -> list[np.ndarray]:
-    """Rows (n, inputs) in [0, 1] and labels (n,): those to train on, then the rest."""
+    """Return rows (n, inputs) in [0, 1] and labels (n,) to train on, then the rest."""
     for name, digest in DATA_SHA256.items():
         if not hashlib.sha256(arrays[name].tobytes()).hexdigest().startswith(digest):
             print(f"{name}: these are not the data of the exported training")
@@ -44,7 +44,7 @@ def verified(arrays: dict[str, np.ndarray]) -> list[np.ndarray]:
 
 
 def mnist_data() -> list[np.ndarray]:
-    """MNIST from the file that MNIST_NPZ names, or downloaded into this folder."""
+    """Load MNIST from the file named by MNIST_NPZ, or download it into this folder."""
     path = Path(os.environ.get("MNIST_NPZ") or "mnist.npz")
     if not path.exists():
         path.write_bytes(urlopen(KERAS_URL).read())
@@ -53,20 +53,20 @@ def mnist_data() -> list[np.ndarray]:
 
 
 def digits_data() -> list[np.ndarray]:
-    """Not MNIST: scikit-learn's digits, as the exported training had them offline."""
+    """Load scikit-learn's digits, which the exported training used instead of MNIST."""
     return verified(enlarged_digits())
 
 
 def file_data() -> list[np.ndarray]:
-    """The rows of the file that came with this one, as they were scaled and divided."""
+    """Load the rows shipped with this script, already scaled and split."""
     with np.load(Path(__file__).parent / DATA_FILE) as archive:
         return verified({name: archive[name] for name in ("x_train", "y_train")})
 
 
 def initial_parameters(nudge: int = 0) -> list[tuple[np.ndarray, np.ndarray]]:
-    """He-normal weights (variance 2 / inputs) and zero biases, drawn from the seed.
+    """Draw He-normal weights (variance 2 / inputs) from the seed, with zero biases.
 
-    With a nudge, each weight is the next float32 above or below, as if rounded.
+    A nudge moves each weight to the next float32 above or below, like a rounding error.
     """
     rng, rounding = np.random.default_rng((SEED, 0x4E)), np.random.default_rng(nudge)
     parameters = []
@@ -81,19 +81,19 @@ def initial_parameters(nudge: int = 0) -> list[tuple[np.ndarray, np.ndarray]]:
 
 
 def batch_starts(n_images: int, epoch: int) -> list[int]:
-    """First image of each batch: neighbours, in an order drawn from seed and epoch."""
+    """Return where each contiguous batch starts, in an order set by seed and epoch."""
     steps = n_images // BATCH_SIZE  # the last, incomplete batch is dropped
     rng = np.random.default_rng((SEED, epoch))
     offset = rng.integers(n_images - steps * BATCH_SIZE + 1)
     return (rng.permutation(steps) * BATCH_SIZE + offset).tolist()
 
 
-# Validation loss and accuracy of each epoch, and the step in which it diverged.
+# Validation loss and accuracy of each epoch, and the step at which training diverged.
 Curve = tuple[list[tuple[float, float]], int | None]
 
 
 def loss_and_accuracy(logits: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
-    """Mean cross-entropy, and the share of right answers, of logits (n, classes)."""
+    """Return mean cross-entropy and accuracy of logits (n, classes)."""
     logits = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
     right = logits[np.arange(len(labels)), labels]
     loss = np.mean(np.log(np.exp(logits).sum(axis=1)) - right)
@@ -104,7 +104,7 @@ def curve_of(
     epochs: Iterator[tuple[np.ndarray, np.ndarray]],
     labels: np.ndarray,
 ) -> Curve:
-    """Print loss and accuracy of each epoch; return them, and where it diverged."""
+    """Print and return each epoch's loss and accuracy, and the step of divergence."""
     curve, steps = [], 0
     print("epoch  training loss  validation loss  accuracy")
     for epoch, (losses, logits) in enumerate(epochs, 1):
@@ -120,7 +120,7 @@ def curve_of(
 
 
 def apart(one: Curve, other: Curve) -> np.ndarray:
-    """By how much two curves differ: share of the loss, accuracy, steps; (3,)."""
+    """Return how far two curves differ: relative loss, accuracy, steps; shape (3,)."""
     shared = min(len(one[0]), len(other[0]))
     a = np.array(one[0][:shared]).reshape(shared, 2)
     b = np.array(other[0][:shared]).reshape(shared, 2)
@@ -132,10 +132,10 @@ def apart(one: Curve, other: Curve) -> np.ndarray:
 
 
 def compare(curve_from: Callable[[int], Curve]) -> int:
-    """Say whether the curve is the expected one: exit status 0 if it is, 1 if not.
+    """Print whether the curve is the expected one; return exit status 0 if so, else 1.
 
-    Where it is not within the tolerance, this asks what rounding alone does: from a
-    start that is off by one rounding error, how far apart do two curves end?
+    Outside the tolerance, measure what rounding alone does: train again from starts
+    that are off by one rounding error, and allow four times that difference.
     """
     curve, limits = curve_from(0), np.array(TOLERANCE)
     off = apart(curve, (EXPECTED, DIVERGED_AT))

@@ -1,4 +1,4 @@
-"""The training loop of a script, in JAX."""
+"""Training loop of an exported script, in JAX."""
 
 import os
 from collections.abc import Iterator
@@ -7,9 +7,9 @@ import numpy as np
 
 from lib.sweeps.experiments.script_parts.common import BATCH_SIZE, EPOCHS, LEARNING_RATE, batch_starts
 
-# jaxlib 0.10.2 can return wrong sums on a processor (jax#39103); float32 on a card.
+# jaxlib 0.10.2 can return wrong sums on a CPU (jax#39103).
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_experimental_ynn_fusion_type=-reduce")
-os.environ.setdefault("JAX_DEFAULT_MATMUL_PRECISION", "highest")
+os.environ.setdefault("JAX_DEFAULT_MATMUL_PRECISION", "highest")  # float32 on a GPU
 import jax
 import jax.numpy as jnp
 
@@ -29,7 +29,7 @@ def loss_of(parameters, x, y):
 
 @jax.jit
 def step(parameters, x, y):
-    """One step of plain SGD: the new parameters, and the loss before it."""
+    """Take one step of plain SGD; return the new parameters and the loss before it."""
     loss, gradients = jax.value_and_grad(loss_of)(parameters, x, y)
     moved = jax.tree.map(lambda p, g: p - LEARNING_RATE * g, parameters, gradients)
     return moved, loss
@@ -41,7 +41,7 @@ def train(
     y: np.ndarray,
     x_validation: np.ndarray,
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """An epoch at a time: the loss of each step, and the validation images' logits."""
+    """Yield, after each epoch, its steps' losses and the validation logits."""
     for epoch in range(EPOCHS):
         losses = []
         for start in batch_starts(len(x), epoch):

@@ -1,4 +1,4 @@
-"""The training loop of a script, in Keras."""
+"""Training loop of an exported script, in Keras."""
 
 # pyright: reportArgumentType=false, reportOptionalMemberAccess=false, reportOptionalSubscript=false
 
@@ -17,15 +17,15 @@ from lib.sweeps.experiments.script_parts.common import (
     batch_starts,
 )
 
-# jaxlib 0.10.2 can return wrong sums on a processor (jax#39103).
+# jaxlib 0.10.2 can return wrong sums on a CPU (jax#39103).
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_experimental_ynn_fusion_type=-reduce")
-os.environ.setdefault("NVIDIA_TF32_OVERRIDE", "0")  # float32 on a card, too
+os.environ.setdefault("NVIDIA_TF32_OVERRIDE", "0")  # float32 on a GPU, too
 os.environ["KERAS_BACKEND"] = "jax"
 import keras
 
 
 class StepLosses(keras.callbacks.Callback):
-    """Keeps what `fit` reports after each step: the mean of the losses so far."""
+    """Recover each step's loss: `fit` reports only the running mean over the epoch."""
 
     def on_epoch_begin(self, epoch, logs=None):
         self.means = []
@@ -45,7 +45,7 @@ def train(
     y: np.ndarray,
     x_validation: np.ndarray,
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """An epoch at a time: the loss of each step, and the validation images' logits."""
+    """Yield, after each epoch, its steps' losses and the validation logits."""
     hidden = [keras.layers.Dense(width, activation="relu") for width in HIDDEN]
     layers = [keras.Input((N_INPUTS,)), *hidden, keras.layers.Dense(N_CLASSES)]
     model = keras.Sequential(layers)

@@ -1,4 +1,4 @@
-"""The training loop of a script, in plain NumPy."""
+"""Training loop of an exported script, in plain NumPy."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from lib.sweeps.experiments.script_parts.common import BATCH_SIZE, EPOCHS, LEARN
 
 
 def forward(parameters: list, x: np.ndarray) -> list[np.ndarray]:
-    """The images (batch, inputs), each layer's output (batch, width), last the logits."""
+    """Return the input (batch, inputs), then each layer's output; logits come last."""
     outputs = [x]
     for index, (weights, biases) in enumerate(parameters, 1):
         z = outputs[-1] @ weights + biases  # (batch, width)
@@ -17,13 +17,13 @@ def forward(parameters: list, x: np.ndarray) -> list[np.ndarray]:
 
 
 def loss_and_gradients(parameters: list, x: np.ndarray, y: np.ndarray) -> tuple:
-    """Mean cross-entropy, and its gradient by each layer's weights and biases."""
+    """Return mean cross-entropy and its gradients, by layer: weights and biases."""
     outputs, rows = forward(parameters, x), np.arange(len(y))
     shifted = outputs[-1] - outputs[-1].max(axis=1, keepdims=True)
     log_p = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
     delta = np.exp(log_p)
     delta[rows, y] -= 1
-    delta /= len(y)  # gradient by the logits, (batch, classes)
+    delta /= len(y)  # gradient with respect to the logits, (batch, classes)
     gradients = []
     for index in reversed(range(len(parameters))):
         gradients.insert(0, (outputs[index].T @ delta, delta.sum(axis=0)))
@@ -38,8 +38,8 @@ def train(
     y: np.ndarray,
     x_validation: np.ndarray,
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """An epoch at a time: the loss of each step, and the validation images' logits."""
-    np.seterr(all="ignore")  # a training that diverges is a result, too
+    """Yield, after each epoch, its steps' losses and the validation logits."""
+    np.seterr(all="ignore")  # divergence is a valid result
     for epoch in range(EPOCHS):
         losses = []
         for start in batch_starts(len(x), epoch):

@@ -1,4 +1,4 @@
-"""The training loop of a script, in PyTorch."""
+"""Training loop of an exported script, in PyTorch."""
 
 # pyright: reportMissingImports=false
 
@@ -12,7 +12,7 @@ from lib.sweeps.experiments.script_parts.common import BATCH_SIZE, EPOCHS, LEARN
 
 
 def build(parameters: list) -> nn.Sequential:
-    """Linear layers with ReLU between; PyTorch keeps weights as (outputs, inputs)."""
+    """Stack linear layers with ReLU; PyTorch stores weights as (outputs, inputs)."""
     layers = []
     for weights, biases in parameters:
         linear = nn.Linear(*weights.shape)
@@ -29,7 +29,7 @@ def train(
     y: np.ndarray,
     x_validation: np.ndarray,
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """An epoch at a time: the loss of each step, and the validation images' logits."""
+    """Yield, after each epoch, its steps' losses and the validation logits."""
     images, labels = torch.from_numpy(x), torch.from_numpy(y).long()
     model, loss_of = build(parameters), nn.CrossEntropyLoss()
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
