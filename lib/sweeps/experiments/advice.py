@@ -1,33 +1,29 @@
-"""Which device and which way to train takes how long, this machine among them: for a script and for the command.
+"""Predict training times on this machine and on known devices, and measure remedies for slow training.
 
-A remedy of a training that is slow is predicted from this machine's calibrations, and measured as a calibration's steps
-are. A variant of a step, such as one whose batches lie on the device, is none of the ways to train here: it is measured
-by itself, and predicted by what it saves of steps of a usual network.
+Remedies are predicted from this machine's calibrations and measured like a calibration's steps. A variant of a step,
+such as one whose batches stay on the device, is no way to train of its own: it is measured separately, and predicted by
+the time that it saves per step of a usual network.
 
-Devices that are known by their figures, with what whole epochs say of the libraries that drive them.
+Known devices combine a data sheet with host costs. The sheet gives a device's peak rates, and these are never fitted:
+no figure makes a processor's own memory slower than a disk. The host's costs per call (a loop such as Keras' included),
+per operation and per example belong to the library. They are fitted to recorded epochs and to the published figures
+that set the model. A device uses its own fitted costs for a library; otherwise it uses the geometric mean over fitted
+devices of the same kind, with their least and largest values as the range. So each device has one entry per library,
+with the ways in which that library runs a step, and one entry for the ways that no figure covers.
 
-A data sheet says what a card computes at best. What its host spends on a call or on an operation (a loop such as Keras'
-included), and on each example, is a library's: it is fitted to the published figures that set the model and to the
-epochs that were recorded. Rates of the device itself are never fitted: no figure makes a processor's own memory slower
-than a disk. Where a library was fitted on a device, that device has its costs there; where it was fitted on others of
-the same kind alone, it has their geometric mean, from the least to the largest of them. So a device has an entry for
-each library, with the ways in which that runs a step, and one for the ways that no figure speaks of.
+A figure that was published twice with different values sets the model both times: the cost is the mean, the two values
+are its range, and the device carries a warning.
 
-What was published twice, and differently, sets the model both times: a cost is then their mean, its range is from the
-one to the other, and the device says so.
+All figures on matrix products are of small networks, where overhead takes many times longer than arithmetic. They
+cannot show what share of its peak a card attains, so that remains an assumption in the file.
 
-All figures that tell of products are of small networks, whose preparation takes as many times longer: they cannot say
-what share of its peak a card attains, which stays an assumption of the file.
+A fixed rule picks the published figures that set the model: from each printed list (a table column, a machine's
+experiments) every third, starting with the first, up to a third of the list; none from the running text.
 
-Which of the articles' figures set a model is a rule and no choice: of each list that an article prints (a column of a
-table, a machine's experiments) the first, the fourth and so on, as long as they are at most a third of it; none of
-those that stand in the text.
+The articles give no spread. One figure appears twice (an epoch of Keras on the CPU: 11.31 and 4.4 s); `REPEATED` is the
+ratio of the two, so the second counts as used as well.
 
-No figure of the articles has a spread. One was published twice (an epoch of Keras on the processor: 11.31 and 4.4 s):
-`REPEATED` is how many times as long the longer of the two took. The second of them therefore counts as used.
-
-How far predictions are from what the articles published is shown for all figures. What is judged is what the pages and
-`python -m lib.cli.advise` say.
+`published_rows` compares all published figures with the predictions that the pages and `python -m lib.cli.advise` give.
 """
 
 import itertools
@@ -106,9 +102,9 @@ from lib.timing.profiling.request import FROM_HOST, ON_CARDS, PLAIN_STEP, TAKEN,
 CARD, PROCESSOR, L4, CORES, A100 = "quadro-rtx-5000", "i9-10885h", "l4", "c3-highcpu-22", "a100-pcie-40gb"
 REPEATED = (
     published.EPOCH_S["keras-tensorflow", "cpu"][32] / published.CPU_EPOCH_S
-)  # times that one thing took when it was published twice
+)  # ratio of the two published times of the same epoch
 
-# Name for people, and how it runs a step.
+# Display name, and how the library runs a step.
 LIBRARIES = {
     "keras-tensorflow": ("Keras on TensorFlow", Way.STEP),
     "numpy": ("NumPy", Way.OPERATIONS),
@@ -120,16 +116,16 @@ LIBRARIES = {
 
 @dataclass(frozen=True)
 class PublishedFigure:
-    """A figure of the articles, and the work whose time it is.
+    """A figure from the articles, and the work that it times.
 
     Attributes:
-        name: What took so long, for people.
-        question: The same for figures that can be compared: they differ in library or device.
-        library: Whose host costs are fitted; figures of one library on one machine share them.
+        name: Display name.
+        question: Shared by comparable figures, which differ only in library or device.
+        library: The library whose host costs are fitted; its figures on one machine share them.
         machine: Key of a device in `recorded/devices.json`.
-        published_s: As printed.
+        published_s: Seconds, as printed.
         work: Numbers of steps, each with its workload.
-        sets: Whether the model is set from it.
+        sets: Whether the model is fitted to it.
         widens: Whether the width of the intervals comes from it.
     """
 
@@ -143,7 +139,7 @@ class PublishedFigure:
     widens: bool = False
 
     def predicted(self, device: Device) -> Prediction:
-        """The seconds of its work on a device, with their ends."""
+        """Predict the seconds of all its work on a device, with low and high ends."""
         each = [predict(workload, device).of(steps) for steps, workload in self.work]
         return Prediction(*(sum(getattr(one, name) for one in each) for name in ("step_s", "low_s", "high_s")), {})
 
@@ -177,16 +173,13 @@ def _epochs() -> list[list[PublishedFigure]]:
 
 
 def epoch_of(network: Network, batch_size: int, way: Way, resident: bool = False) -> tuple[float, Workload]:
-    """An epoch's steps and one of them; unless `resident`, its images come from the host's memory."""
+    """Return the number of steps per epoch and a step's workload; unless `resident`, images come from host memory."""
     workload = fully_connected(network, batch_size, way, resident=resident)
     return workload.steps, workload
 
 
 def _experiments() -> list[list[PublishedFigure]]:
-    """The second article's three experiments on its two machines in the cloud.
-
-    It counts 60,000 images an epoch; a fifth of them is held back for validation, as in the first: see the claims.
-    """
+    # The article counts 60,000 images per epoch; a fifth is held back for validation, as in the first: see the claims.
     work = {
         name: tuple(
             (EPOCHS * steps, workload)
@@ -211,7 +204,6 @@ def _experiments() -> list[list[PublishedFigure]]:
 
 
 def _operations() -> list[list[PublishedFigure]]:
-    """The first article's step, operation by operation, on the processor by NumPy and on the card by TensorFlow."""
     step = fully_connected(Network(), 32, Way.OPERATIONS, resident=True)
     operations = step.operations
     updates = sum(one.kind is OperationKind.UPDATE for one in operations)
@@ -249,7 +241,7 @@ def _in_the_text() -> list[PublishedFigure]:
     product = replace(step, way=Way.OPERATIONS, operations=step.operations[:1])
     image = fully_connected(Network(), 1, Way.OPERATIONS, resident=True)
     together = fully_connected(Network(), 32, networks=4, resident=False)
-    sine_bytes = FLOAT32_BYTES * 2**10  # its smaller tensor; the larger one has no time in the text
+    sine_bytes = FLOAT32_BYTES * 2**10  # the article's smaller tensor; it gives no time for the larger one
     nested = Workload(
         "four nested sines",
         (StepOperation(OperationKind.ELEMENTWISE, n_bytes=2 * sine_bytes),) * 4,
@@ -294,31 +286,30 @@ def _in_the_text() -> list[PublishedFigure]:
     ]
 
 
-# Parts of a step that are fitted, each with the figure of a device that it is the cost of: all of them the host's.
+# Fitted parts of a step, all on the host, with the device figure that holds each one's cost.
 FITTED: Mapping[str, str] = {"call": "host_call_s", "dispatch": "dispatch_s", "example": "example_s"}
-# The way of running a step whose host a part is the cost of.
+# The way of running a step that each part's cost applies to.
 DRIVES: Mapping[str, Way] = {"dispatch": Way.OPERATIONS, "call": Way.STEP}
-IN_ONE_PROGRAM = ("jax-step",)  # libraries of which a figure with many networks in one program was published, too
-MEASURED = (Origin.MEASURED, Origin.RECORDED)  # figures that no fit takes the place of
-COVERAGE = 0.9  # of the figures that set the model, in the ranges of a device that no library's costs are fitted on
-GEOMETRY = {False: "c3-highcpu-22", True: "h100-sxm"}  # of recorded processors and cards, but for their product rate
-PRESET_CORES = 11  # of the processor among them
+IN_ONE_PROGRAM = ("jax-step",)  # libraries with a published figure for many networks in one program
+MEASURED = (Origin.MEASURED, Origin.RECORDED)  # figures that a fit must not replace
+COVERAGE = 0.9  # share of the setting figures within the ranges of a device without fitted library costs
+GEOMETRY = {False: "c3-highcpu-22", True: "h100-sxm"}  # presets for recorded CPUs and GPUs, except the product rate
+PRESET_CORES = 11  # of the CPU preset
 NOT_JUDGED = "no published figure is of a step that is run in this way, and nothing judges it"
 
 
 def known_devices(
     devices: Mapping[str, Device] | None = None, figures: Sequence[PublishedFigure] | None = None
 ) -> dict[str, Device]:
-    """The devices that predictions are made for: by the key of the file, or `key/library` where a library's costs are
-    fitted.
+    """Return the devices to predict for, keyed as in the file, or `key/library` where a library's costs are fitted.
 
-    The ends of those are further out by as much as two published times of one thing are apart. Where no figure speaks
-    of a way to run a step, they are so far out that nine in ten of the published figures that set the model would lie
-    inside, were those predicted by the file alone.
+    The ranges of fitted devices are widened by the ratio of the two published times of one epoch. For ways to run a
+    step that no figure covers, the ranges are wide enough that the file alone would predict nine in ten of the setting
+    figures within them.
 
     Args:
-        devices: By key, from a file of presets; None for those of the project. A figure that was measured stands.
-        figures: That set the costs; None for those of the articles and the recorded epochs.
+        devices: By key, from a file of presets; None for the project's. Measured figures are never replaced by a fit.
+        figures: The figures that set the costs; None for the articles' and the recorded epochs.
     """
     presets = read_devices()
     published = published_figures() if figures is None else figures
@@ -333,7 +324,7 @@ def known_devices(
         driven = {f"{key}/{library}": _driven_by(library, key, device, fits, bases) for library in libraries}
         driven = {name: replace(one, warning=warnings.get(name, "")) for name, one in driven.items() if one.ways}
         ways = {way for one in driven.values() for way in one.ways}
-        # A processor has no graphs: what would be one is its compiled epoch.
+        # A CPU has no graphs; its compiled epoch is the equivalent.
         left = tuple(way for way in DRIVEN if way not in ways and (device.on_gpu or way is not Way.GRAPH))
         alone = replace(device, ways=left, widening=widening, warning=NOT_JUDGED, judged=False)
         found |= {key: alone, **driven}
@@ -341,7 +332,7 @@ def known_devices(
 
 
 def recorded_devices() -> dict[str, Device]:
-    """The processors and cards of the recorded machines, with what the libraries that were timed there cost."""
+    """Return the recorded machines' CPUs and GPUs, with the costs of the libraries timed there."""
     bases = {key: device for key, (device, _) in _recorded().items()}
     timed = {f"{key}/{one.library}" for key, (_, epochs) in _recorded().items() for one in epochs}
     return {key: device for key, device in known_devices(bases).items() if key in timed}
@@ -353,7 +344,6 @@ def of_machine(devices: Mapping[str, Device], machine: str, way: Way) -> Device:
 
 @cache
 def _recorded() -> Mapping[str, tuple[Device, list[PublishedFigure]]]:
-    """The processors and cards of the recorded machines by key, each with the epochs that were timed on it."""
     presets, found = read_devices(), {}
     for machine in recorded_here().machines:
         for on_gpu, preset in GEOMETRY.items():
@@ -373,7 +363,7 @@ def _recorded() -> Mapping[str, tuple[Device, list[PublishedFigure]]]:
 
 
 def _geometry(machine: Machine, preset: Device) -> dict[str, SheetFigure]:
-    """The figures of the preset, but for its price, for as many cores as the machine has; with its recorded product."""
+    """Return the preset's figures without the price, scaled to the machine's cores, with its recorded product rate."""
     cores = 1.0 if preset.on_gpu else int(machine.name.split(" · ")[1].split()[0]) / PRESET_CORES
     figures = {name: one for name, one in preset.figures.items() if name != "price_per_h"}
     for name in ("filled_by", "memory_bytes_per_s", "cache_bytes_per_s", "product_flops_per_s"):
@@ -419,7 +409,7 @@ def _said(one: PublishedFigure, other: PublishedFigure) -> str:
 
 
 def _widening(figures: Sequence[PublishedFigure], recorded: Mapping[str, Device]) -> float:
-    """How many times further out the ends must lie for the file alone to hold `COVERAGE` of the figures that set."""
+    """Return the factor by which ranges must widen so that the file alone covers `COVERAGE` of the setting figures."""
     needed = []
     for one in figures:
         if one.sets:
@@ -428,11 +418,11 @@ def _widening(figures: Sequence[PublishedFigure], recorded: Mapping[str, Device]
     return float(np.quantile(needed, COVERAGE, method="higher"))
 
 
-_Fits = Mapping[tuple[str, str], Mapping[str, SheetFigure]]  # of each library and machine
+_Fits = Mapping[tuple[str, str], Mapping[str, SheetFigure]]  # by (library, machine)
 
 
 def _driven_by(library: str, key: str, device: Device, fits: _Fits, recorded: Mapping[str, Device]) -> Device:
-    """The device with the costs of a library, and in the ways for which they are known; in none where they are not."""
+    """Return the device with a library's costs, limited to the ways for which these are known (possibly none)."""
     costs = {**_elsewhere(library, device.on_gpu, fits, recorded), **fits.get((library, key), {})}
     costs = {
         name: one
@@ -447,7 +437,7 @@ def _driven_by(library: str, key: str, device: Device, fits: _Fits, recorded: Ma
 
 
 def _elsewhere(library: str, on_gpu: bool, fits: _Fits, recorded: Mapping[str, Device]) -> dict[str, SheetFigure]:
-    """What a library costs on a device of this kind, by those on which it was fitted."""
+    """Estimate a library's costs on a kind of device from the devices of that kind on which it was fitted."""
     found = {}
     for name in FITTED.values():
         known = {
@@ -464,7 +454,6 @@ def _elsewhere(library: str, on_gpu: bool, fits: _Fits, recorded: Mapping[str, D
 
 
 def _fits(figures: Sequence[PublishedFigure], recorded: Mapping[str, Device]) -> _Fits:
-    """What each library costs on each machine that has figures which set the model."""
     found: dict[tuple[str, str], Mapping[str, SheetFigure]] = {}
     again = {one.name: other.published_s for one, other in _contradictions(figures)}
     for library, machine in dict.fromkeys((one.library, one.machine) for one in figures if one.sets):
@@ -485,23 +474,23 @@ def _fits(figures: Sequence[PublishedFigure], recorded: Mapping[str, Device]) ->
 
 
 def _spanning(values: Sequence[float], ends: Sequence[float], source: str) -> SheetFigure:
-    """The geometric mean of these values, from the least to the largest end.
+    """Return the geometric mean of the values, with the least and largest ends as its range.
 
-    A cost of 0 could not be told from others in the figures that it was fitted to: it is an end, and part of no mean.
+    A cost of 0 means that the figures could not separate it from other costs: it is an end, but not part of the mean.
     """
     told = [one for one in values if one > 0]
     low, high = min(ends), max(ends)
-    middle = min(max(statistics.geometric_mean(told), low), high) if told else 0.0  # it rounds
+    middle = min(max(statistics.geometric_mean(told), low), high) if told else 0.0  # clamped because the mean rounds
     return SheetFigure(middle, low, high, Origin.PUBLISHED, source)
 
 
 def _fitted(device: Device, setting: Sequence[PublishedFigure], fed: bool) -> dict[str, float]:
-    """Costs that are not negative, with the smallest relative errors of the figures; none that is beyond all sense.
+    """Fit non-negative costs with the smallest relative errors, and drop implausible ones.
 
     Args:
-        device: Whose other figures are kept.
-        setting: Figures that set it.
-        fed: Whether what the host spends on an example is known already, and is not fitted.
+        device: Supplies all figures that are not fitted.
+        setting: The figures to fit to.
+        fed: Whether the host's cost per example is already known, and so not fitted.
     """
     costs = device.costs()
     amounts = []
@@ -529,7 +518,7 @@ def _fitted(device: Device, setting: Sequence[PublishedFigure], fed: bool) -> di
 
 @dataclass(frozen=True)
 class Row:
-    """A published figure beside what is predicted for it; `error` is relative, and above 0 where predicted too long."""
+    """A published figure and its prediction; `error` is relative, and positive where the prediction is too long."""
 
     name: str
     question: str
@@ -552,7 +541,7 @@ def published_rows() -> list[Row]:
     devices, figures, rows = known_devices(), published_figures(), []
     setting = {one.library for one in figures if one.sets}
     for figure in figures:
-        # A library none of whose figures set the model is predicted by the figures of the file alone.
+        # Libraries without a setting figure are predicted from the file alone.
         key = f"{figure.machine}/{figure.library}" if figure.library in setting else figure.machine
         device = devices.get(key, devices[figure.machine])
         found = figure.predicted(device)
@@ -572,21 +561,21 @@ def advise_here(
     live: LiveCalibrations | None = None,
     by: str = "",
 ) -> Advice:
-    """Which device and which way to train takes how long, and what it costs; nothing is measured.
+    """Predict how long each device and way to train takes, and what it costs; nothing is measured.
 
-    This machine answers where it was calibrated: by a page that predicts, or by `python -m lib.cli.advise --calibrate`,
-    which takes some minutes. Why it, or a way to train on it, does not answer is among the advice's `silent`.
+    This machine is included once it is calibrated, by a page that predicts or by `python -m lib.cli.advise --calibrate`
+    (a few minutes). The advice's `silent` says why this machine, or a way to train on it, is missing.
 
     Args:
-        question: What is to be trained; it raises ValueError itself for what cannot be.
-        devices: Known by their figures, by key; None: `all_devices`.
-        store: Where this machine's measured steps lie; None: in the cache folder.
-        live: Calibrations that are at hand already; None: those of the store.
-        by: Key of the backend that is trained with today.
+        question: What to train; its constructor raises ValueError for impossible questions.
+        devices: Known devices, by key; None: `all_devices`.
+        store: Where this machine's step times are stored; None: in the cache folder.
+        live: Calibrations already loaded; None: those of the store.
+        by: Key of the backend in use today.
 
     Returns:
-        All answers, the quickest first. A prediction is of all steps of all networks: `step_s` in seconds, with `low_s`
-        and `high_s`, which are its 90 % interval on this machine and the range of the figures elsewhere.
+        All answers, the quickest first. A prediction covers all steps of all networks: `step_s` in seconds, with
+        `low_s` and `high_s`: the 90 % interval on this machine, the range of the figures elsewhere.
 
     Raises:
         UnusableDevice: The file of devices cannot be used.
@@ -606,7 +595,7 @@ def advise_here(
 
 
 def known_here(question: Question, live: LiveCalibrations, store: Store) -> dict[TrainingWay, Calibration]:
-    """What this machine's ways to train cost: by their calibrations, else by a few steps near the question's."""
+    """Return calibrations of this machine's ways to train; uncalibrated ones use a few steps near the question's."""
     standings = live.view().items
     found = {one.trained: one.calibration for one in standings if one.calibration is not None}
     rest = {one.trained: one.step_times for one in standings if one.calibration is None and not one.trained.together}
@@ -622,8 +611,10 @@ def known_here(question: Question, live: LiveCalibrations, store: Store) -> dict
 
 
 def not_known(question: Question, live: LiveCalibrations, store: Store, by: str = "") -> list[TrainingWay]:
-    """The ways to train of which nothing says what the question's step takes here: `by` and others of its library, and
-    those that are measured unasked."""
+    """Return the ways to train whose time for the question's step is unknown here.
+
+    Only `by`, other backends of its library, and those of `unasked` are considered.
+    """
     known = known_here(question, live, store)
     own = [one for one in ways() if by and one.runtime.backend.startswith(by.partition("-")[0]) and not one.together]
     own.sort(key=lambda one: one.runtime.backend != by)
@@ -631,14 +622,16 @@ def not_known(question: Question, live: LiveCalibrations, store: Store, by: str 
 
 
 def all_devices(path: Path = FILE) -> dict[str, Device]:
-    """The devices of a file and of the recorded machines, with what libraries cost there; raises UnusableDevice."""
+    """Return the devices of a file and of the recorded machines, with library costs; raises UnusableDevice."""
     return {**known_devices(read_devices(path)), **recorded_devices()}
 
 
 @cache
 def recorded() -> Mapping[str, Mapping[str, Calibrated]]:
-    """Ways to train on the recorded machines, by their names for people, of each processor and card: what the epochs
-    that were timed there say of their steps, where these are enough."""
+    """Return the recorded machines' ways to train, by device and display name, calibrated from their timed epochs.
+
+    Ways with too few timed epochs are left out.
+    """
     found: dict[str, dict[str, Calibrated]] = {}
     machines = recorded_here().machines
     raced = {number: raced_step_times(machine) for number, machine in enumerate(machines)}
@@ -667,27 +660,29 @@ def _silent(live: LiveCalibrations, known: Mapping[TrainingWay, Calibration]) ->
 
 NO_CARD = "there is no card here"
 NOT_MEASURED = "what it saves is not measured yet"
-LONGEST_STEP_S = 3.0  # a stop waits for the end of a step
+LONGEST_STEP_S = 3.0  # stopping waits for a step to end
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a remedy is predicted to do, and what a step takes where it was applied and measured."""
+    """A remedy's predicted effect, and the measured step time where it was applied."""
 
     effect: Effect
     measured: StepTime | None = None
-    line: str = ""  # to paste
+    line: str = ""  # of code to paste
 
     @property
     def miss(self) -> float | None:
         return miss(self.effect.setup, self.measured)
 
     def measured_gain(self, before: Setup, before_s: float) -> float | None:
-        """Times as fast as before, an image of one network.
+        """Return the measured speedup per image of one network.
+
+        For a remedy that is already in place (`kept`), return the slowdown without it.
 
         Args:
-            before: How it was trained.
-            before_s: Measured seconds of a step then.
+            before: The setup before the remedy.
+            before_s: Measured seconds per step of that setup.
         """
         after = self.effect.setup
         if after is None or self.measured is None:
@@ -697,19 +692,19 @@ class Outcome:
 
 
 def miss(setup: Setup | None, measured: StepTime | None) -> float | None:
-    """How far a predicted step is from the measured one, as a share of the measured; None where there is none."""
+    """Return the prediction's error as a share of the measured step time; None if either is missing."""
     return None if setup is None or measured is None else abs(setup.step.step_s / measured.step_s - 1)
 
 
 def offered(
     ways: Sequence[TrainingWay], calibrations: Mapping[TrainingWay, Calibration], records: Sequence[Record]
 ) -> dict[str, Calibrated]:
-    """This machine's ways to train, by their names for people; those without a calibration too.
+    """Return this machine's ways to train by display name, including uncalibrated ones.
 
     Args:
-        ways: Of this machine.
-        calibrations: Those that there are.
-        records: What is stored of the variants of their steps; see `measure_variants`.
+        ways: This machine's ways to train.
+        calibrations: The ones available.
+        records: Stored records of step variants; see `measure_variants`.
     """
     return {
         one.label: Calibrated(
@@ -732,10 +727,10 @@ def _saved(runtime: Runtime, variant: str, records: Sequence[Record]) -> Cost | 
 
 
 def saved(runtime: Runtime, variant: str, records: Sequence[Record]) -> Cost | None:
-    """What a step by this runtime saves by a variant, by its batch's bytes; None where that is not measured.
+    """Return the time that a variant saves per step, as a function of the batch's bytes; None if not measured.
 
-    A line is fitted to the median blocks of the plain step, and one to the variant's; it is their difference. Of what
-    is so already, the variant is the step without it, and the difference what it would cost more.
+    It is the difference of two lines, fitted to the median blocks of the plain step and of the variant. Where a remedy
+    is already in place, the variant is the step without it, and the difference is the extra cost.
     """
     known = _takings(runtime).seconds(records)
     plain, sizes = (FROM_HOST, TAKEN) if variant == RESIDENT else (PLAIN_STEP, VARIED)
@@ -753,7 +748,7 @@ def saved(runtime: Runtime, variant: str, records: Sequence[Record]) -> Cost | N
 def measure_variants(
     runtime: Runtime, engine: Engine, store: Store, cancel: Cancel, request: Request
 ) -> Iterator[Note | Record]:
-    """Measure what the variants of this runtime's step save, where one is missing.
+    """Measure the savings of all variants of this runtime's step, if any is missing.
 
     Raises:
         WorkerDied, TrainingFailed: From a worker on a CPU.
@@ -776,13 +771,13 @@ def trial_of(question: Question, setup: Setup) -> Trial:
 
 
 def stored_step(question: Question, setup: Setup, trained: TrainingWay, store: Store) -> StepTime | None:
-    """What a step of this setup took, of what is stored and valid on this machine.
+    """Return the stored step time of a setup that is valid on this machine; None if there is none.
 
     Args:
         question: What is trained.
-        setup: How.
-        trained: The way to train that the setup names.
-        store: Where it is looked up.
+        setup: How it is trained.
+        trained: The way to train named by the setup.
+        store: Where to look it up.
     """
     if setup.variant:
         return _changed(question, setup, trained).step_time(store.records(Kind.ANATOMY))
@@ -800,19 +795,19 @@ def too_long(setup: Setup) -> str:
     )
 
 
-# With today's step among the samples: asked at every frame, while other steps are timed.
+# Calibrations that include today's step; cached because every frame asks for them while other steps are timed.
 _refitted: Once[tuple[TrainingWay, frozenset], dict[TrainingWay, Calibration]] = Once(16)
 
 
 @dataclass(frozen=True)
 class Findings:
-    """What is known of a question's remedies: predicted from the calibrations, and measured.
+    """Predicted and measured effects of a question's remedies.
 
     Attributes:
-        before: How it is trained today; None where nothing can be predicted of that.
-        measured: A step of today's, where it was measured.
-        outcomes: Of each remedy, in their order; none without `before`.
-        problem: Why there is nothing, in a sentence.
+        before: Today's setup; None if it cannot be predicted.
+        measured: Today's step time, if measured.
+        outcomes: One per remedy, in the order of `Remedy`; empty without `before`.
+        problem: Why there are no findings, as a sentence.
     """
 
     before: Setup | None = None
@@ -822,16 +817,16 @@ class Findings:
 
 
 def findings(question: Question, by: TrainingWay, standings: Sequence[CalibrationProgress], store: Store) -> Findings:
-    """What is known of a question's remedies now.
+    """Return what is currently known about a question's remedies.
 
-    Where today's step was measured, the remedies are predicted with it as one more sample of its way to train; what is
-    predicted of today's step itself stays as it was.
+    If today's step was measured, it is one more sample for predicting the remedies; the prediction for today's step
+    itself does not change.
 
     Args:
         question: What is trained.
-        by: The way to train, before any remedy.
+        by: The way to train before any remedy.
         standings: The calibrations of all ways to train.
-        store: Where measured steps are looked up.
+        store: Where to look up measured steps.
     """
     calibrated = {one.trained: one.calibration for one in standings if one.calibration is not None}
     trained = {one.trained.label: one.trained for one in standings}
@@ -870,24 +865,24 @@ def apply(
     request: Request,
     rounds: int = ROUNDS,
 ) -> Iterator[Note | Record | Remedy]:
-    """Measure a step as it is today and with each of these remedies, in rounds, whether that is stored or not.
+    """Measure today's step and the step with each remedy, in rounds, even if they are stored.
 
-    What the way costs, and what variants of its step save, is measured first, where that is missing.
+    A missing calibration of the way, and missing savings of its variants, are measured first.
 
     Args:
         question: What is trained.
-        by: The way to train, before any remedy.
-        chosen: Remedies; those that do not exist, or take too long, are left out.
-        live: The calibrations, from which the remedies follow.
+        by: The way to train before any remedy.
+        chosen: Remedies; those that do not apply or would take too long are skipped.
+        live: The calibrations that the remedies are predicted from.
         engine: Its workers measure.
-        store: Where step times go.
-        cancel: Ends the measuring early; what was measured is stored.
+        store: Where step times are stored.
+        cancel: Stops measuring early; completed measurements are kept.
         request: Place in the queue.
         rounds: How often each is measured.
 
     Yields:
-        Each remedy when it is measured in the last round, notes on what is measured or waited for, and records of kind
-        `FAILURE` where a graphics card fails.
+        Each remedy once it is measured in the last round, notes on progress and waiting, and records of kind `FAILURE`
+        where a GPU fails.
 
     Raises:
         WorkerDied, TrainingFailed: From a worker on a CPU.

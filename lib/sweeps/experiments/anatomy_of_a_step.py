@@ -1,6 +1,6 @@
-"""Takes a step apart with every library of this machine, one after the other, and stores every measurement.
+"""Measure the parts of a training step with each library on this machine, and each library's peak rates.
 
-So are this machine's peak rates, once by each library; `lib.timing.prediction.workload` turns them into floors.
+Every measurement is stored. `lib.timing.prediction.workload` turns the peak rates into lower bounds.
 """
 
 import statistics
@@ -35,7 +35,7 @@ from lib.timing.profiling.request import (
 
 CEILINGS = "ceilings"
 TRAPS_NETWORK = Network((128,))
-AT_ONCE = (CONVOLUTIONAL, RESNET, LAUNCHES, CALLS)  # examinations whose rows all come at their end
+AT_ONCE = (CONVOLUTIONAL, RESNET, LAUNCHES, CALLS)  # examinations that report all rows at the end
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class AnatomyTask:
 
     @property
     def subject(self) -> dict[str, str | int | float]:
-        """The subject of its records; peak rates, operations and traps go by the library, all else by the backend."""
+        """The subject of its records. Peak rates, operations and traps are per library, everything else per backend."""
         if self.kind == Kind.CEILING:
             library = BACKENDS[self.runtime.backend].worker
             return {"device": self.runtime.device, "precision": self.runtime.precision, "library": library}
@@ -71,7 +71,7 @@ class AnatomyTask:
         return {name: seconds_of(record) for name, record in self.found(records).items()}
 
     def repetitions(self, records: Sequence[Record]) -> list[dict[str, Record]]:
-        """The valid records of each examination that came to its end, by name of the experiment, the oldest first."""
+        """Return the valid records of each completed examination by experiment name, oldest first."""
         found: list[dict[str, Record]] = [{}]
         for record in current(records, Kind.ANATOMY, self.subject, self.runtime):
             if (name := str(record.subject["name"])) in found[-1]:
@@ -80,7 +80,7 @@ class AnatomyTask:
         return [one for one in found if self.complete(list(one.values()))]
 
     def step_time(self, records: Sequence[Record]) -> StepTime | None:
-        """What the step takes that is examined by itself, of the median block of each time, as elsewhere."""
+        """Return the time of a step that is the whole examination: the median over repetitions of the median block."""
         known = current(records, Kind.ANATOMY, self.subject | {"name": self.examination.kind}, self.runtime)
         steps_s = sorted(record.measurement.median_s for record in known)
         if not known:
@@ -91,7 +91,7 @@ class AnatomyTask:
         return split(self.runtime, self.seconds(records))
 
     def complete(self, records: Sequence[Record]) -> bool:
-        """Whether every experiment of this task has a valid record; peak rates may be of older code."""
+        """Whether every experiment of this task has a valid record; peak rates may come from older code."""
         if self.kind == Kind.CEILING:
             here = machine_id(), versions(self.runtime)
             of_it = (one for one in records if one.kind == Kind.CEILING and one.is_about(self.subject))
@@ -109,13 +109,15 @@ class AnatomyTask:
 
 
 def seconds_of(record: Record) -> float:
-    """Median seconds of one training step: the record's median over `work`, the training steps that it stands for."""
+    """Return median seconds per training step: the record's median over `work`, the number of steps it covers."""
     return record.measurement.median_s / float(record.subject["work"])
 
 
 def tasks(runtimes: Sequence[Runtime], network: Network, batch_size: int) -> list[AnatomyTask]:
-    """The parts of the step of every runtime that has them, then the operations once for each library and device: those
-    of a network with the first hidden layer alone."""
+    """Return one task for the step's parts per runtime that has them, then one for operations per library and device.
+
+    Operations are those of a network with only the first hidden layer.
+    """
     libraries = {runtime.process: runtime for runtime in reversed(runtimes)}
     operations = [runtime for runtime in libraries.values() if BACKENDS[runtime.backend].worker in LIBRARIES]
     operations.sort(key=lambda runtime: (runtime.device, list(LIBRARIES).index(BACKENDS[runtime.backend].worker)))
@@ -127,12 +129,12 @@ def tasks(runtimes: Sequence[Runtime], network: Network, batch_size: int) -> lis
 
 
 def shallow(network: Network) -> Network:
-    """The network whose operations are timed one by one in place of this one."""
+    """Return the single-layer network whose operations are timed in place of this one's."""
     return Network(network.hidden[:1] or Network().hidden)
 
 
 def traps_task(device: str, batch_size: int, network: Network = TRAPS_NETWORK) -> AnatomyTask:
-    """The wrong ways to time a step on a device, by the library that knows it: JAX or WebGPU."""
+    """Return the task that times a step in the wrong ways, on WebGPU adapters with WebGPU, elsewhere with JAX."""
     runtime = Runtime("webgpu-step" if device in ADAPTERS else DEFAULT, device)
     return AnatomyTask(runtime, Examination("traps", network, batch_size))
 
@@ -140,22 +142,22 @@ def traps_task(device: str, batch_size: int, network: Network = TRAPS_NETWORK) -
 def measure_tasks(
     todo: Sequence[AnatomyTask], engine: Engine, store: Store, cancel: Cancel, request: Request | Ticket | None = None
 ) -> Iterator[Record | Note]:
-    """Measure these tasks one after the other, and store each record before it is yielded, so that a stop loses none.
+    """Measure the tasks in order, storing each record before yielding it so that a stop loses none.
 
     Args:
-        todo: All of these are measured, stored or not.
+        todo: Tasks to measure, even if already stored.
         engine: Runs each examination in the worker of the task's library.
-        store: Where the records go.
-        cancel: Ends the measurement when it is set.
-        request: Place in the queue of all that runs on this machine; None for one of its own.
+        store: Where records are stored.
+        cancel: Ends the measurement when set.
+        request: Place in this machine's queue; None for a new one.
 
     Yields:
-        Each record as it is measured, one of kind `FAILURE` for a task that failed on a graphics card or whose peak
-        rates are not known, and notes on what is measured or waited for.
+        Each record as it is measured, a record of kind `FAILURE` for a task that failed on a GPU or while measuring
+        peak rates, and notes on progress and waiting.
 
     Raises:
-        WorkerDied: A worker on a CPU ended while it measured; the text says what to do.
-        TrainingFailed: The backend could not do what was asked on a CPU; the text says why.
+        WorkerDied: A worker on a CPU ended while measuring; the message says what to do.
+        TrainingFailed: The backend could not do the task on a CPU; the message says why.
     """
     attempts = {Kind.ANATOMY: Attempts(ALL_BUT_THE_CPU), Kind.CEILING: Attempts()}  # nothing else needs peak rates
 
@@ -196,18 +198,18 @@ def stored(
 
     Args:
         messages: From `Engine.examine`.
-        store: Where the records go.
+        store: Where records are stored.
         kind: A `Kind`, the same for all rows.
-        subject: What all records have in common; each row adds its own `name` and `work`.
-        versions: Versions of the libraries that were measured.
+        subject: Fields common to all records; each row adds its own `name` and `work`.
+        versions: Versions of the measured libraries.
         doing: Text of the note while the examination runs.
 
     Yields:
-        The records, and notes on what is measured or waited for.
+        The records, and notes on progress and waiting.
 
     Raises:
-        WorkerDied: A worker ended while it measured; the text says what to do.
-        TrainingFailed: The backend could not do what was asked; the text says why.
+        WorkerDied: A worker ended while measuring; the message says what to do.
+        TrainingFailed: The backend could not do the task; the message says why.
     """
     yield Note(doing)
     for message in messages:
@@ -223,20 +225,20 @@ def stored(
 def measure_ceilings(
     runtimes: Sequence[Runtime], engine: Engine, store: Store, cancel: Cancel, request: Request | Ticket | None = None
 ) -> Iterator[Record | Note]:
-    """Measure the peak rates that are not stored yet, once for each library and device, and store them.
+    """Measure and store the missing peak rates, once per library and device.
 
-    A stop loses nothing that was measured before it. A library that fails is marked, and what needs no peak rates of it
-    goes on: see `lib.sweeps.measuring.Attempts`.
+    A stop loses nothing measured so far. A library that fails is marked, and the others continue: see
+    `lib.sweeps.measuring.Attempts`.
 
     Args:
-        runtimes: Whose libraries and devices are measured.
+        runtimes: Their libraries and devices are measured.
         engine: Runs the examinations.
-        store: Where the records go.
-        cancel: Ends the measurement when it is set.
-        request: Place in the queue; None for one of its own.
+        store: Where records are stored.
+        cancel: Ends the measurement when set.
+        request: Place in the queue; None for a new one.
 
     Yields:
-        Notes on what is measured or waited for, and records of kind `FAILURE`; the others are in the store alone.
+        Notes on progress and waiting, and records of kind `FAILURE`; other records only go to the store.
     """
     libraries = {runtime.process: runtime for runtime in runtimes}
     asked, cached = ceiling_tasks(libraries.values()), store.records(Kind.CEILING)
@@ -250,10 +252,10 @@ def ceiling_tasks(runtimes: Iterable[Runtime]) -> list[AnatomyTask]:
 
 
 def ceilings(runtime: Runtime, store: Store) -> Ceilings | None:
-    """The best matrix product and copy of any library on the runtime's device, and each backend's dispatch time.
+    """Return the best matrix-product and copy rates of any library on the runtime's device, and dispatch times.
 
-    None where a product or a copy has not been measured on this machine. The size of the last-level cache is a card's
-    L2 on a GPU, as its driver said when the rates were measured; 0 where it is not known.
+    None if no product or no copy was measured on this machine. On a GPU, the last-level cache is its L2, as reported by
+    the driver during the measurement; its size is 0 if unknown.
     """
     known = [record for record in store.records(Kind.CEILING) if record.machine == machine_id()]
     product, copy = (best_rate(known, runtime.device, name, runtime.precision) for name in ("product", "copy"))
@@ -274,13 +276,13 @@ def ceilings(runtime: Runtime, store: Store) -> Ceilings | None:
 
 
 def best_rate(records: Iterable[Record], device: str, name: str, precision: str = PRECISIONS[0]) -> float | None:
-    """The highest rate that any library reaches on a device; None without a record of it.
+    """Return the highest rate that any library reaches on a device; None if no record has one.
 
     Args:
-        records: Of any kind; those of peak rates are used.
+        records: Of any kind; only peak rates are used.
         device: "cpu" or "gpu".
-        name: "product", in FLOP/s, or "copy", in bytes/s.
-        precision: Of the products.
+        name: "product" (FLOP/s) or "copy" (bytes/s).
+        precision: Precision of the operands.
     """
     rates = (
         float(one.subject["work"]) / float(min(one.measurement.step_s))

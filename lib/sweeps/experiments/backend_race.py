@@ -1,14 +1,13 @@
-"""The race: seconds per epoch of every runtime at every batch size, stored, and resumed where it stopped.
+"""The race: seconds per epoch of every runtime at every batch size, stored and resumable.
 
-A repetition measures one cell once: a short training whose first epoch is a warm-up and left out, and whose other
-epochs are the blocks. Where an epoch takes long, a part of it is measured and scaled, and the record says so. All cells
-are measured once in random order before any is measured again, so that a slow minute of the machine does not affect one
-of them alone.
+A repetition measures one cell once: a short training whose first epoch is a discarded warm-up and whose other epochs
+are the blocks. If an epoch takes long, only a part is measured and scaled, and the record says so. All cells are
+measured once in random order before any is repeated, so a slow minute on the machine does not fall on one cell alone.
 
-How many epochs a batch size needs for an accuracy makes seconds per epoch comparable between batch sizes. All backends
-take the same steps from the same start (tests check that), so the epochs are counted once, with JAX, and the seconds
-are each backend's own. The learning rate is chosen on one seed and judged on three others. The accuracy is evaluated
-after each epoch only, so the epochs, and with them the seconds, are upper bounds.
+The number of epochs to an accuracy makes seconds per epoch comparable between batch sizes. All backends take the same
+steps from the same start (tests check that), so epochs are counted once, with JAX, and multiplied by each backend's own
+seconds. The learning rate is chosen on one seed and evaluated on three others. Accuracy is evaluated only after each
+epoch, so the number of epochs, and with it the time, is an upper bound.
 """
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -36,9 +35,9 @@ from lib.timing.measurement import Ended, Measurement
 NETWORK = Network((128,))
 BATCH_SIZES = (1, 32, 128, 512, 1024, 2048, 4096)
 ROUNDS = 3
-EPOCHS = 4  # a repetition: one not timed, three timed
-BUDGET_S = 3.0  # of training in a repetition, once two epochs are timed
-PART_S = 0.5  # of steps, where a whole epoch would take longer than the budget
+EPOCHS = 4  # per repetition: one untimed, three timed
+BUDGET_S = 3.0  # of training per repetition, once two epochs are timed
+PART_S = 0.5  # length of a timed part, where a whole epoch exceeds the budget
 PARTS = 3
 
 
@@ -54,7 +53,6 @@ class Cell:
 
     @property
     def training(self) -> Training:
-        """The training of one repetition, of `EPOCHS` epochs; the learning rate is 0.1, or 0.01 below batch size 32."""
         return Training(self.network, 0.1 if self.batch_size >= 32 else 0.01, self.batch_size, EPOCHS)
 
     @property
@@ -63,13 +61,13 @@ class Cell:
 
 
 def plan(cells: Sequence[Cell], cached: Sequence[Record], rounds: int = ROUNDS, seed: int = 0) -> list[Cell]:
-    """The repetitions still to be made, round by round, each round in a random order of its own.
+    """Return the remaining repetitions round by round, each round in its own random order.
 
     Args:
-        cells: What is raced.
-        cached: Stored records; a cell with n valid ones is left out of the first n rounds.
+        cells: Cells to race.
+        cached: Stored records; a cell with n valid ones skips the first n rounds.
         rounds: Repetitions of each cell.
-        seed: Of the random orders; the same seed gives the same orders.
+        seed: Seed of the random orders.
     """
     done = {cell: len(records_of(cell, cached)) for cell in cells}
     rng = np.random.default_rng(seed)
@@ -78,12 +76,12 @@ def plan(cells: Sequence[Cell], cached: Sequence[Record], rounds: int = ROUNDS, 
 
 
 def records_of(cell: Cell, records: Sequence[Record]) -> list[Record]:
-    """The valid repetitions of a cell, oldest first: of this machine, this code and these versions."""
+    """Return a cell's repetitions from this machine, code and library versions, oldest first."""
     return current(records, Kind.RACE, cell.subject, cell.runtime)
 
 
 def fastest_here() -> Runtime:
-    """The `fastest` way by the results that are stored on this machine."""
+    """Return the `fastest` runtime according to this machine's stored results."""
     store = Store()
     return _fastest(store.path, store.stamp())
 
@@ -94,12 +92,12 @@ def _fastest(path: Path | None, _stamp: tuple) -> Runtime:
 
 
 def fastest(records: Sequence[Record]) -> Runtime:
-    """What trains whole epochs soonest, by the network and batch size at which most ways were timed.
+    """Return the runtime with the shortest epochs, at the network and batch size where most runtimes were timed.
 
-    The articles' size wins a tie; the default trains until any way was timed.
+    The articles' size wins ties. Without any timing, return the default runtime.
 
     Args:
-        records: Of races on this machine.
+        records: Race records from this machine.
     """
     able = [one for one in usable_runtimes() if BACKENDS[one.backend].whole_epochs and one.precision == PRECISIONS[0]]
     usual = NETWORK.label, 32
@@ -120,25 +118,25 @@ def race(
     request: Request,
     budget_s: float = BUDGET_S,
 ) -> Iterator[Record | Note]:
-    """Make the repetitions in this order, each stored as soon as it is made; a stop loses at most the one that runs.
+    """Run the repetitions in order, storing each on completion; a stop loses at most the running one.
 
-    A cell that fails on a graphics card is marked, and the others go on: see `lib.sweeps.measuring.Attempts`.
+    A cell that fails on a GPU is marked, and the others continue: see `lib.sweeps.measuring.Attempts`.
 
     Args:
-        repetitions: From `plan`; a cell occurs once for each repetition.
+        repetitions: From `plan`; a cell occurs once per repetition.
         engine: Trains them.
-        store: Where the records go.
-        cancel: Ends the race when it is set.
-        request: Place in the queue of all that runs on this machine.
-        budget_s: Seconds of training after which a repetition ends, once two epochs are timed; an epoch that takes
-            longer than this by its parts is not trained to its end, but scaled from them.
+        store: Where records are stored.
+        cancel: Ends the race when set.
+        request: Place in this machine's queue.
+        budget_s: Seconds of training after which a repetition ends, once two epochs are timed. If the parts show that
+            an epoch takes longer than this, it is scaled from them instead of trained to its end.
 
     Yields:
-        Each repetition as it is stored, records of kind `FAILURE`, and notes on what is measured or waited for.
+        Each repetition as it is stored, records of kind `FAILURE`, and notes on progress and waiting.
 
     Raises:
-        WorkerDied: A worker on a CPU ended while it trained; the text says what to do.
-        TrainingFailed: The backend could not train on a CPU; the text says why.
+        WorkerDied: A worker on a CPU ended while training; the message says what to do.
+        TrainingFailed: The backend could not train on a CPU; the message says why.
     """
     attempts = Attempts(ALL_BUT_THE_CPU)
     for cell in repetitions:
@@ -165,13 +163,13 @@ def _race_once(
 def _timed(
     cell: Cell, engine: Engine, cancel: Cancel, request: Request, budget_s: float
 ) -> Generator[Note, None, tuple[list[float], dict[str, float], tuple[str, ...]]]:
-    """Seconds of each timed epoch, what else the record says, and warnings.
+    """Return the seconds of each timed epoch, further fields of the record, and warnings.
 
-    `scaled` says that the epochs are scaled from parts; `evaluation_s` is of one pass over the validation images, 0
-    where none was made; `first_accuracy` is theirs after the first epoch, missing where none was trained to its end.
+    `scaled` is 1 if the epochs are scaled from parts. `evaluation_s` is one pass over the validation images, 0 if there
+    was none. `first_accuracy` is the validation accuracy after the first epoch, missing if no epoch was completed.
     """
-    stop = Cancel()  # when it is cancelled, or enough is measured
-    epochs, parts, part = list[Epoch](), list[float](), list[Steps]()  # `part`: reports since the last of the parts
+    stop = Cancel()  # set on cancellation, or when enough is measured
+    epochs, parts, part = list[Epoch](), list[float](), list[Steps]()  # `part`: reports since the last completed part
     warm, train_s, first_call_s = False, 0.0, 0.0
     beside: tuple[str, ...] = ()
     with cancel.calling(stop.set):
@@ -180,7 +178,7 @@ def _timed(
                 yield note
             event = message.event if isinstance(message, Progress) else None
             if isinstance(event, Steps):
-                part += [event] if warm else []  # the first hand-over warms up
+                part += [event] if warm else []  # the first report is the warm-up
                 warm, train_s = True, train_s + event.train_s
                 if (part_s := sum(one.train_s for one in part)) >= PART_S:
                     steps = sum(len(one.losses) for one in part)
@@ -208,28 +206,30 @@ def _timed(
 
 @dataclass(frozen=True)
 class Standing:
-    """The repetitions of a cell together, those that nothing disturbed where there are any; `epoch_s` holds their timed
-    epochs, in the order of measurement."""
+    """A cell's repetitions combined: only undisturbed ones, if there are any.
+
+    `epoch_s` holds their timed epochs, in order of measurement.
+    """
 
     cell: Cell
     epoch_s: tuple[float, ...]
-    repetition_s: tuple[float, ...]  # the median of each: what varies between repetitions is seen in these alone
+    repetition_s: tuple[float, ...]  # median of each; only these show the variation between repetitions
     scaled: bool
     warnings: tuple[str, ...]
     measured_at: str
-    evaluation_s: float = 0.0  # of one pass over the validation images; 0: not measured
-    first_accuracy: float | None = None  # on the validation images after the first epoch
+    evaluation_s: float = 0.0  # one pass over the validation images; 0: not measured
+    first_accuracy: float | None = None  # validation accuracy after the first epoch
     repeated_at: tuple[str, ...] = ()  # when each repetition was stored; empty: all in one session
-    repetitions: int = 1  # of all
+    repetitions: int = 1  # including disturbed ones
 
     @property
     def repeated(self) -> Repetitions:
-        """What it is compared by: the median of each repetition, and when it was made."""
+        """The repetitions' medians and times of measurement, for comparisons."""
         return Repetitions(self.repetition_s, self.repeated_at)
 
     @property
     def quartiles_s(self) -> tuple[float, float, float]:
-        """First quartile, median and third quartile of all timed epochs, in seconds."""
+        """First quartile, median and third quartile of all timed epochs."""
         low, middle, high = np.percentile(self.epoch_s, [25, 50, 75])
         return float(low), float(middle), float(high)
 
@@ -239,11 +239,10 @@ class Standing:
         return (high - low) / middle
 
     def findings(self, floor_s: float | None = None) -> list[Finding]:
-        """What slows this cell down.
+        """Diagnose what slows this cell down.
 
         Args:
-            floor_s: The least seconds that an epoch's arithmetic takes on this device; None where the peak rates were
-                not measured.
+            floor_s: Lower bound on the seconds of an epoch's arithmetic on this device; None without peak rates.
         """
         steps = N_TRAIN // self.cell.batch_size
         arithmetic_s = None if floor_s is None else floor_s / steps
@@ -302,10 +301,10 @@ Learned = Mapping[Training, tuple[float, ...]]  # validation accuracy after each
 
 @dataclass(frozen=True)
 class Needed:
-    """Epochs to a target accuracy at one batch size, over the judged seeds."""
+    """Epochs to a target accuracy at one batch size, over the evaluation seeds."""
 
-    rate: float  # chosen on the seed `TUNED_ON`
-    epochs: tuple[int | None, ...]  # of each judged run; None where it did not get there in `tried` epochs
+    rate: float  # learning rate, chosen on the seed `TUNED_ON`
+    epochs: tuple[int | None, ...]  # per run; None if it did not reach the target in `tried` epochs
     tried: int
 
     @property
@@ -315,7 +314,6 @@ class Needed:
 
     @property
     def words(self) -> str:
-        """How many runs reached the target, after how many epochs, and with which learning rate."""
         counts = ", ".join(map(str, self.reached)) or "none"
         return (
             f"{len(self.reached)} of {len(self.epochs)} runs reached it within {self.tried} epochs ({counts}), at"
@@ -333,12 +331,12 @@ def trials(network: Network) -> list[Training]:
 
 
 def learned(store: Store, network: Network, facts: Facts | None) -> dict[Training, tuple[float, ...]]:
-    """Validation accuracies after each epoch of the trials that are stored for these images.
+    """Return the validation accuracy after each epoch, for the trials stored for these images.
 
     Args:
-        store: Where the curves are looked up.
+        store: Where to look up the curves.
         network: What is trained.
-        facts: Which images; None while that is not known, and then nothing is found.
+        facts: The images; None while unknown, which finds nothing.
     """
     if facts is None:
         return {}
@@ -350,18 +348,18 @@ def learned(store: Store, network: Network, facts: Facts | None) -> dict[Trainin
 def learn(
     todo: list[Training], engine: Engine, store: Store, cancel: Cancel, request: Request, pooled: bool = True
 ) -> Iterator[tuple[Training, tuple[float, ...]] | Note]:
-    """Train these trials; each is stored as soon as it is done.
+    """Train the trials, storing each on completion.
 
     Args:
-        todo: What to train.
+        todo: Trials to train.
         engine: Trains them.
-        store: Where the curves are looked up and stored.
-        cancel: Ends the trainings when it is set.
-        request: Place in the queue of all that runs on this machine.
-        pooled: Whether several processes may be used, where that is faster.
+        store: Where curves are looked up and stored.
+        cancel: Ends the trainings when set.
+        request: Place in this machine's queue.
+        pooled: Whether several processes may be used where that is faster.
 
     Yields:
-        Each finished training with its validation accuracy after each epoch, and notes on what is trained or awaited.
+        Each finished training with its validation accuracy after each epoch, and notes on progress and waiting.
     """
     options = Options(processes=pooled)
     for update in updates([Item(training) for training in todo], engine, store, cancel, options, request):
@@ -374,9 +372,9 @@ def learn(
 
 
 def needed(known: Learned, network: Network, batch_size: int, target: float) -> Needed | None:
-    """Epochs to the target, with the learning rate that needs the fewest on the seed `TUNED_ON`.
+    """Return the epochs to the target, at the learning rate that needs the fewest on the seed `TUNED_ON`.
 
-    Rates that need equally many epochs, or never reach it, are ranked by their best accuracy.
+    Rates that need equally many epochs, or never reach the target, are ranked by best accuracy.
 
     Args:
         known: Accuracies by training.
@@ -385,7 +383,7 @@ def needed(known: Learned, network: Network, batch_size: int, target: float) -> 
         target: Validation accuracy, 0 to 1.
 
     Returns:
-        None while a training of this batch size is missing, and for a batch size that is not in `RATES_TRIED`.
+        None while a training of this batch size is missing, or if the batch size is not in `RATES_TRIED`.
     """
     tried, rates = EPOCHS_TRIED.get(batch_size, 0), RATES_TRIED.get(batch_size, ())
     runs = {
@@ -400,7 +398,7 @@ def needed(known: Learned, network: Network, batch_size: int, target: float) -> 
 
 
 def epochs_to(accuracies: tuple[float, ...], target: float) -> int | None:
-    """The first epoch, counted from 1, after which the accuracy is at least the target; None where it never is.
+    """Return the first epoch, counted from 1, with at least the target accuracy; None if there is none.
 
     >>> epochs_to((0.9, 0.95, 0.94), 0.95), epochs_to((0.9,), 0.95)
     (2, None)
