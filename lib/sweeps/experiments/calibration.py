@@ -1,8 +1,7 @@
-"""What each way to train costs on this machine: steps of drawn networks are measured, and costs fitted to them.
+"""Calibrate this machine's ways to train: time steps of random networks, and fit costs to them.
 
-`LiveCalibrations` is one object for each store: whatever page measures, all pages see it. A calibration is fitted again
-only when enough came since, in the thread that measures and between two measurements: a fit takes a core that the next
-one wants.
+There is one `LiveCalibrations` per store, so all pages see what any page measures. Fits run only when enough new
+measurements exist, in the measuring thread and between measurements, because a fit occupies a core.
 """
 
 import itertools
@@ -31,7 +30,7 @@ from lib.sweeps.workers.queue import AnyRequest, Cancel
 from lib.timing.prediction.predict import LEAST_SAMPLES, Calibration, NotCalibrated, Question, calibrate, together
 from lib.timing.prediction.workload import Way, Workload, fully_connected
 
-# How each backend runs a step. One that trains image by image has none.
+# How each backend runs a step. A backend that trains image by image has no entry.
 WAYS: Mapping[str, Way] = MappingProxyType(
     {
         "jax-epoch": Way.EPOCH,
@@ -52,22 +51,21 @@ WAYS: Mapping[str, Way] = MappingProxyType(
         "webgpu-kernel": Way.GRAPH,
     }
 )
-# What is drawn: as far as the pages' controls go in batch sizes, and what most networks are made of.
+# Trials are drawn from these: all batch sizes that the pages offer, and common widths and depths.
 BATCH_SIZES = tuple(2**power for power in range(13))
 WIDTHS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 DEPTHS = range(5)
 TOGETHER = (2, 4, 8, 16)
-MAX_STEP_FLOPS = 4e9  # a step longer than a hundredth of a second is little but products
+MAX_STEP_FLOPS = 4e9  # steps longer than about 10 ms are dominated by matrix products
 SEED = 1
-# Trials of a backend: more of one whose programs are few to compile, fewest where each operation is one.
+# Trials per backend: more where little is compiled, fewest where each operation is compiled separately.
 SAMPLES = {DEFAULT: 48, "numpy": 48, "numba": 48, "jax-operation": 18}
 USUAL_SAMPLES = 32
-# A single image has kernels of its own, and of the drawn steps few are of one: the least step of all besides, and those
-# of networks of several layers.
+# Batch size 1 uses its own kernels and is rarely drawn, so these are added: the smallest step, and deeper networks.
 OF_ONE_IMAGE = tuple(map(Network, ((), (256, 256), (1024, 1024), (64, 128, 64), (384, 96, 384, 96))))
-ROUNDS = 2  # in which all are measured: a machine's speed drifts, and what is measured at times apart drifts less
-IN_A_TURN = 6  # trials of a way to train, before it is the next one's turn
-PROBE_S = 0.12  # of steps in each, of which the median report counts, without the first: new memory is slow
+ROUNDS = 2  # each trial is measured in each round, because a machine's speed drifts
+IN_A_TURN = 6  # trials of one way to train before the next way's turn
+PROBE_S = 0.12  # of steps per trial; the median report counts, without the first, because new memory is slow
 LEARNING_RATE = 0.001
 
 K = TypeVar("K")
@@ -75,7 +73,7 @@ K = TypeVar("K")
 
 @dataclass(frozen=True, order=True)
 class Trial:
-    """Networks of one shape, trained at once with one batch size; a single one by itself."""
+    """One or more networks of the same shape, trained at once with the same batch size."""
 
     network: Network
     batch_size: int
@@ -83,7 +81,7 @@ class Trial:
 
     @property
     def part(self) -> Part:
-        # Many epochs, of which a part is timed: the first touches images that are in no cache yet.
+        # Only part of a long training is timed: the first epoch touches images that are not cached yet.
         trainings = tuple(
             Training(self.network, LEARNING_RATE, self.batch_size, MAX_EPOCHS, seed) for seed in range(self.networks)
         )
@@ -95,7 +93,7 @@ class Trial:
 
 @dataclass(frozen=True, order=True)
 class TrainingWay:
-    """A way to train: a runtime with one network at a time, or with several in one program."""
+    """A runtime that trains networks one by one, or several in one program (`together`)."""
 
     runtime: Runtime
     together: bool = False
@@ -113,9 +111,9 @@ class TrainingWay:
 
 
 def all_ways(runtimes: Sequence[Runtime]) -> list[TrainingWay]:
-    """The ways to train by these runtimes; JAX alone trains several networks in one program.
+    """Return the float32 ways to train with these runtimes; only JAX trains several networks in one program.
 
-    What rounds the factors of its products trains something else, so that no remedy or advice is to name it.
+    Lower precisions change what is trained, so neither remedies nor advice may name them.
     """
     exact = [runtime for runtime in runtimes if runtime.backend in WAYS and runtime.precision == PRECISIONS[0]]
     together = [runtime for runtime in exact if runtime.backend == DEFAULT]
@@ -123,15 +121,15 @@ def all_ways(runtimes: Sequence[Runtime]) -> list[TrainingWay]:
 
 
 def drawn(trained: TrainingWay, n: int, seed: int, without: Sequence[Trial] = ()) -> list[Trial]:
-    """Trials drawn with a seed: batch sizes and depths in turns, widths at random.
+    """Draw trials: batch sizes and depths in shuffled turns, widths at random.
 
-    What has more than `MAX_STEP_FLOPS` is passed over, so large batches are fewer, and of small networks.
+    Trials above `MAX_STEP_FLOPS` are skipped, so large batches are rarer and go with small networks.
 
     Args:
-        trained: Decides whether networks are trained together.
-        n: Trials.
-        seed: The same gives the same trials.
-        without: These are not drawn.
+        trained: Determines whether networks are trained together.
+        n: Number of trials.
+        seed: Seed of the draw.
+        without: Trials to exclude.
     """
     rng = np.random.default_rng((seed, int(trained.together)))
     sizes, depths, counts = (_shuffled(rng, offered) for offered in (BATCH_SIZES, tuple(DEPTHS), TOGETHER))
@@ -151,16 +149,19 @@ def _shuffled(rng: np.random.Generator, offered: Sequence[int]) -> Iterator[int]
 
 
 def trials(trained: TrainingWay) -> list[Trial]:
-    """What is measured to calibrate a way to train: drawn trials, of fewer the first of the same, and single images."""
+    """Return the trials that calibrate a way to train: drawn ones, then those with batch size 1.
+
+    Backends with fewer samples use the first trials of the same draw.
+    """
     networks = min(TOGETHER) if trained.together else 1
     of_one_image = [Trial(network, 1, networks) for network in OF_ONE_IMAGE]
     return drawn(trained, SAMPLES.get(trained.runtime.backend, USUAL_SAMPLES), SEED) + of_one_image
 
 
 def near(question: Question) -> list[Trial]:
-    """A few steps like the question's, on MNIST's images: itself, other batches, and a smaller and a wider network.
+    """Return a few trials like the question, on MNIST: itself, other batch sizes, a smaller and a wider network.
 
-    The most telling come first. One that would take too long has a smaller batch.
+    The most informative come first. A smaller batch replaces one that would take too long.
     """
     network, size = replace(question.network, n_inputs=N_PIXELS, n_classes=N_CLASSES), min(question.batch_size, N_TRAIN)
     while size > 1 and network.step_flops(size) > MAX_STEP_FLOPS:
@@ -177,13 +178,11 @@ def near(question: Question) -> list[Trial]:
 def in_turns(
     ways: Sequence[tuple[TrainingWay, Sequence[Trial]]], rounds: int
 ) -> Iterator[tuple[TrainingWay, Sequence[Trial], int]]:
-    """A few trials of each way to train in turns, all of them in each round.
-
-    So a slow minute of the machine is a little of every way's, and wholly none's.
+    """Alternate between the ways to train, a few trials each, so that a slow minute on the machine hits all ways alike.
 
     Args:
         ways: Ways to train, each with its trials.
-        rounds: How often each trial comes.
+        rounds: How often each trial occurs.
 
     Yields:
         A way, its next trials, and the number of the round, from 1.
@@ -203,21 +202,21 @@ def measure_trials(
     request: AnyRequest,
     rounds: int = ROUNDS,
 ) -> Iterator[Note | tuple[TrainingWay, Trial, StepTime]]:
-    """Measure the steps of trials in turns and in rounds; what is stored is not measured again.
+    """Measure the trials' steps in turns and rounds; stored ones are not measured again.
 
     Args:
         ways: Ways to train, each with its trials.
         engine: Its workers measure.
         store: Where step times are looked up and stored.
-        cancel: Ends the measuring early; what was measured is stored.
+        cancel: Stops measuring early; completed measurements are kept.
         request: Place in the queue.
         rounds: How often each trial is measured.
 
     Yields:
-        Each step time as it is known, better in each round, and notes on what is measured or waited for.
+        Each step time, more precise in each round, and notes on progress and waiting.
 
     Raises:
-        WorkerDied, TrainingFailed: From the worker that measures.
+        WorkerDied, TrainingFailed: From the measuring worker.
     """
     for trained, some, times in in_turns(ways, rounds):
         for trial in some:
@@ -236,12 +235,12 @@ def measure_trials(
 def stored(
     ways: Sequence[TrainingWay], store: Store, asked: Sequence[Trial] = ()
 ) -> dict[tuple[TrainingWay, Trial], StepTime]:
-    """The step times of these ways' trials that are stored and still valid: of this machine, code and versions.
+    """Return the stored step times of these ways' trials that match this machine, code and library versions.
 
     Args:
         ways: Ways to train.
-        store: Where they are looked up.
-        asked: Trials in place of those of a calibration.
+        store: Where to look them up.
+        asked: Trials to use instead of the calibration's.
     """
     records, runtimes = store.records(Kind.STEP_TIME), dict.fromkeys(one.runtime for one in ways)
     valid = [one for runtime in runtimes for one in current(records, Kind.STEP_TIME, runtime.subject, runtime)]
@@ -261,7 +260,7 @@ def _step_times(
 
 
 def raced_step_times(machine: Machine) -> dict[tuple[TrainingWay, Trial], StepTime]:
-    """The step times that a recorded machine's whole epochs tell of, in float32."""
+    """Derive float32 step times from a recorded machine's whole epochs."""
     found = {}
     for runtime in machine.runtimes:
         for network, size in machine.cells if (trained := TrainingWay(runtime)) in all_ways([runtime]) else ():
@@ -273,9 +272,9 @@ def raced_step_times(machine: Machine) -> dict[tuple[TrainingWay, Trial], StepTi
 def recorded_calibrations(
     raced: Mapping[K, Mapping[tuple[TrainingWay, Trial], StepTime]],
 ) -> dict[tuple[K, TrainingWay], Calibration]:
-    """What each way to train costs on each recorded machine, by the steps of a handful of networks.
+    """Calibrate each way to train on each recorded machine from the steps of a handful of networks.
 
-    How far off such predictions are, those of all processors say together, and those of all cards.
+    The prediction error is estimated jointly over all CPUs, and jointly over all GPUs.
 
     Args:
         raced: From `raced_step_times`, by machine.
@@ -292,7 +291,7 @@ def recorded_calibrations(
 def calibrations(
     step_times: Mapping[tuple[TrainingWay, Trial], StepTime], few: bool = False
 ) -> tuple[dict[TrainingWay, Calibration], dict[TrainingWay, str]]:
-    """What each way to train costs, fitted to its step times; and why those that cannot be calibrated cannot."""
+    """Fit a calibration to each way's step times; also return, for ways that cannot be calibrated, the reason."""
     found: dict[TrainingWay, Calibration] = {}
     why_not: dict[TrainingWay, str] = {}
     for trained in dict.fromkeys(one for one, _ in step_times):
@@ -309,17 +308,17 @@ def calibrations(
     return found, why_not
 
 
-UNASKED = (DEFAULT, "jax-step", "numpy", "numba")  # backends that are calibrated unasked: quick to start
-FIRST = 2 * LEAST_SAMPLES  # steps of every way after which each has a first answer, that much before it is complete
-MORE = 1.25  # times as many steps as at the last fit are worth another one
+UNASKED = (DEFAULT, "jax-step", "numpy", "numba")  # backends calibrated automatically, because they start quickly
+FIRST = 2 * LEAST_SAMPLES  # steps per way that suffice for a first answer, long before the calibration is complete
+MORE = 1.25  # refit once there are this many times as many steps as at the last fit
 
 
 @dataclass(frozen=True)
 class CalibrationProgress:
     trained: TrainingWay
-    step_times: Mapping[Trial, StepTime] = field(default_factory=dict)  # that are measured
-    calibration: Calibration | None = None  # fitted to most of them
-    why_not: str = ""  # in a sentence, where there is none though steps were measured, or one failed
+    step_times: Mapping[Trial, StepTime] = field(default_factory=dict)
+    calibration: Calibration | None = None  # may not include the latest steps
+    why_not: str = ""  # sentence: why the measured steps gave no calibration, or what failed
 
     @property
     def n_measured(self) -> int:
@@ -331,10 +330,10 @@ class CalibrationProgress:
 
 
 class LiveCalibrations(Watched):
-    """What is known of this machine's ways to train. It changes with every fit, and is never over.
+    """The state of this machine's calibrations. It changes with every fit and is never over.
 
     Args:
-        store: Its valid step times are fitted at once.
+        store: Its valid step times are fitted immediately.
     """
 
     def __init__(self, store: Store) -> None:
@@ -360,7 +359,7 @@ class LiveCalibrations(Watched):
             self.fit(trained)
 
     def fit(self, trained: TrainingWay) -> None:
-        """Fit a way's calibration to all its measured steps, unless nothing came since the last time."""
+        """Fit a way's calibration to all its measured steps, if there are new ones."""
         step_times = self.of(trained).step_times
         if step_times == self._fitted.get(trained, {}):
             return
@@ -377,7 +376,6 @@ class LiveCalibrations(Watched):
             self.tell()
 
     def _add(self, trained: TrainingWay, trial: Trial, step_time: StepTime) -> int:
-        """How many steps of the way are known with this one."""
         with self.changed:
             known = self.of(trained)
             self._standings[trained] = replace(known, step_times={**known.step_times, trial: step_time})
@@ -394,7 +392,7 @@ def ways() -> list[TrainingWay]:
 
 
 def unasked() -> list[TrainingWay]:
-    """Those of them that are calibrated without being asked for."""
+    """Return the ways to train that are calibrated automatically."""
     return [one for one in ways() if one.runtime in map(Runtime, UNASKED) and not one.together]
 
 
@@ -408,21 +406,21 @@ def measure(
     again: bool = False,
     asked: Sequence[Trial] = (),
 ) -> Iterator[Note]:
-    """Measure what these ways' calibrations lack, a few steps of each in turns, then all of these once more.
+    """Measure the steps that these ways' calibrations lack, in turns and in `ROUNDS` rounds.
 
     Args:
         chosen: Ways to train.
-        live: Is told of each step, and fits.
+        live: Receives each step time, and refits.
         engine: Its workers measure.
-        store: Where the step times go.
-        cancel: Ends the measuring early; what was measured is stored and fitted.
+        store: Where step times are stored.
+        cancel: Stops measuring early; completed measurements are stored and fitted.
         request: Place in the queue.
-        again: Ask for all steps: those that something disturbed are measured once more.
-        asked: Trials in place of the calibrations', once; nothing is fitted to so few.
+        again: Include all known steps, so that disturbed ones are measured again.
+        asked: Trials to use instead of the calibrations', in one round; too few to fit.
 
     Yields:
-        Notes on what is measured or waited for. A way that cannot be measured says so in its standing, and the others
-        go on.
+        Notes on progress and waiting. A way that cannot be measured records the reason in `live`, and the others
+        continue.
     """
     attempts, failed = Attempts(), dict[TrainingWay, str]()
     todo = {

@@ -1,6 +1,6 @@
-"""The lines of an experiment: what they may differ in, from what a person asks for, and what follows from their epochs.
+"""The lines of an experiment: parsing a reader's choices, and figures derived from the trained epochs.
 
-Imports nothing heavy: it runs in readers' browsers, too.
+Also runs in readers' browsers, so it imports nothing heavy.
 """
 
 from collections.abc import Sequence
@@ -14,18 +14,18 @@ MAX_LINES = 16
 
 
 def rates_between(low: float, high: float, count: int) -> tuple[float, ...]:
-    """`count` learning rates evenly spaced on a log scale, to two digits; ends included.
+    """Return `count` learning rates evenly spaced on a log scale, ends included, rounded to two digits.
 
-    Rates that are equal to two digits are given once, so there may be fewer.
+    Rates that round to the same value occur once, so there may be fewer.
 
     Args:
-        low: Smallest rate, from `MIN_RATE`.
-        high: Largest rate, to `MAX_RATE`.
+        low: Smallest rate, at least `MIN_RATE`.
+        high: Largest rate, at most `MAX_RATE`.
         count: 2 to `MAX_LINES`.
 
     Raises:
-        ValueError: The ends are equal, not in order or outside the limits, or there are too few or too many rates; the
-            text is a sentence for the person.
+        ValueError: The ends are equal, out of order or outside the limits, or there are too few or too many rates; the
+            message is a sentence to show.
 
     >>> rates_between(0.001, 1, 4)
     (0.001, 0.01, 0.1, 1.0)
@@ -42,7 +42,7 @@ def rates_between(low: float, high: float, count: int) -> tuple[float, ...]:
 
 
 def parse_networks(text: str) -> list[Network]:
-    """Networks separated by semicolons; `none` is the one without a hidden layer.
+    """Parse networks separated by semicolons; `none` means no hidden layer.
 
     Raises:
         ValueError: A network cannot be read, as in `Network.parse`.
@@ -55,10 +55,10 @@ def parse_networks(text: str) -> list[Network]:
 
 
 def batch_sizes_of(sizes: Sequence[int]) -> list[int]:
-    """The sizes, smallest first, each once.
+    """Return the distinct sizes in ascending order.
 
     Raises:
-        ValueError: There is none; the text is a sentence for the person.
+        ValueError: There is none; the message is a sentence to show.
     """
     if not sizes:
         raise ValueError("batch sizes: expected at least one, got none; choose some from the list")
@@ -66,14 +66,14 @@ def batch_sizes_of(sizes: Sequence[int]) -> list[int]:
 
 
 def networks_of(chosen: Sequence[str], own: str) -> list[Network]:
-    """The networks that were chosen, and those that somebody wrote, each once.
+    """Return the distinct networks that a reader chose or typed.
 
     Args:
-        chosen: As `Network.parse` reads them.
-        own: As `parse_networks` reads them; empty for none.
+        chosen: In the format of `Network.parse`.
+        own: In the format of `parse_networks`; may be empty.
 
     Raises:
-        ValueError: There is none or more than `MAX_LINES`, or one cannot be read; the text is a sentence.
+        ValueError: There is none, there are more than `MAX_LINES`, or one cannot be read; the message is a sentence.
     """
     networks = list(dict.fromkeys([*map(Network.parse, chosen), *parse_networks(own)]))
     if not networks:
@@ -87,13 +87,13 @@ def networks_of(chosen: Sequence[str], own: str) -> list[Network]:
 
 
 def epoch_s(epochs: Sequence[Epoch]) -> np.ndarray:
-    """Seconds of training in each epoch, (epochs,), without the first, still warming up, if there are others."""
+    """Return training seconds per epoch, (epochs,), without the first one, a warm-up, if there are others."""
     seconds = np.array([epoch.train_s for epoch in epochs])
     return seconds[1:] if len(seconds) > 1 else seconds
 
 
 class TrainedEpochs:
-    """A training and its epochs so far; whoever holds them gives `training`, `epochs` and `train_s`, its seconds."""
+    """Mixin for a training and its epochs so far. Subclasses provide the attributes; `train_s` is its total seconds."""
 
     training: Training
     epochs: list[Epoch]
@@ -101,7 +101,7 @@ class TrainedEpochs:
 
     @property
     def diverged_step(self) -> int | None:
-        """Number of the step, from 1 over all epochs, whose loss was not finite; None where there is none."""
+        """First step with a non-finite loss, counted from 1 over all epochs; None if all are finite."""
         steps = 0
         for epoch in self.epochs:
             if epoch.diverged_step is not None:
@@ -111,19 +111,18 @@ class TrainedEpochs:
 
     @property
     def accuracy(self) -> float | None:
-        """Validation accuracy, 0 to 1, after the last epoch so far; None before the first."""
+        """Validation accuracy, 0 to 1, after the latest epoch; None before the first."""
         return self.epochs[-1].validation_accuracy if self.epochs else None
 
     @property
     def epoch_s(self) -> np.ndarray:
-        """Seconds of training in each epoch, (epochs,), without the first, still warming up, if there are others."""
         return epoch_s(self.epochs)
 
     def seconds_to(self, target: float) -> float | None:
-        """Seconds of training and evaluation until the accuracy first reached the target; None if it did not.
+        """Return seconds of training and evaluation until the accuracy first reached the target; None if it did not.
 
-        The accuracy is evaluated only at the end of an epoch, so this is an upper bound. Evaluation counts, model
-        creation does not (MLPerf's rule).
+        This is an upper bound, since accuracy is evaluated only after each epoch. Evaluation counts, model creation
+        does not (MLPerf's rule).
         """
         spent_s = 0.0
         for epoch in self.epochs:

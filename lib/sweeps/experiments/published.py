@@ -1,4 +1,4 @@
-"""Figures that the articles published, quoted with their source and never measured here."""
+"""Figures quoted from the articles, with their sources; none is measured here."""
 
 import json
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from lib import ROOT
 OVERHEAD_ARTICLE = "GPU overhead: why our MNIST model trains faster on CPU"
 MACHINES_ARTICLE = "Why a bigger GPU is not always faster"
 OPERATIONS_ARTICLE = "GPU vs CPU: Matmul, Sine Waves, and the Myth of Speed"
-# On what feeds a step, and on creating models. Without figures.
+# On input pipelines and on creating models; without figures.
 SLOWER_ARTICLE = "Keras Tensorflow backend slower on GPU than on CPU when training certain networks"
 CREATING_ARTICLE = "Why is TensorFlow GPU slower than CPU when creating and training models?"
 ADDRESSES = {
@@ -24,13 +24,13 @@ FILE = ROOT / "recorded" / "published.json"
 
 @dataclass(frozen=True)
 class PublishedMachine:
-    """A machine of the articles: seconds by (backend, device), then by batch size or by experiment."""
+    """A machine in the articles. Seconds are by (backend, device), then by batch size or experiment."""
 
     name: str
     source: str
     epoch_s: Mapping[tuple[str, str], Mapping[int, float]]
     experiment_s: Mapping[tuple[str, str], Mapping[str, float]]
-    price_per_h: float | None = None  # dollars, where the article names a price
+    price_per_h: float | None = None  # dollars; None if the article gives no price
     price_date: str = ""
 
 
@@ -45,10 +45,10 @@ def _machine(row: dict) -> PublishedMachine:
 
 
 MACHINES = tuple(_machine(row) for row in json.loads(FILE.read_text())["machines"])
-# Seconds an epoch of 784→128→10 by backend and batch size: the first article's table, on its workstation.
+# Seconds per epoch of 784→128→10 by backend and batch size, on the first article's workstation (its table).
 EPOCH_S = MACHINES[0].epoch_s
 
-# Seconds of one step's operations at batch size 32, each waited for: NumPy on the CPU, TensorFlow on the GPU.
+# Seconds per operation of one step at batch size 32, synchronized after each: NumPy on the CPU, TensorFlow on the GPU.
 OPERATION_S = MappingProxyType(
     {
         "forward: hidden layer": (162e-6, 541e-6),
@@ -60,15 +60,15 @@ OPERATION_S = MappingProxyType(
         "total": (751e-6, 4447e-6),
     }
 )
-LAUNCH_S = (5e-6, 15e-6)  # of a kernel on a card
-BATCH_TRANSFER = (100e3, 32e9, (10, 20))  # bytes, bytes a second, and how many times as long it takes to set it up
+LAUNCH_S = (5e-6, 15e-6)  # of a kernel on a GPU
+BATCH_TRANSFER = (100e3, 32e9, (10, 20))  # bytes, bytes per second, and setup time as a multiple of transfer time
 PRODUCT_TRANSFER_SHARE = 0.5  # of large products on an A100, the third article
-SINE_S = (100e-6, 50e-6)  # four nested sines on an A100: a kernel each, and compiled into one; the third article
+SINE_S = (100e-6, 50e-6)  # four nested sines on an A100: four kernels, and compiled into one; the third article
 PRODUCT_S = (272e-6, 109e-6)  # X @ W1 alone: CPU, GPU
 COMPILED_S = (1.30e-3, 1.27e-3)  # one compiled training step: CPU, GPU
 
-# CUDA's calls in one epoch of Keras on TensorFlow, as Nsight Systems counted them: call, kind, number, seconds in all.
-# The epoch of 6.5 s includes the validation: its 1,875 graph launches are 1,500 steps and 375 validation batches.
+# CUDA calls in one epoch of Keras on TensorFlow, counted by Nsight Systems: call, kind, number, total seconds.
+# The epoch of 6.5 s includes validation: its 1,875 graph launches are 1,500 steps and 375 validation batches.
 CUDA_CALLS = (
     ("cuCtxSetCurrent", "launch", 98_168, 0.87),
     ("cuEventRecord", "launch", 22_786, 0.57),
@@ -78,10 +78,10 @@ CUDA_CALLS = (
     ("cuLaunchKernel", "launch", 1_080, 0.02),
 )
 CUDA_EPOCH_S, CUDA_OVERHEAD_S = 6.5, 2.7
-CPU_EPOCH_S = 4.4  # of the same, on the CPU: in the text, where the table says 11.31
-CUPY_EPOCH_S = 443 / 5  # NumPy's training on the card by CuPy, image by image: 443 s for five epochs
+CPU_EPOCH_S = 4.4  # the same on the CPU, from the text; the table says 11.31
+CUPY_EPOCH_S = 443 / 5  # NumPy's training run by CuPy on the GPU, image by image: 443 s for five epochs
 
-ARTICLE_ARCHITECTURES = ("128", "256", "128→64", "256→128→64")  # of its depth experiment
+ARTICLE_ARCHITECTURES = ("128", "256", "128→64", "256→128→64")  # the depth experiment's
 
 # Seconds of the second article's three experiments: NVIDIA L4 (g2-standard-4) and 22 cores (c3-highcpu-22).
 _ON_L4, _ON_22_CORES = (next(iter(machine.experiment_s.values())) for machine in MACHINES[1:])
@@ -89,10 +89,10 @@ EXPERIMENT_S = MappingProxyType({name: (_ON_L4[name], _ON_22_CORES[name]) for na
 
 
 def epoch_s(backend: str, device: str, batch_size: int) -> float | None:
-    """The first article's seconds per epoch of 784→128→10; None where it has none for this runtime and batch size."""
+    """Return the first article's seconds per epoch of 784→128→10; None if it has no figure for this combination."""
     return EPOCH_S.get((backend, device), {}).get(batch_size)
 
 
-# Five learning rates for ten epochs on eight cores: how many times faster than Keras one after another.
+# Speedup over sequential Keras: five learning rates for ten epochs on eight cores.
 SWEEP_TIMES_FASTER = MappingProxyType({"keras-processes": 4.0, "vmap": 6.0})
-SWEEP_S = (28.0, 5.0)  # of the learning-rate experiment, before and “under” after
+SWEEP_S = (28.0, 5.0)  # the learning-rate experiment before and after; the article says “under” 5
