@@ -1,7 +1,6 @@
-"""The first notebook's experiments, and how they are drawn: trainings that differ in one thing; a random search, whose
-settings are drawn from ranges; and data that a reader brings, which may change what MNIST's results say.
+"""The first notebook's experiments: trainings that differ in one setting, random search, and readers' own data.
 
-Knows nothing of marimo.
+Own data may lead to other conclusions than MNIST. Does not depend on marimo.
 """
 
 import tempfile
@@ -32,7 +31,7 @@ from lib.timing.comparison import Verdict, compared
 if TYPE_CHECKING:
     import pandas as pd
 
-# What lines may differ in: the experiment's name, what a line is called, and the strategy of its sweep.
+# What lines may differ in, with the experiment's name, the label of a line, and the strategy of the sweep.
 AXES: dict[str, tuple[str, Callable[[Item], str], str]] = {
     "learning rate": ("learning-rate", lambda item: format_rate(item.training.learning_rate), AUTO),
     "batch size": ("batch-size", lambda item: f"{item.training.batch_size}", "sequential"),
@@ -48,23 +47,23 @@ class Experiment:
     items: tuple[Item, ...]
     labels: tuple[str, ...]
     ordered_by: str
-    strategy: str = "sequential"  # of the sweep: where seconds are shown side by side, each is trained by itself
-    target: float = field(default=0.95, compare=False)  # validation accuracy, 0 to 1, where seconds to it are shown
-    draw: tuple[Callable[..., Any], ...] = field(default=(), compare=False)  # its charts, of itself and its results
-    say: Callable[..., str] | None = field(default=None, compare=False)  # what its finished trainings show
+    strategy: str = "sequential"  # of the sweep; sequential where lines are compared by their seconds
+    target: float = field(default=0.95, compare=False)  # validation accuracy, 0 to 1, for the time to reach it
+    draw: tuple[Callable[..., Any], ...] = field(default=(), compare=False)  # draw its charts from it and its results
+    say: Callable[..., str] | None = field(default=None, compare=False)  # states the conclusion of finished trainings
 
     @classmethod
     def by(cls, axis: str, jobs: Iterable[Item], target: float = 0.95) -> "Experiment":
-        """The trainings as lines that differ in one thing.
+        """Build an experiment whose lines differ in one setting.
 
         Args:
             axis: A key of `AXES`.
-            jobs: In the order of the lines.
+            jobs: The trainings, in the order of the lines.
             target: Validation accuracy, 0 to 1.
 
         Raises:
-            ValueError: There is no training, two lines have the same label, or a backend cannot run here; the text is
-                a sentence for the person.
+            ValueError: There is no training, two lines have the same label, or a backend cannot run here; the message
+                is a sentence to show.
         """
         items = tuple(jobs)
         name, label, strategy = AXES[axis]
@@ -79,7 +78,7 @@ class Experiment:
         return cls(name, items, tuple(labels), axis, strategy, target)
 
     def kept(self, keep: Callable[[Item], bool]) -> "Experiment":
-        """Without the lines whose training is not to be kept."""
+        """Return the experiment with only the lines that `keep` accepts."""
         places = [place for place, item in enumerate(self.items) if keep(item)]
         items, labels = (tuple(every[place] for place in places) for every in (self.items, self.labels))
         return replace(self, items=items, labels=labels)
@@ -98,7 +97,7 @@ def missing_backends() -> list[tuple[Runtime, str, str]]:
 
 
 def settings_of(items: Sequence[Item]) -> list[tuple[str, str]]:
-    """What is trained: each quantity with its value, or from the least to the greatest."""
+    """Return each setting's name with its value, its range, or its different values."""
     trainings = [item.training for item in items]
     return [
         ("learning rate", _range([one.learning_rate for one in trainings], format_rate)),
@@ -125,13 +124,13 @@ DIMENSIONS = ("learning_rate", "batch_size", "width", "depth")
 
 @dataclass(frozen=True)
 class Space:
-    """What settings are drawn from: learning rates evenly on a logarithmic scale, the others from their lists.
+    """The search space: learning rates are uniform on a log scale, other settings come from their lists.
 
-    Random beats a grid where few of the settings matter: Bergstra and Bengio, “Random search for hyper-parameter
+    Random search beats a grid when few settings matter: Bergstra and Bengio, “Random search for hyper-parameter
     optimization”, 2012.
 
     Raises:
-        ValueError: The rates are not in order and above 0, or a list is empty.
+        ValueError: The rates are out of order or not above 0, or a list is empty.
     """
 
     rates: tuple[float, float] = (0.01, 1.0)
@@ -153,31 +152,31 @@ class Space:
 
     @property
     def size(self) -> int:
-        """How many different settings can be drawn; learning rates are rounded to three digits."""
+        """Number of different settings; learning rates are rounded to three digits."""
         rates = _place(self.rates[1]) - _place(self.rates[0]) + 1
         return rates * len(set(self.batch_sizes)) * len(set(self.widths)) * len(set(self.depths))
 
 
 def _place(rate: float) -> int:
-    """Where a rate stands among all that have three digits, in order."""
+    """Return a rate's rank among all rates with three significant digits."""
     digits, exponent = f"{rate:.2e}".split("e")
     return 900 * int(exponent) + round(100 * float(digits))
 
 
 def draw(space: Space, settings: int, epochs: int, seed: int) -> list[Training]:
-    """Different trainings with random settings, the same for the same seed; a longer draw begins with the shorter one.
+    """Draw distinct random settings as trainings; with the same seed, a longer draw begins with the shorter one.
 
-    All layers have one width, so that a setting is four numbers. All start from the same seed: only the setting
-    differs.
+    All layers of a network have the same width, so a setting is four numbers. All trainings use the same seed, so only
+    the setting differs.
 
     Args:
-        space: What is drawn from.
-        settings: How many.
-        epochs: Of each training.
-        seed: Of the draw, not of the trainings.
+        space: The search space.
+        settings: Number of settings.
+        epochs: Epochs per training.
+        seed: Seed of the draw, not of the trainings.
 
     Raises:
-        ValueError: There are not so many different settings in the space.
+        ValueError: The space has fewer different settings.
     """
     if settings > space.size:
         raise ValueError(
@@ -203,21 +202,21 @@ def search(
     request: Request,
     strategy: str | None = None,
 ) -> Iterator[Finished | Picked | Note]:
-    """Train the settings; without a strategy only find those that are stored.
+    """Train the settings; without a strategy, only look up stored ones.
 
     Raises what `lib.sweeps.sweep.updates` raises.
 
     Args:
         trainings: At least one.
-        runtime: What trains them.
+        runtime: Trains them.
         engine: Its workers train.
         store: Where curves are looked up and stored.
-        cancel: Ends it early.
-        request: For whom, and how urgently, turns are wanted.
-        strategy: Key of a strategy, or `auto`; None: nothing is trained.
+        cancel: Ends the search early.
+        request: Viewer and priority in the queue.
+        strategy: Key of a strategy, or `auto`; None trains nothing.
 
     Yields:
-        `Finished` for each setting, `Picked`, and notes that say how far it is.
+        `Finished` for each setting, `Picked`, and notes on progress.
     """
     items, options = [Item(training, runtime) for training in trainings], Options(strategy or AUTO)
     total = sum(training.epochs for training in trainings)
@@ -247,12 +246,12 @@ def _how_far(done: int, total: int, spent_s: float) -> str:
 
 
 def search_frame(found: Mapping[Training, Curve]) -> "pd.DataFrame":
-    """A row for each finished setting: its four numbers, epochs, validation accuracy, whether it diverged, and seconds.
+    """Return one row per finished setting.
 
-    Columns: `line` (from 0, in the order of `found`), those of `DIMENSIONS`, `epochs` (as many as were trained),
-    `accuracy`, `diverged`, `train_s`, and `chance`, the accuracy up to which a network did not learn.
+    Columns: `line` (from 0, in the order of `found`), those of `DIMENSIONS`, `epochs` (trained), `accuracy` (on the
+    validation rows), `diverged`, `train_s`, and `chance`, the accuracy up to which a network has learned nothing.
     """
-    import pandas as pd  # here, because steps are also measured on machines that have NumPy alone
+    import pandas as pd  # here, because steps are also measured on machines with only NumPy
 
     rows = [
         {
@@ -274,17 +273,17 @@ def search_frame(found: Mapping[Training, Curve]) -> "pd.DataFrame":
 
 
 def losses_frame(found: Mapping[Training, Curve], points: int = 60) -> "pd.DataFrame":
-    """Losses of all settings at common places: a row for each place, with `model`, `step` and `loss`.
+    """Return the losses of all settings, averaged over common intervals.
 
-    Each loss is the mean over its part of the training, or that of a neighbouring step where it has none; one that is
-    not finite stays so, and what was not trained is missing.
+    An interval without a step takes the loss of a neighbouring step. Losses that are not finite stay so; epochs that
+    were not trained have no rows.
 
     Args:
         found: Curves by training.
-        points: Rows of the training with the most epochs; a shorter one has its share of them.
+        points: Rows of the training with the most epochs; shorter ones have proportionally fewer.
 
     Returns:
-        `model` is the place in `found`, from 0; `step` the middle of the part, in epochs.
+        A row per interval: `model` (index in `found`), `step` (middle of the interval, in epochs) and `loss`.
     """
     import pandas as pd  # as in `search_frame`
 
@@ -294,7 +293,7 @@ def losses_frame(found: Mapping[Training, Curve], points: int = 60) -> "pd.DataF
         n_epochs = len(curve.epochs)
         n_points = max(1, round(points * n_epochs / longest))
         edges = np.linspace(0, len(curve.losses), n_points + 1).round().astype(int)
-        # A part without a step has the loss of the next one, or of the last.
+        # An interval without a step takes the loss of the next step, or of the last.
         sums = np.add.reduceat(curve.losses.astype(float), np.minimum(edges[:-1], len(curve.losses) - 1))
         counts = np.maximum(np.diff(edges), 1)
         steps = (np.arange(n_points) + 0.5) * longest / points
@@ -310,18 +309,18 @@ def bring(
     request: Request | None = None,
     niceness: int = 0,
 ) -> Iterator[Prepared | Note]:
-    """Read what was brought, or a set of scikit-learn's, in a process of its own, and save it ready to be trained on.
+    """Read a reader's files, or a data set of scikit-learn's, in a separate process, and save them ready for training.
 
     Args:
         files: Name, and content or path, of each file.
-        built_in: Name of scikit-learn's set, where there are no files.
-        label: The column of labels of a table; empty to have it guessed.
+        built_in: Name of scikit-learn's data set, used if there are no files.
+        label: A table's label column; empty to guess it.
         cancel: Ends the reading.
-        request: For whom; None: a viewer of its own.
-        niceness: Of the process, above this one's.
+        request: The viewer's request; None: a new viewer.
+        niceness: Of the process, relative to this one.
 
     Raises:
-        TrainingFailed: It cannot be trained on; the text says why.
+        TrainingFailed: The data cannot be trained on; the message says why.
     """
     what = listed([name for name, _ in files]) if files else built_in.replace("_", " ")
     with tempfile.TemporaryDirectory(prefix="own-") as folder:
@@ -349,10 +348,10 @@ def bring(
 
 
 def on(own: Prepared | None, training: Training) -> Training:
-    """The same training on these data; as it is where there are none.
+    """Return the training moved to these data; unchanged if there are none.
 
     Raises:
-        ValueError: Its batch size is larger than the data.
+        ValueError: The batch size is larger than the data.
     """
     if own is None:
         return training
@@ -360,9 +359,9 @@ def on(own: Prepared | None, training: Training) -> Training:
 
 
 def experiment_on(own: Prepared | None, experiment: Experiment) -> Experiment:
-    """The same experiment on these data; as it is where there are none.
+    """Return the experiment moved to these data; unchanged if there are none.
 
-    Lines of a runtime that they do not suit are left out where runtimes are compared, else trained by the default.
+    Lines whose runtime does not suit the data are dropped where backends are compared, else moved to the default.
 
     Raises:
         ValueError: As `on`.
@@ -381,10 +380,10 @@ def not_used(own: Prepared | None, runtimes: Iterable[Runtime]) -> list[tuple[Ru
 
 
 def that_fit(own: Prepared | None, batch_sizes: Sequence[int]) -> tuple[int, ...]:
-    """The batch sizes for which these data have enough rows.
+    """Return the batch sizes for which these data have enough training rows.
 
     Raises:
-        ValueError: None of them fits.
+        ValueError: None fits.
     """
     most = MNIST.n_train if own is None else own.about.n_train
     if batch_sizes and min(batch_sizes) > most:
@@ -396,17 +395,16 @@ def that_fit(own: Prepared | None, batch_sizes: Sequence[int]) -> tuple[int, ...
 
 
 def winners(experiment: Experiment, curves: Sequence[Curve], n_validation: int) -> list[str]:
-    """Labels of who wins: the quickest epochs where backends are compared, else the highest accuracy.
+    """Return the labels of the winners: the fastest epochs where backends are compared, else the highest accuracy.
 
-    They are those that nothing measured shows to be worse than the best; several where it is undecided.
-
-    Times are judged by `lib.timing.comparison`. Of accuracies, those within a standard error of the best count as equal
-    to it (the one-standard-error rule: Breiman et al., Classification and Regression Trees, 1984, section 3.4.3).
+    Several lines win if the measurements do not show them to be worse than the best. `lib.timing.comparison` judges
+    times. Accuracies within a standard error of the best count as equal to it (the one-standard-error rule: Breiman et
+    al., Classification and Regression Trees, 1984, section 3.4.3).
 
     Args:
-        experiment: What was trained.
-        curves: Of each line, in their order.
-        n_validation: Rows that the accuracies are of.
+        experiment: The trained experiment.
+        curves: One per line, in order.
+        n_validation: Number of rows behind each accuracy.
     """
     labels = experiment.labels
     if experiment.name == "backend":
@@ -425,12 +423,12 @@ def winners(experiment: Experiment, curves: Sequence[Curve], n_validation: int) 
 
 
 def on_mnist(experiment: Experiment, store: Store, mnist: Facts | None) -> list[Curve] | None:
-    """What is stored for MNIST at the same settings: a curve for each line; None where one is missing.
+    """Return the stored curve of each line at the same settings on MNIST; None if one is missing.
 
     Args:
-        experiment: On other data.
+        experiment: An experiment on other data.
         store: Where results are looked up; nothing is trained.
-        mnist: Which images MNIST's results are of; None while that is not known.
+        mnist: The images of MNIST's results; None while unknown.
     """
     if mnist is None:
         return None
@@ -441,7 +439,7 @@ def on_mnist(experiment: Experiment, store: Store, mnist: Facts | None) -> list[
 
 
 def moved_to_mnist(experiment: Experiment) -> Experiment:
-    """The lines that an experiment on other data is about, at the same settings on MNIST."""
+    """Return an experiment on other data with the same settings on MNIST."""
     items = tuple(
         Item(replace(one.training, network=Network(one.training.network.hidden), data=MNIST), one.runtime)
         for one in experiment.items
@@ -452,9 +450,9 @@ def moved_to_mnist(experiment: Experiment) -> Experiment:
 def both_winners(
     experiment: Experiment, curves: Sequence[Curve | None], store: Store, mnist: Facts | None
 ) -> tuple[list[str], list[str] | None] | None:
-    """Who wins on the data of this experiment, and who on MNIST at the same settings, where that is stored.
+    """Return the winners on this experiment's data, and on MNIST at the same settings if stored, else None.
 
-    None while a line is not finished; `curves` are those of the lines that the experiment is about.
+    `curves` has one entry per line. Return None while a line is unfinished.
     """
     if any(curve is None for curve in curves):
         return None

@@ -1,7 +1,7 @@
-"""Many trainings at once: the article's sweep by each strategy, and more and more networks in one program.
+"""Training many networks at once: the article's sweep by each strategy, and growing numbers of networks per program.
 
-A sweep is timed whole, and stored. Numbers of networks rest on step times: a few measured steps of each program
-(`lib.sweeps.measuring`), stored too, so that a slider that comes back to a position finds its figure.
+Sweeps are timed whole and stored. Figures by number of networks derive from a few measured steps per program
+(`lib.sweeps.measuring`), which are stored too, so that returning a slider to a position measures nothing again.
 """
 
 import time
@@ -29,7 +29,7 @@ COUNTS = tuple(2**k for k in range(11))
 COUNTED_BY = ("sequential", "vmap", "sharded")
 NETWORK = Network((128,))
 SHARE_OF_MEMORY = 0.4
-CORES_TIMES = 3  # sweeps that are timed of each number of networks, a core each
+CORES_TIMES = 3  # timed sweeps for each number of networks, with one core per network
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Method:
 
 
 def methods() -> list[Method]:
-    """The methods that can run here; Keras, as in the article, comes last: it takes minutes."""
+    """Return the methods that can run here; the article's Keras comes last because it takes minutes."""
     keras, numba, on_card = Runtime("keras-tensorflow"), Runtime("numba"), Runtime(device="gpu")
     found = [
         *(
@@ -81,21 +81,21 @@ def compared(store: Store, epochs: int) -> dict[str, Record]:
 def compare(
     todo: Sequence[Method], epochs: int, engine: Engine, store: Store, cancel: Cancel, request: Request
 ) -> Iterator[Record | Note]:
-    """Time the article's sweep of five learning rates once by each method: whole, warm, its programs compiled.
+    """Time the article's sweep of five learning rates once with each method: whole, warm, with compiled programs.
 
-    A sweep that had to wait in the middle, because another run took its turn, is timed again.
+    A sweep that another run interrupted is timed again.
 
     Args:
-        todo: All of these are timed, stored or not.
-        epochs: Of each of the five trainings, at batch size 32.
+        todo: Methods to time, even if already stored.
+        epochs: Epochs of each of the five trainings, at batch size 32.
         engine: Trains them.
-        store: Where the records go; the curves are not stored.
-        cancel: Ends the comparison when it is set.
-        request: Place in the queue of all that runs on this machine.
+        store: Where records are stored; curves are not.
+        cancel: Ends the comparison when set.
+        request: Place in this machine's queue.
 
     Yields:
-        Each method's wall seconds as soon as they are stored, records of kind `FAILURE` for those that failed on a
-        graphics card, and notes on what is timed or waited for.
+        Each method's wall seconds as they are stored, records of kind `FAILURE` for failures on a GPU, and notes on
+        progress and waiting.
     """
     attempts = Attempts(ALL_BUT_THE_CPU)
     for method in todo:
@@ -109,9 +109,9 @@ def compare(
 def _compare(
     method: Method, epochs: int, engine: Engine, store: Store, cancel: Cancel, request: Request
 ) -> Iterator[Record | Note]:
-    if method.by_keras:  # it compiles in each training: only its library is warmed up
+    if method.by_keras:  # Keras compiles in every training, so only the library can be warmed up
         warm_up = [Item(Training(NETWORK, 0.1, 4096, 1, seed), method.runtime) for seed in range(2)]
-    else:  # the same programs, so that none is compiled while they are timed
+    else:  # the same programs, so that nothing compiles while timed
         warm_up = _sweep(method, 1)
     doing = f"warming up {method.label}"
     yield Note(doing)
@@ -135,7 +135,7 @@ def _sweep(method: Method, epochs: int) -> list[Item]:
 def _timed(
     method: Method, items: Sequence[Item], engine: Engine, cancel: Cancel, request: Request
 ) -> Generator[Note, None, float | None]:
-    """Wall seconds of a sweep from its turn on; None if it was interrupted."""
+    """Return wall seconds of a sweep, without waiting in the queue; None if interrupted."""
     began, done, epochs = time.perf_counter(), 0, items[0].training.epochs
     for update in updates(items, engine, None, cancel, Options(method.strategy), request):
         if isinstance(update, Waiting | Restarted):
@@ -152,10 +152,10 @@ def _timed(
 
 @dataclass(frozen=True)
 class Point:
-    """Seconds of an epoch per network, for this number of networks by a strategy; or why that was not measured.
+    """Seconds per epoch and network, for a strategy and a number of networks; or why that was not measured.
 
-    Where `why_not` is not empty, `each_s` is NaN. `low_s` and `high_s` are the ends of its range, and `disturbed` says
-    what else used the machine.
+    `each_s` is NaN if `why_not` is not empty. `low_s` and `high_s` are the ends of its range; `disturbed` names other
+    loads on the machine.
     """
 
     strategy: str
@@ -180,24 +180,23 @@ def saturation(
     free_bytes: float,
     again: bool = False,
 ) -> Iterator[Point | Note]:
-    """Seconds of an epoch per network, for 1 to `most` networks in one program, and one after another.
+    """Measure seconds per epoch and network, for 1 to `most` networks in one program, and for sequential training.
 
-    A strategy ends with the first number that would take more than `SHARE_OF_MEMORY` of `free_bytes`.
+    A strategy stops at the first number that needs more than `SHARE_OF_MEMORY` of `free_bytes`.
 
     Args:
         most: Largest number of networks; `COUNTS` up to it are measured.
         batch_size: Images per step.
         engine: Measures the steps.
         store: Where step times are looked up and stored.
-        cancel: Ends the measurement when it is set.
-        request: Place in the queue of all that runs on this machine.
+        cancel: Ends the measurement when set.
+        request: Place in this machine's queue.
         device: "cpu" or "gpu".
-        free_bytes: Memory that a training can have on the device.
-        again: Measure stored step times once more.
+        free_bytes: Memory available to a training on the device.
+        again: Measure stored step times again.
 
     Yields:
-        A `Point` for each strategy and number, in the order of `COUNTED_BY`, and notes on what is measured or waited
-        for.
+        A `Point` for each strategy and number, in the order of `COUNTED_BY`, and notes on progress and waiting.
     """
     for key in COUNTED_BY:
         n_devices = device_count(device) if key == "sharded" else 1
@@ -214,7 +213,7 @@ def saturation(
                 break
             if key != "sequential" and count < 2:
                 continue
-            # One after another is the same program for any number: it is measured again for the first alone.
+            # Sequential training runs the same program for any number, so it is measured again only once.
             anew = again and (key != "sequential" or count == 1)
             doing = f"{count:,} network{'s' * (count > 1)}, {STRATEGIES[key].label}"
             yield Note(doing)
@@ -237,19 +236,19 @@ def _point(strategy: str, device: str, count: int, found: Mapping[Part, StepTime
 def on_cores(
     counts: Sequence[int], batch_size: int, engine: Engine, cancel: Cancel, request: Request
 ) -> Iterator[Point | Note]:
-    """Seconds of an epoch per network where Numba trains each network on a core of its own.
+    """Measure seconds per epoch and network where Numba trains each network on its own core.
 
-    Cores share a machine's memory and clock, so whole sweeps of one epoch are timed, all networks at once.
+    Cores share a machine's memory and clock, so whole one-epoch sweeps are timed, with all networks at once.
 
     Args:
         counts: Numbers of networks.
         batch_size: Images per step.
         engine: Trains them.
-        cancel: Ends the measurement when it is set.
-        request: Place in the queue of all that runs on this machine.
+        cancel: Ends the measurement when set.
+        request: Place in this machine's queue.
 
     Yields:
-        A `Point` for each number, and notes on what is timed or waited for.
+        A `Point` for each number, and notes on progress and waiting.
     """
     method = next(one for one in methods() if one.key == "numba-cores")
     for count in counts:

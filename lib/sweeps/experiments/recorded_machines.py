@@ -1,7 +1,7 @@
-"""Machines and what was measured on them: from exports, however many files a machine is spread over, or from a store.
+"""Machines and their measurements, read from exports (one machine may span several files) or from a store.
 
-`recorded/*.json` are exports of `python -m lib.cli.record`, but for `published.json`, which holds what the articles
-published, and `devices.json`, which holds what data sheets say.
+`recorded/*.json` are exports of `python -m lib.cli.record`, except `published.json` (the articles' figures) and
+`devices.json` (figures from data sheets).
 """
 
 from collections import Counter, defaultdict
@@ -35,9 +35,9 @@ from lib.timing.profiling.request import Examination, Split, split
 FOLDER = published.FILE.parent
 NO_EXPORTS = (published.FILE.name, DEVICES.name)
 WIDE = 1.3  # third quartile over first
-EPOCHS = 3  # of each training in the second article's experiments
+EPOCHS = 3  # per training in the second article's experiments
 NETWORK = Network((128,))
-# The trainings of each experiment: network and batch size.
+# Each experiment's trainings: network and batch size.
 EXPERIMENTS: Mapping[str, tuple[tuple[Network, int], ...]] = {
     "learning-rate": ((NETWORK, 32),) * 4,
     "batch-size": tuple((NETWORK, size) for size in (1, 32, 256)),
@@ -47,18 +47,18 @@ EXPERIMENTS: Mapping[str, tuple[tuple[Network, int], ...]] = {
 
 @dataclass(frozen=True)
 class Seconds:
-    """First quartile, median and third quartile of a time; all three are the same for a published one."""
+    """First quartile, median and third quartile of a time; all three are equal for a published one."""
 
     low: float
     middle: float
     high: float
     n: int = 0
-    # What it is compared with others by: its repetitions, whose spread the quartiles of all times do not show.
+    # Used in comparisons: it shows the spread between repetitions, which the quartiles of all times do not.
     estimate: Estimate = field(default=Estimate(0.0), compare=False)
 
     @property
     def is_wide(self) -> bool:
-        """Whether the quartiles are so far apart that something else was at work: `WIDE` times."""
+        """Whether the quartiles differ by more than `WIDE` times, a sign that something disturbed the measurement."""
         return self.high > WIDE * self.low
 
     def times(self, factor: float) -> "Seconds":
@@ -66,38 +66,38 @@ class Seconds:
         return Seconds(*scaled, self.n, self.estimate.times(factor))
 
     def plus(self, other: "Seconds") -> "Seconds":
-        """This time followed by another: medians and quartiles are added.
+        """Add another time, quartile by quartile.
 
-        `n` is the smaller of the two numbers of measurements; a time without a spread (`n` 0) does not lower it.
+        `n` is the smaller number of measurements of the two; a time without a spread (`n` 0) does not lower it.
         """
-        n = min(self.n or other.n, other.n or self.n)  # what has no spread of its own takes none away
+        n = min(self.n or other.n, other.n or self.n)
         together = self.estimate.plus(other.estimate)
         return Seconds(self.low + other.low, self.middle + other.middle, self.high + other.high, n, together)
 
 
 def exactly(seconds: float) -> Seconds:
-    """A time without a spread: published, or so small beside another that its own spread does not matter."""
+    """Return a time without a spread: published, or so small relative to another that its spread does not matter."""
     return Seconds(seconds, seconds, seconds, estimate=Estimate(seconds))
 
 
 def total_of(known: Sequence[Seconds | None]) -> Seconds | None:
-    """The sum of all times; None where one of them is missing, or there are none."""
+    """Return the sum of all times; None if one is missing or there are none."""
     given = [one for one in known if one is not None]
     return reduce(Seconds.plus, given) if given and len(given) == len(known) else None
 
 
 @dataclass(frozen=True)
 class Machine:
-    """One machine: what was measured on it, or what an article says of it (`quoted`)."""
+    """A machine with its measurements, or with an article's figures (`quoted`)."""
 
     name: str
-    source: str  # the files that it came in, or the article
+    source: str  # the files that it came from, or the article
     records: tuple[Record, ...] = ()
     curves: tuple[Mapping[str, object], ...] = ()
     price_per_h: float | None = None
     price_date: str = ""
     quoted: published.PublishedMachine | None = None
-    live: bool = False  # this machine, by its own store
+    live: bool = False  # this machine, from its own store
 
     @property
     def is_published(self) -> bool:
@@ -109,13 +109,13 @@ class Machine:
 
     @cached_property
     def dates(self) -> tuple[str, str]:
-        """The first and the last day of its measurements, such as 2026-11-21; empty for a published machine."""
+        """First and last day of its measurements, such as 2026-11-21; empty strings for a published machine."""
         days = sorted(record.measured_at[:10] for record in self.records)
         return (days[0], days[-1]) if days else ("", "")
 
     @cached_property
     def runtimes(self) -> tuple[Runtime, ...]:
-        """The runtimes that it was timed with, in the order of `TRAINERS`, those on a CPU first."""
+        """The runtimes timed on it, in the order of `TRAINERS`, CPU first."""
         if self.quoted is not None:
             found = {*self.quoted.epoch_s, *self.quoted.experiment_s}
         else:
@@ -129,7 +129,7 @@ class Machine:
 
     @property
     def disturbed(self) -> float:
-        """The share of its measurements that something disturbed, 0 to 1: by what was seen, or by their own spread."""
+        """Share of disturbed measurements, 0 to 1: those with warnings or a wide spread."""
         times = [record for record in self.records if record.block_s]
         return sum(bool(record.warnings) or _is_wide(record) for record in times) / len(times) if times else 0.0
 
@@ -154,13 +154,13 @@ class Machine:
         return spread([one.block_s for one in found], off_s)
 
     def beside(self, runtime: Runtime, batch_size: int, name: str, network: Network = NETWORK) -> float:
-        """Median seconds of what comes with an epoch; 0 where it was not measured.
+        """Return median seconds of work that accompanies an epoch; 0 if not measured.
 
         Args:
-            runtime: What trains.
+            runtime: The runtime that trains.
             batch_size: Images per step.
             name: `evaluation_s` or `first_call_s`.
-            network: What is trained; where this cell has no figure, those of all cells of the runtime are used.
+            network: What is trained; if this cell has no figure, all of the runtime's cells are used.
         """
         cell = (runtime, network, batch_size)
         for cells in ([cell], [other for other in self._repetitions if other[0] == runtime]):
@@ -170,14 +170,14 @@ class Machine:
         return 0.0
 
     def experiment(self, name: str, runtime: Runtime) -> Seconds | None:
-        """Seconds of one of the second article's experiments, with three epochs for each training.
+        """Return the seconds of one of the second article's experiments, with three epochs per training.
 
-        A published time is of the whole experiment. A time of ours is the sum over its trainings of the first call, the
-        epochs, and an evaluation after each. None where an epoch was not measured, or nothing was published.
+        Published times cover the whole experiment. Our times sum each training's first call, its epochs, and an
+        evaluation after each. None if an epoch was not measured, or nothing was published.
 
         Args:
             name: A key of `EXPERIMENTS`.
-            runtime: What trains.
+            runtime: The runtime that trains.
         """
         if self.quoted is not None:
             known = self.quoted.experiment_s.get((runtime.backend, runtime.device), {}).get(name)
@@ -185,11 +185,11 @@ class Machine:
         return total_of([self._training(runtime, size, network) for network, size in EXPERIMENTS[name]])
 
     def experiments(self, runtime: Runtime) -> Seconds | None:
-        """Seconds of all of the second article's experiments; None where one of them is not known."""
+        """Return the seconds of all of the second article's experiments; None if one is unknown."""
         return total_of([self.experiment(name, runtime) for name in EXPERIMENTS])
 
     def first_calls_s(self, runtime: Runtime) -> float:
-        """Of `experiments`, the first calls of all trainings; 0 for a published machine, whose pages do not tell."""
+        """Return the seconds of all first calls in `experiments`; 0 for a published machine, where they are unknown."""
         cells = [cell for trainings in EXPERIMENTS.values() for cell in trainings]
         return sum(self.beside(runtime, size, "first_call_s", network) for network, size in cells)
 
@@ -210,19 +210,15 @@ class Machine:
         return split(runtime, found)
 
     def sweep(self, method: str) -> Seconds | None:
-        """Wall seconds of the first article's sweep, with as many epochs as were recorded; None where it was not timed.
+        """Return wall seconds of the first article's sweep, for the recorded number of epochs; None if not timed.
 
         Args:
-            method: The key of a `Method` of `lib.sweeps.experiments.parallel_sweeps`.
+            method: Key of a `Method` in `lib.sweeps.experiments.parallel_sweeps`.
         """
         return spread([r.block_s for r in self.records if r.kind == Kind.SWEEP and r.subject.get("method") == method])
 
     def models(self, device: str) -> dict[tuple[str, int], Seconds]:
-        """Seconds of an epoch per network, by strategy and number of networks at once.
-
-        Args:
-            device: "cpu" or "gpu".
-        """
+        """Return seconds per epoch and network on a device ("cpu" or "gpu"), by strategy and number of networks."""
         return {
             (str(record.subject["strategy"]), int(record.subject["count"])): Seconds(*record.block_s, n=1)
             for record in self.records
@@ -232,29 +228,28 @@ class Machine:
 
 @dataclass(frozen=True)
 class Best:
-    """The fastest runtime of a machine for one piece of work, and the seconds that it takes."""
+    """A machine's fastest runtime for some work, and the time it takes."""
 
     machine: Machine
     runtime: Runtime
     seconds: Seconds
 
     def cost(self, prices: Mapping[str, float]) -> Seconds | None:
-        """Dollars for the work, with their quartiles; None where the machine has no price, or a price of zero.
+        """Return the work's cost in dollars, with quartiles; None if the machine has no price, or a price of zero.
 
         Args:
-            prices: Dollars per hour, by the machine's name.
+            prices: Dollars per hour, by machine name.
         """
         price = prices.get(self.machine.name)
         return self.seconds.times(price / 3600) if price else None
 
 
-# Seconds of a piece of work on a machine by a runtime; None where they are not known.
+# Seconds of some work on a machine with a runtime; None if unknown.
 Measure = Callable[[Machine, Runtime], Seconds | None]
 
 
 def best_runtime(machine: Machine, of: Measure, device: str | None = None) -> Best | None:
-    """The fastest of a machine's float32 runtimes by median, on one of `ALL_DEVICES` or on any; None where none has the
-    figure."""
+    """Return a machine's float32 runtime with the lowest median, on `device` or on any; None if all lack the figure."""
     known = [
         Best(machine, runtime, seconds)
         for runtime in machine.runtimes
@@ -280,13 +275,13 @@ def _runtime_of(record: Record) -> tuple[str, ...]:
 
 
 def spread(repetitions: Sequence[Sequence[float]], off_s: float = 0.0) -> Seconds | None:
-    """Median and quartiles of all times, and an estimate from the medians of the repetitions; None without any time.
+    """Return median and quartiles of all times, with an estimate from the repetitions' medians; None without times.
 
-    A single repetition is estimated from its own times, which do not show how a machine varies between repetitions.
+    A single repetition is estimated from its own times, which miss the variation between repetitions.
 
     Args:
-        repetitions: Seconds, by repetition; empty ones are left out.
-        off_s: By how much all of them may be too long or too short, because their clock is coarse.
+        repetitions: Seconds, by repetition; empty ones are ignored.
+        off_s: Possible error of every time, in either direction, due to a coarse clock.
     """
     repetitions = [repetition for repetition in repetitions if len(repetition)]
     if not repetitions:
@@ -300,7 +295,7 @@ def spread(repetitions: Sequence[Sequence[float]], off_s: float = 0.0) -> Second
 
 @dataclass(frozen=True)
 class Collection:
-    """The machines of some files, a sentence for each problem, and notes on what was merged."""
+    """The machines in some files, a sentence per problem, and notes on merged files."""
 
     machines: tuple[Machine, ...] = ()
     problems: tuple[str, ...] = ()
@@ -308,12 +303,8 @@ class Collection:
 
 
 def collect(files: Iterable[tuple[str, str]]) -> Collection:
-    """Read exports; one that cannot be read becomes a problem, and a machine that comes in several is merged into one.
-
-    Args:
-        files: Name and text of each.
-    """
-    exports: dict[str, list[tuple[str, Export]]] = {}  # by machine: files from the first on that has a record of it
+    """Read exports (name and text of each). Unreadable ones become problems; a machine's exports are merged."""
+    exports: dict[str, list[tuple[str, Export]]] = {}  # by machine, starting with the first file that has its records
     problems = []
     for name, text in files:
         try:
@@ -342,10 +333,10 @@ def collect(files: Iterable[tuple[str, str]]) -> Collection:
 def read_exports(
     files: Sequence[tuple[str, bytes]], cancel: Cancel, request: Request | None = None, niceness: int = 0
 ) -> Iterator[Collection | Note]:
-    """Read exports that somebody brought, in a process of its own: name and content of each.
+    """Read a reader's exports (name and content of each) in a separate process.
 
     Raises:
-        TrainingFailed: It takes too much memory or time; what is wrong with one of them is in the collection.
+        TrainingFailed: Reading takes too much memory or time; problems of single files are in the collection.
     """
     try:
         found = yield from read(
@@ -364,7 +355,7 @@ def read_exports(
 
 
 def main(connection: Connection) -> None:
-    """The reader's process: for each (files,) that comes, send a `Collection`, or a sentence why there is none."""
+    """Run the reading process: answer each (files,) with a `Collection`, or a sentence why there is none."""
     answer(connection, _collected)
 
 
@@ -406,7 +397,7 @@ def _machine(key: str, source: str, exports: Sequence[Export]) -> Machine:
 
 
 def told_apart(machines: Iterable[Machine]) -> tuple[Machine, ...]:
-    """Number the second and every further machine of the same name: `… #2`."""
+    """Number machines that share a name, from the second on: `… #2`."""
     seen: Counter[str] = Counter()
     found = []
     for machine in machines:
@@ -416,21 +407,21 @@ def told_apart(machines: Iterable[Machine]) -> tuple[Machine, ...]:
     return tuple(found)
 
 
-# Until somebody enters what an hour of this machine costs, it is its electricity, at a household's price.
+# This machine's default price per hour is its electricity, at household rates.
 ASSUMED_W, ASSUMED_CARD_W, ASSUMED_PER_KWH = 100, 300, 0.30
 
 
 def live_machine(store: Store) -> Machine | None:
-    """This machine, from what its store has of this code and these versions.
+    """Return this machine, from its store's records of this code and these library versions.
 
-    None where nothing was raced yet, or the store cannot be read. The price is an estimate of its electricity.
+    None if nothing was raced yet, or the store cannot be read. The price is an estimate of its electricity.
     """
     here, known = (machine_id(), source_digest()), set(map(versions, all_runtimes()))
     records = [one for one in store.records() if (one.machine, one.sources) == here and one.versions in known]
     try:
         cached = store.rows("curves", without=["losses"])
     except StoreUnusable:
-        return None  # which the store says itself
+        return None  # the store reports the problem itself
     curves = [
         row
         for row in cached
@@ -451,8 +442,7 @@ def live_machine(store: Store) -> Machine | None:
 
 
 def browsers_in(store: Store) -> tuple[Machine, ...]:
-    """The machines that readers have kept from their browsers (`lib.sweeps.experiments.your_gpu`), in the order of
-    time."""
+    """Return the machines that readers kept from their browsers (`lib.sweeps.experiments.your_gpu`), oldest first."""
     kept: dict[str, list[Record]] = defaultdict(list)
     for record in sorted(store.records(Kind.RACE, naming="browser"), key=lambda one: one.measured_at):
         if record.says("browser") is not None:
@@ -474,7 +464,7 @@ def recorded_here(folder: Path = FOLDER) -> Collection:
 
 @lru_cache(maxsize=4)
 def _read(files: tuple[tuple[Path, int], ...]) -> Collection:
-    """The machines of these exports, by their paths and the times of their last changes: reading takes 0.2 s."""
+    """Read exports by path and modification time; cached because reading takes 0.2 s."""
     texts, problems = [], []
     for path, _ in files:
         try:
@@ -487,7 +477,7 @@ def _read(files: tuple[tuple[Path, int], ...]) -> Collection:
 
 @cache
 def recorded_gpus() -> tuple[Machine, ...]:
-    """The recorded machines with a GPU; none where this machine has a GPU of its own, which is measured instead."""
+    """Return the recorded machines with a GPU; none if this machine has its own GPU, which is measured instead."""
     return () if nvidia_driver_answers() else tuple(one for one in recorded_here().machines if one.has_gpu)
 
 
@@ -500,13 +490,12 @@ def named(machine: Machine) -> str:
 
 
 def card_of(machine: Machine) -> str:
-    """The machine's GPU; one of NVIDIA's in a word, such as H100."""
+    """Return the machine's GPU; NVIDIA's are shortened to one word, such as H100."""
     maker, _, card = machine.name.split(" · ")[-1].partition("NVIDIA ")
     return maker or next((word for word in card.split() if any(letter.isdigit() for letter in word)), card)
 
 
 def place(machine: Machine, on_gpu: bool) -> str:
-    """The machine's GPU, the last part of its name, or its processor, the first two; and its last day of
-    measurement."""
+    """Return the machine's GPU (the last part of its name) or CPU (the first two parts), with its last day."""
     parts = machine.name.split(" · ")
     return f"{parts[-1] if on_gpu else ', '.join(parts[:2])}, recorded {machine.dates[1]}"

@@ -1,14 +1,14 @@
-"""What a teacher says to all pages of a class, and what these guess: in memory, for one server.
+"""A teacher's settings for a class, and the class's guesses; kept in memory, per server.
 
-Pages follow what is said, which is not told of what they do themselves: a class has a hundred.
+Pages follow `Classroom.heard`, which changes only when the settings do: a class may have a hundred pages.
 
-What a class guesses before it sees a result is anonymous counts by question. While a session lasts, its own guesses are
-known by a random name, so that a later one replaces the one before. When it has ended the name is forgotten; what it
-guessed stays in the counts, and nothing says whose it was. No guess pushes out another question's: each has a limit of
-its own.
+Guesses are anonymous counts by question. During a session, a random name links its guesses, so that a later guess
+replaces an earlier one. Afterwards the name is forgotten and only the counts remain. Each question has its own limits,
+so no guess displaces another question's.
 
-What is asked is generated from what will be trained. To watch a demonstration teaches no more than not to see it; to
-predict its outcome first does (C. Crouch et al., American Journal of Physics 72, 835, 2004).
+Questions are generated from the experiment to be trained. Students who only watch a demonstration learn no more than
+those who do not see it; predicting its outcome first helps (C. Crouch et al., American Journal of Physics 72, 835,
+2004).
 """
 
 from collections import Counter, deque
@@ -21,16 +21,15 @@ from lib.once import once
 from lib.sweeps.experiments.mnist_training import Experiment
 from lib.sweeps.experiments.results import Watched
 
-# The first notebook's sections that ask for a guess, in the order of its page, by the names of their experiments.
+# Sections of the first notebook that ask for a guess, in page order, by experiment name.
 SECTIONS = ("learning-rate", "batch-size", "depth", "backend")
 
 
 @dataclass(frozen=True)
 class Said:
-    """What holds for the whole class.
+    """Settings of the whole class.
 
-    `predicts`: results are shown after a guess; `shows`: everybody sees the guesses of all; `pauses`: pupils begin no
-    new runs.
+    `predicts`: results appear only after a guess; `shows`: everyone sees all guesses; `pauses`: pupils start no runs.
     """
 
     predicts: bool = False
@@ -39,14 +38,14 @@ class Said:
 
 
 class Classroom(Watched):
-    """What is said to a class. Safe to use from any thread."""
+    """A class's settings. Thread-safe."""
 
     def __init__(self) -> None:
         super().__init__()
         self.said, self.heard = Said(), Watched()
 
     def say(self, **changes: Any) -> None:
-        """Change what holds for the class, by the fields of `Said`, and tell all pages."""
+        """Change fields of `Said`, and notify all pages."""
         with self.changed:
             said = replace(self.said, **changes)
             if said != self.said:
@@ -55,7 +54,7 @@ class Classroom(Watched):
                 self.heard.tell()
 
     def wait_until_it_goes_on(self, ended: Event) -> None:
-        """While the class is paused, wait, or until the event is set, which is looked at once a second."""
+        """Block while the class is paused, unless `ended` is set (checked once a second)."""
         with self.changed:
             while self.said.pauses and not ended.is_set():
                 self.changed.wait(1.0)
@@ -66,16 +65,16 @@ def classroom() -> Classroom:
     return Classroom()
 
 
-MAX_VIEWERS = 2_000  # of whom it is known what they guessed of a question; the first are forgotten as if they had left
-MAX_QUESTIONS = 50_000  # of some 1 kB each; guesses of yet another one are not counted
+MAX_VIEWERS = 2_000  # remembered per question; the earliest are then forgotten as if they had left
+MAX_QUESTIONS = 50_000  # about 1 kB each; guesses on further questions are not counted
 
 
 @dataclass(frozen=True)
 class GuessQuestion:
-    """What is asked in a section, and what may be answered.
+    """A section's question and its possible answers.
 
-    `about` is the setting that the answer depends on, such as the learning rates to choose from; with another setting
-    it is another question.
+    `about` is the setting that the answer depends on, such as the learning rates offered; a new setting makes a new
+    question.
     """
 
     section: str
@@ -89,7 +88,7 @@ class Tally:
     counts: Mapping[GuessQuestion, Mapping[str, int]]
 
     def of(self, question: GuessQuestion) -> dict[str, int]:
-        """How often each option was chosen, in the order of the options; zeros where nobody has answered."""
+        """Return the number of guesses per option, in the order of the options."""
         found = self.counts.get(question, {})
         return {option: found.get(option, 0) for option in question.options}
 
@@ -97,20 +96,20 @@ class Tally:
 class Guesses(Watched):
     def __init__(self) -> None:
         super().__init__()
-        # How often each option was chosen, and the option of those viewers who are still there.
+        # By question: counts per option, and the current option of each viewer still present.
         self._guessed: dict[GuessQuestion, tuple[Counter[str], dict[str, str]]] = {}
         self._gone: deque[str] = deque()
 
     def guess(self, viewer: str, question: GuessQuestion, option: str) -> None:
-        """Count a viewer's guess, in place of the one before.
+        """Count a viewer's guess, replacing an earlier one.
 
         Args:
-            viewer: A random name of the session.
-            question: What was asked.
-            option: One of the question's.
+            viewer: The session's random name.
+            question: The question answered.
+            option: One of the question's options.
 
         Raises:
-            ValueError: The option is none of the question's.
+            ValueError: The question has no such option.
         """
         if option not in question.options:
             raise ValueError(f"guess: expected one of {', '.join(question.options)}, got {option}; choose one of them")
@@ -133,9 +132,9 @@ class Guesses(Watched):
             return by_viewer.get(viewer)
 
     def forget(self, viewer: str) -> None:
-        """Forget who guessed what, but not what was guessed: the session has ended.
+        """Forget an ended session's name, but keep its guesses in the counts.
 
-        It takes no lock, because the garbage collector calls it, in whatever thread.
+        Takes no lock, because the garbage collector may call it in any thread.
         """
         self._gone.append(viewer)
 
@@ -163,15 +162,15 @@ def guesses_of_class() -> Guesses:
 
 BEST, DIVERGES, FACTOR = "best", "diverges", "factor"
 YES, NO = "yes", "no"
-TIMED = ("batch-size", "backend")  # the experiments whose lines differ in seconds by much
+TIMED = ("batch-size", "backend")  # experiments whose lines differ greatly in seconds
 FACTORS = ("1", "1.5", "2", "3", "5", "7", "10", "15", "20", "30", "50", "70", "100", "200", "300", "500", "1000")
 
 
 @dataclass(frozen=True)
 class Guess:
-    """What one viewer guessed of one experiment: which of its lines wins, and what else was asked; empty for nothing.
+    """A viewer's guess on an experiment; fields other than the winning line are empty if not asked.
 
-    `diverges` is `YES` or `NO`, `factor` is how many times as long an epoch of the slowest takes as one of the fastest.
+    `diverges` is `YES` or `NO`; `factor` is the time per epoch of the slowest line over that of the fastest.
     """
 
     best: str
@@ -180,9 +179,9 @@ class Guess:
 
 
 def questions(experiment: Experiment) -> tuple[GuessQuestion, ...]:
-    """What is asked of an experiment; the first is which line wins, and its answer shows the result.
+    """Return an experiment's questions; the first asks which line wins, and answering it reveals the result.
 
-    They depend on the lines that compete, and on no other control.
+    They depend only on the competing lines, not on other controls.
     """
     lines = experiment.labels
     asked = [GuessQuestion(experiment.name, BEST, lines, lines)]
@@ -194,6 +193,6 @@ def questions(experiment: Experiment) -> tuple[GuessQuestion, ...]:
 
 
 def guess_of(answers: Mapping[GuessQuestion, str], experiment: Experiment) -> Guess | None:
-    """The guess on an experiment among a viewer's answers; None where no winner was named."""
+    """Return a viewer's guess on an experiment; None until they have chosen a winner."""
     found = {question.asks: answers[question] for question in questions(experiment) if question in answers}
     return Guess(**found) if BEST in found else None
