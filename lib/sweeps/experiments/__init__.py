@@ -1,1 +1,1 @@
-"""What a notebook asks, without a page."""
+"""The notebooks' experiments, independent of any page."""

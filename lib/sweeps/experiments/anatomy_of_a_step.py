@@ -159,7 +159,7 @@ def measure_tasks(
         WorkerDied: A worker on a CPU ended while measuring; the message says what to do.
         TrainingFailed: The backend could not do the task on a CPU; the message says why.
     """
-    attempts = {Kind.ANATOMY: Attempts(ALL_BUT_THE_CPU), Kind.CEILING: Attempts()}  # nothing else needs peak rates
+    attempts = {Kind.ANATOMY: Attempts(ALL_BUT_THE_CPU), Kind.CEILING: Attempts()}  # peak rates are optional
 
     def measure(task: AnatomyTask, doing: str) -> Iterator[Record | Note]:
         messages = engine.examine(task.runtime, task.examination, cancel, request)

@@ -1,11 +1,10 @@
-"""What one thread fills and others watch: equal experiments once for all who want them, other tasks for one viewer.
+"""Results that one thread fills and others watch: runs shared by all viewers of equal experiments, and other tasks.
 
-A run ends when nobody watches it any more. One that found everything in the store is kept, and whoever asks for the
-same sees it at once: in a class, most do.
+A run ends when its last viewer leaves. A run served entirely from the store is kept and shown immediately to later
+viewers of the same experiment, which is the usual case in a class.
 
-Rows have units in their columns' names: dicts for what is drawn, many times a second in front of a class, and pandas
-frames of them for what is taken away. A line is thinned to means over fixed groups of steps, which do not move while
-the line grows.
+Column names carry the units. Rows are dicts for charts, which redraw many times a second, and pandas frames for
+exports. Lines are thinned to means over fixed groups of steps, so drawn points do not move while a line grows.
 """
 
 import copy
@@ -54,10 +53,10 @@ POINTS_PER_LINE = 150
 
 
 class Watched:
-    """What one thread changes and others watch: they wait for a change, or for the end.
+    """An object that one thread changes and others watch: they wait for a change or for the end.
 
-    `version` grows with each change, and `changed` is held while it changes. `ended` shares the lock of `changed`:
-    whoever waits for the end is not woken by every change before it.
+    `version` grows with each change, under the lock of `changed`. `ended` shares that lock, so that waiting for the end
+    does not wake up on every change.
     """
 
     def __init__(self, state: State = State.MEASURING) -> None:
@@ -71,19 +70,19 @@ class Watched:
         return self.state.over
 
     def wait_for_news(self, version: int, timeout_s: float | None = None) -> bool:
-        """Wait until the version is no longer this one, at most `timeout_s` seconds (None: no limit); whether it is."""
+        """Wait at most `timeout_s` seconds (None: forever) for a version other than this; return whether it came."""
         with self.changed:
             return self.changed.wait_for(lambda: self.version != version, timeout_s)
 
     def wait_for_end(self, timeout_s: float | None = None) -> bool:
-        """Wait until it is over, at most `timeout_s` seconds (None: without limit); whether it is."""
+        """Wait at most `timeout_s` seconds (None: forever) for the end; return whether it is over."""
         with self.changed:
             return self.ended.wait_for(lambda: self.over, timeout_s)
 
     def followed_by(self, other: "Watched") -> None:
-        """Have the other one change whenever this does: who shows several things watches one that follows all.
+        """Make `other` change whenever this does, so that a page can watch one object for several.
 
-        It is held weakly, and must not be followed by this one.
+        `other` is held weakly. It must not be followed by this object in turn.
         """
         with self.changed:
             self._followers.add(other)
@@ -93,7 +92,7 @@ class Watched:
             self._followers.discard(other)
 
     def tell(self) -> None:
-        """Count a change, and wake all who wait."""
+        """Count a change, and wake all waiting threads."""
         with self.changed:
             self.version += 1
             self.changed.notify_all()
@@ -114,8 +113,8 @@ class Line(TrainedEpochs):
     began: float | None = None
     curve: Curve | None = None
     cached: bool = False
-    cached_epochs: int = 0  # that were trained earlier, and continued
-    ended: State | None = None  # how the run ended, where it ended before this did
+    cached_epochs: int = 0  # trained earlier, and continued by this run
+    ended: State | None = None  # how the run ended; None while it goes on
     training: Training = field(init=False)
 
     def __post_init__(self) -> None:
@@ -128,7 +127,7 @@ class Line(TrainedEpochs):
 
     @property
     def state(self) -> State:
-        """State of this line; where its run ended before it did, that of the run, or `NOT_RUN` if it had not begun."""
+        """The line's state. If the run ended first, the run's state, or `NOT_RUN` if the line had not begun."""
         if self.curve is None:
             begun = self.began is not None or self.n_steps > 0
             return (self.ended or State.TRAINING) if begun else (State.NOT_RUN if self.ended else State.WAITING)
@@ -155,7 +154,7 @@ class Line(TrainedEpochs):
         self._take(curve)
 
     def finish(self, curve: Curve, cached: bool) -> None:
-        """Replace what came so far by the whole curve; `cached` if it came from the store."""
+        """Replace the events so far with the whole curve; `cached` if it came from the store."""
         self.curve, self.cached, self.first_call_s = curve, cached, curve.first_call_s
         self._take(curve)
 
@@ -164,21 +163,21 @@ class Line(TrainedEpochs):
         self.train_s = sum(epoch.train_s for epoch in curve.epochs)
 
     def thinned(self, points: int) -> tuple[np.ndarray, np.ndarray]:
-        """Middle step and mean loss of each group of steps, without groups whose mean is not finite.
+        """Average the losses over groups of steps, without groups whose mean is not finite.
 
         Args:
-            points: At most so many groups in the whole training; they have equally many steps, and an incomplete one is
-                left out. A short line has two groups at once, so that it can be seen.
+            points: Most groups in the whole training. Groups have equal size; an incomplete one is left out. A short
+                line has two smaller groups, so that it is visible.
 
         Returns:
-            Two arrays (groups,): the middle of each group as a number of steps, and its mean.
+            Two arrays (groups,): the middle step of each group, and its mean loss.
         """
         losses = np.concatenate(self.losses) if self.losses else np.empty(0, np.float32)
         width = max(1, -(-self.total_steps // points))
         if width == 1:
             steps, means = np.arange(len(losses)) + 1.0, losses.astype(float)
         else:
-            if 2 <= len(losses) < 2 * width:  # a line can be seen from two points on, and the first must not wait
+            if 2 <= len(losses) < 2 * width:  # a line needs two points to be visible; show it early
                 width = len(losses) // 2
             full = len(losses) // width * width
             means = losses[:full].reshape(-1, width).mean(axis=1, dtype=float)
@@ -188,11 +187,11 @@ class Line(TrainedEpochs):
 
 
 class Results(Watched):
-    """The lines of one run, and what is happening to it.
+    """The lines of one run, and the run's state.
 
     Args:
-        items: What is trained; equal ones have lines of their own.
-        labels: One for each item.
+        items: The trainings; equal ones get separate lines.
+        labels: One per item.
     """
 
     def __init__(self, items: Sequence[Item], labels: Sequence[str]) -> None:
@@ -202,18 +201,18 @@ class Results(Watched):
         self._places: dict[Item, list[int]] = {}
         for place, item in enumerate(items):
             self._places.setdefault(item, []).append(place)
-        self.place: int | None = 0  # in the queue; None where another program holds the turn
-        self.other = ""  # … and which that is, in words
-        self.notices: tuple[str, ...] = ()  # what the person should know of how it went
-        self.disturbed: tuple[str, ...] = ()  # what else was at work meanwhile, so that seconds are too long
+        self.place: int | None = 0  # in the queue; None while another program holds the turn
+        self.other = ""  # names that program
+        self.notices: tuple[str, ...] = ()  # sentences to show about how the run went
+        self.disturbed: tuple[str, ...] = ()  # other loads on the machine, which lengthened the times
         self.starting = ""
-        self.preparing = False  # a worker has the trainings, and has made none of their steps: it may be compiling
+        self.preparing = False  # a worker has the trainings but no step yet: it may be compiling
         self.failure = ""
-        self.to_train: tuple[Item, ...] | None = None  # known once the store was asked
-        self.parameters: tuple[Item, Parameters] | None = None  # of the best item so far, where they came with it
+        self.to_train: tuple[Item, ...] | None = None  # None until the store was checked
+        self.parameters: tuple[Item, Parameters] | None = None  # of the best item so far, if it came with them
         self.data: Facts | None = None
         self.cards: set[CardFacts] = set()  # as the workers' libraries name them
-        self.picked: Picked | None = None  # how the sweep is made
+        self.picked: Picked | None = None  # the sweep's strategy
 
     def add(self, update: Update) -> None:
         with self.changed:
@@ -252,11 +251,11 @@ class Results(Watched):
             self.tell()
 
     def end(self, state: State, failure: str = "") -> None:
-        """End the run with this state, which becomes `SAVED` if it is `DONE` and all was cached.
+        """End the run; `DONE` becomes `SAVED` if everything was cached.
 
         Args:
             state: `DONE`, `STOPPED` or `FAILED`.
-            failure: A sentence, where it failed or somebody else stopped it.
+            failure: A sentence if it failed or was stopped from outside.
         """
         with self.changed:
             for line in self.lines:
@@ -267,7 +266,7 @@ class Results(Watched):
             self.tell()
 
     def stopped(self) -> "Results":
-        """A copy of what there is now, as stopped, for a viewer who leaves while the run goes on."""
+        """Return a copy of the current results, marked as stopped, for a viewer who leaves a run that goes on."""
         with self.changed:
             found = copy.copy(self)
             found.lines = [replace(line, losses=list(line.losses), epochs=list(line.epochs)) for line in self.lines]
@@ -292,15 +291,12 @@ class Results(Watched):
 
     @property
     def worth_showing(self) -> bool:
-        """Whether a chart has something to show: a first new line of what is trained, or all that there will be."""
+        """Whether charts have something new to draw: two steps of a new training, or the final results."""
         return self.over or any(line.n_new_steps >= 2 for item in self.to_train or () for line in self._lines_of(item))
 
     @property
     def share_done(self) -> float:
-        """Share of the work that is done, 0 to 1: of all steps, weighted by how long a step takes.
-
-        That is measured where it is known, and else guessed from the arithmetic.
-        """
+        """Share of all steps done, 0 to 1, weighted by each line's step time: measured, or guessed from arithmetic."""
         costs = [self._step_cost_s(line) for line in self.lines]
         total = sum(cost * line.total_steps for cost, line in zip(costs, self.lines, strict=True))
         done = sum(
@@ -311,7 +307,7 @@ class Results(Watched):
 
     @property
     def left_s(self) -> float | None:
-        """Seconds of steps that are left, from the step times so far; None before the first step."""
+        """Seconds of remaining steps, from the step times so far; None before the first step."""
         if not any(line.n_steps for line in self.lines):
             return None
         left = sum(
@@ -320,22 +316,18 @@ class Results(Watched):
         return left
 
     def _step_cost_s(self, line: Line) -> float:
-        """A step's seconds: measured, or guessed from the arithmetic at 50 GFLOP/s and 20 μs per step."""
+        """Return seconds per step: measured, or guessed from the arithmetic at 50 GFLOP/s plus 20 μs."""
         if line.n_steps and line.train_s:
             return line.train_s / line.n_steps
         training = line.item.training
         return 20e-6 + training.network.step_flops(training.batch_size) / 50e9
 
     def steps_frame(self, points: int = POINTS_PER_LINE) -> "pd.DataFrame":
-        """Loss by step: a row for each point of the thinned lines.
+        """Return the loss by step: a row per point of the thinned lines, at most `points` per line.
 
-        Args:
-            points: At most so many for each line.
-
-        Returns:
-            `line` (from 0), `label`, `step`, `epoch` (the step in epochs) and `loss`.
+        Columns: `line` (from 0), `label`, `step`, `epoch` (the step in epochs) and `loss`.
         """
-        import pandas as pd  # here, because steps are also measured on machines that have NumPy alone
+        import pandas as pd  # here, because steps are also measured on machines with only NumPy
 
         with self.changed:
             parts = []
@@ -362,11 +354,10 @@ class Results(Watched):
         return pd.DataFrame(self.epochs_rows(), columns=columns)
 
     def epochs_rows(self) -> list[dict[str, Any]]:
-        """A row for each epoch, in the order of the lines.
+        """Return a row per epoch, in the order of the lines.
 
-        Returns:
-            `line` and `label`; `epoch` (from 1), `accuracy`, `validation_loss`; seconds of training (`train_s`), of
-            evaluation (`evaluation_s`), and of both since the line began (`spent_s`).
+        Columns: `line` (from 0), `label`, `epoch` (from 1), `accuracy`, `validation_loss`; seconds of training
+        (`train_s`), of evaluation (`evaluation_s`), and of both since the line began (`spent_s`).
         """
         rows = []
         with self.changed:
@@ -394,10 +385,9 @@ class Results(Watched):
         return pd.DataFrame(self.summary_rows())
 
     def summary_rows(self) -> list[dict[str, Any]]:
-        """A row for each training: what it was, its results, and how it was measured.
+        """Return a row per training: its settings, its results so far, and how it was measured.
 
-        Seconds of an epoch are the median and the quartiles over the epochs of `Line.epoch_s`; what is not known yet is
-        missing.
+        Epoch times are the median and quartiles of `Line.epoch_s`; unknown values are missing.
         """
         rows = []
         with self.changed:
@@ -431,7 +421,7 @@ class Results(Watched):
         return rows
 
     def best(self) -> Item | None:
-        """The finished item with the highest validation accuracy that did not diverge; None where there is none."""
+        """Return the finished item with the highest validation accuracy that did not diverge; None if there is none."""
         with self.changed:
             return self._best()
 
@@ -443,28 +433,25 @@ class Results(Watched):
 
 T = TypeVar("T")
 
-# Below that, lines that begin at once are worth more than a strategy that saves a second.
+# Below this, lines that start immediately are worth more than a strategy that saves a second.
 WORTH_S = 4.0
 MAX_SAVED_RUNS = 512
-MAX_SAVED_STEPS = 2**24  # of all of them together: their losses, of four bytes each, are what takes memory
+MAX_SAVED_STEPS = 2**24  # over all saved runs: the losses, four bytes each, dominate their memory
 
 
 def in_background(
     work: Callable[[], None], end: Callable[[State, str], None], cancel: Cancel, name: str
 ) -> threading.Thread:
-    """Do the work in a thread, and report how it ended.
+    """Start a daemon thread that does the work and reports how it ended.
 
-    An unexpected error is raised again in the thread, so that the terminal shows it.
+    Unexpected errors are raised again in the thread, so that the terminal shows them.
 
     Args:
-        work: Without arguments; it ends early when `cancel` is set.
-        end: Called in the thread, with `DONE`, `STOPPED` or `FAILED`, and a sentence where it failed or somebody else
-            stopped it, else an empty text.
-        cancel: Where it is set when the work returns, the work was stopped.
-        name: Of the thread.
-
-    Returns:
-        The thread, which is running and does not hold up the end of the program.
+        work: Must return early when `cancel` is set.
+        end: Called in the thread with `DONE`, `STOPPED` or `FAILED`, and a sentence if it failed or was stopped from
+            outside, else an empty string.
+        cancel: If set when the work returns, the work counts as stopped.
+        name: Name of the thread.
     """
 
     def run() -> None:
@@ -488,10 +475,9 @@ def in_background(
 
 @dataclass(frozen=True)
 class View(Generic[T]):
-    """A background task at one moment: its items so far, its state, and what there is to say.
+    """A snapshot of a background task: its items so far, its state, and texts to show.
 
-    `problem` is a sentence where it failed, or a part of it did; `note` says what is happening meanwhile. Either may be
-    empty.
+    `problem` is a sentence if all or part of it failed; `note` describes the current activity. Either may be empty.
     """
 
     items: list[T]
@@ -506,12 +492,10 @@ class View(Generic[T]):
 
 
 class BackgroundTask(Watched, Generic[T]):
-    """Collects what `make` yields, in a thread, until it ends or `cancel` is set.
-
-    The thread holds neither page nor stage.
+    """Collects what `make` yields, in a thread that holds a reference to neither page nor stage.
 
     Args:
-        make: Yields items, and notes on what is happening meanwhile; it ends itself when `cancel` is set.
+        make: Yields items, and notes on the current activity; must end when `cancel` is set.
         cancel: Ends the task.
     """
 
@@ -562,11 +546,11 @@ class Run:
 
 
 class Seat:
-    """One viewer's place at a run that others may watch too.
+    """One viewer's subscription to a run that may be shared.
 
     Args:
-        run: The run that is watched.
-        request: The viewer's, which is among those of the run.
+        run: The watched run.
+        request: The viewer's request, one of the run's.
     """
 
     def __init__(self, run: Run, request: Request) -> None:
@@ -575,46 +559,46 @@ class Seat:
 
     @property
     def results(self) -> Results:
-        """The run's results; once the viewer has left, those of that moment."""
+        """The run's results, frozen once the viewer has left."""
         return self._stopped or self.run.results
 
     def wait_for_end(self, timeout_s: float | None = None) -> bool:
-        """Wait until the run is over or left, at most `timeout_s` seconds (None: without limit); whether it is."""
+        """Wait at most `timeout_s` seconds (None: forever) until the run is over or left; return whether it is."""
         with self.run.results.changed:
             return self.run.results.ended.wait_for(lambda: self.results.over, timeout_s)
 
     def leave(self) -> None:
-        """Watch the run no longer; it ends when nobody is left. A second call does nothing."""
+        """Stop watching; the run ends when its last viewer leaves. Idempotent."""
         with _guard:
             if self._stopped is not None or self.run.results.over:
                 return
-            with self.run.results.changed:  # held until it is set: to stop them wakes who draws them
+            with self.run.results.changed:  # held during assignment, because `stopped` wakes watching threads
                 self._stopped = self.run.results.stopped()
             self.run.request.discard(self.request)
-            is_last = not self.run.request.each  # nobody can join it any more
-        if is_last:  # outside: it waits for the queue, and all who come to any run would wait for that
+            is_last = not self.run.request.each  # from here on, `join` refuses this run
+        if is_last:  # outside the guard: cancelling waits for the queue, and would block joining any run
             self.run.cancel.set()
 
 
 _guard = threading.Lock()
 _under_way: dict[Hashable, Run] = {}
-_saved: OrderedDict[Hashable, Run] = OrderedDict()  # whose trainings were all stored, the latest asked for last
+_saved: OrderedDict[Hashable, Run] = OrderedDict()  # runs whose trainings were all cached, most recently used last
 
 
 def join(experiment: Experiment, engine: Engine, store: Store | None, request: Request, fresh: bool = False) -> Seat:
-    """A seat at the run of this experiment: one that is under way or was saved, or a new one. Returns at once.
+    """Subscribe to this experiment's run: the running or saved one, or a new one. Returns immediately.
 
     Args:
-        experiment: What is trained; runs of equal ones are shared.
+        experiment: What to train; equal experiments share a run.
         engine: Its workers train.
-        store: Where curves are looked up and stored; None: nothing is cached.
-        request: For whom, and how urgently, turns are wanted.
-        fresh: Train even what is cached, and what others train already.
+        store: Where curves are looked up and stored; None disables caching.
+        request: Viewer and priority in the queue.
+        fresh: Train even if cached or already running.
     """
     key = (experiment, engine, store.identity if store is not None else None, source_digest())
     data = engine.known_facts()
     public = store is not None and data is not None and experiment.data == MNIST
-    saved = (key, data.digest) if public and data is not None else None  # None: it is not kept
+    saved = (key, data.digest) if public and data is not None else None  # None: do not save the run
     with _guard:
         if not fresh and saved in _saved:
             _saved.move_to_end(saved)
@@ -625,7 +609,7 @@ def join(experiment: Experiment, engine: Engine, store: Store | None, request: R
         seat = Seat(run, request)
         try:
             ALLOWANCE.admit(request, lambda: seat.results.over)
-        except TrainingFailed as error:  # a run of the viewer's own says so: the others' goes on
+        except TrainingFailed as error:  # report it in a private run, so that a shared one goes on
             seat = Seat(Run(experiment), request)
             seat.results.end(State.FAILED, str(error))
             return seat
@@ -633,7 +617,7 @@ def join(experiment: Experiment, engine: Engine, store: Store | None, request: R
         if joins:
             return seat
         _under_way[key] = run
-    # The thread must not hold the stage whose viewer asked: its collection is what leaves a run that nobody sees.
+    # The thread must not reference the viewer's stage: garbage-collecting the stage is what leaves an unwatched run.
     in_background(
         lambda: _fill(run, engine, store, fresh),
         lambda *how: _end(run, key, saved, *how),
@@ -650,7 +634,7 @@ def _fill(run: Run, engine: Engine, store: Store | None, fresh: bool) -> None:
 
 
 def _end(run: Run, key: Hashable, saved: Hashable, state: State, failure: str) -> None:
-    """Let nobody join the run any more, end its results, and keep it, or what it has not trained anew of those kept."""
+    """Close the run to new viewers and end its results; save it, or drop saved runs with trainings that it repeated."""
     with _guard:
         if _under_way.get(key) is run:
             del _under_way[key]
@@ -661,7 +645,7 @@ def _end(run: Run, key: Hashable, saved: Hashable, state: State, failure: str) -
             for other in [one for one, it in _saved.items() if not trained.isdisjoint(it.experiment.items)]:
                 del _saved[other]
         elif saved is not None:
-            run.request.each = ()  # nobody's pages are held by it
+            run.request.each = ()  # so that a saved run keeps no pages alive
             _saved[saved] = run
             _saved.move_to_end(saved)
             while len(_saved) > MAX_SAVED_RUNS or sum(map(_n_steps, _saved.values())) > MAX_SAVED_STEPS:

@@ -1,10 +1,7 @@
-"""Single operations at one size after another, by every library: what is measured, what is refused, and what follows.
+"""Measure single operations at growing sizes, and input pipelines, with every library.
 
-A size is refused before anything is allocated, where it would take too much memory, or too long by what the largest
-size measured so far took.
-
-What feeds a step is measured pipeline by pipeline, each an examination of its own, so that one that raises an error
-costs no other.
+A size is refused before allocating anything if it would need too much memory, or take too long judging by the largest
+size measured so far. Each pipeline is a separate examination, so that an error in one does not affect the others.
 """
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -30,15 +27,15 @@ from lib.timing.profiling.harness import QUANTITIES
 from lib.timing.profiling.operations import LIBRARIES
 from lib.timing.profiling.request import FEEDS, ITEM_BYTES, Examination, OperationRequest, Pipeline
 
-SIDES = tuple(2**k for k in range(16))  # of the square matrices
+SIDES = tuple(2**k for k in range(16))  # of square matrices
 LENGTHS = tuple(4**k for k in range(15))  # elements of the nested sine
 TRANSFERS_BYTES = tuple(4**k for k in range(1, 15))
-LIMIT_S = 30.0  # of measuring one size by one library
+LIMIT_S = 30.0  # for measuring one size with one library
 OVERLAP_SIZES = tuple(4**k for k in range(8, 13))  # elements
 FIRST_SIZES = (1, 1024, 2**20)  # elements; the article's is 1,024
-SHARE_OF_MEMORY = 0.8  # of what is free
-CALLS = 6  # of each way at a size, at least, and one that compiles
-# Libraries of a group take turns at each size; a group waits for the one before, because its workers start slowly.
+SHARE_OF_MEMORY = 0.8  # of free memory
+CALLS = 6  # minimum per way and size, including one that compiles
+# A group's libraries take turns at each size. Later groups come after earlier ones because their workers start slowly.
 GROUPS = (("numpy", "jax", "cupy"), ("torch",), ("keras-tensorflow",))
 
 
@@ -65,7 +62,7 @@ class OperationTask:
             "size": asked.size,
             "precision": self.runtime.precision,
             "arithmetic": asked.precision,
-            "threads": 0,  # as of all records: as many as there are
+            "threads": 0,  # in every record: all threads
             "depth": asked.depth,
             "pieces": asked.pieces,
         }
@@ -82,9 +79,9 @@ LABELS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class OperationPoint:
-    """What is known of a task: its records by the way they were timed, or why there are none.
+    """A task's records by way of timing, or why there are none.
 
-    `predicted_s` are the seconds of one call, where it was refused and that can be told.
+    For a refused task, `predicted_s` is the predicted seconds per call, if any.
     """
 
     task: OperationTask
@@ -105,18 +102,18 @@ class OperationPoint:
     def beside(
         self, way: str, other_way: str, other: "OperationPoint | None" = None, paired: bool = True
     ) -> Comparison:
-        """How many times as long a call takes in this way as in another one, by default of the same point, in turns."""
+        """Compare a call's time in one way with another way, by default of the same point, measured in turns."""
         records = self.records[way], (other or self).records[other_way]
         return compared(*(record.measurement.step_s for record in records), paired=paired and other is None)
 
     def rate(self, way: str) -> float | None:
-        """Floating-point operations or bytes a second; None where it was not timed in this way."""
+        """Return FLOP/s or bytes/s; None if not timed in this way."""
         seconds = self.seconds(way)
         return float(self.records[way].subject["work"]) / seconds if seconds else None
 
 
 def libraries() -> list[Runtime]:
-    """A runtime of each library that can run here, on the processor and on a card, the quickest to start first."""
+    """Return one float32 runtime per library and device available here, the quickest to start first."""
     found: dict[tuple[str, str], Runtime] = {}
     for runtime in usable_runtimes():
         if BACKENDS[runtime.backend].worker in LIBRARIES and runtime.precision == "float32":
@@ -126,7 +123,7 @@ def libraries() -> list[Runtime]:
 
 
 def tasks(runtimes: Sequence[Runtime], operation: OperationRequest, sizes: Sequence[int]) -> list[OperationTask]:
-    """Each size by each library: small ones first, group after group."""
+    """Return a task per size and library, group by group, each in order of size."""
     group_of = {name: number for number, group in enumerate(GROUPS) for name in group}
     ordered = sorted(runtimes, key=lambda one: group_of[BACKENDS[one.backend].worker])
     return [
@@ -140,7 +137,7 @@ def tasks(runtimes: Sequence[Runtime], operation: OperationRequest, sizes: Seque
 
 def products(runtimes: Sequence[Runtime], largest: int, precision: str) -> list[OperationTask]:
     asked = OperationRequest("product", precision=precision)
-    # A card's factors are rounded by a worker of its own: some libraries can be told before they are loaded only.
+    # TF32 on a GPU needs a separate worker, because some libraries accept the setting only before they are loaded.
     rounding = {(one.backend, one.device): one for one in usable_runtimes() if one.precision == precision == "tf32"}
     runtimes = [rounding.get((one.backend, one.device), one) for one in runtimes]
     return tasks(runtimes, asked, [side for side in SIDES if side <= largest])
@@ -159,13 +156,13 @@ def first_uses(runtimes: Sequence[Runtime], size: int) -> list[OperationTask]:
 
 
 def fusions(runtimes: Sequence[Runtime], batch_size: int, depth: int) -> list[OperationTask]:
-    """What XLA makes of a training step and of nested sines, on each device that JAX has."""
+    """Return the tasks that show what XLA makes of a training step and of nested sines, per device of JAX."""
     mine = [runtime for runtime in runtimes if BACKENDS[runtime.backend].worker == "jax"]
     return tasks(mine, OperationRequest("fusion", depth=depth), [batch_size])
 
 
 def overlaps(runtimes: Sequence[Runtime], size: int, depth: int, pieces: int) -> list[OperationTask]:
-    """Nested sines that overlap with their transfers: by NumPy's threads, and by PyTorch's streams on a card."""
+    """Return the tasks that overlap nested sines with transfers, using NumPy's threads and PyTorch's GPU streams."""
     able = [
         one for one in runtimes if (BACKENDS[one.backend].worker, one.device) in (("numpy", "cpu"), ("torch", "gpu"))
     ]
@@ -193,24 +190,23 @@ def measure(
     free_bytes: Callable[[str], float] = usable_memory_bytes,
     limit_s: float = LIMIT_S,
 ) -> Iterator[OperationPoint | Record | Note]:
-    """Measure what is not known, one after the other, then this machine's peak rates where they are missing.
+    """Measure unknown tasks in order, then this machine's missing peak rates.
 
-    What is refused, and what fails, is a point too, and the rest goes on: see `lib.sweeps.measuring.Attempts`. All of
-    it has one place in the queue, so that no later section of a page comes in between.
+    Refusals and failures yield points too, and the rest continues: see `lib.sweeps.measuring.Attempts`. All tasks share
+    one place in the queue, so that no later section of a page comes in between.
 
     Args:
-        todo: In the order in which they are measured; of a library, small sizes first.
-        known: Not measured again.
+        todo: Tasks in the order to measure; for each library, small sizes first.
+        known: Points that are not measured again.
         engine: Runs each examination in the worker of the task's library.
-        store: Where the records go.
-        cancel: Ends the measurement when it is set.
-        request: Place in the queue of all that runs on this machine.
+        store: Where records are stored.
+        cancel: Ends the measurement when set.
+        request: Place in this machine's queue.
         free_bytes: Memory that may be allocated on a device ("cpu" or "gpu").
-        limit_s: Of measuring one size.
+        limit_s: Most seconds for measuring one size.
 
     Yields:
-        A point of each task, records of kind `FAILURE` for missing peak rates, and notes on what is measured or waited
-        for.
+        A point per task, records of kind `FAILURE` for missing peak rates, and notes on progress and waiting.
     """
     before: dict[Runtime, list[OperationPoint]] = {}
     attempts = Attempts()
@@ -229,8 +225,8 @@ def measure(
                 return
             earlier.append(point)
             yield point
-        if todo and todo[0].operation.name in ("product", "sine"):  # what is held against a peak
-            quick = dict.fromkeys(task.runtime for task in todo if task.library in GROUPS[0])  # they know the peaks
+        if todo and todo[0].operation.name in ("product", "sine"):  # compared with peak rates
+            quick = dict.fromkeys(task.runtime for task in todo if task.library in GROUPS[0])  # can measure peak rates
             yield from measure_ceilings(list(quick), engine, store, cancel, turn)
 
 
@@ -254,19 +250,19 @@ def _measured(
         return OperationPoint(
             task, why_not="it ran out of memory while it was measured" if no_memory else why.rstrip(".")
         )
-    return OperationPoint(task, records) if records else None  # it was cancelled
+    return OperationPoint(task, records) if records else None  # None: cancelled
 
 
 def refused(
     task: OperationTask, earlier: Sequence[OperationPoint], free_bytes: Callable[[str], float], limit_s: float = LIMIT_S
 ) -> OperationPoint | None:
-    """Why this size is not measured, before anything is allocated; None where it can be.
+    """Return a point that says why this size is not measured, before allocating anything; None if it can be.
 
     Args:
         task: What would be measured.
-        earlier: Points of the same library, of smaller sizes.
+        earlier: The same library's points at smaller sizes.
         free_bytes: Memory that may be allocated on a device.
-        limit_s: Of measuring it.
+        limit_s: Most seconds for measuring it.
     """
     asked = task.operation
     if why := unsupported(task):
@@ -285,7 +281,7 @@ def refused(
 
 
 def unsupported(task: OperationTask) -> str:
-    """Why this cannot be measured here, whatever its size; empty where it can."""
+    """Return why this task cannot be measured here at any size; empty if it can."""
     precision = task.operation.precision
     if precision == "tf32" and task.runtime.precision != "tf32":
         return "TF32 is arithmetic of graphics cards, from Ampere on"
@@ -295,11 +291,11 @@ def unsupported(task: OperationTask) -> str:
 
 
 def needed_bytes(task: OperationTask) -> dict[str, float]:
-    """Bytes that measuring this allocates at most, by device.
+    """Return the most bytes that measuring this allocates, by device.
 
-    A transfer has its source, the copies of two calls, and one that stays, pinned or on the card. A product has two
-    operands and a result, a sine one of each. They lie in host memory as float32 and in their precision, and on the
-    device once to stay and once for what is moved. NumPy has them only once.
+    A transfer holds its source, the copies of two calls, and a permanent one, pinned or on the GPU. A product holds two
+    operands and a result, a sine one of each: in host memory as float32 and in their precision, and on the device one
+    permanent and one moved copy. NumPy holds them only once.
     """
     asked, arrays = task.operation, 2 if task.operation.name == "sine" else 3
     if asked.name == "transfer":
@@ -313,14 +309,14 @@ def needed_bytes(task: OperationTask) -> dict[str, float]:
 
 
 def work_of(operation: OperationRequest) -> float:
-    """What a call's seconds grow with: multiply-adds of a product, elements of a sine, bytes."""
+    """Return the work that a call's time scales with: multiply-adds of a product, elements of a sine, or bytes."""
     return float(operation.size**3 if operation.name == "product" else operation.size)
 
 
 def predicted_s(operation: OperationRequest, earlier: Sequence[OperationPoint]) -> float | None:
-    """Seconds of one call, at the rate of the largest size that was measured; None without any.
+    """Predict seconds per call from the rate at the largest measured size; None if nothing was measured.
 
-    Small sizes are mostly overhead, which does not grow: the prediction is rather too long than too short.
+    Small sizes are mostly overhead, which does not grow, so the prediction errs on the long side.
     """
     measured = [point for point in earlier if point.records]
     if not measured:
@@ -335,14 +331,14 @@ NETWORK = Network((128,))
 
 @dataclass(frozen=True)
 class PipelineTask:
-    """Pipelines that are measured in turns by one backend on one device: one, or two that are compared."""
+    """One pipeline, or two to compare, measured in turns with one backend on one device."""
 
     runtime: Runtime
     pipelines: tuple[Pipeline, ...]
 
     @property
     def subject(self) -> dict[str, str | int | float]:
-        """The subject of its records: the first pipeline, and the second one in a line, empty where there is none."""
+        """The subject of its records: the first pipeline's fields, and the second's `repr`, empty if there is none."""
         first, *others = self.pipelines
         return {
             **self.runtime.subject,
@@ -364,9 +360,9 @@ class PipelineTask:
 
 @dataclass(frozen=True)
 class Figures:
-    """One pipeline: seconds of a batch from the data set alone, of the step alone, and of both together.
+    """One pipeline's seconds per batch for the data set alone, the step alone, and both together.
 
-    `waits` is what the step waits of `both`; `preprocessing` is of one image alone; `first` is until the first batch.
+    `waits` is the part of `both` that the step waits; `preprocessing` is per image; `first` is until the first batch.
     """
 
     pipeline: Pipeline
@@ -379,14 +375,14 @@ class Figures:
 
     @property
     def share(self) -> tuple[float, float, float]:
-        """Share of the time in which the step waits: median, and the ends of its interval of 95 % (0 to 1: unknown)."""
+        """Share of time that the step waits: median and 95 % interval (an interval of 0 to 1 means unknown)."""
         shares = self.waits.step_s / self.both.step_s
         low, high = median_interval(shares)
         return float(np.median(shares)), low, min(high, 1.0)
 
     @property
     def image_s(self) -> np.ndarray:
-        """Seconds of an image, data and step together, by round."""
+        """Seconds per image, data and step together, by round."""
         return self.both.step_s / self.pipeline.batch_size
 
 
@@ -408,18 +404,18 @@ def measure_pipelines(
     cancel: Cancel,
     request: Request,
 ) -> Iterator[Record | tuple[Pipeline, str] | Note]:
-    """Measure these tasks one after the other, and then the one that follows from them, if there is one.
+    """Measure the tasks in order, then a follow-up task if there is one.
 
     Args:
-        todo: All of these are measured, stored or not.
-        then: Called when they are; gives one more task, or None.
-        engine: Runs each in the worker of its library.
-        store: Where the records go.
-        cancel: Ends the measurement when it is set.
-        request: Place in the queue of all that runs on this machine.
+        todo: Tasks to measure, even if already stored.
+        then: Called afterwards; returns the follow-up task, or None.
+        engine: Runs each task in the worker of its library.
+        store: Where records are stored.
+        cancel: Ends the measurement when set.
+        request: Place in this machine's queue.
 
     Yields:
-        Each record as it is measured, a pipeline that cannot be measured with the reason in a sentence, and notes.
+        Each record as it is measured, pipelines that cannot be measured with the reason as a sentence, and notes.
     """
     attempts = Attempts()
     with engine.turn(request) as turn:
@@ -446,33 +442,28 @@ def _measured_pipelines(
 
 
 def _figures(pipeline: Pipeline, index: int, latest: Mapping[str, Record]) -> Figures | None:
-    """The figures of the pipeline with this index, from records by name; None while one is missing."""
     if not {f"{index}/{name}" for name in QUANTITIES} <= latest.keys():
         return None
     return Figures(pipeline, **{name: latest[f"{index}/{name}"].measurement for name in QUANTITIES})
 
 
 def recorded_figures(records: Sequence[Record]) -> list[Figures]:
-    """The latest figures of every pipeline that was measured by itself, of records of one machine and device.
+    """Return the latest figures of each separately measured pipeline on one machine and device.
 
     Args:
-        records: Of any kind and machine, the oldest first; they may come from anybody.
+        records: Of any kind, oldest first; may come from untrusted exports.
     """
     by_pipeline: dict[Pipeline, dict[str, Record]] = {}
     for record in records:
         if record.kind == Kind.PIPELINE and record.says("beside") == "":
-            with suppress(KeyError, ValueError):  # another version may know other feeds or settings
+            with suppress(KeyError, ValueError):  # other versions may have other feeds or settings
                 by_pipeline.setdefault(_pipeline_of(record.subject), {})[str(record.subject["name"])] = record
     found = [_figures(pipeline, 0, latest) for pipeline, latest in by_pipeline.items()]
     return [figures for figures in found if figures is not None]
 
 
 def _pipeline_of(subject: Mapping[str, str | int | float]) -> Pipeline:
-    """The pipeline of a record that `PipelineTask` wrote.
-
-    Raises:
-        KeyError, ValueError: It is no such record, or of another version.
-    """
+    """Parse the subject of a `PipelineTask`; raises KeyError or ValueError for other versions' records."""
     feed, rows, size, ms, lock = (
         subject[name] for name in ("feed", "rows", "batch_size", "preprocessing_ms", "holds_lock")
     )

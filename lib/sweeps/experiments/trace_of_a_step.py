@@ -1,4 +1,4 @@
-"""Traces of a step: profiled on this machine, shipped with the project, or read from a file that somebody brings."""
+"""Traces of a step: profiled on this machine, shipped with the project, or read from a reader's file."""
 
 import tempfile
 from collections.abc import Generator, Iterator, Sequence
@@ -22,7 +22,7 @@ from lib.timing.profiling.request import PLAIN, PROFILED, Examination
 from lib.timing.profiling.traces.form import Refused, Trace, parsed, written
 
 SHIPPED = ROOT / "recorded" / "traces"
-MAX_SAVED = 64  # profiles that are saved on this machine; the oldest goes first
+MAX_SAVED = 64  # profiles on this machine; the oldest are deleted
 # Workers whose library has a profiler.
 PROFILERS = ("jax", "torch", "keras-jax", "keras-tensorflow", "keras-torch")
 
@@ -38,14 +38,14 @@ def task_of(runtime: Runtime, network: Network, batch_size: int) -> AnatomyTask:
 def profile(
     task: AnatomyTask, engine: Engine, store: Store, cancel: Cancel, request: Request
 ) -> Iterator[Record | Trace | Note]:
-    """Profile a training of this task in its library's worker, and save the trace.
+    """Profile this task's training in its library's worker, and save the trace.
 
     Yields:
-        The records of its seconds a step, with the profiler and without; then the trace; and notes on what happens.
+        Notes on progress, the records of seconds per step with and without the profiler, then the trace.
 
     Raises:
-        WorkerDied: A worker ended while it measured; the text says what to do.
-        TrainingFailed: There is no profile; the text says why.
+        WorkerDied: A worker ended while measuring; the message says what to do.
+        TrainingFailed: There is no profile; the message says why.
     """
     with tempfile.TemporaryDirectory(prefix="profile-") as folder:
         asked = replace(task, examination=replace(task.examination, folder=folder))
@@ -87,7 +87,7 @@ def _about(task: AnatomyTask, found: dict[str, Record]) -> dict[str, str | float
 
 
 def saved(task: AnatomyTask, records: Sequence[Record]) -> Trace | None:
-    """The trace that was saved for a task, where it is still of this machine, code and versions; else None."""
+    """Return a task's saved trace if it matches this machine, code and library versions; else None."""
     found = task.found(records).get(PROFILED)
     if found is None:
         return None
@@ -99,8 +99,7 @@ def saved(task: AnatomyTask, records: Sequence[Record]) -> Trace | None:
 
 
 def _save(task: AnatomyTask, trace: Trace) -> None:
-    """Save a trace for the next time, and remove the oldest beyond `MAX_SAVED`; without a cache folder do nothing."""
-    with suppress(OSError):
+    with suppress(OSError):  # without a cache folder, nothing is saved
         path = _file(task)
         path.parent.mkdir(exist_ok=True)
         with replaced(path) as temporary:
@@ -123,11 +122,7 @@ def shipped() -> tuple[Trace, ...]:
 def _read(
     path: Path, title: str, cancel: Cancel, request: Request | None, niceness: int, doing: str
 ) -> Generator[Note, None, Trace | None]:
-    """The trace in a file; None where it was cancelled.
-
-    Raises:
-        Refused: There is none; the text says what the file looks like, and what to do.
-    """
+    """Return the trace in a file; None if cancelled. Raises `Refused`, whose message says what the file looks like."""
     try:
         found = yield from read(
             "lib.timing.profiling.traces.reading",
@@ -148,13 +143,13 @@ def _read(
 def read_files(
     files: Sequence[tuple[str, bytes | Path]], cancel: Cancel, request: Request | None = None, niceness: int = 0
 ) -> Iterator[Trace | str | Note]:
-    """Read these files as traces, each in a process of its own; why there is none in one is a sentence.
+    """Read files as traces, each in a separate process; yield a sentence in place of a trace for a file without one.
 
     Args:
         files: Name, and content or path, of each.
         cancel: Ends the reading.
-        request: For whom; None: a viewer of its own.
-        niceness: Of the processes, above this one's.
+        request: The viewer's request; None: a new viewer.
+        niceness: Of the processes, relative to this one.
     """
     with tempfile.TemporaryDirectory(prefix="trace-") as folder:
         for name, content in files:

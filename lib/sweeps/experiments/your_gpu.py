@@ -1,11 +1,10 @@
-"""What a browser measures on its reader's GPU and processor: what it is asked to do, and what follows from its blocks.
+"""Measurements in a reader's browser, on its GPU and CPU: the job sent to it, and the evaluation of its results.
 
-The browser executes the same operations as Python (`lib.model.backends.webgpu`), in turns on both devices,
-and sends the seconds of each block. Here they are checked, for anybody may send anything, and compared by the one rule
-of `lib.timing.comparison`. The clock of a browser is rounded; its resolution is added to both ends of every interval.
+The browser executes the same operations as Python (`lib.model.backends.webgpu`), in turns on both devices, and sends
+the seconds of each block. This module validates these untrusted messages and compares the times with
+`lib.timing.comparison`. A browser's clock is rounded, so its resolution widens both ends of every interval.
 
-Machines that readers have kept from their browsers, as many as a class has pupils, are watched in the store, which all
-sessions and processes of a server share: what one keeps, all others see.
+Machines that readers keep from their browsers go to the store, which all sessions and processes of a server watch.
 """
 
 import hashlib
@@ -35,7 +34,7 @@ from lib.timing.comparison import Comparison, Verdict, between, compared
 from lib.timing.measurement import Ended, Measurement
 from lib.timing.prediction.workload import Ceiling, Cost, cost_of
 
-# The ways of launching, by the names that the workers know them by, and the way that a page begins with.
+# Ways of launching, by the workers' names for them, and a page's initial way.
 WAYS: Mapping[str, str] = {
     "waiting_after_each_operation": "waiting after each operation",
     "one_submission_a_step": "one submission a step",
@@ -49,15 +48,15 @@ BACKEND_OF_WAY: Mapping[str, str] = {
     "one_submission": "webgpu-chunk",
     "one_kernel": "webgpu-kernel",
 }
-# The ways of computing on the processor, likewise, both on one core; each is a trainer of `IN_A_BROWSER` in records.
+# Ways of computing on the CPU, both on one core; in records, each is a trainer of `IN_A_BROWSER`.
 BACKEND_OF_CPU_WAY: Mapping[str, str] = {"simd": "wasm-simd", "javascript": "javascript"}
 CPU_WAYS: Mapping[str, str] = {way: IN_A_BROWSER[backend].label for way, backend in BACKEND_OF_CPU_WAY.items()}
 SIDES = tuple(2**k for k in range(13))
 COPIED_BYTES = (4, 4 * 2**10, 256 * 2**10, 4 * 2**20)
-N_SAMPLE, SLICE = 1_000, 500  # images that the accuracy is from, and how many at a time
-PART = 512  # images of one message
+N_SAMPLE, SLICE = 1_000, 500  # images used for the accuracy, and images per evaluation
+PART = 512  # images per message
 MAX_IMAGES = 16_384
-MAX_ROWS = 4_000  # of one page: far more than a page measures, and few enough for memory and the store
+MAX_ROWS = 4_000  # per page: far more than a page measures, and few enough for memory and the store
 
 DEVICES = ("gpu", "cpu")
 _SOFTWARE = ("swiftshader", "llvmpipe", "lavapipe", "softpipe", "basic render", "warp")
@@ -71,7 +70,7 @@ _Bytes = Annotated[float, Meta(ge=0, le=2**53)]
 
 @dataclass(frozen=True)
 class BrowserAdapter:
-    """What a browser says of its GPU; browsers say little, so that pages cannot recognise people by it."""
+    """A browser's description of its GPU; browsers reveal little, to prevent fingerprinting."""
 
     vendor: _Name = ""
     architecture: _Name = ""
@@ -82,7 +81,7 @@ class BrowserAdapter:
 
     @property
     def name(self) -> str:
-        """What is known of it, such as “apple metal-3”."""
+        """Display name, such as “apple metal-3”."""
         said = [self.vendor, self.architecture, self.description or self.model]
         return " ".join(dict.fromkeys(filter(None, said))) or "a GPU without a name"
 
@@ -93,7 +92,7 @@ class BrowserAdapter:
 
 @dataclass(frozen=True)
 class Refusal:
-    """What could not be measured, and why; `way` is empty where it is the whole device."""
+    """Something that could not be measured, and why; `way` is empty if it concerns the whole device."""
 
     device: _Device
     way: _Way
@@ -106,18 +105,18 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Opened:
-    """Who has opened the page: the browser, its machine, and its adapter if it offers one."""
+    """The browser that opened the page, its machine, and its adapter if it offers one."""
 
     browser: _Name
     platform: _Name
     cores: Annotated[int, Meta(ge=1, le=100_000)]
-    secure: bool  # whether the page's origin is one that a browser trusts with a GPU
-    offered: bool  # whether the browser knows WebGPU at all
+    secure: bool  # whether the page has a secure origin, which WebGPU requires
+    offered: bool  # whether the browser supports WebGPU at all
     host: _Name
-    clock_s: Seconds  # the smallest difference that its clock shows
+    clock_s: Seconds  # resolution of its clock
     adapter: BrowserAdapter | None
     failed: Annotated[list[Refusal], Meta(max_length=2)]  # devices that could not be opened
-    reader: _Name = ""  # a number that the browser keeps, by which equal machines are told apart
+    reader: _Name = ""  # random number kept by the browser, which distinguishes equal machines
 
     @property
     def has_software(self) -> bool:
@@ -126,7 +125,7 @@ class Opened:
 
 @dataclass(frozen=True)
 class FirstStep:
-    """A training's first step with a way of launching, and how many steps a block has."""
+    """A training's first step in a way of launching, and the number of steps per block."""
 
     device: _Device
     way: _Way
@@ -136,28 +135,28 @@ class FirstStep:
 
 @dataclass(frozen=True)
 class Block:
-    """Consecutive steps of a training; those of both devices that stand beside each other have one `pair`."""
+    """Consecutive steps of a training; neighbouring blocks of the two devices share a `pair`."""
 
     device: _Device
     way: _Way
     steps: Count
     block_s: Seconds
-    pair: int  # below 0: of a round of the ways of launching
+    pair: int  # negative: a round that compares the ways of launching
 
 
 @dataclass(frozen=True)
 class Evaluated:
-    """How good the network is after some seconds of training."""
+    """Loss and accuracy after some seconds of training."""
 
     device: _Device
     train_s: Seconds
-    loss: float | None  # None: no number, which JSON cannot say
+    loss: float | None  # None: not finite, which JSON cannot express
     accuracy: Share
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A block of `empty` operations, of a `copy` there and back of `size` bytes, or of a `product` of that side."""
+    """A block of `empty` operations, of a `copy` of `size` bytes there and back, or of a `product` with side `size`."""
 
     of: Literal["empty", "copy", "product"]
     device: _Device
@@ -170,7 +169,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Hidden:
-    """A block that was thrown away, because the tab was in the background meanwhile."""
+    """A discarded block: the tab was in the background."""
 
     device: _Device
 
@@ -187,27 +186,27 @@ _ROWS: Mapping[str, type] = {
 
 
 def opened(message: Mapping[str, Any]) -> Opened:
-    """Who has opened the page. Signs that no name has are left out of its names.
+    """Parse the message of a browser that opened the page, and strip unusual characters from its names.
 
     Raises:
-        ValueError: The message is not sound.
+        ValueError: The message is malformed.
     """
     named = {name: _plain(message[name]) for name in ("browser", "platform", "adapter") if name in message}
     return _converted({name: value for name, value in message.items() if name != "is"} | named, Opened)
 
 
 def _plain(value: Any) -> Any:
-    """Names of a browser's choosing in letters, digits and the few signs that names have: kept, everybody sees them."""
+    """Reduce a browser's names to letters, digits and common punctuation, because kept names are shown to everyone."""
     if isinstance(value, Mapping):
         return {name: _plain(one) for name, one in value.items()}
     return " ".join(re.sub(r"[^\w .,()+/@-]+", " ", value).split()) if isinstance(value, str) else value
 
 
 def rows(message: Mapping[str, Any]) -> list[Row]:
-    """What a browser has measured, checked.
+    """Parse and validate a browser's measurements.
 
     Raises:
-        ValueError: A row is not sound, or of an unknown kind.
+        ValueError: A row is malformed or of unknown kind.
     """
     found = message.get("rows")
     if not isinstance(found, list):
@@ -239,14 +238,14 @@ class BrowserJob:
 
     @property
     def steps_per_epoch(self) -> int:
-        """Of an epoch of all training images, by which seconds are counted, however many the browser has."""
+        """Steps per epoch of all training images, the basis of times even if the browser has fewer images."""
         return self.training.steps_per_epoch()
 
     def message(self, sizes: bool) -> dict[str, Any]:
-        """What the browser gets, but for `buffers`.
+        """Return the job for the browser, without `buffers`.
 
         Args:
-            sizes: Whether products and copies are measured, too.
+            sizes: Whether to measure products and copies, too.
         """
         evaluation = webgpu.evaluation(self.training.network, SLICE)
         return {
@@ -265,7 +264,7 @@ class BrowserJob:
         }
 
     def buffers(self, n_images: int) -> list[bytes]:
-        """The parameters that all backends start from, and the first image of each batch of the first epochs."""
+        """Return the initial parameters of all backends, and the first image of each batch in the first epochs."""
         return [begins_with(self.training).tobytes(), first_images(self.training, n_images).tobytes()]
 
 
@@ -282,7 +281,7 @@ class Found:
     hidden: int = 0  # blocks
 
     def take(self, rows: Sequence[Row]) -> None:
-        """Add what came; beyond `MAX_ROWS` nothing is added."""
+        """Add rows, up to `MAX_ROWS`."""
         for row in rows:
             if len(self.blocks) + len(self.figures) + sum(map(len, self.evaluated.values())) > MAX_ROWS:
                 return
@@ -300,17 +299,16 @@ class Found:
                 self.hidden += 1
 
     def again(self, job: BrowserJob) -> "Found":
-        """For another job in the same browser: sizes and copies stay, if they are complete."""
+        """Reset for another job in the same browser; products and copies are kept if complete."""
         kept = [one for one in self.figures if one.of != "empty" and self.has_sizes]
         return replace(self, job=job, prepared={}, blocks=[], evaluated={}, figures=kept, failed={}, hidden=0)
 
     @property
     def has_sizes(self) -> bool:
-        """Whether products and copies are measured already."""
-        return any(one.of == "copy" for one in self.figures)
+        return any(one.of == "copy" for one in self.figures)  # copies are measured after products
 
     def way(self, device: str) -> str:
-        """The way by which a device is compared with the other: the chosen one, and the processor's faster one."""
+        """Return the way in which a device is compared with the other: the chosen one, or the CPU's faster one."""
         if device == "gpu":
             return self.job.way
         return next((one.way for one in self.blocks if one.device == device and one.pair >= 0), next(iter(CPU_WAYS)))
@@ -319,7 +317,7 @@ class Found:
         return _measured([one for one in self.blocks if (one.device, one.way) == (device, way)])
 
     def comparison(self) -> Comparison | None:
-        """A step on the GPU over one on the processor, paired block by block; None without a pair."""
+        """Compare a step on the GPU with one on the CPU, paired block by block; None without a pair."""
         pairs: dict[int, dict[str, Block]] = {}
         for one in self.blocks:
             if one.pair >= 0:
@@ -328,7 +326,7 @@ class Found:
         return rounded_clock([[pair[device] for pair in whole] for device in DEVICES], self.who.clock_s)
 
     def of_way(self, device: str, way: str) -> Comparison | None:
-        """A step in this way over one in the way that is compared, round by round; None without a round of both."""
+        """Compare a step in this way with one in the device's usual `way`, by round; None without a shared round."""
         usual = self.way(device)
         rounds: dict[int, dict[str, Block]] = {}
         for one in self.blocks:
@@ -344,7 +342,7 @@ class Found:
         return _measured(self._figures("product", device, side))
 
     def border(self) -> int | None:
-        """The side from which on the GPU is faster at every side that both measured; None if it never is."""
+        """Return the side from which the GPU is faster at every side measured on both; None if there is none."""
         least = None
         for side in reversed(SIDES):
             figures = [self._figures("product", device, side) for device in DEVICES]
@@ -370,12 +368,14 @@ class Found:
         return cost_of([one.size for one in timed], [one.block_s / one.steps for one in timed])
 
     def empty(self, device: str, way: str) -> Measurement | None:
-        """Seconds of as many operations as a step has, with nothing to do, launched in this way."""
+        """Return the time of as many empty operations as a step has, launched in this way."""
         return _measured([one for one in self.figures if (one.of, one.device, one.way) == ("empty", device, way)])
 
     def launching(self, device: str) -> tuple[float, float, float] | None:
-        """Seconds of a step of the chosen way; of launching as many operations with nothing to do; and of its
-        arithmetic at the best rate of a product on this device. None before all were measured."""
+        """Return seconds of a step, of launching as many empty operations, and of the step's arithmetic.
+
+        Arithmetic is at the device's best product rate. None until all are measured.
+        """
         way = self.way(device)
         timed, empty, rate = self.training_of(device, way), self.empty(device, way), self.best_flops_per_s(device)
         if timed is None or empty is None or not rate:
@@ -384,27 +384,27 @@ class Found:
 
 
 def bound(step_s: float, launching_s: float, arithmetic_s: float) -> Ceiling | None:
-    """What takes at least half of the step; None if neither does."""
+    """Return whether launching or arithmetic takes at least half of the step; None if neither does."""
     longest_s, what = max((launching_s, Ceiling.DISPATCH), (arithmetic_s, Ceiling.PRODUCT), key=lambda one: one[0])
     return what if longest_s >= step_s / 2 else None
 
 
 def _measured(blocks: Sequence[Block] | Sequence[Figure]) -> Measurement | None:
-    """Blocks of equally many steps as a measurement; None where there are fewer than three."""
+    """Combine blocks into a measurement; None for fewer than three."""
     if len(blocks) < 3:
         return None
-    steps = max(one.steps for one in blocks)  # a way that is prepared twice may have blocks of two lengths
+    steps = max(one.steps for one in blocks)  # a way that was prepared twice may have blocks of two lengths
     times = tuple(one.block_s * steps / one.steps for one in blocks)
     return Measurement(times, steps, Ended.CAP)
 
 
 def rounded_clock(sides: Sequence[Sequence[Block] | Sequence[Figure]], clock_s: float) -> Comparison | None:
-    """Compare the blocks of two sides, neighbours in time, by a clock that shows multiples of `clock_s`.
+    """Compare neighbouring blocks of two sides, timed with a clock that shows multiples of `clock_s`.
 
-    The interval is as wide as if every block of one side were shorter by that, and every one of the other longer.
+    The interval covers the case that all blocks of one side are shorter by `clock_s` and all of the other longer.
 
     Args:
-        sides: Blocks of the first and the second, equally many at least in their beginning.
+        sides: Blocks of the first and the second side, paired by position; surplus blocks are ignored.
         clock_s: Resolution of the clock.
     """
     pairs = list(zip(*sides, strict=False))
@@ -434,9 +434,9 @@ def on_server(training: Training, records: Sequence[Record]) -> dict[Cell, Stand
 
 
 def beside_server(found: Found, server: Mapping[Cell, Standing]) -> tuple[str, str, Comparison] | None:
-    """The browser's fastest beside the server's fastest cell: device, way, and the comparison of their epochs.
+    """Compare epochs of the browser's fastest way with the server's fastest cell: device, way and comparison.
 
-    None where one of both has nothing.
+    None if either has no times.
     """
     timed = [
         (device, way, one)
@@ -452,9 +452,9 @@ def beside_server(found: Found, server: Mapping[Cell, Standing]) -> tuple[str, s
 
 
 def machine_of(who: Opened) -> tuple[str, str]:
-    """Id and line of the machine that this reader's results are kept as.
+    """Return id and description of the machine under which this reader's results are kept.
 
-    Both are made of what the browser says of itself, and the id also of a number that it drew by chance: nothing else
+    Both derive from the browser's description of itself, and the id also from the browser's random number; nothing else
     is known of the reader.
     """
     cores = f"{who.cores} core{'s' if who.cores != 1 else ''}"
@@ -464,10 +464,10 @@ def machine_of(who: Opened) -> tuple[str, str]:
 
 
 def records(found: Found) -> list[Record]:
-    """What was measured of this training as records of a machine of its own: the browser's, on its reader's machine.
+    """Return this training's measurements as race records of a separate machine, the reader's browser.
 
-    Seconds are of an epoch of all training images, by its steps, as the race scales them; `off_s` is by how much the
-    browser's clock may have made them too long or too short.
+    Seconds are scaled to an epoch of all training images, as in the race; `off_s` is their possible error, in either
+    direction, from the browser's clock.
     """
     who, training, n_steps = found.who, found.job.training, found.job.steps_per_epoch
     machine, line = machine_of(who)
@@ -498,16 +498,16 @@ def records(found: Found) -> list[Record]:
 
 LOOK_S = 1.0
 GPUS = tuple(device for device in ALL_DEVICES if device not in ("cpu", SOFTWARE))
-# What anybody sends is kept for ever, and drawn for everybody.
-MOST_MACHINES, MOST_OF_A_VIEWER, MOST_RECORDS = 120, 3, 300  # of a store; of those one viewer's; of a machine
-MOST_ELSEWHERE = 3  # of a class's GPUs beside what is measured here; all of them are side by side on their own page
+# Limits, because what readers send is kept forever and drawn for everyone.
+MOST_MACHINES, MOST_OF_A_VIEWER, MOST_RECORDS = 120, 3, 300  # machines per store and per viewer; records per machine
+MOST_ELSEWHERE = 3  # GPUs of a class shown next to local measurements; their own page shows all
 
 
 class KeptMachines(Watched):
-    """The machines of a store that came from browsers; `view` looks for news, once in `LOOK_S` for all who ask.
+    """A store's machines from browsers; `view` checks for new ones, at most once per `LOOK_S` for all callers.
 
     Args:
-        store: Read again only when somebody has written it.
+        store: Read again only after a write.
     """
 
     def __init__(self, store: Store) -> None:
@@ -515,13 +515,13 @@ class KeptMachines(Watched):
         self._store, self._stamp, self._looked = store, None, -LOOK_S
         self._machines: tuple[Machine, ...] = ()
         self._n_records: Counter[str] = Counter()  # by machine
-        self._of_viewer: dict[Hashable, frozenset[str]] = {}  # the machines that each has kept
+        self._of_viewer: dict[Hashable, frozenset[str]] = {}  # machines kept by each viewer
 
     def keep(self, viewer: Hashable, records: Sequence[Record]) -> str:
         """Store a viewer's records, all of one machine, and return the store's trouble.
 
         Raises:
-            ValueError: So much is kept already that these are not; the text says what.
+            ValueError: A limit is reached, and nothing is stored; the message says which.
         """
         machine = records[0].machine
         with self.changed:
@@ -541,20 +541,20 @@ class KeptMachines(Watched):
             return self._store.trouble
 
     def view(self) -> View[Machine]:
-        """The machines that were there at the last look, in the order of time."""
+        """Return the machines at the last check, oldest first."""
         with self.changed:
             self._look()
             return View(list(self._machines), self.state, "", "", self.version)
 
     def recognise(self, machine: str) -> None:
-        """Have all who watch see them anew where the machine of this id is among them: its reader has come back."""
+        """Notify watchers if the machine with this id is among the kept ones, because its reader has returned."""
         with self.changed:
             self._look()
             if any(one.records[0].machine == machine for one in self._machines):
                 self.tell()
 
     def _look(self) -> None:
-        """Read what was written since the last look. To be called with `changed` held."""
+        """Read what was written since the last check. The caller must hold `changed`."""
         now = time.monotonic()
         if now - self._looked < LOOK_S:
             return
@@ -575,9 +575,9 @@ def kept_in(path: Path | None) -> KeptMachines:
 
 
 def gpus_elsewhere() -> tuple[Machine, ...]:
-    """The recorded machines with a GPU, and the last `MOST_ELSEWHERE` that readers kept with one.
+    """Return the recorded machines with a GPU, and the last `MOST_ELSEWHERE` that readers kept with one.
 
-    None where this machine has a GPU of its own, which is measured instead.
+    Empty if this machine has its own GPU, which is measured instead.
     """
     if nvidia_driver_answers():
         return ()
@@ -588,7 +588,7 @@ def gpus_elsewhere() -> tuple[Machine, ...]:
 @dataclass(frozen=True)
 class Contest:
     machine: Machine
-    gpu: Best | None  # or of the software that its browser offers in the place of one
+    gpu: Best | None  # or of a software adapter, if the browser offers no GPU
     cpu: Best | None
 
     @property
@@ -597,21 +597,21 @@ class Contest:
 
     @cached_property
     def comparison(self) -> Comparison | None:
-        """The GPU's time over the processor's; None where one of both has none."""
+        """The GPU's time over the CPU's; None if either is missing."""
         if self.gpu is None or self.cpu is None:
             return None
         return between(self.gpu.seconds.estimate, self.cpu.seconds.estimate)
 
     @property
     def verdict(self) -> Verdict | None:
-        """Of the GPU: faster, slower, … than the processor; None where there is no GPU, or no comparison."""
+        """Whether the GPU is faster or slower than the CPU; None without a GPU or a comparison."""
         return self.comparison.verdict if self.comparison is not None and not self.is_software else None
 
 
 def contests(machines: Sequence[Machine], network: Network, batch_size: int) -> list[Contest]:
-    """A contest for each machine with figures of this network and batch size.
+    """Return a contest per machine with figures for this network and batch size.
 
-    Where the GPU is the most ahead comes first; then software adapters, and last who has only one of both.
+    GPUs with the largest lead come first, then software adapters, then machines with only one of the two devices.
     """
 
     def of(machine: Machine, device: str) -> Best | None:
