@@ -29,7 +29,7 @@ from lib.sweeps.sweep import AUTO, Finished, Options, quickest_runtime, updates
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Item, Note, Progress, TrainingFailed, WorkerDied, note_of
 from lib.sweeps.workers.queue import Cancel, Request, Urgency
-from lib.ui.panel import settings_of
+from lib.ui.controls import settings_of
 
 POINTS = 4_000  # of a training's losses are stored: two hundred an epoch, more than a chart shows
 PANELS = ("rate", "size", "depth", "backend")  # of the four experiments

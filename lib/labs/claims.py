@@ -35,8 +35,8 @@ from lib.timing.comparison import DRIFT, SESSION, Comparison, Repetitions, Verdi
 from lib.timing.profiling.operations import ALL, KERNELS, OPERATIONS
 from lib.timing.profiling.request import ONE_CALL, Examination, Split
 from lib.ui import layout
+from lib.ui.controls import Controls
 from lib.ui.lab import Asked, Drawing, Shown, nothing
-from lib.ui.panel import Controls
 from lib.ui.views import markup, recorded_gpus
 from lib.ui.views.markup import inline
 

@@ -17,12 +17,11 @@ from lib.sweeps.experiments.published import ARTICLE_ARCHITECTURES, OVERHEAD_ART
 from lib.sweeps.experiments.results import Results
 from lib.labs.why_slower import WhySlower, answer
 from lib.ui import layout
-from lib.ui.controls import FASTEST
 from lib.ui.heading import asides, heading
 from lib.ui.lab import Hook, Lab, Page
 from lib.ui.network_inside import Inside
 from lib.ui.own_data import OwnData
-from lib.ui.panel import Controls, backend, batch_size, hidden, several, slider, span, text
+from lib.ui.controls import FASTEST, Controls, backend, batch_size, hidden, several, slider, span, text
 from lib.ui.predict_first import PredictFirst
 from lib.ui.presets import listed_presets
 from lib.ui.random_search import SearchControls, search

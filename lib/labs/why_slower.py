@@ -27,11 +27,10 @@ from lib.sweeps.workers.queue import POLL_S, Cancel, Request, Urgency
 from lib.timing.comparison import Interval, ratio_of
 from lib.timing.prediction.remedies import WORTH, Remedy
 from lib.ui import layout
-from lib.ui.controls import SHARED, SHARED_HIDDEN, SHARED_SIZE
+from lib.ui.controls import SHARED, SHARED_HIDDEN, SHARED_SIZE, Controls, batch_size
 from lib.ui.lab import Asked, Drawing, Page, Shown
 from lib.ui.notebooks import link
 from lib.ui.opened import PUPIL, role
-from lib.ui.panel import Controls, batch_size
 from lib.ui.stage import Stage
 from lib.ui.views.markup import inline, quiet
 

@@ -22,8 +22,8 @@ from starlette.responses import JSONResponse, PlainTextResponse, RedirectRespons
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lib.site.pages import plain_page
+from lib.ui.controls import MAX_DROPPED_BYTES
 from lib.ui.notebooks import AS_PAGE, present_file, present_path
-from lib.ui.panel import MAX_DROPPED_BYTES
 
 # The WebSocket's first line holds the page's settings, written anew, and must be shorter than 8,192 bytes.
 MAX_SETTINGS_BYTES = 8_000

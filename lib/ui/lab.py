@@ -28,11 +28,10 @@ from lib.sweeps.workers.engine import Engine, shared_engine
 from lib.sweeps.workers.messages import State
 from lib.sweeps.workers.queue import Request
 from lib.ui import layout
-from lib.ui.controls import SHARED, pin_button
+from lib.ui.controls import SHARED, Controls, pin_button
 from lib.ui.export_menu import ExportMenu
 from lib.ui.heading import plain_title
 from lib.ui.opened import opened, streaming
-from lib.ui.panel import Controls
 from lib.ui.stage import (
     FIRST_FRAME_S,
     LATER_FRAME_S,

@@ -30,9 +30,8 @@ from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Item, Note, State
 from lib.sweeps.workers.queue import Cancel, Request, Urgency
 from lib.ui import layout, url_state
-from lib.ui.controls import Control
+from lib.ui.controls import Control, Controls, Declared
 from lib.ui.lab import Hook, Page, Section
-from lib.ui.panel import Controls, Declared
 from lib.ui.stage import Painter, Stage, button, end_script, put
 from lib.ui.url_state import Setting, SettingRefused
 from lib.ui.views import network_inside

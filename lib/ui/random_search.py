@@ -13,9 +13,9 @@ from lib.sweeps.storage.records import Curve
 from lib.sweeps.sweep import AUTO, POOLED, QUICKEST, STRATEGIES, Finished, Picked, backends_for, quickest_runtime
 from lib.sweeps.workers.messages import State
 from lib.ui import layout
+from lib.ui.controls import Controls, backend, dropdown, number, several, slider, span
 from lib.ui.lab import Asked, Drawing, Shown
 from lib.ui.own_data import OwnData
-from lib.ui.panel import Controls, backend, dropdown, number, several, slider, span
 from lib.ui.stage import Work
 from lib.ui.views import random_search as view
 from lib.ui.views.random_search import Dimension

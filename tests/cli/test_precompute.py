@@ -26,7 +26,7 @@ from lib.sweeps.workers import engine as engine_module
 from lib.sweeps.workers.messages import Item, Note
 from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.measurement import Ended, Measurement
-from lib.ui.panel import settings_of
+from lib.ui.controls import settings_of
 from tests import made, stub_worker
 from tests.conftest import ROOT
 from tests.sweeps.storage.test_store import curve, key

@@ -5,7 +5,7 @@ import pytest
 
 from lib.model.spec import Network
 from lib.ui import controls
-from lib.ui.panel import Controls, dropdown, number, several, slider, span, text
+from lib.ui.controls import Controls, dropdown, number, several, slider, span, text
 from lib.ui.url_state import Address
 
 

@@ -81,11 +81,11 @@ def test_no_state_has_no_values():
 
 
 def test_where_a_section_says_nothing_the_readers_network_counts():
-    one = controls.batch_size("rate.size", "Batch size", 32).setting
+    one = controls.batch_size("Batch size", 32).make("rate.size").setting
     for said, size in (({}, 32), ({"net.size": "64"}, 64), ({"net.size": "64", "rate.size": "8"}, 8)):
         assert Address(arguments=said).read(one) == size
     assert Address(arguments={"net.size": "many"}).read(one) == 32
-    hidden = controls.hidden("rate.hidden").setting
+    hidden = controls.hidden().make("rate.hidden").setting
     assert Address(arguments={"net.hidden": "64, 32"}).read(hidden) == "64, 32"
     address = Address(arguments={"net.hidden": "a"})
     address.check(controls.SHARED)

@@ -38,9 +38,8 @@ from lib.timing.profiling.request import (
     Split,
 )
 from lib.ui import layout
-from lib.ui.controls import runtime, runtimes
+from lib.ui.controls import Controls, batch_size, dropdown, hidden, runtime, runtimes, several
 from lib.ui.lab import Drawing, Shown
-from lib.ui.panel import Controls, batch_size, dropdown, hidden, several
 from lib.ui.views.chart import Chart, alt, names_y, nice_above, pd, styled
 from lib.ui.views.markup import on_demand, table
 

@@ -37,9 +37,8 @@ from lib.timing.profiling.traces.form import (
     window,
 )
 from lib.ui import layout
-from lib.ui.controls import runtime
+from lib.ui.controls import Controls, batch_size, dropdown, hidden, runtime, span
 from lib.ui.lab import Asked, Drawing, Section, Shown
-from lib.ui.panel import Controls, batch_size, dropdown, hidden, span
 from lib.ui.stage import Work
 from lib.ui.views.chart import Chart, alt, names_y, row_color, styled
 from lib.ui.views.markup import legend, on_demand, table

@@ -45,8 +45,8 @@ from lib.timing.profiling.request import (
     OperationRequest,
 )
 from lib.ui import layout
+from lib.ui.controls import Controls, batch_size, dropdown, slider
 from lib.ui.lab import Asked, Drawing, Shown
-from lib.ui.panel import Controls, batch_size, dropdown, slider
 from lib.ui.stage import Work
 from lib.ui.views.chart import (
     HEIGHT,

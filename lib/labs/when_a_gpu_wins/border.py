@@ -50,8 +50,8 @@ from lib.timing.prediction.workload import (
     fully_connected,
 )
 from lib.ui import layout
+from lib.ui.controls import Controls, batch_size, dropdown, hidden, slider
 from lib.ui.lab import Drawing, Shown
-from lib.ui.panel import Controls, batch_size, dropdown, hidden, slider
 from lib.ui.views.chart import Chart, alt, log_scale, ordered_palette, row_color, styled
 from lib.ui.views.markup import quiet
 

@@ -57,9 +57,8 @@ from lib.timing.prediction.remedies import Effect, Remedy, Setup, best, in_words
 from lib.timing.prediction.workload import Device, DoesNotFit, Way, Workload, convolutional, fully_connected, resnet18
 from lib.timing.profiling.request import CONVOLUTIONAL, Examination
 from lib.ui import layout
-from lib.ui.controls import runtime
+from lib.ui.controls import Controls, batch_size, dropdown, hidden, number, runtime, several, slider
 from lib.ui.lab import Asked, Drawing, Page, Shown
-from lib.ui.panel import Controls, batch_size, dropdown, hidden, number, several, slider
 from lib.ui.stage import Stage, Work
 from lib.ui.views.chart import Chart, ordered_palette
 from lib.ui.views.dots import HERE, PREDICTED, Dot, dots_chart

@@ -44,8 +44,8 @@ from lib.sweeps.workers.messages import Note
 from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.comparison import Verdict, between
 from lib.ui import layout
+from lib.ui.controls import Controls, dropdown
 from lib.ui.lab import Asked, Drawing, Hook, Lab, Shown
-from lib.ui.panel import Controls, dropdown
 from lib.ui.stage import say
 from lib.ui.url_state import checked, number
 from lib.ui.views.chart import Chart, alt, decades, log_scale, ordered_palette, pd, row_color, styled

@@ -48,8 +48,8 @@ from lib.timing.comparison import Estimate
 from lib.timing.prediction.workload import Ceiling, step_floor
 from lib.timing.profiling.request import ONE_CALL
 from lib.ui import layout
+from lib.ui.controls import Controls, batch_size, dropdown, hidden
 from lib.ui.lab import Asked, Drawing, Page, Shown
-from lib.ui.panel import Controls, batch_size, dropdown, hidden
 from lib.ui.url_state import text
 from lib.ui.views.chart import Chart, alt, pd, styled
 from lib.ui.views.markup import quiet
