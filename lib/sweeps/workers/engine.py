@@ -1,16 +1,16 @@
-"""Runs trainings in warm worker processes, one thing at a time, for all viewers in turn.
+"""Runs trainings in warm worker processes, one run at a time; viewers take turns.
 
-Each library and device has one worker with all cores, and, for what trains in several processes, one a core.
+Each pair of library and device has one worker that uses all cores, plus one worker per core for runs in several
+processes.
 
-`Engine.run` is a generator of what happens (`Waiting`, `Starting`, `Progress`, `Trained`); it ends when the trainings
-have, raises `WorkerDied` or `TrainingFailed` with a sentence for the person, and stops early when its `cancel` event is
-set.
+`Engine.run` is a generator of messages (`Waiting`, `Starting`, `Progress`, `Trained`). It ends when the trainings have
+ended, raises `WorkerDied` or `TrainingFailed` with a sentence for the user, and stops early when `cancel` is set.
 
-Timed work takes turns (`lib.sweeps.workers.queue`): a run that has to give way is paused in its worker and resumes
-later where it stopped.
+Timed work queues for its turn (`lib.sweeps.workers.queue`): a run that must give way is paused in its worker and later
+resumes where it stopped.
 
-`read` has files of anybody's read in a process of its own, with limits; one reads at a time, so that together they take
-no more memory than one may.
+`read` parses a user's file in a separate process with limits. Only one such process runs at any time, so that together
+they use no more memory than one is allowed.
 """
 
 import itertools
@@ -58,11 +58,11 @@ from lib.timing.measurement import Watch
 from lib.timing.profiling.request import Examination
 
 IDLE_S = 600.0
-IDLE_OF_MANY_S = 120.0  # of the workers that have a core each: together they hold much memory
-MAX_DEATHS = 3  # of such workers, while they trained the same: then it is what kills them
+IDLE_OF_MANY_S = 120.0  # for single-core workers, which together hold a lot of memory
+MAX_DEATHS = 3  # of single-core workers on the same job: after that, the job is what kills them
 CANCEL_ANSWER_S = 2.0
-START_LIMIT_S = 360.0  # a first download of the data is part of it
-HUNG_S = 10.0  # a busy worker that sends nothing and hardly computes for so long has hung
+START_LIMIT_S = 360.0  # includes a first download of the data
+HUNG_S = 10.0  # a busy worker has hung if it sends nothing and hardly computes for this long
 ENDED = "Another page, which waited for it, ended this run: start it again with this section's button."
 HUNG = f"gave no sign of life for {HUNG_S:.0f} s"
 REPLACED = f"{HUNG} and was replaced; the run begins again."
@@ -74,8 +74,8 @@ DIED = (
     "ended while it trained: it was killed from outside, often by the system for want of memory. Nothing else is lost."
     " Move a control or press “Run again”: a new worker starts by itself."
 )
-LOOK_S = 1.0  # from its last message to the first look at its processor time
-HUNG_CPU_S = 0.1  # … less than so much processor time: its idle threads look whether the parent is still there
+LOOK_S = 1.0  # from a worker's last message until we first check its CPU time
+HUNG_CPU_S = 0.1  # CPU time below which a worker hardly computes; not 0, because idle threads poll for the parent
 
 
 def _facts_of_own(which: DataSet) -> Facts:
@@ -89,8 +89,8 @@ class _Worker:
     def __init__(self, runtime: Runtime, idle_s: float, niceness: int, threads: int | None) -> None:
         self.runtime = runtime
         self.sources = source_digest()
-        self.ready: Ready | None = None  # what it said when it was
-        self.guard = threading.Lock()  # several threads may wait for the worker to be ready; one of them reads
+        self.ready: Ready | None = None
+        self.guard = threading.Lock()  # several threads may wait for `Ready`, but only one may read
         arguments = (str(os.getpid()), str(idle_s), runtime.backend, runtime.device, runtime.precision)
         self._process = Process(
             "lib.sweeps.workers.worker",
@@ -100,23 +100,22 @@ class _Worker:
             niceness,
         )
         self.connection = self._process.connection
-        self._sign_of_life = (0.0, time.monotonic())  # processor time, and when it was that
+        self._sign_of_life = (0.0, time.monotonic())  # CPU seconds, and when they were read
 
     @property
     def usable(self) -> bool:
-        """Whether it runs, and runs this state of the code; a worker ends when it is idle for long or cannot start."""
+        """Whether it is running the current code; a worker exits if it cannot start or has been idle for long."""
         return self._process.alive and self.sources == source_digest()
 
     def close(self) -> None:
-        self.connection.close()  # idle, it ends by itself on this; the kill is for one that is busy
+        self.connection.close()  # ends an idle worker; a busy one needs the kill
         self._process.kill()
 
     def alive(self) -> None:
-        """Note that it was just heard of, or given something to do."""
         self._sign_of_life = (self._sign_of_life[0], time.monotonic())
 
     def hangs(self) -> bool:
-        """Whether, busy, it has sent nothing and hardly computed for `HUNG_S`."""
+        """Whether it has sent nothing and hardly computed for `HUNG_S`; ask only while it is busy."""
         now = time.monotonic()
         if now - self._sign_of_life[1] < LOOK_S:
             return False
@@ -126,28 +125,25 @@ class _Worker:
         return now - self._sign_of_life[1] > HUNG_S
 
     def why(self, words: str) -> str:
-        """Of these words, `HUNG` for example, a sentence for the person."""
         return f"The worker process of “{BACKENDS[self.runtime.backend].label}” {words}"
 
 
 @dataclass(eq=False)
 class _Task:
-    """A job on its way: the worker that has it, if any, and what became of it there."""
-
     job: Job
-    deaths_allowed: int  # of workers that had begun with it
+    deaths_allowed: int  # of workers that had started the job
     worker: _Worker | None = None
     answered: bool = False
     lost: int = 0  # workers
-    why: str = ""  # the last of them was replaced: a sentence where it hung
-    asked: End | None = None  # of it, to pause or to stop
+    why: str = ""  # the last worker was replaced; empty unless it hung
+    asked: End | None = None  # the last order sent: pause or stop
     asked_at: float = 0.0
 
     def send(self, order: Job | End | None) -> None:
-        """Give its worker the job, or the order to pause or stop it, or None to go on."""
+        """Send the worker the job, an order to pause or stop it, or None to resume it."""
         assert self.worker is not None, "given to one"
         self.asked, self.asked_at = order if isinstance(order, End) else None, time.monotonic()
-        with suppress(OSError):  # one that has ended shows when it is listened to
+        with suppress(OSError):  # the next read notices that the worker has ended
             self.worker.connection.send(order if isinstance(order, Job) else (self.job.id, order))
 
 
@@ -155,10 +151,10 @@ class Engine:
     """The workers of this process, shared by all its viewers. Cheap until the first run.
 
     Args:
-        idle_s: A worker that has had nothing to do for so many seconds ends.
+        idle_s: Seconds without a job after which a worker ends.
 
     Attributes:
-        niceness: Of the workers that start from now on, above this process's own.
+        niceness: Added to this process's own for workers started from now on.
     """
 
     def __init__(self, idle_s: float = IDLE_S) -> None:
@@ -168,14 +164,14 @@ class Engine:
         self._queue = Queue()
         self._ids = itertools.count(1)
         self._machine = MachineLock()
-        self._cancels: dict[Ticket, Cancel] = {}  # of all who have asked for a turn
-        self._finalizer = weakref.finalize(self, _close_all, self._workers)  # also when this program ends
+        self._cancels: dict[Ticket, Cancel] = {}  # of every run that has asked for a turn
+        self._finalizer = weakref.finalize(self, _close_all, self._workers)  # also runs at interpreter exit
 
     def warm(self, runtime: Runtime) -> None:
         self._worker(runtime)
 
     def pids(self) -> dict[str, int]:
-        """Process ids of the workers that are ready, by `Runtime.process`; a number follows for those of one core."""
+        """Process ids of ready workers by `Runtime.process`, which is followed by a number for single-core workers."""
         with self._guard:
             return {
                 name: worker.ready.pid
@@ -191,23 +187,23 @@ class Engine:
             _close_all(self._workers)
 
     def processes(self, runtime: Runtime) -> int:
-        """How many workers with a core each are ready for this runtime."""
+        """Return the number of single-core workers that are ready for this runtime."""
         return sum(name.startswith(f"{runtime.process} ") for name in self.pids())
 
     def data_facts(self, cancel: Cancel, which: DataSet = MNIST) -> Generator[Message, None, Facts | None]:
-        """Which data these are.
+        """Return facts about the data set.
 
-        Of MNIST, what the workers have: known from before, or from a ready worker, else from the default runtime's.
+        For MNIST, these come from an earlier load or a ready worker, else from the default runtime's worker.
 
         Yields:
-            `Starting` where a worker has to start.
+            `Starting` if a worker has to start.
 
         Returns:
-            Facts of the data; None if cancelled.
+            The facts; None if cancelled.
 
         Raises:
-            TrainingFailed: The worker cannot start, or data that somebody brought are no longer there.
-            WorkerDied: It ended before it was ready.
+            TrainingFailed: The worker cannot start, or a user's data set no longer exists.
+            WorkerDied: The worker ended before it was ready.
         """
         if which.digest:
             return _facts_of_own(which)
@@ -218,7 +214,7 @@ class Engine:
         return worker.ready.data if worker.ready is not None else None
 
     def known_facts(self) -> Facts | None:
-        """Which data it is, where that is known from before or a worker is ready; else None."""
+        """Facts about MNIST from an earlier load or a ready worker; None if there is neither."""
         if (known := recognised()) is not None:
             return known
         with self._guard:
@@ -233,23 +229,22 @@ class Engine:
         how: How | None = None,
         request: AnyRequest | None = None,
     ) -> Iterator[Message]:
-        """Train these in the runtime's worker. See the module's text.
+        """Train in the runtime's worker; the module docstring describes the protocol.
 
         Args:
-            runtime: What trains.
-            trainings: All different; of one batch size if they are a stack.
+            runtime: Backend and device to train on.
+            trainings: All different; in a stack, all of the same batch size.
             cancel: May be set from any thread, and takes effect within 0.3 s.
-            how: None: each by itself, from its seed.
-            request: For whom, and how urgently, a turn is wanted; None: a viewer of its own.
+            how: None: train each network separately, from its seed.
+            request: Viewer and urgency; None: a new viewer.
 
         Yields:
-            `Waiting`, `Starting` and `Ready` before the first `Progress`, and again after each pause where they apply;
-            `Trained` once for each training; `Checkpoint` where parameters are wanted, and `Restarted` where the worker
-            was replaced.
+            `Waiting`, `Starting` and `Ready` as they apply, before the first `Progress` and again after each pause;
+            `Trained` once per training; `Checkpoint` if parameters are wanted; `Restarted` if the worker was replaced.
 
         Raises:
-            WorkerDied: The worker ended, and what to do about it.
-            TrainingFailed: The worker cannot start, or the backend failed; why. `CardLost`: the next run has a new
+            WorkerDied: The worker ended; the text says what to do.
+            TrainingFailed: The worker cannot start, or the backend failed. After `CardLost`, the next run gets a new
                 worker.
         """
         yield from self._perform([Job(next(self._ids), runtime, tuple(trainings), how or How())], cancel, request)
@@ -261,15 +256,15 @@ class Engine:
         cancel: Cancel,
         request: AnyRequest | None = None,
     ) -> Iterator[Message]:
-        """Train these in workers that have a core and a thread each, as many at a time as there are cores.
+        """Train in single-core, single-threaded workers, one per core.
 
-        A worker that dies costs only what it was training, which begins again in another; what fails is raised when
-        everything else is done.
+        A worker that dies loses only its current part, which restarts in another worker. Failures are raised after
+        everything else is done. Yields and raises what `run` does.
 
         Args:
-            runtime: What trains.
-            parts: What a worker is given at once, and how it trains that; the first begin first.
-            cancel: As for `run`, which says the rest.
+            runtime: Backend and device to train on.
+            parts: The trainings that a worker gets as one job, and how it trains them; in the order of starting.
+            cancel: As for `run`.
             request: As for `run`.
         """
         jobs = [Job(next(self._ids), runtime, tuple(trainings), how) for trainings, how in parts]
@@ -278,17 +273,17 @@ class Engine:
     def examine(
         self, runtime: Runtime, examination: Examination, cancel: Cancel, request: AnyRequest | Ticket | None = None
     ) -> Iterator[Message]:
-        """Measure something other than a training, in the runtime's worker, as a run of its own.
+        """Measure something other than a training in the runtime's worker.
 
         Args:
-            runtime: Whose worker measures.
+            runtime: Selects the worker.
             examination: What to measure.
             cancel: May be set from any thread.
-            request: For whom, and how urgently, a turn is wanted, or a place in the queue that several examinations
-                have one after another; None: a viewer of its own.
+            request: Viewer and urgency, or a ticket that several examinations share; None: a new viewer.
 
         Yields:
-            `Measured` for each row, with what disturbed it among its warnings, and what `run` yields before it starts.
+            The messages that `run` yields before it starts, then `Measured` for each row. Its warnings name whatever
+            disturbed the measurement.
 
         Raises:
             WorkerDied, TrainingFailed: As `run`.
@@ -296,7 +291,7 @@ class Engine:
         job = Job(next(self._ids), runtime, (), examination=examination)
         watch: Watch | None = None
         for message in self._perform([job], cancel, request):
-            if isinstance(message, Ready) and watch is None:  # only now: what others did before did not disturb it
+            if isinstance(message, Ready) and watch is None:  # earlier activity did not disturb the measurement
                 watch = self.watch(runtime).__enter__()
             if isinstance(message, Measured) and watch is not None:
                 measured, beside = watch.marked(message.measurement), self._machine.beside
@@ -305,18 +300,18 @@ class Engine:
             yield message
 
     def watch(self, runtime: Runtime) -> Watch:
-        """A watch for what is timed on this runtime's device; the engine's own workers count as no disturbance."""
+        """Watch this runtime's device for disturbances during timing; the engine's own workers do not count."""
         return Watch(*self.pids().values(), gpu=runtime.on_gpu)
 
     @contextmanager
     def turn(self, request: AnyRequest | None = None) -> Iterator[Ticket]:
-        """A place in the queue, left at the end of the block: for timed work outside of this engine's workers, or for
-        several examinations, between which none of the same viewer's later runs shall come.
+        """Hold a place in the queue within the block: for timed work outside this engine's workers, or for several
+        examinations that no later run of the same viewer may interrupt.
 
-        Between two of them the place is kept, and others wait for it: the block must not take long over anything else.
+        Other runs wait while the block holds its place, so it should do little between examinations.
 
         Args:
-            request: For whom, and how urgently; None: a viewer of its own.
+            request: Viewer and urgency; None: a new viewer.
         """
         turn = self._queue.join(request or Request())
         try:
@@ -329,7 +324,7 @@ class Engine:
     def _perform(
         self, jobs: Sequence[Job], cancel: Cancel, request: AnyRequest | Ticket | None, n: int = 0
     ) -> Iterator[Message]:
-        """Have jobs of one runtime done, by `n` workers with a core each; 0: by the one with all cores."""
+        """Run jobs of one runtime on `n` single-core workers; 0: on the worker with all cores."""
         tasks = [_Task(job, MAX_DEATHS - 1 if n else 0) for job in jobs]
         failed: list[RuntimeError] = []
         with nullcontext(request) if isinstance(request, Ticket) else self.turn(request) as turn:
@@ -342,7 +337,7 @@ class Engine:
             finally:
                 self._give_back(turn)
                 for task in tasks:
-                    if task.worker is not None:  # it waits there, paused
+                    if task.worker is not None:  # paused there
                         task.send(End.STOPPED)
         if failed and not cancel.is_set():
             raise failed[0]
@@ -350,7 +345,7 @@ class Engine:
     def _one_turn(
         self, tasks: list[_Task], numbers: Iterable[int], cancel: Cancel, turn: Ticket, failed: list[RuntimeError]
     ) -> Iterator[Message]:
-        """Go on with the tasks until all are done or the turn is over; those that are done leave the list."""
+        """Continue until all tasks are done or the turn is over; removes finished tasks from the list."""
         job = tasks[0].job
         team = [self._worker(job.runtime, number) for number in numbers]
         for task in tasks:
@@ -358,8 +353,7 @@ class Engine:
                 task.worker, task.answered = None, False
                 yield Restarted(task.why, task.job.items)
         for worker in team:
-            # A start takes seconds. Other viewers go first meanwhile; a little noise in a time is better than that
-            # wait.
+            # A start takes seconds, so let other viewers go first: some noise in their times beats that wait.
             yield from self._until_ready(worker, lambda: self._must_give_way(turn, 0.0) or cancel.is_set())
         ready = [worker.ready for worker in team if worker.ready is not None]
         if len(ready) < len(team) or cancel.is_set():
@@ -372,7 +366,7 @@ class Engine:
             task.send(None)
         try:
             while waiting or busy:
-                closed = any(worker.connection.closed for worker in team)  # the next turn begins with another one
+                closed = any(worker.connection.closed for worker in team)  # the next turn gets a new worker
                 ending = ending or closed or cancel.is_set() or self._must_give_way(turn)
                 for worker in team:
                     if waiting and worker not in busy and not ending:
@@ -394,7 +388,7 @@ class Engine:
                             tasks.remove(task)
                     elif content is not None and task.asked is not End.STOPPED:
                         yield content
-        except GeneratorExit:  # the caller stopped iterating: the same as a cancel, with nobody to report to
+        except GeneratorExit:  # the caller stopped iterating: cancel, but do not yield
             for task in busy.values():
                 task.send(End.STOPPED)
             while busy:
@@ -404,7 +398,7 @@ class Engine:
             raise
 
     def _heard(self, busy: dict[_Worker, _Task]) -> list[tuple[_Task, Any]]:
-        """What each task's worker says within `POLL_S`, None where it is nothing; one that stops is no longer busy."""
+        """Return each task's next message within `POLL_S`, or None; removes workers that stopped from `busy`."""
         said = wait([worker.connection for worker in busy], POLL_S)
         found = []
         for worker, task in list(busy.items()):
@@ -415,7 +409,7 @@ class Engine:
         return found
 
     def _hear(self, worker: _Worker, task: _Task, speaks: bool) -> Any:
-        """What the worker says of its task; where it is lost, as after a pause, unless that has happened too often."""
+        """Return the worker's message, or None. A lost worker counts as a pause, until too many were lost."""
         if not speaks:
             if task.asked is End.STOPPED and time.monotonic() - task.asked_at > CANCEL_ANSWER_S:
                 self._drop(worker)
@@ -432,7 +426,7 @@ class Engine:
         task.lost += 1
         if task.lost > max(allowed, task.deaths_allowed):
             return error
-        if not (task.answered or task.why):  # dead before it began: nothing is lost, and there is nothing to say
+        if not (task.answered or task.why):  # died before the job began: nothing was lost, so report nothing
             task.worker = None
         return End.PAUSED
 
@@ -441,7 +435,7 @@ class Engine:
         task.answered = True
         worker.alive()
         if job_id != task.job.id:
-            return None  # the rest of a job that was cancelled while it was paused
+            return None  # left over from a job that was cancelled while paused
         if isinstance(content, CardLost):
             self._drop(worker)
         return content
@@ -452,10 +446,10 @@ class Engine:
             self._queue.give_back(turn)
 
     def take(self, turn: Ticket, cancel: Cancel) -> Iterator[Message]:
-        """Wait until it is this place's turn, or `cancel` is set.
+        """Wait until it is this ticket's turn, or `cancel` is set.
 
         Yields:
-            `Waiting` whenever the place changes; `Disturbed` where another program did not give way.
+            `Waiting` whenever the place in line changes; `Disturbed` if another program did not give way.
         """
         self._cancels[turn] = cancel
         while not cancel.is_set() and (place := self._queue.take(turn)):
@@ -472,7 +466,7 @@ class Engine:
             yield Disturbed(self._machine.beside.disturbs)
 
     def _worker(self, runtime: Runtime, number: int = 0) -> _Worker:
-        """The runtime's worker with all cores, 0, or one of those with a core each, from 1; started if need be."""
+        """Return the runtime's worker with all cores (0) or a single-core one (from 1); starts it if needed."""
         key = f"{runtime.process} {number}" if number else runtime.process
         with self._guard:
             worker = self._workers.get(key)
@@ -498,7 +492,7 @@ class Engine:
                     worker.ready = message
                     break
             if stop():
-                return  # the worker goes on starting: the next run wants it
+                return  # the worker keeps starting: the next run will need it
             if time.monotonic() > limit:
                 self._drop(worker)
                 raise TrainingFailed(
@@ -539,7 +533,7 @@ _shared: Engine | None = None
 
 
 def shared_engine() -> Engine:
-    """The engine of this process, made at the first call.
+    """The engine of this process, created on the first call.
 
     If the editor reloads this module, the old engine's workers end with its last run.
     """
@@ -551,16 +545,15 @@ def shared_engine() -> Engine:
 
 
 class Process:
-    """`main(connection, *arguments)` of a module, run in a fresh interpreter with an environment of its own.
+    """Run a module's `main(connection, *arguments)` in a fresh interpreter with its own environment.
 
-    The interpreter is started, not forked: libraries with threads do not survive a fork, and read their settings when
-    loaded.
+    Not forked: libraries with threads do not survive a fork, and read their settings when loaded.
 
     Args:
-        module: Its dotted name.
-        arguments: Strings, passed on the command line.
+        module: Dotted name.
+        arguments: Passed on the command line.
         environment: Variables added to this process's own.
-        python: The interpreter that runs it; its packages need not be those of this one.
+        python: The interpreter; its packages may differ from this one's.
         niceness: Added to this process's own, as the `nice` command does; 0 for the same priority.
     """
 
@@ -585,7 +578,7 @@ class Process:
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
             )
-            if niceness:  # before it starts threads, which inherit it
+            if niceness:  # before the process starts threads, which inherit it
                 os.setpriority(os.PRIO_PROCESS, self._process.pid, os.getpriority(os.PRIO_PROCESS, 0) + niceness)
         finally:
             theirs.close()
@@ -595,7 +588,7 @@ class Process:
         return self._process.poll() is None
 
     def cpu_s(self) -> float | None:
-        """Processor seconds that it has used; None where psutil is not installed, or the process has ended."""
+        """CPU seconds used so far; None if psutil is not installed or the process has ended."""
         if psutil is None:
             return None
         try:
@@ -605,10 +598,7 @@ class Process:
         return times.user + times.system
 
     def kill(self, wait: bool = False) -> None:
-        """End the process at once; `wait`: until it is gone.
-
-        Without waiting, a process that takes longer than 50 ms to end is collected at a later call.
-        """
+        """End the process at once. Unless `wait`, one that takes longer than 50 ms to end is reaped by a later call."""
         _killed[:] = [process for process in _killed if process.poll() is None]
         self._process.kill()
         with suppress(subprocess.TimeoutExpired):
@@ -620,9 +610,9 @@ class Process:
 _killed: list[subprocess.Popen] = []
 
 
-READ_LIMIT_S = 150.0  # without the waiting
+READ_LIMIT_S = 150.0  # excluding time in the queue
 READ_POLL_S = 0.05
-# It measures nothing, so it needs no card, and no threads of its own.
+# Reading measures nothing, so it needs neither a graphics card nor extra threads.
 _READER = {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "-1", "OMP_NUM_THREADS": "1"}
 
 
@@ -638,25 +628,25 @@ def read(
     doing: str = "reading it",
     advice: str = "bring less",
 ) -> Generator[Note, None, object | None]:
-    """Ask a process of its own when its turn has come; all files that are brought to this server share one queue.
+    """Read a file in a separate process; all files given to this server share one queue.
 
     Args:
-        module: Its `main` answers, by `lib.model.hardware.process.answer`.
-        question: What it is asked.
-        cancel: Ends the waiting and the reading.
-        request: For whom it is read; None: a viewer of its own.
-        niceness: Of the process, above this one's.
-        doing: What to say while it is read.
-        advice: What to do where it takes too much memory or time.
+        module: Its `main` answers through `lib.model.hardware.process.answer`.
+        question: Sent to the process.
+        cancel: Ends both waiting and reading.
+        request: Viewer and urgency; None: a new viewer.
+        niceness: Added to this process's own.
+        doing: Shown while reading.
+        advice: What to do if reading takes too much memory or time.
 
     Yields:
-        The place in the queue whenever that changes, and `doing` when the turn has come.
+        The place in line whenever it changes, then `doing` when reading starts.
 
     Returns:
-        The answer; None where it was cancelled.
+        The answer; None if cancelled.
 
     Raises:
-        TrainingFailed: Nothing can be read; the text says why, and what to do.
+        TrainingFailed: The file cannot be read; the text says why, and what to do.
     """
     ticket = _queue.join(request or Request())
     try:
@@ -671,7 +661,7 @@ def read(
             return _answer(process.connection, question, cancel, advice)
         finally:
             process.connection.close()
-            process.kill(wait=True)  # the next one may have its memory
+            process.kill(wait=True)  # frees its memory for the next one
     finally:
         _queue.leave(ticket)
 

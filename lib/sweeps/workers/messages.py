@@ -1,10 +1,10 @@
-"""The messages between engine and workers, and those that the engine passes on to whoever watches a run.
+"""The messages between engine and workers, and from the engine to a run's viewers.
 
-To a worker go each `Job`, and (job id, order): an `End` that ends or pauses it, or None to go on with it. From it comes
-first `Ready` or `TrainingFailed`, and then (job id, message): `Progress`, `Checkpoint`, `Trained` or `Measured` as they
-happen, None where it merely shows that it lives and can be stopped, and at last `TrainingFailed` or an `End`.
+A worker receives each `Job`, and (job id, order): an `End` stops or pauses the job, None resumes it. A worker first
+sends `Ready` or `TrainingFailed`, then (job id, message): `Progress`, `Checkpoint`, `Trained` or `Measured` as they
+occur, None as a sign of life at a point where the job can stop, and finally `TrainingFailed` or an `End`.
 
-For somebody who waits there are `Note`s: the same in words, with the `State` that goes with them.
+`Note`s put these messages into words for waiting viewers, with the matching `State`.
 """
 
 from collections.abc import Generator, Mapping
@@ -22,11 +22,11 @@ from lib.timing.profiling.request import Examination
 
 
 class WorkerDied(RuntimeError):
-    """A worker ended while it trained; the text says what that means and what to do."""
+    """A worker ended during a job; the text says what that means and what to do."""
 
 
 class TrainingFailed(RuntimeError):
-    """The backend could not do what was asked; the text says why."""
+    """The job could not be done; the text says why."""
 
 
 class CardLost(TrainingFailed):
@@ -41,19 +41,19 @@ class Item:
 
 @dataclass(frozen=True)
 class How:
-    """How a job's trainings are made, beyond what they are."""
+    """How to run a job's trainings."""
 
-    devices: int = 0  # that a stack is divided among: all trainings in one program; 0: each by itself
-    parallel: int = 1  # each by itself, so many at a time, a core each; 1: they take turns where the backend allows it
+    devices: int = 0  # for a stack, i.e. all trainings in one program; 0: train each separately
+    parallel: int = 1  # separate trainings at the same time, one core each; 1: interleave them if the backend can
     first_epoch: int = 0
-    start: Mapping[int, Parameters] = field(default_factory=dict)  # by index, where it is not their seed
+    start: Mapping[int, Parameters] = field(default_factory=dict)  # by index; others start from their seed
     want_parameters: bool = False  # at the end, and every few seconds
-    probe_s: float = 0.0  # end after so many seconds of steps: to see how fast they go
+    probe_s: float = 0.0  # end after this many seconds of steps, to measure their speed; 0: train to the end
 
 
 @dataclass(frozen=True)
 class Job:
-    """Different trainings for one runtime, of one batch size if they are a stack; or something else to measure."""
+    """Distinct trainings for one runtime (in a stack, all of one batch size), or an examination."""
 
     id: int
     runtime: Runtime
@@ -63,7 +63,7 @@ class Job:
 
     @property
     def data(self) -> DataSet:
-        """What its trainings, all on the same data, are trained on."""
+        """The data set, which all trainings of the job share."""
         return self.trainings[0].data if self.trainings else MNIST
 
     @property
@@ -79,7 +79,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A training's parameters after its latest epoch, while it goes on: it can be continued from them."""
+    """A running training's parameters after its latest epoch, from which it can be resumed."""
 
     item: Item
     parameters: Parameters
@@ -87,7 +87,7 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Trained:
-    """A training is done; `parameters` are those after its last epoch, None where they were not wanted."""
+    """A training is done; `parameters` are those after its last epoch, or None if not wanted."""
 
     item: Item
     parameters: Parameters | None
@@ -95,10 +95,7 @@ class Trained:
 
 @dataclass(frozen=True)
 class Measured:
-    """One row of an examination.
-
-    `work` is what one measured step stands for: operations, bytes, calls, or training steps.
-    """
+    """One row of an examination; `work` is the amount per measured step: operations, bytes, calls or training steps."""
 
     name: str
     measurement: Measurement
@@ -106,7 +103,7 @@ class Measured:
 
 
 class End(Enum):
-    """Why a worker stops answering about a job: it is done, was paused, or was cancelled; the last two are orders."""
+    """Why a worker stops sending messages about a job; `PAUSED` and `STOPPED` are also orders to it."""
 
     DONE = auto()
     PAUSED = auto()
@@ -115,10 +112,7 @@ class End(Enum):
 
 @dataclass(frozen=True)
 class Waiting:
-    """A run waits for its turn.
-
-    `place` others come first; None where another program on this machine holds the turn: `other` says which, in words.
-    """
+    """A run waits for its turn: `place` runs are ahead; None if another program, named in `other`, holds the turn."""
 
     place: int | None
     other: str = ""
@@ -126,7 +120,7 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Disturbed:
-    """What follows is timed beside another program's measurement, because it did not give way; `why` says which."""
+    """The times that follow overlap another program's measurement, which did not give way; `why` names it."""
 
     why: str
 
@@ -138,18 +132,18 @@ class Starting:
 
 @dataclass(frozen=True)
 class Ready:
-    """The worker that will train is ready; comes before the first progress, and says what data it has."""
+    """The worker is ready and has loaded `data`; precedes the first progress."""
 
     data: Facts
-    card: CardFacts | None = None  # that its library computes on; None: the processor, or no worker yet
+    card: CardFacts | None = None  # the graphics card in use; None: the CPU, or no worker yet
     pid: int = 0
 
 
 @dataclass(frozen=True)
 class Restarted:
-    """These items begin again, because their worker was replaced, for example: their events so far are void.
+    """These items start over, for example because their worker was replaced: discard their events so far.
 
-    `why` is a sentence for the person; empty where there is nothing to know.
+    `why` is a sentence for the user, or empty.
     """
 
     why: str = ""
@@ -163,7 +157,7 @@ T = TypeVar("T")
 
 
 class State(StrEnum):
-    """State of a run, or of one line of it; the values are the words that a page shows."""
+    """State of a run or of one of its lines; pages show the values."""
 
     NOT_RUNNING = "Not running"
     WAITING = "Waiting"
@@ -175,7 +169,7 @@ class State(StrEnum):
     STOPPED = "Stopped"
     FAILED = "Failed"
     DIVERGED = "Diverged"
-    NOT_RUN = "Not run"  # of one line: its run was over before its turn came
+    NOT_RUN = "Not run"  # a line whose run ended before its turn
 
     @property
     def over(self) -> bool:
@@ -188,18 +182,18 @@ class State(StrEnum):
 
 @dataclass(frozen=True)
 class Note:
-    """What is happening meanwhile, in words (empty: nothing to say), and the state that goes with it."""
+    """A message for a waiting viewer, possibly empty, with the matching state."""
 
     text: str
     state: State = State.MEASURING
 
 
 def note_of(message: Message, doing: str = "") -> Note | None:
-    """An engine's message in words, for somebody who waits; None where it says nothing to them.
+    """Return an engine's message in words for a waiting viewer; None if there is nothing to say.
 
     Args:
-        message: Of whatever kind.
-        doing: The words for what begins when the waiting is over.
+        message: Any message of the engine.
+        doing: The text once the worker is ready.
     """
     if isinstance(message, Ready):
         return Note(doing)
@@ -213,7 +207,7 @@ def note_of(message: Message, doing: str = "") -> Note | None:
 
 
 def noted(messages: Generator[Any, None, T], doing: str = "") -> Generator[Note, None, T]:
-    """Yield the notes that these messages make, by `note_of`; the generator's value is that of `messages`."""
+    """Yield the messages as notes (`note_of`); returns the value of `messages`."""
     while True:
         try:
             message = next(messages)

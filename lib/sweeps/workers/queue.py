@@ -1,16 +1,17 @@
-"""Whose turn it is to train, one at a time: in this process (`Queue`), on this machine (`MachineLock`), and how many
-turns a viewer may wait for (`Allowance`). What ends a run, and wakes whoever waits: `Cancel`.
+"""Decides which run may train, one at a time: within this process (`Queue`) and across this machine (`MachineLock`).
 
-Viewers take turns: a run that trains for longer than `QUANTUM_S` lets the other viewers go first. Of one viewer's own
-runs the one whose control was moved last goes first, and at once; those that opened with the page follow in the page's
-order; those that merely follow from another result come last. A run that gives way resumes later where it stopped.
+`Allowance` limits how many runs a viewer may queue. `Cancel` ends a run and wakes waiting threads.
 
-A run that several viewers want waits in the queue of each, and its turn counts for each of them.
+Viewers take turns: a run that has trained for `QUANTUM_S` lets other viewers go first. Among one viewer's runs, the one
+whose control was moved last goes first, immediately; then the runs that opened with the page, in page order; last, the
+runs that follow from another result. A run that gives way later resumes where it stopped.
 
-A program that holds the machine's turn says so in a file beside the lock: which program, and since when. It gives the
-turn back when another asks for it. One that does not, because it sleeps in a debugger, holds nobody up for longer than
-`PATIENCE_S`: others then go on beside it, and their times are marked. A page of the editor also ends its runs when
-another page asks for that, and takes no turn while no browser shows it.
+A run shared by several viewers waits in each viewer's queue, and its turn counts for all of them.
+
+The program that holds the machine's turn names itself and the time in a file next to the lock, and gives the turn back
+when another program asks. If it does not (it may be stopped in a debugger), others wait no longer than `PATIENCE_S`:
+they then run concurrently, and their times are marked. A page of the editor also ends its runs when another page asks,
+and takes no turn while no browser shows it.
 """
 
 import itertools
@@ -32,29 +33,29 @@ from lib.model.hardware.optional import FileLock, Timeout
 from lib.sweeps.workers.messages import TrainingFailed
 
 QUANTUM_S = 3.0
-MAX_WAITING = 4  # of one viewer's runs, where many share a server
+MAX_WAITING = 4  # runs per viewer on a shared server
 SERVED = "MNIST_NOTEBOOKS_SERVED"  # environment variable: how the notebooks are served: “app”, “edit” or “run”
 POLL_S = 0.02
-ASKED_S = 3.0  # a program counts as one that waits for so long after it asked
+ASKED_S = 3.0  # a program counts as waiting for this long after it last asked
 PATIENCE_S = 60.0
-START_S = 30.0  # longer than a page takes from its process to its lock: it may be left meanwhile
-END_IT = "“End it”"  # in words for whoever waits: there a page shows a button
+START_S = 30.0  # longer than from a page's process start to its lock: the browser may leave in between
+END_IT = "“End it”"  # pages show a button in its place
 
 
 class Cancel(threading.Event):
-    """An event that calls functions when it is set, so that nobody has to poll it.
+    """An event that calls functions when set, so that no thread has to poll it.
 
-    `why` is a sentence for the person where somebody else set it, else empty.
+    `why` is a sentence for the user if someone else ended the run, else empty.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self._calls: list[Callable[[], object]] = []
         self.why = ""
-        self._guard = threading.RLock()  # a signal's handler may set it, in whatever its thread is at
+        self._guard = threading.RLock()  # re-entrant, because a signal handler may set it at any point of its thread
 
     def set(self, why: str = "") -> None:
-        """Set the event, and call what was registered by `calling`. From any thread, any number of times."""
+        """Set the event and call the functions registered by `calling`. From any thread, any number of times."""
         with self._guard:
             self.why = self.why if self.is_set() else why
             super().set()
@@ -64,10 +65,10 @@ class Cancel(threading.Event):
 
     @contextmanager
     def calling(self, call: Callable[[], object]) -> Iterator[None]:
-        """Within the block, call this function when the event is set; at once where it is set already.
+        """Within the block, call `call()` when the event is set, or at once if it already is.
 
         Args:
-            call: Without arguments; it runs in whichever thread sets the event.
+            call: Runs in the thread that sets the event.
         """
         with self._guard:
             self._calls.append(call)
@@ -82,21 +83,21 @@ class Cancel(threading.Event):
 
 
 class Urgency(IntEnum):
-    """How much of a hurry the viewer is in."""
+    """How urgent a run is to its viewer."""
 
-    NOW = 0  # a control was moved: somebody looks at it
-    IN_ORDER = 1  # it opened with the page
-    LATER = 2  # it follows from another result
+    NOW = 0  # a control was moved: the viewer is watching
+    IN_ORDER = 1  # opened with the page
+    LATER = 2  # follows from another result
 
 
-_count = itertools.count(1)  # of requests, tickets and turns, in one order
+_count = itertools.count(1)  # one sequence for requests, tickets and turns
 
 
 @dataclass(frozen=True)
 class Request:
-    """Who asks for a turn, and how urgently. By default each request is by a viewer of its own.
+    """A viewer's request for a turn, and its urgency. By default each request has a new viewer.
 
-    Requests are in the order in which they were made, no matter when their runs ask for a turn.
+    Requests are ordered by creation, no matter when their runs ask for a turn.
     """
 
     viewer: Hashable = field(default_factory=object)
@@ -105,26 +106,26 @@ class Request:
 
     @property
     def order(self) -> tuple[int, int]:
-        """A key to sort the same viewer's requests by: the smallest goes first."""
+        """Sort key among one viewer's requests: the smallest goes first."""
         return self.urgency, -self.number if self.urgency is Urgency.NOW else self.number
 
     @property
     def each(self) -> tuple["Request", ...]:
-        """The requests of all viewers of the run: this one."""
+        """The requests of all viewers of the run, as in `SharedRequest`: this one."""
         return (self,)
 
 
 class SharedRequest:
-    """The requests of all who want one run; viewers may come and go while it waits and while it runs."""
+    """The requests of all viewers of one run; viewers may join and leave while it waits and while it runs."""
 
     def __init__(self, *requests: Request) -> None:
-        self.each: tuple[Request, ...] = requests  # replaced whole: other threads read it
+        self.each: tuple[Request, ...] = requests  # never mutated, because other threads read it
 
     def add(self, request: Request) -> None:
         self.each = (*self.each, request)
 
     def discard(self, request: Request) -> None:
-        """Remove a viewer's request; nothing happens where it is not there."""
+        """Remove a viewer's request, if present."""
         self.each = tuple(one for one in self.each if one is not request)
 
 
@@ -132,7 +133,7 @@ AnyRequest = Request | SharedRequest
 
 
 def orders(request: AnyRequest) -> dict[Hashable, tuple[int, int]]:
-    """A run's order among each viewer's own, by viewer: the smallest goes first."""
+    """The run's sort key among each viewer's own runs, by viewer: the smallest goes first."""
     found: dict[Hashable, tuple[int, int]] = {}
     for one in request.each:
         found[one.viewer] = min(one.order, found.get(one.viewer, one.order))
@@ -154,19 +155,19 @@ class Ticket:
 class Queue:
     """The queue of this process.
 
-    Safe to use from any thread; places are worked out when the queue changes, and a thread that waits sleeps.
+    Thread-safe. Places are computed when the queue changes; waiting threads sleep.
     """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._waiting: list[Ticket] = []
-        self._places: dict[Ticket, int] = {}  # of those that wait: how many come first
+        self._places: dict[Ticket, int] = {}  # tickets ahead of each waiting one
         self._holder: Ticket | None = None
         self._held_since = 0.0
         self._served: dict[Hashable, int] = {}  # when each viewer's last turn ended
 
     def join(self, request: AnyRequest) -> Ticket:
-        """A new place in the queue; the ticket must `leave` in the end."""
+        """Add a ticket to the queue; it must eventually `leave`."""
         with self._changed:
             ticket = Ticket(request, next(_count))
             self._waiting.append(ticket)
@@ -174,7 +175,7 @@ class Queue:
             return ticket
 
     def take(self, ticket: Ticket) -> int:
-        """Take the turn if it is this ticket's: 0, else how many come first."""
+        """Take the turn if it is this ticket's, and return 0; else return how many tickets are ahead."""
         with self._changed:
             if self._holder is ticket:
                 return 0
@@ -191,7 +192,7 @@ class Queue:
             self._changed.wait_for(lambda: cancel.is_set() or self._places.get(ticket) != place)
 
     def give_back(self, ticket: Ticket) -> None:
-        """End the turn, if the ticket holds it, and stay in the queue for the next one."""
+        """End the turn if the ticket holds it, and queue again."""
         with self._changed:
             if self._holder is ticket:
                 self._end_turn(ticket)
@@ -199,7 +200,7 @@ class Queue:
                 self._work_out()
 
     def leave(self, ticket: Ticket) -> None:
-        """Leave the queue, and end the turn if the ticket holds it. Once for each ticket."""
+        """Leave the queue, and end the turn if the ticket holds it. Call once per ticket."""
         with self._changed:
             if self._holder is ticket:
                 self._end_turn(ticket)
@@ -214,7 +215,7 @@ class Queue:
             return self._holder is ticket
 
     def lengths(self) -> tuple[int, int]:
-        """How many hold the turn, 0 or 1, and how many wait for it."""
+        """Return how many tickets hold the turn (0 or 1), and how many wait."""
         with self._changed:
             return int(self._holder is not None), len(self._waiting)
 
@@ -225,8 +226,8 @@ class Queue:
     def must_give_way(self, ticket: Ticket, quantum_s: float = QUANTUM_S) -> bool:
         """Whether the ticket that holds the turn should give it back.
 
-        At once to a run that is more urgent for all of its viewers; to runs of other viewers once it has held the turn
-        for `quantum_s`.
+        It yields immediately to a run that is more urgent for all its viewers, and to other viewers' runs after
+        `quantum_s`.
         """
         with self._changed:
             long_held = time.monotonic() - self._held_since > quantum_s
@@ -249,7 +250,7 @@ class Queue:
         return self._waiting + ([self._holder] if self._holder else [])
 
     def _work_out(self) -> None:
-        """Work out the places of the waiting tickets, assuming that nobody else comes, and wake all who wait."""
+        """Compute the places of the waiting tickets as if no more arrived, and wake all waiting threads."""
         queues: dict[Hashable, list[tuple[tuple[int, int], Ticket]]] = {}
         for ticket in self._waiting:
             for viewer, order in orders(ticket.request).items():
@@ -269,18 +270,18 @@ class Queue:
                 last |= dict.fromkeys(orders(ticket.request).keys() & last.keys(), next(turn))
             if not queues[viewer]:
                 del queues[viewer]
-        for ticket in self._waiting:  # those that all viewers have left, and that will leave the queue
+        for ticket in self._waiting:  # runs without viewers, which are about to leave the queue
             self._places.setdefault(ticket, first + len(self._places))
         self._changed.notify_all()
 
 
 class Allowance:
-    """How many runs a viewer may have asked for that are not over: one that has its turn, and `most` that wait.
+    """Limits the unfinished runs of each viewer: one that has its turn, and `most` that wait.
 
-    What opens with a page does not count: it is the page that asks, in its order, and few times.
+    Runs that open with a page do not count: there are few, and the page requests them in order.
 
     Args:
-        most: None for any number.
+        most: None: unlimited.
     """
 
     def __init__(self, most: int | None = None) -> None:
@@ -289,14 +290,14 @@ class Allowance:
         self._under_way: list[tuple[Hashable, Callable[[], bool]]] = []
 
     def admit(self, request: Request, is_over: Callable[[], bool]) -> None:
-        """Count a run for this viewer, whoever else wants it.
+        """Count a run for this viewer, even if other viewers share it.
 
         Args:
             request: The viewer's own.
-            is_over: Whether the run has ended, or the viewer has left it; it then no longer counts.
+            is_over: Whether the run has ended or the viewer has left it; it then no longer counts.
 
         Raises:
-            TrainingFailed: So many of the viewer's runs wait already that this one is refused.
+            TrainingFailed: Too many of the viewer's runs are already waiting.
         """
         if self.most is None or request.urgency is not Urgency.NOW:
             return
@@ -310,22 +311,22 @@ class Allowance:
             self._under_way.append((request.viewer, is_over))
 
 
-ALLOWANCE = Allowance()  # of this process; a class site sets its limit
+ALLOWANCE = Allowance()  # for this process; a class site sets its limit
 
 
 @dataclass(frozen=True)
 class Holder:
-    """The program that holds the turn, and since when."""
+    """The program that holds the machine's turn."""
 
     program: str
     pid: int
     since: float  # seconds since 1970
     is_page: bool = False  # of the editor
-    heeds: bool = False  # ends its runs when another page asks for it, as pages of older versions do not
+    heeds: bool = False  # ends its runs when another page asks; pages of older versions do not
 
     @classmethod
     def me(cls) -> "Holder":
-        """This program, from now on."""
+        """Return this program as the holder, starting now."""
         is_page = _in_editor()
         return cls(Path(sys.argv[0]).name or "python", os.getpid(), time.time(), is_page, heeds=is_page)
 
@@ -337,7 +338,7 @@ class Holder:
 
     @property
     def waited_for(self) -> str:
-        """In words for whoever waits: what measures, and how to end it."""
+        """A message for a waiting viewer: what is measuring, and how to end it."""
         if self.heeds and _in_editor():
             how = f"press {END_IT}"
         else:
@@ -346,7 +347,7 @@ class Holder:
 
     @property
     def disturbs(self) -> str:
-        """The warning on times that are taken beside it."""
+        """The warning on times measured while this program holds the turn."""
         return f"timed beside another measurement, by {self}, which did not give way: end it, and measure again"
 
 
@@ -355,16 +356,16 @@ def _in_editor() -> bool:
 
 
 def folder() -> Path:
-    """Where the lock lies: a folder of this person's on this machine.
+    """The folder of the lock: one per user and machine.
 
-    A home may be shared by machines, and a temporary folder by persons.
+    Several machines may share a home directory, and several users a temporary folder.
     """
     given = os.environ.get("XDG_RUNTIME_DIR")
     return Path(given) / APP_NAME if given else user_cache_dir(APP_NAME) / f"turn-{platform.node()}"
 
 
 def note_left(pages: Iterable[int | None], others: Iterable[int | None]) -> None:
-    """Note which pages of the editor no browser shows, by process ids, and of which others that is no longer so."""
+    """Mark the editor pages, by process id, that no browser shows, and unmark `others`."""
     with suppress(OSError):
         folder().mkdir(mode=0o700, parents=True, exist_ok=True)
         for pid in pages:
@@ -374,12 +375,12 @@ def note_left(pages: Iterable[int | None], others: Iterable[int | None]) -> None
 
 
 class MachineLock:
-    """A lock file; a file that says who holds it; and a file whose age tells the holder that somebody waits.
+    """A lock file, a file that names the holder, and a file whose age tells the holder that another program waits.
 
-    As a context manager it waits for the turn, and gives it back at the end.
+    As a context manager, it waits for the turn and gives it back at the end.
 
     Args:
-        patience_s: Seconds after which a holder that does not give way is no longer waited for.
+        patience_s: Seconds to wait for a holder that does not give way.
     """
 
     def __init__(self, patience_s: float = PATIENCE_S) -> None:
@@ -390,8 +391,8 @@ class MachineLock:
         self._to_end, self._left = (self._folder / f"{what}-{os.getpid()}" for what in ("end", "left"))
         self._made_at = time.time()
         self._asked: tuple[Holder | None, float, float] | None = None  # which holder, since when, and when last
-        self._overtaken: Holder | None = None  # whom it lost its patience with
-        self.beside: Holder | None = None  # who holds it, where this program runs beside it
+        self._overtaken: Holder | None = None  # a holder that did not give way within `patience_s`
+        self.beside: Holder | None = None  # the holder, if this program runs at the same time
 
     def __enter__(self) -> "MachineLock":
         while not self.take():
@@ -402,12 +403,12 @@ class MachineLock:
         self.release()
 
     def take(self) -> bool:
-        """Ask for the turn, without waiting; True if this program may go on, as it may when it holds the turn already.
+        """Ask for the turn without waiting; True if this program may proceed, or already holds the turn.
 
-        Also True where no lock file can be made (better unprotected than not at all), and where a holder did not give
+        Also True if no lock file can be created (running unprotected beats not running), and if a holder did not give
         way: `beside` then names it.
         """
-        if self._lock.is_locked or self.beside:  # the lock counts, and one release must be enough
+        if self._lock.is_locked or self.beside:  # the lock counts acquisitions, and one release must be enough
             return True
         if self.is_left():
             return False
@@ -418,13 +419,13 @@ class MachineLock:
             return self._ask()
         except OSError:
             return True
-        self.is_to_end()  # a request that came too late for the turn before
+        self.is_to_end()  # discard a request that arrived too late for the previous turn
         with suppress(OSError):
             self._holder.write_text(json.dumps(asdict(Holder.me())))
         return True
 
     def release(self) -> None:
-        """Give the turn back, and wait long enough for another that asked for it: it looks every `POLL_S`."""
+        """Give the turn back, and if another program asked, pause so that it can take it: it polls every `POLL_S`."""
         self.beside = None
         if self._lock.is_locked:
             asked = self.wanted()
@@ -437,21 +438,21 @@ class MachineLock:
                 time.sleep(5 * POLL_S)
 
     def holder(self) -> Holder | None:
-        """The program that holds the turn; None where that is not known."""
+        """Return the program that holds the turn; None if unknown."""
         try:
             return Holder(**json.loads(self._holder.read_text()))
         except (OSError, ValueError, TypeError):
             return None
 
     def is_left(self) -> bool:
-        """Whether this program is a page that no browser shows at present."""
+        """Whether this program is a page that no browser currently shows."""
         try:
-            return self._left.stat().st_mtime > self._made_at - START_S  # else of another that had this process id
+            return self._left.stat().st_mtime > self._made_at - START_S  # older: of an earlier process with this id
         except OSError:
             return False
 
     def is_to_end(self) -> bool:
-        """Whether another page has asked that this program's runs end; a request is told once."""
+        """Whether another page has asked to end this program's runs; True once per request."""
         try:
             self._to_end.unlink()
         except OSError:
@@ -459,7 +460,7 @@ class MachineLock:
         return True
 
     def end_holder(self) -> None:
-        """Ask the page that holds the turn to end its runs; only pages of the editor may, and only they do so."""
+        """Ask the page that holds the turn to end its runs; only editor pages may ask, and only they comply."""
         holder = self.holder()
         if _in_editor() and holder is not None and holder.heeds:
             with suppress(OSError):
@@ -473,7 +474,7 @@ class MachineLock:
             return False
 
     def _ask(self) -> bool:
-        """Tell the holder that somebody waits; True where it has not given way for too long."""
+        """Tell the holder that this program waits; True once the holder has ignored it for too long."""
         with suppress(OSError):
             self._waiting.touch()
         now, holder = time.monotonic(), self.holder()

@@ -1,8 +1,8 @@
-"""The worker process: trains what it is sent, streams the events, and never outlives its parent.
+"""The worker process: runs the jobs it receives, streams their events, and never outlives its parent.
 
-Processes of an executor, such as a Dask cluster's, train too. They were not started by this program, so each checks, in
-`perform`, that it computes what this one would, and refuses by name otherwise. Of a Dask scheduler's workers, those
-that would refuse are given nothing, and named on standard error. `make cluster` installs Dask.
+Processes of an executor, such as a Dask cluster's, can train too. This program did not start them, so `perform` first
+checks that they would compute the same, and otherwise refuses with the worker's name. A Dask scheduler's workers that
+would refuse get no jobs, and are listed on standard error. `make cluster` installs Dask.
 """
 
 import os
@@ -57,11 +57,11 @@ from lib.timing.diagnosis import CardFacts, card_of
 from lib.timing.profiling.request import NotMeasured
 
 PARENT_POLL_S = 0.5
-CHECKPOINT_S = 5.0  # between two times that a training's parameters are sent while it goes on
+CHECKPOINT_S = 5.0  # between two checkpoints of a training
 
 
 class _Commands:
-    """Reads what the parent sends, in a thread of its own, so that a pause or a cancel is seen between two chunks."""
+    """Reads the parent's messages in a thread, so that a pause or cancel takes effect between two chunks of a job."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -79,18 +79,18 @@ class _Commands:
                 message, order = message
                 if order is not None:
                     self._ends[message] = order
-                    message = None  # wakes whoever waits for the next job
+                    message = None  # wakes `next`
             self._inbox.put(message)
 
     def next(self, timeout_s: float) -> Job | int | None:
-        """The next job, or the id of one to go on with; None after the time-out, and where one was ended instead."""
+        """Return the next job, or the id of one to resume; None after the time-out, or when an order came instead."""
         try:
             return self._inbox.get(timeout=timeout_s)
         except Empty:
             return None
 
     def end(self, job_id: int) -> End | None:
-        """`PAUSED` or `STOPPED`, where the parent asked for it; it is returned once."""
+        """Return the parent's order to pause or stop this job, once; else None."""
         return self._ends.pop(job_id, None)
 
     def stopped(self) -> list[int]:
@@ -98,22 +98,22 @@ class _Commands:
 
 
 def main(connection: Connection, parent: str, idle_s: str, *runtime: str) -> None:
-    """The worker's process: follow the parent, which may be dead already, and serve.
+    """Entry point of the worker process: serve until idle, or until the parent ends.
 
-    All arguments but the connection are text, as they come from a command line.
+    All arguments but the connection are strings from a command line.
 
     Args:
         connection: To the parent.
-        parent: Process id of the parent.
+        parent: Process id of the parent, which may already be dead.
         idle_s: Seconds without a job after which the process ends.
-        runtime: Backend that is imported first, device, and precision.
+        runtime: Backend to import first, device, and precision.
     """
     if hasattr(os, "setsid"):
         os.setsid()  # leave the terminal's process group
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the editor's interrupt button must not end a worker
 
     def follow() -> None:
-        # The closed pipe usually shows it first; this also covers a parent whose pipe another process inherited.
+        # `_Commands` usually notices the closed pipe first; this covers a pipe that another process inherited.
         while os.getppid() == int(parent):
             time.sleep(PARENT_POLL_S)
         os._exit(0)
@@ -123,14 +123,14 @@ def main(connection: Connection, parent: str, idle_s: str, *runtime: str) -> Non
 
 
 def serve(connection: Connection, runtime: Runtime, idle_s: float) -> None:
-    """Load the library and the data, send `Ready`, then perform jobs until idle for `idle_s` seconds.
+    """Load the library and the data, send `Ready`, then run jobs until idle for `idle_s`.
 
-    A failure to start is sent as `TrainingFailed`, and ends it; one in a job is the job's message.
+    If starting fails, send `TrainingFailed` and return. If a job fails, send that as the job's last message.
 
     Args:
         connection: To the parent.
-        runtime: Whose backend is imported first.
-        idle_s: Seconds without a job after which it returns.
+        runtime: Backend to import first, and its device.
+        idle_s: Seconds without a job after which to return.
     """
     control = _Commands(connection)
     try:
@@ -144,7 +144,7 @@ def serve(connection: Connection, runtime: Runtime, idle_s: float) -> None:
     idle_since = time.monotonic()
     while time.monotonic() - idle_since < idle_s:
         message = control.next(timeout_s=min(1.0, idle_s))
-        for job_id in control.stopped():  # a job that is paused, cancelled where it stands
+        for job_id in control.stopped():  # a paused job was cancelled
             if job_id in jobs:
                 control.end(job_id)
                 jobs.pop(job_id).close()  # type: ignore[attr-defined]
@@ -160,7 +160,7 @@ def serve(connection: Connection, runtime: Runtime, idle_s: float) -> None:
 
 
 def _advance(job_id: int, contents: Iterator, control: _Commands, connection: Connection) -> bool:
-    """Run a job until it ends, is paused or cancelled; True if nothing is left of it."""
+    """Run a job until it ends, is paused or cancelled; False only if it was paused."""
     try:
         while True:
             content = control.end(job_id) or next(contents, End.DONE)
@@ -171,12 +171,12 @@ def _advance(job_id: int, contents: Iterator, control: _Commands, connection: Co
                 return content is not End.PAUSED
     except (CannotTrain, DataError, NotMeasured) as error:
         connection.send((job_id, TrainingFailed(str(error))))
-    except Exception as error:  # any library's: the page gets a sentence, the terminal the traceback
+    except Exception as error:  # from any library: a sentence for the page, the traceback for the terminal
         if not isinstance(error, MemoryError):
             traceback.print_exc(file=sys.stderr)
         lost = bool(lost_card(str(error)))
         connection.send((job_id, (CardLost if lost else TrainingFailed)(_sentence(error))))
-        if lost:  # this process can do nothing more with the card, not even take leave of it
+        if lost:  # this process cannot use the card again, nor release it cleanly
             os._exit(1)
     return True
 
@@ -194,14 +194,13 @@ def _sentence(error: Exception) -> str:
 
 
 def train_job(job: Job, data: Data) -> Iterator[Progress | Checkpoint | Trained | None]:
-    """A job's answers, until all its trainings have ended, or a probe's time is over; `data` are MNIST."""
+    """Yield a job's messages until all its trainings have ended, or its `probe_s` is over; `data` is MNIST."""
     items = job.items
     sent_at = dict.fromkeys(range(len(items)), time.monotonic())
     stepped_s = 0.0
     for report in _events(job, data):
         index, event = report or (0, None)
-        # A stack reports the steps of its trainings one after another: that report is finished even where the time is
-        # over.
+        # A stack reports the steps of its trainings one by one: complete such a report even after the time is over.
         enough = job.how.probe_s and stepped_s > job.how.probe_s
         if enough and not (job.how.devices and isinstance(event, Steps)):
             return
@@ -219,7 +218,7 @@ def train_job(job: Job, data: Data) -> Iterator[Progress | Checkpoint | Trained 
 
 
 def _events(job: Job, data: Data) -> Iterator[tuple[int, Event | None] | None]:
-    """What the trainings yield, by index; None, also in place of an event where one ends, is a place to stop."""
+    """Yield (index, event) of the trainings. At None, in place of either, the job can be stopped."""
     how = job.how
     backend, device = job.runtime.backend, job.runtime.device
     verify(job.runtime, data, stacked=bool(how.devices))
@@ -245,7 +244,7 @@ def _events(job: Job, data: Data) -> Iterator[tuple[int, Event | None] | None]:
 
 
 def _examine(job: Job, data: Data) -> Iterator[Measured | None]:
-    from lib.timing.profiling.run import examine  # only when asked for
+    from lib.timing.profiling.run import examine
 
     assert job.examination is not None, "asked for"
     for row in examine(job.runtime.backend, job.runtime.device, job.examination, data):
@@ -253,20 +252,20 @@ def _examine(job: Job, data: Data) -> Iterator[Measured | None]:
 
 
 def _portable(event: Event) -> Event:
-    """The event without the function that reads the parameters, which cannot be pickled."""
+    """Remove the function that reads the parameters, which cannot be pickled."""
     return replace(event, parameters=no_parameters) if isinstance(event, Epoch) else event
 
 
 def interleave(trainings: list[tuple[int, Iterator[Event]]], side_by_side: bool) -> Iterator[tuple[int, Event | None]]:
-    """Events of several trainings, each one's own in order.
+    """Merge the events of several trainings; each training's own events stay in order.
 
     Args:
-        trainings: Of each a number and its events.
-        side_by_side: Whether they take turns, an event each, once a training has made its first steps; else one after
+        trainings: Pairs of index and events.
+        side_by_side: Whether trainings alternate, one event each, after their first steps; else they run one after
             another.
 
     Yields:
-        A training's number and its next event; None in place of the event when it has ended.
+        Index and next event of a training; None instead of the event when it has ended.
     """
     waiting = deque(trainings)
     while waiting:
@@ -274,21 +273,20 @@ def interleave(trainings: list[tuple[int, Iterator[Event]]], side_by_side: bool)
         event = next(training, None)
         yield index, event
         if event is not None:
-            # After its first call a training goes on, so that viewers wait for the first steps, and not for the first
-            # calls of all.
+            # A training continues after its first call, so that its steps appear before the others' first calls.
             to_the_end = side_by_side and not isinstance(event, FirstCall)
             (waiting.append if to_the_end else waiting.appendleft)((index, training))
 
 
 def in_parallel(trainings: list[tuple[int, Iterator[Event]]], cores: int) -> Iterator[tuple[int, Event | None]]:
-    """Events of several trainings that are made at the same time, a core each; where there are more, they take turns.
+    """Merge the events of trainings that run at the same time, one core each; surplus trainings alternate.
 
     Args:
-        trainings: Of each a number and its events.
-        cores: How many trainings at a time.
+        trainings: Pairs of index and events.
+        cores: Number of trainings at the same time.
 
     Yields:
-        As `interleave`. A training goes on once the next event is asked for: what one holds is of that moment.
+        As `interleave`. A training pauses until the next event is requested, so its state matches its last event.
     """
     waiting, running = deque(trainings), dict[Future, tuple[int, Iterator[Event]]]()
     with ThreadPoolExecutor(cores, initializer=use_one_core) as threads:
@@ -305,7 +303,7 @@ def in_parallel(trainings: list[tuple[int, Iterator[Event]]], cores: int) -> Ite
 
 
 def _about_the_card(written: IO[bytes]) -> str:
-    """The last thing that a library wrote about CUDA, as a sentence; empty where it wrote nothing of the kind."""
+    """Return the library's last output about CUDA as a sentence; empty if there is none."""
     written.seek(0)
     lines = [line.strip() for line in written.read().decode(errors="replace").splitlines()]
     told = [line for line in lines if re.search(r"cuda|gpu|dlopen|driver", line, re.IGNORECASE)]
@@ -313,13 +311,13 @@ def _about_the_card(written: IO[bytes]) -> str:
 
 
 def _get_ready(runtime: Runtime) -> tuple[Data, CardFacts | None]:
-    """Import the library, load the data meanwhile (decompression and hashing), and ask the library for its card."""
+    """Import the library while the data load (decompression and hashing), then ask the library for its card."""
     loaded: list[Data | BaseException] = []
 
     def load() -> None:
         try:
             loaded.append(data_module.load())
-        except BaseException as error:  # raised again below
+        except BaseException as error:  # re-raised below
             loaded.append(error)
 
     thread = threading.Thread(target=load)
@@ -338,14 +336,14 @@ def _get_ready(runtime: Runtime) -> tuple[Data, CardFacts | None]:
     return loaded[0], card
 
 
-POLL_S = 0.05  # between two looks whether a task is cancelled
+POLL_S = 0.05  # between checks for a cancel
 ADDRESS = "DASK_SCHEDULER_ADDRESS"  # environment variable
-ANSWER_S = 4.0  # a scheduler that is there answers sooner
+ANSWER_S = 4.0  # a running scheduler answers sooner
 LOCAL = "or choose another strategy: all of them train on this machine"
 
 
-# What every process must agree on, so that its curves are those that this program would have computed: versions, the
-# digest of this project's source, and that of the images (empty: not compared).
+# What must match for a process to compute the same curves as this program: versions, digest of this project's source,
+# and digest of the images (empty: not compared).
 Expected = tuple[str, str, str]
 
 
@@ -356,19 +354,19 @@ def expected_here(runtime: Runtime, data_digest: str) -> Expected:
 def submitted(
     executor: Executor, n_workers: int, jobs: Sequence[Job], expected: Expected, cancel: Cancel
 ) -> Iterator[Progress | Trained]:
-    """Have an executor do jobs, and yield what each has to say when it is done.
+    """Run jobs in an executor, and yield each job's messages when it is done.
 
-    At most twice as many as there are workers are submitted at a time, so that a cancel loses little.
+    Keeps at most two jobs per worker submitted, so that a cancel loses little.
 
     Args:
         executor: Its processes train.
-        n_workers: How many jobs it does at the same time.
-        jobs: The first are submitted first.
-        expected: What its processes must agree on.
-        cancel: Ends it early: jobs that are under way are given up.
+        n_workers: Number of jobs that it runs at the same time.
+        jobs: In order of submission.
+        expected: What its processes must match.
+        cancel: Ends early; running jobs are abandoned.
 
     Raises:
-        TrainingFailed: A process refused; or jobs failed, or their processes ended, once all others are done.
+        TrainingFailed: A process refused; or, after all other jobs are done, some failed or their processes ended.
     """
     waiting, running, failed = deque(jobs), set[Future](), list[Exception]()
     try:
@@ -381,7 +379,7 @@ def submitted(
                     told = future.result()
                 except TrainingFailed:
                     raise
-                except Exception as error:  # any library's, or its process ended
+                except Exception as error:  # from any library, or the process ended
                     failed.append(error)
                 else:
                     yield from told
@@ -394,10 +392,10 @@ def submitted(
 
 
 def perform(job: Job, expected: Expected) -> list[Progress | Trained]:
-    """In a process of the executor: check that it computes the same, load the data, and train.
+    """In an executor's process: check that it computes the same as this program, load the data, and train.
 
     Raises:
-        TrainingFailed: The process has other versions, code or images, or computes wrongly.
+        TrainingFailed: The process has other versions, code or images, or computes wrong results.
         Exception: Whatever the backend raises.
     """
     try:
@@ -417,13 +415,13 @@ def perform(job: Job, expected: Expected) -> list[Progress | Trained]:
 
 
 def why_not(expected: Expected, runtime: Runtime, data: Data | None = None, stacked: bool = False) -> str:
-    """Why this process would not compute what is expected: its name and the remedy; empty if it would.
+    """Return why this process would compute something else, with its name and the remedy; empty if it would not.
 
     Args:
-        expected: What it must agree on; the images are not compared.
-        runtime: What it shall train with.
-        data: MNIST, for the known answer that it must compute, where this process has loaded it.
-        stacked: Whether the program for stacks must compute it too.
+        expected: What it must match; the images are not compared.
+        runtime: Backend and device to train on.
+        data: MNIST, to verify a known result; None: load it here.
+        stacked: Whether to verify the program for stacks too.
     """
     if environment_of(runtime) is not HERE:
         other = environment_of(runtime).python
@@ -436,7 +434,7 @@ def why_not(expected: Expected, runtime: Runtime, data: Data | None = None, stac
         return _named(f"it has {has}, expected {expected[0]}; install the same requirements there")
     if sources != expected[1]:
         return _named("it has another state of this project's code; copy this one there and restart it")
-    # Whoever started this process: XLA reads its flags when it is first used, not when it is imported.
+    # Takes effect no matter who started this process: XLA reads its flags on first use, not on import.
     flags = worker_environment(runtime, None, threads=1)
     os.environ |= {name: value for name, value in flags.items() if name == "XLA_FLAGS"}
     try:
@@ -457,19 +455,19 @@ def _named(what: str) -> str:
 
 @contextmanager
 def cluster(executor: Executor | None, runtime: Runtime, data_digest: str) -> Iterator[tuple[Executor, int]]:
-    """The executor, or where there is none the scheduler at `ADDRESS`, whose connection is closed at the end.
+    """Use the given executor, or else the scheduler at `ADDRESS`; closes the connection to the latter at the end.
 
     Args:
-        executor: That was given.
-        runtime: What the workers shall train with; those that cannot, or compute wrongly with it, are left out.
-        data_digest: Of the training images; each worker compares its own when it is given a task.
+        executor: None: use the scheduler.
+        runtime: Backend and device to train on; workers that cannot use it, or compute wrong results, are left out.
+        data_digest: Of the training images; each worker compares it with its own when it gets a task.
 
     Yields:
-        What takes the jobs, and how many workers it has, at least one.
+        An executor, and its number of workers, at least one.
 
     Raises:
         ValueError: There is neither an executor nor an address.
-        TrainingFailed: Dask is not installed, the scheduler does not answer for `ANSWER_S`, or no worker can be used.
+        TrainingFailed: Dask is missing, the scheduler does not answer within `ANSWER_S`, or no worker is usable.
     """
     if executor is not None:
         yield executor, getattr(executor, "_max_workers", None) or usable_cores()
@@ -502,7 +500,7 @@ def cluster(executor: Executor | None, runtime: Runtime, data_digest: str) -> It
 
 
 def _words(answer: object) -> str:
-    """A refusal, or what went wrong on the way to one: a worker without this project cannot even be asked."""
+    """A worker's refusal, or the error from asking it: without this project it cannot run `why_not`."""
     if isinstance(answer, ImportError):
         return f"it cannot import this project ({answer}); start it in the project's folder, with its requirements"
     return str(answer)
