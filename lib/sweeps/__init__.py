@@ -1,1 +1,1 @@
-"""Many trainings: strategies to make them, and their events."""
+"""Sweeps of many trainings: strategies, events, storage and worker processes."""

@@ -1,6 +1,6 @@
-"""How experiments measure: step times of programs, looked up or measured; and what fails, which is marked in its place.
+"""How experiments measure: step times of programs, looked up or measured, with failures recorded in place of results.
 
-A card that disappears ends nothing but its own rows.
+A lost graphics card ends only its own rows.
 """
 
 import statistics
@@ -20,32 +20,31 @@ from lib.sweeps.workers.queue import AnyRequest, Cancel
 from lib.timing.measurement import Ended, Measurement
 
 PROBE_S = 0.2  # of steps
-MAX_DISTURBED = 3  # times that a program is measured in the hope that nothing disturbs it
+MAX_DISTURBED = 3  # attempts to measure a program without a disturbance
 
 Subject = Mapping[str, str | int | float]
 
 
 @dataclass(frozen=True)
 class StepTime:
-    """What one program takes, in seconds: median, smallest and largest of its step times that nothing disturbed."""
+    """A program's step time in seconds: median, smallest and largest over its undisturbed measurements."""
 
     step_s: float
     first_call_s: float
     low_s: float = 0.0
     high_s: float = 0.0
-    disturbed: tuple[str, ...] = ()  # what spoilt the measurements, where there are no others
-    times: int = 1  # that it was measured
+    disturbed: tuple[str, ...] = ()  # the disturbances, if no measurement was undisturbed
+    times: int = 1  # number of measurements
 
     @classmethod
     def of(cls, records: Sequence[Record]) -> "StepTime":
-        """The step time from records of one program, of those that nothing disturbed where there are any.
+        """Return the step time from records of one program, using the undisturbed ones if there are any.
 
         Args:
-            records: At least one, the oldest first; `first_call_s` is in their subjects.
+            records: At least one, oldest first, with `first_call_s` in their subjects.
 
         Returns:
-            The median, smallest and largest of their median step times; first call and warnings are those of the
-            latest.
+            Median, smallest and largest of their median step times; first call and warnings of the latest one.
         """
         good = undisturbed(records)
         steps_s = sorted(record.measurement.median_s for record in good)
@@ -54,7 +53,7 @@ class StepTime:
 
 
 def program_of(part: Part) -> dict[str, str | int | float]:
-    """What identifies the program that trains a part: parts with the same take the same time a step."""
+    """Return the properties that identify a part's program: parts with equal ones have the same step time."""
     first = part.trainings[0]
     ends: dict[str, str | int | float] = {"inputs": first.network.n_inputs, "classes": first.network.n_classes}
     if not part.devices:
@@ -73,7 +72,7 @@ def program_of(part: Part) -> dict[str, str | int | float]:
 
 
 def measured_s(step_times: Mapping[Part, StepTime]) -> float:
-    """Seconds of the steps and evaluations of these parts, at least one, without first calls."""
+    """Seconds for the steps and evaluations of these parts (at least one), without first calls."""
     flops_per_s = max(step_flops(part) / step_time.step_s for part, step_time in step_times.items())
     return sum(
         steps_of(part) * step_time.step_s + evaluation_flops(part) / flops_per_s
@@ -92,20 +91,20 @@ def step_times(
     times: int = 1,
     probe_s: float = PROBE_S,
 ) -> Generator[Message, None, dict[Part, StepTime]]:
-    """Step times of a plan's parts: each program is looked up in the store, or measured in the runtime's worker.
+    """Look up the step time of each part's program in the store, or measure it in the runtime's worker.
 
-    What was disturbed each time is measured again, once a call, up to `MAX_DISTURBED` times in all.
+    Each call measures a program at most once. Disturbed ones are measured up to `MAX_DISTURBED` times in total.
 
     Args:
-        plan: What is trained.
-        engine: Its workers measure, and its queue says when.
+        plan: The parts.
+        engine: Measures in its workers, in turn.
         store: Where step times are looked up and stored.
-        runtime: What trains.
+        runtime: Backend and device to train on.
         cancel: Ends the measuring early.
-        request: For whom, and how urgently, a turn is wanted.
-        again: Measure what is stored too.
-        times: A program is measured, once a call, while fewer of its step times than these are stored.
-        probe_s: Seconds of steps each time.
+        request: Viewer and urgency.
+        again: Measure even if stored.
+        times: Measure a program while fewer than this many of its step times are stored.
+        probe_s: Seconds of steps per measurement.
 
     Yields:
         The engine's messages, without `Progress`.
@@ -133,7 +132,7 @@ def step_times(
 def _probed(
     subject: Subject, part: Part, engine: Engine, runtime: Runtime, cancel: Cancel, request: AnyRequest, probe_s: float
 ) -> Generator[Message, None, Record | None]:
-    """Begin the part, and end it after `probe_s` of steps; None where it ended before the first of them."""
+    """Train the part for `probe_s` of steps; None if it ended before the first step."""
     chosen = part.trainings if part.devices else part.trainings[:1]
     how = How(devices=part.devices, probe_s=probe_s)
     first_call_s, reports = 0.0, list[Steps]()
@@ -153,14 +152,14 @@ def _probed(
 
 
 def typical(reports: Sequence[Steps]) -> tuple[float, int]:
-    """Seconds and steps of a probe's report of median speed; of an even number the slower of the two in the middle.
+    """Return seconds and steps of the report with median speed; of an even number, the slower of the middle two.
 
-    Not the quickest, which is a step that a whole epoch has few of; and none of the first, whose memory is not in the
-    caches yet.
+    Not the fastest, because few steps of an epoch are that fast; and never the first, because its memory is not cached
+    yet.
 
     Args:
-        reports: At least one. Those that begin at the same step of the same epoch are networks of one stack, whose
-            seconds add up.
+        reports: At least one. Reports that begin at the same step of the same epoch belong to networks of one stack,
+            so their seconds are added.
 
     >>> import numpy as np
     >>> losses = np.ones(100, np.float32)
@@ -177,21 +176,21 @@ def typical(reports: Sequence[Steps]) -> tuple[float, int]:
     return by_speed[len(by_speed) // 2]
 
 
-GIVE_UP_AFTER = 2  # failures of a library on a device, one after another
-# Where a failure is marked; on a CPU an error concerns the program itself.
+GIVE_UP_AFTER = 2  # consecutive failures of a library on a device
+# Devices on which a failure is only recorded; on a CPU, an error points to a bug in the program itself.
 ALL_BUT_THE_CPU = tuple(device for device in ALL_DEVICES if device != "cpu")
 
 T = TypeVar("T")
 
 
 def failure(task: str, runtime: Runtime, subject: Subject, sentence: str) -> Record:
-    """A record in place of a figure that could not be measured; it has no blocks, and the sentence as its warning.
+    """Return a record in place of a failed measurement: without blocks, and with the reason as its warning.
 
     Args:
-        task: What was to be measured, in words.
-        runtime: What was to measure it.
-        subject: Of the record that should have been.
-        sentence: What happened instead.
+        task: Description of the measurement.
+        runtime: Where it failed.
+        subject: Subject of the intended record.
+        sentence: The reason.
     """
     named = {"task": task, **runtime.subject, **subject}
     return Record(Kind.FAILURE, named, (), 1, Ended.CAP.name, (sentence,), versions(runtime))
@@ -203,13 +202,13 @@ def words(failed: Record) -> str:
 
 
 class Attempts:
-    """Measures rows one after another, and says why one failed; the others go on.
+    """Measures rows one after another; a failed row yields its reason, and the others continue.
 
-    A runtime whose card no longer answers, or that fails `GIVE_UP_AFTER` times in a row, is not asked again.
+    A runtime is given up after `GIVE_UP_AFTER` failures in a row, or if its graphics card is lost.
 
     Args:
-        devices: On which a row may fail. On another one an error ends it all.
-        together: What fails together: each runtime by itself, unless said otherwise.
+        devices: Where a row may fail; on other devices, errors are raised.
+        together: Maps a runtime to a group that fails together; by default each runtime is its own group.
     """
 
     def __init__(
@@ -224,11 +223,11 @@ class Attempts:
         return self._given_up.get(self._together(runtime), "")
 
     def row(self, runtime: Runtime, measure: Callable[[], Iterator[T]]) -> Generator[T, None, str]:
-        """What `measure` yields; the generator's value is why it failed, in a sentence, empty where it did not.
+        """Yield from `measure`; return why it failed, in a sentence, or an empty text.
 
         Args:
-            runtime: What measures the row.
-            measure: Called, unless the runtime was given up.
+            runtime: Where the row is measured.
+            measure: Not called if the runtime was given up.
 
         Raises:
             WorkerDied, TrainingFailed: On a device where no row may fail.
@@ -253,14 +252,14 @@ class Attempts:
     def marked(
         self, store: Store, task: str, runtime: Runtime, subject: Subject, measure: Callable[[], Iterator[T]]
     ) -> Iterator[T | Record]:
-        """As `row`, but why it failed is a record of kind `FAILURE`, stored and yielded once for each subject.
+        """Like `row`, but store and yield the failure as a record of kind `FAILURE`, once per subject.
 
         Args:
             store: Where the record goes.
-            task: What is measured, in words.
-            runtime: What measures it.
-            subject: Of the record that it makes.
-            measure: Called, unless the runtime was given up.
+            task: Description of the measurement.
+            runtime: Where the row is measured.
+            subject: Subject of the intended record.
+            measure: Not called if the runtime was given up.
         """
         why = yield from self.row(runtime, measure)
         if why and (row := (runtime, *sorted(subject.items()))) not in self._marked:

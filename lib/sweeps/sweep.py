@@ -1,16 +1,15 @@
-"""Many trainings as a stream: what is cached is served at once, the rest is trained by one of the strategies.
+"""Many trainings as a stream: cached curves are served at once, the rest is trained by one of several strategies.
 
     for row in sweep([Training(learning_rate=rate) for rate in (0.01, 0.1, 1.0)]):
         print(row["learning_rate"], row["validation_accuracy"])
 
-`sweep` yields a flat row for each training when it is finished. `updates` yields every event, for progress, places in
-the queue, and which strategy was picked and why. Both resume an earlier sweep: a training with more epochs continues
-from the parameters that are stored, equal trainings are made once, and what is finished stays stored whatever happens
-to the rest.
+`sweep` yields a flat row for each training when it is finished. `updates` yields every event: progress, places in the
+queue, and the strategy with the reason for it. Both resume an earlier sweep: a longer training continues from stored
+parameters, equal trainings run once, and finished ones stay stored whatever happens to the rest.
 
-One table has the strategies: how each divides trainings into parts. `pick` says which is expected to be quickest, by a
-rule for each device, which rests on recorded measurements (`SPEEDS`). A sweep that is over in seconds anyway is made
-one training after another.
+`STRATEGIES` lists the strategies, and `parts` divides trainings into jobs. `pick` returns the strategy expected to be
+quickest, by a rule for each device based on recorded measurements (`SPEEDS`). A sweep of a few seconds trains one
+network after another.
 """
 
 import math
@@ -53,22 +52,22 @@ from lib.sweeps.workers.worker import ADDRESS, cluster, expected_here, submitted
 from lib.timing.measurement import Turns
 
 AUTO = "auto"
-# Of many networks, whatever their shapes: its program is compiled once for all, and each core trains one of them.
+# For many networks of any shapes: it compiles its program once for all, and each core trains one network.
 QUICKEST = "numba"
 SIDE_BY_SIDE = 16  # trainings whose parameters one worker holds at the same time
-# Parameters of a stack, a device: what the caches of a core hold still gains; a graphics card wants more work at once.
+# Parameters per device of a stack: on a CPU, as much as a core's caches hold; a graphics card needs more work at once.
 CACHE_BYTES = MappingProxyType({"cpu": 4 * 2**20, "gpu": 512 * 2**20})
 MEMORY_SHARE = 0.5  # of the free memory, for a stack
-WORTH_S = 1.5  # a sweep that one after another is over sooner gains less than another strategy's start may cost
-PROCESSES_START_S = 4.0  # until they have imported their library and loaded the images
-STACK_START_S = 0.5  # compiling a stack, whose program depends on the number of networks too
-CORE_BATCH = 32  # a training uses the square root of as many cores as its batch is larger than this
-STACKED_ON_CORES = 1.6  # a core's seconds for a network in a stack over those for the same network alone
-PROCESSES_SIDE_BY_SIDE = 1.2  # … in one of several processes: they share the memory
+WORTH_S = 1.5  # of sequential training: a shorter sweep gains less than starting another strategy may cost
+PROCESSES_START_S = 4.0  # to import the library and load the images
+STACK_START_S = 0.5  # to compile a stack, whose program also depends on the number of networks
+CORE_BATCH = 32  # a training uses sqrt(batch size / CORE_BATCH) cores
+STACKED_ON_CORES = 1.6  # one core's seconds for a network in a stack, relative to the same network alone
+PROCESSES_SIDE_BY_SIDE = 1.2  # … for a network in one of several processes, which share the memory
 
 
-# Of a card, or of a processor's core: seconds of a step without arithmetic, and arithmetic a second. JAX, one call an
-# epoch: AMD EPYC 2 cores, Xeon 16 cores and H100 of recorded/, Intel 2 cores of benchmarks/RESULTS.md.
+# Per graphics card or CPU core: seconds per step without arithmetic, and FLOP/s. JAX, one call per epoch: AMD EPYC
+# 2 cores, Xeon 16 cores and H100 of recorded/, Intel 2 cores of benchmarks/RESULTS.md.
 SPEEDS = MappingProxyType({"cpu": (15e-6, 150e9), "gpu": (28e-6, 15e12)})
 
 
@@ -76,13 +75,13 @@ SPEEDS = MappingProxyType({"cpu": (15e-6, 150e9), "gpu": (28e-6, 15e12)})
 class Strategy:
     key: str
     label: str
-    color: str  # one on every page, as the backends'
+    color: str  # the same on every page
     says: str
     stacked: bool = False  # several trainings in one compiled program
-    padded: bool = False  # … of different widths and depths too
+    padded: bool = False  # … even of different widths and depths
     all_devices: bool = False
-    processes: bool = False  # in several workers, of a core and a thread each
-    parallel: bool = False  # a core each in one worker, by backends that can
+    processes: bool = False  # several single-core, single-threaded workers
+    parallel: bool = False  # one worker, one core per training, if the backend can
 
 
 STRATEGIES: Mapping[str, Strategy] = MappingProxyType(
@@ -139,10 +138,7 @@ STRATEGIES: Mapping[str, Strategy] = MappingProxyType(
 
 @dataclass(frozen=True)
 class Picked:
-    """The key of the strategy by which they will be trained, and why.
-
-    `expected_s` are the seconds expected by key of strategy; empty where the strategy was given.
-    """
+    """The key of the chosen strategy, and why; `expected_s` is by strategy key, or empty if the user chose."""
 
     strategy: str
     why: str
@@ -153,18 +149,18 @@ POOLED = tuple(key for key, strategy in STRATEGIES.items() if strategy.processes
 
 
 def quickest_runtime(zeros: float | None = None) -> Runtime:
-    """What trains many networks soonest on this machine's processor: `QUICKEST`, where it is installed and the data
-    suit it, else the default.
+    """Return the fastest runtime for many networks on this CPU: `QUICKEST` if installed and suited to the data, else
+    the default.
 
     Args:
-        zeros: The share of the inputs that are zero; None: as of MNIST's.
+        zeros: The share of inputs that are zero; None: as in MNIST.
     """
     runtime = Runtime(QUICKEST)
     return runtime if unavailable(runtime) is None and unsuited(runtime, zeros) is None else Runtime()
 
 
 def backends_for(strategy: Strategy) -> tuple[str, ...]:
-    """Keys of the backends whose trainings a strategy makes.
+    """Keys of the backends that support a strategy.
 
     >>> backends_for(STRATEGIES["padded"])
     ('jax-epoch',)
@@ -176,7 +172,7 @@ def backends_for(strategy: Strategy) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Part:
-    """Trainings that a worker is given at once: each by itself but side by side, or as a stack on `devices` devices."""
+    """Trainings that a worker gets as one job: separate ones (`devices` 0), or a stack on this many devices."""
 
     trainings: tuple[Training, ...]
     devices: int = 0
@@ -185,13 +181,13 @@ class Part:
 @dataclass(frozen=True)
 class Limits:
     memory_bytes: float
-    cache_bytes: float  # of parameters, a device
+    cache_bytes: float  # of parameters per device
     n_devices: int = 1
     max_waste: float = MAX_WASTE
 
 
 def by_shape(trainings: Iterable[Training]) -> list[tuple[Training, ...]]:
-    """Trainings in groups that share network and batch size, in order of first appearance.
+    """Group trainings by network and batch size, in order of first appearance.
 
     >>> [len(group) for group in by_shape([Training(batch_size=1), Training(), Training(batch_size=1, seed=2)])]
     [2, 1]
@@ -203,17 +199,17 @@ def by_shape(trainings: Iterable[Training]) -> list[tuple[Training, ...]]:
 
 
 def parts(strategy: Strategy, trainings: Iterable[Training], limits: Limits, n_processes: int = 1) -> list[Part]:
-    """The parts that a strategy divides trainings into, in the order in which they are trained.
+    """Divide trainings into the parts of a strategy, in training order.
 
     Args:
-        strategy: Any but `cluster`, which divides as one of the others.
+        strategy: Any but `cluster`, which divides like one of the others.
         trainings: In any order.
-        limits: What stacks may use: the memory all together, the caches each; unused where there are none.
-        n_processes: Of a strategy by processes. The longest part is first, so that none is left over at the end; of
-            stacks there are as many as processes, or a multiple of it, if there are enough trainings.
+        limits: For stacks: memory for all together, cache for each; otherwise unused.
+        n_processes: For strategies with processes. The longest part comes first, so that it does not finish alone at
+            the end; the number of stacks is a multiple of this if there are enough trainings.
 
     Raises:
-        MemoryError: A network does not fit into the memory; the text is a sentence for the person.
+        MemoryError: A network does not fit into memory; the text is a sentence for the user.
     """
     if strategy.processes:
         found = _even(trainings, limits, n_processes) if strategy.stacked else [Part((one,)) for one in trainings]
@@ -226,7 +222,7 @@ def parts(strategy: Strategy, trainings: Iterable[Training], limits: Limits, n_p
         ]
     n_devices = limits.n_devices if strategy.all_devices else 1
     return [
-        Part(chunk, n_devices if len(chunk) > 1 else 0)  # one alone gains nothing from a program for many
+        Part(chunk, n_devices if len(chunk) > 1 else 0)  # a single network gains nothing from a stack
         for group in stacks(trainings, limits.max_waste if strategy.padded else 0.0)
         for chunk in chunks(group, limits.memory_bytes, limits.cache_bytes, n_devices)
     ]
@@ -248,7 +244,7 @@ def _cost(part: Part) -> float:
 
 
 def step_flops(part: Part) -> float:
-    """Arithmetic of one step of a part, padding included."""
+    """FLOPs per step of a part, including padding."""
     first = part.trainings[0]
     if not part.devices:
         return first.network.step_flops(first.batch_size)
@@ -258,13 +254,13 @@ def step_flops(part: Part) -> float:
 
 
 def steps_of(part: Part) -> int:
-    """Steps that the part's program makes: of all its trainings one by one, or of the longest of a stack."""
+    """Steps of the part's program: the sum over separate trainings, or those of the longest in a stack."""
     steps = [training.epochs * training.steps_per_epoch() for training in part.trainings]
     return max(steps) if part.devices else sum(steps)
 
 
 def evaluation_flops(part: Part) -> float:
-    """Arithmetic of all evaluations of a part: a third of a step's, on the validation images."""
+    """FLOPs of all evaluations of a part: per validation image, a third of a step's FLOPs per training image."""
     an_epoch = step_flops(part) / part.trainings[0].batch_size / 3 * part.trainings[0].data.n_validation
     epochs = [training.epochs for training in part.trainings]
     return an_epoch * (max(epochs) if part.devices else sum(epochs))
@@ -287,21 +283,21 @@ def pick(
     processes: bool = True,
     running: int = 0,
 ) -> Picked:
-    """The strategy by which JAX is expected to end first; a short sweep's is `sequential`.
+    """Return the strategy by which JAX is expected to finish first; `sequential` for a short sweep.
 
-    On a graphics card a step takes hardly longer for many networks than for one, so the largest stacks win. On a
-    processor a stack, divided among the cores, or a process for each of them use cores that a small batch leaves idle.
+    On a graphics card, a step takes hardly longer for many networks than for one, so the largest stacks win. On a CPU,
+    small batches leave cores idle; a stack divided among the cores, or one process per core, uses them.
 
     Args:
         trainings: At least one.
-        limits: What a stack may use on the device.
+        limits: For a stack on the device.
         device: "cpu" or "gpu".
-        worth_s: Seconds of work below which nothing else is considered.
-        processes: Whether several may be picked.
-        running: So many of them need not be started.
+        worth_s: Seconds of work below which only `sequential` is considered.
+        processes: Whether the strategy may use several processes.
+        running: Processes that are already running.
 
     Returns:
-        With the seconds expected of each strategy considered.
+        The strategy, with the expected seconds of each one considered.
 
     Raises:
         MemoryError: A network does not fit into the memory of `limits`.
@@ -326,7 +322,7 @@ def pick(
 
 
 def _part_s(part: Part, device: str, n_cores: int) -> float:
-    """Seconds of a part's steps in one worker, with its start if it is a stack."""
+    """Seconds of a part's steps in one worker, plus compilation for a stack."""
     gain = max(1.0, part.devices)
     if device == "cpu" and part.devices:
         gain = part.devices / STACKED_ON_CORES
@@ -336,7 +332,7 @@ def _part_s(part: Part, device: str, n_cores: int) -> float:
 
 
 def makespan(cost_s: Sequence[float], n: int) -> float:
-    """Seconds until the last of `n` processes is done, if the longest task always goes next to the first that is free.
+    """Seconds until the last of `n` processes is done, if the first free process always takes the longest task left.
 
     The rule is “longest processing time first”: Graham, “Bounds on multiprocessing timing anomalies”, 1969.
 
@@ -349,20 +345,19 @@ def makespan(cost_s: Sequence[float], n: int) -> float:
     return max(ends)
 
 
-MAX_PARAMETERS = 2_000_000  # larger networks' parameters stay in the worker: 8 MB each are enough to send
-MAX_PARAMETER_BYTES = 256 * 2**20  # … and those of more networks than this, which is what the store holds
-MANY = 64  # the losses of more trainings than that are thinned: nobody looks at each step of a thousand
-POINTS = 1_000  # of the losses of a training among many
-TASKS_A_WORKER = 4  # of a cluster, at least: so small that the loss of one costs little
-STACK_BYTES = 1e9  # that a stack may take there
+MAX_PARAMETERS = 2_000_000  # per network, 8 MB: larger networks' parameters are not sent from the worker
+MAX_PARAMETER_BYTES = 256 * 2**20  # … nor those of a sweep with more than this in total, which is the store's capacity
+MANY = 64  # trainings above which losses are thinned: a viewer cannot inspect every step of a thousand
+POINTS = 1_000  # losses kept per training in a sweep of more than `MANY`
+TASKS_A_WORKER = 4  # minimum for a cluster: small tasks, so that losing one costs little
+STACK_BYTES = 1e9  # memory of a stack on a cluster
 
 
 @dataclass(frozen=True)
 class Finished:
-    """An item is done; `cached` if its curve came from the store, which comes without parameters.
+    """An item is done. If `cached`, its curve came from the store: without parameters, and with an empty `strategy`.
 
-    `parameters` are those after the last epoch, where they were wanted; `strategy` is the key of what trained it, empty
-    for what was cached.
+    `parameters` are those after the last epoch, if wanted; `strategy` is a key.
     """
 
     item: Item
@@ -379,7 +374,7 @@ class ToTrain:
 
 @dataclass(frozen=True)
 class Continued:
-    """An item continues a shorter training that is cached; `curve` is that training's."""
+    """An item continues a shorter cached training, whose curve is `curve`."""
 
     item: Item
     curve: Curve
@@ -390,20 +385,20 @@ Update = Message | Finished | ToTrain | Picked | Continued
 
 @dataclass(frozen=True)
 class Options:
-    """How a sweep is made.
+    """How to run a sweep.
 
     Raises:
         ValueError: `strategy` is neither `auto` nor a key of `STRATEGIES`.
     """
 
     strategy: str = AUTO
-    executor: Executor | None = None  # other processes; with it the strategy is `cluster`
-    max_waste: float = MAX_WASTE  # share of the arithmetic that padding may waste
-    worth_s: float = WORTH_S  # a sweep expected to take fewer seconds is made one after another
-    fresh: bool = False  # train even what is cached
-    # Store losses as the means of so many groups of steps, and no parameters; 0: all losses, or `POINTS` among many.
+    executor: Executor | None = None  # if given, its processes train the default backend's items (`cluster`)
+    max_waste: float = MAX_WASTE  # share of the FLOPs that padding may waste
+    worth_s: float = WORTH_S  # a sweep expected to take less time is sequential
+    fresh: bool = False  # train even if cached
+    # Store losses as means of this many groups of steps, and no parameters; 0: all losses, or `POINTS` if `MANY`.
     points: int = 0
-    processes: bool = True  # whether `auto` may choose several, whose start delays the first lines by seconds
+    processes: bool = True  # whether `auto` may choose processes, whose start delays the first results by seconds
 
     def __post_init__(self) -> None:
         if self.strategy != AUTO and self.strategy not in STRATEGIES:
@@ -421,24 +416,23 @@ def sweep(
     store: Store | None = None,
     cancel: Cancel | None = None,
 ) -> Iterator[dict[str, object]]:
-    """Yield a flat row for each training when it is finished; `row` says what is in it.
+    """Yield a flat row (see `row`) for each training when it is finished.
 
     Args:
-        trainings: At least one; an `Item` names its backend and device too, others are made by the one that is
-            quickest for many (`quickest_runtime`), or by JAX where that cannot use the strategy. Equal ones are trained
-            once, and have a row each.
-        strategy: A key of `STRATEGIES`, or `auto`: the one expected to end first.
-        executor: Other processes, in which JAX' trainings are made; their strategy is then `cluster`.
+        trainings: At least one. An `Item` specifies its backend and device; other trainings use `quickest_runtime`, or
+            JAX if that does not support the strategy. Equal ones are trained once, and get a row each.
+        strategy: A key of `STRATEGIES`, or `auto`: the one expected to finish first.
+        executor: Other processes to train JAX's items in, by the strategy `cluster`.
         store: Where curves are looked up and stored; None: the one in the cache folder.
-        cancel: Ends the sweep early, from any thread; None: it runs to its end.
+        cancel: Ends the sweep early, from any thread; None: run to the end.
 
     Raises:
         ValueError: There are no trainings, or the strategy is unknown or not for this backend.
-        DataError: What somebody brought to train on is no longer there.
+        DataError: A user's data set no longer exists.
         WorkerDied, TrainingFailed: A worker ended, a backend failed, or there is no cluster.
-        MemoryError: A network does not fit into the memory.
+        MemoryError: A network does not fit into memory.
 
-    Errors carry a sentence for the person, and the rows that came before stay stored.
+    Each error's text is a sentence for the user; rows already yielded stay stored.
     """
     options = Options(strategy, executor)
     items = [one if isinstance(one, Item) else Item(one, _usual_runtime(one, options)) for one in trainings]
@@ -456,10 +450,10 @@ def _usual_runtime(training: Training, options: Options) -> Runtime:
 
 
 def row(finished: Finished) -> dict[str, object]:
-    """A finished training as a flat row, with units in the names.
+    """Return a finished training as a flat row, with units in the names.
 
-    Accuracy and loss are those on the validation images after the last epoch. Where networks were trained together,
-    seconds are this one's equal share.
+    Accuracy and loss are on the validation images after the last epoch. If networks were trained together, seconds are
+    an equal share of the total.
     """
     training, runtime, curve = finished.item.training, finished.item.runtime, finished.curve
     last = curve.epochs[-1]
@@ -496,15 +490,14 @@ def updates(
 
     Args:
         items: At least one. Equal items are trained once, and their events come once.
-        engine: Its workers train. What another sweep of this engine trains already is followed instead of trained
-            again.
+        engine: Its workers train. Trainings in progress in another sweep of this engine are joined.
         store: Where curves are looked up and stored; None: nothing is cached.
         cancel: Ends the sweep early, from any thread.
-        options: How it is made; None: by default.
-        request: For whom, and how urgently, turns are wanted; None: a viewer of its own.
+        options: None: the defaults.
+        request: Viewer and urgency; None: a new viewer.
 
     Yields:
-        The engine's messages, `Ready` among the first, and this module's events.
+        The engine's messages, with a `Ready` near the start, and this module's events.
     """
     if not items:
         raise ValueError("sweep: expected at least one training, got none; add some")
@@ -519,8 +512,7 @@ def updates(
     todo = yield from _missing(plan, plan.items)
     yield ToTrain(tuple(todo))
     while todo and not cancel.is_set():
-        # What is stored serves all who share the store, so what will be stored does. Without one, each measures for
-        # itself.
+        # Sweeps with the same store share stored curves, and so also trainings in progress. Without one, none share.
         shared = store.path if store else plan
         keys = [(engine, shared, plan.points, plan.key(item)) for item in todo]
         found = dict(zip(todo, share(keys, plan.request, plan.options.fresh), strict=True))
@@ -533,16 +525,16 @@ def updates(
 
 
 class Plan:
-    """A sweep's items, each once; what the store has of them, where they continue from, and how results are stored.
+    """A sweep's distinct items: their stored curves, the epochs they continue from, and how results are stored.
 
     Args:
-        items: At least one; equal ones become one.
+        items: At least one; duplicates are dropped.
         engine: Its workers train.
         store: Where curves are looked up and stored; None: nothing is cached.
         cancel: Ends the sweep early.
-        options: How the sweep is made.
-        request: For whom, and how urgently, turns are wanted.
-        digest: Of the data that are trained on.
+        options: How to run the sweep.
+        request: Viewer and urgency.
+        digest: Of the training data.
     """
 
     def __init__(
@@ -563,11 +555,11 @@ class Plan:
         small = max(one.n_parameters for one in networks) <= MAX_PARAMETERS
         self.want_parameters = not options.points and few and small
         self.points = options.points or (POINTS if len(self.items) > MANY else 0)
-        self.warnings: tuple[str, ...] = ()  # what disturbed the sweep
-        self.begun: dict[Item, Curve] = {}  # of what continues: its curve so far
+        self.warnings: tuple[str, ...] = ()  # disturbances of the whole sweep
+        self.begun: dict[Item, Curve] = {}  # the curves that items continue from
 
     def limits(self, runtime: Runtime) -> Limits:
-        """What a stack may use on this runtime's device: a share of the memory that a training can have there."""
+        """Limits for a stack on this runtime's device: a share of the memory that is usable there."""
         free_bytes, cache_bytes = MEMORY_SHARE * usable_memory_bytes(runtime.device), CACHE_BYTES.get(runtime.device, 0)
         return Limits(free_bytes, cache_bytes, max(1, device_count(runtime.device)), self.options.max_waste)
 
@@ -575,7 +567,7 @@ class Plan:
         return Key(item.training, item.runtime, self.digest, versions(item.runtime))
 
     def curves(self, items: Sequence[Item]) -> dict[Item, Curve]:
-        """The whole curves of those items for which one is stored and may be served."""
+        """Return the complete stored curves; none if the sweep's options ask for fresh training."""
         if self.store is None or self.options.fresh:
             return {}
         keys = {item: self.key(item) for item in items}
@@ -583,10 +575,9 @@ class Plan:
         return {item: found[key] for item, key in keys.items() if key in found}
 
     def go_on(self, item: Item) -> Curve | None:
-        """The curve that an item continues from, where fewer epochs are stored with their parameters.
+        """Return the curve that an item continues from, and note it in `begun`.
 
-        The item then begins where that curve ends. None where there is no such curve with every loss, or what is cached
-        is not asked for.
+        None if no shorter curve is stored with all losses and parameters, or the options ask for fresh training.
         """
         if self.store is None or self.options.fresh:
             return None
@@ -600,14 +591,14 @@ class Plan:
         return len(self.begun[item].epochs) if item in self.begun else 0
 
     def start(self, item: Item) -> Parameters | None:
-        """The parameters that the item continues from; None if it does not, or if they are no longer stored."""
+        """Return the parameters that the item continues from; None if it starts anew, or they are no longer stored."""
         known = self.store.parameters(self.key(item)) if item in self.begun and self.store is not None else None
         return known[1] if known is not None and known[0] == self.first_epoch(item) else None
 
     def curve(self, item: Item, events: Sequence[Event], together: int, warnings: tuple[str, ...]) -> Curve:
-        """The curve so far: the cached epochs of an item that continues, then these events.
+        """Return the curve so far: the cached epochs that the item continues from, then these events.
 
-        `together` is the number of networks that were trained in the same seconds.
+        `together` is the number of networks that shared the seconds.
         """
         begun = self.begun.get(item, Curve(0.0, (), np.empty(0, np.float32)))
         first_call_s = [event.first_call_s for event in events if isinstance(event, FirstCall)]
@@ -621,9 +612,9 @@ class Plan:
         )
 
     def put(self, item: Item, curve: Curve, parameters: Parameters | None) -> Curve:
-        """Store an item's curve, thinned, and return it as it is stored, with the time and machine filled in.
+        """Store an item's curve, thinned if needed, and return it as stored, with time and machine filled in.
 
-        It keeps its warnings, and gets those of the sweep and of the curve that it continues.
+        Adds the warnings of the sweep and of the curve that it continues.
         """
         earlier = self.begun[item].warnings if item in self.begun else ()
         warnings = tuple(dict.fromkeys((*earlier, *self.warnings, *curve.warnings)))
@@ -633,15 +624,15 @@ class Plan:
 
 @dataclass(eq=False)
 class TrainingUnderWay:
-    """A training that one sweep of this process makes: all who want it follow it, from its first event on."""
+    """A training in progress in one sweep of this process; other sweeps can follow it from its first event on."""
 
-    request: AnyRequest  # of the sweep that makes it
+    request: AnyRequest  # of the sweep that trains it
     events: list[Update] = field(default_factory=list)
     at_work: bool = False  # it has its turn
-    over: bool = False  # done, or abandoned: then a follower makes it
+    over: bool = False  # done, or abandoned: then a follower trains it
 
     def is_late_for(self, request: AnyRequest) -> bool:
-        """Whether its sweep waits for a turn that comes after the request's own, which then makes it itself."""
+        """Whether its sweep waits for a turn after this request's own, so that the requester should train it."""
         return not self.at_work and not self.over and more_urgent(request, self.request)
 
 
@@ -650,15 +641,15 @@ _under_way: dict[Hashable, TrainingUnderWay] = {}
 
 
 def share(keys: Sequence[Hashable], request: AnyRequest, anew: bool = False) -> list[tuple[TrainingUnderWay, bool]]:
-    """The training under way of each key, and whether the caller has to make it, because nobody does yet.
+    """Return each key's training in progress, and whether the caller must train it, because no other sweep does.
 
     Args:
         keys: What each training depends on.
-        request: For whom, and how urgently, they are wanted.
-        anew: Whether the caller makes all of them, even what others make already.
+        request: Viewer and urgency.
+        anew: Whether the caller trains all of them, even those in progress.
 
     Returns:
-        In the order of the keys; the caller must tell when its own are over.
+        In the order of the keys; the caller must `tell` when its own are over.
     """
     found = []
     with _changed:
@@ -674,13 +665,13 @@ def share(keys: Sequence[Hashable], request: AnyRequest, anew: bool = False) -> 
 def tell(
     trainings: Collection[TrainingUnderWay], *news: Update, at_work: bool | None = None, over: bool = False
 ) -> None:
-    """Add events to these trainings, for all who follow them now or later.
+    """Add events to these trainings, for all current and later followers.
 
     Args:
-        trainings: What the events are about.
+        trainings: The trainings concerned.
         news: The events.
-        at_work: Whether they show that the trainings have their turn, or wait for it; None: neither.
-        over: Whether no more come.
+        at_work: Whether the trainings now have their turn; None: unchanged.
+        over: Whether these events are the last.
     """
     with _changed:
         for one in trainings:
@@ -697,14 +688,14 @@ def _wake() -> None:
 
 
 def _missing(plan: Plan, items: Sequence[Item]) -> Generator[Update, None, list[Item]]:
-    """Yield what is cached as `Finished`; the generator's value is the items that are not."""
+    """Yield cached items as `Finished`; return the others."""
     found = plan.curves(items)
     yield from (Finished(item, curve, cached=True) for item, curve in found.items())
     return [item for item in items if item not in found]
 
 
 def _announced(plan: Plan, updates: Iterator[Update], mine: Mapping[Item, TrainingUnderWay]) -> Iterator[Update]:
-    """Yield the updates as they are, and pass each on to all sweeps that follow the items concerned."""
+    """Yield the updates unchanged, and pass each on to the sweeps that follow the items concerned."""
     for update in updates:
         if isinstance(update, Disturbed):
             plan.warnings = (update.why,)
@@ -716,9 +707,9 @@ def _announced(plan: Plan, updates: Iterator[Update], mine: Mapping[Item, Traini
 
 
 def _follow(plan: Plan, others: dict[Item, TrainingUnderWay]) -> Generator[Update, None, list[Item]]:
-    """Yield the events of items that other sweeps train.
+    """Yield the events of items in progress in other sweeps.
 
-    The generator's value is the items that the other sweep abandoned, or that this one can train sooner.
+    Returns the items that the other sweep abandoned, or that this one can train sooner.
     """
     heard, given_up = dict.fromkeys(others, 0), []
 
@@ -741,10 +732,10 @@ def _follow(plan: Plan, others: dict[Item, TrainingUnderWay]) -> Generator[Updat
 
 
 def _train(plan: Plan, items: Sequence[Item]) -> Iterator[Update]:
-    """Train what is still missing: another run may have trained some of it since the store was asked.
+    """Train what is still missing: another run may have trained some items since the last look-up.
 
-    The default backend's items are first. A card that no longer answers ends its own runtime's items; the others are
-    trained before its error is raised.
+    The default backend's items come first. A lost card ends its own runtime's items; its error is raised after the
+    others are trained.
     """
     todo = yield from _missing(plan, items)
     for item in todo:
@@ -780,7 +771,7 @@ def _picked(plan: Plan, runtime: Runtime, todo: Sequence[Training], limits: Limi
     options = plan.options
     if options.strategy != AUTO and (options.executor is None or runtime.backend != DEFAULT):
         return Picked(options.strategy, STRATEGIES[options.strategy].says)
-    if runtime.backend != DEFAULT:  # stacks nothing
+    if runtime.backend != DEFAULT:  # cannot stack
         strategy = "cores" if BACKENDS[runtime.backend].parallel and len(todo) > 1 else "sequential"
         return Picked(strategy, STRATEGIES[strategy].says)
     if options.executor is not None:
@@ -792,18 +783,18 @@ def _picked(plan: Plan, runtime: Runtime, todo: Sequence[Training], limits: Limi
 
 
 def train(plan: Plan, runtime: Runtime, todo: Sequence[Item], key: str, limits: Limits) -> Iterator[Update]:
-    """Train items of one runtime by a strategy; those of one part begin at one epoch.
+    """Train items of one runtime by a strategy; all items of a part start at the same epoch.
 
     Args:
         plan: The sweep's.
-        runtime: Of all of these items.
+        runtime: Of all these items.
         todo: The items that are not cached.
         key: Of the strategy.
-        limits: What stacks on this machine may use.
+        limits: For stacks on this machine.
 
     Yields:
         The engine's messages, without `Checkpoint` and `Trained`; `Finished` for each item, `cached` if another run
-        trained it meanwhile; after `Restarted`, `Continued` for those that go on from cached epochs.
+        has trained it in the meantime; after `Restarted`, `Continued` for items that resume from cached epochs.
 
     Raises:
         WorkerDied, TrainingFailed: From the engine, or from an executor.
@@ -848,13 +839,13 @@ def _divided(plan: Plan, todo: Sequence[Item], strategy: Strategy, limits: Limit
 
 
 def _hows(plan: Plan, runtime: Runtime, made: Sequence[Part], cores: int) -> Generator[Restarted, None, list[How]]:
-    """How each part is trained, from where it was left; from the beginning where its parameters are gone."""
+    """Return how to train each part: resumed from stored parameters, or from scratch if they are gone."""
     found = []
     for part in made:
         items = tuple(Item(training, runtime) for training in part.trainings)
         first_epoch = plan.first_epoch(items[0])
         start = {place: known for place, item in enumerate(items) if (known := plan.start(item)) is not None}
-        if first_epoch and len(start) < len(items):  # deleted meanwhile, to make room
+        if first_epoch and len(start) < len(items):  # the store has deleted them to make room
             plan.begun = {item: curve for item, curve in plan.begun.items() if item not in items}
             yield Restarted(items=items)
             first_epoch, start = 0, {}
@@ -865,7 +856,7 @@ def _hows(plan: Plan, runtime: Runtime, made: Sequence[Part], cores: int) -> Gen
 def _collected(
     plan: Plan, runtime: Runtime, made: Sequence[Part], key: str, messages: Iterator[Message]
 ) -> Iterator[Update]:
-    """The messages about these parts, with a `Finished` in place of each `Trained`."""
+    """Pass on the messages about these parts, with `Finished` in place of `Trained`; store curves and checkpoints."""
     together = {
         Item(one, runtime): len(part.trainings) if part.devices else 1 for part in made for one in part.trainings
     }
@@ -881,7 +872,7 @@ def _collected(
             plan.digest = message.data.digest
             trained = any(item in plan.begun or any(isinstance(e, Epoch) for e in events[item]) for item in items)
             if not trained and len(curves := plan.curves(items)) == len(items):
-                # While it waited for its turn, another viewer may have trained the same.
+                # Another program or viewer may have trained the same items while this run waited for its turn.
                 messages.close()  # type: ignore[attr-defined]
                 yield from (Finished(item, curve, cached=True) for item, curve in curves.items())
                 return
@@ -896,7 +887,7 @@ def _collected(
             plan.put(message.item, curve_of(message.item), message.parameters)
         elif isinstance(message, Trained):
             curve = curve_of(message.item)
-            events[message.item] = []  # a thousand curves are not held until the last is done
+            events[message.item] = []  # free memory: a sweep may have a thousand curves
             curve = plan.put(message.item, curve, message.parameters)
             yield Finished(message.item, curve, False, message.parameters, key)
         else:

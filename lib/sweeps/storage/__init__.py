@@ -1,1 +1,1 @@
-"""Finished curves and measurements: as rows, in SQLite, as a file and back."""
+"""Storage of curves and measurements: as rows in SQLite, and as export files."""

@@ -1,7 +1,7 @@
-"""What is stored: trainings' curves with what they depend on, and measurements with what is needed to judge them.
+"""The stored data: learning curves with everything they depend on, and measurements with everything to judge them by.
 
-A row of the store maps columns to values. Disks fail, and imports come from anywhere: msgspec checks the values against
-the types of `COLUMNS`, and an invalid one raises ValueError, which says what was expected.
+A row of the store maps columns to values. Disks fail, and imports come from anywhere, so msgspec checks the values
+against the types in `COLUMNS`; an invalid one raises ValueError, whose text says what was expected.
 """
 
 import hashlib
@@ -37,14 +37,14 @@ class Kind(StrEnum):
     STEP_TIME = "pace"
     OPERATION = "operation"
     PIPELINE = "pipeline"
-    FAILURE = "failure"  # to measure something: it has no seconds
+    FAILURE = "failure"  # of a measurement; has no seconds
 
 
 @dataclass(frozen=True)
 class Curve:
-    """One training: its epochs and losses, and when and where it was timed.
+    """The result of one training, with the time and machine of measurement.
 
-    `losses` is float32, (steps / every,) rounded up: the loss of each step, or means of `every` steps.
+    `losses` is float32, (ceil(steps / every),): the loss of each step, or means over `every` steps.
     """
 
     first_call_s: float
@@ -53,16 +53,16 @@ class Curve:
     measured_at: str = ""  # ISO 8601, UTC
     machine: str = ""
     every: int = 1
-    together: int = 1  # networks that shared the seconds equally
-    warnings: tuple[str, ...] = ()  # why its seconds are untrustworthy
+    together: int = 1  # networks that share the seconds equally
+    warnings: tuple[str, ...] = ()  # why the seconds are unreliable
 
     def cut(self, n_epochs: int) -> "Curve":
-        """The curve as if training, which is deterministic, had ended after at most `n_epochs`."""
+        """Return the curve of the first `n_epochs`; equal to that of a shorter training, which is deterministic."""
         steps = sum(epoch.steps for epoch in self.epochs[:n_epochs])
         return replace(self, epochs=self.epochs[:n_epochs], losses=self.losses[: -(-steps // self.every)])
 
     def thinned(self, points: int) -> "Curve":
-        """The curve with at most `points` losses, as means of groups of steps; not finite where training diverged."""
+        """Average groups of steps, down to at most `points` losses; those of a diverged training may not be finite."""
         width = -(-len(self.losses) // points)
         if width <= 1:
             return self
@@ -74,15 +74,15 @@ class Curve:
         return replace(self, losses=means, every=width * self.every)
 
     def lasts(self, n_epochs: int) -> bool:
-        """Whether it holds all of a training of `n_epochs`: it is as long, or diverged before."""
+        """Whether the curve covers a training of `n_epochs`: it is as long, or diverged earlier."""
         return len(self.epochs) >= n_epochs or (bool(self.epochs) and self.epochs[-1].diverged_step is not None)
 
 
-_BEFORE = {"precision": "float32", "inputs": N_PIXELS, "classes": N_CLASSES}  # what records of older versions lack
+_BEFORE = {"precision": "float32", "inputs": N_PIXELS, "classes": N_CLASSES}  # missing in records of older versions
 
 
 def this_command() -> str:
-    """This program's command line, without folders, at most 200 characters."""
+    """Return this program's command line, without folders, at most 200 characters."""
     words = list(getattr(sys, "orig_argv", sys.argv))[1:]
     shown = [word if word.partition("/")[0] in TRAINERS else os.path.basename(word) for word in words]
     return " ".join(["python", *shown])[:200]
@@ -92,12 +92,12 @@ def this_command() -> str:
 class Record:
     """One measurement, with everything needed to judge it years later.
 
-    By default it is of this machine, code and moment. Seconds are of whole blocks, as in `Measurement`.
+    The defaults describe this machine, code and moment. Seconds are of whole blocks, as in `Measurement`.
     """
 
-    kind: str  # a `Kind`, or another version's
+    kind: str  # a `Kind`, or one of another version
     subject: Mapping[str, str | int | float]  # what was measured: backend, device, batch_size, …
-    block_s: tuple[float, ...]  # seconds of each block, in the order of measurement
+    block_s: tuple[float, ...]  # in the order of measurement
     steps_per_block: int
     ended: str
     warnings: tuple[str, ...] = ()
@@ -106,18 +106,18 @@ class Record:
     machine_line: str = field(default_factory=lambda: this_machine().line)
     sources: str = field(default_factory=source_digest)
     measured_at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="milliseconds"))
-    clocks: str = field(default_factory=clocks)  # of the processor and the graphics cards at that time
+    clocks: str = field(default_factory=clocks)  # of the CPU and the graphics cards
     command: str = field(default_factory=this_command)
 
     @classmethod
     def of(
         cls, kind: str, subject: Mapping[str, str | int | float], measured: Measurement, versions: str = ""
     ) -> "Record":
-        """The record of a measurement made just now on this machine.
+        """Return the record of a measurement just made on this machine.
 
         Args:
             kind: A `Kind`.
-            subject: What was measured, with names as in `lib.sweeps.storage.records.SUBJECTS`.
+            subject: What was measured, with names as in `SUBJECTS`.
             measured: Its blocks are stored unchanged.
             versions: Of the libraries used.
         """
@@ -132,11 +132,11 @@ class Record:
         )
 
     def says(self, name: str) -> str | int | float | None:
-        """The subject's value of this name, or what an older version meant without it."""
+        """Return a value of the subject, or its default in records of older versions."""
         return self.subject.get(name, _BEFORE.get(name))
 
     def is_about(self, subject: Mapping[str, object]) -> bool:
-        """Whether its subject agrees with this one; it may say more."""
+        """Whether the record's subject contains all of this one."""
         return all(self.says(name) == value for name, value in subject.items())
 
     @property
@@ -145,16 +145,16 @@ class Record:
 
     @property
     def id(self) -> str:
-        """First 32 hexadecimal digits of the content's SHA-256: equal content has one id on every machine."""
+        """First 32 hexadecimal digits of the content's SHA-256: equal content has the same id on every machine."""
         text = json.dumps(asdict(self), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True)
 class Key:
-    """Everything that a curve depends on, besides this machine and the source of `lib`.
+    """Everything that a curve depends on, except this machine and the source of `lib`, which `digest` adds.
 
-    The number of epochs is not part of it: a shorter training is the start of a longer one.
+    `digest` ignores the number of epochs, because a shorter training is the start of a longer one.
     """
 
     training: Training
@@ -163,7 +163,7 @@ class Key:
     versions: str
 
     def digest(self) -> str:
-        """SHA-256 of all of it, of this machine and of the source of `lib`; 64 hexadecimal digits."""
+        """SHA-256 of the key, this machine and the source of `lib`: 64 hexadecimal digits."""
         parts = (
             {name: value for name, value in self.training.described().items() if name != "epochs"},
             asdict(self.runtime),
@@ -176,7 +176,7 @@ class Key:
 
 
 def current(records: Sequence[Record], kind: Kind, subject: Mapping[str, object], runtime: Runtime) -> list[Record]:
-    """Records of a kind and subject with this machine, code and the runtime's versions, the oldest first."""
+    """Return the records of this kind, subject, machine, code and the runtime's current versions, oldest first."""
     here = (machine_id(), source_digest(), versions(runtime))
     found = [
         record
@@ -189,19 +189,19 @@ def current(records: Sequence[Record], kind: Kind, subject: Mapping[str, object]
 
 
 def undisturbed(records: Sequence[Record]) -> Sequence[Record]:
-    """Those that nothing disturbed, where there are any; else all."""
+    """Return the records without warnings; all, if every record has some."""
     return [record for record in records if not record.warnings] or records
 
 
 Row = Mapping[str, Any]
 
-MAX_S = 1e9  # no measurement is longer than thirty years
-MIN_S = 1e-12  # nor shorter than a picosecond
-MAX_NUMBER = 1e30  # of operations or bytes in one step
-MAX_INTEGER = 2**53  # what a JSON number holds exactly
-LEAST_LOSS = -1e-3  # a mean cross-entropy is not negative, but rounded
+MAX_S = 1e9  # thirty years
+MIN_S = 1e-12
+MAX_NUMBER = 1e30  # operations or bytes per step
+MAX_INTEGER = 2**53  # the largest that a JSON number holds exactly
+LEAST_LOSS = -1e-3  # a mean cross-entropy is never negative, except for rounding
 
-# Numbers within limits: NaN is within none.
+# These limits exclude NaN.
 Seconds = Annotated[float, Meta(ge=0.0, le=MAX_S)]
 Amount = Annotated[float, Meta(ge=0.0, le=MAX_NUMBER)]
 Index = Annotated[int, Meta(ge=0, le=MAX_INTEGER)]
@@ -210,7 +210,7 @@ Count = Annotated[int, Meta(ge=1, le=MAX_INTEGER)]
 
 
 def _object(**fields: Any) -> Any:
-    """The type of a JSON object with exactly these fields; an optional field is given as type and default."""
+    """Define the type of a JSON object with exactly these fields; an optional field is a pair of type and default."""
     found = [(name, *kind) if isinstance(kind, tuple) else (name, kind) for name, kind in fields.items()]
     return defstruct("Object", found, forbid_unknown_fields=True, kw_only=True)
 
@@ -275,12 +275,12 @@ COLUMNS: Mapping[str, Mapping[str, Any]] = {
         "command": str,
     },
 }
-# Columns that older versions lack: the version that added each, and its value before that.
+# Columns that older versions lack: the version that added each, and its value for older rows.
 ADDED: Mapping[str, Mapping[str, tuple[int, object]]] = {
     "curves": {"every": (3, 1), "together": (3, 1), "warnings": (5, "[]"), "precision": (6, "float32")},
     "measurements": {"clocks": (4, ""), "command": (4, "")},
 }
-# What a subject must say for a measurement of this kind to be usable, and what any subject may say.
+# Required names in the subject of each kind, and (`_EVERY_SUBJECT`) optional ones for all kinds.
 _DEVICE, _WORK = Literal[ALL_DEVICES], Annotated[float, Meta(ge=MIN_S, le=MAX_NUMBER)]
 SUBJECTS: Mapping[str, Mapping[str, Any]] = {
     Kind.RACE: {"backend": str, "device": _DEVICE, "batch_size": Count, "hidden": str},
@@ -300,7 +300,7 @@ _EVERY_SUBJECT = {
     "first_accuracy": Share,
     "precision": Literal[PRECISIONS],
 }
-# What is expected, in words, if the type does not say enough.
+# Names of expected values for error messages, where the type alone is not clear.
 _WORDS = {
     "block_s": "seconds from 0 on",
     "device": f"a device of {', '.join(ALL_DEVICES)}",
@@ -317,7 +317,7 @@ _WORDS = {
 
 
 def curve_of(row: Row) -> Curve:
-    """The curve in a row, checked; its epochs have no parameters.
+    """Return the curve in a row, after checking it; its epochs have no parameters.
 
     Raises:
         ValueError: The row is invalid.
@@ -337,7 +337,7 @@ def curve_of(row: Row) -> Curve:
 
 
 def record_of(row: Row) -> Record:
-    """The measurement in a row, checked except for what its kind requires: see `check_kind`.
+    """Return the measurement in a row, after checking all but the requirements of its kind (`check_kind`).
 
     Raises:
         ValueError: The row is invalid.
@@ -347,7 +347,7 @@ def record_of(row: Row) -> Record:
 
 
 def check_kind(record: Record) -> None:
-    """Check that a measurement has what its kind needs: names in its subject, and seconds above 0.
+    """Check that a measurement has what its kind requires: names in its subject, and positive seconds.
 
     Raises:
         ValueError: Something is missing, or out of range.
@@ -363,7 +363,7 @@ def check_kind(record: Record) -> None:
             checked(subject[name], kind, name)
     if "hidden" in needed:
         Network.parse(str(subject["hidden"]))
-        if subject["backend"] in TRAINERS:  # another version may know more
+        if subject["backend"] in TRAINERS:  # other versions may have more backends
             Runtime(*(str(record.says(name)) for name in ("backend", "device", "precision")))
     if record.kind != Kind.FAILURE and not record.block_s:
         raise ValueError("expected seconds, got none")
@@ -387,13 +387,13 @@ def _read(table: str, row: Row) -> dict[str, Any]:
     found = {name: _read_json(row[name]) if name in JSON_COLUMNS else row[name] for name in COLUMNS[table]}
     for name, kind in COLUMNS[table].items():
         checked(found[name], kind, name)
-    "".join(text for text in row.values() if isinstance(text, str)).encode()  # refuses lone surrogates
+    "".join(text for text in row.values() if isinstance(text, str)).encode()  # raises on lone surrogates
     datetime.fromisoformat(found["measured_at"])
     return found
 
 
 def _read_json(text: object) -> Any:
-    """A JSON text's value. Accepts NaN and Infinity, which Python writes and msgspec refuses.
+    """Parse JSON, including NaN and Infinity, which Python writes and msgspec rejects.
 
     Raises ValueError also if it is nested too deeply, or cannot be encoded again.
     """
@@ -409,7 +409,7 @@ def _read_json(text: object) -> Any:
 
 
 def checked(value: Any, kind: Any, name: str) -> Any:
-    """The value unchanged, if msgspec accepts it as this type (with limits in `Annotated`).
+    """Return the value unchanged if msgspec accepts it as this type (with limits in `Annotated`).
 
     Raises:
         ValueError: The value is of another type; the text names the column, or the field inside it.
@@ -429,6 +429,6 @@ def checked(value: Any, kind: Any, name: str) -> Any:
 
 
 def brief(value: object) -> str:
-    """A value for an error's sentence: one printable line, at most 60 characters and an ellipsis."""
+    """Format a value for an error message: one printable line, at most 60 characters and an ellipsis."""
     text = value if isinstance(value, str) and value.isprintable() else ascii(value)
     return text if len(text) <= 60 else text[:60] + "…"

@@ -1,1 +1,1 @@
-"""Trainings and measurements in processes of their own, and whose turn it is."""
+"""Worker processes for trainings and measurements, and the queue that decides whose turn it is."""

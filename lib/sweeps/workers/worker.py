@@ -218,7 +218,7 @@ def train_job(job: Job, data: Data) -> Iterator[Progress | Checkpoint | Trained 
 
 
 def _events(job: Job, data: Data) -> Iterator[tuple[int, Event | None] | None]:
-    """Yield (index, event) of the trainings. At None, in place of either, the job can be stopped."""
+    """Yield (index, event) pairs. The job can be stopped where a pair, or its event, is None."""
     how = job.how
     backend, device = job.runtime.backend, job.runtime.device
     verify(job.runtime, data, stacked=bool(how.devices))
