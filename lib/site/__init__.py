@@ -1,1 +1,1 @@
-"""What only a class site has: the teacher's page."""
+"""The web server for a class or for one user, and the static site's pages."""

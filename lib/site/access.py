@@ -1,13 +1,12 @@
-"""Who comes in at the class site, as what, and how many at once: a password, links with a token, the signed cookie that
-they give, and a place for each that watches.
+"""Access to the class site: a password, links with a token, the signed cookie they grant, and a limit on viewers.
 
-An open server has neither password nor class link: everybody is a pupil there, but for who follows the teacher's link.
-A page learns the role from `mo.app_meta().request.meta["role"]`, “teacher” or “pupil”; `meta["viewer"]` is the same for
-all pages of one browser, and says nothing about the person.
+An open server has neither password nor class link: every visitor is a pupil, except those with the teacher's link.
+Pages read the role from `mo.app_meta().request.meta["role"]`: “teacher” or “pupil”. `meta["viewer"]` is a random id of
+the browser, the same on all its pages.
 
-A WebSocket takes a place, and a page that finds none reloads until it does. A browser's place is held while a page
-loads and while it reloads; where all are taken, its new WebSocket replaces its oldest, and a new browser's the oldest
-of the one that has the most.
+Each WebSocket takes a place. If all are taken, new pages reload until one is free. A browser's place is reserved while
+a page loads or reloads. On a full server, a browser's new WebSocket replaces its own oldest one; that of a new browser
+replaces the oldest one of the browser with the most.
 """
 
 import asyncio
@@ -39,29 +38,25 @@ from lib.site.pages import plain_page
 from lib.ui.notebooks import OF_A_CLASS_SITE
 
 Role = Literal["teacher", "pupil"]
-DOOR, HEALTH, ICON, MANIFEST = "/enter", "/healthz", "/favicon.ico", "/manifest.json"  # for everybody
-LINKS: dict[str, Role] = {"class": "pupil", "teacher": "teacher"}  # the parameter of a link, and who follows it
-CARD_S = 12 * 3600  # a day at school
+DOOR, HEALTH, ICON, MANIFEST = "/enter", "/healthz", "/favicon.ico", "/manifest.json"  # public
+LINKS: dict[str, Role] = {"class": "pupil", "teacher": "teacher"}  # the role that each link parameter grants
+CARD_S = 12 * 3600  # a school day
 MIN_PASSWORD = 8
 MAX_FORM_BYTES = 4_096
-AFTER_WRONG_S = 0.125  # until the next password is looked at, whoever sent it
-# Not for the pages: they are told who looks, and marimo's other name of a session could be anybody's.
+AFTER_WRONG_S = 0.125  # between a wrong password and the next check, from any address
+# Hidden from the pages: `meta` identifies the viewer, and a client could set marimo's stable session id to any value.
 _KEPT_BACK = ("cookie", "marimo-stable-session-id")
 MAX_VIEWERS = 120
-LOADING_S = 30.0  # from a page's HTML to its WebSocket; a phone loads the scripts meanwhile
+LOADING_S = 30.0  # from a page's HTML to its WebSocket, while a phone loads the scripts
 RELOADING_S = 8.0  # from a closed WebSocket to the next page's HTML
-REFRESH_S = 5  # of the page that says “full”
-FOR_GOOD = "MARIMO_SHUTDOWN"  # the reason after which marimo's page does not try to connect again
+REFRESH_S = 5  # of the “full” page
+FOR_GOOD = "MARIMO_SHUTDOWN"  # the close reason after which marimo's page does not reconnect
 _PAGES = {notebook.path for notebook in OF_A_CLASS_SITE}
 _SOCKETS = {f"{notebook.path}ws" for notebook in OF_A_CLASS_SITE}
 
 
 def password_of(file: Path) -> str:
-    """The first line of a password file.
-
-    Raises:
-        ValueError: It cannot be read, or is too short.
-    """
+    """Raises ValueError if the file cannot be read, or its first line is too short."""
     try:
         password = file.read_text().split("\n")[0].strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -75,10 +70,9 @@ def password_of(file: Path) -> str:
 
 
 def kept_secret(file: Path) -> bytes:
-    """The server's secret, made at the first call; with it links and cookies survive a restart.
+    """Load the server's secret, so that links and cookies survive a restart; created by the first call.
 
-    Only the owner can read the file; a damaged one is replaced. Where it cannot be kept, the secret is a new one at
-    every start.
+    Only the owner can read the file; a damaged one is replaced. If it cannot be stored, each start has a new secret.
     """
     for _ in range(2):
         with suppress(OSError):
@@ -92,37 +86,27 @@ def kept_secret(file: Path) -> bytes:
 
 @dataclass(frozen=True)
 class Credentials:
-    """What the cookie says: the role, and a random number of the browser."""
-
     role: Role
-    viewer: str
+    viewer: str  # random id of the browser
 
 
 @dataclass(frozen=True)
 class Keys:
-    """What opens the door.
+    """Derives and checks all credentials of the site."""
 
-    Args:
-        secret: 32 random bytes.
-        password: Empty for none.
-        class_link: Whether pupils need its token, where there is no password.
-    """
-
-    secret: bytes = field(repr=False)
-    password: str = field(default="", repr=False)
-    class_link: bool = False
+    secret: bytes = field(repr=False)  # 32 random bytes
+    password: str = field(default="", repr=False)  # empty for none
+    class_link: bool = False  # whether pupils without the password need a link with a token
 
     @property
     def closed(self) -> bool:
-        """Whether nobody comes in without a password or a link."""
         return bool(self.password) or self.class_link
 
     def token(self, role: Role) -> str:
-        """Of the link for this role: 132 bits, in 22 letters."""
+        """132 bits, in 22 letters."""
         return urlsafe_b64encode(self._derived(f"link of the {role}")).decode()[:22]
 
     def role_of(self, link: str, token: str) -> Role | None:
-        """Whom this token lets in; None for nobody."""
         role = LINKS[link]
         return role if hmac.compare_digest(self.token(role).encode(), token.encode()) else None
 
@@ -131,14 +115,14 @@ class Keys:
         return hmac.compare_digest(known, said) and bool(self.password)
 
     def session(self, card: Credentials, said: str) -> str:
-        """The name by which marimo knows what a browser calls by this name: another browser's leads to none."""
+        """Map a browser's session id to marimo's, so that no browser can reach the sessions of another."""
         return f"s_{self._derived(f'session of {card.viewer}: {said}').hex()[:32]}"
 
     def cookie(self, card: Credentials) -> str:
         return self._signer.dumps(asdict(card))
 
     def card(self, cookie: str | None) -> Credentials | None:
-        """The card of a cookie; None where it is not signed by this server, too old, or from before it was closed."""
+        """None if the cookie is too old, or was not signed by this server with its current password and access."""
         try:
             return Credentials(**self._signer.loads(cookie or "", max_age=CARD_S))
         except (BadSignature, TypeError):
@@ -146,7 +130,7 @@ class Keys:
 
     @property
     def _signer(self) -> URLSafeTimedSerializer:
-        # Another password, or one at all, makes every card void.
+        # Setting or changing the password invalidates every card.
         return URLSafeTimedSerializer(self._derived(f"cards {self.closed} {self.password}"), salt="card")
 
     def _derived(self, purpose: str) -> bytes:
@@ -154,17 +138,16 @@ class Keys:
 
 
 class PasswordQueue:
-    """Passwords are looked at one after another, so that guesses are slow in all; a school has one address.
+    """Checks passwords one at a time, which slows down guessing in total, because all of a school shares one address.
 
-    Addresses take turns. Those of one address come in the order in which they were sent; none is refused unseen.
+    Addresses take turns; passwords from one address are checked in order, and none is rejected unchecked.
     """
 
     def __init__(self) -> None:
         self._next_s, self._turn = 0.0, asyncio.Lock()
-        self._of: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # as long as somebody waits
+        self._of: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # only while requests wait
 
     async def fits(self, keys: Keys, password: str, request: Request) -> bool:
-        """Wait for a turn; whether this is the password. Who has hung up meanwhile takes no turn."""
         own = self._of.setdefault(request.client.host if request.client else "", asyncio.Lock())
         async with own, self._turn:
             if await request.is_disconnected():
@@ -176,12 +159,12 @@ class PasswordQueue:
 
 
 class Door:
-    """ASGI middleware: lets in who has a card, a token or the password, and tells the pages the role.
+    """ASGI middleware that admits requests with a card, a token or the password, and sets `scope["meta"]` for pages.
 
     Args:
-        app: Gets the requests of those who are in, with `scope["meta"]`.
-        keys: What opens it.
-        cookie: Name of the cookie. Browsers keep one jar for all ports of a host: it should name the port.
+        app: Gets the admitted requests.
+        keys: The site's credentials.
+        cookie: Name of the cookie. It should contain the port, because browsers share cookies among a host's ports.
         secure: Whether the cookie is sent over https only.
     """
 
@@ -206,12 +189,12 @@ class Door:
             await answer(scope, receive, send)
         elif known is not None:
             await self._app(self._let_in(scope, known), receive, send)
-        else:  # an open server's new guest
+        else:  # a new visitor of an open server
             new = Credentials("pupil", secrets.token_hex(8))
             await self._app(self._let_in(scope, Credentials("pupil", "")), receive, self._giving(new, send))
 
     def _let_in(self, scope: Scope, card: Credentials) -> Scope:
-        """What the pages are asked: with who asks, and under names of sessions that only this browser reaches."""
+        """Add the viewer to the request, and replace its session ids by those of this browser alone."""
 
         def own(name: str, said: str) -> str:
             return self._keys.session(card, said) if name in ("marimo-session-id", "session_id") else said
@@ -227,7 +210,7 @@ class Door:
         return {**scope, "headers": headers, "query_string": query, "meta": meta}
 
     async def _answer(self, request: Request, known: Credentials | None) -> Response | None:
-        """What is answered at the door; None for who may go on."""
+        """None if the request may proceed."""
         settings = parse_qsl(request.url.query, keep_blank_values=True)
         if link := next((name for name, _ in settings if name in LINKS), None):
             return self._follow(request, link, settings, known)
@@ -243,8 +226,10 @@ class Door:
     def _follow(
         self, request: Request, link: str, settings: list[tuple[str, str]], known: Credentials | None
     ) -> Response:
-        """A link with a token: the token leaves the address, the settings stay. A page cannot follow it for its reader,
-        and no teacher becomes a pupil unasked."""
+        """Exchange a link's token for a cookie; its settings stay in the address.
+
+        Other pages cannot follow the link on the viewer's behalf, and a teacher must confirm to become a pupil.
+        """
         path = request.url.path
         role = self._keys.role_of(link, dict(settings)[link])
         if role is None:
@@ -270,7 +255,6 @@ class Door:
         return self._admitted(aim, role, known)
 
     async def _enter(self, request: Request, known: Credentials | None) -> Response:
-        """The page at the door, and what its form sends."""
         if request.method != "POST":
             aim = _local(request.query_params.get("next", "/"))
             return RedirectResponse(aim, 303) if known or not self._keys.closed else self._door(aim)
@@ -306,7 +290,7 @@ class Door:
         return answer
 
     def _giving(self, card: Credentials, send: Send) -> Send:
-        """Give the card with the answer, if it is a page."""
+        """Set the cookie if the response is a page."""
 
         async def sending(message: Message) -> None:
             starts = message["type"] == "http.response.start"
@@ -317,27 +301,26 @@ class Door:
         return sending
 
     def _set_cookie(self, card: Credentials) -> str:
-        # Lax: the first page after a link from elsewhere, such as a mail, must bring the cookie.
+        # Lax, so that the cookie is sent when a link elsewhere, for example in a mail, opens a page.
         secure = "; Secure" if self._secure else ""
         signed = self._keys.cookie(card)
         return f"{self._cookie}={signed}; Path=/; Max-Age={CARD_S}; HttpOnly; SameSite=Lax{secure}"
 
 
 def _cookie(scope: Scope, name: str) -> str | None:
-    """The value of a cookie. Python before 3.11.10 reads quoted ones in a time that grows with the square of their
-    length, and ours has no quotes."""
+    """Parse our unquoted cookie without `http.cookies`, which before Python 3.11.10 is quadratic for quoted ones."""
     pairs = (pair.strip().partition("=") for pair in Headers(scope=scope).get("cookie", "").split(";"))
     return next((value for found, _, value in pairs if found == name), None)
 
 
 def _local(aim: str) -> str:
-    """A path of this server; the front page's in place of what may lead elsewhere."""
+    """Replace targets that may lead to another server by the front page."""
     leads_away = not aim.startswith("/") or aim.startswith(("//", "/\\")) or not aim.isprintable()
     return "/" if leads_away else aim
 
 
 async def _form(request: Request) -> dict[str, str] | None:
-    """The fields of a form; None where it is too long, or says so."""
+    """None if the form is, or declares to be, too long."""
     if declared_bytes(request.scope) > MAX_FORM_BYTES:
         return None
     sent = b""
@@ -349,27 +332,21 @@ async def _form(request: Request) -> dict[str, str] | None:
 
 
 class Capacity:
-    """The places for viewers, and who has them. All in one thread, that of the server's event loop.
-
-    Args:
-        most: WebSockets at once.
-        now: The clock, in seconds.
-    """
+    """The places for viewers' WebSockets. Use only in the thread of the server's event loop."""
 
     def __init__(self, most: int, now: Callable[[], float] = time.monotonic) -> None:
         self.most, self._now = most, now
-        self._connections: dict[asyncio.Event, str] = {}  # the viewer of each open WebSocket, the oldest first
-        self._held_until: dict[str, float] = {}  # of viewers without a WebSocket
+        self._connections: dict[asyncio.Event, str] = {}  # the viewer of each open WebSocket, oldest first
+        self._held_until: dict[str, float] = {}  # viewers with a reserved place but no WebSocket
 
     @property
     def viewers(self) -> int:
         return len(self._connections)
 
     def hold(self, viewer: str) -> bool:
-        """Hold a place for this viewer's page while it loads; False where all are taken.
+        """Reserve a place while this viewer's page loads; False if all are taken.
 
-        Args:
-            viewer: Empty for a browser without a card, for which no place is held.
+        `viewer` is empty for a browser without a card, which gets no reservation.
         """
         now = self._now()
         self._held_until = {held: until for held, until in self._held_until.items() if until > now}
@@ -383,9 +360,9 @@ class Capacity:
         return True
 
     def connect(self, viewer: str) -> asyncio.Event | None:
-        """Take a place for a new WebSocket; None where all are taken.
+        """Take a place for a new WebSocket; None if all are taken.
 
-        The event is set when a newer WebSocket takes the place. Pass it to `disconnect` in the end.
+        The event is set when a newer WebSocket takes the place. Pass it to `disconnect` at the end.
         """
         if not self.hold(viewer):
             return None
@@ -397,7 +374,7 @@ class Capacity:
         return replaced
 
     def disconnect(self, replaced: asyncio.Event) -> None:
-        """The WebSocket has closed; if it was its viewer's last one, the place is held for a reload."""
+        """Free the place, but reserve it for a reload if this was the viewer's last WebSocket."""
         viewer = self._connections.pop(replaced, "")
         if viewer and self._oldest(viewer) is None:
             self._held_until[viewer] = self._now() + RELOADING_S
@@ -407,7 +384,7 @@ class Capacity:
         connection.set()
 
     def _second_tab(self) -> asyncio.Event | None:
-        """The oldest WebSocket of the viewer who has the most; None where nobody has two."""
+        """Return the oldest WebSocket of the viewer with the most; None if no viewer has two."""
         (most, n), *_ = [*Counter(filter(None, self._connections.values())).most_common(1), ("", 0)]
         return self._oldest(most) if n > 1 else None
 
@@ -420,14 +397,7 @@ class Capacity:
 
 
 class LimitViewers:
-    """ASGI middleware: lets in as many viewers as there are places, and closes WebSockets that no notebook has.
-
-    The teacher needs no place.
-
-    Args:
-        app: Gets the requests of those who have a place.
-        capacity: Who has one.
-    """
+    """ASGI middleware that enforces `capacity`, except for the teacher, and closes WebSockets outside of notebooks."""
 
     def __init__(self, app: ASGIApp, capacity: Capacity) -> None:
         self._app, self._capacity = app, capacity
@@ -444,7 +414,7 @@ class LimitViewers:
                 await self._app(scope, *_until(replaced, receive, send))
             finally:
                 self._capacity.disconnect(replaced)
-        elif path.endswith("/sse"):  # marimo's other way to open a session, which nobody counts
+        elif path.endswith("/sse"):  # marimo's other way to open a session, which would bypass the limit
             refusal = "Expected a WebSocket, got a request for events; open the page itself."
             await PlainTextResponse(refusal, 403)(scope, receive, send)
         elif path in _PAGES and scope["method"] == "GET" and not (is_teacher or self._capacity.hold(viewer)):
@@ -454,7 +424,7 @@ class LimitViewers:
 
 
 def _until(replaced: asyncio.Event, receive: Receive, send: Send) -> tuple[Receive, Send]:
-    """Pass messages until `replaced` is set; then close the WebSocket, and tell the application that it is closed."""
+    """Pass messages until `replaced` is set; then close the WebSocket for both sides."""
 
     async def receiving() -> Message:
         message, closing = asyncio.ensure_future(receive()), asyncio.ensure_future(replaced.wait())
@@ -462,7 +432,7 @@ def _until(replaced: asyncio.Event, receive: Receive, send: Send) -> tuple[Recei
             await asyncio.wait((message, closing), return_when=asyncio.FIRST_COMPLETED)
             if message.done():
                 return message.result()
-            with suppress(Exception):  # it may have closed by itself meanwhile
+            with suppress(Exception):  # the browser may have closed it already
                 await send({"type": "websocket.close", "code": 1000, "reason": FOR_GOOD})
             return {"type": "websocket.disconnect", "code": 1000}
         finally:

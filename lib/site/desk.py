@@ -1,4 +1,4 @@
-"""What a teacher says to a class, and sees of it: how it guessed."""
+"""The teacher's page: switches for the class, and a tally of its guesses."""
 
 import html
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ TITLES = {
     "backend": "4 · Which library?",
 }
 NO_GUESSES = "No guesses yet: “Ask the class to predict” has each section ask before it shows its result."
-MAX_SETTINGS = 3  # of a question, those that were answered last; classes move sliders
+MAX_SETTINGS = 3  # per question, the most recently answered: a class tries many slider positions
 
 
 class Desk:
@@ -42,18 +42,17 @@ class Desk:
         self.clear = mo.ui.button(
             label="Forget all guesses", tooltip="As before a lesson begins", on_click=lambda _: self.guesses.clear()
         )
-        self._stage: Stage | None = None  # where it is drawn, for as long as this is there
+        self._stage: Stage | None = None  # keeps the drawing alive as long as the desk
 
     def _switch(self, label: str, field: str, on: bool) -> mo.ui.switch:
         return mo.ui.switch(on, label=label, on_change=lambda value: self.room.say(**{field: bool(value)}))
 
     def watch_guesses(self) -> None:
-        """Draw how the class guessed, and again whenever that changes."""
         self._stage = Stage(shared_engine(), Store())
         Painter(partial(_draw, self.guesses), self.guesses).show(self._stage)
 
 
-def _draw(guesses: Guesses) -> None:  # no method: the thread that draws would hold the desk, and outlive its session
+def _draw(guesses: Guesses) -> None:  # not a method: the drawing thread would keep the desk alive after its session
     mo.output.replace(mo.Html(tallied(guesses.tally())))
 
 
@@ -69,7 +68,6 @@ def controls(desk: Desk | None) -> mo.Html:
 
 
 def tallied(tally: Tally) -> str:
-    """HTML: how the class guessed, by section and question, the settings that were guessed last first."""
     parts = []
     for section, title in TITLES.items():
         asked = [one for one in reversed(list(tally.counts)) if one.section == section]

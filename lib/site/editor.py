@@ -1,5 +1,4 @@
-"""marimo's editor behind the gate: by itself, or beside the app, where it starts when a page's cells are first asked
-for, and ends with the app."""
+"""marimo's editor behind the gate, alone or as a child of the app, which starts it on the first click on “Edit”."""
 
 import asyncio
 import json
@@ -32,20 +31,15 @@ if TYPE_CHECKING:
 
 PATH = "/edit"
 STARTS_S = 60.0  # at most
-# After a tab has closed: what it ran ends, and what it held is free; what it showed is in its address. In the editor
-# what it ran pauses, and nothing is lost.
+# After a tab has closed, its runs end and its memory is freed; its address keeps the settings. In the editor, runs
+# pause instead, and nothing is lost.
 SESSION_TTL_S = 3
-# What takes long to import of what the first notebook needs, marimo's own part of a notebook's process first.
+# The slowest imports of the first notebook, starting with marimo's own part of a notebook's process.
 IMPORTED = ("marimo._runtime.runtime", "pandas", "altair", "anywidget", "psutil")
 
 
 class Editor:
-    """The editor's process.
-
-    Args:
-        host: Address to listen on.
-        port: Of the app; the editor takes the next one, or any other where that is taken.
-    """
+    """The editor's process. `port` is the app's; the editor takes the next one, or any free one."""
 
     def __init__(self, host: str, port: int) -> None:
         self._host, self._app_port, self._guard = host, port, threading.Lock()
@@ -53,7 +47,7 @@ class Editor:
         self._address = ""
 
     async def lead(self, request: Request) -> Response:
-        """Lead from a page to its cells, at the same settings."""
+        """Redirect from a page to its cells, with the same settings."""
         if request.scope.get("meta", {}).get("role") != "teacher":
             return plain_page(
                 "Open the printed address first",
@@ -77,7 +71,7 @@ class Editor:
             self._process.wait(10)
 
     def _started(self) -> str:
-        """The editor's address with its password; empty where it does not start."""
+        """Return the editor's address with its password; empty if it does not start."""
         with self._guard:
             if self._process is None or self._process.poll() is not None:
                 port = _free_port(self._host, self._app_port + 1)
@@ -85,7 +79,7 @@ class Editor:
                 self._process = subprocess.Popen([sys.executable, *words], cwd=ROOT, stdout=subprocess.PIPE, text=True)
                 until_s = time.monotonic() + STARTS_S
                 self._address = _printed(self._process, until_s)
-                if not _listens(self._host, port, until_s):  # the address is printed before
+                if not _listens(self._host, port, until_s):  # the address is printed earlier
                     self._address = ""
                 threading.Thread(target=_read_on, args=(self._process,), daemon=True).start()
             return self._address
@@ -117,7 +111,7 @@ def _listens(host: str, port: int, until_s: float) -> bool:
 
 
 def _read_on(process: subprocess.Popen[str]) -> None:
-    """A pipe that nobody reads stops whoever writes."""
+    """Drain the pipe; when it is full, the writer blocks."""
     assert process.stdout is not None, "it is a pipe"
     for line in process.stdout:
         print(line, end="")
@@ -135,19 +129,16 @@ def _free_port(host: str, wanted: int) -> int:
 
 
 class KeptPages:
-    """ASGI middleware of the editor: notes which pages no browser shows; they take no turn until one does again.
+    """ASGI middleware of the editor: marks pages that no browser shows, so that they take no turn until one does.
 
-    Their processes stay, so that nothing is lost where a tunnel breaks down for a while. But a link to other settings
-    than such a page had begins it anew: marimo would show it as it was.
-
-    Args:
-        app: Gets all requests.
+    Their processes stay, so that nothing is lost if a tunnel breaks down for a while. A link with other settings
+    restarts such a page, because marimo would show it with its old settings.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
         self._left: set[int | None] = set()
-        self._shown: dict[str, dict[str, str]] = {}  # by notebook: what its address said when a browser last showed it
+        self._shown: dict[str, dict[str, str]] = {}  # by notebook: settings in its address when last shown
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -164,7 +155,7 @@ class KeptPages:
             await send(message)
             if message["type"] == "websocket.send":
                 _follow(address, message.get("text") or "")
-                if not answered:  # the page is shown
+                if not answered:  # the browser now shows the page
                     answered = True
                     self._look(manager)
 
@@ -184,7 +175,6 @@ class KeptPages:
 
 
 def _end_kept(manager: Any, file: str, but: str) -> None:
-    """End the session of a notebook that no browser shows, unless its id is `but`."""
     kept = manager.get_session_by_file_key(file)
     for session_id, session in manager.sessions.items():
         if session is kept and session_id != but and not session.room.size:
@@ -192,7 +182,7 @@ def _end_kept(manager: Any, file: str, but: str) -> None:
 
 
 def _follow(address: dict[str, str], message: str) -> None:
-    """Change the settings as marimo's message makes the browser change its address."""
+    """Apply a change of the browser's address, as ordered by marimo's message, to `address`."""
     if message.startswith('{"op": "query-params-'):
         said = json.loads(message)["data"]
         if "value" in said and said["value"] is not None:
@@ -202,16 +192,14 @@ def _follow(address: dict[str, str], message: str) -> None:
 
 
 def serve_editor(host: str, port: int, headless: bool, notebook: str, further: Sequence[str]) -> None:
-    """Run marimo's own server on the whole folder, behind the gate.
-
-    It generates a random password, which is part of the address that it prints.
+    """Run marimo's editor on the whole folder, behind the gate. The address it prints contains a random password.
 
     Args:
         host: Address to listen on.
         port: A free one.
-        headless: Whether no browser is opened.
-        notebook: File of the one to open first.
-        further: More words for marimo's command line.
+        headless: Whether not to open a browser.
+        notebook: File of the first one to open.
+        further: More arguments for marimo's command line.
     """
     from marimo._server.registry import MIDDLEWARE_REGISTRY  # the extension point `marimo.server.asgi.middleware`
     from starlette.middleware import Middleware
@@ -225,17 +213,16 @@ def serve_editor(host: str, port: int, headless: bool, notebook: str, further: S
 
 
 def editor_words(host: str, port: int, headless: bool, further: Sequence[str] = ()) -> list[str]:
-    """The command line of marimo's editor on the whole folder, for `sys.argv`."""
     words = ["marimo", "edit", str(ROOT), "--host", host, "--port", str(port), "--skip-update-check"]
     return [*words, *further, *(["--headless"] if headless else [])]
 
 
 def _import_ahead() -> None:
-    """Let marimo begin each notebook's process as a copy of one that has already imported what every page needs.
+    """Let marimo fork each notebook's process from a server that has already imported what every page needs.
 
-    marimo starts a new Python when a notebook's page asks for it, and the page waits for what that imports. The one
-    that is copied imports while the browser still loads marimo's scripts. It imports nothing of this project's: who
-    changes a module and restarts the notebook has the change. On Linux alone a process can safely be copied.
+    marimo starts a new Python for each notebook, and the page waits for its imports. The fork server imports while the
+    browser still loads marimo's scripts. It imports nothing from this project, so that restarting a notebook picks up
+    changed modules. Only on Linux is forking safe.
     """
     if sys.platform != "linux":
         return

@@ -1,7 +1,7 @@
-"""Which requests are let in at all, how long they may be, what a browser may do with a page, and the log of all that.
+"""Filters requests by origin, host and size, sets the pages' security headers, and logs.
 
-marimo checks neither the origin of a WebSocket nor the requested host, so a page of any web site could open one here
-and train with it, in the name of whoever looks at that page. And it reads a request's body whole, however long it is.
+marimo checks neither the origin of a WebSocket nor the requested host, so any web site's page could open one here and
+train with it on its viewer's behalf. It also reads a request's whole body, whatever its length.
 """
 
 import asyncio
@@ -25,15 +25,15 @@ from lib.site.pages import plain_page
 from lib.ui.controls import MAX_DROPPED_BYTES
 from lib.ui.notebooks import AS_PAGE, present_file, present_path
 
-# The WebSocket's first line holds the page's settings, written anew, and must be shorter than 8,192 bytes.
+# The WebSocket's request line contains the re-encoded settings, and must be shorter than 8,192 bytes.
 MAX_SETTINGS_BYTES = 8_000
-# Of a request's address and headers together: settings, once more in the referrer, and other servers' cookies. What is
-# longer is not even read, since reading can take a time that grows with the square of the length.
+# Address and headers together: the settings, again in the referrer, and other servers' cookies. Longer ones are not
+# parsed, because that can take quadratic time.
 MAX_HEAD_BYTES = 32 << 10
-# No other page may show one of ours in a frame, whose buttons it could cover.
+# Prevents clickjacking: other sites' pages may not frame ours.
 NOT_FRAMED = "frame-ancestors 'self'"
-# Everything comes from this server. marimo's page holds scripts and styles inline, Vega compiles its expressions, and
-# widgets and workers come as data: and blob: addresses; to whom anything is sent is what the policy restricts.
+# Everything comes from this server. marimo's page has inline scripts and styles, Vega compiles its expressions, and
+# widgets and workers load from data: and blob: addresses, so the policy mainly restricts where data can be sent.
 CONTENT_POLICY = "; ".join(
     (
         "default-src 'self'",
@@ -49,43 +49,43 @@ CONTENT_POLICY = "; ".join(
         NOT_FRAMED,
     )
 )
-# marimo names its scripts and styles by a digest of their content: what a browser has, it need not ask for again,
-# which through a tunnel costs a round trip for each of some hundred files.
+# marimo's scripts and styles have a digest of their content in their names, so browsers can cache them forever. That
+# saves a round trip, slow through a tunnel, for each of hundreds of files.
 HASHED = re.compile(r"/assets/[\w.-]+-[\w-]{8}\.(css|js|wasm|woff2)")
 FOREVER = "private, max-age=31536000, immutable"
-# Of the class site alone: its pages ask for no device, tell other sites nothing, and share no window with them.
+# Class site only: its pages use no devices, send other sites no referrer, and share no window with them.
 CLASS_HEADERS = {
     "Content-Security-Policy": CONTENT_POLICY,
     "Cross-Origin-Opener-Policy": "same-origin",
     "Permissions-Policy": "camera=(), display-capture=(), geolocation=(), microphone=(), payment=(), serial=(), usb=()",
     "Referrer-Policy": "same-origin",
 }
-# They come in base64, four letters for three bytes, and in JSON with their names. deploy/nginx.conf knows it, too.
+# Files arrive as base64 (four letters for three bytes), in JSON with their names. deploy/nginx.conf has the same limit.
 MAX_BODY_BYTES = MAX_DROPPED_BYTES // 3 * 4 + (4 << 20)
-# A shorter body is let in whatever else is under way, so that no file is in the way of somebody's slider.
+# Shorter bodies are always accepted, so that no upload delays another viewer's slider.
 LARGE_BYTES = 1 << 20
-# What a body takes at most while it is read, in bodies: its parts and the whole, then what is read from it. 2.75 were
+# Peak memory of reading a body, as a multiple of its size: its parts and the whole, then the parsed content. 2.75 was
 # measured with files of 16 and 64 MiB.
 COPIES = 3
-# Of the server's 1.5 GiB; what the pages make of a file when they have it comes on top.
+# Out of the server's 1.5 GiB; the pages need more once they have a file.
 MAX_MEMORY_BYTES = 1280 << 20
-COMPLETE_S = 300.0  # a body that never ends would keep others from theirs
+COMPLETE_S = 300.0  # because a body that never ends would block other uploads
 RETRY_S = 10
-# Browsers and nginx read no answer before they have sent everything, and no browser's text is longer than this. Whoever
-# sends more, or does not say how much, is hung up on.
+# Browsers and nginx read no response before they have sent everything, and no browser's text is longer than this. We
+# close the connection if a body is longer, or its length undeclared.
 MAX_IGNORED_BYTES = 512 << 20
 MAX_LOGGED = 200  # characters of a path
 
 
 class Gate:
-    """ASGI middleware: refuses requests of other sites and overlong ones, and sets the pages' headers.
+    """ASGI middleware: rejects cross-site and overlong requests, and sets the pages' headers.
 
     Args:
-        app: Gets the requests that are let in.
-        headers: Of each response, beside the one that forbids guessing types.
-        hosts: Names of this server, beside localhost and addresses in digits; a request for any other name is refused,
-            because somebody else's name may lead here too.
-        first: The notebook that the editor opens, as a page, for a request that names none; empty for no editor.
+        app: Gets the accepted requests.
+        headers: For each response, in addition to `nosniff`.
+        hosts: This server's names besides localhost and IP addresses. Requests for other names are rejected, because
+            a foreign domain may resolve to this server.
+        first: The notebook that the editor opens, as a page, if a request names none; empty if this is not the editor.
     """
 
     def __init__(self, app: ASGIApp, headers: Mapping[str, str], hosts: Iterable[str] = (), first: str = "") -> None:
@@ -98,7 +98,7 @@ class Gate:
             return
         answer = self._answer(scope)
         if answer is None:
-            with suppress(ClientDisconnect):  # whoever hangs up while sending is told nothing
+            with suppress(ClientDisconnect):
                 await self._app(scope, receive, self._with_headers(scope, send))
         elif scope["type"] == "http":
             await answer(scope, receive, self._with_headers(scope, send))
@@ -109,7 +109,7 @@ class Gate:
         said = [scope["path"].encode(), *(part for header in scope["headers"] for part in header)]
         if (length := len(scope["query_string"])) > MAX_SETTINGS_BYTES:
             return _too_long(scope["path"][:MAX_HEAD_BYTES], length)
-        # With the four signs around each header: many short ones take as long as a few long ones.
+        # Include the four separators of each header, because many short ones take as long as a few long ones.
         if (length := sum(map(len, said)) + 4 * len(scope["headers"])) > MAX_HEAD_BYTES:
             return PlainTextResponse(
                 f"Expected a path and headers of at most {MAX_HEAD_BYTES:,} bytes, got {length:,}; delete this site's"
@@ -163,7 +163,7 @@ class Gate:
 
 
 def _comes_from_elsewhere(scope: Scope, headers: Headers) -> bool:
-    """Whether a page of another site asks. Browsers say so; whoever is no browser asks in nobody's name."""
+    """Whether another site's page sent the request. Only browsers say so; other clients carry no viewer's cookie."""
     origin = headers.get("origin")
     if origin is not None:
         return origin.partition("://")[2].lower() != headers.get("host", "").lower()
@@ -172,7 +172,7 @@ def _comes_from_elsewhere(scope: Scope, headers: Headers) -> bool:
 
 
 def _leaves_its_folder(path: str) -> bool:
-    """Whether a file is asked for by what is no name, which marimo notices only after it has begun to answer."""
+    """Whether a requested file's name is invalid, which marimo detects only after starting its response."""
     _, asked, name = path.partition("/@file/")
     return bool(asked) and re.fullmatch(r"\d+-[\w.-]+|empty\.txt", name) is None
 
@@ -192,11 +192,9 @@ def _too_long(path: str, length: int) -> Response:
 
 
 class Uploads:
-    """ASGI middleware: refuses bodies that are too long, too slow, or for which there is no memory now.
+    """ASGI middleware: rejects bodies that are too long, too slow, or exceed the currently free memory.
 
-    Args:
-        app: Gets all requests, and of their bodies what is let in.
-        memory_bytes: What the server's process holds.
+    `memory_bytes` returns the memory in use by the server's process.
     """
 
     def __init__(self, app: ASGIApp, memory_bytes: Callable[[], int] | None = None) -> None:
@@ -213,7 +211,7 @@ class Uploads:
             if body.refusal is None:
                 await self._app(scope, body.receive, body.send)
         except Exception:
-            if body.refusal is None:  # else it is told that the viewer has gone
+            if body.refusal is None:  # else the application saw a disconnect, and may fail
                 raise
         finally:
             self._under_way_bytes -= body.reserved_bytes
@@ -222,7 +220,7 @@ class Uploads:
             await body.refusal(scope, receive, send)
 
     def reserve(self, more_bytes: int) -> bool:
-        """Reserve memory for so much more of a body; whether there was any."""
+        """Reserve memory for reading more of a body; False if there is not enough."""
         wanted = self._memory_bytes() + COPIES * (self._under_way_bytes + more_bytes)
         if wanted > MAX_MEMORY_BYTES:
             return False
@@ -231,7 +229,7 @@ class Uploads:
 
 
 class _Body:
-    """The body of one request, as far as it has come; `refusal` is what is answered in the application's place."""
+    """The body of one request; `refusal`, if set, replaces the application's response."""
 
     def __init__(self, declared_bytes: int, receive: Receive, send: Send, reserve: Callable[[int], bool]) -> None:
         self._declared_bytes, self._receive, self._send, self._reserve = declared_bytes, receive, send, reserve
@@ -240,10 +238,10 @@ class _Body:
         self.refusal: Response | None = self._too_long()
 
     async def receive(self) -> Message:
-        """The next part; for the application the viewer has gone where nothing more is let in."""
+        """Return the next part of the body, or a disconnect once it is refused."""
         if self._is_complete:
             return await self._receive()
-        # Asked for only here, when whoever sends it has been let in by all who come first.
+        # Reserve memory only now, after all inner middleware has admitted the request.
         self.refusal = self._without_room()
         if self.refusal is None:
             message = await self._next()
@@ -253,13 +251,12 @@ class _Body:
         return {"type": "http.disconnect"}
 
     async def send(self, message: Message) -> None:
-        """Send what the application answers, unless it was told that the viewer has gone."""
         if self.refusal is None:
             self.answered = True
             await self._send(message)
 
     async def ignore_rest(self) -> None:
-        """Read what is still to come, and keep none of it, where that lets whoever sends it hear the answer."""
+        """Read and discard the rest of the body if the client needs that before it reads the response."""
         while self._is_heard_out and not self._is_complete:
             await self._next()
 
@@ -317,7 +314,7 @@ class _Body:
 
 
 def declared_bytes(scope: Scope) -> int:
-    """How long a request says that its body is; 0 where it does not say."""
+    """Content length; 0 if undeclared."""
     said = Headers(scope=scope).get("content-length", "")
     return int(said) if said.isdecimal() else 0
 
@@ -327,13 +324,7 @@ def _file_mib(body_bytes: int) -> float:
 
 
 class Journal:
-    """ASGI middleware: a line of JSON for each thing that happens. No addresses, cookies or settings: a path says which
-    page was asked for, and by nobody.
-
-    Args:
-        app: Gets all requests.
-        write: Gets a line, without its end.
-    """
+    """ASGI middleware that logs a line of JSON per event: paths only; no client addresses, cookies or settings."""
 
     def __init__(self, app: ASGIApp, write: Callable[[str], None]) -> None:
         self._app, self._write = app, write

@@ -1,5 +1,4 @@
-"""The class site's own pages, which are HTML without marimo: their frame, as of the door and “full”, and the front page
-with every notebook's question. The static site has the same."""
+"""The plain HTML pages of the class site and the static site: their common frame, and the front page."""
 
 import functools
 import html
@@ -14,7 +13,7 @@ from lib.ui.notebooks import FIRST, IN_BROWSER, NOTEBOOKS, STATIC, TEACHERS, Not
 from lib.ui.presets import PRESETS
 
 _HERE = Path(__file__).parent
-USUAL_SIZE = 32  # images a step
+USUAL_SIZE = 32  # images per step
 DESCRIPTION = "Seconds of a training epoch on CPU and GPU: for small networks, less overhead beats bigger hardware."
 ICON_SVG = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16">'
@@ -23,14 +22,7 @@ ICON_SVG = (
 
 
 def plain_page(title: str, content: str, status: int = 200, wide: bool = False) -> HTMLResponse:
-    """A whole page, which no cache keeps.
-
-    Args:
-        title: Of the tab, as text.
-        content: HTML of its main part.
-        status: Of the answer.
-        wide: Whether it is wider than a paragraph.
-    """
+    """Return a whole page, which must not be cached. `title` is text, `content` the HTML of `<main>`."""
     return HTMLResponse(
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -46,13 +38,8 @@ def plain_page(title: str, content: str, status: int = 200, wide: bool = False) 
 
 
 def front_page(computed: str = "", is_teacher: bool = False) -> HTMLResponse:
-    """The whole page.
-
-    Args:
-        computed: Where and when the pages of a static site were computed; empty where a server computes them, and
-            answers the examples, too.
-        is_teacher: Whether to link the teacher's page, too.
-    """
+    """Return the front page. `computed` says when and where a static site was computed; empty on a server, which also
+    offers the examples."""
     cards = "".join(_card(notebook, bool(computed)) for notebook in NOTEBOOKS)
     says = (
         f"asks one question. These pages show the answers as computed on {html.escape(computed)}; no server is behind"
@@ -72,11 +59,11 @@ def front_page(computed: str = "", is_teacher: bool = False) -> HTMLResponse:
 
 
 def _answer(static: bool) -> str:
-    """HTML: the first notebook's first section, at its usual batch size, as far as it is known here."""
-    from lib.labs.why_slower import LEGEND, rows_html, sentence, ways_at  # the server answers before it is imported
+    """HTML of the first notebook's first section, at its usual batch size, from stored measurements."""
+    from lib.labs.why_slower import LEGEND, rows_html, sentence, ways_at  # slow to import: let the server start first
 
     ways = ways_at(USUAL_SIZE, Store().records(Kind.RACE))
-    rows = rows_html(ways).replace(' tabindex="0"', "")  # the keyboard comes for the notebooks
+    rows = rows_html(ways).replace(' tabindex="0"', "")  # keyboard users should tab to the notebooks' links
     move = f'<a href="{FIRST.address(STATIC if static else "run")}">{FIRST.title}</a>'
     return (
         f'<section class="answer"><p class="lab-sentence">{html.escape(sentence(ways))}</p>{LEGEND}{rows}'
@@ -86,7 +73,7 @@ def _answer(static: bool) -> str:
 
 @functools.cache
 def _style_of_the_answer() -> str:
-    """The rules of that section, which stand together on the notebooks' style sheet."""
+    """Extract that section's rules from the notebooks' style sheet."""
     return (
         (_HERE.parent / "ui" / "page.css")
         .read_text()

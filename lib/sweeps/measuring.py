@@ -177,7 +177,7 @@ def typical(reports: Sequence[Steps]) -> tuple[float, int]:
 
 
 GIVE_UP_AFTER = 2  # consecutive failures of a library on a device
-# Devices on which a failure is only recorded; on a CPU, an error points to a bug in the program itself.
+# Devices on which a failure is only recorded; on a CPU, an error is a fault of the program itself.
 ALL_BUT_THE_CPU = tuple(device for device in ALL_DEVICES if device != "cpu")
 
 T = TypeVar("T")

@@ -1,15 +1,15 @@
 """Learning curves and measurements in SQLite.
 
 A training is deterministic for its key (training, backend and device, data, source of `lib`, versions), so its curve
-may be served again. Its seconds are a measurement, and come back with their machine and time. A shorter curve is kept
-beside a longer one: its seconds are newer, and the longer one has more epochs.
+can be served again. Its seconds are a measurement, and come with their machine and time. A new shorter curve does not
+replace a longer one: its seconds are newer, but the longer one has more epochs.
 
-A store that cannot be written says why in `trouble` and stores nothing, without failing. Each call opens the file anew
-(0.2 ms), so threads and processes need no coordination beyond SQLite's own; a row is written whole or not at all. A
-file that is damaged or of an older version is renamed, and a new one begun; an invalid row is skipped.
+A store that cannot be written stores nothing and says why in `trouble`, without raising. Each call reopens the file
+(0.2 ms), so threads and processes need no coordination beyond SQLite's own; rows are written atomically. A file that is
+damaged or of an older version is renamed and replaced by a new one; invalid rows are skipped.
 
-An export is the store as a portable JSON file: `python -m lib.cli.store export|import FILE.json`. It is checked row by
-row and brought to this version; a damaged file is refused whole.
+An export is the store as a portable JSON file: `python -m lib.cli.store export|import FILE.json`. Importing checks and
+migrates each row; a damaged file is rejected as a whole.
 """
 
 import base64
@@ -51,7 +51,7 @@ from lib.sweeps.storage.records import (
 
 MAX_BYTES = 256 * 2**20  # of losses, and as much again of parameters
 BUSY_S = 5.0  # how long a writer waits for another
-SCHEMA_VERSION = 8  # of the file, and of exports; `ADDED` in `lib.sweeps.storage.records` says what older exports lack
+SCHEMA_VERSION = 8  # of the file and of exports; `records.ADDED` lists the columns that older exports lack
 _SCHEMA = f"""
 PRAGMA journal_mode = WAL;
 CREATE TABLE curves (
@@ -79,7 +79,7 @@ PRAGMA user_version = {SCHEMA_VERSION}
 
 T = TypeVar("T")
 
-# Why a file is unusable, and what to do, by SQLite's primary result code.
+# SQLite's primary result codes: why a file is unusable, and what to do.
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _REASONS = {
     sqlite3.SQLITE_FULL: "the disk is full; free the disk, or set MNIST_CACHE_DIR to a folder on another",
@@ -98,7 +98,7 @@ _REASONS = {
 
 
 class _DamagedFile(sqlite3.DatabaseError):
-    """Damage that SQLite accepts: it reads a truncated page as zeros, and any schema as ours."""
+    """Damage that SQLite does not report: it reads a truncated page as zeros, and accepts any schema."""
 
     sqlite_errorcode = sqlite3.SQLITE_CORRUPT
 
@@ -110,13 +110,13 @@ class StoreUnusable(OSError):
 class Store:
     """Curves by key, and measurements, in an SQLite file; without a `path`, in the cache folder.
 
-    If the file is unusable, methods find nothing and `trouble` says why; only those that say so raise.
+    If the file is unusable, methods find nothing and `trouble` says why. Only methods with a `Raises` section raise.
     """
 
     def __init__(self, path: Path | None = None) -> None:
         self._why_not = ""  # why nothing is stored
         self._renamed = ""  # the sentence about an unreadable file
-        self.path = path  # None without a folder for it
+        self.path = path  # None if the cache folder is unusable
         if path is None:
             try:
                 self.path = cache_dir() / "results.sqlite"
@@ -125,15 +125,15 @@ class Store:
 
     @property
     def trouble(self) -> str:
-        """What is wrong, in sentences for the person; empty if nothing is."""
+        """The store's problems, in sentences for the user; empty if there are none."""
         return " ".join(filter(None, (self._renamed, self._why_not)))
 
     def get(self, key: Key) -> Curve | None:
-        """The curve of the key's training, cut to its epochs; None if no stored curve is that long or diverged."""
+        """Return the key's curve, cut to its epochs; None unless a stored one is that long, or diverged."""
         return self.get_all([key]).get(key)
 
     def get_all(self, keys: Collection[Key]) -> dict[Key, Curve]:
-        """The curves that `get` finds for these keys, in one read."""
+        """Return the curves that `get` finds for these keys, in one read."""
         found = {}
         for key, curves in self._curves({key: key.digest() for key in keys}).items():
             n_epochs = key.training.epochs
@@ -143,7 +143,7 @@ class Store:
         return found
 
     def begun(self, key: Key) -> Curve | None:
-        """The longest curve stored under the key with every loss, or None."""
+        """Return the key's longest curve that has the loss of every step, or None."""
         whole = [curve for curve in self._curves({key: key.digest()})[key] if curve.every == 1]
         return max(whole, key=lambda curve: len(curve.epochs), default=None)
 
@@ -158,14 +158,14 @@ class Store:
     def put(self, key: Key, curve: Curve, parameters: Parameters | None = None) -> Curve:
         """Store a whole curve, and return it with time and machine filled in.
 
-        It replaces the key's curves that have no more epochs and no more losses. Beyond `MAX_BYTES` of losses the
-        oldest curves are deleted, thinned ones last, and parameters likewise.
+        It replaces the key's curves that have no more epochs and no finer losses. Beyond `MAX_BYTES` of losses, the
+        oldest curves are deleted, thinned ones last; likewise for parameters.
 
         Args:
             key: What the curve depends on.
-            curve: All of its epochs.
-            parameters: Those after the last epoch, to continue from; they replace stored ones, unless a longer curve
-                continues from those. None: stored ones stay.
+            curve: With all epochs.
+            parameters: Those after the last epoch, to continue from. They replace the stored ones, unless those belong
+                to a longer curve. None: keep the stored ones.
         """
         now = datetime.now(UTC).isoformat(timespec="microseconds")
         curve = replace(curve, measured_at=now, machine=machine_id())
@@ -200,8 +200,8 @@ class Store:
         }
 
         def work(database: sqlite3.Connection) -> None:
-            database.execute("BEGIN IMMEDIATE")  # else another writer could come between reading and deciding
-            longest = 0  # of the curves that can be continued
+            database.execute("BEGIN IMMEDIATE")  # else another process could write between our read and our write
+            longest = 0  # epochs of the curves that can be continued
             for one in database.execute("SELECT rowid, * FROM curves WHERE key = ?", (row["key"],)).fetchall():
                 other = next(_sound([dict(one)], curve_of), None)
                 if other is None or (len(other.epochs) <= len(curve.epochs) and other.every >= curve.every):
@@ -209,7 +209,7 @@ class Store:
                 elif other.every == 1:
                     longest = max(longest, len(other.epochs))
             _insert(database, "curves", row, "REPLACE")
-            # Thinned curves go last: they are small, and come by the thousand.
+            # Thinned curves are deleted last: they are small, and one sweep stores thousands.
             _make_room(database, "curves", "every > 1 DESC, used_at DESC")
             kept = _rows_of(database, "parameters", "key = ?", row["key"])
             if parameters and not any(last["epochs"] < one["epochs"] <= longest for one in kept):
@@ -220,9 +220,9 @@ class Store:
         return curve
 
     def parameters(self, key: Key) -> tuple[int, Parameters] | None:
-        """A training's stored parameters (read-only float32 arrays), after the number of epochs that they belong to.
+        """Return a training's number of epochs, and its parameters after them (read-only float32 arrays).
 
-        None if none of the network's size are stored.
+        None if no parameters of the network's size are stored.
         """
         found = self._read(lambda database: _rows_of(database, "parameters", "key = ?", key.digest()))
         network = key.training.network
@@ -234,11 +234,11 @@ class Store:
         return found[0]["epochs"], [(weights.reshape(shape), biases) for weights, biases, shape in layers]
 
     def add(self, record: Record) -> None:
-        """Store a measurement, whole or not at all; storing it again changes nothing."""
+        """Store a measurement; storing it again changes nothing."""
         self._write(lambda database: _insert(database, "measurements", row_of(record), "IGNORE"))
 
     def records(self, kind: str | None = None, naming: str | None = None) -> list[Record]:
-        """The stored measurements, in no particular order; only of this kind, and `naming` a word in their subject."""
+        """Return the measurements of this `kind` with the word `naming` in their subject, in any order."""
         where, values = "kind = COALESCE(?, kind) AND instr(subject, ?)", (kind, f'"{naming}"' if naming else "")
         found = self._read(lambda database: _rows_of(database, "measurements", where, *values))
         return list(_sound(found or [], record_of))
@@ -258,7 +258,7 @@ class Store:
         return tuple(found)
 
     def rows(self, table: str, without: Collection[str] = ()) -> list[dict]:
-        """All valid rows of a table (`curves` or `measurements`) as stored, in the order of their keys.
+        """Return all valid rows of a table (`curves` or `measurements`) as stored, ordered by key.
 
         Raises:
             StoreUnusable: The store cannot be used.
@@ -275,7 +275,7 @@ class Store:
         return self._work(work)
 
     def merge(self, tables: Mapping[str, Iterable[dict]]) -> int:
-        """Add the rows of each table that are not stored yet, all of them or none; returns how many there were.
+        """Add the rows that are not stored yet, all or none; return how many were added.
 
         Raises:
             StoreUnusable: The store cannot be used.
@@ -305,7 +305,7 @@ class Store:
             self._why_not = str(error)
 
     def _work(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Do the work in a transaction; if the file is unreadable, again in a new one. Raises StoreUnusable."""
+        """Do the work in a transaction; if the file is unreadable, retry in a new file. Raises StoreUnusable."""
         path = self.path
         if path is None:
             raise StoreUnusable(self._why_not)
@@ -326,20 +326,20 @@ class Store:
 
     def _transaction(self, path: Path, inode: int | None, work: Callable[[sqlite3.Connection], T]) -> T:
         with closing(self._prepared(path)) as database, database:
-            if _identity(path) != inode:  # its log may be another file's
+            if _identity(path) != inode:  # the log may belong to another file
                 raise _DamagedFile("another program has renamed the file")
             return work(database)
 
     def _begin(self, path: Path, unreadable: int | None, error: Exception) -> None:
-        """Rename the unreadable file, given by its inode, and begin a new one, unless another program has.
+        """Rename the unreadable file, given by its inode, and create a new one, unless another program already has.
 
-        The new file gets its name after the old one's log is gone, which SQLite would take for its own.
+        The new file gets its name after the old log is gone: SQLite would apply that log to it.
         """
         with FileLock(f"{path}.lock", timeout=BUSY_S):
             if _identity(path) != unreadable:
                 return
             aside = path.with_name(f"{path.name}.old-{datetime.now(UTC):%Y-%m-%d-%H%M%S-%f}")
-            for suffix in ("", "-wal", "-shm"):  # the file itself first, so that no more is written to it
+            for suffix in ("", "-wal", "-shm"):  # the file itself first, to stop writes to it
                 with suppress(FileNotFoundError):
                     os.replace(f"{path}{suffix}", f"{aside}{suffix}")
             if unreadable is not None:
@@ -376,7 +376,6 @@ _READ: dict[str, Callable[[dict], object]] = {"curves": curve_of, "measurements"
 
 
 def _insert(database: sqlite3.Connection, table: str, row: dict, otherwise: str) -> None:
-    """Insert a row; if its key exists, SQLite does as `otherwise` says: IGNORE or REPLACE."""
     marks = ", ".join("?" * len(row))
     database.execute(f"INSERT OR {otherwise} INTO {table} ({', '.join(row)}) VALUES ({marks})", tuple(row.values()))
 
@@ -396,7 +395,7 @@ def _make_room(database: sqlite3.Connection, table: str, order: str) -> None:
 
 
 def beyond_room(table: str, order: str) -> str:
-    """SQL: row ids beyond `?` bytes of a table's content, added up in this order."""
+    """Return SQL that selects the row ids beyond the first `?` bytes of a table's content, in this order."""
     total = f"SELECT rowid, SUM(n_bytes) OVER (ORDER BY {order}) AS total FROM {table}"
     return f"SELECT rowid FROM ({total}) WHERE total > ?"
 
@@ -412,24 +411,24 @@ def _identity(path: Path) -> int | None:
 
 
 def _text(content: bytes) -> str:
-    """SQLite's text with damaged bytes replaced: this must not raise, and the row will fail its checks."""
+    """Decode SQLite's text, replacing damaged bytes: this must not raise, and the row will fail its checks."""
     return content.decode(errors="replace")
 
 
 FORMAT = "less-overhead results"
-# Notes on the whole are for people, except for these numbers, which pages calculate with.
-MAX_PRICE = 1000.0  # dollars an hour
+MAX_PRICE = 1000.0  # dollars per hour
+# An export's notes are for people, except for these numbers, which pages use in calculations.
 _ABOUT = {"took_s": Seconds, "price_per_h": Annotated[float, Meta(ge=0.0, le=MAX_PRICE)]}
 Rows = list[dict]
 
 
 class NoExport(ValueError):
-    """The file cannot be imported; the text says what was expected, what came and what to do."""
+    """The file cannot be imported; the text says what was expected, what was found and what to do."""
 
 
 @dataclass(frozen=True)
 class Export:
-    """A valid file's content: each table's rows, as in a store, and the notes on the whole."""
+    """A valid file's content: each table's rows, as in a store, and notes about the export."""
 
     tables: Mapping[str, Rows]
     about: Mapping[str, object] = field(default_factory=dict)
@@ -440,13 +439,13 @@ class Export:
 
 
 def export_to(path: Path, store: Store, about: Mapping[str, object] | None = None, with_losses: bool = True) -> int:
-    """Write a store's sound rows to a file, in the order of their keys; the file appears whole or not at all.
+    """Write a store's valid rows to a file atomically, ordered by key.
 
     Args:
         path: Replaced if it exists.
-        store: What is exported.
-        about: Notes on the whole, such as the command that made it.
-        with_losses: Export curves with the losses of each step, or only their epochs.
+        store: The store to export.
+        about: Notes about the export, such as the command that made it.
+        with_losses: Whether to include the losses of curves, or only their epochs.
 
     Returns:
         The number of rows.
@@ -468,10 +467,10 @@ def import_from(path: Path, store: Store) -> tuple[int, int]:
 
     Args:
         path: An export of this version or an older one.
-        store: Gets the rows that it lacks; none is replaced.
+        store: Gets the rows that it lacks; existing rows stay.
 
     Returns:
-        How many rows the file has, and how many of them were new.
+        The number of rows in the file, and how many of them were new.
 
     Raises:
         NoExport: The file cannot be read, or is damaged.
@@ -482,7 +481,7 @@ def import_from(path: Path, store: Store) -> tuple[int, int]:
 
 
 def read_export(path: Path) -> Export:
-    """A file's content, checked.
+    """Read and check an export file.
 
     Raises:
         NoExport: The file cannot be read, or is damaged.
@@ -497,10 +496,10 @@ def read_export(path: Path) -> Export:
 
 
 def parse_export(text: str, name: str) -> Export:
-    """The content of an export's text, checked; `name` is the file's, for errors.
+    """Parse and check an export's text; `name` is the file's name for errors.
 
     Raises:
-        NoExport: The text is no valid export.
+        NoExport: The text is not a valid export.
     """
     try:
         content = json.loads(text)
