@@ -1,9 +1,9 @@
-"""Which device and which way to train takes how long: `python -m lib.cli.advise --hidden 512,256 --batch 64`.
+"""Predict the training time by device and library: `python -m lib.cli.advise --hidden 512,256 --batch 64`.
 
-The first line says what to do. All seconds are predicted. Where nothing is known of this machine, a few steps like
-those asked for are measured, for at most 20 s (`--no-measure` leaves that out); `--calibrate` measures all ways to
-train, once, for any question. Recorded cards and processors answer by their own epochs, others by their data sheets and
-by published figures. From a script, `lib.sweeps.experiments.advice.advise_here` says the same.
+The first line is a recommendation. All seconds are predicted. On an unknown machine, the program first measures a few
+similar steps, for at most 20 s (`--no-measure` skips that); `--calibrate` measures every way to train, once for all
+questions. Predictions for recorded GPUs and CPUs use their recorded epochs, those for others use data sheets and
+published figures. From a script, `lib.sweeps.experiments.advice.advise_here` returns the same.
 """
 
 import argparse
@@ -32,19 +32,11 @@ HERE, RECORDED = "steps measured here", "epochs recorded on it"
 SHEETS = "their data sheets"
 JUDGED, FIGURES = "published figures and data sheets", "data sheets and assumptions"
 NOT_KNOWN = "not known: Apple's, integrated and consumer cards; `notebooks/your_gpu.py` measures yours in a minute"
-MEASURED_S = 20.0  # at most, unasked
+MEASURED_S = 20.0  # limit without `--calibrate`
 UNUSABLE, INTERRUPTED = 1, 130  # exit statuses; 2 is argparse's own
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Answer, and return the exit status: 1 where the question or a file cannot be used, 130 where it was interrupted.
-
-    Args:
-        arguments: Words of the command line; None for those of this program.
-
-    Raises:
-        SystemExit: The words cannot be read (status 2), or ask for help (status 0).
-    """
     parser = argparse.ArgumentParser(prog="python -m lib.cli.advise", description=__doc__)
     parser.add_argument("--hidden", default="128", help="widths of the hidden layers, such as 512,256 (default 128)")
     parser.add_argument("--batch", type=int, default=32, help="examples a step (default 32)")
@@ -88,13 +80,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(sentence(why), file=sys.stderr)
     try:
         print(as_json(advice) if options.json else as_text(advice, options.all), flush=True)
-    except BrokenPipeError:  # whoever reads has read enough, as `head` has
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python writes when it ends
+    except BrokenPipeError:  # the reader, for example `head`, has closed the pipe
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes stdout at exit
     return 0
 
 
 def _measure(question: Question, live: LiveCalibrations, store: Store, by: str = "") -> None:
-    """Measure a few steps like the question's, for at most `MEASURED_S`, by the ways of which nothing is known."""
+    """Measure a few steps like the question's, for at most `MEASURED_S`, with the libraries not yet measured here."""
     chosen = not_known(question, live, store, by)
     if not chosen:
         return
@@ -115,7 +107,6 @@ def _measure(question: Question, live: LiveCalibrations, store: Store, by: str =
 
 
 def _show(measuring: Callable[[Engine], Iterator[Note]]) -> None:
-    """Measure, with a line of progress on standard error where that is a terminal."""
     engine, seen = Engine(), sys.stderr.isatty()
     try:
         for note in measuring(engine):
@@ -128,11 +119,9 @@ def _show(measuring: Callable[[Engine], Iterator[Note]]) -> None:
 
 
 def as_text(advice: Advice, everything: bool) -> str:
-    """What to do, in a line; and a table, the quickest first.
+    """Format a recommendation and a table, fastest first.
 
-    Args:
-        advice: Any.
-        everything: All answers, why some are missing or unsure, and what another device would gain; else a few rows.
+    With `everything`, it has all answers, why some are missing or uncertain, and what another device would gain.
     """
     able = [one for one in advice.answers if not one.why_not]
     shown = able if everything else first_rows(able)
@@ -180,7 +169,6 @@ def _origin(answer: Answer) -> str:
 
 
 def as_json(advice: Advice) -> str:
-    """All answers with the parts of their seconds, the remedy, and what another device would gain."""
     answers = [
         {
             "device": answer.device,

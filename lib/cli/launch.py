@@ -1,6 +1,6 @@
-"""Serve the notebooks: `python -m lib.cli.launch app|edit|run --port 2718`; a port in use is reported in one sentence.
+"""Serve the notebooks: `python -m lib.cli.launch app|edit|run --port 2718`.
 
-`app` serves them as pages, for one person; `edit` is marimo's editor, and takes its further options; `run` is the site
+`app` serves them as pages for one user; `edit` starts marimo's editor and accepts its options; `run` serves the site
 for a class.
 """
 
@@ -20,7 +20,7 @@ from lib.ui.notebooks import FIRST, NOTEBOOKS, SERVED, present_file
 
 
 def port_problem(port: int, host: str = "127.0.0.1") -> str:
-    """Why this port cannot be used on this host, with a remedy; empty where it can."""
+    """Return why the port cannot be used, with a remedy; empty if it can."""
     if not 1 <= port <= 65535:
         return f"port: expected 1 to 65535, got {port}; choose another, for example PORT=2718"
     with socket.socket() as probe:
@@ -41,14 +41,6 @@ def notebook_problem(file: str) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Serve until Ctrl-C, and return the exit status: 1 where the notebook or the port cannot be used.
-
-    Args:
-        arguments: Words of the command line; None for those of this program.
-
-    Raises:
-        SystemExit: The words cannot be read (status 2), or ask for help (status 0).
-    """
     parser = argparse.ArgumentParser(prog="python -m lib.cli.launch", description=__doc__, allow_abbrev=False)
     parser.add_argument("mode", choices=("app", "edit", "run"))
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on: this machine only, unless said")
@@ -79,10 +71,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ["PYTHONPATH"] = python_path()
     os.environ[SERVED] = options.mode
     if options.mode == "app":
-        shared_engine().warm(Runtime())  # it imports JAX while this process imports marimo
+        shared_engine().warm(Runtime())  # the worker imports JAX while this process imports marimo
     if options.mode != "edit":
         return _serve_class(options, for_class)
-    from lib.site.editor import serve_editor  # after the checks: marimo takes a second to import
+    from lib.site.editor import serve_editor  # after the checks, because importing marimo takes a second
 
     serve_editor(options.host, options.port, options.headless not in ("", "0"), options.notebook, further)
     return 0

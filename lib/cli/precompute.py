@@ -1,8 +1,8 @@
-"""Train what the sliders of the first notebook ask for, before a class moves them: `python -m lib.cli.precompute`.
+"""Train for all slider positions of the first notebook, before a class moves them: `python -m lib.cli.precompute`.
 
-The nearest positions to the usual ones come first. It ends when its time is up or at Ctrl-C; what is trained is stored,
-and the same command goes on. The exit status is 0 where every position is answered, 3 where some are left, 1 where an
-option or the store cannot be used.
+Positions closest to the defaults come first. The program ends when its time is up or at Ctrl-C; finished trainings are
+stored, and the same command resumes. The exit status is 0 if all positions are done, 3 if some are left, 1 if an option
+or the store is unusable.
 """
 
 import argparse
@@ -31,36 +31,36 @@ from lib.sweeps.workers.messages import Item, Note, Progress, TrainingFailed, Wo
 from lib.sweeps.workers.queue import Cancel, Request, Urgency
 from lib.ui.controls import settings_of
 
-POINTS = 4_000  # of a training's losses are stored: two hundred an epoch, more than a chart shows
+POINTS = 4_000  # losses stored per training: 200 per epoch, more than a chart shows
 PANELS = ("rate", "size", "depth", "backend")  # of the four experiments
-# Where seconds are shown side by side, each training has the machine to itself.
+# Trainings whose seconds a page compares run alone on the machine.
 STRATEGIES = dict.fromkeys(PANELS, "sequential") | {"rate": AUTO}
 
 
 @dataclass(frozen=True)
 class Position:
-    """One combination of an experiment's sliders, epochs aside: how many differ from the usual one, and its trainings.
+    """One position of an experiment's sliders, except epochs, and its trainings.
 
-    As a group: the trainings of one batch size whose nearest position is so far from the usual one.
+    In `groups`: trainings of one batch size whose closest position has this many moved sliders.
     """
 
     experiment: str
-    moved: int
+    moved: int  # sliders not at their default
     items: tuple[Item, ...]
 
 
 def positions(sliders: Mapping[str, Any], runtime: Runtime) -> Iterator[Position]:
-    """All positions of the four experiments' sliders.
+    """Yield all positions of the four experiments' sliders.
 
-    A training with the most epochs serves every position of the slider for epochs, so each setting of the others is
+    A training with the most epochs serves every position of the epochs slider, so each setting of the other sliders is
     trained once. Networks are those that the page offers; the last experiment has every runtime.
 
     Args:
         sliders: Of the page's four panels, by their names in the address: `usual` value and `options`.
-        runtime: What trains the others.
+        runtime: For the other experiments.
     """
 
-    @cache  # a position holds what others hold, too
+    @cache  # positions share items
     def item(hidden: str, rate: float, size: int, epochs: int) -> Item:
         return Item(Training(Network.parse(hidden), rate, size, epochs), runtime)
 
@@ -100,12 +100,9 @@ def _subsets(options: Sequence[Any]) -> list[tuple]:
 
 
 def groups(every: Sequence[Position]) -> list[Position]:
-    """What the positions train, each training once: the nearest first, of these the large batches, which are quick.
+    """Group the positions' trainings, each once: closest to the defaults first, then large batches, which are quick.
 
-    The experiment with every runtime comes last: some of them take minutes for an epoch.
-
-    Args:
-        every: As `positions` gives them.
+    The experiment with every runtime comes last, because some take minutes per epoch.
     """
     nearest: dict[Item, tuple] = {}
     for position in every:
@@ -119,29 +116,17 @@ def groups(every: Sequence[Position]) -> list[Position]:
 
 
 def answered(every: Sequence[Position], is_stored: Callable[[Item], bool]) -> dict[str, tuple[int, int]]:
-    """How many positions of each experiment are answered at once, and how many there are; epochs left out.
-
-    Args:
-        every: As `positions` gives them.
-        is_stored: Whether a training is.
-    """
+    """Return how many positions of each experiment are fully stored, and how many there are in total."""
     stored = cache(is_stored)
     of = {name: [all(map(stored, one.items)) for one in every if one.experiment == name] for name in PANELS}
     return {name: (sum(found), len(found)) for name, found in of.items()}
 
 
 def train(group: Position, engine: Engine, store: Store, cancel: Cancel, request: Request) -> Iterator[Finished | Note]:
-    """Train what is not stored of a group.
-
-    Args:
-        group: What is wanted.
-        engine: Its workers train.
-        store: Where the curves go, their losses thinned to `POINTS`.
-        cancel: Ends it; what is finished stays stored.
-        request: Place in the queue of all that runs on this machine.
+    """Train a group, with losses thinned to `POINTS`.
 
     Yields:
-        Each training that is finished or stored already, and notes on what is waited for or failed.
+        Each finished or already stored training, and notes on waiting and failures.
     """
     options = Options(STRATEGIES[group.experiment], points=POINTS)
     try:
@@ -159,14 +144,6 @@ SAY_EVERY_S = 10.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Train, and return the exit status: 0 for all positions, or `INCOMPLETE`, or `UNUSABLE`.
-
-    Args:
-        arguments: Words of the command line; None for those of this program.
-
-    Raises:
-        SystemExit: The words cannot be read (status 2), or ask for help (status 0).
-    """
     parser = argparse.ArgumentParser(prog="python -m lib.cli.precompute", description=__doc__)
     parser.add_argument("--minutes", type=float, default=MINUTES, help=f"at most so long (default {MINUTES:g})")
     options = parser.parse_args(arguments)
@@ -179,21 +156,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _fastest_timed(engine: Engine, store: Store, cancel: Cancel) -> Runtime:
-    """The way by which the pages will train: the default and the quickest are timed first, where they are not yet."""
+    """Return the runtime that the pages will use, after timing the default and the quickest one if necessary."""
     ways = [Cell(Runtime(), 32), Cell(quickest_runtime(), 32)]
     todo = plan(list(dict.fromkeys(ways)), store.records(Kind.RACE), 1)
-    with suppress(TrainingFailed, WorkerDied, MemoryError):  # the other one trains then
+    with suppress(TrainingFailed, WorkerDied, MemoryError):  # then the other one is the fastest
         for _ in race(todo, engine, store, cancel, Request()):
             pass
     return fastest(store.records(Kind.RACE))
 
 
 def precompute(store: Store, minutes: float) -> bool:
-    """Train for at most so many minutes, and return whether every position is answered at once.
-
-    Args:
-        store: Where the curves go.
-        minutes: Time limit.
+    """Train for at most this many minutes, and return whether all positions are stored.
 
     Raises:
         Unusable: The store cannot be written.
@@ -209,7 +182,7 @@ def precompute(store: Store, minutes: float) -> bool:
         engine.close()
 
     def is_stored(item: Item) -> bool:
-        if facts is None:  # it was stopped before the images were loaded
+        if facts is None:  # stopped before the images were loaded
             return False
         return store.get(Key(item.training, item.runtime, facts.digest, versions(item.runtime))) is not None
 
@@ -228,11 +201,7 @@ def precompute(store: Store, minutes: float) -> bool:
 def _train_all(
     todo: Sequence[Position], engine: Engine, store: Store, cancel: Cancel, report: Callable[[str], None]
 ) -> int:
-    """Train the groups in turn, and return how many trainings were not stored before.
-
-    Raises:
-        Unusable: The store cannot be written.
-    """
+    """Return how many trainings were new. Raises Unusable if the store cannot be written."""
     whole, done, trained, said_at = sum(len(group.items) for group in todo), 0, 0, time.monotonic()
     for group in todo:
         for one in train(group, engine, store, cancel, Request(urgency=Urgency.LATER)):

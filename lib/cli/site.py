@@ -1,8 +1,8 @@
-"""Write all notebooks as files with their outputs, for a page host: `python -m lib.cli.site [FOLDER]`.
+"""Write all notebooks with their outputs as a static site: `python -m lib.cli.site [FOLDER]`.
 
-Each notebook is run once on this machine; what is stored is not trained again. A further page trains in the reader's
-browser. Ctrl-C ends it; the pages written by then are whole, and nothing in them needs a server. The exit status is 0
-where every page is written, 3 where some are not, 1 where the folder or an option cannot be used.
+Each notebook runs once on this machine; stored results are not trained again. Another page trains in the reader's
+browser. Ctrl-C ends the program; the pages written by then are complete, and none needs a server. The exit status is 0
+if all pages were written, 3 if some were not, 1 if the folder or an option is unusable.
 """
 
 import argparse
@@ -34,25 +34,17 @@ from lib.ui.heading import where_and_when
 from lib.ui.notebooks import FRONT, IN_BROWSER, NOTEBOOKS, SERVED, STATIC, Notebook
 
 MINUTES, MOST_MINUTES = 240.0, 1440.0
-# Without this file GitHub's page host leaves out files whose names begin with “_”, as some of marimo's scripts do:
+# Without this file, GitHub Pages omits files whose names begin with “_”, as some of marimo's scripts do:
 # https://docs.github.com/en/pages/getting-started-with-github-pages/about-github-pages-and-jekyll
 WRITTEN = ".nojekyll"
-# The lowest limit among the page hosts looked at: https://developers.cloudflare.com/pages/platform/limits/
+# The lowest limit among the page hosts considered: https://developers.cloudflare.com/pages/platform/limits/
 MAX_FILE_BYTES = 25 * 2**20
-# What a line of marimo's begins with that says why a cell failed.
+# Start of the line in marimo's output that says why a cell failed.
 _ERROR = re.compile(r"\w+(Error|Exception): ")
 _CDN = re.compile(r"https://cdn\.jsdelivr\.net/npm/@marimo-team/frontend@[^/\"']+/dist")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the site, and return the exit status: 0 for all pages, or `INCOMPLETE`, or `UNUSABLE`.
-
-    Args:
-        arguments: Words of the command line; None for those of this program.
-
-    Raises:
-        SystemExit: The words cannot be read (status 2), or ask for help (status 0).
-    """
     parser = argparse.ArgumentParser(prog="python -m lib.cli.site", description=__doc__)
     parser.add_argument("folder", type=Path, nargs="?", default=Path("site"), help="where to (default: site)")
     parser.add_argument("--minutes", type=float, default=MINUTES, help=f"at most so long (default {MINUTES:g})")
@@ -68,12 +60,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def write_site(
     folder: Path, minutes: float = MINUTES, notebooks: Sequence[Notebook] = NOTEBOOKS, in_browser: bool = True
 ) -> bool:
-    """Write the pages one after another, each reported in a line, and return whether all are there.
+    """Write the pages one after another, report each in a line, and return whether all were written.
 
     Args:
-        folder: A new or empty one, or one that this has written before.
-        minutes: Time limit; it ends at Ctrl-C, too.
-        notebooks: Whose pages are written.
+        folder: New, empty, or an earlier site.
+        minutes: Time limit; Ctrl-C ends it, too.
+        notebooks: The notebooks to write.
         in_browser: Whether to write the page that trains in the reader's browser.
 
     Raises:
@@ -81,7 +73,7 @@ def write_site(
     """
     print(f"marimo's scripts and fonts: {_mb(begin(folder))} in {folder}", flush=True)
     cancel = Cancel()
-    # Of each page its file, its title, and what writes it and returns its bytes, or raises ValueError.
+    # File, title, and a function that writes the page and returns its bytes, or raises ValueError.
     pages: list[tuple[str, str, Callable[[], int]]] = []
     if in_browser:
         pages.append(
@@ -129,10 +121,10 @@ def write_site(
 
 
 def begin(folder: Path) -> int:
-    """Make the folder, with marimo's scripts and fonts, and return their bytes.
+    """Create the folder with marimo's scripts and fonts, and return their size in bytes.
 
     Raises:
-        Unusable: It holds something else than an earlier site, or cannot be written.
+        Unusable: The folder has files other than an earlier site, or cannot be written.
     """
     if folder.exists() and not folder.is_dir():
         raise Unusable(f"expected a folder, got the file {folder}; choose another name, such as SITE=site")
@@ -156,7 +148,7 @@ def begin(folder: Path) -> int:
 
 
 def write(folder: Path, name: str, content: bytes) -> int:
-    """Write a file of the site whole or not at all, and return its bytes; raises Unusable."""
+    """Write a file of the site atomically, and return its size in bytes. Raises Unusable."""
     try:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         with replaced(folder / name) as temporary:
@@ -173,7 +165,7 @@ def _unwritable(folder: Path, error: OSError) -> Unusable:
 
 
 def write_failure(folder: Path, file_name: str, title: str, why: str) -> None:
-    """Say in a page's place why it is missing, unless an earlier one is there."""
+    """Write a page that says why the real one is missing, unless an earlier version exists."""
     if not (folder / file_name).exists():
         content = (
             f'<h1>{html.escape(title)}</h1><p class="problem">This page could not be written on'
@@ -183,15 +175,15 @@ def write_failure(folder: Path, file_name: str, title: str, why: str) -> None:
 
 
 def write_notebook(folder: Path, notebook: Notebook, exported: str) -> int:
-    """Write a notebook's page, which gets marimo's scripts from beside it, and return its bytes.
+    """Write a notebook's page, with marimo's scripts from the site instead of a CDN, and return its size in bytes.
 
     Args:
         folder: Of the site.
-        notebook: Whose page it is.
-        exported: What `marimo export html` wrote.
+        notebook: The page's notebook.
+        exported: Output of `marimo export html`.
 
     Raises:
-        ValueError: It is larger than page hosts take.
+        ValueError: The page exceeds the size limit of page hosts.
     """
     content = _CDN.sub(".", exported).replace("<html", '<html class="written"', 1).encode()
     if len(content) > MAX_FILE_BYTES:
@@ -202,10 +194,10 @@ def write_notebook(folder: Path, notebook: Notebook, exported: str) -> int:
 
 
 def _exported(notebook: Notebook, cancel: Cancel) -> str:
-    """The HTML that marimo makes of a run of this notebook, in a process of its own.
+    """Run the notebook in a separate process, and return marimo's HTML.
 
     Raises:
-        ValueError: A cell failed, or `cancel` was set meanwhile.
+        ValueError: A cell failed, or `cancel` was set.
         Unusable: The disk for temporary files is full.
     """
     with tempfile.TemporaryDirectory() as folder:
@@ -219,7 +211,7 @@ def _exported(notebook: Notebook, cancel: Cancel) -> str:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                start_new_session=True,  # Ctrl-C is for this program, which then ends it and what it has started
+                start_new_session=True,  # only this program receives Ctrl-C; it then kills the process and its children
             )
         with cancel.calling(partial(_kill, process.pid)):
             status = process.wait()
@@ -239,7 +231,6 @@ def _kill(pid: int) -> None:
 
 
 def _not_exported(said: str, status: int) -> ValueError:
-    """Why a notebook that said this has no page."""
     if os.strerror(ENOSPC) in said:
         return Unusable(
             f"expected room for temporary files in {tempfile.gettempdir()}, but the disk is full; free it, or set"

@@ -1,4 +1,4 @@
-"""Export the results stored on this machine to a file, and import them again:
+"""Export this machine's stored results to a file, or import a file into the store:
 
 python -m lib.cli.store export FILE.json
 python -m lib.cli.store import FILE.json
@@ -15,14 +15,6 @@ from lib.sweeps.storage.store import NoExport, Store, export_to, import_from
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Export or import, and return the exit status: 1 where the file cannot be used.
-
-    Args:
-        arguments: Words of the command line; None for those of this program.
-
-    Raises:
-        SystemExit: The words cannot be read (status 2), or ask for help (status 0).
-    """
     parser = argparse.ArgumentParser(prog="python -m lib.cli.store", description=__doc__)
     parser.add_argument("what", choices=("export", "import"))
     parser.add_argument("file", type=Path)
@@ -40,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (NoExport, OSError) as error:
         print(sentence(error), file=sys.stderr)
         return 1
-    if store.trouble:  # the store's file could not be read, and a new one took the import
+    if store.trouble:  # the store's file was unreadable, so a new one was used
         print(store.trouble, file=sys.stderr)
     return 0
 

@@ -38,8 +38,10 @@ def plain_page(title: str, content: str, status: int = 200, wide: bool = False) 
 
 
 def front_page(computed: str = "", is_teacher: bool = False) -> HTMLResponse:
-    """Return the front page. `computed` says when and where a static site was computed; empty on a server, which also
-    offers the examples."""
+    """Return the front page.
+
+    `computed` says when and where a static site was computed; empty on a server, which also offers the examples.
+    """
     cards = "".join(_card(notebook, bool(computed)) for notebook in NOTEBOOKS)
     says = (
         f"asks one question. These pages show the answers as computed on {html.escape(computed)}; no server is behind"

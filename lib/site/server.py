@@ -1,4 +1,4 @@
-"""The site for a class, and for one person: what a request passes, and the server."""
+"""The server for a class or for one user, and its middleware."""
 
 import ast
 import asyncio
@@ -48,25 +48,25 @@ from lib.ui.notebooks import FIRST, OF_A_CLASS_SITE, Notebook
 if TYPE_CHECKING:
     import socket
 
-# Trainings wait for each other; a page that answers late keeps its viewer, and everybody behind, from all of it.
+# The pages go before the workers: trainings queue anyway, but a slow page delays its viewer and all others.
 WORKERS_NICENESS = 10
-# Of the collector's second generation, until it looks at all objects: a class's take it a second in which nobody is
-# answered. At the usual 10 that is every minute; what closed tabs leave behind is looked for when they close.
+# Collections of the second generation before a full one, which with a class's objects blocks the server for a second.
+# With the default of 10, that happens every minute. `Tidy` collects the garbage of closed tabs.
 FULL_COLLECTION_AFTER = 200
 
 
 @dataclass(frozen=True)
 class ClassOptions:
-    """What `make class` can be asked for.
+    """The options of `make class`.
 
     Args:
-        password: Wanted of everybody; empty for none.
-        class_link: Whether pupils come in by a link with a token.
-        public_host: The name by which a TLS proxy on this machine is reached; empty for none.
-        viewers: WebSockets at once, at most.
-        runs: Waiting runs of a viewer, at most.
-        log: Whether what happens is written to standard output.
-        app: Whether it is no class but one person's own pages: nothing is taken from trainings.
+        password: Empty for none.
+        class_link: Whether pupils need a link with a token.
+        public_host: Name of the TLS proxy on this machine; empty for none.
+        viewers: Limit of WebSockets at the same time.
+        runs: Limit of waiting runs per viewer.
+        log: Whether to log to standard output.
+        app: Whether this serves one user instead of a class; trainings then keep their priority.
     """
 
     password: str = field(default="", repr=False)
@@ -78,7 +78,7 @@ class ClassOptions:
     app: bool = False
 
     def check(self, host: str) -> None:
-        """Raise a ValueError, with a sentence, where the site must not be served like this on this host."""
+        """Raise ValueError, with a sentence for the user, if these options are invalid or unsafe on this host."""
         if self.app and not is_loopback(host):
             raise ValueError(
                 f"host: expected an address that only this machine reaches, such as 127.0.0.1, got {host}; from"
@@ -105,15 +105,15 @@ def is_loopback(host: str) -> bool:
 
 
 class Tidy:
-    """ASGI middleware: frees what the sessions of closed tabs held, once they have ended.
+    """ASGI middleware that runs the garbage collector after tabs have closed.
 
-    A session's objects refer to each other, and the garbage collector may not run for as long as nobody does anything;
-    until then their runs go on, too.
+    A session's objects form reference cycles, and on an idle server the collector may not run; until then, even the
+    session's runs continue.
 
     Args:
         app: Gets all requests.
-        after_s: Seconds from the end of a WebSocket, or up to five times as long while others end; five times as long
-            after, memory is freed once more.
+        after_s: Delay after a WebSocket closes; up to five times as long while others keep closing. A second collection
+            follows after five times this delay.
     """
 
     def __init__(self, app: ASGIApp, after_s: float) -> None:
@@ -126,23 +126,23 @@ class Tidy:
             await self._app(scope, receive, send)
         finally:
             if scope["type"] == "websocket":
-                for due in self._due:  # several that leave are cleared away together
+                for due in self._due:  # one collection for all tabs that close within the delay
                     due.cancel()
                 loop, once_more_s = asyncio.get_running_loop(), 5 * self._after_s
                 if (now_s := loop.time()) >= self._latest_s:
                     self._latest_s = now_s + once_more_s
                 self._due = [
                     loop.call_at(at_s, loop.run_in_executor, None, _give_back_memory)
-                    # And once more, for threads that were still drawing.
+                    # The second collection is for threads that were still drawing.
                     for at_s in (min(now_s + self._after_s, self._latest_s), now_s + once_more_s)
                 ]
 
 
 class HideFolder:
-    """ASGI middleware: leaves out of what marimo answers, its errors among it, in which folder the project is.
+    """ASGI middleware that removes the project's folder from marimo's responses, including errors.
 
     Args:
-        app: Answers with texts of one part.
+        app: Sends each text response as one body message.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -150,7 +150,7 @@ class HideFolder:
         self._written = {one.encode() for one in (folder, json.dumps(folder)[1:-1], quote(folder), html.escape(folder))}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        text: Message | None = None  # its beginning, until its length is known
+        text: Message | None = None  # the response's start, held back until its length is known
 
         async def sending(message: Message) -> None:
             nonlocal text
@@ -161,7 +161,7 @@ class HideFolder:
                 if not message.get("more_body", False):
                     said = message.get("body", b"")
                     body = reduce(lambda body, one: body.replace(one, b""), self._written, said)
-                    if body != said:  # what is only asked for its head has another length than its body
+                    if body != said:  # else keep the length: a HEAD response declares one but has no body
                         MutableHeaders(scope=text)["Content-Length"] = str(len(body))
                     message = {**message, "body": body}
                 await send(text)
@@ -177,22 +177,19 @@ def _is_text(start: Message) -> bool:
 
 def _give_back_memory() -> None:
     gc.collect()
-    with suppress(AttributeError, OSError):  # what the collector frees, glibc keeps unless asked to return it
+    with suppress(AttributeError, OSError):  # glibc does not return freed memory to the system by itself
         ctypes.CDLL(None).malloc_trim(0)
 
 
 class Notebooks:
-    """ASGI application: marimo's for each notebook, made when its page is first asked for: all take 0.3 s.
+    """ASGI application with marimo's for each notebook, created on first use, because creating all takes 0.3 s.
 
-    A session begins once `preparing` has ended: at its beginning marimo imports parts of each library that is being
-    imported, and of IPython one of the two threads gets half a module (KeyError).
-
-    Attributes:
-        made: Applications by the first part of their paths.
+    Sessions begin after `preparing` has ended: at a session's start, marimo imports parts of each library whose import
+    is in progress, and with IPython one of the two threads gets half a module (KeyError).
     """
 
     def __init__(self, preparing: threading.Thread) -> None:
-        self.made: dict[str, Starlette] = {}
+        self.made: dict[str, Starlette] = {}  # by the first part of their paths
         self._preparing = preparing
         self._files = {one.path.strip("/"): one.file for one in OF_A_CLASS_SITE}
 
@@ -206,7 +203,7 @@ class Notebooks:
 
     def make(self, name: str) -> Starlette:
         if name not in self.made:
-            # The scripts of all pages have one address, so that a browser fetches them once.
+            # All pages share the addresses of their scripts, so that a browser fetches each once.
             apps = marimo.create_asgi_app(
                 quiet=True, skew_protection=True, session_ttl=SESSION_TTL_S, asset_url=""
             ).with_app(path=f"/{name}", root=str(ROOT / self._files[name]))
@@ -222,8 +219,7 @@ class Notebooks:
 
 
 def notebook_site(capacity: Capacity, notebooks: ASGIApp, editor: Editor | None) -> Starlette:
-    """One ASGI application: the front page at /, the notebooks below their names, read-only, the way to their cells
-    where there is an editor, and /healthz."""
+    """Build the routes: the front page, the read-only notebooks, /healthz and, with an `editor`, the way to it."""
     began = time.monotonic()
     scripts = {file.name: file for file in (Path(marimo.__file__).parent / "_static" / "assets").iterdir()}
 
@@ -232,7 +228,7 @@ def notebook_site(capacity: Capacity, notebooks: ASGIApp, editor: Editor | None)
         return JSONResponse({"ok": True, "viewers": capacity.viewers, "queue": n_queued, "uptime_s": up_s})
 
     async def script(request: Request) -> Response:
-        """One of marimo's scripts, read and sent at once: a page's 300 take a quarter of the time that threads need."""
+        """Send one of marimo's scripts without a thread: a page's 300 scripts then take a quarter of the time."""
         file = scripts.get(request.path_params["name"])
         if file is None:
             raise HTTPException(404)
@@ -247,19 +243,17 @@ def notebook_site(capacity: Capacity, notebooks: ASGIApp, editor: Editor | None)
     if editor is not None:
         site.add_route(EDIT, editor.lead)
     site.add_route("/assets/{name}", script)
-    site.mount("/", notebooks)  # the last, as it takes all that is left
+    site.mount("/", notebooks)  # last, because it matches all other paths
     return site
 
 
-def _front(request: Request) -> Response:  # in a thread: it reads the store
-    if query := request.url.query:  # the first notebook was here once, and old links have its settings
+def _front(request: Request) -> Response:  # not async, so that Starlette reads the store in a thread
+    if query := request.url.query:  # an old link to the first notebook, which used to be here
         return RedirectResponse(f"{FIRST.path}?{query}", 307)
     return front_page(is_teacher=request.scope.get("meta", {}).get("role") == "teacher")
 
 
 class _Server(uvicorn.Server):
-    """Prints its addresses once it serves, and opens a browser."""
-
     def __init__(self, config: uvicorn.Config, notebooks: Notebooks, addresses: Mapping[str, str], opened: str) -> None:
         super().__init__(config)
         self._notebooks, self._addresses, self._opened = notebooks, addresses, opened
@@ -268,7 +262,7 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         lines = "".join(f"    {who}: {address}\n" for who, address in self._addresses.items())
         print(f"\n{lines}    Ctrl-C ends it.\n", flush=True)
-        if self._opened:  # in a thread: finding a browser can take long
+        if self._opened:  # in a thread, because finding a browser can take long
             threading.Thread(target=webbrowser.open, args=(self._opened,), daemon=True).start()
 
     async def shutdown(self, sockets: "list[socket.socket] | None" = None) -> None:
@@ -282,14 +276,14 @@ def serve_class(host: str, port: int, headless: bool, notebook: Notebook, option
     Args:
         host: Address to listen on.
         port: A free one.
-        headless: Whether no browser is opened.
-        notebook: Which one the browser opens; for the first one, the front page.
-        options: Who comes in, and how many.
+        headless: Whether not to open a browser.
+        notebook: The one that the browser opens; for the first one, the front page.
+        options: See `ClassOptions`.
     """
     one_parses_at_a_time()
-    # Else an upgrade with a longer head than usual is never answered; the gate refuses it.
+    # Otherwise a WebSocket upgrade with a long head gets no response; now the gate rejects it.
     os.environ |= dict.fromkeys(("WEBSOCKETS_MAX_LINE_LENGTH", "WEBSOCKETS_MAX_NUM_HEADERS"), str(2 * MAX_HEAD_BYTES))
-    figures.late()  # the sessions are threads of this process
+    figures.late()  # because sessions are threads of this process
     keys, capacity = Keys(_secret(), options.password, options.class_link), Capacity(options.viewers)
     ALLOWANCE.most = options.runs
     editor = Editor(host, port) if options.app else None
@@ -307,18 +301,18 @@ def serve_class(host: str, port: int, headless: bool, notebook: Notebook, option
         host=host,
         port=port,
         log_level="error",
-        proxy_headers=bool(options.public_host),  # believed from the proxy on this machine
+        proxy_headers=bool(options.public_host),  # trusted only from the proxy on this machine
         timeout_keep_alive=300,
         timeout_graceful_shutdown=1,
-        ws_per_message_deflate=False,  # zlib gives Python's lock away, and the loop waits long to have it back
-        ws_ping_interval=20,  # marimo's own server asks each second: a hundred pages, a hundred times
-        ws_ping_timeout=60,  # as there
+        ws_per_message_deflate=False,  # zlib releases the GIL, and the event loop waits long to get it back
+        ws_ping_interval=20,  # marimo's own server pings each page every second
+        ws_ping_timeout=60,  # as in marimo's server
         h11_max_incomplete_event_size=MAX_SETTINGS_BYTES + MAX_HEAD_BYTES,
-        ws_max_size=MAX_HEAD_BYTES,  # pages send next to nothing by it
+        ws_max_size=MAX_HEAD_BYTES,  # pages send almost nothing over the WebSocket
     )
     addresses = _addresses(options, keys, host, port, "/" if notebook is FIRST and not options.app else notebook.path)
     try:
-        with suppress(KeyboardInterrupt):  # that is how it is ended
+        with suppress(KeyboardInterrupt):  # the usual way to end it
             _Server(config, notebooks, addresses, "" if headless else [*addresses.values()][-1]).run()
     finally:
         if editor is not None:
@@ -326,25 +320,25 @@ def serve_class(host: str, port: int, headless: bool, notebook: Notebook, option
 
 
 def _prepare() -> None:
-    """Import and read what the first page needs, and most of the others, while the browser loads marimo's scripts."""
+    """Import and read what most pages need while the browser loads marimo's scripts."""
     import lib.labs.mnist_training  # noqa: F401
 
     recorded_here()
 
 
 def one_parses_at_a_time() -> None:
-    """Make the threads of this process take turns in `ast.parse` and in marimo's compilation of cells.
+    """Serialize `ast.parse` and marimo's compilation of cells among the threads of this process.
 
-    Before Python 3.11.8 the depth of the syntax tree that is being built is kept once for all threads, and a garbage
-    collection in the middle can let another thread build its own: “SystemError: AST constructor recursion depth
-    mismatch” (python/cpython#106905). marimo parses the notebook for each page in the server's thread, and its cells in
-    each viewer's, so that in front of a class a page now and then was answered with status 500.
+    Before Python 3.11.8, all threads share the recursion depth of syntax trees under construction, and a garbage
+    collection may let another thread build its own: “SystemError: AST constructor recursion depth mismatch”
+    (python/cpython#106905). marimo parses the notebook for each page in the server's thread, and its cells in each
+    viewer's thread, so that with a class, pages occasionally failed with status 500.
     """
     if sys.version_info >= (3, 11, 8):
         return
     from marimo._ast import compiler
 
-    turn = threading.RLock()  # the collector can run a finalizer that parses, within a parse
+    turn = threading.RLock()  # re-entrant, because a finalizer that parses may run during a parse
 
     def in_turn(build: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(build)
@@ -369,7 +363,7 @@ def _addresses(options: ClassOptions, keys: Keys, host: str, port: int, path: st
 
 
 def _stacked(site: ASGIApp, options: ClassOptions, keys: Keys, capacity: Capacity, host: str, port: int) -> ASGIApp:
-    """The site behind everything that a request passes, from the last to the first."""
+    """Wrap the site in its middleware, innermost first."""
     public = urlsplit(f"//{options.public_host}").hostname or ""
     app: ASGIApp = LimitViewers(Tidy(HideFolder(site), SESSION_TTL_S + 1), capacity)
     app = Door(app, keys, f"class-{port}", secure=bool(public))
@@ -385,8 +379,8 @@ def _secret() -> bytes:
 
 
 def _open_many_files() -> None:
-    """Each connection is a file, and a shell's usual limit is 1,024."""
-    with suppress(ImportError, OSError, ValueError):  # no such limit, or a fixed one
+    """Raise the limit of open files, usually 1,024, because each connection needs one."""
+    with suppress(ImportError, OSError, ValueError):  # the limit does not exist, or is fixed
         import resource
 
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

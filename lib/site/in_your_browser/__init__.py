@@ -1,9 +1,9 @@
-"""The static site's page that computes: the four experiments of the first notebook in the reader's browser, by Pyodide,
-on a slice of the images. Everything it fetches lies beside it.
+"""The static site's interactive page: the first notebook's four experiments in the reader's browser, using Pyodide and
+a subset of the images. The site includes everything that the page fetches.
 
-Pyodide and NumPy come from Pyodide's own page host or, where that is out of reach, from a package on PyPI that carries
-the same files; their digests, which are those of Pyodide's package on npm and of its lock file, decide what is in them.
-Pyodide is under the Mozilla Public License 2.0, NumPy under the BSD licence.
+Pyodide and NumPy come from Pyodide's own host or, if that is unreachable, from a package on PyPI with the same files.
+Their digests, taken from Pyodide's npm package and lock file, are checked. Pyodide is under the Mozilla Public License
+2.0, NumPy under the BSD licence.
 """
 
 import hashlib
@@ -39,7 +39,7 @@ from lib.ui.widgets import worker_scripts
 FOLDER = "in_your_browser"
 TITLE = "Train in your browser"
 N_TRAIN, N_VALIDATION = 3_000, 1_000
-# What of this project runs there.
+# This project's files that run in the browser.
 MODULES = (
     "lib/__init__.py",
     "lib/model/__init__.py",
@@ -83,7 +83,7 @@ _SCRIPTS = (WIDGETS / "chart_text.js", WIDGETS / "asked_worker.js", _HERE / "cha
 
 @dataclass(frozen=True)
 class BrowserControl:
-    """One control: a slider over `values`, boxes to tick (where `usual` is several of them), or a text without any."""
+    """A slider over `values`; checkboxes if `usual` is a tuple; a text field without `values`."""
 
     name: str
     label: str
@@ -93,13 +93,11 @@ class BrowserControl:
 
 @dataclass(frozen=True)
 class BrowserSection:
-    """One experiment; `short` stands before the names of its controls in the address, as in the notebook."""
-
     experiment: str
-    short: str
+    short: str  # prefix of its controls' names in the address, as in the notebook
     title: str
     prose: str
-    charts: Sequence[tuple[str, str]]  # the kind of each in `charts.js`, and its caption
+    charts: Sequence[tuple[str, str]]  # kind in `charts.js`, and caption
     controls: Sequence[BrowserControl]
 
 
@@ -166,7 +164,7 @@ SECTIONS = (
     ),
 )
 USUAL = {one.experiment: {control.name: control.usual for control in one.controls} for one in SECTIONS}
-# What trains the experiment on backends besides NumPy: device and way of `webgpu_worker.js`, label and colour.
+# Backends other than NumPy for the last experiment: device and way in `webgpu_worker.js`, label and colour.
 OTHERS = (
     *(
         {"device": "cpu", "way": way, "label": IN_A_BROWSER[key].label, "color": IN_A_BROWSER[key].color}
@@ -177,13 +175,13 @@ OTHERS = (
 
 
 def browser_files(computed: str) -> dict[str, Callable[[], bytes]]:
-    """The content of each of the page's files, by its path in the site.
+    """Return functions that make the content of the page's files, by path in the site.
 
     Args:
-        computed: Where and when the page's own figure, of its usual settings, is computed.
+        computed: Where and when the page's reference result is computed.
 
     Raises:
-        NoRuntime: Python for the browser is not to be had.
+        NoRuntime: Pyodide could not be fetched.
     """
     runtime = runtime_files()
     images, source = images_kept()
@@ -199,15 +197,15 @@ def browser_files(computed: str) -> dict[str, Callable[[], bytes]]:
 
 
 def images_kept() -> tuple[bytes, str]:
-    """An `.npz` of the first images for training and validation, and what they are: MNIST, or what stands in for it."""
+    """Return an `.npz` of the first training and validation images, and their source: MNIST, or its stand-in."""
     raw, facts = load_part(N_TRAIN, N_VALIDATION)
     content = io.BytesIO()
-    np.savez_compressed(content, **raw)  # type: ignore[arg-type]  # its names are no options
+    np.savez_compressed(content, **raw)  # type: ignore[arg-type]
     return content.getvalue(), facts.source
 
 
 def code() -> bytes:
-    """A ZIP archive of the driver and of what it imports of this project."""
+    """Return a ZIP archive of the driver and the project files that it imports."""
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.write(_HERE / "driver.py", "driver.py")
@@ -290,14 +288,14 @@ def _chart(kind: str, caption: str) -> str:
 
 
 class NoRuntime(ValueError):
-    """Python for a browser is not to be had; the text says what was tried and what to do."""
+    """Pyodide could not be fetched; the text says what was tried and what to do."""
 
 
 def runtime_files() -> dict[str, Path]:
-    """The files by their names, fetched where they are not in the cache yet.
+    """Return the runtime's files by name, downloading those that are not cached.
 
     Raises:
-        NoRuntime: No source could be reached, or what it gave is something else, or the cache folder cannot be written.
+        NoRuntime: No source is reachable, a file has the wrong digest, or the cache folder cannot be written.
     """
     try:
         folder = cache_dir() / f"pyodide-{PYODIDE_VERSION}"
@@ -355,7 +353,7 @@ def _from_package(names: list[str]) -> dict[str, bytes]:
 
 
 def members(archive: bytes, names: list[str]) -> dict[str, bytes]:
-    """The files of these names from anywhere in a ZIP archive; a name that several have gives any of them."""
+    """Extract files by name from any folder of a ZIP archive; of several with the same name, any one."""
     with zipfile.ZipFile(io.BytesIO(archive)) as opened:
         paths = {path.rpartition("/")[2]: path for path in opened.namelist()}
         return {name: opened.read(paths[name]) for name in names if name in paths}

@@ -1,4 +1,4 @@
-"""Runs in the reader's browser, under Pyodide: the four experiments by this project's NumPy backend, event by event."""
+"""Runs in the reader's browser, under Pyodide: streams the events of the four experiments on the NumPy backend."""
 
 import io
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ from lib.model.spec import DataSet, Network, Training
 from lib.sweeps.experiments.lines import TrainedEpochs, batch_sizes_of, networks_of, rates_between
 from lib.ui.views.conclusions import best_network, best_rate, fastest_backend, first_to_the_target
 
-NUMPY = "NumPy"  # the label of what is trained here; the page trains the other lines of the experiment on backends
+NUMPY = "NumPy"  # the only backend here; the page's JavaScript runs the others
 CONCLUSIONS = {
     "learning-rate": best_rate,
     "batch-size": first_to_the_target,
@@ -28,7 +28,7 @@ SLICE = 500  # images that the page evaluates at a time
 
 
 def read_images(content: bytes, source: str) -> Data:
-    """The images of an `.npz` that the site's writer made: uint8 `x_train` and `x_validation` (n, 784), and labels."""
+    """Read the site's `.npz`: uint8 `x_train` and `x_validation` (n, 784), and their labels."""
     with np.load(io.BytesIO(content)) as kept:
         x_train, x_validation = (
             kept[name].astype(np.float32) * np.float32(1 / 255) for name in ("x_train", "x_validation")
@@ -38,15 +38,14 @@ def read_images(content: bytes, source: str) -> Data:
 
 
 def trainings(experiment: str, settings: Mapping[str, Any], data: Data) -> list[tuple[str, Training]]:
-    """The label of each line that Python trains, and what is trained.
+    """Return label and training of each line that Python trains.
 
     Args:
         experiment: `learning-rate`, `batch-size`, `depth` or `backend`.
-        settings: What its controls say, by their names in `lib.site.in_your_browser`.
-        data: What it is trained on.
+        settings: Values of its controls, by their names in `lib.site.in_your_browser`.
 
     Raises:
-        ValueError: A setting cannot be used; the text is a sentence for the person.
+        ValueError: A setting is unusable; the text is a sentence for the user.
     """
     known = DataSet("in the browser", len(data.x_train), len(data.x_validation))
     chosen = {"rate": 0.1, "size": 32, "hidden": ""} | dict(settings)
@@ -65,9 +64,9 @@ def trainings(experiment: str, settings: Mapping[str, Any], data: Data) -> list[
 
 
 def begin(experiment: str, settings: Mapping[str, Any], data: Data) -> dict[str, Any]:
-    """What the page must know first: the `lines`, each with its `label`, and its `steps` over all epochs.
+    """Return what the page needs first: the `lines`, each with its `label` and its `steps` over all epochs.
 
-    For the experiment on backends also the `job` that the page gives to the others; raises as `trainings` does.
+    For the experiment `backend`, also the `job` for the other backends. Raises as `trainings` does.
     """
     made = trainings(experiment, settings, data)
     lines = [{"label": label, "steps": training.steps_per_epoch() * training.epochs} for label, training in made]
@@ -90,12 +89,12 @@ def _job(training: Training) -> dict[str, Any]:
 
 
 def events(experiment: str, settings: Mapping[str, Any], data: Data) -> Iterator[dict[str, Any]]:
-    """What the trainings do, one after another, as the page wants it.
+    """Run the trainings one after another.
 
     Yields:
-        Of a `line`, from 0: `losses` from step `first_step` over all epochs; or the end of an `epoch`, from 1, with
-        `accuracy`, 0 to 1, its `steps`, `train_s` and `evaluation_s`, seconds, and `diverged_step`, None or the step,
-        from 0 in the epoch, whose loss was not finite. Losses that are no number are None.
+        For a `line`, from 0: `losses` from step `first_step`, counted over all epochs; or the end of an `epoch`, from
+        1, with `accuracy` (0 to 1), `steps`, `train_s` and `evaluation_s` in seconds, and `diverged_step`: None, or the
+        step in the epoch, from 0, whose loss was not finite. Losses that are not finite are None.
     """
     for line, (_, training) in enumerate(trainings(experiment, settings, data)):
         per_epoch = training.steps_per_epoch()
@@ -125,18 +124,14 @@ class _Told(TrainedEpochs):
 def concluded(
     experiment: str, settings: Mapping[str, Any], data: Data, lines: Sequence[tuple[str, Sequence[Mapping[str, Any]]]]
 ) -> str:
-    """The sentence below an experiment, as the notebook says it.
+    """Return the sentence below an experiment, as in the notebook.
 
-    Args:
-        experiment: As in `trainings`.
-        settings: Likewise.
-        data: Likewise.
-        lines: The label of each, and its epochs as `events` yields them, of Python and of the page.
+    `lines` has the label of each line, trained by Python or the page, and its epochs as `events` yields them.
     """
     made = trainings(experiment, settings, data)
     told = []
     for place, (label, epochs) in enumerate(lines):
-        _, training = made[min(place, len(made) - 1)]  # on backends, all train the same
+        _, training = made[min(place, len(made) - 1)]  # all backends train the same network
         told.append((label, _Told(training, list(map(_epoch, epochs)), sum(one["train_s"] for one in epochs))))
     return CONCLUSIONS[experiment](told, settings.get("target", 0.0))
 
