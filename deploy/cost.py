@@ -1,7 +1,7 @@
-"""What a machine costs and has cost, by prices.json: `cost.py price l4 [--spot]`, or `cost.py status` with gcloud's
-rows on stdin.
+"""Print what a machine costs, by prices.json: `cost.py price l4 [--spot]`, or `cost.py status` with gcloud's rows on
+stdin for the cost so far.
 
-Only Python's own library: it runs before anything is installed.
+Uses only the standard library, because it runs before anything is installed.
 """
 
 import argparse
@@ -13,12 +13,12 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 PRICES = json.loads((Path(__file__).parent / "prices.json").read_text(encoding="utf-8"))
-DEVICES = Path(__file__).parent.parent / "recorded" / "devices.json"  # their prices on demand
+DEVICES = Path(__file__).parent.parent / "recorded" / "devices.json"  # has the on-demand prices
 RUNNING = ("PROVISIONING", "STAGING", "RUNNING")
 
 
 def price(kind: str, spot: bool) -> tuple[float, str]:
-    """Dollars an hour, and what kind of price that is."""
+    """Return dollars per hour, and the kind of price."""
     kept = PRICES["prices"][kind]
     if spot:
         return kept["spot"], "spot"
@@ -50,10 +50,7 @@ def _moment(text: str) -> datetime:
 
 
 def status_sentence(row: list[str], now: datetime) -> str:
-    """A machine in a sentence.
-
-    `row`: name, zone, status, kind, provisioning model, last start, creation, when it deletes itself.
-    """
+    """`row`: name, zone, status, kind, provisioning model, last start, creation, and time of automatic deletion."""
     name, zone, status, kind, model, started, created, ends = row
     if status not in RUNNING:
         return (

@@ -1,4 +1,4 @@
-"""Draws the rooms of `lib/` from the imports into docs/architecture.md; a test says when the picture is stale."""
+"""Draws the packages of `lib/` and their imports into docs/architecture.md; a test fails if the picture is stale."""
 
 import ast
 import re
@@ -8,7 +8,7 @@ from pathlib import Path
 from lib import ROOT
 
 PAGE = ROOT / "docs" / "architecture.md"
-# Low to high; a room knows those of lower floors, and those before it on its own.
+# Layers, low to high; a package may import from lower layers, and from packages before it in its own.
 FLOORS = (
     ("formatting", "cache_folder", "once"),
     ("model",),
@@ -22,7 +22,6 @@ _PICTURE = re.compile(r"(?<=```mermaid\n).*?(?=```)", re.DOTALL)
 
 
 def modules() -> dict[str, Path]:
-    """All modules of `lib`, by name; a package by its own."""
     return {
         ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
         for path in sorted((ROOT / "lib").rglob("*.py"))
@@ -30,7 +29,7 @@ def modules() -> dict[str, Path]:
 
 
 def imports(path: Path, known: dict[str, Path]) -> Iterator[str]:
-    """Names of what a module imports, anywhere in it; of what it takes from a package, the module where it is one."""
+    """Yield the modules that a file imports anywhere, including `module` in `from package import module`."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -41,21 +40,20 @@ def imports(path: Path, known: dict[str, Path]) -> Iterator[str]:
 
 
 def arrows() -> dict[str, list[str]]:
-    """Of each module, the modules of `lib` that it imports."""
+    """Return the modules of `lib` that each module imports."""
     known = modules()
     return {name: sorted({one for one in imports(path, known) if one in known}) for name, path in known.items()}
 
 
 def room(module: str) -> str:
-    """The room of a module; empty for `lib` itself."""
+    """Return the package or top-level module of a module; empty for `lib` itself."""
     return module.split(".")[1] if "." in module else ""
 
 
 def picture() -> str:
-    """A Mermaid graph: a node a room with the number of its modules, an arrow where a module of one imports one of
-    another.
+    """Return a Mermaid graph of packages, with their numbers of modules, and of imports between them.
 
-    Arrows that follow from others are left out, so that the floors can be seen.
+    Imports implied by others are omitted, so that the layers are visible.
     """
     size: dict[str, int] = {}
     knows: dict[str, set[str]] = {}
@@ -87,7 +85,7 @@ def _reached(name: str, knows: dict[str, set[str]]) -> set[str]:
 
 
 def drawn() -> str:
-    """The page with the picture of today's imports."""
+    """Return the page with the current picture."""
     return _PICTURE.sub(lambda _: picture(), PAGE.read_text())
 
 

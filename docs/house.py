@@ -1,8 +1,8 @@
-"""Counts how large the house is, in rows; `make check` fails where a row is above its limit.
+"""Measures the size of the project; `make check` fails if a count exceeds its limit.
 
     python -m docs.house
 
-A limit is what has been reached: lower it when a row falls, and never raise it.
+Limits are the lowest counts reached: lower a limit when its count falls, and never raise one.
 """
 
 import ast
@@ -32,7 +32,7 @@ LIMITS = {
 
 
 def rows() -> dict[str, int]:
-    """Every row of `LIMITS`, counted now."""
+    """Return the current counts, named as in `LIMITS`."""
     trees = {path: ast.parse(path.read_text()) for path in (ROOT / "lib").rglob("*.py")}
     every = [node for tree in trees.values() for node in ast.walk(tree) if isinstance(node, ast.stmt)]
     imports = sum(isinstance(node, ast.Import | ast.ImportFrom) for node in every)
@@ -70,7 +70,7 @@ def _cells() -> Iterator[ast.FunctionDef]:
 
 
 def _code_lines(cell: ast.FunctionDef) -> int:
-    """Lines of a cell's body, without its prose and the `return` that marimo writes."""
+    """Count the lines of a cell's body, without prose and the `return` that marimo generates."""
     prose = [node for node in ast.walk(cell) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
     long = sum((node.end_lineno or node.lineno) - node.lineno for node in prose)
     *body, last = cell.body
@@ -79,7 +79,7 @@ def _code_lines(cell: ast.FunctionDef) -> int:
 
 
 def main() -> int:
-    """Print the rows; returns how many are above their limit."""
+    """Print the counts, and return how many exceed their limit."""
     above = 0
     for name, count in rows().items():
         over = count > LIMITS[name]

@@ -1,8 +1,8 @@
-"""Renews the README's picture: the first screen of `make run`, from an empty cache, once every way was measured.
+"""Updates the README's picture: the first screen of `make run`, from an empty cache, after all measurements.
 
     python -m docs.picture
 
-It takes two minutes, and needs MNIST, Chromium and a machine that does nothing else.
+Takes two minutes, and needs MNIST, Chromium and an otherwise idle machine.
 """
 
 from benchmarks.browser import browser, free_port, fresh_cache, make_run, page_of, visitor, wait_until_all_over

@@ -1,5 +1,4 @@
-"""Writes docs/published_figures.csv: what the articles print beside what is predicted for it; a test says when it is
-stale."""
+"""Writes docs/published_figures.csv, which compares published figures with predictions; a test fails if it is stale."""
 
 import csv
 import io
@@ -8,7 +7,7 @@ from collections.abc import Mapping
 from lib import ROOT
 from lib.sweeps.experiments.advice import published_rows
 
-# Published, and nothing that a model of a training step speaks of.
+# Published figures that a model of a training step cannot predict.
 NOT_PREDICTED: Mapping[str, str] = {
     "five learning rates, 4 times faster in five processes": "it is about processes, not about a step",
     "five learning rates, 6 times faster by vmap": "it is the 28 s and the 5 s above, as a ratio",
@@ -21,7 +20,7 @@ FILE = ROOT / "docs" / "published_figures.csv"
 
 
 def written() -> str:
-    """The table by today's predictions, the worst errors first; then what is not predicted, and why."""
+    """Return the table with current predictions, worst errors first, then the figures that are not predicted."""
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow(["figure", "published_s", "predicted_s", "low_s", "high_s", "error_percent", "remark"])

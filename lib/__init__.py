@@ -1,4 +1,4 @@
-"""The rooms of this project, low to high: docs/architecture.md."""
+"""The project's packages; docs/architecture.md explains their layers."""
 
 import os
 import sys
@@ -9,10 +9,10 @@ if sys.platform == "win32":
         "expected Linux or macOS, got Windows itself; install WSL (`wsl --install`) and run the same commands in it"
     )
 
-# Of the project: its notebooks, its recorded machines, and what workers import from.
+# The project's folder, which workers import from.
 ROOT = Path(__file__).resolve().parent.parent
 
 
 def python_path() -> str:
-    """`PYTHONPATH` of a process of this project: the project, then what this process was given."""
+    """Return the project's folder, followed by this process's own `PYTHONPATH`."""
     return os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))

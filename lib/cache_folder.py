@@ -1,4 +1,4 @@
-"""The folder for results and downloads, which `MNIST_CACHE_DIR` can move, and how a file in it is replaced."""
+"""The folder for results and downloads, which `MNIST_CACHE_DIR` overrides, and atomic replacement of files."""
 
 import os
 import tempfile
@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 APP_NAME = "less-overhead"
-ABANDONED_S = 600.0  # a temporary file that nobody has written to for so long: its writer was killed
+ABANDONED_S = 600.0  # without a write, after which a temporary file's writer must have been killed
 _TEMPORARY = f"*.{8 * '[0-9a-f]'}.writing"
 
 
@@ -18,13 +18,13 @@ class CacheUnwritable(OSError):
 
 
 def cache_folder() -> Path:
-    """Where the cache folder is, whether it is there or not."""
+    """Return the cache folder's path, even if it does not exist."""
     named = os.environ.get("MNIST_CACHE_DIR")
     return Path(named) if named else user_cache_dir(APP_NAME)
 
 
 def cache_dir() -> Path:
-    """The cache folder, created if needed. Raises CacheUnwritable, with a sentence for the user."""
+    """Return the cache folder, created if needed. Raises CacheUnwritable, with a sentence for the user."""
     folder = cache_folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -40,13 +40,13 @@ def cache_dir() -> Path:
 
 @contextmanager
 def replaced(path: Path) -> Iterator[Path]:
-    """Replace a file atomically: yields a temporary path for the new content, which is renamed when the block ends.
+    """Replace a file atomically: yields a temporary path for the new content, renamed when the block ends.
 
-    If the block or the renaming raises, the file stays as it was, and the temporary one is removed. Those that killed
-    writers have left in the folder are removed, too.
+    If the block or the renaming raises, the file stays unchanged and the temporary one is removed. Also removes
+    temporary files left in the folder by killed writers.
     """
     for left in path.parent.glob(_TEMPORARY):
-        with suppress(OSError):  # another process removes it too
+        with suppress(OSError):  # another process may remove it first
             if time.time() - left.stat().st_mtime > ABANDONED_S:
                 left.unlink()
     temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.writing")  # unique: threads write at once
@@ -58,7 +58,7 @@ def replaced(path: Path) -> Iterator[Path]:
 
 
 def user_cache_dir(name: str) -> Path:
-    """Where this system wants the caches of a program of this name; `~/.cache/name` without platformdirs."""
+    """Return the system's cache folder for a program; `$XDG_CACHE_HOME` or `~/.cache` without platformdirs."""
     try:
         import platformdirs
     except ModuleNotFoundError:

@@ -1,23 +1,23 @@
-"""Seconds, factors, shares, rates, lists and errors as text for people."""
+"""Formats seconds, factors, shares, rates, lists and errors for people."""
 
 import math
 from collections.abc import Sequence
 
 
 def seconds(value_s: float) -> str:
-    r"""A duration with about two digits, in μs, ms or s.
+    r"""Format a duration with about two digits, in μs, ms or s.
 
     >>> seconds(5.4e-5), seconds(0.1234), seconds(7), seconds(123), seconds(9.96e-5), seconds(0.0009996)
     ('54\u202fμs', '123\u202fms', '7.0\u202fs', '123\u202fs', '100\u202fμs', '1\u202fms')
     """
     number, digits, unit = value_s, ".1f", "s"
-    if value_s < 0.9995:  # what rounds to 1,000 is one of the next unit
+    if value_s < 0.9995:  # a value that would round to 1,000 moves to the next unit
         number, digits, unit = (value_s * 1e6, ".2g", "μs") if value_s < 0.9995e-3 else (value_s * 1e3, ".2g", "ms")
     return f"{number:{digits if number < 99.5 else '.0f'}}\u202f{unit}"
 
 
 def part(value_s: float, whole_s: float) -> str:
-    r"""A duration and its share of a longer one, to the nearest per cent.
+    r"""Format a duration and its share of a longer one, to the nearest per cent.
 
     >>> part(0.5, 2.0), part(1e-6, 2.0)
     ('500\u202fms (25%)', '1\u202fμs (0%)')
@@ -26,10 +26,10 @@ def part(value_s: float, whole_s: float) -> str:
 
 
 def justified(seconds: float, low: float, high: float, at_most: int = 3, unit: str = "") -> str:
-    """A time in seconds, rounded so that its last digit is about as large as its quartiles are apart.
+    """Format seconds, rounded so that the last digit is about as large as the distance of the quartiles.
 
-    It has at least two digits and at most `at_most`, unless the rounded time needs more to lie between `low` and `high`
-    as the exact one does. Its unit is the one that suits it; where a whole column has one, no row has more digits.
+    There are at least two digits and at most `at_most`, unless the rounded value needs more to stay between `low` and
+    `high`. The unit depends on the value; with a given `unit`, as for a whole column, there are never more digits.
 
     >>> justified(0.0123456, 0.0121, 0.0125), justified(0.0123456, 0.0123451, 0.0123461), justified(0.17, 0.1, 0.3)
     ('12.3 ms', '12.346 ms', '170 ms')
@@ -50,12 +50,12 @@ def justified(seconds: float, low: float, high: float, at_most: int = 3, unit: s
 
 
 def percent(accuracy: float) -> str:
-    """A share in per cent with one decimal: with 12,000 images, the standard error at 95 % is 0.2 points."""
+    """One decimal, because with 12,000 images, the standard error at 95 % is 0.2 points."""
     return f"{100 * accuracy:.1f}\u202f%"
 
 
 def dollars(value: float) -> str:
-    r"""Two digits, in dollars or, below a dollar, in cents.
+    r"""Format two digits, in dollars or, below a dollar, in cents.
 
     >>> dollars(0.0123), dollars(0.00042), dollars(12.34), dollars(1234.0)
     ('1.2\u202f¢', '0.042\u202f¢', '$12', '$1,234')
@@ -66,7 +66,7 @@ def dollars(value: float) -> str:
 
 
 def times(ratio: float) -> str:
-    """A factor with two digits, without an exponent.
+    """Format a factor with two digits, without an exponent.
 
     >>> times(3456.7), times(1.234), times(12.3)
     ('3,500', '1.2', '12')
@@ -76,16 +76,15 @@ def times(ratio: float) -> str:
 
 
 def format_rate(rate: float) -> str:
-    """A learning rate, with two digits below 1."""
     return f"{rate:.2g}" if rate < 1 else f"{rate:g}"
 
 
 def listed(parts: Sequence[str]) -> str:
-    """At least one part, as in “a, b and c”."""
+    """Join one or more parts, as in “a, b and c”."""
     return parts[0] if len(parts) == 1 else ", ".join(parts[:-1]) + " and " + parts[-1]
 
 
 def sentence(error: Exception | str) -> str:
-    """A text, or an error's, as a sentence: capitalised, unless it begins with a file name, and with a full stop."""
+    """Format a text or error as a sentence: with a full stop, and capitalised unless it begins with a file name."""
     text = str(error).rstrip(".")
     return (text if "." in text.split(" ")[0] else text[:1].upper() + text[1:]) + "."

@@ -1,4 +1,4 @@
-"""Results that all viewers of a server would otherwise compute at the same moment."""
+"""Caches for results that all viewers of a server would otherwise compute at the same time."""
 
 import threading
 from collections import OrderedDict
@@ -14,7 +14,7 @@ V = TypeVar("V")
 class Once(Generic[K, V]):
     """A cache of the last `size` answers: the first thread to ask computes an answer, while all others wait.
 
-    An error is not cached: whoever asks next tries again.
+    Errors are not cached: the next call tries again.
     """
 
     def __init__(self, size: int) -> None:
@@ -22,7 +22,6 @@ class Once(Generic[K, V]):
         self._answers: OrderedDict[K, V] = OrderedDict()
 
     def get(self, key: K, work_out: Callable[[], V]) -> V:
-        """The answer for a key, from the cache or from `work_out()`."""
         with self._guard:
             if key not in self._answers:
                 self._answers[key] = work_out()
@@ -32,7 +31,7 @@ class Once(Generic[K, V]):
 
 
 def once(function: Callable[P, V]) -> Callable[P, V]:
-    """Like `functools.cache` for positional arguments, but a call made while an answer is computed waits for it."""
+    """Like `functools.cache` for positional arguments, but concurrent calls wait instead of computing twice."""
     answers = Once[tuple, V](256)
 
     @wraps(function)

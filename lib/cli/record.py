@@ -1,9 +1,9 @@
 """Measure this machine and write the results to a file for others: `python -m lib.cli.record FILE.json`.
 
-Runs without a page and without a network, with whatever libraries are installed; NumPy suffices. The file is rewritten
-after each measurement, so it can be stopped at any time (Ctrl-C), and the same command resumes where it stopped. The
-exit status is 0 where all that was asked for is there, 3 where something is left, 1 where the file or an option cannot
-be used. `--plan` asks the questions of a file in its order, and `--merge` joins two recordings of one machine.
+Needs neither a browser nor a network, and uses the installed libraries; NumPy alone is enough. The file is rewritten
+after each measurement, so you can stop at any time (Ctrl-C) and resume with the same command. The exit status is 0 if
+the recording is complete, 3 if something is left, 1 if the file or an option is unusable. `--plan` measures what a file
+lists, in its order, and `--merge` joins two recordings of one machine.
 """
 
 import argparse
@@ -66,46 +66,45 @@ from lib.timing.profiling.request import CALLS, CONVOLUTIONAL, LAUNCHES, RESNET,
 
 ARTICLE_SIZES = (1, 32, 256)
 MODELS_MOST = 64
-NETWORKS_A_CORE = (1, 4)  # that Numba trains at once, one after another on each core
-A_CORE_EACH = "cores"  # the strategy by which it does
+NETWORKS_A_CORE = (1, 4)  # networks per core that Numba trains
+A_CORE_EACH = "cores"  # its strategy
 SWEEP_EPOCHS = 2
-REPETITION_S = 1.5  # of training in a repetition: half of what the page gives it, so that all fits into ten minutes
-POOL_BYTES = {DEFAULT: 0.35e9, "numba": 0.7e9}  # of a process of a pool; Keras' are larger
+REPETITION_S = 1.5  # of training per repetition: half as much as on the page, so that everything fits into ten minutes
+POOL_BYTES = {DEFAULT: 0.35e9, "numba": 0.7e9}  # per process of a pool; Keras's are larger
 KERAS_POOL_BYTES = 0.9e9
-MAX_POOL_BYTES = 3e9  # a recording stays below 4 GiB
+MAX_POOL_BYTES = 3e9  # keeps a recording below 4 GiB
 ENOUGH_ROUNDS = 3
 RACE = "race"
-# Largest product, nested sine and transfer: rows, elements and bytes. Those with which the notebook opens; where a card
-# is measured, as large as it takes to see from which size it is worth it.
+# Largest product, nested sine and transfer, in rows, elements and bytes: the notebook's defaults, or for a graphics
+# card, large enough to show from which size it is worth using.
 LARGEST, LARGEST_WITH_A_CARD = (1024, 4**11, 4**12), (2**15, 4**13, 4**14)
 LARGEST_IN_BFLOAT16 = 2**13
-# Predicted seconds of one size at most: 2^15 on a card is mostly transfers, which grow less than arithmetic.
+# Limit on the predicted seconds of one size: on a card, 2^15 is mostly transfers, which grow less than arithmetic.
 OPERATION_LIMIT_S = {"cpu": single_operations.LIMIT_S, "gpu": 240.0}
 SINE_DEPTH = 4
 OVERLAP_PIECES = 8
 IN_LARGER_NETWORKS = (1, 32, 256)  # batch sizes
-TENSORS = 3.0  # times the activations: what training ResNet-18 has in memory
-TOO_LONG = 2.0  # times its expected seconds: a question of a plan is left for the next call
+TENSORS = 3.0  # memory of training ResNet-18, as a multiple of its activations
+TOO_LONG = 2.0  # multiple of its expected seconds after which a plan's question is left for the next call
 CARD_LOST = (
     "the graphics card no longer answers; what was measured is kept: when `nvidia-smi -L` lists the card again, which"
     " may take a restart, give the same command, which goes on from here"
 )
-# As the notebook opens; where a card is measured also without preprocessing, which is all that it could wait for.
+# The notebook's default; with a graphics card, also without preprocessing, which may be all that the card waits for.
 PIPELINE = Pipeline()
-COUNTED_SIZES = (32, 512, 4096)  # for which epochs to an accuracy are counted: all of them would take four minutes
+COUNTED_SIZES = (32, 512, 4096)  # batch sizes for counting epochs to an accuracy: all would take four minutes
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A question, of which runtimes it is asked, and how many seconds that is expected to take."""
+    """A question of a plan."""
 
     question: str
-    of: tuple[str, ...]
+    of: tuple[str, ...]  # addresses of runtimes, or patterns
     expected_s: float
 
     @property
     def title(self) -> str:
-        """Question and runtimes, in words."""
         return f"{self.question} of {', '.join(self.of)}"
 
     def among(self, runtimes: Sequence[Runtime]) -> list[Runtime]:
@@ -114,22 +113,18 @@ class Entry:
 
 @dataclass(frozen=True)
 class RecordingTask:
-    """One thing to measure with one library on one device; `subject` identifies it if it fails."""
-
     name: str
     runtime: Runtime
     measure: Callable[[], Iterator[object]]
-    subject: dict[str, str | int | float] = field(default_factory=dict)
-    pooled: bool = False  # by processes of a pool, whose memory counts too
+    subject: dict[str, str | int | float] = field(default_factory=dict)  # for the record of a failure
+    pooled: bool = False  # uses a pool of processes, whose memory counts too
 
 
 @dataclass(frozen=True)
 class Phase:
-    """A title, what finds out what is missing, and the seconds that a plan expects of it; infinite without one."""
-
     title: str
     missing: Callable[[], list[RecordingTask]]
-    expected_s: float = math.inf
+    expected_s: float = math.inf  # by the plan; infinite without one
 
     @property
     def planned(self) -> bool:
@@ -138,14 +133,13 @@ class Phase:
 
 @dataclass
 class Battery:
-    """All measurements of a machine: its engine and store, and what has failed so far.
+    """All measurements of a machine.
 
-    First each question of `QUESTIONS` is asked once, in that order or in that of a plan; without a plan, then further
-    rounds of the race follow, for the spread. What is in the store already is not measured again; of a plan, what an
-    earlier call has asked.
+    It answers each question of `QUESTIONS` once, in that order or in the plan's. Without a plan, further rounds of the
+    race follow, to measure the spread. It skips stored measurements, and with a plan, tasks done by an earlier call.
 
-    A library that is given up on a device (`lib.sweeps.measuring.Attempts`) is left out from then on; what fails at one
-    size and works at another does not count.
+    A library that is given up on a device (`lib.sweeps.measuring.Attempts`) is skipped from then on. A task that works
+    at some sizes does not count as failed.
     """
 
     engine: Engine
@@ -154,25 +148,24 @@ class Battery:
     runtimes: Sequence[Runtime] = field(default_factory=usable_runtimes)
     request: Request = field(default_factory=Request)
     facts: Facts | None = None
-    titles: Collection[str] = ()  # of the questions that are asked; empty: all
-    plan: Sequence[Entry] = ()  # what is asked, in this order; empty: all questions in the order of the table
-    asked: set[str] = field(default_factory=set)  # of a plan, what was answered, by phase and task
-    until_s: float = math.inf  # on `clock`: no question of a plan begins that would take longer
+    titles: Collection[str] = ()  # of the questions to answer; empty: all
+    plan: Sequence[Entry] = ()  # in order; empty: all questions in the order of `QUESTIONS`
+    asked: set[str] = field(default_factory=set)  # tasks of a plan that are done, by phase and name
+    until_s: float = math.inf  # deadline on `clock`: a plan's question starts only if it should end by then
     clock: Callable[[], float] = time.monotonic
-    traces: Path | None = None  # the folder that profiles are written to
-    lost: str = ""  # why no card is asked any more, in a sentence
+    traces: Path | None = None  # the folder for profiles
+    lost: str = ""  # a sentence, once the graphics card no longer answers
     _attempts: Attempts = field(default_factory=lambda: Attempts(together=attrgetter("process")))
     _library: str | None = None
-    _failed: str = ""  # why a part of the last task failed
+    _failed: str = ""  # why part of the last task failed
 
     def run(self) -> Iterator[Note]:
-        """Measure what is missing, until it is done or `cancel` is set.
+        """Measure what is missing, until it is complete or `cancel` is set.
 
-        A measurement that fails is stored as a record of kind `FAILURE`, and the next one follows.
+        A failed measurement is stored as a record of kind `FAILURE`, and the next one follows.
 
         Yields:
-            Notes on what begins, what is waited for and what failed; one with an empty text says that a figure was
-            stored.
+            Notes on progress, waiting and failures; a note with an empty text says that a result was stored.
         """
         for phase in (*self.questions(), *self.further_rounds()):
             todo = self._todo(phase)
@@ -198,25 +191,24 @@ class Battery:
                     yield Note("")
 
     def left(self) -> list[str]:
-        """What is still to be measured once, by title: `race: 3`. Empty when each question has its answer."""
+        """Return the number of missing tasks by title, such as `race: 3`; empty if complete."""
         return [f"{phase.title}: {len(todo)}" for phase in self.questions() if (todo := self._todo(phase))]
 
     def _todo(self, phase: Phase) -> list[RecordingTask]:
-        """What is missing; of a plan, what no earlier call has answered, by whichever version of this code."""
+        """Return the missing tasks; with a plan, without those done earlier, even by another version of the code."""
         return [one for one in phase.missing() if not phase.planned or f"{phase.title}: {one.name}" not in self.asked]
 
     def _expected_s(self, phase: Phase, todo: int) -> float:
-        """Seconds that the rest of a phase takes: its share of what the whole is expected to take."""
         answered = sum(one.startswith(f"{phase.title}: ") for one in self.asked)
         return phase.expected_s * todo / max(1, todo + answered)
 
     def left_out(self) -> list[str]:
-        """What is not measured on this machine, and why, a sentence each."""
+        """Return a sentence for each measurement that is impossible on this machine."""
         reasons = [why_no_pool(method) for method in parallel_sweeps.methods()] + [why_no_profile()]
         return list(filter(None, reasons))
 
     def questions(self) -> list[Phase]:
-        """What is measured once, in order; each phase looks for what is missing only when its turn comes."""
+        """Return the phases in order; each looks for missing tasks only when it starts."""
         if self.plan:
             return [
                 Phase(
@@ -232,7 +224,7 @@ class Battery:
         return [Phase(title, partial(make, self)) for title, make in QUESTIONS.items() if title in asked]
 
     def further_rounds(self) -> list[Phase]:
-        """Rounds 2 to `ENOUGH_ROUNDS` of the race, for the spread, as far as there is time."""
+        """Return rounds 2 to `ENOUGH_ROUNDS` of the race, which measure the spread, time permitting."""
         numbers = range(2, ENOUGH_ROUNDS + 1) if not self.plan and (not self.titles or RACE in self.titles) else ()
         return [Phase(f"{RACE}, round {n}", lambda n=n: self.repetitions(all_cells(self.runtimes), n)) for n in numbers]
 
@@ -241,7 +233,7 @@ class Battery:
             return False
         library = task.runtime.process
         if self._library not in (None, library) or task.pooled:
-            self.engine.close()  # one library in memory at a time
+            self.engine.close()  # keep only one library in memory
         self._library = library
         self._failed = ""
         why = (yield from self._attempts.row(task.runtime, partial(self._measured, task))) or self._failed
@@ -251,7 +243,7 @@ class Battery:
         return not why
 
     def _measured(self, task: RecordingTask) -> Iterator[Note]:
-        """Measure it, and say and mark what fails; raises that again if nothing of it worked."""
+        """Run the task, and report and store failures; raises the last one if no part of the task worked."""
         failed, works = None, False
         try:
             for event in task.measure():
@@ -263,7 +255,7 @@ class Battery:
                     works = True
                     yield Note("")
             self.facts = self.facts or self.engine.known_facts()
-        except (RuntimeError, MemoryError, OSError) as error:  # of the engine
+        except (RuntimeError, MemoryError, OSError) as error:  # from the engine
             failed = error if isinstance(error, WorkerDied | TrainingFailed) else TrainingFailed(str(error))
             self.store.add(failure(task.name, task.runtime, task.subject, str(error)))
         finally:
@@ -277,11 +269,11 @@ class Battery:
 
     @property
     def how(self) -> tuple[Engine, Store, Cancel, Request]:
-        """What every measurement is given at last."""
+        """The last arguments of every measurement."""
         return self.engine, self.store, self.cancel, self.request
 
     def ceilings(self) -> list[RecordingTask]:
-        # Keras' ceilings are those of the library below it; TensorFlow is reached through Keras alone.
+        # Keras has the ceilings of its underlying library; TensorFlow is available only through Keras.
         libraries = {
             runtime.process: runtime
             for runtime in self.runtimes
@@ -329,7 +321,7 @@ class Battery:
     def examinations(
         self, todo: Sequence[AnatomyTask], measure: Callable[..., Iterator[object]] | None = None
     ) -> list[RecordingTask]:
-        """Those of these tasks that are not complete; `measure` instead of examining one task in its worker."""
+        """Return the incomplete tasks; `measure` replaces the examination of each in its worker."""
         records = self.store.records(Kind.ANATOMY)
         return [
             RecordingTask(
@@ -345,7 +337,7 @@ class Battery:
     def examined(
         self, kind: str, worker: str = "", sizes: Sequence[int] = (32,), devices: Sequence[str] = DEVICES
     ) -> list[RecordingTask]:
-        """An examination of this kind by a library on each of these devices, or by every runtime there."""
+        """Examine a library on each of these devices, or without `worker`, every runtime there."""
         libraries = {runtime.process: runtime for runtime in reversed(self.runtimes)}
         return self.examinations(
             [
@@ -401,7 +393,7 @@ class Battery:
 
     def _points(self, runtime: Runtime) -> Iterator[object]:
         free_bytes = usable_memory_bytes(runtime.device)
-        rounds = (  # the second time, a point's ends are those of both
+        rounds = (  # the second round extends a point's range to both
             parallel_sweeps.saturation(MODELS_MOST, 32, *self.how, runtime.device, free_bytes, again)
             for again in (False, True)
         )
@@ -412,8 +404,8 @@ class Battery:
         return self._kept(parallel_sweeps.on_cores(counts, 32, self.engine, self.cancel, self.request), runtime)
 
     def _kept(self, events: Iterable[Point | Note], runtime: Runtime) -> Iterator[object]:
-        """These events; at their end the last point of each strategy and number is stored: all or none, as a part would
-        be taken for the whole."""
+        """Pass the events on, then store the last point of each strategy and count: all or none, because an incomplete
+        set would count as complete."""
         found: dict[tuple[str, int], Point] = {}
         for event in events:
             if isinstance(event, Point) and not event.why_not:
@@ -424,7 +416,7 @@ class Battery:
             yield point
 
     def calibrations(self) -> list[RecordingTask]:
-        """The steps from which other steps are predicted: of all ways to train, but those that failed."""
+        """Measure the steps that predictions are based on, for all ways to train except those that failed."""
         ways = calibration.all_ways(self.runtimes)
         known = calibration.stored(ways, self.store)
         failed = {record.subject.get("calibration") for record in self.store.records(Kind.FAILURE)}
@@ -444,7 +436,7 @@ class Battery:
         ]
 
     def operations(self, *makers: "Maker") -> list[RecordingTask]:
-        """All sizes of an operation by one library, which are refused or given up by how the smaller ones went."""
+        """Measure all sizes of each operation by one library; results of smaller sizes decide on larger ones."""
         records = self.store.records(Kind.OPERATION)
         return [
             RecordingTask(
@@ -463,7 +455,7 @@ class Battery:
         limit_s = OPERATION_LIMIT_S[todo[0].runtime.device]
         for event in single_operations.measure(todo, known, *self.how, usable_memory_bytes, limit_s):
             if isinstance(event, OperationPoint):
-                if event.why_not and no_size(event.task, earlier) is None:  # it was tried
+                if event.why_not and no_size(event.task, earlier) is None:  # it was tried, and failed
                     yield self._mark(event.task, event.task.label, event.why_not)
                 earlier.append(event)
             yield event
@@ -500,16 +492,11 @@ class Battery:
         return [RecordingTask(f"{len(todo)} trainings", Runtime(), learn, pooled=True)] if todo else []
 
 
-Maker = Callable[[list[Runtime]], list[OperationTask]]  # of the tasks of some libraries
+Maker = Callable[[list[Runtime]], list[OperationTask]]
 
 
 def operations(runtimes: Sequence[Runtime], *makers: Maker) -> list[list[OperationTask]]:
-    """Operations by each library among these, library by library, each with its sizes, the small ones first.
-
-    Args:
-        runtimes: What is measured.
-        makers: None: products, nested sines and transfers.
-    """
+    """Return tasks by library and operation, small sizes first; by default for products, nested sines and transfers."""
     card = any(runtime.device == "gpu" for runtime in runtimes)
     side, length, n_bytes = LARGEST_WITH_A_CARD if card else LARGEST
     single = (
@@ -545,7 +532,7 @@ _USUAL: Questions = {
     "sweeps by Keras": partial(Battery.sweeps, quick=False),
     "epochs to an accuracy": Battery.accuracy,
 }
-# What is asked beside these where a card is measured, or where it is named.
+# Asked in addition if a graphics card is measured, or if named.
 ABOUT_CARDS: Questions = {
     "products in bfloat16": lambda battery: battery.operations(_bfloat16),
     "the traps": Battery.traps,
@@ -563,17 +550,17 @@ ABOUT_CARDS: Questions = {
 }
 
 
-# Each question by its name, which plans and `--questions` use, and what there is to ask of a battery's runtimes.
+# By the name that plans and `--questions` use: each function returns a battery's missing tasks.
 QUESTIONS: Questions = {**_USUAL, **ABOUT_CARDS}
 
 
 def no_size(task: OperationTask, earlier: Sequence[OperationPoint]) -> OperationPoint | None:
-    """Why this size is not tried on this machine; None where it is."""
+    """Return why this size is not tried on this machine; None if it is."""
     return refused(task, earlier, usable_memory_bytes, OPERATION_LIMIT_S[task.runtime.device])
 
 
 def unanswered(todo: Sequence[OperationTask], records: Sequence[Record]) -> bool:
-    """Whether one of these sizes, the small ones first, is neither stored nor too large for this machine."""
+    """Whether one of these sizes, in ascending order, is neither stored nor too large for this machine."""
     known = single_operations.found(todo, records)
     earlier: list[OperationPoint] = []
     for task in todo:
@@ -585,7 +572,6 @@ def unanswered(todo: Sequence[OperationTask], records: Sequence[Record]) -> bool
 
 
 def pipelines(runtimes: Sequence[Runtime]) -> list[PipelineTask]:
-    """Every feed that these runtimes have, one device after another."""
     devices = [device for device in DEVICES if any(runtime.device == device for runtime in runtimes)]
     plain = [replace(PIPELINE, preprocessing_ms=0.0)] if "gpu" in devices else []
     return [
@@ -598,12 +584,11 @@ def pipelines(runtimes: Sequence[Runtime]) -> list[PipelineTask]:
 
 
 def pool_fits(backend: str) -> bool:
-    """Whether one process of this backend per core stays below `MAX_POOL_BYTES`, by the usual size of a process."""
+    """Whether one typical process of this backend per core stays below `MAX_POOL_BYTES`."""
     return usable_cores() * POOL_BYTES.get(backend, KERAS_POOL_BYTES) < MAX_POOL_BYTES
 
 
 def why_no_profile() -> str:
-    """Why no profile can be read here; empty where one can."""
     try:
         import_module("msgspec")
     except ModuleNotFoundError:
@@ -612,7 +597,7 @@ def why_no_profile() -> str:
 
 
 def why_no_pool(method: parallel_sweeps.Method) -> str:
-    """Why a sweep in processes is left out here; empty where it is not, and for any other sweep."""
+    """Return why a sweep in processes is skipped here; empty if it is not, or needs no processes."""
     if method.strategy not in POOLED:
         return ""
     fits = pool_fits(method.runtime.backend)
@@ -620,18 +605,18 @@ def why_no_pool(method: parallel_sweeps.Method) -> str:
 
 
 def experiment_cells(runtimes: Sequence[Runtime]) -> list[Cell]:
-    """The cells of the article's three experiments that are not part of the race already."""
+    """Return the cells of the article's three experiments that the race does not include."""
     wanted = [(NETWORK, size) for size in ARTICLE_SIZES] + [(Network.parse(t), 32) for t in ARTICLE_ARCHITECTURES]
     extra = [(n, size) for n, size in wanted if n != NETWORK or size not in backend_race.BATCH_SIZES]
     return [Cell(runtime, size, network) for runtime in runtimes for network, size in extra]
 
 
 def record_of_point(point: Point, runtime: Runtime) -> Record:
-    """A record of the point whose three blocks are its lowest, median and highest seconds.
+    """Return a record with three blocks: the point's lowest, median and highest seconds.
 
     Args:
-        point: At batch size 32, and measured: without a `why_not`.
-        runtime: What it was measured with.
+        point: At batch size 32, and without `why_not`.
+        runtime: Where it was measured.
     """
     subject = {
         "strategy": point.strategy,
@@ -648,14 +633,14 @@ MAX_EXPECTED_S = 36_000.0
 
 
 def read_plan(path: Path, questions: Collection[str]) -> list[Entry]:
-    """The entries of a plan, in its order.
+    """Read a plan: TOML with one table `[[ask]]` per question, see recorded/plan.toml.
 
     Args:
-        path: A file of TOML, one table `[[ask]]` for each question: see recorded/plan.toml.
-        questions: Names that it may ask.
+        path: The file.
+        questions: Valid names of questions.
 
     Raises:
-        Unusable: It cannot be read, or one of its entries cannot be asked.
+        Unusable: The file cannot be read, or an entry is invalid.
     """
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -700,7 +685,7 @@ def _entry(where: str, one: object, questions: Collection[str]) -> Entry:
 
 
 def _is_runtime(address: str) -> bool:
-    """Whether it is the address of a runtime, here or on some other machine."""
+    """Whether this is the address of a runtime, on this or another machine."""
     try:
         return Runtime(*address.split("/")).address == address
     except (ValueError, TypeError):
@@ -708,21 +693,21 @@ def _is_runtime(address: str) -> bool:
 
 
 def not_here(plan: Sequence[Entry], runtimes: Sequence[Runtime]) -> dict[Entry, str]:
-    """Why entries of the plan cannot be asked here, a sentence each.
+    """Return a sentence for each entry of the plan that cannot run here.
 
     Args:
-        plan: What is to be asked.
-        runtimes: What can run here.
+        plan: The entries.
+        runtimes: Usable runtimes of this machine.
 
     Raises:
-        Unusable: It is for a card, and none of this machine can be used; or nothing of it can be asked.
+        Unusable: The plan needs a graphics card, but none is usable; or no entry can run here.
     """
     every = all_runtimes()
     on_cards = [one for entry in plan for one in entry.among(every) if one.device == "gpu"]
     if on_cards and not any(one in runtimes for one in on_cards):
         gaps = [gap for one in on_cards if (gap := unavailable(one)) is not None]
         reasons = list(dict.fromkeys(f"{gap.reason}; {gap.remedy}" for gap in gaps))
-        # An old driver is what the reader can change, so it is named first.
+        # Name an old driver first, because the user can update it.
         reasons.sort(key=lambda why: "driver" not in why)
         raise Unusable(f"expected a card that can be used, as the plan asks for one, but {reasons[0]}")
     found: dict[Entry, str] = {}
@@ -738,20 +723,20 @@ def not_here(plan: Sequence[Entry], runtimes: Sequence[Runtime]) -> dict[Entry, 
 
 
 MINUTES = 9.5
-# A limit, not a measurement: twice as many runtimes, some of which compile for minutes.
+# An upper limit, not measured: there are twice as many runtimes, and some compile for minutes.
 MINUTES_WITH_A_CARD = 60.0
 
 
 def resume(path: Path, store: Store) -> Export | None:
-    """Load an earlier recording into the store, also what another version of this code has recorded.
+    """Load an earlier recording into the store, even if another version of this code made it.
 
     Args:
         path: The recording; it need not exist.
-        store: Where its records and curves go; failures are left out, so that they are tried again.
+        store: Gets the records and curves, without failures, so that these are tried again.
 
     Raises:
         NoExport: The file is not an export.
-        Unusable: It comes from another machine.
+        Unusable: The file comes from another machine.
     """
     if not path.exists():
         return None
@@ -770,23 +755,23 @@ def resume(path: Path, store: Store) -> Export | None:
 
 
 def took_s(about: Mapping[str, object]) -> float:
-    """Seconds of all runs of a recording together, by its notes."""
+    """Return the total seconds of all runs of a recording, from its notes."""
     said = about.get("took_s")
     return float(said) if isinstance(said, int | float) else 0.0
 
 
 def asked_of(about: Mapping[str, object]) -> set[str]:
-    """What of a plan a recording answers, by its notes."""
+    """Return the tasks of a plan that a recording has done, from its notes."""
     said = about.get("asked")
     return set(map(str, said)) if isinstance(said, list) else set()
 
 
 def merge(path: Path, other: Path) -> None:
-    """Join another recording of the same machine with this one; rows of every version of this code are kept.
+    """Merge another recording of the same machine into this one; rows of all versions of this code are kept.
 
     Raises:
-        NoExport: One of them cannot be read.
-        Unusable: It cannot be written, or they are of two machines.
+        NoExport: A recording cannot be read.
+        Unusable: The file cannot be written, or the recordings are of different machines.
     """
     if path.resolve() == other.resolve():
         raise Unusable(f"expected two recordings, got {path.name} twice; name the other one")
@@ -804,7 +789,7 @@ def merge(path: Path, other: Path) -> None:
         store = Store(Path(folder) / "merged.sqlite")
         import_from(path, store)
         rows, new = import_from(other, store)
-        # The notes of the later one hold.
+        # Notes of the later recording take precedence.
         early, late = sorted((one.about for one in exports), key=lambda about: str(about.get("recorded_at", "")))
         together = {"took_s": took_s(early) + took_s(late), "asked": sorted(asked_of(early) | asked_of(late))}
         whole = write(path, store, {**early, **late, **together})
@@ -817,10 +802,10 @@ def merge(path: Path, other: Path) -> None:
 
 @contextmanager
 def alone(path: Path) -> Iterator[None]:
-    """Hold a lock on the file: two programs that write it would each lose what the other measured.
+    """Lock the file, because two programs that write it would lose each other's measurements.
 
     Raises:
-        Unusable: Another program holds it.
+        Unusable: Another program holds the lock.
     """
     name = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:16]
     lock = FileLock(Path(tempfile.gettempdir()) / f"less-overhead-record-{name}.lock")
@@ -838,19 +823,19 @@ def alone(path: Path) -> Iterator[None]:
 
 
 def write(path: Path, store: Store, noted: Mapping[str, object] | None = None) -> int:
-    """Write all rows of the store to the file, without the losses of each step, and return how many there are.
+    """Write all rows of the store to the file atomically, without losses, and return their number.
 
     Args:
-        path: Replaced whole, or left as it was.
-        store: What is written.
-        noted: Notes on the whole recording; None for none.
+        path: Replaced if it exists.
+        store: The store to write.
+        noted: Notes about the recording.
 
     Raises:
         StoreUnusable: The store cannot be read.
         Unusable: The file cannot be written.
     """
     try:
-        return export_to(path, store, noted, with_losses=False)  # megabytes, which nobody compares
+        return export_to(path, store, noted, with_losses=False)  # losses take megabytes, and no page compares them
     except StoreUnusable:
         raise
     except OSError as error:
@@ -861,11 +846,11 @@ def write(path: Path, store: Store, noted: Mapping[str, object] | None = None) -
 
 
 def about(battery: Battery, took_s: float) -> dict[str, object]:
-    """Notes on a whole recording: command, machine, libraries, and what is missing.
+    """Return the notes on a recording: command, machine, libraries, and what is missing.
 
     Args:
-        battery: All that could be measured, asked for or not.
-        took_s: Seconds of all its runs together.
+        battery: With everything that can be measured here, requested or not.
+        took_s: Total seconds of all its runs.
     """
     left = battery.left()
     return {
@@ -896,22 +881,21 @@ def record(
     plan: Sequence[Entry] = (),
     clock: Callable[[], float] = time.monotonic,
 ) -> bool:
-    """Measure this machine for at most this many minutes, and return whether what was asked for is complete.
+    """Measure this machine for at most this many minutes, and return whether the request is complete.
 
     Reports to standard output. Ctrl-C or SIGTERM ends it; what was measured by then is in the file.
 
     Args:
-        path: The recording; one that exists is resumed.
+        path: The recording; an existing one is resumed.
         minutes: Time limit.
-        runtimes: What is measured; empty: all that run here.
-        titles: Questions of `Battery` that are asked; empty: all.
-        plan: What is asked, in this order; empty: all questions.
-        clock: Seconds, by which a plan stops in time.
+        runtimes: Runtimes to measure; empty: all that run here.
+        titles: Questions to answer; empty: all.
+        plan: Entries in order; empty: all questions.
+        clock: In seconds, for the deadline of a plan.
 
     Raises:
-        Unusable: The plan is for a card, and none can be used.
         NoExport: The file cannot be read.
-        Unusable: It cannot be used or written, or another program writes it.
+        Unusable: The plan needs a graphics card, but none is usable; or the file is unusable or locked.
     """
     cancel, began = Cancel(), clock()
     usable = usable_runtimes()
@@ -938,7 +922,7 @@ def record(
             spent = {"took_s": took_s(before) + clock() - began, "asked": sorted(battery.asked), "complete": False}
             return {**before, **spent}
 
-        write(path, store, so_far())  # before ten minutes are spent: what cannot be written is said at once
+        write(path, store, so_far())  # fail at once, and not after ten minutes, if the file cannot be written
         say(
             0,
             minutes * 60,
@@ -969,14 +953,6 @@ def record(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Record, and return the exit status: 0 where all that was asked for is there, or `INCOMPLETE`, or `UNUSABLE`.
-
-    Args:
-        arguments: Words of the command line; None for those of this program.
-
-    Raises:
-        SystemExit: The words cannot be read (status 2), or ask for help (status 0).
-    """
     parser = argparse.ArgumentParser(prog="python -m lib.cli.record", description=__doc__)
     parser.add_argument("file", type=Path, help="what to write, or to go on with")
     limits = f"default {MINUTES:g}, with a graphics card {MINUTES_WITH_A_CARD:g}"
@@ -1016,10 +992,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def choose_card(number: int | None) -> None:
-    """Hide all GPUs but one from this program: each is recorded by itself, under its own name.
+    """Hide all GPUs but one from this program, because a recording is of one card.
 
     Args:
-        number: Counted from 0; None for the first, and for a machine without one.
+        number: From 0; None: the first, if there is one.
 
     Raises:
         Unusable: There is no such GPU.
@@ -1041,7 +1017,6 @@ def choose_card(number: int | None) -> None:
 
 
 def _known(what: str, named: Sequence[str], known: Collection[str]) -> Sequence[str]:
-    """The names; raises Unusable if one is unknown."""
     if unknown := [name for name in named if name not in known]:
         raise Unusable(f"{what}: expected some of {', '.join(known)}, got {unknown[0]}; choose among these")
     return named
