@@ -2,8 +2,8 @@
 
 Needs neither a browser nor a network, and uses the installed libraries; NumPy alone is enough. The file is rewritten
 after each measurement, so you can stop at any time (Ctrl-C) and resume with the same command. The exit status is 0 if
-the recording is complete, 3 if something is left, 1 if the file or an option is unusable. `--plan` measures what a file
-lists, in its order, and `--merge` joins two recordings of one machine.
+everything requested is done, 3 if something is left, 1 if the file or an option is unusable. `--plan` answers the
+questions of a file, in its order, and `--merge` joins two recordings of one machine.
 """
 
 import argparse

@@ -138,7 +138,7 @@ class Keys:
 
 
 class PasswordQueue:
-    """Checks passwords one at a time, which slows down guessing in total, because all of a school shares one address.
+    """Checks passwords one at a time, to slow down guessing overall: a limit per address would hit a whole school.
 
     Addresses take turns; passwords from one address are checked in order, and none is rejected unchecked.
     """

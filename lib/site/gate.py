@@ -309,7 +309,7 @@ class _Body:
 
     def _answer(self, status: int, sentence: str, headers: dict[str, str] | None = None) -> Response:
         hangs_up = {} if self._is_heard_out else {"Connection": "close"}
-        # marimo's page shows what is called `detail`.
+        # marimo's page shows the field `detail`.
         return JSONResponse({"detail": sentence}, status, {**(headers or {}), **hangs_up})
 
 

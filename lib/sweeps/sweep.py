@@ -486,7 +486,7 @@ def updates(
     options: Options | None = None,
     request: AnyRequest | None = None,
 ) -> Generator[Update, None, None]:
-    """Yield what happens until every item is `Finished`, or `cancel` is set. Raises what `sweep` raises.
+    """Yield events until every item is `Finished` or `cancel` is set. Raises what `sweep` raises.
 
     Args:
         items: At least one. Equal items are trained once, and their events come once.

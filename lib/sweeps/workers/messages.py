@@ -59,7 +59,7 @@ class Job:
     runtime: Runtime
     trainings: tuple[Training, ...]
     how: How = field(default_factory=How)
-    examination: Examination | None = None  # something to measure instead of training
+    examination: Examination | None = None  # instead of training
 
     @property
     def data(self) -> DataSet:

@@ -109,7 +109,7 @@ def main(connection: Connection, parent: str, idle_s: str, *runtime: str) -> Non
         runtime: Backend to import first, device, and precision.
     """
     if hasattr(os, "setsid"):
-        os.setsid()  # leave the terminal's process group
+        os.setsid()  # so that the terminal's signals do not reach it
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the editor's interrupt button must not end a worker
 
     def follow() -> None:
