@@ -1,1 +1,1 @@
-"""How long a step takes, how sure that is, and what it means."""
+"""How long a training step takes, how certain that is, and why."""

@@ -15,8 +15,8 @@ interval is Welch's, on the logarithms (B. L. Welch, Biometrika 34, 1947): it al
 two times of each. It covers what varied within each side, not what changed on the machine between them; so give it
 times from several repetitions, not from one.
 
-A machine's speed changes from day to day. So `Repetitions` are compared by those that both sides made in one session,
-and against any other figure only within `DRIFT`.
+A machine's speed changes from day to day. So two `Repetitions` are compared only by values from a shared session;
+against any other figure, `DRIFT` is allowed for.
 """
 
 import math
@@ -29,12 +29,12 @@ import numpy as np
 
 COVERAGE = 0.95
 SAME_WITHIN = 0.03  # a ratio that is certainly within this of 1 counts as the same
-SESSION = timedelta(hours=1)  # a machine's speed is taken as constant for so long
+SESSION = timedelta(hours=1)  # a machine's speed is assumed constant for this long
 DRIFT = 0.2  # relative difference between two days: two standard deviations of 10 % each
 
 
 class Verdict(Enum):
-    """The outcome of a comparison, for the first with respect to the second."""
+    """The outcome of a comparison: the first relative to the second."""
 
     FASTER = "faster"
     SLOWER = "slower"
@@ -44,10 +44,10 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class Comparison:
-    """The ratio of the first's time to the second's, and what may be concluded from it.
+    """The ratio of the first's time to the second's, with its interval and verdict.
 
-    `low` and `high` enclose the true ratio with a probability of `COVERAGE`; `n` is the number of pairs, or the number
-    of times on the side that has fewer.
+    `low` and `high` enclose the true ratio with probability `COVERAGE`. `n` is the number of pairs, or for unpaired
+    times the smaller of the two counts.
     """
 
     ratio: float
@@ -80,10 +80,13 @@ class Comparison:
 def compared(
     first: Sequence[float] | np.ndarray, second: Sequence[float] | np.ndarray, paired: bool, looks: int = 1
 ) -> Comparison:
-    """Compare times that have been measured already, in seconds and in the order in which they were taken.
+    """Compare measured times, in seconds and in the order they were taken.
 
-    `paired` means that the k-th times of both are neighbours in time; then there are so many `looks` at them. Raises
-    ValueError if there are no times, or not equally many for pairs.
+    `paired` means that the k-th times of both are neighbours in time. `looks` is how often pairs are compared before
+    measuring ends; the interval widens accordingly.
+
+    Raises:
+        ValueError: A side has no times, or paired sides differ in length.
     """
     one, other = np.asarray(first, dtype=float), np.asarray(second, dtype=float)
     if not len(one) or not len(other) or (paired and len(one) != len(other)):
@@ -100,12 +103,12 @@ def compared(
 
 @dataclass(frozen=True)
 class Estimate:
-    """A time that summarises several independent ones."""
+    """A summary of several independent times."""
 
-    seconds: float  # their geometric mean
+    seconds: float  # geometric mean
     error: float = 0.0  # standard error of the logarithm of `seconds`
     n: int = 0  # number of times; with 0 or 1, their variation is unknown
-    off: float = 0.0  # share of `seconds` by which a coarse clock may have lengthened or shortened all of them
+    off: float = 0.0  # possible bias common to all times, such as a coarse clock's, as a share of `seconds`
 
     @classmethod
     def of(cls, times: Sequence[float] | np.ndarray, off_s: float = 0.0) -> "Estimate":
@@ -117,17 +120,16 @@ class Estimate:
         return cls(seconds, error, len(logs), off_s / seconds if seconds and off_s else 0.0)
 
     def times(self, factor: float) -> "Estimate":
-        """The estimate of a time that is `factor` times as long."""
         return replace(self, seconds=self.seconds * factor)
 
     def on_another_day(self) -> "Estimate":
-        """The estimate for a comparison with another day's: it may be off by `DRIFT`."""
+        """Return the estimate for comparison with another day's: it may be off by `DRIFT`."""
         return replace(self, off=max(self.off, DRIFT))
 
     def plus(self, other: "Estimate") -> "Estimate":
-        """The estimate of both times, one after the other.
+        """Return the estimate of the sum of both times.
 
-        An estimate without an error adds none, which is acceptable if it is small, as an evaluation next to an epoch.
+        An estimate of unknown error adds none. That is acceptable for small ones, such as an evaluation after an epoch.
         """
         total_s = self.seconds + other.seconds
         error_s = math.hypot(self.seconds * self.error, other.seconds * other.error)
@@ -138,14 +140,14 @@ class Estimate:
 
 
 def without_spread(ratio: float) -> Comparison:
-    """Compare two figures of unknown spread by their ratio alone: are they further apart than “the same”?"""
+    """Compare two figures of unknown spread by their ratio alone."""
     return Comparison(ratio, ratio, ratio, 1, False)
 
 
 def between(first: Estimate, second: Estimate, coverage: float = COVERAGE) -> Comparison:
-    """Compare two estimates, unpaired. If one of them is a single time, the interval is (0, inf), hence UNCLEAR.
+    """Compare two unpaired estimates. If either is a single time, the interval is (0, inf), hence UNCLEAR.
 
-    Coarse clocks widen the interval to what it would be if one side were shorter and the other longer by their `off`.
+    The interval also covers a bias of each side by its `off`, in opposite directions.
     """
     n, ratio = min(first.n, second.n), float(_ratio(first.seconds, second.seconds))
     if n < 2:
@@ -166,7 +168,7 @@ Interval = tuple[float, float, float]  # low end, value, high end
 
 
 def ratio_of(first: Interval, second: Interval) -> Interval:
-    """The first over the second, where each is as far off as its interval says, whatever the other is.
+    """Return the first over the second, with an interval that treats their errors as independent.
 
     >>> ratio_of((4.0, 8.0, 16.0), (2.0, 2.0, 2.0))
     (2.0, 4.0, 8.0)
@@ -179,7 +181,7 @@ def ratio_of(first: Interval, second: Interval) -> Interval:
 
 @dataclass(frozen=True)
 class Repetitions:
-    """A figure measured several times: a value from each repetition, and when it was made, in ISO 8601."""
+    """A figure measured several times: the value and the time (ISO 8601) of each repetition."""
 
     values: tuple[float, ...]
     at: tuple[str, ...] = ()  # empty: all in one session
@@ -189,10 +191,10 @@ class Repetitions:
         return float(np.median(self.values))
 
     def beside(self, other: "Repetitions", one_of: int = 1) -> Comparison:
-        """Compare with another figure by the repetitions that both made within `SESSION` of each other.
+        """Compare with another figure by the repetitions made within `SESSION` of each other.
 
         With fewer than two such repetitions on either side the comparison is unclear, because a figure's spread does
-        not cover the difference between two days. If any of `one_of` comparisons can decide alone, each gets its share
+        not cover the difference between two days. If any of `one_of` comparisons alone can decide, each gets its share
         of the 5 %.
         """
         near = self.near(other), other.near(self)
@@ -201,15 +203,15 @@ class Repetitions:
         return between(one, two if enough else replace(two, n=1), 1 - (1 - COVERAGE) / one_of)
 
     def against(self, figure: float, measured: bool = False, one_of: int = 1) -> Comparison:
-        """Compare with a published figure, or with one `measured` on another day.
+        """Compare with a published figure, or with a figure `measured` on another day.
 
-        Takes two repetitions or more, which may be off by `DRIFT`, as may a `measured` figure. `one_of`: see `beside`.
+        Needs at least two repetitions. They may be off by `DRIFT`, as may a `measured` figure. `one_of`: see `beside`.
         """
         known, mine = Estimate(figure, n=len(self.values)), Estimate.of(self.values).on_another_day()
         return between(mine, known.on_another_day() if measured else known, 1 - (1 - COVERAGE) / one_of)
 
     def near(self, other: "Repetitions") -> list[float]:
-        """The values with a repetition of the other figure within `SESSION`."""
+        """Return the values taken within `SESSION` of any repetition of the other figure."""
         if not self.at or not other.at:
             return list(self.values)
         theirs = [datetime.fromisoformat(at) for at in other.at]
@@ -218,7 +220,7 @@ class Repetitions:
 
 
 def median_interval(values: Sequence[float] | np.ndarray, coverage: float = COVERAGE) -> tuple[float, float]:
-    """A confidence interval of the median: see `quantile_interval`. Fewer than six values for 95 % give (0, inf).
+    """Return a confidence interval of the median (`quantile_interval`). Fewer than six values give (0, inf) at 95 %.
 
     >>> median_interval([1, 2, 3, 4, 5, 6, 7, 8, 9])
     (2.0, 8.0)
@@ -229,10 +231,10 @@ def median_interval(values: Sequence[float] | np.ndarray, coverage: float = COVE
 def quantile_interval(
     values: Sequence[float] | np.ndarray, share: float, coverage: float = COVERAGE
 ) -> tuple[float, float]:
-    """A confidence interval of a quantile from order statistics, without assumptions about the distribution.
+    """Return a confidence interval of a quantile from order statistics, whatever the distribution.
 
-    The k-th smallest of n values is above the quantile with probability P(Binomial(n, share) < k): the sign test
-    inverted, as in any textbook of nonparametric statistics. An end for which the values are too few is 0 or inf.
+    The k-th smallest of n values is above the quantile with probability P(Binomial(n, share) < k): the inverted sign
+    test of any textbook on nonparametric statistics. With too few values for an end, that end is 0 or inf.
 
     >>> quantile_interval(list(range(100)), 0.95)
     (89.0, 99.0)

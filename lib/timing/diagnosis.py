@@ -1,12 +1,11 @@
-"""What is wrong with a measurement, or with what it measured: evidence, cause, remedy, and the gain to expect.
+"""Find mistakes in a measurement or a training, each with evidence, cause, remedy and expected gain.
 
-Each detector returns None without the figures that it needs, and quotes in its evidence those that it relies on.
-Thresholds are named below, so that a reader can disagree with one.
+Each detector returns None if it lacks the figures it needs, and quotes as evidence the figures it relies on.
+Thresholds are named below, so that readers can disagree with them.
 
-And whether a worker's library computes on the card that it was asked for, as the library itself reports it (`card_of`).
-TensorFlow and PyTorch fall back to the processor without an error where CUDA's libraries do not load, and libraries
-differ in how they multiply float32: JAX and TensorFlow round the factors to TF32 by default (jax#12008), PyTorch and
-CuPy do not. So a worker tells its library the precision, and asks it for both before it trains.
+`card_of` checks that a worker's library computes on the requested card and in the requested precision. TensorFlow and
+PyTorch silently fall back to the processor if CUDA's libraries do not load. Libraries also differ in how they multiply
+float32: JAX and TensorFlow round the factors to TF32 by default (jax#12008), PyTorch and CuPy do not.
 """
 
 # pyright: reportMissingImports=false
@@ -26,7 +25,7 @@ from lib.model.hardware.nvidia import cards, driver_version
 from lib.model.hardware.webgpu import SOFTWARE
 
 COUNTED_SHARE = 0.1  # how much one-time costs may add to an average before it misleads
-DISPATCH_SHARE = 0.7  # a reported step time below this share of the synchronised one was not synchronised
+DISPATCH_SHARE = 0.7  # a reported step time below this share of the synchronised time was not synchronised
 TINY_SHARE = 0.1  # of a step: with less arithmetic than this, a GPU is mostly idle
 TRANSFER_SHARE = 0.1  # of a step
 INPUT_SHARE = 0.2  # of a step
@@ -35,17 +34,17 @@ SPREAD = 0.1  # interquartile range over median
 
 @dataclass(frozen=True)
 class Observed:
-    """What is known about a timed training; None for the rest. Seconds are wall time."""
+    """The known figures of a timed training; unknown ones are None. Seconds are wall time."""
 
     device: str = "cpu"
-    epoch_s: Sequence[float] = ()  # in order, the first included
+    epoch_s: Sequence[float] = ()  # in order, including the first
     first_call_counted: bool = False  # whether the reported average includes the first epoch
     step_s: float | None = None  # in the steady state, synchronised
     reported_step_s: float | None = None  # by the user's own clock
     transfer_s: float | None = None  # per step, inside the loop
     input_s: float | None = None  # per step, spent on fetching the next batch
-    preprocessing_s: float | None = None  # per step, of processor time on its images before they are a batch
-    arithmetic_s: float | None = None  # the floor of a step on this device: FLOPs over its best product rate
+    preprocessing_s: float | None = None  # processor time per step on its images before they are batched
+    arithmetic_s: float | None = None  # lower bound of a step on this device: FLOPs over its best product rate
     spread: float | None = None  # interquartile range over median
     gpus_present: int | None = None  # listed by the driver
     gpus_registered: int | None = None  # seen by the framework
@@ -59,8 +58,7 @@ class Finding:
     evidence: str
     cause: str
     remedy: str
-    # How many times faster it could be, or by what factor the figure is wrong; None if unknown.
-    gain: float | None = None
+    gain: float | None = None  # possible speedup, or the factor by which the figure is wrong; None if unknown
 
     @property
     def text(self) -> str:
@@ -69,7 +67,7 @@ class Finding:
 
 
 def findings(observed: Observed) -> list[Finding]:
-    """Everything that can be concluded from these figures, the largest gain first."""
+    """Return all findings from these figures, largest gain first."""
     found = [finding for detect in DETECTORS if (finding := detect(observed)) is not None]
     return sorted(found, key=lambda finding: -(finding.gain or 0.0))
 
@@ -196,20 +194,22 @@ DETECTORS: tuple[Callable[[Observed], Finding | None], ...] = (
 
 @dataclass(frozen=True)
 class CardFacts:
-    """What a library reports of the card that it computes on."""
+    """A library's own description of the card it computes on."""
 
-    name: str  # of the model
+    name: str  # of the card's model
     driver: str  # version; empty if unknown
     precision: str  # of products, one of `lib.model.backends.registry.PRECISIONS`
-    memory_bytes: int = 0  # that the library may use; 0: unknown
+    memory_bytes: int = 0  # usable by the library; 0: unknown
 
 
-# Names of the cards that a library sees, the one that it computes on first; its precision; bytes of memory, 0: unknown.
+# Names of the cards that a library sees, the card in use first; its precision; bytes of memory (0: unknown).
 _Devices = tuple[list[str], str, int]
 
 
 def card_of(runtime: Runtime) -> CardFacts | None:
-    """Set the library's precision, and ask it for its card; None on a CPU. For workers: it imports the library.
+    """Set the library's precision and return the card it reports; None on a CPU.
+
+    Call it in workers only, because it imports the library.
 
     Raises:
         CannotTrain: The library sees no card, or computes in another precision.
@@ -221,7 +221,7 @@ def card_of(runtime: Runtime) -> CardFacts | None:
     label, why = BACKENDS[runtime.backend].label, ""
     try:
         answer = _ASK[BACKENDS[runtime.backend].worker](runtime.precision)
-    except Exception as error:  # any library's: what it says is the reason
+    except Exception as error:  # each library raises its own; quote the message
         answer, why = ([], runtime.precision, 0), f" It says: {str(error).strip().splitlines()[0][:300]}"
     names, precision, memory_bytes = answer
     if not names:
@@ -237,7 +237,6 @@ def card_of(runtime: Runtime) -> CardFacts | None:
 
 
 def _adapter(runtime: Runtime) -> CardFacts:
-    """WebGPU's, which knows no other precision."""
     try:
         adapter = webgpu.described(webgpu.open_adapter(runtime.device))
     except LookupError as error:
@@ -255,7 +254,7 @@ def _jax(_precision: str) -> _Devices:
     found = jax.devices("gpu")
     precisions = {name: precision for precision, name in JAX_PRECISION.items()}
     memory = found[0].memory_stats() or {}
-    set_to = str(jax.config.jax_default_matmul_precision)  # by the worker's environment
+    set_to = str(jax.config.jax_default_matmul_precision)  # set by the worker's environment
     return [one.device_kind for one in found], precisions.get(set_to, set_to), memory.get("bytes_limit", 0)
 
 
@@ -274,7 +273,7 @@ def _torch(precision: str) -> _Devices:
 
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
     if not torch.cuda.is_available():
-        torch.cuda.init()  # raises, and says why
+        torch.cuda.init()  # raises with the reason
         return [], precision, 0
     names = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
     rounds = torch.backends.cuda.matmul.allow_tf32
@@ -286,14 +285,14 @@ def _cupy(_precision: str) -> _Devices:
 
     count = cp.cuda.runtime.getDeviceCount()
     names = [cp.cuda.runtime.getDeviceProperties(number)["name"].decode() for number in range(count)]
-    rounds = os.environ.get("CUPY_TF32") == "1"  # read when it is imported
+    rounds = os.environ.get("CUPY_TF32") == "1"  # CuPy reads it at import
     return names, "tf32" if rounds else "float32", cp.cuda.runtime.memGetInfo()[1]
 
 
 def _numba_cuda(_precision: str) -> _Devices:
     from numba import cuda
 
-    # Its products round nothing: they are this program's own loops.
+    # Products are this program's own loops, which do not round the factors.
     return [one.name for one in cuda.gpus], "float32", cuda.current_context().get_memory_info()[1]
 
 

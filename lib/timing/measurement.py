@@ -1,11 +1,10 @@
-"""How long a step takes, how certain that is, and what disturbed it. Knows nothing of machine learning.
+"""Measure how long a step takes, how certain that is, and what disturbed it. Knows nothing of machine learning.
 
-A measurement is a series of blocks. A block has as many steps as it takes to make the clock's own cost negligible, and
-the device is synchronised at its start and end. Blocks are repeated until their spread is small, or until a hard cap;
-the result records which of the two it was, and every block's time. The rules follow torch.utils.benchmark, nvbench and
-pyperf.
+A measurement is a series of blocks. A block has enough steps to make the clock's own cost negligible, and the device
+is synchronised at its start and end. Blocks repeat until their spread is small, or until a hard cap. The result records
+every block's time and which limit ended it. The rules follow torch.utils.benchmark, nvbench and pyperf.
 
-What other programs used meanwhile is read from the machine's counters, before and after (`Watch`).
+`Watch` reads the machine's counters before and after, to detect what other programs used meanwhile.
 """
 
 import math
@@ -24,12 +23,12 @@ from lib.model.hardware.nvidia import Gpu, gpus
 from lib.model.hardware.optional import psutil
 
 Step = Callable[[], object]
-Sync = Callable[[object], object]  # waits for what a step returned, as `jax.block_until_ready` does
+Sync = Callable[[object], object]  # waits for a step's result, like `jax.block_until_ready`
 Clock = Callable[[], float]
 
 
 def no_wait(result: object) -> object:
-    """The `sync` of a step whose work is done when it returns."""
+    """The `sync` for steps whose work is done when they return."""
     return result
 
 
@@ -52,8 +51,6 @@ class Config:
 
 
 class Ended(Enum):
-    """What ended a measurement."""
-
     SPREAD = "the spread was small enough"
     CAP = "the time was up"
 
@@ -62,7 +59,7 @@ class Ended(Enum):
 class Measurement:
     """Seconds per step, from blocks of equally many steps."""
 
-    block_s: tuple[float, ...]  # of whole blocks, in the order in which they ran
+    block_s: tuple[float, ...]  # seconds per block, in the order they ran
     steps_per_block: int
     ended: Ended
     warnings: tuple[str, ...] = ()
@@ -74,12 +71,10 @@ class Measurement:
 
     @property
     def median_s(self) -> float:
-        """Median over the blocks of the seconds per step."""
         return float(np.median(self.step_s))
 
     @property
     def quartiles_s(self) -> tuple[float, float]:
-        """First and third quartile over the blocks of the seconds per step."""
         low, high = np.percentile(self.step_s, [25, 75])
         return float(low), float(high)
 
@@ -91,7 +86,7 @@ class Measurement:
 
     @property
     def text(self) -> str:
-        """The median with no more digits than its spread justifies."""
+        """The median, with only as many digits as its spread justifies."""
         return justified(self.median_s, *self.quartiles_s)
 
 
@@ -100,17 +95,17 @@ def measure(
 ) -> Measurement:
     """Measure a step in its steady state: warm up, find the block size, repeat blocks until their spread is small.
 
-    `sync` waits for what the last step of a block returned; the clock stops after it. Blocks also end when the time in
-    `config` is up.
+    `sync` waits for the result of a block's last step; the clock stops after it. Measuring also ends after
+    `config.max_time_s`.
     """
     return Meter(step, sync, config or Config(), clock).run()
 
 
 @dataclass
 class Meter:
-    """A step measured block by block, so that several can be measured in turns.
+    """Measure a step block by block, so that several steps can take turns.
 
-    For the arguments, see `measure`; for its use, `lib.timing.profiling.harness.Repeated`.
+    For the arguments, see `measure`; for a use, see `lib.timing.profiling.harness.Repeated`.
     """
 
     step: Step
@@ -120,7 +115,7 @@ class Meter:
     wait_in_block: bool = True
     blocks: list[float] = field(default_factory=list)
     steps_per_block: int = 1
-    clock_s: float = 0.0  # what reading the clock costs
+    clock_s: float = 0.0  # the cost of reading the clock
 
     def run(self) -> Measurement:
         """Measure until the spread is small or the time is up."""
@@ -142,7 +137,7 @@ class Meter:
         return float((high - low) / middle) if middle else math.inf
 
     def warm_up(self) -> None:
-        """Measure what reading the clock costs, then run steps for `warm_up_s`."""
+        """Measure the cost of reading the clock, then run steps for `warm_up_s`."""
         self.clock_s = float(np.median(np.diff([self.clock() for _ in range(32)])))
         began = self.clock()
         while True:
@@ -151,7 +146,7 @@ class Meter:
                 return
 
     def find_block_size(self) -> None:
-        """Enlarge the block until neither the clock's cost nor its resolution matters."""
+        """Enlarge the block until the clock's cost and resolution no longer matter."""
         wanted_s = max(self.config.min_block_s, self.clock_s / self.config.clock_share)
         while (block_s := self._timed(self.steps_per_block)) < wanted_s:
             if self.steps_per_block >= self.config.max_steps_per_block:
@@ -167,7 +162,6 @@ class Meter:
         return self._steps(steps) - before
 
     def _steps(self, steps: int) -> float:
-        """Run the steps, wait for the last one's result, and return the time at which the block ended."""
         result: object = None
         for _ in range(steps):
             result = self.step()
@@ -176,7 +170,7 @@ class Meter:
         return self.clock() if self.wait_in_block else after
 
     def measurement(self, ended: Ended) -> Measurement:
-        """What has been measured so far, with its warnings."""
+        """Return the measurement so far, with its warnings."""
         plain = Measurement(tuple(self.blocks), self.steps_per_block, ended)
         return replace(plain, warnings=tuple(self._warnings(plain)))
 
@@ -212,7 +206,7 @@ class Meter:
 
 
 def _drift(blocks: Sequence[float]) -> float:
-    """Relative change from the first to the last third, if larger than the blocks' own spread and 5 %; else 0."""
+    """Return the relative change from first to last third, or 0 if they overlap or differ by at most 5 %."""
     third = len(blocks) // 3
     if third < 3:
         return 0.0
@@ -222,32 +216,32 @@ def _drift(blocks: Sequence[float]) -> float:
     return change if apart and abs(change) > 0.05 else 0.0
 
 
-# Of the processor time that programs wanted. Stolen time lengthens a figure by about its share, and repetitions differ
-# by a tenth anyway (`diagnosis.SPREAD`): less changes no answer, and a rented machine always loses some.
+# Share of the processor time that programs wanted. Stolen time lengthens a figure by about its share. Below this it
+# changes no answer: repetitions differ by a tenth anyway (`diagnosis.SPREAD`), and rented machines always lose some.
 STEAL_SHARE = 0.1
-# Of the watched time. A card slowed for a tenth of it loses less than a tenth, and a boosting card always touches its
-# power limit for moments.
+# Share of the watched time. A card slowed for a tenth of it loses less than a tenth, and a boosting card always touches
+# its power limit briefly.
 SLOWED_SHARE = 0.1
 OTHERS_CORES = 0.25
 SWAP_BYTES = 2**20
-LOOK_S = 0.5  # processor time is counted in ticks of 10 ms, and a look takes several
+LOOK_S = 0.5  # processor time is counted in ticks of 10 ms, and reading the counters takes several
 _KINDS = ("other virtual machines took", "other programs kept", "MiB were swapped", "the graphics card was slowed by")
 
 
 @dataclass(frozen=True)
 class Disturbance:
-    """What other processes did on the machine between two moments."""
+    """Everything that disturbed the machine between two moments, such as other programs or throttling."""
 
     seconds: float
-    steal_share: float  # of the processor time that programs wanted, taken by other virtual machines of the host
+    steal_share: float  # share of the wanted processor time that other virtual machines on the host took
     others_cores: float  # cores that other programs kept busy, on average
     swapped_bytes: int
-    slowed_s: Mapping[str, float] = field(default_factory=dict)  # how long a graphics card was slowed, by cause
-    throttled_by: tuple[str, ...] = ()  # what slowed a card at the end, if it does not count seconds
+    slowed_s: Mapping[str, float] = field(default_factory=dict)  # seconds a graphics card was slowed, by cause
+    throttled_by: tuple[str, ...] = ()  # causes slowing a card at the end, for cards that do not count seconds
 
     @property
     def flags(self) -> list[str]:
-        """A sentence for each disturbance that makes a figure untrustworthy."""
+        """One sentence for each disturbance that makes a figure untrustworthy."""
         slowed = {cause: s for cause, s in self.slowed_s.items() if s > SLOWED_SHARE * self.seconds}
         remedy = "let it cool, or name its clock with the figure"
         possible = (
@@ -280,16 +274,16 @@ class Disturbance:
 
 
 def disturbances(warnings: Sequence[str]) -> list[str]:
-    """The warnings that `Disturbance.flags` wrote, the last of each kind."""
+    """Return the warnings written by `Disturbance.flags`, the last of each kind."""
     return list({kind: warning for warning in warnings for kind in _KINDS if kind in warning}.values())
 
 
 class Watch:
-    """`with Watch() as watch: ...`, then `watch.disturbance`.
+    """Detect disturbances: `with Watch() as watch: ...`, then read `watch.disturbance`.
 
-    This process, the processes `pids`, and the children of all count as measured, as does the server whose kernel this
-    process is. `gpu` adds the graphics cards: their counters of slowed seconds are read before and after, because an
-    idle card is never slowed. Everything timed is watched: see `Engine.watch` and `marked`.
+    This process, its parent (the server of a notebook's kernel), the processes `pids` and all their children count as
+    measured. `gpu` also reads the graphics cards' counters of slowed seconds, before and after because an idle card is
+    never slowed. Everything timed is watched: see `Engine.watch` and `marked`.
     """
 
     def __init__(self, *pids: int, gpu: bool = False) -> None:
@@ -304,7 +298,7 @@ class Watch:
         self.disturbance = self.so_far()
 
     def marked(self, measured: Measurement) -> Measurement:
-        """The measurement, with all disturbances so far among its warnings."""
+        """Return the measurement with all disturbances so far added to its warnings."""
         flags = (self.disturbance or self.so_far()).flags
         return replace(measured, warnings=tuple(dict.fromkeys((*measured.warnings, *flags))))
 
@@ -323,19 +317,18 @@ class Watch:
         )
 
     def _look(self) -> tuple[np.ndarray, tuple[Gpu, ...]]:
-        """The machine's counters, and its cards where they are watched.
+        """Return (clock s, busy s, stolen s, own s, swapped bytes), and the watched cards.
 
-        Seconds of the clock; of processor time of all programs, without stolen time and waiting, of stolen time and of
-        the measured processes; swapped bytes.
+        Busy time is all programs' processor time, without stolen time and waiting.
         """
         cards = tuple(gpus()) if self._gpu else ()
-        if psutil is None:  # a bare machine: nothing is known of others
+        if psutil is None:  # then other programs are unknown
             return np.array([time.perf_counter(), 0, 0, 0, 0]), cards
-        family = self._family()  # before any clock is read: looking for children takes time
+        family = self._family()  # before reading any clock, because finding children takes time
         times = psutil.cpu_times()
         own_s = _spent_s(family)
         steal_s = getattr(times, "steal", 0.0)
-        # Guest time is part of user time, and waiting for a disk keeps no core busy.
+        # Guest time is already part of user time, and waiting for a disk keeps no core busy.
         idle_s = times.idle + getattr(times, "iowait", 0.0)
         total_s = sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
         swap = psutil.swap_memory()
@@ -343,21 +336,20 @@ class Watch:
         return np.array([time.perf_counter(), busy_s, steal_s, own_s, swap.sin + swap.sout]), cards
 
     def _family(self) -> "list[psutil.Process]":
-        """The measured processes and their children, each once: most of `pids` are children too."""
         server = multiprocessing.parent_process()
         pids = (os.getpid(), *self._pids, *([server.pid] if server is not None and server.pid else []))
         family = []
         for pid in pids:
             with suppress(psutil.NoSuchProcess):
                 family += [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
-        return list(dict.fromkeys(family))
+        return list(dict.fromkeys(family))  # most of `pids` are also children
 
 
 class Turns:
-    """What disturbed work that is done in turns, with other work in between.
+    """Collect disturbances of work that takes turns with other work.
 
-    `flags` looks at a turn every `LOOK_S` at most, and never at a shorter turn. `watch` is of the processes that do the
-    work, and not begun yet.
+    `flags` reads the counters at most every `LOOK_S`, so turns shorter than that are never checked. `watch` covers the
+    processes that do the work; it must not have been entered yet.
     """
 
     def __init__(self, watch: Watch) -> None:
@@ -367,7 +359,7 @@ class Turns:
         self._looked_at: float | None = None  # in seconds of the monotonic clock; None between turns
 
     def begin(self) -> None:
-        """Begin a turn, and end the one before."""
+        """Begin a turn, ending any current turn."""
         self.end()
         self._watch.__enter__()
         self._looked_at = time.monotonic()
@@ -376,7 +368,7 @@ class Turns:
         self._earlier, self._now, self._looked_at = list(self.flags()), [], None
 
     def flags(self) -> tuple[str, ...]:
-        """A sentence for each disturbance of any turn so far, the last of each kind."""
+        """Return a sentence for each disturbance of any turn so far, the last of each kind."""
         if self._looked_at is not None and time.monotonic() - self._looked_at >= LOOK_S:
             self._watch.__exit__()
             self._now = self._watch.disturbance.flags if self._watch.disturbance is not None else []
@@ -385,7 +377,7 @@ class Turns:
 
 
 def _slowed_s(before: Sequence[Gpu], after: Sequence[Gpu]) -> dict[str, float]:
-    """Seconds between two moments in which a card was slowed, by cause; the longest of several cards."""
+    """Return the seconds for which a card was slowed, by cause; of several cards, the maximum."""
     began = {gpu.uuid: gpu.slowed_s or {} for gpu in before}
     found: dict[str, float] = {}
     for gpu in after:
@@ -396,9 +388,8 @@ def _slowed_s(before: Sequence[Gpu], after: Sequence[Gpu]) -> dict[str, float]:
 
 
 def _spent_s(family: "list[psutil.Process]") -> float:
-    """User and system time of each process, and of its children that have ended; live ones are in the family."""
     spent_s = 0.0
     for process in family:
         with suppress(psutil.NoSuchProcess):
-            spent_s += sum(process.cpu_times()[:4])
+            spent_s += sum(process.cpu_times()[:4])  # includes children that have ended; live ones are in the family
     return spent_s

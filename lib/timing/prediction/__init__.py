@@ -1,1 +1,1 @@
-"""How long a training step takes on a device that was calibrated, recorded, or is known by published figures."""
+"""Predict a step's time on devices that are calibrated, recorded, or known by published figures."""

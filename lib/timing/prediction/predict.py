@@ -1,13 +1,12 @@
-"""How long a step takes, on a device that was calibrated here or on one that is known by its figures.
+"""Predict how long a step takes, on a device calibrated here or on a device known by its figures.
 
-A calibration has the costs of a way to train on this machine, fitted to measured steps, and how far they can be
-trusted. A step's seconds are a sum of costs that are not negative (as of a `Device`, but with a rate of products for
-each number of examples), times a correction that is learned from what the sum leaves over. The correction is a Gaussian
-process in the logarithm of the seconds (Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, chapter
-2): near what was measured it follows the measurement, far from it the correction fades and the interval widens. The
-width of the interval is calibrated too: each sample is predicted from all others, and the interval is as wide as it
-takes to hold nine in ten of them. Few samples, such as the epochs of a recorded machine, do not say how wide that is:
-many calibrations say it `together`.
+A calibration holds the costs of a way to train on this machine, fitted to measured steps, and how far to trust them. A
+step's seconds are a sum of nonnegative costs (as for a `Device`, but with a product rate for each number of examples),
+times a correction learned from the residuals. The correction is a Gaussian process in the logarithm of the seconds
+(Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, chapter 2): near measured steps it follows the
+measurements; far from them it fades and the interval widens. The interval's width is calibrated too: each sample is
+predicted from all others, and the interval is just wide enough to hold nine in ten of them. Few samples, such as the
+epochs of a recorded machine, cannot determine that width; many calibrations determine it `together`.
 """
 
 import math
@@ -31,7 +30,7 @@ from lib.timing.prediction.workload import (
     fully_connected,
 )
 
-# Parts of a step, and a usual cost of one unit: the fit begins from relative errors, so only its order of size matters.
+# Parts of a step, with a typical cost of one unit; only its order of magnitude matters, to scale the fit.
 USUAL = {
     "call": 1e-5,
     "launch": 1e-6,
@@ -40,17 +39,16 @@ USUAL = {
     "update": 1 / 20e9,
     "operands": 1 / 50e9,
 }
-ROWS = (1, 2, 4, 8, 16, 32, 64, 256, 1024, 4096)  # examples of a layer at which products have a rate of their own
+ROWS = (1, 2, 4, 8, 16, 32, 64, 256, 1024, 4096)  # numbers of examples at which the product rate is fitted
 _KNOTS, _NUMBERS = np.log2(ROWS), np.arange(len(ROWS))
-# How alike the rates of neighbouring numbers of examples are kept. A single image is hardly a neighbour of two: its
-# products are those of a matrix and a vector, for which libraries and compilers have code of its own. Its rate is that
-# of two only where no sample says otherwise.
+# How strongly the rates of neighbouring `ROWS` are pulled together. A single image is barely tied to two: libraries and
+# compilers have separate code for products of a matrix and a vector. Its rate equals that of two only without samples.
 SMOOTHING, SMOOTHING_OF_ONE = 1.5, 1e-3
-# How much costs other than the call's are kept small where samples are few, in shares of the sample that has most of
-# them: else they are fitted to the scatter.
+# With few samples, how strongly all costs but the call's are pulled towards 0, relative to the sample with the most of
+# each; otherwise they would fit the scatter.
 SHRINKING = 0.3
-# Variance of the correction and of a measurement's own scatter, in squares of a relative difference, and how far apart
-# two samples may be, in octaves or in number, and still tell of each other; steps of one image tell of no others.
+# Variances of the correction and of a measurement's scatter, as squared relative differences; and the distances (in
+# octaves or counts) over which samples inform each other. Steps of a single image inform no others.
 CORRECTION, SCATTER = 0.04, 0.01
 REACH = {
     "examples": 2.0,
@@ -61,42 +59,42 @@ REACH = {
     "single image": 0.05,
 }
 COVERAGE = 0.9
-LEAST_SAMPLES = 9  # of fewer, no error is that of nine in ten: (n + 1) × coverage would lie beyond the largest
-LEAST_TOGETHER = 3  # of a calibration whose interval others share
-NEAR, REACHED = 0.5, 0.1  # of the correction that is shared with the nearest sample: like it, and beyond all of them
-MOST_ERROR = 0.5  # of samples predicted from the others, at the median: beyond it a calibration means nothing
+LEAST_SAMPLES = 9  # with fewer, no 90 % quantile exists: rank (n + 1) × coverage exceeds n
+LEAST_TOGETHER = 3  # samples of a calibration that shares its interval with others
+NEAR, REACHED = 0.5, 0.1  # least share of the correction in common with the nearest sample to be near it, or in reach
+MOST_ERROR = 0.5  # above this median error of left-out samples, a calibration is meaningless
 
 
 class NotCalibrated(ValueError):
-    """The measured steps do not say what a step costs; the text is a sentence for the person."""
+    """The measured steps do not determine what a step costs; the text is a sentence for the user."""
 
 
-Sample = tuple[Workload, float]  # and the seconds that a step of it took
+Sample = tuple[Workload, float]  # with the seconds one step took
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What a way to train costs on this machine. Made by `calibrate`."""
+    """The fitted costs of a way to train on this machine. Made by `calibrate`."""
 
     name: str
-    costs: np.ndarray  # seconds of each usual cost, (parts,)
+    costs: np.ndarray  # seconds per unit of each part, (parts,)
     coordinates: np.ndarray  # of the samples, (samples, len(REACH))
     weights: np.ndarray  # of the samples in the correction, (samples,)
     precision: np.ndarray  # inverse of the samples' covariance, (samples, samples)
     widening: float  # standard deviations that hold `COVERAGE` of the samples when predicted from the others
-    far_widening: float  # the same, of a workload that is not near any sample
+    far_widening: float  # the same, for workloads far from every sample
     left_out_errors: np.ndarray  # relative errors of the samples, each predicted from the others, (samples,)
-    deviations: np.ndarray  # of these in standard deviations, (samples,)
-    left_near: np.ndarray  # whether each is near one of the others, (samples,)
+    deviations: np.ndarray  # the same errors in standard deviations, (samples,)
+    left_near: np.ndarray  # whether each sample is near another, (samples,)
     density: float = 1.0  # share of the inputs that it computes with
 
     @property
     def median_error(self) -> float:
-        """Median relative error of a sample that is predicted from the others."""
+        """Median relative error of samples predicted from the others."""
         return float(np.median(self.left_out_errors))
 
     def predicted(self, workload: Workload) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Seconds of a step with the ends of their interval, each of the shape in which the workload is counted."""
+        """Return a step's seconds and the low and high ends of their interval, each in the workload's shape."""
         amounts, coordinates = _amounts(workload, self.density), _coordinates(workload)
         flat = coordinates.reshape(-1, coordinates.shape[-1])
         nearness = _covariance(flat, self.coordinates)  # (n, samples)
@@ -109,7 +107,7 @@ class Calibration:
         return seconds, seconds / spread, seconds * spread
 
     def parts(self, workload: Workload) -> dict[str, float]:
-        """Seconds of each part of a step, which add up to what is predicted."""
+        """Return the seconds of each part of a step; they add up to the predicted seconds."""
         each = _amounts(workload, self.density) * self.costs
         seconds = float(self.predicted(workload)[0])
         scale = seconds / each.sum() if each.sum() else 0.0
@@ -122,7 +120,7 @@ class Calibration:
         }
 
     def is_known(self, workload: Workload, within: float = NEAR) -> bool:
-        """Whether it lies among the samples, or not far beyond them: `within` is `NEAR` or `REACHED`."""
+        """Whether the workload lies near a sample (`within=NEAR`), or at least in reach (`within=REACHED`)."""
         nearness = _covariance(np.array([_coordinates(workload)]), self.coordinates)
         return bool(nearness.max() > within * CORRECTION)
 
@@ -131,9 +129,9 @@ K = TypeVar("K")
 
 
 def together(found: Mapping[K, Calibration]) -> dict[K, Calibration]:
-    """Calibrations of few samples each, with intervals as wide as it takes to hold `COVERAGE` of all their samples.
+    """Return calibrations of few samples each, with a common interval that holds `COVERAGE` of all their samples.
 
-    What lies far from the samples has an interval that was as wide as it took for samples far from all others.
+    The interval far from the samples is fitted to samples that are far from all others.
     """
     deviations = np.concatenate([one.deviations for one in found.values()] or [np.empty(0)])
     near = np.concatenate([one.left_near for one in found.values()] or [np.empty(0)]).astype(bool)
@@ -143,11 +141,11 @@ def together(found: Mapping[K, Calibration]) -> dict[K, Calibration]:
 
 
 def _holding(deviations: np.ndarray) -> float:
-    """What holds `COVERAGE` of errors, each left out of its fit; 0 of none.
+    """Return the quantile that holds `COVERAGE` of leave-one-out errors; 0 if there are none.
 
-    The finite-sample quantile of conformal prediction: of n, the one at (n + 1) × coverage. It usually covers steps
-    that are drawn as the samples were, without a guarantee (Barber, Candès, Ramdas and Tibshirani, Predictive inference
-    with the jackknife+, 2021); of others it says nothing.
+    This is the finite-sample quantile of conformal prediction, at rank (n + 1) × coverage. It usually covers steps
+    drawn like the samples, but without a guarantee (Barber, Candès, Ramdas and Tibshirani, Predictive inference with
+    the jackknife+, 2021). It says nothing about other steps.
     """
     rank = min(len(deviations), int(np.ceil((len(deviations) + 1) * COVERAGE)))
     return float(np.sort(deviations)[rank - 1]) if len(deviations) else 0.0
@@ -157,13 +155,14 @@ def calibrate(name: str, samples: Sequence[Sample], density: float = 1.0, few: b
     """Fit the costs of a way to train to measured steps.
 
     Args:
-        name: Of the way to train, for people.
+        name: Display name of the way to train.
         samples: At least `LEAST_SAMPLES`, of different workloads.
-        density: Share of the inputs that it computes with, as it does with all that are not zero; 1: with all.
-        few: `LEAST_TOGETHER` samples are enough, for an interval that the calibration has `together` with others.
+        density: Share of the inputs that it computes with, if it skips zeros; 1: all inputs.
+        few: Accept `LEAST_TOGETHER` samples, for calibrations that get their interval `together` with others.
 
     Raises:
-        NotCalibrated: There are too few, or they cannot be told from one another.
+        NotCalibrated: There are too few samples, their seconds are not finite and above 0, or they contradict each
+            other.
     """
     least = LEAST_TOGETHER if few else LEAST_SAMPLES
     if len(samples) < least:
@@ -202,11 +201,11 @@ def calibrate(name: str, samples: Sequence[Sample], density: float = 1.0, few: b
 def _fitted(
     amounts: np.ndarray, coordinates: np.ndarray, seconds: np.ndarray, few: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Costs (parts,), weights of the correction (samples,), and the inverse of the samples' covariance."""
-    from scipy.optimize import nnls  # here, because steps are also measured on machines that have NumPy alone
+    """Return costs (parts,), weights of the correction (samples,), and the inverse of the samples' covariance."""
+    from scipy.optimize import nnls  # here, because steps are also measured on machines with only NumPy
 
     flops = amounts[:, len(USUAL) :].sum(axis=1)
-    usual = np.array([*USUAL.values(), *[np.quantile(seconds / flops, 0.25)] * len(ROWS)])  # of this device's own rates
+    usual = np.array([*USUAL.values(), *[np.quantile(seconds / flops, 0.25)] * len(ROWS)])  # from this device's rates
     relative = amounts * usual / seconds[:, None]
     smooth = np.zeros((len(ROWS) - 1, relative.shape[1]))
     for row in range(len(smooth)):
@@ -222,12 +221,7 @@ def _fitted(
 
 
 def _amounts(counted: Workload, density: float) -> np.ndarray:
-    """How much of each part a step needs, (…, parts): `USUAL`, then FLOP by number of examples.
-
-    Args:
-        counted: Of one step.
-        density: Share of the inputs that are computed with.
-    """
+    """Return how much of each part a step needs, (…, parts): those of `USUAL`, then FLOP by number of examples."""
     bytes_of = dict.fromkeys(OperationKind, 0.0)
     products = np.zeros(len(ROWS))
     for one in counted.operations:
@@ -236,14 +230,14 @@ def _amounts(counted: Workload, density: float) -> np.ndarray:
         if one.kind is OperationKind.PRODUCT:
             flops = np.asarray(times * one.flops)
             products = products + flops[..., None] * row_shares(one.rows)
-    images = counted.networks * counted.input_bytes  # each network has an order of its own
+    images = counted.networks * counted.input_bytes  # each network shuffles separately
     kinds = OperationKind.ELEMENTWISE, OperationKind.UPDATE, OperationKind.PRODUCT
     plain = (1.0, counted.launches, images, *(bytes_of[kind] for kind in kinds))
     return np.concatenate([_side_by_side(plain, products.shape[:-1]), products], axis=-1)
 
 
 def _side_by_side(parts: Sequence[Any], shape: tuple[int, ...]) -> np.ndarray:
-    """(…, parts): numbers, or arrays that are broadcast to the shape (…)."""
+    """Stack numbers, or arrays broadcast to `shape`, into (*shape, parts)."""
     found = np.empty((*shape, len(parts)))
     for number, one in enumerate(parts):
         found[..., number] = one
@@ -251,13 +245,13 @@ def _side_by_side(parts: Sequence[Any], shape: tuple[int, ...]) -> np.ndarray:
 
 
 def row_shares(rows: Any) -> np.ndarray:
-    """How a number of examples is shared among `ROWS`, (…, len(ROWS)): linear between neighbours in its logarithm."""
+    """Return interpolation weights of numbers of examples over `ROWS`, (…, len(ROWS)), linear in the logarithm."""
     place = np.interp(np.log2(np.maximum(rows, 1)), _KNOTS, _NUMBERS)
     return np.maximum(1 - np.abs(place[..., None] - _NUMBERS), 0)
 
 
 def _coordinates(counted: Workload) -> np.ndarray:
-    """Where a workload lies among others, in units of `REACH`, (…, len(REACH))."""
+    """Return a workload's coordinates in units of `REACH`, (…, len(REACH))."""
     products = [one for one in counted.operations if one.kind is OperationKind.PRODUCT]
     first, *others = (np.asarray(one.flops / one.rows) for one in products)
     plain = (
@@ -273,7 +267,7 @@ def _coordinates(counted: Workload) -> np.ndarray:
 
 
 def _covariance(some: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """(some, others): how much of the correction is shared."""
+    """Return the covariance of the correction, (some, others)."""
     squares = ((some[:, None, :] - others[None, :, :]) ** 2).sum(axis=2)
     return CORRECTION * np.exp(-squares / 2)
 
@@ -281,47 +275,45 @@ def _covariance(some: np.ndarray, others: np.ndarray) -> np.ndarray:
 MOST_NETWORKS = 100_000
 MOST_ROWS = 1_000_000_000
 MOST_PER_H = QUANTITIES["price_per_h"].most
-YOUR_PRICE = "your price"  # in place of a listed price's date
+YOUR_PRICE = "your price"  # instead of a listed price's date
 THERE = "the images lie where they are computed with already"
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """Seconds of a step, their 90 % interval or the range of the device's figures, and the parts they are made of."""
+    """Seconds of a step, their 90 % interval or the range of the device's figures, and their parts."""
 
     step_s: float
     low_s: float
     high_s: float
     parts_s: Mapping[str, float]
-    warning: str = ""  # why it may be further off than its interval says
+    warning: str = ""  # why the error may exceed the interval
 
     @property
     def interval_s(self) -> tuple[float, float, float]:
-        """Low end, value and high end."""
         return self.low_s, self.step_s, self.high_s
 
     def of(self, steps: float) -> "Prediction":
-        """The seconds of so many steps."""
         parts = {name: steps * seconds for name, seconds in self.parts_s.items()}
         return Prediction(steps * self.step_s, steps * self.low_s, steps * self.high_s, parts, self.warning)
 
     def plus(self, other: "Prediction") -> "Prediction":
-        """The seconds of both, one after the other."""
+        """Return the seconds of both, run in sequence."""
         parts = dict(Counter(self.parts_s) + Counter(other.parts_s))
         ends = (self.step_s + other.step_s, self.low_s + other.low_s, self.high_s + other.high_s)
         return Prediction(*ends, parts, self.warning or other.warning)
 
 
 def predict(workload: Workload, device: Device | Calibration) -> Prediction:
-    """How long a step of a workload takes on a device.
+    """Predict how long a step of a workload takes on a device.
 
     Args:
-        workload: For a calibration, run in the way that was calibrated.
-        device: Calibrated on this machine, or known by its figures: then the ends are those of the figures' ranges, and
-            as many times wider as the device says.
+        workload: For a calibration, its way to run a step must be the calibrated way.
+        device: A calibration of this machine, or a device known by its figures; then the interval comes from the
+            figures' ranges, times the device's `widening`.
 
     Raises:
-        DoesNotFit: The memory of a device that is known by its figures cannot hold it.
+        DoesNotFit: The memory of a device known by its figures cannot hold the workload.
     """
     if isinstance(device, Calibration):
         seconds, low, high = map(float, device.predicted(workload))
@@ -335,19 +327,18 @@ def predict(workload: Workload, device: Device | Calibration) -> Prediction:
 
 @dataclass(frozen=True)
 class Predictions:
-    """Seconds of a step of many workloads, and the ends of their intervals: arrays; NaN where it does not fit."""
+    """Seconds of a step of many workloads and the ends of their intervals, as arrays; NaN if one does not fit."""
 
     step_s: np.ndarray
     low_s: np.ndarray
     high_s: np.ndarray
 
     def times(self, count: float) -> "Predictions":
-        """The seconds of so many of them, one after another."""
         return Predictions(count * self.step_s, count * self.low_s, count * self.high_s)
 
 
 def predict_many(workloads: Workload, device: Device | Calibration) -> Predictions:
-    """As `predict`, of a workload that is counted as arrays."""
+    """Predict many workloads at once: like `predict`, for a workload counted as arrays."""
     if isinstance(device, Calibration):
         return Predictions(*device.predicted(workloads))
     held = workloads.working_bytes <= device.figures["memory_bytes"].value
@@ -362,15 +353,15 @@ def _parts_on(workload: Workload, device: Device, end: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Question:
-    """Networks of one shape that are to be trained; raises ValueError with a sentence for what cannot be.
+    """Equally shaped networks to train. Raises ValueError, with a sentence for the user, if a value is out of range.
 
     Attributes:
-        network: Any.
-        batch_size: Examples a step.
-        epochs: Of each network.
-        networks: How many.
-        price_per_h: Dollars of an hour of this machine, as whoever asks says; None where nobody does.
-        rows: Training examples of an epoch.
+        network: The shape of every network.
+        batch_size: Examples per step.
+        epochs: Epochs of each network.
+        networks: Number of networks.
+        price_per_h: The user's own price of this machine in dollars per hour; None if unknown.
+        rows: Training examples per epoch.
     """
 
     network: Network
@@ -385,7 +376,7 @@ class Question:
             raise ValueError(
                 f"rows: expected 1 to {MOST_ROWS:,}, got {self.rows!r}; give the training examples of an epoch"
             )
-        _ = self._training  # says what is wrong with it
+        _ = self._training  # raises for an impossible training
         if isinstance(self.networks, bool) or not 1 <= self.networks <= MOST_NETWORKS:
             raise ValueError(
                 f"networks: expected 1 to {MOST_NETWORKS:,}, got {self.networks}; choose how many are to be trained"
@@ -398,16 +389,16 @@ class Question:
 
     @property
     def steps(self) -> int:
-        """Steps that each network makes."""
+        """Steps of each network over all epochs."""
         return self.epochs * self._training.steps_per_epoch()
 
     @property
     def of_mnist(self) -> bool:
-        """Whether its inputs are MNIST's images, as far as their numbers tell."""
+        """Whether the inputs are MNIST's images, judging by their number and size."""
         return (self.network.n_inputs, self.rows) == (N_PIXELS, N_TRAIN)
 
     def workload(self, way: Way, at_once: int = 1, batch_size: int = 0) -> Workload:
-        """What a step of so many of its networks consists of; `batch_size` 0: its own."""
+        """Return the workload of one step of `at_once` networks; `batch_size` 0: the question's own."""
         return fully_connected(self.network, batch_size or self.batch_size, way, at_once, images=self.rows)
 
     @property
@@ -418,19 +409,19 @@ class Question:
 
 @dataclass(frozen=True)
 class Calibrated:
-    """A way to train, and what its steps cost: calibrated on this machine, or by the figures of a device.
+    """A way to train with the cost of its steps, calibrated on this machine or taken from a device's figures.
 
     Attributes:
-        calibration: What predicts its steps; None where it exists and is not calibrated.
+        calibration: Predicts its steps; None for a way that exists but is not calibrated.
         way: How it runs a step.
-        together: Networks that one program takes, at most.
-        library: What trains, and on which device.
-        backend: Its key in the table of backends; empty for a device that is known by its figures.
-        saves: What a step would save that were changed in one thing, by variant, for the bytes of a batch; or why
-            nothing can be gained there.
-        memory_bytes: That a step may use.
-        worker: What runs it, where the library does not say that: ways of one can be exchanged without rewriting a
-            program.
+        together: Maximum number of networks in one program.
+        library: The library, and the device it trains on.
+        backend: Its key in the table of backends; empty for a device known by its figures.
+        saves: By variant of a step, the seconds that it would save, depending on the bytes of a batch; or why it would
+            save nothing.
+        memory_bytes: Memory available to a step.
+        worker: The worker that runs it, if `library` does not identify it: one worker's ways to train are exchangeable
+            without rewriting a program.
     """
 
     calibration: Calibration | Device | None
@@ -444,14 +435,13 @@ class Calibrated:
 
     @property
     def program(self) -> str:
-        """Whose ways to train can be exchanged without rewriting a program."""
+        """Identifies ways to train that are exchangeable without rewriting a program."""
         return self.worker or self.library
 
     @property
     def is_keras(self) -> bool:
-        """Whether its program is one of Keras, whichever library runs it."""
         return self.backend.startswith("keras")
 
     def check(self, workload: Workload) -> None:
-        """Raise DoesNotFit, with a sentence for the person, where the memory cannot hold a step."""
+        """Raise DoesNotFit, with a sentence for the user, if the memory cannot hold a step."""
         check_memory(workload, self.memory_bytes)

@@ -1,1 +1,1 @@
-"""A training step taken apart: where its time goes, operation by operation and part by part."""
+"""Break a training step down: where its time goes, operation by operation and part by part."""
