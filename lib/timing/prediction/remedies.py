@@ -1,12 +1,11 @@
-"""What would make a training quicker: remedies, and the gain that is predicted of each; and which device and which way
-to train is advised, for a question such as a reader has (`advise`).
+"""Predict the gain of each remedy for a slow training, and advise which device and way to train to use (`advise`).
 
-A remedy is an entry of `Remedy`: for whom it is, the line to paste, how it is predicted, and how a worker applies it,
-which is another way to train, another size, or a variant of the step (`lib.timing.profiling.request.VARIANTS`).
+An entry of `Remedy` holds the backends that it applies to, the line to paste, how to predict it, and how a worker
+applies it: another way to train, another size, or a variant of the step (`lib.timing.profiling.request.VARIANTS`).
 
-What is compared is the seconds of an image of one network, so that a larger batch and many networks at once are judged
-fairly: their steps are longer, and do more. A larger batch makes fewer steps of an epoch, and may learn less from it;
-that is no part of the gain.
+Gains compare the seconds per image and network, so that larger batches and many networks at once are judged fairly:
+their steps take longer, but do more. A larger batch means fewer steps per epoch, which may learn less; gains ignore
+that.
 """
 
 import math
@@ -32,9 +31,9 @@ from lib.timing.prediction.predict import (
 from lib.timing.prediction.workload import DRIVEN, Cost, Device, DoesNotFit, Way
 
 LARGER = 4  # times the batch size
-RESIDENT = "resident"  # a variant of a step: its batches lie on the device
+RESIDENT = "resident"  # a variant of a step: its batches are on the device
 STEPS_PER_EXECUTION = 50
-LEAST_LEFT = 0.1  # of a step, where what bringing its batch costs is measured to be more than the step itself
+LEAST_LEFT = 0.1  # share of a step that remains even if the measured saving exceeds the step itself
 
 
 @dataclass(frozen=True)
@@ -43,10 +42,10 @@ class Setup:
 
     Attributes:
         by: Name of the way to train.
-        batch_size: Images a step, of each network.
+        batch_size: Images per step and network.
+        step: Predicted step of all networks in the program.
         at_once: Networks in one program.
-        variant: Of the step that one of `Remedy` has applied; empty: the plain step.
-        step: Of all networks of the program.
+        variant: The variant of the step that a remedy applies; empty: the plain step.
     """
 
     by: str
@@ -57,25 +56,25 @@ class Setup:
 
     @property
     def images(self) -> int:
-        """Images of a step: each network's count."""
+        """Images per step, counted once for each network."""
         return self.batch_size * self.at_once
 
     @property
     def image(self) -> Prediction:
-        """The seconds of an image of one network."""
+        """Seconds per image and network."""
         return self.step.of(1 / self.images)
 
 
 @dataclass(frozen=True)
 class Effect:
-    """What a remedy is predicted to do.
+    """The predicted effect of a remedy.
 
     Attributes:
-        remedy: Which.
-        setup: How it is trained then; None where the remedy is applied already, or does not exist.
-        why_not: Why there is none.
-        gain: Times as fast, an image of one network; below 1 it is slower. `low` and `high` are the ends of its
-            interval. Of a remedy that is `kept`, how much slower it would be without.
+        remedy: The remedy.
+        setup: The training with the remedy applied; None if it is already applied or does not exist.
+        why_not: Why `setup` is None.
+        gain: Speedup per image and network, with the interval `low` to `high`; below 1 is slower. For a remedy already
+            in use (`kept`), the slowdown without it.
     """
 
     remedy: "Remedy"
@@ -87,38 +86,38 @@ class Effect:
 
 
 def today(question: Question, by: str, ways: Mapping[str, Calibrated]) -> Setup:
-    """How the question's networks are trained before any remedy: one after another.
+    """Return how `by` trains the question's networks before any remedy.
 
     Raises:
-        DoesNotFit: The memory cannot hold it; the text is a sentence for the person.
+        DoesNotFit: The memory cannot hold it; the text is a sentence for the user.
         NotCalibrated: The way to train is not calibrated.
     """
     return _setup(question, by, ways, at_once=min(ways[by].together, question.networks))
 
 
 def effects(question: Question, before: Setup, ways: Mapping[str, Calibrated]) -> list[Effect]:
-    """What each remedy is predicted to do, in the order of `Remedy`.
+    """Predict the effect of each remedy that applies to the backend, in the order of `Remedy`.
 
     Args:
-        question: What is trained.
-        before: From `today`.
-        ways: Ways to train that can be predicted, by name; `before.by` is among them.
+        question: The training.
+        before: Today's setup, from `today`.
+        ways: Ways to train by name, including `before.by`.
     """
     backend = ways[before.by].backend
     return [_effect(remedy, question, before, ways) for remedy in Remedy if not remedy.whom or backend in remedy.whom]
 
 
 def best(found: list[Effect]) -> Effect | None:
-    """The effect with the largest gain; None where nothing gains.
+    """Return the effect with the largest gain; None if nothing gains.
 
-    Another library is another program: it is named where nothing helps that can be changed in one's own.
+    Another library comes last, because it means rewriting the program.
     """
     gaining = [one for one in found if one.setup is not None and one.gain > 1 and not one.remedy.kept]
     return max(gaining, key=lambda one: (one.remedy is not Remedy.BACKEND, one.gain), default=None)
 
 
 def in_words(effect: Effect, before: Setup) -> str:
-    """What is done, in place of what."""
+    """Describe the change that an effect makes, or why there is none."""
     after = effect.setup
     if after is None:
         return effect.why_not
@@ -134,12 +133,12 @@ def in_words(effect: Effect, before: Setup) -> str:
 
 
 def to_paste(effect: Effect, ways: Mapping[str, Calibrated], before: Setup) -> str:
-    """The line to write in one's own program; empty where there is none, or it is more than a line.
+    """Return the line to paste into the user's program; empty if no single line does it.
 
     Args:
-        effect: Any.
-        ways: From which it was predicted.
-        before: How it is trained today.
+        effect: The effect of the remedy to paste.
+        ways: The ways to train that the effect was predicted from.
+        before: Today's setup.
     """
     if effect.setup is None:
         return ""
@@ -150,20 +149,19 @@ def to_paste(effect: Effect, ways: Mapping[str, Calibrated], before: Setup) -> s
 
 
 class _NoRemedy(Exception):
-    """A remedy is applied already, or does not exist; the text says which."""
+    """The text says why: the remedy is already applied, or does not exist."""
 
 
 _Find = Callable[[Question, Setup, Mapping[str, Calibrated]], Iterator[Setup]]
 
 
 def _effect(remedy: "Remedy", question: Question, before: Setup, ways: Mapping[str, Calibrated]) -> Effect:
-    """The quickest of what a remedy offers."""
     try:
         after = min(remedy.setups(question, before, ways), key=lambda one: one.image.step_s)
     except (_NoRemedy, DoesNotFit) as why:
         return Effect(remedy, why_not=str(why))
     gain = before.image.step_s / after.image.step_s
-    if after.variant:  # it is the same step, and only what the change saves is uncertain
+    if after.variant:  # it is the same step, so only the saving is uncertain
         ends = (before.step.high_s / after.step.high_s, before.step.low_s / after.step.low_s)
         if remedy.kept:
             more_s = (after.step.low_s - before.step.low_s, after.step.high_s - before.step.high_s)
@@ -185,7 +183,6 @@ def _setup(question: Question, by: str, ways: Mapping[str, Calibrated], batch_si
 def _compiled(
     wanted: tuple[Way, ...], already: str, question: Question, before: Setup, ways: Mapping[str, Calibrated]
 ) -> Iterator[Setup]:
-    """Ways of the same library that compile more of a training than it does today."""
     order, of = list(Way), ways[before.by]
     if order.index(of.way) >= order.index(wanted[0]):
         raise _NoRemedy(already)
@@ -205,7 +202,7 @@ def _larger_batch(question: Question, before: Setup, ways: Mapping[str, Calibrat
 def _changed(
     variant: str, kept: bool, question: Question, before: Setup, ways: Mapping[str, Calibrated]
 ) -> Iterator[Setup]:
-    """The same step, changed in one thing: without what that saves; or with what dropping costs that is `kept`."""
+    """Yield the step of a variant: minus the saving, or for a remedy already in use, plus the cost of dropping it."""
     cost = ways[before.by].saves.get(variant, THERE)
     if isinstance(cost, str):
         raise _NoRemedy(cost)
@@ -221,7 +218,7 @@ def _changed(
 
 
 def _seconds(cost: Cost, n_bytes: int) -> tuple[float, float, float]:
-    """The low end, the value and the high end of what is spent on a batch of so many bytes, none below 0."""
+    """Return the low end, value and high end of the seconds for `n_bytes`, none below 0."""
     (latency_low, latency_high), (byte_low, byte_high) = cost.latency_interval_s, cost.byte_interval_s
     ends = (latency_low + byte_low * n_bytes, cost.seconds(n_bytes), latency_high + byte_high * n_bytes)
     low_s, value_s, high_s = (max(0.0, one) for one in ends)
@@ -237,7 +234,7 @@ def _together(question: Question, before: Setup, ways: Mapping[str, Calibrated])
 
 
 def _elsewhere(of_keras: bool, question: Question, before: Setup, ways: Mapping[str, Calibrated]) -> Iterator[Setup]:
-    """Ways of another library; Keras runs the same program on several, which are a remedy of their own."""
+    # Keras runs the same program on several backends, which are a separate remedy.
     own = ways[before.by]
     others = {name: one for name, one in ways.items() if one.program != own.program and one.together == 1}
     same = {name: one for name, one in others.items() if own.is_keras and one.is_keras}
@@ -248,7 +245,6 @@ def _elsewhere(of_keras: bool, question: Question, before: Setup, ways: Mapping[
 def _any(
     these: Mapping[str, Calibrated], why_not: str, question: Question, ways: Mapping[str, Calibrated]
 ) -> Iterator[Setup]:
-    """Each of these ways that is calibrated, and whose memory holds it."""
     if not these:
         raise _NoRemedy(why_not)
     known = [name for name, one in these.items() if one.calibration is not None]
@@ -272,12 +268,12 @@ class Remedy(StrEnum):
     """A single change to how something is trained.
 
     Attributes:
-        setups: What it offers.
-        lines: To paste, by how the key of a backend begins.
-        whom: Backends that it is for; empty: all.
-        variant: Of the step, which a worker knows.
-        kept: Whether it is so already, and the variant is the step without it.
-        on_card: Whether a processor knows no such thing.
+        setups: Finds the setups that it offers.
+        lines: Lines to paste, by prefix of the backend's key.
+        whom: Keys of the backends that it applies to; empty: all.
+        variant: The variant of the step that a worker runs.
+        kept: Whether it is already in use, so that the variant is the step without it.
+        on_card: Whether it exists on graphics cards only.
     """
 
     setups: _Find
@@ -384,41 +380,41 @@ class Remedy(StrEnum):
 
 BROUGHT = "its figures are of batches that the host brings"
 NOTHING = Prediction(math.inf, math.inf, math.inf, {})
-WORTH = 1.05  # times as fast: less is not worth a change
-FETCHED_S = 60.0  # that another machine must save at least: a rented one takes as long to start
-MOST_ROWS, MOST_OF_ONE = 8, 3  # answers at first sight, and of one device
+WORTH = 1.05  # smaller speedups are not worth a change
+FETCHED_S = 60.0  # least saving for advising another machine: a rented one takes this long to start
+MOST_ROWS, MOST_OF_ONE = 8, 3  # answers shown at first: in all, and per device
 CARDS, PROCESSORS = "other cards", "other processors"
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What all of a question's trainings take on a device, one way."""
+    """The predicted time and price of a question's trainings on one device, by one way to train."""
 
     device: str
-    way: str  # with the library, where the figures are of one
-    here: bool  # predicted from what was measured on this machine; else from the device's figures
+    way: str  # includes the library, if the figures belong to one
+    here: bool  # predicted from measurements on this machine
     prediction: Prediction  # of all steps of all networks
     dollars: float | None = None
-    dated: str = ""  # of the price; `YOUR_PRICE` where it is the question's own
-    why_not: str = ""  # it cannot be trained there
-    judged: bool = True  # there are figures that say how far off such a prediction is
-    recorded: bool = False  # predicted from epochs that were recorded on it
-    on_gpu: bool = False  # of a device that is not this machine
+    dated: str = ""  # date of the price; `YOUR_PRICE` if it is the question's own
+    why_not: str = ""  # why the device cannot train it
+    judged: bool = True  # whether there are figures that show how far off such predictions are
+    recorded: bool = False  # predicted from epochs recorded on the device
+    on_gpu: bool = False  # always False for this machine
     library: str = ""
-    widening: float = 1.0  # of a library known by published figures: how far apart two of one thing are
+    widening: float = 1.0  # for a library known by published figures: the ratio between two figures of the same thing
 
 
 @dataclass(frozen=True)
 class Advice:
-    """All answers: the quickest first, then those that nothing judges, those that cannot be last; and what would help.
+    """All answers to a question, and the changes that would help.
 
     Attributes:
-        answers: Of this machine's ways to train, and of devices that are known by their figures.
-        headline: What to train on, by what, how long that takes and how sure that is, and what helps most.
-        remedy: The single change that helps most: on this machine where it answers, else on the quickest device. Empty
-            where nothing does.
-        silent: Why this machine, or ways to train on it, do not answer.
-        changes: Of the program that whoever asks has, those that help, the best first.
+        answers: Answers by this machine's ways to train and by devices known by their figures: judged answers first,
+            then unjudged, then impossible, each quickest first.
+        remedy: The change that helps most for the advised answer; empty if none does.
+        headline: The advised device and way to train, how long they take, how certain that is, and what helps most.
+        silent: Why this machine, or some of its ways to train, have no answer.
+        changes: Changes to the user's program that help, the best first.
     """
 
     answers: tuple[Answer, ...]
@@ -435,16 +431,15 @@ def advise(
     recorded: Mapping[str, Mapping[str, Calibrated]] = MappingProxyType({}),
     by: str = "",
 ) -> Advice:
-    """Which device and which way to train takes how long, and what it costs.
+    """Predict how long each device and way to train takes and what it costs, and advise one.
 
     Args:
-        question: What is to be trained.
-        here: Ways to train that were calibrated on this machine, by their name for people.
-        devices: Devices that are known by their figures, by key, such as those of
-            `lib.sweeps.experiments.advice`.
-        recorded: Ways to train that were calibrated on other machines, by their name for people, by device. Those of
-            the devices answer where a step was timed near the question's, in place of the same by the device's figures.
-        by: Key of the backend that whoever asks trains with today; its program is what is to be changed.
+        question: The training.
+        here: Ways to train on this machine, by display name.
+        devices: Devices known by their figures, by key, such as those of `lib.sweeps.experiments.advice`.
+        recorded: Ways to train calibrated on other machines, by device, then by display name. They replace predictions
+            from the device's figures if a step was timed in reach of the question's.
+        by: Key of the backend that the user trains with today; the changes are to its program.
 
     >>> from lib.timing.prediction.workload import read_devices
     >>> from lib.model.spec import Network
@@ -472,10 +467,10 @@ def advise(
 
 
 def first_rows(answers: Sequence[Answer]) -> list[Answer]:
-    """At most `MOST_ROWS` answers: what was measured here or recorded, the quickest of each device.
+    """Return at most `MOST_ROWS` answers: the quickest of each device among those measured here or recorded.
 
-    Those by data sheets alone are one row, from the lowest end to the highest: none says more than the others. Those of
-    processors have none where another processor was measured.
+    Answers from data sheets alone share one row for cards and one for processors, because none says more than the
+    others. Processors get no row if another processor was measured.
     """
     able = [one for one in answers if not one.why_not]
     measured = [one for one in able if one.here or one.recorded]
@@ -501,7 +496,6 @@ def _by_library(answers: Iterable[Answer]) -> list[Answer]:
 
 
 def _in_one(words: str, alike: Sequence[Answer]) -> Answer:
-    """The quickest of each device as one answer: from the lowest end to the highest."""
     each = {one.device: one for one in reversed(alike)}
     found = [one.prediction for one in each.values()]
     ends = min(one.low_s for one in found), max(one.high_s for one in found)
@@ -517,9 +511,9 @@ def _in_one(words: str, alike: Sequence[Answer]) -> Answer:
 
 
 def _chosen(able: Sequence[Answer]) -> tuple[Answer | None, str]:
-    """The answer that is advised, and what else there is to say of others.
+    """Return the advised answer, and a remark on the others.
 
-    This machine, or a processor: another device must surely be quicker, and save more than it takes to fetch it.
+    The default is this machine or a processor; another device must certainly be quicker and save more than `FETCHED_S`.
     """
     judged = [one for one in able if one.judged] or list(able)
     ranks = (
@@ -531,7 +525,7 @@ def _chosen(able: Sequence[Answer]) -> tuple[Answer | None, str]:
     usual = next((one for rank in ranks for one in judged if rank(one)), None)
     if usual is None:
         return None, ""
-    # What was recorded of a device says more than the figures of one like it.
+    # A device's own recordings say more than the figures of a similar device.
     known = [one for one in judged if one.recorded] + [one for one in judged if not one.recorded]
     for one in known:
         saved_s = usual.prediction.step_s - one.prediction.step_s
@@ -564,7 +558,7 @@ def _headline(question: Question, chosen: Answer | None, why: str, remedy: str) 
 
 
 def _dense(one: Calibrated) -> Calibrated:
-    """The way to train without the zeros of MNIST, which it may skip: nobody knows those of other data."""
+    """Count all inputs, although a way to train may skip zeros: only MNIST's share of zeros is known."""
     known = one.calibration
     return replace(one, calibration=replace(known, density=1.0)) if isinstance(known, Calibration) else one
 
@@ -601,7 +595,6 @@ def _answers(
 
 
 def _answer(question: Question, one: Calibrated, plain: Answer, per_h: float | None = None, dated: str = "") -> Answer:
-    """The answer with what all trainings take, and with what they cost where there is a price; or why they cannot."""
     assert one.calibration is not None, "only these answer"
     try:
         one.check(question.workload(one.way, min(one.together, question.networks)))
@@ -614,7 +607,6 @@ def _answer(question: Question, one: Calibrated, plain: Answer, per_h: float | N
 
 
 def _all(question: Question, device: Device | Calibration, way: Way, together: int) -> Prediction:
-    """All steps of all networks, as many at once as one program takes."""
     at_once = min(together, question.networks)
     one = predict(question.workload(way, at_once), device)
     rest = question.networks % at_once
@@ -632,10 +624,7 @@ def _remedy(
     devices: Mapping[str, Device],
     recorded: Mapping[str, Mapping[str, Calibrated]],
 ) -> str:
-    """The single change that helps most where and as it is advised to train, with what to write for it.
-
-    No way that nothing judges is put in place of one that is judged.
-    """
+    """Describe the change that helps most for the advised answer; it never replaces a judged way by an unjudged one."""
     if chosen is None:
         return ""
     entries = [one for one in devices.values() if one.name == chosen.device and one.judged == chosen.judged]
@@ -646,7 +635,7 @@ def _remedy(
 
 
 def _changes(question: Question, by: str, places: Sequence[Mapping[str, Calibrated]]) -> Iterator[str]:
-    """What helps a program that is trained by this backend today, as the first place says where anything helps."""
+    """Yield the changes that help a program of this backend, from the first of the places where any does."""
     for ways in places:
         names = [name for name, one in ways.items() if one.backend == by and one.together == 1]
         for name in names[:1]:
@@ -669,13 +658,13 @@ def _in_words(effect: Effect, before: Setup, ways: Mapping[str, Calibrated]) -> 
 
 
 def quicker(one: Prediction, other: Prediction, common: float = 1.0) -> int:
-    """-1 where the one is quicker, 1 where the other is, 0 where their intervals leave that too close to call.
+    """Return -1 if `one` is quicker, 1 if `other` is, and 0 if their intervals make it too close to call.
 
     Args:
         one: Seconds with their interval.
-        other: The same work.
-        common: How many times wider both are made by what would make both longer, such as how somebody feeds the same
-            library: that makes neither of them the quicker.
+        other: The same work elsewhere.
+        common: Factor by which a common cause, such as how the user feeds the same library, widens both intervals; it
+            makes neither quicker, so it is taken out.
     """
     first, second = sorted((one, other), key=lambda each: each.step_s)
     longer = min(second.low_s * common, second.step_s), second.step_s, second.high_s
@@ -685,7 +674,7 @@ def quicker(one: Prediction, other: Prediction, common: float = 1.0) -> int:
 
 
 def _ways(entries: Sequence[Device], question: Question) -> dict[str, Calibrated]:
-    """The ways to train on a device that is known by its figures, the plainest that can also with all at once."""
+    """Return the ways to train on devices known by their figures, plus “all at once” by the plainest way that can."""
     every = sorted(((way, one) for one in entries for way in one.ways), key=lambda pair: DRIVEN.index(pair[0]))
     ways = {
         one.driven(way): Calibrated(one, way, library=one.library, saves={RESIDENT: THERE if way.resident else BROUGHT})

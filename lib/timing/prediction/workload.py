@@ -1,21 +1,21 @@
-"""A training step as operations, and what a device costs for them: its figures, its ceilings, its transfers.
+"""The operations of a training step, and their cost on a device: its figures, its ceilings, its transfers.
 
-Counted from shapes alone, for a fully connected network of any size, a small convolutional network and ResNet-18, and
-for each way of running a step. A convolution is counted as the product of matrices that it is equal to, one row for
+Operations are counted from shapes alone, for a fully connected network of any size, a small convolutional network and
+ResNet-18, and for each way of running a step. A convolution counts as the equivalent matrix product, with one row for
 each position of each image.
 
-A device's figures (`Device`) are for calls, launches, transfers, memory and products, each with where it comes from.
-The model is a sum: how often or how much of each a step needs, times what each costs. Parts that overlap on a real
-device make the sum too high: a card computes while the host dispatches, and moves bytes while it multiplies. Where a
-device was calibrated, its figures have absorbed that.
+A device's figures (`Device`) cover calls, launches, transfers, memory and products, each with its source. The model is
+a sum: the amount of each part that a step needs, times its unit cost. Real devices overlap parts, which makes the sum
+too high: a card computes while the host dispatches, and moves bytes while it multiplies. A calibrated device's figures
+have absorbed that.
 
-A floor (`step_floor`) is the least time that a step can take: its arithmetic and bytes over a machine's measured rates.
+A floor (`step_floor`) is a lower bound of a step's time: its arithmetic and bytes over a machine's measured rates.
 This is the roofline model (Williams, Waterman and Patterson, Communications of the ACM 52, 2009). A floor is not a
 prediction: it shows which ceiling is nearest, and how far above it a measured step lies. The rest is overhead.
 
-A transfer costs a fixed latency, and a time per byte (R. W. Hockney, Parallel Computing 20, 1994), fitted by least
-squares of the relative errors, so that four bytes count as much as a quarter of a gigabyte (`cost_of`). The intervals
-are Student's, from the residuals: they are wide where the cost is not a straight line, as across the levels of a cache.
+A transfer costs a fixed latency plus a time per byte (R. W. Hockney, Parallel Computing 20, 1994), fitted by least
+squares of relative errors, so that four bytes count as much as a quarter of a gigabyte (`cost_of`). The intervals are
+Student's, from the residuals: they are wide where the cost is not linear, such as across the levels of a cache.
 """
 
 import json
@@ -39,14 +39,14 @@ from lib.model.spec import N_CLASSES, N_PIXELS, N_TRAIN, Network
 from lib.timing.comparison import COVERAGE
 
 FLOAT32_BYTES = 4
-# Calls of a library of arrays, as the first article's NumPy makes them: 28 for a step of 784→128→10.
-CALLS_OF_LOSS = 8  # largest logit, difference, exponential, sum, quotient, copy, less one, mean
+# Calls of an array library, counted in the first article's NumPy code: 28 for a step of 784→128→10.
+CALLS_OF_LOSS = 8  # maximum, difference, exponential, sum, quotient, copy, minus one, mean
 CALLS_OF_RELU_GRADIENT = 2  # comparison, product
-CALLS_OF_UPDATE = 4  # of weights and biases: times the learning rate, difference
+CALLS_OF_UPDATE = 4  # two each for weights and biases: product with the learning rate, difference
 
 
 class Way(StrEnum):
-    """How a step is run: from one wait after every operation to one launch for many steps."""
+    """How a step is run, from waiting after every operation to one launch for many steps."""
 
     WAITED = "waiting for every operation"
     OPERATIONS = "operation by operation"
@@ -56,14 +56,12 @@ class Way(StrEnum):
 
     @property
     def resident(self) -> bool:
-        """Whether the images lie on the device; a host that is asked for every step brings its batch."""
+        """Whether the images stay on the device; a host that runs every step also transfers its batch."""
         return self in (Way.EPOCH, Way.GRAPH)
 
 
 class OperationKind(StrEnum):
-    """What an operation is."""
-
-    PRODUCT = "product"  # of matrices; also a convolution
+    PRODUCT = "product"  # matrix products and convolutions
     ELEMENTWISE = "elementwise"  # biases, ReLU, loss and their gradients, reductions
     UPDATE = "update"  # of the parameters
 
@@ -73,15 +71,14 @@ class StepOperation:
     """One operation of a step, for one network.
 
     Attributes:
-        kind: What it is.
-        flops: Floating-point operations, two for each multiply-add; of products alone.
-        n_bytes: Bytes read and written if each operand is touched once; a reduction is counted as if it wrote as much
-            as it reads.
-        rows: Of a product: examples of its layer, which are images, or positions of images in a convolution.
-        outputs: Of a product: elements of its result, which is what can be computed side by side.
-        calls: Of a library of arrays that runs it without a compiler.
-        by_inputs: Whether all of it is done once for each input of the network, and left out for those that are zero by
-            a way to train that skips them.
+        kind: The kind of operation.
+        flops: Floating-point operations, two for each multiply-add; only for products.
+        n_bytes: Bytes read and written if each operand is touched once; a reduction counts as if it wrote as much as it
+            reads.
+        rows: For a product: its layer's examples, which are images, or positions of images in a convolution.
+        outputs: For a product: elements of its result, which can be computed in parallel.
+        calls: Calls of an array library that runs it without a compiler.
+        by_inputs: Whether it scales with the network's inputs, so that a way to train that skips zero inputs does less.
     """
 
     kind: OperationKind
@@ -95,21 +92,21 @@ class StepOperation:
 
 @dataclass(frozen=True)
 class Workload:
-    """The training of one or several equal networks with one batch size, step by step.
+    """The training of one or several equal networks with one batch size.
 
-    Numbers, or arrays that are broadcast to one shape: then it is of as many workloads at once.
+    Its numbers may be arrays that broadcast to one shape; then it stands for that many workloads.
 
     Attributes:
-        name: For people.
-        operations: Of one step of one network.
-        batch_size: Images a step.
-        input_bytes: Of one network's batch, read from memory or brought to the device.
-        parameter_bytes: Of one network.
-        activation_bytes: Results of the layers of one network, which the backward pass needs again.
-        images: Of an epoch.
-        networks: Trained at once by one program.
+        name: Display name.
+        operations: Operations of one step of one network.
+        batch_size: Images per step.
+        input_bytes: Bytes of one network's batch, read from memory or transferred to the device.
+        parameter_bytes: Bytes of one network's parameters.
+        activation_bytes: Bytes of one network's layer results, which the backward pass needs again.
+        images: Images per epoch.
+        networks: Networks trained at once by one program.
         way: How a step is run.
-        resident: Whether the images are on the device already.
+        resident: Whether the images are already on the device.
     """
 
     name: str
@@ -125,20 +122,20 @@ class Workload:
 
     @property
     def flops(self) -> int:
-        """Of a step of all networks."""
+        """FLOPs of a step of all networks."""
         return self.networks * sum(one.flops for one in self.operations)
 
     @property
     def steps(self) -> int:
-        """Steps of an epoch; the last, incomplete batch is dropped."""
+        """Steps per epoch; a last, incomplete batch is dropped."""
         return self.images // self.batch_size
 
     @cached_property
     def launches(self) -> int:
-        """Kernels that a step starts: every call of a library of arrays, or what a compiler leaves of them.
+        """Kernels that a step launches: every call of an array library, or those that remain after compilation.
 
-        A compiler puts what is done element by element into its neighbours: products, the loss, and an update a layer
-        are left. Many networks in one program are started together.
+        A compiler fuses elementwise operations into their neighbours, so that products, the loss, and one update per
+        layer remain. Networks in one program share their launches.
         """
         if self.way in (Way.WAITED, Way.OPERATIONS):
             return sum(one.calls for one in self.operations)
@@ -146,7 +143,7 @@ class Workload:
 
     @cached_property
     def products(self) -> tuple[tuple[int, int], ...]:
-        """FLOP and elements of the result of each product, of all networks."""
+        """(FLOP, elements of the result) of each product, summed over the networks."""
         return tuple(
             (self.networks * one.flops, self.networks * one.outputs)
             for one in self.operations
@@ -155,16 +152,16 @@ class Workload:
 
     @cached_property
     def moved_bytes(self) -> int:
-        """Bytes that all operations of all networks read and write."""
+        """Bytes that all operations of all networks read and write in a step."""
         return self.networks * sum(one.n_bytes for one in self.operations)
 
     @property
     def working_bytes(self) -> int:
-        """Bytes that a step holds at least: a batch, and of each network parameters, gradients and layers' results."""
+        """Least bytes that a step holds: a batch, and each network's parameters, gradients and layer results."""
         return self.input_bytes + self.networks * (2 * self.parameter_bytes + self.activation_bytes)
 
     def by(self, way: Way) -> "Workload":
-        """The same work, run in another way, with its images where that way has them."""
+        """Return the same work run in another way, with the images where that way keeps them."""
         return replace(self, way=way, resident=way.resident)
 
 
@@ -176,15 +173,15 @@ def fully_connected(
     resident: bool | None = None,
     images: int = N_TRAIN,
 ) -> Workload:
-    """The workload of this project's networks: inputs → hidden layers with ReLU → classes, plain SGD.
+    """Return the workload of this project's networks: inputs → hidden layers with ReLU → classes, plain SGD.
 
     Args:
-        network: Any.
-        batch_size: Images a step.
+        network: The network's shape.
+        batch_size: Images per step.
         way: How a step is run.
-        networks: Trained at once by one program.
-        resident: Whether the images are on the device already; None: as that way of running a step has it.
-        images: Of an epoch.
+        networks: Networks trained at once by one program.
+        resident: Whether the images are already on the device; None: `way.resident`.
+        images: Images per epoch.
     """
     layers = [Layer(batch_size, inputs, outputs) for inputs, outputs in network.shapes]
     return _of(network.label, layers, batch_size, network.n_inputs, way, networks, resident, images)
@@ -192,13 +189,13 @@ def fully_connected(
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer as a product: `rows` examples of `inputs` by `outputs`; a convolution has one row for each position."""
+    """A layer as a matrix product, (rows, inputs) × (inputs, outputs); a convolution has one row for each position."""
 
     rows: int
     inputs: int
     outputs: int
-    parameters: int = 0  # 0: inputs × outputs and the biases
-    input_elements: int = 0  # that are read; 0: rows × inputs. A convolution's patches overlap.
+    parameters: int = 0  # 0: inputs × outputs, plus the biases
+    input_elements: int = 0  # elements read; 0: rows × inputs. Fewer for a convolution, because its patches overlap.
 
     @property
     def n_parameters(self) -> int:
@@ -216,16 +213,16 @@ def even_networks(
     networks: int = 1,
     way: Way = Way.EPOCH,
 ) -> Workload:
-    """Networks of equal hidden layers, counted at once: every width at every batch size, (widths, batch sizes).
+    """Return one workload for every width at every batch size, (widths, batch sizes); hidden layers are equally wide.
 
-    Building each workload by itself takes longer than predicting it.
+    Building each workload separately takes longer than predicting it.
 
     Args:
-        widths: Of the hidden layers.
-        batch_sizes: Images a step.
-        depth: How many hidden layers.
-        networks: As of `fully_connected`.
-        way: As of `fully_connected`.
+        widths: Widths of the hidden layers.
+        batch_sizes: Images per step.
+        depth: Number of hidden layers.
+        networks: See `fully_connected`.
+        way: See `fully_connected`.
     """
     width: Any = np.array(widths, dtype=np.int64)[:, None]  # (widths, 1)
     sizes: Any = np.array(batch_sizes, dtype=np.int64)[None, :]  # (1, batch sizes)
@@ -235,7 +232,6 @@ def even_networks(
 
 
 def _operations_of(layers: Sequence[Layer]) -> tuple[StepOperation, ...]:
-    """Forward, backward and update of layers with ReLU in between and a cross-entropy at the end."""
     operations: list[StepOperation] = []
     for number, layer in enumerate(layers):
         result = layer.rows * layer.outputs
@@ -245,7 +241,7 @@ def _operations_of(layers: Sequence[Layer]) -> tuple[StepOperation, ...]:
     operations += [_elementwise(logits, CALLS_OF_LOSS // 2)] * 2  # the loss and its gradient
     for number, layer in reversed(list(enumerate(layers))):
         operations.append(_product(layer, layer.inputs * layer.outputs, by_inputs=not number))  # the weights' gradient
-        operations.append(_elementwise(layer.rows * layer.outputs))  # … of the biases
+        operations.append(_elementwise(layer.rows * layer.outputs))  # the biases' gradient
         if number:
             operations.append(_product(layer, layer.read_elements))
             operations.append(_elementwise(layer.read_elements, CALLS_OF_RELU_GRADIENT))
@@ -258,7 +254,7 @@ def _operations_of(layers: Sequence[Layer]) -> tuple[StepOperation, ...]:
 
 
 def _product(layer: Layer, outputs: int, by_inputs: bool = False) -> StepOperation:
-    """One of the three products of a layer, which all touch the same three matrices."""
+    # The three products of a layer all touch the same three matrices.
     elements = layer.read_elements + layer.inputs * layer.outputs + layer.rows * layer.outputs
     return StepOperation(
         OperationKind.PRODUCT,
@@ -282,9 +278,9 @@ def _convolution(batch_size: int, side: int, channels: int, filters: int, kernel
 
 
 def convolutional(batch_size: int, way: Way = Way.STEP, networks: int = 1, resident: bool | None = None) -> Workload:
-    """A small convolutional network for MNIST: 3×3×32, 2×2 pooling, 3×3×64, 2×2 pooling, 128, 10.
+    """Return the workload of a small network for MNIST: 3×3×32, 2×2 pooling, 3×3×64, 2×2 pooling, 128, 10.
 
-    Its pooling is left out: it has no products, and moves less than the ReLU before it.
+    Pooling is left out: it has no products, and moves less than the ReLU before it.
     """
     layers = [
         _convolution(batch_size, 28, 1, 32, 3),
@@ -296,11 +292,12 @@ def convolutional(batch_size: int, way: Way = Way.STEP, networks: int = 1, resid
 
 
 def resnet18(batch_size: int, way: Way = Way.STEP, networks: int = 1, resident: bool | None = None) -> Workload:
-    """ResNet-18 on images of 224 × 224 × 3: 1.8 billion multiply-adds forward and 11.7 million parameters an image.
+    """Return the workload of ResNet-18 on images of 224 × 224 × 3.
 
-    He, Zhang, Ren and Sun, Deep Residual Learning for Image Recognition, 2015, table 1. Its batch normalisation is left
-    out: it moves bytes, which are counted as the biases' and ReLU's, and has 0.1 % of the parameters. Pooling and the
-    sums of shortcuts are left out too.
+    It has 1.8 billion multiply-adds forward per image and 11.7 million parameters (He, Zhang, Ren and Sun, Deep
+    Residual Learning for Image Recognition, 2015, table 1). Batch normalisation is left out: the bytes that it moves
+    are counted as the biases' and ReLU's, and it has 0.1 % of the parameters. Pooling and the sums of shortcuts are
+    left out too.
     """
     layers = [_convolution(batch_size, 224, 3, 64, 7, 2)]
     side, channels = 56, 64
@@ -341,12 +338,10 @@ def _of(
 
 
 FILE = ROOT / "recorded" / "devices.json"
-DRIVEN = (Way.OPERATIONS, Way.STEP, Way.EPOCH, Way.GRAPH)  # ways in which a device that is known by its figures may run
+DRIVEN = (Way.OPERATIONS, Way.STEP, Way.EPOCH, Way.GRAPH)  # for devices known by their figures; plainest first
 
 
 class Origin(StrEnum):
-    """Where a figure comes from."""
-
     MEASURED = "measured here"
     RECORDED = "recorded elsewhere"
     PUBLISHED = "published"
@@ -371,7 +366,7 @@ class SheetFigure:
             )
 
 
-# What a figure is of: words, unit, and the limits beyond which it is absurd; and whether a device must have it.
+# A figure's description, its unit, the limits beyond which it is absurd, and whether every device must have it.
 Quantity = namedtuple("Quantity", "words unit least most required", defaults=(True,))
 QUANTITIES: Mapping[str, Quantity] = MappingProxyType(
     {
@@ -394,7 +389,7 @@ QUANTITIES: Mapping[str, Quantity] = MappingProxyType(
 )
 
 
-# The end of a rate or size that makes the seconds low, or high.
+# By end of the seconds' interval, the end of a rate or size that causes it.
 OPPOSITE: Mapping[str, str] = MappingProxyType({"value": "value", "low": "high", "high": "low"})
 
 
@@ -403,16 +398,16 @@ class UnusableDevice(ValueError):
 
 
 class DoesNotFit(ValueError):
-    """A device's memory cannot hold a workload; the text is a sentence for the person."""
+    """A device's memory cannot hold a workload; the text is a sentence for the user."""
 
 
 def check_memory(workload: Workload, memory_bytes: float, memory: str = "") -> None:
-    """Raise DoesNotFit, with a sentence for the person, where a step needs more memory than there is.
+    """Raise DoesNotFit, with a sentence for the user, if a step needs more memory than is available.
 
     Args:
-        workload: Any.
-        memory_bytes: That it may use.
-        memory: Which memory that is, in words; empty: what is free on this machine.
+        workload: The workload to check.
+        memory_bytes: Memory available to it.
+        memory: Which memory that is, in words; empty: this machine's free memory.
     """
     if workload.working_bytes > memory_bytes:
         raise DoesNotFit(
@@ -424,22 +419,23 @@ def check_memory(workload: Workload, memory_bytes: float, memory: str = "") -> N
 
 @dataclass(frozen=True)
 class Device:
-    """A processor or a graphics card, and the figures of `QUANTITIES`.
+    """A processor or a graphics card with its figures.
 
-    Raises UnusableDevice for a figure that is missing, unknown or beyond its limits, also with an end of its range.
+    Raises UnusableDevice if a figure is missing or unknown, if either end of its range is beyond the limits, or if the
+    cache is slower than memory.
 
     Attributes:
-        name: For people.
+        name: Display name.
         on_gpu: Whether it is a graphics card.
-        figures: By names of `QUANTITIES`.
-        remarks: For people.
-        dated: Of its price, ISO 8601.
-        library: Whose costs those of the host are; empty where they are no library's in particular.
-        ways: In which its figures say what a step takes.
-        together: Networks that one program takes, at most.
-        widening: How many times further out than by its figures' ranges the ends of its seconds lie.
-        warning: Why it may be further off than its ranges say.
-        judged: There are figures that say how far off such a prediction is.
+        figures: Its figures, by the names in `QUANTITIES`.
+        remarks: Remarks for the user.
+        dated: Date of its price, ISO 8601.
+        library: The library that the host's costs belong to; empty if to none in particular.
+        ways: The ways of running a step that its figures cover.
+        together: Maximum number of networks in one program.
+        widening: Factor by which the ends of its seconds lie beyond its figures' ranges.
+        warning: Why the error may exceed the ranges.
+        judged: Whether there are figures that show how far off such predictions are.
     """
 
     name: str
@@ -474,14 +470,14 @@ class Device:
             )
 
     def driven(self, way: Way) -> str:
-        """How it trains, in words: the way of running a step, and the library."""
+        """Describe how it trains: the way of running a step, and the library."""
         return f"{way}, {self.library}" if self.library else str(way)
 
     def costs(self, end: str = "value") -> dict[str, float]:
-        """Seconds of one unit of each of `PARTS`.
+        """Return the seconds of one unit of each of `PARTS`.
 
         Args:
-            end: "value", "low" or "high": of the seconds, so "low" takes the largest rates.
+            end: "value", "low" or "high" end of the seconds, so "low" takes the largest rates.
         """
         times = {"value": 1.0, "low": 1 / self.widening, "high": self.widening}[end]
 
@@ -506,18 +502,18 @@ class Device:
         }
 
     def check(self, workload: Workload) -> None:
-        """Raise DoesNotFit, with a sentence, where the device's memory cannot hold the workload."""
+        """Raise DoesNotFit, with a sentence for the user, if the device's memory cannot hold the workload."""
         memory_bytes = self.figures["memory_bytes"].value
         check_memory(workload, memory_bytes, f"the {memory_bytes / 1e9:.3g} GB of {self.name}")
 
     def amounts(self, workload: Workload, end: str = "value") -> dict[str, Any]:
-        """How much of each part a step of the workload needs of this device: calls, launches, bytes, FLOP.
+        """Return the amount of each part that a step needs on this device: calls, launches, bytes, FLOP.
 
-        A product too small to fill the device is counted as so much larger as it leaves the device empty.
+        A product too small to fill the device counts as if it did.
 
         Args:
-            workload: Any, counted as numbers or as arrays.
-            end: As of `costs`: "low" takes the largest cache, and the fewest elements that fill the device.
+            workload: A workload, counted as numbers or as arrays.
+            end: See `costs`; "low" takes the largest cache, and the fewest elements that fill the device.
         """
         way = workload.way
         by_host = way in (Way.WAITED, Way.OPERATIONS)
@@ -573,7 +569,7 @@ _DevicesFile = defstruct(
 
 
 def read_devices(path: Path = FILE) -> dict[str, Device]:
-    """Devices from a file of presets, by key.
+    """Return the devices in a file of presets, by key.
 
     Raises:
         UnusableDevice: The file cannot be read, or a device in it cannot be used; the text says which and why.
@@ -602,8 +598,6 @@ FLOAT32_BYTES = 4
 
 
 class Ceiling(Enum):
-    """What limits the speed of a step."""
-
     PRODUCT = "the matrix product"
     COPY = "the memory"
     DISPATCH = "the call"
@@ -611,12 +605,12 @@ class Ceiling(Enum):
 
 @dataclass(frozen=True)
 class Ceilings:
-    """The best rates measured on one machine and device; raises ValueError for rates that are not above 0."""
+    """The best rates measured on one machine and device; raises ValueError unless they are above 0."""
 
     product_flops_per_s: float  # one large float32 product
     copy_bytes_per_s: float  # reading plus writing main memory
     dispatch_s: Mapping[str, float] = field(default_factory=dict)  # an empty call and waiting for it, by backend
-    cache_bytes: int = 0  # of the last-level cache, or a card's L2, whose content causes no memory traffic; 0: unknown
+    cache_bytes: int = 0  # last-level cache, or a card's L2; its content causes no memory traffic; 0: unknown
 
     def __post_init__(self) -> None:
         if not self.product_flops_per_s > 0 or not self.copy_bytes_per_s > 0:
@@ -628,19 +622,19 @@ class Ceilings:
 
 @dataclass(frozen=True)
 class Floor:
-    """The least seconds of a step, the ceiling that sets them, and the seconds that each ceiling alone would set."""
+    """A lower bound of a step's seconds, the ceiling that sets it, and the bound that each ceiling alone would set."""
 
     seconds: float
     by: Ceiling
     parts_s: Mapping[Ceiling, float]
-    cache_known: bool = True  # if not, all parameters count as moved in each step, and this is no lower bound
+    cache_known: bool = True  # if False, all parameters count as moved in each step, and this is no lower bound
 
 
 def step_work(network: Network, batch_size: int, cache_bytes: int = 0) -> tuple[int, int]:
-    """FLOPs of the matrix products (see `Network.step_flops`) and the fewest bytes that one step must move.
+    """Return the FLOPs of the matrix products (see `Network.step_flops`) and the fewest bytes that one step must move.
 
-    The images are read once. Parameters are read and written once, but only the part that does not fit into the cache,
-    where the rest can stay from step to step; activations never need to leave it. Every real step moves more.
+    The images are read once. Parameters beyond the cache's size are read and written once; the rest can stay in the
+    cache from step to step. Activations never need to leave it. Every real step moves more.
     """
     images = FLOAT32_BYTES * N_PIXELS * batch_size
     beyond_cache = max(0, network.parameter_bytes - cache_bytes)
@@ -650,10 +644,10 @@ def step_work(network: Network, batch_size: int, cache_bytes: int = 0) -> tuple[
 def step_floor(
     network: Network, batch_size: int, ceilings: Ceilings, backend: str | None = None, calls_per_step: float = 1.0
 ) -> Floor:
-    """The floor of one step.
+    """Return the floor of one step.
 
-    `backend` adds the cost of its calls, of which a step has `calls_per_step` (with one call per epoch, 1 over the
-    number of steps). Ceilings are assumed to overlap, so the floor is the largest of their times, not the sum.
+    `backend` adds the cost of its calls, `calls_per_step` for each step (with one call per epoch, 1 over the number of
+    steps). Ceilings are assumed to overlap, so the floor is the largest of their times, not the sum.
     """
     flops, n_bytes = step_work(network, batch_size, ceilings.cache_bytes)
     parts = {
@@ -681,7 +675,7 @@ class Cost:
 
     @property
     def bandwidth_interval(self) -> tuple[float, float]:
-        """95 % interval of the bandwidth, in bytes per second; its upper end is infinite if the size may not matter."""
+        """95 % interval of the bandwidth in bytes per second; the upper end is infinite if the size may not matter."""
         low, high = self.byte_interval_s
         return 1 / high if high > 0 else math.inf, 1 / low if low > 0 else math.inf
 
@@ -692,11 +686,11 @@ class Cost:
 
     @property
     def half_bytes(self) -> float:
-        """The size at which latency is half of the time."""
+        """The size in bytes at which latency is half of the time."""
         return max(0.0, self.latency_s) * self.bytes_per_s
 
     def less(self, other: "Cost") -> "Cost":
-        """What this costs beyond another, perhaps below 0. Independent errors add in quadrature.
+        """Return this cost minus another, perhaps below 0. Independent errors add in quadrature.
 
         >>> cost = Cost(3.0, (2.0, 4.0), 1.0, (1.0, 1.0)).less(Cost(1.0, (1.0, 1.0), 1.0, (1.0, 1.0)))
         >>> cost.latency_s, cost.latency_interval_s, cost.byte_s
@@ -721,10 +715,10 @@ class Cost:
 
 
 def cost_of(sizes_bytes: Sequence[float], times_s: Sequence[float]) -> Cost | None:
-    """Fit latency and seconds per byte to the times of different sizes; None for fewer than three.
+    """Fit latency and seconds per byte to transfer times of different sizes; None for fewer than three.
 
     Raises:
-        ValueError: There are not as many sizes as times, or a time is not above 0.
+        ValueError: The numbers of sizes and times differ, or a time is not above 0.
 
     >>> cost = cost_of([4, 1024, 2**20], [1e-5 + n / 1e9 for n in (4, 1024, 2**20)])
     >>> round(cost.latency_s * 1e6, 3), round(cost.bytes_per_s / 1e9, 3), round(cost.half_bytes)
@@ -739,7 +733,7 @@ def cost_of(sizes_bytes: Sequence[float], times_s: Sequence[float]) -> Cost | No
         return None
     from scipy.special import stdtrit  # takes a tenth of a second to import
 
-    scale = max(float(sizes.max()), 1.0)  # the two columns differ by eight orders of magnitude otherwise
+    scale = max(float(sizes.max()), 1.0)  # otherwise the columns differ by eight orders of magnitude
     columns = np.stack([1 / times, sizes / scale / times], axis=1)  # (sizes, 2): each row is 1, up to its error
     inverse = np.linalg.pinv(columns.T @ columns)
     latency_s, whole_s = inverse @ columns.T @ np.ones(len(times))
