@@ -1,16 +1,16 @@
-"""What runs in fresh processes, where the first use of everything is paid for: of a library, and of a Keras model.
+"""Programs for fresh processes, which time the first use of a library and of a Keras model.
 
 `python -m lib.timing.profiling.first_use WORKER MODULE DEVICE SIZE DEPTH STARTED_S` prints the seconds of each stage:
 
 * `process`: from the start of a Python process to its first line.
 * `import`: importing the library.
-* `context`: asking for the device and bringing a first array to it; a card sets up its context here.
-* `first`, `second`, `steady`: nested sines of that array, each call waited for. What the first takes longer than the
-  steady one is loading kernels, and in JAX compiling one for each operation.
-* `compiled first`, `compiled second`, `compiled steady`: the same sines as one program. What the first takes longer is
+* `context`: opening the device and moving a first array to it; a card sets up its context here.
+* `first`, `second`, `steady`: nested sines of that array, waiting for each call. The excess of the first call over the
+  steady one is loading kernels; in JAX, it is also compiling a kernel for each operation.
+* `compiled first`, `compiled second`, `compiled steady`: the same sines as one program. The excess of the first call is
   compilation.
 
-`main` builds and clones a Keras model, and ends when its pipe does. Neither process has imported anything before.
+`main` builds and clones a Keras model, and ends when its pipe closes. Neither process has imported anything before.
 """
 
 import importlib
@@ -26,24 +26,24 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
 T = TypeVar("T")
-BEGAN_S = time.perf_counter()  # the process' first line of ours: NumPy is not imported yet
+BEGAN_S = time.perf_counter()  # this project's first line in the process: NumPy is not imported yet
 
 STEADY_CALLS = 50
-AGAIN, AGAIN_S = 9, 1.5  # repetitions of each with a model, and the seconds after which there are no more
+AGAIN, AGAIN_S = 9, 1.5  # most repetitions of each model action, and the seconds after which they end
 BATCH_SIZE = 32  # of the model's steps
 FRESH = ("import", "device", "build", "clone", "step")  # once each, in this order
 REPEATED = ("build again", "clone again", "step again")
 
 
 def stages(worker: str, module: str, device: str, size: int, depth: int, started_s: float) -> dict[str, float]:
-    """Seconds of each stage in this process, which must be fresh.
+    """Return the seconds of each stage in this process, which must be fresh.
 
     Args:
         worker: Key of `lib.timing.profiling.operations.LIBRARIES`.
-        module: Of the library.
+        module: The library's module.
         device: `cpu` or `gpu`.
         size: Elements of the array.
-        depth: Sines in one another.
+        depth: Number of nested sines.
         started_s: When the process was started, on `time.perf_counter`.
     """
     found = {"process": max(0.0, BEGAN_S - started_s)}
@@ -95,10 +95,10 @@ def _seconds(call: Callable[[], object]) -> float:
 
 
 def main(connection: "Connection", hidden: str, device: str) -> None:
-    """Send `(name, seconds of each repetition)` for each of `FRESH` and `REPEATED`, and at last None.
+    """Send `(name, seconds of each repetition)` for each of `FRESH` and `REPEATED`, then None.
 
     Args:
-        connection: To whoever asked; when it is closed, the process ends.
+        connection: Pipe to the caller; when it closes, the process ends.
         hidden: Label of the network's hidden layers.
         device: `cpu` or `gpu`; the process's environment hides the others.
     """

@@ -1,11 +1,11 @@
-"""The step that is taken apart, what all experiments on it share, and what feeds it with batches.
+"""The profiled step, the code that all experiments on it share, and the measurement of input pipelines.
 
-A pipeline (`measure_pipelines`) is measured alone, beside the step alone, and with it. The preprocessing of an image is
-a stated amount of processor time, calibrated here: Python code that holds the interpreter's lock (GIL), or compiled
-code that releases it, as image decoders do. It leaves the image as it is. The feeds are in `with_tensorflow` and
-`with_torch`. Each stretch of batches has a fresh iterator, whose first batches are not timed: a pipeline that works
-ahead in threads of its own must neither bring batches along from the time in which something else was measured, nor
-work on meanwhile: after the last batch that is asked for, it rests.
+A pipeline (`measure_pipelines`) is measured alone, with the step, and against the step alone. Preprocessing an image
+takes a given processor time, calibrated here, and leaves the image unchanged. It is Python code that holds the
+interpreter's lock (GIL), or compiled code that releases it, as image decoders do. The feeds are in `with_tensorflow`
+and `with_torch`. Each stretch of batches has a fresh iterator, whose first batches are not timed. A pipeline that works
+ahead in its own threads must not keep batches from other measurements, nor keep working during them: after the last
+requested batch, it rests.
 """
 
 # pyright: reportMissingImports=false
@@ -33,40 +33,39 @@ from lib.timing.measurement import Config, Ended, Measurement, Meter, Step, Sync
 from lib.timing.profiling.request import NotMeasured, Pipeline
 
 TINY = Network((1,))
-ROUNDS = 9  # of all experiments, in turns
+ROUNDS = 9  # blocks of each experiment; experiments take turns
 CONFIG = Config(warm_up_s=0.02, min_block_s=5e-3, min_time_s=0.1, max_time_s=0.4, spread_target=0.05)
-# Steps that are not waited for one by one: a block as long as a chunk of training, or filling and draining the queue
+# For steps without a wait after each. Blocks are as long as a chunk of training, or else filling and draining the queue
 # would count.
 IN_A_ROW = replace(CONFIG, min_block_s=0.04)
-BURSTS = 8  # before a short block counts: what ran in between has emptied the caches
-REAL_S = 0.05  # of real training in a block
-ONE_CALL_S = 0.03  # of steps in a compiled loop
+BURSTS = 8  # short blocks per round; only the last counts, because the other experiments have emptied the caches
+REAL_S = 0.05  # seconds of real training in a block
+ONE_CALL_S = 0.03  # seconds of steps in a compiled loop
 
-Row = tuple[str, Measurement, float]  # name, measurement, how many training steps one measured step stands for
+Row = tuple[str, Measurement, float]  # name, measurement, number of training steps that one measured step stands for
 Batch = tuple[np.ndarray, np.ndarray]  # images (batch, 784), labels (batch,)
 
-QUEUED = 256  # calls at a time: a card's queue holds some thousand launches, and a call makes a few
+QUEUED = 256  # calls: a card's queue holds about a thousand launches, and a call makes a few
 MOST_HOLDS = 512
-POLL_S = 0.02  # between two looks at a process
-HOLD_SIDE = 2048  # of a product of square matrices: tenths of a millisecond on the fastest card
+POLL_S = 0.02  # between two polls of a process
+HOLD_SIDE = 2048  # side of square matrices whose product takes tenths of a millisecond on the fastest card
 
 
 def row_of(name: str, values: Iterable[float], work: float = 1.0) -> Row:
-    """A row of these values, of blocks of one step each."""
+    """Return a row of these values, as blocks of one step each."""
     return name, Measurement(tuple(map(float, values)), 1, Ended.CAP), work
 
 
 @dataclass(frozen=True)
 class TimedStep:
-    """A library's step, from which `lib.timing.profiling.run` makes the right way to time it and the wrong ones.
+    """A library's step, which `lib.timing.profiling.run` times in the right way and in wrong ways.
 
     Args:
-        call: Makes a step on data that is on the device, and returns what `wait` waits for.
-        wait: Until what a call returned is there.
-        with_transfer: Brings a batch from the host's memory, in a new array as a loader makes it, makes a step on it,
-            and waits.
-        fresh: Makes another `call`, whose first one compiles what was never compiled in this process.
-        queued: Calls that return without waiting for an earlier one, at most.
+        call: Make a step on data on the device; `wait` takes the result.
+        wait: Wait until the result of a call is ready.
+        with_transfer: Move a batch from host memory, in a new array as a loader makes it, make a step on it, and wait.
+        fresh: Return a new `call`, whose first use compiles a program never compiled in this process.
+        queued: Maximum number of calls that return without waiting for an earlier one.
     """
 
     call: Step
@@ -76,8 +75,8 @@ class TimedStep:
     queued: int = 16
 
 
-# What can be measured in turns with others: the first value comes when it is warm and knows how long a block has to be,
-# each later one is the seconds of one training step, from one block.
+# An experiment that takes turns with others. It yields a first value once it is warm and knows its block size, then
+# the seconds of one training step from each block.
 StepExperiment = Generator[float, None, None]
 
 
@@ -89,16 +88,16 @@ def repeated(
     returns: bool = False,
     at_most: int = 16,
 ) -> StepExperiment:
-    """A call, made again and again, and measured in blocks.
+    """Measure a repeated call in blocks.
 
     Args:
-        call: What is measured.
-        sync: Waits for what the last call of a block returned.
+        call: The call to measure.
+        sync: Waits for the result of a block's last call.
         steps: Training steps that one call stands for.
         config: When a block is long enough.
-        returns: Measure only until the call returns: `sync` then runs untimed, and blocks are short, so that no queue
-            fills up; of `BURSTS` the last counts.
-        at_most: Calls in a block where `returns` is set; 1 for a long call, of which there are no bursts either.
+        returns: Measure only until the call returns. `sync` then runs untimed, and blocks are short, so that no queue
+            fills up; the last of `BURSTS` blocks counts.
+        at_most: Maximum number of calls in a block if `returns` is set; 1 for a long call, which has no bursts.
     """
     config = replace(config, max_steps_per_block=at_most) if returns else config
     meter = Meter(call, sync, config, time.perf_counter, wait_in_block=not returns)
@@ -112,17 +111,17 @@ def repeated(
 
 
 def self_timed(block: Callable[[], float]) -> StepExperiment:
-    """A block that times itself: a function that returns the seconds of one training step."""
+    """Measure a block that times itself and returns the seconds of one training step."""
     while True:
         yield block()
 
 
 def in_one_call(call: Callable[[int], object], sync: Sync) -> StepExperiment:
-    """A compiled loop over as many steps as take `ONE_CALL_S`; the first value is the seconds of compiling it.
+    """Measure a compiled loop of about `ONE_CALL_S`; the first value is the seconds of the call that compiles it.
 
     Args:
         call: `call(n)` makes n steps.
-        sync: Waits for what it returned.
+        sync: Waits for the result of `call`.
     """
     began = time.perf_counter()
     sync(call(2))  # compiles
@@ -136,20 +135,18 @@ def in_one_call(call: Callable[[int], object], sync: Sync) -> StepExperiment:
 
 
 def endless_training(backend: str, subject: "Subject") -> Generator[Event, None, None]:
-    """The events of a backend's own training of a step, again and again: few images make its epochs end soon."""
+    """Yield the events of a backend's own training, restarted forever: with few images its epochs end soon."""
     while True:
         yield from load_train(backend)(subject.training, subject.data, subject.device)
 
 
 def trained_step(backend: str, subject: "Subject", busy_s: list[float] | None = None) -> StepExperiment:
-    """The backend's own training; a block is its `Steps` until they took `REAL_S`, evaluations left out.
-
-    It must be closed in the end.
+    """Measure the backend's own training, in blocks of `REAL_S` without evaluations. Close it when done.
 
     Args:
         backend: Key of the backend.
         subject: The step.
-        busy_s: Gets the processor seconds of all cores, a step, of each block.
+        busy_s: Receives each block's processor seconds per step, over all cores.
     """
     events = endless_training(backend, subject)
     try:
@@ -170,13 +167,13 @@ def trained_step(backend: str, subject: "Subject", busy_s: list[float] | None = 
 
 @dataclass(frozen=True)
 class CardQueue:
-    """What a library can do with its card's queue.
+    """A library's operations on its card's queue.
 
     Args:
-        hold: Puts one piece of long work into the queue.
-        mark: Puts an event into the queue, and returns it.
-        passed: Whether the card has come to an event.
-        between_s: Waits for the second of two events; seconds from the first to it, by the card's clock.
+        hold: Queue one long piece of work.
+        mark: Queue an event and return it.
+        passed: Whether the card has reached an event.
+        between_s: Wait for the second of two events, and return the seconds between them by the card's clock.
     """
 
     hold: Callable[[], object]
@@ -186,24 +183,24 @@ class CardQueue:
 
 
 def on_card(calls: Sequence[Step], card: CardQueue) -> StepExperiment:
-    """Several calls, queued one after another, timed by the card's own events.
+    """Measure calls, queued one after another, by the card's own events.
 
-    The host's clock cannot see them: a kernel of two microseconds lasts as long as its launch. So the card is first
-    held by long work; the calls are queued behind that, between two events, and when the card comes to them it goes
-    from one to the next without anybody. Where it had passed the first event before the last call was queued, it has
-    waited for the host: that figure is thrown away, and the card held for longer.
+    The host's clock cannot time them: a kernel of two microseconds takes as long as its launch. So long work first
+    holds the card, and the calls are queued behind it, between two events. The card then runs them without waiting for
+    the host. If it passes the first event before the last call is queued, it has waited for the host: the figure is
+    discarded, and the card is held for longer.
 
     Args:
-        calls: Together they make one training step; none of them may wait for the card.
-        card: Whose queue they go into.
+        calls: Together they make one training step; none may wait for the card.
+        card: The queue to put them into.
 
     Raises:
-        RuntimeError: The calls cannot be queued while the card is held: one of them waits for it.
+        RuntimeError: The calls cannot be queued while the card is held, because one of them waits for it.
     """
     repetitions, holds = max(1, QUEUED // len(calls)), 1
 
     def timed() -> float | None:
-        """Seconds of all repetitions; None where the card waited for the host meanwhile."""
+        """Return the seconds of all repetitions, or None if the card waited for the host meanwhile."""
         for _ in range(holds):
             card.hold()
         first = card.mark()
@@ -215,7 +212,7 @@ def on_card(calls: Sequence[Step], card: CardQueue) -> StepExperiment:
         spent_s = card.between_s(first, last)
         return None if waited else spent_s
 
-    timed()  # compiles, and loads what is loaded late
+    timed()  # compiles, and triggers lazy loading
     while True:
         while (spent_s := timed()) is None:
             if repetitions == 1 and holds >= MOST_HOLDS:
@@ -228,7 +225,6 @@ def on_card(calls: Sequence[Step], card: CardQueue) -> StepExperiment:
 
 
 def torch_card() -> CardQueue:
-    """PyTorch's card."""
     import torch
 
     a, out = (torch.ones(HOLD_SIDE, HOLD_SIDE, device="cuda") for _ in range(2))
@@ -241,7 +237,6 @@ def torch_card() -> CardQueue:
 
 
 def cupy_card() -> CardQueue:
-    """CuPy's card."""
     import cupy as cp
 
     a, out = (cp.ones((HOLD_SIDE, HOLD_SIDE), np.float32) for _ in range(2))
@@ -267,15 +262,15 @@ def _card(
 
 
 def interleaved(experiments: Mapping[str, StepExperiment], rounds: int = ROUNDS) -> Iterator[Row | None]:
-    """Measure blocks of all experiments in turns, in a new random order each round, so that drift is the same for all.
+    """Measure blocks of all experiments in turns, in a new random order each round, so that drift affects all alike.
 
     Args:
-        experiments: By the name of their row.
+        experiments: Experiments by the name of their row.
         rounds: Blocks of each experiment.
 
     Yields:
-        None after each block, so that the caller can stop it; in the end a row for each experiment, whose blocks are
-        seconds of one training step.
+        None after each block, so that the caller can stop; finally a row for each experiment, whose blocks are seconds
+        of one training step.
     """
     for experiment in experiments.values():
         next(experiment)
@@ -296,16 +291,16 @@ def in_a_fresh_process(
     what: str,
     error: type[RuntimeError] = RuntimeError,
 ) -> Generator[None, None, str]:
-    """Run a command, which can be stopped while it runs; the value is what it printed.
+    """Run a command and return its output; closing the generator kills it.
 
     Args:
-        command: Its words.
+        command: The command's words.
         environment: Its environment variables.
-        limit_s: After which it is ended.
-        what: It is, in the error.
-        error: That is raised where it fails or takes too long; the text has the last line that it wrote.
+        limit_s: Seconds after which it is killed.
+        what: Its description in error messages.
+        error: Raised if it fails or takes too long; for a failure, the text quotes the last line of its error output.
     """
-    # No pipes: nobody reads before the end, and a full one is waited for.
+    # No pipes: they are not read before the end, and the command would block on a full one.
     with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as complaints:
         began_s = time.perf_counter()
         with subprocess.Popen(command, env=environment, stdout=said, stderr=complaints) as process:
@@ -327,7 +322,7 @@ def in_a_fresh_process(
 
 @dataclass(frozen=True)
 class Subject:
-    """A step to take apart: its network, its batch, and the data and device that it runs on."""
+    """A step to profile: its network, its batch, and the data and device that it runs on."""
 
     network: Network
     batch_size: int
@@ -336,22 +331,21 @@ class Subject:
 
     @property
     def tiny(self) -> "Subject":
-        """The same step with next to nothing to compute: one hidden neuron, one image."""
+        """The same step with almost nothing to compute: one hidden neuron, one image."""
         return replace(self, network=TINY, batch_size=1)
 
     @property
     def parameters(self) -> Parameters:
-        """The parameters that the step begins with."""
         return initial_parameters(self.network, 0)
 
     @property
     def training(self) -> Training:
-        """A training at so small a learning rate that many steps change next to nothing, and none ends as NaN."""
+        """A training whose learning rate is so small that many steps change almost nothing and never reach NaN."""
         return Training(self.network, 1e-6, self.batch_size, 100)
 
     @property
     def starts(self) -> list[int]:
-        """Index of the first image of each batch of an epoch."""
+        """Index of the first image of each batch in an epoch."""
         return batch_starts(len(self.data.x_train), self.batch_size, 0, 0).tolist()
 
     @property
@@ -361,10 +355,10 @@ class Subject:
 
 
 def loop(subject: Subject, call: Callable[[np.ndarray, np.ndarray], object]) -> Step:
-    """A step that takes the next batch from the data, as the backends' loops do, and passes it to a call.
+    """Return a step that takes the next batch, like the backends' loops, and passes it to a call.
 
     Args:
-        subject: Whose batches are taken; after the last the first comes again.
+        subject: Source of the batches; after the last comes the first.
         call: Receives images (batch, 784) and labels (batch,).
     """
     x, y, size, starts = subject.data.x_train, subject.data.y_train, subject.batch_size, subject.starts
@@ -380,28 +374,28 @@ def loop(subject: Subject, call: Callable[[np.ndarray, np.ndarray], object]) -> 
 
 
 def nothing(_x: np.ndarray, _y: np.ndarray) -> None:
-    """Stands in for the library's call, and does nothing."""
+    """A placeholder for the library's call that does nothing."""
 
 
 QUANTITIES = ("data", "step", "both", "waits", "preprocessing", "first")
-FIRST_BATCHES = 2  # of a fresh iterator: not timed
+FIRST_BATCHES = 2  # untimed batches of a fresh iterator
 MIN_BATCHES, STRETCH_S = 3, 0.03  # of a timed stretch
-PAUSE_S = 0.05  # between two places to stop
-ENOUGH = ((6, 4.0), (3, 20.0))  # slow batches: fewer rounds than `ROUNDS`, from so many and so many seconds on
-TRIES, TRY_S = 200, 2e-4  # to see how long a repetition of the preprocessing takes
+PAUSE_S = 0.05  # between two yields
+ENOUGH = ((6, 4.0), (3, 20.0))  # for slow batches: (rounds, seconds) after which fewer than `ROUNDS` are enough
+TRIES, TRY_S = 200, 2e-4  # to time a repetition of the preprocessing
 
 _clock = time.perf_counter
 
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """So many repetitions of work on one image, which stays as it is. Can be sent to other processes."""
+    """Repeated work on one image, which stays unchanged. Can be sent to other processes."""
 
     repetitions: int
     holds_lock: bool
 
     def __call__(self, image: np.ndarray) -> np.ndarray:
-        """The image (784,), after the work."""
+        """Return the image (784,) after the work."""
         if self.holds_lock:
             _checksum(image.tobytes(), self.repetitions)
         elif self.repetitions:
@@ -409,7 +403,7 @@ class Preprocessing:
         return image
 
     def all_of(self, images: np.ndarray) -> np.ndarray:
-        """The images (n, 784), after the work on each, one after another."""
+        """Return the images (n, 784) after working on each in turn."""
         if self.repetitions:
             for image in images:
                 self(image)
@@ -424,7 +418,7 @@ def _checksum(pixels: bytes, repetitions: int) -> int:
 
 
 def calibrated(pipeline: Pipeline) -> Preprocessing:
-    """As many repetitions as take the pipeline's milliseconds on one core of this machine when nothing disturbs it."""
+    """Return a preprocessing that takes the pipeline's milliseconds on one undisturbed core of this machine."""
     if not pipeline.preprocessing_ms:
         return Preprocessing(0, pipeline.holds_lock)
     repetitions = round(1e-3 * pipeline.preprocessing_ms / _repetition_s(pipeline.holds_lock))
@@ -433,9 +427,9 @@ def calibrated(pipeline: Pipeline) -> Preprocessing:
 
 @cache
 def _repetition_s(holds_lock: bool) -> float:
-    """Seconds of one repetition: of many short tries the quickest, which is the one that nothing disturbed.
+    """Return the seconds of one undisturbed repetition: the quickest of many short tries.
 
-    Once in a process, so that all of its pipelines have the same work.
+    Cached for the process, so that all its pipelines do the same work.
     """
     image, repetitions = np.zeros(784, np.float32), 1
     while _quickest(Preprocessing(repetitions, holds_lock), image, 3) < TRY_S:
@@ -454,22 +448,22 @@ def _quickest(preprocess: Preprocessing, image: np.ndarray, tries: int) -> float
 
 
 class Feed(ABC):
-    """What a library makes of a pipeline: fresh iterators over its batches, for ever, and the step that takes them."""
+    """A library's implementation of a pipeline: endless iterators over its batches, and the step that takes them."""
 
     @abstractmethod
     def open(self) -> Iterator[Any]:
-        """A fresh iterator. The one before is not used any more."""
+        """Return a fresh iterator; the previous one is no longer used."""
 
     @abstractmethod
     def rest(self) -> int:
-        """Make no more batches until it is opened again; how many may still be on their way."""
+        """Stop making batches until reopened, and return how many may still be in preparation."""
 
     @abstractmethod
     def step(self, batch: Any) -> object:
-        """One training step, waited for."""
+        """Make one training step and wait for it."""
 
     def fill_batches(self) -> int:
-        """How many batches have to be read once before it is what it is to be: those of a cache."""
+        """Return how many batches must be read to fill its cache."""
         return 0
 
     @abstractmethod
@@ -478,7 +472,7 @@ class Feed(ABC):
 
 
 def rows_of(data: Data, rows: int) -> Batch:
-    """The first rows of the training images (rows, 784) and labels (rows,); repeated where there are too few."""
+    """Return the first training images (rows, 784) and labels (rows,), repeated if there are too few."""
     if rows <= len(data.x_train):
         return data.x_train[:rows], data.y_train[:rows]
     index = np.arange(rows) % len(data.x_train)
@@ -486,17 +480,17 @@ def rows_of(data: Data, rows: int) -> Batch:
 
 
 def measure_pipelines(library: Any, subject: Subject, pipelines: Sequence[Pipeline]) -> Iterator[Row | None]:
-    """Measure pipelines in turns, round by round, so that drift is the same for all.
+    """Measure pipelines in turns, round by round, so that drift affects all alike.
 
     Args:
-        library: The module whose feeds they are: `with_tensorflow` or `with_torch`.
-        subject: Network, data and device; each pipeline has a batch size of its own.
-        pipelines: One, or several that are compared.
+        library: The module with the feeds: `with_tensorflow` or `with_torch`.
+        subject: Network, data and device; each pipeline has its own batch size.
+        pipelines: One or several pipelines to compare.
 
     Yields:
-        None at each place to stop; then a row for each pipeline and each of `QUANTITIES`, named `0/data` and so on by
-        its place among the pipelines. Seconds of a batch, but `first`, the seconds from asking for the first batch of
-        all until it is there, and `preprocessing`, the seconds of one image, alone.
+        None wherever the caller may stop; then a row for each pipeline and each of `QUANTITIES`, named `0/data` etc. by
+        the pipeline's index. Values are seconds per batch, except `first`, the seconds from opening the pipeline to
+        its first batch, and `preprocessing`, the seconds of preprocessing one image alone.
 
     Raises:
         NotMeasured: A pipeline raised an error, or its cache would take too long to fill.
@@ -524,16 +518,14 @@ def measure_pipelines(library: Any, subject: Subject, pipelines: Sequence[Pipeli
 
 @dataclass
 class _Rounds:
-    """One pipeline, being measured round by round."""
-
     feed: Feed
     preprocess: Preprocessing
     explained: Callable[[Exception], str]
     found: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in QUANTITIES})
 
     def prepare(self) -> Iterator[None]:
-        """Note when the first batch is there, compile the step, and let the feed get ready: a cache is filled."""
-        # In a thread: while other processes start, this one does nothing for seconds, and would be taken for hung.
+        """Time the first batch, compile the step, and fill the feed's cache."""
+        # In a thread: otherwise this process would look hung for the seconds in which other processes start.
         with ThreadPoolExecutor(1) as thread:
             opened = thread.submit(self._open)
             while not wait([opened], PAUSE_S).done:
@@ -574,11 +566,9 @@ class _Rounds:
     def _stretch(
         self, batches: Iterator[Any] | None, step: Callable[[Any], object] | None
     ) -> Generator[None, None, tuple[float, float]]:
-        """Seconds of a batch, and those of them in which nothing but the next batch was waited for.
+        """Return the seconds per batch, and the part of them spent waiting for the batch.
 
-        Args:
-            batches: None: the same batch again and again, which is there already.
-            step: None: each batch is dropped.
+        `batches` None repeats a batch that is ready; `step` None drops each batch.
         """
         for _ in range(FIRST_BATCHES if batches is not None else 0):
             self._next(batches)
@@ -601,5 +591,5 @@ class _Rounds:
         assert batches is not None, "opened"
         try:
             return next(batches)
-        except Exception as error:  # whatever the reader's own code raises there
+        except Exception as error:  # library code in the feed may raise anything
             raise NotMeasured(f"reading a batch raised {self.explained(error)}") from error

@@ -1,4 +1,4 @@
-"""What a worker is asked to measure other than a training, such as a step taken apart, or what feeds it.
+"""Requests for measurements other than trainings, such as a step's profile or its input pipeline.
 
 The experiments run in the workers, each with its own library: `with_numpy`, `with_jax`, `with_keras`.
 """
@@ -12,20 +12,19 @@ from lib.model.backends.registry import BACKENDS, Runtime
 from lib.model.spec import N_PIXELS, Network
 from lib.timing.prediction.remedies import Remedy
 
-REFERENCE = "reference"  # the step timed well, beside which each trap is measured
+REFERENCE = "reference"  # the correctly timed step, to compare each trap with
 TRAPS = ("synchronisation", "first call counted", "one sample", "best of n", "transfer inside", "busy is not working")
-TRAP_EPOCHS = 5  # short ones, whose average counts the first call
-TRAP_SAMPLES = 20  # single steps, of which the best is taken
-PLAIN, PROFILED = "plain", "profiled"  # steps without a profiler, and those that the trace is of
-# A batch that each step takes from the host's memory, beside one that is `RESIDENT`; their sizes, for a calibration.
+TRAP_EPOCHS = 5  # short epochs, whose average counts the first call
+TRAP_SAMPLES = 20  # single steps, from which the best is taken
+PLAIN, PROFILED = "plain", "profiled"  # steps without a profiler, and the steps in the trace
+# A batch that each step takes from host memory, as opposed to `RESIDENT`; and the batch sizes of a calibration.
 FROM_HOST = "from host"
 TAKEN = (1, 8, 64, 512, 4096)
 CONVOLUTIONAL, RESNET = "convolutional", "resnet"  # a step of the small convolutional network, or of ResNet-18
-FIRST_CALL = "first call"  # after another row's name: what compiled, tuned or recorded it, once
-LAUNCHES = "launches"  # a step of PyTorch, launched in each way that it has
-CALLS = "calls"  # of CUDA, counted in a step
-# A step changed in one thing, by the backend whose worker measures it: what it saves, or costs, is measured at these
-# batch sizes beside the plain step.
+FIRST_CALL = "first call"  # suffix of a row: the call that compiled, tuned or recorded it
+LAUNCHES = "launches"  # a PyTorch step, launched in each available way
+CALLS = "calls"  # CUDA calls, counted in a step
+# Single changes to a step, by the backend whose worker measures them against the plain step at these batch sizes.
 PLAIN_STEP = "plain step"
 VARIANTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {key: tuple(one.variant for one in Remedy if one.variant and key in one.whom) for key in BACKENDS}
@@ -33,7 +32,7 @@ VARIANTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 ON_CARDS = tuple(one.variant for one in Remedy if one.on_card)
 VARIED = (8, 64, 256, 1024)
 
-# What feeds a step with batches, by the backend whose worker measures it.
+# Feeds of batches, by the backend whose worker measures them.
 FEEDS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
         "keras-tensorflow": MappingProxyType(
@@ -55,27 +54,27 @@ FEEDS: Mapping[str, Mapping[str, str]] = MappingProxyType(
 )
 MIN_ROWS, MAX_ROWS = 10, 100_000
 MAX_PREPROCESSING_MS = 5.0
-MAX_BATCH_S = 3.0  # of preprocessing alone: a run can be stopped between two batches only
+MAX_BATCH_S = 3.0  # of preprocessing alone, because a run can be stopped only between batches
 MAX_FILL_S = 20.0  # of a cache
 
 
 class NotMeasured(RuntimeError):
-    """Something cannot be measured; the text says why, in a sentence for the person."""
+    """Something cannot be measured; the text says why, in a sentence for the user."""
 
 
 @dataclass(frozen=True)
 class Pipeline:
-    """An input pipeline: what feeds a step, how many images there are, and what is done with each before its batch.
+    """An input pipeline: its feed, its number of images, and the preprocessing of each image.
 
-    Raises ValueError, with a sentence for the person, for what is outside of the limits above.
+    Raises ValueError, with a sentence for the user, for values beyond the limits above.
 
     Args:
-        feed: Key of `FEEDS`.
-        rows: Images of the data set; beyond MNIST's 48,000 they are repeated.
+        feed: A backend's key in `FEEDS`.
+        rows: Images in the data set; beyond MNIST's 48,000 they are repeated.
         batch_size: Images per step, at most `rows`.
-        preprocessing_ms: Processor time that the preprocessing of one image takes.
-        holds_lock: Whether it is Python code, which holds the interpreter's lock (the GIL); else it is compiled code
-            that releases it.
+        preprocessing_ms: Processor time to preprocess one image.
+        holds_lock: Whether preprocessing is Python code, which holds the interpreter's lock (GIL), or compiled code,
+            which releases it.
     """
 
     feed: str = "tf.data"
@@ -108,21 +107,21 @@ class Pipeline:
 
     @property
     def label(self) -> str:
-        """What feeds the step, in words."""
+        """Display name of the feed."""
         return next(feeds[self.feed] for feeds in FEEDS.values() if self.feed in feeds)
 
     @property
     def fill_s(self) -> float:
-        """Seconds of preprocessing all rows once, on one core."""
+        """Seconds to preprocess all rows once, on one core."""
         return self.rows * self.preprocessing_ms * 1e-3
 
     @property
     def needed_bytes(self) -> int:
-        """Memory at most: the rows themselves, the library's copy, and a cache or the copies of two loaders."""
+        """Upper bound of memory: the rows, the library's copy, and a cache or the copies of two loaders."""
         return 4 * self.rows * (N_PIXELS + 1) * 4
 
 
-# Operations by themselves: ways to time them (see `lib.timing.profiling.operations`).
+# Ways to time single operations (see `lib.timing.profiling.operations`).
 WAITED, MOVED, RETURNED = "waited", "moved", "returned"
 EAGER, FUSED = "eager", "fused"  # nested sines: one call each, or compiled into one
 COPIED, PINNED, ALIASED = "copied", "pinned", "aliased"  # transfers: see `lib.timing.profiling.operations`
@@ -135,16 +134,16 @@ ITEM_BYTES = {"float64": 8, "float32": 4, "tf32": 4, "bfloat16": 2, "float16": 2
 
 @dataclass(frozen=True)
 class OperationRequest:
-    """An operation by itself: what a notebook asks about it, and at which size.
+    """A single operation to measure, and its size.
 
     Args:
         name: `product` of two `size` × `size` matrices; `sine`, nested `depth` times, of `size` elements; `transfer` of
-            `size` bytes; `first use` of a library, for such sines; `fusion` of a training step on `size` images, and of
-            such sines: counts, not seconds; `overlap` of such sines with the transfers there and back.
+            `size` bytes; `first use` of a library, for such sines; `fusion` of a training step on `size` images and of
+            such sines (counts, not seconds); or `overlap` of such sines with the transfers in both directions.
         size: Rows and columns, elements, bytes, or images.
         precision: One of `OPERATION_PRECISIONS`; TF32 is float32 whose factors a card rounds to ten bits.
-        depth: Sines in one another.
-        pieces: Of the array, in `overlap`.
+        depth: Number of nested sines.
+        pieces: Pieces of the array, for `overlap`.
     """
 
     name: str
@@ -156,13 +155,12 @@ class OperationRequest:
 
 @dataclass(frozen=True)
 class Examination:
-    """What a worker shall measure other than a training.
+    """A request to a worker for a measurement other than a training.
 
-    `kind` is `ceilings`, `operations`, `parts`, `traps`, `placement`, `takings`, what changes of a step save, one of
-    `VARIANTS`, such a step, `convolutional` or `resnet`, of a step of a network of its own, `launches`, of a step in
-    each way to launch it, `calls`, which are CUDA's in a step, `pipelines`, which are those of `pipelines`,
-    `operation`, of one by itself, which `operation` describes, or `trace`, whose profile is written into `folder`,
-    which is empty when the worker gets it.
+    `kind` is `ceilings`, `operations`, `parts`, `traps`, `placement`, `takings`, one of `VARIANTS` (a changed step),
+    `convolutional` or `resnet` (a step of that network), `launches` (a step in each way to launch it), `calls` (CUDA
+    calls in a step), `pipelines` (see the attribute), `operation` (see the attribute), or `trace` (writes a profile
+    into `folder`, which is empty when the worker gets it).
     """
 
     kind: str
@@ -173,11 +171,11 @@ class Examination:
     operation: OperationRequest | None = None
 
 
-ON_DEVICE = "many-on-device"  # an experiment that no part needs: `many` by the device's own clock
-EXPLAINED = 0.15  # of the step: how far the parts may be from adding up
+ON_DEVICE = "many-on-device"  # an experiment that no part uses: `many` by the device's own clock
+EXPLAINED = 0.15  # share of the step by which the sum of its parts may differ
 
 
-StepPart = namedtuple("StepPart", "name color how")  # and how it is derived from the experiments
+StepPart = namedtuple("StepPart", "name color how")  # `how`: its derivation from the experiments
 PARTS = (
     StepPart(
         "arithmetic",
@@ -200,45 +198,45 @@ PARTS = (
 )
 
 ONE_CALL = ("jax-epoch", "numba")  # backends that make many steps in one call
-IN_CALLER = (Runtime("numpy"), Runtime("numba"), Runtime("torch"))  # work in the caller's thread: they launch nothing
+IN_CALLER = (Runtime("numpy"), Runtime("numba"), Runtime("torch"))  # work in the caller's thread, so launch nothing
 
 
 @dataclass(frozen=True)
 class Split:
-    """A step's time in parts, all in seconds."""
+    """A step's time and its parts, in seconds."""
 
     step_s: float
     parts_s: Mapping[str, float]
 
     @property
     def unexplained_s(self) -> float:
-        """What the parts leave of the measured step; negative where they overlap in time, as on two cores."""
+        """Seconds of the step beyond the sum of its parts; negative if parts overlap, as on two cores."""
         return self.step_s - sum(self.parts_s.values())
 
     @property
     def adds_up(self) -> bool:
-        """Whether the parts make up the measured step to within `EXPLAINED`."""
+        """Whether the parts add up to the measured step within `EXPLAINED`."""
         return abs(self.unexplained_s) <= EXPLAINED * self.step_s
 
     @property
     def drawn_s(self) -> float:
-        """The longer of step and parts: as far as a bar reaches."""
+        """Length of the bar in a chart: the step or the sum of its parts, whichever is longer."""
         return max(self.step_s, sum(self.parts_s.values()))
 
     def share(self, part: str) -> float | None:
-        """The part's share of the whole bar, 0 to 1; None where the parts do not add up to the step."""
+        """Return the part's share of the whole bar, 0 to 1; None if the parts do not add up to the step."""
         return self.parts_s[part] / self.drawn_s if self.adds_up else None
 
 
 def split(runtime: Runtime, found: Mapping[str, float]) -> Split | None:
-    """The parts of a step's time, from the experiments.
+    """Derive the parts of a step's time from the experiments.
 
     Args:
-        runtime: What makes the step.
-        found: Seconds of one training step by experiment, as `lib.timing.profiling.run` names them.
+        runtime: The backend and device that run the step.
+        found: Seconds of one training step by experiment, as named in `lib.timing.profiling.run`.
 
     Returns:
-        All of `PARTS` that such a step has, none below 0; None while an experiment is missing.
+        The `PARTS` that such a step has, none below 0; None while an experiment is missing.
     """
     keras, in_one_call, in_caller = "fit-tiny" in found, runtime.backend in ONE_CALL, runtime in IN_CALLER
     whole, tiny = ("call", "returns") if in_caller and not in_one_call else ("many", "many-tiny")
@@ -247,7 +245,7 @@ def split(runtime: Runtime, found: Mapping[str, float]) -> Split | None:
     if not needed <= found.keys() or not (in_one_call or "call" in found):
         return None
     arithmetic_s = max(0.0, found[whole] - found[tiny])
-    # Inside one call nobody is called, but each operation costs something, however small it is.
+    # Within one call there are no further calls, but even the smallest operation has a cost.
     rest_s = found["many-tiny"] if in_one_call else max(0.0, found["call"] - arithmetic_s - found["returns"])
     wait_s, dispatch_s = (0.0, found["returns"] + rest_s) if in_caller else (rest_s, found["returns"])
     parts = {
@@ -258,6 +256,6 @@ def split(runtime: Runtime, found: Mapping[str, float]) -> Split | None:
         "Python": max(0.0, found["fit-tiny"] - found["call-tiny"]) if keras else found["python"],
         "idle": max(0.0, found["step"] - found["busy"] - wait_s),
     }
-    if in_caller:  # whose call contains whatever it waits for
+    if in_caller:  # the call contains everything that it waits for
         del parts["launch and wait"], parts["idle"]
     return Split(found["step"], parts)
