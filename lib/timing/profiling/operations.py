@@ -1,31 +1,32 @@
-"""One training step of 784→hidden→10, operation by operation, as each library dispatches them: one call after another.
+"""Measure single operations, of one training step of 784→hidden→10 and on their own.
 
-These are the six rows of the article's table, taken further apart. As in the article, each operation makes its arrays
-anew and is waited for. On a card that hides how long it works: PyTorch and CuPy tell that, too.
+`measure_operations` measures the step's operations as each library dispatches them, one call after another. They refine
+the six rows of the article's table. As in the article, each operation allocates its arrays and is waited for. On a card
+that hides how long the card works, so PyTorch and CuPy also report the card's own time.
 
-And what each library's ceilings are measured with: large products, one large copy, one empty call. A ceiling must have
-the same library, threads and instructions as what is compared with it.
+`measure_ceilings` measures large products, one large copy and one empty call in each library. A ceiling must use the
+same library, threads and instructions as the figure that is compared with it.
 
-Operations by themselves (`measure_operation`), at one size: products, nested sines, transfers; first uses, and what a
-compiler fuses. Each is timed in several ways, block by block in turns:
+`measure_operation` measures products, nested sines and transfers of one size, first uses, and what a compiler fuses. It
+times each in several ways, in turns block by block:
 
-* `waited`: the operands lie on the device, and the clock stops when the result is there.
+* `waited`: the operands are on the device, and the clock stops when the result is ready.
 * `moved`: the operands come from host memory, and the result goes back to it.
-* `returned`: the clock stops when the call returns, whether anything has been computed or not. That is the mistake
-  which makes a graphics card look as if it took the same time for any size.
+* `returned`: the clock stops when the call returns, even if nothing has been computed. This mistake makes a graphics
+  card look as if it took the same time for any size.
 
-Nested sines are made by a call each (`eager`), and as one compiled program (`fused`), both waited for and moved.
+Nested sines run as one call each (`eager`) and as one compiled program (`fused`), both waited for and moved.
 
-Arrays are `copied` to where a library computes, brought from memory that cannot be paged out (`pinned`), or not moved
-at all (`aliased`). On a graphics card `copied` is what everybody writes: from pageable memory, which the driver copies
-into a buffer of its own first; from `pinned` memory the card reads directly. On a processor host and device are one
-memory: a copy is a choice, and an alias of the same bytes is the other.
+Arrays are `copied` to the library's device, copied from page-locked memory (`pinned`), or not moved at all (`aliased`).
+On a graphics card, `copied` is the usual code: it starts from pageable memory, which the driver first copies into its
+own buffer. The card reads `pinned` memory directly. On a processor, host and device share one memory, so a program can
+either copy an array or alias the same bytes.
 
-Bringing data there, computing, and bringing it back (`overlap`):
+`measure_overlap` moves data to the device, computes, and moves it back:
 
-* `in turn` is the article's way: a stream for each stage, but each is waited for before the next one begins, and there
-  is one piece. Nothing can overlap: of one piece, the next stage needs the whole result of the one before.
-* `in pieces`: while a piece is computed, the next one is brought and the one before goes back.
+* `in turn` is the article's way: each stage has a stream, but is waited for before the next begins, and there is one
+  piece. Nothing can overlap, because each stage needs the whole result of the previous one.
+* `in pieces`: while one piece is computed, the next is moved to the device and the previous one back.
 """
 
 # pyright: reportMissingImports=false
@@ -86,7 +87,7 @@ from lib.timing.profiling.request import (
     OperationRequest,
 )
 
-Operation = namedtuple("Operation", "key label row")  # of the step; `row` is the article's that it belongs to
+Operation = namedtuple("Operation", "key label row")  # `row`: the row of the article's table that includes it
 OPERATIONS = (
     Operation("hidden", "X @ W1 + b1", "forward: hidden layer"),
     Operation("relu", "ReLU", "forward: ReLU"),
@@ -100,10 +101,10 @@ OPERATIONS = (
     Operation("update", "W −= η dW, four times", "update"),
 )
 ALL, PRODUCT, COMPILED = "all", "product", "compiled"  # the whole step op by op; X @ W1 alone; the whole step compiled
-ON_CARD = "card/"  # before an operation's key: the card's own time for it
-KERNELS = "kernels"  # not seconds but a number: of what the host launches in a step that XLA compiled
+ON_CARD = "card/"  # prefix of an operation's key, for the card's own time
+KERNELS = "kernels"  # not seconds, but the number of launches by the host in a step compiled by XLA
 
-Array = Any  # of whichever library
+Array = Any  # of any library
 
 
 def _product(a: Array, b: Array, transposed_a: bool, transposed_b: bool) -> Array:
@@ -115,7 +116,7 @@ def _same(array: Array) -> Array:
 
 
 def in_precision(array: np.ndarray, precision: str) -> np.ndarray:
-    """A float32 array in another precision; TF32 lies in memory as float32."""
+    """Convert a float32 array to another precision; TF32 is stored as float32."""
     if precision == "bfloat16":
         import ml_dtypes  # comes with JAX and TensorFlow
 
@@ -125,7 +126,7 @@ def in_precision(array: np.ndarray, precision: str) -> np.ndarray:
 
 @dataclass(frozen=True, kw_only=True)
 class Library:
-    """What the libraries write differently; what several write alike is the default."""
+    """The functions that libraries write differently; defaults are common to several libraries."""
 
     move: Callable[[np.ndarray], Array]  # to the device
     relu: Callable[[Array], Array]
@@ -135,20 +136,20 @@ class Library:
     total: Callable[[Array], Array]
     descend: Callable[[Array, Array], Array]  # weights and scaled gradient; returns the new weights
     wait: Callable[[Array], object] = _same
-    variable: Callable[[Array], Array] = _same  # what an update can write into
-    product: Callable[[Array, Array, bool, bool], Array] = _product  # of two matrices, either of them transposed first
+    variable: Callable[[Array], Array] = _same  # an array that an update can write into
+    product: Callable[[Array, Array, bool, bool], Array] = _product  # two matrices, and whether to transpose each first
     largest: Callable[[Array], Array] = lambda z: z.max(axis=1, keepdims=True)  # of each row, (batch, 1)
     row_sum: Callable[[Array], Array] = lambda z: z.sum(axis=1, keepdims=True)  # (batch, 1)
     column_sum: Callable[[Array], Array] = lambda z: z.sum(axis=0, keepdims=True)  # (1, columns)
     compiled: Callable[[Callable], Callable] | None = None
-    # For operations by themselves.
+    # For single operations.
     sine: Callable[[Array], Array]
-    host: Callable[[np.ndarray, str], Array] = in_precision  # in host memory, as the library's users have it
+    host: Callable[[np.ndarray, str], Array] = in_precision  # an array in host memory, as the library's users have it
     back: Callable[[Array], object] = np.asarray  # to host memory; it waits
-    fused: Callable[[Callable], Callable] | None = None  # several operations as one program
-    # In which a precision is what it says; nothing where it follows from the arrays.
+    fused: Callable[[Callable], Callable] | None = None  # compiles several operations into one program
+    # Computes in exactly this precision; does nothing if the arrays determine it.
     arithmetic: Callable[[str], AbstractContextManager] = nullcontext
-    # Whose events time what is shorter than its dispatch; takes memory there.
+    # Its events time operations shorter than their dispatch; allocates memory on the card.
     card: Callable[[], CardQueue] | None = None
     copying: Callable[[Array], Step] | None = None  # a step that copies an array within the device's memory
 
@@ -161,8 +162,8 @@ def measure_operations(worker: str, subject: Subject) -> Iterator[Row | None]:
         subject: A step of one hidden layer.
 
     Yields:
-        None where it can be stopped; then a row for each, named as in `calls_of`; with a `card`, one more for each
-        operation, named with `ON_CARD`; for JAX also `KERNELS`, which is a number of kernels, not seconds.
+        None wherever the caller may stop; then a row for each, named as in `calls_of`; with a `card`, another row for
+        each operation, prefixed with `ON_CARD`; for JAX also `KERNELS`, a number of kernels, not seconds.
     """
     library = LIBRARIES[worker](subject.device)
     calls = calls_of(library, subject)
@@ -180,9 +181,9 @@ def measure_operations(worker: str, subject: Subject) -> Iterator[Row | None]:
 
 
 def calls_of(library: Library, subject: Subject) -> dict[str, Callable[[], Array]]:
-    """What is measured, by name: each operation's key, `ALL`, `PRODUCT` and, where the library compiles, `COMPILED`.
+    """Return the calls to measure by name: each operation's key, `ALL`, `PRODUCT` and, if available, `COMPILED`.
 
-    Each has its inputs ready, and is not waited for.
+    Their inputs are ready; they do not wait for the result.
     """
     x, y = subject.batch
     (w1, b1), (w2, b2) = subject.parameters
@@ -203,10 +204,10 @@ def calls_of(library: Library, subject: Subject) -> dict[str, Callable[[], Array
 
 
 def forward_and_backward(library: Library, x: Array, onehot: Array, weights) -> Mapping[str, Array]:
-    """All values of a step by name: activations, loss, and gradients.
+    """Compute all values of a step by name: activations, loss, and gradients.
 
     Args:
-        library: What computes.
+        library: The library to compute with.
         x: Images, (batch, 784).
         onehot: Labels, (batch, 10).
         weights: `w1` (784, hidden), `b1` (1, hidden), `w2` (hidden, 10), `b2` (1, 10).
@@ -241,7 +242,6 @@ def forward_and_backward(library: Library, x: Array, onehot: Array, weights) -> 
 
 
 def _new_weights(library: Library, x: Array, onehot: Array, weights, rate: np.float32) -> list[Array]:
-    """A whole step as one function, for a compiler."""
     values = forward_and_backward(library, x, onehot, weights)
     return [w - rate * values[name] for w, name in zip(weights, ("dw1", "db1", "dw2", "db2"), strict=True)]
 
@@ -300,7 +300,7 @@ def _cupy(_device: str) -> Library:
 
 
 def _like_numpy(xp: Any, **others: Any) -> Library:
-    """The library of a module with NumPy's interface; `others`: what it does otherwise, by the names of `Library`."""
+    """Return the library of a module with NumPy's interface; `others` overrides attributes of `Library`."""
 
     def descend(weights, step):
         weights -= step
@@ -340,7 +340,7 @@ def _jax(device: str) -> Library:
     return _like_numpy(
         jnp,
         move=lambda array: jax.device_put(array, target),
-        positive=jax.jit(lambda z: (z > 0).astype(z.dtype)),  # one call, as a comparison by itself is
+        positive=jax.jit(lambda z: (z > 0).astype(z.dtype)),  # one call, like a mere comparison
         wait=jax.block_until_ready,
         variable=_same,
         descend=lambda weights, step: weights - step,
@@ -453,13 +453,13 @@ LIBRARIES: dict[str, Callable[[str], Library]] = {
 
 
 def multiplying(library: Library, a: Array, b: Array) -> Step:
-    """A step that multiplies two matrices that lie on the device; NumPy writes into an array that is there."""
+    """Return a step that multiplies two matrices on the device; NumPy writes into a preallocated array."""
     if isinstance(a, np.ndarray):
         return partial(np.matmul, a, b, out=np.empty_like(a))
     return partial(library.product, a, b, False, False)
 
 
-# Of the products' square matrices; the best rate of these counts. On a fast card the smallest takes hardly longer than
+# Sides of the square matrices in products; the best rate counts. On a fast card the smallest takes hardly longer than
 # its call.
 SIDES: Mapping[str, tuple[int, ...]] = {
     "cpu": (2048,),
@@ -471,13 +471,13 @@ SIDES: Mapping[str, tuple[int, ...]] = {
 COPY_BYTES = 256 * 2**20  # far beyond any processor's cache
 CEILINGS = Config(warm_up_s=0.1, min_time_s=0.2, max_time_s=1.2, spread_target=0.05)
 
-# A step, what waits for it, and how much one of it does: floating-point operations, bytes, or one call.
+# A step, its wait, and the work of one step: floating-point operations, bytes, or one call.
 Probe = tuple[Step, Sync, float]
 Makers = dict[str, Callable[..., Probe]]  # `product` takes the matrices' side
 
 
 def measure_ceilings(backend: str, device: str) -> Iterator[Row | None]:
-    """Measure the ceilings that this backend's library can be asked for.
+    """Measure the ceilings that this backend's library can measure.
 
     Args:
         backend: Key of the backend.
@@ -485,13 +485,13 @@ def measure_ceilings(backend: str, device: str) -> Iterator[Row | None]:
 
     Yields:
         `product`, `copy` or `dispatch`, its measurement, and the work of one step: floating-point operations, bytes, or
-        1. On a card also `cache`, which is bytes of its L2, not seconds, where the driver knows them. None in between.
+        1. On a card also `cache`, in bytes of its L2, not seconds, if the driver knows it. None in between.
     """
     for name, make in makers_of(BACKENDS[backend].worker, device).items():
         found: list[tuple[Measurement, float]] = []
         for one in [partial(make, side) for side in SIDES[device]] if name == "product" else [make]:
             step, sync, work = one()
-            sync(step())  # compiles, and touches its memory for the first time
+            sync(step())  # compiles, and touches memory for the first time
             found.append((measure(step, sync=sync, config=CEILINGS), work))
             yield None
         yield name, *max(found, key=lambda one: one[1] / one[0].median_s)
@@ -500,7 +500,7 @@ def measure_ceilings(backend: str, device: str) -> Iterator[Row | None]:
 
 
 def makers_of(worker: str, device: str) -> Makers:
-    """What makes each probe of a worker's library; Numba brings no product of its own."""
+    """Return the functions that make a worker's probes; Numba has no product of its own."""
     own = {"numba": _numba_probes, "numba-cuda": _numba_cuda_probes, "webgpu": _webgpu_probes}
     if worker in own:
         return own[worker](device)
@@ -565,7 +565,7 @@ def _numba_cuda_probes(_device: str) -> Makers:
 
 
 def _webgpu_probes(device: str) -> Makers:
-    """The product is this project's own kernel: WebGPU comes with none."""
+    # The product is this project's own kernel: WebGPU has none.
     from lib.model.backends.webgpu import product as of_matrices
     from lib.model.backends.with_webgpu import Execution, Images, gpu
 
@@ -593,13 +593,13 @@ def _webgpu_probes(device: str) -> Makers:
 
 
 LEAST_ROUNDS, MOST_ROUNDS = 3, 9
-ROUNDS_S = 2.0  # of all ways at a size, unless that makes fewer rounds than the least
-MOST_DRAWN = 2**24  # random numbers of an operand, then the same again: drawing a billion takes ten seconds
+ROUNDS_S = 2.0  # target seconds for all ways at one size, but never fewer than `LEAST_ROUNDS`
+MOST_DRAWN = 2**24  # random numbers per operand, which then repeat: drawing a billion takes ten seconds
 LONG_S = 0.02  # a call that takes longer is not repeated within a block
 REPETITIONS = 3  # of a first use, each in a fresh process
-LIMIT_S = 120.0  # of such a process
-# What would let a library find a program that an earlier process compiled. PyTorch sets Triton's folder itself, also in
-# the worker whose environment the fresh processes get.
+LIMIT_S = 120.0  # for such a process
+# Folders in which a library would find programs compiled by an earlier process. PyTorch sets Triton's folder itself,
+# even in the worker, whose environment the fresh processes inherit.
 CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "CUPY_CACHE_DIR", "CUDA_CACHE_PATH")
 _SHORT = replace(CONFIG, warm_up_s=0.005, min_block_s=2e-3)
 
@@ -610,11 +610,11 @@ def measure_operation(worker: str, device: str, operation: OperationRequest) -> 
     Args:
         worker: Key of `lib.timing.profiling.operations.LIBRARIES`.
         device: `cpu` or `gpu`.
-        operation: What, at which size.
+        operation: The operation and its size.
 
     Yields:
-        A row for each way, whose work is what one call does: floating-point operations of a product, bytes that sines
-        read and write at least. None where it can be stopped.
+        None wherever the caller may stop; a row for each way, with the work of one call: floating-point operations of
+        a product, or the fewest bytes that sines read and write.
     """
     if operation.name in _OTHERWISE:
         yield from _OTHERWISE[operation.name](worker, device, operation)
@@ -632,15 +632,15 @@ def measure_operation(worker: str, device: str, operation: OperationRequest) -> 
 
 
 def _first_uses(worker: str, device: str, operation: OperationRequest) -> Iterator[Row | None]:
-    """A row for each stage of `lib.timing.profiling.first_use`; a block is a process."""
+    """Yield a row for each stage of `lib.timing.profiling.first_use`; a block is a process."""
     processes: list[dict[str, float]] = []
     module, asked = MODULES[worker], (device, str(operation.size), str(operation.depth))
     for _ in range(REPETITIONS):
-        # A compiler's own processes may still write into it when the process has ended.
+        # A compiler's own processes may still write into it after the process has ended.
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as empty:
             environment = os.environ | dict.fromkeys(CACHES, empty)
             environment.pop("JAX_COMPILATION_CACHE_DIR", None)  # JAX neither reads nor writes without it
-            # One clock for all processes, where it counts from the machine's start.
+            # All processes share this clock where it counts from the machine's start.
             command = [*_COMMAND, worker, module, *asked, repr(time.perf_counter())]
             said = yield from in_a_fresh_process(command, environment, LIMIT_S, f"a fresh process of {module}")
             processes.append(json.loads(said.splitlines()[-1]))
@@ -660,7 +660,7 @@ def _fusions(_worker: str, device: str, operation: OperationRequest) -> Iterator
 
 
 def rounds(ways: int, call_s: float) -> int:
-    """How often each way is timed, where a call takes so long.
+    """Return how often to time each way, if a call takes `call_s`.
 
     >>> rounds(3, 1e-5), rounds(3, 10.0)
     (9, 3)
@@ -669,7 +669,7 @@ def rounds(ways: int, call_s: float) -> int:
 
 
 def within(experiment: StepExperiment, surroundings: Callable[[], AbstractContextManager]) -> StepExperiment:
-    """An experiment inside of surroundings, which are left after each block: it may be paused, and others run."""
+    """Run an experiment inside a context, leaving it after each block, because other experiments run in between."""
     while True:
         with surroundings():
             value = next(experiment)
@@ -677,7 +677,7 @@ def within(experiment: StepExperiment, surroundings: Callable[[], AbstractContex
 
 
 def _first_call_s(call: Callable[[], object]) -> float:
-    """Seconds of a call, after one that compiles, unless that took so long that compiling is the least of it."""
+    """Return the seconds of a second call, or of the first if it takes so long that compiling hardly counts."""
     call_s = 0.0
     for _ in range(2):
         began = time.perf_counter()
@@ -701,7 +701,7 @@ def _products(
     product = multiplying(library, library.move(a), library.move(b))
     call_s = _first_call_s(lambda: library.wait(product()))
     ways: dict[str, StepExperiment] = {WAITED: _repeated(lambda: library.wait(product()))}
-    if worker != "numpy":  # it has one memory, and returns when it is done
+    if worker != "numpy":  # NumPy has one memory, and returns when it is done
         moved: Step = lambda: library.back(library.product(library.move(a), library.move(b), False, False))  # noqa: E731
         ways |= {MOVED: _repeated(moved), RETURNED: _until_it_returns(product, library, call_s)}
     return ways, call_s
@@ -738,7 +738,7 @@ def _library(worker: str, device: str) -> Library:
 
 @lru_cache(maxsize=32)
 def _programs(library: Library, depth: int) -> dict[str, Callable]:
-    """The nested sine by the way it is made; cached, because PyTorch takes seconds to compile one for all sizes."""
+    """Return nested sines by way to run them; cached, because PyTorch takes seconds to compile one for all sizes."""
 
     def nested(x):
         for _ in range(depth):
@@ -749,7 +749,7 @@ def _programs(library: Library, depth: int) -> dict[str, Callable]:
 
 
 def _sine_work(operation: OperationRequest, way: str) -> float:
-    """Bytes: a pass reads and writes each element once; fused, one pass is left of as many as there are sines."""
+    """Return bytes: a pass reads and writes each element once; fusing leaves one pass for all sines."""
     passes = operation.depth if way.startswith(EAGER) else 1
     return 2.0 * ITEM_BYTES[operation.precision] * operation.size * passes
 
@@ -762,15 +762,15 @@ def _transfers(
 
 
 def transfers(worker: str, device: str, library: Library, n_bytes: int) -> dict[str, Step]:
-    """The ways that a library has, by name; each call waits until the array is where it should be.
+    """Return a library's ways to transfer an array, by name; each call waits until the array has arrived.
 
     Args:
         worker: Key of `LIBRARIES`.
         device: `cpu` or `gpu`.
-        library: The worker's.
-        n_bytes: Of the array, a multiple of 4.
+        library: The worker's library.
+        n_bytes: Size of the array, a multiple of 4.
     """
-    source = aligned((n_bytes // 4,), np.float32)  # as XLA wants it: else it copies where it could alias
+    source = aligned((n_bytes // 4,), np.float32)  # XLA aliases only aligned arrays, and copies others
     source[:] = 1.0
     host = library.host(source, "float32")
     here = library.wait(library.move(host))
@@ -794,7 +794,7 @@ def transfers(worker: str, device: str, library: Library, n_bytes: int) -> dict[
     import jax.numpy as jnp
     from jax.sharding import SingleDeviceSharding
 
-    if device == "cpu":  # `device_put` aliases an aligned array here, also where it is told not to
+    if device == "cpu":  # `device_put` aliases an aligned array here, even if told not to
         return {COPIED: lambda: library.wait(jnp.array(host)), ALIASED: moved(host)}
     pinned = jax.device_put(host, SingleDeviceSharding(jax.devices(device)[0], memory_kind="pinned_host"))
     return {COPIED: moved(host), PINNED: moved(library.wait(pinned)), ALIASED: moved(here)}
@@ -806,21 +806,21 @@ _OPERATIONS = {
     "transfer": (_transfers, lambda operation, _: float(operation.size)),
 }
 
-Span = tuple[float, float]  # seconds from the beginning of a run
-Stage = Callable[[slice], object]  # on a piece
+Span = tuple[float, float]  # begin and end, in seconds from the beginning of a run
+Stage = Callable[[slice], object]  # runs on a piece
 
 
 def measure_overlap(worker: str, device: str, operation: OperationRequest) -> Iterator[Row | None]:
-    """Time both ways in turns, and when each stage of each piece began and ended in the last run of each.
+    """Time both ways in turns; for the last run of each, record when each stage of each piece began and ended.
 
     Args:
         worker: `torch` on a card, `numpy` on a processor.
         device: `cpu` or `gpu`.
-        operation: Elements, sines in one another, and pieces.
+        operation: Elements, number of nested sines, and pieces.
 
     Yields:
-        None where it can be stopped; in the end a row for `IN_TURN` and one for `IN_PIECES`, and for each of these and
-        of `LANES` `…/begins` and `…/ends`, whose blocks are pieces.
+        None wherever the caller may stop; finally rows for `IN_TURN` and `IN_PIECES`, and for each of these and each of
+        `LANES` `…/begins` and `…/ends`, whose blocks are pieces.
     """
     if (device, worker) not in (("cpu", "numpy"), ("gpu", "torch")):
         raise ValueError(f"overlap: expected numpy on cpu or torch on gpu, got {worker} on {device}; ask for these")
@@ -839,15 +839,15 @@ def measure_overlap(worker: str, device: str, operation: OperationRequest) -> It
                     yield row_of(f"{name}/{lane}/{end}", values)
 
 
-Runs = dict[str, Callable[[], list[list[Span]]]]  # by the name of the way: the spans of each lane's pieces
+Runs = dict[str, Callable[[], list[list[Span]]]]  # by name of the way; returns the spans of each lane's pieces
 
 
 @contextmanager
 def on_threads(operation: OperationRequest) -> Iterator[tuple[Runs, np.ndarray]]:
-    """Three stages on an array of ones, `y` = sin(sin(…x)), a thread for each; both ways, and `y`.
+    """Yield both ways of computing `y` = sin(sin(…x)) of ones in three stages, a thread for each; and `y`.
 
-    The device is another array: NumPy lets go of Python's lock in copies and sines, so that they can overlap as far as
-    there are cores.
+    Another array stands in for the device. NumPy releases Python's lock (GIL) in copies and sines, so that they can
+    overlap as far as there are cores.
     """
     pieces, x = _pieces(operation), np.ones(operation.size, np.float32)
     there, y = np.zeros_like(x), np.zeros_like(x)
@@ -866,12 +866,10 @@ def on_threads(operation: OperationRequest) -> Iterator[tuple[Runs, np.ndarray]]
     with ThreadPoolExecutor(len(LANES)) as threads:
 
         def in_turn() -> list[list[Span]]:
-            """The same three threads, and a wait for each."""
             began, whole = time.perf_counter(), slice(0, len(x))
             return [[threads.submit(_timed, stage, whole, began).result()] for stage in stages]
 
         def in_pieces() -> list[list[Span]]:
-            """Each thread begins a piece when the one before it has done it."""
             began = time.perf_counter()
             done = [[threading.Event() for _ in pieces] for _ in LANES]
 
@@ -903,10 +901,10 @@ def _pieces(operation: OperationRequest) -> list[slice]:
 
 @contextmanager
 def on_streams(operation: OperationRequest) -> Iterator[tuple[Runs, Any]]:
-    """The same on a card: a stream of PyTorch for each stage, timed by the card's own events.
+    """Do the same on a card: a PyTorch stream for each stage, timed by the card's own events.
 
-    In turn as in the article: pageable memory, and each stream synchronised before the next one begins. In pieces from
-    and to pinned memory, and streams that wait for events of one another, not the host for them.
+    “In turn” follows the article: pageable memory, and each stream is synchronised before the next begins. “In pieces”
+    uses pinned memory, and streams wait for each other's events, so that the host does not wait.
     """
     import torch
 
@@ -915,7 +913,6 @@ def on_streams(operation: OperationRequest) -> Iterator[tuple[Runs, Any]]:
     pinned, pinned_back, there = pageable.pin_memory(), back.pin_memory(), torch.empty(operation.size, device="cuda")
 
     def queue(stage: Stage, stream: Any, piece: slice, before: Any) -> tuple[Any, Any]:
-        """Put a stage into its stream, after an event of another one; the events of its beginning and its end."""
         begin, end = (cuda.Event(enable_timing=True) for _ in range(2))
         with cuda.stream(stream):
             if before is not None:
@@ -960,7 +957,7 @@ def on_streams(operation: OperationRequest) -> Iterator[tuple[Runs, Any]]:
             pinned_back,
         )
     finally:
-        cuda.synchronize()  # their memory goes with this function
+        cuda.synchronize()  # the streams still use memory that this function frees
 
 
 _OTHERWISE: dict[str, Callable[[str, str, OperationRequest], Iterator[Row | None]]] = {

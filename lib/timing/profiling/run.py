@@ -1,22 +1,22 @@
-"""Which experiments take a step apart, and what runs them in a worker.
+"""Run measurements in a worker, such as the experiments that profile a training step.
 
-`lib.timing.profiling.request.split` computes the parts from their results. All experiments on a backend are measured in
-turns, block by block, so that a machine that drifts drifts for all of them.
+`lib.timing.profiling.request.split` computes the parts of a step from these experiments. All experiments on a backend
+take turns, block by block, so that drift of the machine affects all alike.
 
-* `step`: the training as it is, from the backend's own loop; `busy`: processor seconds of all cores in it, a step.
-* `python`: the loop and what it does around the library's call, with that call left out.
-* `call`: the library's call for a step, repeated on one batch that is ready; waited for only as training does.
+* `step`: the real training, in the backend's own loop; `busy`: its processor seconds per step, over all cores.
+* `python`: the loop and its work around the library's call, without that call.
+* `call`: the library's call for a step, repeated on one batch that is ready; it waits only where training does.
 * `returns`: the call for one hidden neuron and one image, until it returns.
-* `fit-tiny`, `call-tiny`: training of that tiny network by `fit`, and the bare call in it: there the loop is the
-  library's own, and cannot be run without the call.
-* `transfer`, `transfer-base`: bringing a batch to where the arithmetic needs it, and the same with nothing to bring.
-* `many`, `many-tiny`: many steps on one batch in a compiled loop (PyTorch: the calls of one step, on a card, timed by
-  its events), of this network and of the tiny one; `many-on-device`: the same by the device's own clock, where WebGPU
-  has one. NumPy, and PyTorch on a processor, work inside the call itself and need none of these.
+* `fit-tiny`, `call-tiny`: training that tiny network by `fit`, and the bare call in it. `fit` is the library's own
+  loop, and cannot run without the call.
+* `transfer`, `transfer-base`: moving a batch to where the arithmetic needs it, and the same with nothing to move.
+* `many`, `many-tiny`: many steps on one batch in a compiled loop, of this network and of the tiny one (for PyTorch on a
+  card: the calls of one step, timed by the card's events); `many-on-device`: the same by the device's own clock, if
+  WebGPU has one. NumPy, and PyTorch on a processor, work inside the call itself and need none of these.
 
-What a step calls of CUDA is counted in a fresh process, `python -m lib.timing.profiling.run BACKEND BATCH_SIZE HIDDEN
-LIBRARY FILE`: a library of CUPTI's callbacks (`cuda_calls.c`) is compiled, and loaded by CUDA's driver; an epoch warms
-up, and the calls of the next one's steps count, without its evaluation.
+A step's CUDA calls are counted in a fresh process, `python -m lib.timing.profiling.run BACKEND BATCH_SIZE HIDDEN
+LIBRARY FILE`, whose CUDA driver loads a compiled library of CUPTI callbacks (`cuda_calls.c`). One epoch warms up; then
+the calls of the next epoch's steps count, without its evaluation.
 """
 
 import ctypes
@@ -76,20 +76,20 @@ from lib.timing.profiling.request import (
     NotMeasured,
 )
 
-# What a library's module calls the examination of a step that not all have.
+# Names of optional functions in the libraries' modules, by kind of examination.
 _STEPS = {CONVOLUTIONAL: "convolutional_step", RESNET: "resnet_step", LAUNCHES: "launches"}
-FEW_ROUNDS = 5  # of the variants of a step, of which there are a score
-EPOCH_S = 0.02  # of an epoch whose average counts the first call: short, so that a stop does not wait for it
-IN_A_ROW = 50  # steps between two places where it can be stopped
-BUSY_S = 4.0  # of which the watching thread leaves out the first second
-PAUSED_S = 0.1  # away for longer, and the card was idle or somebody else's
+FEW_ROUNDS = 5  # for the variants of a step, because there are about twenty
+EPOCH_S = 0.02  # for an epoch whose average counts the first call: short, so that a run can be stopped soon
+IN_A_ROW = 50  # steps between two yields
+BUSY_S = 4.0  # including a first second, which the watching thread ignores
+PAUSED_S = 0.1  # after a longer pause, the card may have been idle or used by other work
 
 
 def examine(backend: str, device: str, examination: Examination, data: Data) -> Iterator[Row | None]:
-    """Measure what an examination asks for, with this backend on this device.
+    """Carry out an examination with this backend on this device.
 
     Yields:
-        A row for each measurement (name, measurement, what one measured step stands for); None where it can be stopped.
+        None wherever the caller may stop; a row for each measurement (see `Row`).
     """
     subject = Subject(examination.network, examination.batch_size, data, device)
     if examination.kind == "ceilings":
@@ -126,7 +126,7 @@ def _module(backend: str) -> ModuleType:
 
 
 def _takings(backend: str, data: Data, device: str) -> dict[str, StepExperiment]:
-    """The plain step and each of its variants, at a few batch sizes; a batch that is brought stands for itself."""
+    # Of `RESIDENT`, only taking the batch is measured, not the whole step.
     module, found = _module(backend), dict[str, StepExperiment]()
     variants = [one for one in VARIANTS[backend] if device != "cpu" or one not in ON_CARDS]
     if RESIDENT in variants:
@@ -151,21 +151,19 @@ def _parts(backend: str, subject: Subject) -> Iterator[Row | None]:
 
 
 def measure_traps(step: TimedStep, device: str) -> Iterator[Row | None]:
-    """Measure six ways to mistime a training step, and the right one beside each.
+    """Measure six ways to mistime a training step, along with the correct way.
 
-    There is one reference for all: the step in blocks that end when its result has arrived. Every round takes a block
-    of it and a value by each wrong way, in turns, so that a wrong way's value and the reference of its round are of the
-    same state of the machine.
-
-    On a graphics card the same code shows larger gaps: more is queued, and transfers are real.
+    The common reference is the step in blocks that end when its result has arrived. Every round measures, in turns, one
+    block of the reference and one value by each wrong way, so that all see the same state of the machine. On a graphics
+    card the same code shows larger gaps, because more is queued and transfers are real.
 
     Args:
-        step: What is timed.
-        device: Where it runs.
+        step: The step to time.
+        device: The device that runs it.
 
     Yields:
-        None after each block; then a row for `REFERENCE` and each of `TRAPS`, in seconds of a step. On a graphics card
-        also rows of `occupancy/…`, which are shares.
+        None after each block; then a row for `REFERENCE` and each of `TRAPS`, in seconds per step. On a graphics card
+        also rows `occupancy/…`, which are shares.
     """
     reference = repeated(lambda: step.wait(step.call()))
     wrong: tuple[StepExperiment, ...] = (
@@ -182,7 +180,7 @@ def measure_traps(step: TimedStep, device: str) -> Iterator[Row | None]:
 
 
 def first_call_counted(step: TimedStep) -> StepExperiment:
-    """The average of short epochs of a program that was never compiled before, with the first call counted."""
+    """Measure the average step in short epochs of a never compiled program, counting the first call."""
     steps = TRAP_EPOCHS * max(4, round(EPOCH_S / best_of(step, 4)))
     yield 0.0
     while True:
@@ -195,10 +193,10 @@ def first_call_counted(step: TimedStep) -> StepExperiment:
 
 
 def best_of(step: TimedStep, samples: int) -> float:
-    """Seconds of the quickest of so many single steps in a row, each timed by itself."""
+    """Return the seconds of the quickest of `samples` consecutive steps, each timed separately."""
     found_s = []
     if samples == 1:
-        time.sleep(0.002)  # the pause of somebody who tries it by hand
+        time.sleep(0.002)  # a pause as in trying it by hand
     for _ in range(samples):
         began = time.perf_counter()
         step.wait(step.call())
@@ -207,7 +205,7 @@ def best_of(step: TimedStep, samples: int) -> float:
 
 
 def busy_s(reference: StepExperiment) -> float:
-    """Processor seconds of all cores in a step: what a monitor shows as busy, and the view compares with arithmetic."""
+    """Return a step's processor seconds over all cores, which a system monitor shows as busy."""
     used_s, wall_s = time.process_time(), time.perf_counter()
     a_step_s = next(reference)
     used_s, wall_s = time.process_time() - used_s, time.perf_counter() - wall_s
@@ -215,7 +213,7 @@ def busy_s(reference: StepExperiment) -> float:
 
 
 def _occupancy(step: TimedStep) -> Iterator[Row | None]:
-    """Shares, not seconds: what `nvidia-smi` shows while steps run, and the chip's own counters (from Hopper on)."""
+    """Yield rows of shares, not seconds: utilisation by `nvidia-smi`, and the chip's own counters (from Hopper on)."""
     while (busy := (yield from _watched(step))) is None:
         pass  # it was paused
     if busy.utilisations:
@@ -226,7 +224,7 @@ def _occupancy(step: TimedStep) -> Iterator[Row | None]:
 
 
 def _watched(step: TimedStep) -> Generator[None, None, Busy | None]:
-    """Keep the card at work for `BUSY_S`; the value is how busy it was, None where others had their turn meanwhile."""
+    """Keep the card busy for `BUSY_S`, and return how busy it was; None if other work ran meanwhile."""
     until = time.perf_counter() + BUSY_S
     with watched_activity() as busy:
         running = [step.call() for _ in range(IN_A_ROW)]
@@ -234,7 +232,7 @@ def _watched(step: TimedStep) -> Generator[None, None, Busy | None]:
             yield None
             if time.perf_counter() - before > PAUSED_S:
                 return None
-            # Before the others are waited for: the card never waits for us.
+            # Queue before waiting for the earlier steps, so that the card never waits for the host.
             queued = [step.call() for _ in range(IN_A_ROW)]
             step.wait(running)
             running = queued
@@ -243,9 +241,9 @@ def _watched(step: TimedStep) -> Generator[None, None, Busy | None]:
 
 
 SOURCE = Path(__file__).with_name("cuda_calls.c")
-LIMIT_S = 90.0  # of a process
+LIMIT_S = 90.0  # for the counting process
 NOT_BUILT = "what a step calls of CUDA cannot be counted: "
-# Where CUPTI lies: in CUDA's own folder, in the wheels of CUDA 13 that PyTorch and JAX bring, in Triton.
+# Locations of CUPTI: in CUDA's own folder, in the CUDA 13 wheels that PyTorch and JAX depend on, in Triton.
 _IN_CUDA = ("include", "extras/CUPTI/include", "lib64", "extras/CUPTI/lib64", "lib")
 _IN_WHEELS = ("nvidia/cu13/include", "nvidia/cu13/lib", "nvidia/cuda_cupti/include", "nvidia/cuda_cupti/lib")
 _IN_TRITON = ("backends/nvidia/include", "backends/nvidia/lib/cupti")
@@ -255,12 +253,12 @@ def counted(backend: str, subject: Subject) -> Iterator[Row | None]:
     """Count the calls of an epoch's steps in a fresh process.
 
     Args:
-        backend: Key of the backend, which trains on a card.
+        backend: Key of a backend that trains on a card.
         subject: The step.
 
     Yields:
-        None while it runs, so that it can be stopped; then a row for each function, `runtime/cudaLaunchKernel` and so
-        on: how often it was called, and in how many steps.
+        None while the process runs, so that the caller can stop it; then a row for each function, such as
+        `runtime/cudaLaunchKernel`: its number of calls, and the number of steps that made them.
 
     Raises:
         NotMeasured: The library cannot be built, CUPTI does not count, or the process failed; the text says why.
@@ -280,10 +278,10 @@ def counted(backend: str, subject: Subject) -> Iterator[Row | None]:
 
 
 def build(folder: Path) -> Path:
-    """The library, compiled into a folder.
+    """Compile the counting library into a folder, and return its path.
 
     Raises:
-        NotMeasured: There is no compiler, or no CUPTI, or they do not fit.
+        NotMeasured: There is no compiler or no CUPTI, or compilation fails.
     """
     compiler = shutil.which("nvcc") or shutil.which("gcc")
     if compiler is None:
@@ -310,7 +308,7 @@ def build(folder: Path) -> Path:
 
 
 def _places() -> list[Path]:
-    """Folders in which CUPTI's header and library may lie, those of CUDA itself first."""
+    """Return the folders that may contain CUPTI's header and library, CUDA's own first."""
     homes = [os.environ.get("CUDA_HOME", ""), *(f"/usr/local/cuda{end}" for end in ("", "-13", "-13.0"))]
     triton = importlib.util.find_spec("triton")
     of_triton = list(triton.submodule_search_locations or []) if triton else []
@@ -320,7 +318,7 @@ def _places() -> list[Path]:
 
 
 def steps_of_an_epoch(backend: str, batch_size: int, hidden: str, device: str = "gpu") -> Iterator[str]:
-    """Train two epochs; `begins` before the second, `ends` after the last of its steps."""
+    """Train two epochs; yield `begins` before the second, and `ends` after the second's last step."""
     rng = np.random.default_rng(0)
     x, y = aligned((N_TRAIN, N_PIXELS), np.float32), rng.integers(0, 10, N_TRAIN, np.int32)
     x[:] = rng.random((1, N_PIXELS), np.float32)
@@ -338,10 +336,10 @@ def steps_of_an_epoch(backend: str, batch_size: int, hidden: str, device: str = 
 
 
 def main(backend: str, batch_size: str, hidden: str, library: str, path: str) -> None:
-    """Train, and write the counts."""
+    """Train, and write the counts to `path`."""
     calls = ctypes.CDLL(library)
     for moment in steps_of_an_epoch(backend, int(batch_size), hidden):
-        if moment == "begins" and not calls.InitializeInjection():  # which the driver has called already, usually
+        if moment == "begins" and not calls.InitializeInjection():  # the driver has usually called it already
             raise SystemExit("expected CUPTI to count, but it refuses; end other profilers, or run as root")
         if moment == "begins":
             calls.clear_counts()
@@ -349,32 +347,32 @@ def main(backend: str, batch_size: str, hidden: str, library: str, path: str) ->
             raise SystemExit(f"expected to write {os.path.basename(path)}, and it cannot be written; free the disk")
 
 
-# Of each short epoch, and at most what is profiled: more than fit into a chunk where steps are Keras', so that one is
-# profiled in the middle of an epoch.
+# Steps of each short epoch, and the most that are profiled. More than one chunk of Keras' steps, so that a chunk in the
+# middle of an epoch is profiled.
 EPOCH_STEPS = 256
 WARM_UP_S = 0.3
-PLAIN_S = 0.3  # of steps without the profiler, beside which its cost is seen
+PLAIN_S = 0.3  # of steps without the profiler, to show its cost
 MAX_WARM_UP_S = 20.0
 HELD = (
     "expected the profiler of {library} to be free, but another profile is being recorded in this process; end that one"
     " and press “Profile now” again"
 )
 
-# Starts it with a folder and the device; what is returned ends it and writes.
+# Starts profiling, given a folder and the device; the returned function ends it and writes.
 Profiler = Callable[[str, str], Callable[[], object]]
 
 
 def record(backend: str, subject: Subject, folder: str) -> Iterator[Row | None]:
-    """Train, and profile one chunk of steps, evaluation left out.
+    """Train, and profile one chunk of steps without evaluation.
 
     Args:
-        backend: Of the worker.
+        backend: The worker's backend.
         subject: The step.
         folder: Where the profiler writes.
 
     Yields:
-        None where it can be stopped; then rows of seconds a step, without the profiler (`PLAIN`) and with it
-        (`PROFILED`), whose steps in a block are those that the profile is of.
+        None wherever the caller may stop; then rows of seconds per step, without the profiler (`PLAIN`) and with it
+        (`PROFILED`). A block of `PROFILED` has the steps in the profile.
 
     Raises:
         NotMeasured: Another profile is being recorded, or the library has no profiler.
@@ -408,7 +406,7 @@ def record(backend: str, subject: Subject, folder: str) -> Iterator[Row | None]:
 
 
 def _warm_up(events: Iterator[Event]) -> Iterator[None]:
-    """Steps for a while, and two epochs at least: the second compiles nothing more."""
+    """Train for `WARM_UP_S` and at least two epochs, because nothing is compiled after the first."""
     trained_s, epochs, until = 0.0, 0, time.monotonic() + MAX_WARM_UP_S
     while (trained_s < WARM_UP_S or epochs < 2) and time.monotonic() < until:
         event = next(events)
@@ -422,15 +420,15 @@ def _next(events: Iterator[Event]) -> Steps:
 
 
 def _settle(events: Iterator[Event], last: Steps, epoch_steps: int) -> None:
-    """Go to where steps come next: past the evaluation, where the epoch has ended."""
+    """Advance to the next steps, past the evaluation if the epoch has ended."""
     if last.first_step + len(last.losses) >= epoch_steps:
         next(event for event in events if isinstance(event, Epoch))
 
 
 def _past_the_beginning(events: Iterator[Event], epoch_steps: int) -> None:
-    """Go past the first chunk of an epoch: with it, Keras builds its input pipeline, which is no part of a step.
+    """Skip the first chunk of an epoch, in which Keras builds its input pipeline; that is no part of a step.
 
-    Where an epoch is one chunk, the next one begins.
+    If an epoch is one chunk, continue with the next epoch.
     """
     while (chunk := _next(events)).first_step:
         pass
@@ -441,7 +439,7 @@ def _with_jax(folder: str, _device: str) -> Callable[[], object]:
     import jax
 
     options = jax.profiler.ProfileOptions()
-    options.python_tracer_level = 0  # a row for each call of Python would be most of what is measured
+    options.python_tracer_level = 0  # tracing each Python call would dominate the measurement
     try:
         jax.profiler.start_trace(folder, profiler_options=options)
     except RuntimeError as error:
@@ -464,9 +462,9 @@ def _with_torch(folder: str, _device: str) -> Callable[[], object]:
     import torch  # pyright: ignore[reportMissingImports]
     from torch._C._profiler import _ExperimentalConfig  # pyright: ignore[reportMissingImports]
 
-    if torch.autograd._profiler_enabled():  # a second one would end the first without a word
+    if torch.autograd._profiler_enabled():  # a second profiler would silently end the first
         raise NotMeasured(HELD.format(library="PyTorch"))
-    # Keras trains in a thread of its own.
+    # Keras trains in its own thread.
     profiler = torch.profiler.profile(experimental_config=_ExperimentalConfig(profile_all_threads=True))
     profiler.__enter__()
 
@@ -477,7 +475,7 @@ def _with_torch(folder: str, _device: str) -> Callable[[], object]:
     return end
 
 
-# By the library whose profiler sees a backend's work: the first that it needs.
+# By library, in order of preference: the first that a backend needs is used, because its profiler sees the work.
 _PROFILERS: dict[str, Profiler] = {"tensorflow": _with_tensorflow, "torch": _with_torch, "jax": _with_jax}
 
 

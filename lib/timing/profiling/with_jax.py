@@ -1,8 +1,8 @@
-"""The experiments on the two backends of JAX, on a small convolutional network, and what XLA makes of a program.
+"""Experiments on the two JAX backends and on a small convolutional network, and counts of a program's XLA kernels.
 
-What XLA makes of it are counts, not seconds: its operations before, and what is launched after, from the compiler's
-text. Left out on both sides is what needs no kernel: parameters, constants, tuples, and other views of the same bytes;
-before fusion also shapes (`broadcast`, `reshape`, `iota`), which most operations take in passing.
+The counts come from the compiler's text: operations before optimisation, and launched kernels after it. Both leave out
+instructions that need no kernel: parameters, constants, tuples, and other views of the same bytes. Counts before fusion
+also leave out `broadcast`, `reshape` and `iota`, which most operations absorb.
 """
 
 import re
@@ -39,17 +39,17 @@ from lib.timing.profiling.harness import (
 from lib.timing.profiling.request import AFTER, BEFORE, CONVOLUTIONAL, FIRST_CALL, FROM_HOST, INSIDE, TAKEN
 
 _wait = jax.block_until_ready
-BATCHES = 500  # that lie on the device at once
+BATCHES = 500  # on the device at once
 
 
 def experiments(backend: str, subject: Subject) -> dict[str, StepExperiment]:
-    """The experiments of `lib.timing.profiling.run` on a backend of JAX, by name: `jax-epoch`, or step by step."""
+    """Return the experiments of `lib.timing.profiling.run` on a JAX backend, by name."""
     return (_whole_epoch if backend == "jax-epoch" else _step_by_step)(subject) | many_steps(subject)
 
 
 @jax.jit
 def taken(x, y):
-    """Takes a batch (batch, 784) with its labels (batch,), and does next to nothing with it."""
+    """Take a batch (batch, 784) with its labels (batch,), and do almost nothing with it."""
     return x[0, 0] + y[0].astype(x.dtype)
 
 
@@ -57,14 +57,14 @@ def _step_by_step(subject: Subject) -> dict[str, StepExperiment]:
     return {
         "python": repeated(loop(subject, nothing)),
         "returns": repeated(one_call(subject.tiny), _wait, returns=True),
-        "call": repeated(one_call(subject), _wait, config=IN_A_ROW),  # waited for once a block, as in training
+        "call": repeated(one_call(subject), _wait, config=IN_A_ROW),  # one wait per block, as in training
         "transfer": repeated(loop(subject, taken), _wait, config=IN_A_ROW),
         "transfer-base": repeated(loop(subject.tiny, taken), _wait, config=IN_A_ROW),
     }
 
 
 def one_call(subject: Subject) -> Step:
-    """A step on one batch that is already on the device; it returns the loss without waiting for it."""
+    """Return a step on one batch that is already on the device; it returns the loss without waiting for it."""
     current, rate = on_device(subject)
     x, y = jax.device_put(subject.batch, jax.devices(subject.device)[0])
 
@@ -80,7 +80,7 @@ _undonated = jax.jit(sgd_step)
 
 
 def varied(_backend: str, subject: Subject, variant: str) -> StepExperiment:
-    """Steps of training as `jax-step` makes them, on batches that lie on the device, or without giving buffers away."""
+    """Measure training steps like `jax-step`'s, plain, on batches already on the device, or without donated buffers."""
     current, rate = on_device(subject)
     run = _undonated if variant == Remedy.DONATED.variant else one_step
 
@@ -96,7 +96,7 @@ def varied(_backend: str, subject: Subject, variant: str) -> StepExperiment:
 
 
 def takings(data: Data, device: str) -> dict[str, StepExperiment]:
-    """A batch of each size taken from host memory, as `jax-step` takes it, and the same on the device already."""
+    """Return experiments that take a batch of each size from host memory, like `jax-step`, and from the device."""
     found: dict[str, StepExperiment] = {}
     for size in (one for one in TAKEN if one <= len(data.x_train)):
         subject = Subject(TINY, size, data, device)
@@ -107,14 +107,14 @@ def takings(data: Data, device: str) -> dict[str, StepExperiment]:
 
 
 def _batches_there(subject: Subject) -> list:
-    """At most `BATCHES` batches of an epoch, in its order, each an array of its own on the device."""
+    """Return at most `BATCHES` batches of an epoch in order, each a separate array on the device."""
     x, y, size = subject.data.x_train, subject.data.y_train, subject.batch_size
     few = [(x[start : start + size], y[start : start + size]) for start in subject.starts[:BATCHES]]
     return jax.block_until_ready(jax.device_put(few, jax.devices(subject.device)[0]))
 
 
 def timed_step(subject: Subject) -> TimedStep:
-    """A step that is one compiled call, for the traps."""
+    """Return a step that is one compiled call, for the traps."""
     current, rate = on_device(subject)
     x, y = subject.batch
     target = jax.devices(subject.device)[0]
@@ -126,7 +126,7 @@ def timed_step(subject: Subject) -> TimedStep:
         return _wait(loss)
 
     def fresh() -> Step:
-        of_its_own = float(time.time_ns() % 1_000_003) * 1e-12  # a constant: no cache knows this program
+        of_its_own = float(time.time_ns() % 1_000_003) * 1e-12  # a unique constant, so that no cache has this program
         parameters, rate = on_device(subject)
         images, labels = jax.device_put(subject.batch, target)
         step = jax.jit(lambda p: sgd_step(p, images, labels, rate + of_its_own)[0])
@@ -160,7 +160,7 @@ def _whole_epoch(subject: Subject) -> dict[str, StepExperiment]:
         return call
 
     steps = _steps_of_one_call(epoch(subject, n), n)
-    empty = epoch(subject.tiny, 0)  # the call alone, without any step
+    empty = epoch(subject.tiny, 0)  # the call alone, without steps
     slot = jax.device_put(jnp.zeros((subject.batch_size, N_PIXELS), jnp.float32), target)
     return {
         "python": repeated(loop(subject, nothing), steps=steps),
@@ -178,14 +178,14 @@ def _steps_of_one_call(epoch: Step, n: int) -> float:
 
 @jax.jit
 def _slices(x, starts, slot):
-    """Every batch of an epoch copied out of the images, as the compiled loop does it, and nothing else."""
+    """Copy every batch of an epoch out of the images, as the compiled loop does, and nothing else."""
     return jax.lax.fori_loop(
         0, len(starts), lambda index, _: jax.lax.dynamic_slice(x, (starts[index], 0), slot.shape), slot
     )
 
 
 def many_steps(subject: Subject) -> dict[str, StepExperiment]:
-    """The experiments `many` and `many-tiny`: steps on one batch in a compiled loop."""
+    """Return the experiments `many` and `many-tiny`: steps on one batch in a compiled loop."""
 
     def one(of: Subject) -> StepExperiment:
         return _in_a_loop(of, packed(of.parameters))
@@ -194,14 +194,6 @@ def many_steps(subject: Subject) -> dict[str, StepExperiment]:
 
 
 def _in_a_loop(subject: Subject, parameters, logits: Callable = logits_of) -> StepExperiment:
-    """Steps on the subject's first batch in a compiled loop, of a network with these parameters and this forward pass.
-
-    Args:
-        subject: Whose batch and device are taken.
-        parameters: As `logits` takes them, in the host's memory.
-        logits: The network.
-    """
-
     @jax.jit
     def many(parameters, x, y, rate, n):
         step = partial(sgd_step, logits=logits)
@@ -213,7 +205,7 @@ def _in_a_loop(subject: Subject, parameters, logits: Callable = logits_of) -> St
 
 
 def convolutional_step(subject: Subject) -> Iterator[Row | None]:
-    """Steps of the small convolutional network, in a compiled loop as `jax-epoch` makes them; and its first call."""
+    """Measure steps of the small convolutional network, in a compiled loop like `jax-epoch`'s, and its first call."""
     loop = _in_a_loop(subject, convolutional_parameters(), convolutional_logits)
     first_call_s = next(loop)
     yield None
@@ -222,24 +214,24 @@ def convolutional_step(subject: Subject) -> Iterator[Row | None]:
 
 
 def kernels_of_step(subject: Subject) -> int:
-    """How many kernels one compiled step launches."""
+    """Return the number of kernels that one compiled step launches."""
     parameters, rate = on_device(subject)
     text = jax.jit(sgd_step).lower(parameters, *subject.batch, rate).compile().as_text() or ""
     return kernels(text).total()
 
 
 def on_device(subject: Subject):
-    """Parameters on the subject's device, packed as the compiled steps want them, and the learning rate."""
+    """Return parameters on the subject's device, packed for the compiled steps, and the learning rate."""
     target = jax.devices(subject.device)[0]
     return jax.device_put((packed(subject.parameters), np.float32(subject.training.learning_rate)), target)
 
 
 SIDE, KERNEL, FILTERS = 28, 3, (32, 64)
-LAYERS = Network((128,), n_inputs=(SIDE // 4) ** 2 * FILTERS[-1])  # that follow both convolutions
+LAYERS = Network((128,), n_inputs=(SIDE // 4) ** 2 * FILTERS[-1])  # after both convolutions
 
 
 def convolutional_parameters() -> tuple:
-    """He-normal, float32: kernels (3, 3, inputs, filters), and the layers as JAX's backends want them."""
+    """Return He-normal float32 parameters: kernels (3, 3, inputs, filters), and layers packed for the JAX backends."""
     rng = np.random.default_rng(0)
     shapes = [(KERNEL, KERNEL, inputs, filters) for inputs, filters in zip((1, *FILTERS), FILTERS, strict=False)]
     kernels = [rng.standard_normal(shape, np.float32) * np.float32(np.sqrt(2 / np.prod(shape[:3]))) for shape in shapes]
@@ -247,7 +239,7 @@ def convolutional_parameters() -> tuple:
 
 
 def convolutional_logits(parameters, x):
-    """Forward pass: (batch, 784) → (batch, classes): twice a convolution, ReLU and 2×2 pooling, then two layers."""
+    """Forward pass (batch, 784) → (batch, classes): twice convolution, ReLU and 2×2 pooling, then two layers."""
     kernels, layers = parameters
     x = x.reshape(len(x), SIDE, SIDE, 1)
     for kernel in kernels:
@@ -265,19 +257,20 @@ _INSTRUCTION = re.compile(r"^\s*(?:ROOT )?%?[\w.\-]+ = (?:\([^=]*\)|\S+) ([\w\-]
 _COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+)[^=]*\{$")
 _CALLED = re.compile(r"(?:to_apply|calls)=%?([\w.\-]+)")
 
-Instruction = tuple[str, str]  # its kind, such as `dot`, and what follows
+Instruction = tuple[str, str]  # its kind, such as `dot`, and the rest of its line
 
 
 def fusion_counts(device: str, batch_size: int, depth: int) -> Iterator[tuple[str, int]]:
-    """Counts of a training step of 784→128→10, and of nested sines, by `PROGRAM/before/KIND` and so on.
+    """Count the operations and kernels of a training step of 784→128→10, and of nested sines.
 
     Args:
         device: `cpu` or `gpu`.
-        batch_size: Images of the step.
-        depth: Sines in one another.
+        batch_size: Images in the step.
+        depth: Number of nested sines.
 
     Yields:
-        A name and how many there are; `PROGRAM/inside/fusion` is how many operations the largest fusion has.
+        A name and its count: `PROGRAM/before/KIND`, `PROGRAM/after/KIND`, and `PROGRAM/inside/fusion`, the number of
+        operations in the largest fusion.
     """
     for name, lowered in _lowered(device, batch_size, depth).items():
         compiled = lowered.compile().as_text() or ""
@@ -308,10 +301,10 @@ def _lowered(device: str, batch_size: int, depth: int) -> Mapping[str, jax.stage
 
 
 def operations(text: str) -> Counter[str]:
-    """The operations of a program that is not optimised yet: products, reductions and others, element by element.
+    """Count the operations of an unoptimised program by kind: products, reductions, and elementwise operations.
 
     Args:
-        text: HLO; functions that it calls are counted where they are called.
+        text: HLO; called functions count at each call.
     """
     found, computations = Counter[str](), parsed(text)
 
@@ -327,10 +320,10 @@ def operations(text: str) -> Counter[str]:
 
 
 def kernels(text: str) -> Counter[str]:
-    """What a compiled program launches: products, fusions of several operations, and operations by themselves.
+    """Count the launches of a compiled program: products, fusions of several operations, and single operations.
 
     Args:
-        text: HLO, as compiled. A call of a library is taken for a product: that is what it is in these programs.
+        text: Compiled HLO. Library calls count as products, because in these programs they are.
     """
     found = Counter[str]()
     for kind, inside in launched(text):
@@ -340,15 +333,15 @@ def kernels(text: str) -> Counter[str]:
 
 
 def largest_fusion(text: str) -> int:
-    """How many operations the largest fusion of a compiled program has; 0 without any."""
+    """Return the number of operations in the largest fusion of a compiled program; 0 if there is none."""
     return max((len(inside) for _, inside in launched(text)), default=0)
 
 
 def launched(text: str) -> list[tuple[str, list[str]]]:
-    """The kind of each kernel of a compiled program, and the operations in it where that is a fusion.
+    """Return the kind of each kernel in a compiled program, and for fusions, their operations.
 
-    What a call does is looked at where it is called: on a card calls group kernels that are launched as one graph, on a
-    processor they divide one among threads.
+    Calls are followed: on a card they group kernels launched as one graph; on a processor they divide a kernel among
+    threads.
     """
     computations, found = parsed(text), []
 
@@ -357,7 +350,7 @@ def launched(text: str) -> list[tuple[str, list[str]]]:
             called = _CALLED.search(rest)
             if kind == "call" and called:
                 enter(called[1])
-            elif kind not in NO_KERNEL and not kind.endswith("-done"):  # it is what `-start` has launched
+            elif kind not in NO_KERNEL and not kind.endswith("-done"):  # `-start` has launched it
                 inside = computations[called[1]] if kind == "fusion" and called else []
                 found.append((kind, [one for one, _ in inside if one not in NO_KERNEL | SHAPES]))
 
@@ -366,7 +359,7 @@ def launched(text: str) -> list[tuple[str, list[str]]]:
 
 
 def parsed(text: str) -> dict[str, list[Instruction]]:
-    """The instructions of each computation of an HLO text, by its name; the main one's is `ENTRY`."""
+    """Return the instructions of each computation in an HLO text, by name; the main computation is `ENTRY`."""
     found: dict[str, list[Instruction]] = {"ENTRY": []}
     inside: list[Instruction] = []
     for line in text.splitlines():

@@ -1,7 +1,7 @@
-"""The experiments on Keras' `fit`, on TensorFlow or JAX."""
+"""Experiments on Keras' `fit`, on TensorFlow or JAX."""
 
 # pyright: reportArgumentType=false, reportIndexIssue=false, reportOptionalCall=false
-# Keras annotates what `fit` sets up as optional.
+# Keras annotates attributes that `fit` sets as optional.
 
 import time
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from lib.timing.measurement import Step, Sync, no_wait
 from lib.timing.prediction.remedies import STEPS_PER_EXECUTION, Remedy
 from lib.timing.profiling.harness import IN_A_ROW, StepExperiment, Subject, in_one_call, repeated, trained_step
 
-BATCHES = 200  # fetched at a time
+BATCHES = 200  # at most, in one measured pass over the images
 FIT_S = 0.1  # of a block of steps by `fit`
 OPTIONS = {  # of `compile`, by variant
     Remedy.METRIC.variant: {"metrics": []},
@@ -26,12 +26,12 @@ OPTIONS = {  # of `compile`, by variant
 
 
 def fit(subject: Subject, options: dict[str, Any], from_generator: bool = False) -> StepExperiment:
-    """Keras' `fit` as people write it; a block has the steps that fit into `FIT_S`, at least `STEPS_PER_EXECUTION`.
+    """Measure Keras' `fit` in its usual form, in blocks of about `FIT_S` and at least `STEPS_PER_EXECUTION` steps.
 
     Args:
         subject: The step.
-        options: Of `compile`.
-        from_generator: Whether a generator feeds it; else arrays do.
+        options: Options of `compile`.
+        from_generator: Whether it is fed by a generator instead of arrays.
     """
     model = build(subject.network, subject.training.learning_rate, subject.parameters, **options)
     size, data = subject.batch_size, subject.data
@@ -40,7 +40,7 @@ def fit(subject: Subject, options: dict[str, Any], from_generator: bool = False)
     batches = ((data.x_train[start : start + size], data.y_train[start : start + size]) for start in starts)
 
     def block(steps: int) -> float:
-        marks_s: list[float] = []  # where the epoch's steps begin and end
+        marks_s: list[float] = []  # when the epoch's steps begin and end
 
         def mark(*_: object) -> None:
             marks_s.append(time.perf_counter())
@@ -56,27 +56,27 @@ def fit(subject: Subject, options: dict[str, Any], from_generator: bool = False)
     steps = min(STEPS_PER_EXECUTION, most)
     block(steps)  # compiles
     wanted = int(FIT_S / block(steps))
-    whole = max(1, wanted // STEPS_PER_EXECUTION) * STEPS_PER_EXECUTION  # a shorter call would be compiled anew
+    whole = max(1, wanted // STEPS_PER_EXECUTION) * STEPS_PER_EXECUTION  # a partial execution would be compiled anew
     steps = whole if whole <= most else steps
     while True:
         yield block(steps)
 
 
 def varied(_backend: str, subject: Subject, variant: str) -> StepExperiment:
-    """A step by `fit`, changed in one thing."""
+    """Measure a step by `fit` with one change."""
     return fit(subject, OPTIONS.get(variant, {}), variant == Remedy.ARRAYS.variant)
 
 
 def experiments(backend: str, subject: Subject) -> dict[str, StepExperiment]:
-    """The experiments of `lib.timing.profiling.run` on Keras, by name.
+    """Return the experiments of `lib.timing.profiling.run` on Keras, by name.
 
-    Keras' own compiled step is called without the `fit` around it.
+    They call Keras' own compiled step without `fit`.
     """
     on_tensorflow = backend == "keras-tensorflow"
     make = _tensorflow_step if on_tensorflow else _jax_step
     tiny, wait = make(subject.tiny)
     found: dict[str, StepExperiment] = {
-        # TensorFlow returns on a processor when it is done; elsewhere there is a queue, which must not fill up.
+        # On a processor, TensorFlow returns when it is done; elsewhere there is a queue, which must not fill up.
         "returns": repeated(tiny, wait, config=IN_A_ROW, returns=not on_tensorflow or subject.device == "gpu"),
         "call-tiny": repeated(tiny, wait, config=IN_A_ROW),  # `fit` does not wait for each step either
         "call": repeated(*make(subject), config=IN_A_ROW),
@@ -104,13 +104,13 @@ def _tensorflow_step(subject: Subject) -> tuple[Step, Sync]:
 
 
 def compiled_step(model: keras.Model) -> Callable:
-    """The model's own step as `fit` compiles it on TensorFlow: by XLA, where Keras decided so, as it does on a GPU.
+    """Return the model's own step as `fit` compiles it on TensorFlow: by XLA if Keras decides so, as it does on a GPU.
 
     Args:
-        model: Compiled, in Keras' sense.
+        model: A compiled model, in Keras' sense.
 
     Returns:
-        A `tf.function` of a pair of images (batch, 784) and labels (batch,), which returns the logs.
+        A `tf.function` that takes a pair of images (batch, 784) and labels (batch,), and returns the logs.
     """
     import tensorflow as tf
 
@@ -122,7 +122,7 @@ def _jax_step(subject: Subject) -> tuple[Step, Sync]:
 
     model = _model(subject)
     x, y = subject.batch
-    model.fit(x, y, batch_size=subject.batch_size, epochs=1, verbose=0)  # builds what `fit` calls in its loop
+    model.fit(x, y, batch_size=subject.batch_size, epochs=1, verbose=0)  # builds `train_function`
     state = model._get_jax_state(
         trainable_variables=True, non_trainable_variables=True, optimizer_variables=True, metrics_variables=True
     )
@@ -136,12 +136,11 @@ def _jax_step(subject: Subject) -> tuple[Step, Sync]:
 
 
 def _fetched(subject: Subject, on_tensorflow: bool) -> StepExperiment:
-    """Batches fetched as `fit` fetches them, without a step in between."""
     n = min(len(subject.starts), BATCHES) * subject.batch_size
     adapter = ArrayDataAdapter(
         subject.data.x_train[:n], subject.data.y_train[:n], batch_size=subject.batch_size, shuffle=False
     )
-    dataset = adapter.get_tf_dataset() if on_tensorflow else None  # made once: it copies the images
+    dataset = adapter.get_tf_dataset() if on_tensorflow else None  # made once, because it copies the images
 
     def all_batches() -> None:
         for _ in dataset if dataset is not None else adapter.get_jax_iterator():

@@ -1,4 +1,4 @@
-"""The experiments on Numba's step, which is one compiled loop."""
+"""Experiments on Numba's training, which is one compiled loop."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -12,14 +12,14 @@ from lib.timing.profiling.harness import StepExperiment, Subject, in_one_call, l
 
 
 def experiments(_backend: str, subject: Subject) -> dict[str, StepExperiment]:
-    """The experiments of `lib.timing.profiling.run` on Numba, by name."""
+    """Return the experiments of `lib.timing.profiling.run` on Numba, by name."""
     on = given(subject.training, subject.data, 1)
     starts, size = np.array(subject.starts, np.int32), subject.batch_size
     no_step, steps = _steps(subject.tiny), max(1, min(len(starts), round(CHUNK_S / _step_s(subject))))
     return {
         "python": repeated(loop(subject, nothing), steps=steps),
         "returns": repeated(lambda: no_step(0), steps=steps),
-        # The entries of the next batch come from main memory; those of the same batch again are in the cache.
+        # The next batch comes from main memory; a repeated batch is in the cache.
         "transfer": in_one_call(lambda n: fetch(on.images, np.resize(starts, n), size), no_wait),
         "transfer-base": in_one_call(lambda n: fetch(on.images, np.zeros(n, np.int32), size), no_wait),
         "many": in_one_call(_steps(subject), no_wait),
@@ -28,7 +28,6 @@ def experiments(_backend: str, subject: Subject) -> dict[str, StepExperiment]:
 
 
 def _steps(subject: Subject):
-    """`call(n)` makes n steps on the first batch, in as many threads as training has."""
     threads = threads_for(subject.training)
     others, on = ThreadPoolExecutor(max(1, threads - 1)), given(subject.training, subject.data, threads)
 
@@ -46,7 +45,7 @@ def _step_s(subject: Subject) -> float:
 
 @njit(**OPTIONS)
 def fetch(images: SparseRows, starts, batch_size):
-    """The sum of all entries of these batches: they are read, and next to nothing is done with them."""
+    """Sum all entries of these batches, to read them with hardly any arithmetic."""
     total = 0.0
     for start in starts:
         for e in range(images.starts[start], images.starts[start + batch_size]):

@@ -1,4 +1,4 @@
-"""The experiments on NumPy's step."""
+"""Experiments on NumPy's training step."""
 
 import numpy as np
 
@@ -9,16 +9,13 @@ from lib.timing.profiling.harness import IN_A_ROW, StepExperiment, Subject, loop
 
 
 def experiments(_backend: str, subject: Subject) -> dict[str, StepExperiment]:
-    """The experiments of `lib.timing.profiling.run` on NumPy, by name.
-
-    NumPy works inside its calls: each returns when it is done.
-    """
+    """Return the experiments of `lib.timing.profiling.run` on NumPy, by name. All calls return when they are done."""
     buffer, cached = np.empty((subject.batch_size, N_PIXELS), np.float32), subject.batch[0]
     return {
         "python": repeated(loop(subject, nothing)),
         "returns": repeated(_one_call(subject.tiny), config=IN_A_ROW),
         "call": repeated(_one_call(subject), config=IN_A_ROW),
-        # The next batch comes from main memory; the same batch again is in the cache.
+        # The next batch comes from main memory; a repeated batch is in the cache.
         "transfer": repeated(loop(subject, lambda images, _: np.copyto(buffer, images))),
         "transfer-base": repeated(lambda: np.copyto(buffer, cached)),
     }

@@ -1,16 +1,15 @@
-"""What feeds a Keras model on TensorFlow: arrays, a generator, `PyDataset`, and `tf.data` in its variants.
+"""Feeds of a Keras model on TensorFlow: arrays, a generator, `PyDataset`, and variants of `tf.data`.
 
-Generator and `PyDataset` are read as `fit` reads them, by Keras' own adapters, which also prefetch. Each variant of
-`tf.data` differs from the plain one in one thing, and the last has all that needs no assumption about the images.
-The step is the `tf.function` that `fit` compiles, called for each batch as the article's loop does, and waited for by
-reading the loss.
+Keras' own adapters read the generator and `PyDataset`, as in `fit`; they also prefetch. Each variant of `tf.data`
+makes one change to the plain variant; the last makes all changes that need no assumption about the images. The step is
+the `tf.function` that `fit` compiles, called for each batch like the article's loop; reading the loss waits for it.
 
-And where TensorFlow places each operation of a training step, and on which devices it could: read from the graphs that
-it ran, after it had placed and rewritten them.
+`measure_placement` shows where TensorFlow places each operation of a training step, and on which devices it could. It
+reads the graphs that TensorFlow ran, after placement and rewriting.
 """
 
 # pyright: reportAttributeAccessIssue=false
-# TensorFlow loads parts of itself when they are asked for.
+# TensorFlow loads parts of itself lazily.
 
 import re
 from collections import Counter
@@ -33,14 +32,14 @@ from lib.model.hardware.machine import usable_cores
 from lib.timing.profiling.harness import Batch, Feed, Preprocessing, Row, Subject, row_of, rows_of
 from lib.timing.profiling.request import MAX_FILL_S, NotMeasured, Pipeline
 
-SHUFFLED = 10_000  # images of the buffer at most, as in the article
+SHUFFLED = 10_000  # most images in the shuffle buffer, as in the article
 
 
 def feed(pipeline: Pipeline, preprocess: Preprocessing, subject: Subject) -> Feed:
-    """The pipeline's batches, and the step on them.
+    """Return the feed of a pipeline.
 
     Raises:
-        NotMeasured: A cache that takes longer than `MAX_FILL_S` to fill.
+        NotMeasured: Its cache takes longer than `MAX_FILL_S` to fill.
     """
     if pipeline.feed == "cache" and pipeline.fill_s > MAX_FILL_S:
         raise NotMeasured(
@@ -51,7 +50,7 @@ def feed(pipeline: Pipeline, preprocess: Preprocessing, subject: Subject) -> Fee
 
 
 def explained(error: Exception) -> str:
-    """What a `tf.data` raised, in a line: the error of the function that it called, without TensorFlow's own frames."""
+    """Describe a `tf.data` error in one line: the error of the called function, without TensorFlow's own frames."""
     found = re.findall(r"(?m)^.*?\b([A-Z]\w*(?:Error|Exception|Iteration): .+)$", str(error))
     text = found[-1] if found else f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"
     return re.sub(r"\s*\[(?:\[\{|Op:).*", "", text)[:200].rstrip(": ")
@@ -77,7 +76,7 @@ class _TensorFlowFeed(Feed):
         return -(-self._pipeline.rows // self._pipeline.batch_size) if self._pipeline.feed == "cache" else 0
 
     def rest(self) -> int:
-        self._batches = iter(())  # with the last reference its threads end
+        self._batches = iter(())  # dropping the last reference ends its threads
         return 0
 
     def close(self) -> None:
@@ -86,7 +85,7 @@ class _TensorFlowFeed(Feed):
 
 @lru_cache(maxsize=2)
 def _compiled(subject: Subject) -> Callable[[Any], Any]:
-    """The step, as `fit` compiles it: one for all feeds of a batch size, so that none but the first waits for it."""
+    """Return the step as `fit` compiles it, cached so that all feeds with the same batch size compile it only once."""
     model = build(subject.network, subject.training.learning_rate, subject.parameters)
     return tf.function(model.train_step, jit_compile=model.jit_compile)
 
@@ -112,28 +111,25 @@ def _opener(
 
 
 def _on_host(*arrays: np.ndarray) -> tuple[tf.Tensor, ...]:
-    """Tensors in the host's memory, also where there is a GPU: whatever feeds it, the step brings its batch there."""
+    """Return tensors in host memory even with a GPU, so that the step transfers its batch, whatever the feed."""
     with tf.device("CPU:0"):
         return tuple(map(tf.convert_to_tensor, arrays))
 
 
 class _Batches(keras.utils.PyDataset):
-    """Batches by their index, without an end."""
-
     def __init__(self, batch: Callable[[int], Batch]) -> None:
         super().__init__()
         self._batch = batch
 
     @property
     def num_batches(self) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return None  # Keras' word for “without an end”
+        return None  # endless, for Keras
 
     def __getitem__(self, index: int) -> Batch:
         return self._batch(index)
 
 
 def _dataset(pipeline: Pipeline, preprocess: Preprocessing, images: tf.Tensor, labels: tf.Tensor) -> tf.data.Dataset:
-    """The variant of `tf.data`, repeated for ever; without preprocessing nothing is mapped."""
     variant, size = pipeline.feed, pipeline.batch_size
     in_parallel = {"parallel": usable_cores(), "autotune": tf.data.AUTOTUNE}.get(variant)
     whole = variant == "batched"
@@ -157,19 +153,19 @@ def _dataset(pipeline: Pipeline, preprocess: Preprocessing, images: tf.Tensor, l
     return dataset.prefetch(tf.data.AUTOTUNE) if variant in ("prefetch", "autotune") else dataset
 
 
-_NO_WORK = {"_Arg", "_Retval", "Const", "NoOp", "Identity"}  # they pass values on
+_NO_WORK = {"_Arg", "_Retval", "Const", "NoOp", "Identity"}  # they only pass values on
 
 
 def measure_placement(subject: Subject) -> Iterator[Row | None]:
     """Run one step, and count its operations by device.
 
-    The step fetches its batch itself, as inside `fit`, and is run operation by operation: compiled by XLA it would be
-    one.
+    The step fetches its own batch, as inside `fit`, and runs operation by operation; compiled by XLA, it would be a
+    single operation.
 
     Yields:
-        Rows that are numbers, not seconds: `MatMul/CPU/CPU GPU` (an operation, the device that ran it, those that it
-        has kernels for) with how often a step has it; `gpus`, how many TensorFlow sees; `cuda`, 1 where it is the
-        build for them.
+        None once; then rows of numbers, not seconds: `MatMul/CPU/CPU GPU` (operation, device that ran it, devices with
+        a kernel for it) with its count in a step; `gpus`, the number that TensorFlow sees; `cuda`, 1 if this
+        TensorFlow is built for CUDA.
     """
     model = build(subject.network, subject.training.learning_rate, subject.parameters)
     dataset = tf.data.Dataset.from_tensor_slices(subject.batch).batch(subject.batch_size).repeat()

@@ -1,12 +1,12 @@
-"""The experiments on PyTorch's step, in each way to launch it too, on that of ResNet-18, and its feed: `DataLoader`.
+"""Experiments on PyTorch's training step, on ways to launch it, on a step of ResNet-18, and on the feed `DataLoader`.
 
-A loader makes batches in the loop itself or by worker processes. The workers are spawned: a library with threads does
-not survive a fork. They live until the feed is closed; if this process is killed, each of them finds that out by
-itself, within the five seconds in which PyTorch's workers look.
+A loader makes batches in the loop itself or in worker processes. The workers are spawned, because a library with
+threads does not survive a fork. They run until the feed is closed; if this process is killed, they notice within five
+seconds, the interval at which PyTorch's workers check.
 """
 
 # pyright: reportMissingImports=false
-# It is optional: `make torch` installs it.
+# PyTorch is optional: `make torch` installs it.
 
 import copy
 import time
@@ -45,14 +45,14 @@ from lib.timing.profiling.harness import (
 from lib.timing.profiling.operations import rounds
 from lib.timing.profiling.request import FIRST_CALL, RESNET, NotMeasured, Pipeline
 
-WARM_UP = 3  # steps before a graph is recorded, as PyTorch asks for
+WARM_UP = 3  # steps before a graph is recorded, as PyTorch requires
 CHECKED_STEPS, CHECKED_RATE, TOLERANCE = 4, 0.1, 1e-3
-RESNET_LIMIT_S = 60.0  # of measuring a step of ResNet-18
-RESNET_CALLS = 7  # of it, at least
+RESNET_LIMIT_S = 60.0  # for measuring a step of ResNet-18
+RESNET_CALLS = 7  # least number of steps to measure it
 
 
 def experiments(_backend: str, subject: Subject) -> dict[str, StepExperiment]:
-    """The experiments of `lib.timing.profiling.run` on PyTorch, by name."""
+    """Return the experiments of `lib.timing.profiling.run` on PyTorch, by name."""
 
     def done(_: object) -> None:
         wait(subject.device)
@@ -61,14 +61,14 @@ def experiments(_backend: str, subject: Subject) -> dict[str, StepExperiment]:
     slot, starts = x[:size].clone(), cycle(subject.starts)
     found: dict[str, StepExperiment] = {
         "python": repeated(loop(subject, nothing)),
-        # On a processor it returns when it is done; a card has a queue, which must not fill up.
+        # On a processor the call returns when it is done; a card has a queue, which must not fill up.
         "returns": repeated(_one_call(subject.tiny), done, config=IN_A_ROW, returns=subject.device == "gpu"),
         "call": repeated(_one_call(subject), done, config=IN_A_ROW),
-        # The next batch comes from main memory; the same batch again is in the cache.
+        # The next batch comes from main memory; a repeated batch is in the cache.
         "transfer": repeated(lambda: slot.copy_(x[(start := next(starts)) : start + size]), done),
         "transfer-base": repeated(lambda: slot.copy_(x[:size]), done),
     }
-    if subject.device == "gpu":  # whose operations are shorter than their dispatch
+    if subject.device == "gpu":  # its operations are shorter than their dispatch
         of = {"many": subject, "many-tiny": subject.tiny}
         found |= {name: on_card(recorded_calls(one), torch_card()) for name, one in of.items()}
     return found
@@ -86,7 +86,7 @@ def _made(make: Callable[[nn.Module, float], OnBatch], subject: Subject, learnin
 
 
 def varied(_backend: str, subject: Subject, variant: str) -> StepExperiment:
-    """A step of training, changed in one thing: gradients set to zero in place, one CUDA graph, or fed by the host."""
+    """Measure a training step with one change: gradients zeroed in place, a CUDA graph, or batches from the host."""
     size, device, starts = subject.batch_size, torch_device(subject.device), cycle(subject.starts)
     x, y = tensors(subject.data, "cpu" if variant == Remedy.MOVED.variant else subject.device)[:2]
     make = partial(one_step, set_to_none=variant != Remedy.DROPPED.variant)
@@ -102,7 +102,7 @@ def varied(_backend: str, subject: Subject, variant: str) -> StepExperiment:
 
 
 class _CallRecorder(TorchDispatchMode):
-    """Records every operation that reaches the library's kernels, the backward pass included."""
+    """Records every operation that reaches the library's kernels, including the backward pass."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -115,7 +115,7 @@ class _CallRecorder(TorchDispatchMode):
 
 
 def recorded_calls(subject: Subject) -> list[Callable[[], object]]:
-    """The operations of one training step, each as a function that does it again."""
+    """Return the operations of one training step, each as a function that repeats it."""
     step = _one_call(subject)
     with torch.enable_grad(), _CallRecorder() as recorder:
         step()
@@ -123,13 +123,16 @@ def recorded_calls(subject: Subject) -> list[Callable[[], object]]:
 
 
 def launches(subject: Subject) -> Iterator[Row | None]:
-    """The same step on batches that lie on the device, launched in each way that PyTorch has.
+    """Measure a step on batches already on the device, launched in each way that PyTorch has.
 
-    Each is held against the eager one first: some steps from the same start, to the same loss.
+    First, each way is checked against eager execution: `CHECKED_STEPS` from the same start must give the same loss.
 
     Yields:
-        None where it can be stopped; then a row for `eager`, `compiled`, `reduce-overhead` and, on a card, `CUDA
+        None wherever the caller may stop; then a row for `eager`, `compiled`, `reduce-overhead` and, on a card, `CUDA
         graph`, and for each `…/first call`: compiling and recording, which is no part of a step.
+
+    Raises:
+        NotMeasured: A way's loss differs from the eager loss.
     """
     x, y = tensors(subject.data, subject.device)[:2]
     size = subject.batch_size
@@ -167,7 +170,7 @@ def _on_batches(step: OnBatch, x: torch.Tensor, y: torch.Tensor, subject: Subjec
 
 
 def _with_less_overhead(model: nn.Module, learning_rate: float) -> OnBatch:
-    """The compiled step as PyTorch itself makes CUDA graphs of it; on a processor, the compiled step."""
+    # On a card, this mode makes CUDA graphs; on a processor, it is the plain compiled step.
     step = one_compiled_step(model, learning_rate, mode="reduce-overhead")
 
     def call(images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -178,9 +181,9 @@ def _with_less_overhead(model: nn.Module, learning_rate: float) -> OnBatch:
 
 
 def _as_a_graph(model: nn.Module, learning_rate: float, images: torch.Tensor, labels: torch.Tensor) -> OnBatch:
-    """The eager step, recorded once as a CUDA graph: a call brings its batch to where the graph reads, and replays it.
+    """Record the eager step as a CUDA graph; each call copies its batch to the graph's input and replays it.
 
-    As in PyTorch's notes on CUDA semantics, "Whole-network capture"; the steps that warm up are undone.
+    This follows "Whole-network capture" in PyTorch's notes on CUDA semantics; the warm-up steps are undone.
     """
     step, before = one_step(model, learning_rate), copy.deepcopy(model.state_dict())
     images, labels = images.clone(), labels.clone()
@@ -205,7 +208,7 @@ def _as_a_graph(model: nn.Module, learning_rate: float, images: torch.Tensor, la
 
 
 def resnet_step(subject: Subject) -> Iterator[Row | None]:
-    """A step of ResNet-18 on one batch that lies on the device, and its first call.
+    """Measure a step of ResNet-18 on one batch already on the device, and its first call.
 
     Raises:
         NotMeasured: It takes too long here.
@@ -231,16 +234,15 @@ def resnet_step(subject: Subject) -> Iterator[Row | None]:
 
 
 SIDE, CLASSES = 224, 1000
-CHANNELS = (64, 128, 256, 512)  # of four stages, of two blocks each
+CHANNELS = (64, 128, 256, 512)  # of four stages with two blocks each
 
 
 def _convolution(inputs: int, outputs: int, kernel: int, stride: int) -> list[nn.Module]:
-    """A convolution without biases, and its normalisation: (batch, inputs, side, side) to side / stride."""
     return [nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False), nn.BatchNorm2d(outputs)]
 
 
 class ResidualBlock(nn.Module):
-    """Two convolutions, whose result is added to the input; where the shape changes, a 1 × 1 convolution of it is."""
+    """Two convolutions, added to the input, or to a 1 × 1 convolution of the input if the shape changes."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
@@ -255,7 +257,7 @@ class ResidualBlock(nn.Module):
 
 
 def resnet18() -> nn.Sequential:
-    """Logits of images: (batch, 3, 224, 224) → (batch, 1000), as PyTorch's users have it.
+    """Return the usual PyTorch model of ResNet-18: images (batch, 3, 224, 224) → logits (batch, 1000).
 
     He, Zhang, Ren and Sun, Deep Residual Learning for Image Recognition, 2015, table 1; basic blocks of figure 2, batch
     normalisation after each convolution.
@@ -268,11 +270,11 @@ def resnet18() -> nn.Sequential:
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, CLASSES))
 
 
-AHEAD = 2  # batches that each worker makes ahead: PyTorch's default
+AHEAD = 2  # batches that each worker prefetches: PyTorch's default
 
 
 def explained(error: Exception) -> str:
-    """What a loader raised, in a line; of an error in one of its workers, the last line of its traceback."""
+    """Describe a loader's error in one line; for errors in workers, that is the last line of their traceback."""
     lines = str(error).strip().splitlines() or [""]
     in_worker = "DataLoader worker process" in lines[0] and len(lines) > 1
     return (lines[-1] if in_worker else f"{type(error).__name__}: {lines[0]}")[:200].rstrip(": ")
@@ -280,7 +282,7 @@ def explained(error: Exception) -> str:
 
 @dataclass
 class _TorchImages(Dataset):
-    """Images (rows, 784) and labels (rows,), each image preprocessed when it is asked for."""
+    """Images (rows, 784) and labels (rows,); each image is preprocessed when it is read."""
 
     images: np.ndarray
     labels: np.ndarray
@@ -296,8 +298,6 @@ class _TorchImages(Dataset):
 
 @dataclass
 class _Endless:
-    """All indices in their order, again and again."""
-
     rows: int
 
     def __iter__(self) -> Iterator[int]:
@@ -327,14 +327,14 @@ class _TorchFeed(Feed):
         return iter(self._loader)
 
     def rest(self) -> int:
-        return self._on_their_way  # they cannot be called back
+        return self._on_their_way  # they cannot be cancelled
 
     def step(self, batch: Any) -> object:
         images, labels = (part.to(self._device, non_blocking=True) for part in batch)
         return self._step(images, labels).item()  # waits for the device
 
     def close(self) -> None:
-        self._loader = None  # with its last reference its workers are told to end, and waited for
+        self._loader = None  # dropping the last reference ends the workers and waits for them
 
 
-feed = _TorchFeed  # the pipeline's batches, and the step on them
+feed = _TorchFeed  # makes the pipeline's batches, and the step on them

@@ -1,4 +1,4 @@
-"""The experiments on WebGPU's step, launched in each of its ways."""
+"""Experiments on WebGPU's training step, launched in each available way."""
 
 import time
 from dataclasses import replace
@@ -11,15 +11,14 @@ from lib.timing.measurement import Step
 from lib.timing.profiling.harness import IN_A_ROW, ONE_CALL_S, StepExperiment, Subject, TimedStep, in_one_call, repeated
 from lib.timing.profiling.request import ON_DEVICE
 
-STEPS = 16  # in one call of a way: what is done once for all of them is shared by as many as in a short chunk
+STEPS = 16  # per launch call, as in a short chunk of training, so that one-time work is shared by as many steps
 
 
 def experiments(backend: str, subject: Subject) -> dict[str, StepExperiment]:
-    """The experiments of `lib.timing.profiling.run` on one way of launching, by name.
+    """Return the experiments of `lib.timing.profiling.run` on one way of launching, by name.
 
-    The device takes its batches by itself: the loop has nothing to do beside the call, and the first operation is the
-    transfer, which all others do without. `many` are commands that were encoded before the clock began, or what one
-    kernel makes.
+    The device fetches its own batches, so the loop only makes the call. A step's first operation is the transfer; all
+    other experiments leave it out. `many` submits commands encoded before the clock starts, or uses one kernel for all.
     """
     launch, device = LAUNCHES[backend], gpu(subject.device)
     run, tiny = (_execution(one, slice(1, None)) for one in (subject, subject.tiny))
@@ -36,7 +35,7 @@ def experiments(backend: str, subject: Subject) -> dict[str, StepExperiment]:
         "python": repeated(lambda: None),
         "returns": repeated(lambda: launch(tiny, STEPS), done, STEPS, IN_A_ROW, returns=True, at_most=1),
         "call": repeated(lambda: launch(run, STEPS), done, STEPS, IN_A_ROW),
-        # Of a batch to where the other operations find it, less the same for one image.
+        # Of a batch to where the other operations read it, minus the same for one image.
         "transfer": repeated(lambda: fetch.submit(0), done, config=IN_A_ROW),
         "transfer-base": repeated(lambda: fetch_one.submit(0), done, config=IN_A_ROW),
         "many": many(run),
@@ -45,7 +44,7 @@ def experiments(backend: str, subject: Subject) -> dict[str, StepExperiment]:
 
 
 def timed_step(subject: Subject) -> TimedStep:
-    """A step that is one submission, for the traps."""
+    """Return a step that is one submission, for the traps."""
 
     def on_its_own_images(on: OpenGpu) -> tuple[Execution, Images]:
         images = Images.upload(on, *subject.batch)
@@ -66,7 +65,7 @@ def timed_step(subject: Subject) -> TimedStep:
         run.gpu.wait()
 
     def fresh() -> Step:
-        return calls(on_its_own_images(OpenGpu(subject.device))[0])  # a device opened anew has no kernels yet
+        return calls(on_its_own_images(OpenGpu(subject.device))[0])  # a newly opened device has no kernels yet
 
     run, images = on_its_own_images(gpu(subject.device))
 
@@ -75,16 +74,16 @@ def timed_step(subject: Subject) -> TimedStep:
         run.one_submission_a_step(1)
         run.gpu.wait()
 
-    # Some adapters take one submission, and let the next one wait for it.
+    # Some adapters make each submission wait for the previous one.
     return TimedStep(calls(run), wait, with_transfer, fresh, queued=1)
 
 
 def submitted(run: Execution, by_its_clock: bool = False) -> StepExperiment:
-    """Many steps whose commands are encoded before the clock begins, and submitted together.
+    """Measure many steps, submitted together, whose commands are encoded before the clock starts.
 
     Args:
-        run: Whose steps.
-        by_its_clock: Of the device; else by the host's, submission and waiting included.
+        run: The steps.
+        by_its_clock: Use the device's clock; the host's would include submission and waiting.
     """
 
     def block(steps: int) -> float:
@@ -104,7 +103,7 @@ def submitted(run: Execution, by_its_clock: bool = False) -> StepExperiment:
 
 
 def _execution(subject: Subject, operations: slice) -> Execution:
-    """These of the step's operations on the device, with a batch at hand, ready to go round and round an epoch."""
+    """Return some of a step's operations, ready to run on the device with the batches of an epoch."""
     whole = step(subject.network, subject.batch_size)
     x = training_images(subject.data, subject.device)
     program = replace(whole, operations=whole.operations[operations])
