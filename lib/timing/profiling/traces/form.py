@@ -1,18 +1,17 @@
-"""The one form that all traces are read into: rows of lane, name, kind, start, duration and correlation.
+"""The common form of all traces: rows of lane, name, kind, start, duration and correlation.
 
-Whatever the format of a file, its rows are collected in a `Collector`, whose memory is bounded. A `Trace` has the calls
-of all rows, added up by name, and the rows themselves of one stretch of time, for drawing.
+A `Collector` collects the rows of any format in bounded memory. A `Trace` has the calls of all rows, summed by name,
+and the rows of one time range, for drawing.
 
-A row's kind is told by the name that its profiler gave it. The kinds of CUDA's calls are the first article's: what
-moves bytes is a transfer, everything else a launch. What a profiler does itself is a kind of its own, and so is what
-cards tell each other.
+The profiler's name of a row determines its kind. CUDA's calls follow the first article: calls that move bytes are
+transfers, all others launches. The profiler's own work is a separate kind, and so is communication between cards.
 
-Who is waited for at a moment (`waited_for`): a kernel counts from its start to its end, which is more than the
-arithmetic of `lib.timing.profiling.request.split`, where next to nothing is computed. Kernels have precedence over
-everything that runs beside them: while one runs, nobody is waited for. At any other moment it is the first of
-communication, transfer, the profiler itself, launch, dispatch and Python that has a row; the profiler's own time counts
-in no share. Between two rows of its thread the Python program is waited for, but only from the last row on that another
-thread begins meanwhile: until then there was work left that Python had handed over already. Nobody knows the rest.
+`waited_for` finds what the step waits for at each moment. A kernel counts from its start to its end, which is more than
+the arithmetic of `lib.timing.profiling.request.split` if it computes almost nothing. While a kernel runs, the step
+waits for nothing else, whatever runs concurrently. At any other moment it waits for the first of communication,
+transfer, the profiler itself, launch, dispatch and Python that has a row; the profiler's own time counts in no share.
+Between two rows of its thread, the step waits for the Python program, but only after the last row that another thread
+begins in that gap: until then, work was left that Python had already handed over. The rest is unknown.
 """
 
 import json
@@ -28,7 +27,7 @@ import numpy as np
 from lib.model.hardware.optional import Meta, defstruct
 from lib.timing.profiling.request import EXPLAINED
 
-# What a row is. `kernel` is arithmetic; `other` is not known. Saved traces hold the numbers: new kinds go to the end.
+# Kinds of rows. `kernel` is arithmetic; `other` is unknown. Saved traces store the numbers, so append new kinds.
 KERNEL, TRANSFER, LAUNCH, DISPATCH, PYTHON, WAIT, OTHER, PROFILER, COMMUNICATION = KINDS = (
     "kernel",
     "transfer",
@@ -43,7 +42,7 @@ KERNEL, TRANSFER, LAUNCH, DISPATCH, PYTHON, WAIT, OTHER, PROFILER, COMMUNICATION
 
 _CUDA = re.compile(r"(cuda|cu|hip)[A-Z]\w*")
 _LAUNCHES = re.compile(r"Launch(?!HostFunc)")
-# Collective operations: on a device of NCCL and its kin, vLLM, SGLang and XLA; on the host of Gloo, MPI and Horovod.
+# Collective operations: on devices by NCCL and similar libraries, vLLM, SGLang and XLA; on hosts by Gloo, MPI, Horovod.
 _COLLECTIVE = re.compile(
     r"(?i)nccl|rccl|oneccl|nvshmem|mscclpp|deep_ep::|cross_device_reduce|shot_all_?reduce|multimem_all_?(reduce|gather)"
     r"|^(all-reduce|all-gather|all-to-all|reduce-scatter|collective-(permute|broadcast))"
@@ -52,11 +51,11 @@ _COLLECTIVE_OF_HOST = re.compile(
     r"^gloo:|^MPI_[A-Z]|^(NEGOTIATE_|NCCL_|MPI_|GLOO_)?(ALLREDUCE|ALLGATHER|BROADCAST|REDUCESCATTER|ALLTOALL)"
 )
 _MOVES = re.compile(r"(?i)memcpy|memset|__amd_rocclr_(copy|fill)")
-# In order: the first that is found in the name says the kind.
+# The first pattern found in a name determines its kind.
 _RULES = tuple(
     (re.compile(words), kind)
     for words, kind in (
-        # JAX's and TensorFlow's profilers in Python, but for what wraps a function of the user's; then PyTorch's
+        # JAX's and TensorFlow's profilers in Python, except wrappers of a user's function; then PyTorch's
         (r"^\$profiler(_v2)?\.py:\d+ (?!wrapper)", PROFILER),
         (
             r"torch/(profiler|autograd)/profiler\.py\(\d+\)|_disable_profiler|_enable_profiler|^PyTorch Profiler",
@@ -69,13 +68,13 @@ _RULES = tuple(
         (r"^Iterator|^IteratorGetNextOp|^Prefetch(Produce|Consume)|^ParallelMap(Produce|Consume)", WAIT),
         (r"DevicePut|copy_to_host|TransferTo|TransferFrom|CopyToDevice|BufferFromHost|^shard_args", TRANSFER),
         (r"[Mm]emcpy|[Mm]emset", TRANSFER),
-        (r"^[\w/.\-]+:_?[A-Z]\w+$", KERNEL),  # TensorFlow's operations: where in the model, and which kernel
+        (r"^[\w/.\-]+:_?[A-Z]\w+$", KERNEL),  # TensorFlow's operations: place in the model, and kernel
     )
 )
-# Compiled programs' own containers, and what moves bytes in them.
+# Containers in compiled programs, and their operations that move bytes.
 _CONTAINER = re.compile(r"(while|conditional|call)(\.\d+)?")
 _COPY = re.compile(r"copy|transpose_copy|infeed|outfeed")
-# PyTorch's operations that only make, name or look at tensors.
+# PyTorch's operations that only create, view or inspect tensors.
 _NO_ARITHMETIC = re.compile(
     r"aten::(as_strided|view|_unsafe_view|_reshape_alias|reshape|expand(_as)?|t|transpose|permute|slice|select|narrow"
     r"|squeeze|unsqueeze|flatten|split|chunk|unbind|detach_?|alias|to|_to_copy|contiguous|item|_local_scalar_dense"
@@ -86,12 +85,12 @@ _NO_ARITHMETIC = re.compile(
 
 @lru_cache(maxsize=4096)
 def kind_of(name: str, operation: bool = False, untold: str = DISPATCH) -> str:
-    """The kind of a row on a thread of the host.
+    """Return the kind of a row on a host thread.
 
     Args:
-        name: As the profiler wrote it.
-        operation: Whether the profiler says that it is an operation of a compiled program.
-        untold: The kind where the name tells none.
+        name: The profiler's name of the row.
+        operation: Whether the profiler marks it as an operation of a compiled program.
+        untold: The kind if the name does not determine one.
     """
     if operation:
         if _CONTAINER.fullmatch(name):
@@ -106,7 +105,7 @@ def kind_of(name: str, operation: bool = False, untold: str = DISPATCH) -> str:
 
 @lru_cache(maxsize=4096)
 def device_kind(name: str) -> str:
-    """The kind of what runs on a device."""
+    """Return the kind of a row on a device."""
     if _MOVES.search(name):
         return TRANSFER
     return COMMUNICATION if _COLLECTIVE.search(name) else KERNEL
@@ -114,37 +113,37 @@ def device_kind(name: str) -> str:
 
 @lru_cache(maxsize=4096)
 def cuda_kind(name: str) -> str:
-    """The kind of a call of CUDA's runtime or driver."""
+    """Return the kind of a call to CUDA's runtime or driver."""
     if "emcpy" in name or "emset" in name:
         return TRANSFER
     return WAIT if "Synchronize" in name or "WaitEvent" in name else LAUNCH
 
 
 def launches(name: str) -> bool:
-    """Whether a row of the kind `launch` puts work into a device's queue, and does not only prepare it."""
+    """Whether a row of the kind `launch` queues work on a device, and does not only prepare it."""
     return bool(_LAUNCHES.search(name)) or not _CUDA.fullmatch(name.split("(")[0])
 
 
 def computes(name: str) -> bool:
-    """Whether PyTorch's operation of this name does arithmetic on a processor, where it runs in the call itself."""
+    """Whether the PyTorch operation of this name does arithmetic inside the call on a processor."""
     return name.startswith("aten::") and not _NO_ARITHMETIC.fullmatch(name)
 
 
 FORMAT = "less-overhead trace"
-ROLES = ("python", "host", "device")  # of a lane: the thread of the Python program, another thread, a queue of a device
+ROLES = ("python", "host", "device")  # of a lane: the Python program's thread, another thread, a device's queue
 
-MAX_ROWS = 4_000_000  # that are collected, in 40 bytes each
-MAX_KEPT = 20_000  # that are drawn from
-MAX_CALLS = 500  # different ones; the cheapest beyond are added up
+MAX_ROWS = 4_000_000  # collected rows, of 40 bytes each
+MAX_KEPT = 20_000  # rows kept for drawing
+MAX_CALLS = 500  # different calls; the cheapest ones beyond are summed
 MAX_LANES = 4_096
 MAX_NAMES = 200_000
 MAX_NAME = 160  # characters
-MAX_NS = 2**61  # of a start and of a duration: their sum, and the difference of two of them, fit into 64 bits
+MAX_NS = 2**61  # of a start or a duration, so that sums and differences of two fit into 64 bits
 REST = "all others"
 
 
 class Refused(ValueError):
-    """A file that cannot be read as a trace; the text is a sentence: what was expected, what came, what to do."""
+    """A file cannot be read as a trace; the text says what was expected, what was found, and what to do."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +156,7 @@ class Lane:
 
 @dataclass(frozen=True, eq=False)
 class TraceRows:
-    """Rows in order of their start; all arrays are (rows,), and `correlation` is 0 where a row has none."""
+    """Rows in order of their start; all arrays are (rows,), and `correlation` is 0 for rows without one."""
 
     lane: np.ndarray
     name: np.ndarray
@@ -171,11 +170,10 @@ class TraceRows:
 
     @property
     def end_ns(self) -> np.ndarray:
-        """End of each row, (rows,)."""
         return self.start_ns + self.duration_ns
 
     def chosen(self, which: np.ndarray | slice) -> "TraceRows":
-        """The rows of a mask, of indices or of a slice."""
+        """Return the rows selected by a mask, indices or a slice."""
         return TraceRows(*(getattr(self, column)[which] for column in COLUMNS))
 
 
@@ -191,7 +189,7 @@ COLUMNS = {
 
 @dataclass(frozen=True)
 class Call:
-    """All rows of one name and kind: how many, how long in all, and how long without what ran inside them."""
+    """All rows of one name and kind: their count, total time, and time without the rows inside them (`self_ns`)."""
 
     name: str
     kind: str
@@ -210,10 +208,10 @@ class Call:
 
 @dataclass(frozen=True, eq=False)  # arrays cannot be compared
 class Trace:
-    """A profile in the form that everything here works on.
+    """A profile in the common form.
 
-    `rows` are those of a stretch of time, `calls` those of the whole file, the longest first, and `n_rows` their
-    number. `about` says what was recorded: of a shipped or a live trace machine, date and settings.
+    `rows` covers a time range. `calls` covers the whole file, the longest first, and `n_rows` is the file's number of
+    rows. `about` describes the recording: for a shipped or live trace, the machine, date and settings.
     """
 
     title: str
@@ -228,40 +226,40 @@ class Trace:
 
     @property
     def has_device(self) -> bool:
-        """Whether a queue of a device, such as a stream of a graphics card, is among the lanes."""
+        """Whether any lane is a device's queue, such as a graphics card's stream."""
         return any(lane.role == "device" for lane in self.lanes)
 
     @property
     def span_ns(self) -> tuple[int, int]:
-        """From the first start to the last end of the rows; nothing without rows."""
+        """The first start and last end of the rows; (0, 0) without rows."""
         return (int(self.rows.start_ns.min()), int(self.rows.end_ns.max())) if len(self.rows) else (0, 0)
 
     @property
     def span_s(self) -> float:
-        """Seconds of the stretch of time that `rows` are of."""
+        """Seconds covered by `rows`."""
         return (self.span_ns[1] - self.span_ns[0]) * 1e-9
 
     @cached_property
     def depth(self) -> np.ndarray:
-        """How many rows of its lane each row lies in, (rows,)."""
+        """Number of rows in its lane that enclose each row, (rows,)."""
         return nested(self.rows)[1]
 
 
 def nested(rows: TraceRows) -> tuple[np.ndarray, np.ndarray]:
-    """How the rows of each lane lie in each other.
+    """Find how the rows of each lane are nested.
 
-    Rows that overlap without lying in each other count as if they began one after another.
+    Of rows that overlap without nesting, the later one counts as inside the earlier one up to the earlier one's end.
 
     Args:
-        rows: Of any number of lanes.
+        rows: Rows of any number of lanes.
 
     Returns:
-        Nanoseconds of each row without those of the rows in it, and how many rows it lies in; each (rows,).
+        Each row's nanoseconds without those of the rows inside it, and the number of rows around it; each (rows,).
     """
     order = np.lexsort((-rows.duration_ns, rows.start_ns, rows.lane))
     own, depth = rows.duration_ns.copy(), np.zeros(len(rows), np.int32)
     lanes, starts, ends = (column[order].tolist() for column in (rows.lane, rows.start_ns, rows.end_ns))
-    stack: list[int] = []  # places in `order` of the rows that are open
+    stack: list[int] = []  # positions in `order` of the open rows
     parents, lengths = [], []
     for place, index in enumerate(order.tolist()):
         while stack and (lanes[stack[-1]] != lanes[place] or ends[stack[-1]] <= starts[place]):
@@ -277,10 +275,10 @@ def nested(rows: TraceRows) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Collector:
-    """Takes rows one by one, in any order, and makes a `Trace` of them. Holds at most `MAX_ROWS`.
+    """Collects rows in any order, and makes a `Trace` of them.
 
     Raises:
-        Refused: There are more rows, or more lanes, than are read.
+        Refused: There are more than `MAX_ROWS` rows or `MAX_LANES` lanes.
     """
 
     def __init__(self) -> None:
@@ -296,7 +294,7 @@ class Collector:
         return len(self._columns[0])
 
     def lane(self, key: object, name: str = "", role: str = "host") -> int:
-        """The number of a lane, which is made where it is new."""
+        """Return the number of a lane, adding it if it is new."""
         number = self._lanes.get(key)
         if number is None:
             if len(self.lanes) >= MAX_LANES:
@@ -306,40 +304,40 @@ class Collector:
         return number
 
     def known(self) -> list[Any]:
-        """The keys of all lanes, in the order in which they were made."""
+        """Return the keys of all lanes, in the order they were added."""
         return list(self._lanes)
 
     def has_name(self, words: re.Pattern) -> bool:
-        """Whether a row so far has a name in which these words are found."""
+        """Whether any row so far has a name that contains a match of `words`."""
         return any(words.search(name) for name in self._names)
 
     def busiest(self, keys: Iterable[Any]) -> Any:
-        """The key whose lane has most rows; None of none."""
+        """Return the key whose lane has the most rows; None if there are none."""
         counts = np.bincount(np.frombuffer(self._columns[0], np.int64), minlength=len(self.lanes)) if len(self) else []
         found = [key for key in keys if key in self._lanes]
         return max(found, key=lambda key: counts[self._lanes[key]]) if found and len(self) else None
 
     def tell(self, key: object, kind: Callable[[str], str], every: bool = False) -> None:
-        """Tell the kinds of a lane's rows by their names: of those that were taken as `other`, or of every row."""
+        """Set how to derive the kinds of a lane's rows from their names: of rows added as `other`, or of every row."""
         self._kinds[self.lane(key)] = (kind, every)
 
     def step(self, start_ns: int, duration_ns: int) -> None:
-        """Tell when a step that the program marked ran: shares are of the time from the first to the last of them."""
+        """Add a step that the program marked; shares are of the time from the first marked step to the last."""
         if 0 < duration_ns < MAX_NS and -MAX_NS < start_ns < MAX_NS:
             self._steps.append((start_ns, start_ns + duration_ns))
 
     def leave_out(self, key: object) -> None:
-        """Leave out all rows of a lane, because it repeats those of others."""
+        """Leave out all rows of a lane, because they repeat other lanes' rows."""
         self._left_out.add(self.lane(key))
 
     def rename(self, key: object, name: str = "", role: str = "") -> None:
-        """Set what is known of a lane only later."""
+        """Change a lane's name or role; empty strings keep them."""
         number = self.lane(key)
         lane = self.lanes[number]
         self.lanes[number] = Lane(shortened(name) or lane.name, role or lane.role)
 
     def add(self, lane: int, name: str, kind: str, start_ns: int, duration_ns: int, correlation: int = 0) -> None:
-        """Take one row. One without a duration is a mark, and left out; one of negative or absurd time is too."""
+        """Add one row. Rows without a duration (marks), or with negative or absurd times, are ignored."""
         if not (0 < duration_ns < MAX_NS and -MAX_NS < start_ns < MAX_NS):
             return
         if len(self) >= MAX_ROWS:
@@ -354,7 +352,7 @@ class Collector:
             column.append(value)
 
     def rows(self) -> TraceRows:
-        """All rows so far, in order of their start."""
+        """Return all rows so far, in order of their start."""
         arrays = [
             np.frombuffer(column, np.int64).astype(of) if column else np.zeros(0, of)
             for column, of in zip(self._columns, COLUMNS.values(), strict=True)
@@ -370,14 +368,15 @@ class Collector:
         return rows.chosen(np.argsort(rows.start_ns, kind="stable"))
 
     def trace(self, title: str, made_by: str, calls_compute: bool = False, **about: Any) -> Trace:
-        """The trace of all rows that were taken.
+        """Return the trace of all collected rows.
 
         Args:
-            title: Of the trace.
-            made_by: Which profiler wrote it.
-            calls_compute: Whether the calls themselves do the arithmetic, as PyTorch's do on a processor: unless some
-                hand it to a device. One counts as arithmetic where most of its time is not that of others which do.
-            about: What else is known of it.
+            title: Title of the trace.
+            made_by: The profiler that wrote it.
+            calls_compute: Whether calls may do the arithmetic themselves, like PyTorch's on a processor. A call then
+                counts as arithmetic if at least half of its time is outside other such calls, unless any call launches
+                work on a device.
+            about: See `Trace`.
         """
         rows, names = self.rows(), tuple(self._names)
         if calls_compute and not _hands_over(rows, names):
@@ -405,7 +404,7 @@ def _clipped(rows: TraceRows, began_ns: int, ended_ns: int) -> TraceRows:
 
 
 def _middle(rows: TraceRows) -> TraceRows:
-    """All rows, or about `MAX_KEPT`: without those that no share needs, and of a stretch of time in the middle."""
+    """Return all rows, or about `MAX_KEPT`: without rows that no share needs, and from a time range in the middle."""
     if len(rows) > MAX_KEPT:
         rows = rows.chosen(~_within_their_kind(rows))
     if len(rows) <= MAX_KEPT:
@@ -416,13 +415,13 @@ def _middle(rows: TraceRows) -> TraceRows:
     goes_on = np.sort(goes_on[np.argsort(-rows.duration_ns[goes_on], kind="stable")][: MAX_KEPT // 10])
     last = first + MAX_KEPT - len(goes_on)
     within = rows.chosen(np.concatenate([goes_on, np.arange(first, last)]))
-    ended_ns = int(rows.start_ns[last])  # there is a row behind the last: more than half of those before it are kept
+    ended_ns = int(rows.start_ns[last])  # a valid index, because rows are dropped at the end too
     kept = _clipped(within, began_ns, max(ended_ns, began_ns + 1))
     return kept.chosen(np.argsort(kept.start_ns, kind="stable"))
 
 
 def _within_their_kind(rows: TraceRows) -> np.ndarray:
-    """Whether a row lies within an earlier one of its lane and kind, such as a function that another calls; (rows,)."""
+    """Return whether each row is inside an earlier row of its lane and kind, such as a called function; (rows,)."""
     within = np.zeros(len(rows), bool)
     group = rows.lane.astype(np.int64) * len(KINDS) + rows.kind
     order = np.argsort(group, kind="stable")  # each group in order of its starts
@@ -456,12 +455,12 @@ def _calls(rows: TraceRows, own_ns: np.ndarray, names: Sequence[str]) -> tuple[C
 
 
 def _sums(which: np.ndarray, values_ns: np.ndarray) -> np.ndarray:
-    """Sums by group, which absurd times do not overflow; exact up to 104 days."""
+    """Return sums by group that cannot overflow; exact up to 104 days."""
     return np.minimum(np.bincount(which, weights=values_ns), float(MAX_NS)).astype(np.int64)
 
 
 def most(calls: Iterable[Call]) -> tuple[Call, ...]:
-    """The `MAX_CALLS` longest, the longest first, and the others as one for each kind."""
+    """Return the `MAX_CALLS` longest calls, the longest first, and the others as one call for each kind."""
     ranked = sorted(calls, key=lambda call: (-call.total_ns, call.name))
     kept, rest = ranked[:MAX_CALLS], ranked[MAX_CALLS:]
     for kind in KINDS:
@@ -472,7 +471,7 @@ def most(calls: Iterable[Call]) -> tuple[Call, ...]:
 
 
 def trimmed(trace: Trace, devices: Sequence[int] = ()) -> Trace:
-    """The trace without names and lanes that none of its rows has, but for these lanes; its time begins at 0."""
+    """Return the trace without unused names and lanes, except for these lanes, and with time starting at 0."""
     names, name = np.unique(trace.rows.name, return_inverse=True)
     lanes = np.union1d(trace.rows.lane, np.array(devices, np.int32)).astype(np.int32)
     lane = np.searchsorted(lanes, trace.rows.lane)
@@ -491,12 +490,12 @@ def trimmed(trace: Trace, devices: Sequence[int] = ()) -> Trace:
 
 
 def shortened(name: str) -> str:
-    """A name of at most `MAX_NAME` characters, without what no line of text can show."""
+    """Return a name of at most `MAX_NAME` printable characters."""
     plain = "".join(letter if letter.isprintable() else " " for letter in name[:MAX_NAME]).strip()
     return plain if len(name) <= MAX_NAME else f"{plain[: MAX_NAME - 1]}…"
 
 
-# The form as a file: plain JSON, which a page saves and reads again.
+# The file format: plain JSON, which the page saves and reads again.
 
 _Text = Annotated[str, Meta(max_length=4 * MAX_NAME)]
 _Ns = Annotated[int, Meta(ge=0, le=MAX_NS)]
@@ -525,7 +524,7 @@ _Written = defstruct(
 
 
 def written(trace: Trace) -> str:
-    """The trace as JSON that `parsed` reads."""
+    """Return the trace as JSON for `parsed`."""
     columns = [getattr(trace.rows, column).tolist() for column in COLUMNS]
     content = {
         "format": FORMAT,
@@ -543,10 +542,10 @@ def written(trace: Trace) -> str:
 
 
 def parsed(text: str | bytes) -> Trace:
-    """A trace from what `written` made, checked as something that anybody may have written.
+    """Parse a trace from the JSON of `written`, without trusting it.
 
     Raises:
-        Refused: It is cut off, or a value is not what it must be.
+        Refused: It is cut off, or a value is invalid.
     """
     import msgspec
 
@@ -576,9 +575,9 @@ def parsed(text: str | bytes) -> Trace:
 
 
 def as_chrome_json(trace: Trace) -> str:
-    """The rows as Chrome's trace events, which Perfetto reads: one process, a thread for each lane.
+    """Return the rows as Chrome trace events, which Perfetto reads: one process, with a thread for each lane.
 
-    The lanes' roles, which Perfetto does not look at, are there for who drops the file on the page again.
+    Perfetto ignores the lanes' roles, but this project restores them when it reads the file.
     """
     threads = [
         {"ph": "M", "pid": 1, "tid": number + 1, "name": "thread_name", "args": {"name": lane.name, "role": lane.role}}
@@ -605,11 +604,11 @@ def as_chrome_json(trace: Trace) -> str:
 
 
 NOBODY = "nobody knows"
-# In order of their precedence.
+# In order of precedence.
 STATES = (KERNEL, COMMUNICATION, TRANSFER, PROFILER, LAUNCH, DISPATCH, PYTHON, NOBODY)
-NO_WORK = (WAIT, PROFILER)  # kinds of rows that are no work of the program's
-MOSTLY = 0.5  # of the time that has rows: where more of it is not known, no share is told
-# Why a card's rows are missing and what helps, by who made the trace; the first that it begins with.
+NO_WORK = (WAIT, PROFILER)  # kinds of rows that are not the program's work
+MOSTLY = 0.5  # share of the time with rows; if more of it is of unknown kind, no shares are given
+# Why a card's rows are missing and what helps, by the first matching prefix of `made_by`.
 _MISSING = (
     (
         "PyTorch",
@@ -634,9 +633,9 @@ _MISSING = (
 
 @dataclass(frozen=True)
 class Stretches:
-    """A stretch of time in parts, one after another without a gap; neighbours differ.
+    """A time range in consecutive parts without gaps; neighbouring parts differ in state.
 
-    `edges_ns` is (parts + 1,), `state` (parts,) holds indices of `STATES`.
+    `edges_ns` is (parts + 1,); `state` is (parts,), with indices into `STATES`.
     """
 
     edges_ns: np.ndarray
@@ -647,12 +646,12 @@ class Stretches:
 
     @property
     def seconds(self) -> dict[str, float]:
-        """Seconds of each state, but for the profiler itself."""
+        """Seconds of each state except the profiler itself."""
         return {name: self._of(name) for name in STATES if name != PROFILER}
 
     @property
     def profiler_s(self) -> float:
-        """Seconds at which nothing else ran than the profiler, and what it holds up."""
+        """Seconds of the profiler's own work while no kernel, communication or transfer ran."""
         return self._of(PROFILER)
 
     def _of(self, state: str) -> float:
@@ -660,24 +659,24 @@ class Stretches:
 
 
 def window(trace: Trace, low: float, high: float) -> tuple[int, int]:
-    """Nanoseconds between two shares, 0 to 1, of what the trace's rows span."""
+    """Return the begin and end in nanoseconds of a range given by shares, 0 to 1, of the trace's span."""
     began_ns, ended_ns = trace.span_ns
     length_ns = ended_ns - began_ns
     return began_ns + round(low * length_ns), began_ns + round(high * length_ns)
 
 
 def inside(rows: TraceRows, began_ns: int, ended_ns: int) -> TraceRows:
-    """The rows that have a part within a stretch of time."""
+    """Return the rows that overlap a time range."""
     return rows.chosen((rows.start_ns < ended_ns) & (rows.end_ns > began_ns))
 
 
 def waited_for(trace: Trace, began_ns: int, ended_ns: int) -> Stretches:
-    """Who was waited for at each moment of a stretch of time.
+    """Return what the step waited for at each moment of a time range.
 
     Args:
-        trace: Whose rows tell it.
-        began_ns: Start of the stretch.
-        ended_ns: Its end.
+        trace: The trace.
+        began_ns: Begin of the range.
+        ended_ns: End of the range.
     """
     if ended_ns <= began_ns:
         return Stretches(np.array([began_ns]), np.zeros(0, np.int64))
@@ -695,7 +694,7 @@ def waited_for(trace: Trace, began_ns: int, ended_ns: int) -> Stretches:
 
 
 def no_share(trace: Trace) -> str:
-    """Why nobody can tell what share of the time kernels run, in a sentence; empty where it can be told."""
+    """Return a sentence saying why the kernels' share of the time is unknown; empty if it is known."""
     launched = sum(call.count for call in trace.calls if call.kind == LAUNCH and launches(call.name))
     if launched and not trace.has_device:
         why = next(words for begins, words in _MISSING if trace.made_by.startswith(begins))
@@ -724,7 +723,7 @@ def no_share(trace: Trace) -> str:
 
 
 def no_step(trace: Trace, parts: Stretches) -> str:
-    """Why a profile's parts are no shares of a step, in a clause; empty where they are: as in `Split.adds_up`."""
+    """Return a clause saying why a profile's parts are no shares of a step; empty if they are (see `Split.adds_up`)."""
     known, took = parts.seconds, step_s(trace)
     if known[NOBODY] > EXPLAINED * sum(known.values()):
         return f"what nobody knows is more than {EXPLAINED:.0%} of the time"
@@ -734,7 +733,7 @@ def no_step(trace: Trace, parts: Stretches) -> str:
 
 
 def step_s(trace: Trace) -> tuple[float, float] | None:
-    """Seconds of a step under the profiler and without it; None where they were not measured."""
+    """Return the seconds of a step with the profiler and without it; None if they were not measured."""
     with_s, without_s = (trace.about.get(name) for name in ("profiled_step_s", "plain_step_s"))
     if not isinstance(with_s, int | float) or not isinstance(without_s, int | float) or not min(with_s, without_s) > 0:
         return None
@@ -742,7 +741,7 @@ def step_s(trace: Trace) -> tuple[float, float] | None:
 
 
 def _left_to_python(rows: TraceRows, thread: int) -> tuple[np.ndarray, np.ndarray]:
-    """When a thread has no row between two of its own and no other one begins a row any more: starts and ends."""
+    """Return starts and ends of a thread's gaps, each from the last moment at which another lane begins a row in it."""
     own = rows.lane == thread
     starts, ends = rows.start_ns[own], np.maximum.accumulate(rows.end_ns[own])
     between = starts[1:] > ends[:-1]
@@ -752,7 +751,7 @@ def _left_to_python(rows: TraceRows, thread: int) -> tuple[np.ndarray, np.ndarra
 
 
 def _covered(edges: np.ndarray, starts: np.ndarray, ends: np.ndarray, which: np.ndarray) -> np.ndarray:
-    """Whether a row runs from each edge to the next, (edges - 1,)."""
+    """Return whether any row runs between each edge and the next, (edges - 1,)."""
     change = np.zeros(len(edges), np.int64)
     np.add.at(change, np.searchsorted(edges, starts[which]), 1)
     np.add.at(change, np.searchsorted(edges, ends[which]), -1)
@@ -760,12 +759,12 @@ def _covered(edges: np.ndarray, starts: np.ndarray, ends: np.ndarray, which: np.
 
 
 def gaps(trace: Trace, lane: int, parts: Stretches) -> list[tuple[int, int, int]]:
-    """Where a lane has no row: start and end in nanoseconds, and the state at that time.
+    """Return where a lane has no row: start and end in nanoseconds, and the state at that time.
 
     Args:
-        trace: Whose lane it is.
-        lane: Its number.
-        parts: Of the stretch of time that is looked at.
+        trace: The lane's trace.
+        lane: Number of the lane.
+        parts: States of the time range to search.
     """
     began_ns, ended_ns = int(parts.edges_ns[0]), int(parts.edges_ns[-1])
     rows = inside(trace.rows, began_ns, ended_ns)
@@ -779,14 +778,14 @@ def gaps(trace: Trace, lane: int, parts: Stretches) -> list[tuple[int, int, int]
 
 
 def dearest(trace: Trace, count: int = 10) -> list[Call]:
-    """The calls that took most time of their own, without what ran inside them."""
+    """Return the calls with the most time of their own, without the rows inside them."""
     named = [call for call in trace.calls if call.kind not in NO_WORK and call.name != REST]
     return sorted(named, key=lambda call: (-call.self_ns, call.name))[:count]
 
 
 @dataclass(frozen=True)
 class Change:
-    """A call in two traces: seconds of its own in each; None where it is in one alone."""
+    """A call's own seconds in two traces; None in a trace that lacks the call."""
 
     name: str
     kind: str
@@ -795,18 +794,18 @@ class Change:
 
     @property
     def saved_s(self) -> float:
-        """Seconds that became shorter; negative where it became longer."""
+        """Seconds by which the call became shorter; negative if it became longer."""
         return (self.before_s or 0.0) - (self.after_s or 0.0)
 
 
 def changes(before: Trace, after: Trace, per: tuple[float, float] = (1.0, 1.0), count: int = 10) -> list[Change]:
-    """The calls that changed most from one trace to another, the largest change first.
+    """Return the calls that changed most from one trace to another, the largest change first.
 
     Args:
         before: The first trace.
-        after: The second.
-        per: What each trace's seconds are divided by, such as its steps.
-        count: At most so many.
+        after: The second trace.
+        per: Divisor of each trace's seconds, such as its number of steps.
+        count: Maximum number of calls.
     """
     owns: list[dict[tuple[str, str], float]] = []
     for trace, by in zip((before, after), per, strict=True):

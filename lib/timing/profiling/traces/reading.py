@@ -1,17 +1,17 @@
-"""Reads a file as a trace, in a process of its own: what anybody may have dropped must not harm who shows it.
+"""Read a file as a trace, in a separate process, so that a malicious file cannot harm the server.
 
-Its format is told by its content, never by its name:
+The content determines the format, never the file's name:
 
-* Chrome's trace events in JSON, as PyTorch, Perfetto and browsers write them, and XSpaces (`.xplane.pb`) of JAX and
-  TensorFlow. What an event is, is told by its category, its lane's name and its arguments, which every producer uses in
-  a way of its own; where they tell nothing, the row is `other`. Many write what is not quite JSON: an array without its
-  end, control characters, times as text. Events are read one by one from a buffer: a file of any size, also gzipped,
-  needs no more memory than its rows.
-* Nsight Systems' export as SQLite (`nsys export --type=sqlite`). SQLite adds up the calls, so a file of any size needs
-  little memory; rows are read of one stretch of time only. A file from anybody may define views and damaged pages: it
-  is opened read-only, only tables are read, and not for long.
-* Its reports as text (`nsys stats --format csv`): one of sums (`cuda_api_sum`) explains, but has nothing to draw; one
-  of rows (`cuda_api_trace`, `cuda_gpu_trace`) has both. Several may follow each other in one file.
+* Chrome trace events in JSON, from PyTorch, Perfetto and browsers, and XSpaces (`.xplane.pb`) from JAX and TensorFlow.
+  An event's category, lane name and arguments determine its kind; every producer uses them differently. If they are not
+  enough, the row is `other`. Many producers write invalid JSON: an array without its end, control characters, times as
+  text. Events are read one by one from a buffer, so that a file of any size, even gzipped, needs no more memory than
+  its rows.
+* Nsight Systems' export as SQLite (`nsys export --type=sqlite`). SQLite sums the calls, so a file of any size needs
+  little memory; rows are read from one time range only. An untrusted file may contain views and damaged pages, so it is
+  opened read-only, only its tables are read, and reading time is limited.
+* Nsight Systems' text reports (`nsys stats --format csv`). Reports of sums (`cuda_api_sum`) have calls, but no rows to
+  draw; reports of rows (`cuda_api_trace`, `cuda_gpu_trace`) have both. One file may contain several reports.
 """
 
 import codecs
@@ -63,15 +63,15 @@ from lib.timing.profiling.traces.form import (
     shortened,
 )
 
-CHUNK = 1 << 20  # characters that are read at once
+CHUNK = 1 << 20  # characters to read at once
 MAX_EVENT = 8 << 20  # characters of one event
 MAX_HEAD = 64 << 20  # characters before the events
 MAX_UNPACKED = 4 << 30  # bytes of a gzipped file
-MAX_BYTES = 256 << 20  # of an XSpace, whose parser holds the whole file, several times over
+MAX_BYTES = 256 << 20  # of an XSpace, whose parser holds several copies of the whole file
 EVENTS = '"traceEvents"'
 BY_PROFILERS = "profile with torch.profiler, jax.profiler or Nsight Systems"
 _BLANK = " \t\r\n,\0"
-# Categories by their lower case: of PyTorch (before 1.9 with capitals), Paddle, MTIA, ONNX Runtime, VizTracer, py-spy.
+# Categories in lower case, from PyTorch (capitalised before 1.9), Paddle, MTIA, ONNX Runtime, VizTracer and py-spy.
 _ON_DEVICE = {"kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset", "mtia_ccp_events"}
 _RUNTIME = re.compile(r"(cuda|xpu|mtia|hpu|hip|privateuse1|glow)?_?(runtime|driver)")
 _BY_CATEGORY = {
@@ -83,9 +83,9 @@ _BY_CATEGORY = {
     "overhead": PROFILER,
     "communication": COMMUNICATION,
 }
-# Frames around everything, copies of the host's marks, and ranges of counters, whose times are estimated.
+# Frames around everything, copies of the host's marks, and counter ranges with estimated times.
 _NO_ROWS = {"trace", "gpu_user_annotation", "cuda_profiler_range"}
-# Who wrote the file, by a category that it has, or by how the name of a process begins.
+# The profiler that wrote the file, by a category in it.
 _MADE_BY = {
     "cpu_op": "PyTorch's profiler",
     "cuda_runtime": "PyTorch's profiler",
@@ -96,10 +96,10 @@ _MADE_BY = {
     "fee": "VizTracer",
     "py-spy": "py-spy",
 }
-_OF_TORCH = re.compile(r"CPU functions|CUDA functions", re.IGNORECASE)  # processes of its profiler before 1.8
-_OTHER_CARDS = re.compile(r"gpu/\d+$|CUDA functions", re.IGNORECASE)  # of MXNet, and of PyTorch before 1.8
+_OF_TORCH = re.compile(r"CPU functions|CUDA functions", re.IGNORECASE)  # processes in traces of PyTorch before 1.8
+_OTHER_CARDS = re.compile(r"gpu/\d+$|CUDA functions", re.IGNORECASE)  # cards in traces of MXNet and PyTorch before 1.8
 _STEP = re.compile(r"ProfilerStep#|ProfileStep[#\[]|model_run$")
-# TensorFlow 1: a process for each device, and for each of its streams.
+# TensorFlow 1 has a process for each device and each stream.
 _TIMELINE = re.compile(
     r"/?(.*?/)?(device:)?(?P<device>gpu|cpu|xla_gpu|xla_cpu|tpu):\d+(?P<queue>/\S+)? Compute", re.IGNORECASE
 )
@@ -108,18 +108,18 @@ _NO_ARITHMETIC = {
     *("Shape", "Reshape", "Switch", "Merge", "_Send", "_Recv", "_Arg", "_Retval", "unknown"),
 }
 _WAITS = re.compile(r"^(IteratorGetNext|QueueDequeue|RecvTensor|_HostRecv)")
-# ONNX Runtime: providers that only hand their work to a card; the others do it in the call.
+# ONNX Runtime providers that only hand work to a card; all others compute in the call.
 _ON_CARD = re.compile(r"^(CUDA|ROCM|Tensorrt|NvTensorRTRTX|MIGraphX|Dml|WebGpu|Js|Cann)ExecutionProvider")
 _OF_XLA = re.compile(r"/(host|device):(CPU|GPU|TPU)")
-# A card's lines that are read; the others repeat their rows by program, step and name scope.
+# Lines of a card to read; its other lines repeat their rows by program, step and name scope.
 _SHOWN = {"GPU": ("Stream",), "TPU": ("XLA Ops", "Async XLA Ops")}
 _DROPPED = ("ThreadpoolListener::", "end: ")  # marks of the profiler itself
-# Whose profiler it is, told by its calls: TensorFlow's has the same planes.
+# Calls that identify JAX's profiler, because TensorFlow's has the same planes.
 _JAX = re.compile(r"^(PjRt|PJRT_|Pjit|Py(Client|Array|LoadedExecutable)|\$(pjit|api)\.py|jit_|jit\()")
 
 
 def read_events(path: Path, title: str) -> Trace:
-    """A trace from a file of trace events.
+    """Read a file of Chrome trace events.
 
     Raises:
         Refused: It is cut off, no JSON, too deep or too large; the text says which.
@@ -145,11 +145,11 @@ def read_events(path: Path, title: str) -> Trace:
 
 
 def events(file: IO[str], notes: list[str]) -> Iterator[Any]:
-    """Yield the members of `traceEvents`, or of the file's own list, one by one.
+    """Yield the members of `traceEvents`, or of the file's top-level list, one by one.
 
     Args:
         file: The text.
-        notes: Gets what a reader should know of how the file was read.
+        notes: Receives remarks for the user on how the file was read.
 
     Raises:
         Refused: The file is cut off, no JSON, too deep or too large; the text says which.
@@ -167,7 +167,7 @@ def events(file: IO[str], notes: list[str]) -> Iterator[Any]:
             event, at = decode(buffer, at)
         except RecursionError:
             raise Refused("an event is nested too deeply for a trace; it is not from a profiler") from None
-        except ValueError as error:  # most often because the rest of the event has not been read yet
+        except ValueError as error:  # usually because the rest of the event has not been read yet
             piece = file.read(CHUNK) if more and len(buffer) - at <= MAX_EVENT else ""
             n_read, more = n_read + len(piece), bool(piece)
             if not piece and is_list and n_events and _is_cut_off(error, buffer, at):
@@ -185,7 +185,7 @@ def events(file: IO[str], notes: list[str]) -> Iterator[Any]:
 
 
 def _is_cut_off(error: ValueError, buffer: str, at: int) -> bool:
-    """Whether the text is sound up to its end."""
+    """Whether the error lies only in the missing rest of the text."""
     is_sound = isinstance(error, json.JSONDecodeError) and (
         error.pos >= len(buffer.rstrip()) or "Unterminated" in error.msg
     )
@@ -209,7 +209,7 @@ def _broken(n_read: int, buffer: str, at: int, error: ValueError) -> str:
 
 
 def _head(file: IO[str]) -> tuple[str, int]:
-    """The beginning of the text, and where in it the first event begins."""
+    """Return the beginning of the text, and the position of the first event in it."""
     buffer, piece = "", " "
     while piece and len(buffer) < MAX_HEAD:
         piece = file.read(CHUNK)
@@ -229,19 +229,19 @@ def _head(file: IO[str]) -> tuple[str, int]:
 
 
 class _Lanes:
-    """Puts events into lanes: a thread each, or a stream of a card."""
+    """Assigns events to lanes; a lane is a thread or a card's stream."""
 
     def __init__(self, found: Collector) -> None:
         self.found, self.has_device = found, False
         self._categories: Counter[str] = Counter()
         self._phases: Counter[str] = Counter()
-        self._open: dict[tuple, list[tuple[str, str, float, object]]] = {}  # begun and not ended
+        self._open: dict[tuple, list[tuple[str, str, float, object]]] = {}  # events that have begun but not ended
         self._processes: dict[object, str] = {}
         self._threads: dict[tuple, str] = {}
-        self._roles: dict[tuple, str] = {}  # of a file that this project saved
+        self._roles: dict[tuple, str] = {}  # only in files saved by this project
 
     def take(self, event: dict[str, Any]) -> None:
-        """Take one event; what is not as the format says is left out."""
+        """Add one event; ignore it if it violates the format."""
         phase, name, pid, tid = (event.get(key) for key in ("ph", "name", "pid", "tid"))
         if not isinstance(pid, str | int | float | None) or not isinstance(tid, str | int | float | None):
             return
@@ -262,7 +262,7 @@ class _Lanes:
                 self._add(key, name, category, at_us, duration_us, more)
             return
         begins, ends = phase in ("B", "b", "S"), phase in ("E", "e", "F")
-        if phase in ("b", "e", "S", "F"):  # asynchronous: of no thread, told apart by what they are of
+        if phase in ("b", "e", "S", "F"):  # asynchronous events, matched by id instead of thread
             of = event.get("id", event.get("id2"))
             key = (pid, f"asynchronous {category}".strip(), False)
             opened: tuple = (pid, category, of if isinstance(of, str | int | float) else str(of))
@@ -291,7 +291,7 @@ class _Lanes:
 
     def _add(self, key: tuple, name: str, category: str, start_us: float, duration_us: float, more: object) -> None:
         if not abs(start_us) < 1e16 or not 0 <= duration_us < 1e16:
-            return  # also NaN and infinity, which the parser lets pass
+            return  # this also excludes NaN and infinity, which the parser accepts
         if len(self._categories) < 1000:
             self._categories[category] += 1
         self.has_device = self.has_device or key[2]
@@ -323,7 +323,7 @@ class _Lanes:
         return made_by or "Chrome trace events"
 
     def _lane(self, key: tuple, made_by: str) -> str:
-        """The role of a lane as its name tells it; what its rows are is told to the collector."""
+        """Return a lane's role by its name, and set the kinds of its rows."""
         process, thread = self._processes.get(key[0], ""), self._threads.get(key[:2], "")
         if made_by == "TensorFlow's timeline" and (found := _TIMELINE.fullmatch(process)):
             return self._of_timeline(key, found.group("device").lower(), found.group("queue") or "")
@@ -340,7 +340,7 @@ class _Lanes:
         return "device" if thread.lower().startswith("stream") else ""
 
     def _of_timeline(self, key: tuple, device: str, queue: str) -> str:
-        """A lane of TensorFlow 1: a card's streams twice, its copies, and where operations begin on the host."""
+        # TensorFlow 1 writes a card's streams twice, its copies, and where operations begin on the host.
         is_stream, has_all = queue.startswith("/stream:"), any("/stream:all" in p for p in self._processes.values())
         if is_stream and has_all and queue != "/stream:all":
             self.found.leave_out(key)
@@ -353,7 +353,7 @@ class _Lanes:
         return "device" if queue else ""
 
     def nothing(self) -> str:
-        """Why the file has no rows, by what it has instead."""
+        """Return why the file has no rows, given what it has instead."""
         if self._open:
             return "it has events that begin, but none that ends; stop the profiler before the program ends"
         known = {"C": "counters", "i": "moments", "I": "moments", "P": "samples", "O": "states", "N": "states"}
@@ -365,7 +365,7 @@ class _Lanes:
 
 
 def _kind(name: str, category: str, told: dict) -> str:
-    """The kind of a row by its category and arguments, or by its name; `other` where none tells."""
+    """Return the kind of a row by its category and arguments, or by its name; otherwise `other`."""
     if category in _ON_DEVICE:
         moves = category.endswith(("memcpy", "memset")) or name == "dma_request"
         return TRANSFER if moves else device_kind(name)
@@ -384,13 +384,13 @@ def _kind(name: str, category: str, told: dict) -> str:
         return cuda_kind(name)
     kind = kind_of(name, "hlo_op" in told, untold=OTHER)
     if kind == KERNEL and "hlo_op" not in told:
-        kind = OTHER  # only a name like TensorFlow's: it says so where TensorFlow wrote the file
+        kind = OTHER  # the name only looks like TensorFlow's; for files by TensorFlow, `_Lanes` derives the kind later
     by_category = _BY_CATEGORY.get(category) or (category if category in KINDS else None)
     return kind if by_category is None or kind == PROFILER else by_category
 
 
 def _number(value: object) -> float | None:
-    """A time, which some producers write as text."""
+    # Some producers write times as text.
     if isinstance(value, str):
         try:
             value = float(value)
@@ -400,7 +400,6 @@ def _number(value: object) -> float | None:
 
 
 def _whole(value: object) -> int:
-    """A correlation; 0 for none."""
     return value if isinstance(value, int) else 0
 
 
@@ -409,7 +408,7 @@ def _of_xla(by_jax: bool) -> str:
 
 
 def read_xspace(path: Path, title: str) -> Trace:
-    """A trace from an XSpace.
+    """Read an XSpace.
 
     Raises:
         Refused: It is too large, cut off, or has no rows.
@@ -477,17 +476,17 @@ def _device(plane, found: Collector) -> None:
 
 
 MAX_READ_S = 60.0
-_LOOK = 100_000  # of SQLite's instructions between two looks at the clock
-# Rows that SQLite adds up at a time: it sorts them by name, which is five times as quick where they stay in the
-# processor's cache (0.3 μs a row instead of 1.3 on two cores of a Xeon, 2026-11-22).
+_LOOK = 100_000  # SQLite instructions between two checks of the clock
+# Rows for SQLite to sum at once. It sorts them by name, which is five times as fast if they stay in the processor's
+# cache (0.3 μs per row instead of 1.3 on two cores of a Xeon, 2026-11-22).
 _ADDED_UP = 10_000
-_SAMPLES = 400  # rows by which it is seen where in time they are
+_SAMPLES = 400  # rows sampled to find how rows are distributed in time
 _COPIES = {1: "host to device", 2: "device to host", 8: "device to device", 10: "peer to peer"}
 
 
 _STREAM = "'device ' || deviceId || ', stream ' || streamId"
 _THREAD = "'thread ' || (globalTid & 16777215)"
-# Tables of the export: SQL for what tells its calls apart, and its lanes; their role; and what tells a call's kind.
+# Tables of the export: SQL that identifies a call, SQL that identifies a lane, the lanes' role, and the kind of a name.
 TABLES = {
     "CUPTI_ACTIVITY_KIND_RUNTIME": ("nameId", _THREAD, "host", cuda_kind),
     "CUPTI_ACTIVITY_KIND_KERNEL": ("shortName", _STREAM, "device", device_kind),
@@ -496,12 +495,12 @@ TABLES = {
     "CUPTI_ACTIVITY_KIND_MEMSET": ("'Memset'", _STREAM, "device", device_kind),
 }
 _AGAIN = "copy the whole file once no program writes to it, or make it from the .nsys-rep"
-# Numbers alone: SQLite orders text and blobs after them.
+# This excludes text and blobs, which SQLite orders after numbers.
 _SOUND = f'start >= 0 AND start < "end" AND "end" <= {MAX_NS}'
 
 
 def read_export(path: Path, title: str) -> Trace:
-    """A trace from an export of Nsight Systems.
+    """Read an export of Nsight Systems.
 
     Raises:
         Refused: It is damaged, no export of Nsight Systems, or takes too long to read.
@@ -553,7 +552,7 @@ def _tables(database: sqlite3.Connection) -> list[str]:
 
 
 def _calls(database: sqlite3.Connection, table: str) -> Iterator[Call]:
-    """The calls of a table; CUDA's calls do not lie in each other, so their own time is all of it."""
+    """Yield the calls of a table. CUDA calls are not nested, so own time equals total time."""
     totals: dict[object, list[int]] = {}
     column, _, _, kind = TABLES[table]
     low, limit = -(2**63), time.monotonic() + MAX_READ_S
@@ -576,7 +575,7 @@ def _calls(database: sqlite3.Connection, table: str) -> Iterator[Call]:
 
 
 def _name(database: sqlite3.Connection, table: str, by: object) -> str:
-    """The name of a call, as `nsys stats` prints it: without the number of the interface's version."""
+    """Return the name of a call as printed by `nsys stats`, without the interface's version."""
     if table == "CUPTI_ACTIVITY_KIND_MEMCPY":
         return f"Memcpy, {_COPIES.get(by, 'of another kind')}" if isinstance(by, int) else "Memcpy"
     if not isinstance(by, int):
@@ -588,7 +587,7 @@ def _name(database: sqlite3.Connection, table: str, by: object) -> str:
 
 
 def _rows(database: sqlite3.Connection, counts: dict[str, int]) -> Collector:
-    """The rows of a stretch in the middle of the profile, about `MAX_KEPT` of them, or all where there are no more."""
+    """Return about `MAX_KEPT` rows from the middle of the profile, or all if there are no more."""
     low, high = _stretch(database, counts) if sum(counts.values()) > MAX_KEPT else (0, MAX_NS)
     found = Collector()
     while not len(found):
@@ -610,7 +609,7 @@ def _rows(database: sqlite3.Connection, counts: dict[str, int]) -> Collector:
 
 
 def _stretch(database: sqlite3.Connection, counts: dict[str, int]) -> tuple[int, int]:
-    """Where in time about `MAX_KEPT` rows around the middle one begin, by some rows of the table that has most."""
+    """Estimate when the middle `MAX_KEPT` rows begin, from samples of the table with the most rows."""
     table, starts = max(counts, key=counts.__getitem__), list[float]()
     last = database.execute(f"SELECT max(rowid) FROM {table}").fetchone()[0]
     for rowid in np.linspace(1, last, _SAMPLES).astype(np.int64).tolist():
@@ -632,20 +631,20 @@ _NUMBERS = {"total time", "num calls", "count", "start", "duration", "corrid"}
 
 
 def read_report(path: Path, title: str) -> Trace:
-    """A trace from one or several reports.
+    """Read a file of one or several reports by `nsys stats`.
 
     Raises:
-        Refused: A line is absurdly long, or no report is in it.
+        Refused: A line is absurdly long, or the file contains no report.
     """
     found, sums = Collector(), list[Call]()
-    head: list[tuple[str, float]] = []  # names of the columns, and nanoseconds of their units
+    head: list[tuple[str, float]] = []  # names of the columns, and nanoseconds per unit
     for fields in _lines(path):
         columns = [_column(field) for field in fields]
         names = {name for name, _ in columns}
         if "name" in names and names & {"total time", "start"}:
             head = columns
         elif not head or len(fields) < len(head):
-            head = []  # a blank line, or a title: the report has ended
+            head = []  # a blank line or a title ends a report
         else:
             cells = zip(head, fields, strict=False)
             told = {name: _value(text, unit) if name in _NUMBERS else text for (name, unit), text in cells}
@@ -665,7 +664,7 @@ def read_report(path: Path, title: str) -> Trace:
 
 def _lines(path: Path) -> Iterator[list[str]]:
     with path.open("rb") as file:
-        wide = file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)  # as PowerShell writes what is printed
+        wide = file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)  # PowerShell redirects output in UTF-16
     with path.open(encoding="utf-16" if wide else "utf-8-sig", errors="replace", newline="") as file:
         while line := file.readline(MAX_LINE):
             if len(line) >= MAX_LINE:
@@ -674,7 +673,7 @@ def _lines(path: Path) -> Iterator[list[str]]:
 
 
 def _column(field: str) -> tuple[str, float]:
-    """A column's name, one for all versions of nsys, and the nanoseconds of its unit."""
+    """Return a column's name, unified across versions of nsys, and the nanoseconds per unit."""
     name, unit = re.sub(r"\s*\(.*", "", field).strip().lower(), _UNIT.search(field)
     return _ALIASES.get(name, name), _NS[unit[1]] if unit else 1.0
 
@@ -707,10 +706,10 @@ def _take(told: dict[str, Any], found: Collector) -> None:
     found.add(lane, name, kind, round(told["start"]), round(told["duration"]), correlation)
 
 
-MAX_SAVED_BYTES = 16 << 20  # of a trace that the page itself saved
-HEAD = 4096  # bytes by which a format is told
+MAX_SAVED_BYTES = 16 << 20  # of a trace saved by the page
+HEAD = 4096  # bytes that identify a format
 
-# What else people drop, by how it begins, and what helps.
+# Other files that users upload, by their first bytes, with a remedy.
 _UNPACK = "unpack it, and choose a trace in it"
 _NSYS = "make a file that is read: nsys export --type=sqlite FILE"
 _FOREIGN = (
@@ -729,7 +728,7 @@ _FOREIGN = (
     (b"\x7fELF", "a program", ""),
     (b"\x93NUMPY", "a NumPy array", ""),
 )
-# JSON without trace events, by a key that it has, and what helps.
+# JSON without trace events, by a key in it, with a remedy.
 _PYTHON_ALONE = "it has functions of Python alone; profile with torch.profiler, jax.profiler or TensorFlow's profiler"
 _JSON = (
     (
@@ -755,19 +754,19 @@ _EXPECTED = (
     "expected an .xplane.pb of JAX or TensorFlow, a Chrome or PyTorch trace in JSON, or an export of Nsight Systems as"
     " SQLite or CSV"
 )
-# An XSpace: its first field is a plane, which has a number or none, and then its name. A trace of Perfetto has packets.
+# The first field of an XSpace is a plane: an optional number, then its name. A Perfetto trace has packets.
 _LENGTH = rb"[\x80-\xff]{0,9}[\0-\x7f]"
 _XSPACE = re.compile(rb"\n" + _LENGTH + rb"(\x08" + _LENGTH + rb")?\x12" + _LENGTH + rb"[ -~]{4}")
 _PERFETTO = re.compile(rb"\n" + _LENGTH + rb"[\x08-\xff]")
-_REPLACED = "\ufffd".encode()  # what a program puts in place of bytes that are no text
+_REPLACED = "\ufffd".encode()  # programs replace bytes that are not text by this
 _Reader = Callable[[Path, str], Trace]
 
 
 def reader_of(head: bytes) -> _Reader:
-    """What reads a file that begins with these bytes.
+    """Return the reader of a file that begins with these bytes.
 
     Raises:
-        Refused: No format begins like that; the text says what it looks like, and what helps.
+        Refused: No format begins like that; the text says what the file looks like, and what helps.
     """
     if not head.strip():
         raise Refused("it is empty; stop the profiler, and let it write its file, before the file is copied")
@@ -822,7 +821,7 @@ def _is_no_text(head: bytes) -> bool:
 
 
 def _unpacked(head: bytes) -> bytes:
-    """The beginning of what is gzipped; JSON where it cannot be told, so that its reader says what is wrong."""
+    """Return the beginning of a gzipped file; if that fails, return JSON, so that its reader reports the error."""
     try:
         return zlib.decompressobj(wbits=31).decompress(head, HEAD) or b"{"
     except zlib.error:
@@ -848,7 +847,7 @@ def _saved(path: Path, title: str) -> Trace:
 
 
 def read(path: Path, title: str) -> Trace:
-    """The trace in a file.
+    """Read the trace in a file.
 
     Raises:
         Refused: It cannot be read; the text says what it looks like, and what to do.
@@ -868,5 +867,5 @@ def read(path: Path, title: str) -> Trace:
 
 
 def main(connection: Connection) -> None:
-    """The reader's process: for each (path, title) that comes, send a `Trace`, or a sentence why there is none."""
+    """Run the reader's process: answer each (path, title) with a `Trace`, or a sentence saying why there is none."""
     answer(connection, read)
