@@ -46,7 +46,7 @@ class Config:
     spread_target: float = 0.02  # interquartile range over median
     max_time_s: float = 10.0  # of warm-up and blocks together
     min_block_s: float = 1e-3
-    clock_share: float = 1e-3  # of a block, at most, spent on reading the clock
+    clock_share: float = 1e-3  # largest share of a block spent on reading the clock
     max_steps_per_block: int = 1_000_000
 
 
@@ -105,7 +105,7 @@ def measure(
 class Meter:
     """Measure a step block by block, so that several steps can take turns.
 
-    For the arguments, see `measure`; for a use, see `lib.timing.profiling.harness.Repeated`.
+    For the arguments, see `measure`; for a use, see `lib.timing.profiling.harness.repeated`.
     """
 
     step: Step
@@ -282,8 +282,8 @@ class Watch:
     """Detect disturbances: `with Watch() as watch: ...`, then read `watch.disturbance`.
 
     This process, its parent (the server of a notebook's kernel), the processes `pids` and all their children count as
-    measured. `gpu` also reads the graphics cards' counters of slowed seconds, before and after because an idle card is
-    never slowed. Everything timed is watched: see `Engine.watch` and `marked`.
+    measured. `gpu` also compares the graphics cards' counters of slowed seconds before and after, because a card is no
+    longer slowed once it is idle. Everything timed is watched: see `Engine.watch` and `marked`.
     """
 
     def __init__(self, *pids: int, gpu: bool = False) -> None:

@@ -627,7 +627,7 @@ class Floor:
     seconds: float
     by: Ceiling
     parts_s: Mapping[Ceiling, float]
-    cache_known: bool = True  # if False, all parameters count as moved in each step, and this is no lower bound
+    cache_known: bool = True  # if False, all parameters count as moved in each step, so this is not a lower bound
 
 
 def step_work(network: Network, batch_size: int, cache_bytes: int = 0) -> tuple[int, int]:

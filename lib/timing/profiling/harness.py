@@ -1,11 +1,11 @@
 """The profiled step, the code that all experiments on it share, and the measurement of input pipelines.
 
-A pipeline (`measure_pipelines`) is measured alone, with the step, and against the step alone. Preprocessing an image
-takes a given processor time, calibrated here, and leaves the image unchanged. It is Python code that holds the
-interpreter's lock (GIL), or compiled code that releases it, as image decoders do. The feeds are in `with_tensorflow`
-and `with_torch`. Each stretch of batches has a fresh iterator, whose first batches are not timed. A pipeline that works
-ahead in its own threads must not keep batches from other measurements, nor keep working during them: after the last
-requested batch, it rests.
+`measure_pipelines` measures a pipeline alone, the step alone, and both together. Preprocessing an image takes a given
+processor time, calibrated here, and leaves the image unchanged. It is Python code that holds the interpreter's lock
+(GIL), or compiled code that releases it, as image decoders do. The feeds are in `with_tensorflow` and `with_torch`.
+Each stretch of batches has a fresh iterator, whose first batches are not timed: a pipeline that works ahead in its own
+threads must not carry over batches made during other measurements. Nor may it work during them, so it rests after the
+last requested batch.
 """
 
 # pyright: reportMissingImports=false

@@ -69,7 +69,7 @@ class Pipeline:
     Raises ValueError, with a sentence for the user, for values beyond the limits above.
 
     Args:
-        feed: A backend's key in `FEEDS`.
+        feed: Key of a feed in `FEEDS`.
         rows: Images in the data set; beyond MNIST's 48,000 they are repeated.
         batch_size: Images per step, at most `rows`.
         preprocessing_ms: Processor time to preprocess one image.

@@ -196,7 +196,7 @@ def best_of(step: TimedStep, samples: int) -> float:
     """Return the seconds of the quickest of `samples` consecutive steps, each timed separately."""
     found_s = []
     if samples == 1:
-        time.sleep(0.002)  # a pause as in trying it by hand
+        time.sleep(0.002)  # imitates the pause of trying it by hand
     for _ in range(samples):
         began = time.perf_counter()
         step.wait(step.call())
@@ -426,7 +426,7 @@ def _settle(events: Iterator[Event], last: Steps, epoch_steps: int) -> None:
 
 
 def _past_the_beginning(events: Iterator[Event], epoch_steps: int) -> None:
-    """Skip the first chunk of an epoch, in which Keras builds its input pipeline; that is no part of a step.
+    """Skip the first chunk of an epoch, in which Keras builds its input pipeline; that is not part of a step.
 
     If an epoch is one chunk, continue with the next epoch.
     """

@@ -129,7 +129,7 @@ def launches(subject: Subject) -> Iterator[Row | None]:
 
     Yields:
         None wherever the caller may stop; then a row for `eager`, `compiled`, `reduce-overhead` and, on a card, `CUDA
-        graph`, and for each `…/first call`: compiling and recording, which is no part of a step.
+        graph`, and for each `…/first call`: compiling and recording, which are not part of a step.
 
     Raises:
         NotMeasured: A way's loss differs from the eager loss.

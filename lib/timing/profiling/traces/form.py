@@ -723,7 +723,7 @@ def no_share(trace: Trace) -> str:
 
 
 def no_step(trace: Trace, parts: Stretches) -> str:
-    """Return a clause saying why a profile's parts are no shares of a step; empty if they are (see `Split.adds_up`)."""
+    """Return a clause saying why a profile's parts are not shares of a step; empty if they are."""
     known, took = parts.seconds, step_s(trace)
     if known[NOBODY] > EXPLAINED * sum(known.values()):
         return f"what nobody knows is more than {EXPLAINED:.0%} of the time"

@@ -122,7 +122,7 @@ def read_events(path: Path, title: str) -> Trace:
     """Read a file of Chrome trace events.
 
     Raises:
-        Refused: It is cut off, no JSON, too deep or too large; the text says which.
+        Refused: It is cut off, not JSON, too deep or too large; the text says which.
     """
     found, notes = Collector(), list[str]()
     lanes = _Lanes(found)
@@ -152,7 +152,7 @@ def events(file: IO[str], notes: list[str]) -> Iterator[Any]:
         notes: Receives remarks for the user on how the file was read.
 
     Raises:
-        Refused: The file is cut off, no JSON, too deep or too large; the text says which.
+        Refused: The file is cut off, not JSON, too deep or too large; the text says which.
     """
     decode = json.JSONDecoder(strict=False).raw_decode
     buffer, at = _head(file)
@@ -503,7 +503,7 @@ def read_export(path: Path, title: str) -> Trace:
     """Read an export of Nsight Systems.
 
     Raises:
-        Refused: It is damaged, no export of Nsight Systems, or takes too long to read.
+        Refused: It is damaged, not an export of Nsight Systems, or takes too long to read.
     """
     with _damage_told(), _opened(path) as database:
         found = {table: tuple(_calls(database, table)) for table in _tables(database)}
