@@ -27,7 +27,7 @@ def out(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_what_fails_is_told_and_what_follows_is_done(capsys):
+def test_a_failed_row_is_reported_and_the_next_ones_run(capsys):
     left_out, done = LeftOut(), []
     for number in range(3):
         with left_out.unless_it_works(f"number {number}"):
@@ -39,7 +39,7 @@ def test_what_fails_is_told_and_what_follows_is_done(capsys):
     assert "Left out: number 1: there is not enough memory\n" in capsys.readouterr().out
 
 
-def test_a_run_replaces_its_own_section_of_the_results_and_no_other():
+def test_a_run_replaces_only_its_own_section_of_the_results():
     target = report.Target.counted("it", 2.0, 1.0, "s")
     for name, figure in (("epochs", 1.0), ("busy", 5.0), ("epochs", 2.5)):
         report.show(name, [report.row(name, [figure])], ("name", "median_s"), [target], ["a row: no browser"])
@@ -52,12 +52,12 @@ def test_a_run_replaces_its_own_section_of_the_results_and_no_other():
     assert text.count("- MISSED it: 2 s (target ≤ 1 s)") == 2
 
 
-def test_a_fault_of_the_benchmark_is_no_missing_row():
+def test_an_assertion_error_is_not_swallowed_as_a_missing_row():
     with pytest.raises(AssertionError), LeftOut().unless_it_works("it"):
         raise AssertionError
 
 
-def test_a_press_that_shows_something_else_costs_only_itself(monkeypatch, capsys, out):
+def test_an_unexpected_key_press_result_drops_only_that_press(monkeypatch, capsys, out):
     """Of 40 presses, one shows a saved result instead of a training, and one times out."""
     pressed = []
 
@@ -110,7 +110,7 @@ def test_a_backend_that_fails_leaves_the_other_rows(monkeypatch, capsys, out):
     assert capsys.readouterr().out.count("\nLeft out: NumPy, batch size 32, round") == epochs.ROUNDS
 
 
-def class_of_ten(viewers: int, *_) -> list[report.Row]:
+def fake_class(viewers: int, *_) -> list[report.Row]:
     if viewers == 13:
         raise RuntimeError("nobody came")
     moves = [
@@ -141,9 +141,9 @@ def test_a_feed_that_raises_leaves_the_other_rows(monkeypatch, capsys, out):
     assert capsys.readouterr().out.count("\nLeft out: tf.data + prefetch, ") == 2
 
 
-def test_two_classes_have_their_rows_in_one_table(monkeypatch, out):
+def test_two_class_sizes_share_one_table(monkeypatch, out):
     monkeypatch.setenv("VIEWERS", "100,300")
-    monkeypatch.setattr(classroom, "_one_class", class_of_ten)
+    monkeypatch.setattr(classroom, "_one_class", fake_class)
     classroom.main()
     rows = json.loads((out / "classroom.json").read_text())
     assert [one["viewers"] for one in rows] == [100] * 5 + [300] * 5
@@ -159,11 +159,11 @@ def test_two_classes_have_their_rows_in_one_table(monkeypatch, out):
     ("picked_s", "word"),
     [([2.0, 2.01], "MISSED"), ([1.45, 1.6], "unclear"), ([1.2, 1.21], "met"), ([1.0, 1.01], "met")],
 )
-def test_the_worst_regret_is_judged_by_its_interval_and_a_time_taken_once_by_none(monkeypatch, picked_s, word):
+def test_regret_is_judged_by_its_interval_and_a_single_time_is_unclear(monkeypatch, picked_s, word):
     picked_and_best = [(picked_s, [1.0, 1.01])] + [([1.0, 1.0],) * 2] * (regret.SWEEPS - 1)
     choosing_s = iter([0.4, 1.3] + [0.5] * regret.SWEEPS)
 
-    def played(_engine, number, _trainings):
+    def fake_regret(_engine, number, _trainings):
         times = {f"{strategy}_s": 1.0 for strategy in regret.STRATEGIES}
         twice = regret._regret_of("regret", *picked_and_best[number]) | regret._regret_of(
             "regret_inside", *([[1.0]] * 2)
@@ -172,7 +172,7 @@ def test_the_worst_regret_is_judged_by_its_interval_and_a_time_taken_once_by_non
         return row("regret", [1.0], number=number + 1, choosing_s=next(choosing_s)) | judged | times
 
     monkeypatch.setattr(regret, "timed", lambda *_: None)
-    monkeypatch.setattr(regret, "_regret", played)
+    monkeypatch.setattr(regret, "_regret", fake_regret)
     regret.main()
     written = report.RESULTS.read_text()
     assert "- unclear choosing, the longest of these: 1.3 s (once; target ≤ 1 s)" in written

@@ -57,7 +57,7 @@ def verdicts(kind: str, ratio: float, n: int = 200) -> Counter[Verdict]:
 
 
 @pytest.mark.parametrize("kind", MACHINES)
-def test_two_equal_steps_are_seldom_called_different(kind):
+def test_equal_steps_are_rarely_called_different(kind):
     found = verdicts(kind, 1.0)
     assert found[Verdict.FASTER] + found[Verdict.SLOWER] <= 10, "5 % of 200"
 
@@ -71,10 +71,10 @@ def test_a_slower_step_is_found_and_never_called_faster(kind, ratio, least):
 
 
 @pytest.mark.slow
-def test_looking_often_does_not_find_what_is_not_there():
+def test_repeated_looks_do_not_raise_the_false_positive_rate():
     """The looks share the 5 %; at 5 % for each of ten looks, a third of the cases would be told apart."""
 
-    def told_apart(looks: int) -> int:
+    def n_called_different(looks: int) -> int:
         found = 0
         for seed in range(300):
             ratios = np.exp(np.random.default_rng(seed).normal(0, 0.3, LOOKS[-1]))
@@ -82,11 +82,11 @@ def test_looking_often_does_not_find_what_is_not_there():
             found += any(low > 1 or high < 1 for low, high in intervals)
         return found
 
-    assert told_apart(len(LOOKS)) <= 15
-    assert told_apart(1) > 40
+    assert n_called_different(len(LOOKS)) <= 15
+    assert n_called_different(1) > 40
 
 
-def test_a_drifting_machine_does_not_pose_as_a_difference():
+def test_drift_is_not_reported_as_a_difference():
     """The machine slows down to half its speed while it is measured; one after the other, equal steps would differ."""
     machine = Machine("drift", 0)
     alone = [measure(machine.step(STEP_S), clock=machine.clock, config=QUICK) for _ in range(2)]
@@ -97,7 +97,7 @@ def test_a_drifting_machine_does_not_pose_as_a_difference():
     )
 
 
-def test_what_cannot_be_decided_ends_with_the_time_and_is_unclear():
+def test_an_undecided_comparison_is_unclear_when_time_runs_out():
     machine, config = Machine("quiet", 3), Config(warm_up_s=0.005, min_time_s=0.02, max_time_s=0.02, min_block_s=1e-3)
     comparison = compare(machine.step(STEP_S), machine.step(STEP_S), clock=machine.clock, config=config)
     assert comparison.verdict is Verdict.UNCLEAR

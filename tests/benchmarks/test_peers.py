@@ -36,7 +36,7 @@ def race(monkeypatch):
     return lambda field, rounds=9: measure(field, 32, rounds, np.random.default_rng(0))
 
 
-def test_a_ratio_is_taken_within_a_round(race):
+def test_ratios_are_computed_within_a_round(race):
     """The machine slows down tenfold halfway: medians of the times would mix the two speeds."""
     ours = [0.1] * 5 + [1.0] * 4
     records = race({"numpy": Scripted(ours), "flax": Scripted([3 * s for s in ours])})
@@ -48,7 +48,7 @@ def test_a_ratio_is_taken_within_a_round(race):
     assert rows["numpy"]["ratio"] == 1
 
 
-def test_who_fails_in_the_middle_is_reported_and_the_others_go_on(race):
+def test_a_peer_that_fails_midway_is_reported_and_the_others_continue(race):
     records = race({"numpy": Scripted([1.0] * 9), "jax-epoch": Scripted([0.5] * 2), "flax": Scripted([2.0] * 3)})
     rows = rows_of(records, {"tinygrad": "clang is not installed"}, 32, {})
     assert len(rows) == len(PEERS)
@@ -63,7 +63,7 @@ def test_who_fails_in_the_middle_is_reported_and_the_others_go_on(race):
     assert "tinygrad, batch size 32: clang is not installed" in said
 
 
-def test_the_targets_are_held_against_the_nearest_peer(race):
+def test_targets_compare_with_the_fastest_peer(race):
     field = {"numpy": [1.0] * 9, "flax": [3.0] * 9, "torch-eager": [2.5] * 9, "keras-tensorflow": [7.0] * 9}
     rows = rows_of(race({key: Scripted(seconds) for key, seconds in field.items()}), {}, 32, {})
     best, *others, keras = targets(rows)
@@ -74,7 +74,7 @@ def test_the_targets_are_held_against_the_nearest_peer(race):
     assert [(t.figure, t.limit) for t in others] == [(None, 2.5), (None, 2.2)]
 
 
-def test_another_mathematics_is_noticed():
+def test_training_that_differs_from_the_reference_is_detected():
     reference = Record([1.0], losses=[2.5, 2.0], accuracies={0: 0.90, 1: 0.95})
     near = Record([1.0], losses=[2.5, 2.0005], accuracies={0: 0.905})
     assert sameness(near, reference)["same"]
@@ -86,7 +86,7 @@ def test_another_mathematics_is_noticed():
     assert any("Flax and Optax, batch size 32: not the same training" in line for line in remarks(rows))
 
 
-def test_a_process_answers_sleeps_and_ends():
+def test_a_peer_process_answers_and_reports_errors_timeouts_and_its_death():
     process = PeerProcess(PEERS["numpy"])
     try:
         process.answer(60)

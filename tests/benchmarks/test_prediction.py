@@ -29,7 +29,7 @@ def whole(steps_s):
     return judged(FOUND, steps_s, dict.fromkeys(WAYS, 25.0))[0][0]
 
 
-def test_what_was_predicted_exactly_is_without_error():
+def test_exact_predictions_have_no_error():
     row = whole({key: [s, s, s] for key, s in EXPECTED_S.items()})
     assert (row["n"], row["winner_share"], row["covered_share"]) == (10, 1.0, 1.0)
     assert row["median_error"] == pytest.approx(0)
@@ -37,12 +37,12 @@ def test_what_was_predicted_exactly_is_without_error():
 
 
 @pytest.mark.parametrize(("factor", "bias"), [(0.5, -0.5), (1.25, 0.25)])
-def test_a_bias_has_a_sign(factor, bias):
+def test_the_bias_is_signed(factor, bias):
     row = whole({key: [s / factor] * 3 for key, s in EXPECTED_S.items()})
     assert row["bias"] == pytest.approx(bias)
 
 
-def test_the_wrong_winner_counts_and_pairs_that_cannot_be_told_apart_do_not():
+def test_wrong_winners_count_and_indistinguishable_pairs_do_not():
     swapped = {key: [EXPECTED_S[WAYS[1 - WAYS.index(key[0])], key[1]]] * 3 for key in EXPECTED_S}
     assert whole(swapped)["winner_share"] == 0
     same = dict.fromkeys(WAYS, FOUND[WAYS[0]])
@@ -53,11 +53,11 @@ def test_the_wrong_winner_counts_and_pairs_that_cannot_be_told_apart_do_not():
     assert whole(alike)["winner_share"] is None
 
 
-def test_a_way_to_train_that_fails_costs_the_others_nothing(tmp_path, monkeypatch, capsys):
+def test_a_failing_way_to_train_does_not_affect_the_others(tmp_path, monkeypatch, capsys):
     """For example a card that stops responding in the middle of its second round."""
     asked = []
 
-    def invented(todo, _engine, _store, _cancel, _request, rounds):
+    def fake_trials(todo, _engine, _store, _cancel, _request, rounds):
         ((trained, trials),) = todo
         for number, trial in enumerate(trials):
             asked.append((trained, rounds))
@@ -65,7 +65,7 @@ def test_a_way_to_train_that_fails_costs_the_others_nothing(tmp_path, monkeypatc
                 raise TrainingFailed("the card no longer answers")
             yield trained, trial, StepTime(0.001, 0.1, times=rounds)
 
-    monkeypatch.setattr(prediction, "measure_trials", invented)
+    monkeypatch.setattr(prediction, "measure_trials", fake_trials)
     wanted = dict.fromkeys(WAYS, UNSEEN)
     found = prediction._measured(None, tmp_path / "store", wanted, rounds=3)  # pyright: ignore[reportArgumentType]
     assert {trained for _, trained, *_ in found} == {WAYS[1]}
@@ -74,7 +74,7 @@ def test_a_way_to_train_that_fails_costs_the_others_nothing(tmp_path, monkeypatc
     assert f"{WAYS[0].label}: the card no longer answers" in capsys.readouterr().out
 
 
-def test_of_what_others_reported_no_winner_is_wrong_and_four_in_five_are_inside():
+def test_no_published_winner_is_mispredicted_and_the_targets_are_met():
     devices = all_devices()
     rows = [reports.judged(one, devices) for one in reports.REPORTS]
     assert {one["winner"] for one in rows} <= {"right", "close"}

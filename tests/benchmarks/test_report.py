@@ -30,25 +30,25 @@ def test_a_target_is_judged_by_the_whole_interval(figure, interval, at_most, at_
     assert Target("it", figure, 2.0, at_least=True, interval=interval).word == at_least
 
 
-def test_what_was_timed_once_is_neither_met_nor_missed():
+def test_a_single_time_neither_meets_nor_misses_a_target():
     assert Target.of("it", [3.07], 3, "×", at_least=True).word == "unclear"
     assert "3.07 × (once; target ≥ 3 ×)" in str(Target.of("it", [3.07], 3, "×", at_least=True))
     assert Target.ratio("it", compared([71.0], [1.0, 1.1], paired=False), 30, at_least=True).word == "unclear"
     assert Target.of("it", [], 3).word == "not measured"
 
 
-def test_a_share_of_few_is_unclear_where_that_of_many_is_met():
+def test_a_share_of_few_samples_is_unclear_while_the_same_of_many_is_met():
     assert Target.share("it", 19, 20, 0.9, at_least=True).word == "unclear"
     assert Target.share("it", 950, 1000, 0.9, at_least=True).word == "met"
     assert Target.share("none", 0, 0, 0.9).word == "not measured"
 
 
 @pytest.mark.parametrize(("figure", "shown"), [(1.502, "1.502"), (1.4996, "1.4996"), (1.5, "1.5"), (1.7, "1.7")])
-def test_a_figure_is_not_written_like_the_limit_that_it_is_not(figure, shown):
+def test_a_figure_near_the_limit_is_not_rounded_to_it(figure, shown):
     assert f": {shown} (target ≤ 1.5)" in str(Target.counted("it", figure, 1.5))
 
 
-def test_the_interval_of_a_quantile_holds_it_as_often_as_it_says():
+def test_quantile_intervals_have_the_stated_coverage():
     rng = np.random.default_rng(0)
     for share, true in ((0.5, math.log(2)), (0.9, math.log(10))):
         found = [quantile_interval(rng.exponential(size=120), share) for _ in range(500)]
@@ -63,7 +63,7 @@ def results(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_section_says_of_which_code_it_is_and_a_changed_one_is_told(monkeypatch, results):
+def test_a_section_names_its_code_and_outdated_ones_are_listed(monkeypatch, results):
     report.publish("epochs", "as written before sections said so")
     for name in ("comparison", "memory"):
         report.show(name, [], (), [])
@@ -80,7 +80,7 @@ def test_a_section_says_of_which_code_it_is_and_a_changed_one_is_told(monkeypatc
 
 
 @pytest.mark.slow
-def test_every_section_says_of_which_commit_it_is_and_each_that_is_not_of_this_code_is_told():
+def test_each_section_names_its_commit_and_unknown_ones_are_outdated():
     sections = report._sections()
     unsaid = [name for name, text in sections.items() if not re.search(r"code (\w{16}|unknown), commit .+\.\n", text)]
     assert unsaid == []

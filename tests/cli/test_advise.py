@@ -58,7 +58,7 @@ def test_the_table_has_devices_seconds_cost_interval_and_remedy(capsys):
     )
 
 
-def test_what_is_not_known_is_said_and_what_was_published_twice(capsys):
+def test_unknowns_and_twice_published_times_are_listed(capsys):
     assert main(["--hidden", "128", "--all"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert sentence(NOT_KNOWN) in lines
@@ -81,7 +81,7 @@ def test_the_shape_of_the_data_changes_each_answer(shape, steps, capsys):
 
 
 @pytest.mark.slow
-def test_a_calibrated_machine_answers_too(capsys):
+def test_a_calibrated_machine_has_rows(capsys):
     calibrated(1e-11)
     assert main([*QUESTION, "--json"]) == 0
     said = capsys.readouterr()
@@ -95,7 +95,7 @@ def test_a_calibrated_machine_answers_too(capsys):
         assert sum(answer["parts_s"].values()) == pytest.approx(answer["seconds"])
 
 
-def test_this_machine_has_the_price_that_it_is_given(capsys):
+def test_this_machine_is_priced_as_given(capsys):
     calibrated(1e-11)
     assert main(["--price", "0.5", "--json"]) == 0
     answers = json.loads(capsys.readouterr().out)["answers"]
@@ -118,7 +118,7 @@ def test_this_machine_has_the_price_that_it_is_given(capsys):
         (["--hidden", "12a"], "Hidden layers: expected widths"),
     ],
 )
-def test_what_cannot_be_used_is_one_sentence(arguments, words, capsys):
+def test_bad_arguments_are_reported_in_one_sentence(arguments, words, capsys):
     assert main(arguments) == 1
     said = capsys.readouterr()
     assert said.out == ""
@@ -136,14 +136,14 @@ def measured_alone(ways, *_):
 
 
 @pytest.fixture
-def nothing_is_kept(tmp_path, monkeypatch):
+def unwritable_cache(tmp_path, monkeypatch):
     """The cache folder's path leads through a file."""
     (tmp_path / "file").touch()
     monkeypatch.setenv("MNIST_CACHE_DIR", str(tmp_path / "file"))
 
 
-@pytest.mark.usefixtures("nothing_is_kept")
-def test_a_calibration_that_cannot_be_kept_answers_and_a_way_that_fails_does_not_end_the_others(capsys, monkeypatch):
+@pytest.mark.usefixtures("unwritable_cache")
+def test_calibration_works_without_a_cache_and_despite_a_failing_way(capsys, monkeypatch):
     monkeypatch.setattr(calibration, "measure_trials", measured_alone)
     assert main(["--calibrate", "--json", "--all"]) == 0
     said = capsys.readouterr()
@@ -155,12 +155,12 @@ def test_a_calibration_that_cannot_be_kept_answers_and_a_way_that_fails_does_not
 
 
 @pytest.mark.parametrize("kept", [True, False])
-def test_who_stops_is_told_whether_anything_is_kept(kept, request, capsys, monkeypatch):
+def test_ctrl_c_says_whether_measurements_are_kept(kept, request, capsys, monkeypatch):
     def stopped(*_):
         raise KeyboardInterrupt
 
     if not kept:
-        request.getfixturevalue("nothing_is_kept")
+        request.getfixturevalue("unwritable_cache")
     monkeypatch.setattr(calibration, "measure_trials", stopped)
     assert main(["--calibrate"]) == 130
     said = capsys.readouterr()
@@ -168,7 +168,7 @@ def test_who_stops_is_told_whether_anything_is_kept(kept, request, capsys, monke
     assert said.out == ""
 
 
-def test_a_reader_who_has_read_enough_is_no_error(capsys, monkeypatch):
+def test_a_closed_pipe_is_not_an_error(capsys, monkeypatch):
     read, write = os.pipe()
     os.close(read)
     with os.fdopen(write, "w") as closed:
@@ -178,7 +178,7 @@ def test_a_reader_who_has_read_enough_is_no_error(capsys, monkeypatch):
 
 
 @pytest.mark.parametrize(("batch", "hidden"), [(64, "128"), (100, "100"), (7, "128,64"), (4096, "784,128,64,10")])
-def test_any_batch_size_and_layers_are_answered_in_a_line_and_at_most_eight_rows(batch, hidden, capsys):
+def test_any_network_is_answered_in_a_line_and_at_most_eight_rows(batch, hidden, capsys):
     assert main(["--hidden", hidden, "--batch", str(batch), "--no-measure"]) == 0
     said = capsys.readouterr()
     first, blank, head, *rows, last = said.out.splitlines()
@@ -190,17 +190,17 @@ def test_any_batch_size_and_layers_are_answered_in_a_line_and_at_most_eight_rows
     assert "--all" in last
 
 
-def test_a_machine_that_is_not_known_is_measured_near_the_question_and_once(capsys, monkeypatch):
+def test_an_unknown_machine_is_measured_near_the_question_once(capsys, monkeypatch):
     asked = []
 
-    def few(ways, *_):
+    def fake_trials(ways, *_):
         for trained, todo in ways:
             asked.extend(todo)
             for trial in todo:
                 flops = trial.workload(trained.runtime).flops
                 yield trained, trial, StepTime(1e-5 + 1e-11 * flops, 0.1, times=ROUNDS)
 
-    monkeypatch.setattr(calibration, "measure_trials", few)
+    monkeypatch.setattr(calibration, "measure_trials", fake_trials)
     question = ["--hidden", "100", "--batch", "100", "--inputs", "64", "--classes", "3", "--rows", "1000"]
     assert main([*question, "--no-measure"]) == 0
     assert asked == []
@@ -208,7 +208,7 @@ def test_a_machine_that_is_not_known_is_measured_near_the_question_and_once(caps
     assert main(question) == 0
     said = capsys.readouterr()
     assert said.err.startswith(
-        "This machine is not known yet: a few steps are measured, for at most 20 s; --no-measure"
+        "This machine is not known yet: a fake_trials steps are measured, for at most 20 s; --no-measure"
     )
     assert said.out.startswith("Train it on this machine (JAX, one call an epoch): ")
     assert len(asked) >= 3
@@ -221,7 +221,7 @@ def test_a_machine_that_is_not_known_is_measured_near_the_question_and_once(caps
     assert asked == [], "a calibrated machine is known"
 
 
-def test_the_measuring_ends_in_time(monkeypatch, capsys):
+def test_measuring_ends_at_its_time_limit(monkeypatch, capsys):
     def forever(ways, _engine, _store, cancel, *_):
         assert cancel.wait(10), "stopped long before"
         yield from ()
@@ -240,7 +240,7 @@ def test_the_measuring_ends_in_time(monkeypatch, capsys):
         ("numpy", "batch_size = 256"),
     ],
 )
-def test_who_trains_by_a_library_today_is_told_a_line_of_its_program(by, line, capsys):
+def test_users_of_a_library_get_a_line_to_change_in_their_program(by, line, capsys):
     """The times come from recorded machines if nothing was measured here."""
     assert main(["--batch", "64", "--by", by, "--no-measure", "--json"]) == 0
     changes = json.loads(capsys.readouterr().out)["changes"]

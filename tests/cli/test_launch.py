@@ -22,7 +22,7 @@ def test_only_the_projects_notebooks_are_opened(name):
     assert launch.notebook_problem("notebooks/which_library.py") == ""
 
 
-def test_a_former_notebook_opens_the_one_that_it_is_part_of(monkeypatch):
+def test_a_former_notebook_name_opens_its_replacement(monkeypatch):
     opened = []
     for name in (SERVED, "PYTHONPATH"):  # `launch` sets them
         monkeypatch.setenv(name, "")
@@ -34,11 +34,11 @@ def test_a_former_notebook_opens_the_one_that_it_is_part_of(monkeypatch):
 
 
 @pytest.mark.parametrize("port", [0, -1, 65_536])
-def test_a_port_that_cannot_be_is_refused(port):
+def test_an_impossible_port_is_refused(port):
     assert launch.port_problem(port) == f"port: expected 1 to 65535, got {port}; choose another, for example PORT=2718"
 
 
-def test_a_port_is_refused_as_long_as_it_is_taken():
+def test_a_port_is_refused_while_it_is_in_use():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -47,7 +47,7 @@ def test_a_port_is_refused_as_long_as_it_is_taken():
     assert launch.port_problem(port) == ""
 
 
-def test_marimos_options_are_not_for_the_class(capsys):
+def test_a_class_does_not_accept_marimos_options(capsys):
     with pytest.raises(SystemExit):
         launch.main(["run", "--sandbox"])
     assert "expected the options above, got --sandbox" in capsys.readouterr().err
@@ -68,7 +68,7 @@ def launched(monkeypatch, capsys, tmp_path):
     return launched
 
 
-def test_other_machines_are_served_only_behind_a_door(launched):
+def test_serving_other_machines_needs_a_password_or_class_link(launched):
     for words in (("--host", "0.0.0.0"), ("--public-host", "class.example.org")):
         assert "expected --password-file or --class-link for others than this machine, got neither for" in launched(
             "run", *words
@@ -84,7 +84,7 @@ def test_other_machines_are_served_only_behind_a_door(launched):
         (("--public-host", "a/b", "--class-link"), "Public host: expected a name such as class.example.org, got a/b"),
     ],
 )
-def test_what_a_class_cannot_be_served_with_is_said_in_a_sentence(launched, words, said):
+def test_bad_class_options_are_reported_in_one_sentence(launched, words, said):
     assert said in launched("run", *words)
 
 
@@ -93,7 +93,7 @@ def test_the_password_file_may_come_from_the_environment(launched, monkeypatch):
     assert "but nowhere cannot be read" in launched("run")
 
 
-def test_the_editor_has_a_password_of_its_own(capsys):
+def test_the_editor_refuses_options_of_a_class(capsys):
     with pytest.raises(SystemExit):
         launch.main(["edit", "--class-link", "--viewers", "3"])
     assert "expected --class-link and --viewers with run, got edit" in capsys.readouterr().err

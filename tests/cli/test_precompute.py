@@ -76,7 +76,7 @@ def trained(said):
 
 
 @pytest.mark.slow
-def test_it_ends_when_the_time_is_up_and_goes_on(few_positions, capsys):
+def test_it_ends_when_time_is_up_and_resumes(few_positions, capsys):
     assert main(["--minutes", "0.0001"]) == 3
     first = capsys.readouterr()
     assert first.err == ""
@@ -113,7 +113,7 @@ def test_ctrl_c_keeps_what_is_trained(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_disk_that_fills_up_ends_it_and_what_was_stored_is_there(monkeypatch, capsys):
+def test_a_full_disk_ends_it_and_keeps_what_was_stored(monkeypatch, capsys):
     only(monkeypatch, FEW | {"rate.count": (2, tuple(range(2, 13)))})
     whole, limits = Store._prepared, list[int]()
     Store().put(key(), curve())
@@ -141,24 +141,24 @@ def test_minutes_out_of_range_are_refused(minutes, capsys):
 
 
 @pytest.mark.slow
-def test_the_time_left_is_told_in_minutes(few_positions, capsys):
+def test_progress_shows_the_time_left(few_positions, capsys):
     assert main(["--minutes", "30"]) == 0
     left = re.findall(r"at most (\d+):\d\d left", capsys.readouterr().out)
     assert left
     assert all(20 <= int(minutes) < 30 for minutes in left)
 
 
-def test_the_default_and_the_quickest_are_timed_once_before_anything_is_trained(monkeypatch, tmp_path, engine):
+def test_the_default_and_the_fastest_are_timed_once_before_training(monkeypatch, tmp_path, engine):
     raced, store = [], Store(tmp_path / "results.sqlite")
 
-    def race(cells, *_):
+    def fake_race(cells, *_):
         raced.extend(cells)
         for cell, block_s in zip(cells, (0.2, 0.1), strict=False):
             measured = Measurement((block_s,) * 2, 1, Ended.CAP)
             store.add(Record.of(Kind.RACE, cell.subject, measured, versions(cell.runtime)))
             yield cell
 
-    monkeypatch.setattr(command, "race", race)
+    monkeypatch.setattr(command, "fake_race", fake_race)
     first, second = (command._fastest_timed(engine, store, Cancel()) for _ in range(2))
     assert {cell.runtime for cell in raced} == {Runtime(), Runtime("numba")}
     assert len(raced) == 2, "the second time both are known"
@@ -194,13 +194,13 @@ def at_most_epochs(experiment):
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_moved_position_is_among_them(every, panel, moved):
+def test_a_moved_control_is_among_the_positions(every, panel, moved):
     experiment = experiment_of(panel, **moved)
     assert at_most_epochs(experiment) in [set(one.items) for one in every if one.experiment == panel]
 
 
 @pytest.mark.slow
-def test_the_nearest_come_first_and_each_training_once(every):
+def test_the_nearest_positions_come_first_and_each_training_once(every):
     found = groups(every)
     trained = [item for group in found for item in group.items]
     assert len(trained) == len(set(trained)) == len({item for one in every for item in one.items})
@@ -222,7 +222,7 @@ def test_a_position_is_answered_once_all_of_it_is_stored(every):
 
 
 @pytest.mark.slow
-def test_what_is_trained_is_thinned_and_served_for_fewer_epochs(engine, tmp_path):
+def test_trained_curves_are_thinned_and_served_for_fewer_epochs(engine, tmp_path):
     store = Store(tmp_path / "results.sqlite")
     item = Item(Training(Network((4,)), 0.1, 32, 3))
     first = list(train(Position("rate", 0, (item,)), engine, store, Cancel(), Request()))
@@ -240,7 +240,7 @@ def test_what_is_trained_is_thinned_and_served_for_fewer_epochs(engine, tmp_path
     assert len(again.curve.epochs) == 2
 
 
-def test_a_group_that_fails_is_a_note(engine, tmp_path, monkeypatch):
+def test_a_failing_group_becomes_a_note(engine, tmp_path, monkeypatch):
     def too_much(*_):
         raise MemoryError("expected 1 GB of free memory, got 0.1; train fewer networks")
         yield

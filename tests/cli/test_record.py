@@ -76,7 +76,7 @@ def interrupted(program: subprocess.Popen, after: str) -> tuple[str, str]:
         program.kill()
 
 
-def test_nothing_but_numpy_is_imported_at_once(bare):
+def test_recording_modules_import_with_numpy_alone(bare):
     modules = "lib.cli.record, lib.model.backends.with_numpy, lib.timing.profiling.with_numpy"
     command = [sys.executable, "-c", f"import {modules}"]
     done = subprocess.run(command, cwd=ROOT, env=bare, capture_output=True, text=True, check=False)
@@ -84,7 +84,7 @@ def test_nothing_but_numpy_is_imported_at_once(bare):
 
 
 @pytest.mark.release
-def test_numpy_alone_suffices_and_a_stopped_record_goes_on(bare, tmp_path):
+def test_a_recording_with_numpy_alone_resumes_after_a_stop(bare, tmp_path):
     path = tmp_path / "machine.json"
     first = recording(bare, path, 20)
     said, errors = interrupted(first, after="race, 2 of")
@@ -111,7 +111,7 @@ def test_numpy_alone_suffices_and_a_stopped_record_goes_on(bare, tmp_path):
     assert str(tmp_path) not in path.read_text()
 
 
-def test_a_file_of_another_machine_is_not_written_over(tmp_path):
+def test_a_recording_of_another_machine_is_not_overwritten(tmp_path):
     path, store = tmp_path / "other.json", Store(tmp_path / "store.sqlite")
     measured = Measurement((0.1, 0.1, 0.1), 1, Ended.CAP)
     other = Record.of(Kind.RACE, Cell(Runtime("numpy"), 32).subject, measured, versions(Runtime("numpy")))
@@ -134,7 +134,7 @@ def test_a_file_of_another_machine_is_not_written_over(tmp_path):
         (["a.json", "--questions", "races"], "Questions: expected some of ceilings, race, the article's experiments, "),
     ],
 )
-def test_bad_input_is_one_sentence(tmp_path, monkeypatch, capsys, arguments, words):
+def test_bad_input_is_reported_in_one_sentence(tmp_path, monkeypatch, capsys, arguments, words):
     monkeypatch.chdir(tmp_path)
     Path("broken.json").write_text('{"format": "less-overhead results", "vers')
     assert main(arguments) == 1
@@ -144,7 +144,7 @@ def test_bad_input_is_one_sentence(tmp_path, monkeypatch, capsys, arguments, wor
 
 
 @pytest.mark.parametrize(("left", "status"), [([], 0), (["race"], 3)])
-def test_the_exit_status_tells_complete_from_incomplete(tmp_path, monkeypatch, capsys, left, status):
+def test_the_exit_status_says_whether_the_recording_is_complete(tmp_path, monkeypatch, capsys, left, status):
     monkeypatch.setattr(Battery, "run", lambda _: iter(()))
     monkeypatch.setattr(Battery, "left", lambda _: left)
     assert main([str(tmp_path / "machine.json")]) == status
@@ -152,7 +152,7 @@ def test_the_exit_status_tells_complete_from_incomplete(tmp_path, monkeypatch, c
     assert "at most 9:30 left" in capsys.readouterr().out
 
 
-def test_a_part_of_the_questions_is_asked_of_some_runtimes(tmp_path, monkeypatch):
+def test_selected_questions_are_asked_of_selected_runtimes(tmp_path, monkeypatch):
     """A rented card costs by the minute, so the most wanted can be measured first. The file lists what is left."""
     asked = []
     monkeypatch.setattr(Battery, "_perform", lambda _, task: asked.append((task.name, task.runtime)) or iter(()))
@@ -164,7 +164,7 @@ def test_a_part_of_the_questions_is_asked_of_some_runtimes(tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize(("cards", "words", "minutes"), [((), [], 9.5), (("L4",), [], 60), (("L4",), ["5"], 5)])
-def test_a_card_is_given_the_time_that_it_needs(tmp_path, monkeypatch, cards, words, minutes):
+def test_the_default_time_limit_is_longer_with_a_card(tmp_path, monkeypatch, cards, words, minutes):
     given = []
     monkeypatch.setattr(record_module, "cards", lambda: cards)
     monkeypatch.setattr(record_module, "record", lambda _path, limit, *_: given.append(limit) or True)
@@ -172,7 +172,7 @@ def test_a_card_is_given_the_time_that_it_needs(tmp_path, monkeypatch, cards, wo
     assert given == [minutes]
 
 
-def test_two_records_do_not_write_the_same_file(tmp_path, capsys):
+def test_two_recordings_cannot_write_the_same_file(tmp_path, capsys):
     path = tmp_path / "machine.json"
     with record_module.alone(path):
         assert main([str(path)]) == 1
@@ -180,7 +180,7 @@ def test_two_records_do_not_write_the_same_file(tmp_path, capsys):
     assert not path.exists()
 
 
-def test_a_file_that_cannot_be_written_is_said_before_anything_is_measured(tmp_path, monkeypatch, capsys):
+def test_an_unwritable_file_is_reported_before_measuring(tmp_path, monkeypatch, capsys):
     def full(*_: object, **__: object) -> int:
         raise OSError(28, "No space left on device")
 
@@ -261,7 +261,7 @@ class StandIn(Engine):
 
 
 @pytest.mark.parametrize("error", [TrainingFailed("there is not enough memory"), WorkerDied("the card is gone")])
-def test_what_fails_is_marked_and_the_rest_goes_on(tmp_path, error):
+def test_failures_are_marked_and_the_rest_continues(tmp_path, error):
     lost, sound = Runtime("jax-epoch", "gpu"), Runtime("numpy")
     engine, store = StandIn({lost: error}), Store(tmp_path / "store.sqlite")
     battery = Battery(engine, store, Cancel(), [lost, sound])
@@ -319,7 +319,7 @@ def test_the_whole_battery_asks_everything_once(tmp_path, monkeypatch):
     assert set(stored([trained], battery.store)) == {(trained, trial) for trial in trials(trained)}
 
 
-def test_a_way_to_train_that_fails_is_not_calibrated_and_not_left(tmp_path):
+def test_a_failed_calibration_is_marked_and_not_asked_again(tmp_path):
     numpy = Runtime("numpy")
     battery = Battery(StandIn({numpy: WorkerDied("gone")}), Store(tmp_path / "store.sqlite"), Cancel(), [numpy])
     (task,) = battery.calibrations()
@@ -329,14 +329,14 @@ def test_a_way_to_train_that_fails_is_not_calibrated_and_not_left(tmp_path):
 
 
 @pytest.mark.parametrize(("cores", "counts"), [(2, [2, 8]), (16, [16, 64]), (96, [64])])
-def test_numba_is_asked_for_many_networks_a_core_each_once(tmp_path, monkeypatch, cores, counts):
+def test_numba_trains_many_networks_a_core_each_once(tmp_path, monkeypatch, cores, counts):
     asked, numba = [], Runtime("numba")
 
-    def on_cores(counts, *_):
+    def fake_on_cores(counts, *_):
         asked.append(counts)
         yield from (Point("cores", "cpu", count, 0.2, 0, "", 0.1, 0.3) for count in counts)
 
-    monkeypatch.setattr(record_module.parallel_sweeps, "on_cores", on_cores)
+    monkeypatch.setattr(record_module.parallel_sweeps, "fake_on_cores", fake_on_cores)
     monkeypatch.setattr(record_module, "usable_cores", lambda: cores)
     battery = Battery(StandIn({}), Store(tmp_path / "store.sqlite"), Cancel(), [numba])
     (task,) = battery.models()
@@ -348,7 +348,7 @@ def test_numba_is_asked_for_many_networks_a_core_each_once(tmp_path, monkeypatch
     assert len(battery.models()) == 1, "JAX's networks in one program are another question"
 
 
-def test_what_fails_on_a_processor_is_marked_with_its_subject(tmp_path):
+def test_a_failure_on_a_processor_is_marked_with_its_subject(tmp_path):
     def fails():
         raise TrainingFailed("no memory")
 
@@ -363,7 +363,7 @@ def test_what_fails_on_a_processor_is_marked_with_its_subject(tmp_path):
     )
 
 
-def test_what_would_take_too_much_memory_is_left_out_and_said(monkeypatch):
+def test_pools_that_need_too_much_memory_are_left_out_with_a_reason(monkeypatch):
     pooled = [method for method in record_module.parallel_sweeps.methods() if method.strategy in record_module.POOLED]
     large = {"keras-tensorflow", "numba"}
     for cores, backends in ((2, set()), (8, large), (64, large | {"jax-epoch"})):
@@ -388,7 +388,7 @@ class Examined(StandIn):
 
 
 @pytest.fixture
-def two_libraries(monkeypatch):
+def two_libraries_on_two_devices(monkeypatch):
     both = [Runtime(backend, device) for backend in ("jax-epoch", "keras-tensorflow") for device in ("cpu", "gpu")]
     monkeypatch.setattr(record_module.single_operations, "usable_runtimes", lambda: both)
     monkeypatch.setattr(
@@ -412,11 +412,11 @@ def left_of(battery):
     return [line for line in battery.left() if line.startswith(("single operations", "what feeds"))]
 
 
-def test_operations_and_pipelines_are_asked_once_on_each_device(tmp_path, two_libraries, monkeypatch):
+def test_operations_and_feeds_are_measured_once_on_each_device(tmp_path, two_libraries_on_two_devices, monkeypatch):
     monkeypatch.setattr(record_module, "LARGEST_WITH_A_CARD", (2, 4, 4))
     monkeypatch.setattr(record_module.single_operations, "FEEDS", {"keras-tensorflow": {"cache": "a cache"}})
     engine, store = Examined(), Store(tmp_path / "store.sqlite")
-    battery = Battery(engine, store, Cancel(), two_libraries)
+    battery = Battery(engine, store, Cancel(), two_libraries_on_two_devices)
     assert left_of(battery) == ["single operations: 12", "what feeds a step: 4"]
     answered(battery)
     assert left_of(battery) == []
@@ -431,16 +431,16 @@ def test_operations_and_pipelines_are_asked_once_on_each_device(tmp_path, two_li
     again = Store(tmp_path / "again.sqlite")
     resume(path, again)
     assert len(again.records()) == len(store.records())
-    assert left_of(Battery(engine, again, Cancel(), two_libraries)) == []
+    assert left_of(Battery(engine, again, Cancel(), two_libraries_on_two_devices)) == []
 
 
 @pytest.mark.slow
-def test_an_operation_and_a_feed_that_fail_are_marked_and_left(tmp_path, two_libraries):
+def test_failing_operations_and_feeds_are_marked_and_remain_open(tmp_path, two_libraries_on_two_devices):
     def refuses(examination):
         is_large = examination.operation is not None and examination.operation.size == 1024
         return "the card is gone" if is_large or any(p.feed == "generator" for p in examination.pipelines) else ""
 
-    of_processor = [one for one in two_libraries if one.device == "cpu"]
+    of_processor = [one for one in two_libraries_on_two_devices if one.device == "cpu"]
     store = Store(tmp_path / "store.sqlite")
     battery = Battery(Examined(refuses), store, Cancel(), of_processor)
     notes = answered(battery)
@@ -455,7 +455,7 @@ def test_an_operation_and_a_feed_that_fail_are_marked_and_left(tmp_path, two_lib
     assert left_of(battery) == ["single operations: 6", "what feeds a step: 1"]
 
 
-def test_a_profile_lies_beside_the_recording_or_is_left_out(tmp_path, monkeypatch):
+def test_a_profile_is_saved_beside_the_recording_or_left_out(tmp_path, monkeypatch):
     from lib.sweeps.experiments import trace_of_a_step
 
     trace = trace_of_a_step.shipped()[0]
@@ -472,7 +472,7 @@ def test_a_profile_lies_beside_the_recording_or_is_left_out(tmp_path, monkeypatc
     assert "profiles: msgspec, which reads them, is not installed" in battery.left_out()
 
 
-def test_a_network_too_large_for_the_memory_is_not_asked_for(tmp_path, monkeypatch):
+def test_networks_larger_than_the_memory_are_not_measured(tmp_path, monkeypatch):
     runtimes = [Runtime("torch", "gpu"), Runtime("torch")]
     battery = Battery(StandIn({}), Store(tmp_path / "s.sqlite"), Cancel(), runtimes)
     sizes = []
@@ -552,7 +552,7 @@ def asked_of(path):
 
 
 @pytest.mark.slow
-def test_twelve_minutes_suffice_for_the_shipped_plan_in_two_calls_by_two_versions(card, tmp_path, capsys):
+def test_the_shipped_plan_fits_in_twelve_minutes_over_two_calls(card, tmp_path, capsys):
     plan, path = read_plan(SHIPPED, QUESTIONS), tmp_path / "card.json"
     first = card(plan, sources="an older version")
     assert record(path, 7, plan=plan, clock=first.clock) is False
@@ -571,7 +571,7 @@ def test_twelve_minutes_suffice_for_the_shipped_plan_in_two_calls_by_two_version
     assert {whole[name] for name in second.asked} == {"this version"}
 
 
-def test_what_does_not_fit_waits_and_what_follows_goes_before(card, tmp_path):
+def test_a_question_that_does_not_fit_is_skipped_for_a_later_one_that_does(card, tmp_path):
     plan = [Entry("ceilings", ("*/gpu",), 40), Entry("overlap", ("torch/gpu",), 60), Entry("race", ("cupy/gpu",), 10)]
     stand_in, path = card(plan), tmp_path / "card.json"
     assert record(path, 1, plan=plan, clock=stand_in.clock) is False
@@ -579,7 +579,7 @@ def test_what_does_not_fit_waits_and_what_follows_goes_before(card, tmp_path):
     assert stand_in.now == 50
 
 
-def test_a_question_that_takes_too_long_is_left_and_goes_on_in_the_next_call(card, tmp_path, capsys):
+def test_a_question_that_overruns_resumes_in_the_next_call(card, tmp_path, capsys):
     plan, path = [Entry("ceilings", ("*/gpu",), 10), Entry("race", ("*/gpu",), 10)], tmp_path / "card.json"
     slow = card(plan, factor=3.0)
     assert record(path, 1, plan=plan, clock=slow.clock) is False
@@ -592,7 +592,7 @@ def test_a_question_that_takes_too_long_is_left_and_goes_on_in_the_next_call(car
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_a_card_that_disappears_half_way_leaves_its_rows_and_says_what_to_do(card, tmp_path, monkeypatch, capsys, late):
+def test_a_lost_card_keeps_its_rows_and_says_what_to_do(card, tmp_path, monkeypatch, capsys, late):
     plan, path = [Entry(name, ("torch/gpu",), 10) for name in ("ceilings", "race", "overlap")], tmp_path / "card.json"
     stand_in = card(
         plan, fails=lambda name: CardLost("the card is gone") if name.startswith("race") else None, late=late
@@ -609,7 +609,7 @@ def test_a_card_that_disappears_half_way_leaves_its_rows_and_says_what_to_do(car
     assert len(back.asked) == 2 * TASKS
 
 
-def test_every_way_on_a_card_is_asked_whatever_the_table_has(tmp_path, monkeypatch):
+def test_every_way_on_a_card_is_asked(tmp_path, monkeypatch):
     on_cards = [one for one in OF_A_CARD if one.device == "gpu"]
     monkeypatch.setattr(record_module.single_operations, "usable_runtimes", lambda: OF_A_CARD)
     monkeypatch.setattr(record_module, "usable_memory_bytes", lambda _: 1e12)
@@ -651,7 +651,7 @@ ASK = '[[ask]]\nquestion = "race"\nof = ["*/gpu"]\nexpected_s = 10\n'
         ("[[ask]", "Expected a plan in TOML, got plan.toml ("),
     ],
 )
-def test_a_bad_plan_is_refused_in_a_sentence_before_anything_is_asked(tmp_path, monkeypatch, capsys, text, words):
+def test_a_bad_plan_is_refused_in_one_sentence_before_measuring(tmp_path, monkeypatch, capsys, text, words):
     monkeypatch.setattr(record_module, "record", lambda *_: pytest.fail("it measured"))
     (tmp_path / "plan.toml").write_text(text)
     assert main([str(tmp_path / "a.json"), "--plan", str(tmp_path / "plan.toml")]) == 1
@@ -667,7 +667,7 @@ def test_a_bad_plan_is_refused_in_a_sentence_before_anything_is_asked(tmp_path, 
         ("", "no NVIDIA driver answers"),
     ],
 )
-def test_a_driver_that_is_too_old_or_missing_is_said_before_time_is_spent(tmp_path, monkeypatch, driver, words):
+def test_an_old_or_missing_driver_is_reported_before_measuring(tmp_path, monkeypatch, driver, words):
     monkeypatch.setattr(registry, "nvidia_driver_answers", lambda: bool(driver))
     monkeypatch.setattr(registry, "cards", lambda: (Card("GPU-1", "A card", driver, compute_capability=9.0),))
     monkeypatch.setitem(registry.BUILDS, "jax", lambda _: 13)  # type: ignore[arg-type]
@@ -678,7 +678,7 @@ def test_a_driver_that_is_too_old_or_missing_is_said_before_time_is_spent(tmp_pa
     assert not (tmp_path / "card.json").exists()
 
 
-def test_a_library_that_was_not_brought_is_left_out_and_said(monkeypatch):
+def test_a_missing_library_is_left_out_of_the_plan_with_a_reason(monkeypatch):
     here, missing = Runtime("torch", "gpu"), Runtime("keras-jax", "gpu")
     monkeypatch.setattr(record_module, "all_runtimes", lambda: [here, missing])
     monkeypatch.setattr(record_module, "unavailable", lambda _: Unavailable("keras is not installed", "install it"))
@@ -690,13 +690,13 @@ def test_a_library_that_was_not_brought_is_left_out_and_said(monkeypatch):
         record_module.not_here(plan[1:], [])
 
 
-def test_a_plan_of_which_nothing_can_be_asked_here_asks_nothing(tmp_path, monkeypatch):
+def test_a_plan_that_does_not_apply_here_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(Battery, "run", lambda _: pytest.fail("it measured"))
     with pytest.raises(Unusable, match="expected a question that can be asked here, but race of webgpu-step/discrete"):
         record(tmp_path / "card.json", 1, plan=[Entry("race", ("webgpu-step/discrete",), 1.0)])
 
 
-def test_a_bare_machine_gets_locked_wheels_and_two_commands_that_can_be_read(monkeypatch):
+def test_a_bare_machine_gets_locked_wheels_and_a_documented_command(monkeypatch):
     (names,) = re.findall(r"^BARE_NAMES := ((?:.*\\\n)*.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     locked = {line.partition("==")[0] for line in (ROOT / "requirements-gpu.txt").read_text().splitlines()}
     assert set(names.replace("\\\n", " ").split()) <= locked

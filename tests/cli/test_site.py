@@ -42,7 +42,7 @@ def notebook(folder, name, what):
 
 
 @pytest.mark.slow
-def test_one_that_fails_is_named_and_the_others_are_written(tmp_path, capsys):
+def test_a_failing_notebook_is_named_and_the_others_are_written(tmp_path, capsys):
     broken = notebook(tmp_path, "broken", "raise ZeroDivisionError('nothing to divide by')")
     whole = notebook(tmp_path, "whole", "mo.output.append(mo.md(f'Seven times six is {7 * 6}.'))")
     site = tmp_path / "site"
@@ -73,7 +73,7 @@ def test_one_that_fails_is_named_and_the_others_are_written(tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_ctrl_c_ends_it_and_the_notebook_that_runs(tmp_path):
+def test_ctrl_c_ends_it_and_the_running_notebook(tmp_path):
     began = tmp_path / "began"
     sleepy = notebook(
         tmp_path, "sleepy", f"import os, time; open({str(began)!r}, 'w').write(str(os.getpid())); time.sleep(300)"
@@ -99,7 +99,7 @@ def test_ctrl_c_ends_it_and_the_notebook_that_runs(tmp_path):
             time.sleep(0.1)
 
 
-def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path, capsys):
+def test_a_folder_with_other_files_is_left_alone(tmp_path, capsys):
     (tmp_path / "thesis.txt").write_text("mine")
     assert main([str(tmp_path)]) == 1
     assert "Expected a new or empty folder, or an earlier site, got" in capsys.readouterr().err
@@ -110,7 +110,7 @@ def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_what_cannot_be_written_is_one_sentence(tmp_path):
+def test_a_write_error_is_reported_in_one_sentence(tmp_path):
     """Limiting the size of files causes a real write error without filling a disk."""
     code = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))\n"
@@ -131,7 +131,7 @@ def test_minutes_have_limits(tmp_path, capsys):
     assert not (tmp_path / "site" / WRITTEN).exists()
 
 
-def test_an_earlier_page_outlives_a_failure_and_no_file_is_larger_than_page_hosts_take(tmp_path):
+def test_an_earlier_page_survives_a_failure_and_pages_are_at_most_25_mib(tmp_path):
     write_failure(tmp_path, FIRST.file_name, FIRST.title, "no <room>")
     page = tmp_path / FIRST.file_name
     assert "no &lt;room&gt;" in page.read_text()
@@ -142,7 +142,7 @@ def test_an_earlier_page_outlives_a_failure_and_no_file_is_larger_than_page_host
     assert page.read_text() == "an earlier page"
 
 
-def test_a_page_says_where_its_figures_were_computed_and_begins_nothing_that_only_a_server_can(monkeypatch):
+def test_a_static_page_says_where_it_was_computed_and_starts_no_browser_run(monkeypatch):
     assert re.search(r", 20\d\d-\d\d-\d\d$", where_and_when())
     assert f"Computed on {where_and_when()}" in unescape(static_note("claims"))
     assert [IN_BROWSER in static_note(name) for name in ("claims", FIRST.name)] == [False, True]

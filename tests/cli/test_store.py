@@ -9,7 +9,7 @@ from lib.sweeps.storage.store import Store, export_to
 from tests.sweeps.storage.test_export import filled
 
 
-def test_the_command(tmp_path, monkeypatch, capsys):
+def test_export_and_import_commands(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("MNIST_CACHE_DIR", str(tmp_path / "cache"))
     filled(Store())
     assert main(["export", str(tmp_path / "all.json")]) == 0
@@ -21,7 +21,7 @@ def test_the_command(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("fault", ["nothing kept", "damaged", "newer", "no folder"])
-def test_a_good_file_is_not_replaced_by_nothing(tmp_path, monkeypatch, capsys, fault):
+def test_an_empty_export_does_not_replace_a_good_file(tmp_path, monkeypatch, capsys, fault):
     monkeypatch.setenv("MNIST_CACHE_DIR", "/proc/nowhere" if fault == "no folder" else str(tmp_path))
     path, good = tmp_path / "all.json", tmp_path / "good.sqlite"
     export_to(path, filled(Store(good)))

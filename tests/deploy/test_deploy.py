@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 
-def test_create_makes_a_machine_that_deletes_itself_and_runs_marimo_there(cloud):
+def test_create_makes_a_machine_that_deletes_itself_and_runs_marimo(cloud):
     said = cloud("create")
     (made,) = cloud.calls("instances create")
     for flag in (
@@ -41,7 +41,7 @@ def ending(call: str) -> datetime:
     return datetime.fromisoformat(found[1])
 
 
-def test_all_that_is_made_belongs_to_one_network_and_boots_as_it_is_asked_to(cloud):
+def test_resources_use_the_given_network_and_secure_boot(cloud):
     assert "Region us-central1 has quota for a g2-standard-4" in cloud("check")
     assert not cloud.calls("create"), "a check makes nothing"
     cloud("create", "--nat", "--network", "mine", "--subnet", "my-part", "--secure-boot")
@@ -52,7 +52,7 @@ def test_all_that_is_made_belongs_to_one_network_and_boots_as_it_is_asked_to(clo
     assert "--shielded-secure-boot" in cloud.calls("instances create")[0]
 
 
-def test_create_twice_goes_on_with_the_machine_that_is_there(cloud):
+def test_create_twice_reuses_the_machine(cloud):
     cloud("create", "--kind", "cpu")
     secret = cloud.home / ".config/less-overhead/password"
     before = secret.read_text()
@@ -76,7 +76,7 @@ def test_a_cpu_machine_takes_ubuntu_and_spot_is_an_option(cloud):
     assert not [line for line in cloud.rows("remote") if "cuda12" in line or "apt-get" in line]
 
 
-def test_the_project_is_copied_as_it_stands(cloud):
+def test_the_working_tree_is_copied_without_ignored_files(cloud):
     (cloud.clone / "uncommitted.py").write_text("new = 1\n")
     (cloud.clone / "notebooks" / "claims.py").unlink()
     (cloud.clone / "__pycache__").mkdir()
@@ -89,7 +89,7 @@ def test_the_project_is_copied_as_it_stands(cloud):
 
 
 @pytest.mark.slow
-def test_a_notebook_edited_there_survives_a_second_create_and_is_fetched(made):
+def test_a_notebook_edited_on_the_machine_survives_create_and_is_fetched(made):
     notebook = made.home / "less-overhead/notebooks/claims.py"
     notebook.write_text("# edited there\n")
     (notebook.parent / "mine.py").write_text("# made there\n")
@@ -120,7 +120,7 @@ def test_without_an_address_cloud_nat_is_made_once_and_deleted(cloud):
 
 
 @pytest.mark.slow
-def test_one_address_is_let_in_directly_and_shut_out_again(cloud):
+def test_direct_access_from_one_address_is_granted_and_revoked(cloud):
     said = cloud("create", "--expose-to", "8.8.4.4/32")
     assert "less-overhead-l4-direct,8.8.4.4/32,tcp:2718" in cloud.rows("rules")
     assert "http://198.51.100.9:2718/?access_token=secret-" in said
@@ -140,7 +140,7 @@ def test_open_prints_the_address_and_tunnels_through_the_proxy(made):
 
 
 @pytest.mark.slow
-def test_record_runs_the_battery_and_brings_it_here_and_a_fetch_writes_over_nothing(made):
+def test_record_fetches_its_results_and_a_fetch_overwrites_nothing(made):
     assert "all measured" in made("record")
     recorded = made.clone / "fetched/less-overhead-l4/recorded/less-overhead-l4.json"
     assert recorded.exists()
@@ -157,7 +157,7 @@ def test_record_runs_the_battery_and_brings_it_here_and_a_fetch_writes_over_noth
 
 
 @pytest.mark.slow
-def test_a_recording_outlives_the_connection_and_is_followed_not_doubled(made):
+def test_a_recording_survives_a_lost_connection_and_is_not_restarted(made):
     made.set("slow", "")
     first = made.start("record")
     while not made.rows("recordings"):
@@ -175,7 +175,7 @@ def test_a_recording_outlives_the_connection_and_is_followed_not_doubled(made):
 
 
 @pytest.mark.slow
-def test_status_says_since_when_until_when_and_what_it_has_cost(cloud):
+def test_status_shows_start_end_and_cost(cloud):
     assert "Nothing of deploy/gcp runs" in cloud("status")
     cloud("create", "--kind", "cpu")
     for _ in range(2):
@@ -186,14 +186,14 @@ def test_status_says_since_when_until_when_and_what_it_has_cost(cloud):
         assert "less-overhead-cpu-iap" in said
 
 
-def test_delete_removes_all_and_proves_it_and_may_be_repeated(cloud):
+def test_delete_removes_everything_confirms_it_and_can_be_repeated(cloud):
     cloud("create", "--expose-to", "8.8.8.8", "--kind", "cpu")
     for _ in range(2):
         assert "Nothing is left: no machine, disk, firewall rule or router" in cloud("delete", "--kind", "cpu")
     assert not any(cloud.rows(kind) for kind in ("machines", "disks", "rules", "routers"))
 
 
-def test_delete_names_the_machines_that_it_was_not_asked_for(made):
+def test_delete_names_machines_that_it_leaves(made):
     said = made("delete", "--kind", "cpu")
     assert "no machine, disk, firewall rule or router of less-overhead-cpu" in said
     assert "But under other names there still is: less-overhead-l4,us-central1-a" in said

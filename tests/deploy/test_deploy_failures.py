@@ -19,13 +19,13 @@ def test_without_quota_nothing_is_made(cloud):
     assert not cloud.calls("instances create")
 
 
-def test_an_exhausted_zone_is_followed_by_the_next(cloud):
+def test_an_exhausted_zone_falls_back_to_the_next(cloud):
     cloud.fail("instances create .*us-central1-a", EXHAUSTED)
     assert "Zone us-central1-a has no g2-standard-4 free." in cloud("create")
     assert cloud.rows("machines")[0].startswith("less-overhead-l4,us-central1-b,")
 
 
-def test_where_all_zones_are_exhausted_nothing_is_left(cloud):
+def test_nothing_is_left_when_all_zones_are_exhausted(cloud):
     cloud.fail("instances create", EXHAUSTED)
     cloud.fail("instances create .*", EXHAUSTED)
     said = cloud("create", "--zones", "us-central1-a,us-central1-b", fails=True)
@@ -45,7 +45,7 @@ FAMILIES = ("common-cu129", "pytorch-2-9", "ubuntu-accelerator")
         (3, ""),
     ],
 )
-def test_a_family_of_images_that_is_gone_has_a_fallback_but_the_last(cloud, gone, taken):
+def test_each_missing_image_family_but_the_last_has_a_fallback(cloud, gone, taken):
     for family in FAMILIES[:gone]:
         cloud.fail(f"images .*{family}", "The resource was not found")
     said = cloud("create", fails=not taken)
@@ -56,7 +56,7 @@ def test_a_family_of_images_that_is_gone_has_a_fallback_but_the_last(cloud, gone
 
 
 @pytest.mark.parametrize("subcommand", ["create", "open", "record", "fetch"])
-def test_a_machine_that_is_preempted_or_gone_is_named_with_its_remedy(cloud, subcommand):
+def test_a_preempted_or_missing_machine_is_reported_with_a_remedy(cloud, subcommand):
     if subcommand != "create":
         one_sentence(cloud(subcommand, "--port", "2799", fails=True), "found none", "create")
     cloud.set("machines", "less-overhead-l4,us-central1-b,TERMINATED,l4,SPOT,2026-11-21T22:00:00Z\n")
@@ -74,7 +74,7 @@ def test_a_machine_that_is_preempted_or_gone_is_named_with_its_remedy(cloud, sub
         ("compute ssh .*setup.sh", "lost"),
     ],
 )
-def test_after_the_network_is_lost_create_says_what_exists_and_goes_on(cloud, step, how):
+def test_create_says_what_exists_after_a_lost_network_and_resumes(cloud, step, how):
     cloud.fail(step, how)
     said = cloud("create", fails=True)
     assert "Made so far: machine less-overhead-l4 in us-central1-a" in said
@@ -105,7 +105,7 @@ def test_ctrl_c_in_the_middle_says_what_exists(cloud):
 
 
 @pytest.mark.parametrize("driver", ["535.274.02", "570.86.15", "9.1"])
-def test_a_driver_that_is_too_old_for_cuda_13_is_said_before_anything_is_installed(cloud, driver):
+def test_a_driver_too_old_for_cuda_13_is_reported_before_installing(cloud, driver):
     cloud.set("driver", f"{driver}\n")
     said = cloud("create", fails=True)
     assert (
@@ -115,7 +115,7 @@ def test_a_driver_that_is_too_old_for_cuda_13_is_said_before_anything_is_install
 
 
 @pytest.mark.slow
-def test_a_battery_that_stops_is_told_from_a_lost_connection(made):
+def test_a_failed_recording_is_distinguished_from_a_lost_connection(made):
     (made.state / "broken").touch()
     assert "it resumes where it stopped" in made("record", fails=True)
     made.fail("machine.sh record", "offline")
@@ -123,7 +123,7 @@ def test_a_battery_that_stops_is_told_from_a_lost_connection(made):
 
 
 @pytest.mark.slow
-def test_a_battery_whose_time_is_over_is_fetched_and_told_from_a_complete_one(made):
+def test_a_recording_out_of_time_is_fetched_and_reported_as_incomplete(made):
     (made.state / "too-long").touch()
     said = made("record", fails=True)
     assert (made.clone / "fetched/less-overhead-l4/recorded/less-overhead-l4.json").exists()
@@ -142,14 +142,14 @@ def test_a_battery_whose_time_is_over_is_fetched_and_told_from_a_complete_one(ma
         ("NVIDIA_L4_GPUS,1.0,1.0\nPREEMPTIBLE_NVIDIA_L4_GPUS,0.0,0.0\n", "NVIDIA_L4_GPUS"),
     ],
 )
-def test_a_spot_machine_counts_against_its_own_quota_only_where_one_was_granted(cloud, quotas, metric):
+def test_a_spot_machine_uses_the_spot_quota_only_if_granted(cloud, quotas, metric):
     cloud.set("quotas-us-central1", quotas)
     said = cloud("check", "--spot", "--zones", "us-central1-a")
     assert ("Region us-central1 has quota" in said) == (not metric)
     assert not metric or f"({metric}: 1 needed, 0 free)" in said
 
 
-def test_what_cannot_be_deleted_is_named_and_the_rest_is_deleted(made):
+def test_delete_names_what_it_cannot_remove_and_deletes_the_rest(made):
     made.fail("firewall-rules delete", "Required permission")
     said = made("delete", fails=True)
     assert "Could not remove less-overhead-l4-iap" in said
@@ -158,7 +158,7 @@ def test_what_cannot_be_deleted_is_named_and_the_rest_is_deleted(made):
 
 
 @pytest.mark.parametrize("step", ["instances list", "firewall-rules list", "disks list"])
-def test_delete_claims_nothing_that_it_could_not_list(made, step):
+def test_delete_does_not_claim_success_when_listing_fails(made, step):
     made.fail(step, "offline")
     assert "Nothing is left" not in made("delete", fails=True)
     assert "Nothing is left" in made("delete")

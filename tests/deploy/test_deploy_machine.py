@@ -61,7 +61,7 @@ def installed(deploy_clone: Path, tmp_path_factory) -> Path:
 
 
 @pytest.mark.slow
-def test_setup_makes_an_environment_of_a_python_that_fits(installed):
+def test_setup_makes_an_environment_with_a_supported_python(installed):
     python = installed / "less-overhead/.venv/bin/python"
     code = "import sys, tiny; print(tiny.size, (3, 11) <= sys.version_info < (3, 14))"
     assert subprocess.run([str(python), "-c", code], capture_output=True, text=True, check=True).stdout == "1 True\n"
@@ -146,7 +146,7 @@ ENDS = "2026-11-21T13:00:00Z"  # an hour after
         ),
     ],
 )
-def test_status_tells_time_and_cost(row, expected):
+def test_the_status_sentence_shows_time_and_cost(row, expected):
     said = status_sentence(row, NOW)
     assert all(part in said for part in expected), said
 

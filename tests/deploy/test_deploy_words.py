@@ -13,7 +13,7 @@ import pytest
 from tests.deploying import DEPLOY, ROOT, one_sentence
 
 
-def test_without_gcloud(cloud, tmp_path):
+def test_a_missing_gcloud_is_reported(cloud, tmp_path):
     tools = tmp_path / "tools"
     tools.mkdir()
     for tool in ("bash", "env", "dirname", "awk", "mktemp", "rm", "grep", "sed", "cut", "tr", "cat"):
@@ -37,14 +37,14 @@ def test_without_gcloud(cloud, tmp_path):
         ("", "", ("--project", "nobody"), ("project nobody", "gcloud projects list")),
     ],
 )
-def test_without_a_login_or_a_project(cloud, file, content, words, said):
+def test_a_missing_login_or_project_is_reported(cloud, file, content, words, said):
     if file:
         cloud.set(file, content)
     cloud.fail("project-info", "The resource 'projects/nobody' was not found")
     one_sentence(cloud("create", *words, fails=True), *said)
 
 
-def test_a_port_that_is_taken(cloud):
+def test_a_taken_port_is_reported(cloud):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         one_sentence(cloud("open", "--port", port, fails=True), f"{port} is taken", "--port")
@@ -77,7 +77,7 @@ def test_a_port_that_is_taken(cloud):
         ("destroy", "got destroy"),
     ],
 )
-def test_bad_input_gets_one_sentence_and_asks_nothing(untouched, words, expected):
+def test_bad_input_gets_one_sentence_and_no_gcloud_call(untouched, words, expected):
     one_sentence(untouched(*words.split(), fails=True), expected)
     assert not untouched.rows("calls")
 
