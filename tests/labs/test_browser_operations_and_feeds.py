@@ -58,7 +58,7 @@ def wait_for_sentence(page, nth, words, seconds=60):
     )
 
 
-def test_sections_fill_move_stop_and_are_kept(page, full_site):
+def test_sections_fill_react_to_sliders_stop_and_keep_results(page, full_site):
     keep_all_but(full_site.store, "prefetch")
     served = full_site.at("notebooks/operations_and_feeds.py") + QUERY
     page.goto(served)

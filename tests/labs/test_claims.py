@@ -61,17 +61,17 @@ def operations(**seconds: float) -> dict[str, dict[str, Repetitions]]:
     """Return each library's operations, all of the same duration; `_gpu` marks a library's rows on the GPU."""
     every = [*(operation.key for operation in OPERATIONS), ALL]
     return {
-        name.replace("_gpu", ", GPU").replace("_", "-"): {key: thrice(one_s) for key in every}
+        name.replace("_gpu", ", GPU").replace("_", "-"): {key: repeated_thrice(one_s) for key in every}
         for name, one_s in seconds.items()
     }
 
 
-def thrice(value, off=0.01):
+def repeated_thrice(value, off=0.01):
     return Repetitions((value / (1 + off), value, value * (1 + off)))
 
 
 def occupancy(*shares):
-    return {name: thrice(share, off=0.001) for name, share in zip(OCCUPANCY, shares, strict=False)}
+    return {name: repeated_thrice(share, off=0.001) for name, share in zip(OCCUPANCY, shares, strict=False)}
 
 
 KERAS = Runtime("keras-tensorflow")
@@ -80,13 +80,13 @@ KERAS = Runtime("keras-tensorflow")
 def keras_step(step_s, *arithmetic_s):
     """A step of Keras timed three times, with a split into parts per `arithmetic_s`."""
     each = [Split(step_s, {"arithmetic": one, "Python": step_s - one}) for one in arithmetic_s or (0.0,)]
-    return {"splits": {KERAS: each}, "steps_s": {KERAS: thrice(step_s)}}
+    return {"splits": {KERAS: each}, "steps_s": {KERAS: repeated_thrice(step_s)}}
 
 
 ONE_SLOWER = operations(numpy=1e-4, keras_tensorflow=3e-4, keras_tensorflow_gpu=5e-4)
-ONE_SLOWER["keras-tensorflow, GPU"][OPERATIONS[0].key] = thrice(0.9e-4)
+ONE_SLOWER["keras-tensorflow, GPU"][OPERATIONS[0].key] = repeated_thrice(0.9e-4)
 ONE_UNCLEAR = operations(numpy=1e-4, keras_tensorflow=3e-4, keras_tensorflow_gpu=5e-4)
-ONE_UNCLEAR["keras-tensorflow, GPU"][OPERATIONS[0].key] = thrice(1.1e-4, off=0.3)
+ONE_UNCLEAR["keras-tensorflow, GPU"][OPERATIONS[0].key] = repeated_thrice(1.1e-4, off=0.3)
 SECOND = 93 * 512 * (4 * 784 * 128 + 6 * 128 * 10)  # FLOP/s at which an epoch's products in batches of 512 take 1 s
 SAME_WORDS = "takes 4.4 s per epoch on a CPU"
 
@@ -150,8 +150,8 @@ MEASURED = [
     ("eagerly", Known(**keras_step(1e-3), operations=operations(keras_tensorflow=1.01e-3)), ClaimStatus.OPEN),
     ("eagerly", Known(**keras_step(1e-3), operations=operations(keras_tensorflow=0.5e-3)), ClaimStatus.OPEN),
     ("eagerly", Known(**keras_step(1e-3)), ClaimStatus.OPEN),
-    ("fused kernel", Known(operations={"jax": {KERNELS: thrice(1, off=0)}}), ClaimStatus.HOLDS),
-    ("fused kernel", Known(operations={"jax": {KERNELS: thrice(2, off=0)}}), ClaimStatus.NOT_HERE),
+    ("fused kernel", Known(operations={"jax": {KERNELS: repeated_thrice(1, off=0)}}), ClaimStatus.HOLDS),
+    ("fused kernel", Known(operations={"jax": {KERNELS: repeated_thrice(2, off=0)}}), ClaimStatus.NOT_HERE),
     ("fused kernel", Known(), ClaimStatus.OPEN),
     ("hard floor", Known(standings(jax_epoch_1=(0.29, 0.3, 0.31))), ClaimStatus.NOT_HERE),
     ("hard floor", Known(standings(jax_epoch_1=0.45)), ClaimStatus.OPEN),
@@ -172,24 +172,24 @@ BY_ARITHMETIC = ("1,500 training steps", "11.31", "45 times", "capacity", "210 �
 
 
 @pytest.mark.parametrize(("words", "here", "verdict"), MEASURED)
-def test_a_verdict_is_what_the_figures_carry(words, here, verdict):
+def test_verdicts_follow_from_the_figures(words, here, verdict):
     assert judged(words, here).verdict is verdict
 
 
-def test_every_claim_is_played_at_its_borders_or_is_arithmetic():
+def test_every_claim_has_cases_or_is_arithmetic():
     played = {claim.text for claim in CLAIMS for words, *_ in MEASURED if words in claim.text}
     reckoned = {claim.text for claim in CLAIMS for words in BY_ARITHMETIC if words in claim.text}
     assert not played & reckoned
     assert played | reckoned == {claim.text for claim in CLAIMS}
 
 
-def test_without_a_measurement_nothing_is_said_to_hold_or_not():
+def test_no_claim_is_decided_without_measurements():
     verdicts = [claim.judge(Known()).verdict for claim in CLAIMS]
     assert verdicts.count(ClaimStatus.CORRECTED) == len(BY_ARITHMETIC)
     assert not {ClaimStatus.HOLDS, ClaimStatus.NOT_HERE} & set(verdicts)
 
 
-def test_corrections_are_the_arithmetic():
+def test_corrections_show_the_calculated_figures():
     assert judged("capacity", Known()).measured == "0.1% of the peak"
     assert "0.58" in judged("capacity", Known()).why
     assert judged("22,500 steps", Known()).measured == "18,000 training steps"
@@ -200,13 +200,13 @@ def test_corrections_are_the_arithmetic():
     assert "a factor of 2.6" in judged("11.31", Known()).why
 
 
-def test_figures_are_the_measured_ones():
+def test_verdicts_quote_the_measured_figures():
     here = Known(standings(jax_epoch_1=0.6, keras_tensorflow_32=2.0, keras_tensorflow_4096=0.3, jax_step_4096=0.1))
     assert judged("hard floor", here).measured == "12.5 μs for a whole step at batch size 1 by JAX, one call an epoch"
     assert judged("45 times", here).measured == "20 mixed, 3.0 at 4,096 both (Keras on the CPU)"
     eager = Known(operations=operations(numpy=1e-4, keras_tensorflow=1e-3))
     assert "10.0 times" in judged("every single operation", eager).measured
-    assert judged("fused kernel", Known(operations={"jax": {KERNELS: thrice(17, off=0)}})).measured.startswith(
+    assert judged("fused kernel", Known(operations={"jax": {KERNELS: repeated_thrice(17, off=0)}})).measured.startswith(
         "17 kernels"
     )
 
@@ -239,7 +239,7 @@ EVERY_PART = {
 }
 
 
-def test_kept_records_become_what_is_known():
+def test_stored_records_are_read_as_known_figures():
     parts, operations = tasks([KERAS], Network((128,)), 32)
     cell = Cell(KERAS, 32)
     once = Measurement((1.0,) * 3, 1, Ended.CAP)
@@ -269,7 +269,7 @@ def test_only_what_is_missing_is_measured(engine, tmp_path, monkeypatch):
     assert np.all(np.array(store.records(Kind.RACE)[0].block_s) > 0)
 
 
-def test_what_a_library_takes_in_another_precision_is_not_taken_for_its_own():
+def test_times_in_another_precision_are_kept_separate():
     runtimes = [Runtime("jax-epoch"), Runtime("jax-epoch", precision="bfloat16")]
     records = [
         record
@@ -295,7 +295,7 @@ def on_days(cell, days, seconds=1.0):
         (["20T10:00", "23T10:10", "23T10:20"], ["23T10:05", "23T10:15", "23T10:25"], Verdict.SLOWER),
     ],
 )
-def test_times_of_different_days_decide_nothing(days, others, verdict):
+def test_times_from_different_days_are_not_compared(days, others, verdict):
     one, two = Cell(Runtime("numpy"), 128), Cell(Runtime("numpy"), 32)
     here = Known({one: on_days(one, days, 1.2), two: on_days(two, others)})
     ratio = here.beside(one, two)
@@ -321,7 +321,7 @@ def test_two_cells_of_different_days_are_both_measured_again():
     assert Counter(cell.batch_size for cell in again) == {128: ROUNDS, 32: ROUNDS}
 
 
-def test_steps_taken_apart_are_measured_in_turns_and_again_where_they_are_of_different_days(monkeypatch):
+def test_parts_of_a_step_are_measured_again_if_days_differ(monkeypatch):
     monkeypatch.setattr("lib.labs.claims.usable_runtimes", lambda: [KERAS])
     _, operations = wanted = anatomy_tasks([KERAS])
     assert anatomy_to_measure([]) == ROUNDS * wanted
@@ -365,7 +365,7 @@ DAYS = (  # of both sides' repetitions
 @pytest.mark.slow
 @pytest.mark.parametrize("words", EQUAL)
 @pytest.mark.parametrize("drift", [0.05, 0.1])
-def test_what_is_equal_is_seldom_called_different_though_days_differ(words, drift):
+def test_equal_figures_are_rarely_called_different_across_days(words, drift):
     """Each day scales a machine's times by a random factor (standard deviation `drift`), and each time has 4 % noise,
     too much for a verdict of “same”. Of 200 tries per order of days, at most a tenth may be decided."""
     rng = np.random.default_rng(7)
@@ -400,12 +400,12 @@ def test_what_is_equal_is_seldom_called_different_though_days_differ(words, drif
         assert wrong <= 0.1 * 200, f"{wrong} of 200 on days {both}"
 
 
-def test_every_claim_that_two_figures_decide_is_tried_with_equal_ones():
+def test_every_comparing_claim_is_tested_with_equal_figures():
     exact = {"fused kernel", "need CUDA", "Below 500,000", "0.77"}  # counted, present or not, or not decided here
     assert {words for words, *_ in MEASURED} == EQUAL.keys() | exact
 
 
-def test_every_claim_stands_below_its_article_with_its_verdict():
+def test_the_table_lists_every_claim_by_article_with_its_verdict():
     judged = [Judgement(status, "1 < 2", "because") for status, _ in zip(list(ClaimStatus) * 9, CLAIMS, strict=False)]
     text = lab.table(CLAIMS, judged)
     assert text.count('scope="row"') == len(CLAIMS)
@@ -414,7 +414,7 @@ def test_every_claim_stands_below_its_article_with_its_verdict():
     assert "1 &lt; 2" in text
 
 
-def test_one_and_many_claims_are_counted_in_their_own_words():
+def test_the_sentence_uses_singular_and_plural():
     for status in ClaimStatus:
         one, two = (lab.sentence([Judgement(status, "", "")] * n) for n in (1, 2))
         assert one.startswith("Of 1 claims: 1 ")

@@ -60,7 +60,7 @@ def at(**said):
         ({"rows": "100000"}, r"rows: expected at most 50% of the free memory \(1.0 GB\), got 100,000 rows"),
     ],
 )
-def test_what_cannot_be_measured_is_refused_before_anything_is_allocated(said, words, monkeypatch, tmp_path):
+def test_impossible_settings_are_refused_before_allocating(said, words, monkeypatch, tmp_path):
     monkeypatch.setattr(view, "free_memory_bytes", lambda: 1e9)
     ask, _ = view.by_feeds(Store(tmp_path / "results.sqlite"))
     with pytest.raises(ValueError, match=words):
@@ -71,20 +71,20 @@ def test_what_cannot_be_measured_is_refused_before_anything_is_allocated(said, w
 
 
 @pytest.mark.parametrize(("waits", "bound"), [(0.8, BY_DATA), (0.21, BY_DATA), (0.1, BY_STEP), (0.0, BY_STEP)])
-def test_the_share_that_is_waited_says_what_bounds_it(waits, bound):
+def test_the_waiting_share_decides_what_bounds_a_step(waits, bound):
     found = figures(MINE, 1e-2, waits, spread=0.01)
     assert found.share[0] == pytest.approx(waits)
     assert view.bound(found) == bound
 
 
-def test_too_few_rounds_tell_nothing():
+def test_too_few_rounds_are_unclear():
     found = replace(SLOW, both=measured(1e-2, 1e-2, 1e-2), waits=measured(8e-3, 8e-3, 8e-3))
     assert found.share[1:] == (0.0, 1.0)
     assert view.bound(found) == UNCLEAR
     assert remedy(MINE, {MINE: found}) is None
 
 
-def test_the_fastest_feed_of_the_same_library_helps_against_slow_data():
+def test_the_fastest_feed_of_the_same_library_is_the_remedy():
     torch = fed("loader-2", 1e-4, 0.1)
     assert remedy(MINE, known(SLOW, FAST, torch)) == FAST.pipeline
     text = view.feeds_sentence(MINE, known(SLOW, FAST), FAST.pipeline)
@@ -99,7 +99,7 @@ def test_the_fastest_feed_of_the_same_library_helps_against_slow_data():
     assert view.feeds_sentence(MINE, {}, None) == ""
 
 
-def test_a_bar_is_divided_by_the_share_that_is_waited():
+def test_a_bar_is_split_at_the_waiting_share():
     chart = view.feeds_chart(PIPELINES, known(SLOW))
     rows = [row for rows in chart.spec["datasets"].values() for row in rows]
     ends = {row["part"]: (row["from"], row["to"]) for row in rows if "part" in row}
@@ -153,7 +153,7 @@ def test_models_are_built_in_fresh_processes(tmp_path, monkeypatch, complete, ca
     assert len(killed) == (0 if cancelled else len(MODELS) if complete else 1)
 
 
-def test_the_checklist_answers_each_piece_of_advice():
+def test_the_checklist_has_a_figure_for_each_piece_of_advice():
     prefetched, tuned = (fed(feed, 8e-3, 0.7) for feed in ("prefetch", "autotune"))
     larger = figures(Pipeline(batch_size=128), 3e-2, 0.5)
     keras = {"step": measured(0.5), "step again": measured(1e-3, 1e-3)}

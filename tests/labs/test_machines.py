@@ -42,7 +42,7 @@ def test_epochs_are_counted_once_for_all_machines(machines, learned):
         assert found.low < found.middle < found.high
 
 
-def test_no_machine_is_called_quicker_unless_the_rule_of_all_comparisons_says_so(machines, learned):
+def test_a_machine_is_called_faster_only_by_the_common_comparison_rule(machines, learned):
     work = "an epoch at batch size 32"
     prices = {CARD: 0.5, PROCESSOR: 2.0}
     one = lab.judge(machines, work, lab.works(learned, 0.95)[work], prices)
@@ -68,7 +68,7 @@ def test_no_machine_is_called_quicker_unless_the_rule_of_all_comparisons_says_so
     assert lab.judged_sentence([], [], {}).startswith("No machine is chosen")
 
 
-def test_the_articles_chart_has_the_published_machines_and_ours_with_first_calls_apart(machines):
+def test_the_articles_chart_shows_all_machines_and_first_calls_separately(machines):
     """Eleven first calls of 0.5 s; published machines have no first calls."""
     every = [*machines, *published_machines()]
     dots = dots_of(lab.article_chart(every))
@@ -82,13 +82,13 @@ def test_the_articles_chart_has_the_published_machines_and_ours_with_first_calls
     assert "The article's machines took 63.0\u202fs and 28.0\u202fs" in sentence
 
 
-def test_names_tell_machines_apart(machines):
+def test_machine_names_are_distinct(machines):
     assert lab.names(machines) == {CARD: "Imaginary 9000 · 8 cores", PROCESSOR: "Colossus · 4 cores"}
     assert len(set(lab.names([*machines, *machines]).values())) == 2
 
 
 @pytest.mark.parametrize("name", ['<img src="/?class=T">', "$a$ **b**", "https://evil.example/a.png"])
-def test_a_machine_s_name_is_text_wherever_the_page_shows_it(name, tmp_path, monkeypatch):
+def test_machine_names_are_escaped_everywhere(name, tmp_path, monkeypatch):
     """Names come from other people's exports: they are shown as text."""
     machines = (Machine(f"{name} · 4 cores · {name}", f"{name}.json"), Machine("Eniac · 2 cores · no GPU", "b.json"))
     monkeypatch.setattr(lab, "gather", lambda dropped, store: Collection(machines))
@@ -102,7 +102,7 @@ def test_a_machine_s_name_is_text_wherever_the_page_shows_it(name, tmp_path, mon
 
 
 @pytest.mark.parametrize("price", [-1, 1e9, float("nan")])
-def test_a_price_that_cannot_be_is_refused_in_a_sentence(price):
+def test_an_impossible_price_is_refused(price):
     with pytest.raises(ValueError, match="expected a number from 0 to 1000"):
         lab._prices_of({CARD: price})
     assert lab._prices_of({CARD: 0.5, PROCESSOR: 0}) == {CARD: 0.5}

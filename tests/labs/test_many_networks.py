@@ -8,7 +8,7 @@ from lib.model.spec import Network
 from lib.sweeps.experiments.parallel_sweeps import Point, methods
 
 
-def test_sentences_say_what_the_figures_show():
+def test_sentences_state_the_measured_ratios():
     took_s = {"sequential": 10.0, "vmap": 5.0, "keras-sequential": 100.0, "keras-processes": 50.0}
     text = lab.sweep_sentence(methods(), took_s, 3)
     assert "Quickest: JAX, vmap, 5.0\u202fs" in text
@@ -27,7 +27,7 @@ def test_sentences_say_what_the_figures_show():
 
 
 @pytest.mark.parametrize("n", [0, 2])
-def test_charts_of_nothing_and_of_something(n):
+def test_charts_draw_with_and_without_figures(n):
     points = [Point("vmap", "cpu", 2, 0.1, 0, "", 0.09, 0.2), Point("sequential", "cpu", 1, 0.2, 0, "", 0.2, 0.2)]
     assert lab.saturation_chart(points[:n], 64).spec["layer"]
     assert lab.mixed_chart([Mixed("padded", 1.0, 1, 0.2)][:n]).spec["layer"]

@@ -46,7 +46,7 @@ CELLS |= {"first": "first_use", "fusion": "fusions", "overlap": "overlap"}
 
 @pytest.mark.slow
 @pytest.mark.parametrize("prefix", view.OPERATIONS)
-def test_a_section_is_drawn_before_anything_is_measured_and_where_nothing_could_be(prefix, tmp_path):
+def test_a_section_is_drawn_without_results_and_with_failures_only(prefix, tmp_path):
     asked = []
     named = SimpleNamespace(time=lambda *given: asked.append(given))
     getattr(notebook, f"the_{CELLS[prefix]}").run(lab=named, **{prefix: None})
@@ -80,7 +80,7 @@ POINTS = [
 ]
 
 
-def test_the_sentence_says_what_the_points_show():
+def test_the_sentence_states_time_rate_and_crossover():
     text = view.product_sentence(POINTS, "JAX", {"cpu": 400e9})
     assert text.startswith("At n = 1,024, JAX has the shortest time, 10\u202fms: 214 GFLOP/s, 54 % of the float32 peak")
     assert "JAX is faster than NumPy from n = 1,024 on." in text
@@ -98,7 +98,7 @@ def test_the_sentence_says_what_the_points_show():
         ((1.0, 1.0), (1.0, 1.0), "not certainly faster than NumPy at the largest n, with or without the transfer."),
     ],
 )
-def test_a_card_is_held_against_numpy_with_and_without_the_transfer(waited, moved, words):
+def test_a_card_is_compared_with_numpy_with_and_without_the_transfer(waited, moved, words):
     card = [product(CARD, size, waited=w, moved=m) for size, w, m in zip((64, 1024), waited, moved, strict=True)]
     assert words in view.product_sentence([*POINTS, *card], "JAX, GPU", {})
 
@@ -119,7 +119,7 @@ def sine(runtime, size, eager_s, fused_s=None):
         (4e-3, 1e-3, 2e9, ["419% of what a copy moves here: not from memory, but from a cache."]),
     ],
 )
-def test_memory_bound_is_computed(eager_s, fused_s, bandwidth, words):
+def test_memory_bound_is_derived_from_the_copy_bandwidth(eager_s, fused_s, bandwidth, words):
     points = [sine(JAX, 2**20, eager_s, fused_s)]
     text = view.sine_sentence(points, "JAX", 4, {"cpu": bandwidth})
     assert [word for word in words if word not in text] == [], text
@@ -133,7 +133,7 @@ TRANSFERS = [
 ]
 
 
-def test_a_transfer_is_a_latency_and_a_bandwidth_with_intervals():
+def test_a_transfer_is_fitted_as_latency_plus_bandwidth():
     text = view.transfer_sentence(TRANSFERS, "JAX", view.transfer_costs(TRANSFERS))
     assert "JAX, copied: 10\u202fμs (10\u202fμs to 10\u202fμs) + size ÷ 1 GB/s (1 to 1)." in text
     assert "JAX, aliased: 10\u202fμs (9.9\u202fμs to 10\u202fμs) at any size." in text
@@ -163,7 +163,7 @@ FIRST = [
 ]
 
 
-def test_a_first_use_is_told_stage_by_stage():
+def test_a_first_use_is_described_by_its_stages():
     text = view.first_sentence(FIRST)
     assert text.startswith("NumPy has its first result after 150\u202fms and JAX has its first result after 86")
     assert "81% of the latter is “import”." in text
@@ -177,7 +177,7 @@ def test_a_first_use_is_told_stage_by_stage():
         assert "JAX's compiled program is no quicker at this size." in view.first_sentence([jax])
 
 
-def test_kernels_are_counted_in_words_and_bars():
+def test_kernel_counts_are_in_the_sentence_and_the_chart():
     names = ("step/before/product", "step/before/elementwise", "step/after/product", "step/after/fusion")
     names += ("step/inside/fusion", "sine/before/elementwise", "sine/after/fusion")
     counts = {name: (float(n),) for name, n in zip(names, (5, 40, 5, 10, 9, 4, 1), strict=True)}

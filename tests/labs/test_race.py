@@ -32,7 +32,7 @@ def of_records(*records: Record) -> Raced:
     return Raced(cells, records, {})
 
 
-def test_the_table_shows_what_is_known_and_what_was_published():
+def test_the_table_shows_measured_and_published_times():
     known = of_records(record(Cell(JAX, 32), [0.2, 0.2]), record(Cell(KERAS, 32), [2.0, 2.0]))
     seconds = table([JAX, KERAS], known, at(), running=Cell(JAX, 512))
     assert [row["cells"][1]["text"] for row in seconds["rows"][:2]] == ["0.200 s", "2.00 s"]
@@ -49,7 +49,7 @@ MEASURED = {Cell(NUMPY, 32): 0.1, Cell(JAX, 32): 0.2, Cell(KERAS, 32): 5.9, Cell
 KNOWN = standings(list(MEASURED), [record(cell, [epoch_s] * 3) for cell, epoch_s in MEASURED.items()])
 
 
-def test_a_view_has_its_scale_and_its_winners():
+def test_the_table_marks_the_fastest_and_shades_by_time():
     best, darkest, ends = {Cell(NUMPY, 32), Cell(JAX, 512)}, Cell(KERAS, 32), (r"0\.050+ s", r"5\.90? s")
     runtimes, sizes = [NUMPY, JAX, KERAS], BATCH_SIZES
     made = table(runtimes, raced(KNOWN), at())
@@ -75,7 +75,7 @@ def test_a_view_has_its_scale_and_its_winners():
         (at("target"), "counted after the race"),
     ],
 )
-def test_the_sentence_speaks_of_the_chosen_view(shown, words):
+def test_the_sentence_is_about_the_chosen_view(shown, words):
     said = sentence(raced(KNOWN), shown).replace("\u202f", " ")
     assert words in said
     assert ("Fastest so far" in said) == (shown.view == "seconds")
@@ -111,7 +111,7 @@ def store(tmp_path):
         (None, ("Choose a cell",), "overhead"),
     ],
 )
-def test_a_cell_in_full(store, cell, words, unsaid):
+def test_cell_details_explain_its_time(store, cell, words, unsaid):
     page = SimpleNamespace(store=store, address=Address())
     shown = one_cell(page, key_of(cell) if cell is not None else "").text
     assert [one for one in words if one not in shown] == []

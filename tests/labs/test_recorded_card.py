@@ -74,13 +74,13 @@ def test_every_recorded_row_has_a_section(machine):
     assert Counter((one.kind, str(one.subject)) for one in lost) == {}
 
 
-def test_a_row_of_a_new_kind_is_missed():
+def test_a_row_of_a_new_kind_has_no_section():
     (record,) = CARDS[0].records[:1]
     unknown = Record(**{**record.__dict__, "kind": Kind.FAILURE, "subject": {"what": "new"}})
     assert not any(shows(CARDS[0], unknown) for shows in SECTIONS.values())
 
 
-def test_operations_of_a_card_are_dotted_and_hollow_beside_those_here():
+def test_recorded_operations_of_a_card_are_drawn_dotted_and_hollow():
     cards = recorded_points("product", 1024)
     assert all(point.size <= 1024 for points in cards.values() for point in points)
     assert set(cards) == {"H100, PyTorch"}

@@ -29,7 +29,7 @@ def way(runtime, epoch_s, where="2 cores here", source=MEASURED):
 
 
 @pytest.mark.parametrize("size", BATCH_SIZES)
-def test_every_recorded_epoch_on_a_card_has_its_row_and_the_sentence_is_short(size):
+def test_every_recorded_card_epoch_has_a_row_and_the_sentence_is_short(size):
     ways = ways_at(size, [])
     shown = {one.runtime for one in ways if one.source == RECORDED and one.runtime.on_gpu}
     recorded = {
@@ -47,7 +47,7 @@ def test_every_recorded_epoch_on_a_card_has_its_row_and_the_sentence_is_short(si
     assert all(0 <= float(left) <= 100 for left in re.findall(r"left:([\d.]+)%", drawn))
 
 
-def test_what_is_being_measured_comes_last_and_takes_its_place_once_it_is_known():
+def test_pending_rows_come_last_and_move_into_order_once_measured():
     waiting = ways_at(32, [], waiting=True)
     pending = [one.runtime for one in waiting if one.epoch is None]
     assert Runtime("numpy") in pending
@@ -62,7 +62,7 @@ def test_what_is_being_measured_comes_last_and_takes_its_place_once_it_is_known(
     assert not [one for one in ways_at(32, []) if one.source == MEASURED], "nothing will come"
 
 
-def test_of_two_cards_the_sentence_speaks_of_one_and_of_its_host():
+def test_the_sentence_is_about_one_card_and_its_host():
     ways = ways_at(32, [])
     assert len({way.where for way in ways if way.source == RECORDED and way.runtime.on_gpu}) > 1
     said = sentence(ways)
@@ -92,7 +92,7 @@ def test_the_sentence_names_the_processor_the_card_and_why():
     assert sentence([way(numba, 1.0, "Core i9", PUBLISHED)]) == "", "another machine of another year says nothing here"
 
 
-def test_a_line_to_change_is_said_with_what_it_is_worth_here():
+def test_a_code_change_is_suggested_with_its_gain_here():
     keys = {"keras-tensorflow": 2.7, "keras-jax": 0.6, "jax-operation": 9.0, "jax-step": 0.5, "jax-epoch": 0.49}
     ways = [way(Runtime(key), epoch_s) for key, epoch_s in keys.items()]
     found = list(why_slower.changes([*ways, way(CARD, 1.0, source=RECORDED)], 32))
@@ -109,7 +109,7 @@ def test_a_line_to_change_is_said_with_what_it_is_worth_here():
     assert list(why_slower.changes([], 256, Network((32, 32)))) == [], "nobody knows by how much"
 
 
-def test_a_row_says_what_separates_it_from_the_one_above():
+def test_a_row_explains_its_difference_from_the_row_above():
     step, epoch = way(Runtime("jax-step"), 0.4), way(Runtime("jax-epoch"), 0.2)
     assert apart(step, epoch) == "2 times the row above: the host asks once a step, there once an epoch."
     assert "it runs on H100" in apart(way(CARD, 4.0, "H100"), step)
@@ -118,7 +118,7 @@ def test_a_row_says_what_separates_it_from_the_one_above():
 
 
 @pytest.mark.parametrize("machines", [(), "damaged"])
-def test_without_a_recorded_file_the_published_rows_stay(monkeypatch, tmp_path, machines):
+def test_published_rows_remain_without_a_recorded_file(monkeypatch, tmp_path, machines):
     (tmp_path / "damaged.json").write_text("{")
     found = recorded_here(tmp_path) if machines else Collection(problems=("damaged",))
     monkeypatch.setattr(why_slower, "recorded_here", lambda: found)
@@ -129,7 +129,7 @@ def test_without_a_recorded_file_the_published_rows_stay(monkeypatch, tmp_path, 
 
 
 @pytest.mark.parametrize(("hidden", "size"), [((128,), 64), ((128, 64), 64), ((256,), 8), ((512, 256), 100)])
-def test_what_nobody_recorded_is_predicted_and_says_so(hidden, size):
+def test_unrecorded_networks_are_predicted_and_marked_as_such(hidden, size):
     ways = ways_at(size, [], Network(hidden))
     assert {one.source for one in ways} == {PREDICTED}
     assert all(one.epoch.low < one.epoch.middle < one.epoch.high and "Predicted from" in one.how for one in ways)
@@ -139,26 +139,24 @@ def test_what_nobody_recorded_is_predicted_and_says_so(hidden, size):
     assert Network(hidden).whole_label in rows_html(ways, Network(hidden))
 
 
-def test_nothing_is_predicted_beside_what_was_recorded_or_far_from_it():
+def test_nothing_is_predicted_at_or_far_from_recorded_points():
     assert PREDICTED not in {one.source for one in ways_at(32, [])}
     assert ways_at(4096, [], Network((4096, 4096))) == []
 
 
-def test_cells_are_timed_once_those_that_start_soon_after_the_first_experiment_and_the_longest_last(
-    monkeypatch, tmp_path
-):
+def test_cells_are_timed_once_and_after_the_first_experiment(monkeypatch, tmp_path):
     store, raced, urgencies, numbers = Store(tmp_path / "results.sqlite"), [], [], []
     known, new = Cell(Runtime("jax-operation"), 32), Cell(Runtime("jax-epoch"), 32)
     first = SimpleNamespace(asked_as=Request().number)
     store.add(record(known, [0.1, 0.1]))
 
-    def race(cells, _engine, _store, _cancel, request):
+    def fake_race(cells, _engine, _store, _cancel, request):
         raced.extend(cells)
         urgencies.append(request.urgency)
         numbers.append(request.number)
         yield record(cells[0], [0.2, 0.2])
 
-    monkeypatch.setattr(why_slower, "race", race)
+    monkeypatch.setattr(why_slower, "fake_race", fake_race)
     found = list(why_slower.measure([known, new], False, first, None, store, Cancel(), Request()))
     assert ([one.block_s[0] for one in found], raced) == ([0.1, 0.2], [new])
     list(why_slower.measure([known, new], True, first, None, store, Cancel(), Request()))
@@ -196,7 +194,7 @@ def test_opening_a_page_in_a_class_or_a_script_measures_nothing(monkeypatch, tmp
 
 
 @pytest.mark.slow
-def test_the_first_figure_is_drawn_before_anything_that_takes_long_is_imported():
+def test_the_first_figure_is_drawn_without_slow_imports():
     code = (
         "import sys; from lib.labs import mnist_training; from lib.labs.why_slower import rows_html, sentence, ways_at;"
         "ways = ways_at(32, []); print(sentence(ways), rows_html(ways));"

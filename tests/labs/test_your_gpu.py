@@ -36,7 +36,7 @@ SOFTWARE = replace(WHO, adapter=BrowserAdapter("google", "swiftshader", fallback
 SERVER = ThisMachine("AMD EPYC", 8, 2**33, "AVX2", "")
 
 
-class Played:
+class FakePage:
     def __init__(self, store: Store, monkeypatch) -> None:
         images = {f"x_{kind}": np.zeros((1024, 784), np.uint8) for kind in ("train", "validation")}
         images |= {f"y_{kind}": np.zeros(1024, np.uint8) for kind in ("train", "validation")}
@@ -52,7 +52,7 @@ class Played:
     def asked(self) -> list[str]:
         return [content["do"] for content, _ in self.sent]
 
-    def told(self, where: str) -> str:
+    def shown(self, where: str) -> str:
         return self.page.widget.told[where]
 
     def open(self, **else_said: object) -> None:
@@ -69,70 +69,70 @@ class Played:
 
 
 @pytest.fixture
-def played(tmp_path, monkeypatch) -> Played:
-    return Played(Store(tmp_path / "results.sqlite"), monkeypatch)
+def fake_page(tmp_path, monkeypatch) -> FakePage:
+    return FakePage(Store(tmp_path / "results.sqlite"), monkeypatch)
 
 
-def test_images_come_first_and_then_the_job_with_its_buffers(played):
-    played.page.measure(SMALL, 0)
-    assert played.asked() == [], "nobody has opened the page yet"
-    played.open()
-    assert played.asked() == ["images", "images", "measure"]
-    (sample, (x, y)), (part, _), (job, (parameters, starts)) = played.sent
+def test_images_are_sent_before_the_job_and_its_buffers(fake_page):
+    fake_page.page.measure(SMALL, 0)
+    assert fake_page.asked() == [], "nobody has opened the page yet"
+    fake_page.open()
+    assert fake_page.asked() == ["images", "images", "measure"]
+    (sample, (x, y)), (part, _), (job, (parameters, starts)) = fake_page.sent
     assert (sample["sample"], len(x), len(y)) == (True, 1024 * 784, 1024)
     assert part == {"do": "images", "last": False}
     assert (job["id"], job["sizes"], len(parameters)) == (1, True, 4 * SMALL.training.network.n_parameters)
     assert len(starts) % 4 == 0
-    played.measures()
-    assert "wins over" in played.told("sentence")
+    fake_page.measures()
+    assert "wins over" in fake_page.shown("sentence")
 
 
-def test_what_is_not_sound_is_told_and_changes_nothing(played):
-    played.page.measure(SMALL, 0)
-    played.open()
-    played.measures()
-    before = played.told("sentence")
-    played.says(**{"is": "rows", "job": 1, "rows": [{"is": "block", "device": "gpu"}]})
-    assert "reload the page" in played.told("line")
+def test_malformed_messages_are_reported_and_change_nothing(fake_page):
+    fake_page.page.measure(SMALL, 0)
+    fake_page.open()
+    fake_page.measures()
+    before = fake_page.shown("sentence")
+    fake_page.says(**{"is": "rows", "job": 1, "rows": [{"is": "block", "device": "gpu"}]})
+    assert "reload the page" in fake_page.shown("line")
     for strange in ({"is": "gossip"}, {}, {"is": "at", "job": 1, "stage": "the moon"}):
-        played.says(**strange)
-    assert played.told("sentence") == before
+        fake_page.says(**strange)
+    assert fake_page.shown("sentence") == before
 
 
-def test_a_wrong_control_stops_the_browser_and_says_why(played):
+def test_an_invalid_control_stops_the_browser_and_says_why(fake_page):
     values = {"size": 0, "hidden": "16", "rate": 0.1, "way": USUAL_WAY, "again": 0}
-    played.page.follow(SimpleNamespace(value=values))
-    assert played.asked() == ["stop"]
-    assert "expected" in played.told("line")
-    assert "got 0" in played.told("line")
+    fake_page.page.follow(SimpleNamespace(value=values))
+    assert fake_page.asked() == ["stop"]
+    assert "expected" in fake_page.shown("line")
+    assert "got 0" in fake_page.shown("line")
 
 
-def test_what_is_measured_is_kept_once(played):
-    played.page.measure(SMALL, 0)
-    played.open()
-    played.page.keep()
-    assert "nothing to keep yet" in played.told("below")
-    played.measures()
+def test_measurements_are_stored_once(fake_page):
+    fake_page.page.measure(SMALL, 0)
+    fake_page.open()
+    fake_page.page.keep()
+    assert "nothing to keep yet" in fake_page.shown("below")
+    fake_page.measures()
     for _ in range(3):
-        played.page.keep()
-    store = played.page.page.store
+        fake_page.page.keep()
+    store = fake_page.page.page.store
     assert len(store.records(Kind.RACE)) == 2
-    assert "Kept on this notebook" in played.told("below")
-    played.measures(pairs=4)
-    played.page.keep()
+    assert "Kept on this notebook" in fake_page.shown("below")
+    fake_page.measures(pairs=4)
+    fake_page.page.keep()
     blocks = [len(record.block_s) for record in store.records(Kind.RACE)]
     assert sorted(blocks) == [4, 4, 9, 9], "no block twice: it would count as two repetitions"
     for number in range(1, 5):
-        played.open(reader=str(number))
-        played.measures(job=1 + number)
-        played.page.keep()
-    assert "Expected at most 3 machines of yours" in played.told("below")
+        fake_page.open(reader=str(number))
+        fake_page.measures(job=1 + number)
+        fake_page.page.keep()
+    assert "Expected at most 3 machines of yours" in fake_page.shown("below")
     for record in store.records(Kind.RACE):
         assert set(record.subject) >= {"browser", "clock_s", "off_s"}
         assert "Safari 26" in record.command
 
 
-def test_the_winner_comes_first_with_the_interval():
+def test_the_sentence_names_the_winner_first_with_the_interval():
     said = lab.sentence(found(0.001, 0.004))
     assert said.startswith(
         "Your GPU (apple metal-3) wins over WebAssembly SIMD on one core: 1.50 s an epoch against 6.00 s"
@@ -189,7 +189,7 @@ def test_a_missing_gpu_has_a_reason_and_a_remedy(who, words):
         ("another kind", "failed: no such function"),
     ],
 )
-def test_each_trouble_says_what_to_do_once(kind, words):
+def test_each_failure_is_explained_once(kind, words):
     failed = Refusal("gpu", "one_kernel", kind, "no such function", 256 * 2**20, 128 * 2**20, 3.0)
     said = lab.trouble(failed, WHO)
     assert words in said
@@ -215,7 +215,7 @@ def of(store):
     return contests(told_apart(browsers_in(store)), *CELL)
 
 
-def test_the_sentence_counts_and_names_those_that_differ(store):
+def test_the_class_sentence_counts_wins_and_names_exceptions(store):
     assert lab.class_sentence([], *CELL) == ""
     for reader, gpu_s in (("a", 0.001), ("b", 0.002), ("c", 0.003)):
         keep(store, replace(WHO, reader=reader), gpu_s, 0.004)
@@ -240,7 +240,7 @@ def test_the_sentence_counts_and_names_those_that_differ(store):
         assert words in said
 
 
-def test_each_machine_of_a_class_has_a_row_and_software_is_no_gpu(store):
+def test_each_machine_of_a_class_has_a_row_and_software_is_not_a_gpu(store):
     keep(store, replace(WHO, reader="a"), 0.001, 0.004)
     keep(store, SWIFTSHADER, 0.02, 0.004)
     keep(store, replace(WHO, reader="c", adapter=None), 0, 0.004)

@@ -14,7 +14,7 @@ WIDTHS = st.lists(st.integers(1, MAX_WIDTH), max_size=8)
 
 
 @given(WIDTHS, st.sampled_from([",", ", ", "→", " → ", "->", " ", ";", "–"]))
-def test_widths_are_read_as_people_write_them(widths, separator):
+def test_widths_are_parsed_with_any_separator(widths, separator):
     assert Network.parse(separator.join(map(str, widths))).hidden == tuple(widths)
 
 
@@ -29,7 +29,7 @@ def test_widths_are_read_as_people_write_them(widths, separator):
         ("9," * 9, "at most 8, got 9"),
     ],
 )
-def test_bad_widths_are_named(text, wanted):
+def test_bad_widths_are_reported(text, wanted):
     with pytest.raises(ValueError, match="expected") as caught:
         Network.parse(text)
     assert wanted in str(caught.value)
@@ -63,7 +63,7 @@ def test_bad_trainings_are_refused_with_a_sentence(change, wanted):
     assert wanted in str(caught.value)
 
 
-def test_numbers_of_numpy_are_numbers():
+def test_numpy_numbers_are_accepted():
     given = Training(Network((np.int64(64),)), np.float64(0.5), np.int32(8), np.uint8(2), np.int16(1))
     assert given == Training(Network((64,)), 0.5, 8, 2, 1)
     assert all(type(value) is int for value in (*given.network.hidden, given.batch_size, given.epochs, given.seed))
@@ -71,19 +71,19 @@ def test_numbers_of_numpy_are_numbers():
 
 
 @pytest.mark.parametrize("width", [32.5, True, "32"])
-def test_a_width_is_a_whole_number(width):
+def test_a_width_must_be_a_whole_number(width):
     with pytest.raises(ValueError, match="width of a hidden layer: expected a whole number, got"):
         Network((width,))
 
 
-def test_a_long_text_is_neither_read_nor_repeated():
+def test_a_long_text_is_neither_parsed_nor_repeated():
     with pytest.raises(ValueError, match="expected at most 200 characters, got 20,000,000") as caught:
         Network.parse("1, " * (20_000_000 // 3) + "xx")
     assert len(str(caught.value)) < 200
 
 
 @pytest.mark.slow
-def test_the_kernel_loads_neither_tensorflow_nor_jax():
+def test_pages_import_neither_tensorflow_nor_jax():
     code = (
         "import sys; from lib.model import spec; from lib.ui import stage; from lib.labs import mnist_training;"
         " print([m for m in ('jax',"
@@ -93,12 +93,12 @@ def test_the_kernel_loads_neither_tensorflow_nor_jax():
     assert answer.stdout.strip() == "[]"
 
 
-def test_a_training_on_mnist_is_described_as_by_versions_that_knew_no_other_data():
+def test_a_training_on_mnist_is_described_without_its_data():
     described = Training(Network((8,)), 0.1, 32, 2, 1).described()
     assert described == {"network": {"hidden": (8,)}, "learning_rate": 0.1, "batch_size": 32, "epochs": 2, "seed": 1}
 
 
-def test_a_training_on_other_data_says_so():
+def test_a_training_on_other_data_describes_the_data():
     data = DataSet("f" * 32, 61, 9, 0.5)
     described = Training(Network((8,), 5, 3), 0.1, 32, 2, 1, data).described()
     assert described["network"] == {"hidden": (8,), "n_inputs": 5, "n_classes": 3}
@@ -106,11 +106,11 @@ def test_a_training_on_other_data_says_so():
 
 
 @pytest.mark.parametrize(("inputs", "classes"), [(0, 10), (4_097, 10), (5, 1), (5, 101)])
-def test_a_network_refuses_ends_out_of_its_limits(inputs, classes):
+def test_inputs_and_classes_beyond_the_limits_are_refused(inputs, classes):
     with pytest.raises(ValueError, match=r"(inputs|classes) of a network: expected"):
         Network((8,), inputs, classes)
 
 
 @pytest.mark.parametrize(("n", "accuracy", "points"), [(12_000, 0.95, 0.56), (12_000, 0.5, 1.29), (30, 0.9, 15.5)])
-def test_the_gap_by_chance_is_two_standard_errors_of_the_difference_of_two_shares(n, accuracy, points):
+def test_the_gap_by_chance_is_two_standard_errors_of_a_difference(n, accuracy, points):
     assert 100 * DataSet("f", 4 * n, n).gap_by_chance(accuracy, accuracy) == pytest.approx(points, rel=0.01)

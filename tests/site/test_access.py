@@ -102,7 +102,7 @@ def cookie_of(headers) -> str:
 
 @pytest.mark.parametrize("keys", [OPEN, BY_LINK, BY_PASSWORD], ids=["open", "link", "password"])
 @pytest.mark.parametrize(("link", "role"), [("teacher", "teacher"), ("class", "pupil")])
-def test_a_link_gives_a_role_and_leaves_the_address(keys, link, role):
+def test_a_link_sets_the_role_and_is_removed_from_the_address(keys, link, role):
     query = f"rate.epochs=4&{link}={keys.token(role)}&rate.count=2"
     status, headers, _ = ask(keys, "/mnist_training/", query)
     assert (status, headers["location"]) == (303, "/mnist_training/?rate.epochs=4&rate.count=2")
@@ -113,7 +113,7 @@ def test_a_link_gives_a_role_and_leaves_the_address(keys, link, role):
     assert json.loads(ask(OPEN)[2]) == {"role": "pupil", "viewer": ""}, "whoever has no card, in an open server"
 
 
-def test_who_takes_another_role_stays_the_same_viewer():
+def test_changing_the_role_keeps_the_viewer():
     pupil = cookie_of(ask(OPEN, query=f"class={OPEN.token('pupil')}")[1])
     teacher = cookie_of(ask(OPEN, query=f"teacher={OPEN.token('teacher')}", cookie=pupil)[1])
     assert card_of(OPEN, pupil).viewer == card_of(OPEN, teacher).viewer
@@ -125,14 +125,14 @@ PUPILS, TEACHERS = (f"{name}={OPEN.token(role)}" for name, role in access.LINKS.
 
 @pytest.mark.parametrize("query", [PUPILS, TEACHERS, f"a=1&{PUPILS}"])
 @pytest.mark.parametrize("dest", ["image", "iframe", "empty", "script", "embed"])
-def test_a_page_follows_no_link_for_its_reader(query, dest):
+def test_links_are_refused_unless_the_reader_navigates(query, dest):
     status, headers, _ = ask(OPEN, "/claims/", query=query, sec_fetch_dest=dest)
     assert (status, "set-cookie" in headers) == (403, False)
     assert ask(OPEN, "/claims/", query=query, sec_fetch_dest="document")[0] == 303
 
 
 @pytest.mark.parametrize("path", ["/", "/claims/"])
-def test_a_teacher_is_asked_before_becoming_a_pupil(path):
+def test_a_teacher_confirms_before_becoming_a_pupil(path):
     """Also if the browser does not say why it follows a link, as over http."""
     teacher = OPEN.cookie(Credentials("teacher", "abc"))
     for method in ("GET", "HEAD"):
@@ -155,7 +155,7 @@ async def says_session(scope, receive, send):
 @pytest.mark.parametrize(
     "card", [Credentials("pupil", "mallory"), Credentials("teacher", "mallory"), Credentials("pupil", "")]
 )
-def test_a_session_is_reached_by_the_browser_that_opened_it_alone(card):
+def test_only_the_browser_that_opened_a_session_reaches_it(card):
     """Whether its name comes in the address or in a header."""
 
     def found(of: Credentials, **asked) -> list[str]:
@@ -175,7 +175,7 @@ def test_a_session_is_reached_by_the_browser_that_opened_it_alone(card):
 
 
 @pytest.mark.parametrize("token", ["", "x", "é", OPEN.token("pupil")])
-def test_a_link_that_does_not_fit_is_refused_in_a_sentence(token):
+def test_an_invalid_link_is_refused(token):
     status, headers, text = ask(OPEN, query=f"teacher={token}")
     assert status == 403
     assert "Expected the teacher link as the server printed it" in text
@@ -183,7 +183,7 @@ def test_a_link_that_does_not_fit_is_refused_in_a_sentence(token):
 
 
 @pytest.mark.parametrize("keys", [BY_LINK, BY_PASSWORD], ids=["link", "password"])
-def test_a_closed_server_lets_nobody_in_without(keys):
+def test_a_closed_server_refuses_visitors_without_a_cookie(keys):
     status, headers, _ = ask(keys, "/claims/", "task.size=8")
     assert (status, headers["location"]) == (303, "/enter?next=/claims/%3Ftask.size%3D8")
     assert ask(keys, "/assets/x.js", accept="*/*")[0] == 401
@@ -200,7 +200,7 @@ def test_a_closed_server_lets_nobody_in_without(keys):
     assert said == [{"type": "websocket.close", "code": 1008}]
 
 
-def test_the_password_opens_the_door_and_the_page_that_was_wanted_and_nothing_else_does():
+def test_only_the_password_gives_access_and_leads_to_the_wanted_page():
     body = b"password=correct+horse&next=%2Fclaims%2F%3Ftask.size%3D8"
     for cookie, role in (("", "pupil"), (BY_PASSWORD.cookie(Credentials("teacher", "abc")), "teacher")):
         status, headers, _ = ask(BY_PASSWORD, "/enter", method="POST", body=body, cookie=cookie)
@@ -214,14 +214,14 @@ def test_the_password_opens_the_door_and_the_page_that_was_wanted_and_nothing_el
 
 
 @pytest.mark.parametrize("aim", ["//evil.example", "/\\evil.example", "http://evil.example", "", "/\r\nx"])
-def test_the_door_leads_nowhere_else(aim):
+def test_the_entrance_redirects_to_this_site_only(aim):
     body = f"password=correct+horse&next={aim}".encode()
     assert ask(BY_PASSWORD, "/enter", method="POST", body=body)[1]["location"] == "/"
 
 
 @pytest.mark.parametrize("keys", [BY_PASSWORD, BY_LINK, OPEN], ids=["password", "link", "open"])
 @pytest.mark.parametrize("declares", [access.MAX_FORM_BYTES + 1, 41_943_040, 80 << 20])
-def test_no_memory_is_reserved_for_strangers_at_the_door(keys, declares):
+def test_oversized_entrance_forms_are_refused_unread(keys, declares):
     """Whatever length a form declares, it is not even read."""
     reserved = []
 
@@ -235,7 +235,7 @@ def test_no_memory_is_reserved_for_strangers_at_the_door(keys, declares):
 
 
 @pytest.mark.parametrize("path", ["/enter", "/claims/api/kernel/set_ui_element_value"])
-def test_who_hangs_up_while_sending_is_no_failure(path):
+def test_a_client_that_disconnects_while_sending_is_not_a_failure(path):
     async def reads(scope, receive, send):
         await Request(scope, receive).body()
 
@@ -256,12 +256,12 @@ async def entering(door, body=RIGHT, client="10.6.6.6", **others):
 
 
 @pytest.fixture
-def quick_turns(monkeypatch):
+def short_delays(monkeypatch):
     monkeypatch.setattr(access, "AFTER_WRONG_S", 0.02)
 
 
 @pytest.mark.parametrize("client", ["10.6.6.6", "10.0.0.2"])
-def test_the_right_password_is_let_in_while_others_guess(quick_turns, client):
+def test_the_right_password_works_while_others_guess(short_delays, client):
     """From the guessers' address it waits for earlier requests, from another address only for the current one."""
 
     async def attack():
@@ -286,7 +286,7 @@ def test_the_right_password_is_let_in_while_others_guess(quick_turns, client):
 
 
 @pytest.mark.parametrize("n_addresses", [1, 20])
-def test_guesses_are_fewer_than_ten_a_second_in_all(monkeypatch, n_addresses):
+def test_password_guesses_are_limited_to_ten_a_second(monkeypatch, n_addresses):
     assert access.AFTER_WRONG_S > 0.1
     monkeypatch.setattr(access, "AFTER_WRONG_S", 0.02)
 
@@ -309,7 +309,7 @@ def test_a_class_with_the_right_password_does_not_wait():
     assert time.monotonic() - began < 1.0
 
 
-def test_who_has_hung_up_takes_no_turn():
+def test_disconnected_clients_do_not_occupy_the_queue():
     """Otherwise a guesser who ignores the answers could fill the queue."""
 
     async def attack():
@@ -330,11 +330,11 @@ def test_only_the_password_fits(password, said):
 
 
 @given(st.text(max_size=200))
-def test_no_invented_cookie_is_a_card(cookie):
+def test_invented_cookies_are_rejected(cookie):
     assert OPEN.card(cookie) is None
 
 
-def test_a_card_is_void_elsewhere_and_the_next_day(monkeypatch):
+def test_a_cookie_is_invalid_on_other_servers_and_after_it_expires(monkeypatch):
     cookie = OPEN.cookie(Credentials("teacher", "abc"))
     assert OPEN.card(cookie) == Credentials("teacher", "abc")
     assert Keys(b"t" * 32).card(cookie) is None
@@ -347,7 +347,7 @@ def test_a_card_is_void_elsewhere_and_the_next_day(monkeypatch):
 
 
 @pytest.mark.parametrize("damaged", [None, b"", b"short", b"long" * 32])
-def test_the_secret_is_the_owner_s_survives_a_restart_and_is_replaced_where_it_is_damaged(tmp_path, damaged):
+def test_the_secret_is_private_survives_restarts_and_is_replaced_if_damaged(tmp_path, damaged):
     file = tmp_path / "secret"
     if damaged is not None:
         file.write_bytes(damaged)
@@ -359,13 +359,13 @@ def test_the_secret_is_the_owner_s_survives_a_restart_and_is_replaced_where_it_i
     assert PASSWORD not in repr(keys)
 
 
-def test_a_secret_that_cannot_be_kept_is_made_anew(tmp_path):
+def test_a_secret_that_cannot_be_stored_is_made_anew(tmp_path):
     assert len(kept_secret(tmp_path)) == 32
     assert kept_secret(tmp_path) != kept_secret(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_password_file_says_what_is_wrong_with_it(tmp_path):
+def test_a_bad_password_file_is_reported(tmp_path):
     file = tmp_path / "password"
     with pytest.raises(ValueError, match="cannot be read"):
         password_of(file)
@@ -379,7 +379,7 @@ def test_a_password_file_says_what_is_wrong_with_it(tmp_path):
 @pytest.mark.parametrize(
     "aim", ['/"><script>alert(1)</script>', "/?a='><img src=x onerror=alert(1)>", '/" autofocus x="']
 )
-def test_the_door_s_address_is_text_in_its_page(aim):
+def test_the_address_is_escaped_on_the_entrance_page(aim):
     for asked in (
         ask(BY_PASSWORD, "/enter", urlencode({"next": aim}))[2],
         ask(BY_PASSWORD, "/enter", method="POST", body=urlencode({"password": "wrong", "next": aim}).encode())[2],
@@ -401,7 +401,7 @@ def connected(capacity: Capacity, *viewers: str) -> list[asyncio.Event]:
     return [connection for connection in connections if connection is not None]
 
 
-def test_a_place_is_free_once_its_viewer_has_left_and_not_reloaded():
+def test_a_place_is_free_once_its_viewer_left_without_reloading():
     capacity, clock = limited_to(2)
     first, _ = connected(capacity, "a", "b")
     assert [capacity.hold(viewer) for viewer in ("c", "")] == [False, False]
@@ -414,7 +414,7 @@ def test_a_place_is_free_once_its_viewer_has_left_and_not_reloaded():
     assert capacity.connect("c") is not None
 
 
-def test_a_page_has_its_place_while_it_loads_and_one_that_never_loads_gives_it_back():
+def test_a_loading_page_holds_its_place_for_a_limited_time():
     capacity, clock = limited_to(1)
     assert capacity.hold("a")
     clock.now_s += LOADING_S - 1
@@ -425,7 +425,7 @@ def test_a_page_has_its_place_while_it_loads_and_one_that_never_loads_gives_it_b
     assert capacity.connect("b") is not None
 
 
-def test_two_hundred_reloads_take_one_place():
+def test_reloads_take_one_place():
     """The new WebSocket opens before or after the old one closes."""
     capacity, clock = limited_to(3)
     *_, last = connected(capacity, "b", "c", "a")
@@ -446,7 +446,7 @@ def test_two_hundred_reloads_take_one_place():
     assert capacity.hold("d")
 
 
-def test_a_second_tab_is_welcome_as_long_as_there_is_room():
+def test_a_second_tab_is_allowed_while_there_is_room():
     capacity, _ = limited_to(3)
     first, _ = connected(capacity, "a", "a")
     assert not first.is_set()
@@ -455,7 +455,7 @@ def test_a_second_tab_is_welcome_as_long_as_there_is_room():
     assert capacity.viewers == 3
 
 
-def test_nobody_s_tabs_keep_others_out():
+def test_extra_tabs_give_way_to_new_viewers():
     capacity, _ = limited_to(6)
     tabs = connected(capacity, *"aaaabb")
     assert capacity.hold("c"), "while its page loads it has the place already"
@@ -476,7 +476,7 @@ moves = st.lists(
 
 
 @given(st.integers(1, 3), moves)
-def test_there_are_never_more_than_places(most, moves):
+def test_viewers_never_exceed_the_places(most, moves):
     capacity, clock = limited_to(most)
     connections: dict[str, list] = {}
     for who, move in moves:
@@ -518,7 +518,7 @@ def test_the_full_page_says_how_many_places_there_are_and_reloads():
     assert answer(limit, "/", "b") == [], "the front page is for everybody"
 
 
-def test_the_teacher_needs_no_place():
+def test_the_teacher_takes_no_place():
     capacity, clock = limited_to(1)
     (only,) = connected(capacity, "a")
     limit = LimitViewers(nothing, capacity)
@@ -531,7 +531,7 @@ def test_the_teacher_needs_no_place():
     assert capacity.hold("b"), "the teacher's page has taken none"
 
 
-def test_other_ways_into_a_session_are_closed():
+def test_other_endpoints_of_a_session_are_refused():
     limit = LimitViewers(nothing, limited_to(5)[0])
     for path in ("/claims/ws_sync", "/terminal/ws", "/claims/terminal/ws", "/ws", "/nowhere/ws"):
         assert answer(limit, path, kind="websocket") == [{"type": "websocket.close", "code": 1013}]
@@ -539,7 +539,7 @@ def test_other_ways_into_a_session_are_closed():
     assert answer(limit, "/claims/ws", kind="websocket") == [], "this one is let through"
 
 
-def test_who_gives_way_is_told_once_and_nothing_more_is_sent():
+def test_a_displaced_page_is_closed_once_and_sent_nothing_more():
     """The page is closed for good, so that two tabs do not take the place from each other forever."""
     capacity, said = limited_to(1)[0], []
 

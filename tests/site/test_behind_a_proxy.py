@@ -120,7 +120,7 @@ def entered(proxied) -> str:
     return headers["Set-Cookie"].split(";")[0]
 
 
-def test_the_class_link_leads_in_through_the_proxy(proxied):
+def test_the_class_link_works_through_the_proxy(proxied):
     assert proxied.ask("/claims/")[0] == 303, "to the door"
     cookie = entered(proxied)
     status, headers, page = proxied.ask("/claims/", Cookie=cookie)
@@ -132,19 +132,19 @@ def test_the_class_link_leads_in_through_the_proxy(proxied):
 
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "http://127.0.0.1", "null"])
-def test_another_site_s_page_comes_no_further(proxied, origin):
+def test_requests_of_other_sites_are_refused(proxied, origin):
     cookie = entered(proxied)
     assert proxied.opens("/claims/ws?session_id=s_forged", origin, cookie) == 403
     assert proxied.ask("/claims/", Cookie=cookie, Origin=origin)[0] == 403
 
 
-def test_another_name_is_refused(proxied):
+def test_another_host_name_is_refused(proxied):
     status, _, text = proxied.ask("/", Host="evil.example")
     assert status == 403
     assert f"Expected 127.0.0.1, {NAME}, localhost or an address in digits, got evil.example" in text
 
 
-def test_whoever_comes_without_tls_is_sent_to_it(proxied):
+def test_plain_http_is_redirected_to_tls(proxied):
     connection = http.client.HTTPConnection("127.0.0.1", proxied.plain_port, timeout=60)
     connection.request("GET", "/claims/?a=b", headers={"Host": NAME})
     answer = connection.getresponse()
@@ -153,7 +153,7 @@ def test_whoever_comes_without_tls_is_sent_to_it(proxied):
 
 
 @pytest.mark.parametrize("n_bytes", [MAX_BODY_BYTES - 1, MAX_BODY_BYTES + 1, 140 << 20])
-def test_the_largest_file_comes_through_and_a_larger_one_is_told_so(proxied, n_bytes):
+def test_the_largest_file_passes_and_a_larger_one_is_refused(proxied, n_bytes):
     """In base64, as pages send files; between the two limits the server answers, above them nginx does."""
     cookie = entered(proxied)
     token = re.search(r'"serverToken": "([^"]*)"', proxied.ask("/claims/", Cookie=cookie)[2])
@@ -169,7 +169,7 @@ def test_the_largest_file_comes_through_and_a_larger_one_is_told_so(proxied, n_b
         assert json.loads(text)["detail"].startswith("Expected files of at most 96 MiB together, got ")
 
 
-def test_health_is_told_and_no_more(proxied):
+def test_the_health_check_shows_only_its_four_figures(proxied):
     status, _, text = proxied.ask("/healthz")
     assert status == 200
     assert set(json.loads(text)) == {"ok", "viewers", "queue", "uptime_s"}

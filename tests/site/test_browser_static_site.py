@@ -56,7 +56,7 @@ def offline(page, site):
     assert elsewhere == []
 
 
-def test_from_the_front_page_to_a_notebook_and_back(offline, site):
+def test_links_lead_from_the_front_page_to_a_notebook_and_back(offline, site):
     offline.goto(site)
     assert where_and_when() in offline.locator(".lead").inner_text()
     assert_accessible(offline)
@@ -68,7 +68,7 @@ def test_from_the_front_page_to_a_notebook_and_back(offline, site):
     offline.wait_for_url(f"{site}index.html", timeout=60_000)
 
 
-def test_a_notebook_s_page_is_for_everybody_too(offline, site):
+def test_a_notebooks_page_is_accessible(offline, site):
     offline.goto(f"{site}which_library.html")
     offline.locator(TABLE).first.wait_for(timeout=60_000)
     assert not offline.get_by_role("button", name="Reset").is_visible()
@@ -98,7 +98,7 @@ def computing(offline, site, no_runtime):
     return offline
 
 
-def test_the_four_experiments_run_in_the_reader_s_browser_alone(computing):
+def test_the_four_experiments_run_in_the_browser_alone(computing):
     """NumPy in the browser reaches the accuracy of NumPy here, and so do the other backends on the page."""
     sentences = {experiment: wait_done(computing, experiment) for experiment in USUAL}
     assert all("Computed in your browser" in sentence for sentence in sentences.values())
@@ -123,7 +123,7 @@ def test_the_four_experiments_run_in_the_reader_s_browser_alone(computing):
     assert_accessible(computing)
 
 
-def test_its_charts_are_told_in_words_that_follow_the_run(computing):
+def test_chart_descriptions_follow_the_run(computing):
     rates = section(computing, "learning-rate")
     accuracy = rates.locator("svg[data-kind=accuracy]")
     wait_done(computing, "learning-rate")
@@ -145,7 +145,7 @@ def test_its_charts_are_told_in_words_that_follow_the_run(computing):
     assert accuracy.get_attribute("aria-label") != label
 
 
-def test_a_link_restores_its_controls_and_what_cannot_be_used_is_a_sentence(computing):
+def test_a_link_restores_controls_and_invalid_text_is_reported(computing):
     rates = section(computing, "learning-rate")
     rates.get_by_label("Hidden layers").fill("many")
     rates.locator(".problem").wait_for()
@@ -163,7 +163,7 @@ def test_a_link_restores_its_controls_and_what_cannot_be_used_is_a_sentence(comp
     assert "after 1 epoch;" in wait_done(computing, "learning-rate")
 
 
-def test_what_an_address_says_and_no_control_has_is_left_out_and_said(computing):
+def test_unusable_settings_of_an_address_are_left_out_and_reported(computing):
     computing.goto(f"{computing.url.partition('?')[0]}?rate.epochs=99&size.sizes=8,9&depth.size=128&nothing=at+all")
     told = computing.locator("#address")
     told.get_by_text("Left out of the address").wait_for()
@@ -177,7 +177,7 @@ def test_what_an_address_says_and_no_control_has_is_left_out_and_said(computing)
     assert section(computing, "batch-size").get_by_role("checkbox", name="256").is_checked()
 
 
-def test_stop_ends_what_trains_and_run_again_begins_it_anew(computing):
+def test_stop_ends_a_training_and_run_again_restarts_it(computing):
     sizes = section(computing, "batch-size")
     sizes.get_by_label("Epochs").press("End")
     sizes.get_by_role("button", name="Stop").click()

@@ -113,7 +113,7 @@ def bystander(tab):
 POSITIONS = chain((("Epochs", n) for n in range(1, 20)), (("How many rates", n) for n in range(1, 15)))
 
 
-def test_wrong_passwords_are_refused_and_lock_nobody_out(site, bystander):
+def test_wrong_passwords_are_refused_without_locking_out_others(site, bystander):
     def guess(number: int):
         form = f"password=guess-{number}&next=/"
         return site.raw("/enter", "POST", body=form, Host="localhost")
@@ -130,7 +130,7 @@ def test_wrong_passwords_are_refused_and_lock_nobody_out(site, bystander):
     assert ask(f"{site.base}/claims/", Cookie=site.header("pupil"))[0] == 200, "who is in stays in"
 
 
-def test_nobody_comes_in_without_a_card(site, bystander):
+def test_requests_without_a_valid_cookie_are_refused(site, bystander):
     for path in ("/claims/ws?session_id=s_nobody", "/mnist_training/ws?session_id=s_nobody"):
         assert opens(site.base + path, origin=site.base) == 403
         assert opens(site.base + path, origin=site.base, Cookie=f"class-{site.where.port}=forged.card.x") == 403
@@ -138,7 +138,7 @@ def test_nobody_comes_in_without_a_card(site, bystander):
     assert (status, text) == (401, "Expected somebody who has entered, got nobody; open the page and enter.")
 
 
-def test_a_thousand_connections_leave_nothing_behind(site, bystander):
+def test_a_thousand_connections_are_cleaned_up(site, bystander):
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4_096) if hard > 0 else 4_096, hard))
     server = psutil.Process(site.pid)
@@ -164,7 +164,7 @@ def test_a_thousand_connections_leave_nothing_behind(site, bystander):
     assert server.num_fds() < CONNECTIONS, "the connections are closed"
 
 
-def test_a_forged_origin_or_host_is_refused_even_with_a_card(site, bystander):
+def test_a_forged_origin_or_host_is_refused_even_with_a_cookie(site, bystander):
     cookie = {"Cookie": site.header("victim")}
     for origin in ("http://evil.example", "null", f"{site.base}.evil.example"):
         assert opens(f"{site.base}/claims/ws?session_id=s_forged", origin=origin, **cookie) == 403
@@ -188,7 +188,7 @@ def test_a_post_without_the_server_s_token_does_nothing(site, tab, token):
     assert "20 epochs" not in shown, "the slider was moved"
 
 
-def test_another_viewer_s_session_is_neither_taken_over_nor_closed(site, tab):
+def test_another_viewers_session_cannot_be_taken_over_or_closed(site, tab):
     """The attacker knows the session's name, and has a cookie and the server's token."""
     with site.first("thief") as thief:
         card = {"Cookie": site.header("thief")}
@@ -208,7 +208,7 @@ UP = ("../" * 12, "..%2f" * 12, "%2e%2e/" * 12, "%252e%252e%252f" * 12, "..%5c" 
 @pytest.mark.parametrize(
     "folder", ["/assets/", "/claims/assets/", "/claims/public/", "/claims/@file/10000-", "/claims/", "/"]
 )
-def test_no_path_leads_out_of_a_folder(site, bystander, folder):
+def test_path_traversal_is_refused(site, bystander, folder):
     cookie = {"Cookie": site.header("pupil"), "X-Notebook-Id": "claims.py"}
     for up in UP:
         for file in ("etc/passwd", "proc/self/environ", "pyproject.toml", "etc/passwd%00.js"):
@@ -242,7 +242,7 @@ def post(tab: Viewer, **headers) -> http.client.HTTPConnection:
     return connection
 
 
-def told(connection: http.client.HTTPConnection) -> tuple[int, str]:
+def answer_of(connection: http.client.HTTPConnection) -> tuple[int, str]:
     """Return the answer's status, and the sentence that marimo's page shows for it."""
     answer = connection.getresponse()
     text = answer.read().decode()
@@ -250,7 +250,7 @@ def told(connection: http.client.HTTPConnection) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("declares", [True, False])
-def test_two_gigabytes_are_refused_or_cut_off_where_nobody_said_how_many_come(site, tab, bystander, declares):
+def test_two_gigabytes_are_refused_or_cut_off(site, tab, bystander, declares):
     said_of_it = {"Content-Length": str(2 << 30)} if declares else {"Transfer-Encoding": "chunked"}
     sent_bytes, part = 0, bytes(1 << 20)
     framed = part if declares else b"%x\r\n%b\r\n" % (len(part), part)
@@ -259,7 +259,7 @@ def test_two_gigabytes_are_refused_or_cut_off_where_nobody_said_how_many_come(si
             while sent_bytes < (64 << 20 if declares else 2 << 30):
                 connection.send(framed)
                 sent_bytes += len(part)
-        status, said = told(connection)
+        status, said = answer_of(connection)
     found = "1,536 MiB; bring less, or pack it." if declares else "more than"
     assert (status, f"Expected files of at most 96 MiB together, got {found}" in said) == (413, True)
     assert sent_bytes < MAX_BODY_BYTES + (32 << 20), "the kernel's buffers hold some more"
@@ -298,7 +298,7 @@ def test_a_dropped_file_that_cannot_be_trained_on_is_refused(site, bystander, na
     assert usage.peak_mb < SERVER_MB
 
 
-def test_more_files_at_once_than_there_is_memory_for_are_told_to_come_again(site, bystander):
+def test_uploads_beyond_the_memory_are_refused_until_there_is_room(site, bystander):
     """Of a dozen files of the largest size, some are read and all others refused; afterwards there is room again."""
     content = json.dumps({"objectIds": ["nobody's"], "values": [[["x", "A" * (4 * MAX_DROPPED_BYTES // 3)]]]}).encode()
     with Usage(psutil.Process(site.pid)) as usage, site.first("dropper") as viewer:
@@ -309,7 +309,7 @@ def test_more_files_at_once_than_there_is_memory_for_are_told_to_come_again(site
             with closing(post(viewer, **{"Content-Length": str(len(content))})) as connection:
                 all_there.wait(60)
                 connection.send(content)
-                return told(connection)
+                return answer_of(connection)
 
         with ThreadPoolExecutor(12) as pool:
             answers = list(pool.map(send, range(12)))
@@ -323,7 +323,7 @@ def test_more_files_at_once_than_there_is_memory_for_are_told_to_come_again(site
     assert usage.peak_mb < SERVER_MB
 
 
-def test_a_killed_reader_of_dropped_data_is_told_in_a_sentence(site, bystander):
+def test_a_killed_reader_of_dropped_data_is_reported(site, bystander):
     table = TABLE.partition("\n")[0] + "\n" + TABLE.partition("\n")[2] * 5_000  # takes seconds to read
     with site.first("dropper") as viewer:
         viewer.wait(lambda viewer: OWN in viewer.frames, LIMIT_S, "the field")
@@ -351,7 +351,7 @@ def until(found, what: str):
     return answer
 
 
-def test_settings_that_cannot_be_are_said_on_the_page(site, bystander):
+def test_impossible_settings_are_reported_on_the_page(site, bystander):
     bad = "rate.epochs=-99&rate.size=999999999999&rate.hidden=%00%0d%0aSet-Cookie:x&rate.count=1e999&%00=%1b[31m"
     with site.first("odd", f"{QUICK.partition('&size')[2]}&{bad}") as viewer:
         shown = viewer.wait(lambda viewer: viewer.frames.get("title"), LIMIT_S, "the title")
@@ -361,7 +361,7 @@ def test_settings_that_cannot_be_are_said_on_the_page(site, bystander):
         assert "\x00" not in shown.html
 
 
-def test_two_hundred_reloads_take_one_place_and_leave_no_run(site, bystander):
+def test_reloads_take_one_place_and_leave_no_run(site, bystander):
     """Each page starts experiments, the first of which outlasts this test; nine of ten pages close before it runs."""
     for number in range(RELOADS):
         with site.first("reloader", LONG) as viewer:

@@ -18,7 +18,7 @@ def desk(monkeypatch):
     return site.Desk()
 
 
-def test_the_switches_say_what_holds(desk):
+def test_the_switches_set_the_classroom(desk):
     for field, switch in desk.switches.items():
         switch._update(True)
         assert getattr(desk.room.said, field)
@@ -26,7 +26,7 @@ def test_the_switches_say_what_holds(desk):
         assert not getattr(desk.room.said, field)
 
 
-def test_all_guesses_are_forgotten_at_a_press(desk):
+def test_a_button_clears_all_guesses(desk):
     desk.guesses.guess("p", GuessQuestion("depth", "best", ("128",)), "128")
     desk.clear._update(1)
     assert desk.guesses.tally().counts == {}
@@ -39,7 +39,7 @@ def test_a_pupil_is_refused_in_one_sentence(monkeypatch):
     assert "switch" not in shown
 
 
-def test_guesses_stand_below_their_section_the_latest_settings_first():
+def test_guesses_are_listed_by_section_latest_settings_first():
     pool = Guesses()
     for rates in (("0.1", "1"), ("0.1", "10"), ("0.2", "1"), ("0.3", "3")):
         pool.guess("p", GuessQuestion("learning-rate", "best", rates, rates), rates[1])
@@ -54,7 +54,7 @@ def test_guesses_stand_below_their_section_the_latest_settings_first():
 
 
 @pytest.mark.parametrize("section", TIMED)
-def test_of_many_factors_those_are_shown_that_somebody_said(section):
+def test_only_guessed_factors_are_shown(section):
     pool, names = Guesses(), ("JAX", "NumPy")
     pool.guess("p", GuessQuestion(section, "factor", ("1", "2", "3"), names), "2")
     shown = site.tallied(pool.tally())

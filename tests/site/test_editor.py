@@ -28,7 +28,7 @@ BEGIN = "from lib.site.editor import _import_ahead; _import_ahead()\n"
 
 
 @pytest.mark.slow
-def test_a_page_leads_to_its_cells_at_its_settings_and_both_end_together(tmp_path):
+def test_a_page_opens_its_cells_with_its_settings_and_both_end_together(tmp_path):
     with started("app", tmp_path) as (process, base, opener):
         status, _, text = ask(f"{base}/edit")
         assert (status, "make run" in text) == (403, True), "another user of this machine"
@@ -99,7 +99,7 @@ def test_the_editor_notes_which_pages_no_browser_shows(monkeypatch, tmp_path):
     ],
 )
 @pytest.mark.parametrize("kept", [True, False])
-def test_a_link_to_other_settings_begins_a_page_anew_that_no_browser_shows(
+def test_a_link_to_other_settings_restarts_a_page_that_no_browser_shows(
     monkeypatch, tmp_path, moved, opened, shown_as_it_was, kept
 ):
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
@@ -138,7 +138,7 @@ def editor(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_the_editor_has_all_notebooks_and_begins_with_the_first(editor):
+def test_the_editor_serves_all_notebooks_and_opens_the_first(editor):
     base, opener = editor
     with opener.open(f"{base}/?rate.epochs=4", timeout=60) as answer:
         assert answer.url == f"{base}/?rate.epochs=4&file=mnist_training.py&view-as=present"
@@ -158,7 +158,7 @@ def test_the_editor_has_all_notebooks_and_begins_with_the_first(editor):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", ["/ws?session_id=s_1&file=notebooks/claims.py", "/terminal/ws"])
-def test_the_editors_websockets_want_the_cookie_and_the_origin(editor, path):
+def test_the_editors_websockets_require_cookie_and_origin(editor, path):
     base, opener = editor
     cookie = {"Cookie": cookies(opener)}
     for origin in FORGED:
@@ -170,7 +170,7 @@ def test_the_editors_websockets_want_the_cookie_and_the_origin(editor, path):
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere marimo starts its processes as it does")
 @pytest.mark.parametrize(("begin", "ahead"), [(BEGIN, True), ("", False)])
-def test_a_notebook_s_process_has_what_takes_long_to_import_and_nothing_of_the_project(begin, ahead):
+def test_a_notebooks_process_has_slow_imports_but_no_project_modules(begin, ahead):
     look = (
         "import sys; known = {one.partition('.')[0] for one in sys.modules};"
         " sys.exit(10 * ({'marimo', 'pandas', 'altair'} <= known) + ('lib' in known))"
@@ -187,7 +187,7 @@ def test_a_notebook_s_process_has_what_takes_long_to_import_and_nothing_of_the_p
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere marimo starts its processes as it does")
-def test_what_it_is_copied_from_ends_with_a_server_that_is_killed():
+def test_the_fork_server_ends_with_a_killed_server():
     code = (
         f"{BEGIN}from multiprocessing import forkserver\n"
         "print(forkserver._forkserver._forkserver_pid, flush=True); input()"
@@ -212,7 +212,7 @@ def is_there(pid):
         return file.read().rpartition(")")[2].split()[0] != "Z"  # zombie: ended, but not yet waited for
 
 
-def test_a_page_leads_on_only_once_the_editor_listens():
+def test_waiting_for_the_editor_ends_once_it_listens():
     with socket.socket() as late:
         late.bind(("127.0.0.1", 0))
         port = late.getsockname()[1]

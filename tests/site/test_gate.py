@@ -89,7 +89,7 @@ def test_a_file_of_the_largest_size_passes_in_base64():
         (MAX_IGNORED_BYTES + 1, MAX_IGNORED_BYTES + 1, 0, True),
     ],
 )
-def test_a_body_that_is_too_long_is_refused_whatever_it_says_of_its_length(n_bytes, says, asked_bytes, hangs_up):
+def test_a_body_too_long_is_refused_whatever_length_it_declares(n_bytes, says, asked_bytes, hangs_up):
     sender = Sender(n_bytes)
     sender.scope["headers"] = [] if says is None else [(b"content-length", str(says).encode())]
     together(sender)
@@ -99,7 +99,7 @@ def test_a_body_that_is_too_long_is_refused_whatever_it_says_of_its_length(n_byt
     assert says == 3 or sender.asked_bytes <= asked_bytes
 
 
-def test_more_at_once_than_there_is_memory_for_are_told_to_come_again():
+def test_bodies_beyond_the_memory_are_told_to_retry():
     many, sliders = [Sender(MAX_BODY_BYTES) for _ in range(FIT + 2)], [Sender(100) for _ in range(9)]
     together(*many, *sliders)
     assert [one.answer[0] for one in many] == [200] * FIT + [503] * 2
@@ -109,7 +109,7 @@ def test_more_at_once_than_there_is_memory_for_are_told_to_come_again():
     assert "the server has memory now, got one of 99 MiB" in json.loads(many[-1].answer[1])["detail"]
 
 
-def test_bodies_that_do_not_say_how_long_they_are_are_stopped_where_the_memory_ends():
+def test_bodies_of_undeclared_length_are_stopped_at_the_memory_limit():
     many = [Sender(MAX_BODY_BYTES, declares=False) for _ in range(FIT + 3)]
     together(*many)
     statuses = [one.answer[0] for one in many]
@@ -117,7 +117,7 @@ def test_bodies_that_do_not_say_how_long_they_are_are_stopped_where_the_memory_e
     assert COPIES * sum(one.asked_bytes for one in many if one.answer[0] == 200) <= MAX_MEMORY_BYTES
 
 
-def test_what_the_pages_hold_already_counts():
+def test_memory_held_by_pages_counts_towards_the_limit():
     held_bytes = MAX_MEMORY_BYTES - COPIES * 2 * LARGE_BYTES
     for n_bytes, status in ((LARGE_BYTES, 200), (2 * LARGE_BYTES, 200), (2 * LARGE_BYTES + 1, 503)):
         together(sender := Sender(n_bytes), memory_bytes=held_bytes)
@@ -126,14 +126,14 @@ def test_what_the_pages_hold_already_counts():
     assert sender.answer[0] == 200, "a short one is let in always"
 
 
-def test_a_body_that_never_ends_is_given_up(monkeypatch):
+def test_an_incomplete_body_times_out(monkeypatch):
     monkeypatch.setattr(gate, "COMPLETE_S", 0.05)
     together(sender := Sender(MAX_BODY_BYTES, stalls=True))
     status, said = sender.answer
     assert (status, "got a part of it" in said) == (408, True)
 
 
-def test_nginx_lets_through_what_the_server_does_and_says_the_same_beyond():
+def test_nginx_has_the_same_limit_and_message_as_the_server():
     written = (ROOT / "deploy/nginx.conf").read_text()
     (limit_mib,) = re.findall(r"client_max_body_size (\d+)m;", written)
     assert 0 <= int(limit_mib) * 2**20 - MAX_BODY_BYTES < 2**20
@@ -157,7 +157,7 @@ async def failing(scope, receive, send):
     raise RuntimeError("broken")
 
 
-def test_what_the_application_answers_is_said_unless_the_body_was_refused():
+def test_the_applications_answer_is_sent_unless_the_body_was_refused():
     together(sender := Sender(MAX_BODY_BYTES), app=refusing, memory_bytes=2 * MAX_MEMORY_BYTES)
     assert (sender.answer, sender.asked_bytes) == ((401, "who are you?"), 0), "nothing is reserved for a stranger"
     together(sender := Sender(2 << 30, declares=False), app=explaining)
@@ -184,7 +184,7 @@ def events(kind, *sent) -> list[tuple[str, int]]:
     return [(one["event"], one["status"]) for one in found]
 
 
-def test_each_event_is_a_line_without_settings_cookies_and_addresses_that_no_path_can_forge():
+def test_log_lines_are_anonymous_and_cannot_be_forged_by_a_path():
     opened, closed = {"type": "websocket.accept"}, {"type": "websocket.close"}
     assert events("http", {"type": "http.response.start", "status": 404}) == [("request", 404)]
     assert events("websocket", opened, closed) == [("websocket opened", 101), ("websocket closed", 101)]

@@ -36,7 +36,7 @@ def data():
     return driver.read_images(content, source)
 
 
-def test_the_images_are_the_project_s_own(data):
+def test_the_images_have_the_projects_shapes(data):
     assert data.x_train.shape == (N_TRAIN, 784)
     assert data.x_validation.shape == (N_VALIDATION, 784)
     assert (data.x_train.dtype, data.y_train.dtype) == (np.float32, np.int32)
@@ -45,7 +45,7 @@ def test_the_images_are_the_project_s_own(data):
 
 
 @pytest.mark.parametrize("experiment", USUAL)
-def test_every_experiment_is_told_step_by_step_and_epoch_by_epoch(data, experiment):
+def test_every_experiment_reports_its_steps_and_epochs(data, experiment):
     settings = USUAL[experiment] | {"epochs": EPOCHS}
     lines = driver.begin(experiment, settings, data)["lines"]
     told = list(driver.events(experiment, settings, data))
@@ -65,7 +65,7 @@ def test_every_experiment_is_told_step_by_step_and_epoch_by_epoch(data, experime
     assert percent(best) in sentence or experiment == "backend"
 
 
-def test_the_rates_and_networks_are_those_of_the_notebook(data):
+def test_rates_and_networks_match_the_notebook(data):
     settings = USUAL["learning-rate"] | {"low": 0.001, "high": 1.0, "count": 4}
     asked = made.learning_rate((0.001, 0.01, 0.1, 1.0), epochs=3, batch_size=32, hidden="32", backend="numpy")
     found = driver.trainings("learning-rate", settings, data)
@@ -76,7 +76,7 @@ def test_the_rates_and_networks_are_those_of_the_notebook(data):
     assert [one.network for _, one in found] == [item.training.network for item in asked.items]
 
 
-def test_what_diverges_says_in_which_step_and_has_no_number(data):
+def test_a_divergence_names_its_step_and_has_no_loss_there(data):
     told = list(driver.events("backend", USUAL["backend"], replace(data, x_train=data.x_train * np.float32(1e30))))
     json.dumps(told, allow_nan=False)
     *_, last, end = told
@@ -85,7 +85,7 @@ def test_what_diverges_says_in_which_step_and_has_no_number(data):
     assert last["losses"][step - last["first_step"]] is None
 
 
-def test_the_last_experiment_gives_the_other_backends_the_same_training(data):
+def test_the_backend_experiment_gives_all_backends_the_same_training(data):
     """It sends the program, the first parameters and the order of batches, which reproduce NumPy's curve."""
     job = driver.begin("backend", USUAL["backend"], data)["job"]
     json.dumps(job, allow_nan=False)
@@ -124,12 +124,12 @@ def test_every_position_of_the_controls_can_be_trained(data):
         ("depth", {"own": ";".join(map(str, range(1, 20)))}, "expected at most 16, got 21; remove some"),
     ],
 )
-def test_what_cannot_be_trained_is_refused_in_a_sentence(data, experiment, setting, says):
+def test_impossible_trainings_are_refused(data, experiment, setting, says):
     with pytest.raises(ValueError, match=re.escape(says)):
         driver.begin(experiment, USUAL[experiment] | setting, data)
 
 
-def test_the_archive_has_all_that_the_driver_imports(tmp_path):
+def test_the_archive_contains_all_imports_of_the_driver(tmp_path):
     """In a Python that has NumPy, and of this project only the archive."""
     (tmp_path / "lib.zip").write_bytes(code())
     words = (
@@ -162,14 +162,14 @@ def one_file(monkeypatch, tmp_path):
     return sources
 
 
-def test_where_pyodide_s_host_is_out_of_reach_the_package_stands_in_and_is_kept(one_file):
+def test_the_package_replaces_an_unreachable_host_and_is_cached(one_file):
     one_file(OSError("no route"), b"sound")
     assert runtime_files()["python"].read_bytes() == b"sound"
     one_file(OSError("no route"), OSError("no route"))
     assert runtime_files()["python"].read_bytes() == b"sound"
 
 
-def test_other_files_of_the_same_name_are_refused(one_file, tmp_path):
+def test_files_with_another_digest_are_refused(one_file, tmp_path):
     one_file(b"something else", OSError("no route"))
     with pytest.raises(NoRuntime, match=r"python could not be fetched .*another digest than Pyodide's; PyPI: no route"):
         runtime_files()

@@ -18,7 +18,7 @@ def text(computed: str = "") -> str:
     return bytes(front_page(computed).body).decode()
 
 
-def test_it_names_every_notebook_with_its_question():
+def test_the_front_page_lists_every_notebook_with_its_question():
     page = unescape(text("Machine, 2026-11-01"))
     for notebook in NOTEBOOKS:
         card = re.search(
@@ -41,14 +41,14 @@ def test_a_picture_is_a_drawing_without_figures(notebook):
     assert used <= {"svg", "g", "path", "rect", "circle"}
 
 
-def test_without_a_server_there_are_no_examples_and_without_a_teacher_no_link_to_the_teacher_s_page():
+def test_examples_need_a_server_and_the_teachers_link_a_teacher():
     assert 'class="presets"' not in text("Machine, 2026-11-01")
     assert "/teacher/" not in text()
     assert '<a href="/teacher/">' in bytes(front_page(is_teacher=True).body).decode()
 
 
 @pytest.mark.parametrize("computed", ["", "Machine, 2026-11-01"])
-def test_the_answer_stands_before_the_notebooks_and_a_link_says_what_is_behind_it(computed):
+def test_the_front_page_shows_the_answer_and_describes_itself(computed):
     page = text(computed)
     answer = page.partition('class="answer"')[2].partition("</section>")[0]
     assert "The H100 helps only compiled whole" in answer
@@ -58,7 +58,7 @@ def test_the_answer_stands_before_the_notebooks_and_a_link_says_what_is_behind_i
     assert page.count('name="description"') == page.count('property="og:description"') == 1
 
 
-def test_every_preset_is_there():
+def test_every_preset_is_linked():
     page = unescape(text())
     for preset in PRESETS:
         assert f'?{preset.query}">{preset.title}</a>' in page

@@ -66,7 +66,7 @@ def opens(address, origin=None, **headers) -> int:
         return refused.response.status_code
 
 
-def test_every_notebook_is_served_below_one_address(base):
+def test_every_notebook_is_served(base):
     assert {f"notebooks/{path.name}" for path in (ROOT / "notebooks").glob("*.py")} == {
         one.file for one in NOTEBOOKS[1:]
     }
@@ -79,7 +79,7 @@ def test_every_notebook_is_served_below_one_address(base):
     assert ask(f"{base}/nowhere/")[0] == 404
 
 
-def test_a_page_cannot_be_framed_and_sends_nothing_elsewhere(base):
+def test_a_page_cannot_be_framed_or_contact_other_hosts(base):
     for path in ("/", "/mnist_training/", "/claims/"):
         _, headers, page = ask(base + path)
         policy = dict(part.split(" ", 1) for part in headers["Content-Security-Policy"].split("; "))
@@ -90,7 +90,7 @@ def test_a_page_cannot_be_framed_and_sends_nothing_elsewhere(base):
         assert path == "/" or 'src="/assets/' in page, "the scripts of all pages have one address"
 
 
-def test_a_browser_need_not_ask_again_for_what_is_named_by_its_content(base):
+def test_only_content_hashed_files_are_cached_forever(base):
     _, of_page, page = ask(f"{base}/mnist_training/")
     files = re.findall(r"/assets/[^\"]+\.(?:js|css|woff2)(?=\")", page)
     assert len(files) > 50
@@ -105,17 +105,17 @@ def test_a_browser_need_not_ask_again_for_what_is_named_by_its_content(base):
 @pytest.mark.parametrize(
     "origin", [*FORGED, "http://evil-{}", "http://x.{}", "http://evil.example/{}", "http://{}.example"]
 )
-def test_no_other_sites_page_opens_a_websocket(base, path, origin):
+def test_other_sites_cannot_open_a_websocket(base, path, origin):
     assert opens(f"{base}{path}?session_id=s_forged", origin=origin.format(urlsplit(base).netloc)) == 403
 
 
-def test_our_own_pages_and_programs_open_a_websocket(base):
+def test_own_pages_and_programs_can_open_a_websocket(base):
     assert opens(f"{base}/claims/ws?session_id=s_own", origin=base) == 101
     assert opens(f"{base}/claims/ws?session_id=s_program") == 101
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:2718", "127.0.0.1.evil.example", "[", ""])
-def test_a_name_that_is_not_ours_is_refused(base, host):
+def test_a_foreign_host_name_is_refused(base, host):
     """DNS rebinding: a site can point its own name to this machine, and then its pages have the right origin."""
     status, _, text = ask(base, Host=host)
     assert status in (400, 403), "400: no name at all"
@@ -135,12 +135,12 @@ def test_a_name_that_is_not_ours_is_refused(base, host):
         ({}, 200),
     ],
 )
-def test_other_sites_may_link_to_us_and_no_more(base, headers, wanted):
+def test_other_sites_may_only_link_to_us(base, headers, wanted):
     assert ask(f"{base}/", **headers)[0] == wanted
 
 
 @pytest.mark.parametrize("query", ["a" * LONG, "," * (LONG // 3), "%20" * 13_000, "%C3%A9" * 6_000, "a" * 39_000])
-def test_an_address_that_is_too_long_is_said_on_the_page(base, query):
+def test_an_address_too_long_gets_an_explaining_page(base, query):
     status, _, page = ask(f"{base}/claims/?rate.hidden={query}")
     assert status == 414
     assert "This address is too long" in page
@@ -185,7 +185,7 @@ def quick_status(app, scope: dict, limit_s: float = 0.3) -> int:
     ],
     ids=lambda scope: f"{scope['path'][:8]} {len(scope['query_string'])} {len(scope['headers'])}",
 )
-def test_what_is_too_long_is_refused_before_it_is_read(scope):
+def test_oversized_heads_are_refused_unread(scope):
     async def read(*_) -> None:
         raise AssertionError("expected a refusal")
 
@@ -195,7 +195,7 @@ def test_what_is_too_long_is_refused_before_it_is_read(scope):
 @pytest.mark.parametrize(
     "lines", [b"a:\r\n" * 250_000, b"x: " + b"a" * 1_000_000 + b"\r\n", b"x: y\r\n z" + b"\r\n z" * 200_000]
 )
-def test_what_is_far_too_long_is_not_even_parsed(base, lines):
+def test_far_oversized_heads_are_refused_unparsed(base, lines):
     """Parsing takes half a second per megabyte, during which the server answers no other request."""
     assert sent(base, b"GET / HTTP/1.1\r\nHost: localhost\r\n" + lines + b"\r\n") == b"HTTP/1.1 400"
 
@@ -224,13 +224,13 @@ def sent(base: str, request: bytes) -> bytes:
         return connection.recv(12)
 
 
-def test_a_head_of_the_longest_length_is_read_in_no_time():
+def test_the_longest_allowed_head_is_read_quickly():
     door = Door(PlainTextResponse("in"), Keys(b"s" * 32, "correct horse"), "class-1")
     for cookie in ('class-1="' + "\\0" * 15_000 + '"', "a;" * 15_000, "class-1=" + "." * 30_000):
         assert quick_status(gate.Gate(door, {}), head("/claims/", cookie=cookie)) == 401
 
 
-def test_the_longest_address_that_is_served_opens_its_websocket(base):
+def test_the_longest_allowed_address_opens_its_websocket(base):
     settings = "rate.hidden=" + "a" * (LONG - len("rate.hidden="))
     assert ask(f"{base}/claims/?{settings}")[0] == 200
     assert ask(f"{base}/claims/?{settings}a")[0] == 414
@@ -311,13 +311,13 @@ def cookies(opener) -> str:
         ("/anatomy_of_a_step?step.size=8", "/inside_a_step/?step.size=8"),
     ],
 )
-def test_an_address_without_its_last_slash_or_with_a_former_name_keeps_its_settings(base, asked, answered):
+def test_redirects_of_former_addresses_keep_the_settings(base, asked, answered):
     with urllib.request.urlopen(base + asked) as answer:
         assert answer.url == base + answered
 
 
 @pytest.mark.parametrize("notebook", [NOTEBOOKS[0], NOTEBOOKS[3], NOTEBOOKS[-1]], ids=lambda one: one.name)
-def test_a_page_does_not_say_in_which_folder_the_project_is(base, notebook):
+def test_a_page_does_not_reveal_the_projects_folder(base, notebook):
     for query in ("", "?task.size=8"):
         status, headers, page = ask(base + notebook.path + query)
         assert (status, str(ROOT) in page) == (200, False)
@@ -325,7 +325,7 @@ def test_a_page_does_not_say_in_which_folder_the_project_is(base, notebook):
         assert f"/{notebook.file}" in page
 
 
-def test_nor_does_what_marimo_lists_or_refuses(base):
+def test_marimos_answers_do_not_reveal_the_projects_folder(base):
     _, _, page = ask(f"{base}/mnist_training/")
     token = re.search(r'"serverToken": "([^"]*)"', page)
     assert token is not None
@@ -344,7 +344,7 @@ def test_nor_does_what_marimo_lists_or_refuses(base):
 
 
 @pytest.mark.slow
-def test_what_the_sessions_of_closed_tabs_held_is_given_back_once_they_have_ended(monkeypatch):
+def test_memory_of_closed_sessions_is_collected(monkeypatch):
     """A session's objects form cycles, so the garbage collector runs, once for all viewers who left together."""
     collected, twice = [], threading.Event()
     monkeypatch.setattr(server.gc, "collect", lambda: collected.append(1) or len(collected) < 2 or twice.set())
@@ -370,7 +370,7 @@ SOURCE = "\n".join(f"x{k} = [a{k} + b{k} * (c, d, {k})]" for k in range(300))
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.version_info >= (3, 11, 8), reason="this Python's threads can build syntax trees at once")
-def test_a_session_begins_once_the_server_s_own_imports_are_over(monkeypatch):
+def test_a_session_waits_for_the_servers_imports(monkeypatch):
     imported, made = threading.Event(), []
     (preparing := threading.Thread(target=imported.wait, daemon=True)).start()
     notebooks = server.Notebooks(preparing)
@@ -390,7 +390,7 @@ def test_a_session_begins_once_the_server_s_own_imports_are_over(monkeypatch):
     assert made == [("your_gpu", False), ("your_gpu", True)]
 
 
-def test_threads_parse_one_after_another_though_the_collector_lets_others_in(monkeypatch):
+def test_threads_parse_one_at_a_time(monkeypatch):
     for where, name in ((ast, "parse"), (compiler, "ast_compile")):  # another test may have patched them
         monkeypatch.setattr(where, name, inspect.unwrap(getattr(where, name)))
     with pytest.raises(SystemError, match="recursion depth mismatch"):

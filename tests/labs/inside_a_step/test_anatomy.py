@@ -38,7 +38,7 @@ def cached(task, seconds):
     ]
 
 
-def test_the_table_and_the_chart_show_what_is_kept():
+def test_the_table_and_the_chart_show_stored_measurements():
     parts, operations = tasks([Runtime("numpy")], Network((128,)), 32)
     assert "–" in operations_table({"NumPy": {}}, True)
     records = cached(operations, dict.fromkeys([*(o.key for o in OPERATIONS), ALL, PRODUCT], 10e-6))
@@ -53,14 +53,14 @@ def test_the_table_and_the_chart_show_what_is_kept():
     assert sentence({}, 32) == ""
 
 
-def test_parts_that_are_more_than_the_step_are_no_shares():
+def test_parts_longer_than_the_step_have_no_shares():
     (parts, _) = tasks([Runtime("numpy")], Network((128,)), 32)
     chart = parts_chart(splits([parts], cached(parts, FOUND | {"step": 100e-6})), [Runtime("numpy")], {})
     assert chart.spec["layer"][0]["encoding"]["x"]["scale"]["domain"][1] == 500, "171, and room for the step in words"
     assert {row["share"] for rows in chart.spec["datasets"].values() for row in rows if "part" in row} == {"none"}
 
 
-def test_long_names_are_whole_and_told_apart_from_the_sentence():
+def test_long_names_are_quoted_in_the_sentence_and_wrapped_in_the_chart():
     runtime = Runtime("webgpu-step", "software")
     (task,) = [one for one in tasks([runtime], Network((128,)), 32) if one.examination.kind == "parts"]
     known = splits([task], cached(task, FOUND))
@@ -90,7 +90,7 @@ TRAPPED = {
 
 
 @pytest.mark.parametrize("allowed", [False, True])
-def test_webgpus_devices_are_those_whose_adapter_is_there(monkeypatch, allowed):
+def test_webgpu_devices_are_those_with_an_adapter(monkeypatch, allowed):
     """The software adapter is offered only on request, and named as one."""
     monkeypatch.setenv("WEBGPU_SOFTWARE", "1" if allowed else "")
     monkeypatch.setattr("lib.model.backends.registry._installed", lambda *_: True)
@@ -102,7 +102,7 @@ def test_webgpus_devices_are_those_whose_adapter_is_there(monkeypatch, allowed):
     assert set(anatomy.trap_devices()) - {"gpu"} == {"cpu", *software}
 
 
-def test_there_is_one_right_figure_and_all_are_held_against_it():
+def test_all_traps_compare_with_one_reference_figure():
     known = pairs(TRAPPED)
     assert {id(pair.right) for pair in known.values()} == {id(TRAPPED[REFERENCE])}
     assert traps_table(known, 32, 200e9, 2).count("200 μs (200\u202fμs to 200\u202fμs)") == 1
@@ -121,7 +121,7 @@ def test_there_is_one_right_figure_and_all_are_held_against_it():
         ((0.5, 1.0, 1.5), Verdict.UNCLEAR, "not told apart here"),
     ],
 )
-def test_wrong_is_told_from_right_by_the_rule_of_every_comparison(ratios, verdict, words):
+def test_traps_are_judged_by_the_common_comparison_rule(ratios, verdict, words):
     known = pairs(TRAPPED | {"best of n": of(*ratios)})
     assert known["best of n"].comparison.verdict is verdict
     assert words in traps_table(known, 32, None, 2)
@@ -129,7 +129,7 @@ def test_wrong_is_told_from_right_by_the_rule_of_every_comparison(ratios, verdic
     assert ("best of n" in traps_sentence(known).split("Not told apart")[0]) is told_apart
 
 
-def test_the_table_tells_by_how_much_and_why():
+def test_the_traps_table_shows_ratios_and_reasons():
     text = traps_table(pairs(TRAPPED), 32, 200e9, 2)
     share = f"{TRAPS_NETWORK.step_flops(32) / 200e9 / 2e-4:.0%} of the arithmetic"
     for said in (
@@ -148,7 +148,7 @@ def test_the_table_tells_by_how_much_and_why():
     assert "of the arithmetic it could do" not in unclear, "without a ceiling"
 
 
-def test_a_cards_utilisation_stands_beside_its_occupancy():
+def test_a_cards_utilisation_is_shown_beside_its_occupancy():
     counted = {
         "occupancy/utilisation": measured(0.98, 0.97, 0.98),
         "occupancy/activity": measured(0.035),

@@ -34,7 +34,7 @@ def press(page, number, key):
 
 
 @pytest.mark.timeout(600)
-def test_a_step_is_taken_apart_profiled_and_mistimed(page, site, tmp_path):
+def test_parts_profile_and_traps_of_a_step(page, site, tmp_path):
     settings = "step.size=256&step.hidden=16&step.by=numpy/cpu,jax-epoch/cpu&live.hidden=16&traps.size=512"
     page.goto(f"{site.base}/trace_of_a_step/?{settings}")
     assert page.url.startswith(f"{site.base}/inside_a_step/?step.size=256&")
@@ -97,7 +97,7 @@ def test_a_step_is_taken_apart_profiled_and_mistimed(page, site, tmp_path):
 
 @needs_software_adapter
 @pytest.mark.timeout(600)
-def test_webgpus_step_is_mistimed_and_a_software_adapter_is_no_gpu(page, adapter_site):
+def test_traps_on_a_software_adapter_which_is_not_called_a_gpu(page, adapter_site):
     live = "live.hidden=16&live.size=8&live.by=jax-step/cpu"
     page.goto(
         f"{adapter_site.base}/inside_a_step/?step.by=numpy/cpu&step.hidden=16&{live}&traps.size=1&traps.device=software"

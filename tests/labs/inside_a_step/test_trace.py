@@ -46,7 +46,7 @@ def marks(chart):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("trace", shipped(), ids=lambda trace: trace.made_by.split("'")[0])
-def test_a_shipped_trace_is_drawn_and_told(trace):
+def test_a_shipped_trace_is_drawn_and_described(trace):
     chart = view.timeline_chart(trace, 0.0, 1.0)
     alt.Chart.from_dict(chart.spec)
     drawn, encoding = marks(chart), chart.spec["layer"][0]["encoding"]
@@ -58,7 +58,7 @@ def test_a_shipped_trace_is_drawn_and_told(trace):
     assert view.dearest_list(trace).count("<li>") == 10
 
 
-def test_the_sentence_says_what_the_rows_say():
+def test_the_sentence_states_the_share_of_kernels_and_waits():
     said = "In these 1\u202fμs kernels run 25% of the time; the rest waits, for dispatch 75%."
     assert view.sentence(QUARTER, 0.0, 1.0) == said
     assert view.sentence(QUARTER, 0.5, 0.75).endswith("kernels run 100% of the time.")
@@ -74,7 +74,7 @@ def test_the_sentence_says_what_the_rows_say():
         (trace_of([("main", "python", PYTHON, "main", 0, 9)]), "Its rows are functions of"),
     ],
 )
-def test_where_no_share_can_be_told_it_is_said_why_instead(trace, begins):
+def test_a_trace_without_shares_says_why(trace, begins):
     said = view.sentence(trace, 0.0, 1.0)
     assert said.startswith(begins)
     assert "kernels run 0%" not in said
@@ -82,7 +82,7 @@ def test_where_no_share_can_be_told_it_is_said_why_instead(trace, begins):
         assert "no share can be compared" in view.comparison_sentence(*both)
 
 
-def test_the_profiler_s_own_rows_are_named_and_count_in_no_share():
+def test_profiler_rows_are_named_and_excluded_from_shares():
     rows = [("main", "host", PROFILER, "start_trace", 0, 3000), ("main", "host", PYTHON, "walk", 100, 2000)]
     rows += [("main", "host", DISPATCH, "call", 3000, 750), ("worker", "host", KERNEL, "gemm", 3750, 250)]
     trace = trace_of(rows)
@@ -105,7 +105,7 @@ def test_the_profiler_s_own_rows_are_named_and_count_in_no_share():
         ),
     ],
 )
-def test_what_is_more_than_15_percent_off_its_whole_is_no_share(trace, why):
+def test_no_shares_are_shown_when_more_than_15_percent_off_the_whole(trace, why):
     amounts, _, reason = view.sentence(trace, 0.0, 1.0).partition(" No shares: ")
     assert "%" not in amounts
     assert why in reason
@@ -118,7 +118,7 @@ def test_what_is_more_than_15_percent_off_its_whole_is_no_share(trace, why):
     assert told.startswith("The two are not of equally many steps")
 
 
-def test_the_article_s_counts_stand_beside_the_same_calls(tmp_path):
+def test_published_counts_are_shown_beside_the_same_calls(tmp_path):
     assert sum(calls for _, _, calls, _ in published.CUDA_CALLS) == 135_731
     assert sum(total for *_, total in published.CUDA_CALLS) == pytest.approx(2.45)
     path = tmp_path / "report.csv"
@@ -149,11 +149,11 @@ LOOP = [("main", "host", DISPATCH, "while.1", 0, 10), ("main", "host", DISPATCH,
         ),
     ],
 )
-def test_what_is_hidden_is_said(trace, said):
+def test_the_list_names_what_a_trace_hides(trace, said):
     assert [said in text for text in hidden(trace)] == [True]
 
 
-def test_two_traces_are_compared_a_step_where_both_know_their_steps():
+def test_two_traces_are_compared_per_step_if_both_count_steps():
     slow = replace(QUARTER, about={"steps": 1})
     quick = trace_of([("main", "host", DISPATCH, "call", 0, 400), ("worker", "host", KERNEL, "gemm", 0, 250)])
     told = view.comparison_sentence(slow, replace(quick, about={"steps": 2}))
@@ -180,7 +180,7 @@ ROWS = st.tuples(
 
 
 @given(st.lists(ROWS, max_size=20), st.tuples(st.floats(0, 1), st.floats(0, 1)).map(sorted))
-def test_any_rows_are_drawn_and_told_without_markup_of_theirs(rows, part):
+def test_any_rows_are_drawn_and_described_with_their_markup_escaped(rows, part):
     trace = trace_of(rows)
     assert view.sentence(trace, *part)
     for mark in marks(view.timeline_chart(trace, *part)) if len(trace.rows) else []:
@@ -215,7 +215,7 @@ def page(tmp_path):
     return Page(tmp_path)
 
 
-def test_the_project_s_traces_are_shown_and_compared_at_once(page):
+def test_shipped_traces_are_shown_and_compared_before_any_is_dropped(page):
     drawing, chosen = page.dropped()
     assert chosen["trace"] == shipped()[0].title
     assert "recorded by this project" in drawing.result
@@ -224,7 +224,7 @@ def test_the_project_s_traces_are_shown_and_compared_at_once(page):
     assert "lab-state" not in drawing.result, "nothing is read"
 
 
-def test_what_was_dropped_comes_first_and_what_cannot_be_read_is_said(page):
+def test_dropped_traces_come_first_and_unreadable_ones_are_reported(page):
     drawing, chosen = page.dropped(QUARTER, "b: it is empty.")
     assert chosen == {"trace": "made", "before": "made", "after": shipped()[0].title}
     assert "1 of 2 files read" in drawing.result
@@ -234,7 +234,7 @@ def test_what_was_dropped_comes_first_and_what_cannot_be_read_is_said(page):
     assert page.dropped(QUARTER)[1]["after"] == f"{shipped()[1].title} (2)", "what was profiled now"
 
 
-def test_a_trace_stays_chosen_and_its_field_the_same_until_others_are_there(page):
+def test_a_chosen_trace_stays_selected_until_new_ones_are_read(page):
     page.dropped()
     field, third = page.traces._fields["trace"], shipped()[2].title
     field._update([third])
@@ -247,7 +247,7 @@ def test_a_trace_stays_chosen_and_its_field_the_same_until_others_are_there(page
     assert page.dropped(QUARTER)[1]["trace"] == "made"
 
 
-def test_the_profile_before_stays_until_there_is_a_new_one(page):
+def test_the_last_profile_stays_until_there_is_a_new_one(page):
     assert view._PLACE in page.profiled(state=State.MEASURING).result
     assert "trace-before" not in page.profiled(QUARTER).result
     waiting = page.profiled(state=State.MEASURING)
@@ -255,7 +255,7 @@ def test_the_profile_before_stays_until_there_is_a_new_one(page):
     assert waiting.sentence == ""
 
 
-def test_a_path_is_read_for_who_edits_and_never_for_a_viewer(monkeypatch):
+def test_a_path_is_read_in_edit_mode_only(monkeypatch):
     """Even if a viewer's browser sends a field that its page does not have."""
     said = {"files": [SimpleNamespace(name="a.json", contents=b"{}")], "path": " /etc/passwd ", "part": [0, 100]}
     found = {}

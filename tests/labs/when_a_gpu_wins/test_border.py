@@ -57,7 +57,7 @@ def exactly(ratio):
 
 
 @given(st.sampled_from(sorted(DEVICES)), st.sampled_from(Way), st.integers(1, 4), st.sampled_from((1, 8)))
-def test_a_cell_of_the_surface_is_what_a_single_prediction_says(key, way, depth, networks):
+def test_surface_cells_equal_single_predictions(key, way, depth, networks):
     one = Side("one", DEVICES[key], way)
     shown = one.seconds(depth, networks)
     for row, column in ((0, 0), (20, 31), (CELLS - 1, CELLS - 1)):
@@ -69,7 +69,7 @@ def test_a_cell_of_the_surface_is_what_a_single_prediction_says(key, way, depth,
         assert shown.step_s[row, column] == pytest.approx(expected, nan_ok=True)
 
 
-def test_what_this_machine_s_memory_cannot_hold_is_refused_as_a_card_s_is(monkeypatch):
+def test_networks_beyond_this_machines_memory_are_refused(monkeypatch):
     """With two amounts of free memory: earlier predictions are cached, but whether they fit is checked again."""
     known = calibrated(0.05)
     for free_bytes in (5e7, 1e8):
@@ -98,7 +98,7 @@ def test_a_straight_border_is_found_between_its_cells(column):
     assert (exactly(2.0).wins_from(128), exactly(0.5).wins_from(128)) == (1, None)
 
 
-def test_the_rule_is_held_against_sure_cells_of_its_corners_alone():
+def test_the_rule_is_checked_against_certain_cells_only():
     (below, width, size, ratio), (above, *_) = rule_failures(exactly(4.0), 1)
     assert (below, above) == (1, 0)
     assert width < rule_width(1)
@@ -109,7 +109,7 @@ def test_the_rule_is_held_against_sure_cells_of_its_corners_alone():
     assert [share for share, *_ in rule_failures(Surface(wide, exactly(1.0).right), 1)] == [0, 0], "neither for sure"
 
 
-def test_what_readers_kept_from_their_browsers_is_a_point_each_and_software_none(tmp_path):
+def test_browser_measurements_are_points_except_software_adapters(tmp_path):
     store = Store(tmp_path / "results.sqlite")
     keep(store, replace(WHO, reader="a"), gpu_s=0.002, cpu_s=0.004)
     keep(store, SWIFTSHADER, gpu_s=0.02, cpu_s=0.004)
@@ -122,7 +122,7 @@ def test_what_readers_kept_from_their_browsers_is_a_point_each_and_software_none
     assert points_elsewhere(machines, len(network.hidden) + 1) == []
 
 
-def test_measured_points_are_the_stored_steps_of_this_runtime_depth_and_machine(tmp_path):
+def test_measured_points_match_runtime_depth_and_machine(tmp_path):
     store, times = Store(tmp_path / "results.sqlite"), {(64,): 1e-4, (64, 64): 2e-4, (64, 32): 3e-4, (): 4e-4}
     known = [(EPOCH, Trial(Network(hidden), 32), step_s) for hidden, step_s in times.items()]
     known += [
@@ -173,7 +173,7 @@ def draw(lab, name="win"):
 
 
 @pytest.mark.parametrize("name", ["win", "what", "move"])
-def test_a_section_is_there_before_anything_is_measured(name, opened, shown):
+def test_a_section_is_drawn_before_anything_is_measured(name, opened, shown):
     draw(opened(), name)
     assert "marimo-ui-element" in shown[-1], "its controls"
     assert "lab-sentence" in shown[-1]
@@ -182,7 +182,7 @@ def test_a_section_is_there_before_anything_is_measured(name, opened, shown):
 
 
 @pytest.mark.parametrize("name", ["win", "what", "move"])
-def test_what_nothing_judges_is_called_unsure_once(name, opened, shown):
+def test_unjudged_predictions_are_called_unsure_once(name, opened, shown):
     draw(opened(win_way="graph"), name)
     assert shown[-1].count("by one graph an epoch: no published figure") == 1
     draw(opened(win_way="step"))
@@ -195,7 +195,7 @@ def test_the_recorded_card_is_judged_by_its_epochs(opened, shown):
     assert "at the median, 7 of 7 in the predicted range." in shown[-1]
 
 
-def test_a_calibration_takes_the_place_of_the_data_sheet_and_is_news_to_all_sections(opened, shown, live):
+def test_a_calibration_replaces_the_data_sheet_and_notifies_all_sections(opened, shown, live):
     lab = opened(win_left="here/jax-epoch/cpu")
     calibration(lab.page)
     before = lab.page.news.version
@@ -208,7 +208,7 @@ def test_a_calibration_takes_the_place_of_the_data_sheet_and_is_news_to_all_sect
     assert re.search("EPYC, 2 cores, known by what was recorded.+faster than the processor beside it in", shown[-1])
 
 
-def test_a_value_that_is_not_offered_is_refused_in_a_sentence_also_in_another_section(opened, shown, panel):
+def test_an_invalid_value_is_refused_in_every_section_that_uses_it(opened, shown, panel):
     lab = opened()
     win = panel(lab, "win").set(networks=3)
     lab.answer(win, page.border)
@@ -217,7 +217,7 @@ def test_a_value_that_is_not_offered_is_refused_in_a_sentence_also_in_another_se
     assert "expected one of" in shown[-1].lower()
 
 
-def test_a_calibrated_adapter_may_stand_for_the_gpu_and_a_software_one_never(monkeypatch):
+def test_cards_never_include_a_software_adapter(monkeypatch):
     kinds = [Adapter(kind, kind, "", "") for kind in ("discrete", "software")]
     monkeypatch.setattr("lib.model.backends.registry.webgpu.adapters", lambda: tuple(kinds))
     cards = set(page.cards().values())
@@ -225,7 +225,7 @@ def test_a_calibrated_adapter_may_stand_for_the_gpu_and_a_software_one_never(mon
     assert {"l4", "h100-pcie"} <= cards
 
 
-def test_the_sentence_counts_who_wins_where_and_where_neither_does():
+def test_the_sentence_states_where_each_side_wins_and_where_neither_does():
     said = page.surface_sentence(surface_of(np.where(LEFT_HALF, 0.5, 2.0)), "NumPy", "L4", 1, 1)
     assert "faster for sure in 50% of this field and slower for sure in 50%" in said
     assert "L4 wins over NumPy at width 128 from batch size" in said
@@ -245,7 +245,7 @@ def test_the_sentence_counts_who_wins_where_and_where_neither_does():
         ({"launch_s": 1e-6}, {"launch_s": 2e-6}),
     ],
 )
-def test_the_map_has_the_colour_of_what_its_sentence_says(left, right):
+def test_the_colours_of_the_map_match_its_sentence(left, right):
     """Invented devices: low overhead but slow products, the reverse, and nearly equal ones."""
     shown = page.surface(side(**left), side(**right), 1, 1)
     said = page.surface_sentence(shown, "Left", "Right", 1, 1)
@@ -259,7 +259,7 @@ def test_the_map_has_the_colour_of_what_its_sentence_says(left, right):
     assert len(re.findall("at width", said)) == len(page.NAMED_WIDTHS)
 
 
-def test_the_reader_s_network_stands_on_the_map_where_its_parameters_are():
+def test_the_readers_network_is_placed_by_its_parameter_count():
     assert page.even_width(Network((128,)).n_parameters, 1) == 128
     assert 64 < page.even_width(Network((128, 64)).n_parameters, 2) <= 128
     shown = surface_of(2.0)
@@ -267,7 +267,7 @@ def test_the_reader_s_network_stands_on_the_map_where_its_parameters_are():
     assert words[-1] == {"x": 64, "y": 128, "text": "▲ your network"}
 
 
-def test_colours_name_the_faster_side_grow_with_the_ratio_and_are_pale_where_neither_wins_for_sure():
+def test_colours_show_the_faster_side_and_pale_where_uncertain():
     ratio = np.array([0.01, 0.5, 2.0, 100.0, 1e9, np.nan])
     sure, unsure = (page.rgba(ratio, np.full(6, unclear)) for unclear in (False, True))
     assert (sure[:2, :3] * 255 == page.LEFT).all()

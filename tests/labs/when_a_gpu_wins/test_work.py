@@ -32,7 +32,7 @@ def draw(lab, panel=None):
 
 
 @pytest.mark.slow
-def test_the_cheap_ways_are_calibrated_on_their_own_and_the_others_by_choice(opened, shown):
+def test_cheap_ways_are_calibrated_by_default(opened, shown):
     draw(opened())
     assert "This machine is calibrated for" in shown[-1]
     assert "<b>Done</b>" in shown[-1]
@@ -40,7 +40,7 @@ def test_the_cheap_ways_are_calibrated_on_their_own_and_the_others_by_choice(ope
     assert "<b>Saved result</b>" in shown[-1], "nothing is missing for it"
 
 
-def test_a_calibration_is_named_with_its_error_and_a_refusal_with_its_reason():
+def test_a_calibration_is_named_with_its_error():
     assert "not calibrated yet" in page.calibrated_sentence([CalibrationProgress(JAX), CalibrationProgress(NUMPY)])
     assert page.progress([CalibrationProgress(JAX)], [JAX]) == (0, len(trials(JAX)))
     steps = {(JAX, one): StepTime(exact_s(JAX, one), 0.1) for one in trials(JAX)}
@@ -66,7 +66,7 @@ def here():
     return calibrated_side(TrainingWay(Runtime()), calibrated(0.05))
 
 
-def test_larger_work_is_measured_where_it_is_stored_predicted_elsewhere_and_refused_where_nothing_holds_it(store, here):
+def test_larger_work_is_stored_predicted_or_refused_for_memory(store, here):
     small = Side("invented", device(memory_bytes=1e6), Way.STEP)
     found = page.larger_steps(32, [here, small], store)
     assert [one.known is None for one in found] == 3 * [False, True], "the quickest first"
@@ -88,7 +88,7 @@ def test_larger_work_is_predicted_while_its_step_is_measured(opened, shown, monk
     assert "Unsure: " in shown[-1]
 
 
-def test_costs_are_seconds_times_the_price_and_devices_without_one_are_named(opened, shown, live):
+def test_costs_are_seconds_times_price_and_unpriced_devices_are_named(opened, shown, live):
     found = page.bills([Side(one.name, one, Way.STEP) for one in DEVICES.values()], Network(), 32)
     priced = [one for one in found if one.per_h is not None]
     assert found[: len(priced)] == priced, "the cheapest first"
@@ -136,13 +136,13 @@ def show(opened, panel):
     return draw
 
 
-def test_before_anything_is_calibrated_the_page_says_so_and_a_script_asks_for_all(show, shown, applied):
+def test_an_uncalibrated_page_says_so_and_a_script_asks_for_all(show, shown, applied):
     show()
     assert "JAX, one call a step is not calibrated on this machine" in shown[-1]
     assert applied == [list(Remedy)]
 
 
-def test_a_calibrated_machine_answers_and_each_remedy_that_exists_has_its_button(show, shown, applied, live):
+def test_a_calibrated_machine_shows_its_step_and_buttons_of_remedies(show, shown, applied, live):
     run(live, [TrainingWay(Runtime(key)) for key in ("jax-step", "jax-epoch")])
     show()
     assert "JAX, one call a step, batch size 32: a step is predicted to take" in shown[-1]
@@ -151,7 +151,7 @@ def test_a_calibrated_machine_answers_and_each_remedy_that_exists_has_its_button
     assert shown[-1].count("marimo-button") >= 3
 
 
-def test_a_press_asks_for_its_remedy_alone_and_one_button_for_all(show, shown, applied):
+def test_a_button_asks_for_its_remedy_only_and_one_asks_for_all(show, shown, applied):
     for pressed in ({}, {"apply_epoch": 1}, {"apply_batch": 1}, {"again": 1}, {}):
         show(**pressed)
     assert applied == [list(Remedy), [Remedy.EPOCH], [Remedy.BATCH], list(Remedy)], (
@@ -159,7 +159,7 @@ def test_a_press_asks_for_its_remedy_alone_and_one_button_for_all(show, shown, a
     )
 
 
-def test_what_was_waited_for_is_not_lost_by_another_press_and_is_by_another_question():
+def test_pending_remedies_survive_another_press_but_not_another_question():
     asked, second = ("a question", "a way"), [Remedy.EPOCH]
     view = SimpleNamespace(items=[Remedy.NETWORKS], state=State.MEASURING)
     stage = SimpleNamespace(asked=(asked, ()), began_with=([Remedy.NETWORKS, Remedy.DATA],))
@@ -179,7 +179,7 @@ def test_what_was_waited_for_is_not_lost_by_another_press_and_is_by_another_ques
         ({"size": 4097}, "expected a whole number from 1 to 4096"),
     ],
 )
-def test_what_cannot_be_used_is_one_sentence_in_place_of_the_remedies(show, shown, values, words):
+def test_invalid_values_show_one_sentence_in_place_of_the_remedies(show, shown, values, words):
     show(**values)
     assert len(shown) == 1
     assert words in shown[0]
@@ -203,7 +203,7 @@ def said(found: Findings) -> str:
     return page.remedies_sentence(found).replace("\u202f", " ")
 
 
-def test_what_is_predicted_to_help_most_is_said_before_anything_is_measured():
+def test_the_best_predicted_remedy_is_named_before_measuring():
     assert said(PLAIN).startswith("JAX, one call a step, batch size 32: a step is predicted to take 1 ms (")
     assert said(PLAIN).endswith(
         "; that is 31 μs an image. Predicted to help most in your own program: a larger batch, 4 (3 to 5) times as"
@@ -212,12 +212,12 @@ def test_what_is_predicted_to_help_most_is_said_before_anything_is_measured():
     assert "No remedy that can be predicted here is predicted to help." in said(Findings(BEFORE, None, [NONE, SLOWER]))
 
 
-def test_what_was_measured_not_to_help_is_not_said_to_help_most():
+def test_a_remedy_measured_not_to_help_is_not_recommended():
     in_vain = [NONE, Outcome(COMPILED), Outcome(LARGER, StepTime(20e-3, 0.1)), SLOWER]
     assert "your own program: compile the epoch" in said(replace(MEASURED, outcomes=in_vain))
 
 
-def test_each_row_has_its_button_or_says_why_it_has_none():
+def test_each_remedy_has_a_button_or_says_why_not():
     slow = Outcome(replace(COMPILED, remedy=Remedy.NETWORKS, setup=replace(BEFORE, step=took(100.0))))
     buttons = {remedy: f"<b>press {remedy.name}</b>" for remedy in Remedy}
     shown = page.remedies_table(replace(MEASURED, outcomes=[*OUTCOMES, slow]), buttons)
@@ -231,7 +231,7 @@ def test_each_row_has_its_button_or_says_why_it_has_none():
 
 
 @pytest.mark.parametrize("found", [Findings(), PLAIN, MEASURED])
-def test_the_chart_keeps_its_rows_and_has_a_mark_for_what_is_known(found):
+def test_the_chart_keeps_its_rows_and_marks_known_gains(found):
     chart = page.gains_chart(found)
     dots = dots_of(chart)
     assert sum(dot["known"] == PREDICTED for dot in dots) == sum(one.effect.setup is not None for one in found.outcomes)

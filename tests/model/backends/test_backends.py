@@ -46,7 +46,7 @@ AGAINST_FLOAT64 = [
 
 
 @pytest.fixture(autouse=True, scope="module")
-def no_card_needed():
+def fake_cards():
     with in_cupys_place(), in_numba_cudas_place():
         yield
 
@@ -134,7 +134,7 @@ def test_a_hundred_classes_agree_with_float64(key):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("key", MOST)
-def test_the_contract(key, small_data):
+def test_events_follow_the_contract(key, small_data):
     training = Training(Network((8,)), batch_size=100, epochs=2)  # 640 images: six batches, 40 images dropped
     events = list(train_of(key)(training, small_data))
     assert isinstance(events[0], FirstCall)
@@ -153,7 +153,7 @@ def test_the_contract(key, small_data):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("key", MOST)
-def test_state_goes_in_and_comes_out(key, small_data):
+def test_training_resumes_from_returned_parameters(key, small_data):
     train = train_of(key)
     whole = list(train(Training(Network((8,)), epochs=2), small_data))
     first = list(train(Training(Network((8,)), epochs=1), small_data))
@@ -182,7 +182,7 @@ def test_divergence_is_marked_and_ends_the_training(key, small_data):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("key", MOST)
-def test_stopping_is_not_asking_for_more(key, small_data):
+def test_closing_the_generator_stops_training(key, small_data):
     events = train_of(key)(Training(Network((8,)), batch_size=1, epochs=50), small_data)
     for _ in range(3):
         next(events)

@@ -43,7 +43,7 @@ def test_the_loop_ends_after_a_loss_that_is_not_finite():
     assert [event.first_step for event in events if isinstance(event, Steps)] == [0, 3, 6, 9, 0, 3]
 
 
-def test_steps_of_a_chunk_are_launched_until_its_time_is_up_and_waited_for_within_it(monkeypatch):
+def test_a_chunk_launches_steps_until_its_time_is_up_and_times_the_wait(monkeypatch):
     now, launched = 0.0, []
 
     def step(images, labels):

@@ -35,7 +35,7 @@ def copy(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", [*MEASURES, *SHOWS])
-def test_what_trains_or_measures_is_part_of_it_and_what_shows_figures_is_not(copy, name):
+def test_the_digest_covers_measuring_code_and_not_displaying_code(copy, name):
     before, path = source_digest(), copy / name
     path.write_text(f"def half({name}")  # a half-written module must not fail
     assert (source_digest() != before) == (name in MEASURES)
@@ -45,19 +45,19 @@ def test_what_trains_or_measures_is_part_of_it_and_what_shows_figures_is_not(cop
     assert (source_digest() != before) == (name in MEASURES)
 
 
-def test_a_new_module_is_seen(copy):
+def test_a_new_module_changes_the_digest(copy):
     before = source_digest()
     (copy / "timing" / "with_another.py").write_text("")
     assert source_digest() != before
 
 
-def test_what_is_named_is_there():
+def test_the_listed_files_exist_in_the_project():
     files = {path.relative_to(ROOT / "lib").as_posix() for path in fingerprint._states()}
     assert set(MEASURES) <= files
     assert not set(SHOWS) & files
 
 
-def test_while_one_thread_looks_others_do_not_and_a_long_look_puts_off_the_next(monkeypatch):
+def test_one_thread_hashes_at_a_time_and_a_slow_one_delays_the_next(monkeypatch):
     digest, states, go_on, looks = source_digest(), fingerprint._states(), threading.Event(), []
 
     def slow_look():

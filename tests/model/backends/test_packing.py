@@ -11,7 +11,7 @@ hidden_layers = st.lists(st.integers(1, 12), max_size=3).map(tuple)
 
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=30), st.integers(1, 8))
-def test_every_training_has_one_place(seeds, n_devices):
+def test_every_training_is_placed_once(seeds, n_devices):
     grid = arrange(seeds, n_devices)
     found = [index for row in grid.places for index in row if index != VACANT]
     assert sorted(found) == list(range(len(seeds)))
@@ -24,7 +24,7 @@ def test_every_training_has_one_place(seeds, n_devices):
 
 
 @given(st.lists(hidden_layers, min_size=1, max_size=20), st.sampled_from([0.0, 0.2, 0.4, 1.0]))
-def test_padding_wastes_no_more_than_it_may(networks, most):
+def test_padding_stays_below_its_limit(networks, most):
     trainings = [Training(Network(hidden), 0.1, size) for hidden in networks for size in (16, 32)]
     groups = stacks(trainings, most)
     assert Counter(training for group in groups for training in group) == Counter(trainings)
@@ -36,7 +36,7 @@ def test_padding_wastes_no_more_than_it_may(networks, most):
         assert len(groups) == len(shapes)
 
 
-def test_waste_is_what_the_arithmetic_says():
+def test_waste_is_the_share_of_padded_operations():
     one, two = Network((100,)), Network((50, 20))
     useful = one.step_flops(1) + two.step_flops(1)
     padded = 2 * Shape.of([one, two]).step_flops

@@ -48,7 +48,7 @@ def test_the_gradient_agrees_with_finite_differences(small_data):
             assert gradient[place] == pytest.approx((losses[0] - losses[1]) / 2e-6, abs=1e-6)
 
 
-def test_a_neuron_at_its_kink_is_found(small_data):
+def test_a_neuron_at_its_kink_is_detected(small_data):
     network, knife_edge = Network((8, 12, 6)), 1
     assert at_a_kink(Training(network, 0.01, 32, 1, seed=knife_edge), small_data, 20)
     assert not at_a_kink(Training(network, 0.01, 32, 1, seed=0), small_data, 20)
@@ -87,7 +87,7 @@ def run(engine, runtime, training=SHORT, how=None):
 
 
 @pytest.mark.release
-def test_the_workers_switch_computes_right_what_the_library_alone_gets_wrong():
+def test_the_workers_flag_corrects_the_librarys_wrong_sums():
     if off("") < 1e-4:
         pytest.skip("this jaxlib has no such fault")
     # 2⁻⁷ as reported in jax#39103; a quarter of that on an AMD EPYC without AVX-512, for unknown reasons.
@@ -96,7 +96,7 @@ def test_the_workers_switch_computes_right_what_the_library_alone_gets_wrong():
 
 
 @pytest.mark.release
-def test_a_jax_worker_with_the_fault_switched_on_is_not_used(lone_engine, monkeypatch):
+def test_a_jax_worker_with_wrong_sums_is_rejected(lone_engine, monkeypatch):
     if off(WITH_WRONG_SUMS) < 1e-4:
         pytest.skip("this jaxlib has no such fault")
     monkeypatch.setenv("XLA_FLAGS", WITH_WRONG_SUMS)
@@ -110,21 +110,21 @@ def test_a_jax_worker_with_the_fault_switched_on_is_not_used(lone_engine, monkey
 
 
 @pytest.mark.slow
-def test_a_worker_whose_product_is_wrong_is_not_used(lone_engine, bent_numpy):
+def test_a_worker_with_a_wrong_product_is_rejected(lone_engine, bent_numpy):
     with pytest.raises(TrainingFailed, match=r"“NumPy” computes wrongly here.*loss of its first steps is off by"):
         run(lone_engine, Runtime("numpy"))
     assert lone_engine.pids() == {}
 
 
 @pytest.mark.slow
-def test_nor_is_one_of_several(lone_engine, bent_numpy):
+def test_one_of_several_workers_with_a_wrong_product_is_rejected(lone_engine, bent_numpy):
     with pytest.raises(TrainingFailed, match=r"“NumPy” computes wrongly here"):
         list(lone_engine.run_each(Runtime("numpy"), [((SHORT,), How())], Cancel()))
     assert lone_engine.pids() == {}
 
 
 @pytest.mark.release
-def test_a_process_that_somebody_else_started_computes_right_too(tmp_path):
+def test_a_process_started_elsewhere_passes_the_check(tmp_path):
     code = (
         "import os, jax; os.environ.pop('XLA_FLAGS', None)\nfrom lib.model.backends.registry import Runtime\nfrom"
         " lib.sweeps.workers.worker import expected_here, why_not\nfrom tests.conftest import make_small_data\n"
@@ -136,7 +136,7 @@ def test_a_process_that_somebody_else_started_computes_right_too(tmp_path):
 
 
 @pytest.mark.slow
-def test_each_backend_of_a_worker_is_looked_at_before_its_first_training(lone_engine, tmp_path, monkeypatch):
+def test_each_backend_of_a_worker_is_checked_before_its_first_training(lone_engine, tmp_path, monkeypatch):
     (tmp_path / "sitecustomize.py").write_text(
         "import sys\n"
         "class Bend:\n"
@@ -156,7 +156,7 @@ def test_each_backend_of_a_worker_is_looked_at_before_its_first_training(lone_en
 
 
 @pytest.mark.slow
-def test_a_stack_is_looked_at_before_the_first(small_data, monkeypatch):
+def test_stacked_training_is_checked_separately(small_data, monkeypatch):
     from lib.model.backends import stacked as program
 
     for _, here, right in _stack("cpu"):
@@ -165,12 +165,12 @@ def test_a_stack_is_looked_at_before_the_first(small_data, monkeypatch):
     program.program.cache_clear()
     plain = program._times
 
-    def last_images_in_bfloat16(weights, activations):
+    def wrong_for_last_images(weights, activations):
         product = plain(weights, activations)
         rounded = product.astype("bfloat16").astype(product.dtype)
         return program.jnp.where(program.jnp.arange(product.shape[-1]) < 10_000, product, rounded * 1.01)
 
-    monkeypatch.setattr(program, "_times", last_images_in_bfloat16)
+    monkeypatch.setattr(program, "_times", wrong_for_last_images)
     verify(Runtime("jax-epoch"), small_data)
     with pytest.raises(CannotTrain, match="validation loss of stacked networks is off by"):
         verify(Runtime("jax-epoch"), small_data, stacked=True)

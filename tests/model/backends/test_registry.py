@@ -73,7 +73,7 @@ def test_unknown_runtimes_are_refused():
         assert len({getattr(runtime, name) for runtime in all_runtimes()}) == len(all_runtimes())
 
 
-def test_rounded_products_are_runtimes_of_their_own_where_the_card_has_them(driver, monkeypatch):
+def test_precisions_of_a_card_are_runtimes_of_their_own(driver, monkeypatch):
     monkeypatch.setattr(table, "multiplies_bfloat16", lambda: False)
     assert {runtime.precision for runtime in all_runtimes()} == {"float32"}, "there is no card"
     driver("570.86.10")  # the first card is an L4
@@ -89,7 +89,7 @@ def test_rounded_products_are_runtimes_of_their_own_where_the_card_has_them(driv
     assert {runtime.precision for runtime in all_runtimes()} == {"float32"}
 
 
-def test_a_processor_that_multiplies_bfloat16_has_a_row_of_it(monkeypatch):
+def test_a_processor_with_bfloat16_has_a_runtime_for_it(monkeypatch):
     monkeypatch.setattr(table, "multiplies_bfloat16", lambda: True)
     (rounded,) = [runtime for runtime in all_runtimes() if runtime.precision != "float32"]
     assert (rounded.label, rounded.address) == ("JAX, one call an epoch, bfloat16", "jax-epoch/cpu/bfloat16")
@@ -98,7 +98,7 @@ def test_a_processor_that_multiplies_bfloat16_has_a_row_of_it(monkeypatch):
         Runtime("numpy", "cpu", "bfloat16")
 
 
-def test_a_runtime_says_what_to_do_about_it(driver, monkeypatch):
+def test_an_unavailable_gpu_runtime_names_reason_and_remedy(driver, monkeypatch):
     driver("470.82.01")
     monkeypatch.setitem(BUILDS, "jax", lambda _: 12)
     gap = why_not(Runtime("jax-epoch", "gpu"))
@@ -124,7 +124,7 @@ def adapters(monkeypatch):
     return found
 
 
-def test_each_kind_of_adapter_is_a_device_of_its_own(adapters):
+def test_each_kind_of_adapter_is_a_separate_device(adapters):
     adapters("integrated", "discrete")
     by_webgpu = [runtime for runtime in all_runtimes() if runtime.device in ADAPTERS]
     assert len(by_webgpu) == 2 * len([one for one in BACKENDS.values() if one.devices == ADAPTERS])
@@ -135,7 +135,7 @@ def test_each_kind_of_adapter_is_a_device_of_its_own(adapters):
     assert why_not(Runtime("jax-epoch", "discrete")).reason == "it runs on cpu and gpu only"
 
 
-def test_a_software_adapter_is_none_of_them_unless_somebody_asks_for_it(adapters, monkeypatch):
+def test_a_software_adapter_is_listed_only_on_request(adapters, monkeypatch):
     adapters("software")
     on_it = Runtime("webgpu-step", "software")
     assert {runtime.device for runtime in all_runtimes()} == {"cpu", "gpu", "discrete"}
@@ -149,7 +149,7 @@ def test_a_software_adapter_is_none_of_them_unless_somebody_asks_for_it(adapters
     assert on_it.label.endswith("software adapter")
 
 
-def test_without_an_adapter_or_with_one_of_unknown_type_it_is_said(adapters, monkeypatch):
+def test_a_missing_or_unknown_adapter_is_reported(adapters, monkeypatch):
     (gap,) = {unavailable(runtime) for runtime in all_runtimes() if runtime.device in ADAPTERS}
     assert gap is not None
     assert gap.reason == "WebGPU finds no discrete GPU on this machine"
@@ -159,7 +159,7 @@ def test_without_an_adapter_or_with_one_of_unknown_type_it_is_said(adapters, mon
     assert why_not(Runtime("webgpu-step", "discrete")).reason == "wgpu is not installed"
 
 
-def test_the_driver_of_an_adapter_is_among_the_versions(adapters):
+def test_versions_include_the_driver_of_an_adapter(adapters):
     adapters("integrated")
     versions.cache_clear()
     try:
@@ -168,14 +168,14 @@ def test_the_driver_of_an_adapter_is_among_the_versions(adapters):
         versions.cache_clear()
 
 
-def test_what_knows_only_cards_is_not_offered_on_a_processor(monkeypatch):
+def test_gpu_only_backends_are_unavailable_on_a_processor(monkeypatch):
     monkeypatch.setattr(table, "_installed", lambda *_: True)
     assert "graphics cards only" in why_not(Runtime("cupy")).reason
     monkeypatch.setattr(table.shutil, "which", lambda _: None)
     assert "compiles with g++" in why_not(Runtime("torch-compiled")).reason
 
 
-def test_versions_name_the_library_once_by_whichever_package_holds_it(monkeypatch):
+def test_versions_name_a_library_once_whichever_package_provides_it(monkeypatch):
     installed = {"numpy": "2.1.0", "tensorflow-cpu": "2.21.0", "cupy-cuda12x": "14.0.0"}
     monkeypatch.setattr(Environment, "version", lambda _, name: installed.get(name, ""))
     versions.cache_clear()
@@ -187,7 +187,7 @@ def test_versions_name_the_library_once_by_whichever_package_holds_it(monkeypatc
         versions.cache_clear()
 
 
-def test_what_trains_in_a_browser_has_rows_and_no_worker():
+def test_browser_backends_have_runtimes_but_no_worker():
     for key, trainer in IN_A_BROWSER.items():
         runtime = Runtime(key)
         assert (runtime.label, runtime.color, runtime.on_gpu) == (trainer.label, trainer.color, False)
@@ -228,19 +228,19 @@ def locked(name: str) -> dict[str, str]:
     return dict(re.findall(r"^([\w.-]+)(?:\[\w+\])?==(\S+)", text, re.MULTILINE))
 
 
-def test_without_a_second_environment_all_workers_run_in_this_one(tmp_path, monkeypatch):
+def test_all_workers_run_here_without_a_second_environment(tmp_path, monkeypatch):
     monkeypatch.setattr(registry, "ROOT", tmp_path)
     assert {environment_of(runtime) for runtime in all_runtimes()} == {HERE}
     assert sys.executable == HERE.python
 
 
-def test_with_one_only_tensorflow_on_a_card_runs_there(cuda12):
+def test_only_tensorflow_on_a_card_uses_the_second_environment(cuda12):
     elsewhere = [runtime for runtime in all_runtimes() if environment_of(runtime) is not HERE]
     assert elsewhere == [ON_A_CARD]
     assert environment_of(ON_A_CARD).python.endswith("/.venv-cuda12/bin/python")
 
 
-def test_what_is_installed_there_is_found_and_not_imported(cuda12):
+def test_packages_of_the_second_environment_are_found_without_import(cuda12):
     install(cuda12, keras="3.15.1", tensorflow="2.21.0")
     there = environment_of(ON_A_CARD)
     assert there.installed("tensorflow")
@@ -256,12 +256,12 @@ def test_what_is_installed_there_is_found_and_not_imported(cuda12):
 
 
 @pytest.mark.parametrize("line", ["version = 3.12.3", "version_info = 3.12.3", "version_info=3.12.3.final.0"])
-def test_the_version_of_another_interpreter_is_that_which_made_its_environment(tmp_path, line):
+def test_the_python_version_of_an_environment_is_read_from_its_config(tmp_path, line):
     (tmp_path / "pyvenv.cfg").write_text(f"home = /usr/bin\ninclude-system-site-packages = false\n{line}\n")
     assert Environment(str(tmp_path / "bin" / "python"), ()).python_version == "3.12.3"
 
 
-def test_what_is_missing_there_is_said_even_where_it_is_installed_here(cuda12, driver):
+def test_packages_missing_in_the_second_environment_are_reported(cuda12, driver):
     driver("580.65.06")
     gap = unavailable(ON_A_CARD)
     assert gap is not None
@@ -277,7 +277,7 @@ def test_what_is_missing_there_is_said_even_where_it_is_installed_here(cuda12, d
     assert unavailable(ON_A_CARD) is None
 
 
-def test_two_generations_in_one_environment_are_not_tried(cuda12):
+def test_two_cuda_generations_in_one_environment_are_rejected(cuda12):
     install(cuda12, tensorflow="2.21.0", nvidia_cudnn_cu12="9.28.0.42")
     build = registry.BUILDS["keras-tensorflow"]
     assert build(environment_of(ON_A_CARD)) == 12
@@ -285,7 +285,7 @@ def test_two_generations_in_one_environment_are_not_tried(cuda12):
     assert build(environment_of(ON_A_CARD)) is None
 
 
-def test_a_time_on_a_card_depends_on_driver_plug_in_and_cudas_libraries(cuda12, driver):
+def test_versions_on_a_card_include_driver_and_cuda_libraries(cuda12, driver):
     driver("580.65.06")
     install(cuda12, keras="3.15.1", tensorflow="2.21.0", numpy="2.0.0")
     install(cuda12, nvidia_cublas_cu12="12.9.3", nvidia_cudnn_cu12="9.28", jax_cuda12_plugin="0.10.2")
@@ -342,7 +342,7 @@ def test_a_worker_in_another_environment_trains(cuda12, monkeypatch):
 
 @pytest.mark.release
 @pytest.mark.skipif(unavailable(Runtime("keras-tensorflow")) is not None, reason="TensorFlow is not installed")
-def test_what_is_locked_for_the_second_environment_suffices_for_a_worker(tmp_path):
+def test_the_locked_second_environment_suffices_for_a_worker(tmp_path):
     modules = [name.replace("-", "_") for name in locked("requirements-cuda12.txt")]
     others = ["absl", "google", "sklearn", "tensorflow", "keras", "charset_normalizer", "flatbuffers", "opt_einsum"]
     process = engine_module.Process(
@@ -358,7 +358,7 @@ def test_what_is_locked_for_the_second_environment_suffices_for_a_worker(tmp_pat
         process.kill(wait=True)
 
 
-def test_each_generation_is_locked_by_itself():
+def test_each_cuda_generation_has_its_own_lock_file():
     here, there = locked("requirements-gpu.txt"), locked("requirements-cuda12.txt")
     assert not [name for name in here if "cu12" in name or "cuda12" in name]
     assert not [name for name in there if "cu13" in name or "cuda13" in name or name in ("torch", "jax")]
@@ -370,7 +370,7 @@ def test_each_generation_is_locked_by_itself():
     assert {name: here[name] for name in same} == {name: there[name] for name in same}
 
 
-def test_every_environment_of_the_table_is_made_by_make():
+def test_make_builds_every_environment_of_the_table():
     made = re.findall(r"^VENV\w* := (\S+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert {backend.cuda_environment for backend in BACKENDS.values()} - {""} <= set(made)
 
@@ -384,7 +384,7 @@ def test_every_environment_of_the_table_is_made_by_make():
         ("580.65.06", 13, ""),
     ],
 )
-def test_an_old_driver_is_named(driver, version, major, words):
+def test_an_old_driver_is_reported(driver, version, major, words):
     driver(version)
     problem = registry.driver_problem(major)
     assert words in problem
@@ -392,7 +392,7 @@ def test_an_old_driver_is_named(driver, version, major, words):
 
 
 @pytest.mark.parametrize("answer", [("NVIDIA-SMI has failed", 9), ("[N/A]", 0), ("", 0)])
-def test_a_driver_that_says_nothing_is_not_refused(driver, answer):
+def test_a_driver_of_unknown_version_is_not_refused(driver, answer):
     driver(*answer)
     assert nvidia.driver_version() == ""
     assert registry.driver_problem(12) == ""
@@ -402,7 +402,7 @@ def test_a_driver_that_says_nothing_is_not_refused(driver, answer):
     ("text", "major"),
     [("cuda: Optional[str] = '12.8'", 12), ("cuda = '13.0'", 13), ("cuda: Optional[str] = None", None)],
 )
-def test_pytorchs_own_file_names_its_cuda(tmp_path, text, major):
+def test_pytorchs_cuda_version_is_read_from_its_file(tmp_path, text, major):
     package = tmp_path / "torch"
     package.mkdir()
     (package / "__init__.py").write_text("raise AssertionError('it was imported')\n")
@@ -422,7 +422,7 @@ def test_pytorchs_own_file_names_its_cuda(tmp_path, text, major):
         ("cupy", "", "cupy_cuda13x", 13),
     ],
 )
-def test_a_package_names_its_cuda(tmp_path, worker, module, distribution, major):
+def test_the_cuda_version_is_read_from_installed_packages(tmp_path, worker, module, distribution, major):
     if module:
         (tmp_path / module).mkdir()
         (tmp_path / module / "__init__.py").touch()
@@ -445,7 +445,7 @@ def test_a_gpu_worker_is_given_the_cards_by_uuid_and_a_cpu_worker_none(driver, m
     assert gpu["XLA_PYTHON_CLIENT_PREALLOCATE"] == "false"
 
 
-def test_every_library_of_a_gpu_worker_is_told_the_precision(driver):
+def test_a_gpu_workers_environment_sets_the_precision(driver):
     driver("570.86.10")
     plain = worker_environment(Runtime("jax-epoch", "gpu"), None)
     assert plain["NVIDIA_TF32_OVERRIDE"] == "0"
@@ -461,7 +461,7 @@ def test_every_library_of_a_gpu_worker_is_told_the_precision(driver):
 
 
 @pytest.mark.parametrize("runtime", [Runtime("jax-epoch"), Runtime("jax-step"), Runtime("keras-jax")])
-def test_a_persons_own_flags_survive_and_count(monkeypatch, runtime):
+def test_the_users_xla_flags_are_kept_and_take_precedence(monkeypatch, runtime):
     monkeypatch.setenv("XLA_FLAGS", f"--xla_dump_to=/nowhere {WITH_WRONG_SUMS}")
     for threads in (None, 1):
         flags = worker_environment(runtime, None, threads)["XLA_FLAGS"].split()
@@ -472,7 +472,7 @@ def test_a_persons_own_flags_survive_and_count(monkeypatch, runtime):
     assert XLA_WITHOUT_WRONG_SUMS in worker_environment(runtime, None)["XLA_FLAGS"]
 
 
-def test_only_what_runs_on_jax_gets_its_flags(monkeypatch):
+def test_only_jax_workers_get_xla_flags(monkeypatch):
     monkeypatch.delenv("XLA_FLAGS", raising=False)
     for key in ("numpy", "torch", "keras-tensorflow"):
         assert "XLA_FLAGS" not in worker_environment(Runtime(key), None)

@@ -63,7 +63,7 @@ def assert_same(training, data, losses, epochs, parameters):
     seeds=st.lists(st.integers(0, 2), min_size=4, max_size=4),
 )
 @settings(max_examples=3)
-def test_any_networks_together_are_what_they_are_alone(small_data, networks, rates, seeds):
+def test_stacked_networks_train_as_each_alone(small_data, networks, rates, seeds):
     trainings = [
         Training(Network(hidden), rate, 32, 1, seed) for hidden, rate, seed in zip(networks, rates, seeds, strict=False)
     ]
@@ -74,7 +74,7 @@ def test_any_networks_together_are_what_they_are_alone(small_data, networks, rat
 
 
 @pytest.mark.slow
-def test_one_that_diverges_harms_no_other(small_data):
+def test_a_diverging_network_does_not_affect_the_others(small_data):
     good, bad = Training(Network((8,)), 0.1, 32, 2), Training(Network((64, 64, 64)), 1000.0, 32, 2, seed=1)
     losses, epochs, last = trained([good, bad, good], small_data)
     _, expected, _ = alone(bad, small_data)
@@ -85,7 +85,7 @@ def test_one_that_diverges_harms_no_other(small_data):
 
 
 @pytest.mark.slow
-def test_what_is_done_leaves_the_stack(small_data, monkeypatch):
+def test_finished_networks_leave_the_stack(small_data, monkeypatch):
     monkeypatch.setattr(stacked, "WORTH_COMPILING_S", 0.0)
     trainings = [Training(Network((width,)), 0.1, 32, epochs) for width, epochs in ((4, 1), (6, 3), (5, 2))]
     losses, epochs, last = trained(trainings, small_data)
@@ -94,7 +94,7 @@ def test_what_is_done_leaves_the_stack(small_data, monkeypatch):
         assert_same(training, small_data, losses[index], epochs[index], last[index])
 
 
-def test_it_goes_on_where_it_was_left(small_data):
+def test_a_stack_resumes_from_its_parameters(small_data):
     trainings = [Training(Network((6,)), rate, 32, 3) for rate in (0.05, 0.1)]
     half = [Training(t.network, t.learning_rate, 32, 1) for t in trainings]
     _, _, after_one = trained(half, small_data)
@@ -107,7 +107,7 @@ def test_it_goes_on_where_it_was_left(small_data):
 
 
 @pytest.mark.slow
-def test_seconds_are_shares_of_the_stacks(small_data):
+def test_times_of_networks_are_equal_shares_of_the_stacks(small_data):
     trainings = [Training(Network((8,)), 0.1, 32, 1)] * 4
     events = [told for told in train_stack(trainings, small_data) if told is not None]
     of_epochs = [event.train_s for _, event in events if isinstance(event, Epoch)]
@@ -118,7 +118,7 @@ def test_seconds_are_shares_of_the_stacks(small_data):
     assert len([event for _, event in events if isinstance(event, FirstCall)]) == 4
 
 
-def test_more_devices_than_there_are_is_a_sentence(small_data):
+def test_too_many_devices_are_refused(small_data):
     with pytest.raises(ValueError, match=r"expected at most \d+ \(cpu\), got 99"):
         next(train_stack([Training()], small_data, n_devices=99))
 
@@ -126,11 +126,11 @@ def test_more_devices_than_there_are_is_a_sentence(small_data):
 EIGHT = """
 import json, sys
 import numpy as np
-from tests.model.backends.test_stacked import DIVIDED, noise, trained
+from tests.model.backends.test_stacked import DIVIDED, rebuilt_small_data, trained
 import jax
 n_devices = int(sys.argv[1])
 assert len(jax.devices()) == 8
-losses, epochs, last = trained(DIVIDED, noise(), n_devices=n_devices)
+losses, epochs, last = trained(DIVIDED, rebuilt_small_data(), n_devices=n_devices)
 print(json.dumps({str(i): [losses[i].tolist(), float(sum(w.sum() for w, _ in last[i]))] for i in losses}))
 """
 DIVIDED = [
@@ -141,7 +141,7 @@ DIVIDED = [
 ]
 
 
-def noise():
+def rebuilt_small_data():
     """Build `small_data` again, for a subprocess."""
     from tests.conftest import make_small_data
 
@@ -157,7 +157,7 @@ def on_eight_devices(n_devices: int) -> dict:
 
 
 @pytest.mark.release
-def test_eight_devices_are_the_same_as_one(small_data):
+def test_eight_devices_train_as_one(small_data):
     divided = on_eight_devices(8)
     losses, _, last = trained(DIVIDED, small_data)
     assert len(divided) == len(DIVIDED)
@@ -175,15 +175,15 @@ import json, sys
 import jax
 jax.config.update("jax_cpu_collectives_implementation", "gloo")
 jax.distributed.initialize(f"127.0.0.1:{sys.argv[1]}", num_processes=2, process_id=int(sys.argv[2]))
-from tests.model.backends.test_stacked import DIVIDED, noise, trained
+from tests.model.backends.test_stacked import DIVIDED, rebuilt_small_data, trained
 assert len(jax.devices()) == 4 and len(jax.local_devices()) == 2
-losses, epochs, last = trained(DIVIDED, noise(), n_devices=4)
+losses, epochs, last = trained(DIVIDED, rebuilt_small_data(), n_devices=4)
 print(json.dumps({str(i): [losses[i].tolist(), float(sum(w.sum() for w, _ in last[i]))] for i in losses}))
 """
 
 
 @pytest.mark.release
-def test_two_processes_of_a_job_are_the_same_as_one(small_data):
+def test_two_processes_of_a_job_train_as_one(small_data):
     port = free_port()
     environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
     job = [
@@ -241,7 +241,7 @@ def test_padding_stays_exactly_zero(small_data, monkeypatch):
 
 
 @pytest.mark.slow
-def test_neither_rate_nor_seed_nor_epochs_compile_again(small_data):
+def test_changing_rate_seed_or_epochs_does_not_recompile(small_data):
     def sweep_of(rate, epochs, seed):
         return [Training(Network((11,)), rate * factor, 32, epochs, seed) for factor in (1, 2, 3)]
 
@@ -267,13 +267,13 @@ def lowered_steps(data):
     )
 
 
-def test_devices_exchange_nothing_while_they_train(small_data):
+def test_devices_do_not_communicate_while_training(small_data):
     text = lowered_steps(small_data).as_text()
     assert not any(word in text for word in ("all_reduce", "all_gather", "collective_permute", "all_to_all"))
 
 
 @pytest.mark.slow
-def test_a_card_is_given_blocks_of_known_length(small_data, monkeypatch):
+def test_a_card_runs_blocks_of_known_length(small_data, monkeypatch):
     monkeypatch.setitem(BLOCK, "cpu", BLOCK["gpu"])
     stacked.program.cache_clear()
     try:

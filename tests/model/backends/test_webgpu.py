@@ -26,7 +26,7 @@ NETWORKS = [Network(()), Network((1,)), Network((128,)), Network((32, 16, 8))]
 
 @pytest.mark.parametrize("network", NETWORKS, ids=lambda network: network.label)
 @pytest.mark.parametrize("batch_size", [1, 33])
-def test_every_region_has_a_place_of_its_own(network, batch_size):
+def test_memory_regions_do_not_overlap(network, batch_size):
     for program in (step(network, batch_size), evaluation(network, batch_size)):
         places = sorted((first, rows * columns) for first, (rows, columns) in program.regions.values())
         assert all(first + size <= after for (first, size), (after, _) in pairwise(places))
@@ -34,7 +34,7 @@ def test_every_region_has_a_place_of_its_own(network, batch_size):
         assert all(first % webgpu.ALIGNMENT == 0 for first, _ in places)
 
 
-def test_an_evaluation_finds_the_parameters_where_a_step_left_them():
+def test_step_and_evaluation_share_the_layout_of_parameters():
     training, other = step(Network((32, 16)), 7), evaluation(Network((32, 16)), 2_000)
     assert training.parameter_bytes == other.parameter_bytes
     for name in ("rate", "layer 1", "layer 2", "layer 3"):
@@ -48,7 +48,7 @@ def test_no_dispatch_has_more_workgroups_than_every_adapter_allows(batch_size):
     assert all(word < 2**32 for one in program.operations for word in one.words)
 
 
-def test_the_kernels_mean_the_same_by_their_numbers():
+def test_constants_and_kernel_numbers_match_the_shaders():
     struct = re.search(r"struct Operation \{(.*?)\n\}", WGSL, re.DOTALL)
     assert struct is not None
     assert re.findall(r"(\w+): u32", struct[1]) == list(FIELDS)
@@ -62,7 +62,7 @@ def test_the_kernels_mean_the_same_by_their_numbers():
     assert by_number == [found[1] for found in called.values() if found is not None]
 
 
-def test_operations_that_find_nothing_to_do_are_dispatched_all_the_same():
+def test_empty_operations_are_dispatched():
     program = webgpu.nothing(7)
     assert [one.groups for one in program.operations] == [1] * 7
     assert all(one.words[FIELDS.index("rows")] == 0 for one in program.operations)
@@ -70,7 +70,7 @@ def test_operations_that_find_nothing_to_do_are_dispatched_all_the_same():
 
 
 @pytest.mark.parametrize(("n_images", "size", "seed"), [(640, 32, 0), (1_000, 7, 3), (48_000, 4_096, 1)])
-def test_each_epoch_has_an_order_of_its_own(n_images, size, seed):
+def test_each_epoch_has_its_own_order_of_batches(n_images, size, seed):
     found = first_images(Training(Network((8,)), 0.1, size, 1, seed), n_images)
     steps = n_images // size
     n_epochs = min(MAX_EPOCHS, MAX_STARTS // steps)
@@ -79,6 +79,6 @@ def test_each_epoch_has_an_order_of_its_own(n_images, size, seed):
     assert not np.array_equal(found[:steps], found[steps : 2 * steps])
 
 
-def test_of_an_epoch_that_is_too_long_the_beginning_travels():
+def test_only_the_start_of_a_long_epoch_is_sent():
     found = first_images(Training(Network((8,)), 0.1, 1, 1), 48_000)
     np.testing.assert_array_equal(found, batch_starts(48_000, 1, 0, 0)[:MAX_STARTS])

@@ -14,7 +14,7 @@ def with_cupy():
         yield module
 
 
-def test_image_by_image_is_the_same_step(with_cupy, small_data):
+def test_a_step_by_image_equals_a_step_by_batch(with_cupy, small_data):
     x, y, rate = small_data.x_train[:16], small_data.y_train[:16], np.float32(0.1)
     by_batch, by_image = initial_parameters(Network((9,)), 1), initial_parameters(Network((9,)), 1)
     losses = with_cupy.step_by_batch(by_batch, rate, x, y), with_cupy.step_by_image(by_image, rate, x, y)

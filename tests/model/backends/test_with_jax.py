@@ -20,7 +20,7 @@ from lib.sweeps.workers.queue import Cancel
 
 
 @pytest.mark.slow
-def test_learning_rate_epochs_and_seed_do_not_compile_again(small_data):
+def test_changing_rate_epochs_or_seed_does_not_recompile(small_data):
     list(with_jax.train(Training(Network((11,))), small_data))
     before = dict(with_jax.TRACES)
     for training in (
@@ -57,7 +57,7 @@ def test_blocks_are_loops_of_known_length(small_data):
 
 @pytest.mark.slow
 @given(st.integers(0, 40), st.integers(0, 40), st.integers(1, 12))
-def test_steps_in_blocks_are_the_same_steps(first, more, block):
+def test_running_in_blocks_does_not_change_the_steps(first, more, block):
     def collect(index, seen):
         return seen * 3 % 1_000_003 + index  # depends on the steps and on their order
 
@@ -83,7 +83,7 @@ def operands(n, inputs, outputs, contracted, seed):
 
 @pytest.mark.slow
 @given(sizes, sizes, sizes, st.tuples(st.integers(0, 1), st.integers(0, 1)), st.integers(0, 99))
-def test_a_rounded_product_and_its_gradients_are_those_of_rounded_factors(n, inputs, outputs, contracted, seed):
+def test_a_bfloat16_product_and_its_gradients_round_the_factors(n, inputs, outputs, contracted, seed):
     a, b = operands(n, inputs, outputs, contracted, seed)
     by = np.random.default_rng(seed + 1).standard_normal((n, outputs), np.float32)
     with jax.default_matmul_precision(ROUNDED):
@@ -101,7 +101,7 @@ def test_a_rounded_product_and_its_gradients_are_those_of_rounded_factors(n, inp
         np.testing.assert_allclose(np.asarray(here), expected, rtol=1e-5, atol=1e-5)
 
 
-def test_without_being_asked_nothing_is_rounded():
+def test_nothing_is_rounded_by_default():
     a, b = operands(5, 7, 3, (1, 0), 0)
     assert not rounds_beforehand()
     np.testing.assert_allclose(product(a, b), a.astype(np.float64) @ b, rtol=1e-5, atol=1e-6)
@@ -111,7 +111,7 @@ def test_without_being_asked_nothing_is_rounded():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("hidden", [(), (64,), (64, 32)])
-def test_a_training_in_bfloat16_is_near_the_reference_and_not_that_of_float32(small_data, hidden):
+def test_bfloat16_training_is_near_the_reference_but_not_float32(small_data, hidden):
     training = Training(Network(hidden), 0.1, 32, 1)
 
     def losses():
@@ -128,7 +128,7 @@ def test_a_training_in_bfloat16_is_near_the_reference_and_not_that_of_float32(sm
 
 
 @pytest.mark.release
-def test_a_worker_rounds_as_its_environment_says_and_learns_all_the_same(engine):
+def test_a_bfloat16_worker_rounds_and_still_learns(engine):
     training = Training(Network((32,)), 0.1, 512, 2)
 
     def epochs(runtime):

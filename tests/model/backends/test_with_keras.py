@@ -94,7 +94,7 @@ def test_running_means_become_losses(handover):
 
 @pytest.mark.parametrize("at_fault", [float("nan"), float("-inf")])
 @pytest.mark.parametrize("layer", [0, 1])
-def test_parameters_that_are_no_numbers_are_a_divergence_that_the_loss_may_hide(handover, layer, at_fault):
+def test_nonfinite_parameters_are_a_divergence_even_with_finite_losses(handover, layer, at_fault):
     weights = handover.model.get_weights()
     handover.model.get_weights = lambda: weights
     handover.hand_over(4.0, 3.0)
@@ -106,7 +106,7 @@ def test_parameters_that_are_no_numbers_are_a_divergence_that_the_loss_may_hide(
 
 @pytest.mark.release
 @pytest.mark.skipif(unavailable(Runtime("keras-tensorflow")) is not None, reason="TensorFlow is not installed")
-def test_keras_on_tensorflow_ends_where_its_parameters_are_no_numbers(engine):
+def test_keras_on_tensorflow_ends_at_nonfinite_parameters(engine):
     training = Training(Network((16,) * 8), learning_rate=30.0, batch_size=32, epochs=3)
     messages = engine.run(Runtime("keras-tensorflow"), [training], Cancel())
     epochs = [one.event for one in messages if isinstance(one, Progress) and isinstance(one.event, Epoch)]

@@ -53,7 +53,7 @@ def trained(training: Training, data: Data, threads: int, monkeypatch) -> tuple[
     density=st.floats(0, 1),
     threads=st.integers(1, 2),
 )
-def test_leaving_zeros_out_changes_nothing(n_inputs, n_classes, hidden, batch_size, density, threads):
+def test_skipping_zeros_does_not_change_the_training(n_inputs, n_classes, hidden, batch_size, density, threads):
     data = sparse_data(n_inputs, n_classes, density)
     training = Training(Network(tuple(hidden), n_inputs, n_classes), 0.05, batch_size, epochs=1, data=DATA_SET)
     losses, parameters = trained(training, data, threads, pytest.MonkeyPatch())
@@ -90,7 +90,7 @@ def test_rows_and_columns_hold_the_same_entries(density, tile, n_inputs, seed):
     sizes=st.tuples(st.integers(1, 4096), st.integers(1, 4096)),
     cores=st.integers(1, 16),
 )
-def test_a_batch_is_divided_by_its_work_among_no_more_threads_than_cores(hidden, sizes, cores):
+def test_threads_grow_with_the_work_up_to_the_cores(hidden, sizes, cores):
     small, large = (Training(Network(tuple(hidden)), batch_size=size) for size in sorted(sizes))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(with_numba, "usable_cores", lambda: cores)
@@ -101,7 +101,7 @@ def test_a_batch_is_divided_by_its_work_among_no_more_threads_than_cores(hidden,
     assert min(sizes) >= threads[0], "none without an image"
 
 
-def test_what_steps_write_begins_with_a_line_of_the_cache():
+def test_written_arrays_are_aligned_to_cache_lines():
     for batch_size in range(1, 9):  # at these sizes NumPy itself does not align arrays
         network = Network((150, 7), 60, 3)
         made = with_numba.packed(initial_parameters(network, 0), batch_size)[:2]
@@ -145,7 +145,7 @@ print(len(run_steps.stats.cache_hits), hashlib.sha256(as_bytes).hexdigest())
 
 
 @pytest.mark.release
-def test_a_training_is_the_same_to_the_last_bit_whether_its_program_was_compiled_or_loaded(tmp_path):
+def test_compiled_and_loaded_programs_train_bit_identically(tmp_path):
     environment = os.environ | {"PYTHONPATH": str(ROOT), "NUMBA_CACHE_DIR": str(tmp_path)}
     (first, compiled), (second, loaded) = (
         subprocess.run(

@@ -89,7 +89,7 @@ def losses_of(events) -> np.ndarray:
 
 
 @pytest.mark.slow
-def test_the_same_training_gives_the_same_bits_in_however_many_blocks(module, small_data, monkeypatch):
+def test_training_is_bit_identical_for_any_number_of_blocks(module, small_data, monkeypatch):
     first, second = (list(module.train(SHORT, small_data)) for _ in range(2))
     monkeypatch.setattr(cuda_stand_in, "PROCESSORS", 1)
     alone = list(module.train(SHORT, small_data))
@@ -111,7 +111,7 @@ def test_neurons_are_divided_so_that_all_blocks_run_at_once(module):
     assert large.shared_bytes <= 48 * 1024
 
 
-def test_a_batch_whose_logits_do_not_fit_into_shared_memory_trains_all_the_same(module, small_data, monkeypatch):
+def test_a_batch_with_logits_beyond_shared_memory_trains(module, small_data, monkeypatch):
     monkeypatch.setattr(cuda_stand_in, "SHARED_BYTES", 16_000)
     training = replace(SHORT, batch_size=320)
     assert not module.plan(training.network, 320, 3, 16_000, module.THREADS, module.LANES).loss_in_shared
@@ -126,14 +126,14 @@ def test_a_batch_whose_logits_do_not_fit_into_shared_memory_trains_all_the_same(
         (Network((30,)), 10_000, r"needs 10 blocks that run at once, and this card runs 6 of .*; choose fewer neurons"),
     ],
 )
-def test_what_does_not_fit_is_refused_with_the_limit(module, small_data, monkeypatch, network, shared_bytes, says):
+def test_oversized_networks_name_the_limit(module, small_data, monkeypatch, network, shared_bytes, says):
     monkeypatch.setattr(cuda_stand_in, "SHARED_BYTES", shared_bytes)
     with pytest.raises(CannotTrain, match=says):
         next(module.train(replace(SHORT, network=network), small_data))
 
 
 @pytest.mark.parametrize("name", ["copies", "outgoing"])
-def test_copies_of_weights_that_differ_are_noticed(module, small_data, name):
+def test_differing_copies_of_weights_are_detected(module, small_data, name):
     divided = module.plan(SHORT.network, 64, 3, 48 * 1024, module.THREADS, module.LANES)
     current = module.CardArrays(divided, initial_parameters(SHORT.network, 0))
     current.parameters()

@@ -8,7 +8,7 @@ from lib.model.backends.base import initial_parameters
 from lib.model.spec import Network
 
 
-def test_an_evaluation_in_slices_is_that_of_all_images(small_data, monkeypatch):
+def test_an_evaluation_in_slices_equals_that_of_all_images(small_data, monkeypatch):
     parameters = initial_parameters(Network((6,)), 2)
     loss, _ = reference.loss_and_gradients(parameters, small_data.x_validation, small_data.y_validation)
     logits = with_numpy.predict_logits(parameters, small_data.x_validation)

@@ -47,7 +47,7 @@ def execution(gpu, images, program, most_steps=40):
 @pytest.mark.slow
 @settings(max_examples=5)
 @given(hidden=st.lists(st.integers(1, 40), max_size=2), batch_size=st.integers(1, 50))
-def test_every_way_of_launching_makes_the_same_steps(gpu, images, hidden, batch_size):
+def test_all_ways_of_launching_give_the_same_steps(gpu, images, hidden, batch_size):
     from lib.model.backends.webgpu import step
     from lib.model.backends.with_webgpu import LAUNCHES
 
@@ -69,7 +69,7 @@ def test_every_way_of_launching_makes_the_same_steps(gpu, images, hidden, batch_
 
 
 @pytest.mark.slow
-def test_one_kernel_is_given_no_more_steps_than_a_software_adapter_makes(gpu, images):
+def test_one_kernel_respects_the_limit_of_a_software_adapter(gpu, images):
     from lib.model.backends.webgpu import step
 
     found, n = [], 160
@@ -85,7 +85,7 @@ def test_one_kernel_is_given_no_more_steps_than_a_software_adapter_makes(gpu, im
         too_large.one_kernel(1)
 
 
-def test_what_fills_the_last_slice_of_an_evaluation_counts_for_nothing(gpu):
+def test_padding_of_the_last_evaluation_slice_is_not_counted(gpu):
     from lib.model.backends.webgpu import evaluation
     from lib.model.backends.with_webgpu import Images
 
@@ -103,7 +103,7 @@ def test_what_fills_the_last_slice_of_an_evaluation_counts_for_nothing(gpu):
     assert correct == (logits.argmax(1) == Y[:n]).sum()
 
 
-def test_a_network_beyond_the_adapters_limit_is_refused_by_the_figure(gpu, images, monkeypatch):
+def test_a_network_beyond_the_adapters_limit_is_refused(gpu, images, monkeypatch):
     from lib.model.backends.webgpu import step
 
     def allocate(**_):
@@ -116,7 +116,7 @@ def test_a_network_beyond_the_adapters_limit_is_refused_by_the_figure(gpu, image
         execution(gpu, images, program)
 
 
-def test_what_wgpu_says_comes_in_one_line_and_of_its_kind():
+def test_wgpu_errors_become_one_line_of_the_matching_type():
     import wgpu
 
     from lib.model.backends.with_webgpu import errors_in_one_line
@@ -127,7 +127,7 @@ def test_what_wgpu_says_comes_in_one_line_and_of_its_kind():
         raise wgpu.GPUValidationError("Validation Error\n\nCaused by:\n  In wgpuQueueSubmit")
 
 
-def test_a_kernel_that_does_not_compile_says_what_the_driver_says(gpu, monkeypatch):
+def test_a_compile_error_quotes_the_driver(gpu, monkeypatch):
     from lib.model.backends import with_webgpu as module
 
     broken = {name: text.replace("fn end_step", "fn end_of_step") for name, text in module.sources().items()}
@@ -141,13 +141,13 @@ def test_a_kernel_that_does_not_compile_says_what_the_driver_says(gpu, monkeypat
 QUICK = Training(Network(()), batch_size=64, epochs=1)
 
 
-def test_one_kernel_refuses_a_step_that_would_keep_it_for_seconds(small_data):
+def test_one_kernel_refuses_steps_that_take_seconds(small_data):
     training = Training(Network((512, 512)), batch_size=640)
     with pytest.raises(CannotTrain, match=r"at most 2 billion operations a step, and a step of 784→512→512→10 at"):
         next(load_train("webgpu-kernel")(training, small_data, SOFTWARE))
 
 
-def test_a_device_that_is_lost_is_told_in_one_line_and_known_as_lost(small_data):
+def test_a_lost_device_is_recognised_and_reported_in_one_line(small_data):
     from lib.model.backends import with_webgpu
 
     events = load_train("webgpu-step")(Training(Network((8,)), epochs=50), small_data, SOFTWARE)
@@ -164,7 +164,7 @@ def test_a_device_that_is_lost_is_told_in_one_line_and_known_as_lost(small_data)
     assert "\n" not in str(caught.value)
 
 
-def test_few_images_are_no_trouble_and_too_few_are_refused_as_everywhere(small_data):
+def test_few_images_train_and_too_few_are_refused(small_data):
     three = {name: getattr(small_data, name)[:3] for name in ("x_train", "y_train")}
     one = {name: getattr(small_data, name)[:1] for name in ("x_validation", "y_validation")}
     few, train = replace(small_data, **three, **one), load_train("webgpu-step")
@@ -174,7 +174,7 @@ def test_few_images_are_no_trouble_and_too_few_are_refused_as_everywhere(small_d
         list(train(Training(Network(()), batch_size=4), few, SOFTWARE))
 
 
-def test_an_evaluation_takes_fewer_images_at_once_where_buffers_are_small():
+def test_evaluation_slices_fit_small_buffers():
     from lib.model.backends.webgpu import evaluation
     from lib.model.backends.with_webgpu import _slice_size
 
@@ -199,7 +199,7 @@ def test_a_worker_trains_and_names_its_adapter_as_software(lone_engine, monkeypa
 
 
 @pytest.mark.slow
-def test_a_kind_of_adapter_that_is_not_there_is_refused_by_name(lone_engine):
+def test_a_missing_kind_of_adapter_is_refused_by_name(lone_engine):
     from lib.model.hardware.webgpu import asked
 
     absent = next((kind for kind in ("discrete", "integrated") if kind not in {one.kind for one in asked(True)}), None)

@@ -5,7 +5,7 @@ from lib.model.data import digits
 
 
 @pytest.mark.slow
-def test_offline_digits_have_mnists_shapes_and_no_shared_originals():
+def test_offline_digits_have_mnists_shapes_and_are_reproducible():
     raw = digits.enlarged_digits(n_train=3_000, n_test=500)
     assert raw["x_train"].shape == (3_000, 28, 28)
     assert raw["x_train"].dtype == np.uint8
@@ -28,7 +28,7 @@ def test_train_and_test_originals_are_split(monkeypatch):
     assert seen[0].isdisjoint(seen[1])
 
 
-def test_made_up_images_have_mnists_shapes_and_can_be_told_apart():
+def test_made_up_images_have_mnists_shapes_and_are_separable():
     raw = digits.made_up_images(n_train=300, n_test=50)
     assert {name: (array.shape, array.dtype) for name, array in raw.items()} == {
         "x_train": ((300, 28, 28), np.uint8),

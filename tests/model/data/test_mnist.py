@@ -80,7 +80,7 @@ def npz_bytes(arrays, tmp_path) -> bytes:
 
 
 @pytest.mark.slow
-def test_a_download_is_verified_and_kept(no_sources, small_mnist, server, tmp_path):
+def test_a_download_is_verified_and_cached(no_sources, small_mnist, server, tmp_path):
     _, files, asked = server
     files["/mnist.npz"] = npz_bytes(small_mnist, tmp_path)
     raw, source, _ = mnist._find()
@@ -113,7 +113,7 @@ def test_a_bad_download_is_never_used(no_sources, small_mnist, server, tmp_path,
 
 
 @pytest.mark.slow
-def test_a_failed_download_is_not_tried_again_at_once(no_sources, small_mnist, server):
+def test_a_failed_download_is_not_retried_at_once(no_sources, small_mnist, server):
     _, _, asked = server
     assert mnist._find()[1] == mnist._find()[1] == "scikit-learn digits"
     assert asked.count("/mnist.npz") == 1
@@ -121,7 +121,7 @@ def test_a_failed_download_is_not_tried_again_at_once(no_sources, small_mnist, s
 
 @pytest.mark.slow
 @pytest.mark.parametrize("damage", ["cut", 0.001, 0.9])
-def test_a_cache_with_noise_in_it_is_discarded_and_fetched_again(no_sources, small_mnist, server, tmp_path, damage):
+def test_a_damaged_cache_is_discarded_and_fetched_again(no_sources, small_mnist, server, tmp_path, damage):
     _, files, _ = server
     content = files["/mnist.npz"] = npz_bytes(small_mnist, tmp_path)
     no_sources.mkdir()
@@ -157,7 +157,7 @@ print(mnist._find()[1])
     assert asked == ["/mnist.npz"]
 
 
-def test_no_network_is_told(no_sources, monkeypatch):
+def test_a_missing_network_is_reported(no_sources, monkeypatch):
     monkeypatch.setattr(mnist, "KERAS_URL", "http://127.0.0.1:9/mnist.npz")
     _, source, note = mnist._find()
     assert source == "scikit-learn digits"
@@ -165,7 +165,7 @@ def test_no_network_is_told(no_sources, monkeypatch):
 
 
 @pytest.mark.parametrize("content", ["missing", "pickle", "other arrays", "text", "folder"])
-def test_a_bad_mnist_npz_is_named(monkeypatch, tmp_path, content):
+def test_a_bad_mnist_npz_is_reported(monkeypatch, tmp_path, content):
     path = tmp_path / "mine.npz"
     if content == "pickle":
         np.savez(path, x_train=np.array([{"a": 1}], dtype=object), allow_pickle=True)
@@ -181,7 +181,7 @@ def test_a_bad_mnist_npz_is_named(monkeypatch, tmp_path, content):
     assert str(path) in str(caught.value)
 
 
-def test_many_threads_that_write_the_same_file_leave_it_whole(tmp_path, caplog):
+def test_concurrent_writes_leave_the_file_whole(tmp_path, caplog):
     path, arrays = tmp_path / "kept.npz", {"x": np.arange(100_000)}
 
     def write_and_read():
@@ -272,7 +272,7 @@ def test_batches_are_disjoint_full_and_within_the_data(n_images, size, seed, epo
 
 
 @pytest.mark.slow
-def test_a_part_of_the_images_is_the_beginning_of_the_whole(monkeypatch):
+def test_a_part_of_the_images_is_the_start_of_all(monkeypatch):
     monkeypatch.setenv("MNIST_OFFLINE", "1")
     whole = mnist.load()
     part, facts = mnist.load_part(700, 300)
@@ -286,7 +286,7 @@ def test_a_part_of_the_images_is_the_beginning_of_the_whole(monkeypatch):
         np.testing.assert_array_equal(part[f"y_{kind}"], y[:n])
 
 
-def test_the_share_of_inputs_that_are_not_zero_is_counted_in_the_images_for_training(monkeypatch):
+def test_the_nonzero_share_is_counted_in_training_images(monkeypatch):
     monkeypatch.setenv("MNIST_OFFLINE", "1")
     mnist.share_not_zero.cache_clear()
     x = mnist.load().x_train

@@ -29,7 +29,7 @@ def saved(name="a table", dtype=np.float32):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.uint8], ids=["float32", "uint8"])
-def test_what_is_saved_comes_back_in_its_parts(dtype):
+def test_saved_data_load_in_the_same_parts(dtype):
     made, x, y = saved(dtype=dtype)
     assert prepared.known(made.digest) == made
     data = prepared.load(made.digest)
@@ -46,18 +46,18 @@ def test_what_is_saved_comes_back_in_its_parts(dtype):
     assert about == made.about
 
 
-def test_a_file_of_an_older_version_does_not_say_how_many_inputs_are_zero():
+def test_an_older_file_has_no_count_of_zeros():
     made, _, _ = saved()
     said = {name: value for name, value in asdict(made.about).items() if name != "zeros"}
     assert convert(json.loads(json.dumps(said)), DataSummary) == replace(made.about, zeros=None)
 
 
-def test_another_name_is_another_digest():
+def test_the_name_changes_the_digest():
     assert saved("one")[0].digest != saved("other")[0].digest
     assert saved("one")[0].digest == saved("one")[0].digest
 
 
-def test_a_training_on_it_knows_its_sizes():
+def test_a_training_takes_its_sizes_from_the_data():
     made, _, _ = saved()
     training = Training(made.network((4,)), batch_size=6, data=made.data_set)
     assert training.network.widths == (3, 4, 2)
@@ -68,7 +68,7 @@ def test_a_training_on_it_knows_its_sizes():
 
 
 @pytest.mark.parametrize("spoil", ["remove", "cut", "exchange"])
-def test_what_is_gone_or_damaged_is_said_in_a_sentence(spoil):
+def test_missing_or_damaged_data_are_reported(spoil):
     made, _, _ = saved()
     other, _, _ = saved("other")
     path, another = (cache_dir() / "own-data" / f"{one.digest}.npz" for one in (made, other))
@@ -81,12 +81,12 @@ def test_what_is_gone_or_damaged_is_said_in_a_sentence(spoil):
 
 
 @pytest.mark.parametrize("digest", ["", "../results", "f" * 31, "F" * 32, "f" * 33])
-def test_a_digest_is_no_path(digest):
+def test_an_invalid_digest_is_not_used_as_a_path(digest):
     with pytest.raises(DataError, match="bring them again"):
         prepared.known(digest)
 
 
-def test_the_oldest_go_and_what_is_used_counts_as_new(monkeypatch):
+def test_the_least_recently_used_data_are_removed_first(monkeypatch):
     first, second = saved("first")[0], saved("second")[0]
     folder = cache_dir() / "own-data"
     for age, made in enumerate([second, first]):

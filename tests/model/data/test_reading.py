@@ -57,7 +57,7 @@ def idx_files(path, n=20, n_labels=None, packed=True, prefix="train", side=6):
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
-def test_any_table_written_as_csv_reads_back_to_the_same_rows_and_labels(tmp_path, data):
+def test_any_table_written_as_csv_reads_back_unchanged(tmp_path, data):
     n = data.draw(st.integers(1, 12))
     x = data.draw(arrays.arrays(np.float64, (n, data.draw(st.integers(1, 4))), elements=FINITE))
     labels = data.draw(st.lists(LETTERS | st.integers(-99, 99).map(str), min_size=n, max_size=n))
@@ -73,7 +73,7 @@ def test_any_table_written_as_csv_reads_back_to_the_same_rows_and_labels(tmp_pat
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(MIN_ROWS, 80), st.integers(1, 5), st.integers(2, 6), st.booleans())
-def test_prepared_rows_are_the_source_s_scaled_and_each_in_one_part(n, inputs, n_classes, divided):
+def test_prepared_rows_are_scaled_and_split_into_disjoint_parts(n, inputs, n_classes, divided):
     x = RNG.random((n, inputs)) * 50 - 20
     labels = np.resize(np.arange(n_classes), n) * 3
     n_test = max(1, n - MIN_ROWS) if divided and n > MIN_ROWS else 0
@@ -102,7 +102,7 @@ def test_npz_with_its_own_test_rows_keeps_them(tmp_path):
     np.testing.assert_array_equal(data.y_test, y[30:])
 
 
-def test_two_idx_files_and_four(tmp_path):
+def test_two_or_four_idx_files_are_read(tmp_path):
     train, pixels, labels = idx_files(tmp_path)
     made = bring(*reversed(train))
     assert (made.about.image, made.about.classes) == ((6, 6), ("0", "1", "2", "3"))
@@ -119,7 +119,7 @@ def test_two_idx_files_and_four(tmp_path):
     ("name", "inputs", "classes", "rows"),
     [("digits", 64, 10, 1797), ("iris", 4, 3, 150), ("wine", 13, 3, 178), ("breast_cancer", 30, 2, 569)],
 )
-def test_scikit_learn_s_own_sets(name, inputs, classes, rows):
+def test_scikit_learns_data_sets_are_read(name, inputs, classes, rows):
     made = reading.read([], name)
     about = made.about
     assert about.zeros == np.mean(prepared.load(made.digest).x_train == 0)
@@ -159,11 +159,11 @@ def refused(*paths):
     ],
     ids=lambda value: value[:40] if " " in value else "",
 )
-def test_a_csv_table_that_cannot_be_used(tmp_path, text, says):
+def test_an_unusable_csv_table_is_refused(tmp_path, text, says):
     assert says in refused(csv_of(tmp_path, text))
 
 
-def test_what_is_not_there_and_what_is_no_file(tmp_path):
+def test_missing_files_and_folders_are_refused(tmp_path):
     assert "there is no file “nowhere.csv”" in refused(tmp_path / "nowhere.csv")
     (tmp_path / "folder").mkdir()
     assert "“folder” is not a file; expected a CSV table" in refused(tmp_path / "folder")
@@ -183,7 +183,7 @@ def test_what_is_not_there_and_what_is_no_file(tmp_path):
     ],
     ids=["names", "pickle", "lengths", "nan", "one-hot", "texts", "wide", "large"],
 )
-def test_an_npz_that_cannot_be_used(tmp_path, contents, says):
+def test_an_unusable_npz_is_refused(tmp_path, contents, says):
     np.savez(tmp_path / "arrays.npz", allow_pickle=True, **contents)
     if says:
         assert says in refused(tmp_path / "arrays.npz")
@@ -193,7 +193,7 @@ def test_an_npz_that_cannot_be_used(tmp_path, contents, says):
 
 
 @pytest.mark.slow
-def test_an_npz_that_unpacks_to_much_is_refused_before(tmp_path):
+def test_an_npz_that_unpacks_to_too_much_is_refused(tmp_path):
     np.savez_compressed(tmp_path / "arrays.npz", x=np.zeros((80_000, 900)), y=np.zeros(80_000, int))
     assert "at most 512 MiB of arrays" in refused(tmp_path / "arrays.npz")
 
@@ -208,7 +208,7 @@ def test_an_npz_that_unpacks_to_much_is_refused_before(tmp_path):
     ],
     ids=["pictures", "torch", "excel", "texts"],
 )
-def test_a_zip_of_anything_but_arrays(tmp_path, names, says):
+def test_a_zip_without_arrays_is_refused(tmp_path, names, says):
     with zipfile.ZipFile(tmp_path / "files.zip", "w") as archive:
         for name in names:
             archive.writestr(name, "not an array")
@@ -216,7 +216,7 @@ def test_a_zip_of_anything_but_arrays(tmp_path, names, says):
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
-def test_a_damaged_archive_is_called_damaged_however_it_is_packed(tmp_path, method):
+def test_a_damaged_archive_is_reported_for_every_compression(tmp_path, method):
     np.savez(tmp_path / "plain.npz", x_train=RNG.random((40, 9)), y_train=np.resize([0, 1], 40))
     path = tmp_path / "packed.npz"
     with zipfile.ZipFile(tmp_path / "plain.npz") as plain, zipfile.ZipFile(path, "w", method) as packed:
@@ -231,7 +231,7 @@ def test_a_damaged_archive_is_called_damaged_however_it_is_packed(tmp_path, meth
         mnist.read_npz(path, "MNIST_NPZ")
 
 
-def test_files_that_do_not_belong_together(tmp_path):
+def test_mismatched_files_are_refused(tmp_path):
     (x, y), _, _ = idx_files(tmp_path)
     assert "two IDX files (images and labels), or two more for test" in refused(x)
     assert "expected images (3 axes) and labels (1 axis), got 3 and 3 axes" in refused(x, x)
@@ -276,7 +276,7 @@ def sorted_noise(**columns):
     ],
     ids=lambda numbers: next(iter(numbers)),
 )
-def test_row_numbers_are_no_inputs(tmp_path, numbers):
+def test_row_numbers_are_left_out_of_the_inputs(tmp_path, numbers):
     sorted_noise(**numbers).to_csv(tmp_path / "table.csv", index=False)
     made = bring(tmp_path / "table.csv")
     assert made.about.n_inputs == 1
@@ -286,13 +286,13 @@ def test_row_numbers_are_no_inputs(tmp_path, numbers):
 @pytest.mark.parametrize(
     "name", ["grid", "humidity"], ids=["a grid of fractions", "whole numbers of which some are missing or equal"]
 )
-def test_numbers_that_are_measured_stay(tmp_path, name):
+def test_measured_numbers_stay_inputs(tmp_path, name):
     values = np.linspace(0, 1, 60) if name == "grid" else RNG.permutation(np.arange(60) * 7 // 5)
     sorted_noise(**{name: values}).to_csv(tmp_path / "table.csv", index=False)
     assert bring(tmp_path / "table.csv").about.n_inputs == 2
 
 
-def test_row_numbers_in_an_array_are_no_inputs_and_alone_are_refused(tmp_path):
+def test_row_numbers_in_an_array_are_left_out_and_alone_refused(tmp_path):
     x = np.c_[np.arange(40), RNG.random(40)]
     np.savez(tmp_path / "arrays.npz", x=x, y=np.repeat([0, 1], 20))
     made = bring(tmp_path / "arrays.npz")
@@ -310,14 +310,14 @@ def test_row_numbers_in_an_array_are_no_inputs_and_alone_are_refused(tmp_path):
         ("rare", np.arange(300) < 1),
     ],
 )
-def test_inputs_that_hardly_differ_are_left_out(tmp_path, name, values):
+def test_nearly_constant_inputs_are_left_out(tmp_path, name, values):
     table(300, **{name: values}).to_csv(tmp_path / "table.csv", index=False)
     made = bring(tmp_path / "table.csv")
     assert made.about.n_inputs == 2
     assert f"left out, because they are the same in all or nearly all training rows: “{name}”" in made.about.notes
 
 
-def test_small_differences_around_zero_and_rare_events_stay(tmp_path):
+def test_small_values_and_rare_events_stay_inputs(tmp_path):
     table(300, tiny=RNG.normal(0, 1e-9, 300), now_and_then=np.arange(300) % 20 == 0).to_csv(
         tmp_path / "table.csv", index=False
     )
@@ -325,7 +325,7 @@ def test_small_differences_around_zero_and_rare_events_stay(tmp_path):
 
 
 @pytest.mark.parametrize("twin", ["café ", "c\u200bafé", "caf\u00e9\u00a0", "cafe\u0301"])
-def test_labels_that_look_the_same_are_one_class(twin):
+def test_labels_that_look_alike_are_one_class(twin):
     made = prepare("rows", DataRows(RNG.random((30, 2)), np.resize(["caf\u00e9", twin, "cafe"], 30)))
     assert made.about.classes == ("cafe", "caf\u00e9")
     assert noted(made, "labels that differ only in blanks or invisible characters count as one class (1 were)")
@@ -336,7 +336,7 @@ def test_labels_that_look_the_same_are_one_class(twin):
     [[f"pixel{n}" for n in range(64)], [f"{row}x{column}" for row in range(8) for column in range(8)], None],
     ids=["kaggle", "rows and columns", "no header"],
 )
-def test_a_table_of_pixels_is_images(tmp_path, names):
+def test_a_table_of_pixels_is_read_as_images(tmp_path, names):
     pixels = RNG.integers(0, 256, (40, 64))
     pixels[:, 0] = 0
     frame = pd.DataFrame(pixels, columns=names)
@@ -349,7 +349,7 @@ def test_a_table_of_pixels_is_images(tmp_path, names):
     assert sorted(map(tuple, together)) == sorted(map(tuple, pixels.astype(np.uint8) * np.float32(1 / 255)))
 
 
-def test_a_test_file_of_pixels_without_labels_is_told_so(tmp_path):
+def test_a_table_without_labels_is_refused(tmp_path):
     pixels = pd.DataFrame(RNG.integers(0, 3, (40, 64)), columns=[f"pixel{n}" for n in range(64)])
     pixels.to_csv(tmp_path / "test.csv", index=False)
     assert "expected a column of labels" in (said := refused(tmp_path / "test.csv"))
@@ -370,7 +370,7 @@ def test_a_test_file_of_pixels_without_labels_is_told_so(tmp_path):
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_the_column_of_labels_is_guessed_and_asked_for(tmp_path, columns, guess):
+def test_the_label_column_is_guessed_and_the_user_can_correct_it(tmp_path, columns, guess):
     pd.DataFrame({name: np.resize(values, 30) for name, values in columns.items()}).to_csv(
         tmp_path / "table.csv", index=False
     )
@@ -379,7 +379,7 @@ def test_the_column_of_labels_is_guessed_and_asked_for(tmp_path, columns, guess)
     assert made.about.notes[0] == f"labels from column “{guess}”{ask}"
 
 
-def test_the_column_of_labels_that_is_named_counts(tmp_path):
+def test_a_named_label_column_is_used(tmp_path):
     table(size=np.resize([1, 2, 3], 30)).drop(columns="label").to_csv(tmp_path / "table.csv", index=False)
     path = str(tmp_path / "table.csv")
     made = reading.read([("table.csv", path)], "", " Size ")
@@ -404,7 +404,7 @@ NUMBERED = [f"{n}," + line if n else '"",' + line for n, line in enumerate(writt
 WITH_ROW_NAMES = [f'"{n}" ' + line if n else line for n, line in enumerate(written(" ").splitlines())]
 
 
-def test_a_column_of_texts_with_empty_cells_is_named_and_no_fault(tmp_path):
+def test_a_text_column_with_empty_cells_is_named(tmp_path):
     path = tmp_path / "table.csv"
     rows = [f"{'' if n % 4 == 0 else 'red' if n % 2 else 'blue'},{n / 7:.2f},{n % 2}" for n in range(40)]
     path.write_text("colour,size,class\n" + "\n".join(rows))
@@ -441,7 +441,7 @@ def test_a_column_of_texts_with_empty_cells_is_named_and_no_fault(tmp_path):
     + ["blanks after commas", "blanks", "uci", "numpy", "trailing commas", "r write.csv", "r write.table"]
     + ["google sheets", "decimal commas and blanks", "two lines in a name", "gzip", "bzip2", "xz"],
 )
-def test_a_table_reads_as_another_tool_writes_it(tmp_path, content, name):
+def test_tables_written_by_other_tools_are_read(tmp_path, content, name):
     (tmp_path / name).write_bytes(content)
     made = bring(tmp_path / name)
     assert (made.about.n_inputs, made.about.classes) == (2, ("a", "b", "c"))
@@ -456,7 +456,7 @@ def test_a_table_reads_as_another_tool_writes_it(tmp_path, content, name):
     )
 
 
-def test_names_in_cp1252_are_said_to_be_assumed(tmp_path):
+def test_an_assumed_windows_1252_encoding_is_noted(tmp_path):
     (tmp_path / "table.csv").write_bytes(GERMAN.encode("cp1252"))
     made = bring(tmp_path / "table.csv")
     assert noted(made, "labels from column “Größe”")
@@ -475,7 +475,7 @@ def test_names_in_cp1252_are_said_to_be_assumed(tmp_path):
     ],
     ids=["parquet", "xls", "json", "npy", "picture", "binary"],
 )
-def test_what_another_tool_keeps_in_its_own_way_is_named_with_the_way_out(tmp_path, head, says):
+def test_other_file_formats_are_named_with_a_remedy(tmp_path, head, says):
     (tmp_path / "data").write_bytes(head + bytes(20))
     assert says in refused(tmp_path / "data")
 
@@ -500,7 +500,7 @@ def parts(x="x_{}", y="y_{}", names=("train", "test")):
     ],
     ids=["keras", "matlab", "training", "medmnist", "features"],
 )
-def test_an_npz_with_customary_names(tmp_path, arrays, rows):
+def test_an_npz_with_common_array_names_is_read(tmp_path, arrays, rows):
     np.savez(tmp_path / "set.npz", allow_pickle=True, **arrays)
     made = bring(tmp_path / "set.npz")
     n_train, n_test = rows
@@ -546,7 +546,7 @@ def test_idx_files_are_read_from_an_archive(tmp_path):
     )
 
 
-def test_a_table_to_test_on_beside_the_one_to_train_on(tmp_path):
+def test_a_test_table_is_read_beside_the_training_table(tmp_path):
     made = bring(zipped(tmp_path / "two.zip", **{"train.csv": written(), "test.csv": written(rows=ROWS[:9])}))
     assert (made.about.n_test, "the source's own" in made.about.split) == (9, True)
     without = written(header=("length", "width"), rows=[row[:2] for row in ROWS])
@@ -557,7 +557,7 @@ def test_a_table_to_test_on_beside_the_one_to_train_on(tmp_path):
     assert noted(made, "“sample.csv” is left out")
 
 
-def test_archives_that_cannot_be_read(tmp_path):
+def test_unreadable_archives_are_refused(tmp_path):
     (tmp_path / "table.csv").write_text(written())
     with tarfile.open(tmp_path / "data.tgz", "w:gz") as archive:
         archive.add(tmp_path / "table.csv", "table.csv")
@@ -576,7 +576,7 @@ def test_archives_that_cannot_be_read(tmp_path):
 
 
 @pytest.mark.slow
-def test_what_unpacks_to_much_is_refused(tmp_path, monkeypatch):
+def test_compressed_files_that_unpack_to_too_much_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(reading, "MAX_FILE_BYTES", 1 << 20)
     (tmp_path / "table.csv.gz").write_bytes(gzip.compress(bytes(2 << 20)))
     assert "at most 1 MiB, got more" in refused(tmp_path / "table.csv.gz")

@@ -15,7 +15,7 @@ from lib.sweeps.sweep import MEMORY_SHARE, Options, Plan
 from tests.conftest import ROOT
 
 
-def test_details_name_what_explains_a_time():
+def test_details_list_the_facts_that_explain_a_time():
     found = details()
     assert {
         "processor",
@@ -45,7 +45,7 @@ def test_details_name_what_explains_a_time():
     ],
     ids=["none", "no real one", "by WebGPU alone", "by CUDA"],
 )
-def test_the_line_ends_with_the_gpu_that_there_is(monkeypatch, cards, adapters, said):
+def test_the_line_ends_with_the_gpu_of_the_machine(monkeypatch, cards, adapters, said):
     monkeypatch.setattr(machine, "cards", lambda: [SimpleNamespace(name=name) for name in cards])
     monkeypatch.setattr(machine, "asked", lambda _: tuple(adapters))
     here = machine.this_machine.__wrapped__()
@@ -54,7 +54,7 @@ def test_the_line_ends_with_the_gpu_that_there_is(monkeypatch, cards, adapters, 
 
 
 @pytest.mark.slow
-def test_neither_the_details_nor_the_line_load_webgpu_into_the_page_s_process():
+def test_details_do_not_import_wgpu():
     code = "import sys; from lib.model.hardware.machine import details; details(); print('wgpu' in sys.modules)"
     environment = os.environ | {"WEBGPU_SOFTWARE": "1"}
     said = subprocess.run(
@@ -70,7 +70,7 @@ def test_the_id_is_the_same_in_another_process():
     assert said.strip() == machine_id()
 
 
-def test_the_id_is_the_same_where_no_network_interface_has_an_address(monkeypatch):
+def test_the_id_does_not_depend_on_a_random_node_address(monkeypatch):
     ids = []
     for drawn in (0x01_23_45_67_89_AB, 0x41_00_00_00_00_01):
         machine_id.cache_clear()
@@ -81,7 +81,7 @@ def test_the_id_is_the_same_where_no_network_interface_has_an_address(monkeypatc
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="only Linux can bind a process to cores")
-def test_a_process_bound_to_a_core_has_one():
+def test_a_process_bound_to_one_core_counts_one():
     before = os.sched_getaffinity(0)
     assert usable_cores() == len(before)
     try:
@@ -91,7 +91,7 @@ def test_a_process_bound_to_a_core_has_one():
         os.sched_setaffinity(0, before)
 
 
-def test_where_affinity_is_unknown_all_cores_count(monkeypatch):
+def test_all_cores_count_if_affinity_is_unknown(monkeypatch):
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     monkeypatch.setattr(os, "cpu_count", lambda: None)
     assert usable_cores() == 1
@@ -125,7 +125,7 @@ def with_cards(monkeypatch):
         ([24], "nonsense", 18),
     ],
 )
-def test_a_card_has_its_own_memory(with_cards, monkeypatch, on_cards, share, expected):
+def test_a_cards_usable_memory_is_its_own(with_cards, monkeypatch, on_cards, share, expected):
     with_cards(*(size * GIB for size in on_cards))
     if share is not None:
         monkeypatch.setenv("XLA_PYTHON_CLIENT_MEM_FRACTION", share)
@@ -133,7 +133,7 @@ def test_a_card_has_its_own_memory(with_cards, monkeypatch, on_cards, share, exp
     assert usable_memory_bytes("cpu") == 500 * GIB
 
 
-def test_a_sweep_on_the_card_is_planned_by_it(with_cards):
+def test_a_sweep_on_a_card_is_planned_by_its_memory(with_cards):
     with_cards(24 * GIB)
     plan = object.__new__(Plan)
     object.__setattr__(plan, "options", Options())

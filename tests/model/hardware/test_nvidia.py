@@ -29,14 +29,14 @@ from lib.model.hardware.nvidia import (
 L4, T4 = Card("GPU-11aa", "NVIDIA L4", "570.86.10"), Card("GPU-22bb", "Tesla T4", "570.86.10")
 
 
-def test_a_card_is_described_as_the_driver_does(driver):
+def test_cards_are_read_from_the_driver(driver):
     driver("570.86.10")
     assert cards()[0] == Card("GPU-11aa", "NVIDIA L4", "570.86.10", 23034 * 2**20, 8.9)
     assert [card.name for card in cards()] == ["NVIDIA L4", "Tesla T4"]
     assert driver_version() == "570.86.10"
 
 
-def test_a_driver_that_does_not_know_the_last_field_is_asked_without_it(driver, tmp_path):
+def test_an_old_driver_is_asked_without_the_unknown_field(driver, tmp_path):
     driver("450.51")
     (tmp_path / "nvidia-smi").write_text(
         '#!/bin/sh\ncase "$1" in *compute_cap*) echo "not a valid field"; exit 2;; esac\n'
@@ -45,7 +45,7 @@ def test_a_driver_that_does_not_know_the_last_field_is_asked_without_it(driver, 
     assert cards() == (Card("GPU-22bb", "Tesla T4", "450.51"),)
 
 
-def test_each_of_several_cards_is_recorded_by_itself(driver, monkeypatch, capsys):
+def test_one_of_several_cards_is_chosen_for_a_recording(driver, monkeypatch, capsys):
     driver("570.86.10")
     choose_card(1)
     assert [card.name for card in cards()] == ["Tesla T4"]
@@ -81,18 +81,18 @@ def test_each_of_several_cards_is_recorded_by_itself(driver, monkeypatch, capsys
         ("all", ()),
     ],
 )
-def test_what_the_variable_leaves(named, left):
+def test_cuda_visible_devices_selects_cards(named, left):
     assert visible((L4, T4), named) == left
 
 
 @given(st.text() | st.lists(st.sampled_from(["0", "1", "2", "-1", "GPU-1", "GPU-22bb", "x"])).map(",".join))
-def test_whatever_the_variable_says_names_cards_once_or_none(named):
+def test_any_value_of_the_variable_selects_each_card_at_most_once(named):
     found = visible((L4, T4), named)
     assert len(set(found)) == len(found)
     assert set(found) <= {L4, T4}
 
 
-def test_without_the_program_there_is_no_driver(tmp_path, monkeypatch):
+def test_there_is_no_driver_without_nvidia_smi(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     nvidia.all_cards.cache_clear()
     try:
@@ -176,7 +176,7 @@ def unknown(*_):
     raise NVMLError
 
 
-def test_a_card_with_all_that_it_says(nvml):
+def test_the_line_of_a_card_has_all_facts(nvml):
     (gpu,) = gpus()
     assert gpu.throttled_by == ("its power limit",), "being idle is no throttling"
     assert gpu.line == (
@@ -185,7 +185,7 @@ def test_a_card_with_all_that_it_says(nvml):
     )
 
 
-def test_what_a_chip_or_driver_does_not_know_is_left_out(nvml):
+def test_facts_unknown_to_chip_or_driver_are_left_out(nvml):
     nvml.nvmlDeviceGetPowerUsage = unknown
     del nvml.nvmlDeviceGetCurrentClocksThrottleReasons
     nvml.nvmlDeviceGetCurrPcieLinkGeneration = lambda _: 5
@@ -195,7 +195,7 @@ def test_what_a_chip_or_driver_does_not_know_is_left_out(nvml):
     assert ", PCIe 5 × 16, " in gpus()[0].line
 
 
-def test_a_chip_counts_what_slows_it_or_is_asked_what_does_now(nvml):
+def test_throttling_is_counted_or_else_its_current_state_is_read(nvml):
     nvml.nvmlDeviceGetViolationStatus = lambda _, policy: unknown() if policy else SimpleNamespace(violationTime=3)
     assert gpus()[0].slowed_s == {"its power limit": 3e-9}
     nvml.nvmlDeviceGetViolationStatus = unknown
@@ -203,7 +203,7 @@ def test_a_chip_counts_what_slows_it_or_is_asked_what_does_now(nvml):
     assert gpus()[0].line.endswith("slowed by its power limit at this moment")
 
 
-def test_only_the_cards_that_may_be_used_are_asked_by_uuid(nvml, monkeypatch):
+def test_only_visible_cards_are_queried_by_uuid(nvml, monkeypatch):
     monkeypatch.setattr("lib.model.hardware.nvidia.cards", lambda: (T4, Card("GPU-gone", "", ""), L4))
     assert [(gpu.name, gpu.uuid) for gpu in gpus()] == [("Tesla T4", "GPU-22bb"), ("NVIDIA L4", "GPU-11aa")]
     asked = []
@@ -215,7 +215,7 @@ def test_only_the_cards_that_may_be_used_are_asked_by_uuid(nvml, monkeypatch):
     assert watched().utilisations == [], "all are hidden"
 
 
-def test_utilisation_is_sampled_by_a_thread_in_one_session_while_the_work_runs(nvml):
+def test_utilisation_is_sampled_by_one_thread_in_one_session(nvml):
     asked_by = set()
     nvml.nvmlDeviceGetUtilizationRates = lambda _: asked_by.add(threading.get_ident()) or SimpleNamespace(gpu=98)
     busy = watched()
@@ -226,7 +226,7 @@ def test_utilisation_is_sampled_by_a_thread_in_one_session_while_the_work_runs(n
     assert (nvml.held["begun"], nvml.held["sessions"]) == (1, 0), "one session, and it is closed"
 
 
-def test_the_first_second_is_left_out(nvml):
+def test_the_first_second_is_not_sampled(nvml):
     began = time.monotonic()
     with watched_activity() as busy:
         time.sleep(0.05)
@@ -234,7 +234,7 @@ def test_the_first_second_is_left_out(nvml):
     assert time.monotonic() - began < SETTLE_S, "nobody waits for it"
 
 
-def test_true_activity_where_the_chip_reports_it(nvml):
+def test_activity_is_read_if_the_chip_reports_it(nvml):
     assert watched().activity == (0.035, 0.0125)
     assert not nvml.held["samples"]
     nvml.nvmlGpmQueryDeviceSupport = lambda _: SimpleNamespace(isSupportedDevice=0)
@@ -243,21 +243,21 @@ def test_true_activity_where_the_chip_reports_it(nvml):
 
 @pytest.mark.parametrize("failing", ["nvmlGpmSampleGet", "nvmlGpmMetricsGet", "nvmlDeviceGetUtilizationRates"])
 @pytest.mark.parametrize("answers", [0, 1])
-def test_no_sample_and_no_session_is_left_where_a_query_fails(nvml, failing, answers):
+def test_a_failing_query_leaves_no_sample_or_session_open(nvml, failing, answers):
     works, left = getattr(nvml, failing), [None] * answers
     setattr(nvml, failing, lambda *arguments: works(*arguments) if left and not left.pop() else unknown())
     watched()
     assert (nvml.held["samples"], nvml.held["sessions"]) == (set(), 0)
 
 
-def test_the_watching_ends_with_work_that_fails(nvml):
+def test_sampling_ends_when_the_work_fails(nvml):
     with pytest.raises(ZeroDivisionError), watched_activity(settle_s=60.0):
         _ = 1 / 0
     assert nvml.held["sessions"] == 0
 
 
 @pytest.mark.parametrize("trouble", ["no binding", "no driver"])
-def test_without_binding_or_driver_there_are_no_cards(nvml, monkeypatch, trouble):
+def test_no_cards_are_found_without_binding_or_driver(nvml, monkeypatch, trouble):
     def no_driver():
         raise NVMLError
 
@@ -291,6 +291,6 @@ def driver_library(fails: str):
 @pytest.mark.parametrize(
     ("fails", "expected"), [("", 50 * 2**20), ("cuInit", 0), ("cuDeviceGet", 0), ("cuDeviceGetAttribute", 0)]
 )
-def test_the_l2_of_the_first_card(monkeypatch, fails, expected):
+def test_the_l2_size_is_that_of_the_first_card(monkeypatch, fails, expected):
     monkeypatch.setattr(nvidia.ctypes, "CDLL", lambda name: {"libcuda.so.1": driver_library(fails)}[name])
     assert l2_cache_bytes() == expected

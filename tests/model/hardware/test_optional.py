@@ -24,7 +24,7 @@ print(total_memory_bytes(), free_memory_bytes())
 """
 
 
-def test_a_bare_machine_has_its_memory_and_its_locks(tmp_path):
+def test_memory_and_locks_work_without_optional_packages(tmp_path):
     environment = os.environ | hiding(tmp_path, "psutil", "filelock")
     done = subprocess.run(
         [sys.executable, "-c", BARE], cwd=ROOT, env=environment, capture_output=True, text=True, check=False

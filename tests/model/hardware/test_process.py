@@ -29,7 +29,7 @@ class Questions:
         (ValueError("it is empty; save it again"), "it is empty; save it again"),
     ],
 )
-def test_whatever_goes_wrong_is_a_sentence_and_the_next_question_is_answered(error, says, monkeypatch):
+def test_any_error_is_one_sentence_and_the_next_question_is_answered(error, says, monkeypatch):
     def read(fails):
         if fails:
             raise error
@@ -43,7 +43,7 @@ def test_whatever_goes_wrong_is_a_sentence_and_the_next_question_is_answered(err
     assert found == ["read"]
 
 
-def test_what_is_printed_meanwhile_is_kept_and_the_rest_is_not(capfd):
+def test_only_output_within_the_block_is_captured(capfd):
     os.write(2, b"before ")
     with kept_away() as written:
         os.write(2, b"greeting")
@@ -53,7 +53,7 @@ def test_what_is_printed_meanwhile_is_kept_and_the_rest_is_not(capfd):
     assert capfd.readouterr().err == "before after"
 
 
-def test_after_an_error_it_is_printed_again(capfd):
+def test_output_is_restored_after_an_error(capfd):
     with pytest.raises(ImportError), kept_away():
         raise ImportError
     os.write(2, b"after")

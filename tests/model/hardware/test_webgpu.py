@@ -19,7 +19,7 @@ LISTED = [
 
 
 @pytest.fixture(autouse=True)
-def forgotten(monkeypatch):
+def empty_cache(monkeypatch):
     """Clear the cached adapters and pretend that this process has not loaded `wgpu`."""
     webgpu.asked.cache_clear()
     monkeypatch.delitem(sys.modules, "wgpu", raising=False)
@@ -44,7 +44,7 @@ def asking(monkeypatch):
     return state
 
 
-def test_the_first_of_each_kind_counts_and_software_is_none_of_them(asking, monkeypatch):
+def test_the_first_adapter_of_each_kind_counts_and_software_does_not(asking, monkeypatch):
     found = {adapter.kind: adapter.name for adapter in adapters()}
     assert found["discrete"] == "NVIDIA RTX 4070"
     assert found["integrated"] == "Intel Iris Xe"
@@ -55,7 +55,7 @@ def test_the_first_of_each_kind_counts_and_software_is_none_of_them(asking, monk
     assert asking.times == 2, "once for each of the two settings"
 
 
-def test_what_a_driver_writes_first_is_no_answer(asking):
+def test_warnings_of_a_driver_before_the_answer_are_ignored(asking):
     asking.answer = f"MESA-INTEL: warning: Ivy Bridge\n{asking.answer}\n"
     assert len(adapters()) > 1
 
@@ -63,12 +63,12 @@ def test_what_a_driver_writes_first_is_no_answer(asking):
 @pytest.mark.parametrize(
     "answer", ["", "no JSON", "[{}]", OSError("no such file"), subprocess.TimeoutExpired("python", 20)]
 )
-def test_a_process_that_does_not_answer_finds_nothing(asking, answer):
+def test_a_failing_process_finds_no_adapters(asking, answer):
     asking.answer = answer
     assert adapters() == ()
 
 
-def test_nobody_is_asked_without_wgpu_or_where_linux_shows_no_device(asking, monkeypatch):
+def test_no_process_starts_without_wgpu_or_a_device_file(asking, monkeypatch):
     monkeypatch.setattr(webgpu, "find_spec", lambda _: None)
     assert adapters() == ()
     monkeypatch.setattr(webgpu, "find_spec", lambda _: object())
@@ -79,7 +79,7 @@ def test_nobody_is_asked_without_wgpu_or_where_linux_shows_no_device(asking, mon
 
 
 @needs_software_adapter
-def test_a_software_adapter_is_found_and_says_what_it_is(monkeypatch):
+def test_a_software_adapter_is_found_with_name_and_driver(monkeypatch):
     monkeypatch.setenv(SOFTWARE_ALLOWED, "1")
     (adapter,) = [one for one in adapters() if one.kind == SOFTWARE]
     assert adapter.name

@@ -62,7 +62,7 @@ def made(machine, batch_size, way, device, sets=True):
 
 @pytest.mark.parametrize("machine", [CARD, PROCESSOR])
 @pytest.mark.parametrize(("way", "host"), [(Way.STEP, "host_call_s"), (Way.OPERATIONS, "dispatch_s")])
-def test_the_fit_finds_the_costs_that_made_the_figures(machine, way, host):
+def test_the_fit_recovers_the_costs_behind_the_figures(machine, way, host):
     truth = {host: 0.4e-3, "example_s": 45e-6}
     preset, device = PRESETS[machine], device_with(machine, **truth)
     shown = [made(machine, size, way, device) for size in (32, 1024)]
@@ -77,7 +77,7 @@ def test_the_fit_finds_the_costs_that_made_the_figures(machine, way, host):
     assert all(found.figures[name] == preset.figures[name] for name in kept)
 
 
-def test_a_machine_with_one_figure_takes_what_an_example_costs_the_workstation():
+def test_a_machine_with_one_figure_takes_the_workstations_example_cost():
     device = device_with(CARD, example_s=45e-6)
     elsewhere = replace(made(L4, 32, Way.STEP, device), published_s=60.0)
     found = known_devices(figures=[*(made(CARD, size, Way.STEP, device) for size in (32, 1024)), elsewhere])
@@ -87,7 +87,7 @@ def test_a_machine_with_one_figure_takes_what_an_example_costs_the_workstation()
     assert steps * predict(workload, there).step_s == pytest.approx(60.0)
 
 
-def test_a_card_that_nobody_published_of_has_the_mean_of_those_of_its_kind_and_their_range():
+def test_an_unpublished_gpu_takes_the_mean_and_range_of_its_kind():
     costs = {CARD: 4e-3, L4: 1e-3, PROCESSOR: 9e-3}
     figures = [
         made(machine, size, Way.STEP, device_with(machine, host_call_s=call_s, example_s=45e-6))
@@ -102,7 +102,7 @@ def test_a_card_that_nobody_published_of_has_the_mean_of_those_of_its_kind_and_t
     assert found["c3-highcpu-22/invented"].figures["host_call_s"].value == pytest.approx(9e-3), "its kind has one"
 
 
-def test_a_figure_that_was_measured_stands():
+def test_a_measured_figure_is_not_refitted():
     measured = exactly(2e-5, Origin.RECORDED)
     mine = replace(PRESETS[L4], figures={**PRESETS[L4].figures, "host_call_s": measured})
     found = known_devices({"mine": mine})
@@ -112,7 +112,7 @@ def test_a_figure_that_was_measured_stands():
     assert found["mine"].figures["host_call_s"] == measured
 
 
-def test_every_device_has_each_way_once_a_library_and_only_what_the_host_costs_is_fitted():
+def test_devices_have_each_way_and_only_host_costs_are_fitted():
     found = known_devices()
     assert {key.partition("/")[0] for key in found} == set(PRESETS)
     for key, one in found.items():
@@ -127,7 +127,7 @@ def test_every_device_has_each_way_once_a_library_and_only_what_the_host_costs_i
         assert ways == set(DRIVEN) - (set() if preset.on_gpu else {Way.GRAPH})
 
 
-def test_what_no_published_figure_speaks_of_has_ranges_that_would_hold_nine_in_ten_of_those_that_set():
+def test_unpublished_devices_have_ranges_that_cover_nine_in_ten_figures():
     figures = [one for one in published_figures() if one.sets]
     found = known_devices()
 
@@ -145,7 +145,7 @@ SHOWN = [figure for figure in published_figures() if figure.library in SETTING a
 
 
 @pytest.mark.parametrize("figure", SHOWN, ids=lambda one: one.name)
-def test_what_is_judged_is_what_the_surface_and_the_cost_section_show(figure, tmp_path):
+def test_judged_predictions_equal_those_of_the_page(figure, tmp_path):
     row = next(one for one in published_rows() if one.name == figure.name)
     way = figure.work[0][1].way
     written = (
@@ -159,7 +159,7 @@ def test_what_is_judged_is_what_the_surface_and_the_cost_section_show(figure, tm
 
 
 @pytest.mark.parametrize("size", [32, 128, 4096])
-def test_what_is_judged_is_what_advise_says(size, capsys, tmp_path, monkeypatch):
+def test_judged_predictions_equal_those_of_advise(size, capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("MNIST_CACHE_DIR", str(tmp_path))
     assert command.main(["--hidden", "128", "--batch", str(size), "--json"]) == 0
     answers = json.loads(capsys.readouterr().out)["answers"]
@@ -179,7 +179,7 @@ def test_what_is_judged_is_what_advise_says(size, capsys, tmp_path, monkeypatch)
         assert answer["origin"] == command.JUDGED
 
 
-def test_what_nothing_judges_says_so_and_comes_after_what_is_judged(capsys, tmp_path, monkeypatch):
+def test_unjudged_answers_say_so_and_come_last(capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("MNIST_CACHE_DIR", str(tmp_path))
     assert command.main(["--json"]) == 0
     said = json.loads(capsys.readouterr().out)
@@ -190,7 +190,7 @@ def test_what_nothing_judges_says_so_and_comes_after_what_is_judged(capsys, tmp_
 
 
 @pytest.mark.parametrize(("host", "way"), [("host_call_s", Way.STEP), ("dispatch_s", Way.OPERATIONS)])
-def test_a_cost_that_is_beyond_all_sense_is_no_answer_of_the_fit(host, way):
+def test_an_absurd_cost_is_not_fitted(host, way):
     usual = [made(PROCESSOR, size, way, PRESETS[PROCESSOR]) for size in (32, 1024)]
     found = known_devices(figures=[replace(one, published_s=1e6 * one.published_s) for one in usual])
     assert f"{PROCESSOR}/invented" not in found
@@ -198,7 +198,7 @@ def test_a_cost_that_is_beyond_all_sense_is_no_answer_of_the_fit(host, way):
 
 
 @pytest.mark.parametrize(("again_s", "library"), [(4.4, "keras-tensorflow"), (1.0, "numpy")])
-def test_what_was_published_twice_is_shown_twice_and_neither_is_used_alone(again_s, library):
+def test_two_published_times_are_both_shown_and_averaged(again_s, library):
     figures = [one for one in published_figures() if one.library == library and not one.widens]
     first = next(one for one in figures if one.machine == PROCESSOR and one.sets)
     again = replace(first, name="again", published_s=again_s, sets=False, widens=True)
@@ -213,7 +213,7 @@ def test_what_was_published_twice_is_shown_twice_and_neither_is_used_alone(again
 @pytest.mark.parametrize(
     ("hidden", "size", "measured_s"), [((32, 32), 256, 0.07), ((128,), 32, 0.33), ((128,), 4096, 0.127)]
 )
-def test_numpy_on_a_processor_that_nobody_timed_is_predicted_by_all_that_were(hidden, size, measured_s):
+def test_numpy_on_an_untimed_processor_is_predicted_from_timed_ones(hidden, size, measured_s):
     card = known_devices()["c3-highcpu-22/numpy"]
     work = fully_connected(Network(hidden), size, Way.OPERATIONS)
     found = predict(work, card).of(work.steps)
@@ -221,7 +221,7 @@ def test_numpy_on_a_processor_that_nobody_timed_is_predicted_by_all_that_were(hi
     assert found.step_s < 3 * measured_s
 
 
-def test_the_file_alone_is_far_too_fast():
+def test_data_sheets_alone_predict_far_too_fast():
     unseen = [one for one in published_figures() if not (one.sets or one.widens)]
     times = sorted(one.published_s / one.predicted(PRESETS[one.machine]).step_s for one in unseen)
     assert (sum(one > 1 for one in times), len(times)) == (38, 39)
@@ -241,7 +241,7 @@ def test_no_published_time_is_left_out():
     assert len({figure.name for figure in figures}) == len(figures)
 
 
-def test_less_than_a_third_is_used_and_by_the_rule():
+def test_less_than_a_third_of_published_figures_set_the_model():
     figures = published_figures()
     used = [figure.name for figure in figures if figure.sets or figure.widens]
     assert 3 * len(used) <= len(figures)
@@ -255,7 +255,7 @@ def test_less_than_a_third_is_used_and_by_the_rule():
     assert {row.name for row in published_rows() if row.used} == set(used)
 
 
-def test_steps_are_those_of_the_training_images():
+def test_steps_of_published_figures_are_counted_from_training_images():
     work = {figure.name: [steps for steps, _ in figure.work] for figure in published_figures()}
     assert work["NumPy, CPU, an epoch at batch size 32"] == [1_500]
     assert work["Keras on TensorFlow, L4, the batch-size experiment"] == [144_000, 4_500, 561]
@@ -263,7 +263,7 @@ def test_steps_are_those_of_the_training_images():
     assert work["JAX, 22 vCPUs, by vmap, the learning-rate experiment"] == [4_500]
 
 
-def test_a_figure_that_is_not_used_changes_no_prediction(monkeypatch):
+def test_unused_figures_change_no_prediction(monkeypatch):
     before = {row.name: (row.predicted_s, row.low_s, row.high_s) for row in published_rows()}
     figures = [
         one if one.sets or one.widens else replace(one, published_s=1_000 * one.published_s)
@@ -295,7 +295,7 @@ def test_accuracy_on_rows_counted_by_hand():
         assert accuracy([row("a", s, 5.0) for s in pair]).winner_share == 0, "predicted alike: no winner is named"
 
 
-def test_the_table_in_docs_is_of_today_s_predictions_the_worst_first():
+def test_the_table_in_docs_is_current_and_lists_the_worst_first():
     assert FILE.read_text() == written(), "run `python -m docs.published_figures`"
     rows = list(csv.DictReader(io.StringIO(written())))
     predicted = rows[: -len(NOT_PREDICTED)]
@@ -307,7 +307,7 @@ def test_the_table_in_docs_is_of_today_s_predictions_the_worst_first():
     assert [row["figure"] for row in rows[len(predicted) :]] == list(NOT_PREDICTED)
 
 
-def test_the_steps_of_a_recorded_card_lie_in_its_data_sheet_s_ranges():
+def test_steps_of_a_recorded_card_lie_in_its_data_sheets_ranges():
     (machine,) = [one for one in recorded_here().machines if "H100" in one.name]
     device = known_devices()["h100-sxm"]
     ratios = []
@@ -333,14 +333,14 @@ def store(tmp_path, monkeypatch):
     return Store(tmp_path / "results.sqlite")
 
 
-def test_devices_that_are_known_answer_and_this_machine_says_why_it_does_not(store):
+def test_known_devices_answer_and_an_uncalibrated_machine_says_why_not(store):
     advice = advise_here(QUESTION, store=store)
     known = {one.name for one in read_devices().values()} | {one.name for one in recorded_devices().values()}
     assert {one.device for one in advice.answers} == known
     assert [why for why in advice.silent if "is not calibrated" in why] == list(advice.silent)
 
 
-def test_a_calibrated_machine_answers_with_what_its_steps_take(store):
+def test_a_calibrated_machine_answers_with_its_step_times(store):
     live = LiveCalibrations(store)
     run(live, [JAX])
     advice = advise_here(QUESTION, {"card": device()}, store, live)
@@ -354,7 +354,7 @@ def test_a_calibrated_machine_answers_with_what_its_steps_take(store):
     assert f": {listed(left)};" in why
 
 
-def test_a_way_that_failed_is_named(store):
+def test_a_failed_way_is_reported(store):
     live = LiveCalibrations(store)
     live.fail(JAX, "its library is broken")
     assert f"{JAX.label}: its library is broken" in advise_here(QUESTION, {}, store, live).silent
@@ -362,9 +362,7 @@ def test_a_way_that_failed_is_named(store):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("allowed", "kinds"), [("", {"discrete"}), ("1", {"discrete", "software"})])
-def test_a_calibrated_webgpu_adapter_answers_and_a_software_one_only_where_it_is_asked_for(
-    allowed, kinds, store, monkeypatch
-):
+def test_webgpu_adapters_answer_and_software_ones_only_on_request(allowed, kinds, store, monkeypatch):
     there = tuple(Adapter(kind, f"a {kind} adapter", "", "") for kind in ("discrete", "software"))
     monkeypatch.setenv(SOFTWARE_ALLOWED, allowed)
     monkeypatch.setattr("lib.model.backends.registry.webgpu.asked", lambda with_software: there)
@@ -387,7 +385,7 @@ def test_a_calibrated_webgpu_adapter_answers_and_a_software_one_only_where_it_is
         (Runtime("keras-tensorflow"), (128,), 128),
     ],
 )
-def test_what_was_recorded_answers_near_it_and_sets_the_interval(runtime, hidden, size, store):
+def test_recorded_figures_answer_nearby_questions_and_set_the_interval(runtime, hidden, size, store):
     machine = next(one for one in recorded_here().machines if runtime in one.runtimes)
     epoch = machine.epoch(runtime, size, Network(hidden))
     answers = advise_here(Question(Network(hidden), size), store=store).answers
@@ -401,7 +399,7 @@ def test_what_was_recorded_answers_near_it_and_sets_the_interval(runtime, hidden
     assert [one for one in same if one.way.startswith(WAYS[runtime.backend])] == [], "it is said once"
 
 
-def test_far_from_what_was_recorded_the_device_s_figures_answer(store):
+def test_questions_far_from_records_are_answered_by_device_figures(store):
     answers = advise_here(Question(Network((4096,) * 8), 4096), store=store).answers
     assert not any(one.recorded for one in answers)
     assert {one.device for one in answers} >= {one.name for one in recorded_devices().values()}
@@ -422,7 +420,7 @@ def test_pytorch_and_jax_have_rows_on_the_recorded_card(store):
         (("torch", "cpu", 32), None),
     ],
 )
-def test_an_epoch_is_the_articles_or_there_is_none(asked, expected):
+def test_a_published_epoch_is_the_articles_or_none(asked, expected):
     assert published.epoch_s(*asked) == expected
 
 

@@ -69,7 +69,7 @@ def test_only_repetitions_of_this_machine_code_and_versions_count(change):
     assert len(records_of(cell, [record(cell, [1.0], **change)])) == (1 if "kind" in change else 0)
 
 
-def test_the_fastest_is_named_where_most_ways_were_timed_alike():
+def test_the_fastest_is_chosen_where_most_ways_were_timed():
     jax, numba, numpy = Runtime(), Runtime("numba"), Runtime("numpy")
     assert fastest([]) == jax
     alone = [record(Cell(jax, 32), [0.2])]
@@ -89,7 +89,7 @@ def test_a_standing_joins_all_repetitions():
     assert standing.spread == 0.25
 
 
-def test_what_was_disturbed_counts_as_made_and_tells_no_seconds_where_another_does():
+def test_a_disturbed_repetition_counts_as_made_but_its_time_is_a_last_resort():
     cell = Cell(NUMPY, 32)
     clean, spoilt = record(cell, [1.0]), replace(record(cell, [9.0]), warnings=("a busy machine",))
     standing = standings([cell], [spoilt, clean])[cell]
@@ -98,7 +98,7 @@ def test_what_was_disturbed_counts_as_made_and_tells_no_seconds_where_another_do
 
 
 @pytest.mark.slow
-def test_a_real_repetition_says_what_it_is_doing_is_cached_and_not_made_again(tmp_path):
+def test_a_real_repetition_reports_its_state_and_is_stored(tmp_path):
     store, cells, began, own = Store(tmp_path / "r.sqlite"), [Cell(NUMPY, 4096)], time.perf_counter(), Engine()
     try:
         events = list(race(plan(cells, [], rounds=1), own, store, Cancel(), Request(), budget_s=1e9))
@@ -127,7 +127,7 @@ def test_a_long_epoch_is_measured_in_parts(engine, tmp_path, monkeypatch):
     assert repetition.measurement.median_s * 48_000 > 1, "seconds of a whole epoch, from a tenth of a second of steps"
 
 
-def test_a_stop_does_not_wait_for_the_end_of_a_repetition(store):
+def test_a_stop_interrupts_a_repetition(store):
     class Endless(Engine):
         def run(self, runtime, trainings, cancel, how=None, request=None):
             for _ in range(100_000):
@@ -154,21 +154,21 @@ def curves(by_seed, rate=0.1, other=0.3):
 GOOD = {TUNED_ON: (0.9, 0.96), 1: (0.9, 0.94, 0.95), 2: (0.95,), 3: (0.9, 0.94)}
 
 
-def test_epochs_are_counted_and_a_run_that_does_not_arrive_is_told():
+def test_epochs_to_the_target_are_counted_and_missed_ones_reported():
     found = needed(curves(GOOD), NETWORK, 32, 0.95)
     assert found is not None
     assert (found.rate, found.epochs, found.reached) == (0.1, (3, 1, None), (1, 3))
     assert "2 of 3 runs" in found.words
 
 
-def test_the_rate_is_chosen_on_its_own_seed_alone():
+def test_the_rate_is_chosen_on_the_tuning_seed_only():
     known = curves(GOOD) | {Training(NETWORK, 0.3, 32, EPOCHS_TRIED[32], seed): (0.99,) for seed in SEEDS}
     found = needed(known, NETWORK, 32, 0.95)
     assert found is not None
     assert found.rate == 0.1
 
 
-def test_nothing_is_said_before_all_runs_are_there():
+def test_no_count_is_given_before_all_runs_are_done():
     known = curves(GOOD)
     del known[Training(NETWORK, 0.3, 32, EPOCHS_TRIED[32], 2)]
     assert needed(known, NETWORK, 32, 0.95) is None
@@ -176,7 +176,7 @@ def test_nothing_is_said_before_all_runs_are_there():
 
 
 @pytest.mark.slow
-def test_a_real_count_is_kept_and_not_made_again(engine, store):
+def test_a_real_count_is_stored_and_not_repeated(engine, store):
     todo = [Training(Network((8,)), 0.3, 512, 2, seed) for seed in (0, 1)]
     made = [one for one in learn(todo, engine, store, Cancel(), Request()) if isinstance(one, tuple)]
     assert [len(accuracies) for _, accuracies in made] == [2, 2]
@@ -185,7 +185,7 @@ def test_a_real_count_is_kept_and_not_made_again(engine, store):
     assert learned(store, Network((128,)), engine.known_facts()) == {}
 
 
-def test_what_is_learned_belongs_to_its_images_whichever_they_are(store):
+def test_learned_accuracies_belong_to_their_images(store):
     trial = trials(NETWORK)[0]
     digits = Facts("scikit-learn digits", "digest")
     epochs = tuple(Epoch(number, 1, 0.4, 0.9, 0.1, 0.01, no_parameters) for number in range(trial.epochs))
