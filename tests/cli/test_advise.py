@@ -208,7 +208,7 @@ def test_an_unknown_machine_is_measured_near_the_question_once(capsys, monkeypat
     assert main(question) == 0
     said = capsys.readouterr()
     assert said.err.startswith(
-        "This machine is not known yet: a fake_trials steps are measured, for at most 20 s; --no-measure"
+        "This machine is not known yet: a few steps are measured, for at most 20 s; --no-measure"
     )
     assert said.out.startswith("Train it on this machine (JAX, one call an epoch): ")
     assert len(asked) >= 3

@@ -158,7 +158,7 @@ def test_the_default_and_the_fastest_are_timed_once_before_training(monkeypatch,
             store.add(Record.of(Kind.RACE, cell.subject, measured, versions(cell.runtime)))
             yield cell
 
-    monkeypatch.setattr(command, "fake_race", fake_race)
+    monkeypatch.setattr(command, "race", fake_race)
     first, second = (command._fastest_timed(engine, store, Cancel()) for _ in range(2))
     assert {cell.runtime for cell in raced} == {Runtime(), Runtime("numba")}
     assert len(raced) == 2, "the second time both are known"

@@ -336,7 +336,7 @@ def test_numba_trains_many_networks_a_core_each_once(tmp_path, monkeypatch, core
         asked.append(counts)
         yield from (Point("cores", "cpu", count, 0.2, 0, "", 0.1, 0.3) for count in counts)
 
-    monkeypatch.setattr(record_module.parallel_sweeps, "fake_on_cores", fake_on_cores)
+    monkeypatch.setattr(record_module.parallel_sweeps, "on_cores", fake_on_cores)
     monkeypatch.setattr(record_module, "usable_cores", lambda: cores)
     battery = Battery(StandIn({}), Store(tmp_path / "store.sqlite"), Cancel(), [numba])
     (task,) = battery.models()

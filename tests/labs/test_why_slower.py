@@ -156,7 +156,7 @@ def test_cells_are_timed_once_and_after_the_first_experiment(monkeypatch, tmp_pa
         numbers.append(request.number)
         yield record(cells[0], [0.2, 0.2])
 
-    monkeypatch.setattr(why_slower, "fake_race", fake_race)
+    monkeypatch.setattr(why_slower, "race", fake_race)
     found = list(why_slower.measure([known, new], False, first, None, store, Cancel(), Request()))
     assert ([one.block_s[0] for one in found], raced) == ([0.1, 0.2], [new])
     list(why_slower.measure([known, new], True, first, None, store, Cancel(), Request()))

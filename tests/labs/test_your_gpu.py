@@ -36,7 +36,7 @@ SOFTWARE = replace(WHO, adapter=BrowserAdapter("google", "swiftshader", fallback
 SERVER = ThisMachine("AMD EPYC", 8, 2**33, "AVX2", "")
 
 
-class FakePage:
+class FakeBrowser:
     def __init__(self, store: Store, monkeypatch) -> None:
         images = {f"x_{kind}": np.zeros((1024, 784), np.uint8) for kind in ("train", "validation")}
         images |= {f"y_{kind}": np.zeros(1024, np.uint8) for kind in ("train", "validation")}
@@ -69,64 +69,64 @@ class FakePage:
 
 
 @pytest.fixture
-def fake_page(tmp_path, monkeypatch) -> FakePage:
-    return FakePage(Store(tmp_path / "results.sqlite"), monkeypatch)
+def fake_browser(tmp_path, monkeypatch) -> FakeBrowser:
+    return FakeBrowser(Store(tmp_path / "results.sqlite"), monkeypatch)
 
 
-def test_images_are_sent_before_the_job_and_its_buffers(fake_page):
-    fake_page.page.measure(SMALL, 0)
-    assert fake_page.asked() == [], "nobody has opened the page yet"
-    fake_page.open()
-    assert fake_page.asked() == ["images", "images", "measure"]
-    (sample, (x, y)), (part, _), (job, (parameters, starts)) = fake_page.sent
+def test_images_are_sent_before_the_job_and_its_buffers(fake_browser):
+    fake_browser.page.measure(SMALL, 0)
+    assert fake_browser.asked() == [], "nobody has opened the page yet"
+    fake_browser.open()
+    assert fake_browser.asked() == ["images", "images", "measure"]
+    (sample, (x, y)), (part, _), (job, (parameters, starts)) = fake_browser.sent
     assert (sample["sample"], len(x), len(y)) == (True, 1024 * 784, 1024)
     assert part == {"do": "images", "last": False}
     assert (job["id"], job["sizes"], len(parameters)) == (1, True, 4 * SMALL.training.network.n_parameters)
     assert len(starts) % 4 == 0
-    fake_page.measures()
-    assert "wins over" in fake_page.shown("sentence")
+    fake_browser.measures()
+    assert "wins over" in fake_browser.shown("sentence")
 
 
-def test_malformed_messages_are_reported_and_change_nothing(fake_page):
-    fake_page.page.measure(SMALL, 0)
-    fake_page.open()
-    fake_page.measures()
-    before = fake_page.shown("sentence")
-    fake_page.says(**{"is": "rows", "job": 1, "rows": [{"is": "block", "device": "gpu"}]})
-    assert "reload the page" in fake_page.shown("line")
+def test_malformed_messages_are_reported_and_change_nothing(fake_browser):
+    fake_browser.page.measure(SMALL, 0)
+    fake_browser.open()
+    fake_browser.measures()
+    before = fake_browser.shown("sentence")
+    fake_browser.says(**{"is": "rows", "job": 1, "rows": [{"is": "block", "device": "gpu"}]})
+    assert "reload the page" in fake_browser.shown("line")
     for strange in ({"is": "gossip"}, {}, {"is": "at", "job": 1, "stage": "the moon"}):
-        fake_page.says(**strange)
-    assert fake_page.shown("sentence") == before
+        fake_browser.says(**strange)
+    assert fake_browser.shown("sentence") == before
 
 
-def test_an_invalid_control_stops_the_browser_and_says_why(fake_page):
+def test_an_invalid_control_stops_the_browser_and_says_why(fake_browser):
     values = {"size": 0, "hidden": "16", "rate": 0.1, "way": USUAL_WAY, "again": 0}
-    fake_page.page.follow(SimpleNamespace(value=values))
-    assert fake_page.asked() == ["stop"]
-    assert "expected" in fake_page.shown("line")
-    assert "got 0" in fake_page.shown("line")
+    fake_browser.page.follow(SimpleNamespace(value=values))
+    assert fake_browser.asked() == ["stop"]
+    assert "expected" in fake_browser.shown("line")
+    assert "got 0" in fake_browser.shown("line")
 
 
-def test_measurements_are_stored_once(fake_page):
-    fake_page.page.measure(SMALL, 0)
-    fake_page.open()
-    fake_page.page.keep()
-    assert "nothing to keep yet" in fake_page.shown("below")
-    fake_page.measures()
+def test_measurements_are_stored_once(fake_browser):
+    fake_browser.page.measure(SMALL, 0)
+    fake_browser.open()
+    fake_browser.page.keep()
+    assert "nothing to keep yet" in fake_browser.shown("below")
+    fake_browser.measures()
     for _ in range(3):
-        fake_page.page.keep()
-    store = fake_page.page.page.store
+        fake_browser.page.keep()
+    store = fake_browser.page.page.store
     assert len(store.records(Kind.RACE)) == 2
-    assert "Kept on this notebook" in fake_page.shown("below")
-    fake_page.measures(pairs=4)
-    fake_page.page.keep()
+    assert "Kept on this notebook" in fake_browser.shown("below")
+    fake_browser.measures(pairs=4)
+    fake_browser.page.keep()
     blocks = [len(record.block_s) for record in store.records(Kind.RACE)]
     assert sorted(blocks) == [4, 4, 9, 9], "no block twice: it would count as two repetitions"
     for number in range(1, 5):
-        fake_page.open(reader=str(number))
-        fake_page.measures(job=1 + number)
-        fake_page.page.keep()
-    assert "Expected at most 3 machines of yours" in fake_page.shown("below")
+        fake_browser.open(reader=str(number))
+        fake_browser.measures(job=1 + number)
+        fake_browser.page.keep()
+    assert "Expected at most 3 machines of yours" in fake_browser.shown("below")
     for record in store.records(Kind.RACE):
         assert set(record.subject) >= {"browser", "clock_s", "off_s"}
         assert "Safari 26" in record.command

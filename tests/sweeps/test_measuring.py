@@ -67,7 +67,7 @@ class Losing(Engine):
 CELLS = [Cell(runtime, size) for size in (32, 512, 4096) for runtime in (LOST, OTHER, CPU)]
 
 
-def test_a_race_goes_on_with_the_others(store):
+def test_a_race_continues_without_a_lost_card(store):
     engine = Losing()
     events = list(race(CELLS, engine, store, Cancel(), Request()))
     made = [event for event in events if isinstance(event, Record) and event.kind == Kind.RACE]
@@ -100,7 +100,7 @@ MEASURED = {
 
 
 @pytest.mark.parametrize("measured", MEASURED)
-def test_whatever_is_measured_goes_on_with_the_others(measured, store):
+def test_other_measurements_continue_without_a_lost_card(measured, store):
     events = list(MEASURED[measured](Losing(), store))
     (marked,) = store.records(Kind.FAILURE)
     assert marked in events
@@ -120,7 +120,7 @@ def rows(store, runtime, outcomes):
         yield list(attempts.marked(store, f"row {number}", runtime, subject, lambda error=error: measure(error)))
 
 
-def test_what_fails_once_is_tried_again_and_twice_in_a_row_is_given_up(store):
+def test_a_runtime_is_given_up_after_two_failures_in_a_row(store):
     error = TrainingFailed("there is not enough memory")
     found = list(rows(store, OTHER, [error, None, WorkerDied("it died"), error, None]))
     assert [len(one) for one in found] == [2, 1, 2, 2, 1]
@@ -129,7 +129,7 @@ def test_what_fails_once_is_tried_again_and_twice_in_a_row_is_given_up(store):
     assert words(last).startswith("PyTorch, eager, GPU: not tried any more after 2 failures in a row: there is not")
 
 
-def test_attempts_go_on_on_a_processor_too_and_a_lost_card_ends_only_its_own():
+def test_attempts_resume_after_failures_except_on_a_lost_card():
     def measure(error=None):
         yield "begun"
         if error is not None:
@@ -149,13 +149,13 @@ def test_attempts_go_on_on_a_processor_too_and_a_lost_card_ends_only_its_own():
     assert (attempts.given_up(LOST), attempts.given_up(OTHER)) == (WHY, "")
 
 
-def test_on_a_processor_an_error_ends_it(store):
+def test_an_error_on_a_processor_is_raised(store):
     with pytest.raises(TrainingFailed, match="no memory"):
         list(rows(store, CPU, [TrainingFailed("no memory")]))
     assert store.records() == []
 
 
-def test_who_watches_is_told_and_the_rest_arrives(store):
+def test_a_lost_card_is_reported_and_the_rest_is_measured(store):
     task = BackgroundTask(lambda: race(CELLS, Losing(), store, Cancel(), Request()), Cancel())
     task.thread.join(20)
     now = task.view()
@@ -163,7 +163,7 @@ def test_who_watches_is_told_and_the_rest_arrives(store):
     assert len([item for item in now.items if item.kind == Kind.RACE]) == 6
 
 
-def test_seconds_are_arithmetic_on_step_times():
+def test_seconds_are_computed_from_step_times():
     trainings = tuple(Training(learning_rate=rate, epochs=2) for rate in (0.1, 0.2))
     step_time = StepTime(100e-6, 0.5)
     for part, steps in ((Part(trainings), 2 * 2 * 1500), (Part(trainings, 1), 2 * 1500)):
@@ -183,7 +183,7 @@ class ShortEpochs:
         return Watch()
 
 
-def test_epochs_that_are_shorter_than_a_probe_are_told_from_the_networks_of_a_stack(tmp_path):
+def test_short_epochs_and_stacks_have_the_right_step_time(tmp_path):
     training, store = Training(batch_size=4096, epochs=3), Store(tmp_path / "results.sqlite")
     for part, step_s in ((Part((training,)), 1e-3), (Part((training, replace(training, seed=1)), 1), 2e-3)):
         times = step_times([part], ShortEpochs(), store, Runtime(), Cancel(), Request())  # type: ignore[arg-type]
@@ -191,7 +191,7 @@ def test_epochs_that_are_shorter_than_a_probe_are_told_from_the_networks_of_a_st
         assert found[part].step_s == pytest.approx(step_s)
 
 
-def test_a_step_time_is_of_what_nothing_disturbed_where_there_is_such():
+def test_a_step_time_prefers_undisturbed_measurements():
     def took(step_s, *warnings):
         measured = Measurement((step_s,), 1, Ended.CAP, warnings=warnings)
         return Record.of(Kind.STEP_TIME, {"first_call_s": 0.5}, measured)

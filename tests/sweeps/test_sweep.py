@@ -63,7 +63,7 @@ def finished(items, stub_engine, store, **options):
     return events, by_place(items, events)
 
 
-def test_what_is_kept_is_served_and_the_rest_trained(stub_engine, store):
+def test_stored_curves_are_served_and_the_rest_trained(stub_engine, store):
     _, first = finished(FAST, stub_engine, store)
     assert [first[i].cached for i in (0, 1)] == [False, False]
     more = [*FAST, Item(Training(Network((8,)), 0.2, 4096, 1), Runtime("numpy"))]
@@ -91,9 +91,7 @@ def in_threads(count, function):
 
 
 @pytest.mark.slow
-def test_who_comes_while_it_trains_sees_it_from_its_first_epoch_on_and_trains_only_the_rest(
-    stub_engine, store, monkeypatch
-):
+def test_a_second_viewer_follows_a_running_training_from_its_start(stub_engine, store, monkeypatch):
     trained = []
     run = stub_engine.run
 
@@ -142,7 +140,7 @@ def test_a_sweep_does_not_wait_for_a_later_one_of_the_same_viewer(stub_engine, t
 
 
 @pytest.mark.slow
-def test_what_one_gives_up_another_goes_on_with(stub_engine, tmp_path):
+def test_a_follower_restarts_a_training_that_was_cancelled(stub_engine, tmp_path):
     cancel, store = Cancel(), Store(tmp_path / "results.sqlite")
     first = updates(LONGER, stub_engine, store, cancel, Options())
     while not isinstance(next(first), Progress):
@@ -160,13 +158,13 @@ def test_what_one_gives_up_another_goes_on_with(stub_engine, tmp_path):
 
 
 @pytest.mark.parametrize(("cached", "fresh"), [(True, True), (False, False)], ids=["asked anew", "not cached"])
-def test_what_is_not_to_be_served_is_not_shared(stub_engine, tmp_path, cached, fresh):
+def test_runs_that_may_not_be_served_are_not_shared(stub_engine, tmp_path, cached, fresh):
     store = Store(tmp_path / "results.sqlite") if cached else None
     results = in_threads(2, lambda: finished(FAST, stub_engine, store, fresh=fresh)[1])
     assert len({id(found[0].curve) for found in results}) == 2
 
 
-def test_what_was_timed_beside_another_program_says_so_whenever_it_is_shown(stub_engine, store, monkeypatch):
+def test_a_curve_keeps_its_warning_about_another_program(stub_engine, store, monkeypatch):
     items = FAST[:1]
     other = Holder("debugged.py", 17, 0.0)
     monkeypatch.setattr(stub_engine._machine, "take", lambda: True)
@@ -184,7 +182,7 @@ def test_what_was_timed_beside_another_program_says_so_whenever_it_is_shown(stub
     assert finished(items, stub_engine, store, fresh=True)[1][0].curve.warnings == ()
 
 
-def test_equal_trainings_are_made_once_and_reported_twice(stub_engine, tmp_path, monkeypatch):
+def test_equal_trainings_run_once_and_are_reported_for_each(stub_engine, tmp_path, monkeypatch):
     items = [Item(MIXED[0]), Item(MIXED[1]), Item(MIXED[0])]
     events = list(updates(items, stub_engine, None, Cancel(), Options("sequential")))
     assert len([update for update in events if isinstance(update, Finished)]) == 2
@@ -201,7 +199,7 @@ def test_equal_trainings_are_made_once_and_reported_twice(stub_engine, tmp_path,
 
 @pytest.mark.slow
 @pytest.mark.skipif(unavailable(Runtime(QUICKEST)) is not None, reason="Numba is not installed")
-def test_who_names_no_backend_gets_the_one_that_is_quickest_and_can_use_the_strategy(store, monkeypatch):
+def test_the_fastest_backend_for_the_strategy_is_the_default(store, monkeypatch):
     asked = [replace(MIXED[0], epochs=1), replace(MIXED[1], epochs=1)]
     monkeypatch.delenv("DASK_SCHEDULER_ADDRESS", raising=False)
 
@@ -216,7 +214,7 @@ def test_who_names_no_backend_gets_the_one_that_is_quickest_and_can_use_the_stra
     assert backends("auto") == ["jax-epoch", "jax-epoch"]
 
 
-def test_bad_sweeps_are_one_sentence(stub_engine, monkeypatch):
+def test_bad_sweeps_are_refused(stub_engine, monkeypatch):
     with pytest.raises(ValueError, match="expected at least one training, got none"):
         list(sweep([]))
     with pytest.raises(ValueError, match="expected auto or one of sequential"):
@@ -230,7 +228,7 @@ def test_bad_sweeps_are_one_sentence(stub_engine, monkeypatch):
         made(MIXED[:2], stub_engine, strategy="cluster")
 
 
-def test_a_stop_keeps_what_is_finished(stub_engine, store):
+def test_a_stop_keeps_finished_trainings(stub_engine, store):
     cancel = Cancel()
     items = [Item(replace(MIXED[0], learning_rate=rate, batch_size=256, epochs=30)) for rate in (0.1, 0.2, 0.3)]
     items.insert(0, Item(MIXED[1]))
@@ -262,7 +260,7 @@ def test_a_sweep_whose_worker_was_killed_resumes(stub_engine, store):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["sequential", "sharded", pytest.param("processes", marks=pytest.mark.release)])
-def test_one_more_epoch_and_one_more_rate_train_only_that(engine, store, strategy):
+def test_an_additional_epoch_and_rate_train_only_those(engine, store, strategy):
     made(MIXED[:2], engine, store, strategy=strategy)
     longer = [replace(training, epochs=3) for training in MIXED[:2]]
     events, found = made([*longer, replace(MIXED[0], learning_rate=0.2)], engine, store, strategy=strategy)
@@ -285,7 +283,7 @@ def test_one_more_epoch_and_one_more_rate_train_only_that(engine, store, strateg
 
 
 @pytest.mark.release
-def test_what_was_trained_before_a_stop_is_gone_on_with(engine, store, monkeypatch):
+def test_a_stopped_training_is_continued(engine, store, monkeypatch):
     cancel = Cancel()
     items = [Item(Training(Network((64,)), 0.1, 32, 100))]
     for _ in updates(items, engine, store, cancel, Options("sequential")):
@@ -315,7 +313,7 @@ def test_large_sweeps_keep_thinned_losses(engine, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["sequential", pytest.param("processes", marks=pytest.mark.release)])
-def test_what_goes_on_from_forgotten_parameters_begins_again(engine, store, monkeypatch, strategy):
+def test_a_training_without_its_parameters_starts_again(engine, store, monkeypatch, strategy):
     made(MIXED[:2], engine, store, strategy="sequential")
     monkeypatch.setattr(module.Plan, "start", lambda *_: None)
     longer = [replace(training, epochs=3) for training in MIXED[:2]]
@@ -327,7 +325,7 @@ def test_what_goes_on_from_forgotten_parameters_begins_again(engine, store, monk
 
 
 @pytest.mark.slow
-def test_parameters_of_a_large_sweep_are_not_held_anywhere(engine, store, monkeypatch):
+def test_parameters_of_a_large_sweep_are_not_kept(engine, store, monkeypatch):
     monkeypatch.setattr(module, "MAX_PARAMETER_BYTES", 3 * MIXED[0].network.parameter_bytes)
     _, few = made(MIXED[:1], engine, store, strategy="vmap")
     assert few[0].parameters is not None
@@ -372,7 +370,7 @@ def swept(engine, store, items=ITEMS, strategy="sequential"):
     return list(train(plan, Runtime(), plan.items, strategy, NO_LIMITS))
 
 
-def test_what_came_before_a_restart_is_void_and_not_in_the_curve(tmp_path):
+def test_steps_before_a_restart_are_not_in_the_curve(tmp_path):
     one, other = ITEMS
     again = [*epoch_of(one, 0), *epoch_of(one, 1), Trained(one, None), *epoch_of(other, 0), Trained(other, None)]
     events = swept(
@@ -384,7 +382,7 @@ def test_what_came_before_a_restart_is_void_and_not_in_the_curve(tmp_path):
     assert len(curves[other].epochs) == 1
 
 
-def test_what_another_viewer_trained_meanwhile_is_served_and_not_trained(store):
+def test_curves_stored_by_another_viewer_meanwhile_are_served(store):
     epochs = tuple(Epoch(e, 4, 0.3, 0.9, 0.1, 0.01, no_parameters) for e in range(2))
     plan = Plan(ITEMS, Engine(), store, Cancel(), Options("sequential"), Request(), FACTS.digest)  # type: ignore[arg-type]
     for item in ITEMS:
@@ -395,7 +393,7 @@ def test_what_another_viewer_trained_meanwhile_is_served_and_not_trained(store):
     assert engine.left, "the worker is free for others"
 
 
-def test_a_checkpoint_is_stored_and_nobody_sees_it(store):
+def test_a_checkpoint_is_stored_without_an_event(store):
     (one, _) = ITEMS
     engine = Engine(*epoch_of(one, 0), Checkpoint(one, WEIGHTS))
     events = swept(engine, store, [one])
@@ -419,7 +417,7 @@ def curves_of(events):
     return {event.item: event.curve for event in events if isinstance(event, Finished)}
 
 
-def test_a_curve_says_that_others_were_at_work(store, others):
+def test_a_curve_warns_of_other_busy_programs(store, others):
     one, other = ITEMS
     others += [1.5, 0.0, 0.0]  # when the first turn ends, then when each training ends
     turns = [*epoch_of(one, 0), Waiting(1), Ready(FACTS), *epoch_of(one, 1), Trained(one, None), *epoch_of(other, 0)]
@@ -431,7 +429,7 @@ def test_a_curve_says_that_others_were_at_work(store, others):
     assert kept[one].warnings == (flag,), "whenever it is shown"
 
 
-def test_what_is_continued_keeps_what_disturbed_its_beginning(store, others):
+def test_a_continued_curve_keeps_its_warnings(store, others):
     one = Item(Training(Network(()), epochs=2))
     others += [2.0, 0.0]
     short = Item(replace(one.training, epochs=1))
@@ -452,7 +450,7 @@ def key(request):
     return request.node.name, "a"
 
 
-def test_who_is_in_more_of_a_hurry_does_not_wait_for_the_same_viewers_that_waits_itself(key):
+def test_an_urgent_request_does_not_wait_for_the_viewers_waiting_one(key):
     keys, later, now = [key, (*key, "b")], Request("a viewer"), Request("a viewer", Urgency.NOW)
     (one, _), (other, _) = share(keys, later)
     tell([one, other], NEWS, at_work=True)
@@ -502,7 +500,7 @@ def test_every_strategy_trains_the_same(engine, alone, strategy):
 
 @pytest.mark.slow
 @pytest.mark.skipif(unavailable(NUMBA) is not None, reason="Numba is not installed")
-def test_a_core_each_trains_the_same_as_one_after_another(engine):
+def test_training_a_core_each_equals_sequential_training(engine):
     items = [Item(training, NUMBA) for training in MIXED]
     found = {
         strategy: by_place(items, updates(items, engine, None, Cancel(), Options(strategy)))
@@ -513,7 +511,7 @@ def test_a_core_each_trains_the_same_as_one_after_another(engine):
 
 
 @pytest.mark.slow
-def test_more_models_than_memory_are_made_in_parts(engine, monkeypatch):
+def test_more_networks_than_memory_are_trained_in_parts(engine, monkeypatch):
     many = [Training(Network((4,)), float(rate), 4096, 1) for rate in np.linspace(0.01, 0.2, 9)]
     free_bytes = 5.5 * Shape.of([many[0].network]).place_bytes(4096) / module.MEMORY_SHARE
     monkeypatch.setattr(module, "usable_memory_bytes", lambda device: free_bytes)
@@ -525,7 +523,7 @@ def test_more_models_than_memory_are_made_in_parts(engine, monkeypatch):
         made(many, engine, strategy="vmap")
 
 
-def test_parts_hold_every_training_once():
+def test_parts_contain_every_training_once():
     limits = Limits(1e9, 4e6, 2, 0.4)
     devices_of_many = {"sequential": 0, "vmap": 1, "padded": 1, "sharded": 2}
     for key, n_devices in devices_of_many.items():
@@ -546,7 +544,7 @@ def cores(request, monkeypatch):
     return request.param
 
 
-def test_those_are_considered_that_differ(cores):
+def test_auto_considers_only_strategies_that_differ(cores):
     def considered(trainings, limits=LIMITS):
         return list(pick(trainings, limits, "cpu", 0.0, processes=False).expected_s)
 
@@ -556,7 +554,7 @@ def test_those_are_considered_that_differ(cores):
     assert considered([Training(Network((width,))) for width in (100, 128)]) == ["sequential", "padded"]
 
 
-def test_a_card_is_given_all_at_once():
+def test_auto_trains_all_networks_at_once_on_a_card():
     long = [replace(one, epochs=40) for one in RATES]
     picked = pick(long, replace(LIMITS, cache_bytes=CACHE_BYTES["gpu"]), "gpu")
     assert picked.strategy == "vmap"
@@ -564,7 +562,7 @@ def test_a_card_is_given_all_at_once():
     assert "processes" not in picked.expected_s
 
 
-def test_a_processor_is_given_a_training_for_each_core_where_that_pays_for_its_start(cores):
+def test_auto_uses_processes_where_they_pay_for_their_start(cores):
     limits, few = replace(LIMITS, n_devices=cores), RATES[:4]
     assert pick([replace(one, epochs=100) for one in RATES], limits, "cpu").strategy == "processes"
     assert pick(RATES, limits, "cpu", processes=False).strategy == "sharded"
@@ -575,7 +573,7 @@ def test_a_processor_is_given_a_training_for_each_core_where_that_pays_for_its_s
 
 
 @pytest.mark.slow
-def test_auto_says_what_it_picked_and_measures_nothing(engine, store):
+def test_auto_explains_its_choice_and_measures_nothing(engine, store):
     for worth_s, words in ((None, "nothing else would pay"), (0.0, "s expected; ")):
         options = {} if worth_s is None else {"worth_s": worth_s, "fresh": True}
         events, found = made(MIXED[:4], engine, store, strategy="auto", processes=False, **options)

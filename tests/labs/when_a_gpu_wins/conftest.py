@@ -9,13 +9,13 @@ from lib.sweeps.storage.store import Store
 from lib.ui import lab as lab_module
 from lib.ui.lab import Lab
 from lib.ui.url_state import Address
-from tests.sweeps.experiments.test_calibration import invented
+from tests.sweeps.experiments.test_calibration import fake_trials
 
 
 @pytest.fixture
 def opened(monkeypatch, tmp_path):
     """Open the lab with settings, given as `prefix_name`; calibration is instant."""
-    monkeypatch.setattr(calibration, "measure_trials", invented)
+    monkeypatch.setattr(calibration, "measure_trials", fake_trials)
     monkeypatch.setattr(lab_module, "shared_engine", lambda: None)
     monkeypatch.setattr(lab_module, "Store", lambda: Store(tmp_path / "results.sqlite"))
 

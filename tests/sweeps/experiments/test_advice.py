@@ -37,7 +37,7 @@ from lib.sweeps.storage.store import Store
 from lib.timing.prediction.predict import Question, predict
 from lib.timing.prediction.workload import DRIVEN, Origin, SheetFigure, Way, fully_connected, read_devices
 from tests.conftest import ROOT
-from tests.sweeps.experiments.test_calibration import JAX, exact_s, invented, run
+from tests.sweeps.experiments.test_calibration import JAX, exact_s, fake_trials, run
 from tests.timing.prediction.invented import device
 
 PRESETS = read_devices()
@@ -328,7 +328,7 @@ QUESTION = Question(Network((64,)), 32, 2)
 
 @pytest.fixture
 def store(tmp_path, monkeypatch):
-    monkeypatch.setattr(calibration, "measure_trials", invented)
+    monkeypatch.setattr(calibration, "measure_trials", fake_trials)
     monkeypatch.setattr(calibration, "usable_runtimes", lambda: [Runtime(), Runtime("numba")])
     return Store(tmp_path / "results.sqlite")
 

@@ -47,7 +47,7 @@ def test_every_backend_that_trains_in_batches_has_a_way_to_run_a_step():
     assert all_ways([Runtime("cupy-image", "gpu")]) == []
 
 
-def invented_steps(trained):
+def made_up_steps(trained):
     def flops(trial):
         operations = trial.workload(trained.runtime).operations
         return sum(one.flops * (0.5 if one.by_inputs else 1) for one in operations)
@@ -55,28 +55,28 @@ def invented_steps(trained):
     return {(trained, one): StepTime(1e-5 + 1e-11 * flops(one), 0.1) for one in trials(trained)}
 
 
-def test_what_skips_zeros_is_fitted_by_the_share_of_inputs_that_are_none(monkeypatch):
+def test_zero_skipping_ways_are_fitted_by_the_nonzero_share(monkeypatch):
     monkeypatch.setattr(calibration, "share_not_zero", lambda: 0.5)
     skips, multiplies = TrainingWay(Runtime("numba")), TrainingWay(Runtime("numpy"))
-    found, why_not = calibrations({**invented_steps(skips), **invented_steps(multiplies)})
+    found, why_not = calibrations({**made_up_steps(skips), **made_up_steps(multiplies)})
     assert why_not == {}
     assert (found[skips].density, found[multiplies].density) == (0.5, 1.0)
     assert found[skips].median_error < 0.01 < found[multiplies].median_error
 
 
-def test_data_that_cannot_be_counted_are_said(monkeypatch):
+def test_unusable_data_are_reported_for_zero_skipping_ways(monkeypatch):
     def unusable():
         raise DataError("MNIST_NPZ: expected a file; correct it")
 
     monkeypatch.setattr(calibration, "share_not_zero", unusable)
     skips, multiplies = TrainingWay(Runtime("numba")), TrainingWay(Runtime("numpy"))
-    found, why_not = calibrations({**invented_steps(skips), **invented_steps(multiplies)})
+    found, why_not = calibrations({**made_up_steps(skips), **made_up_steps(multiplies)})
     assert list(found) == [multiplies]
     assert why_not == {skips: "MNIST_NPZ: expected a file; correct it"}
 
 
 @given(st.integers(0, 1_000), st.booleans())
-def test_trials_are_different_affordable_and_the_same_for_a_seed(seed, together):
+def test_trials_are_distinct_affordable_and_reproducible(seed, together):
     trained = TrainingWay(Runtime(), together)
     found = drawn(trained, 30, seed)
     assert len(set(found)) == 30
@@ -89,7 +89,7 @@ def test_trials_are_different_affordable_and_the_same_for_a_seed(seed, together)
 
 
 @pytest.mark.slow
-def test_steps_are_measured_once_and_kept(engine, store, monkeypatch):
+def test_steps_are_measured_once_and_stored(engine, store, monkeypatch):
     monkeypatch.setattr("lib.sweeps.measuring.MAX_DISTURBED", 1)  # other programs must not cause repeated measurements
     todo = [(ALONE, [Trial(Network((16,)), 512)]), (TOGETHER, [Trial(Network((16,)), 512, 2)])]
     for _ in range(2):
@@ -104,7 +104,7 @@ def test_steps_are_measured_once_and_kept(engine, store, monkeypatch):
     assert list(measure_trials(todo, engine, store, stopped, Request())) == []
 
 
-def test_what_cannot_be_calibrated_says_why_and_the_others_are():
+def test_an_uncalibratable_way_says_why_and_the_others_are_calibrated():
     steps = {(ALONE, trial): StepTime(1e-5 + trial.workload(Runtime()).flops / 1e11, 0.1) for trial in trials(ALONE)}
     few = {(TOGETHER, trial): StepTime(1e-3, 0.1) for trial in trials(TOGETHER)[:3]}
     found, why_not = calibrations(steps | few)
@@ -115,7 +115,7 @@ def test_what_cannot_be_calibrated_says_why_and_the_others_are():
 
 
 @given(st.lists(st.integers(0, 20), max_size=4), st.integers(1, 3))
-def test_each_round_has_every_trial_once_and_no_way_is_far_ahead(lengths, rounds):
+def test_each_round_has_every_trial_once_and_ways_advance_together(lengths, rounds):
     every = [TrainingWay(Runtime(key)) for key in ("jax-epoch", "jax-step", "numpy", "numba")]
     ways = [(one, trials(one)[:n]) for one, n in zip(every, lengths, strict=False)]
     events = list(in_turns(ways, rounds))
@@ -131,7 +131,7 @@ def test_each_round_has_every_trial_once_and_no_way_is_far_ahead(lengths, rounds
             assert max(done.values()) - min(behind, default=max(done.values())) <= IN_A_TURN
 
 
-def test_only_jax_trains_networks_together_and_what_rounds_its_products_is_no_way_to_train_the_same():
+def test_only_jax_stacks_networks_and_rounded_runtimes_are_no_ways():
     rounded = [Runtime("jax-epoch", "gpu", "tf32"), Runtime(precision="bfloat16")]
     assert all_ways([Runtime(), Runtime("numpy"), *rounded]) == [ALONE, TrainingWay(Runtime("numpy")), TOGETHER]
 
@@ -143,7 +143,7 @@ CARDS = [
 ]
 
 
-def test_a_third_of_a_recorded_card_s_steps_is_predicted_from_the_others():
+def test_a_third_of_a_cards_steps_is_predicted_from_the_rest():
     found = [one for card in CARDS for seed in range(10) for one in held_out(card, seed)]
     assert len(found) > 100
     assert np.median([abs(predicted.step_s / step_s - 1) for _, _, predicted, step_s in found]) <= 0.15
@@ -151,7 +151,7 @@ def test_a_third_of_a_recorded_card_s_steps_is_predicted_from_the_others():
 
 
 @pytest.mark.parametrize(("hidden", "size"), [((128,), 32), ((128, 64), 300), ((200,), 64), ((100, 100), 3_000)])
-def test_within_what_was_recorded_an_interval_is_at_most_threefold(hidden, size):
+def test_intervals_near_recorded_points_are_at_most_threefold(hidden, size):
     found = recorded_calibrations(dict(enumerate(map(raced_step_times, recorded_here().machines))))
     near = 0
     for (_, trained), known in found.items():
@@ -163,8 +163,8 @@ def test_within_what_was_recorded_an_interval_is_at_most_threefold(hidden, size)
     assert near > 10
 
 
-def test_few_samples_share_an_interval_and_what_is_far_from_them_has_a_wider_one():
-    few = dict(list(invented_steps(TrainingWay(Runtime("numpy"))).items())[:5])
+def test_few_samples_share_an_interval_that_widens_with_distance():
+    few = dict(list(made_up_steps(TrainingWay(Runtime("numpy"))).items())[:5])
     other = {(TrainingWay(Runtime()), trial): replace(time, step_s=2 * time.step_s) for (_, trial), time in few.items()}
     found = recorded_calibrations({"one": few, "other": other})
     assert len({(one.widening, one.far_widening) for one in found.values()}) == 1, "of all processors together"
@@ -179,7 +179,7 @@ def exact_s(trained: TrainingWay, trial: Trial) -> float:
     return 2e-5 + trial.workload(trained.runtime).flops / 1e11
 
 
-def invented(ways, _engine, _store, cancel, _request, rounds=1, seconds=exact_s):
+def fake_trials(ways, _engine, _store, cancel, _request, rounds=1, seconds=exact_s):
     for trained, todo in ways:
         for trial in todo:
             if cancel.is_set():
@@ -191,7 +191,7 @@ def invented(ways, _engine, _store, cancel, _request, rounds=1, seconds=exact_s)
 
 @pytest.fixture
 def live(tmp_path, monkeypatch):
-    monkeypatch.setattr(calibration, "measure_trials", invented)
+    monkeypatch.setattr(calibration, "measure_trials", fake_trials)
     return LiveCalibrations(Store(tmp_path / "results.sqlite"))
 
 
@@ -201,13 +201,13 @@ def run(live, chosen, cancel=None, until=None, **options):
             until()
 
 
-def test_cheap_ways_are_calibrated_unasked_and_every_way_can_be():
+def test_cheap_ways_are_calibrated_by_default():
     assert [one.runtime.backend for one in unasked()] == ["jax-epoch", "jax-step", "numpy", "numba"]
     assert set(unasked()) <= set(ways())
 
 
 @pytest.mark.slow
-def test_each_way_has_a_first_answer_before_any_is_complete(live):
+def test_each_way_has_a_first_fit_before_any_is_complete(live):
     seen = []
 
     def look():
@@ -224,7 +224,7 @@ def test_each_way_has_a_first_answer_before_any_is_complete(live):
         assert found.step_s == pytest.approx(exact_s(one, trial), rel=0.1)
 
 
-def test_who_watches_hears_of_fits_and_of_nothing_else(live):
+def test_watchers_are_notified_of_fits_only(live):
     heard = [live.version]
     run(live, [JAX], until=lambda: heard.append(live.version))
     n_fits = live.version - heard[0]
@@ -232,7 +232,7 @@ def test_who_watches_hears_of_fits_and_of_nothing_else(live):
     assert not live.over
 
 
-def test_a_stop_keeps_and_fits_what_was_measured_and_the_next_run_goes_on(live):
+def test_a_stopped_calibration_keeps_its_steps_and_resumes(live):
     cancel, asked = Cancel(), []
 
     def stop_after_ten():
@@ -253,28 +253,28 @@ def test_a_stop_keeps_and_fits_what_was_measured_and_the_next_run_goes_on(live):
     assert len(asked) == len(trials(JAX)), "the store knows which of them something disturbed"
 
 
-def test_too_few_steps_and_a_noisy_machine_have_no_answer_and_say_why(live, monkeypatch):
+def test_too_few_or_noisy_steps_are_not_fitted_and_say_why(live, monkeypatch):
     cancel = Cancel()
     run(live, [JAX], cancel, cancel.set)
     assert live.of(JAX).calibration is None
     assert f"expected {LEAST_SAMPLES} measured steps, got" in live.of(JAX).why_not
     noise = random.Random(4)
-    noisy = lambda *arguments: invented(*arguments, seconds=lambda *_: 10 ** noise.uniform(-6, 0))  # noqa: E731
+    noisy = lambda *arguments: fake_trials(*arguments, seconds=lambda *_: 10 ** noise.uniform(-6, 0))  # noqa: E731
     monkeypatch.setattr(calibration, "measure_trials", noisy)
     run(live, [NUMPY])
     assert live.of(NUMPY).calibration is None
     assert "something else uses this machine" in live.of(NUMPY).why_not
-    monkeypatch.setattr(calibration, "measure_trials", invented)
+    monkeypatch.setattr(calibration, "measure_trials", fake_trials)
     run(live, [NUMPY], again=True)
     assert live.of(NUMPY).calibration is not None
     assert live.of(NUMPY).why_not == ""
 
 
-def test_a_way_that_fails_says_so_and_the_others_go_on(live, monkeypatch):
+def test_a_failing_way_says_so_and_the_others_continue(live, monkeypatch):
     def one_fails(ways, *others):
         if ways[0][0] == JAX:
             raise TrainingFailed("its library is broken")
-        yield from invented(ways, *others)
+        yield from fake_trials(ways, *others)
 
     monkeypatch.setattr(calibration, "measure_trials", one_fails)
     run(live, [JAX, NUMPY])

@@ -95,7 +95,7 @@ def exported(line: Line, library: str = "numpy") -> str:
     return exported_script("learning rate", line, images().facts, library)
 
 
-def one_a_library(cases, usual):
+def with_each_library(cases, usual):
     return [
         pytest.param(
             case,
@@ -109,8 +109,8 @@ def one_a_library(cases, usual):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("case", "library"), one_a_library(CASES, "two hidden layers"))
-def test_the_file_repeats_the_curve_without_this_project(case, library, tmp_path):
+@pytest.mark.parametrize(("case", "library"), with_each_library(CASES, "two hidden layers"))
+def test_a_script_repeats_the_curve_without_this_project(case, library, tmp_path):
     line = trained(CASES[case])
     done = run(exported(line, library), tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -124,7 +124,7 @@ def test_the_file_repeats_the_curve_without_this_project(case, library, tmp_path
 
 
 @pytest.mark.slow
-def test_a_changed_expectation_is_found(tmp_path):
+def test_a_changed_expectation_is_detected(tmp_path):
     line = trained(CASES["no hidden layer"])
     text, loss = exported(line), line.epochs[-1].validation_loss
     assert f"({loss:.6f}," in text
@@ -134,7 +134,7 @@ def test_a_changed_expectation_is_found(tmp_path):
     assert "Twice more" in done.stdout, "rounding was asked first, and does not explain it"
 
 
-def told(monkeypatch, expected, curves) -> tuple[int, int]:
+def result_of(monkeypatch, expected, curves) -> tuple[int, int]:
     trained_from = []
     monkeypatch.setattr(common, "EXPECTED", expected[0])
     monkeypatch.setattr(common, "DIVERGED_AT", expected[1])
@@ -168,12 +168,12 @@ STEADY = ([(0.5, 0.9), (0.4, 0.92)], None)
         pytest.param(STEADY, [([(0.5, 0.9), (np.nan, 0.1)], None)] * 3, 1, 3, id="no number"),
     ],
 )
-def test_the_comparison_asks_rounding_only_where_it_must(monkeypatch, expected, curves, status, trainings):
-    assert told(monkeypatch, expected, curves) == (status, trainings)
+def test_a_script_retrains_only_if_rounding_may_explain_a_gap(monkeypatch, expected, curves, status, trainings):
+    assert result_of(monkeypatch, expected, curves) == (status, trainings)
 
 
 @given(st.integers(1, 300), st.integers(1, 64), st.integers(0, 5), st.integers(0, 9))
-def test_a_script_s_batches_are_ours(n_images, size, seed, epoch):
+def test_a_scripts_batches_match_the_projects(n_images, size, seed, epoch):
     size = min(size, n_images)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(common, "BATCH_SIZE", size)
@@ -182,7 +182,7 @@ def test_a_script_s_batches_are_ours(n_images, size, seed, epoch):
 
 
 @given(st.lists(st.integers(1, 20), max_size=3), st.integers(0, 5))
-def test_a_script_s_start_is_ours_and_a_nudge_is_one_rounding_error(hidden, seed):
+def test_a_scripts_start_matches_and_a_nudge_is_one_rounding_error(hidden, seed):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(common, "HIDDEN", tuple(hidden))
         patch.setattr(common, "SEED", seed)
@@ -197,7 +197,7 @@ def test_a_script_s_start_is_ours_and_a_nudge_is_one_rounding_error(hidden, seed
 
 
 @pytest.mark.slow
-def test_other_data_end_it_with_a_sentence(tmp_path):
+def test_other_data_end_a_script_with_a_sentence(tmp_path):
     text = re.sub(r'"x_train": "[0-9a-f]{8}', '"x_train": "00000000', exported(trained(CASES["no hidden layer"])))
     done = run(text, tmp_path)
     assert done.returncode == 2
@@ -206,7 +206,7 @@ def test_other_data_end_it_with_a_sentence(tmp_path):
 
 @pytest.mark.images
 @pytest.mark.release
-def test_the_offline_digits_travel_with_the_file(tmp_path):
+def test_a_script_recreates_the_offline_digits(tmp_path):
     raw = enlarged_digits()
     facts = Facts("scikit-learn digits", sha256(raw["x_train"])[:32], "not MNIST")
     line = trained(CASES["no hidden layer"])
@@ -219,7 +219,7 @@ def test_the_offline_digits_travel_with_the_file(tmp_path):
     assert "another curve" in done.stdout or on_digits, "its images are right, its curve was MNIST's"
 
 
-def brought(dtype) -> tuple[Line, Facts]:
+def own_data_line(dtype) -> tuple[Line, Facts]:
     rng = np.random.default_rng(5)
     y = np.arange(300, dtype=np.int32) % 3
     x = np.clip(rng.normal(y[:, None] / 3 + 0.2, 0.1, (300, 3)), 0, 1)
@@ -234,9 +234,9 @@ def brought(dtype) -> tuple[Line, Facts]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("dtype", "library"), one_a_library(["float32", "uint8"], ""))
-def test_data_that_somebody_brought_come_with_the_file(dtype, library, tmp_path):
-    line, facts = brought(dtype)
+@pytest.mark.parametrize(("dtype", "library"), with_each_library(["float32", "uint8"], ""))
+def test_own_data_are_bundled_with_the_script(dtype, library, tmp_path):
+    line, facts = own_data_line(dtype)
     with zipfile.ZipFile(io.BytesIO(exported_bundle("depth", line, facts, library))) as bundle:
         assert bundle.namelist() == [f"own_data_8_rate_0.2_batch_16_{library}.py", "data.npz"]
         text = bundle.read(bundle.namelist()[0]).decode()
@@ -252,8 +252,8 @@ def test_data_that_somebody_brought_come_with_the_file(dtype, library, tmp_path)
     assert done.returncode == 2, "other rows are found out"
 
 
-def test_data_that_are_too_large_to_take_away_are_refused(monkeypatch):
-    line, facts = brought("uint8")
+def test_own_data_too_large_to_bundle_are_refused(monkeypatch):
+    line, facts = own_data_line("uint8")
     monkeypatch.setattr("lib.sweeps.experiments.exported_script.MAX_BYTES", 100)
     with pytest.raises(ValueError, match=r"expected at most 0 MiB .* bring a part of the data"):
         exported_bundle("depth", line, facts, "numpy")
@@ -265,7 +265,7 @@ FACTS = [Facts("MNIST", "741c9888"), Facts("scikit-learn digits", "0" * 32)]
 @pytest.mark.parametrize("config", [["--isolated"], ["--config", str(ROOT / "pyproject.toml")]], ids=["plain", "ours"])
 @pytest.mark.parametrize("library", ["numpy", "jax", "keras", "torch"])
 @pytest.mark.parametrize("facts", FACTS, ids=["mnist", "digits"])
-def test_ruff_has_nothing_to_say(facts, library, config, tmp_path, monkeypatch):
+def test_exported_scripts_pass_ruff(facts, library, config, tmp_path, monkeypatch):
     monkeypatch.setattr("lib.sweeps.experiments.exported_script._version", lambda name: (name, "1.2.3"))
     epochs = tuple(Epoch(n, 93, 0.5 / (n + 1), 0.9, 0.1, 0.1, list) for n in range(20))
     for hidden in ((), (128,), (4096,) * 8):
@@ -281,7 +281,7 @@ def test_ruff_has_nothing_to_say(facts, library, config, tmp_path, monkeypatch):
     assert len(list(tmp_path.glob("*.py"))) == 6
 
 
-def test_keras_runs_on_what_it_ran_on():
+def test_a_keras_script_uses_the_backend_of_its_training():
     line = trained(CASES["no hidden layer"])
     by_tensorflow = Line(replace(line.item, runtime=Runtime("keras-tensorflow")))
     assert line.curve is not None
@@ -292,7 +292,7 @@ def test_keras_runs_on_what_it_ran_on():
         assert re.search(r'#     "tensorflow(-cpu)?==', text)
 
 
-def test_what_cannot_be_exported_is_a_sentence():
+def test_trainings_that_cannot_be_exported_are_refused():
     line = trained(CASES["no hidden layer"])
     with pytest.raises(ValueError, match="expected a training that is finished"):
         exported(Line(line.item))
@@ -305,7 +305,7 @@ def test_what_cannot_be_exported_is_a_sentence():
         exported(card)
 
 
-def test_a_library_that_is_not_installed_is_named(monkeypatch):
+def test_a_missing_library_is_named(monkeypatch):
     monkeypatch.setattr(
         "lib.sweeps.experiments.exported_script._version", lambda name: (name, "" if name == "torch" else "1")
     )
@@ -331,7 +331,7 @@ def results() -> Results:
     return found
 
 
-def test_the_best_is_first_and_what_diverged_last(results):
+def test_the_best_line_is_first_and_a_diverged_one_last(results):
     assert takeaway("learning rate", results, MNIST_FACTS, "").best_first() == [1, 0, 2]
 
 
@@ -348,7 +348,7 @@ def test_one_training_by_several_runtimes_is_ordered_by_its_seconds(epoch_s):
     assert one.described(0).startswith(f"NumPy: 90.0\u202f%, {seconds(epoch_s[0])} an epoch")
 
 
-def test_every_row_says_what_it_is_of_and_where_it_comes_from(results):
+def test_every_row_has_its_training_machine_and_data(results):
     for name, make in takeaway("learning rate", results, MNIST_FACTS, "").rows.items():
         rows = make()
         assert len(rows), name
@@ -358,13 +358,13 @@ def test_every_row_says_what_it_is_of_and_where_it_comes_from(results):
         assert set(rows["data_digest"]) == {MNIST_FACTS.digest}, name
 
 
-def test_csv_is_read_again_as_it_was(results):
+def test_csv_reads_back_unchanged(results):
     rows = takeaway("learning rate", results, MNIST_FACTS, "").rows["each epoch"]()
     again = pd.read_csv(io.BytesIO(as_csv(rows)), dtype={"label": str, "hidden_layers": str})
     pd.testing.assert_frame_equal(again, rows, check_dtype=False)
 
 
-def test_a_search_has_a_line_for_each_setting():
+def test_a_search_has_a_row_for_each_setting():
     found = {item.training: curve(accuracy) for item, accuracy in zip(ITEMS, (0.8, 0.9, 0.7), strict=True)}
     taken = takeaway_of_search(found, MNIST_FACTS)
     assert taken.best_first() == [1, 0, 2]

@@ -26,13 +26,13 @@ from tests import made
         (lambda: made.learning_rate((0.1, 1.0), epochs=3, batch_size=50_000, hidden="128"), "50,000"),
     ],
 )
-def test_bad_controls_are_one_sentence(make, wanted):
+def test_bad_controls_are_refused(make, wanted):
     with pytest.raises(ValueError, match="expected") as caught:
         make()
     assert wanted in str(caught.value)
 
 
-def test_lines_are_in_order_and_each_once():
+def test_lines_are_sorted_and_unique():
     experiment = made.batch_size((512, 1, 32, 32), epochs=3, rate=0.01, hidden="128")
     assert experiment.labels == ("1", "32", "512")
     assert [item.training.batch_size for item in experiment.items] == [1, 32, 512]
@@ -43,7 +43,7 @@ def test_own_networks_follow_the_chosen_ones_without_repeating_them():
     assert [item.training.network.hidden for item in experiment.items] == [(128,), (256,), (64,), ()]
 
 
-def test_backends_are_those_that_run_here_and_the_missing_are_explained():
+def test_backends_are_the_usable_ones_and_missing_ones_are_explained():
     experiment = made.backends(batch_size=32, epochs=1, rate=0.1, hidden="9")
     assert len({item.training for item in experiment.items}) == 1
     assert all(unavailable(item.runtime) is None for item in experiment.items)
@@ -60,7 +60,7 @@ def test_rates_keep_both_ends():
 JAX, NUMBA = Runtime(), Runtime("numba")
 
 
-def test_a_draw_is_repeatable_and_a_longer_one_begins_with_it():
+def test_a_draw_is_reproducible_and_starts_any_longer_one():
     space = Space()
     drawn = draw(space, 64, 3, 0)
     assert drawn == draw(space, 64, 3, 0)
@@ -85,7 +85,7 @@ def test_a_draw_is_repeatable_and_a_longer_one_begins_with_it():
         ({"batch_sizes": ()}, "batch sizes: expected at least one"),
     ],
 )
-def test_bad_ranges_are_one_sentence(values, words):
+def test_bad_ranges_are_refused(values, words):
     with pytest.raises(ValueError, match=words):
         Space(**values)
 
@@ -96,7 +96,7 @@ def curve(n_epochs=2, steps=30, diverged=None):
     return Curve(0.1, epochs, losses)
 
 
-def test_rows_say_what_was_trained():
+def test_rows_describe_the_trainings():
     trainings = [Training(Network((64, 64)), 0.3, 128, 4), Training(Network((32,)), 0.1, 32, 4)]
     frame = search_frame(dict(zip(trainings, (curve(4), curve(1, diverged=7)), strict=True)))
     assert frame[list(DIMENSIONS)].to_numpy().tolist() == [[0.3, 128, 64, 2], [0.1, 32, 32, 1]]
@@ -105,7 +105,7 @@ def test_rows_say_what_was_trained():
     assert search_frame({}).empty
 
 
-def test_losses_of_unlike_trainings_lie_at_common_places():
+def test_losses_of_different_trainings_share_sampling_points():
     trainings = [Training(batch_size=32, epochs=4), Training(batch_size=512, epochs=4)]
     bad = curve(1, 30)
     bad = replace(bad, losses=np.where(np.arange(30) > 20, np.nan, bad.losses).astype(np.float32))
@@ -137,7 +137,7 @@ def served(trainings, engine, store, runtime=JAX):
         ),
     ],
 )
-def test_a_search_is_kept_and_served(engine, store, runtime, strategy, made_by):
+def test_a_search_is_stored_and_served(engine, store, runtime, strategy, made_by):
     trainings = draw(Space(batch_sizes=(2048, 4096), widths=(8, 16)), 6, 1, 0)
     assert served(trainings, engine, store, runtime)[0] == []
     events = list(search(trainings, runtime, engine, store, Cancel(), Request(), strategy))

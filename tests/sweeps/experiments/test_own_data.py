@@ -42,7 +42,7 @@ def trainings(made, epochs=2):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["sequential", "padded", *POOLED])
-def test_every_strategy_trains_it_and_stores_it_under_its_digest(strategy, made, engine, store):
+def test_every_strategy_trains_own_data_and_stores_results_by_digest(strategy, made, engine, store):
     items = [Item(one) for one in trainings(made)]
     told = list(updates(items, engine, store, Cancel(), Options(strategy)))
     assert {one.data.source for one in told if isinstance(one, Ready)} == {"three patterns"}
@@ -55,7 +55,7 @@ def test_every_strategy_trains_it_and_stores_it_under_its_digest(strategy, made,
     assert row == made.digest
 
 
-def test_what_is_gone_is_said_in_a_sentence(made, engine):
+def test_deleted_data_are_reported(made, engine):
     gone = Training(made.network((4,)), batch_size=7, data=made.data_set)
     path = prepared._path(made.digest)
     path.unlink()
@@ -68,31 +68,31 @@ def test_what_is_gone_is_said_in_a_sentence(made, engine):
         perform(Job(0, Runtime(), (gone,)), expected_here(Runtime(), made.digest))
 
 
-def test_two_data_sets_make_no_sweep(made, engine):
+def test_a_sweep_of_two_data_sets_is_refused(made, engine):
     with pytest.raises(ValueError, match="expected trainings on one data set"):
         list(updates([Item(Training()), Item(trainings(made)[0])], engine, None, Cancel()))
 
 
-def brought(*files, built_in="", cancel=None):
+def prepared_from(*files, built_in="", cancel=None):
     return [one for one in experiment.bring(files, built_in, "", cancel or Cancel()) if isinstance(one, Prepared)]
 
 
 @pytest.mark.slow
-def test_a_file_is_read_in_a_process_of_its_own(tmp_path):
+def test_dropped_and_named_files_prepare_the_same_data(tmp_path):
     rows = "".join(f"{place},{place % 3},{'cd'[place % 2]}\n" for place in range(20))
     content = f"a,b,label\n{rows}".encode()
-    (made,) = brought(("pets.csv", content))
+    (made,) = prepared_from(("pets.csv", content))
     assert made.about.name == "pets.csv"
     assert prepared.known(made.digest) == made
     (tmp_path / "pets.csv").write_bytes(content)
-    assert brought(("pets.csv", tmp_path / "pets.csv")) == [made], "the same, whether it is dropped or named"
+    assert prepared_from(("pets.csv", tmp_path / "pets.csv")) == [made], "the same, whether it is dropped or named"
 
 
-def test_what_cannot_be_used_is_said_with_its_name():
+def test_an_unusable_file_is_reported_by_name():
     with pytest.raises(
         TrainingFailed, match=r"^pets\.csv cannot be trained on: “pets\.csv” is empty; save it again\.$"
     ):
-        brought(("pets.csv", b""))
+        prepared_from(("pets.csv", b""))
 
 
 def curve(accuracy, train_s=(1.0, 1.0, 1.0), diverged=None):
@@ -119,18 +119,18 @@ def test_accuracies_within_a_standard_error_of_the_best_win_with_it(made, accura
     assert found == list(expected)
 
 
-def test_what_diverged_does_not_win(made):
+def test_a_diverged_training_does_not_win(made):
     curves = [curve(0.99, diverged=3), curve(0.5), curve(0.6)]
     assert experiment.winners(of_three(made), curves, 1000) == ["0.3"]
 
 
-def test_seconds_are_judged_by_the_one_rule_of_comparison(made):
+def test_times_are_judged_by_the_common_comparison_rule(made):
     quick, alike, slow = (1.0, 1.0, 1.1, 0.9), (1.0, 1.05, 0.95, 1.1), (9.0, 2.0, 2.1, 1.9)
     curves = [curve(0.9, seconds) for seconds in (slow, quick, alike)]
     assert experiment.winners(of_three(made, "backend"), curves, 1000) == ["0.2", "0.3"]
 
 
-def test_the_winner_is_compared_with_what_is_stored_for_mnist(made, tmp_path):
+def test_the_winner_is_compared_with_stored_mnist_results(made, tmp_path):
     shown, store, mnist = of_three(made), Store(tmp_path / "results.sqlite"), Facts("MNIST", "digest")
     assert experiment.both_winners(shown, [None] * 3, store, mnist) is None, "nothing is finished"
     curves = [curve(accuracy) for accuracy in (0.5, 0.95, 0.6)]
@@ -156,7 +156,7 @@ def test_the_winner_is_compared_with_what_is_stored_for_mnist(made, tmp_path):
         (("0.1", "0.2"), ("0.3",), "pets changes the winner. On pets 0.1 and 0.2 are equally accurate"),
     ],
 )
-def test_what_is_certain_of_the_winner_and_what_is_not(made, own, mnist, says):
+def test_the_sentence_separates_certain_from_possible_winners(made, own, mnist, says):
     told = winner_sentence(of_three(made), "pets", list(own), list(mnist))
     assert told.startswith(says)
 
@@ -190,7 +190,7 @@ def by_each(*runtimes):
 
 
 @pytest.mark.parametrize(("zeros", "stays"), [(0.0, False), (0.5, False), (0.75, True), (None, True)])
-def test_what_skips_zeros_is_compared_only_where_there_are_many(made, zeros, stays):
+def test_zero_skipping_backends_are_compared_only_with_many_zeros(made, zeros, stays):
     moved = experiment.experiment_on(with_zeros(made, zeros), by_each(*RUNTIMES))
     expected = RUNTIMES if stays else RUNTIMES[:2]
     assert tuple(item.runtime for item in moved.items) == expected
@@ -199,7 +199,7 @@ def test_what_skips_zeros_is_compared_only_where_there_are_many(made, zeros, sta
     assert [runtime.backend for runtime, _, _ in gaps] == ([] if stays else ["numba"])
 
 
-def test_where_few_inputs_are_zero_the_default_trains_instead_of_what_skips_them(made):
+def test_the_default_replaces_zero_skipping_when_zeros_are_few(made):
     asked = experiments.learning_rate((0.1, 0.2), epochs=2, batch_size=8, hidden="6", backend="numba")
     moved = experiment.experiment_on(with_zeros(made, 0.018), asked)
     assert [item.runtime for item in moved.items] == [Runtime()] * 2

@@ -21,7 +21,7 @@ def jax_method(key):
 @pytest.mark.parametrize(
     "key", ["vmap", *(pytest.param(key, marks=pytest.mark.release) for key in ("processes", "sharded", "stacks"))]
 )
-def test_a_sweep_is_timed_whole_and_kept(engine, store, monkeypatch, key):
+def test_a_sweep_is_timed_as_a_whole_and_stored(engine, store, monkeypatch, key):
     monkeypatch.setattr(parallel_sweeps, "RATES", (0.1, 0.3))
     began = time.perf_counter()
     events = list(compare([jax_method(key)], 1, engine, store, Cancel(), Request()))
@@ -34,7 +34,7 @@ def test_a_sweep_is_timed_whole_and_kept(engine, store, monkeypatch, key):
 
 
 @pytest.mark.slow
-def test_networks_a_core_each_are_timed_together(engine, monkeypatch):
+def test_networks_on_one_core_each_are_timed_together(engine, monkeypatch):
     asked, real = [], parallel_sweeps.updates
 
     def updates(items, *rest):
@@ -68,9 +68,7 @@ def test_nothing_is_compiled_while_a_sweep_is_timed(engine, tmp_path, monkeypatc
 
 @pytest.mark.release
 @pytest.mark.parametrize(("flags", "again"), [([], False), (["other programs kept 1.0 cores busy"], True)])
-def test_points_for_more_and_more_networks_are_measured_until_nothing_disturbs(
-    engine, store, monkeypatch, flags, again
-):
+def test_saturation_points_are_measured_again_if_disturbed(engine, store, monkeypatch, flags, again):
     monkeypatch.setattr(Disturbance, "flags", property(lambda _: flags))
 
     def points(most):
@@ -85,7 +83,7 @@ def test_points_for_more_and_more_networks_are_measured_until_nothing_disturbs(
     assert (len(store.records(Kind.STEP_TIME)) > n_records) == again
 
 
-def test_what_does_not_fit_into_memory_is_said(engine, store):
+def test_points_beyond_the_memory_say_why(engine, store):
     events = saturation(4, 4096, engine, store, Cancel(), Request(), "cpu", 5e7)
     points = [item for item in events if isinstance(item, Point)]
     refused = [p for p in points if p.why_not]
@@ -93,7 +91,7 @@ def test_what_does_not_fit_into_memory_is_said(engine, store):
     assert "GB free" in refused[0].why_not
 
 
-def test_a_card_is_timed_too_and_named(monkeypatch):
+def test_methods_include_a_usable_card(monkeypatch):
     if unavailable(Runtime(device="gpu")) is not None:
         assert not any(method.key.endswith("-gpu") for method in methods())
     monkeypatch.setattr(parallel_sweeps, "unavailable", lambda _: None)

@@ -48,7 +48,7 @@ def only(path):
 
 
 @pytest.mark.slow
-def test_a_machine_says_what_was_measured_on_it(card):
+def test_a_machine_has_the_figures_of_its_export(card):
     machine = only(card)
     assert (machine.name, machine.source, machine.dates) == (CARD, "card.json", ("2026-11-01", "2026-11-01"))
     assert machine.runtimes == (GPU, Runtime("torch", "gpu"))
@@ -63,7 +63,7 @@ def test_a_machine_says_what_was_measured_on_it(card):
     assert machine.disturbed == 0
 
 
-def test_an_experiment_is_put_together_from_first_calls_epochs_and_evaluations(card):
+def test_an_experiment_sums_first_calls_epochs_and_evaluations(card):
     found = only(card).experiment("batch-size", GPU)
     assert found is not None
     assert found.middle == pytest.approx(3 * 0.5 + 9 * 0.2 + 9 * 0.01)
@@ -90,7 +90,7 @@ def test_a_step_and_many_networks_are_read_back(card):
 
 
 @pytest.mark.slow
-def test_a_machine_seen_twice_is_one_and_each_figure_counts_once(card):
+def test_two_exports_of_a_machine_are_merged_without_duplicates(card):
     text = card.read_text()
     found = collect([("a.json", text), ("b.json", text)])
     (machine,) = found.machines
@@ -124,7 +124,7 @@ def change(content, name, value):
         (lambda c: json.dumps(c | {"measurements": []}), "is an export without a measurement"),
     ],
 )
-def test_what_is_no_sound_export_is_one_sentence_and_the_others_are_read(card, damage, words):
+def test_a_bad_export_is_one_sentence_and_the_others_are_read(card, damage, words):
     content = json.loads(card.read_text())
     found = collect([("x.json", damage(content)), ("card.json", card.read_text())])
     assert [machine.source for machine in found.machines] == ["card.json"]
@@ -134,7 +134,7 @@ def test_what_is_no_sound_export_is_one_sentence_and_the_others_are_read(card, d
 
 
 @pytest.mark.slow
-def test_exports_that_are_dropped_are_read_by_a_process_of_its_own(card, monkeypatch):
+def test_dropped_exports_are_read_in_a_separate_process(card, monkeypatch):
     files = [("binary.json", b"\xff\xfe"), ("x.json", b"{"), ("card.json", card.read_bytes())]
     monkeypatch.setattr(recorded_module, "collect", None)  # not in this process
     said, found = read_exports(files, Cancel())
@@ -163,7 +163,7 @@ def test_the_published_machines_are_marked_and_have_their_source():
     assert card.price_per_h == 0.70
 
 
-def test_what_comes_with_the_project_is_sound_and_was_produced_by_a_machine():
+def test_shipped_recordings_are_sound_and_machine_made():
     found = recorded_here()
     assert not found.problems
     assert found.machines, "the machine at hand is there"
@@ -186,7 +186,7 @@ def with_card(card, monkeypatch):
         monkeypatch.setattr(module, "gpus_elsewhere", lambda: (only(card),))
 
 
-def test_recorded_cards_stand_in_with_machine_and_date(with_card):
+def test_recorded_cards_are_shown_with_machine_and_date(with_card):
     assert recorded_gpus.epoch_note(32).startswith(
         "Imaginary 9000, recorded 2026-11-01: an epoch at batch size 32 takes 200"
     )
@@ -216,7 +216,7 @@ def exported(path, store):
     return path.read_text()
 
 
-def test_without_a_recorded_card_it_is_said_how_to_get_one(monkeypatch):
+def test_without_a_recorded_card_the_note_says_how_to_get_one(monkeypatch):
     for none in ("recorded_gpus", "gpus_elsewhere"):
         monkeypatch.setattr(recorded_gpus, none, lambda: ())
     assert recorded_gpus.epoch_note(32) == recorded_gpus.NONE_YET
@@ -224,7 +224,7 @@ def test_without_a_recorded_card_it_is_said_how_to_get_one(monkeypatch):
     assert recorded_gpus.epoch_note(32) == ""
 
 
-def test_a_machine_with_a_card_shows_its_own(card, tmp_path, monkeypatch):
+def test_recorded_cards_are_hidden_on_a_machine_with_a_card(card, tmp_path, monkeypatch):
     monkeypatch.setattr(recorded_module, "FOLDER", tmp_path)
     monkeypatch.setattr(recorded_machines, "recorded_here", lambda: recorded_here(tmp_path))
     for answers, count in ((False, 1), (True, 0)):
@@ -234,7 +234,7 @@ def test_a_machine_with_a_card_shows_its_own(card, tmp_path, monkeypatch):
     recorded_machines.recorded_gpus.cache_clear()
 
 
-def test_machines_of_the_same_make_are_told_apart(card):
+def test_machines_of_the_same_make_are_numbered(card):
     one = only(card)
     names = [machine.name for machine in told_apart([one, one, only(card)])]
     assert names == [CARD, f"{CARD} #2", f"{CARD} #3"]
@@ -247,7 +247,7 @@ def repetition(epoch_s: tuple[float, ...], batch_size: int, **other) -> Record:
     )
 
 
-def test_this_machine_takes_part_by_what_its_store_holds_of_this_code(store):
+def test_this_machine_is_included_by_its_current_records(store):
     assert live_machine(store) is None
     store.add(repetition((9.0,), 1, sources="of another version"))
     store.add(repetition((9.0,), 1, machine="another"))
@@ -277,7 +277,7 @@ def test_the_price_of_this_machine_is_an_assumption_until_one_is_entered(store):
     assert "assumed" not in entered
 
 
-def test_what_a_recording_of_one_round_tells_is_still_told():
+def test_a_recording_of_one_round_still_has_its_sentence():
     found = recorded_module.recorded_here().machines
     (machine,) = [one for one in found if not one.has_gpu]
     assert "times less (" in machines.article_sentence([machine])

@@ -20,7 +20,7 @@ from tests import made
 from tests.sweeps.test_sweep import FAST
 
 
-def test_a_restart_voids_what_was_streamed():
+def test_a_restart_discards_streamed_steps():
     results, (one, other) = Results(FAST, ["a", "b"]), FAST
     results.add(Progress(one, FirstCall(0.1)))
     results.add(Progress(one, Steps(0, 0, np.ones(3, np.float32), 0.1)))
@@ -64,7 +64,7 @@ def filled(experiment, accuracies, epoch_s=0.1, diverged=()):
     return results
 
 
-def test_states_are_told_apart():
+def test_lines_and_runs_have_the_right_state():
     experiment = made.learning_rate((0.1, 1.0), epochs=1, batch_size=32, hidden="128")
     results = filled(experiment, (0.9, 0.1), diverged=(1,))
     assert [line.state for line in results.lines] == [State.DONE, State.DIVERGED]
@@ -84,7 +84,7 @@ def test_states_are_told_apart():
 
 
 @pytest.mark.parametrize(("end", "cut_off"), [(State.STOPPED, "stopped"), (State.FAILED, "failed")])
-def test_after_the_end_nothing_runs_and_nothing_waits(end, cut_off):
+def test_after_the_end_no_line_is_training_or_waiting(end, cut_off):
     experiment = made.learning_rate((0.1, 1.0, 0.3, 0.4), epochs=3, batch_size=32, hidden="128")
     results = Results(experiment.items, experiment.labels)
     curve = filled(experiment, (0.9,) * 4).lines[0].curve
@@ -99,7 +99,7 @@ def test_after_the_end_nothing_runs_and_nothing_waits(end, cut_off):
     assert results.summary_frame()["state"].tolist() == ["done", cut_off, cut_off, "not run"]
 
 
-def test_thinned_lines_do_not_move_while_they_grow():
+def test_thinned_points_do_not_move_while_a_line_grows():
     item = Item(Training(batch_size=1, epochs=3))
     results = Results([item], ["1"])
     rng = np.random.default_rng(0)
@@ -118,14 +118,14 @@ def engine(stub_engine):
     return stub_engine
 
 
-def seats(n, engine, experiment):
+def join_times(n, engine, experiment):
     return [join(experiment, engine, None, Request()) for _ in range(n)]
 
 
 @pytest.mark.slow
-def test_who_leaves_a_run_keeps_what_there_was_and_the_others_see_it_end(engine):
+def test_leaving_a_run_keeps_its_results_and_others_see_it_end(engine):
     experiment = made.learning_rate((0.1, 0.2), epochs=3, batch_size=32, hidden="9", backend="numpy")
-    mine, yours = seats(2, engine, experiment)
+    mine, yours = join_times(2, engine, experiment)
     assert mine.run is yours.run
     with mine.results.changed:
         mine.results.changed.wait_for(lambda: mine.results.worth_showing, 60)
@@ -137,22 +137,22 @@ def test_who_leaves_a_run_keeps_what_there_was_and_the_others_see_it_end(engine)
     assert (mine.results.state, mine.results.lines[0].n_steps) == (State.STOPPED, steps)
 
 
-def test_a_run_ends_when_all_have_left_and_whoever_comes_then_begins_another(engine):
+def test_a_run_ends_when_all_have_left_and_the_next_viewer_starts_another(engine):
     experiment = made.learning_rate((0.1, 0.2), epochs=3, batch_size=1, hidden="9", backend="numpy")
-    mine, yours = seats(2, engine, experiment)
+    mine, yours = join_times(2, engine, experiment)
     mine.leave()
     assert not mine.run.cancel.is_set()
     yours.leave()
     assert mine.run.cancel.is_set()
-    (other,) = seats(1, engine, experiment)
+    (other,) = join_times(1, engine, experiment)
     assert other.run is not mine.run
     other.leave()
 
 
 @pytest.mark.slow
-def test_who_leaves_is_told_at_once_and_those_who_stay_wait_on(engine, monkeypatch):
+def test_leaving_wakes_the_leaver_at_once_while_others_keep_waiting(engine, monkeypatch):
     experiment = made.learning_rate((0.1, 0.2), epochs=9, batch_size=1, hidden="9", backend="numpy")
-    mine, yours = seats(2, engine, experiment)
+    mine, yours = join_times(2, engine, experiment)
     stop = mine.run.results.stopped
 
     def stopped():
@@ -172,7 +172,7 @@ def test_who_leaves_is_told_at_once_and_those_who_stay_wait_on(engine, monkeypat
 
 
 @pytest.mark.parametrize("first", ["who is at the limit", "who is not"])
-def test_who_is_at_the_limit_is_refused_alone_at_an_equal_run(engine, monkeypatch, first):
+def test_a_viewer_at_the_limit_is_refused_without_affecting_others(engine, monkeypatch, first):
     monkeypatch.setattr(ALLOWANCE, "most", 0)
     long, equal = (made.learning_rate((0.1, 0.2), epochs=n, batch_size=1, hidden="9", backend="numpy") for n in (9, 8))
     busy, free = (Request(object(), Urgency.NOW) for _ in range(2))
@@ -196,7 +196,7 @@ def test_who_is_at_the_limit_is_refused_alone_at_an_equal_run(engine, monkeypatc
         seats[free].leave()
 
 
-def test_a_saved_run_is_shown_at_once_until_one_of_its_curves_is_trained_anew(engine, tmp_path):
+def test_a_saved_run_is_reused_until_one_of_its_curves_is_retrained(engine, tmp_path):
     def of(*rates, epochs=2):
         return made.learning_rate(rates, epochs=epochs, batch_size=512, hidden="9", backend="numpy")
 
@@ -247,7 +247,7 @@ def finished(make, cancel=None):
     return task
 
 
-def test_items_notes_and_the_end():
+def test_a_task_collects_items_and_clears_its_note_at_the_end():
     def make():
         yield Note("starting")
         yield 1
@@ -260,7 +260,7 @@ def test_items_notes_and_the_end():
     )
 
 
-def test_a_stop_is_no_end():
+def test_a_cancelled_task_is_stopped_not_done():
     cancel = Cancel()
 
     def make():
@@ -274,7 +274,7 @@ def test_a_stop_is_no_end():
 @pytest.mark.parametrize(
     ("error", "words"), [(WorkerDied("it was killed"), "it was killed"), (KeyError("x"), "fault of this program")]
 )
-def test_what_came_before_a_failure_stays(error, words):
+def test_items_before_a_failure_are_kept(error, words):
     def make():
         yield 1
         raise error
@@ -284,7 +284,7 @@ def test_what_came_before_a_failure_stays(error, words):
     assert words in now.problem
 
 
-def test_who_follows_several_changes_with_each_of_them_and_holds_up_none():
+def test_a_follower_is_notified_by_each_source_and_held_weakly():
     both, one, other = (Watched(State.MEASURING) for _ in range(3))
     one.followed_by(both)
     other.followed_by(both)

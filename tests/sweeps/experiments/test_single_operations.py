@@ -63,14 +63,14 @@ def run(todo, store, engine=None, known=(), free=PLENTY, cancel=None):
     return [event for event in events if isinstance(event, OperationPoint)]
 
 
-def test_small_sizes_come_first_and_quick_starters_before_slow_ones():
+def test_small_sizes_and_fast_starting_libraries_come_first():
     runtimes = [Runtime("keras-tensorflow"), Runtime("torch"), JAX, NUMPY]
     order = [(task.library, task.operation.size) for task in single.products(runtimes, 2, "float32")]
     assert order[:4] in ([("jax", 1), ("numpy", 1), ("jax", 2), ("numpy", 2)],)
     assert order[4:] == [("torch", 1), ("torch", 2), ("keras-tensorflow", 1), ("keras-tensorflow", 2)]
 
 
-def test_what_is_measured_is_stored_and_not_measured_again(store):
+def test_measured_points_are_stored_and_not_repeated(store):
     todo, engine = single.products([NUMPY], 8, "float32"), StandIn()
     first = run(todo, store, engine)
     assert [one.size for one in first] == [1, 2, 4, 8]
@@ -84,7 +84,7 @@ def test_what_is_measured_is_stored_and_not_measured_again(store):
     assert single.found([], []) == {}
 
 
-def test_what_takes_too_long_is_refused_by_what_smaller_sizes_took(store):
+def test_sizes_predicted_to_take_too_long_are_refused(store):
     engine = StandIn()
     points = run(single.products([NUMPY], 4096, "float32"), store, engine)
     assert max(size for _, size in engine.asked) == 1024
@@ -94,7 +94,7 @@ def test_what_takes_too_long_is_refused_by_what_smaller_sizes_took(store):
     assert points[-1].records == {}
 
 
-def test_what_does_not_fit_is_refused_before_anything_is_allocated(store):
+def test_sizes_beyond_the_memory_are_refused_before_allocating(store):
     engine = StandIn()
     points = run(single.products([NUMPY], 1024, "float32"), store, engine, free=lambda _: 1e6)
     assert [one.size for one in points if not one.why_not] == [1, 2, 4, 8, 16, 32, 64, 128, 256]
@@ -103,13 +103,13 @@ def test_what_does_not_fit_is_refused_before_anything_is_allocated(store):
 
 
 @given(st.integers(1, 2**15), st.sampled_from(["float64", "float32", "float16"]), st.sampled_from([NUMPY, JAX, CARD]))
-def test_more_memory_is_foreseen_than_operands_and_result_have(size, precision, runtime):
+def test_the_memory_estimate_covers_operands_and_result(size, precision, runtime):
     operation = OperationRequest("product", size, precision)
     least = 3 * size**2 * single.ITEM_BYTES[precision]
     assert all(needed >= least for needed in needed_bytes(OperationTask(runtime, operation)).values())
 
 
-def test_a_card_out_of_memory_marks_the_point_and_the_rest_goes_on(store):
+def test_a_point_out_of_memory_is_marked_and_the_rest_continues(store):
     full = TrainingFailed("there is not enough memory for this training; choose a smaller network or batch")
     engine = StandIn({("jax-epoch", 4): full})
     points = run(single.products([JAX, NUMPY], 8, "float32"), store, engine)
@@ -121,7 +121,7 @@ def test_a_card_out_of_memory_marks_the_point_and_the_rest_goes_on(store):
     assert len(points) == 8
 
 
-def test_without_peak_rates_the_figures_stand_and_a_sentence_says_why(store):
+def test_missing_peak_rates_are_reported_and_points_are_kept(store):
     engine = StandIn({("numpy", "ceilings"): WorkerDied("The worker ended.")})
     todo = single.products([NUMPY, JAX], 4, "float32")
     task = BackgroundTask(lambda: measure(todo, {}, engine, store, Cancel(), Request(), PLENTY), Cancel())
@@ -138,7 +138,7 @@ def test_a_library_that_fails_twice_in_a_row_is_not_asked_again(store):
     assert [one.why_not for one in points][1:] == ["The worker ended"] * 2 + ["smaller sizes failed already"] * 2
 
 
-def test_nothing_of_the_same_viewer_comes_between_its_sizes(store):
+def test_other_runs_of_a_viewer_do_not_interrupt_its_sizes(store):
     engine = StandIn()
     events = measure(single.products([NUMPY], 4, "float32"), {}, engine, store, Cancel(), Request("me"), PLENTY)
     assert isinstance(next(one for one in events if isinstance(one, OperationPoint)), OperationPoint)
@@ -147,7 +147,7 @@ def test_nothing_of_the_same_viewer_comes_between_its_sizes(store):
     assert len([one for one in events if isinstance(one, OperationPoint)]) == 2
 
 
-def test_a_stop_ends_it_and_keeps_what_is_there(store):
+def test_a_stop_ends_measuring_and_keeps_stored_points(store):
     cancel = Cancel()
     todo = single.products([NUMPY], 8, "float32")
     events = measure(todo, {}, StandIn(), store, cancel, Request(), PLENTY)
@@ -168,13 +168,13 @@ def test_a_stop_ends_it_and_keeps_what_is_there(store):
         (JAX, "bfloat16", ""),
     ],
 )
-def test_arithmetic_that_a_library_does_not_have_is_refused(runtime, precision, words):
+def test_unsupported_precisions_are_refused(runtime, precision, words):
     why = refused(OperationTask(runtime, OperationRequest("product", 4, precision)), [], PLENTY)
     assert (why.why_not if why else "") == words or words in (why.why_not if why else "")
     assert bool(why) == bool(words)
 
 
-def test_a_prediction_goes_by_the_arithmetic():
+def test_predictions_scale_with_the_arithmetic():
     assert predicted_s(OperationRequest("product", 64), []) is None
     assert predicted_s(OperationRequest("product", 64), [point(NUMPY, 32, 1e-3)]) == pytest.approx(8e-3, rel=0.01)
     sine = point(NUMPY, 32, 1e-3, name="sine")
@@ -212,7 +212,7 @@ def fed(todo, engine, store, then=lambda: None, cancel=None):
     return list(measure_pipelines(todo, then, engine, store, cancel or Cancel(), Request()))
 
 
-def test_every_feed_that_can_run_here_is_a_task_of_its_own(without_torch):
+def test_every_usable_feed_is_a_task(without_torch):
     found = pipeline_tasks(MINE, "cpu")
     assert [task.pipelines[0].feed for task in found] == list(FEEDS["keras-tensorflow"])
     assert all(replace(task.pipelines[0], feed=MINE.feed) == MINE for task in found)
@@ -220,7 +220,7 @@ def test_every_feed_that_can_run_here_is_a_task_of_its_own(without_torch):
     assert {task.runtime.device for task in pipeline_tasks(MINE, "gpu")} == {"gpu"}
 
 
-def test_what_is_measured_is_kept_and_found_again(without_torch, store):
+def test_measured_feeds_are_stored_and_found_again(without_torch, store):
     todo = pipeline_tasks(MINE, "cpu")
     fed(todo, FeedEngine(), store)
     assert set(known(todo, store.records(Kind.PIPELINE))) == {task.pipelines[0] for task in todo}
@@ -237,7 +237,7 @@ def test_what_is_measured_is_kept_and_found_again(without_torch, store):
         check_kind(record)
 
 
-def test_one_that_raises_is_marked_and_the_rest_goes_on(without_torch, store):
+def test_a_raising_feed_is_marked_and_the_rest_continues(without_torch, store):
     todo = pipeline_tasks(MINE, "cpu")
     events = fed(todo, FeedEngine(raising={"prefetch"}), store)
     (raised,) = [event for event in events if isinstance(event, tuple)]
@@ -246,7 +246,7 @@ def test_one_that_raises_is_marked_and_the_rest_goes_on(without_torch, store):
     assert {pipeline.feed for pipeline in found} == set(FEEDS["keras-tensorflow"]) - {"prefetch"}
 
 
-def test_two_are_measured_beside_each_other_and_kept_apart_from_each_alone(store):
+def test_a_measured_pair_is_stored_apart_from_single_feeds(store):
     pair = PipelineTask(TENSORFLOW, (MINE, replace(MINE, feed="autotune")))
     engine = FeedEngine()
     fed([], engine, store, then=lambda: pair)

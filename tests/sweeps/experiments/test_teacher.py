@@ -22,7 +22,7 @@ from lib.sweeps.experiments.teacher import (
 from tests import made
 
 
-def test_what_is_said_reaches_every_page_once_and_silence_none():
+def test_a_change_notifies_every_page_once_and_a_repetition_none():
     room, pages = Classroom(), [Watched() for _ in range(3)]
     for page in pages:
         room.heard.followed_by(page)
@@ -35,7 +35,7 @@ def test_what_is_said_reaches_every_page_once_and_silence_none():
     assert (room.said.predicts, room.said.pauses, room.said.shows) == (True, True, False)
 
 
-def test_all_that_many_threads_say_is_there_in_the_end():
+def test_concurrent_changes_are_all_applied():
     room = Classroom()
     fields = ("predicts", "shows", "pauses")
 
@@ -80,14 +80,14 @@ def test_each_viewer_counts_once_a_question_and_stays_counted(actions):
             assert pool.of(viewer, question) == present.get((viewer, question))
 
 
-def test_what_is_no_option_is_refused_and_counts_nothing():
+def test_an_unknown_option_is_refused_and_not_counted():
     pool = Guesses()
     with pytest.raises(ValueError, match=r"expected one of 0.1, 1, 10, got 0.3"):
         pool.guess("p", QUESTIONS[0], "0.3")
     assert pool.tally().counts == {}
 
 
-def test_neither_questions_nor_viewers_grow_without_end(monkeypatch):
+def test_questions_and_viewers_are_bounded(monkeypatch):
     monkeypatch.setattr(teacher, "MAX_QUESTIONS", 3)
     monkeypatch.setattr(teacher, "MAX_VIEWERS", 4)
     pool = Guesses()
@@ -101,7 +101,7 @@ def test_neither_questions_nor_viewers_grow_without_end(monkeypatch):
     assert [tally.of(question) for question in asked[:4]] == [{"1": 7}] * 3 + [{"1": 0}]
 
 
-def test_forty_who_guess_at_once_are_all_counted_and_seen():
+def test_forty_concurrent_guesses_are_all_counted():
     pool, ready, versions = Guesses(), threading.Barrier(41), []
 
     def guess(number: int) -> None:
@@ -131,7 +131,7 @@ def rates(*values, epochs=3):
     return made.learning_rate(values, epochs=epochs, batch_size=32, hidden="128")
 
 
-def test_what_may_be_guessed_are_the_lines_that_compete():
+def test_the_options_of_a_question_are_the_competing_lines():
     best, diverges = questions(rates(0.01, 0.1, 10.0))
     assert (best.asks, best.options) == (BEST, ("0.01", "0.1", "10"))
     assert (diverges.asks, diverges.options) == (DIVERGES, ("yes", "no"))
@@ -145,7 +145,7 @@ def test_what_may_be_guessed_are_the_lines_that_compete():
     assert [one.asks for one in questions(alone)] == [BEST], "nothing is slower than itself"
 
 
-def test_there_is_a_guess_where_somebody_named_a_winner():
+def test_a_guess_needs_a_named_winner():
     experiment = rates(0.1, 1.0)
     best, diverges = questions(experiment)
     assert guess_of({diverges: "no"}, experiment) is None

@@ -63,7 +63,7 @@ def test_a_profile_is_recorded_in_the_worker_and_saved(engine, store):
 
 
 @pytest.mark.slow
-def test_what_was_saved_is_served_only_with_the_records_that_it_belongs_to(store):
+def test_a_saved_trace_is_served_only_with_its_records(store):
     engine = StandIn(TORCH.read_text())
     made(engine, store)
     assert saved(TASK, store.records()) is not None
@@ -77,7 +77,7 @@ def test_what_was_saved_is_served_only_with_the_records_that_it_belongs_to(store
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("text", "why"), [("", "wrote no file"), ("nonsense", "could not be read: it is text")])
-def test_a_profile_that_is_none_is_a_failure_in_a_sentence(store, text, why):
+def test_a_missing_or_unreadable_profile_is_a_failure(store, text, why):
     with pytest.raises(TrainingFailed, match=why):
         made(StandIn(text), store)
 
@@ -94,7 +94,7 @@ def test_five_traces_are_shipped_in_plain_text_and_few_bytes():
 
 
 @pytest.mark.slow
-def test_files_are_read_and_those_that_are_none_are_told(tmp_path):
+def test_trace_files_are_read_and_others_are_reported(tmp_path):
     bad = tmp_path / "bad.json"
     bad.write_text(json.dumps({"a": 1}))
     files = [("torch.json", TORCH.read_bytes()), ("bad.json", bad), ("none", b"")]
@@ -115,7 +115,7 @@ def test_a_reader_that_takes_too_long_is_ended(tmp_path, monkeypatch):
 NETWORK = Network((16,))
 
 
-def test_libraries_are_asked_once_and_every_runtime_is_split():
+def test_operations_are_timed_per_library_and_parts_per_runtime():
     runtimes = [
         Runtime("jax-epoch"),
         Runtime("jax-step"),
@@ -130,7 +130,7 @@ def test_libraries_are_asked_once_and_every_runtime_is_split():
 
 
 @pytest.mark.slow
-def test_a_stop_keeps_what_is_done(engine, tmp_path):
+def test_a_stop_keeps_finished_records(engine, tmp_path):
     store, cancel = Store(tmp_path / "r.sqlite"), Cancel()
     todo = tasks([Runtime("numpy")], NETWORK, 32)
     for events in measure_tasks(todo, engine, store, cancel, Request()):
@@ -140,7 +140,7 @@ def test_a_stop_keeps_what_is_done(engine, tmp_path):
 
 
 @pytest.mark.release
-def test_they_are_measured_once_and_make_a_floor(engine, store):
+def test_ceilings_are_measured_once_and_give_a_floor(engine, store):
     runtimes = [Runtime("numpy"), Runtime("jax-epoch"), Runtime("jax-step")]
     assert ceilings(runtimes[0], store) is None
     list(measure_ceilings(runtimes, engine, store, Cancel()))
@@ -177,7 +177,7 @@ WITH_A_CARD = [".venv requirements-gpu.txt", ".venv-cuda12 requirements-cuda12.t
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("answer", "wanted"), [("GPU 0: NVIDIA L4", WITH_A_CARD), ("", [".venv requirements.txt"])])
-def test_where_a_driver_answers_the_cuda_builds_are_installed(tmp_path, answer, wanted):
+def test_make_install_chooses_cuda_builds_if_a_driver_answers(tmp_path, answer, wanted):
     for name in ("Makefile", "requirements.txt", "requirements-gpu.txt", "requirements-cuda12.txt"):
         (tmp_path / name).write_bytes((ROOT / name).read_bytes())
     fake = tmp_path / "bin" / "nvidia-smi"

@@ -95,7 +95,7 @@ def setup_of(found: Findings, remedy: Remedy) -> Setup:
     return setup
 
 
-def test_what_a_transfer_costs_is_fitted_to_batches_taken_from_both_places(store):
+def test_transfer_costs_are_fitted_to_host_and_device_batches(store):
     assert saved(STEP.runtime, RESIDENT, store.records(Kind.ANATOMY)) is None
     keep_transfers(store)
     cost = saved(STEP.runtime, RESIDENT, store.records(Kind.ANATOMY))
@@ -103,7 +103,7 @@ def test_what_a_transfer_costs_is_fitted_to_batches_taken_from_both_places(store
     assert (cost.latency_s, cost.byte_s) == (pytest.approx(LATENCY_S), pytest.approx(BYTE_S))
 
 
-def test_a_step_with_its_batches_on_the_device_takes_its_median_block(store):
+def test_a_step_with_resident_batches_takes_its_median_block(store):
     task = AnatomyTask(STEP.runtime, Examination(RESIDENT, EIGHT.network, 32))
     for blocks in ((9e-6, 5e-6, 1e-9), (7e-6, 7e-6, 1e-9)):
         measured = Measurement(blocks, 1, Ended.CAP)
@@ -114,7 +114,7 @@ def test_a_step_with_its_batches_on_the_device_takes_its_median_block(store):
     assert (found.step_s, found.low_s, found.high_s) == pytest.approx((6e-6, 5e-6, 7e-6))
 
 
-def test_every_backend_says_where_its_batches_come_from(store):
+def test_every_backend_states_its_possible_savings(store):
     keep_transfers(store)
     ways = [
         TrainingWay(Runtime(key, BACKENDS[key].devices[0])) for key in ("jax-epoch", "jax-step", "numpy", "keras-jax")
@@ -128,7 +128,7 @@ def test_every_backend_says_where_its_batches_come_from(store):
     assert offered([torch], {}, [])[torch.label].saves[Remedy.GRAPH.variant] == NO_CARD
 
 
-def test_remedies_of_a_machine_whose_times_are_known(store):
+def test_gains_of_remedies_match_the_known_times(store):
     keep_transfers(store)
     found = findings(EIGHT, STEP, ALL, store)
     assert found.before is not None
@@ -148,7 +148,7 @@ def test_remedies_of_a_machine_whose_times_are_known(store):
     assert all(one.measured is None and one.miss is None for one in found.outcomes)
 
 
-def test_today_s_measured_step_says_more_of_the_remedies_than_the_calibration_alone(store):
+def test_a_measured_step_improves_the_predicted_remedies(store):
     keep_transfers(store)
     before = findings(EIGHT, STEP, ALL, store)
     keep(store, STEP, Trial(EIGHT.network, 32), 1.5 * exact_s(STEP, Trial(EIGHT.network, 32)))
@@ -175,7 +175,7 @@ def test_a_miss_is_a_share_of_the_measured_step(store):
     assert by_remedy(found)[Remedy.BATCH].miss is None
 
 
-def test_what_cannot_be_answered_says_why(store, monkeypatch):
+def test_unanswerable_questions_say_why(store, monkeypatch):
     assert "JAX, one call a step is not calibrated" in findings(EIGHT, STEP, calibrated(EPOCH), store).problem
     noisy = [CalibrationProgress(STEP, why_not="something else uses this machine"), *ALL[:1]]
     assert findings(EIGHT, STEP, noisy, store).problem == "something else uses this machine"
@@ -185,13 +185,13 @@ def test_what_cannot_be_answered_says_why(store, monkeypatch):
     assert (found.before, found.outcomes) == (None, ())
 
 
-def test_a_step_that_could_not_be_stopped_is_not_made(store):
+def test_a_step_too_long_to_stop_is_refused(store):
     slow = Setup("JAX", 32, Prediction(12.0, 10.0, 14.0, {}))
     assert "predicted to take 12 s: expected at most 3 s" in too_long(slow)
     assert not too_long(Setup("JAX", 32, Prediction(1.0, 0.5, 2.0, {})))
 
 
-def test_a_way_that_nobody_calibrates_is_calibrated_once_it_is_chosen(store, monkeypatch):
+def test_a_way_not_calibrated_by_default_is_calibrated_when_chosen(store, monkeypatch):
     asked = []
     monkeypatch.setattr(experiment, "measure", lambda chosen, *_: iter(asked.append(chosen) or [Note("a step")]))
     monkeypatch.setattr(experiment, "measure_variants", lambda *_: iter(()))
@@ -204,7 +204,7 @@ def test_a_way_that_nobody_calibrates_is_calibrated_once_it_is_chosen(store, mon
 
 
 @pytest.mark.slow
-def test_a_press_measures_today_and_the_remedy_again_and_keeps_both(engine, store):
+def test_applying_remedies_measures_and_stores_both_steps(engine, store):
     keep_transfers(store)
     live = SimpleNamespace(view=lambda: SimpleNamespace(items=ALL))
     small = Question(Network((16,)), 64, networks=2)
@@ -232,7 +232,7 @@ def test_a_press_measures_today_and_the_remedy_again_and_keeps_both(engine, stor
 
 
 @pytest.mark.parametrize("backend", ["keras-tensorflow", "keras-jax"])
-def test_what_each_variant_of_keras_saves_is_the_difference_of_two_lines(store, backend):
+def test_savings_of_keras_variants_are_differences_of_two_fits(store, backend):
     runtime = Runtime(backend)
     assert saved(runtime, Remedy.METRIC.variant, store.records(Kind.ANATOMY)) is None
     keep_variants(store, runtime)

@@ -76,7 +76,7 @@ def product(device: str, side: int, seconds: float) -> list[Figure]:
         {"is": "failed", "device": "gpu", "way": "", "kind": "shader", "message": "x" * 10_000},
     ],
 )
-def test_what_is_no_measurement_is_refused_in_a_sentence(row):
+def test_malformed_rows_are_refused(row):
     with pytest.raises(ValueError, match=r"expected what a browser measures.*reload the page"):
         your_gpu.rows({"rows": [row]})
 
@@ -146,7 +146,7 @@ def test_the_border_is_where_the_gpu_is_faster_at_every_larger_size():
     assert Found(WHO, JOB, 512).border() is None
 
 
-def test_sizes_stay_and_trainings_go_when_a_slider_moves():
+def test_sizes_are_kept_and_trainings_dropped_when_a_slider_moves():
     one = found(0.001, 0.002)
     one.take(
         [
@@ -168,7 +168,7 @@ def test_sizes_stay_and_trainings_go_when_a_slider_moves():
     ("empty_s", "product_s", "bound"),
     [(0.0009, 1e-6, Ceiling.DISPATCH), (1e-5, 0.3, Ceiling.PRODUCT), (1e-5, 1e-6, None)],
 )
-def test_what_takes_half_of_a_step_bounds_it(empty_s, product_s, bound):
+def test_a_part_that_takes_half_of_a_step_bounds_it(empty_s, product_s, bound):
     one = found(0.001, 0.002)
     one.take([Figure("empty", "gpu", USUAL_WAY, 1, 10, 10 * empty_s, k) for k in range(5)])
     one.take(product("gpu", 256, product_s))
@@ -177,7 +177,7 @@ def test_what_takes_half_of_a_step_bounds_it(empty_s, product_s, bound):
     assert your_gpu.bound(*parts) is bound
 
 
-def test_copies_become_a_latency_and_a_bandwidth():
+def test_copies_are_fitted_as_latency_and_bandwidth():
     one = Found(WHO, JOB, 512)
     one.take([Figure("copy", "gpu", "", n, 1, 1e-4 + n / 1e9, k) for n in your_gpu.COPIED_BYTES for k in range(5)])
     cost = one.copies("gpu")
@@ -198,12 +198,12 @@ def test_copies_become_a_latency_and_a_bandwidth():
         (BrowserAdapter(), False),
     ],
 )
-def test_a_software_adapter_is_known_by_its_name(adapter, software):
+def test_a_software_adapter_is_recognised_by_its_name(adapter, software):
     assert adapter.is_software is software
     assert adapter.name
 
 
-def test_every_way_has_its_name_in_the_executor():
+def test_every_way_is_implemented_in_the_worker_script():
     from lib.ui.widgets import worker_scripts
 
     for way in WAYS:
@@ -211,7 +211,7 @@ def test_every_way_has_its_name_in_the_executor():
     assert BACKEND_OF_CPU_WAY.keys() == CPU_WAYS.keys()
 
 
-def test_the_processor_is_compared_by_the_way_that_its_pairs_are_of():
+def test_the_processor_is_compared_by_the_way_of_its_pairs():
     one = found(0.001, 0.002)
     for round in range(9):
         one.take([Block("cpu", "simd", 10, 0.02, -1 - round), Block("cpu", "javascript", 10, 0.2, -1 - round)])
@@ -224,7 +224,7 @@ def test_the_processor_is_compared_by_the_way_that_its_pairs_are_of():
     assert with_pairs.way("cpu") == "javascript"
 
 
-def test_what_is_kept_is_a_machine_of_its_own_that_the_comparison_shows(tmp_path):
+def test_stored_browser_results_form_a_machine_of_their_own(tmp_path):
     one = found(0.001, 0.004)
     one.take(your_gpu.rows({"rows": [{"is": "prepared", "device": "cpu", "way": "simd", "first_s": 0.2, "steps": 40}]}))
     store = Store(tmp_path / "results.sqlite")
@@ -255,7 +255,7 @@ def test_what_is_kept_is_a_machine_of_its_own_that_the_comparison_shows(tmp_path
     assert BACKEND_OF_WAY.keys() == WAYS.keys()
 
 
-def test_a_software_adapter_is_kept_as_one():
+def test_a_software_adapter_is_stored_as_software():
     one = replace(found(0.001), who=replace(WHO, adapter=BrowserAdapter("google", "swiftshader", fallback=True)))
     assert [record.subject["device"] for record in your_gpu.records(one)] == [SOFTWARE]
     assert your_gpu.records(Found(WHO, JOB, 512)) == []
@@ -270,7 +270,7 @@ def test_a_software_adapter_is_kept_as_one():
         ("a · b · no GPU\u202e", "a b no GPU"),
     ],
 )
-def test_the_name_of_a_machine_that_everybody_sees_has_the_signs_of_names(said, kept):
+def test_public_machine_names_are_stripped_of_markup(said, kept):
     who = your_gpu.opened(
         {"browser": said, "platform": said, "cores": 8, "secure": True, "offered": True, "host": "[::1]"}
         | {"clock_s": 1e-4, "adapter": {"vendor": said}, "failed": []}
@@ -302,7 +302,7 @@ def machines(store) -> tuple[Machine, ...]:
     return browsers_in(store)
 
 
-def test_no_reader_fills_the_store_or_keeps_others_from_it(store, monkeypatch):
+def test_stored_machines_are_limited_per_viewer_and_in_all(store, monkeypatch):
     machines, results = 8, 12
     monkeypatch.setattr(your_gpu, "MOST_MACHINES", machines)
     monkeypatch.setattr(your_gpu, "MOST_RECORDS", results)
@@ -325,7 +325,7 @@ def test_no_reader_fills_the_store_or_keeps_others_from_it(store, monkeypatch):
     kept.keep("a pupil's second tab", [replace(record, machine="of 0", command="later")])
 
 
-def test_the_gpu_that_is_most_ahead_comes_first_and_what_is_no_gpu_last(machines):
+def test_contests_are_sorted_by_the_gpus_lead(machines):
     found = contests(machines, *CELL)
     ratios = [one.comparison.ratio if one.comparison else None for one in found]
     assert ratios[:4] == pytest.approx([0.25, 0.5, 2, 5])
@@ -336,13 +336,13 @@ def test_the_gpu_that_is_most_ahead_comes_first_and_what_is_no_gpu_last(machines
     assert contests(machines, Network((8,)), 32) == contests(machines, CELL[0], 1) == []
 
 
-def test_a_coarse_clock_may_leave_it_undecided(store):
+def test_a_coarse_clock_leaves_a_contest_unclear(store):
     keep(store, replace(WHO, clock_s=0.01), 0.001, 0.002)
     (one,) = contests(browsers_in(store), *CELL)
     assert one.verdict is Verdict.UNCLEAR
 
 
-def test_the_quickest_way_stands_for_a_gpu(store):
+def test_a_gpu_is_represented_by_its_fastest_way(store):
     for way, gpu_s in (("one_submission_a_step", 0.003), (USUAL_WAY, 0.002), ("waiting_after_each_operation", 0.04)):
         keep(store, WHO, gpu_s, 0, way=way)
     keep(store, WHO, 0, 0.004)
@@ -352,7 +352,7 @@ def test_the_quickest_way_stands_for_a_gpu(store):
 
 
 @pytest.mark.slow
-def test_who_watches_hears_of_another_process_s_machine(store, monkeypatch):
+def test_machines_stored_by_another_process_are_noticed(store, monkeypatch):
     watched = KeptMachines(store)
     assert watched.view().items == []
     keep(Store(store.path), WHO, 0.001, 0.004)
@@ -369,7 +369,7 @@ def test_who_watches_hears_of_another_process_s_machine(store, monkeypatch):
     assert kept_in(store.path) is kept_in(store.path)
 
 
-def test_who_comes_back_is_recognised_and_a_stranger_wakes_nobody(store):
+def test_a_returning_reader_triggers_an_update_and_a_stranger_does_not(store):
     keep(store, WHO, 0.001, 0.004)
     watched = KeptMachines(store)
     seen = watched.view()
@@ -380,7 +380,7 @@ def test_who_comes_back_is_recognised_and_a_stranger_wakes_nobody(store):
     assert watched.view().version > seen.version
 
 
-def test_nobody_is_known_by_what_is_kept(store):
+def test_stored_results_are_anonymous(store):
     keep(store, replace(WHO, reader="4711"), 0.001, 0.004)
     (machine,) = browsers_in(store)
     assert "4711" not in repr(machine)
@@ -388,7 +388,7 @@ def test_nobody_is_known_by_what_is_kept(store):
     assert Contest(machine, None, None).comparison is None
 
 
-def test_the_last_kept_gpus_stand_beside_what_is_measured_here_where_there_is_no_card(store, monkeypatch):
+def test_the_latest_browser_gpus_are_shown_on_machines_without_a_card(store, monkeypatch):
     article = replace(JOB, training=replace(JOB.training, network=Network((128,))))
     for number in range(MOST_ELSEWHERE + 1):
         adapter = BrowserAdapter("somebody", f"model-{number}")

@@ -63,7 +63,7 @@ def use(store: Store, text: str, charts: bool = False) -> None:
         assert import_from(again, Store(Path(folder) / "again.sqlite")) == (rows, rows)
 
 
-def taken(text: str, charts: bool = False) -> bool:
+def accepted(text: str, charts: bool = False) -> bool:
     with tempfile.TemporaryDirectory() as folder:
         path, store = Path(folder) / "a.json", Store(Path(folder) / "store.sqlite")
         path.write_text(text)
@@ -136,7 +136,7 @@ VALUES = st.sampled_from(EDGES) | st.recursive(
 
 @pytest.mark.slow
 @given(st.data())
-def test_any_value_at_any_place_is_refused_in_one_sentence_or_can_be_used(sound, data):
+def test_any_changed_value_is_refused_in_one_sentence_or_usable(sound, data):
     inside = data.draw(st.booleans(), "inside a column's JSON text")
     content = rows_with(sound, json.loads) if inside else sound
     table = data.draw(st.sampled_from(["curves", "measurements"]), "table")
@@ -149,19 +149,19 @@ def test_any_value_at_any_place_is_refused_in_one_sentence_or_can_be_used(sound,
     )
     at = data.draw(st.sampled_from([*within, *outside]), "place")
     changed = put(content, at, data.draw(VALUES, "value"))
-    taken(json.dumps(rows_with(changed, json.dumps) if inside else changed))
+    accepted(json.dumps(rows_with(changed, json.dumps) if inside else changed))
 
 
-def test_the_sound_file_is_taken(sound):
-    assert taken(json.dumps(sound), charts=True)
+def test_a_sound_file_is_accepted(sound):
+    assert accepted(json.dumps(sound), charts=True)
 
 
 @pytest.mark.parametrize("seconds", [1e-12, 1e9])
-def test_the_extremes_that_are_taken_can_be_drawn(sound, seconds):
+def test_extreme_times_can_be_drawn(sound, seconds):
     changed = copy.deepcopy(sound)
     for row in changed["measurements"]:
         row["block_s"] = json.dumps([seconds] * 3)
-    assert taken(json.dumps(changed), charts=True)
+    assert accepted(json.dumps(changed), charts=True)
 
 
 @pytest.mark.parametrize(
@@ -184,20 +184,20 @@ def test_the_extremes_that_are_taken_can_be_drawn(sound, seconds):
     ],
     ids=lambda value: ascii(value)[:30],
 )
-def test_a_row_that_cannot_be_used_is_named(sound, table, column, value, words):
+def test_an_unusable_row_is_named(sound, table, column, value, words):
     rows = sound[table]
     number = next(n for n, row in enumerate(rows) if row.get("kind", "anatomy") == "anatomy")
     text = json.dumps(put(sound, (table, number, column), value))
     with pytest.raises(NoExport) as caught:
         parse_export(text, "a.json")
     assert words in str(caught.value)
-    assert not taken(text)
+    assert not accepted(text)
 
 
 @pytest.mark.parametrize(
     "deep", ["[" * 100_000, '{"format": ' * 100_000, '{"format": "less-overhead results", "about": ' + "[" * 100_000]
 )
-def test_what_is_nested_too_deeply_is_one_sentence_also_for_a_record(tmp_path, monkeypatch, capsys, deep):
+def test_deep_nesting_is_refused_in_one_sentence(tmp_path, monkeypatch, capsys, deep):
     monkeypatch.setenv("MNIST_CACHE_DIR", str(tmp_path))
     path = tmp_path / "deep.json"
     path.write_text(deep)
@@ -207,7 +207,7 @@ def test_what_is_nested_too_deeply_is_one_sentence_also_for_a_record(tmp_path, m
         resume(path, Store(tmp_path / "store.sqlite"))
 
 
-def test_a_file_that_fails_at_its_end_leaves_nothing_behind(sound, tmp_path):
+def test_an_import_that_fails_at_the_end_stores_nothing(sound, tmp_path):
     path, store = tmp_path / "a.json", Store(tmp_path / "store.sqlite")
     path.write_text(json.dumps(put(sound, ("measurements", len(sound["measurements"]) - 1, "steps_per_block"), 2**63)))
     with pytest.raises(NoExport, match="steps in a block"):
@@ -241,7 +241,7 @@ def filled(store):
     return store
 
 
-def test_an_export_that_breaks_off_leaves_the_one_before(store, tmp_path, monkeypatch):
+def test_an_interrupted_export_keeps_the_previous_file(store, tmp_path, monkeypatch):
     def full(path, text):
         path.write_bytes(text[: len(text) // 2].encode())
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -280,7 +280,7 @@ def test_export_and_import_give_the_same_rows_once(store, tmp_path):
         ('{"format": "less-overhead results", "version": 2, "measurements": [7]}', "got int"),
     ],
 )
-def test_what_is_no_export_is_refused_and_changes_nothing(store, tmp_path, content, words):
+def test_other_files_are_refused_and_change_nothing(store, tmp_path, content, words):
     filled(store)
     path = tmp_path / "file.json"
     if content is not None:
@@ -290,7 +290,7 @@ def test_what_is_no_export_is_refused_and_changes_nothing(store, tmp_path, conte
     assert len(store.records()) == 2
 
 
-def test_a_damaged_row_is_refused_with_all_others(store, tmp_path):
+def test_a_damaged_row_rejects_the_whole_file(store, tmp_path):
     path = tmp_path / "a.json"
     export_to(path, filled(store))
     content = json.loads(path.read_text())

@@ -36,12 +36,12 @@ def curve(n_epochs: int, steps: int = 4) -> Curve:
     return Curve(0.1, epochs, np.arange(n_epochs * steps, dtype=np.float32))
 
 
-def test_the_values_of_kinds_lie_in_files():
+def test_kinds_have_fixed_values_since_files_contain_them():
     assert sorted(Kind) == ["anatomy", "ceiling", "failure", "models", "operation", "pace", "pipeline", "race", "sweep"]
     assert json.dumps(Kind.RACE) == '"race"'
 
 
-def test_a_cut_curve_is_the_beginning_of_a_longer_one():
+def test_a_cut_curve_is_the_start_of_the_longer_one():
     cut = curve(3).cut(2)
     assert len(cut.epochs) == 2
     np.testing.assert_array_equal(cut.losses, np.arange(8))
@@ -49,7 +49,7 @@ def test_a_cut_curve_is_the_beginning_of_a_longer_one():
 
 
 @given(st.integers(1, 50), st.integers(1, 60))
-def test_a_thinned_curve_has_no_more_points_than_asked_for_and_the_same_mean(n_losses, points):
+def test_a_thinned_curve_averages_to_at_most_the_given_points(n_losses, points):
     whole = replace(curve(1), losses=np.arange(n_losses, dtype=np.float32))
     thin = whole.thinned(points)
     assert len(thin.losses) <= points
@@ -58,7 +58,7 @@ def test_a_thinned_curve_has_no_more_points_than_asked_for_and_the_same_mean(n_l
     assert thin.losses[-1] == pytest.approx(whole.losses[(len(thin.losses) - 1) * thin.every :].mean())
 
 
-def test_a_diverged_curve_lasts_for_ever():
+def test_a_diverged_curve_counts_for_any_number_of_epochs():
     assert not curve(2).lasts(3)
     assert curve(2).lasts(2)
     diverged = replace(curve(2), epochs=(*curve(1).epochs, replace(curve(1).epochs[0], diverged_step=2)))
@@ -66,7 +66,7 @@ def test_a_diverged_curve_lasts_for_ever():
     assert not curve(0).lasts(1)
 
 
-def test_a_record_is_its_content():
+def test_a_records_id_follows_from_its_content():
     measured = Measurement((0.1, 0.2), 10, Ended.SPREAD, warnings=("loud",))
     record = Record.of(Kind.RACE, {"batch_size": 32}, measured)
     assert record.measurement == measured
@@ -84,7 +84,7 @@ def test_a_shorter_training_has_the_same_key(monkeypatch):
     assert key.digest() != before
 
 
-def test_a_command_names_no_folder(monkeypatch):
+def test_a_recorded_command_contains_no_folder(monkeypatch):
     monkeypatch.setattr("sys.orig_argv", ["/home/me/.venv/bin/python3", "-m", "lib.cli.record", "/home/me/a.json"])
     assert this_command() == "python -m lib.cli.record a.json"
     words = ["/usr/bin/python3", "-m", "lib.cli.record", "mine/a.json", "--runtimes", "jax-epoch/gpu/bfloat16"]
@@ -95,7 +95,7 @@ def test_a_command_names_no_folder(monkeypatch):
 HERE = Record(Kind.RACE, {"backend": "numpy", "size": 1}, (0.1,), 1, "CAP", versions=versions(Runtime("numpy")))
 
 
-def test_current_records_are_of_this_machine_code_and_versions_the_oldest_first():
+def test_current_records_match_machine_code_and_versions_oldest_first():
     older = replace(HERE, measured_at="2000-01-01T00:00:00")
     others = [replace(HERE, **{name: "other"}) for name in ("machine", "sources", "versions")]
     failed = replace(HERE, kind=Kind.FAILURE, block_s=())
@@ -144,7 +144,7 @@ def curve_row(**changes) -> dict:
 
 
 @pytest.mark.parametrize("kind", [*Kind, "of another version"])
-def test_a_measurement_comes_back_as_it_was(kind):
+def test_a_measurement_reads_back_unchanged(kind):
     made = record(kind, SUBJECTS.get(kind, {}))
     row = row_of(made) | {"id": made.id}
     assert row.keys() == COLUMNS["measurements"].keys()
@@ -152,7 +152,7 @@ def test_a_measurement_comes_back_as_it_was(kind):
     check_kind(made)
 
 
-def test_a_diverged_curve_comes_back_as_it_was():
+def test_a_diverged_curve_reads_back_unchanged():
     curve = curve_of(curve_row())
     (epoch,) = curve.epochs
     assert math.isnan(epoch.validation_loss)
@@ -160,7 +160,7 @@ def test_a_diverged_curve_comes_back_as_it_was():
     np.testing.assert_array_equal(curve.losses, np.array([2.0, math.inf], np.float32))
 
 
-def test_a_training_in_a_row_is_checked_as_one_that_is_asked_for():
+def test_a_stored_training_is_validated():
     training = json.loads(curve_row()["training"])
     assert Training(**training | {"network": Network(**training["network"])}) == Training(Network((7,)), epochs=1)
     with pytest.raises(ValueError, match=r"batch size: expected 1 to 48,000 .*, got 48,001"):
@@ -181,13 +181,13 @@ def test_a_training_in_a_row_is_checked_as_one_that_is_asked_for():
         ({"epochs": '[{"x - at `$[9]": 1}]'}, "in epochs"),
     ],
 )
-def test_what_is_wrong_with_a_curve_is_named(changes, words):
+def test_faults_of_a_stored_curve_are_named(changes, words):
     with pytest.raises(ValueError, match=re.escape(words)):
         curve_of(curve_row(**changes))
 
 
 @pytest.mark.parametrize("kind", SUBJECTS)
-def test_each_kind_needs_its_subject(kind):
+def test_each_kind_requires_its_subject(kind):
     for name, value in SUBJECTS[kind].items():
         without = {other: v for other, v in SUBJECTS[kind].items() if other != name}
         for subject in (without, without | {name: "7" if not isinstance(value, str) else 7}):
@@ -207,12 +207,12 @@ def test_each_kind_needs_its_subject(kind):
         (Kind.SWEEP, {"work": -1}, (0.1,), "expected work from 1e-12 on, got -1"),
     ],
 )
-def test_what_a_kind_cannot_be_read_for_is_named(kind, changes, block_s, words):
+def test_invalid_values_of_a_kind_are_named(kind, changes, block_s, words):
     with pytest.raises(ValueError, match=words):
         check_kind(record(kind, SUBJECTS[kind] | changes, block_s))
 
 
-def test_a_checked_value_is_returned_as_it_is():
+def test_checked_values_are_not_converted():
     assert type(checked(1, float, "work")) is int, "not converted: a record's id depends on it"
 
 

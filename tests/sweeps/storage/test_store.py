@@ -27,7 +27,7 @@ def key(**changes) -> Key:
     return Key(Training(Network((7,)), **changes), Runtime("numpy"), "digest", "numpy 2")
 
 
-def test_a_curve_comes_back_as_it_was(tmp_path):
+def test_a_curve_reads_back_unchanged(tmp_path):
     store = Store(tmp_path / "results.sqlite")
     assert store.get(key()) is None
     store.put(key(), curve())
@@ -41,7 +41,7 @@ def test_a_curve_comes_back_as_it_was(tmp_path):
     assert store.trouble == ""
 
 
-def test_several_curves_are_read_at_once_and_keys_that_differ_in_epochs_share_one(store, monkeypatch):
+def test_several_curves_are_read_with_one_connection(store, monkeypatch):
     learns = replace(curve(), epochs=tuple(replace(epoch, diverged_step=None) for epoch in curve().epochs))
     n_epochs = len(learns.epochs)
     stored = [key(epochs=n_epochs, seed=seed) for seed in (1, 2)]
@@ -74,7 +74,7 @@ def kept_epochs(store: Store) -> list[int]:
     return sorted(len(json.loads(row["epochs"])) for row in store.rows("curves"))
 
 
-def test_a_shorter_curve_is_kept_beside_a_longer_one_and_its_parameters_replace_none(store):
+def test_a_shorter_curve_is_stored_beside_a_longer_one(store):
     store.put(key(epochs=20), lasting(20), weights(20))
     store.put(key(epochs=3), lasting(3, 0.2), weights(3))
     whole, short = store.get(key(epochs=20)), store.get(key(epochs=3))
@@ -93,7 +93,7 @@ def test_a_shorter_curve_is_kept_beside_a_longer_one_and_its_parameters_replace_
     assert store.parameters(key())[0] == 21  # type: ignore[index]
 
 
-def test_losses_of_each_step_are_not_lost_to_their_means(store):
+def test_a_thinned_curve_does_not_replace_losses_of_each_step(store):
     store.put(key(epochs=4), lasting(4), weights(4))
     store.put(key(epochs=8), lasting(8).thinned(8))
     assert len(store.get(key(epochs=8)).epochs) == 8  # type: ignore[union-attr]
@@ -104,7 +104,7 @@ def test_losses_of_each_step_are_not_lost_to_their_means(store):
     assert kept_epochs(store) == [8]
 
 
-def test_a_curve_that_diverged_again_does_not_answer_for_one_that_lasted(store):
+def test_a_diverged_curve_does_not_replace_one_that_lasted(store):
     diverged = lasting(2)
     store.put(key(epochs=5), lasting(5))
     last = replace(diverged.epochs[-1], diverged_step=7)
@@ -121,7 +121,7 @@ def test_parameters_without_their_curve_are_replaced(tmp_path):
     assert store.parameters(key())[0] == 3  # type: ignore[index]
 
 
-def test_a_full_disk_is_told_and_nothing_fails(store, monkeypatch):
+def test_a_full_disk_is_reported_without_failing(store, monkeypatch):
     store.put(key(), curve())
     whole = Store._prepared
 
@@ -176,7 +176,7 @@ def unreadable(content: bytes, fault: str) -> bytes:
 @pytest.mark.parametrize(
     "fault", ["cut by 1 byte", "cut in the middle", "64 KB of noise in the middle", "an older version", "no database"]
 )
-def test_a_file_that_cannot_be_read_is_renamed_and_a_new_one_begun(tmp_path, whole, fault):
+def test_an_unreadable_file_is_renamed_and_a_new_one_begun(tmp_path, whole, fault):
     path = tmp_path / "results.sqlite"
     content = unreadable(whole, fault)
     path.write_bytes(content)
@@ -195,7 +195,7 @@ def test_a_file_that_cannot_be_read_is_renamed_and_a_new_one_begun(tmp_path, who
 
 
 @pytest.mark.slow
-def test_programs_that_meet_the_same_unreadable_file_do_not_fight(tmp_path, whole):
+def test_concurrent_programs_replace_an_unreadable_file_once(tmp_path, whole):
     path = tmp_path / "results.sqlite"
     path.write_bytes(unreadable(whole, "an older version"))
     code = """
@@ -246,7 +246,7 @@ print(store.get(key(seed=number)) is not None, "told" if told else store.trouble
         ("measurements", "block_s", '["fast"]'),
     ],
 )
-def test_a_damaged_row_is_passed_over_and_the_next_takes_its_place(tmp_path, table, column, value):
+def test_a_damaged_row_is_skipped_and_replaced_by_the_next_write(tmp_path, table, column, value):
     path = tmp_path / "results.sqlite"
     kept(path, 3)
     with closing(sqlite3.connect(path)) as database, database:
@@ -274,7 +274,7 @@ def test_a_newer_file_is_left_alone(tmp_path):
     assert not list(tmp_path.glob("*.old-*"))
 
 
-def test_a_locked_file_is_told_and_used_again_when_it_is_free(tmp_path, monkeypatch):
+def test_a_locked_file_is_reported_and_used_again_once_free(tmp_path, monkeypatch):
     path = tmp_path / "results.sqlite"
     kept(path, 2)
     monkeypatch.setattr(store_module, "BUSY_S", 0.2)
@@ -291,7 +291,7 @@ def test_a_locked_file_is_told_and_used_again_when_it_is_free(tmp_path, monkeypa
     assert store.trouble == ""
 
 
-def test_the_oldest_make_room(store, monkeypatch):
+def test_the_oldest_curves_are_removed_first(store, monkeypatch):
     monkeypatch.setattr(store_module, "MAX_BYTES", 3 * curve(100).losses.nbytes)
     for seed in range(5):
         store.put(key(seed=seed), curve(100))
@@ -299,7 +299,7 @@ def test_the_oldest_make_room(store, monkeypatch):
     assert [store.get(key(seed=seed)) is not None for seed in range(5)] == [False, False, True, True, True]
 
 
-def test_thinned_curves_make_room_last(store, monkeypatch):
+def test_thinned_curves_are_removed_last(store, monkeypatch):
     monkeypatch.setattr(store_module, "MAX_BYTES", 3 * curve(100).losses.nbytes)
     store.put(key(seed=100), curve(100).thinned(10))
     for seed in range(4):
@@ -309,7 +309,7 @@ def test_thinned_curves_make_room_last(store, monkeypatch):
     assert [store.get(key(seed=seed)) is not None for seed in range(4)] == [False, False, True, True]
 
 
-def test_a_folder_that_may_not_be_entered_is_said(store, monkeypatch):
+def test_an_inaccessible_folder_is_reported(store, monkeypatch):
     def refuse(path, **_):
         raise PermissionError(13, "Permission denied", str(path))
 
@@ -319,7 +319,7 @@ def test_a_folder_that_may_not_be_entered_is_said(store, monkeypatch):
     assert "set MNIST_CACHE_DIR" in store.trouble
 
 
-def test_records_are_found_by_kind_and_by_what_they_name_and_a_write_is_seen_by_the_stamp(tmp_path):
+def test_records_are_filtered_and_writes_change_the_stamp(tmp_path):
     store, other = (Store(tmp_path / "results.sqlite") for _ in range(2))
     before = other.stamp()
     for kind, subject in ((Kind.RACE, {"browser": "Safari 26"}), (Kind.RACE, {"name": "a browser"}), (Kind.SWEEP, {})):
@@ -339,7 +339,7 @@ def test_records_are_found_by_kind_and_by_what_they_name_and_a_write_is_seen_by_
 @pytest.mark.parametrize(
     ("table", "order"), [("curves", "every > 1 DESC, used_at DESC"), ("parameters", "used_at DESC")]
 )
-def test_a_writer_reads_no_other_row_to_make_room(tmp_path, table, order):
+def test_making_room_uses_a_covering_index(tmp_path, table, order):
     store = Store(tmp_path / "results.sqlite")
     store.put(key(), curve())
     with closing(sqlite3.connect(tmp_path / "results.sqlite")) as database:
