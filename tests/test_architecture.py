@@ -14,7 +14,7 @@ MODULES = modules()
 ROOMS = {name: floor for floor, rooms in enumerate(FLOORS) for name in rooms}
 
 
-def test_every_module_is_in_a_room():
+def test_every_package_has_a_layer():
     assert {room(module) for module in MODULES} - {""} == set(ROOMS)
 
 
@@ -24,7 +24,7 @@ def imported():
 
 
 @pytest.mark.slow
-def test_no_arrow_runs_up(imported):
+def test_no_import_points_up(imported):
     """Move what a module needs from a higher floor to a lower one."""
     up = [
         f"{module} → {other}"
@@ -32,18 +32,18 @@ def test_no_arrow_runs_up(imported):
         for other in imported[module]
         if room(other) not in ("", room(module))
         and ROOMS[room(other)] >= ROOMS.get(room(module), -1)
-        and not beside(module, other)
+        and not is_left_of(module, other)
     ]
     assert up == []
 
 
-def beside(module: str, other: str) -> bool:
+def is_left_of(module: str, other: str) -> bool:
     """Whether both are on one floor, and the other's room comes first there."""
     rooms = FLOORS[ROOMS[room(module)]]
     return room(other) in rooms and rooms.index(room(other)) < rooms.index(room(module))
 
 
-def test_there_is_no_circle(imported):
+def test_imports_have_no_cycle(imported):
     done: set[str] = set()
 
     def visit(module: str, path: tuple[str, ...]) -> None:
@@ -59,7 +59,7 @@ def test_there_is_no_circle(imported):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("library", "rooms"), [("marimo", {"ui", "labs", "site"}), ("altair", {"ui", "labs"})])
-def test_the_page_s_libraries_stay_upstairs(library, rooms):
+def test_only_upper_layers_import_marimo_and_altair(library, rooms):
     who = {
         name for name, path in MODULES.items() if any(one.split(".")[0] == library for one in imports(path, MODULES))
     }
@@ -70,7 +70,7 @@ def test_the_page_s_libraries_stay_upstairs(library, rooms):
 @pytest.mark.parametrize(
     "notebook", [*ROOT.glob("notebooks/*.py"), ROOT / "mnist_training.py"], ids=lambda path: path.stem
 )
-def test_what_a_notebook_imports_is_there(notebook):
+def test_imports_of_notebooks_exist(notebook):
     """No other check imports what a notebook's cells need."""
     taken = [
         (node.module, alias.name)
@@ -92,7 +92,7 @@ def test_what_a_notebook_imports_is_there(notebook):
     [path for folder in ("lib/labs", "lib/ui", "notebooks") for path in ROOT.glob(f"{folder}/**/*.py")],
     ids=lambda one: "/".join(one.parts[-2:]),
 )
-def test_what_is_put_into_a_label_is_text(module):
+def test_values_in_labels_are_escaped(module):
     """Labels in marimo are Markdown, which lets HTML through."""
     put = [
         ast.unparse(part.value)
@@ -105,11 +105,11 @@ def test_what_is_put_into_a_label_is_text(module):
 
 
 @pytest.mark.slow
-def test_the_picture_is_of_today_s_imports():
+def test_the_drawing_shows_the_current_imports():
     assert PAGE.read_text() == drawn(), "run `python -m docs.draw_architecture`"
 
 
-def test_windows_itself_is_refused_in_a_sentence(monkeypatch):
+def test_windows_is_refused_in_one_sentence(monkeypatch):
     monkeypatch.setattr(sys, "platform", "win32")
     with pytest.raises(ImportError, match=r"expected Linux or macOS, got Windows itself; install WSL"):
         runpy.run_path(str(ROOT / "lib" / "__init__.py"))

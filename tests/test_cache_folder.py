@@ -22,20 +22,20 @@ def at_once(ask, threads=20, times=200) -> list:
         return [answer for answers in pool.map(each, range(threads)) for answer in answers]
 
 
-def test_all_viewers_of_a_server_have_the_cache_folder(monkeypatch, tmp_path):
+def test_threads_can_create_the_cache_folder_concurrently(monkeypatch, tmp_path):
     monkeypatch.setenv("MNIST_CACHE_DIR", str(tmp_path / "made" / "here"))
     assert set(at_once(cache_dir)) == {tmp_path / "made" / "here"}
     assert list((tmp_path / "made" / "here").iterdir()) == []
 
 
-def test_a_folder_that_cannot_be_written_is_named(monkeypatch, tmp_path):
+def test_an_unwritable_folder_is_named(monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("MNIST_CACHE_DIR", str(tmp_path / "file" / "cache"))
     with pytest.raises(CacheUnwritable, match=r"file/cache cannot be written .*set MNIST_CACHE_DIR"):
         cache_dir()
 
 
-def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
+def test_a_file_is_replaced_atomically(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("old")
 
@@ -54,7 +54,7 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_what_a_killed_writer_left_is_removed_by_the_next_one(tmp_path):
+def test_leftovers_of_a_killed_writer_are_removed_by_the_next(tmp_path):
     """Any leftover file goes, but neither files being written nor other programs' files."""
     old, others = time.time() - 700, tmp_path / "thesis.writing"
     abandoned = [tmp_path / f"{name}.0123abcd.writing" for name in ("digest.npz", "trace.json")]

@@ -20,7 +20,7 @@ LIBRARIES, HOW_TO = (ROOT / "docs/architecture.md").read_text(), (ROOT / "docs/h
 
 
 @pytest.mark.parametrize("key", BACKENDS)
-def test_a_backend_has_all_its_places(key):
+def test_a_backend_is_complete(key):
     backend = BACKENDS[key]
     assert f"lib.model.backends.{backend.module}" in MODULES, f"lib/model/backends/{backend.module}.py"
     source = MODULES[f"lib.model.backends.{backend.module}"].read_text()
@@ -43,7 +43,7 @@ def test_a_backend_has_all_its_places(key):
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda notebook: notebook.name)
-def test_a_notebook_has_all_its_places(notebook):
+def test_a_notebook_is_listed_everywhere(notebook):
     assert (ROOT / notebook.file).exists(), notebook.file
     assert f"`{notebook.file}`" in README, "its file in the table of the README"
 

@@ -21,7 +21,7 @@ def test_the_readme_is_short_and_shows_a_cell_of_the_first_notebook():
     assert "```python" in "".join(text.splitlines(keepends=True)[:20]), "on its first screen"
 
 
-def test_the_answer_of_the_readme_is_the_measured_one():
+def test_the_readme_quotes_measured_times():
     answer = (ROOT / "README.md").read_text().split("\n## ")[0]
     h100 = (ROOT / "docs/measured.md").read_text().split("### An H100")[1].split("###")[0]
     for way in ("GPU: PyTorch, eager", "GPU: JAX, one call an epoch", "CPU: Numba, zeros left out"):
@@ -30,7 +30,7 @@ def test_the_answer_of_the_readme_is_the_measured_one():
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_what_a_page_says_to_type_is_there(page):
+def test_documented_commands_and_files_exist(page):
     text = page.read_text()
     typed = "\n".join(re.findall(r"`([^`\n]+)`", text) + re.findall(r"^    (.+)$", text, re.MULTILINE))
     for targets in re.findall(r"\bmake ((?:[a-z]+ ?)+)", typed):
@@ -46,7 +46,7 @@ def test_what_a_page_says_to_type_is_there(page):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_a_link_leads_somewhere(page):
+def test_links_have_targets(page):
     text = page.read_text()
     for target, _, anchor in (link.partition("#") for link in re.findall(r"\]\(([^)]+)\)", text)):
         if target.startswith(("http:", "https:")):

@@ -13,7 +13,7 @@ MODULES = sorted(
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_examples_in_docstrings_hold(name):
+def test_docstring_examples_pass(name):
     module = importlib.import_module(name)
     failed, tried = doctest.testmod(module)
     assert tried > 0

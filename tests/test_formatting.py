@@ -11,7 +11,7 @@ from lib.formatting import justified, listed, seconds, sentence
 @example(0.17, 0.4, 0.9)
 @example(1.449e-3, 0.001, 20.0)
 @given(st.floats(1e-9, 1e4), st.floats(0, 1), st.floats(0, 30))
-def test_a_figure_has_two_digits_and_lies_between_its_own_quartiles(seconds, below, above):
+def test_a_figure_has_two_digits_and_lies_within_its_quartiles(seconds, below, above):
     low, high = seconds * (1 - below), seconds * (1 + above)
     for at_most in (5, 3):
         number, unit = justified(seconds, low, high, at_most).split()
@@ -50,5 +50,5 @@ def test_an_error_becomes_a_sentence(text, expected):
     assert sentence(ValueError(text)) == sentence(text) == expected
 
 
-def test_a_list_reads_as_one():
+def test_a_list_is_joined_with_commas_and_and():
     assert [listed("abc"[:n]) for n in (1, 2, 3)] == ["a", "a and b", "a, b and c"]

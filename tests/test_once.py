@@ -7,7 +7,7 @@ import pytest
 from lib.once import Once
 
 
-def test_one_works_out_what_many_ask_for_at_the_same_moment():
+def test_concurrent_callers_share_one_computation():
     answers, made, together = Once[str, int](2), [], threading.Barrier(10)
 
     def ask(_: int) -> int:
@@ -19,7 +19,7 @@ def test_one_works_out_what_many_ask_for_at_the_same_moment():
     assert made == [1]
 
 
-def test_the_oldest_is_forgotten_and_an_error_is_not_kept():
+def test_the_oldest_answer_is_dropped_and_errors_are_not_cached():
     answers, made = Once[str, str](2), []
     for key in ("a", "b", "a", "c", "a"):
         answers.get(key, lambda key=key: made.append(key) or key)

@@ -43,7 +43,7 @@ N_FILES = 10
 
 
 @pytest.mark.slow
-def test_what_a_test_starts_can_be_interrupted_wherever_the_suite_runs():
+def test_child_processes_can_be_interrupted_even_under_nohup():
     done = subprocess.run([sys.executable, "-c", INTERRUPTED], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "True"
 
@@ -66,7 +66,7 @@ def run(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_eight_eighths_are_all_that_only_releases_run(run):
+def test_eight_eighths_cover_all_release_tests_once(run):
     parts = [
         {line for line in run("--eighth", str(number)).splitlines() if line.startswith("PASSED")}
         for number in (3, *range(4, 3 + N_PARTS))
@@ -75,11 +75,11 @@ def test_eight_eighths_are_all_that_only_releases_run(run):
     assert all(len(part) in (2, 4) for part in parts), "whole files"
 
 
-def test_it_ends_with_what_was_skipped_and_why(run):
+def test_the_summary_lists_reasons_of_skipped_tests(run):
     assert "    3  there is no such card\n" in run()
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-def test_a_planted_fault_has_its_place(fault):
+def test_the_text_of_a_planted_fault_occurs_once(fault):
     assert (ROOT / fault.file).read_text().count(fault.old) == 1
     assert fault.new != fault.old

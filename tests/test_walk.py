@@ -40,7 +40,7 @@ def entered(work) -> list[str]:
 
 
 @pytest.mark.slow
-def test_the_walk_is_the_one_that_is_written_down(engine, tmp_path, monkeypatch):
+def test_modules_entered_match_the_documented_walk(engine, tmp_path, monkeypatch):
     quick = {"rate.size": "4096", "rate.epochs": "1", "rate.count": "2"}
     lab = made.first_lab(monkeypatch, engine, tmp_path, False, **quick)
     panel = lab.controls("rate")
@@ -49,6 +49,6 @@ def test_the_walk_is_the_one_that_is_written_down(engine, tmp_path, monkeypatch)
     assert [module for module in found if module not in STATIONS and module not in BESIDE] == []
 
 
-def test_every_station_is_there():
+def test_every_module_of_the_walk_exists():
     for module in [*STATIONS, *BESIDE]:
         assert list((ROOT / "lib").glob(f"{module}.py")), module

@@ -101,7 +101,7 @@ LOOPS = ["jax-epoch", "jax-step", pytest.param("keras-jax", marks=pytest.mark.sl
 
 @pytest.mark.slow
 @pytest.mark.parametrize("key", LOOPS)
-def test_a_cancel_takes_effect_after_a_few_of_a_thousand_reports(engine, monkeypatch, key):
+def test_a_cancel_takes_effect_after_a_few_reports(engine, monkeypatch, key):
     monkeypatch.setattr(engine_module, "CANCEL_ANSWER_S", 60.0)  # so that a slow worker is not replaced
     library = f"{BACKENDS[key].worker}/cpu"
     run(engine, Runtime(key), [SHORT])
@@ -129,7 +129,7 @@ def test_closing_the_generator_cancels(stub_engine, monkeypatch):
     assert stub_engine.pids()["jax/cpu"] == pid
 
 
-def test_a_worker_killed_from_outside_is_a_sentence_and_the_next_run_works(stub_engine):
+def test_a_killed_worker_is_reported_and_the_next_run_works(stub_engine):
     messages = stub_engine.run(JAX, [LONG], Cancel())
     until_steps(messages)
     os.kill(stub_engine.pids()["jax/cpu"], signal.SIGKILL)
@@ -138,7 +138,7 @@ def test_a_worker_killed_from_outside_is_a_sentence_and_the_next_run_works(stub_
     assert events_of(run(stub_engine, JAX, [SHORT]), Epoch)
 
 
-def test_a_worker_killed_while_idle_is_replaced_in_silence(stub_engine):
+def test_a_worker_killed_while_idle_is_replaced_silently(stub_engine):
     run(stub_engine, JAX, [SHORT])
     pid = stub_engine.pids()["jax/cpu"]
     os.kill(pid, signal.SIGKILL)
@@ -165,7 +165,7 @@ def test_a_worker_that_does_not_answer_is_replaced(stub_engine):
 
 
 @pytest.mark.slow
-def test_waiting_runs_know_their_place_and_nobody_starves(stub_engine):
+def test_waiting_runs_know_their_place_and_long_ones_continue(stub_engine):
     run(stub_engine, JAX, [SHORT])
     seen: list = []  # messages of the long run
     cancel = Cancel()
@@ -197,7 +197,7 @@ def test_waiting_runs_know_their_place_and_nobody_starves(stub_engine):
     assert len([m for m in seen if isinstance(m, Ready)]) >= 2, "it had more than one turn"
 
 
-def test_examinations_that_share_a_place_are_not_parted_by_the_same_viewers_later_run(stub_engine):
+def test_examinations_of_one_turn_are_not_interrupted_by_a_later_run(stub_engine):
     numpy = Runtime("numpy")
     first, second = Request("me"), Request("me")
 
@@ -213,7 +213,7 @@ def test_examinations_that_share_a_place_are_not_parted_by_the_same_viewers_late
     assert measured(second) == ["eager/waited"]
 
 
-def test_two_programs_do_not_time_at_once(stub_engine, holding):
+def test_two_programs_do_not_measure_at_once(stub_engine, holding):
     run(stub_engine, JAX, [SHORT])
     other = holding("listens")
     messages = run(stub_engine, JAX, [SHORT])
@@ -223,7 +223,7 @@ def test_two_programs_do_not_time_at_once(stub_engine, holding):
     assert not [message for message in messages if isinstance(message, Disturbed)]
 
 
-def test_a_page_that_no_browser_shows_gives_its_turn_away_and_goes_on_when_one_does(stub_engine, monkeypatch, tmp_path):
+def test_a_hidden_page_yields_its_turn_and_resumes_when_shown(stub_engine, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setattr(stub_engine, "_machine", MachineLock())
     here, others = [os.getpid()], MachineLock()
@@ -255,7 +255,7 @@ def test_a_page_that_no_browser_shows_gives_its_turn_away_and_goes_on_when_one_d
 
 
 @pytest.mark.slow
-def test_a_program_that_sleeps_with_the_turn_is_overtaken_and_the_run_says_so(stub_engine, monkeypatch, holding):
+def test_a_sleeping_holder_is_overtaken_and_the_run_warns_of_it(stub_engine, monkeypatch, holding):
     monkeypatch.setattr(stub_engine._machine, "_patience_s", 0.3)
     other = holding()
     messages = run(stub_engine, Runtime("numpy"), [SHORT])
@@ -270,7 +270,7 @@ def test_a_program_that_sleeps_with_the_turn_is_overtaken_and_the_run_says_so(st
 
 
 @pytest.mark.slow
-def test_a_worker_that_hangs_is_replaced_and_the_run_repeated(stub_engine, monkeypatch):
+def test_a_hung_worker_is_replaced_and_the_run_repeated(stub_engine, monkeypatch):
     monkeypatch.setattr(engine_module, "HUNG_S", 2.0)
     training = Training(batch_size=8, epochs=4)
     seen, hung = [], None
@@ -287,7 +287,7 @@ def test_a_worker_that_hangs_is_replaced_and_the_run_repeated(stub_engine, monke
     assert not hung.is_running() or hung.status() == psutil.STATUS_ZOMBIE
 
 
-def test_a_busy_worker_that_says_nothing_is_not_taken_for_one_that_hangs(monkeypatch):
+def test_a_silent_busy_worker_does_not_count_as_hung(monkeypatch):
     now, cpu_s = [0.0], [0.0]
     monkeypatch.setattr(engine_module.time, "monotonic", lambda: now[0])
     busy = engine_module._Worker.__new__(engine_module._Worker)
@@ -322,7 +322,7 @@ def of_several(engine):
 FOUR = [Training(batch_size=64, epochs=2, seed=seed) for seed in range(4)]
 
 
-def test_several_workers_train_side_by_side_with_a_thread_each(stub_engine, two_cores):
+def test_several_workers_train_concurrently_with_one_thread_each(stub_engine, two_cores):
     messages = list(each(stub_engine, FOUR))
     assert {m.item.training for m in messages if isinstance(m, Trained)} == set(FOUR)
     first = [m.item.training for m in messages if isinstance(m, Progress)]
@@ -331,7 +331,7 @@ def test_several_workers_train_side_by_side_with_a_thread_each(stub_engine, two_
     assert {process.environ()["OMP_NUM_THREADS"] for process in of_several(stub_engine)} == {"1"}
 
 
-def test_one_of_several_workers_that_dies_costs_only_what_it_trained(stub_engine, two_cores):
+def test_a_death_among_several_workers_restarts_only_its_training(stub_engine, two_cores):
     trainings = [replace(one, batch_size=8) for one in FOUR]
     seen, killed = [], None
     for message in each(stub_engine, trainings):
@@ -348,7 +348,7 @@ def test_one_of_several_workers_that_dies_costs_only_what_it_trained(stub_engine
     assert stub_engine.processes(JAX) == 2
 
 
-def test_what_kills_each_worker_is_given_up_and_the_rest_is_made(stub_engine, monkeypatch):
+def test_a_training_that_kills_its_workers_is_given_up_and_the_rest_done(stub_engine, monkeypatch):
     monkeypatch.setattr(engine_module, "usable_cores", lambda: 1)
     deadly, *others = [replace(one, batch_size=8) for one in FOUR]
     seen: list = []
@@ -376,7 +376,7 @@ def test_a_failure_is_raised_when_the_others_are_done(stub_engine, two_cores, mo
         alone.close()
 
 
-def test_several_that_are_cancelled_are_free_and_there_for_the_next(stub_engine, two_cores):
+def test_several_cancelled_workers_are_reused(stub_engine, two_cores):
     cancel = Cancel()
     messages = each(stub_engine, [LONG, replace(LONG, seed=1), replace(LONG, seed=2)], cancel)
     until_steps(messages)
@@ -388,7 +388,7 @@ def test_several_that_are_cancelled_are_free_and_there_for_the_next(stub_engine,
 
 
 @pytest.mark.slow
-def test_a_moved_slider_does_not_wait_for_several_workers_and_these_go_on(stub_engine, two_cores):
+def test_a_moved_slider_does_not_wait_for_several_workers(stub_engine, two_cores):
     viewer, seen, long = object(), [], [replace(one, batch_size=4) for one in FOUR]
     run(stub_engine, JAX, [SHORT])
     thread = threading.Thread(
@@ -460,7 +460,7 @@ def process(tmp_path):
     found.kill(wait=True)
 
 
-def test_it_is_told_its_arguments_in_an_environment_of_its_own(process):
+def test_a_process_gets_its_arguments_and_its_own_environment(process):
     assert process.connection.poll(30)
     pid, arguments, value = process.connection.recv()
     assert pid != os.getpid()
@@ -471,7 +471,7 @@ def test_it_is_told_its_arguments_in_an_environment_of_its_own(process):
 
 
 @pytest.mark.parametrize("niceness", [0, 7])
-def test_it_has_the_priority_that_it_is_given(tmp_path, niceness):
+def test_a_process_has_the_given_niceness(tmp_path, niceness):
     (tmp_path / "says.py").write_text("import os\ndef main(asked): asked.recv(); asked.send(os.nice(0))\n")
     process = Process("says", (), {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}, niceness=niceness)
     try:
@@ -482,7 +482,7 @@ def test_it_has_the_priority_that_it_is_given(tmp_path, niceness):
         process.kill(wait=True)
 
 
-def test_it_ends_at_once_and_then_tells_nothing(process):
+def test_a_killed_process_ends_at_once_and_sends_nothing_more(process):
     assert process.connection.poll(30)
     process.kill(wait=True)
     assert not process.alive
@@ -492,7 +492,7 @@ def test_it_ends_at_once_and_then_tells_nothing(process):
         process.connection.recv()
 
 
-def test_it_runs_in_the_interpreter_that_is_named(tmp_path):
+def test_a_process_runs_in_the_given_interpreter(tmp_path):
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "other"], check=True)
     (tmp_path / "where.py").write_text("import sys\ndef main(connection): connection.send((sys.prefix, sys.path))\n")
     path = os.pathsep.join([str(tmp_path), str(ROOT)])
@@ -533,7 +533,7 @@ def processes(monkeypatch):
     return StandIn.under_way
 
 
-def test_one_reads_at_a_time_and_the_others_see_their_place(processes):
+def test_files_are_read_one_at_a_time_and_others_see_their_place(processes):
     first, second, third, gives_up = (
         module.read("m", n, cancel=Cancel(), niceness=7, doing=f"reading {n}") for n in range(4)
     )
@@ -542,7 +542,7 @@ def test_one_reads_at_a_time_and_the_others_see_their_place(processes):
     assert said == [Note(f"{n} before this: files are read one at a time", State.WAITING) for n in (1, 2, 3)]
     gives_up.close()
     with ThreadPoolExecutor(3) as pool:
-        answers = [pool.submit(asked_for, one) for one in (first, second, third)]
+        answers = [pool.submit(result_of, one) for one in (first, second, third)]
         for number in range(3):
             while not processes:
                 pass
@@ -555,7 +555,7 @@ def test_one_reads_at_a_time_and_the_others_see_their_place(processes):
 
 
 @pytest.mark.parametrize("kind", ["data", "traces", "exports"])
-def test_all_that_is_dropped_waits_in_one_queue_and_can_be_cancelled_there(processes, kind):
+def test_all_dropped_files_share_one_queue_and_can_be_cancelled(processes, kind):
     before, cancel = module._queue.join(Request()), Cancel()
     module._queue.take(before)
     files = [("dropped", b"1,2")]
@@ -572,7 +572,7 @@ def test_all_that_is_dropped_waits_in_one_queue_and_can_be_cancelled_there(proce
 
 
 @pytest.mark.slow
-def test_a_process_reads_with_the_niceness_of_the_workers_and_one_that_is_killed_holds_up_nobody(tmp_path):
+def test_a_reader_has_the_given_niceness_and_a_killed_one_blocks_nobody(tmp_path):
     def read(cancel=None):
         return module.read(TRACES, TORCH, "torch", cancel=cancel or Cancel(), niceness=3)
 
@@ -593,11 +593,11 @@ def test_a_process_reads_with_the_niceness_of_the_workers_and_one_that_is_killed
     assert seen == [3]
     cancelled = Cancel()
     cancelled.set()
-    assert asked_for(read(cancelled)) is None
-    assert asked_for(read()).n_rows > 50  # type: ignore[attr-defined]
+    assert result_of(read(cancelled)) is None
+    assert result_of(read()).n_rows > 50  # type: ignore[attr-defined]
 
 
-def asked_for(generator):
+def result_of(generator):
     while True:
         try:
             next(generator)
@@ -620,17 +620,17 @@ SENT = [
 
 
 @pytest.mark.parametrize("message", SENT, ids=lambda message: type(message).__name__)
-def test_it_arrives_as_it_was_sent(message):
+def test_messages_survive_pickling(message):
     assert pickle.loads(pickle.dumps(message)) == message
 
 
 @pytest.mark.parametrize("error", [TrainingFailed("there is not enough memory"), CardLost("it is gone")])
-def test_errors_arrive_with_their_sentence(error):
+def test_errors_survive_pickling(error):
     arrived = pickle.loads(pickle.dumps(error))
     assert (type(arrived), str(arrived)) == (type(error), str(error))
 
 
-def test_arrays_arrive_too():
+def test_arrays_survive_pickling():
     for sent in (Checkpoint(ITEM, WEIGHTS), Trained(ITEM, WEIGHTS)):
         ((weights, _),) = pickle.loads(pickle.dumps(sent)).parameters
         np.testing.assert_array_equal(weights, WEIGHTS[0][0])
@@ -638,7 +638,7 @@ def test_arrays_arrive_too():
     np.testing.assert_array_equal(steps.losses, np.ones(3, np.float32))
 
 
-def test_a_message_in_words_has_the_state_that_goes_with_it():
+def test_notes_of_messages_have_the_matching_state():
     starting = "Keras on JAX: its worker imports the library and loads the images"
     assert note_of(Waiting(2)) == Note("2 before this", State.WAITING)
     assert note_of(Waiting(None, "another program measures")) == Note("another program measures", State.WAITING)
@@ -646,7 +646,7 @@ def test_a_message_in_words_has_the_state_that_goes_with_it():
     assert note_of(Ready(Facts("", "")), "32 networks") == Note("32 networks", State.MEASURING)
 
 
-def test_what_a_generator_is_for_comes_after_the_notes_on_its_way():
+def test_noted_yields_notes_and_returns_the_result():
     def measuring():
         yield Ready(Facts("MNIST", ""))
         yield "of no interest to who waits"

@@ -36,7 +36,7 @@ def test_one_viewers_runs_keep_the_order_of_the_page(queue):
     assert not queue.must_give_way(tickets["first"], quantum_s=0), "however long it takes"
 
 
-def test_a_moved_control_goes_before_the_same_viewers_other_runs(queue):
+def test_a_moved_control_goes_before_the_viewers_other_runs(queue):
     old = queue.join(Request("me"))
     assert queue.take(old) == 0
     queue.join(Request("me"))
@@ -52,7 +52,7 @@ def test_a_moved_control_goes_before_the_same_viewers_other_runs(queue):
     assert queue.take(old) == 0, "what gave way comes next"
 
 
-def test_what_follows_from_a_result_comes_last(queue):
+def test_runs_that_follow_from_a_result_come_last(queue):
     follows = queue.join(Request("me", Urgency.LATER))
     opened = queue.join(Request("me"))
     assert line(queue, {"follows": follows, "opened": opened}) == ["opened", "follows"]
@@ -74,7 +74,7 @@ def test_viewers_take_turns(queue):
     assert queue.take(mine[0]) == 0
 
 
-def test_a_viewer_who_comes_back_has_no_advantage(queue):
+def test_rejoining_the_queue_gives_no_advantage(queue):
     first = queue.join(Request("me"))
     assert queue.take(first) == 0
     theirs = queue.join(Request("them"))
@@ -84,7 +84,7 @@ def test_a_viewer_who_comes_back_has_no_advantage(queue):
     assert queue.take(theirs) == 0
 
 
-def test_a_shared_run_is_served_as_soon_as_any_of_its_viewers_would_be_and_counts_for_each(queue):
+def test_a_shared_run_is_served_when_any_of_its_viewers_is_due(queue):
     first = queue.join(Request("somebody"))
     assert queue.take(first) == 0
     mine = queue.join(Request("me"))
@@ -100,7 +100,7 @@ def test_a_shared_run_is_served_as_soon_as_any_of_its_viewers_would_be_and_count
     assert queue.take(yours) > 0
 
 
-def test_a_shared_run_gives_way_at_once_only_to_what_all_its_viewers_want_more(queue):
+def test_a_shared_run_yields_at_once_only_if_all_its_viewers_are_urgent(queue):
     shared = queue.join(SharedRequest(Request("me"), Request("you")))
     assert queue.take(shared) == 0
     queue.join(Request("me", Urgency.NOW))
@@ -110,7 +110,7 @@ def test_a_shared_run_gives_way_at_once_only_to_what_all_its_viewers_want_more(q
     assert queue.must_give_way(shared)
 
 
-def test_a_run_that_everybody_has_left_is_no_obstacle(queue):
+def test_a_run_without_viewers_does_not_block_the_queue(queue):
     request = SharedRequest(left := Request("me"))
     ticket, other = queue.join(request), queue.join(Request("you"))
     request.discard(left)
@@ -118,7 +118,7 @@ def test_a_run_that_everybody_has_left_is_no_obstacle(queue):
     assert {queue.take(ticket), queue.take(other)} == {0, 1}
 
 
-def test_who_waits_is_woken_by_a_cancel(queue):
+def test_a_cancel_wakes_a_waiting_run(queue):
     holder, mine, cancel = queue.join(Request("you")), queue.join(Request("me")), Cancel()
     assert queue.take(holder) == 0
     thread = threading.Thread(target=queue.wait, args=(mine, queue.take(mine), cancel))
@@ -136,7 +136,7 @@ def may(allowance: Allowance, request: Request, over: Cancel | None = None) -> b
     return False
 
 
-def test_a_viewer_has_so_many_runs_and_no_more():
+def test_the_runs_of_a_viewer_are_limited():
     allowance, viewer, over = Allowance(2), object(), Cancel()
     assert [may(allowance, Request(viewer, Urgency.NOW), over) for _ in range(4)] == [True, True, True, False], (
         "one that trains, and two that wait"
@@ -149,7 +149,7 @@ def test_a_viewer_has_so_many_runs_and_no_more():
     assert may(allowance, Request(viewer, Urgency.NOW)), "the others are over"
 
 
-def test_who_asked_is_called_while_the_block_lasts_and_at_once_where_it_is_too_late():
+def test_callbacks_run_on_cancel_or_at_once_if_already_cancelled():
     cancel, called = Cancel(), []
     with cancel.calling(lambda: called.append("inside")):
         assert called == []
@@ -160,7 +160,7 @@ def test_who_asked_is_called_while_the_block_lasts_and_at_once_where_it_is_too_l
         assert called == ["inside", "late"]
 
 
-def test_a_signal_handler_may_set_it_in_whatever_its_thread_is_at():
+def test_a_signal_handler_can_cancel_while_the_guard_is_held():
     cancel = Cancel()
     before = signal.signal(signal.SIGUSR1, lambda *_: cancel.set())
     try:
@@ -177,7 +177,7 @@ def own_folder(monkeypatch, tmp_path):
     return tmp_path
 
 
-def test_a_turn_that_is_taken_twice_is_given_back_by_one_release():
+def test_a_lock_taken_twice_is_freed_by_one_release():
     ours, others = MachineLock(), MachineLock()
     assert ours.take()
     assert ours.take()
@@ -187,7 +187,7 @@ def test_a_turn_that_is_taken_twice_is_given_back_by_one_release():
     others.release()
 
 
-def test_the_lock_lies_in_a_folder_that_only_this_person_can_enter(own_folder, monkeypatch):
+def test_the_lock_is_in_a_private_folder(own_folder, monkeypatch):
     with MachineLock():
         (lock,) = own_folder.rglob("*.lock")
         assert stat.S_IMODE(lock.parent.stat().st_mode) == 0o700
@@ -195,7 +195,7 @@ def test_the_lock_lies_in_a_folder_that_only_this_person_can_enter(own_folder, m
     assert turns.folder().is_relative_to(turns.user_cache_dir("less-overhead"))
 
 
-def test_who_holds_it_is_named_and_gives_way_to_who_asks(holding, own_folder):
+def test_the_holder_of_the_lock_is_named_and_yields_on_request(holding, own_folder):
     other, ours = holding("listens"), MachineLock()
     assert not ours.take()
     holder = ours.holder()
@@ -215,7 +215,7 @@ def test_who_holds_it_is_named_and_gives_way_to_who_asks(holding, own_folder):
         ("", "record.py", "record.py (process {pid}), since"),
     ],
 )
-def test_who_waits_reads_what_for_and_how_to_end_it(served, program, words, monkeypatch):
+def test_a_waiting_page_names_the_holder_and_how_to_end_it(served, program, words, monkeypatch):
     monkeypatch.setenv(turns.SERVED, served)
     monkeypatch.setattr(sys, "argv", [f"/somewhere/{program}"])
     with MachineLock():
@@ -265,7 +265,7 @@ time.sleep(60)
 
 
 @pytest.mark.slow
-def test_a_page_ends_all_its_runs_when_another_page_asks_for_it_and_says_so(monkeypatch, own_folder):
+def test_a_page_ends_all_its_runs_on_request_of_another_page(monkeypatch, own_folder):
     monkeypatch.setenv(turns.SERVED, "edit")
     other = subprocess.Popen([sys.executable, "-c", RUN], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     try:
@@ -288,7 +288,7 @@ def test_a_page_ends_all_its_runs_when_another_page_asks_for_it_and_says_so(monk
         other.communicate()
 
 
-def test_a_request_to_end_is_for_one_turn_and_one_that_is_dead_stops_nobody(holding, monkeypatch):
+def test_a_request_to_end_applies_to_one_turn_of_one_process(holding, monkeypatch):
     monkeypatch.setenv(turns.SERVED, "edit")
     other, ours = holding(), MachineLock()
     assert not ours.take()
@@ -311,7 +311,7 @@ def test_a_request_to_end_is_for_one_turn_and_one_that_is_dead_stops_nobody(hold
 
 
 @pytest.mark.slow
-def test_one_that_sleeps_is_overtaken_and_the_times_are_marked(holding):
+def test_a_sleeping_holder_is_overtaken_and_named_as_a_disturbance(holding):
     other, ours = holding(), MachineLock(patience_s=0.3)
     assert not ours.take()
     with ours:
@@ -326,7 +326,7 @@ def test_one_that_sleeps_is_overtaken_and_the_times_are_marked(holding):
         assert ours.beside is None, "it is gone"
 
 
-def test_patience_is_for_one_holder_and_for_one_wait(holding, monkeypatch):
+def test_patience_starts_anew_for_each_holder_and_wait(holding, monkeypatch):
     now = [0.0]
     monkeypatch.setattr(turns.time, "monotonic", lambda: now[0])
     holding()
@@ -345,7 +345,7 @@ def test_patience_is_for_one_holder_and_for_one_wait(holding, monkeypatch):
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"pid": 1}'])
-def test_a_note_that_cannot_be_read_is_nobody(content):
+def test_an_unreadable_note_names_no_holder(content):
     ours = MachineLock()
     with ours:
         ours._holder.write_text(content)
@@ -353,7 +353,7 @@ def test_a_note_that_cannot_be_read_is_nobody(content):
         assert not MachineLock().take()
 
 
-def test_where_no_lock_can_be_had_the_turn_is_free(monkeypatch, tmp_path):
+def test_without_a_usable_lock_the_turn_is_free(monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "file"))
     with MachineLock(), MachineLock():

@@ -36,7 +36,7 @@ MANY = Training(batch_size=256, epochs=1)  # more steps than a stub reports at o
 
 
 @pytest.mark.slow
-def test_trainings_of_a_job_advance_side_by_side(stub_engine):
+def test_trainings_of_a_job_advance_together(stub_engine):
     items = {Item(Training(learning_rate=rate), JAX) for rate in (0.01, 0.1)}
     messages = run(stub_engine, JAX, [item.training for item in items])
     first_epochs = [m.item for m in messages if isinstance(m, Progress) and isinstance(m.event, Epoch)][:2]
@@ -44,7 +44,7 @@ def test_trainings_of_a_job_advance_side_by_side(stub_engine):
     assert {m.item for m in messages if isinstance(m, Trained)} == items
 
 
-def test_parallel_trainings_have_a_core_each_and_take_turns():
+def test_parallel_trainings_have_one_core_each_and_take_turns():
     beside, used, made = threading.Barrier(2), [], Counter()
 
     def training(name):
@@ -64,7 +64,7 @@ def test_parallel_trainings_have_a_core_each_and_take_turns():
     assert Counter(told) == Counter({(n, FirstCall(n)): 2 for n in range(4)} | {(n, None): 1 for n in range(4)})
 
 
-def test_a_worker_whose_parent_was_dead_before_it_began_ends():
+def test_a_worker_ends_if_its_parent_was_dead_at_the_start():
     code = """
 import sys
 from multiprocessing import Pipe
@@ -82,7 +82,7 @@ main(theirs, sys.argv[1], '30', 'numpy', 'cpu')
 
 
 @pytest.mark.slow
-def test_a_worker_ends_when_it_is_idle(monkeypatch):
+def test_an_idle_worker_ends(monkeypatch):
     monkeypatch.setattr(engine_module, "Process", stub_worker.start)
     engine = Engine(idle_s=1.0)
     try:
@@ -95,7 +95,7 @@ def test_a_worker_ends_when_it_is_idle(monkeypatch):
         engine.close()
 
 
-def test_a_bad_data_file_is_named_by_the_run(monkeypatch, tmp_path):
+def test_a_bad_data_file_is_reported_by_the_run(monkeypatch, tmp_path):
     monkeypatch.setenv("MNIST_NPZ", str(tmp_path / "nothing.npz"))
     engine = Engine()
     try:
@@ -106,7 +106,7 @@ def test_a_bad_data_file_is_named_by_the_run(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(("devices", "expected"), [(0, 1), (2, 2)])
-def test_a_probe_tells_its_first_steps_however_long_they_took(monkeypatch, small_data, devices, expected):
+def test_a_probe_reports_at_least_its_first_steps(monkeypatch, small_data, devices, expected):
     reports = [(index, Steps(0, 0, np.ones(4, np.float32), 10.0)) for index in (0, 1)]
     monkeypatch.setattr(worker, "_events", lambda job, data: iter([*reports, (0, None), *reports]))
     how = How(devices=devices, probe_s=0.2)
@@ -119,7 +119,7 @@ LOST = "INTERNAL: Failed to synchronize: CUDA_ERROR_LAUNCH_FAILED: unspecified l
 
 
 @pytest.fixture
-def losing(monkeypatch):
+def engine_losing_its_card(monkeypatch):
     def process(module, arguments, environment, *rest):
         kept = {} if "numpy" in arguments else {stub_worker.FAILS: ""}
         return stub_worker.start(module, arguments, environment | kept, *rest)
@@ -132,26 +132,30 @@ def losing(monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_run_says_what_to_do_and_the_next_has_a_new_worker(losing, monkeypatch):
-    messages = losing.run(NUMPY, [MANY], Cancel())
+def test_a_lost_card_is_reported_with_a_remedy_and_ends_the_worker(engine_losing_its_card, monkeypatch):
+    messages = engine_losing_its_card.run(NUMPY, [MANY], Cancel())
     until_steps(messages)
-    lost = psutil.Process(losing.pids()["numpy/cpu"])
+    lost = psutil.Process(engine_losing_its_card.pids()["numpy/cpu"])
     with pytest.raises(CardLost, match=r"no longer answers .*CUDA_ERROR_LAUNCH_FAILED.*nvidia-smi or dmesg.*restart"):
         list(messages)
     assert not psutil.wait_procs([lost], timeout=10)[1], "its process can do nothing more with the card"
     monkeypatch.setenv(stub_worker.FAILS, "shapes (3,) and (4,) do not fit")
     with pytest.raises(TrainingFailed, match="stopped with RuntimeError: shapes") as error:
-        run(losing, NUMPY, [MANY])
+        run(engine_losing_its_card, NUMPY, [MANY])
     assert not isinstance(error.value, CardLost)
-    assert psutil.Process(losing.pids()["numpy/cpu"]).is_running(), "an error of another kind ends no worker"
-    assert list(losing.examine(NUMPY, Examination("operation", operation=OperationRequest("sine", 4)), Cancel()))
+    assert psutil.Process(engine_losing_its_card.pids()["numpy/cpu"]).is_running(), (
+        "an error of another kind ends no worker"
+    )
+    assert list(
+        engine_losing_its_card.examine(NUMPY, Examination("operation", operation=OperationRequest("sine", 4)), Cancel())
+    )
 
 
 @pytest.mark.slow
-def test_the_other_runtimes_of_a_sweep_are_trained_all_the_same(losing, tmp_path):
+def test_a_lost_card_does_not_stop_other_runtimes_of_a_sweep(engine_losing_its_card, tmp_path):
     trained = []
     items = [Item(MANY, runtime) for runtime in (NUMPY, Runtime("jax-step"))]
-    found = updates(items, losing, Store(tmp_path / "s.sqlite"), Cancel())
+    found = updates(items, engine_losing_its_card, Store(tmp_path / "s.sqlite"), Cancel())
     with pytest.raises(CardLost):
         trained.extend(update.item for update in found if isinstance(update, Finished))
     assert trained == items[1:]
@@ -166,7 +170,7 @@ def test_the_other_runtimes_of_a_sweep_are_trained_all_the_same(losing, tmp_path
         "Unable to determine the device handle: GPU has fallen off the bus",
     ],
 )
-def test_what_libraries_say_of_a_lost_card_is_one_sentence(text):
+def test_errors_of_a_lost_card_become_one_sentence(text):
     sentence = _sentence(RuntimeError(text))
     assert "the graphics card no longer answers" in sentence
     assert "\n" not in sentence
@@ -181,7 +185,7 @@ def test_what_libraries_say_of_a_lost_card_is_one_sentence(text):
         ("INVALID_ARGUMENT: shapes do not fit", "stopped with RuntimeError"),
     ],
 )
-def test_other_errors_are_not_taken_for_it(text, words):
+def test_other_errors_are_not_taken_for_a_lost_card(text, words):
     assert words in _sentence(RuntimeError(text))
 
 
@@ -193,7 +197,7 @@ def expected():
     return expected_here(Runtime(), "")
 
 
-def test_a_worker_of_other_versions_refuses_by_name(expected):
+def test_a_worker_with_other_versions_refuses_and_names_them(expected):
     with pytest.raises(
         TrainingFailed, match=r"process \d+: it has .*jax.*expected jax 0.0.1; install the same requirements"
     ):
@@ -204,7 +208,7 @@ def test_a_worker_of_other_versions_refuses_by_name(expected):
         perform(JOB, (*expected[:2], "0" * 64))
 
 
-def test_a_library_in_an_environment_of_its_own_is_not_trained_there(expected, monkeypatch):
+def test_a_cluster_refuses_libraries_in_a_separate_environment(expected, monkeypatch):
     monkeypatch.setattr(module, "environment_of", lambda _: Environment("/elsewhere/bin/python", ()))
     with pytest.raises(TrainingFailed, match=r"expected /elsewhere/bin/python, which has JAX.*strategy sequential"):
         perform(JOB, expected)
@@ -227,7 +231,7 @@ class Fails(concurrent.futures.Executor):
         (TrainingFailed("worker a: it has others"), "^worker a: it has others$"),
     ],
 )
-def test_an_executor_that_breaks_is_a_sentence(engine, error, words):
+def test_a_broken_executor_is_reported(engine, error, words):
     items = [Item(training) for training in MIXED[:2]]
     with pytest.raises(TrainingFailed, match=words):
         list(updates(items, engine, None, Cancel(), Options(executor=Fails(error, error), max_waste=0.0)))
@@ -295,7 +299,7 @@ TRAININGS = [Training(Network((width,)), rate, 512, 6) for rate in (0.1, 0.2, 0.
 
 
 @pytest.mark.release
-def test_a_worker_killed_in_mid_sweep_costs_only_its_trainings(scheduler, workers, engine, tmp_path, monkeypatch):
+def test_a_worker_killed_during_a_sweep_costs_only_its_trainings(scheduler, workers, engine, tmp_path, monkeypatch):
     monkeypatch.setenv(module.ADDRESS, scheduler)
     store, found, picked = Store(tmp_path / "results.sqlite"), {}, []
     items = [Item(training) for training in TRAININGS]
@@ -319,7 +323,7 @@ def test_a_worker_killed_in_mid_sweep_costs_only_its_trainings(scheduler, worker
     assert all(update.cached for update in again if isinstance(update, Finished)), "streamed back, and kept"
 
 
-def test_workers_that_refuse_are_left_out_and_named(monkeypatch, capsys):
+def test_refusing_workers_are_left_out_and_named(monkeypatch, capsys):
     answers: dict = {"one": "", "other": "it has another state", "third": ImportError("No module named 'lib'")}
 
     client = MagicMock()
@@ -339,7 +343,7 @@ def test_workers_that_refuse_are_left_out_and_named(monkeypatch, capsys):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:9", "no address", "tcp://127.0.0.1"])
-def test_a_scheduler_that_does_not_answer_is_a_sentence(address, monkeypatch):
+def test_an_unreachable_scheduler_is_reported(address, monkeypatch):
     monkeypatch.setattr(module, "ANSWER_S", 1.0)
     monkeypatch.setenv(module.ADDRESS, address)
     with pytest.raises(match=r"did not answer within 1 s; .*choose another strategy"):
@@ -347,7 +351,7 @@ def test_a_scheduler_that_does_not_answer_is_a_sentence(address, monkeypatch):
             pass
 
 
-def test_without_dask_the_remedy_is_said(monkeypatch):
+def test_a_missing_dask_is_reported_with_a_remedy(monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     monkeypatch.setenv(module.ADDRESS, "tcp://127.0.0.1:9")
     with pytest.raises(match="run `make cluster`"):

@@ -61,7 +61,7 @@ def calibrated(scatter: float = 0.0):
     return calibrate("an invented machine", [(w, exact_s(w) * f) for w, f in zip(SEEN, factors, strict=True)])
 
 
-def test_the_costs_of_an_exact_machine_are_found():
+def test_a_noiseless_machine_is_fitted_accurately():
     found = calibrated()
     errors = [abs(predict(one, found).step_s / exact_s(one) - 1) for one in UNSEEN]
     assert np.median(errors) < 0.01
@@ -77,7 +77,7 @@ def test_parts_add_up_to_the_seconds():
         assert predicted.low_s < predicted.step_s < predicted.high_s
 
 
-def test_nine_in_ten_unseen_steps_of_a_noisy_machine_lie_in_their_intervals():
+def test_intervals_cover_nine_in_ten_unseen_steps_of_a_noisy_machine():
     found = calibrated(0.1)
     noisy_s = [exact_s(one) * np.exp(0.1 * RNG.standard_normal()) for one in UNSEEN]
     inside = [(p := predict(one, found)).low_s <= s <= p.high_s for one, s in zip(UNSEEN, noisy_s, strict=True)]
@@ -85,7 +85,7 @@ def test_nine_in_ten_unseen_steps_of_a_noisy_machine_lie_in_their_intervals():
     assert np.median([predict(one, found).high_s / predict(one, found).low_s for one in UNSEEN]) < 2
 
 
-def test_the_interval_widens_away_from_the_samples_and_says_so():
+def test_the_interval_widens_away_from_the_samples_with_a_warning():
     found = calibrated(0.05)
     known, unknown = SEEN[0], fully_connected(Network((4096,) * 8), 3, Way.EPOCH)
     near, far = predict(known, found), predict(unknown, found)
@@ -95,7 +95,7 @@ def test_the_interval_widens_away_from_the_samples_and_says_so():
 
 
 @pytest.mark.parametrize("faster", [0.1, 1000.0])
-def test_a_machine_that_is_so_many_times_faster_is_predicted_so_many_times_faster(faster):
+def test_predictions_scale_with_the_speed_of_the_machine(faster):
     factors = np.exp(0.1 * np.random.default_rng(4).standard_normal(len(SEEN)))
     timed = [(one, exact_s(one) * factor) for one, factor in zip(SEEN, factors, strict=True)]
     slow, fast = (calibrate("one", [(one, s / k) for one, s in timed]) for k in (1.0, faster))
@@ -103,13 +103,13 @@ def test_a_machine_that_is_so_many_times_faster_is_predicted_so_many_times_faste
         assert predict(one, fast).step_s * faster == pytest.approx(predict(one, slow).step_s, rel=1e-3)
 
 
-def test_a_single_image_is_taken_to_cost_what_two_do_where_no_sample_says_otherwise():
+def test_one_image_costs_like_two_if_no_sample_says_otherwise():
     found = calibrate("one", [(one, exact_s(one)) for one in SEEN if one.batch_size > 1])
     one, two = (fully_connected(Network((512,)), size, Way.EPOCH) for size in (1, 2))
     assert predict(one, found).parts_s["products"] > 0.3 * predict(two, found).parts_s["products"]
 
 
-def test_steps_of_a_machine_so_noisy_that_they_mean_nothing_are_refused():
+def test_meaningless_steps_of_a_noisy_machine_are_refused():
     anything_s = np.exp(3 * RNG.standard_normal(len(SEEN))) * 1e-3
     with pytest.raises(NotCalibrated, match="something else uses this machine"):
         calibrate("a busy machine", [(one, s) for one, s in zip(SEEN, anything_s, strict=True)])
@@ -127,12 +127,12 @@ def test_steps_of_a_machine_so_noisy_that_they_mean_nothing_are_refused():
         ([(one, exact_s(one)) for one in SEEN[1:]] + [(SEEN[0], float("inf"))], "seconds above 0, got inf"),
     ],
 )
-def test_too_little_is_refused_in_a_sentence(samples, words):
+def test_too_few_or_invalid_samples_are_refused(samples, words):
     with pytest.raises(NotCalibrated, match=words):
         calibrate("a machine", samples)
 
 
-def test_rows_are_shared_between_neighbours():
+def test_rows_are_interpolated_between_neighbouring_sizes():
     for number, rows in enumerate(ROWS):
         assert row_shares(rows)[number] == 1
     assert row_shares(512)[ROWS.index(256)] == pytest.approx(0.5), "halfway between 256 and 1024 in octaves"
@@ -140,12 +140,12 @@ def test_rows_are_shared_between_neighbours():
         assert row_shares(rows).sum() == pytest.approx(1)
 
 
-def test_the_fewest_samples_have_an_error_that_nine_in_ten_do_not_exceed():
+def test_the_least_number_of_samples_allows_the_coverage():
     assert (LEAST_SAMPLES + 1) * COVERAGE <= LEAST_SAMPLES
     assert LEAST_SAMPLES * COVERAGE > LEAST_SAMPLES - 1, "one fewer has none"
 
 
-def test_intervals_hold_the_share_that_conformal_prediction_asks_for():
+def test_intervals_are_widened_as_conformal_prediction_requires():
     samples = [(one, exact_s(one) * np.exp(0.1 * RNG.standard_normal())) for one in SEEN[:10]]
     deviations = []
     for index, (work, seconds) in enumerate(samples):
@@ -170,29 +170,29 @@ WORK_S = MOVED_S + PRODUCTS_S
         (Way.GRAPH, 1e-2 / 100 + 3 * 1e-5),
     ],
 )
-def test_each_way_of_running_a_step_by_hand(way, overhead_s):
+def test_each_way_of_running_a_step_matches_a_hand_calculation(way, overhead_s):
     assert predict(workload(way), device()).step_s == pytest.approx(overhead_s + WORK_S, rel=1e-12)
 
 
-def test_images_from_the_host_cost_a_latency_and_their_bytes():
+def test_images_from_the_host_cost_latency_and_bytes():
     here, there = (predict(workload(resident=resident), device()) for resident in (True, False))
     assert there.step_s - here.step_s == pytest.approx(3e-3 + 500 / 1e6)
     assert there.parts_s["transfers"] == pytest.approx(500 / 1e6)
     assert "transfers" not in here.parts_s
 
 
-def test_two_networks_fill_what_one_leaves_empty():
+def test_two_networks_use_capacity_that_one_leaves_idle():
     one, two, four = (predict(workload(networks=n), device()).parts_s["products"] for n in (1, 2, 4))
     assert one == two == pytest.approx(PRODUCTS_S)
     assert four == pytest.approx(2 * PRODUCTS_S)
 
 
-def test_what_the_cache_does_not_hold_comes_from_memory():
+def test_bytes_beyond_the_cache_come_from_memory():
     assert predict(workload(), device(cache_bytes=2_600)).parts_s["bytes from the cache"] == pytest.approx(MOVED_S)
     assert predict(workload(), device(cache_bytes=2_599)).parts_s["bytes from memory"] == pytest.approx(10 * MOVED_S)
 
 
-def test_a_card_wins_where_its_overhead_is_paid_back():
+def test_a_card_wins_beyond_its_break_even_point():
     card = device(host_call_s=0.05, product_flops_per_s=1e12, filled_by=1.0)
     processor = device(host_call_s=0.001, filled_by=1.0)
     same = 0.049 / (2e6 / 1e9 - 2e6 / 1e12)  # break-even number of networks
@@ -226,7 +226,7 @@ WORK = st.one_of(
 
 
 @given(WORK, figures())
-def test_parts_add_up_and_the_interval_holds_the_prediction(work, ranges):
+def test_parts_add_up_and_the_interval_contains_the_prediction(work, ranges):
     found = predict(work, device(**ranges))
     assert 0 < found.low_s <= found.step_s <= found.high_s
     assert sum(found.parts_s.values()) == pytest.approx(found.step_s)
@@ -250,7 +250,7 @@ def test_a_graph_is_no_slower_than_an_epoch_and_that_no_slower_than_a_step(key):
     assert by_way == sorted(by_way)
 
 
-def test_an_epoch_is_its_steps():
+def test_an_epoch_takes_as_long_as_its_steps():
     found = predict(workload(), device())
     epoch = found.of(100)
     assert epoch.step_s == pytest.approx(100 * found.step_s)
@@ -272,7 +272,7 @@ DEVICES = {**read_devices(), "a calibration": calibrated(0.05)}
 
 
 @given(WIDTHS, SIZES, st.integers(1, 4), st.integers(1, 64), st.sampled_from(Way), st.sampled_from(sorted(DEVICES)))
-def test_of_many_is_said_what_is_said_of_each(widths, sizes, depth, networks, way, key):
+def test_predicting_many_equals_predicting_each(widths, sizes, depth, networks, way, key):
     found = predict_many(even_networks(widths, sizes, depth, networks, way), DEVICES[key])
     for row, width in enumerate(widths):
         for column, size in enumerate(sizes):
@@ -298,17 +298,17 @@ def test_of_many_is_said_what_is_said_of_each(widths, sizes, depth, networks, wa
         ({"price_per_h": float("nan")}, "price: expected 0 to 1,000 dollars an hour, got nan"),
     ],
 )
-def test_a_question_that_cannot_be_asked_is_refused(other, words):
+def test_an_invalid_question_is_refused(other, words):
     with pytest.raises(ValueError, match=words):
         Question(Network((128,)), **other)
 
 
-def test_steps_are_those_of_full_batches():
+def test_only_full_batches_count_as_steps():
     assert Question(Network((128,)), 7, 2).steps == 2 * (48_000 // 7)
 
 
 @pytest.mark.parametrize(("inputs", "classes", "rows"), [(4, 3, 150), (784, 10, 60_000), (3_072, 100, 50_000)])
-def test_inputs_classes_and_rows_are_those_that_are_asked(inputs, classes, rows):
+def test_a_question_uses_its_inputs_classes_and_rows(inputs, classes, rows):
     question = Question(Network((64,), inputs, classes), 32, 3, rows=rows)
     step = question.workload(Way.STEP)
     assert (question.steps, step.steps) == (3 * (rows // 32), rows // 32)

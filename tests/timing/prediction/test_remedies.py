@@ -68,7 +68,7 @@ def step_s(way: Way, batch_size: int = 32, networks: int = 1, on=CARD) -> float:
     return predict(fully_connected(NETWORK, batch_size, way, networks), on).step_s
 
 
-def test_each_remedy_of_a_plain_step_by_hand():
+def test_each_remedy_of_a_plain_step_matches_a_hand_calculation():
     found = by_remedy("plain")
     calls = sum(one.calls for one in fully_connected(NETWORK, 32).operations)
     plain_s = calls * 0.01
@@ -83,7 +83,7 @@ def test_each_remedy_of_a_plain_step_by_hand():
     assert list(found) == [one for one in Remedy if not one.whom or "" in one.whom], "of no known program"
 
 
-def test_a_batch_that_is_brought_each_step_need_not_be():
+def test_keeping_batches_on_the_device_saves_the_transfer():
     effect = by_remedy("step")[Remedy.DATA]
     n_bytes = 32 * 784 * 4
     before = step_s(Way.STEP)
@@ -95,7 +95,7 @@ def test_a_batch_that_is_brought_each_step_need_not_be():
     assert after(by_remedy("step", ways=dear)[Remedy.DATA]).step.step_s > 0, "a step never takes no time"
 
 
-def test_what_is_applied_already_or_does_not_exist_says_so():
+def test_applied_or_missing_remedies_say_why_not():
     found = by_remedy("graph", replace(QUESTION, batch_size=N_TRAIN, networks=1))
     assert found[Remedy.STEP].why_not == "its step is compiled already"
     assert found[Remedy.EPOCH].why_not == "its whole epoch is compiled already"
@@ -109,7 +109,7 @@ def test_what_is_applied_already_or_does_not_exist_says_so():
         assert bool(one.why_not) == (one.setup is None)
 
 
-def test_what_exists_and_is_not_calibrated_is_named():
+def test_uncalibrated_ways_are_named():
     ways = WAYS | {name: replace(WAYS[name], calibration=None) for name in ("step", "elsewhere", "far", "sixteen")}
     found = by_remedy("plain", ways=ways)
     assert found[Remedy.STEP].why_not == "not calibrated yet: step"
@@ -119,7 +119,7 @@ def test_what_exists_and_is_not_calibrated_is_named():
         today(QUESTION, "step", ways)
 
 
-def test_a_network_that_no_memory_holds_is_refused_and_a_remedy_that_does_not_fit_says_so():
+def test_networks_and_remedies_beyond_the_memory_are_refused():
     question = Question(Network((4096,)), 32, networks=16)
     needed = [fully_connected(question.network, 32, Way.EPOCH, n).working_bytes for n in (1, 16)]
     ways = {name: replace(one, memory_bytes=sum(needed) / 2) for name, one in WAYS.items()}
@@ -137,7 +137,7 @@ def test_a_network_that_no_memory_holds_is_refused_and_a_remedy_that_does_not_fi
     st.integers(1, 100),
     st.floats(1.0, 3.0),
 )
-def test_a_gain_lies_in_its_interval_and_is_a_ratio_of_seconds_an_image(by, batch_size, networks, wide):
+def test_a_gain_is_a_ratio_of_seconds_an_image_within_its_interval(by, batch_size, networks, wide):
     uncertain = device(**{**CARD.figures, "launch_s": figure(1e-3, high=wide * 1e-3)})
     ways = WAYS | {name: replace(one, calibration=uncertain) for name, one in WAYS.items() if one.library == "a"}
     question = Question(NETWORK, batch_size, networks=networks)
@@ -152,7 +152,7 @@ def test_a_gain_lies_in_its_interval_and_is_a_ratio_of_seconds_an_image(by, batc
     assert before.at_once == 1
 
 
-def test_independent_errors_add_as_squares_do():
+def test_independent_errors_add_in_quadrature():
     def only_calls(call_s: float):
         return device(host_call_s=figure(call_s, call_s / 2, call_s * 2), launch_s=0.0, **QUICK)
 
@@ -166,7 +166,7 @@ def test_independent_errors_add_as_squares_do():
     assert effect.gain / effect.low == pytest.approx(2 ** math.sqrt(2), rel=1e-3)
 
 
-def test_the_best_gains_most_and_nothing_is_best_where_nothing_gains():
+def test_the_best_remedy_gains_most_and_must_gain():
     found = effects(QUESTION, today(QUESTION, "plain", WAYS), WAYS)
     quickest = best(found)
     assert quickest is not None
@@ -193,7 +193,7 @@ KERAS = {
 }
 
 
-def test_a_keras_user_is_told_lines_of_keras_and_another_backend_is_one():
+def test_keras_users_get_lines_of_keras_including_its_backend():
     ways, question = KERAS, Question(NETWORK, 64)
     before = today(question, "Keras on TensorFlow", ways)
     found = {one.remedy: one for one in effects(question, before, ways)}
@@ -211,7 +211,7 @@ def test_a_keras_user_is_told_lines_of_keras_and_another_backend_is_one():
     assert after(others[Remedy.BACKEND]).by == "Keras on JAX"
 
 
-def test_what_a_variant_saves_is_taken_from_the_step_and_what_is_kept_is_compared_with_the_step_without():
+def test_savings_are_subtracted_and_applied_variants_compared():
     question = Question(NETWORK, 64)
     before = today(question, "Keras on TensorFlow", KERAS)
     found = {one.remedy: one for one in effects(question, before, KERAS)}
@@ -227,7 +227,7 @@ def test_what_a_variant_saves_is_taken_from_the_step_and_what_is_kept_is_compare
 
 
 @pytest.mark.parametrize("remedy", list(Remedy))
-def test_every_variant_has_whom_it_is_for_and_a_line_to_paste(remedy):
+def test_every_variant_names_its_backends_and_a_line_to_paste(remedy):
     if remedy.variant:
         assert remedy.whom
         assert all(any(one.startswith(key) for key in remedy.lines) for one in remedy.whom if one)
@@ -244,7 +244,7 @@ DELAYS = ("host_call_s", "dispatch_s", "launch_s", "graph_launch_s", "wait_s", "
 HERE = {"JAX": Calibrated(CALIBRATION, Way.EPOCH)}
 
 
-def test_the_quickest_comes_first_and_each_way_of_each_device_once():
+def test_answers_are_sorted_and_list_each_way_of_each_device_once():
     advice = advise(Question(SMALL), HERE, {"slow": device(launch_s=5e-3), "quick": device(launch_s=1e-6)})
     seconds = [answer.prediction.step_s for answer in advice.answers]
     assert seconds == sorted(seconds)
@@ -253,7 +253,7 @@ def test_the_quickest_comes_first_and_each_way_of_each_device_once():
 
 
 @given(st.integers(1, 40), st.integers(1, 5))
-def test_networks_one_after_another_take_as_many_times_as_long(networks, epochs):
+def test_sequential_networks_and_epochs_multiply_the_time(networks, epochs):
     question = Question(SMALL, 32, epochs, networks)
     one = advise(replace(question, networks=1, epochs=1), HERE, {}).answers[0].prediction
     all_of_them = advise(question, HERE, {}).answers[0].prediction
@@ -261,14 +261,14 @@ def test_networks_one_after_another_take_as_many_times_as_long(networks, epochs)
     assert sum(all_of_them.parts_s.values()) == pytest.approx(all_of_them.step_s)
 
 
-def test_networks_that_do_not_fill_the_last_program_are_trained_by_a_smaller_one():
+def test_remaining_networks_are_trained_by_a_smaller_program():
     together = {"together": replace(HERE["JAX"], together=4)}
     (answer,) = advise(Question(SMALL, 32, 1, 6), together, {}).answers
     expected = sum(1500 * predict(fully_connected(SMALL, 32, Way.EPOCH, n), CALIBRATION).step_s for n in (4, 2))
     assert answer.prediction.step_s == pytest.approx(expected)
 
 
-def test_what_helps_most_is_a_change_of_the_way_that_is_advised():
+def test_the_remedy_is_for_the_advised_way():
     dear = {"card": replace(device(dispatch_s=0.1, wait_s=0.1, host_call_s=0.0), ways=(Way.OPERATIONS,))}
     assert "batch size 128 in place of 32" in advise(Question(SMALL), {}, dear).remedy
     both = {"slow": replace(HERE["JAX"], calibration=device(dispatch_s=0.1), way=Way.OPERATIONS), **HERE}
@@ -278,33 +278,33 @@ def test_what_helps_most_is_a_change_of_the_way_that_is_advised():
     assert advise(Question(SMALL, 48_000), HERE, {}).remedy == "", "no larger batch, and one way"
 
 
-def test_the_remedy_is_one_for_this_machine_also_where_a_card_is_the_quickest():
+def test_the_remedy_is_for_this_machine_even_if_a_card_is_faster():
     rates = {"product_flops_per_s": 1e15, "memory_bytes_per_s": 1e13, "cache_bytes_per_s": 1e13}
     advice = advise(Question(SMALL), HERE, {"card": device(**dict.fromkeys(DELAYS, 0.0), **rates)})
     assert not advice.answers[0].here, "the card is the quickest"
     assert advice.remedy.startswith("batch size 128 in place of 32")
 
 
-def test_a_known_device_that_is_called_as_this_machine_is_not_taken_for_it():
+def test_a_device_named_like_this_machine_is_not_taken_for_it():
     same = {"same": replace(device(), name="this machine")}
     assert advise(Question(SMALL), HERE, same).remedy == advise(Question(SMALL), HERE, {}).remedy
 
 
-def test_a_device_whose_memory_holds_nothing_says_so_and_comes_last():
+def test_a_device_with_too_little_memory_says_so_and_comes_last():
     advice = advise(Question(LARGE), HERE, {"tiny": device(memory_bytes=1e6)})
     assert [bool(answer.why_not) for answer in advice.answers] == [False, True]
     assert "choose a smaller batch" in advice.answers[-1].why_not
     assert advise(Question(LARGE), {}, {"tiny": device(memory_bytes=1e6)}).remedy == ""
 
 
-def test_a_machine_whose_memory_holds_nothing_says_so_too():
+def test_this_machine_with_too_little_memory_says_so():
     small = {"JAX": replace(HERE["JAX"], memory_bytes=1e6)}
     advice = advise(Question(LARGE), small, {})
     assert "GB, the free memory" in advice.answers[0].why_not
     assert advice.remedy == ""
 
 
-def test_this_machine_costs_what_the_question_says_and_known_devices_what_is_listed():
+def test_this_machine_is_priced_by_the_question_and_others_by_list():
     known = read_devices()
     unpriced = advise(Question(SMALL), HERE, known).answers
     priced = advise(Question(SMALL, price_per_h=0.5), HERE, known).answers
@@ -318,7 +318,7 @@ def test_this_machine_costs_what_the_question_says_and_known_devices_what_is_lis
     assert free.dollars == 0
 
 
-def test_every_preset_answers():
+def test_every_preset_has_an_answer():
     names = {answer.device for answer in advise(Question(SMALL), {}, read_devices()).answers}
     assert names == {one.name for one in read_devices().values()}
 
@@ -332,7 +332,7 @@ def test_every_preset_answers():
         ((1.0, 1.0, 1.0), (1.0, 1.0, 1.0), 0),
     ],
 )
-def test_what_the_intervals_leave_open_is_too_close_to_call(one, other, expected):
+def test_overlapping_intervals_are_too_close_to_call(one, other, expected):
     assert quicker(Prediction(*one, {}), Prediction(*other, {})) == expected
 
 
@@ -344,7 +344,7 @@ def known(seconds_per_flop: float) -> Calibrated:
 ANY_CARD = replace(device(), name="card", on_gpu=True)
 
 
-def test_the_headline_says_on_what_by_what_how_long_how_sure_and_what_helps():
+def test_the_headline_names_device_way_time_interval_and_remedy():
     said = advise(Question(SMALL, 32, 20), HERE, {}).headline
     assert said.startswith("train it on this machine (JAX): 20 epochs take ")
     assert " (90 %: " in said
@@ -353,7 +353,7 @@ def test_the_headline_says_on_what_by_what_how_long_how_sure_and_what_helps():
 
 
 @pytest.mark.parametrize(("networks", "place"), [(1, "this machine"), (100_000, "a card such as card")])
-def test_another_device_is_advised_where_it_surely_saves_a_minute(networks, place):
+def test_another_device_is_advised_only_if_it_surely_saves_a_minute(networks, place):
     here, there = {"slow": known(1e-10)}, {"card": {"quick": known(1e-13)}}
     headline = advise(Question(SMALL, 4096, networks=networks), here, {"card": ANY_CARD}, there).headline
     assert headline.partition(" on ")[2].startswith(f"{place} (")
@@ -378,12 +378,12 @@ def test_the_first_rows_are_few_and_data_sheets_share_one():
     assert [one.device.partition(":")[0] for one in alone] == [CARDS, PROCESSORS]
 
 
-def test_what_was_recorded_of_a_card_answers_in_place_of_its_sheet():
+def test_recorded_figures_of_a_card_replace_its_data_sheet():
     rows = first_rows(advise(Question(SMALL), {}, {"card": ANY_CARD}, {"card": {"quick": known(1e-13)}}).answers)
     assert [(one.device, one.recorded) for one in rows] == [("card", True)]
 
 
-def test_what_widens_both_alike_makes_neither_the_quicker():
+def test_common_widening_does_not_decide_between_two_predictions():
     one, other = Prediction(1.0, 0.3, 3.0, {}), Prediction(2.0, 0.6, 6.0, {})
     assert (quicker(one, other), quicker(one, other, 2.5), quicker(other, one, 2.5)) == (0, -1, 1)
     assert quicker(one, other, 100.0) == -1, "no interval is narrower than none"

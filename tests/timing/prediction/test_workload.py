@@ -38,7 +38,7 @@ def n_bytes(work):
     return sum(one.n_bytes for one in work.operations)
 
 
-def test_resnet_18_is_as_large_as_its_paper_says():
+def test_resnet_18_has_the_size_of_its_paper():
     work = resnet18(1)
     products = [one for one in work.operations if one.kind is OperationKind.PRODUCT]
     layers = sum(one.kind is OperationKind.UPDATE for one in work.operations)
@@ -49,7 +49,7 @@ def test_resnet_18_is_as_large_as_its_paper_says():
     assert work.flops / 2 == pytest.approx(3 * forward - products[0].flops / 2), "images need no gradient"
 
 
-def test_the_small_convolutional_network_counted_by_hand():
+def test_the_small_convolutional_network_matches_a_hand_count():
     work = convolutional(2)
     weights = (9 * 32, 9 * 32 * 64, 7 * 7 * 64 * 128, 128 * 10)
     positions = (28 * 28, 14 * 14, 1, 1)
@@ -59,7 +59,7 @@ def test_the_small_convolutional_network_counted_by_hand():
 
 
 @given(NETWORKS, SIZES)
-def test_a_fully_connected_step_needs_what_the_network_counts(network, batch_size):
+def test_a_fully_connected_step_matches_the_counts_of_its_network(network, batch_size):
     work = fully_connected(network, batch_size)
     assert work.flops == network.step_flops(batch_size)
     assert work.parameter_bytes == network.parameter_bytes
@@ -68,7 +68,7 @@ def test_a_fully_connected_step_needs_what_the_network_counts(network, batch_siz
 
 
 @given(NETWORKS, SIZES, st.integers(1, 16))
-def test_networks_add_up_and_are_started_together(network, batch_size, networks):
+def test_several_networks_multiply_the_work_but_not_the_launches(network, batch_size, networks):
     one, several = fully_connected(network, batch_size), fully_connected(network, batch_size, networks=networks)
     assert several.flops == networks * one.flops
     assert several.launches == one.launches
@@ -76,14 +76,14 @@ def test_networks_add_up_and_are_started_together(network, batch_size, networks)
 
 
 @given(NETWORKS, SIZES)
-def test_a_compiler_never_starts_more(network, batch_size):
+def test_a_compiler_never_launches_more(network, batch_size):
     work = fully_connected(network, batch_size)
     by_way = {way: work.by(way).launches for way in Way}
     assert by_way[Way.WAITED] == by_way[Way.OPERATIONS] == sum(one.calls for one in work.operations)
     assert by_way[Way.STEP] == by_way[Way.EPOCH] == by_way[Way.GRAPH] <= by_way[Way.OPERATIONS]
 
 
-def test_inputs_ask_for_the_first_layer_s_products_and_update_and_for_nothing_else():
+def test_only_the_first_layers_work_depends_on_the_inputs():
     work = fully_connected(Network((64, 32)), 16)
     of_inputs = [one for one in work.operations if one.by_inputs]
     assert [one.kind for one in of_inputs] == [OperationKind.PRODUCT, OperationKind.PRODUCT, OperationKind.UPDATE]
@@ -91,14 +91,14 @@ def test_inputs_ask_for_the_first_layer_s_products_and_update_and_for_nothing_el
     assert of_inputs[-1].n_bytes == 3 * 4 * 785 * 64
 
 
-def test_images_lie_on_the_device_where_no_host_is_asked_for_every_step():
+def test_images_are_resident_where_the_host_is_not_called_each_step():
     here = {way for way in Way if fully_connected(Network(), 32, way).resident}
     assert here == {way for way in Way if resnet18(1).by(way).resident} == {Way.EPOCH, Way.GRAPH}
     assert fully_connected(Network(), 32, Way.STEP, resident=True).resident
     assert not convolutional(1, Way.EPOCH, resident=False).resident
 
 
-def test_launches_of_the_articles_network_by_hand():
+def test_launches_of_the_articles_network_match_a_hand_count():
     work = fully_connected(Network(), 32)
     assert work.launches == 5 + 1 + 2
     assert work.by(Way.OPERATIONS).launches == 13 + 7 + 8
@@ -107,7 +107,7 @@ def test_launches_of_the_articles_network_by_hand():
 KEYS = ("quadro-rtx-5000", "l4", "a100-pcie-40gb", "t4", "h100-pcie", "h100-sxm", "i9-10885h", "c3-highcpu-22")
 
 
-def test_every_preset_is_read_with_a_source_for_each_figure():
+def test_every_preset_has_a_source_for_each_figure():
     devices = read_devices()
     assert tuple(devices) == KEYS
     for one in devices.values():
@@ -118,7 +118,7 @@ def test_every_preset_is_read_with_a_source_for_each_figure():
     assert {key for key, one in devices.items() if one.on_gpu} == set(KEYS[:6])
 
 
-def test_presets_say_no_machine_was_measured_and_assume_widely():
+def test_presets_contain_no_measurements_and_wide_assumptions():
     for one in read_devices().values():
         for name, each in one.figures.items():
             assert each.origin in (Origin.PUBLISHED, Origin.DATA_SHEET, Origin.ASSUMED)
@@ -170,12 +170,12 @@ def first(content):
         (lambda c: first(c)["figures"].update(colour=first(c)["figures"]["launch_s"]), "known names, got colour"),
     ],
 )
-def test_a_file_that_cannot_be_used_is_refused_by_name(tmp_path, change, said):
+def test_an_unusable_file_of_devices_is_refused(tmp_path, change, said):
     with pytest.raises(UnusableDevice, match=f"(?i){said}"):
         read_devices(changed(tmp_path, change))
 
 
-def test_a_file_that_is_missing_or_torn_is_refused(tmp_path):
+def test_a_missing_or_truncated_file_is_refused(tmp_path):
     (tmp_path / "devices.json").write_text(FILE.read_text()[:-100])
     with pytest.raises(UnusableDevice, match=r"devices\.json: expected a JSON file of devices .* Unterminated"):
         read_devices(tmp_path / "devices.json")
@@ -184,7 +184,7 @@ def test_a_file_that_is_missing_or_torn_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("name", [name for name, quantity in QUANTITIES.items() if quantity.required])
-def test_a_figure_that_is_absurd_is_refused_by_name(name):
+def test_an_absurd_figure_is_refused_by_name(name):
     quantity = QUANTITIES[name]
     with pytest.raises(UnusableDevice, match=f"an invented card: expected {name} between .* correct it"):
         device(**{name: figure(10 * quantity.most)})
@@ -205,7 +205,7 @@ def test_a_range_without_its_figure_is_refused(value, low, high):
         SheetFigure(value, low, high, Origin.ASSUMED, "")
 
 
-def test_what_no_memory_holds_is_refused_in_a_sentence():
+def test_steps_beyond_the_memory_are_refused():
     device().check(workload(parameter_bytes=499_000_000))
     with pytest.raises(
         DoesNotFit, match=r"an invented layer: expected a step of at most the 1 GB of an invented card, got .* 1.2"
@@ -218,20 +218,20 @@ def test_what_no_memory_holds_is_refused_in_a_sentence():
 MACHINE = Ceilings(400e9, 20e9, {"jax-step": 50e-6}, cache_bytes=32 * 2**20)
 
 
-def test_the_articles_step_by_hand():
+def test_the_articles_step_matches_a_hand_calculation():
     work = step_work(Network((128,)), 32)
     assert work[0] == 2 * 32 * (2 * 784 * 128 + 3 * 128 * 10)
     assert work[1] == 4 * 784 * 32 + 2 * 4 * (784 * 128 + 128 + 128 * 10 + 10)
 
 
-def test_a_larger_batch_reads_each_parameter_less_often():
+def test_a_larger_batch_reads_parameters_less_often_per_image():
     network = Network((128,))
     assert step_work(network, 1)[1] == 4 * 784 + 8 * 101_770
     flops, n_bytes = step_work(network, 4096)
     assert flops / n_bytes == pytest.approx(2 * (2 * 784 * 128 + 3 * 1280) / (4 * 784), rel=0.07)
 
 
-def test_parameters_that_fit_the_cache_cost_no_memory():
+def test_parameters_that_fit_the_cache_cost_no_memory_traffic():
     small, large = Network((128,)), Network((4096, 4096))
     assert step_work(small, 32, MACHINE.cache_bytes)[1] == 4 * 784 * 32
     assert step_work(large, 32, MACHINE.cache_bytes)[1] == 4 * 784 * 32 + 2 * (large.parameter_bytes - 32 * 2**20)
@@ -246,7 +246,7 @@ def test_parameters_that_fit_the_cache_cost_no_memory():
         (Network(()), 512, None, 1.0, Ceiling.COPY),
     ],
 )
-def test_which_ceiling_sets_the_floor(network, batch_size, backend, calls, by):
+def test_the_floor_is_set_by_the_slowest_ceiling(network, batch_size, backend, calls, by):
     floor = step_floor(network, batch_size, MACHINE, backend, calls)
     assert floor.by is by
     assert floor.seconds == max(floor.parts_s.values())
@@ -260,7 +260,7 @@ def test_a_floor_rises_with_the_batch_and_falls_with_the_machine(hidden, batch_s
     assert step_floor(network, batch_size, Ceilings(2 * product, 2 * copy)).seconds == pytest.approx(here / 2)
 
 
-def test_a_ceiling_of_nothing_is_refused():
+def test_a_ceiling_of_zero_is_refused():
     with pytest.raises(ValueError, match="measure them again"):
         Ceilings(0.0, 1.0)
 
@@ -269,14 +269,14 @@ SIZES_BYTES = [4.0**k for k in range(1, 15)]
 
 
 @given(st.floats(1e-7, 1e-2), st.floats(1e6, 1e12))
-def test_what_times_were_made_from_is_found_again(latency_s, bytes_per_s):
+def test_the_fit_recovers_latency_and_bandwidth(latency_s, bytes_per_s):
     cost = cost_of(SIZES_BYTES, [latency_s + n / bytes_per_s for n in SIZES_BYTES])
     assert cost is not None
     assert cost.seconds(SIZES_BYTES[0]) == pytest.approx(latency_s + SIZES_BYTES[0] / bytes_per_s, rel=1e-6)
     assert cost.seconds(SIZES_BYTES[-1]) == pytest.approx(latency_s + SIZES_BYTES[-1] / bytes_per_s, rel=1e-6)
 
 
-def test_the_intervals_hold_the_truth_as_often_as_they_say():
+def test_intervals_of_a_fit_have_the_stated_coverage():
     rng, held = np.random.default_rng(0), np.zeros(2)
     for _ in range(400):
         times = [(1e-5 + n / 1e9) * (1 + 0.03 * rng.standard_normal()) for n in SIZES_BYTES]
@@ -288,7 +288,7 @@ def test_the_intervals_hold_the_truth_as_often_as_they_say():
     assert (held / 400 < 0.99).all()
 
 
-def test_what_takes_the_same_at_every_size_has_no_bandwidth():
+def test_constant_times_have_no_bandwidth():
     flat = cost_of(SIZES_BYTES, [1e-6 * (1 + 0.01 * (-1) ** k) for k in range(len(SIZES_BYTES))])
     assert flat is not None
     assert not flat.grows
@@ -299,7 +299,7 @@ def test_what_takes_the_same_at_every_size_has_no_bandwidth():
     assert steep.half_bytes == pytest.approx(1000, rel=1e-3)
 
 
-def test_too_few_sizes_make_no_line_and_bad_times_are_named():
+def test_too_few_sizes_have_no_fit_and_bad_times_are_refused():
     assert cost_of([4, 16], [1.0, 2.0]) is None
     for sizes, times in (([1, 2], [1.0]), ([1, 2, 3], [1.0, 0.0, 1.0])):
         with pytest.raises(ValueError, match="expected as many sizes as times above 0"):

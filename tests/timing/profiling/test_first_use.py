@@ -14,7 +14,7 @@ pytestmark = [
 
 
 @pytest.mark.release
-def test_every_stage_is_sent_and_the_first_time_includes_what_later_ones_find():
+def test_every_stage_is_sent_and_first_calls_take_longer():
     process = Process("lib.timing.profiling.first_use", ("16", "cpu"), complete_environment(RUNTIME))
     try:
         rows = list(iter(process.connection.recv, None))
@@ -27,7 +27,7 @@ def test_every_stage_is_sent_and_the_first_time_includes_what_later_ones_find():
     assert all(s > 0 for seconds in found.values() for s in seconds)
 
 
-def test_it_ends_when_nobody_listens():
+def test_the_process_ends_when_its_connection_closes():
     process = Process("lib.timing.profiling.first_use", ("16", "cpu"), complete_environment(RUNTIME))
     process.connection.close()
     limit = time.monotonic() + 30

@@ -40,7 +40,7 @@ def subject(small_data):
     return Subject(NETWORK, 32, small_data, "cpu")
 
 
-def test_the_loop_goes_round(subject):
+def test_the_loop_wraps_around_at_the_end_of_an_epoch(subject):
     seen = []
     step = loop(subject, lambda x, y: seen.append((x.shape, len(y))))
     for _ in range(len(subject.starts) + 1):
@@ -67,14 +67,14 @@ def test_experiments_are_measured_in_turns_and_can_be_stopped():
     assert rows.count(None) == 2 + 40
 
 
-def test_the_tiny_step_differs_in_nothing_but_its_size(subject):
+def test_the_tiny_step_differs_only_in_size(subject):
     tiny = subject.tiny
     assert (tiny.network.hidden, tiny.batch_size) == ((1,), 1)
     assert (tiny.data, tiny.device) == (subject.data, subject.device)
     assert [array.shape for array in tiny.batch] == [(1, 784), (1,)]
 
 
-def test_the_processor_seconds_of_an_evaluation_are_in_no_step(subject, monkeypatch):
+def test_processor_time_of_evaluations_is_not_counted_in_steps(subject, monkeypatch):
     spent_s = [0.0]
 
     def training(*_):
@@ -135,7 +135,7 @@ def measured(simulated, *calls):
     return next(experiment)
 
 
-def test_a_kernel_shorter_than_its_launch_has_its_own_time():
+def test_a_kernel_shorter_than_its_launch_is_timed_correctly():
     simulated = Simulated()
     found_s = measured(simulated, lambda: simulated.launch(KERNEL_S), lambda: simulated.launch(2 * KERNEL_S))
     assert found_s == pytest.approx(3 * KERNEL_S, rel=0.02)
@@ -163,7 +163,7 @@ def test_a_call_that_waits_is_refused():
 
 
 @pytest.mark.slow
-def test_operations_on_a_card_have_both_times(small_data, monkeypatch):
+def test_operations_on_a_card_have_host_and_card_times(small_data, monkeypatch):
     simulated = Simulated()
 
     def with_card(device):
@@ -231,7 +231,7 @@ def feeding(small_data):
 
 
 @pytest.mark.slow
-def test_who_waits_for_whom(feeding):
+def test_the_step_waits_for_slow_data(feeding):
     feed = Sleeping()
     rows = [row for row in feeding(feed) if row is not None]
     found = {name: measured for name, measured, _ in rows}
@@ -246,7 +246,7 @@ def test_who_waits_for_whom(feeding):
 
 
 @pytest.mark.slow
-def test_nothing_works_ahead_while_the_step_is_alone(feeding, monkeypatch):
+def test_the_feed_rests_while_the_step_is_timed_alone(feeding, monkeypatch):
     monkeypatch.setattr(Sleeping, "on_their_way", 3)
     slept = []
     monkeypatch.setattr(
@@ -262,7 +262,7 @@ def test_nothing_works_ahead_while_the_step_is_alone(feeding, monkeypatch):
 
 
 @pytest.mark.slow
-def test_two_are_measured_in_turns_and_can_be_stopped_in_between(feeding):
+def test_two_feeds_are_measured_in_turns_and_can_be_stopped(feeding):
     first, second = Sleeping(), Sleeping()
     events = feeding(first, second)
     names = {event[0] for event in events if event is not None}
@@ -271,7 +271,7 @@ def test_two_are_measured_in_turns_and_can_be_stopped_in_between(feeding):
     assert events.count(None) >= 2 * harness.ROUNDS
 
 
-def test_what_raises_is_told_in_a_sentence_and_all_are_closed(feeding):
+def test_a_raising_feed_is_reported_and_all_feeds_are_closed(feeding):
     first, second = Sleeping(), Sleeping(raises_at=3)
     with pytest.raises(NotMeasured, match=r"^reading a batch raised OSError: image 3 is damaged$"):
         feeding(first, second)
@@ -280,7 +280,7 @@ def test_what_raises_is_told_in_a_sentence_and_all_are_closed(feeding):
 
 
 @given(st.integers(0, 50), st.booleans(), st.integers(0, 2**32 - 1))
-def test_preprocessing_leaves_the_images_as_they_are(repetitions, holds_lock, seed):
+def test_preprocessing_does_not_change_the_images(repetitions, holds_lock, seed):
     images = np.random.default_rng(seed).random((3, 784), np.float32)
     before = images.copy()
     assert np.array_equal(Preprocessing(repetitions, holds_lock).all_of(images), before)
@@ -294,7 +294,7 @@ def test_more_milliseconds_are_more_work(holds_lock):
 
 
 @pytest.mark.parametrize("holds_lock", [False, True])
-def test_only_python_code_holds_the_lock(holds_lock):
+def test_only_python_preprocessing_holds_the_interpreter_lock(holds_lock):
     began, done = threading.Event(), threading.Event()
     work = Preprocessing(calibrated(Pipeline(preprocessing_ms=5.0, holds_lock=holds_lock)).repetitions * 60, holds_lock)
     image = np.zeros(784, np.float32)
@@ -318,7 +318,7 @@ def test_only_python_code_holds_the_lock(holds_lock):
 
 
 @given(st.integers(1, 2_000))
-def test_rows_are_the_images_in_their_order_and_then_again(rows):
+def test_rows_repeat_the_images_in_order(rows):
     images, labels = rows_of(DATA, rows)
     assert images.shape == (rows, 784)
     for index in {0, rows - 1, rows // 2}:

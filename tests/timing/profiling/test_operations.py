@@ -59,7 +59,7 @@ def subject(small_data):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("worker", ["numpy", "jax"])
-def test_the_operations_are_those_of_a_step(subject, worker):
+def test_the_operations_compute_a_training_step(subject, worker):
     library = LIBRARIES[worker]("cpu")
     x, y = subject.batch
     (w1, b1), (w2, b2) = subject.parameters
@@ -79,7 +79,7 @@ def test_each_operation_of_the_table_is_measured(subject):
     assert set(calls_of(LIBRARIES["jax"]("cpu"), subject)) == named | {ALL, PRODUCT, COMPILED}
 
 
-def test_measuring_an_update_again_and_again_does_not_run_away(subject):
+def test_repeated_updates_stay_finite(subject):
     parameters = subject.parameters
     calls = calls_of(LIBRARIES["numpy"]("cpu"), subject)
     for _ in range(1000):
@@ -110,7 +110,7 @@ def test_every_library_has_its_probes(worker):
 
 @pytest.mark.slow
 @needs_software_adapter
-def test_an_adapter_is_probed_by_the_kernels_that_train_on_it(monkeypatch):
+def test_an_adapter_is_probed_with_training_kernels(monkeypatch):
     monkeypatch.setattr(operations, "SIDES", {SOFTWARE: (40,)})
     found = rows_of("webgpu-step", SOFTWARE)
     assert list(found) == ["product", "copy", "dispatch"]
@@ -132,7 +132,7 @@ def test_the_best_rate_of_several_products_is_the_ceiling(monkeypatch, device, t
     assert measured.median_s < 20e-3, "of that one"
 
 
-def test_a_card_is_asked_for_its_cache_and_a_processor_is_not(monkeypatch):
+def test_the_cache_size_is_measured_on_cards_only(monkeypatch):
     monkeypatch.setattr(operations, "SIDES", {"cpu": (8,), "gpu": (8, 16)})
     with in_cupys_place():
         found = rows_of("cupy", "gpu")
@@ -153,14 +153,14 @@ def rows_of_operation(worker, operation):
 
 
 @pytest.mark.parametrize("worker", WORKERS)
-def test_a_product_is_timed_in_every_way_a_library_has(worker):
+def test_a_product_is_timed_in_every_way_of_a_library(worker):
     rows = rows_of_operation(worker, OperationRequest("product", 16))
     assert set(rows) == ({WAITED} if worker == "numpy" else {WAITED, MOVED, RETURNED})
     assert {work for _, _, work in rows.values()} == {2.0 * 16**3}
     assert all(measured.median_s > 0 and len(measured.block_s) == 9 for _, measured, _ in rows.values())
 
 
-def test_nested_sines_are_made_one_by_one_and_in_one_and_read_and_write_less_so():
+def test_nested_sines_are_timed_eager_and_fused_with_fewer_bytes():
     rows = rows_of_operation("jax", OperationRequest("sine", 64, depth=3))
     assert set(rows) == {f"{program}/{way}" for program in (EAGER, FUSED) for way in (WAITED, MOVED)}
     assert rows[f"{EAGER}/{WAITED}"][2] == 2 * 4 * 64 * 3, "each pass reads and writes four bytes an element"
@@ -171,7 +171,7 @@ def test_nested_sines_are_made_one_by_one_and_in_one_and_read_and_write_less_so(
 @pytest.mark.slow
 @pytest.mark.parametrize("worker", WORKERS)
 @pytest.mark.parametrize("precision", ["float64", "float32", "float16", "bfloat16"])
-def test_a_precision_is_what_it_says(worker, precision):
+def test_products_are_computed_in_the_named_precision(worker, precision):
     if (worker, precision) == ("numpy", "bfloat16"):
         pytest.skip("NumPy has no bfloat16")
     library = LIBRARIES[worker]("cpu")
@@ -187,7 +187,7 @@ def test_a_precision_is_what_it_says(worker, precision):
     assert np.max(np.abs(found - right)) < digits * np.max(np.abs(right))
 
 
-def test_a_large_operand_repeats_what_was_drawn(monkeypatch):
+def test_a_large_operand_repeats_the_drawn_values(monkeypatch):
     library = operations._library("numpy", "cpu")
     (whole,) = operations._operands(library, (8, 8), 1, "float32")
     monkeypatch.setattr(operations, "MOST_DRAWN", 16)
@@ -196,7 +196,7 @@ def test_a_large_operand_repeats_what_was_drawn(monkeypatch):
 
 
 @pytest.mark.parametrize("worker", ["numpy", "jax", *where_installed(["torch"])])
-def test_a_copy_is_other_memory_and_an_alias_the_same(worker):
+def test_a_copy_has_its_own_memory_and_an_alias_shares_it(worker):
     library = LIBRARIES[worker]("cpu")
     back, ways = library.back, transfers(worker, "cpu", library, 2**16)
     assert list(ways) == [COPIED, ALIASED]
@@ -208,7 +208,7 @@ def test_a_copy_is_other_memory_and_an_alias_the_same(worker):
 
 
 @given(st.integers(1, 300), st.integers(1, 3), st.integers(1, 12))
-def test_both_ways_compute_the_nested_sine_of_every_element(size, depth, pieces):
+def test_both_overlap_variants_compute_the_nested_sine(size, depth, pieces):
     right = np.ones(size, np.float32)
     for _ in range(depth):
         right = np.sin(right)
@@ -219,7 +219,7 @@ def test_both_ways_compute_the_nested_sine_of_every_element(size, depth, pieces)
             assert np.allclose(y, right, atol=1e-6)
 
 
-def test_a_stage_of_a_piece_begins_when_the_one_before_has_ended():
+def test_stages_of_a_piece_run_in_order():
     with on_threads(OperationRequest("overlap", 2**16, depth=2, pieces=5)) as (ways, _):
         there, compute, back = ways[IN_TURN]()
         lanes = ways[IN_PIECES]()
@@ -233,7 +233,7 @@ def test_a_stage_of_a_piece_begins_when_the_one_before_has_ended():
         assert all(one[1] <= other[0] for one, other in itertools.pairwise(lane)), "a lane does one thing"
 
 
-def test_the_rows_are_both_ways_and_their_lanes():
+def test_overlap_rows_cover_both_variants_and_their_lanes():
     operation = OperationRequest("overlap", 256, depth=1, pieces=4)
     rows = {row[0]: row[1] for row in measure_overlap("numpy", "cpu", operation) if row is not None}
     assert set(rows) == {IN_TURN, IN_PIECES} | {
@@ -244,7 +244,7 @@ def test_the_rows_are_both_ways_and_their_lanes():
     assert len(rows[IN_TURN].block_s) == len(rows[IN_PIECES].block_s) == 9
 
 
-def test_other_libraries_are_refused():
+def test_overlap_refuses_other_libraries():
     with pytest.raises(ValueError, match="expected numpy on cpu or torch on gpu, got jax on cpu"):
         next(measure_overlap("jax", "cpu", OperationRequest("overlap", 4)))
 
@@ -272,7 +272,7 @@ def test_a_process_that_fails_says_why(monkeypatch):
         first_use_of("unknown")
 
 
-def test_a_process_that_complains_at_length_does_not_wait_for_a_reader(monkeypatch, tmp_path):
+def test_long_error_output_does_not_block_the_process(monkeypatch, tmp_path):
     (tmp_path / "talkative.py").write_text("import sys; sys.stderr.write(300_000 * 'x'); raise SystemExit('enough')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.setitem(operations.MODULES, "unknown", "talkative")
@@ -281,7 +281,7 @@ def test_a_process_that_complains_at_length_does_not_wait_for_a_reader(monkeypat
         first_use_of("unknown")
 
 
-def test_one_that_takes_too_long_or_is_stopped_is_ended(monkeypatch):
+def test_a_slow_or_stopped_process_is_ended(monkeypatch):
     started = []
     popen = harness.subprocess.Popen
     monkeypatch.setattr(harness.subprocess, "Popen", lambda *a, **k: started.append(popen(*a, **k)) or started[-1])
@@ -295,7 +295,7 @@ def test_one_that_takes_too_long_or_is_stopped_is_ended(monkeypatch):
     assert all(process.poll() is not None for process in started)
 
 
-def test_no_program_of_an_earlier_process_is_found(monkeypatch):
+def test_compilation_caches_are_hidden_from_fresh_processes(monkeypatch):
     for name in ("JAX_COMPILATION_CACHE_DIR", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR"):
         monkeypatch.setenv(name, "/somewhere")
     seen = []

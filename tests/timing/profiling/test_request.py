@@ -23,7 +23,7 @@ from lib.timing.profiling.request import FEEDS, PARTS, Pipeline, split
         ({"rows": 10_000, "batch_size": 2_048, "preprocessing_ms": 5.0}, "expected at most 3 s a batch, got 10.2 s"),
     ],
 )
-def test_what_is_outside_of_the_limits_is_refused_in_a_sentence(settings, words):
+def test_settings_beyond_the_limits_are_refused(settings, words):
     with pytest.raises(ValueError, match=re.escape(words)):
         Pipeline(**settings)
 
@@ -35,7 +35,7 @@ def test_rows_need_memory_for_each_copy(feed, rows):
     assert replace(pipeline, rows=min(2 * rows, 100_000)).needed_bytes >= pipeline.needed_bytes
 
 
-def test_each_feed_has_a_name_of_its_own():
+def test_each_feed_has_a_unique_name():
     labels = [label for feeds in FEEDS.values() for label in feeds.values()]
     assert len(set(labels)) == len(labels)
     assert Pipeline("loader-1").label == "DataLoader, 1 worker"
@@ -71,7 +71,7 @@ def test_parts_add_up_from_literal_figures():
     assert list(known.parts_s) == [part.name for part in PARTS]
 
 
-def test_what_overlaps_is_less_than_nothing_and_is_said():
+def test_overlapping_parts_do_not_add_up_and_have_no_shares():
     known = split(Runtime("jax-step"), FOUND | {"step": 100e-6, "busy": 100e-6})
     assert known is not None
     assert known.unexplained_s < 0
@@ -82,13 +82,13 @@ def test_what_overlaps_is_less_than_nothing_and_is_said():
     assert "more than 15% off" in sentence({Runtime("jax-step"): known}, 32)
 
 
-def test_idle_is_what_no_core_worked_beyond_the_wait():
+def test_idle_time_excludes_the_wait_for_the_launch():
     known = split(Runtime("jax-step"), FOUND | {"busy": 150e-6})
     assert known is not None
     assert known.parts_s["idle"] == pytest.approx(30e-6), "200 of wall, 150 busy, 20 of them waiting for the launch"
 
 
-def test_one_call_an_epoch_and_keras_have_experiments_of_their_own():
+def test_one_call_an_epoch_and_keras_are_split_by_their_own_experiments():
     one_call = split(Runtime("jax-epoch"), {name: value for name, value in FOUND.items() if name != "call"})
     assert one_call is not None
     assert one_call.parts_s["launch and wait"] == pytest.approx(5e-6), "what an operation costs inside the call"
@@ -108,7 +108,7 @@ def test_one_call_an_epoch_and_keras_have_experiments_of_their_own():
         (Runtime("numba"), 120e-6, 25e-6),  # the tiny step in the loop, plus the loop's call
     ],
 )
-def test_what_works_in_the_caller_s_thread_launches_nothing_and_waits_for_nobody(runtime, arithmetic, dispatch):
+def test_backends_in_the_callers_thread_have_no_launch_and_idle_parts(runtime, arithmetic, dispatch):
     known = split(runtime, FOUND | {"busy": 50e-6})
     assert known is not None
     assert [part.name for part in PARTS if part.name not in known.parts_s] == ["launch and wait", "idle"]
@@ -120,5 +120,5 @@ def test_what_works_in_the_caller_s_thread_launches_nothing_and_waits_for_nobody
 
 
 @pytest.mark.parametrize("missing", sorted(FOUND.keys() - {"transfer-base"}))
-def test_nothing_is_split_before_all_is_measured(missing):
+def test_a_step_is_split_only_once_all_is_measured(missing):
     assert split(Runtime("jax-step"), {name: value for name, value in FOUND.items() if name != missing}) is None

@@ -38,7 +38,7 @@ NETWORK = Network((16,))
 
 
 @pytest.mark.parametrize("backend", ["numpy", "numba", "jax-step", "jax-epoch"])
-def test_its_experiments_suffice_to_split_a_step(small_data, backend):
+def test_experiments_of_each_backend_suffice_to_split_a_step(small_data, backend):
     if unavailable(Runtime(backend)) is not None:
         pytest.skip(f"{backend} is not installed")
     found = _module(backend).experiments(backend, Subject(NETWORK, 32, small_data, "cpu"))
@@ -61,7 +61,7 @@ def test_real_experiments_add_up_roughly(small_data, backend):
     assert 0.5 < sum(known.parts_s.values()) / known.step_s < 2
 
 
-def test_what_is_stopped_before_it_began_is_closed_quietly(small_data):
+def test_examinations_stopped_early_close_without_error(small_data):
     rows = examine("numpy", "cpu", Examination("parts", NETWORK, 32), small_data)
     assert next(rows) is None, "the first is prepared, the others are not"
     rows.close()  # pyright: ignore[reportAttributeAccessIssue]
@@ -79,7 +79,7 @@ def test_the_best_of_many_samples_hides_the_slow_ones():
     assert next(numbers) == TRAP_SAMPLES
 
 
-def test_a_first_call_is_shared_by_the_steps_of_a_few_short_epochs():
+def test_a_first_call_is_averaged_over_a_few_short_epochs():
     made, waited = [], []
 
     def fresh():
@@ -106,7 +106,7 @@ def test_a_first_call_is_shared_by_the_steps_of_a_few_short_epochs():
 @pytest.mark.parametrize(
     ("backend", "device"), [("jax-epoch", "cpu"), pytest.param("webgpu-step", SOFTWARE, marks=needs_software_adapter)]
 )
-def test_every_library_has_the_right_way_once_and_all_wrong_ones(small_data, backend, device):
+def test_every_library_measures_the_reference_and_all_traps(small_data, backend, device):
     rows = [row for row in examine(backend, device, Examination("traps", Network((4,)), 8), small_data) if row]
     assert [name for name, *_ in rows] == [REFERENCE, *TRAPS]
     assert all(min(measured.block_s) > 0 for name, measured, _ in rows if name != "busy is not working")
@@ -134,7 +134,7 @@ def card(monkeypatch):
     return watches
 
 
-def test_the_card_has_the_next_steps_before_it_is_waited_for(card):
+def test_steps_are_queued_ahead_of_each_wait(card):
     made, waited, ahead = count(), [], []
 
     def wait(results):
@@ -150,7 +150,7 @@ def test_the_card_has_the_next_steps_before_it_is_waited_for(card):
     ]
 
 
-def test_a_pause_begins_the_watching_anew(card, monkeypatch):
+def test_a_pause_restarts_the_watch(card, monkeypatch):
     monkeypatch.setattr("lib.timing.profiling.run.PAUSED_S", 0.03)
     found = _occupancy(timed(lambda: 1.0))
     assert next(found) is None
@@ -194,28 +194,28 @@ void play(int domain, unsigned id, const char *name) {
 
 
 @pytest.fixture
-def played(tmp_path, monkeypatch):
+def fake_cupti(tmp_path, monkeypatch):
     if shutil.which("gcc") is None:
         pytest.skip("there is no compiler")
     folder = tmp_path / "cupti"
     folder.mkdir()
     (folder / "cupti.h").write_text(HEADER)
-    (folder / "played.c").write_text(PLAYED)
+    (folder / "fake_cupti.c").write_text(PLAYED)
     library = str(folder / "libcupti.so")
-    subprocess.run(["gcc", "-shared", "-fPIC", "-w", "-o", library, str(folder / "played.c")], check=True)
+    subprocess.run(["gcc", "-shared", "-fPIC", "-w", "-o", library, str(folder / "fake_cupti.c")], check=True)
     monkeypatch.setattr(run, "_places", lambda: [folder])
     return folder
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("compiler", ["nvcc", "gcc"])
-def test_the_library_counts_each_call_once_by_its_name(played, tmp_path, monkeypatch, compiler):
+def test_the_library_counts_each_cuda_call_once_by_name(fake_cupti, tmp_path, monkeypatch, compiler):
     where = shutil.which(compiler)
     if where is None:
         pytest.skip(f"there is no {compiler}")
     monkeypatch.setattr(run.shutil, "which", lambda name: where if name == compiler else None)
     library = ctypes.CDLL(str(run.build(tmp_path)))
-    cupti = ctypes.CDLL(str(played / "libcupti.so"))
+    cupti = ctypes.CDLL(str(fake_cupti / "libcupti.so"))
     cupti.play(2, 3, b"cudaMemcpy")
     assert [library.InitializeInjection(), library.InitializeInjection()] == [1, 1]
     library.clear_counts()
@@ -231,7 +231,7 @@ def test_the_library_counts_each_call_once_by_its_name(played, tmp_path, monkeyp
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_row_for_each_function_from_a_fresh_process(small_data, monkeypatch, fails):
+def test_calls_are_counted_in_a_fresh_process(small_data, monkeypatch, fails):
     program = "import pathlib, sys; pathlib.Path(sys.argv[1]).write_text('runtime cudaLaunchKernel 3000\\n')"
     program = "raise SystemExit('no card')" if fails else program
     monkeypatch.setattr(run, "build", lambda folder: folder / "library.so")
@@ -249,13 +249,13 @@ def test_a_row_for_each_function_from_a_fresh_process(small_data, monkeypatch, f
 
 
 @pytest.mark.slow
-def test_the_steps_of_the_second_epoch_are_between_the_two_moments(monkeypatch):
+def test_steps_of_an_epoch_announce_their_start_and_end(monkeypatch):
     monkeypatch.setattr(run, "N_TRAIN", 640)
     assert list(run.steps_of_an_epoch("numpy", 32, "16", "cpu")) == ["begins", "ends"]
 
 
 @pytest.mark.parametrize("lacks", ["compiler", "CUPTI"])
-def test_what_is_not_there_is_said(tmp_path, monkeypatch, lacks):
+def test_a_missing_compiler_or_cupti_is_reported(tmp_path, monkeypatch, lacks):
     monkeypatch.setattr(run.shutil, "which", lambda name: None if lacks == "compiler" else name)
     monkeypatch.setattr(run, "_places", list)
     with pytest.raises(
@@ -266,7 +266,7 @@ def test_what_is_not_there_is_said(tmp_path, monkeypatch, lacks):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["jax-step", "jax-epoch", "torch"])
-def test_the_profile_is_of_the_steps_that_are_told(small_data, tmp_path, backend):
+def test_the_profile_contains_the_reported_number_of_steps(small_data, tmp_path, backend):
     if unavailable(Runtime(backend)) is not None:
         pytest.skip(f"{backend} is not installed")
     asked = Examination("trace", NETWORK, 32, folder=str(tmp_path))
@@ -286,7 +286,7 @@ def test_the_profile_is_of_the_steps_that_are_told(small_data, tmp_path, backend
 
 
 @pytest.mark.slow
-def test_a_profiler_that_another_holds_is_told_in_a_sentence(small_data, tmp_path):
+def test_a_profiler_in_use_is_reported(small_data, tmp_path):
     jax.profiler.start_trace(str(tmp_path / "other"))
     try:
         with pytest.raises(NotMeasured, match="expected the profiler of JAX to be free, but another profile"):
@@ -298,12 +298,12 @@ def test_a_profiler_that_another_holds_is_told_in_a_sentence(small_data, tmp_pat
     assert any(row is not None for row in rows), "the next one is recorded"
 
 
-def test_a_library_without_a_profiler_is_told(small_data, tmp_path):
+def test_a_library_without_a_profiler_is_reported(small_data, tmp_path):
     with pytest.raises(NotMeasured, match="NumPy has no profiler of its own; choose another backend"):
         list(run.record("numpy", Subject(NETWORK, 32, small_data, "cpu"), str(tmp_path)))
 
 
-def test_it_can_be_stopped_before_the_profiler_starts(small_data, tmp_path):
+def test_recording_can_be_stopped_before_the_profiler_starts(small_data, tmp_path):
     rows = run.record("jax-step", Subject(NETWORK, 32, small_data, "cpu"), str(tmp_path))
     assert next(rows) is None
     rows.close()  # pyright: ignore[reportAttributeAccessIssue]
@@ -311,7 +311,7 @@ def test_it_can_be_stopped_before_the_profiler_starts(small_data, tmp_path):
 
 
 @pytest.mark.slow
-def test_batches_larger_than_an_epoch_s_share_are_profiled_too(small_data, tmp_path):
+def test_an_epoch_of_two_steps_is_profiled(small_data, tmp_path):
     rows = {
         row[0]: row[1] for row in run.record("jax-step", Subject(NETWORK, 320, small_data, "cpu"), str(tmp_path)) if row
     }
@@ -319,9 +319,7 @@ def test_batches_larger_than_an_epoch_s_share_are_profiled_too(small_data, tmp_p
 
 
 @pytest.mark.parametrize(("chunks", "profiled"), [((0, 8, 16), 8), ((0,), 0)])
-def test_what_begins_an_epoch_is_not_profiled_where_it_has_several_chunks(
-    small_data, tmp_path, monkeypatch, chunks, profiled
-):
+def test_the_first_of_several_chunks_is_not_profiled(small_data, tmp_path, monkeypatch, chunks, profiled):
     asked, at_start = [], []
 
     def train(_training, data, _device):

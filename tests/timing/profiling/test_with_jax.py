@@ -35,7 +35,7 @@ def test_the_compiled_step_is_not_one_kernel(small_data):
 
 
 @pytest.mark.slow
-def test_a_batch_is_taken_from_the_host_and_from_the_device_at_every_size_that_the_data_have(small_data):
+def test_batches_are_taken_from_host_and_device_at_every_size(small_data):
     rows = [row for row in examine("jax-step", "cpu", Examination("takings"), small_data) if row]
     sizes = [size for size in TAKEN if size <= 640]
     expected = {f"{where} {size}" for where in (FROM_HOST, RESIDENT) for size in sizes}
@@ -46,7 +46,7 @@ def test_a_batch_is_taken_from_the_host_and_from_the_device_at_every_size_that_t
 
 
 @pytest.mark.slow
-def test_a_step_whose_batches_lie_on_the_device_trains_on_all_of_them_in_turn(small_data, monkeypatch):
+def test_a_step_with_resident_batches_trains_on_all_in_turn(small_data, monkeypatch):
     from lib.timing.profiling import with_jax
 
     subject = Subject(Network((4,)), 64, small_data, "cpu")
@@ -61,7 +61,7 @@ def test_a_step_whose_batches_lie_on_the_device_trains_on_all_of_them_in_turn(sm
 
 
 @pytest.mark.slow
-def test_the_convolutional_network_is_the_one_that_is_predicted():
+def test_the_convolutional_network_matches_its_predicted_workload():
     import jax
 
     from lib.timing.profiling.with_jax import convolutional_logits, convolutional_parameters
@@ -93,7 +93,7 @@ def test_a_step_of_the_convolutional_network_learns(small_data):
 
 
 @pytest.mark.slow
-def test_what_compiles_the_convolutional_step_is_a_row_of_its_own(small_data):
+def test_the_first_convolutional_call_is_a_separate_row(small_data):
     rows = filter(None, examine("jax-epoch", "cpu", Examination(CONVOLUTIONAL, Network((16,)), 2), small_data))
     found = {name: measured.median_s for name, measured, _ in rows}
     assert list(found) == ["convolutional", "convolutional/first call"]
@@ -154,7 +154,7 @@ ENTRY %main.4 (x.4: f32[4]) -> (f32[], f32[]) {
 """
 
 
-def test_operations_are_counted_where_they_are_called_and_what_computes_nothing_is_not():
+def test_computing_operations_are_counted_where_they_are_called():
     assert operations(BEFORE) == Counter(product=1, elementwise=2, reduction=1)
     assert kernels(AFTER) == Counter(fusion=1, product=2, single=1)
     assert largest_fusion(AFTER) == 2
@@ -172,19 +172,19 @@ GRAPH = """
 ENTRY"""
 
 
-def test_what_a_call_groups_is_counted_one_by_one():
+def test_operations_grouped_by_a_call_are_counted_individually():
     text = CALLED.replace("ENTRY", GRAPH.strip(), 1)
     assert kernels(text) == Counter(fusion=1, product=2, single=2)
     assert largest_fusion(text) == 2
 
 
-def test_a_text_without_anything_has_nothing():
+def test_an_empty_program_has_no_kernels():
     assert parsed("") == {"ENTRY": []}
     assert operations("") == kernels("") == Counter()
     assert largest_fusion("") == 0
 
 
-def test_what_is_compiled_here_has_fewer_kernels_than_operations():
+def test_a_compiled_step_has_fewer_kernels_than_operations():
     found = dict(fusion_counts("cpu", 32, 3))
     before, after = (
         sum(n for name, n in found.items() if name.startswith(f"step/{when}")) for when in ("before", "after")

@@ -30,7 +30,7 @@ for asked in (True, False):
 
 @pytest.mark.release
 @pytest.mark.skipif(unavailable(Runtime("keras-tensorflow")) is not None, reason="TensorFlow is not installed")
-def test_the_step_is_compiled_as_the_model_says():
+def test_the_step_uses_xla_if_the_model_asks_for_it():
     environment = os.environ | {"KERAS_BACKEND": "tensorflow", "CUDA_VISIBLE_DEVICES": "-1"}
     command = [sys.executable, "-c", PROGRAM]
     said = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False)

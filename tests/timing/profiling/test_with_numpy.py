@@ -7,7 +7,7 @@ from lib.timing.profiling.request import split
 from lib.timing.profiling.with_numpy import experiments
 
 
-def test_its_experiments_suffice_to_split_a_step(small_data):
+def test_numpys_experiments_suffice_to_split_a_step(small_data):
     found = experiments("numpy", Subject(Network((4,)), 8, small_data, "cpu"))
     known = split(Runtime("numpy"), {"step": 1.0, "busy": 1.0} | dict.fromkeys(found, 0.1))
     assert known is not None

@@ -38,7 +38,7 @@ def found():
 
 
 @pytest.mark.parametrize("name", FED)
-def test_every_feed_brings_the_same_images_each_with_its_label(found, name):
+def test_every_feed_yields_the_same_images_with_their_labels(found, name):
     fed, labels = found["fed"][name], make_small_data().y_train.tolist()
     assert fed["together"]
     if name == "shuffle":
@@ -48,7 +48,7 @@ def test_every_feed_brings_the_same_images_each_with_its_label(found, name):
 
 
 @pytest.mark.parametrize("name", FED)
-def test_a_feed_that_rests_works_no_more(found, name):
+def test_a_resting_feed_does_no_work(found, name):
     assert found["worked on"][name] == 0
 
 
@@ -62,11 +62,11 @@ def test_a_step_has_the_loss_of_its_batch(found, name):
 
 
 @pytest.mark.parametrize("name", [name for name in FED if name not in ("shuffle", "cache")])
-def test_what_a_worker_thread_raised_is_one_line(found, name):
+def test_an_error_of_a_worker_thread_is_one_line(found, name):
     assert found["raised"][name] == "ValueError: image 70 is damaged"
 
 
-def test_a_cache_that_would_take_too_long_is_refused(found):
+def test_a_cache_too_slow_to_fill_is_refused(found):
     assert found["slow cache"].startswith("filling the cache with 100,000 images of 5 ms takes 500 s")
 
 
@@ -74,7 +74,7 @@ def test_a_filled_cache_preprocesses_nothing(found):
     assert min(found["cached"]["0/data"]) < 1.6e-3 <= min(found["cached"]["0/first"])
 
 
-def test_operations_are_counted_where_they_ran(found):
+def test_operations_are_counted_by_device(found):
     placed = found["placed"]
     assert {name.split("/")[1] for name in placed if name.count("/") == 2} == {"CPU"}
     products = sum(count for name, count in placed.items() if "MatMul" in name)

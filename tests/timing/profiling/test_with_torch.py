@@ -24,7 +24,7 @@ def subject(small_data):
     return Subject(NETWORK, 32, small_data, "cpu")
 
 
-def test_torchs_operations_are_caught_with_their_backward_pass(subject):
+def test_torchs_operations_are_recorded_with_the_backward_pass(subject):
     pytest.importorskip("torch")
     from lib.timing.profiling.with_torch import recorded_calls as torch_calls
 
@@ -35,7 +35,7 @@ def test_torchs_operations_are_caught_with_their_backward_pass(subject):
 
 
 @pytest.mark.parametrize("device", ["gpu", "cpu"])
-def test_its_experiments_suffice_to_split_a_step(subject, monkeypatch, device):
+def test_torchs_experiments_suffice_to_split_a_step(subject, monkeypatch, device):
     pytest.importorskip("torch")
     from lib.timing.profiling import with_torch
 
@@ -50,7 +50,7 @@ def test_its_experiments_suffice_to_split_a_step(subject, monkeypatch, device):
 
 
 @pytest.mark.slow
-def test_resnet_18_is_as_large_as_its_workload(subject):
+def test_resnet_18_has_the_size_of_its_workload(subject):
     torch = pytest.importorskip("torch")
     from lib.timing.prediction import workload
     from lib.timing.profiling.with_torch import resnet18
@@ -76,7 +76,7 @@ def test_a_step_of_resnet_is_measured_or_takes_too_long(subject, monkeypatch):
 
 
 @pytest.mark.release
-def test_each_way_to_launch_a_step_reaches_the_same_loss_and_compiles_beside(subject, monkeypatch):
+def test_all_ways_to_launch_a_step_reach_the_same_loss(subject, monkeypatch):
     pytest.importorskip("torch")
     from lib.timing.profiling import with_torch
     from lib.timing.profiling.request import NotMeasured
@@ -110,7 +110,7 @@ def opened(feed, preprocess):
 
 
 @pytest.mark.parametrize("name", ["loader-0", "loader-2"])
-def test_batches_are_the_images_in_their_order_and_workers_end_with_the_feed(name):
+def test_batches_keep_the_order_and_workers_end_with_the_feed(name):
     data, feed = make_small_data(), opened(name, Preprocessing(1, False))
     before = {child.pid for child in psutil.Process().children(recursive=True)}
     batches = feed.open()
@@ -134,7 +134,7 @@ def test_batches_are_the_images_in_their_order_and_workers_end_with_the_feed(nam
 
 
 @pytest.mark.parametrize("name", ["loader-0", "loader-1"])
-def test_what_a_loader_raised_is_one_line(name):
+def test_an_error_of_a_loader_is_one_line(name):
     from lib.timing.profiling import with_torch
 
     feed = opened(name, Damaged(1, False))
@@ -144,7 +144,7 @@ def test_what_a_loader_raised_is_one_line(name):
     feed.close()
 
 
-def test_workers_end_where_their_parent_is_killed():
+def test_loader_workers_end_when_their_parent_is_killed():
     parent = subprocess.Popen(
         [sys.executable, "-m", "tests.timing.profiling.torch_feeds"],
         cwd=ROOT,

@@ -14,7 +14,7 @@ WAYS = [key for key, backend in BACKENDS.items() if SOFTWARE in backend.devices]
 
 
 @pytest.mark.parametrize("backend", WAYS)
-def test_its_experiments_suffice_to_split_a_step(small_data, backend):
+def test_webgpus_experiments_suffice_to_split_a_step(small_data, backend):
     from lib.timing.profiling.with_webgpu import experiments
 
     found = experiments(backend, Subject(Network((4,)), 8, small_data, SOFTWARE))
@@ -25,7 +25,7 @@ def test_its_experiments_suffice_to_split_a_step(small_data, backend):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["webgpu-step", "webgpu-kernel"])
-def test_each_can_be_measured(small_data, backend):
+def test_each_experiment_can_be_measured(small_data, backend):
     from lib.timing.profiling.with_webgpu import experiments
 
     for name, experiment in experiments(backend, Subject(Network((4,)), 8, small_data, SOFTWARE)).items():
@@ -33,7 +33,7 @@ def test_each_can_be_measured(small_data, backend):
         assert 0 < next(experiment) < 1, name
 
 
-def test_the_traps_step_is_one_of_training_and_brings_its_batch_where_it_shall(small_data):
+def test_the_timed_step_trains_and_transfers_its_batch_on_request(small_data):
     import numpy as np
 
     from lib.model.backends.reference import loss_and_gradients
