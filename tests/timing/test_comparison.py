@@ -10,7 +10,7 @@ from lib.timing.comparison import Comparison, Estimate, Verdict, between, compar
 
 @pytest.mark.parametrize("n", [(3, 3), (3, 9), (9, 9), (30, 30)], ids=str)
 @pytest.mark.parametrize("tail", [0.0, 0.05], ids=["even", "heavy tails"])
-def test_an_unpaired_interval_covers_as_often_as_it_says(n, tail):
+def test_unpaired_intervals_have_the_stated_coverage(n, tail):
     rng, inside = np.random.default_rng(5), 0
     for _ in range(1000):
         times = [np.exp(rng.normal(0, 0.05, count)) * (1 + tail * rng.pareto(1.5, count)) for count in n]
@@ -19,7 +19,7 @@ def test_an_unpaired_interval_covers_as_often_as_it_says(n, tail):
     assert inside >= 925, "95 % of 1,000, less three standard errors and what so few times cost Welch's formula"
 
 
-def test_a_single_time_is_told_from_nothing():
+def test_a_single_time_decides_nothing():
     comparison = compared([1.0], [60.0, 61.0], paired=False)
     assert comparison.verdict is Verdict.UNCLEAR
     assert (comparison.low, comparison.high) == (0.0, math.inf)
@@ -27,19 +27,19 @@ def test_a_single_time_is_told_from_nothing():
     assert compared([1.0, 1.01], [60.0, 61.0], paired=False).verdict is Verdict.FASTER
 
 
-def test_what_is_not_there_or_has_no_neighbour_is_refused():
+def test_missing_or_unpaired_times_are_refused():
     for first, second, paired in (([], [1.0], False), ([1.0], [], True), ([1.0, 2.0], [1.0], True)):
         with pytest.raises(ValueError, match="measure both"):
             compared(first, second, paired)
 
 
-def test_a_small_difference_that_is_sure_is_neither_faster_nor_the_same():
+def test_a_small_certain_difference_is_neither_faster_nor_the_same():
     assert Comparison(1.02, 1.01, 1.035, 100, True).verdict is Verdict.UNCLEAR
     assert Comparison(1.02, 1.01, 1.029, 100, True).verdict is Verdict.SAME
 
 
 @given(st.lists(st.floats(1e-6, 1e3), min_size=2, max_size=9), st.lists(st.floats(1e-6, 1e3), min_size=2, max_size=9))
-def test_turned_round_it_says_the_opposite(first, second):
+def test_swapping_the_sides_inverts_the_comparison(first, second):
     there, back = compared(first, second, paired=False), compared(second, first, paired=False)
     assert there.ratio == pytest.approx(1 / back.ratio)
     assert there.low == pytest.approx(1 / back.high) or back.high == math.inf or there.low == 0
@@ -58,12 +58,12 @@ def test_estimates_add_and_scale_with_their_errors():
 
 
 @given(st.lists(st.floats(1e-6, 1e3), min_size=6, max_size=60))
-def test_the_interval_encloses_the_median(values):
+def test_the_interval_contains_the_median(values):
     low, high = median_interval(values)
     assert min(values) <= low <= np.median(values) <= high <= max(values)
 
 
-def test_the_interval_covers_as_often_as_it_says():
+def test_median_intervals_have_the_stated_coverage():
     rng = np.random.default_rng(11)
     inside = 0
     for _ in range(2000):
@@ -77,7 +77,7 @@ def test_five_values_are_too_few_for_an_interval():
 
 
 @given(st.floats(0.1, 10), st.floats(0, 0.5), st.floats(0, 0.5))
-def test_a_coarse_clock_widens_the_interval_to_its_two_ends(seconds, first_off_s, second_off_s):
+def test_a_coarse_clock_widens_the_interval_by_its_resolution(seconds, first_off_s, second_off_s):
     times, others = seconds * np.array([1.0, 1.1, 1.2]), np.array([2.0, 2.1, 2.3])
     sure = between(Estimate.of(times), Estimate.of(others))
     wide = between(Estimate.of(times, first_off_s), Estimate.of(others, second_off_s))
@@ -90,7 +90,7 @@ def test_a_coarse_clock_widens_the_interval_to_its_two_ends(seconds, first_off_s
         assert wide == sure
 
 
-def test_a_clock_as_coarse_as_the_times_decides_nothing_and_sums_carry_it():
+def test_a_clock_as_coarse_as_the_times_decides_nothing():
     coarse, fine = Estimate.of([1.0, 1.01, 1.02], 2.0), Estimate.of([3.0, 3.01, 3.02])
     assert between(coarse, fine).verdict is between(fine, coarse).verdict is Verdict.UNCLEAR
     assert between(fine, coarse).high == np.inf

@@ -54,7 +54,7 @@ def test_every_detector_has_a_case():
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_finding_and_its_absence(name):
+def test_a_finding_is_reported_only_when_it_applies(name):
     wrong, right, numbers, gain = CASES[name]
     (found,) = findings(wrong)
     assert found.name == name
@@ -73,7 +73,7 @@ def test_the_largest_gain_comes_first():
 
 
 @pytest.mark.parametrize(("preprocessing_s", "words"), [(0.6e-3, "Preprocess ahead"), (0.1e-3, "batches by slicing")])
-def test_what_is_waited_for_decides_the_remedy(preprocessing_s, words):
+def test_the_remedy_for_slow_input_depends_on_the_preprocessing(preprocessing_s, words):
     (found,) = findings(Observed(step_s=1e-3, input_s=0.75e-3, preprocessing_s=preprocessing_s))
     assert words in found.remedy
 
@@ -163,7 +163,7 @@ def test_the_library_names_its_card_driver_and_precision(key, libraries, monkeyp
 
 
 @pytest.mark.parametrize("key", GPU)
-def test_a_library_that_sees_no_card_is_refused_with_what_it_says(key, libraries, monkeypatch):
+def test_a_library_that_sees_no_card_is_refused_with_its_reason(key, libraries, monkeypatch):
     libraries.cards = []
     with pytest.raises(
         CannotTrain, match=r"sees none, so it is not used\. The driver lists 2 GPUs, the framework sees 0"
@@ -179,7 +179,7 @@ def test_a_library_that_sees_no_card_is_refused_with_what_it_says(key, libraries
             asked(libraries, monkeypatch, Runtime(key, "gpu"))
 
 
-def test_a_library_that_rounds_although_it_was_told_not_to_is_refused(libraries, monkeypatch):
+def test_a_library_with_the_wrong_precision_is_refused(libraries, monkeypatch):
     libraries.jax.jax_default_matmul_precision = "None"  # the user's own default
     with pytest.raises(CannotTrain, match="multiplies in None where float32 was asked for"):
         card_of(Runtime("jax-epoch", "gpu"))
@@ -188,13 +188,13 @@ def test_a_library_that_rounds_although_it_was_told_not_to_is_refused(libraries,
         card_of(Runtime("cupy", "gpu"))
 
 
-def test_the_processor_is_not_asked():
+def test_card_facts_are_asked_only_for_a_gpu():
     assert card_of(Runtime("keras-tensorflow")) is None
     assert set(diagnosis._ASK) == {BACKENDS[key].worker for key in GPU}, "every library that runs on a GPU is asked"
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_the_compiled_product_is_of_the_precision_that_was_asked_for(precision):
+def test_compiled_products_have_the_requested_precision(precision):
     import jax
     import numpy as np
 
@@ -212,7 +212,7 @@ def test_the_compiled_product_is_of_the_precision_that_was_asked_for(precision):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("key", [pytest.param("keras-tensorflow", marks=pytest.mark.release), "jax-epoch"])
-def test_without_a_card_a_worker_refuses_what_its_library_would_do_on_the_processor(lone_engine, key):
+def test_a_gpu_worker_without_a_card_refuses_to_train(lone_engine, key):
     if unavailable(Runtime(key)) is not None:
         pytest.skip(f"{key} is not installed")
     with pytest.raises(TrainingFailed, match="was asked for a graphics card and sees none, so it is not used"):

@@ -82,7 +82,7 @@ def test_the_block_grows_with_the_cost_of_the_clock():
     assert large.median_s == pytest.approx(1e-6, rel=5e-3)
 
 
-def test_a_restless_step_ends_at_the_cap_and_says_so():
+def test_a_noisy_step_ends_at_the_cap_with_a_warning():
     world = World()
     jitter = tuple(np.random.default_rng(1).uniform(-0.5, 0.5, 997))
     measured = measure(world.step(0.05, jitter), clock=world.clock, config=Config(max_time_s=5))
@@ -101,7 +101,7 @@ def test_a_step_longer_than_the_cap_is_measured_once():
     )
 
 
-def test_a_step_that_returns_at_once_is_noticed():
+def test_a_step_that_returns_at_once_is_reported():
     config = Config(max_time_s=0.3, min_time_s=0.05, warm_up_s=0.01)
     measured = measure(lambda: None, clock=time.process_time, config=config)
     assert any("returns at once" in warning and "lazily" in warning for warning in measured.warnings)
@@ -112,7 +112,7 @@ def test_a_clock_that_stands_still_does_not_hang():
     assert measure(lambda: None, clock=lambda: 1.0, config=config).ended is Ended.CAP
 
 
-def test_waiting_is_part_of_a_step():
+def test_synchronisation_is_part_of_a_step():
     world = World()
     step, sync = world.asynchronous(dispatch_s=20e-6, work_s=500e-6)
     assert measure(step, sync=sync, clock=world.clock).median_s == pytest.approx(500e-6, rel=0.05)
@@ -127,7 +127,7 @@ def test_quartiles_and_digits_on_literal_numbers():
     assert measured.text == "12 ms"
 
 
-def test_the_instrument_loads_no_framework():
+def test_measuring_imports_no_framework():
     code = (
         "import sys; import lib.timing.measurement, lib.model.spec, lib.timing.prediction.workload;"
         " print(sorted({'tensorflow', 'jax', 'keras', 'marimo', 'pandas'} & set(sys.modules)))"
@@ -166,7 +166,7 @@ class Machine:
 
 
 @pytest.mark.slow
-def test_our_own_work_is_no_disturbance(monkeypatch):
+def test_own_work_is_not_a_disturbance(monkeypatch):
     monkeypatch.setattr(psutil, "cpu_times", Machine().cpu_times)
     with Watch() as watch:
         child = subprocess.Popen([sys.executable, "-c", SPIN])
@@ -178,7 +178,7 @@ def test_our_own_work_is_no_disturbance(monkeypatch):
 
 
 @pytest.mark.slow
-def test_another_programs_work_is_named(monkeypatch):
+def test_work_of_another_program_is_reported(monkeypatch):
     launched = subprocess.run(
         ["sh", "-c", f"'{sys.executable}' -c '{SPIN}' >/dev/null 2>&1 & echo $!"],
         capture_output=True,
@@ -207,7 +207,7 @@ def test_another_programs_work_is_named(monkeypatch):
         subprocess.run(["kill", str(pid)], check=False)
 
 
-def test_a_worker_that_is_named_is_a_child_too_and_counts_once():
+def test_a_named_worker_that_is_also_a_child_counts_once():
     child = subprocess.Popen([sys.executable, "-c", SPIN])
     try:
         assert [process.pid for process in Watch(child.pid)._family()].count(child.pid) == 1
@@ -216,7 +216,7 @@ def test_a_worker_that_is_named_is_a_child_too_and_counts_once():
         child.wait()
 
 
-def test_the_server_of_a_notebooks_kernel_is_one_of_ours(monkeypatch):
+def test_the_server_of_a_notebooks_kernel_counts_as_own_work(monkeypatch):
     server = subprocess.Popen([sys.executable, "-c", SPIN])
     try:
         before = {process.pid for process in Watch()._family()} - {server.pid}
@@ -245,7 +245,7 @@ class Clock:
         monkeypatch.setattr(Watch, "__exit__", exit_)
 
 
-def test_what_disturbed_an_earlier_turn_is_not_forgotten(monkeypatch):
+def test_disturbances_of_earlier_turns_are_kept(monkeypatch):
     clock = Clock(monkeypatch, 1.5, 0.0, 0.0)
     turns = Turns(clock.watch)
     assert turns.flags() == ()
@@ -261,7 +261,7 @@ def test_what_disturbed_an_earlier_turn_is_not_forgotten(monkeypatch):
     assert clock.looks == 2
 
 
-def test_a_turn_is_looked_at_seldom_and_a_short_one_never(monkeypatch):
+def test_long_turns_are_checked_rarely_and_short_ones_never(monkeypatch):
     clock = Clock(monkeypatch, 1.0, 0.0)
     turns = Turns(clock.watch)
     turns.begin()
@@ -292,12 +292,12 @@ def test_a_turn_is_looked_at_seldom_and_a_short_one_never(monkeypatch):
         (Disturbance(1.0, 0.0, 0.0, 0, throttled_by=("its power limit",)), "does not count for how long"),
     ],
 )
-def test_flags(disturbance, words):
+def test_disturbances_have_flags(disturbance, words):
     (flag,) = disturbance.flags
     assert words in flag
 
 
-def test_quiet_and_a_little_stolen_time_are_no_flag():
+def test_small_disturbances_have_no_flag():
     assert Disturbance(1.0, 0.06, 0.05, 0, {"its power limit": 0.01}).flags == []
 
 
@@ -326,9 +326,7 @@ HEAT, OTHER = card(slowed_s={"heat": 7.0}), card("GPU-2", {"heat": 8.0})
     ],
     ids=["counted", "long ago", "not counted", "came late", "disappeared", "driver loaded anew", "the longest of two"],
 )
-def test_a_card_is_asked_before_and_after_for_how_long_it_was_slowed(
-    before, after, slowed_s, throttled_by, monkeypatch
-):
+def test_throttling_is_the_difference_before_and_after(before, after, slowed_s, throttled_by, monkeypatch):
     answers = iter([before, after])
     monkeypatch.setattr("lib.timing.measurement.gpus", lambda: next(answers))
     with Watch(gpu=True) as watch:
@@ -337,7 +335,7 @@ def test_a_card_is_asked_before_and_after_for_how_long_it_was_slowed(
     assert (watch.disturbance.slowed_s, watch.disturbance.throttled_by) == (slowed_s, throttled_by)
 
 
-class Played(Engine):
+class FakeEngine(Engine):
     """An engine whose worker answers at once; only the warnings on its measurements matter."""
 
     def _perform(self, jobs, cancel, request, n=0) -> Iterator[Message]:
@@ -371,13 +369,13 @@ TIMED = {
 
 
 @pytest.mark.parametrize("timed", TIMED)
-def test_whatever_is_timed_on_a_card_says_what_slowed_it(timed, tmp_path, monkeypatch):
+def test_measurements_on_a_card_record_its_throttling(timed, tmp_path, monkeypatch):
     slowed_s = itertools.count(5.0)  # grows by a second with each query
     monkeypatch.setattr(
         "lib.timing.measurement.gpus", lambda: [card(slowed_s={"its temperature": float(next(slowed_s))})]
     )
     for device, expected in (("gpu", True), ("cpu", False)):
-        engine, store = Played(), Store(tmp_path / f"{device}.sqlite")
+        engine, store = FakeEngine(), Store(tmp_path / f"{device}.sqlite")
         list(TIMED[timed](Runtime("jax-epoch", device), engine, store))
         records = store.records()
         assert records
@@ -387,12 +385,12 @@ def test_whatever_is_timed_on_a_card_says_what_slowed_it(timed, tmp_path, monkey
             assert "its own" not in disturbances(record.warnings), "not the machine's doing"
 
 
-def test_what_others_did_before_its_turn_is_no_disturbance(monkeypatch):
+def test_watching_for_disturbances_begins_with_the_turn(monkeypatch):
     began = []
     monkeypatch.setattr(Watch, "__enter__", lambda self: began.append("watch") or self)
     monkeypatch.setattr(Watch, "marked", lambda self, measured: measured)
 
-    class Queued(Played):
+    class Queued(FakeEngine):
         def _perform(self, jobs, cancel, request, n=0) -> Iterator[Message]:
             began.append("waiting")
             yield Waiting(3)
@@ -403,7 +401,7 @@ def test_what_others_did_before_its_turn_is_no_disturbance(monkeypatch):
     assert began == ["waiting", "ready", "watch"]
 
 
-def test_stolen_time_counts_by_what_was_wanted(monkeypatch):
+def test_stolen_time_is_a_share_of_the_time_wanted(monkeypatch):
     Times = namedtuple("Times", "user system idle iowait steal")
     clock = iter([Times(10.0, 1.0, 100.0, 0.0, 5.0), Times(10.8, 1.0, 107.0, 0.0, 5.2)])
     monkeypatch.setattr("lib.timing.measurement.psutil.cpu_times", lambda: next(clock))

@@ -66,7 +66,7 @@ def shown(page):
 
 
 @pytest.mark.release
-def test_a_moved_slider_puts_its_rows_into_the_charts_that_are_drawn(page, server, browser):
+def test_a_moved_slider_updates_the_drawn_charts(page, server, browser):
     open_page(page, server, "?" + QUICK)
     wait_over(page)
     page.evaluate(MARK)
@@ -118,7 +118,7 @@ def quick_page(browser, server):
     ("nth", "name", "labels"),
     [pytest.param(*one, id=one[1], marks=[pytest.mark.release] if one[1] == "backend" else []) for one in SLIDERS],
 )
-def test_every_slider_changes_the_chart_the_sentence_and_the_address(quick_page, nth, name, labels):
+def test_every_slider_changes_chart_sentence_and_address(quick_page, nth, name, labels):
     page = quick_page
     wait_over(page, nth, 90_000)
     for label in labels:
@@ -178,7 +178,7 @@ def test_a_link_restores_the_state(page, server):
     assert "512" in sentence(page, 1)
 
 
-def test_the_copied_link_has_the_state_the_typed_network_and_no_token(page, server):
+def test_the_copied_link_has_all_settings_and_no_token(page, server):
     """The editor's address may carry a token; an app's page drops it."""
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     open_page(page, server, f"?{QUICK}")
@@ -195,7 +195,7 @@ def test_the_copied_link_has_the_state_the_typed_network_and_no_token(page, serv
     assert "access_token" not in dict(copied)
 
 
-def test_stop(page, server):
+def test_stop_ends_a_run_and_run_again_restarts_it(page, server):
     page.goto(f"{server}?rate.size=1&rate.epochs=20&rate.count=8&{QUICK_OTHERS}")
     page.wait_for_function(
         "() => document.querySelector('.lab .lab-state b')?.innerText === 'Training'", timeout=60_000
@@ -215,7 +215,7 @@ def test_stop(page, server):
     wait_over(page, timeout=10_000)
 
 
-def test_a_bad_text_is_answered_where_the_person_looks(page, server):
+def test_invalid_text_is_reported_in_its_section(page, server):
     open_page(page, server, "?" + QUICK)
     wait_over(page)
     field = page.locator(FIRST + "input[type=text]").first
@@ -227,7 +227,7 @@ def test_a_bad_text_is_answered_where_the_person_looks(page, server):
 
 
 @pytest.mark.images
-def test_all_experiments_fill_in_turn_and_everybody_can_read_them(page, server):
+def test_all_experiments_fill_in_turn_and_are_accessible(page, server):
     page.set_viewport_size(PHONE)
     open_page(page, server, FILLED)
     for nth, words in enumerate(("was best", "fastest epochs", "parameters", "times as long")):
@@ -239,7 +239,7 @@ def test_all_experiments_fill_in_turn_and_everybody_can_read_them(page, server):
     assert_accessible(page)
 
 
-def test_controls_say_their_names_and_values(page, server):
+def test_controls_have_accessible_names_and_values(page, server):
     """Screen readers get the text next to a slider, not the position of its thumb."""
     open_page(page, server, "?" + QUICK)
     first = page.locator(".lab >> nth=0")
@@ -256,7 +256,7 @@ def test_controls_say_their_names_and_values(page, server):
     assert page.get_by_role("button", name="Increase Drawn with seed", exact=True).count() == 1
 
 
-def test_the_focus_is_seen(page, server):
+def test_focus_is_visible(page, server):
     open_page(page, server, FILLED)
     page.locator(".lab >> nth=0").get_by_role("combobox").first.wait_for(timeout=20_000)  # the last control to visit
     for scheme in ("light", "dark"):
@@ -322,7 +322,7 @@ def test_drawing_changes_the_probabilities_and_agrees_with_numpy(page, server):
 
 @pytest.mark.release
 @pytest.mark.images
-def test_a_search_is_made_on_request_kept_and_told(page, server):
+def test_a_search_runs_on_request_and_is_saved(page, server):
     query = FILLED + "&search.count=16&search.epochs=1&search.sizes=4096&search.widths=16,32&search.depths=1"
     open_page(page, server, query)
     page.get_by_role("button", name="Stop all").click()  # other tests cover the experiments above

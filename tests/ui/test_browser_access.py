@@ -18,7 +18,7 @@ def closed(page, closed_site):
     return closed_site.base
 
 
-def test_the_door_opens_with_the_password_alone(page, closed, closed_site):
+def test_the_password_form_gives_access(page, closed, closed_site):
     page.goto(f"{closed}/?rate.epochs=1")
     assert page.url == f"{closed}/enter?next=/%3Frate.epochs%3D1"
     assert page.get_by_label("Password of the class").is_visible()
@@ -31,7 +31,7 @@ def test_the_door_opens_with_the_password_alone(page, closed, closed_site):
     page.goto("about:blank")
 
 
-def test_a_link_lets_in_and_leaves_no_token_behind(page, closed, closed_site):
+def test_a_link_gives_access_and_its_token_leaves_the_history(page, closed, closed_site):
     page.goto(f"{closed}/?teacher={closed_site.keys.token('teacher')}")
     assert page.url == f"{closed}/"
     page.get_by_role("heading", name="Why is my GPU slower?").wait_for()
@@ -62,14 +62,14 @@ def test_the_full_page_opens_the_notebook_once_there_is_room(browser, page, clos
         assert outside.url == f"{base}/claims/"
 
 
-def test_everybody_can_read_the_front_page(page, site):
+def test_the_front_page_is_accessible(page, site):
     page.goto(site.base)
     assert page.get_by_role("heading", level=1).inner_text() == "Why is my GPU slower?"
     assert page.locator(".notebooks h2").all_inner_texts() == [one.title for one in NOTEBOOKS]
     assert_accessible(page)
 
 
-def test_the_keyboard_goes_from_card_to_card_and_opens_one(page, site):
+def test_cards_can_be_reached_and_opened_by_keyboard(page, site):
     page.set_viewport_size(PHONE)
     page.goto(site.base)
     page.keyboard.press("Tab")  # the link from the answer to its notebook
@@ -82,7 +82,7 @@ def test_the_keyboard_goes_from_card_to_card_and_opens_one(page, site):
     page.wait_for_url(f"{site.base}{NOTEBOOKS[1].path}", timeout=60_000)
 
 
-def test_a_card_is_a_link_as_a_whole(page, site):
+def test_a_whole_card_is_a_link(page, site):
     page.goto(site.base)
     page.locator(".picture").nth(len(NOTEBOOKS) - 1).click(force=True)
     page.wait_for_url(f"{site.base}{NOTEBOOKS[-1].path}", timeout=60_000)

@@ -46,7 +46,7 @@ def press(page, menu, name):
     return saved(page, lambda: page.keyboard.press("Enter"))
 
 
-def test_by_keyboard_from_the_menu_to_the_script_of_a_chosen_network(page, server):
+def test_a_script_can_be_exported_by_keyboard(page, server):
     open_page(page, server, QUICK)
     wait_over(page)
     page.locator(FIRST + ".lab-more > summary").focus()
@@ -75,7 +75,7 @@ def test_by_keyboard_from_the_menu_to_the_script_of_a_chosen_network(page, serve
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_picture_is_light_and_needs_nothing_of_the_page(scheme, page, menu):
+def test_exported_pictures_are_light_and_self_contained(scheme, page, menu):
     page.emulate_media(color_scheme=scheme)
     name, content = press(page, menu, "SVG")
     assert name == "learning_rate.svg"

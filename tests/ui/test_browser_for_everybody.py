@@ -41,7 +41,7 @@ def page(browser, server):
         yield opened
 
 
-def test_a_chart_is_read_in_words_that_follow_the_run(page):
+def test_chart_descriptions_follow_the_run(page):
     label = page.evaluate(LABEL)
     assert label.startswith("training loss by step. Across: step, 0 to 22. Up: loss, 0.02 to 8, logarithmic. 3 lines:")
     assert "Last loss: lowest" in label
@@ -61,7 +61,7 @@ def test_a_chart_is_read_in_words_that_follow_the_run(page):
     assert [one.get_attribute("class") for one in live.all()] == ["lab-sentence"], "only the end of a run is announced"
 
 
-def test_the_curves_are_heard_on_request_one_after_another(page):
+def test_curves_are_played_in_turn_on_request(page):
     page.evaluate(DUMB)
     button = open_menu(page).get_by_role("button", name="Hear the curves")
     button.focus()
@@ -89,7 +89,7 @@ def epochs_of(page):
     return page.locator(FIRST + ".lab-controls > div", has_text="Epochs").locator("[role=slider]")
 
 
-def test_a_pinned_run_stays_beside_the_next_with_the_same_axes_also_in_a_link(page):
+def test_a_pinned_run_stays_beside_the_next_with_the_same_axes(page):
     pin = open_menu(page).get_by_role("button", name="Pin this run")
     pin.focus()
     page.keyboard.press("Enter")
@@ -120,7 +120,7 @@ def test_a_pinned_run_stays_beside_the_next_with_the_same_axes_also_in_a_link(pa
 SEEN = "() => [...document.querySelectorAll('#App h1, #App h2')].filter(e => e.checkVisibility()).map(e => e.innerText)"
 
 
-def test_a_presentation_shows_a_section_a_screen_by_the_keys_of_a_remote(page):
+def test_a_presentation_shows_one_section_a_screen(page):
     page.set_viewport_size({"width": 1920, "height": 1080})
     page.get_by_role("button", name="Present", exact=True).click()
     bar = page.get_by_role("navigation", name="Presentation")
@@ -150,7 +150,7 @@ def test_a_presentation_shows_a_section_a_screen_by_the_keys_of_a_remote(page):
     assert len(page.evaluate(SEEN)) > 5, "all of the page is there again"
 
 
-def test_a_link_opens_in_the_presentation_on_a_phone_and_everybody_can_read_it(page, server):
+def test_a_link_opens_an_accessible_presentation(page, server):
     page.goto(server + QUICK + "&present=2&rate.pin=usual")
     page.get_by_role("navigation", name="Presentation").get_by_text("2 · How many images").wait_for(timeout=LONG)
     wait_over(page, 1, LONG)
@@ -158,7 +158,7 @@ def test_a_link_opens_in_the_presentation_on_a_phone_and_everybody_can_read_it(p
     page.keyboard.press("Escape")
 
 
-def test_who_predicts_first_sees_hears_and_reads_nothing_before_in_the_presentation_neither(page, server):
+def test_nothing_of_a_result_is_revealed_before_predicting(page, server):
     held = FIRST + ":is(.lab-figure, [role=img], .lab-difference, .lab-menu, .lab-details)"
     page.goto(server + QUICK + "&predict=1&present=1&rate.pin=count%3D2%26size%3D4096%26epochs%3D1")
     page.locator(FIRST + ".guess").get_by_role("button", name="1", exact=True).wait_for(timeout=LONG)
@@ -171,7 +171,7 @@ def test_who_predicts_first_sees_hears_and_reads_nothing_before_in_the_presentat
     page.keyboard.press("Escape")
 
 
-def test_nothing_moves_for_whom_motion_disturbs(page):
+def test_nothing_is_animated_with_reduced_motion(page):
     page.emulate_media(reduced_motion="reduce")
     moving = """() => { const roots = root => [root, ...[...root.querySelectorAll('*')].filter(e => e.shadowRoot)
             .flatMap(e => roots(e.shadowRoot))];

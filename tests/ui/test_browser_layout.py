@@ -48,7 +48,7 @@ def crossings(some, others):
     return [(a["text"], b["text"]) for a in some for b in others if a is not b and overlap(a["box"], b["box"])]
 
 
-def test_charts_use_their_width_and_no_text_covers_another(page, full_server):
+def test_charts_use_their_width_and_texts_do_not_overlap(page, full_server):
     open_page(page, full_server, CROWDED)
     begin_all(page)
     for nth in range(3):

@@ -32,9 +32,9 @@ DRAWN = "() => document.querySelector('#App :is(.lab, .race-head, .lab-failed, t
 
 
 @pytest.mark.timeout(900)
-def test_a_class_goes_from_each_notebook_to_the_next(page, base):
+def test_a_class_can_go_through_all_notebooks(page, base):
     page.goto(base)
-    assert_a_thumb_hits_what_it_is_to_hit(page, "/")
+    assert_touch_targets_are_large_enough(page, "/")
     page.get_by_role("link", name=NOTEBOOKS[-1].title).click()
     page.wait_for_selector(".lab-nav", timeout=60_000)
     for notebook in (NOTEBOOKS[-1], *NOTEBOOKS[:-1]):
@@ -44,8 +44,8 @@ def test_a_class_goes_from_each_notebook_to_the_next(page, base):
         page.wait_for_selector("h1", timeout=20_000)
         for address in filter(None, map(ADDRESSES.get, notebook.articles)):
             assert page.locator(f".lab-note a[href='{address}']").first.get_attribute("target") == "_blank"
-        assert_presented_one_a_screen(page, notebook)
-        assert_a_thumb_hits_what_it_is_to_hit(page, notebook.path)
+        assert_presents_one_section_a_screen(page, notebook)
+        assert_touch_targets_are_large_enough(page, notebook.path)
     follow(page, NOTEBOOKS[-1].title)
     page.locator("span, p, div", has_text="Try next.").last.get_by_role("link", name="Inside a step").click()
     page.wait_for_function(HERE, arg="Inside a step", timeout=60_000)
@@ -57,7 +57,7 @@ def test_a_class_goes_from_each_notebook_to_the_next(page, base):
     page.wait_for_function("document.getElementById('7-what-would-help')?.getBoundingClientRect().top < 300")
 
 
-def assert_presented_one_a_screen(page, notebook):
+def assert_presents_one_section_a_screen(page, notebook):
     page.set_viewport_size({"width": 1920, "height": 1080})
     page.wait_for_function(DRAWN, timeout=60_000)
     start, bar = (
@@ -86,7 +86,7 @@ def assert_presented_one_a_screen(page, notebook):
     page.locator(".lab-nav").wait_for()
 
 
-def assert_a_thumb_hits_what_it_is_to_hit(page, path):
+def assert_touch_targets_are_large_enough(page, path):
     """Check a phone with all closed parts opened; most are closed in the tests of each page."""
     page.set_viewport_size(PHONE)
     page.locator("main, [role=main]").wait_for(timeout=60_000)
@@ -97,7 +97,7 @@ def assert_a_thumb_hits_what_it_is_to_hit(page, path):
     page.set_viewport_size(DESK)
 
 
-def test_what_is_wrong_with_an_address_is_there_with_the_title(page, base):
+def test_problems_of_an_address_are_shown_with_the_title(page, base):
     page.add_init_script("""new MutationObserver(() => {
         const title = document.querySelector('.lab-title');
         if (title && window.firstSaid === undefined)
@@ -115,7 +115,7 @@ def test_what_is_wrong_with_an_address_is_there_with_the_title(page, base):
     )
 
 
-def test_the_editor_goes_from_notebook_to_notebook(page, tmp_path):
+def test_the_editor_navigates_between_notebooks(page, tmp_path):
     with started("edit", tmp_path, "notebooks/which_library.py") as (_, base, opener):
         page.context.add_cookies(
             [{"name": one.name, "value": one.value, "url": base, "httpOnly": True} for one in opener.jar]
@@ -143,9 +143,7 @@ def cmdline(process):
 
 
 @pytest.mark.parametrize("left_for", ["about:blank", "/?file=notebooks/which_library.py&view-as=present"])
-def test_a_page_that_was_left_in_the_editor_gives_its_turn_away_until_it_is_shown_again(
-    page, tmp_path, monkeypatch, left_for
-):
+def test_a_page_left_in_the_editor_yields_its_turn_until_shown(page, tmp_path, monkeypatch, left_for):
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setenv(SERVED, "edit")
     with started("edit", tmp_path, "mnist_training.py") as (server, base, opener):

@@ -12,7 +12,7 @@ from tests.browser import MARKS, assert_accessible, begin
 pytestmark = [*MARKS, pytest.mark.release]
 
 
-def test_the_claims_stand_at_once_and_are_measured_on_request(page, full_site):
+def test_claims_are_shown_at_once_and_measured_on_request(page, full_site):
     page.goto(full_site.at("notebooks/claims.py"))
     page.wait_for_selector("table.claims", timeout=60_000)
     assert page.locator(".claim").count() == len(CLAIMS)
@@ -36,7 +36,7 @@ def keep_all_but_one_after_another(store):
             store.add(Record.of(Kind.SWEEP, subject, measured, versions(method.runtime)))
 
 
-def test_the_sweeps_fill_move_stop_and_are_kept(page, site):
+def test_sweeps_fill_react_to_sliders_stop_and_keep_results(page, site):
     keep_all_but_one_after_another(site.store)
     base = site.at("notebooks/many_networks.py")
     query = "?compare.epochs=1&count.most=4&count.size=4096&mixed.spread=0.2&mixed.size=4096"

@@ -18,21 +18,21 @@ def server(site):
     return site.at("mnist_training.py")
 
 
-def said(page, words, timeout=120_000):
+def wait_for_text(page, words, timeout=120_000):
     wait_until(page, "words => document.body.innerText.includes(words)", words, timeout)
 
 
-def test_a_set_is_chosen_tables_are_dropped_and_mnist_comes_back(page, server, tmp_path):
+def test_data_sets_can_be_chosen_dropped_and_reset_to_mnist(page, server, tmp_path):
     good, broken = tmp_path / "pets.csv", tmp_path / "broken.csv"
     good.write_text("width,height,label\n" + "".join(f"{n % 7},{n % 5},{'cd'[n % 2]}\n" for n in range(200)))
     broken.write_text("width,height,label\n" + "1,2,x\n2,red,y\n" * 9)
     page.goto(f"{server}/?data.set=iris&{QUICK}")
-    said(page, "scikit-learn’s iris: 150 rows, 4 inputs scaled to [0, 1], 3 classes")
-    said(page, "On scikit-learn’s iris: 96 training and 24 validation rows.")
-    said(page, "Data: scikit-learn’s iris, not MNIST")
+    wait_for_text(page, "scikit-learn’s iris: 150 rows, 4 inputs scaled to [0, 1], 3 classes")
+    wait_for_text(page, "On scikit-learn’s iris: 96 training and 24 validation rows.")
+    wait_for_text(page, "Data: scikit-learn’s iris, not MNIST")
     wait_over(page, 0, 120_000)
-    said(page, "no results of these settings on MNIST are stored")
-    said(page, "Batch size 512 is left out")
+    wait_for_text(page, "no results of these settings on MNIST are stored")
+    wait_for_text(page, "Batch size 512 is left out")
     compare = page.locator(FIRST.removesuffix(" >> ")).get_by_role("button", name="Train on MNIST for comparison")
     compare.press("Enter")
     told = page.locator(
@@ -45,11 +45,11 @@ def test_a_set_is_chosen_tables_are_dropped_and_mnist_comes_back(page, server, t
     )
     assert_accessible(page)
     page.locator("input[type=file]").first.set_input_files(str(good))
-    said(page, "pets.csv: 200 rows, 2 inputs")
-    said(page, "On pets.csv: 128 training and 32 validation rows.")
+    wait_for_text(page, "pets.csv: 200 rows, 2 inputs")
+    wait_for_text(page, "On pets.csv: 128 training and 32 validation rows.")
     page.locator("input[type=file]").first.set_input_files(str(broken))
-    said(page, "broken.csv cannot be trained on: expected numbers in column “height”, got “red” in row 2")
-    said(page, "On pets.csv: 128 training and 32 validation rows.")
+    wait_for_text(page, "broken.csv cannot be trained on: expected numbers in column “height”, got “red” in row 2")
+    wait_for_text(page, "On pets.csv: 128 training and 32 validation rows.")
     assert "pets" not in page.evaluate("location.search"), "a dropped file is no part of the address"
     wait_over(page, 0, 120_000)
     for size in (DESK, PHONE):
@@ -58,9 +58,9 @@ def test_a_set_is_chosen_tables_are_dropped_and_mnist_comes_back(page, server, t
     page.set_viewport_size(DESK)
     page.get_by_label("Train on").select_option(label="MNIST")
     wait_until(page, "() => !document.body.innerText.includes('On pets.csv')", None, 120_000)
-    said(page, "Images: ")
+    wait_for_text(page, "Images: ")
 
 
-def test_a_link_to_a_dropped_file_says_that_it_cannot_be(page, server):
+def test_a_link_to_a_dropped_file_is_reported_as_impossible(page, server):
     page.goto(f"{server}/?data.set={'f' * 32}")
-    said(page, "a file that somebody dropped is not part of a link; drop it on this page")
+    wait_for_text(page, "a file that somebody dropped is not part of a link; drop it on this page")

@@ -20,11 +20,11 @@ def base(closed_site):
 
 
 @pytest.fixture
-def seat(browser, closed_site):
-    """`seat(is_teacher, size)` opens a separate browser context; its tab fails the test on console messages."""
+def new_page(browser, closed_site):
+    """`new_page(is_teacher, size)` opens a separate browser context; its tab fails the test on console messages."""
     contexts, tabs = [], []
 
-    def take(is_teacher, size):
+    def open_context(is_teacher, size):
         context = browser.browser.new_context(viewport=size)
         context.set_default_timeout(LIMIT_MS)
         contexts.append(context)
@@ -37,7 +37,7 @@ def seat(browser, closed_site):
             context.add_cookies([{"name": name, "value": value, "url": closed_site.base}])
         return page
 
-    yield take
+    yield open_context
     for one in reversed(tabs):
         one.__exit__(None, None, None)
     for context in contexts:
@@ -53,8 +53,8 @@ def waits_for(page, words, within="body"):
     page.locator(within).get_by_text(words).first.wait_for(timeout=LIMIT_MS)
 
 
-def test_a_class_predicts_sees_and_pauses(seat, base):
-    teacher, pupil, phone = seat(True, DESK), seat(False, DESK), seat(False, PHONE)
+def test_a_class_predicts_sees_guesses_and_pauses(new_page, base):
+    teacher, pupil, phone = new_page(True, DESK), new_page(False, DESK), new_page(False, PHONE)
     teacher.goto(f"{base}/teacher/")
     teacher.get_by_text("Ask the class to predict first").wait_for(timeout=LIMIT_MS)
     for page in (pupil, phone):
@@ -108,8 +108,8 @@ def test_a_class_predicts_sees_and_pauses(seat, base):
     phone.locator(FIRST_SECTION + ".guess").wait_for(timeout=LIMIT_MS)
 
 
-def test_a_class_s_pages_are_read_by_everybody(seat, base):
-    teacher, pupil = seat(True, DESK), seat(False, DESK)
+def test_the_pages_of_a_class_are_accessible(new_page, base):
+    teacher, pupil = new_page(True, DESK), new_page(False, DESK)
     teacher.goto(f"{base}/teacher/")
     teacher.get_by_text("Forget all guesses").wait_for(timeout=LIMIT_MS)
     pupil.goto(f"{base}/?predict=1&{QUICK}")

@@ -10,7 +10,7 @@ pytestmark = MARKS
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS[1:], ids=[one.name for one in NOTEBOOKS[1:]])
-def test_it_opens_and_everybody_can_read_it(page, site, notebook):
+def test_each_notebook_opens_and_is_accessible(page, site, notebook):
     page.goto(site.at(notebook.file))
     page.wait_for_selector(".lab-nav", timeout=60_000)
     page.locator(".lab-sentence:visible, .lab-figure:visible, .lab-state:visible, table:visible").first.wait_for(

@@ -52,7 +52,7 @@ def drop(page, *paths):
     page.locator("input[type=file]").first.set_input_files([str(path) for path in paths])
 
 
-def test_the_race_fills_stops_and_resumes_and_machines_are_dropped_and_priced(page, address, tmp_path):
+def test_the_race_stops_and_resumes_and_machines_are_compared(page, address, tmp_path):
     page.goto(address)
     page.get_by_role("button", name="Race", exact=True).wait_for(timeout=60_000)
     published = page.locator("tr", has_text="published").first
@@ -78,7 +78,7 @@ def test_the_race_fills_stops_and_resumes_and_machines_are_dropped_and_priced(pa
     page.wait_for_function("() => location.search.includes('race.view=target')", timeout=10_000)
     page.locator("table.race .race-others").first.wait_for(state="detached", timeout=10_000)
 
-    machines_are_dropped_and_priced(page, tmp_path)
+    drop_and_price_machines(page, tmp_path)
     assert_accessible(page)
     page.reload()
     page.wait_for_selector(".race-head .lab-state span", timeout=60_000)
@@ -86,7 +86,7 @@ def test_the_race_fills_stops_and_resumes_and_machines_are_dropped_and_priced(pa
     assert_figures_stand_beside_their_labels(page, "table.race")
 
 
-def machines_are_dropped_and_priced(page, folder):
+def drop_and_price_machines(page, folder):
     card = write(folder / "card.json", CARD, 0.002, [Runtime("jax-epoch", "gpu")])
     processor = write(folder / "processor.json", PROCESSOR, 0.001, [Runtime("jax-epoch")], curves=True)
     broken = folder / "broken.json"
@@ -119,7 +119,7 @@ def machines_are_dropped_and_priced(page, folder):
 
 
 @needs_software_adapter
-def test_long_names_of_ways_to_launch_keep_within_the_race(page, adapter_site):
+def test_long_names_fit_into_the_race(page, adapter_site):
     page.goto(adapter_site.at("notebooks/which_library.py"))
     page.get_by_label("Show").wait_for(timeout=60_000)
     assert_accessible(page)

@@ -166,7 +166,7 @@ def test_steps_agree_with_float64(worker, hidden, batch_size, data):
     assert found["evaluated"]["accuracy"] == pytest.approx(round(100 * found["evaluated"]["accuracy"]) / 100)
 
 
-def test_a_browser_without_vectors_goes_on_with_javascript(browser):
+def test_a_browser_without_webassembly_trains_with_javascript(browser):
     page = browser.new_page()
     on = Worker(page, "cpu", webgpu.kernels(), "delete self.WebAssembly;")
     small = Training(Network((8,)), 0.1, 32, 1)
@@ -175,7 +175,7 @@ def test_a_browser_without_vectors_goes_on_with_javascript(browser):
     page.close()
 
 
-def test_one_module_that_does_not_compile_leaves_the_other_ways(with_webgpu):
+def test_a_shader_that_does_not_compile_disables_only_its_way(with_webgpu):
     kernels = webgpu.kernels()
     sources = kernels["sources"] | {
         "whole_steps": kernels["sources"]["whole_steps"].replace("fn end_step", "fn no_step")
@@ -191,7 +191,7 @@ def test_one_module_that_does_not_compile_leaves_the_other_ways(with_webgpu):
     page.close()
 
 
-def test_what_was_allocated_before_the_memory_ran_out_is_given_back(with_webgpu):
+def test_memory_is_freed_after_a_failed_allocation(with_webgpu):
     """Otherwise no memory would be left for a smaller training; without images, each training says why."""
     before = """
         let [alive, limit] = [0, Infinity];
@@ -233,7 +233,7 @@ def wait_done(page, timeout=120_000) -> None:
     page.locator(".webgpu .lab-state b", has_text="Done").wait_for(timeout=timeout)
 
 
-def test_both_devices_are_measured_and_kept_and_a_software_adapter_is_called_one(with_webgpu, base):
+def test_both_devices_are_measured_and_a_software_adapter_is_named_as_such(with_webgpu, base):
     with tab(with_webgpu) as page:
         page.goto(base + SMALL)
         wait_done(page)
@@ -263,7 +263,7 @@ def test_both_devices_are_measured_and_kept_and_a_software_adapter_is_called_one
         assert keys.count() == 1
 
 
-def test_two_readers_of_a_class_see_each_other_s_machines_without_a_reload(with_webgpu, base):
+def test_two_readers_see_each_others_machines_without_a_reload(with_webgpu, base):
     other_context = with_webgpu.browser.new_context()
     query = "?yours.hidden=8&yours.size=64"
     with tab(with_webgpu) as one, tab(other_context) as other:
@@ -321,7 +321,7 @@ LOST_WHEN = """
     ],
     ids=["between two ways", "in the middle of a training"],
 )
-def test_after_a_lost_device_the_processor_goes_on_and_the_button_opens_it_again(with_webgpu, base, condition, words):
+def test_the_processor_continues_after_a_lost_device_that_can_be_reopened(with_webgpu, base, condition, words):
     with tab(with_webgpu) as page:
         page.add_init_script(in_workers(LOST_WHEN.replace("CONDITION", condition)))
         page.goto(base + SMALL)
@@ -385,7 +385,7 @@ TAKES = "on one core takes"  # JavaScript or WebAssembly, whichever was faster
     ],
     ids=["no number", "too large", "out of memory"],
 )
-def test_a_fault_is_told_once_and_what_can_go_on_does(with_webgpu, base, code, query, problems, sentence):
+def test_a_fault_is_reported_once_and_the_rest_continues(with_webgpu, base, code, query, problems, sentence):
     with tab(with_webgpu) as page:
         page.add_init_script(in_workers(code))
         page.goto(base + query)
@@ -399,7 +399,7 @@ def test_a_fault_is_told_once_and_what_can_go_on_does(with_webgpu, base, code, q
         page.locator(".webgpu .lab-state b", has_text="Stopped").wait_for(timeout=20_000)
 
 
-def test_of_two_tabs_one_measures_and_the_other_follows(browser, base):
+def test_of_two_tabs_one_waits_for_the_other(browser, base):
     with tab(browser) as one, tab(browser) as other:
         for opened in (one, other):  # together: on a busy machine one could finish before the other opens
             opened.goto(base + SMALL)

@@ -21,20 +21,20 @@ class Panel(Controls):
 USUAL = {"size": 32, "range": [0.1, 1.0], "by": ["a/cpu"], "target": 0.95, "price": 0.0, "hidden": "128"}
 
 
-def said_by(address):
+def values_of(address):
     elements = Panel.elements("x", address)
     return {name: list(one.value) if name == "range" else one.value for name, one in elements.items()}
 
 
-def test_the_elements_say_the_defaults_and_the_check_gives_them_back():
-    said = said_by(Address())
+def test_elements_have_the_defaults_and_pass_the_check():
+    said = values_of(Address())
     assert said == USUAL
     assert Panel.checked("x", said).values == USUAL
 
 
-def test_an_address_fills_the_elements():
+def test_an_address_sets_the_elements():
     given = {"x.size": "8", "x.by": "b/gpu,a/cpu", "x.target": "0.9", "x.hidden": "16"}
-    value = said_by(Address(arguments=given))
+    value = values_of(Address(arguments=given))
     assert {name: value[name] for name in ("size", "by", "target", "hidden")} == {
         "size": 8,
         "by": ["b/gpu", "a/cpu"],
@@ -43,7 +43,7 @@ def test_an_address_fills_the_elements():
     }
 
 
-def test_what_a_control_cannot_say_is_a_sentence():
+def test_an_impossible_value_is_refused():
     controls._check_hidden("784, 128")
     with pytest.raises(ValueError, match="between 784 inputs and 10 classes, got both ends too"):
         controls._check_hidden("784-128-64-10")
@@ -52,7 +52,7 @@ def test_what_a_control_cannot_say_is_a_sentence():
 
 
 @pytest.mark.slow
-def test_a_runtime_is_read_as_it_is_written():
+def test_a_runtime_reads_back_from_its_text():
     usable = controls.runtimes()
     assert usable, "one can run everywhere: NumPy"
     for label, written in usable.items():

@@ -35,7 +35,7 @@ def shown(items=ITEMS, facts=MNIST_FACTS):
     return takeaway("learning rate", results, facts, "0.5 was best.")
 
 
-def test_nothing_is_made_before_somebody_asks():
+def test_nothing_is_computed_before_the_menu_opens():
     asked = []
 
     def now():
@@ -49,7 +49,7 @@ def test_nothing_is_made_before_somebody_asks():
     assert asked == [1]
 
 
-def test_it_offers_the_finished_trainings_the_best_first_and_what_is_installed():
+def test_the_menu_offers_finished_trainings_and_installed_libraries():
     ((choices, _),) = Menu(shown).ask({"ask": "open"})
     assert choices["lines"] == [
         [1, "0.5: 90.0\u202f%, 200\u202fms an epoch"],
@@ -61,7 +61,7 @@ def test_it_offers_the_finished_trainings_the_best_first_and_what_is_installed()
     assert MAX_OFFERED >= 16
 
 
-def test_a_script_and_rows_come_as_bytes_with_a_name():
+def test_scripts_and_rows_are_sent_as_named_files():
     menu = Menu(shown)
     ((script, (text,)),) = menu.ask({"ask": "script", "line": 1, "library": "numpy"})
     assert script["file"] == "mnist_8_rate_0.5_batch_4096_numpy.py"
@@ -71,13 +71,13 @@ def test_a_script_and_rows_come_as_bytes_with_a_name():
     assert content.startswith(b"line,label,epoch,accuracy,")
 
 
-def test_a_picture_gets_its_sentence_and_its_source():
+def test_a_picture_has_its_sentence_and_source():
     ((picture, _),) = Menu(shown).ask({"ask": "picture", "form": "png"})
     assert (picture["form"], picture["title"]) == ("png", "0.5 was best.")
     assert "MNIST" in picture["source"]
 
 
-def test_a_picture_says_what_was_trained():
+def test_a_picture_describes_its_trainings():
     """A picture is seen without its controls. A search has too many networks to name."""
     ((picture, _),) = Menu(shown).ask({"ask": "picture", "form": "svg"})
     wanted = "Learning rate 0.1 to 10; batch size 4,096; epochs 2; hidden layers 8; trained by NumPy"
@@ -96,13 +96,13 @@ def test_a_picture_says_what_was_trained():
     ],
     ids=["unfinished", "library", "rows"],
 )
-def test_what_is_not_on_the_list_is_answered_by_a_sentence(asked):
+def test_unknown_choices_are_answered_with_a_sentence(asked):
     ((sorry, _),) = Menu(shown).ask(asked)
     assert sorry["is"] == "sorry"
     assert "expected" in sorry["sentence"].lower()
 
 
-def test_of_data_that_somebody_brought_and_that_are_gone_a_script_is_refused_and_rows_are_not():
+def test_deleted_own_data_allow_rows_but_no_script():
     """Even if the file is named like MNIST."""
     pets = DataSet("f" * 32, 8192, 2048, 0.5)
     items = [replace(item, training=replace(item.training, data=pets)) for item in ITEMS]
@@ -117,7 +117,7 @@ def test_of_data_that_somebody_brought_and_that_are_gone_a_script_is_refused_and
     assert content.decode().splitlines()[1].endswith("f" * 32)
 
 
-def test_before_the_first_result_it_says_so():
+def test_the_menu_says_that_there_is_no_result_yet():
     ((sorry, _),) = Menu().ask({"ask": "open"})
     assert "got nothing yet" in sorry["sentence"]
 
@@ -128,5 +128,5 @@ VALUES = st.one_of(WORDS, st.none(), st.integers(-3, 3), st.floats(), st.text(ma
 
 
 @given(st.one_of(VALUES, st.dictionaries(KEYS, VALUES)))
-def test_whatever_it_is_told_it_answers_or_stays_silent(asked):
+def test_any_message_is_answered_or_ignored(asked):
     assert all(content["is"] in ("sorry", "choices", "file", "picture") for content, _ in Menu(shown).ask(asked))

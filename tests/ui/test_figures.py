@@ -45,17 +45,17 @@ def ends(*words):
 
 
 @pytest.mark.slow
-def test_a_chart_that_is_drawn_while_pandas_is_imported_waits_for_it():
+def test_drawing_a_chart_waits_for_an_import_of_pandas():
     subprocess.run([sys.executable, "-c", A_CHART_IS_DRAWN_MEANWHILE], check=True, cwd=ROOT)
 
 
 @pytest.mark.slow
-def test_a_cell_that_ends_while_matplotlib_is_imported_waits_for_it():
+def test_ending_a_cell_waits_for_an_import_of_matplotlib():
     assert ends("late").returncode == 0
     assert "AttributeError" in ends().stderr, "marimo has mended it: figures.late is no longer needed"
 
 
-def test_a_site_is_ready_for_it_before_anybody_can_come(monkeypatch):
+def test_a_site_prepares_matplotlib_before_serving(monkeypatch):
     done = []
 
     def nobody_comes(*_):
@@ -69,7 +69,7 @@ def test_a_site_is_ready_for_it_before_anybody_can_come(monkeypatch):
     assert done == ["figures", "site"]
 
 
-def test_the_editor_is_ready_for_it_before_a_network_is_drawn(monkeypatch):
+def test_the_editor_prepares_matplotlib_before_drawing_a_network(monkeypatch):
     done = []
     monkeypatch.setattr(figures, "late", partial(done.append, "figures"))
     inside = Inside()

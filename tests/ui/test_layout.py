@@ -27,7 +27,7 @@ from tests import made
 
 
 @pytest.mark.parametrize("state", list(State))
-def test_a_bar_is_there_while_something_is_under_way(state):
+def test_a_progress_bar_is_shown_while_something_runs(state):
     line = layout.state_line(state, 1, 4, "a < b", "it < failed")
     assert ("<progress" in line) is state.under_way
     assert ('value="0.250"' in line) is state.under_way
@@ -35,19 +35,19 @@ def test_a_bar_is_there_while_something_is_under_way(state):
     assert '<p class="lab-problem" role="alert">it &lt; failed</p>' in line
 
 
-def test_the_space_of_the_last_sentence_is_reserved_while_there_is_none():
+def test_space_is_reserved_while_there_is_no_sentence():
     assert "aria-hidden" in layout.sentence("", "what was said")
     assert layout.sentence("new", "old") == '<p class="lab-sentence" aria-live="polite">new</p>'
     assert layout.said("") == layout.quiet("") == layout.problems([]) == ""
 
 
-def test_only_what_is_done_was_saved():
+def test_only_a_finished_run_counts_as_saved():
     assert layout.saved_or(State.DONE, True) is State.SAVED
     assert layout.saved_or(State.DONE, False) is State.DONE
     assert layout.saved_or(State.FAILED, True) is State.FAILED
 
 
-def test_a_chart_has_its_place_before_it_is_drawn():
+def test_space_is_reserved_for_a_chart_before_it_is_drawn():
     experiment = Experiment.by("learning rate", [Item(Training(), Runtime())])
     experiment = replace(experiment, draw=(loss_by_step, accuracy_by_rate))
     results = Results(experiment.items, experiment.labels)
@@ -60,7 +60,7 @@ def test_a_chart_has_its_place_before_it_is_drawn():
 
 
 @pytest.mark.parametrize("device", ["cpu", "gpu"])
-def test_whoever_waits_for_a_compiler_is_told(device):
+def test_compiling_is_reported_as_starting(device):
     """On an H100 JAX compiled the first step of a shape for 2 to 29 s, which is not queueing."""
     item = Item(Training(), Runtime("jax-epoch", device))
     results, facts = Results((item,), ("a",)), Facts("MNIST", "1")
@@ -88,14 +88,14 @@ def test_whoever_waits_for_a_compiler_is_told(device):
         (Facts("digits", "0", "no connection"), "digits, not MNIST"),
     ],
 )
-def test_the_images_are_named_in_a_place_of_one_height(facts, wanted):
+def test_the_line_about_the_images_names_their_source(facts, wanted):
     shown = layout.images_line(facts)
     assert wanted in re.sub("<[^>]+>", "", shown)
     assert shown.count('class="lab-images') == 1
 
 
 @pytest.mark.parametrize("served", ["edit", "run", STATIC])
-def test_only_the_editor_says_in_which_folder_results_are(served, tmp_path, monkeypatch):
+def test_only_the_editor_reveals_the_folder_of_results(served, tmp_path, monkeypatch):
     monkeypatch.setenv(SERVED, served)
     monkeypatch.setenv("MNIST_CACHE_DIR", str(tmp_path))
     (tmp_path / "results.sqlite").mkdir()
@@ -117,24 +117,24 @@ def test_only_the_editor_says_in_which_folder_results_are(served, tmp_path, monk
 @pytest.mark.parametrize(
     ("passed", "words"), [("30s", "a moment ago"), ("10min", "10 minutes ago"), ("5h", "5 hours ago")]
 )
-def test_a_time_is_told_in_words(passed, words):
+def test_recent_times_are_in_words(passed, words):
     assert layout._ago((pd.Timestamp.now("UTC") - pd.Timedelta(passed)).isoformat()) == words
 
 
-def test_a_long_time_ago_is_a_day_and_so_is_any_time_on_a_page_for_later(monkeypatch):
+def test_old_times_and_times_on_static_pages_are_dates(monkeypatch):
     assert layout._ago("2026-01-31T10:00:00+00:00") == "on 2026-01-31"
     assert layout._ago("") == "earlier"
     monkeypatch.setenv(SERVED, STATIC)
     assert layout._ago(pd.Timestamp.now("UTC").isoformat()).startswith("on 20")
 
 
-def test_a_software_adapter_is_said_to_be_no_gpu():
+def test_a_software_adapter_is_called_no_gpu():
     assert layout.software([Runtime(), Runtime("webgpu-step", "discrete")]) == layout.software([]) == ""
     said = layout.software([Runtime(), Runtime("webgpu-step", "software")])
     assert "A software adapter computes on the processor, and says nothing of a GPU" in said
 
 
-def test_the_card_is_named_as_its_library_names_it():
+def test_a_card_is_named_as_by_its_library():
     item = Item(Training(epochs=1), Runtime("jax-epoch", "gpu"))
     results = Results([item], ["0.1"])
     assert "graphics card" not in layout._how_swept(results)
@@ -142,14 +142,14 @@ def test_the_card_is_named_as_its_library_names_it():
     assert "itself names it: NVIDIA &lt;L4&gt;, driver 570.86.10, products in float32." in layout._how_swept(results)
 
 
-def test_a_chart_is_read_as_its_text():
+def test_a_chart_has_its_text_as_accessible_label():
     chart = Chart({"height": 100, "layer": []}, "loss", {"<a>": "training"})
     for shown in (layout.figure("Loss", chart), layout.framed("Loss", chart)):
         assert '<div class="lab-chart" role="img" aria-label="Loss. Training: &lt;a&gt;."' in shown
         assert "<summary>Values: Loss</summary>" in shown
 
 
-def test_what_else_was_at_work_is_said_where_nothing_moves_for_it():
+def test_disturbances_are_reported_in_the_details_once():
     experiment = made.learning_rate((0.1,), epochs=1, batch_size=4096, hidden="8")
     results = Results(experiment.items, experiment.labels)
     epoch = Epoch(0, 11, 0.3, 0.9, 0.1, 0.01, no_parameters)

@@ -67,7 +67,7 @@ def asked(lab, prefix):
     return made.jobs(prefix)(declared.checked(prefix, panel.value))
 
 
-def said(cache: Path, *command: str) -> str:
+def output_of(cache: Path, *command: str) -> str:
     answer = subprocess.run(
         [sys.executable, *command, *arguments()],
         cwd=ROOT,
@@ -84,8 +84,8 @@ def said(cache: Path, *command: str) -> str:
 
 @pytest.mark.release
 @pytest.mark.slow
-def test_as_a_script(tmp_path):
-    text = said(tmp_path, "mnist_training.py")
+def test_the_notebook_runs_as_a_script(tmp_path):
+    text = output_of(tmp_path, "mnist_training.py")
     for name in ("learning-rate", "batch-size", "depth", "backend"):
         assert f"\n{name}\n" in text
     for words in ("was best", "Best of 16", "fastest epochs", "parameters", "times as long", "NumPy"):
@@ -94,8 +94,8 @@ def test_as_a_script(tmp_path):
 
 @pytest.mark.release
 @pytest.mark.slow
-def test_as_an_export(tmp_path):
-    said(tmp_path, "-m", "marimo", "export", "html", "mnist_training.py", "-o", str(tmp_path / "page.html"), "--")
+def test_the_notebook_exports_to_html(tmp_path):
+    output_of(tmp_path, "-m", "marimo", "export", "html", "mnist_training.py", "-o", str(tmp_path / "page.html"), "--")
     content = (tmp_path / "page.html").read_text()
     for words in ("was best", "Best of 16", "data-spec"):
         assert words in content
@@ -104,7 +104,7 @@ def test_as_an_export(tmp_path):
 
 
 @pytest.mark.slow
-def test_one_cell_by_name(lab):
+def test_a_cell_can_be_run_by_name(lab):
     here = lab(**QUICK)
     panel = here.controls("rate")
     mnist_training.learning_rate.run(lab=here, rate=panel)
@@ -113,7 +113,7 @@ def test_one_cell_by_name(lab):
     assert here.inside.best.training.learning_rate == 1.0
 
 
-def test_a_section_begins_when_it_comes_near_or_where_a_client_never_says_what_it_shows(lab, monkeypatch):
+def test_a_section_starts_when_near_or_if_the_client_never_reports(lab, monkeypatch):
     shown = []
     monkeypatch.setattr(lab_module, "streaming", lambda: True)
     monkeypatch.setattr(mo.output, "replace", shown.append)
@@ -132,7 +132,7 @@ def test_a_section_begins_when_it_comes_near_or_where_a_client_never_says_what_i
 
 
 @pytest.mark.slow
-def test_what_a_reader_writes_into_the_last_cell_is_trained(lab, monkeypatch, tmp_path):
+def test_an_edited_last_cell_is_trained(lab, monkeypatch, tmp_path):
     shown, here = [], lab(**{"your.epochs": "1", "your.size": "2048"})
     monkeypatch.setattr(mo.output, "replace", shown.append)
     text = Path(mnist_training.__file__).read_text(encoding="utf-8").replace("Network((256,))", "Network((16,))")
@@ -145,7 +145,7 @@ def test_what_a_reader_writes_into_the_last_cell_is_trained(lab, monkeypatch, tm
     assert "lab-figure" in shown[-1].text
 
 
-def test_the_defaults_are_the_articles(lab):
+def test_the_defaults_match_the_articles(lab):
     here = lab()
     rates, sizes, depths = (asked(here, prefix) for prefix in ("rate", "size", "depth"))
     assert [item.training.learning_rate for item in rates.items] == [0.001, 0.01, 0.1, 1.0]
@@ -155,7 +155,7 @@ def test_the_defaults_are_the_articles(lab):
     assert not here.page.address.problems
 
 
-def test_the_address_restores_the_controls_and_names_what_it_cannot_use(lab):
+def test_the_address_restores_controls_and_reports_unusable_settings(lab):
     given = {
         "rate.range": "0.01,10",
         "rate.epochs": "7",
@@ -185,7 +185,7 @@ def test_the_address_restores_the_controls_and_names_what_it_cannot_use(lab):
 
 
 @pytest.mark.slow
-def test_the_title_knows_the_images_before_a_frame_shows_what_was_trained_on_them(lab, monkeypatch):
+def test_the_title_learns_the_images_before_a_frame_is_drawn(lab, monkeypatch):
     said, here = [], lab(True, **QUICK)
     monkeypatch.setattr(Framed, "draw", lambda *_: said.append("frame"))
     monkeypatch.setattr(here._title, "knows", lambda results: said.append(results.data.source))
@@ -199,7 +199,7 @@ def test_the_title_knows_the_images_before_a_frame_shows_what_was_trained_on_the
     assert said[known : known + 2] == [said[known], "frame"]
 
 
-def test_a_moved_control_is_written_into_the_address_and_a_press_is_not(lab, monkeypatch):
+def test_a_moved_control_is_saved_in_the_address_but_a_press_is_not(lab, monkeypatch):
     here, saved = lab(), []
     monkeypatch.setattr(here.page.address, "save", lambda prefix: lambda values: saved.append((prefix, values)))
     panel = here.controls("rate")
@@ -238,7 +238,7 @@ def test_offline_digits_are_announced():
         ({"range": [1.0, 1.0]}, "range"),
     ],
 )
-def test_bad_controls_show_a_sentence_in_the_cell(lab, monkeypatch, values, wanted):
+def test_bad_controls_are_reported_in_the_cell(lab, monkeypatch, values, wanted):
     shown, here = [], lab()
     monkeypatch.setattr(mo.output, "replace", shown.append)
     panel = here.controls("rate")
@@ -279,7 +279,7 @@ def test_missing_backends_give_reason_and_remedy(monkeypatch, gaps):
     assert "published" in shown
 
 
-def test_what_is_not_used_on_somebodys_data_is_named_below_the_bars(monkeypatch):
+def test_backends_unused_on_own_data_are_named(monkeypatch):
     own = Prepared("0" * 32, DataSummary("pets", 4, ("cat", "dog"), 60, 20, 20, 0.5, "by a test", zeros=0.25))
     monkeypatch.setattr(experiments, "missing_backends", list)
     monkeypatch.setattr(page, "usable_runtimes", lambda: [Runtime("numpy"), Runtime("numba")])
@@ -290,7 +290,7 @@ def test_what_is_not_used_on_somebodys_data_is_named_below_the_bars(monkeypatch)
     assert "got 25.0\u202f%; choose another backend" in shown
 
 
-def test_a_busy_port_is_one_sentence():
+def test_a_busy_port_is_reported_in_one_sentence():
     import socket
 
     with socket.socket() as taken:
@@ -313,14 +313,14 @@ def test_a_busy_port_is_one_sentence():
     assert "--headless" in editor.editor_words("127.0.0.1", 2718, True)
 
 
-def test_make_knows_its_commands():
+def test_make_class_runs_the_launcher():
     answer = subprocess.run(
         ["make", "--dry-run", "class", "PORT=2750", "HEADLESS=1"], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert "lib.cli.launch run --port 2750 --headless 1" in answer.stdout
 
 
-def test_locks_hold_no_addresses_and_all_direct_dependencies():
+def test_locks_have_all_direct_dependencies_and_no_addresses():
     import re
     import tomllib
 

@@ -24,7 +24,7 @@ def inside(engine, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_figures_and_what_the_canvas_gets():
+def test_a_network_is_shown_in_figures_and_sent_to_the_canvas():
     canvas, (*_, data) = network_inside.Inside().digit, load_test()
     training = Training(Network((16,)), epochs=1)
     shown = network_inside.drawn_for(canvas, Item(training), initial_parameters(training.network, 0), data).text
@@ -39,7 +39,7 @@ def test_the_figures_and_what_the_canvas_gets():
 
 
 @pytest.mark.slow
-def test_a_network_is_looked_into_with_its_own_data_only(inside, monkeypatch):
+def test_a_network_is_examined_with_its_own_data_only(inside, monkeypatch):
     """It uses the training's own data, not what can be loaded now: digits must not replace MNIST once that is gone."""
     training, shown = Training(Network((16,)), 0.1, 4096, 1), []
     inside.best = Item(training)
@@ -57,7 +57,7 @@ def test_a_network_is_looked_into_with_its_own_data_only(inside, monkeypatch):
     assert "of the 10,000 test images" in shown[-1].text
 
 
-def test_a_network_is_drawn_once_somebody_has_scrolled_near(inside, monkeypatch):
+def test_a_network_is_drawn_only_once_scrolled_near(inside, monkeypatch):
     """Most viewers never scroll there, and a network is half a megabyte."""
     drawn, training = [], Training(Network((16,)), 0.1, 4096, 1)
     monkeypatch.setattr(inside, "_draw", lambda _showing, item: drawn.append(item))

@@ -19,24 +19,24 @@ from lib.ui.url_state import Address
     ("served", "address"),
     [("edit", "/?file=notebooks/claims.py&amp;view-as=present"), ("run", "/claims/"), (STATIC, "claims.html")],
 )
-def test_a_link_leads_where_the_server_has_the_notebook(served, address):
+def test_links_use_the_address_of_each_way_of_serving(served, address):
     assert link("claims", {SERVED: served}) == f'<a href="{address}">Claims</a>'
 
 
-def test_between_files_there_is_no_link_to_settings_that_nothing_would_answer():
+def test_static_pages_have_no_links_with_settings():
     assert link("claims", {SERVED: STATIC}, "claims.size=8") == "Claims"
     assert listed_presets({SERVED: STATIC}) == ""
     shown = navigation(FIRST.name, {SERVED: STATIC})
     assert re.findall(r'href="([^"]+)"', shown) == ["index.html", *(one.file_name for one in NOTEBOOKS[1:])]
 
 
-def test_a_notebook_alone_has_no_way_to_others():
+def test_a_notebook_without_a_server_has_no_links():
     assert link("claims", {}) == "Claims"
     assert navigation("claims", {}) == ""
 
 
 @pytest.mark.parametrize("name", ["anatomy_of_a_step", "traps"])
-def test_a_former_name_leads_to_the_notebook_that_it_is_part_of_now(name):
+def test_a_former_name_leads_to_the_current_notebook(name):
     now = notebook_of("inside_a_step")
     assert notebook_of(name) is now
     assert present_path(f"/{name}") == present_path(f"/{name}/") == now.path
@@ -44,14 +44,14 @@ def test_a_former_name_leads_to_the_notebook_that_it_is_part_of_now(name):
     assert link(name, {SERVED: "run"}, "traps.size=8") == f'<a href="{now.path}?traps.size=8">{now.title}</a>'
 
 
-def test_a_name_leads_to_one_notebook_and_no_other_address_is_changed():
+def test_names_are_unique_and_other_addresses_unchanged():
     names = [name for one in NOTEBOOKS for name in (one.name, *one.former)]
     assert len(names) == len(set(names))
     assert [present_path(one) for one in ("/", "/enter", "/claims/ws")] == ["/", "/enter", "/claims/ws"]
     assert present_file("notebooks/my_own.py") == "notebooks/my_own.py"
 
 
-def test_the_way_names_every_notebook_once_and_marks_the_one_that_is_open():
+def test_navigation_lists_every_notebook_and_marks_the_open_one():
     shown = navigation(FIRST.name, {SERVED: "run"})
     assert shown.count("<li") == len(NOTEBOOKS) + 1
     assert shown.count("<a href") == len(NOTEBOOKS)
@@ -59,7 +59,7 @@ def test_the_way_names_every_notebook_once_and_marks_the_one_that_is_open():
     assert f'<li aria-current="page">{FIRST.title}</li>' in shown
 
 
-def test_only_a_teacher_of_a_class_is_shown_the_way_to_the_teacher_s_page():
+def test_only_a_teacher_of_a_class_sees_the_teachers_link():
     assert [
         "/teacher/" in navigation(FIRST.name, {SERVED: served}, is_teacher)
         for served, is_teacher in (("run", True), ("run", False), ("edit", True))
@@ -67,13 +67,13 @@ def test_only_a_teacher_of_a_class_is_shown_the_way_to_the_teacher_s_page():
     assert "All notebooks" not in navigation(FIRST.name, {SERVED: "edit"}), "the editor has no front page"
 
 
-def test_each_notebook_names_the_articles_that_it_follows():
+def test_notebooks_name_all_articles():
     named = {title for notebook in NOTEBOOKS for title in notebook.articles}
     assert named == {title for name, title in vars(published).items() if name.endswith("_ARTICLE")}
 
 
 @pytest.mark.parametrize(("served", "there"), [("edit", 9), ("run", 9), (STATIC, 0)])
-def test_the_readers_network_goes_along_to_every_page(monkeypatch, served, there):
+def test_the_readers_network_is_kept_in_links_to_other_pages(monkeypatch, served, there):
     monkeypatch.setenv(SERVED, served)
     address = Address(arguments={"net.hidden": "64,32", "net.size": "7"})
     shown = heading("claims", "Claims", address)
@@ -83,7 +83,7 @@ def test_the_readers_network_goes_along_to_every_page(monkeypatch, served, there
     assert "net." not in heading("claims", "Claims", Address()).split("<form")[0], "nothing is said where it is usual"
 
 
-def test_a_notebook_without_its_project_says_where_the_rest_is(tmp_path):
+def test_a_notebook_without_its_project_says_how_to_get_it(tmp_path):
     says = "this is one file of a project: get all of it, and call `make edit` there"
     assert all(says in path.read_text() for path in (ROOT / "mnist_training.py", *(ROOT / "notebooks").glob("*.py")))
     alone = shutil.copy(ROOT / "notebooks" / "claims.py", tmp_path)

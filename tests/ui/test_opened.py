@@ -99,7 +99,7 @@ def panels_of(prefix, address):
 CONTROLS = {f"{prefix}.{key}" for prefix in PANELS for made in panels_of(prefix, Address()) for key in made.elements}
 
 
-def test_every_setting_is_a_control_and_every_control_has_a_setting():
+def test_settings_and_controls_correspond():
     not_saved = {"compare.files", "file.files", "data.files", "data.path"}
     buttons = {
         name for name in CONTROLS if name.endswith((".stop", ".again", ".start", ".keep", ".mnist")) or ".apply" in name
@@ -111,7 +111,7 @@ def test_every_setting_is_a_control_and_every_control_has_a_setting():
 
 @QUICKLY
 @given(st.data(), st.sampled_from(EVERY))
-def test_whatever_an_address_says_is_used_or_answered(data, setting):
+def test_any_text_in_an_address_is_used_or_reported(data, setting):
     said = data.draw(TEXTS)
     address = Address(arguments={setting.name: said})
     address.check({one.name: one for one in EVERY})
@@ -127,7 +127,7 @@ def test_whatever_an_address_says_is_used_or_answered(data, setting):
 
 @QUICKLY
 @given(st.data(), st.sampled_from(sorted(CONTROLS)))
-def test_whatever_a_control_says_is_an_experiment_or_a_sentence(data, control):
+def test_any_value_of_a_control_gives_an_experiment_or_an_error(data, control):
     """These values come from outside, so the browser's limits do not hold."""
     panel, _, key = control.partition(".")
     known = {one.name: one for one in EVERY}
@@ -144,7 +144,7 @@ def test_whatever_a_control_says_is_an_experiment_or_a_sentence(data, control):
 
 
 @given(st.data(), st.sampled_from(EVERY))
-def test_what_a_control_saves_is_read_again(data, setting):
+def test_saved_values_of_controls_read_back_unchanged(data, setting):
     if not setting.options:
         return
     several = isinstance(setting.usual, tuple)
@@ -164,7 +164,7 @@ class Parameters(dict):
         return dict(self)
 
 
-def test_a_text_of_20_mb_is_neither_read_nor_written_into_the_address():
+def test_a_text_of_20_mb_is_neither_parsed_nor_saved_in_the_address():
     text = "1," * 10_000_000
     written = Parameters()
     Address(written).save("rate")({"hidden": text, "epochs": 4})
@@ -175,7 +175,7 @@ def test_a_text_of_20_mb_is_neither_read_nor_written_into_the_address():
     assert len(str(caught.value)) < MAX_TEXT
 
 
-def test_a_name_that_is_no_setting_is_told_with_the_nearest():
+def test_an_unknown_setting_is_reported_with_the_nearest():
     address = Address(arguments={"rate.epoch": "4", "file": "notebooks/claims.py", "utm_source": "mail"})
     address.check(PAGES["mnist_training"])
     assert address.problems == [
@@ -183,14 +183,14 @@ def test_a_name_that_is_no_setting_is_told_with_the_nearest():
     ]
 
 
-def test_the_warnings_of_an_address_are_there_before_any_control():
+def test_problems_of_an_address_are_known_before_any_control():
     address = Address(arguments={"rate.epochs": "many"})
     address.check(PAGES["mnist_training"])
     assert "rate.epochs=many" in page.title(address, None, "")
 
 
 @pytest.mark.parametrize(("count", "wanted"), [(1024, "at most 36"), (36, "")])
-def test_a_search_that_cannot_draw_so_many_says_so(count, wanted):
+def test_a_search_of_too_many_settings_is_refused(count, wanted):
     """One rate, three sizes, four widths, three depths; drawing used to loop forever."""
     space = random_search.Space(rates=(0.1, 0.1))
     if wanted:
@@ -201,7 +201,7 @@ def test_a_search_that_cannot_draw_so_many_says_so(count, wanted):
 
 
 @given(st.sampled_from(page.RATE_STEPS), st.sampled_from(page.RATE_STEPS))
-def test_rates_are_counted_as_they_are_drawn(low, high):
+def test_the_size_of_a_space_counts_its_distinct_rates(low, high):
     low, high = sorted((low, high))
     space = random_search.Space((low, high), (32,), (16,), (1,))
     rates = {float(f"{mantissa}e{power}") for mantissa in range(100, 1000) for power in range(-6, 0)} | {
@@ -228,7 +228,7 @@ def test_rates_are_counted_as_they_are_drawn(low, high):
         ("claims", ["--rate.epochs", "5"], "Expected options of claims.py, got --rate.epochs"),
     ],
 )
-def test_a_wrong_option_is_refused_with_the_nearest_right_one(name, words, wanted, capsys):
+def test_a_wrong_option_is_refused_with_the_nearest(name, words, wanted, capsys):
     with pytest.raises(SystemExit) as ended:
         opened.script_options(PAGES[name], words, f"{name}.py")
     assert ended.value.code == 2
@@ -242,7 +242,7 @@ def test_a_wrong_option_is_refused_with_the_nearest_right_one(name, words, wante
     st.sampled_from(sorted(PAGES)),
     st.lists(st.one_of(TEXTS, st.sampled_from([f"--{one.name}" for one in EVERY])), max_size=4),
 )
-def test_whatever_a_command_line_says_is_used_or_answered(name, words):
+def test_any_command_line_is_used_or_reported(name, words):
     status, found = None, {}
     try:
         found = opened.script_options(PAGES[name], words, f"{name}.py")
@@ -254,7 +254,7 @@ def test_whatever_a_command_line_says_is_used_or_answered(name, words):
     assert not address.problems
 
 
-def test_marimo_reads_its_entry_points_once_and_finds_the_same(monkeypatch):
+def test_marimos_entry_points_are_read_once(monkeypatch):
     read = []
 
     def counted(**options):
@@ -284,7 +284,7 @@ def test_marimo_reads_its_entry_points_once_and_finds_the_same(monkeypatch):
         (APP, {"role": "pupil"}, opened.TEACHER),
     ],
 )
-def test_the_server_says_who_looks(monkeypatch, served, meta, wanted):
+def test_the_role_follows_from_the_server(monkeypatch, served, meta, wanted):
     request = SimpleNamespace(meta=meta) if meta is not None else None
     monkeypatch.setattr(opened.mo, "app_meta", lambda: SimpleNamespace(request=request))
     monkeypatch.setenv(SERVED, served)
@@ -304,7 +304,7 @@ def run_script(*words, **environment):
 
 
 @pytest.mark.slow
-def test_a_script_with_a_wrong_option_ends_with_status_2_before_anything_is_trained():
+def test_a_script_with_a_wrong_option_exits_with_2_before_training():
     answer = run_script("mnist_training.py", "--search.seed", "99999999")
     assert answer.returncode == 2
     assert answer.stdout == ""
@@ -315,7 +315,7 @@ def test_a_script_with_a_wrong_option_ends_with_status_2_before_anything_is_trai
 
 
 @pytest.mark.slow
-def test_a_script_whose_settings_do_not_fit_together_ends_with_status_2():
+def test_a_script_with_conflicting_settings_exits_with_2():
     answer = run_script("mnist_training.py", "--rate.range", "1,1")
     assert answer.returncode == 2
     assert answer.stderr.startswith("Learning rates: expected a range, got only 1")
@@ -325,7 +325,7 @@ def test_a_script_whose_settings_do_not_fit_together_ends_with_status_2():
 @pytest.mark.parametrize(
     "notebook", ["mnist_training.py", pytest.param("notebooks/inside_a_step.py", marks=pytest.mark.release)]
 )
-def test_a_script_whose_experiment_fails_ends_with_status_1(notebook, tmp_path):
+def test_a_script_with_a_failed_experiment_exits_with_1(notebook, tmp_path):
     answer = run_script(notebook, MNIST_NPZ=str(tmp_path))
     assert answer.returncode == 1
     assert f"expected a file, got {tmp_path}, which is a folder" in answer.stderr

@@ -37,7 +37,7 @@ def lab(engine, tmp_path, monkeypatch):
     return lambda **settings: made.first_lab(monkeypatch, engine, tmp_path, False, **settings)
 
 
-def test_mnist_is_the_default_and_reads_nothing(lab, shown):
+def test_the_default_is_mnist_and_reads_no_file(lab, shown):
     here = lab()
     here.own.read(here.own.panel())
     assert here.own.data is None
@@ -47,7 +47,7 @@ def test_mnist_is_the_default_and_reads_nothing(lab, shown):
 
 
 @pytest.mark.slow
-def test_a_set_of_the_address_is_read_before_the_experiments_begin(lab, shown):
+def test_data_of_the_address_are_read_before_experiments_start(lab, shown):
     here = lab(**{"data.set": "iris", "rate.size": "8", "rate.epochs": "1", "rate.hidden": "4"})
     address = here.page.address
     address.check(here.page.settings)
@@ -70,7 +70,7 @@ def test_a_set_of_the_address_is_read_before_the_experiments_begin(lab, shown):
         ("irys", "the nearest is iris"),
     ],
 )
-def test_an_address_names_a_set_and_never_a_file(said, problem):
+def test_an_address_can_name_a_set_but_not_a_file(said, problem):
     address = Address(arguments={"data.set": said})
     address.check(page.OwnData().settings)
     assert problem in address.problems[0]
@@ -78,7 +78,7 @@ def test_an_address_names_a_set_and_never_a_file(said, problem):
 
 
 @pytest.mark.slow
-def test_a_link_restores_the_column_of_labels_and_another_is_read_anew(lab, shown):
+def test_a_link_restores_the_label_column_and_a_change_rereads_the_file(lab, shown):
     here = lab(**{"data.label": "colour"})
     here.page.address.check(here.page.settings)
     assert here.page.address.problems == []
@@ -105,13 +105,13 @@ def test_a_link_restores_the_column_of_labels_and_another_is_read_anew(lab, show
 
 
 @pytest.mark.parametrize("label", ["x" * 201, "y" * 5000])
-def test_a_column_of_labels_is_a_short_text(label):
+def test_the_name_of_a_label_column_is_limited(label):
     address = Address(arguments={"data.label": label})
     address.check(page.OwnData().settings)
     assert "expected at most 200 characters" in address.problems[0]
 
 
-def test_the_field_that_changed_last_counts():
+def test_the_last_changed_field_counts():
     chosen, dropped = page.Chosen(), [SimpleNamespace(name="a.csv", contents=b"1")]
     assert chosen.of(choice("mnist")) == ((), "mnist")
     assert chosen.of(choice("mnist", dropped)) == ((("a.csv", b"1"),), "")
@@ -121,7 +121,7 @@ def test_the_field_that_changed_last_counts():
 
 
 @pytest.mark.slow
-def test_experiments_run_on_the_data_and_name_what_they_leave_out(lab):
+def test_experiments_use_the_data_and_name_what_they_leave_out(lab):
     here = lab()
     here.own.data = reading.read([], "iris")
 
@@ -143,7 +143,7 @@ def test_experiments_run_on_the_data_and_name_what_they_leave_out(lab):
 
 
 @pytest.mark.parametrize(("name", "figures"), [("iris", 1), ("digits", 3)])
-def test_a_network_on_such_data_is_looked_into(name, figures):
+def test_a_network_on_own_data_is_examined(name, figures):
     own = reading.read([], name)
     training = Training(own.network((6,)), batch_size=8, data=own.data_set)
     canvas = network_inside.Inside().digit

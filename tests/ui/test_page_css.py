@@ -13,7 +13,7 @@ SELECTORS = [
 ]
 
 
-def test_no_rule_is_for_everything_below_what_has_something():
+def test_no_has_rule_applies_to_all_descendants():
     """After `:has(…)`, a selector that matches any element (`*`, `:first-child`) makes the browser recompute the styles
     of all elements at each change: two such rules doubled the wait for the page's first chart. After a page-wide
     `:has(…)`, one that matches many elements recomputes theirs: it delayed each saved result by 30 ms."""

@@ -100,7 +100,7 @@ def wait_for(condition):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("room")
-def test_nothing_of_the_result_is_drawn_before_one_click_and_then_all(viewer, shown):
+def test_the_result_is_hidden_until_a_guess(viewer, shown):
     pupil = viewer()
     pupil.show()
     wait_for(lambda: pupil.result().over)
@@ -131,7 +131,7 @@ def test_nothing_of_the_result_is_drawn_before_one_click_and_then_all(viewer, sh
         {"section": "learning-rate", "said": {"best": ["1"]}},
     ],
 )
-def test_what_no_form_asks_answers_nothing(viewer, said):
+def test_malformed_guesses_are_ignored(viewer, said):
     pupil = viewer()
     pupil.show()
     pupil.first._hear(said)
@@ -141,7 +141,7 @@ def test_what_no_form_asks_answers_nothing(viewer, said):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("room")
-def test_a_pinned_run_is_not_seen_before_its_outcome_is_guessed_too(viewer, shown):
+def test_a_pinned_run_is_hidden_until_its_outcome_is_guessed(viewer, shown):
     """With a link's pin: hidden before the current result is guessed, and after, if its candidates differ."""
     pupil = viewer(pin=f"count=3&{SMALL}")
     pupil.show()
@@ -160,7 +160,7 @@ def test_a_pinned_run_is_not_seen_before_its_outcome_is_guessed_too(viewer, show
 
 
 @pytest.mark.usefixtures("room")
-def test_a_guess_holds_for_a_pinned_run_of_the_same_candidates(viewer, shown):
+def test_a_guess_also_reveals_a_pinned_run_of_the_same_candidates(viewer, shown):
     pupil = viewer(pin=SMALL.replace("4096", "2048") + "&count=2")
     pupil.show()
     assert not [words for words in (*DRAWN, *PINNED) if words in shown[-1]]
@@ -182,7 +182,7 @@ def test_a_pause_holds_a_pinned_run_too(room, viewer, shown):
 
 
 @pytest.mark.usefixtures("room")
-def test_it_is_asked_again_for_other_candidates_only(viewer):
+def test_a_new_guess_is_asked_for_other_candidates_only(viewer):
     pupil = viewer()
     pupil.show()
     pupil.press("1")
@@ -195,7 +195,7 @@ def test_it_is_asked_again_for_other_candidates_only(viewer):
 
 
 @pytest.mark.usefixtures("room")
-def test_who_would_rather_see_is_not_asked_again(viewer, shown):
+def test_a_viewer_who_skips_is_not_asked_again(viewer, shown):
     pupil = viewer()
     pupil.show()
     pupil.skip()
@@ -207,7 +207,7 @@ def test_who_would_rather_see_is_not_asked_again(viewer, shown):
 
 
 @pytest.mark.usefixtures("room")
-def test_what_may_stay_open_counts_where_it_was_chosen(viewer):
+def test_an_optional_answer_counts_if_given(viewer):
     pupil = viewer()
     pupil.show()
     pupil.press("0.001", diverges="no")
@@ -216,7 +216,7 @@ def test_what_may_stay_open_counts_where_it_was_chosen(viewer):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("room")
-def test_with_the_switch_off_the_page_is_as_without_a_class(viewer, shown):
+def test_without_predicting_the_page_shows_no_guesses(viewer, shown):
     pupil = viewer("0")
     assert pupil.asked == {}
     assert pupil.first.note() == ""
@@ -225,7 +225,7 @@ def test_with_the_switch_off_the_page_is_as_without_a_class(viewer, shown):
     assert "guess" not in shown[-1]
 
 
-def test_a_teacher_switches_predicting_on_for_all(room, viewer, monkeypatch):
+def test_a_teacher_enables_predicting_for_all(room, viewer, monkeypatch):
     monkeypatch.setattr(predict_first, "streaming", lambda: True)
     pupil = viewer("0")
     assert not pupil.first.predicts
@@ -260,7 +260,7 @@ def test_a_pause_does_not_hold_the_teacher(room, viewer):
     assert not teacher.first.pauses
 
 
-def test_a_page_that_was_closed_is_let_go(room, viewer, monkeypatch):
+def test_a_closed_page_is_garbage_collected(room, viewer, monkeypatch):
     """ipywidgets keeps every widget alive, which kept the page and its thread."""
     monkeypatch.setattr(predict_first, "streaming", lambda: True)
     first = PredictFirst()
@@ -275,7 +275,7 @@ def test_a_page_that_was_closed_is_let_go(room, viewer, monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_guesses_of_the_class_come_after_the_section_as_they_are_made(room, viewer, shown):
+def test_guesses_of_the_class_are_shown_live(room, viewer, shown):
     pupil, other = viewer("0"), viewer("0")
     room.say(shows=True)
     pupil.show()

@@ -16,7 +16,7 @@ IDS = [preset.title for preset in PRESETS]
 
 
 @pytest.mark.parametrize("preset", PRESETS, ids=IDS)
-def test_a_preset_says_what_its_page_accepts_and_nothing_that_is_usual(preset):
+def test_a_preset_has_valid_settings_that_change_its_page(preset):
     said = dict(parse_qsl(preset.query, keep_blank_values=True, strict_parsing=True))
     settings, address = PAGES[preset.notebook], Address(arguments=said)
     address.check(settings)
@@ -26,7 +26,7 @@ def test_a_preset_says_what_its_page_accepts_and_nothing_that_is_usual(preset):
     assert set(changed) <= set(said)
 
 
-def test_presets_are_told_apart_and_have_short_titles():
+def test_presets_are_distinct_and_have_short_titles():
     assert len({preset.title for preset in PRESETS}) == len({preset.query for preset in PRESETS}) == len(PRESETS)
     assert max(len(preset.title) for preset in PRESETS) <= 60
     assert {preset.notebook for preset in PRESETS} <= {notebook.name for notebook in NOTEBOOKS}
@@ -42,7 +42,7 @@ def test_presets_are_told_apart_and_have_short_titles():
         ),
     ],
 )
-def test_they_are_listed_as_links_where_a_server_has_them(served, starts):
+def test_presets_are_listed_as_links_if_served(served, starts):
     shown = listed_presets({SERVED: served})
     assert shown.count("<a href=") == len(PRESETS)
     for start in starts:
@@ -50,13 +50,13 @@ def test_they_are_listed_as_links_where_a_server_has_them(served, starts):
     assert listed_presets({}) == "", "an exported page has none"
 
 
-def test_where_the_gpu_loses_the_article_s_own_seconds_say_so():
+def test_the_gpu_loses_in_all_published_points():
     published = border.published_points()
     assert len(published) >= 3
     assert all(point.left_s < point.right_s for point in published), "the processor took less, at every batch size"
 
 
-def test_where_the_gpu_wins_it_is_predicted_to_by_both_intervals():
+def test_the_preset_where_the_gpu_wins_is_predicted_so():
     preset = next(one for one in PRESETS if one.title.startswith("The GPU wins"))
     address, settings = Address(arguments=dict(parse_qsl(preset.query))), PAGES[preset.notebook]
     said = {name.partition(".")[2]: address.read(one) for name, one in settings.items() if name.startswith("win.")}

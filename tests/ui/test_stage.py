@@ -42,7 +42,7 @@ def begun(stage, asked, presses, heard=None):
     return stage.begin_if_new(asked, presses, Request(), make)
 
 
-def test_a_task_is_begun_anew_for_something_else_or_at_the_press_of_a_button(stage):
+def test_a_task_restarts_for_other_settings_or_a_button_press(stage):
     heard = []
     first = begun(stage, "a", 0, heard)
     assert begun(stage, "a", 0, heard) is first
@@ -58,7 +58,7 @@ def until_cancelled(engine, store, cancel, request):
     yield from ()
 
 
-def test_the_next_task_ends_the_one_before(stage):
+def test_a_new_task_ends_the_previous_one(stage):
     first = stage.begin(until_cancelled, Request())
     stage.begin(until_cancelled, Request())
     assert first.wait_for_end(5)
@@ -67,7 +67,7 @@ def test_the_next_task_ends_the_one_before(stage):
     assert stage.running.wait_for_end(5)
 
 
-def test_a_stage_that_nobody_holds_ends_its_task(stage):
+def test_an_unreferenced_stage_ends_its_task(stage):
     """When a session ends, the task's thread must not keep the stage alive."""
     ended, here = threading.Event(), Stage(None, None)  # type: ignore[arg-type]
 
@@ -97,7 +97,7 @@ def pinned_by(stage, experiment):
     return seat
 
 
-def test_stop_ends_the_pinned_run_too_and_a_moved_control_leaves_it(monkeypatch):
+def test_stop_ends_the_pinned_run_but_a_moved_control_does_not(monkeypatch):
     monkeypatch.setattr(stage_module, "join", watched)
     stage = Stage(None, None)  # type: ignore[arg-type]
     one, kept, other = (rates(epochs) for epochs in (1, 2, 3))
@@ -118,7 +118,7 @@ def test_stop_ends_the_pinned_run_too_and_a_moved_control_leaves_it(monkeypatch)
     assert again.run.cancel.is_set(), "nobody watches what was let go"
 
 
-def test_an_unseen_run_begins_at_a_press_and_ends_with_its_settings_by_stop_or_with_the_session(monkeypatch):
+def test_an_unseen_run_starts_at_a_press_and_ends_with_its_settings(monkeypatch):
     monkeypatch.setattr(stage_module, "join", watched)
     stage = Stage(None, None)  # type: ignore[arg-type]
     one, beside, other = (rates(epochs) for epochs in (1, 2, 3))
@@ -152,7 +152,7 @@ def test_an_unseen_run_waits_for_a_paused_class_too(monkeypatch, room, pupil):
     assert pupil.run_unseen(rates(2), 1) is not None, "the press is not lost"
 
 
-def test_a_menu_forgets_what_was_shown_with_its_stage():
+def test_a_menu_drops_its_results_with_its_stage():
     menu = ExportMenu()
     here = Stage(None, None, menu=menu)  # type: ignore[arg-type]
     menu.now = lambda: "results"  # type: ignore[assignment,return-value]
@@ -161,7 +161,7 @@ def test_a_menu_forgets_what_was_shown_with_its_stage():
     assert menu.now() is None
 
 
-def test_a_frame_that_takes_long_is_not_drawn_over_the_next_showing(stage):
+def test_a_slow_frame_is_not_drawn_over_a_newer_one(stage):
     """If Stop is pressed while a chart is being drawn, “Measuring” must not cover “Stopped”."""
     drawn, begun, go_on = [], threading.Event(), threading.Event()
 
@@ -183,7 +183,7 @@ def test_a_frame_that_takes_long_is_not_drawn_over_the_next_showing(stage):
     assert drawn == ["measuring", "stopped"]
 
 
-def test_all_pages_of_a_browser_are_one_viewer(monkeypatch):
+def test_all_pages_of_a_browser_belong_to_one_viewer(monkeypatch):
     """The class site's access check identifies viewers; elsewhere each page is a viewer."""
     meta: dict[str, str] = {}
     monkeypatch.setattr(mo, "app_meta", lambda: SimpleNamespace(mode="run", request=SimpleNamespace(meta=meta)))
@@ -223,7 +223,7 @@ def pupil(monkeypatch, room):
     return Stage(None, None)  # type: ignore[arg-type]
 
 
-def test_a_pause_holds_a_pupil_s_task_until_the_class_goes_on(room, pupil):
+def test_a_pause_delays_a_pupils_task(room, pupil):
     room.say(pauses=True)
     task = begun(pupil, "a", 0)
     assert task.wait_for_news(0, 5)
@@ -235,7 +235,7 @@ def test_a_pause_holds_a_pupil_s_task_until_the_class_goes_on(room, pupil):
     assert (task.view().items, task.view().note) == (["one", "two"], "")
 
 
-def test_a_pause_holds_neither_what_runs_nor_a_teacher(room, pupil):
+def test_a_pause_affects_neither_running_tasks_nor_the_teacher(room, pupil):
     running = pupil.begin(until_cancelled, Request())
     room.say(pauses=True)
     assert running.view().note == ""
@@ -247,7 +247,7 @@ def test_a_pause_holds_neither_what_runs_nor_a_teacher(room, pupil):
 
 
 @pytest.mark.slow
-def test_a_paused_task_that_is_stopped_does_not_begin_later(room, pupil):
+def test_a_stopped_paused_task_does_not_start_later(room, pupil):
     room.say(pauses=True)
     task = begun(pupil, "a", 0)
     assert task.wait_for_news(0, 5)
@@ -264,7 +264,7 @@ def spin(cpu_s):
     return 7
 
 
-def test_turns_come_one_after_another_by_what_a_frame_costs():
+def test_drawing_turns_are_spaced_by_the_cost_of_a_frame():
     pacer = Pacer(share=0.25)
     assert [pacer.turn_in_s(0.0) for _ in range(3)] == [0.0, 0.0, 0.0], "nothing is known of their cost"
     pacer.draw(lambda: spin(0.08))
@@ -275,7 +275,7 @@ def test_turns_come_one_after_another_by_what_a_frame_costs():
     assert turns[2] == 2 * turns[1]
 
 
-def test_the_end_of_a_run_waits_for_no_turn(monkeypatch):
+def test_the_end_of_a_run_is_drawn_without_waiting_for_a_turn(monkeypatch):
     asked, drawn = threading.Event(), []
 
     def turn_in_s(now):
@@ -303,7 +303,7 @@ def test_the_end_of_a_run_waits_for_no_turn(monkeypatch):
     assert not page.is_alive()
 
 
-def test_a_thread_that_fails_to_draw_says_so_in_the_cell_and_draws_again(stage, monkeypatch, capsys):
+def test_a_drawing_error_is_shown_and_drawing_continues(stage, monkeypatch, capsys):
     shown, news, tries = [], Watched(), threading.Semaphore(0)
 
     def draw():
@@ -344,7 +344,7 @@ def section_at(seat):
     return SimpleNamespace(stage=stage, panel=panel, declared=declared, page=page, prefix="rate", members=[], **nothing)
 
 
-def test_the_first_points_of_a_run_wait_for_neither_turn_nor_frame(monkeypatch):
+def test_the_first_points_of_a_run_are_drawn_at_once(monkeypatch):
     turns, drawn, painted = iter((0.0, 1000.0, 1000.0)), [], threading.Semaphore(0)
     pacer = SimpleNamespace(turn_in_s=lambda now: next(turns), draw=lambda paint: paint())
     monkeypatch.setattr(stage_module, "pacer", pacer)
@@ -377,7 +377,7 @@ def test_the_first_points_of_a_run_wait_for_neither_turn_nor_frame(monkeypatch):
 
 
 @pytest.mark.slow
-def test_two_runs_that_are_pinned_beside_each_other_are_forgotten():
+def test_two_runs_pinned_beside_each_other_are_garbage_collected():
     """Each is drawn next to the other; the drawings must not keep them alive."""
     one, other = (rates(epochs) for epochs in (1, 2))
     seats = [watched(experiment, None, None, Request()) for experiment in (one, other)]
@@ -420,7 +420,7 @@ def test_saved_results_are_drawn_once_for_all_viewers(monkeypatch):
     assert len(_frames[results]) == MAX_FRAMES
 
 
-def test_a_run_that_ends_while_it_is_drawn_is_not_yet_done_and_keeps_its_charts(monkeypatch):
+def test_a_run_that_ends_while_drawn_is_shown_as_done_only_afterwards(monkeypatch):
     """“Done” appeared below charts that lacked a line, and its text replaced every “0%”, even in number formats."""
     experiment = made.learning_rate((0.1, 1.0), epochs=1, batch_size=32, hidden="128")
     results, shown = Results(experiment.items, experiment.labels), []

@@ -23,7 +23,7 @@ from lib.ui.url_state import Address
         (url_state.text("x", "", int), "12", "12"),
     ],
 )
-def test_a_text_is_read_as_what_its_setting_holds(setting, said, value):
+def test_a_text_is_read_as_the_type_of_its_setting(setting, said, value):
     found = setting.read(said)
     assert found == value
     assert type(found) is type(value)
@@ -40,13 +40,13 @@ def test_a_text_is_read_as_what_its_setting_holds(setting, said, value):
         (url_state.text("x", "", int), "1" * 201, "x: expected at most 200 characters, got 201; write less"),
     ],
 )
-def test_what_cannot_be_used_is_said_with_what_was_expected(setting, said, sentence):
+def test_unusable_text_is_refused_with_what_was_expected(setting, said, sentence):
     with pytest.raises(ValueError, match="expected") as caught:
         setting.read(said)
     assert str(caught.value).startswith(sentence)
 
 
-def test_an_address_that_is_cleared_says_nothing_any_more():
+def test_a_cleared_address_has_defaults_and_no_problems():
     setting = url_state.choice("x.a", 1, (1, 2))
     address = Address(arguments={"x.a": "2", "x.b": "3"})
     address.check({"x.a": setting})
@@ -61,7 +61,7 @@ MEMBERS = (url_state.number("rate.epochs", 3, 1, 20, whole=True), url_state.text
 
 
 @given(st.integers(1, 20), st.text(st.characters(codec="utf-8"), max_size=40))
-def test_a_panels_state_is_read_as_it_was_written(epochs, hidden):
+def test_the_state_of_a_panel_reads_back_unchanged(epochs, hidden):
     address = Address(arguments={"rate.epochs": str(epochs), "rate.hidden": hidden})
     said = address.state(MEMBERS)
     assert url_state.state_of("rate.pin", MEMBERS).read(said) == said
@@ -70,17 +70,17 @@ def test_a_panels_state_is_read_as_it_was_written(epochs, hidden):
 
 
 @pytest.mark.parametrize("said", ["epochs=99", "rate.epochs=4", "epochs", "epochs=4&epochs=5&hidden=1", "&&&=&"])
-def test_a_state_that_names_something_else_is_refused(said):
+def test_a_state_with_other_settings_is_refused(said):
     with pytest.raises(ValueError, match="expected settings of this panel"):
         url_state.state_of("rate.pin", MEMBERS).read(said)
 
 
-def test_no_state_has_no_values():
+def test_an_empty_state_has_no_values():
     assert url_state.values_of("", MEMBERS) is None
     assert url_state.values_of(url_state.ALL_USUAL, MEMBERS) == {"epochs": 3, "hidden": "128"}
 
 
-def test_where_a_section_says_nothing_the_readers_network_counts():
+def test_the_readers_network_is_the_default_of_sections():
     one = controls.batch_size("Batch size", 32).make("rate.size").setting
     for said, size in (({}, 32), ({"net.size": "64"}, 64), ({"net.size": "64", "rate.size": "8"}, 8)):
         assert Address(arguments=said).read(one) == size

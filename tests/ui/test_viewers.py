@@ -39,7 +39,7 @@ def shown(viewer: Viewer) -> dict[str, list[str]]:
     return {name: re.findall("<td>([^<]*)</td>", viewer.frames[name].html) for name in AWAITED}
 
 
-def test_twenty_who_open_the_page_see_the_same_trainings(server):
+def test_twenty_viewers_share_the_same_trainings(server):
     def look(_: int) -> dict[str, list[str]]:
         with Viewer(server[0], QUICK) as viewer:
             return shown(viewer)
@@ -51,7 +51,7 @@ def test_twenty_who_open_the_page_see_the_same_trainings(server):
         assert len(made) == 1, f"{name}: expected one measurement for all, got {len(made)}: {made}"
 
 
-def test_a_closed_tab_ends_its_training_which_comes_after_the_pages(server):
+def test_a_closed_tab_ends_its_training_which_has_lower_priority(server):
     address, process = server
     with Viewer(address, LONG) as viewer:
         viewer.wait(

@@ -12,7 +12,7 @@ from lib.ui import widgets
 from lib.ui.widgets import DrawDigit
 
 
-def test_a_network_travels_as_its_shapes_and_all_its_float32_values():
+def test_a_network_is_sent_as_shapes_and_float32_values():
     parameters = initial_parameters(Network((16, 8)), 0)
     sent = widgets.encode(parameters)
     assert sent["shapes"] == [[784, 16], [16, 8], [8, 10]]
@@ -46,24 +46,24 @@ WIDGETS = [
 
 
 @pytest.mark.parametrize("widget", WIDGETS)
-def test_a_widget_brings_its_own_javascript(widget):
+def test_a_widget_has_its_own_javascript(widget):
     assert "export default { render }" in widget._esm
 
 
-def test_the_page_hears_which_sections_are_near_and_holds_nobody():
-    class Told:
+def test_near_sections_are_reported_to_a_weakly_held_listener():
+    class Listener:
         def near(self, names):
             self.names = names
 
-    told = Told()
-    widget = widgets.WholePage(told.near)
+    listener = Listener()
+    widget = widgets.WholePage(listener.near)
     widget._handle_custom_msg({"near": ["depth"]}, [])
-    assert told.names == ["depth"]
-    del told
+    assert listener.names == ["depth"]
+    del listener
     widget._handle_custom_msg({"near": ["depth"]}, [])
 
 
-def test_every_script_of_the_folder_is_a_widgets():
+def test_every_script_of_the_folder_is_used():
     brought = [*(str(one._esm) for one in WIDGETS), *widgets.worker_scripts().values()]
     for path in (ROOT / "lib/ui/widgets").glob("*.js"):
         assert any(path.read_text() in script for script in brought), path.name

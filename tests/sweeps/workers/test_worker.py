@@ -119,7 +119,7 @@ LOST = "INTERNAL: Failed to synchronize: CUDA_ERROR_LAUNCH_FAILED: unspecified l
 
 
 @pytest.fixture
-def engine_losing_its_card(monkeypatch):
+def losing_engine(monkeypatch):
     def process(module, arguments, environment, *rest):
         kept = {} if "numpy" in arguments else {stub_worker.FAILS: ""}
         return stub_worker.start(module, arguments, environment | kept, *rest)
@@ -132,30 +132,26 @@ def engine_losing_its_card(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_lost_card_is_reported_with_a_remedy_and_ends_the_worker(engine_losing_its_card, monkeypatch):
-    messages = engine_losing_its_card.run(NUMPY, [MANY], Cancel())
+def test_a_lost_card_is_reported_with_a_remedy_and_ends_the_worker(losing_engine, monkeypatch):
+    messages = losing_engine.run(NUMPY, [MANY], Cancel())
     until_steps(messages)
-    lost = psutil.Process(engine_losing_its_card.pids()["numpy/cpu"])
+    lost = psutil.Process(losing_engine.pids()["numpy/cpu"])
     with pytest.raises(CardLost, match=r"no longer answers .*CUDA_ERROR_LAUNCH_FAILED.*nvidia-smi or dmesg.*restart"):
         list(messages)
     assert not psutil.wait_procs([lost], timeout=10)[1], "its process can do nothing more with the card"
     monkeypatch.setenv(stub_worker.FAILS, "shapes (3,) and (4,) do not fit")
     with pytest.raises(TrainingFailed, match="stopped with RuntimeError: shapes") as error:
-        run(engine_losing_its_card, NUMPY, [MANY])
+        run(losing_engine, NUMPY, [MANY])
     assert not isinstance(error.value, CardLost)
-    assert psutil.Process(engine_losing_its_card.pids()["numpy/cpu"]).is_running(), (
-        "an error of another kind ends no worker"
-    )
-    assert list(
-        engine_losing_its_card.examine(NUMPY, Examination("operation", operation=OperationRequest("sine", 4)), Cancel())
-    )
+    assert psutil.Process(losing_engine.pids()["numpy/cpu"]).is_running(), "an error of another kind ends no worker"
+    assert list(losing_engine.examine(NUMPY, Examination("operation", operation=OperationRequest("sine", 4)), Cancel()))
 
 
 @pytest.mark.slow
-def test_a_lost_card_does_not_stop_other_runtimes_of_a_sweep(engine_losing_its_card, tmp_path):
+def test_a_lost_card_does_not_stop_other_runtimes_of_a_sweep(losing_engine, tmp_path):
     trained = []
     items = [Item(MANY, runtime) for runtime in (NUMPY, Runtime("jax-step"))]
-    found = updates(items, engine_losing_its_card, Store(tmp_path / "s.sqlite"), Cancel())
+    found = updates(items, losing_engine, Store(tmp_path / "s.sqlite"), Cancel())
     with pytest.raises(CardLost):
         trained.extend(update.item for update in found if isinstance(update, Finished))
     assert trained == items[1:]

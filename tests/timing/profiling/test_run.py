@@ -175,7 +175,7 @@ typedef void (*CUpti_CallbackFunc)(void *, CUpti_CallbackDomain, CUpti_CallbackI
 CUptiResult cuptiSubscribe(CUpti_SubscriberHandle *, CUpti_CallbackFunc, void *);
 CUptiResult cuptiEnableDomain(uint32_t, CUpti_SubscriberHandle, CUpti_CallbackDomain);
 """
-PLAYED = """
+FAKE_CUPTI = """
 #include "cupti.h"
 static CUpti_CallbackFunc told;
 static int enabled[3];
@@ -200,7 +200,7 @@ def fake_cupti(tmp_path, monkeypatch):
     folder = tmp_path / "cupti"
     folder.mkdir()
     (folder / "cupti.h").write_text(HEADER)
-    (folder / "fake_cupti.c").write_text(PLAYED)
+    (folder / "fake_cupti.c").write_text(FAKE_CUPTI)
     library = str(folder / "libcupti.so")
     subprocess.run(["gcc", "-shared", "-fPIC", "-w", "-o", library, str(folder / "fake_cupti.c")], check=True)
     monkeypatch.setattr(run, "_places", lambda: [folder])

@@ -8,7 +8,7 @@ from lib.ui.views.chart import Chart
 
 
 @pytest.fixture(autouse=True)
-def charts_in_words(monkeypatch):
+def check_chart_texts(monkeypatch):
     """Fail the test if the text of one of its charts omits what is drawn, or contains “nan”."""
     made, begin = [], Chart.__init__
 

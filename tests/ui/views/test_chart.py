@@ -22,7 +22,7 @@ def test_labels_are_spread_and_keep_their_order():
 
 
 @given(st.lists(st.floats(1e-3, 1e6), min_size=1, max_size=9))
-def test_an_axis_of_decades_holds_its_values(values):
+def test_an_axis_of_decades_contains_its_values(values):
     low, high = view.decades(values)
     assert low < min(values) <= max(values) < high
     assert np.log10([low, high]) == pytest.approx(np.round(np.log10([low, high])), abs=1e-9)
@@ -35,7 +35,7 @@ def test_the_end_of_an_axis_is_1_2_or_5_of_its_decade(value):
     assert f"{end:e}"[0] in "125"
 
 
-def test_a_label_lies_in_the_plot_and_its_point_stays_where_it_was():
+def test_labels_are_moved_within_the_plot_but_points_are_not():
     points = [{"label": name, "x": 1.0, "y": y} for name, y in (("a", 8.0), ("b", 8.0), ("c", 100.0))]
     moved = view.moved_apart(points, (0.02, 8.0))
     assert [one["y"] for one in moved] == [8.0, 8.0, 100.0]
@@ -43,7 +43,7 @@ def test_a_label_lies_in_the_plot_and_its_point_stays_where_it_was():
     assert len({one["at"] for one in moved}) == 3
 
 
-def test_every_axis_legend_and_text_is_styled_and_the_marks_are_not_read_one_by_one():
+def test_axes_legends_and_texts_are_styled_and_marks_hidden_from_aria():
     base = alt.Chart(pd.DataFrame({"x": [1.0], "color": ["#3a72d8"]})).encode(x=alt.X("x:Q", axis=alt.Axis()))
     text = base.mark_text(color="#3a72d8").encode(text="x:Q")
     by_row = base.mark_text().encode(text="x:Q", color=alt.Color("color:N", scale=None, legend=alt.Legend()))
@@ -57,13 +57,13 @@ def test_every_axis_legend_and_text_is_styled_and_the_marks_are_not_read_one_by_
     assert [spec["config"][part]["aria"] for part in ("mark", "axis")] == [False, False]
 
 
-def test_a_chart_travels_with_its_name():
+def test_a_chart_is_sent_with_its_name():
     shown = view.Chart({"height": 100}, "what it shows")
     assert json.loads(shown.as_json) == {"height": 100, "description": "what it shows"}
     assert shown.height_px == 100 + view.AROUND
 
 
-def test_the_real_end_of_an_axis_takes_its_place_everywhere():
+def test_the_placeholder_for_an_axis_end_is_replaced_everywhere():
     spec = {"a": [{"domain": [0, view.X_MAX]}], "b": view.X_MAX, "c": "text"}
     assert view.with_x_max(spec, 7.0) == {"a": [{"domain": [0, 7.0]}], "b": 7.0, "c": "text"}
     assert spec["b"] == view.X_MAX, "a copy"

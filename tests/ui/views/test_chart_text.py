@@ -38,7 +38,7 @@ def test_every_series_is_named_and_no_missing_number_is_shown(found, kind):
     assert text.axes == "Across: step, 0 to 4,500. Up: loss."
 
 
-def test_a_line_is_told_by_its_ends_and_a_point_by_its_place():
+def test_lines_are_described_by_their_ends_and_points_by_their_place():
     rows = [("a", 1, 2.0), ("b", 1, 2.5), ("a", 2, 0.5), ("b", 3, float("nan")), ("b", 2, 0.25)]
     lines = drawn(rows, b="training").text
     assert lines.content == "2 lines: a and b. Last loss: 0.5 (a). Training: b."
@@ -49,7 +49,7 @@ def test_a_line_is_told_by_its_ends_and_a_point_by_its_place():
     assert drawn([]).text.content == "No value yet."
 
 
-def test_what_is_said_is_escaped():
+def test_chart_texts_are_escaped():
     shown = drawn([("<b>", 1, 2.0)]).text.as_html("<i>")
     assert "<b>" not in shown
     assert "<i>" not in shown
@@ -74,11 +74,11 @@ def test_what_is_said_is_escaped():
         ("0.31", ".3g", "0.31"),
     ],
 )
-def test_values_are_written_as_in_a_tooltip(value, form, shown):
+def test_values_are_formatted_as_in_a_tooltip(value, form, shown):
     assert written(value, form) == shown
 
 
-def test_the_charts_of_an_experiment_follow_their_run():
+def test_chart_texts_follow_the_results():
     experiment = made.learning_rate((0.01, 0.1, 10.0), epochs=3, batch_size=32, hidden="128")
     experiment = replace(experiment, draw=(view.loss_by_step, view.accuracy_by_epoch, view.accuracy_by_rate))
     loss, accuracy, by_rate = view.charts(experiment, Results(experiment.items, experiment.labels))

@@ -29,14 +29,14 @@ PALETTE = sorted(
 )
 
 
-def test_contrast_is_the_one_of_the_standard():
+def test_contrast_matches_the_standard():
     assert contrast("#000000", "rgb(255, 255, 255)") == pytest.approx(21)
     assert contrast("#767676", "color(srgb 1 1 1)") == pytest.approx(4.54, abs=0.01)  # WebAIM's example
 
 
 @pytest.mark.parametrize(("ground", "text"), GROUNDS, ids=["light", "dark"])
 @pytest.mark.parametrize("color", PALETTE)
-def test_a_mark_is_seen_and_its_label_read(color, ground, text):
+def test_marks_and_labels_have_enough_contrast(color, ground, text):
     assert contrast(color, ground) >= 3
     mixed = re.fullmatch(r"color-mix\(in srgb, (#\w{6}) (\d+)%, currentColor\)", ink(color))
     assert mixed, ink(color)

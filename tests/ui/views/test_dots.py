@@ -8,7 +8,7 @@ def dots_of(chart: Chart) -> list[dict]:
     return next((rows for rows in chart.spec["datasets"].values() if rows and "known" in rows[0]), [])
 
 
-def test_the_smallest_is_on_top_and_each_way_to_know_has_its_shape():
+def test_the_smallest_is_on_top_and_each_source_has_its_shape():
     dots = [Dot("slow", "CPU", PUBLISHED, 9.0, 9.0, 9.0), Dot("quick", "GPU", HERE, 1.0, 0.9, 2.0)]
     chart = dots_chart(dots, {"CPU": "#000", "GPU": "#fff"}, "seconds", "who is quick", even=1.0)
     assert len(dots_of(chart)) == 2

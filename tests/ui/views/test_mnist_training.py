@@ -20,7 +20,7 @@ from tests.sweeps.experiments.test_results import filled, on_rows
     ],
     ids=lambda experiment: experiment.name,
 )
-def test_charts_of_empty_and_full_results(experiment):
+def test_charts_keep_their_size_and_axes_as_results_arrive(experiment):
     empty = view.charts(experiment, Results(experiment.items, experiment.labels))
     results = filled(experiment, [0.95] * len(experiment.items), diverged=(2,))
     full = view.charts(experiment, results)
@@ -34,7 +34,7 @@ def test_charts_of_empty_and_full_results(experiment):
         assert outcomes == ["learnt", "learnt", "diverged"]
 
 
-def test_published_figures_stand_beside_measured_ones():
+def test_published_figures_are_shown_for_matching_settings():
     experiment = made.backends(batch_size=32, epochs=2, rate=0.1, hidden="128")
     (dots,) = view.charts(experiment, filled(experiment, [0.95] * len(experiment.items)))
     quoted = {row["label"]: row["y"] for row in dots.spec["datasets"]["published"]}
@@ -51,7 +51,7 @@ def test_published_figures_stand_beside_measured_ones():
     assert [view.published_note(one) for one in others] == ["", "", ""]
 
 
-def test_sentences_say_what_the_rows_show():
+def test_sentences_state_the_outcome_of_each_experiment():
     rates = made.learning_rate((0.01, 0.1, 10.0), epochs=3, batch_size=32, hidden="128")
     text = view.run_sentence(rates, filled(rates, (0.9, 0.965, 0.1), diverged=(2,)))
     assert "Learning rate 0.1 was best: 96.5" in text
@@ -75,7 +75,7 @@ def test_sentences_say_what_the_rows_show():
     assert "one seed cannot tell" in view.run_sentence(few, filled(few, (0.95, 0.965)))
 
 
-def test_the_seconds_to_a_target_count_training_and_evaluation_of_each_epoch():
+def test_seconds_to_a_target_include_training_and_evaluation():
     experiment = made.learning_rate((0.1, 1.0), epochs=3, batch_size=32, hidden="128")
     line = filled(experiment, (0.9, 0.9)).lines[0]  # per epoch 0.1 s of training and 0.01 s of evaluation
     reached = [epoch.validation_accuracy for epoch in line.epochs]

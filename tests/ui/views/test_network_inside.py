@@ -8,7 +8,7 @@ from lib.ui.views import network_inside
 from tests.contrast import channels, contrast
 
 
-def test_a_network_without_hidden_layers_is_counted_by_hand():
+def test_counts_of_a_network_without_hidden_layers_match_a_hand_count():
     """Its logits are the first ten pixels, so it predicts the brightest of them."""
     weights = np.eye(784, 10, dtype=np.float32)
     images = np.zeros((3, 28, 28), np.uint8)
@@ -22,7 +22,7 @@ def test_a_network_without_hidden_layers_is_counted_by_hand():
     assert probability == pytest.approx(np.exp(0.2) / (np.exp(0.2) + 9), rel=1e-6)
 
 
-def test_a_count_in_the_confusion_matrix_is_read_on_its_ground():
+def test_counts_in_the_confusion_matrix_have_enough_contrast():
     confusion = np.full((10, 10), 1)
     confusion[np.triu_indices(10, 1)] = range(1, 46)  # all shares of the largest count
     axes = network_inside.confusion_figure(network_inside.NetworkView(confusion, ())).axes[0]
@@ -35,7 +35,7 @@ def test_a_count_in_the_confusion_matrix_is_read_on_its_ground():
         assert contrast(list(to_rgb(text.get_color())), ground) >= 4.5, (x, y)
 
 
-def test_a_confusion_matrix_is_told_by_what_is_confused_most():
+def test_a_confusion_matrix_is_described_by_its_largest_confusions():
     confusion = np.diag([50, 40, 30])
     confusion[0, 2], confusion[2, 0], confusion[1, 2] = 7, 1, 2
     text = network_inside.confusion_text(network_inside.NetworkView(confusion, ()), ("ant", "bee", "<wasp>"))
@@ -52,7 +52,7 @@ def test_a_confusion_matrix_is_told_by_what_is_confused_most():
     assert "<wasp>" not in shown
 
 
-def test_each_mistake_is_told_and_none_where_there_is_none():
+def test_mistakes_are_described():
     inside = network_inside.NetworkView(np.eye(3, dtype=int), ((4, 2, 0.996), (1, 0, 0.5)))
     text = network_inside.wrong_text(inside, np.array([0, 1, 2, 0, 1]))
     assert text.content == "2 images. The most confident: 1, taken for 2, 100 % sure."
@@ -64,7 +64,7 @@ def test_each_mistake_is_told_and_none_where_there_is_none():
 
 
 @pytest.mark.parametrize("names", [("$0_$50", "$10k-$20k"), ("\\(a^b_c$", "$x_{1}$ <b>")])
-def test_names_of_classes_are_no_formulas(names):
+def test_names_of_classes_are_not_drawn_as_formulas(names):
     """matplotlib would read text between two dollar signs as a formula, which may not even parse."""
     confusion, images = np.array([[5, 2], [1, 5]]), np.zeros((1, 8, 8), np.uint8)
     inside = network_inside.NetworkView(confusion, ((0, 1, 0.9),))

@@ -26,7 +26,7 @@ def ends(chart, channel):
     ],
     ids=["learning-rate", "depth", "batch-size"],
 )
-def test_both_have_the_axes_that_hold_both(make):
+def test_pinned_and_current_charts_share_their_axes(make):
     short, long = make(epochs=2, size=64), make(epochs=5, size=512)
     drawn = (view.charts(one, filled(one, [0.9, 0.95])) for one in (short, long))
     for pair in zip(*drawn, strict=True):
@@ -42,7 +42,7 @@ def test_both_have_the_axes_that_hold_both(make):
         assert (one.spec["datasets"], other.spec["datasets"]) == tuple(spec["datasets"] for spec in before)
 
 
-def test_the_difference_is_said_and_what_came_of_it():
+def test_the_difference_names_changed_settings_and_outcome():
     was, now = rates(), rates(epochs=5, size=512)
     told = difference((was, filled(was, [0.9, 0.95])), (now, filled(now, [0.9, 0.93])))
     assert told.startswith("Batch size 32 pinned, 512 now and epochs 3 pinned, 5 now. Best pinned: 95.0\u202f% (0.1)")

@@ -52,7 +52,7 @@ EACH = [RATES, SIZES, DEPTHS, BACKENDS]
         (SIZES, (0.5, 0.5), (), Guess("32"), "You said 32; none reached 90.0\u202f%."),
     ],
 )
-def test_a_guess_is_told_exactly(experiment, accuracies, diverged, guess, wanted):
+def test_the_sentence_about_a_guess_is_exact(experiment, accuracies, diverged, guess, wanted):
     assert view.sentence(experiment, filled(experiment, accuracies, diverged=diverged), guess) == wanted
 
 
@@ -65,12 +65,12 @@ def test_a_guess_is_told_exactly(experiment, accuracies, diverged, guess, wanted
         ("no", (), "You also said that every loss would stay a number, and all did."),
     ],
 )
-def test_whether_a_loss_stops_being_a_number(said, diverged, wanted):
+def test_the_sentence_about_divergence_is_exact(said, diverged, wanted):
     results = filled(RATES, (0.9, 0.965, 0.2), diverged=diverged)
     assert view.sentence(RATES, results, Guess("0.1", diverges=said)).endswith(wanted)
 
 
-def test_a_library_is_called_slower_only_by_the_one_rule():
+def test_a_library_is_called_slower_only_by_the_common_comparison_rule():
     """The n-th line of these results takes n times the first one's 0.1 s."""
     first, second, *_, last = BACKENDS.labels
     results = filled(BACKENDS, [0.95] * len(BACKENDS.items))
@@ -89,7 +89,7 @@ def test_a_library_is_called_slower_only_by_the_one_rule():
 
 
 @pytest.mark.parametrize("state", [State.STOPPED, State.FAILED])
-def test_nothing_is_told_of_a_run_that_was_not_finished(state):
+def test_unfinished_runs_have_no_sentence(state):
     results = filled(RATES, (0.9, 0.965, 0.9))
     results.state = state
     assert view.sentence(RATES, results, Guess("0.1")) == ""
@@ -97,7 +97,7 @@ def test_nothing_is_told_of_a_run_that_was_not_finished(state):
     assert view.sentence(RATES, filled(RATES, (0.9, 0.965, 0.9)), None) == ""
 
 
-def test_bars_are_counted_marked_and_escaped():
+def test_the_histogram_is_counted_marked_and_escaped():
     shown = view.histogram("Which <one>?", {"a<b": 1, "c": 3}, yours="c")
     assert "Which &lt;one&gt;? <small>4 answers</small>" in shown
     assert "<span>a&lt;b</span>" in shown

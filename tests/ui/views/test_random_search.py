@@ -32,7 +32,7 @@ def search(n=64):
 
 
 @pytest.mark.slow
-def test_specifications_are_valid_with_and_without_rows():
+def test_chart_specifications_are_valid_with_and_without_rows():
     full = search()
     full.loc[:4, "diverged"] = True
     full.loc[:4, "accuracy"] = np.nan
@@ -63,7 +63,7 @@ def test_parallel_axes_are_in_real_units():
     assert at_end.drop(bad).is_monotonic_increasing, "the best is drawn last, on top"
 
 
-def test_sentence_says_what_the_rows_show():
+def test_the_sentence_states_the_best_setting_and_failures():
     frame = pd.DataFrame(
         {
             "learning_rate": [0.32, 0.1, 3.0, 0.001, 0.2],
@@ -86,7 +86,7 @@ def test_sentence_says_what_the_rows_show():
     assert random_search.search_sentence(frame.iloc[4:], DIMENSIONS) == ""
 
 
-def test_bad_ranges_are_one_sentence():
+def test_bad_ranges_are_refused():
     with pytest.raises(ValueError, match=r"learning_rate: expected 0 < low < high.*got 0 to 1; widen"):
         Dimension("learning_rate", 0, 1, log=True)
     with pytest.raises(ValueError, match="expected low < high"):

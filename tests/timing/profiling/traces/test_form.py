@@ -59,7 +59,7 @@ def collected(rows):
 
 
 @given(TREES, TREES)
-def test_own_time_and_depth_are_those_of_the_tree(first, second):
+def test_own_time_and_depth_match_the_tree(first, second):
     known = {}
     for lane, tree in enumerate((first, second)):
         for start, end, depth, own in nested_rows(tree)[0]:
@@ -73,7 +73,7 @@ def test_own_time_and_depth_are_those_of_the_tree(first, second):
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 50), st.integers(0, 50)), max_size=30))
-def test_whatever_comes_is_added_up_once(rows):
+def test_any_rows_are_added_up_once(rows):
     trace = collected((lane, start, start + length) for lane, start, length in rows).trace("any", "any")
     assert sum(call.count for call in trace.calls) == trace.n_rows == sum(length > 0 for _, _, length in rows)
     assert sum(call.total_ns for call in trace.calls) == sum(length for _, _, length in rows)
@@ -90,7 +90,7 @@ def test_the_middle_of_a_long_trace_is_kept(monkeypatch):
     assert trace.span_ns[0] == 0
 
 
-def test_the_shortest_of_many_calls_are_one(monkeypatch):
+def test_the_shortest_of_many_calls_are_merged(monkeypatch):
     monkeypatch.setattr(form, "MAX_CALLS", 3)
     trace = collected(("lane", 100 * k, 101 * k + 1) for k in range(10)).trace("many", "any")
     assert [call.name for call in trace.calls] == ["row 900", "row 800", "row 700", form.REST]
@@ -98,7 +98,7 @@ def test_the_shortest_of_many_calls_are_one(monkeypatch):
     assert sum(call.count for call in trace.calls) == 10
 
 
-def test_more_than_is_read_is_refused(monkeypatch):
+def test_too_many_rows_or_threads_are_refused(monkeypatch):
     monkeypatch.setattr(form, "MAX_ROWS", 5)
     with pytest.raises(Refused, match="more than 5 rows; record fewer steps"):
         collected(("lane", k, k + 1) for k in range(6))
@@ -107,7 +107,7 @@ def test_more_than_is_read_is_refused(monkeypatch):
         collected((k, 0, 1) for k in range(3))
 
 
-def test_what_pytorch_s_calls_compute_is_where_most_of_their_time_is_their_own():
+def test_pytorch_calls_compute_if_most_of_their_time_is_their_own():
     found = Collector()
     lane = found.lane("thread")
     for name, start, length in (
@@ -138,22 +138,22 @@ TRACE = json.loads(written(collected([("a", 0, 5), ("b", 1, 3)]).trace("small", 
         ({"about": {"steps": [1]}}, "but then"),
     ],
 )
-def test_a_saved_trace_that_somebody_changed_is_refused(change, why):
+def test_a_modified_saved_trace_is_refused(change, why):
     with pytest.raises(Refused, match=why):
         parsed(json.dumps(TRACE | change))
 
 
-def test_a_saved_trace_that_is_cut_off_is_refused():
+def test_a_truncated_saved_trace_is_refused():
     with pytest.raises(Refused, match="copy the whole file"):
         parsed(json.dumps(TRACE)[:-20])
 
 
-def test_names_are_shortened_and_show_no_control_character():
+def test_names_are_shortened_without_control_characters():
     assert form.shortened("a\x00b\n") == "a b"
     assert len(form.shortened("x" * 5000)) == form.MAX_NAME
 
 
-def test_absurd_times_overflow_nothing():
+def test_absurd_times_do_not_overflow():
     largest = form.MAX_NS - 1
     trace = collected([("a", -largest, 0), ("a", 0, largest), ("b", largest, 2 * largest)] * 3).trace("far", "any")
     assert (trace.rows.start_ns >= 0).all()
@@ -162,7 +162,7 @@ def test_absurd_times_overflow_nothing():
     assert written(parsed(written(trace))) == written(trace)
 
 
-def test_a_stream_s_rows_are_arithmetic_or_copies_and_what_repeats_them_is_left_out():
+def test_stream_rows_are_kernels_or_copies_and_repeating_lanes_left_out():
     found = Collector()
     for lane in ("stream", "repeated"):
         found.add(found.lane(lane), "loop_fusion", DISPATCH, 0, 5)
@@ -220,13 +220,13 @@ OF_DEVICES = {
     ],
     ids=["host", "programs", "CUDA", "devices"],
 )
-def test_a_name_has_its_kind(known, kind):
+def test_kinds_are_derived_from_names(known, kind):
     assert {name: kind(name) for names in known.values() for name in names} == {
         name: expected for expected, names in known.items() for name in names
     }
 
 
-def test_what_computes_and_what_launches_is_told_from_what_only_renames_or_prepares():
+def test_computing_and_launching_calls_are_recognised_by_name():
     names = ("aten::mm", "aten::add_", "aten::threshold_backward", "aten::t", "aten::empty_like", "aten::transpose")
     assert [computes(name) for name in (*names, "AddmmBackward0")] == [True] * 3 + [False] * 4
     assert all(map(launches, ("cudaLaunchKernel", "hipExtModuleLaunchKernel", "cudaGraphLaunch", "queue.submit")))
@@ -273,7 +273,7 @@ def state_at(trace, moment):
 
 
 @given(ROWS, st.integers(0, 10), st.integers(11, 20))
-def test_each_moment_has_the_state_of_the_definition(rows, low, high):
+def test_states_match_the_definition_at_each_moment(rows, low, high):
     trace = trace_of(rows)
     began, ended = window(trace, low / 20, high / 20)
     parts = waited_for(trace, began, ended)
@@ -286,7 +286,7 @@ def test_each_moment_has_the_state_of_the_definition(rows, low, high):
 
 
 @given(ROWS)
-def test_gaps_are_where_a_lane_has_no_row(rows):
+def test_gaps_of_a_lane_are_where_it_has_no_row(rows):
     trace = trace_of(rows)
     parts = waited_for(trace, *trace.span_ns)
     for lane in range(len(trace.lanes)):
@@ -305,18 +305,18 @@ def test_gaps_are_where_a_lane_has_no_row(rows):
         }
 
 
-def test_a_trace_without_rows_waits_for_nobody():
+def test_an_empty_trace_has_no_waiting_time():
     empty = Collector().trace("empty", "a test")
     assert sum(waited_for(empty, *empty.span_ns).seconds.values()) == 0
 
 
-def test_the_dearest_are_those_of_their_own_and_waiting_is_none():
+def test_the_most_expensive_calls_are_ranked_by_own_time_without_waits():
     trace = trace_of([(0, DISPATCH, 0, 100), (0, KERNEL, 1, 90), (1, WAIT, 0, 200), (1, LAUNCH, 300, 20)])
     assert [(call.kind, call.self_ns) for call in dearest(trace)] == [(KERNEL, 90), (LAUNCH, 20), (DISPATCH, 10)]
     assert len(dearest(trace, 1)) == 1
 
 
-def test_what_became_shorter_is_told_a_step():
+def test_changes_between_traces_are_given_per_step():
     before = trace_of([(0, KERNEL, 0, 100), (0, LAUNCH, 200, 50)])
     after = trace_of([(0, KERNEL, 0, 100), (1, TRANSFER, 0, 10)])
     found = {change.name: change for change in changes(before, after, per=(1.0, 2.0))}

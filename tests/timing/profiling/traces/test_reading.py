@@ -36,7 +36,7 @@ def zipped():
     return buffer.getvalue()
 
 
-def test_each_format_is_told_by_its_content(tmp_path):
+def test_each_format_is_recognised_by_its_content(tmp_path):
     heads = {
         reading.read_events: [b' {"traceEvents": []}', b"[]", b"\x1f\x8b\x08"],
         reading.read_report: [API_SUM.encode(), b"\xef\xbb\xbf" + API_SUM.encode()],
@@ -83,7 +83,7 @@ NO_TRACES = {  # by name: gzipped bytes hold a timestamp, which would change the
 
 
 @pytest.mark.parametrize(("content", "why"), NO_TRACES.values(), ids=NO_TRACES)
-def test_what_is_no_trace_is_refused_by_what_it_looks_like(tmp_path, content, why):
+def test_other_files_are_refused_by_what_they_look_like(tmp_path, content, why):
     path = tmp_path / "trace.json"
     path.write_bytes(content)
     with pytest.raises(Refused, match=why) as refused:
@@ -91,7 +91,7 @@ def test_what_is_no_trace_is_refused_by_what_it_looks_like(tmp_path, content, wh
     assert "again" not in str(refused.value), "the same file again would be refused again"
 
 
-def test_a_report_that_powershell_wrote_is_read(tmp_path):
+def test_a_utf_16_report_is_read(tmp_path):
     path = tmp_path / "report.csv"
     path.write_bytes(API_SUM.encode("utf-16"))
     plain = tmp_path / "plain.csv"
@@ -113,7 +113,7 @@ def test_any_bytes_are_a_trace_or_a_sentence(tmp_path_factory, content, head):
     assert not told or 10 < len(told) < 600
 
 
-def test_a_file_that_is_not_there_is_refused(tmp_path):
+def test_a_missing_file_is_refused(tmp_path):
     with pytest.raises(Refused, match="cannot be opened"):
         reading.read(tmp_path / "nowhere", "nowhere")
     with pytest.raises(Refused, match="cannot be opened"):
@@ -130,7 +130,7 @@ def read(folder, text, name="trace.json"):
     return reading.read_events(path, name)
 
 
-def test_a_file_of_pytorch_is_read_as_the_standard_library_reads_it(tmp_path):
+def test_a_pytorch_trace_matches_its_json(tmp_path):
     trace = reading.read_events(TORCH, "torch")
     events = [one for one in json.loads(TORCH.read_text())["traceEvents"] if one["ph"] == "X" and one["dur"] > 0]
     expected = [one for one in events if one["cat"] != "Trace"]
@@ -144,7 +144,7 @@ def test_a_file_of_pytorch_is_read_as_the_standard_library_reads_it(tmp_path):
     assert read(tmp_path, gzip.compress(TORCH.read_bytes()), "torch.json.gz").calls == trace.calls
 
 
-def test_a_card_s_streams_and_cuda_s_calls_are_told_apart(tmp_path):
+def test_streams_of_a_card_and_cuda_calls_are_distinguished(tmp_path):
     trace = trace_of(
         tmp_path,
         event("aten::mm", 0, 30, cat="cpu_op"),
@@ -167,7 +167,7 @@ def test_a_card_s_streams_and_cuda_s_calls_are_told_apart(tmp_path):
     assert sorted(trace.rows.correlation.tolist()) == [0, 0, 9, 9, 10, 10]
 
 
-def test_xla_s_streams_are_read_and_what_repeats_them_is_not(tmp_path):
+def test_xlas_streams_are_read_without_repeating_lanes(tmp_path):
     def named(what, name, tid=0):
         return {"ph": "M", "pid": 1, "tid": tid, "name": what, "args": {"name": name}}
 
@@ -197,7 +197,7 @@ def seconds_of(trace):
 
 
 @pytest.mark.parametrize("category", ["cuda_runtime", "Runtime", "cuda_driver"])
-def test_launches_without_a_card_s_rows_are_no_arithmetic_of_the_processor(tmp_path, category):
+def test_launches_without_kernels_are_reported_as_missing_gpu_rows(tmp_path, category):
     trace = trace_of(
         tmp_path,
         event("aten::mm", 0, 990, cat="cpu_op"),
@@ -212,7 +212,7 @@ def test_launches_without_a_card_s_rows_are_no_arithmetic_of_the_processor(tmp_p
     assert "nsys profile" in why
 
 
-def test_a_training_on_a_processor_that_only_asks_cuda_something_still_computes(tmp_path):
+def test_cpu_training_with_a_stray_cuda_call_still_counts_as_computing(tmp_path):
     rows = [event("aten::mm", 0, 90, cat="cpu_op"), event("cudaDeviceSynchronize", 95, 5, cat="cuda_runtime")]
     trace = read(tmp_path, text_of(rows))
     assert {call.name: call.kind for call in trace.calls}["aten::mm"] == "kernel"
@@ -264,7 +264,7 @@ PRODUCERS = {  # 570 μs with 500 μs of arithmetic on a card, in each program's
 
 
 @pytest.mark.parametrize("name", PRODUCERS)
-def test_every_producer_s_kernels_are_arithmetic_on_a_device(tmp_path, name):
+def test_every_producers_kernels_count_as_device_arithmetic(tmp_path, name):
     trace = trace_of(tmp_path, *PRODUCERS[name])
     assert trace.has_device
     assert seconds_of(trace)["kernel"] == 500
@@ -272,7 +272,7 @@ def test_every_producer_s_kernels_are_arithmetic_on_a_device(tmp_path, name):
     assert trace.made_by.startswith("PyTorch" if name == "MTIA" else name.split(" ")[0])
 
 
-def test_onnx_runtime_on_a_processor_computes_in_its_calls_and_on_a_card_without_rows_it_is_said(tmp_path):
+def test_onnx_runtime_computes_on_cpu_and_misses_rows_on_cuda(tmp_path):
     def rows(provider):
         args = {"provider": f"{provider}ExecutionProvider", "op_name": "Gemm"}
         return [event("Gemm_kernel_time", 0, 60, cat="Node", args=args), event("Gemm_fence_after", 60, 1, cat="Node")]
@@ -282,18 +282,18 @@ def test_onnx_runtime_on_a_processor_computes_in_its_calls_and_on_a_card_without
     assert "--enable_cuda_profiling" in no_share(read(tmp_path, json.dumps(rows("CUDA"))))
 
 
-def test_a_timeline_of_a_card_without_its_streams_lacks_the_card_s_rows(tmp_path):
+def test_a_gpu_timeline_without_streams_reports_missing_rows(tmp_path):
     where = process(1, "/job:localhost/replica:0/task:0/device:GPU:0 Compute")
     trace = trace_of(tmp_path, where, event("MatMul", 0, 30, cat="Op", args={"op": "MatMul"}))
     assert no_share(trace).startswith("The GPU's rows are missing")
 
 
-def test_what_cards_tell_each_other_is_no_arithmetic(tmp_path):
+def test_nccl_kernels_are_communication(tmp_path):
     trace = trace_of(tmp_path, event("ncclKernel", 0, 60, cat="kernel"), event("sgemm", 60, 40, cat="kernel"))
     assert seconds_of(trace) == {"communication": 60, "kernel": 40}
 
 
-def test_shares_are_of_the_marked_steps_alone(tmp_path):
+def test_shares_cover_only_the_marked_steps(tmp_path):
     rows = [event(f"ProfilerStep#{n}", 100 * n, 100, cat="user_annotation") for n in (1, 2)]
     trace = trace_of(
         tmp_path,
@@ -308,7 +308,7 @@ def test_shares_are_of_the_marked_steps_alone(tmp_path):
     assert {call.name: call.total_ns for call in trace.calls}["sgemm"] == 600_000, "calls are of the whole file"
 
 
-def test_a_trace_of_unknown_kinds_says_so_and_one_of_python_alone_too(tmp_path):
+def test_traces_of_unknown_kinds_or_only_python_have_no_shares(tmp_path):
     unknown = read(
         tmp_path, text_of([event("Blink.Layout", 0, 90, cat="blink"), event("sgemm", 0, 10, tid=3, cat="kernel")])
     )
@@ -335,7 +335,7 @@ LOOSE = {
 
 
 @pytest.mark.parametrize("name", LOOSE)
-def test_what_is_not_quite_json_is_read(tmp_path, name):
+def test_slightly_malformed_json_is_read(tmp_path, name):
     trace = read(tmp_path, LOOSE[name])
     assert [(call.name, call.total_ns) for call in trace.calls] == [("a", 2000)]
     assert bool(trace.notes) is (name == "a list cut off in an event")
@@ -352,7 +352,7 @@ class Slowly:
         return self.text[self.at - self.size : self.at]
 
 
-def test_more_rows_than_are_kept_are_thinned_without_changing_what_is_waited_for(tmp_path, monkeypatch):
+def test_thinning_rows_does_not_change_the_shares(tmp_path, monkeypatch):
     rows = [event("main", 0, 1000, cat="python_function")]
     rows += [event("inner", n, 1, cat="python_function") for n in range(900)]
     rows += [event("sgemm", 900, 100, tid=7, cat="kernel")]
@@ -363,7 +363,7 @@ def test_more_rows_than_are_kept_are_thinned_without_changing_what_is_waited_for
     assert len(few.rows) <= 50 < few.n_rows == 902
 
 
-def test_a_stretch_in_the_middle_has_what_began_before_it_and_ends_with_its_last_row(tmp_path, monkeypatch):
+def test_a_kept_middle_part_includes_rows_that_began_before_it(tmp_path, monkeypatch):
     monkeypatch.setattr(form, "MAX_KEPT", 20)
     rows = [event("long kernel", 0, 1000, tid=7, cat="kernel")]
     rows += [event("call", 10 * n, 5, cat="cpu_op") for n in range(90)]
@@ -373,7 +373,7 @@ def test_a_stretch_in_the_middle_has_what_began_before_it_and_ends_with_its_last
     assert trace.has_device
 
 
-def test_begun_and_ended_events_and_a_bare_list(tmp_path):
+def test_begin_and_end_events_in_a_bare_list_are_read(tmp_path):
     events = [
         {"ph": "B", "pid": 1, "tid": 1, "name": "outer", "ts": 0},
         {"ph": "B", "pid": 1, "tid": 1, "name": "inner", "ts": 2},
@@ -390,7 +390,7 @@ def test_begun_and_ended_events_and_a_bare_list(tmp_path):
     }
 
 
-def test_what_is_saved_for_perfetto_is_read_again(tmp_path):
+def test_a_trace_saved_for_perfetto_reads_back_unchanged(tmp_path):
     trace = reading.read_events(TORCH, "torch")
     again = read(tmp_path, as_chrome_json(trace))
     for column in ("start_ns", "duration_ns", "kind", "correlation"):
@@ -402,7 +402,7 @@ def test_what_is_saved_for_perfetto_is_read_again(tmp_path):
 
 
 @given(st.integers(20, 400), st.data())
-def test_wherever_the_buffer_ends_the_events_are_the_same(size, data):
+def test_events_do_not_depend_on_buffer_boundaries(size, data):
     names = data.draw(st.lists(st.text(max_size=12), min_size=1, max_size=12))
     text = text_of([event(name, number, 1.25, args={"deep": [{"x": "]}"}]}) for number, name in enumerate(names)])
 
@@ -421,13 +421,13 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_what_cannot_be_read_is_refused_by_what_it_is(tmp_path, name):
+def test_unreadable_json_is_refused_with_the_reason(tmp_path, name):
     text, why = BAD[name]
     with pytest.raises(Refused, match=why):
         read(tmp_path, text)
 
 
-def test_one_endless_event_is_refused_before_it_fills_the_memory(tmp_path, monkeypatch):
+def test_an_endless_event_is_refused_early(tmp_path, monkeypatch):
     monkeypatch.setattr(reading, "MAX_EVENT", 50_000)
     monkeypatch.setattr(reading, "CHUNK", 10_000)
     text = '{"traceEvents": [{"ph": "X", "name": "' + "x" * 10_000_000
@@ -459,7 +459,7 @@ def recorded(tmp_path_factory):
     return next(folder.rglob("*.xplane.pb"))
 
 
-def test_a_file_of_jax_has_its_calls_and_its_arithmetic(recorded):
+def test_a_jax_trace_has_calls_and_kernels(recorded):
     trace = reading.read_xspace(recorded, "five calls")
     assert trace.made_by == "JAX's profiler"
     assert "python" in {lane.role for lane in trace.lanes}
@@ -468,7 +468,7 @@ def test_a_file_of_jax_has_its_calls_and_its_arithmetic(recorded):
     assert any(call.name.startswith("PjitFunction") and call.count >= 5 for call in trace.calls)
 
 
-def test_the_streams_of_a_card_are_read_and_what_repeats_them_is_not(tmp_path):
+def test_an_xspace_of_a_card_is_read_without_repeating_lanes(tmp_path):
     path = tmp_path / "card.xplane.pb"
     path.write_bytes(
         xspace(
@@ -508,13 +508,13 @@ def test_the_streams_of_a_card_are_read_and_what_repeats_them_is_not(tmp_path):
         ("EagerLocalExecute: MatMul", "TensorFlow's profiler"),
     ],
 )
-def test_whose_profiler_it_was_is_told_by_its_calls(tmp_path, call, made_by):
+def test_the_profiler_is_recognised_by_its_calls(tmp_path, call, made_by):
     path = tmp_path / "host.xplane.pb"
     path.write_bytes(xspace({"/host:CPU": {"python/1": [(call, 0, 900, {})]}}))
     assert reading.read_xspace(path, "host").made_by == made_by
 
 
-def test_the_profiler_s_own_rows_and_what_is_outside_the_steps_count_in_no_share(tmp_path):
+def test_profiler_rows_and_rows_outside_steps_are_not_in_shares(tmp_path):
     def made(host):
         path = tmp_path / "profiled.xplane.pb"
         stream = {"Stream #13(Compute)": [("gemm_fusion", 900, 50, {}), ("ncclDevKernel_AllReduce", 950, 20, {})]}
@@ -530,7 +530,7 @@ def test_the_profiler_s_own_rows_and_what_is_outside_the_steps_count_in_no_share
     assert made([*own, *step, *marked, *after]) == {"kernel": 50, "communication": 20, "dispatch": 60}
 
 
-def test_a_tpu_s_operations_are_its_arithmetic(tmp_path):
+def test_operations_of_a_tpu_are_kernels(tmp_path):
     path = tmp_path / "tpu.xplane.pb"
     lines = {
         "Steps": [("1", 0, 90, {})],
@@ -543,7 +543,7 @@ def test_a_tpu_s_operations_are_its_arithmetic(tmp_path):
     assert trace.has_device
 
 
-def test_one_that_is_cut_off_one_without_rows_and_one_too_large_are_refused(recorded, tmp_path, monkeypatch):
+def test_truncated_empty_or_too_large_xspaces_are_refused(recorded, tmp_path, monkeypatch):
     (tmp_path / "cut.xplane.pb").write_bytes(recorded.read_bytes()[:-100])
     with pytest.raises(Refused, match="cut off or damaged"):
         reading.read_xspace(tmp_path / "cut.xplane.pb", "cut")
@@ -564,7 +564,7 @@ def export(tmp_path):
     return made(tmp_path / "profile.sqlite", STEPS)
 
 
-def test_calls_are_added_up_and_rows_drawn_and_the_file_is_not_written(export):
+def test_an_nsight_export_is_read_without_changing_the_file(export):
     before = export.read_bytes()
     trace = reading.read_export(export, "profile")
     assert (export.read_bytes(), [path.name for path in export.parent.iterdir()]) == (before, [export.name])
@@ -581,7 +581,7 @@ def test_calls_are_added_up_and_rows_drawn_and_the_file_is_not_written(export):
     assert trace.n_rows == len(trace.rows) == 7 * STEPS
 
 
-def test_an_export_without_the_card_s_rows_says_so_and_communication_is_told(export):
+def test_an_nsight_export_reports_missing_rows_and_communication(export):
     assert not no_share(reading.read_export(export, "profile"))
     with sqlite3.connect(export) as database:
         database.execute("UPDATE StringIds SET value = 'ncclDevKernel_AllReduce_Sum_f32' WHERE value = 'gemm'")
@@ -593,7 +593,7 @@ def test_an_export_without_the_card_s_rows_says_so_and_communication_is_told(exp
     assert no_share(reading.read_export(export, "profile")).startswith("The GPU's rows are missing")
 
 
-def test_of_a_long_profile_the_middle_is_drawn_and_all_is_counted(tmp_path):
+def test_a_long_profile_keeps_its_middle_and_counts_all_calls(tmp_path):
     steps = 8_000
     trace = reading.read_export(made(tmp_path / "long.sqlite", steps), "long")
     assert trace.n_rows == 7 * steps
@@ -648,7 +648,7 @@ def cut_off(path):
     ],
     ids=lambda value: value.__name__ if callable(value) else "",
 )
-def test_what_is_no_export_is_refused_by_what_it_is(tmp_path, make, why):
+def test_other_sqlite_files_are_refused_with_the_reason(tmp_path, make, why):
     path = tmp_path / "bad.sqlite"
     make(path)
     with pytest.raises(Refused, match=why):
@@ -666,7 +666,7 @@ def test_values_of_another_type_are_left_out(export):
     assert calls["cuLaunchKernel"] == STEPS
 
 
-def test_reading_ends_when_its_time_is_up(export, monkeypatch):
+def test_reading_stops_at_its_time_limit(export, monkeypatch):
     monkeypatch.setattr(reading, "MAX_READ_S", -1.0)
     monkeypatch.setattr(reading, "_LOOK", 1)
     with pytest.raises(Refused, match="export a shorter range"):
@@ -679,7 +679,7 @@ def read_report(folder, text):
     return reading.read_report(path, "report")
 
 
-def test_a_report_of_sums_has_calls_and_nothing_to_draw(tmp_path):
+def test_a_summary_report_has_calls_but_no_rows(tmp_path):
     trace = read_report(tmp_path, API_SUM)
     assert [(call.name, call.kind, call.count, call.total_ns) for call in trace.calls] == [
         ("cuCtxSetCurrent", "launch", 98_168, 870_000_000),
@@ -689,7 +689,7 @@ def test_a_report_of_sums_has_calls_and_nothing_to_draw(tmp_path):
     assert trace.n_rows == 98_168 + 6_144
 
 
-def test_reports_of_single_calls_are_drawn_together(tmp_path):
+def test_reports_of_single_calls_are_combined_in_one_trace(tmp_path):
     trace = read_report(
         tmp_path, f"\n ** CUDA GPU Trace:\n\n{GPU_TRACE}\nProcessing with cuda_api_trace...\n{API_TRACE}"
     )
@@ -702,7 +702,7 @@ def test_reports_of_single_calls_are_drawn_together(tmp_path):
     assert trace.rows.correlation.tolist() == [11, 11, 12]
 
 
-def test_units_are_those_of_the_head(tmp_path):
+def test_units_are_read_from_the_header(tmp_path):
     trace = read_report(tmp_path, API_SUM.replace("Total Time (ns)", "Total Time (ms)").replace("870000000", "870.0"))
     assert {call.name: call.total_ns for call in trace.calls}["cuCtxSetCurrent"] == 870_000_000
 
@@ -713,7 +713,7 @@ def test_other_text_is_refused(tmp_path, text):
         read_report(tmp_path, text)
 
 
-def test_lines_that_are_no_numbers_are_left_out(tmp_path):
+def test_lines_with_invalid_numbers_are_left_out(tmp_path):
     trace = read_report(
         tmp_path, API_SUM + " 1.0,NaN,5,1,1,1,1,1,odd\n 1.0,1e400,5,1,1,1,1,1,odd\n 1.0,-5,5,1,1,1,1,1,odd\n"
     )
