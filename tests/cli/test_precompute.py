@@ -211,7 +211,7 @@ def test_the_nearest_positions_come_first_and_each_training_once(every):
     assert {item for group in others if group.moved == 0 for item in group.items} == opens_with
 
 
-def test_a_position_is_answered_once_all_of_it_is_stored(every):
+def test_a_position_counts_as_answered_once_fully_stored(every):
     nothing = answered(every, lambda item: False)
     assert {there for there, _ in nothing.values()} == {0}
     assert nothing["rate"][1] == 120 * 15 * len(BATCH_SIZES), "ends of the range, how many rates, batch sizes"

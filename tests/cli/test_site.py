@@ -142,7 +142,7 @@ def test_an_earlier_page_survives_a_failure_and_pages_are_at_most_25_mib(tmp_pat
     assert page.read_text() == "an earlier page"
 
 
-def test_a_static_page_says_where_it_was_computed_and_starts_no_browser_run(monkeypatch):
+def test_a_static_page_says_where_it_was_computed_and_measures_nothing(monkeypatch):
     assert re.search(r", 20\d\d-\d\d-\d\d$", where_and_when())
     assert f"Computed on {where_and_when()}" in unescape(static_note("claims"))
     assert [IN_BROWSER in static_note(name) for name in ("claims", FIRST.name)] == [False, True]

@@ -40,7 +40,7 @@ def stop(page):
     page.wait_for_function(f"() => {STATE.format(HERE)} === 'Stopped'", timeout=20_000)
 
 
-def test_the_border_moves_calibration_is_kept_and_a_button_applies_a_remedy(base, page):
+def test_the_border_moves_calibration_persists_and_remedies_are_applied(base, page):
     page.goto(base + "?win.left=here/jax-epoch/cpu&here.ways=numpy/cpu&remedy.hidden=16&remedy.size=128")
     page.wait_for_function(f"() => {SAID}?.includes('wins over JAX, one call an epoch, here ')", timeout=60_000)
     first = page.locator(".lab").nth(FIRST)

@@ -325,7 +325,7 @@ def test_disconnected_clients_do_not_occupy_the_queue():
 
 
 @given(st.text(), st.text())
-def test_only_the_password_fits(password, said):
+def test_only_the_exact_password_is_accepted(password, said):
     assert Keys(SECRET, password).fits(said) == (password == said and password != "")
 
 
@@ -347,7 +347,7 @@ def test_a_cookie_is_invalid_on_other_servers_and_after_it_expires(monkeypatch):
 
 
 @pytest.mark.parametrize("damaged", [None, b"", b"short", b"long" * 32])
-def test_the_secret_is_private_survives_restarts_and_is_replaced_if_damaged(tmp_path, damaged):
+def test_the_secret_is_private_persistent_and_replaced_if_damaged(tmp_path, damaged):
     file = tmp_path / "secret"
     if damaged is not None:
         file.write_bytes(damaged)

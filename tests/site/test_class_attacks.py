@@ -175,7 +175,7 @@ def test_a_forged_origin_or_host_is_refused_even_with_a_cookie(site, bystander):
 
 
 @pytest.mark.parametrize("token", [None, "forged"])
-def test_a_post_without_the_server_s_token_does_nothing(site, tab, token):
+def test_a_post_without_the_servers_token_does_nothing(site, tab, token):
     said = json.dumps({"objectIds": [tab.controls(CELL)["Epochs"].id], "values": [19]})
     headers = {"Cookie": site.header("bystander"), "Content-Type": "application/json", "Origin": site.base}
     headers |= {"Marimo-Session-Id": tab._session} | ({"Marimo-Server-Token": token} if token else {})

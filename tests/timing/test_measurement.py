@@ -63,7 +63,7 @@ class World:
         return run, sync
 
 
-def test_a_steady_step():
+def test_a_steady_step_ends_at_the_target_spread():
     world = World()
     measured = measure(world.step(10e-6), clock=world.clock)
     assert measured.median_s == pytest.approx(10e-6, rel=2e-3)

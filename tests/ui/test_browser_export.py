@@ -117,7 +117,7 @@ def test_the_menu_and_the_examples_are_accessible(page, menu):
     assert name.endswith("_jax.py")
 
 
-def test_an_example_leads_to_its_settings(page, server):
+def test_an_example_opens_its_settings(page, server):
     open_page(page, server, QUICK)
     page.locator(".lab-asides summary", has_text="examples").click()
     links = page.locator(".lab-presets a")

@@ -111,7 +111,7 @@ WATCH = f"""() => {{ window.seen = []; window.states = new Set(); const places =
 
 
 @pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
-def test_nothing_moves_from_the_first_run_to_the_next(page, server, size):
+def test_the_layout_does_not_shift_between_runs(page, server, size):
     page.set_viewport_size(size)
     page.goto(
         f"{server}/?rate.size=256&rate.epochs=2&rate.hidden={size['width'] // 40}&size.epochs=1&size.sizes=256,4096"

@@ -185,7 +185,7 @@ def test_the_address_restores_controls_and_reports_unusable_settings(lab):
 
 
 @pytest.mark.slow
-def test_the_title_learns_the_images_before_a_frame_is_drawn(lab, monkeypatch):
+def test_the_title_learns_the_images_before_the_next_frame(lab, monkeypatch):
     said, here = [], lab(True, **QUICK)
     monkeypatch.setattr(Framed, "draw", lambda *_: said.append("frame"))
     monkeypatch.setattr(here._title, "knows", lambda results: said.append(results.data.source))

@@ -168,7 +168,7 @@ def test_a_guess_also_reveals_a_pinned_run_of_the_same_candidates(viewer, shown)
     wait_for(lambda: "lab-kept" in shown[-1])
 
 
-def test_a_pause_holds_a_pinned_run_too(room, viewer, shown):
+def test_a_pause_also_delays_a_pinned_run(room, viewer, shown):
     pupil = viewer("0")
     pupil.section.stage.is_teacher = pupil.first.is_teacher = False
     pupil.show()
@@ -236,7 +236,7 @@ def test_a_teacher_enables_predicting_for_all(room, viewer, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_pause_holds_new_runs_of_pupils_and_says_so(room, viewer, shown):
+def test_a_pause_delays_new_runs_of_pupils_and_says_so(room, viewer, shown):
     pupil = viewer("0")
     pupil.section.stage.is_teacher = pupil.first.is_teacher = False
     pupil.show()
@@ -254,7 +254,7 @@ def test_a_pause_holds_new_runs_of_pupils_and_says_so(room, viewer, shown):
     assert pupil.first.note() == ""
 
 
-def test_a_pause_does_not_hold_the_teacher(room, viewer):
+def test_a_pause_does_not_affect_the_teacher(room, viewer):
     teacher = viewer("0")
     room.say(pauses=True)
     assert not teacher.first.pauses

@@ -143,7 +143,7 @@ def test_an_unseen_run_starts_at_a_press_and_ends_with_its_settings(monkeypatch)
     assert run.cancel.is_set()
 
 
-def test_an_unseen_run_waits_for_a_paused_class_too(monkeypatch, room, pupil):
+def test_a_pause_also_delays_an_unseen_run(monkeypatch, room, pupil):
     monkeypatch.setattr(stage_module, "join", watched)
     pupil.run(rates(1), 0)
     room.say(pauses=True)

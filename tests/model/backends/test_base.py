@@ -8,7 +8,7 @@ from lib.model.backends.base import CHUNK_S, Epoch, Steps, epochs, initial_param
 from lib.model.spec import Network, Training
 
 
-def test_he_normal_parameters():
+def test_initial_parameters_are_he_normal():
     (weights, biases), _ = initial_parameters(Network((512,)), 0)
     assert weights.dtype == np.float32
     assert weights.std() == pytest.approx(np.sqrt(2 / 784), rel=0.01)

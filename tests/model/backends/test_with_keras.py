@@ -81,7 +81,7 @@ def handover(with_keras):
     return made
 
 
-def test_running_means_become_losses(handover):
+def test_running_means_are_converted_to_losses(handover):
     handover.hand_over(4.0, 3.0)
     handover.hand_over(4.0, float("nan"))
     first, second = handover.outbox.get(), handover.outbox.get()

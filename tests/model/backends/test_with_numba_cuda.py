@@ -154,5 +154,5 @@ def test_numbas_own_simulator_agrees_with_float64():
     not find_spec("numba_cuda"), reason="numba-cuda, which compiles for cards, is not installed (requirements-gpu.txt)"
 )
 @pytest.mark.parametrize("capability", ["8.0", "8.9", "9.0"])
-def test_it_compiles_for_cards_without_one(capability):
+def test_kernels_compile_without_a_card(capability):
     assert run(COMPILED, capability) == ["True True False False"] * 2

@@ -92,7 +92,7 @@ def test_prepared_rows_are_scaled_and_split_into_disjoint_parts(n, inputs, n_cla
     np.testing.assert_array_equal(classes * 3, np.concatenate([labels[order], labels[n - n_test :]]))
 
 
-def test_npz_with_its_own_test_rows_keeps_them(tmp_path):
+def test_an_npz_keeps_its_own_test_rows(tmp_path):
     x, y = RNG.integers(0, 256, (40, 6, 5), np.uint8), np.resize(np.arange(4), 40)
     np.savez_compressed(tmp_path / "set.npz", x_train=x[:30], y_train=y[:30], x_test=x[30:], y_test=y[30:])
     made = bring(tmp_path / "set.npz")

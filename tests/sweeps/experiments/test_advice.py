@@ -198,7 +198,7 @@ def test_an_absurd_cost_is_not_fitted(host, way):
 
 
 @pytest.mark.parametrize(("again_s", "library"), [(4.4, "keras-tensorflow"), (1.0, "numpy")])
-def test_two_published_times_are_both_shown_and_averaged(again_s, library):
+def test_two_published_times_are_both_shown_and_combined(again_s, library):
     figures = [one for one in published_figures() if one.library == library and not one.widens]
     first = next(one for one in figures if one.machine == PROCESSOR and one.sets)
     again = replace(first, name="again", published_s=again_s, sets=False, widens=True)

@@ -54,7 +54,7 @@ def test_every_cell_is_measured_once_before_any_is_measured_again():
     assert len({tuple(turn) for turn in turns}) == ROUNDS, "each round in another order"
 
 
-def test_it_resumes_where_it_stopped():
+def test_a_race_resumes_where_it_stopped():
     cells = all_cells([NUMPY])
     cached = [record(cells[0], [1.0]) for _ in range(2)] + [record(cells[1], [1.0])]
     left = plan(cells, cached)
@@ -89,7 +89,7 @@ def test_a_standing_joins_all_repetitions():
     assert standing.spread == 0.25
 
 
-def test_a_disturbed_repetition_counts_as_made_but_its_time_is_a_last_resort():
+def test_a_disturbed_time_counts_only_without_undisturbed_ones():
     cell = Cell(NUMPY, 32)
     clean, spoilt = record(cell, [1.0]), replace(record(cell, [9.0]), warnings=("a busy machine",))
     standing = standings([cell], [spoilt, clean])[cell]

@@ -53,7 +53,7 @@ def test_backends_are_the_usable_ones_and_missing_ones_are_explained():
     assert all(reason and remedy for _, reason, remedy in mnist_training.missing_backends())
 
 
-def test_rates_keep_both_ends():
+def test_a_range_of_rates_includes_both_ends():
     assert lines.rates_between(0.01, MAX_RATE, 2) == (0.01, MAX_RATE)
 
 

@@ -61,7 +61,7 @@ ACTIONS = st.lists(
 
 
 @given(ACTIONS)
-def test_each_viewer_counts_once_a_question_and_stays_counted(actions):
+def test_each_viewer_counts_once_per_question_even_after_leaving(actions):
     pool, present, left = Guesses(), {}, Counter()
     for action in actions:
         if isinstance(action, str):

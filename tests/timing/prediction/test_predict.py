@@ -258,7 +258,7 @@ def test_an_epoch_takes_as_long_as_its_steps():
     assert sum(epoch.parts_s.values()) == pytest.approx(epoch.step_s)
 
 
-def test_what_does_not_fit_is_not_predicted():
+def test_steps_beyond_the_memory_are_not_predicted():
     with pytest.raises(DoesNotFit, match=r"expected a step of at most the 0\.001 GB"):
         predict(workload(parameter_bytes=500_000), device(memory_bytes=1e6))
     found = predict_many(even_networks((1, 4096), (1,), 4), device(memory_bytes=1e8))

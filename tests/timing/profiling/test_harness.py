@@ -287,7 +287,7 @@ def test_preprocessing_does_not_change_the_images(repetitions, holds_lock, seed)
 
 
 @pytest.mark.parametrize("holds_lock", [False, True])
-def test_more_milliseconds_are_more_work(holds_lock):
+def test_longer_preprocessing_does_more_work(holds_lock):
     assert calibrated(Pipeline(preprocessing_ms=0.0, holds_lock=holds_lock)).repetitions == 0
     short, long = (calibrated(Pipeline(preprocessing_ms=ms, holds_lock=holds_lock)).repetitions for ms in (0.1, 5.0))
     assert 10 * short < long

@@ -256,7 +256,7 @@ def first_use_of(worker):
     return [row for row in measure_operation(worker, "cpu", FIRST_USE) if row is not None]
 
 
-def test_numpy_s_stages_are_measured_in_fresh_processes(monkeypatch):
+def test_numpys_stages_are_measured_in_fresh_processes(monkeypatch):
     monkeypatch.setattr(operations, "REPETITIONS", 2)
     rows = first_use_of("numpy")
     assert [name for name, _, _ in rows] == ["process", "import", "context", "first", "second", "steady"]

@@ -112,7 +112,7 @@ def test_every_library_measures_the_reference_and_all_traps(small_data, backend,
     assert all(min(measured.block_s) > 0 for name, measured, _ in rows if name != "busy is not working")
 
 
-def test_a_step_that_sleeps_keeps_no_processor_busy():
+def test_a_sleeping_step_is_not_counted_as_busy():
     steps = repeated(lambda: time.sleep(1e-3))
     next(steps)
     assert busy_s(steps) < 0.9 * next(steps)

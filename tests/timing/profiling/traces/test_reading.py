@@ -102,7 +102,7 @@ def test_a_utf_16_report_is_read(tmp_path):
 @given(
     st.binary(max_size=300), st.sampled_from([b"", b"{", b"[", b"\n\x20", b"SQLite format 3\0", b"\x1f\x8b", b"Name,"])
 )
-def test_any_bytes_are_a_trace_or_a_sentence(tmp_path_factory, content, head):
+def test_any_bytes_give_a_trace_or_a_refusal(tmp_path_factory, content, head):
     path = tmp_path_factory.getbasetemp() / "any"
     path.write_bytes(head + content)
     told = ""
