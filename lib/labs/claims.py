@@ -285,13 +285,10 @@ def _needs(what: str, *figures: Callable[[Known], object]) -> Callable[[Callable
     return decorated
 
 
-_UNCLEAR = (
-    "The repetitions of the two that were made in one session leave open which takes longer: measure again, on a quiet"
-    " machine."
-)
+_UNCLEAR = "Their repetitions from one session do not show which takes longer: measure again on a quiet machine."
 _TOO_NEAR = (
-    f"From one day to another a machine may be {DRIFT:.0%} quicker or slower: this is too near to tell, or was measured"
-    " too few times. Measure again, on a quiet machine."
+    f"A machine may be {DRIFT:.0%} faster or slower from one day to the next: this is too close to call, or was"
+    " measured too few times. Measure again on a quiet machine."
 )
 
 
@@ -300,7 +297,7 @@ def _cpu_beats_gpu(known: Known, cpu_s: Quartiles) -> Judgement:
     gpu = _of("keras-tensorflow", 32, "gpu")
     gpu_s, ratio = known.epoch_s(gpu), known.beside(gpu, _of("keras-tensorflow", 32))
     if gpu_s is None or ratio is None:
-        why = "The CPU's half is measured here; the GPU's needs a machine with one."
+        why = "The CPU's half is measured here; the GPU's half needs a machine with a GPU."
         return Judgement(ClaimStatus.NO_GPU, f"CPU {seconds(cpu_s[1])} per epoch", why, recorded_at=32)
     return decided(
         is_longer(ratio),
@@ -318,13 +315,13 @@ def _two_figures_for_one_thing(known: Known) -> Judgement:
     return corrected(
         measured,
         f"The same training on the same machine differs by a factor of {11.31 / 4.4:.1f} between two pages, and neither"
-        " gives its spread.",
+        " gives a spread.",
     )
 
 
 def _numpy_takes_longer(size: int, other: int, why: str) -> Judge:
     @_needs(
-        f"the race of NumPy at {min(size, other):,} and {max(size, other):,}",
+        f"NumPy's race at {min(size, other):,} and {max(size, other):,}",
         lambda known: known.beside(_of("numpy", size), _of("numpy", other)),
     )
     def judged(_known: Known, ratio: Comparison) -> Judgement:
@@ -336,7 +333,7 @@ def _numpy_takes_longer(size: int, other: int, why: str) -> Judge:
 
 
 @_needs(
-    "the race of JAX at 4,096",
+    "JAX's race at 4,096",
     lambda known: known.cells.get(_of("jax-step", 4096)),
     lambda known: known.epoch_s(_of("jax-epoch", 4096)),
 )
@@ -346,7 +343,7 @@ def _jax_in_a_seventh_of_a_second(_known: Known, step: Standing, epoch_s: Quarti
     return decided(
         None if longer is None else not longer,
         f"{justified(middle, low, high)} per epoch",
-        f"One call a step, as in the article; the whole epoch in one call takes {seconds(epoch_s[1])}.",
+        f"One call per step, as in the article; the whole epoch in one call takes {seconds(epoch_s[1])}.",
         _TOO_NEAR,
     )
 
@@ -358,12 +355,12 @@ def _forty_five_times(known: Known) -> Judgement:
     here = (
         "–"
         if mixed is None or same is None
-        else f"{mixed.ratio:.0f} mixed, {same.ratio:.1f} at 4,096 both (Keras on the CPU)"
+        else f"{mixed.ratio:.0f} mixed, {same.ratio:.1f} with both at 4,096 (Keras on the CPU)"
     )
     return corrected(
         here,
-        "6.5 s is batch size 32 and 0.14 s is 4,096: two changes at once, and fewer steps learn less. At 4,096 both,"
-        f" the article's own table says {published_same:.0f}.",
+        "6.5 s is at batch size 32 and 0.14 s at 4,096: two changes at once, and fewer steps learn less. With both at"
+        f" 4,096, the article's own table gives {published_same:.0f}.",
     )
 
 
@@ -373,8 +370,8 @@ def _capacity(_known: Known) -> Judgement:
     return corrected(
         f"{least_s / 541e-6:.1%} of the peak",
         f"It divides operations by operations per second. The product is {flop / 2e6:.1f} million multiply-adds,"
-        f" {flop / 1e6:.1f} MFLOP: {seconds(least_s)} at 11 TFLOP/s, which is {least_s / 541e-6:.1%} of the 541 μs that"
-        " it took.",
+        f" {flop / 1e6:.1f} MFLOP: {seconds(least_s)} at 11 TFLOP/s, which is {least_s / 541e-6:.1%} of the 541 μs it"
+        " took.",
     )
 
 
@@ -384,11 +381,11 @@ def _overhead_a_step(known: Known) -> Judgement:
     beside = (
         "–"
         if one is None or not one.adds_up
-        else f"{seconds(one.step_s - one.parts_s['arithmetic'])} beside the arithmetic (Keras on the CPU here)"
+        else f"{seconds(one.step_s - one.parts_s['arithmetic'])} besides the arithmetic (Keras on the CPU here)"
     )
     return corrected(
         beside,
-        f"Their own sweep says otherwise: 63 s over {SWEEP_STEPS:,} steps are {seconds(own_s)} per step,"
+        f"The article's own sweep says otherwise: 63 s over {SWEEP_STEPS:,} steps is {seconds(own_s)} per step,"
         f" {own_s / 210e-6:.0f} times as much.",
     )
 
@@ -396,8 +393,9 @@ def _overhead_a_step(known: Known) -> Judgement:
 def _utilisation(known: Known) -> Judgement:
     shown, warps = (known.occupancy.get(name) for name in OCCUPANCY)
     why = (
-        "The `sm` column of `dmon` is documented as the share of time in which at least one kernel ran. Occupancy is in"
-        " NVML's GPM (SM_UTIL and SM_OCCUPANCY, from Hopper on), in DCGM's fields 1002 and 1003, and in Nsight."
+        "By its documentation, the `sm` column of `dmon` is the share of time in which at least one kernel ran."
+        " Occupancy is in NVML's GPM (SM_UTIL and SM_OCCUPANCY, since Hopper), in DCGM's fields 1002 and 1003, and in"
+        " Nsight."
     )
     if shown is None:
         return Judgement(ClaimStatus.NO_GPU, "–", why)
@@ -406,13 +404,13 @@ def _utilisation(known: Known) -> Judgement:
     verdict = warps.beside(shown).verdict
     return decided(
         None if verdict is Verdict.UNCLEAR else verdict is Verdict.SAME,
-        f"{shown.middle:.0%} shown, {warps.middle:.1%} of the warps there",
+        f"{shown.middle:.0%} shown, {warps.middle:.1%} of the warps resident",
         why,
     )
 
 
 @_needs(
-    "a step of Keras, whole and operation by operation",
+    "a Keras step, whole and operation by operation",
     lambda known: known.operations.get("keras-tensorflow"),
     lambda known: known.steps_s.get(Runtime("keras-tensorflow")),
 )
@@ -420,41 +418,41 @@ def _fit_is_eager(_known: Known, eager: Mapping[str, Repetitions], step_s: Repet
     return decided(
         False if is_longer(eager[ALL].beside(step_s)) else None,
         f"a step of `fit` {seconds(step_s.middle)}, op by op {seconds(eager[ALL].middle)}",
-        "A whole step of `fit` takes less than its operations one by one: `fit` traces the step once, and runs it as"
-        " one graph.",
-        "A step of `fit` is not quicker here than its operations one by one, which leaves open how it runs them. It"
-        " traces the step once.",
+        "A whole step of `fit` takes less time than its operations one by one: `fit` traces the step once and runs it"
+        " as one graph.",
+        "A step of `fit` is not faster here than its operations one by one, so its time does not show how it runs them."
+        " It traces the step once.",
     )
 
 
-@_needs("a step of JAX, operation by operation", lambda known: known.operations.get("jax", {}).get(KERNELS))
+@_needs("a JAX step, operation by operation", lambda known: known.operations.get("jax", {}).get(KERNELS))
 def _one_fused_kernel(_known: Known, kernels: Repetitions) -> Judgement:
     return decided(
         kernels.middle <= 1,
         f"{kernels.middle:.0f} kernels in one compiled step (CPU)",
-        "XLA fuses elementwise work; the products remain library calls or loops of their own, launched one after"
-        " another by the host.",
+        "XLA fuses elementwise work; the products remain library calls or separate loops, which the host launches one"
+        " after another.",
     )
 
 
 def _hard_floor(known: Known) -> Judgement:
     loops = [one for backend in ONE_CALL if (one := known.cells.get(_of(backend, 1))) is not None]
     if not loops:
-        return _missing("the race of JAX in one call and of Numba at batch size 1")
+        return _missing("the race at batch size 1 by JAX in one call and by Numba")
     n, floor_s = len(loops), 10e-6 * N_TRAIN
     quickest = min(loops, key=lambda one: one.quartiles_s[1])
     low, middle, high = (epoch_s / N_TRAIN for epoch_s in quickest.quartiles_s)
     return decided(
         False if any(one.repeated.against(floor_s, one_of=n).verdict is Verdict.FASTER for one in loops) else None,
         f"{justified(middle, low, high)} for a whole step at batch size 1 by {quickest.cell.runtime.label}",
-        "A compiled loop over the batches asks Python once an epoch, not once a step.",
-        "A compiled loop asks Python once an epoch, not once a step; but only a whole step clearly below 10 μs would"
-        " refute the claim.",
+        "A compiled loop over the batches goes through Python once per epoch, not once per step.",
+        "A compiled loop goes through Python once per epoch, not once per step, but only a whole step clearly below 10"
+        " μs would refute the claim.",
     )
 
 
 @_needs(
-    "the race of Numba at 512 and the peak rates",
+    "Numba's race at 512 and the peak rates",
     lambda known: known.cells.get(_of("numba", 512)),
     lambda known: known.product_flops_per_s,
 )
@@ -464,10 +462,10 @@ def _dense_products_are_a_floor(_known: Known, epoch: Standing, flops_per_s: flo
     verdict = epoch.repeated.against(floor_s, measured=True).verdict
     return decided(
         None if verdict is Verdict.UNCLEAR else verdict is not Verdict.FASTER,
-        f"an epoch {justified(middle, low, high)}, its products at this machine's peak {seconds(floor_s)}",
-        "81 % of MNIST's pixels are zero: their weights add nothing and do not change. Without them the result is the"
-        " same, from a fifth of the first layer's work. The floor counts shapes, not what is needed; whether leaving"
-        " out pays depends on the processor.",
+        f"an epoch takes {justified(middle, low, high)}, its products at this machine's peak {seconds(floor_s)}",
+        "81 % of MNIST's pixels are zero: their weights add nothing and do not change. Skipping them gives the same"
+        " result with a fifth of the first layer's work. The floor counts shapes, not the work needed; whether skipping"
+        " pays depends on the CPU.",
         _TOO_NEAR,
     )
 
@@ -476,21 +474,21 @@ def _dense_products_are_a_floor(_known: Known, epoch: Standing, flops_per_s: flo
 def _no_overhead_on_cpu(_known: Known, splits: Sequence[Split]) -> Judgement:
     found = Repetitions(tuple(share for one in splits if (share := one.share("arithmetic")) is not None))
     if len(found.values) < len(splits):
-        why = "The parts of its step do not add up to it here: measure again, on a quiet machine."
+        why = "The parts of the step do not add up to the whole here: measure again on a quiet machine."
         return decided(None, "–", why)
     verdict = found.beside(Repetitions((ALL_COMPUTE,) * len(splits))).verdict  # a share does not drift with the machine
     return decided(
         {Verdict.SLOWER: True, Verdict.FASTER: False}.get(verdict),
         f"{found.middle:.0%} of a step of `fit` is arithmetic",
-        f"It counts as true from {ALL_COMPUTE:.0%} on. A CPU has no launch to wait for, but the framework's loop,"
-        " dispatch and input are there on any device.",
-        f"It counts as true from {ALL_COMPUTE:.0%} on, and the repetitions leave open whether it is that much: measure"
-        " again, on a quiet machine.",
+        f"It counts as true at {ALL_COMPUTE:.0%} or more. A CPU has no launch to wait for, but any device has the"
+        " framework's loop, dispatch and input.",
+        f"It counts as true at {ALL_COMPUTE:.0%} or more, and the repetitions do not show whether it is: measure again"
+        " on a quiet machine.",
     )
 
 
 @_needs(
-    "the operations by NumPy and by TensorFlow",
+    "the operations with NumPy and with TensorFlow",
     lambda known: known.operations.get("numpy"),
     lambda known: known.operations.get("keras-tensorflow"),
 )
@@ -500,7 +498,7 @@ def _every_operation_faster(
     card = known.operations.get("keras-tensorflow, GPU")
     why = (
         "The table compares NumPy with TensorFlow as well as a CPU with a GPU: part of the difference is the library's"
-        " dispatch, on any device."
+        " dispatch, which any device needs."
     )
     if card is None:
         figure = f"TensorFlow op by op on this CPU: {eager[ALL].middle / numpy[ALL].middle:.1f} times NumPy's"
@@ -508,7 +506,7 @@ def _every_operation_faster(
     n = len(OPERATIONS)
     quicker = [is_longer(card[one.key].beside(numpy[one.key], one_of=n)) for one in OPERATIONS]
     figure = (
-        f"NumPy {seconds(numpy[ALL].middle)}, TensorFlow on the GPU {seconds(card[ALL].middle)}; quicker in"
+        f"NumPy {seconds(numpy[ALL].middle)}, TensorFlow on the GPU {seconds(card[ALL].middle)}; faster in"
         f" {quicker.count(True)} of {n} operations, unclear in {quicker.count(None)}"
     )
     return decided(None if None in quicker and False not in quicker else all(quicker), figure, why, _UNCLEAR)
@@ -525,23 +523,23 @@ def _cuda_is_needed(known: Known) -> Judgement:
     timed = {cell: epoch_s for cell in WITHOUT_CUDA if (epoch_s := known.epoch_s(cell)) is not None}
     if not timed:
         why = (
-            "WebGPU reaches the graphics cards of every vendor without it, and Python finds none here. A browser may:"
-            " “Your GPU” trains on it."
+            "WebGPU reaches every vendor's GPUs without CUDA. Python finds none here, but a browser may: “Your GPU”"
+            " trains in it."
         )
         return Judgement(ClaimStatus.NO_GPU, "–", why)
     cell = min(timed, key=lambda cell: timed[cell][1])
     processor = _of(DEFAULT, BATCH_SIZE)
     ratio = known.beside(cell, processor)
-    beside = f", {ratio.ratio:.2g} times as long as {processor.runtime.label} takes" if ratio is not None else ""
+    beside = f", {ratio.ratio:.2g} times as long as {processor.runtime.label}" if ratio is not None else ""
     return decided(
         False,
         f"{cell.runtime.label}: {justified(timed[cell][1], timed[cell][0], timed[cell][2])} per epoch{beside}",
-        "WebGPU reaches the graphics cards of every vendor, and takes no more than the driver that draws the screen.",
+        "WebGPU reaches every vendor's GPUs and needs only the driver that draws the screen.",
     )
 
 
 A, B = published.OVERHEAD_ARTICLE, published.MACHINES_ARTICLE
-ELSEWHERE = "Often said, in neither article"
+ELSEWHERE = "Often said, but in neither article"
 CLAIMS = (
     Claim("784→128→10 takes 4.4 s per epoch on a CPU and 6.5 s on a GPU.", A, _cpu_beats_gpu),
     Claim(
@@ -549,8 +547,8 @@ CLAIMS = (
         A,
         lambda _: corrected(
             f"{N_TRAIN // 32:,} + {N_VALIDATION // 32} = {N_TRAIN // 32 + N_VALIDATION // 32:,} batches",
-            f"1,875 graph launches are {N_TRAIN // 32:,} training batches and {N_VALIDATION // 32} of validation: the"
-            " 6.5 s include a pass over the validation images too. All seconds here are training alone; evaluation is"
+            f"The 1,875 graph launches are {N_TRAIN // 32:,} training and {N_VALIDATION // 32} validation batches: the"
+            " 6.5 s include a pass over the validation images. All seconds here are for training alone; evaluation is"
             " counted separately.",
         ),
     ),
@@ -559,7 +557,7 @@ CLAIMS = (
         "NumPy takes longer at batch size 128 (4.70 s) than at 32 (2.71 s).",
         A,
         _numpy_takes_longer(
-            128, 32, "The same arithmetic in a quarter of the steps; the published figure comes without a spread."
+            128, 32, "The same arithmetic in a quarter of the steps; the published figure has no spread."
         ),
     ),
     Claim(
@@ -578,7 +576,7 @@ CLAIMS = (
     Claim("On the CPU a compiled step is all compute, no overhead.", A, _no_overhead_on_cpu),
     Claim("The product uses 0.00003 % of the GPU's capacity.", A, _capacity),
     Claim("Below 500,000 parameters and a batch size of 256, a fast CPU beats a GPU.", A, _crossover),
-    Claim("A step is about 210 μs, of which 0.2 μs are arithmetic.", B, _overhead_a_step),
+    Claim("A step takes about 210 μs, only 0.2 μs of it arithmetic.", B, _overhead_a_step),
     Claim(
         "The sweep of four models makes 22,500 steps.",
         B,
@@ -607,8 +605,8 @@ CLAIMS = (
         lambda _: decided(
             None,
             "$0.936 per hour, listed on 2025-03-06",
-            "That list has $0.936 on demand in us-central1. What it was when the article was written can be"
-            " neither measured nor calculated: each cost here carries its price's date.",
+            "That list gives $0.936 on demand in us-central1. The price when the article was written can be neither"
+            " measured nor calculated, so each cost here carries its price's date.",
         ),
     ),
     Claim("An epoch takes at least as long as its dense matrix products.", ELSEWHERE, _dense_products_are_a_floor),
@@ -644,7 +642,7 @@ def draw(shown: Shown) -> Drawing:
         now.state if pressed else waiting,
         done,
         total,
-        now.note or f"{done} of {total} measurements are there",
+        now.note or f"{done} of {total} measurements made",
         now.problem,
     )
     here = known(usable_runtimes(), records)

@@ -61,9 +61,9 @@ SPREADS = tuple(round(0.1 * k, 1) for k in range(11))
 N_DIFFERENT = 8
 MIXED_BY = ("sequential", "vmap", "padded", "sharded")
 PUBLISHED = (
-    "Published, on 8 cores: about {:g} times as fast with a process for each training, and {:g} times with JAX's vmap,"
-    " as with Keras one after another (“{}”, which also says {:g} s before and under {:g} s after). The first comes"
-    " from eight cores: one process per core cannot be faster than there are cores."
+    "Published, on 8 cores: about {:g} times as fast with one process per training, and {:g} times with JAX's vmap, as"
+    " Keras one after another (“{}”, which also gives {:g} s before and under {:g} s after). The first gain comes from"
+    " eight cores: one process per core cannot gain more than the number of cores."
 ).format(
     *(published.SWEEP_TIMES_FASTER[key] for key in ("keras-processes", "vmap")),
     published.MACHINES_ARTICLE,
@@ -72,8 +72,8 @@ PUBLISHED = (
 
 
 class ArticleSweep(Controls):
-    AGAIN = "Time Keras too", "Time what is missing, Keras too: that takes a minute or more"
-    epochs = slider("Epochs of each of five rates", 3, range(1, 11))
+    AGAIN = "Time Keras too", "Time what is missing, including Keras: takes a minute or more"
+    epochs = slider("Epochs for each of five rates", 3, range(1, 11))
 
 
 class Saturation(Controls):
@@ -148,7 +148,7 @@ def sweep_sentence(methods: Sequence[Method], took_s: Mapping[str, float], epoch
         return ""
     best = min(ours_s, key=ours_s.__getitem__)
     best_s, keras_s, jax_s = ours_s[best], took_s.get("keras-sequential"), took_s.get("sequential")
-    text = f"Quickest: {best.label}, {seconds(best_s)} for {len(RATES)} rates and {epochs} epoch{'s' * (epochs > 1)}"
+    text = f"Fastest: {best.label}, {seconds(best_s)} for {len(RATES)} rates and {epochs} epoch{'s' * (epochs > 1)}"
     keras = {"keras-sequential": "one after another", "keras-processes": "in one process per core"}
     beside = [
         f"{took_s[key] / best_s:.1f} times faster than Keras {how}" for key, how in keras.items() if key in took_s
@@ -156,8 +156,8 @@ def sweep_sentence(methods: Sequence[Method], took_s: Mapping[str, float], epoch
     text += f": {listed(beside)}." if beside else "."
     if keras_s and jax_s:
         text += (
-            " Most of that is less overhead in each step: JAX one after another is"
-            f" {keras_s / jax_s:.1f} times faster already"
+            f" Most of that comes from less overhead per step: JAX one after another is already {keras_s / jax_s:.1f}"
+            " times faster"
         )
         text += "." if best.key == "sequential" else f", and “{best.label}” {jax_s / best_s:.1f} times faster still."
     return text
@@ -184,7 +184,7 @@ def draw_saturation(shown: Shown) -> Drawing:
         now.state, total if now.over else len(points), total, now.note or f"{len(points)} points", now.problem
     )
     return Drawing.of(
-        {"milliseconds of an epoch, for each network": saturation_chart(points, most, hollow)},
+        {"milliseconds per epoch and network": saturation_chart(points, most, hollow)},
         line,
         saturation_sentence(points) if now.over else "",
         layout.disturbed_by(flag for point in points for flag in point.disturbed)
@@ -267,7 +267,7 @@ def saturation_sentence(points: Sequence[Point]) -> str:
         gain, slowdown = alone[0] / best.each_s, largest.each_s / best.each_s
         gains = without_spread(gain).verdict is Verdict.SLOWER
         what = f"{gain:.2g} times faster" if gains else "never faster"
-        worse = f", and of {largest.count:,} each takes {slowdown:.1f} times as long as at best" * (slowdown > 1.2)
+        worse = f"; with {largest.count:,}, each takes {slowdown:.1f} times as long as at best" * (slowdown > 1.2)
         label = STRATEGIES[key].label.capitalize()
         said.append(
             f"{label} is {what} than one after another and gains nothing beyond {saturates_at(mine)} networks{worse}."
@@ -366,8 +366,8 @@ def draw_mixed(shown: Shown) -> Drawing:
     found = [item for item in now.items if isinstance(item, Mixed)]
     line = layout.state_line(now.state, len(found), len(MIXED_BY), now.note or f"{len(found)} strategies", now.problem)
     figures = {
-        "neurons of the eight networks, in the width that all are padded to": shapes_figure(different(shown.at.spread)),
-        "seconds of an epoch of all eight, from measured steps": mixed_chart(found),
+        "neurons of the eight networks, within the width all are padded to": shapes_figure(different(shown.at.spread)),
+        "seconds per epoch of all eight, from measured steps": mixed_chart(found),
     }
     below = layout.disturbed_by(flag for one in found for flag in one.disturbed)
     return Drawing.of(figures, line, mixed_sentence(found), below)
@@ -378,9 +378,9 @@ def mixed_chart(found: Sequence[Mixed]) -> Chart:
     for strategy in (STRATEGIES[key] for key in MIXED_BY):
         one = known.get(strategy.key)
         programs = f", {one.programs} programs" if one and one.programs > 1 else ""
-        quickest = " · quickest" if one and one.all_s == fastest_s else ""
+        quickest = " · fastest" if one and one.all_s == fastest_s else ""
         bars.append((strategy.label + programs, strategy.color, one and one.all_s, quickest))
-    return _bars(bars, "seconds of an epoch of all eight")
+    return _bars(bars, "seconds per epoch of all eight")
 
 
 def mixed_sentence(found: Sequence[Mixed]) -> str:
@@ -390,7 +390,7 @@ def mixed_sentence(found: Sequence[Mixed]) -> str:
         return ""
     ratio = alone.all_s / padded.all_s
     verdict = {
-        Verdict.SAME: "about as quick as",
+        Verdict.SAME: "about as fast as",
         Verdict.SLOWER: f"{ratio:.2g} times faster than",
         Verdict.FASTER: f"{1 / ratio:.2g} times slower than",
     }[without_spread(ratio).verdict]

@@ -41,7 +41,7 @@ def _steps(label: str, usual: float, options: Collection[float]) -> Any:
 
 
 class TrainingControls(Controls):
-    AGAIN = "Run again", "Train and time it again"
+    AGAIN = "Run again", "Train and time again"
     EXPORTS = PINS = True
     backend: Any = FASTEST
 
@@ -184,7 +184,7 @@ def tools(page: Page, head: _Title) -> mo.Html:
 
     return mo.hstack(
         [
-            mo.ui.button(label="Reset", value=0, on_click=reset, tooltip="All controls back to the articles' settings"),
+            mo.ui.button(label="Reset", value=0, on_click=reset, tooltip="Reset controls to the articles' settings"),
             mo.ui.anywidget(CopyLink()),
             mo.ui.anywidget(Present()),
             mo.ui.button(label="Stop all", value=0, on_click=stop, tooltip="Stop every experiment on this page"),

@@ -46,7 +46,7 @@ ASKED_ONCE = {
 AN_OPERATION = "an operation"  # all other backends
 EAGER = ("torch", "cupy")  # how programs for a card usually start out
 COMPILED = {"an epoch": "compiled whole", "a step": "compiled step by step"}
-SKIPS_ZEROS = "the images' zeros are left out"
+SKIPS_ZEROS = "products skip the images' zeros"
 STARTS_SOON = (DEFAULT, "numpy", "jax-step", QUICKEST)  # Numba's first compilation on a machine takes up to 20 s
 TAKES_LONG = ("jax-operation", "cupy-image")  # half a minute per epoch
 # The backend of the reader's program, a remedy that changes one line, and the backend afterwards.
@@ -61,7 +61,7 @@ REMEDIES = "remedy.by={by}#7-what-would-help"  # of “When a GPU wins”
 
 
 class WhySlower(Controls):
-    AGAIN = "Measure again", "Time every way of training at this batch size once more"
+    AGAIN = "Measure again", "Time every way of training at this batch size again"
     size = batch_size("Batch size", 32, debounce=False)
 
 
@@ -88,7 +88,7 @@ def asked_once(runtime: Runtime) -> str:
 
 def how_it_trains(runtime: Runtime) -> str:
     zeros = f", and {SKIPS_ZEROS}" * BACKENDS[runtime.backend].skips_zeros
-    return f"The host asks once {asked_once(runtime)}{zeros}."
+    return f"The host makes one call {asked_once(runtime)}{zeros}."
 
 
 def answer(page: Page, below: str) -> tuple[Callable[[WhySlower], Asked], Callable[[Shown], Drawing]]:
@@ -303,14 +303,14 @@ def sentence(ways: Sequence[EpochRow]) -> str:
     if eager is None:
         slow = here[-1]
         return (
-            f"{cores[0].upper()}{cores[1:]} take {_took(cpu)} for this epoch by “{cpu.runtime.short_label}” and"
-            f" {_took(slow)} by “{slow.runtime.short_label}”: the same arithmetic, but not the same overhead."
+            f"{cores[0].upper()}{cores[1:]} take {_took(cpu)} for this epoch with “{cpu.runtime.short_label}” and"
+            f" {_took(slow)} with “{slow.runtime.short_label}”: the same arithmetic, but different overhead."
         )
     best, card = cards[0], cards[0].where.removesuffix(" here")
     if _s(eager) <= _s(cpu):
         return (
-            f"At this batch size arithmetic counts: the {card} takes {_took(best)} for an epoch, {cores} {_took(cpu)},"
-            f" {times(_s(cpu) / _s(best))} times as long."
+            f"At this batch size arithmetic dominates: the {card} takes {_took(best)} for an epoch, {cores}"
+            f" {_took(cpu)}, {times(_s(cpu) / _s(best))} times as long."
         )
     took = f" by {cpu.runtime.label.partition(',')[0]}"
     took += f" ({_took(cpu)} an epoch)" if cpu.source != PREDICTED else ""
@@ -320,8 +320,8 @@ def sentence(ways: Sequence[EpochRow]) -> str:
     if _s(best) < _s(cpu):
         helps = "helps" if _gain(best, cpu)[0] > 1 or PREDICTED not in (best.source, cpu.source) else "may help"
         return (
-            f"The {card} {helps} only {compiled}: {_against(best, cpu)} as {cores}{took}. Run eagerly, most of its step"
-            f" is overhead: {longer}."
+            f"The {card} {helps} only when {compiled}: {_against(best, cpu)} as {cores}{took}. Run eagerly, it is"
+            f" mostly overhead: {longer}."
         )
     at_best = f"; {compiled}, {_against(best, cpu)}" if best is not eager else ""
     return f"The {card} does not help here: run eagerly, mostly overhead, it takes {longer} as {cores}{took}{at_best}."
@@ -340,7 +340,7 @@ def _gain(way: EpochRow, other: EpochRow) -> Interval:
 
 
 def _epoch(way: EpochRow) -> Seconds:
-    assert way.epoch is not None, "asked of what is known"
+    assert way.epoch is not None, "the epoch is known"
     return way.epoch
 
 
@@ -383,7 +383,7 @@ def apart(way: EpochRow, above: EpochRow | None) -> str:
     if way.where != above.where:
         why.append(f"it runs on {way.where}, not on {above.where}")
     if (here := asked_once(way.runtime)) != (there := asked_once(above.runtime)):
-        why.append(f"the host asks once {here}, there once {there}")
+        why.append(f"the host makes one call {here}, not one {there}")
     if BACKENDS[above.runtime.backend].skips_zeros and not BACKENDS[way.runtime.backend].skips_zeros:
         why.append(f"in the row above {SKIPS_ZEROS}")
     reason = "; ".join(why) or "the two libraries differ in what they do between the products"
@@ -392,9 +392,7 @@ def apart(way: EpochRow, above: EpochRow | None) -> str:
 
 # HTML.
 
-LEGEND = (
-    '<div class="ways-legend"><span class="ways-cpu"><b></b>processor</span><span class="ways-gpu"><b></b>GPU</span>'
-)
+LEGEND = '<div class="ways-legend"><span class="ways-cpu"><b></b>CPU</span><span class="ways-gpu"><b></b>GPU</span>'
 LEGEND += "".join(
     f'<span class="ways-{kind}"><b></b>{words}</span>'
     for kind, words in (
@@ -411,7 +409,7 @@ def rows_html(ways: Sequence[EpochRow], network: Network = NETWORK) -> str:
     """HTML: a row per way, marked on a logarithmic axis of seconds. `rows.js` animates rows that change places."""
     known = [way for way in ways if way.epoch is not None]
     if not known:
-        return quiet("No recorded figure is near this network and batch size, and none is measured here yet.")
+        return quiet("No recorded figure is near this network and batch size, and nothing is measured here yet.")
     minor = ' class="ways-minor"'
     low, high = axis_ends([_s(way) for way in known])
     ticks = "".join(

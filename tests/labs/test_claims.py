@@ -195,15 +195,15 @@ def test_corrections_show_the_calculated_figures():
     assert judged("22,500 steps", Known()).measured == "18,000 training steps"
     assert judged("1,500 training steps", Known()).measured == "1,500 + 375 = 1,875 batches"
     assert judged("multiply-adds", Known()).measured == "3.2 million"
-    assert "63 s over 18,000 steps are 3.5\u202fms per step, 17 times as much" in judged("210 μs", Known()).why
-    assert "says 17" in judged("45 times", Known()).why
+    assert "63 s over 18,000 steps is 3.5\u202fms per step, 17 times as much" in judged("210 μs", Known()).why
+    assert "gives 17" in judged("45 times", Known()).why
     assert "a factor of 2.6" in judged("11.31", Known()).why
 
 
 def test_verdicts_quote_the_measured_figures():
     here = Known(standings(jax_epoch_1=0.6, keras_tensorflow_32=2.0, keras_tensorflow_4096=0.3, jax_step_4096=0.1))
     assert judged("hard floor", here).measured == "12.5 μs for a whole step at batch size 1 by JAX, one call an epoch"
-    assert judged("45 times", here).measured == "20 mixed, 3.0 at 4,096 both (Keras on the CPU)"
+    assert judged("45 times", here).measured == "20 mixed, 3.0 with both at 4,096 (Keras on the CPU)"
     eager = Known(operations=operations(numpy=1e-4, keras_tensorflow=1e-3))
     assert "10.0 times" in judged("every single operation", eager).measured
     assert judged("fused kernel", Known(operations={"jax": {KERNELS: repeated_thrice(17, off=0)}})).measured.startswith(

@@ -11,13 +11,13 @@ from lib.sweeps.experiments.parallel_sweeps import Point, methods
 def test_sentences_state_the_measured_ratios():
     took_s = {"sequential": 10.0, "vmap": 5.0, "keras-sequential": 100.0, "keras-processes": 50.0}
     text = lab.sweep_sentence(methods(), took_s, 3)
-    assert "Quickest: JAX, vmap, 5.0\u202fs" in text
+    assert "Fastest: JAX, vmap, 5.0\u202fs" in text
     assert "20.0 times faster than Keras one after another" in text
     assert "10.0 times faster than Keras in one process per core" in text
-    assert "JAX one after another is 10.0 times faster already" in text
+    assert "JAX one after another is already 10.0 times faster" in text
     points = [Point("sequential", "cpu", 1, 0.2, 0), Point("vmap", "cpu", 2, 0.1, 0), Point("vmap", "cpu", 4, 0.16, 0)]
     assert lab.saturation_sentence([*points, Point("sharded", "cpu", 8, float("nan"), 0, "8 networks need 9 GB")]) == (
-        "Vmap is 2 times faster than one after another and gains nothing beyond 2 networks, and of 4 each takes 1.6"
+        "Vmap is 2 times faster than one after another and gains nothing beyond 2 networks; with 4, each takes 1.6"
         " times as long as at best. Not tried: 8 networks need 9 GB."
     )
     assert lab.mixed_sentence([Mixed("sequential", 1.0, 8, 0.0), Mixed("padded", 2.0, 1, 0.5)]) == (

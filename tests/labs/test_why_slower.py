@@ -75,16 +75,16 @@ def test_the_sentence_names_the_processor_the_card_and_why():
     small = [way(jax, 0.039, "H100", RECORDED), way(numba, 0.081), way(CARD, 1.6, "H100", RECORDED)]
     said = sentence(small)
     for words in (
-        "most of its step is overhead: 20 times as long",
+        "it is mostly overhead: 20 times as long",
         "2 cores by Numba (81\u202fms an",
-        "The H100 helps only compiled whole: 2.1 times as fast",
+        "The H100 helps only when compiled whole: 2.1 times as fast",
     ):
         assert words in said
     slow = sentence([small[1], way(jax, 0.1, "H100", RECORDED), small[2]])
     assert slow.startswith("The H100 does not help here: run eagerly, mostly overhead, it takes 20 times as long as")
     assert slow.endswith("; compiled whole, 1.2 times as long.")
     large = [way(CARD, 0.01, "H100", RECORDED), way(numba, 0.1)]
-    assert "arithmetic counts" in sentence(large)
+    assert "arithmetic dominates" in sentence(large)
     assert "10 times as long" in sentence(large)
     alone = [way(numba, 0.1), way(Runtime("keras-jax"), 1.0)]
     assert "This machine's 2 cores take 100\u202fms" in sentence(alone)
@@ -111,9 +111,9 @@ def test_a_code_change_is_suggested_with_its_gain_here():
 
 def test_a_row_explains_its_difference_from_the_row_above():
     step, epoch = way(Runtime("jax-step"), 0.4), way(Runtime("jax-epoch"), 0.2)
-    assert apart(step, epoch) == "2 times the row above: the host asks once a step, there once an epoch."
+    assert apart(step, epoch) == "2 times the row above: the host makes one call a step, not one an epoch."
     assert "it runs on H100" in apart(way(CARD, 4.0, "H100"), step)
-    assert "in the row above the images' zeros are left out" in apart(step, way(Runtime("numba"), 0.1))
+    assert "in the row above products skip the images' zeros" in apart(step, way(Runtime("numba"), 0.1))
     assert apart(epoch, None) == apart(way(CARD, None), step) == ""
 
 
@@ -134,7 +134,7 @@ def test_unrecorded_networks_are_predicted_and_marked_as_such(hidden, size):
     assert {one.source for one in ways} == {PREDICTED}
     assert all(one.epoch.low < one.epoch.middle < one.epoch.high and "Predicted from" in one.how for one in ways)
     said = sentence(ways)
-    assert re.search(r"help.* only compiled whole: [\d.]+ \([\d.]+–[\d.]+\) times as fast .* long \(predicted\)", said)
+    assert re.search(r"help.* when compiled whole: [\d.]+ \([\d.]+–[\d.]+\) times as fast .* long \(predicted\)", said)
     assert len(said.split()) <= 35
     assert Network(hidden).whole_label in rows_html(ways, Network(hidden))
 

@@ -46,7 +46,7 @@ def test_sweeps_fill_react_to_sliders_stop_and_keep_results(page, site):
         begin(page, nth)
         page.wait_for_function(f"n => ({state})(n) === 'Done'", arg=nth, timeout=120_000)
     sentences = page.locator(".lab-sentence")
-    assert "Quickest:" in sentences.nth(0).inner_text()
+    assert "Fastest:" in sentences.nth(0).inner_text()
     assert "one after another" in sentences.nth(1).inner_text()
     assert "Padding is" in sentences.nth(2).inner_text()
     assert "about 4 times" in page.locator(".lab-note", has_text="Published, on 8 cores").inner_text(), (
