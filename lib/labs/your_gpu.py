@@ -58,31 +58,31 @@ from lib.ui.views.markup import quiet, table
 from lib.ui.widgets import MeasureInBrowser
 
 CAPTIONS = (
-    "loss by seconds of training, in turns",
-    "seconds of a product by its size; hollow: predicted, not measured",
+    "loss by seconds of training; the devices take turns",
+    "seconds per product by size; hollow: predicted, not measured",
 )
 # State shown, stages of `N_STAGES` already done, and text, by the browser's stage.
 N_STAGES = 6
 STAGES = {
-    "opening": (State.STARTING, 0, "your browser opens its GPU"),
-    "images": (State.STARTING, 1, "images come to your browser, for a second"),
-    "starting": (State.STARTING, 2, "kernels are compiled, first steps are made"),
-    "training": (State.MEASURING, 3, "GPU and processor train in turns"),
-    "ways": (State.MEASURING, 4, "the other ways of launching, in turns"),
-    "sizes": (State.MEASURING, 5, "products of growing size, on both devices"),
-    "hidden": (State.WAITING, 6, "this tab is in the background; it goes on when you look at it"),
-    "another tab": (State.WAITING, 6, "another tab of this page measures; this one follows"),
-    "held": (State.WAITING, 6, "the server measures, which may be this machine; this goes on afterwards"),
+    "opening": (State.STARTING, 0, "your browser is opening its GPU"),
+    "images": (State.STARTING, 1, "your browser is receiving images for a second"),
+    "starting": (State.STARTING, 2, "compiling kernels and making the first steps"),
+    "training": (State.MEASURING, 3, "the GPU and CPU train in turns"),
+    "ways": (State.MEASURING, 4, "timing the other ways of launching, in turns"),
+    "sizes": (State.MEASURING, 5, "timing products of growing size on both devices"),
+    "hidden": (State.WAITING, 6, "this tab is in the background; it continues when you return to it"),
+    "another tab": (State.WAITING, 6, "another tab of this page is measuring; this one waits its turn"),
+    "held": (State.WAITING, 6, "the server, which may be this machine, is measuring; this continues afterwards"),
     "over": (State.DONE, 6, "measured in your browser just now"),
     "stopped": (State.STOPPED, 6, "“Measure again” starts over"),
 }
 ONLY_IN_A_BROWSER = (
-    "This notebook measures in the browser of whoever opens it on a server: `make run NOTEBOOK=notebooks/your_gpu.py`."
+    "This notebook measures in your browser and needs a server: run `make run NOTEBOOK=notebooks/your_gpu.py`."
 )
-KEPT = "Kept on this notebook's server as “{}”; “Which library?” shows it beside the others."
-NO_SIDE_BY_SIDE = "Nobody has kept this network and batch size yet: “Keep as a machine” above is the first row."
+KEPT = "Kept on this notebook's server as “{}”; “Which library?” shows it alongside the others."
+NO_SIDE_BY_SIDE = "No machine is kept for this network and batch size yet. Press “Keep as a machine” to add the first."
 SOFTWARE = "software, no GPU"
-DEVICE_COLORS = {"GPU": "#3a72d8", "processor": "#d1623a", SOFTWARE: "#8a8f98"}  # as `webgpu_drawing.js` draws them
+DEVICE_COLORS = {"GPU": "#3a72d8", "CPU": "#d1623a", SOFTWARE: "#8a8f98"}  # as `webgpu_drawing.js` draws them
 NO_FAULT = ("no adapter", "not offered")  # kinds of refusal that are not faults
 
 
@@ -94,7 +94,7 @@ class ReaderTraining(Controls):
 
 
 class ServerLibraries(Controls):
-    AGAIN = "Measure the server's libraries", "Time an epoch of the same training by each; your browser waits"
+    AGAIN = "Measure the server's libraries", "Time an epoch of the same training with each; your browser waits"
 
 
 class YourGpu(Lab):
@@ -115,7 +115,7 @@ class InBrowser(Hook):
         self._stage = "opening"
         self.widget = MeasureInBrowser(kernels(), {})
         self.widget.on_msg(lambda _widget, content, _buffers: self._hear(content))
-        means = "Stored on this notebook's server, and nowhere else; “Which library?” shows it"
+        means = "Store this on the notebook's server and nowhere else; “Which library?” shows it"
         self._keep = mo.ui.button(
             label="Keep as a machine", value=0, on_click=lambda n: self.keep() or n + 1, tooltip=means
         )
@@ -257,8 +257,8 @@ class InBrowser(Hook):
         content = layout.said(class_sentence(contests, *cell, yours) or NO_SIDE_BY_SIDE)
         if contests:
             chart = class_chart(contests, yours)
-            content += layout.framed("seconds of an epoch, by the quickest way of each device", chart)
-        content += f'<p class="lab-note">Beside all other machines: {link("which_library")}.</p>'
+            content += layout.framed("seconds per epoch, by each device's fastest way", chart)
+        content += f'<p class="lab-note">All machines side by side: {link("which_library")}.</p>'
         mo.output.replace(mo.Html(f'<div class="webgpu-kept">{content}</div>'))
 
     def on_server(
@@ -290,7 +290,7 @@ class InBrowser(Hook):
     def _draw_server(self, shown: Shown) -> Drawing:
         self.look_at_server()
         (n_todo,), now = shown.known, shown.now
-        known = f"{len(now.items)} of {n_todo} libraries" if n_todo else "stored figures are in the table above"
+        known = f"{len(now.items)} of {n_todo} libraries" if n_todo else "the table above has the stored figures"
         state = now.state if n_todo else State.NOT_RUNNING
         return Drawing(layout.state_line(state, len(now.items), n_todo, now.note or known, now.problem), "")
 
@@ -338,18 +338,18 @@ def why_no_gpu(who: Opened) -> str:
     reasons = (
         (
             not who.secure,
-            f" to a page that came over http from {who.host}: only localhost and https are trusted with it, so open the"
-            " page through a tunnel (`ssh -L 2718:localhost:2718 MACHINE`, then localhost:2718) or behind TLS.",
+            f" to a page loaded over http from {who.host}: only localhost and https may use it, so open the page"
+            " through a tunnel (`ssh -L 2718:localhost:2718 MACHINE`, then localhost:2718) or behind TLS.",
         ),
         (
             not who.offered,
-            f": {who.browser} does not know WebGPU; Chrome and Edge from 113, Safari from 26 and Firefox from 141 do,"
-            " where they support the system.",
+            f": {who.browser} does not support WebGPU; Chrome and Edge from 113, Safari from 26 and Firefox from 141"
+            " do, on systems where they offer it.",
         ),
-        (fault is not None, f": it says “{fault}”; reload the page, or update browser and driver."),
+        (fault is not None, f": it reports “{fault}”; reload the page, or update the browser and the driver."),
         (
             True,
-            f": {who.browser} knows WebGPU, but found no adapter that it uses; update the graphics driver, look at"
+            f": {who.browser} supports WebGPU but found no adapter it can use; update the graphics driver, check"
             " chrome://gpu, and on Linux start Chrome with --enable-unsafe-webgpu.",
         ),
     )
@@ -357,30 +357,33 @@ def why_no_gpu(who: Opened) -> str:
 
 
 def trouble(failed: Refusal, who: Opened) -> str:
-    what = CPU_WAYS.get(failed.way, "Your processor") if failed.device == "cpu" else gpu_name(who)
+    what = CPU_WAYS.get(failed.way, "Your CPU") if failed.device == "cpu" else gpu_name(who)
     way = f", {WAYS[failed.way]}" if failed.way in WAYS else ""
     needs, allows = (f"{size / 2**20:,.0f} MiB" for size in (failed.needs, failed.allows))
     words = {
         "too large": (
-            f"needs a buffer of {needs}, and the adapter allows {allows}; nothing was allocated: choose a smaller"
+            f"needs a buffer of {needs}, but the adapter allows {allows}, so nothing was allocated; choose a smaller"
             " network or batch"
         ),
-        "memory": (f"is out of memory at a buffer of {needs}; choose a smaller network or batch, or close other pages"),
+        "memory": (
+            f"ran out of memory at a buffer of {needs}; choose a smaller network or batch, or close other pages"
+        ),
         "too slow": (
             f"would need about {seconds(failed.expected_s)} a step, so none was made; choose a smaller network or batch"
         ),
         "too much for one kernel": (
-            "would run on one of the GPU's many processors for so long that drivers may end it, so it was not begun;"
-            " choose a smaller network or batch"
+            "would run on one of the GPU's many processors for so long that the driver may end it, so it was not"
+            " started; choose a smaller network or batch"
         ),
-        "shader": f"does not compile, says the driver: {failed.message}; the other ways go on",
+        "shader": f"does not compile: the driver reports {failed.message}; the other ways continue",
         "no WebAssembly": (
-            f"is not in your browser ({failed.message or 'switched off'}); update it, JavaScript goes on alone"
+            f"is not in your browser ({failed.message or 'switched off'}); JavaScript continues alone until you update"
+            " it"
         ),
-        "lost": f"was lost ({failed.message or 'no reason given'}); “Measure again” opens it once more",
-        "diverged": "ended with a loss that is no number: choose a smaller learning rate",
+        "lost": f"was lost ({failed.message or 'no reason given'}); “Measure again” reopens it",
+        "diverged": "ended with a loss that is not a number; choose a smaller learning rate",
     }
-    said = words.get(failed.kind, f"failed: {failed.message or failed.kind}; “Measure again” tries once more")
+    said = words.get(failed.kind, f"failed: {failed.message or failed.kind}; “Measure again” retries")
     return f"{what}{way} {said}."
 
 
@@ -392,10 +395,10 @@ def sentence(found: Found) -> str:
         return f"{alone[:1].upper()}{alone[1:]} an epoch." if on_gpu or on_cpu else ""
     ratio = _interval(comparison)
     words = {
-        Verdict.FASTER: f"{gpu} wins over {cpu}: {on_gpu} an epoch against {on_cpu}, {ratio} of the time. ",
-        Verdict.SLOWER: f"{cpu} wins over {gpu}: {on_cpu} an epoch against {on_gpu}, which is {ratio} times as long. ",
+        Verdict.FASTER: f"{gpu} beats {cpu}: {on_gpu} an epoch against {on_cpu}, {ratio} of the time. ",
+        Verdict.SLOWER: f"{cpu} beats {gpu}: {on_cpu} an epoch against {on_gpu}, which is {ratio} times as long. ",
         Verdict.SAME: f"{gpu} and {cpu} are equally fast",
-        Verdict.UNCLEAR: f"{gpu} and {cpu} are not told apart yet",
+        Verdict.UNCLEAR: f"{gpu} and {cpu} are indistinguishable so far",
     }
     bounded = {Verdict.FASTER: "cpu", Verdict.SLOWER: "gpu"}.get(comparison.verdict)
     why = bound(found, bounded) if bounded else f": {on_gpu} and {on_cpu} an epoch, a ratio of {ratio}."
@@ -420,17 +423,17 @@ def bound(found: Found, device: str) -> str:
         return ""
     step, launching_s, arithmetic_s = map(seconds, parts)
     n = len(found.job.program.operations)
-    launching = f"{n} operations with nothing to do take {launching_s} of its {step} a step"
-    arithmetic = f"at its best rate of a product the arithmetic takes {arithmetic_s}"
+    launching = f"{n} empty operations take {launching_s} of each {step} step"
+    arithmetic = f"at its best product rate, the arithmetic takes {arithmetic_s}"
     by = {
         Ceiling.DISPATCH: f"launching: {launching}; {arithmetic}.",
-        Ceiling.PRODUCT: f"arithmetic: {arithmetic} of its {step} a step.",
+        Ceiling.PRODUCT: f"arithmetic: {arithmetic} of each {step} step.",
         None: (
             f"neither launching nor arithmetic: {launching}, and {arithmetic}; the rest goes into products too small"
             " to run at that rate, and into memory."
         ),
     }
-    return f"What bounds {_cpu(found) if device == 'cpu' else _gpu(found.who)} is {by[your_gpu.bound(*parts)]}"
+    return f"What limits {_cpu(found) if device == 'cpu' else _gpu(found.who)} is {by[your_gpu.bound(*parts)]}"
 
 
 def border_sentence(found: Found) -> str:
@@ -441,15 +444,15 @@ def border_sentence(found: Found) -> str:
     if not measured:
         return ""
     name, border, most = _gpu(found.who), found.border(), max(measured)
-    said = f"No product of up to {most} × {most} is faster by {name} than by the processor."
+    said = f"No product of up to {most} × {most} is faster on {name} than on the CPU."
     if border is not None:
-        said = f"From {border} × {border} on, a product is faster by {name} than by the processor."
+        said = f"From {border} × {border}, a product is faster on {name} than on the CPU."
     if (least := found.product("gpu", 1)) is not None:
-        said += f" The smallest, one multiplication, takes {least.text} there, waited for: that is the price of asking."
+        said += f" The smallest, one multiplication, takes {least.text} including the wait: the cost of a launch."
     if (cost := found.copies("gpu")) is not None and cost.latency_s > 0:
         low, high = cost.latency_interval_s
         said += f" A copy there and back costs {justified(cost.latency_s, low, high)}, whatever its size"
-        said += f", and then {cost.bytes_per_s / 1e9:.2g} GB/s." if cost.grows else "."
+        said += f", plus its bytes at {cost.bytes_per_s / 1e9:.2g} GB/s." if cost.grows else "."
     return said
 
 
@@ -476,7 +479,7 @@ def server_sentence(found: Found, server: Mapping[Cell, Standing]) -> str:
     low, middle, high = standing.quartiles_s
     yours = CPU_WAYS[way] if device == "cpu" else f"{_short(found.who)}, {WAYS[way]}"
     words = {Verdict.FASTER: "faster", Verdict.SLOWER: "slower", Verdict.SAME: "equally fast"}
-    told = words.get(comparison.verdict, "not told apart from it")
+    told = words.get(comparison.verdict, "indistinguishable")
     return (
         f"The server's fastest is {cell.runtime.label}, {justified(middle, low, high)} an epoch; your browser's fastest"
         f" ({yours}) is {told}: {_interval(comparison)} times as long."
@@ -509,14 +512,14 @@ def accuracy_line(found: Found) -> str:
         f"{names[device]}: {percent(last.accuracy)} after {seconds(last.train_s)} of training"
         for device, (*_, last) in found.evaluated.items()
     ]
-    return f"{'; '.join(said)}. Of 1,000 validation images that no training saw." if said else ""
+    return f"{'; '.join(said)}. Of 1,000 validation images not used in training." if said else ""
 
 
 def images_line(n_images: int, took_s: float, facts: Facts) -> str:
     which = f"Images: {facts.source}. {facts.note}".rstrip()
     return (
-        f"Trained on {n_images:,} images, as many as reached your browser in {seconds(took_s)}; an epoch is counted as"
-        f" 48,000. {which}"
+        f"Trained on the {n_images:,} images that reached your browser in {seconds(took_s)}; an epoch counts as 48,000."
+        f" {which}"
     )
 
 
@@ -525,8 +528,8 @@ def which_is_which(who: Opened, server: ThisMachine, system: str) -> str:
     local = who.host in ("localhost", "127.0.0.1", "[::1]")
     alike = who.cores == server.cores and system.lower() in who.platform.lower() and local
     one, other = (
-        "As far as a browser tells, both are one machine",
-        "Your browser's machine is another one than the server",
+        "As far as a browser can tell, both are one machine",
+        "Your browser's machine is not the server",
     )
     return f"Yours: {yours}. The server: {server.line}. {one if alike else other}."
 
@@ -534,25 +537,25 @@ def which_is_which(who: Opened, server: ThisMachine, system: str) -> str:
 def clock_line(who: Opened) -> str:
     return (
         f"Your browser's clock shows multiples of {seconds(who.clock_s)}; a block lasts at least a hundred of them, and"
-        " one more or less at each end is part of every interval. The processor computes on one core: by WebAssembly"
-        " with vectors of four float32, and by JavaScript without vectors, which it does not have, and with sums in"
-        " float64. The faster of both is compared with the GPU."
+        " every interval allows for one more or less at each end. The CPU computes on one core: in WebAssembly with"
+        " vectors of four float32, and in JavaScript, which has no vectors, with sums in float64. The faster of the two"
+        " is compared with the GPU."
     )
 
 
 def hidden_line(found: Found) -> str:
-    why = "thrown away and measured again: this tab was in the background meanwhile, where browsers slow it down."
+    why = "discarded and measured again: this tab was in the background, where browsers slow it down."
     return f"{found.hidden} block{'s' * (found.hidden > 1)} {why}" if found.hidden else ""
 
 
 def problems(found: Found) -> list[str]:
     said, who = [], found.who
     if why := why_no_gpu(who):
-        said.append(f"{why} Your processor is measured all the same.")
+        said.append(f"{why} Your CPU is measured anyway.")
     elif who.adapter is not None and who.has_software:
         said.append(
-            f"What your browser offers as a GPU is {who.adapter.name}, software that computes on the processor: it"
-            " proves that the kernels are right, and says nothing of a GPU's speed."
+            f"What your browser offers as a GPU is {who.adapter.name}, software that computes on the CPU: it proves"
+            " that the kernels are right but says nothing about a GPU's speed."
         )
     alike: dict[str, list[Refusal]] = {}  # a failure that several ways share is listed once
     for one in found.failed.values():
@@ -581,14 +584,14 @@ def class_chart(contests: Sequence[Contest], yours: str = "") -> Chart:
             SOFTWARE if one.is_software and best is one.gpu else device,
             RECORDED,
             *(best.seconds.middle, best.seconds.low, best.seconds.high),
-            best.runtime.label + (f", {_interval(one.comparison)} of the processor's time" if one.comparison else ""),
+            best.runtime.label + (f", {_interval(one.comparison)} of the CPU's time" if one.comparison else ""),
         )
         for one in contests
-        for best, device in ((one.gpu, "GPU"), (one.cpu, "processor"))
+        for best, device in ((one.gpu, "GPU"), (one.cpu, "CPU"))
         if best is not None
     ]
     names = [machine_label(one.machine, yours) for one in contests]
-    return dots_chart(dots, DEVICE_COLORS, "seconds per epoch", "seconds of an epoch by machine", names)
+    return dots_chart(dots, DEVICE_COLORS, "seconds per epoch", "seconds per epoch by machine", names)
 
 
 def class_sentence(contests: Sequence[Contest], network: Network, batch_size: int, yours: str = "") -> str:
@@ -602,21 +605,21 @@ def class_sentence(contests: Sequence[Contest], network: Network, batch_size: in
     what = f"batch size {batch_size:,} and {'hidden layers of ' * bool(network.hidden)}{network.label}"
     said = []
     if fair:
-        share = f", in {_range(gpu)} of the processor's time" if gpu else ""
+        share = f", in {_range(gpu)} of the CPU's time" if gpu else ""
         said.append(f"With {what} the GPU wins on {len(gpu)} of {_machines(len(fair))}{share}.")
     if cpu:
         times = f"where the GPU takes {_range(cpu)} times as long"
-        said.append(f"The processor wins on {len(cpu)}, {times}{_which(cpu, gpu, yours)}.")
+        said.append(f"The CPU wins on {len(cpu)}, {times}{_which(cpu, gpu, yours)}.")
     if same := by_verdict.get(Verdict.SAME, []):
         said.append(f"On {len(same)} both are equally fast{_which(same, [*gpu, *cpu], yours)}.")
     if unclear := by_verdict.get(Verdict.UNCLEAR, []):
-        said.append(f"On {len(unclear)} it cannot be told{_which(unclear, [*gpu, *cpu], yours)}.")
+        said.append(f"On {len(unclear)} the winner is unclear{_which(unclear, [*gpu, *cpu], yours)}.")
     software = sum(one.is_software for one in contests)
     others = len(contests) - len(fair) - software
     if software:
-        said.append(f"{_machines(software)} offered software in the place of a GPU, which says nothing of one.")
+        said.append(f"{_machines(software)} offered software instead of a GPU, which says nothing about a GPU.")
     if others:
-        said.append(f"Of {_machines(others)} only one of both devices was kept.")
+        said.append(f"For {_machines(others)}, only one of the two devices was kept.")
     return " ".join(said)
 
 

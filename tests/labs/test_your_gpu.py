@@ -84,7 +84,7 @@ def test_images_are_sent_before_the_job_and_its_buffers(fake_browser):
     assert (job["id"], job["sizes"], len(parameters)) == (1, True, 4 * SMALL.training.network.n_parameters)
     assert len(starts) % 4 == 0
     fake_browser.measures()
-    assert "wins over" in fake_browser.shown("sentence")
+    assert "beats" in fake_browser.shown("sentence")
 
 
 def test_malformed_messages_are_reported_and_change_nothing(fake_browser):
@@ -135,13 +135,13 @@ def test_measurements_are_stored_once(fake_browser):
 def test_the_sentence_names_the_winner_first_with_the_interval():
     said = lab.sentence(found(0.001, 0.004))
     assert said.startswith(
-        "Your GPU (apple metal-3) wins over WebAssembly SIMD on one core: 1.50 s an epoch against 6.00 s"
+        "Your GPU (apple metal-3) beats WebAssembly SIMD on one core: 1.50 s an epoch against 6.00 s"
     )
     assert "0.25 (0.2" in said
     said = lab.sentence(found(0.004, 0.001))
-    assert said.startswith("WebAssembly SIMD on one core wins over your GPU (apple metal-3): 1.5")
+    assert said.startswith("WebAssembly SIMD on one core beats your GPU (apple metal-3): 1.5")
     assert "4 (3.9" in said
-    assert "not told apart" in lab.sentence(found(0.004, 0.001, n=3))
+    assert "indistinguishable" in lab.sentence(found(0.004, 0.001, n=3))
     assert "equally fast" in lab.sentence(found(0.1, 0.1, n=9))
 
 
@@ -163,7 +163,7 @@ def test_a_software_adapter_is_never_called_a_gpu():
         (replace(WHO, secure=False, offered=False, host="lab.example.org"), ["http from lab.example.org", "ssh -L"]),
         (
             replace(WHO, offered=False, browser="Firefox 128"),
-            ["Firefox 128 does not know WebGPU", "Chrome and Edge from 113"],
+            ["Firefox 128 does not support WebGPU", "Chrome and Edge from 113"],
         ),
         (WHO, ["found no adapter", "--enable-unsafe-webgpu"]),
         (replace(WHO, failed=[Refusal("gpu", "", "fault", "out of handles")]), ["out of handles", "reload the page"]),
@@ -179,11 +179,11 @@ def test_a_missing_gpu_has_a_reason_and_a_remedy(who, words):
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
-        ("too large", "256 MiB, and the adapter allows 128 MiB; nothing was allocated"),
+        ("too large", "256 MiB, but the adapter allows 128 MiB, so nothing was allocated"),
         ("memory", "out of memory"),
         ("too slow", "would need about 3.0"),
-        ("too much for one kernel", "it was not begun"),
-        ("shader", "does not compile, says the driver: no such function"),
+        ("too much for one kernel", "it was not started"),
+        ("shader", "does not compile: the driver reports no such function"),
         ("lost", "was lost (no such function)"),
         ("diverged", "choose a smaller learning rate"),
         ("another kind", "failed: no such function"),
@@ -202,7 +202,8 @@ def test_each_failure_is_explained_once(kind, words):
     of_gpu, of_cpu = lab.problems(one)
     assert of_gpu.startswith("apple metal-3 "), "once for all its ways"
     assert of_cpu == (
-        "WebAssembly SIMD on one core is not in your browser (no such opcode); update it, JavaScript goes on alone."
+        "WebAssembly SIMD on one core is not in your browser (no such opcode); JavaScript continues alone until you"
+        " update it."
     )
 
 
@@ -220,8 +221,7 @@ def test_the_class_sentence_counts_wins_and_names_exceptions(store):
     for reader, gpu_s in (("a", 0.001), ("b", 0.002), ("c", 0.003)):
         keep(store, replace(WHO, reader=reader), gpu_s, 0.004)
     assert lab.class_sentence(of(store), *CELL) == (
-        "With batch size 32 and hidden layers of 16 the GPU wins on 3 of 3 machines, in 0.25 to 0.75 of the"
-        " processor's time."
+        "With batch size 32 and hidden layers of 16 the GPU wins on 3 of 3 machines, in 0.25 to 0.75 of the CPU's time."
     )
     keep(store, replace(WHO, reader="d", platform="Windows"), 0.008, 0.004)
     keep(store, replace(WHO, reader="e", platform="Android"), 0.004, 0.004)
@@ -231,11 +231,11 @@ def test_the_class_sentence_counts_wins_and_names_exceptions(store):
     said = lab.class_sentence(of(store), *CELL)
     for words in (
         "the GPU wins on 3 of 6 machines",
-        "The processor wins on 1, where the GPU takes 2 times as long: apple metal-3 · Windows, Safari 26 · 8 cores.",
+        "The CPU wins on 1, where the GPU takes 2 times as long: apple metal-3 · Windows, Safari 26 · 8 cores.",
         "On 1 both are equally fast: apple metal-3 · Android, Safari 26 · 8 cores.",
-        "On 1 it cannot be told: apple metal-3 · Linux, Safari 26 · 8 cores.",
-        "1 machine offered software in the place of a GPU",
-        "Of 1 machine only one of both devices was kept.",
+        "On 1 the winner is unclear: apple metal-3 · Linux, Safari 26 · 8 cores.",
+        "1 machine offered software instead of a GPU",
+        "For 1 machine, only one of the two devices was kept.",
     ):
         assert words in said
 
@@ -249,6 +249,6 @@ def test_each_machine_of_a_class_has_a_row_and_software_is_not_a_gpu(store):
     dots = dots_of(lab.class_chart(found, yours))
     assert len({dot["label"] for dot in dots}) == 3
     assert sum(dot["label"].startswith("yours: ") for dot in dots) >= 1
-    assert sorted(dot["of"] for dot in dots) == ["GPU", "processor", "processor", "processor", lab.SOFTWARE]
+    assert sorted(dot["of"] for dot in dots) == ["CPU", "CPU", "CPU", "GPU", lab.SOFTWARE]
     assert "wins on 1 of 1 machine" in lab.class_sentence(found, *CELL)
     assert all(color in str(MeasureInBrowser._esm) for color in lab.DEVICE_COLORS.values()), "as in the drawing above"

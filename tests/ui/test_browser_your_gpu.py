@@ -237,7 +237,7 @@ def test_both_devices_are_measured_and_a_software_adapter_is_named_as_such(with_
     with tab(with_webgpu) as page:
         page.goto(base + SMALL)
         wait_done(page)
-        assert "says nothing of a GPU's speed" in texts(page, ".lab-problem")[0]
+        assert "says nothing about a GPU's speed" in texts(page, ".lab-problem")[0]
         said = " ".join(texts(page, ".webgpu .lab-sentence"))
         assert "(software, no GPU)" in said
         assert "your GPU" not in said
@@ -246,7 +246,7 @@ def test_both_devices_are_measured_and_a_software_adapter_is_named_as_such(with_
         for words in (*WAYS.values(), *CPU_WAYS.values()):
             assert words in table
         assert "–" not in table, "each way was measured"
-        assert "images, as many as reached your browser" in " ".join(texts(page, ".lab-note"))
+        assert "images that reached your browser" in " ".join(texts(page, ".lab-note"))
         page.get_by_role("button", name="Keep as a machine").click()
         page.locator(".lab-note", has_text="Kept on this notebook's server").wait_for(timeout=10_000)
         page.get_by_role("slider").nth(0).focus()
@@ -269,10 +269,10 @@ def test_two_readers_see_each_others_machines_without_a_reload(with_webgpu, base
     with tab(with_webgpu) as one, tab(other_context) as other:
         for page in (one, other):
             page.goto(base + query)
-        other.locator(".webgpu-kept", has_text="Nobody has kept this network").wait_for(timeout=60_000)
+        other.locator(".webgpu-kept", has_text="No machine is kept for this network").wait_for(timeout=60_000)
         rows = [page.locator(".webgpu-kept table.lab-values tr") for page in (one, other)]
         for count, page in ((3, one), (5, other)):  # with the header, a row per device
-            both = page.locator(".webgpu .lab-sentence", has_text=re.compile("wins over|not told apart|equally fast"))
+            both = page.locator(".webgpu .lab-sentence", has_text=re.compile("beats|indistinguishable|equally fast"))
             both.wait_for(timeout=60_000)
             page.get_by_role("button", name="Keep as a machine").click()
             for seen in rows:
@@ -283,7 +283,7 @@ def test_two_readers_see_each_others_machines_without_a_reload(with_webgpu, base
             assert len(yours) == 1
             assert page.locator(".webgpu-kept figure svg").count() == 1
             said = page.locator(".webgpu-kept .lab-sentence").inner_text()
-            assert said == "2 machines offered software in the place of a GPU, which says nothing of one."
+            assert said == "2 machines offered software instead of a GPU, which says nothing about a GPU."
         one.reload()
         rows[0].locator("th[scope=row]", has_text="yours: ").first.wait_for(state="attached", timeout=60_000)
         assert_accessible(one)
@@ -316,7 +316,7 @@ LOST_WHEN = """
 @pytest.mark.parametrize(
     ("condition", "words"),
     [
-        ('data.task === "train" && data.way === "one_kernel"', "wins over"),  # earlier measurements stay
+        ('data.task === "train" && data.way === "one_kernel"', "beats"),  # earlier measurements stay
         ("blocks === 2", "on one core takes"),
     ],
     ids=["between two ways", "in the middle of a training"],
@@ -374,14 +374,14 @@ TAKES = "on one core takes"  # JavaScript or WebAssembly, whichever was faster
 @pytest.mark.parametrize(
     ("code", "query", "problems", "sentence"),
     [
-        (NO_NUMBER, SMALL, ["many steps ended with a loss that is no number", "one core ended with"], ""),
+        (NO_NUMBER, SMALL, ["many steps ended with a loss that is not a number", "one core ended with"], ""),
         (
             SMALL_ADAPTER,
             "?yours.hidden=1024&yours.size=8",
-            ["and the adapter allows 2 MiB; nothing was allocated"],
+            ["but the adapter allows 2 MiB, so nothing was allocated"],
             TAKES,
         ),
-        (LITTLE_MEMORY.replace("LIMIT", "1e6"), "?yours.hidden=16&yours.size=8", ["is out of memory"], TAKES),
+        (LITTLE_MEMORY.replace("LIMIT", "1e6"), "?yours.hidden=16&yours.size=8", ["ran out of memory"], TAKES),
     ],
     ids=["no number", "too large", "out of memory"],
 )
@@ -392,7 +392,7 @@ def test_a_fault_is_reported_once_and_the_rest_continues(with_webgpu, base, code
         for words in problems:
             page.locator(".lab-problem", has_text=words).wait_for(timeout=60_000)
         page.locator(".webgpu .lab-state span", has_text="products of growing size").wait_for(timeout=60_000)
-        told = [one for one in texts(page, ".lab-problem") if "says nothing of a GPU's speed" not in one]
+        told = [one for one in texts(page, ".lab-problem") if "says nothing about a GPU's speed" not in one]
         assert len(told) == len(problems), "not once for each way of launching"
         assert sentence in texts(page, ".webgpu .lab-sentence")[0]
         page.get_by_role("button", name="Stop", exact=True).first.click()
@@ -447,11 +447,11 @@ def test_without_webgpu_the_page_says_why_and_measures_the_processor(page, base)
     assert "on one core takes" in texts(page, ".webgpu .lab-sentence")[0]
     assert "submission" not in page.locator("table.webgpu-ways").inner_text()
     label = page.locator(".webgpu canvas").first.get_attribute("aria-label") or ""
-    assert label.startswith("loss by seconds of training, in turns. Across: seconds of training.")
+    assert label.startswith("loss by seconds of training; the devices take turns. Across: seconds of training.")
     assert "1 line: " in label, "the text follows what is drawn"
     values = page.locator(".webgpu figure").first.locator("details")
     values.locator("summary").click()
     assert values.locator("tr").count() == 2
     assert f"Last loss: {values.locator('td').last.inner_text()} (" in values.locator("p").inner_text()
-    assert "1 block thrown away and measured again" in " ".join(texts(page, ".webgpu .lab-note"))
+    assert "1 block discarded and measured again" in " ".join(texts(page, ".webgpu .lab-note"))
     assert_accessible(page)
