@@ -53,13 +53,13 @@ LIBRARIES = {
     "cupy": "CuPy",
 }
 _REPEATED = (
-    "All rows in turns, each call waited for; medians. Repeated by itself, an operation finds"
-    " its numbers in the cache and the library’s threads awake, so the sum may be less than the whole step. A training"
-    " waits less often, and writes into arrays that it keeps."
+    "Medians of all rows, timed in turns with a wait after each call. An operation repeated alone finds its numbers in"
+    " the cache and the library’s threads awake, so the sum may be less than the whole step. Training waits less often"
+    " and writes into arrays it keeps."
 )
 _PUBLISHED = (
-    "Published: Core i9-10885H and Quadro RTX 5000, averages of 1,000 steps, no spread given. The compiled step and the"
-    " single product are TensorFlow's on both."
+    "Published: Core i9-10885H and Quadro RTX 5000, averages of 1,000 steps without a spread. The compiled step and the"
+    " single product are TensorFlow's on both devices."
 )
 
 
@@ -83,7 +83,7 @@ def draw(shown: Shown) -> Drawing:
     network = anatomy_of_a_step.shallow(Network.parse(shown.at.hidden))
     return Drawing(
         layout.said(said)
-        + layout.framed("where a step goes; the mark is the step as it was measured", figure)
+        + layout.framed("where a step goes; the mark is the measured step", figure)
         + shown.state_line(sum(task.complete(records) for task in wanted), len(wanted), of)
         + on_demand(
             "how each part is known", table(["part", "known by"], [[one.name, html.escape(one.how)] for one in PARTS])
@@ -95,7 +95,7 @@ def draw(shown: Shown) -> Drawing:
             (shown.at.size, network) == ARTICLE,
         )
         + "".join(
-            on_demand(f"The same on a card: {recorded_machines.named(machine)}", operations_table(columns, True))
+            on_demand(f"The same on a GPU: {recorded_machines.named(machine)}", operations_table(columns, True))
             for machine in recorded_machines.recorded_gpus()
             if (columns := recorded_operations(machine))
         )
@@ -186,13 +186,13 @@ def sentence(known: Mapping[Runtime, Split], batch_size: int) -> str:
         largest = max((name for name in one.parts_s if name != "arithmetic"), key=lambda name: one.parts_s[name])
         share, images = one.share(largest), f"{batch_size:,} image{'s' if batch_size > 1 else ''}"
         said.append(
-            f"A step on {images} takes {seconds(one.step_s)} by “{by.label}”: {arithmetic_share(one)}"
-            f"{'' if share is None else f', {share:.0%} {largest}'}."
+            f"A step on {images} takes {seconds(one.step_s)} with “{by.label}”:"
+            f" {arithmetic_share(one)}{'' if share is None else f', {share:.0%} {largest}'}."
         )
     if off := [f"“{by.label}”" for by, one in known.items() if not one.adds_up]:
         said.append(
-            f"The parts of {listed(off)} are more than {EXPLAINED:.0%} off the measured step: some of them ran at the"
-            " same time, or something else used the machine."
+            f"The parts of {listed(off)} are more than {EXPLAINED:.0%} off the measured step: some of them overlapped,"
+            " or something else used the machine."
         )
     return " ".join(said)
 
@@ -242,9 +242,7 @@ def operations_table(columns: Mapping[str, Mapping[str, Record]], article_size: 
         *map(html.escape, columns),
         *(_quoted(f"published: {which}") for which in ("NumPy, CPU", "TensorFlow, GPU")),
     ]
-    comparable = (
-        "" if article_size else " Those are for 32 images and 128 neurons: other sizes than the ones chosen here."
-    )
+    comparable = "" if article_size else " Those are for 32 images and 128 neurons, not for the sizes chosen here."
     return table(["μs", *heads], rows, "anatomy", row_css) + layout.quiet(_PUBLISHED + comparable)
 
 
@@ -265,7 +263,7 @@ def launches_table(machine: Machine) -> str:
         [way, *(_us(seconds_of(found[way][size])) if size in found[way] else "–" for size in sizes), _first(found, way)]
         for way in sorted(ways, key=lambda way: -seconds_of(found[way][min(found[way])]))
     ]
-    heads = ["μs of a step by PyTorch", *(f"batch size {size:,}" for size in sizes), "first call"]
+    heads = ["μs per step, PyTorch", *(f"batch size {size:,}" for size in sizes), "first call"]
     title = f"The same step launched in other ways: {recorded_machines.named(machine)}"
     return on_demand(title, table(heads, rows)) if rows else ""
 
@@ -293,8 +291,8 @@ WRONG, RIGHT = "#d1623a", "#0b7a57"
 TRAPS = {
     "synchronisation": ("the clock stops when the call returns", "A call puts its work into a queue and returns."),
     "first call counted": (
-        f"the average of {TRAP_EPOCHS} short epochs, the first included",
-        "A whole training pays it once; a benchmark of few steps, each time.",
+        f"the average of {TRAP_EPOCHS} short epochs, including the first",
+        "A whole training pays for it once; a benchmark of a few steps pays each time.",
     ),
     "one sample": (
         "one step, timed once: any of these",
@@ -302,21 +300,24 @@ TRAPS = {
     ),
     "best of n": (
         f"the smallest of {TRAP_SAMPLES} single steps",
-        "The minimum answers how fast it can be, not how fast it is; and it falls with every repetition.",
+        "The minimum shows how fast it can be, not how fast it is, and it falls with every repetition.",
     ),
     "transfer inside": (
-        "each step brings its batch along from host memory",
-        "MNIST fits into any memory: it needs to be moved once.",
+        "each step copies its batch from host memory",
+        "MNIST fits into any memory: it needs to be moved only once.",
     ),
     "busy is not working": (
-        "processor time of all cores",
+        "CPU time of all cores",
         "A monitor shows how long something ran, not how much of it was arithmetic: a core that spins, dispatches or"
-        " waits in a loop is busy. A card is “100 %” when one kernel at a time runs on one of its hundred processors.",
+        " waits in a loop is busy. A GPU is “100 %” busy when one kernel at a time runs on one of its hundred"
+        " processors.",
     ),
 }
-RIGHT_WAY = "blocks of steps, the data on the device already, each step's result waited for: the median, with quartiles"
+RIGHT_WAY = (
+    "the median of blocks of steps, with quartiles: the data is on the device, and each step's result is waited for"
+)
 TOLD_APART = {Verdict.FASTER: "too short", Verdict.SLOWER: "too long"}
-NOT_TOLD_APART = {Verdict.SAME: "no difference here", Verdict.UNCLEAR: "not told apart here"}
+NOT_TOLD_APART = {Verdict.SAME: "no difference here", Verdict.UNCLEAR: "unclear here"}
 
 
 def trap_devices() -> dict[str, str]:
@@ -409,12 +410,12 @@ def occupancy(found: Mapping[str, Measurement], device: str) -> str:
     shares = (found.get(f"occupancy/{name}") for name in ("utilisation", "activity", "warps"))
     shown, activity, warps = (f"{100 * one.median_s:.3g} %" if one else "" for one in shares)
     text = (
-        f"nvidia-smi shows {shown} utilisation meanwhile" if shown else "nvidia-smi shows no utilisation on this card"
+        f"nvidia-smi shows {shown} utilisation during this" if shown else "nvidia-smi shows no utilisation on this GPU"
     )
     if activity and warps:
         had_work = f"{activity} of its multiprocessors had work, with {warps} of the warps they hold"
-        return f"{text}; the chip's counters say that {had_work}."
-    return f"{text}; true occupancy is not reported by this chip (NVML's GPM, from Hopper on)."
+        return f"{text}; the chip's counters show that {had_work}."
+    return f"{text}; this chip does not report true occupancy (NVML's GPM does, since Hopper)."
 
 
 def traps_chart(known: Mapping[str, Pair], cards: Mapping[str, Mapping[str, Measurement]]) -> Chart:
@@ -468,9 +469,7 @@ def traps_table(known: Mapping[str, Pair], batch_size: int, product_flops_per_s:
     for pair in list(known.values())[:1]:
         low, high = pair.right.quartiles_s
         figure = f"{justified(pair.right.median_s, low, high)} ({seconds(low)} to {seconds(high)})"
-        rows.append(
-            _row("right", figure, RIGHT_WAY, "1", "What all six are held against, measured beside them in turns.")
-        )
+        rows.append(_row("right", figure, RIGHT_WAY, "1", "The reference for all six, measured in turns with them."))
     for key, pair in known.items():
         (how, why), wrong, comparison = TRAPS[key], pair.wrong, pair.comparison
         verdict = (TOLD_APART | NOT_TOLD_APART)[comparison.verdict]
@@ -512,6 +511,6 @@ def traps_sentence(known: Mapping[str, Pair]) -> str:
     said = [
         f"Largest mistake here: {worst}, by a factor of {wrong[worst]:.2g}." if worst else "",
         f"The others: {others}." if others else "",
-        f"Not told apart from the right figure here: {listed(alike)}." if alike else "",
+        f"Indistinguishable from the right figure here: {listed(alike)}." if alike else "",
     ]
     return " ".join(filter(None, said))

@@ -57,7 +57,7 @@ COLORS: Mapping[str, str] = {
     kinds.PROFILER: "#7d8590",
     kinds.COMMUNICATION: "#16879a",
 }
-WORDS: Mapping[str, str] = {kinds.PYTHON: "Python", kinds.OTHER: "not known", kinds.PROFILER: "the profiler itself"}
+WORDS: Mapping[str, str] = {kinds.PYTHON: "Python", kinds.OTHER: "unknown", kinds.PROFILER: "the profiler itself"}
 WAITED = "waited for"  # the topmost lane
 MAX_LANES, MAX_DEPTH = 8, 3  # drawn at most
 MAX_MARKS, MAX_WAITS = 900, 400
@@ -81,13 +81,13 @@ class Live(Controls):
     )
     size = batch_size("Batch size", 32)
     hidden = hidden()
-    part = span("Part of the profile that is shown, %", (45, 60), PERCENT)
+    part = span("Part of the profile shown, %", (45, 60), PERCENT)
 
 
 class TraceFile(Controls):
-    AGAIN = "Read again", "Read these files once more"
+    AGAIN = "Read again", "Read these files again"
     FILES = "Drop traces here: .xplane.pb, Chrome or PyTorch JSON (also .gz), Nsight Systems as SQLite or CSV"
-    part = span("Part of the trace that is shown, %", (0, 100), PERCENT)
+    part = span("Part of the trace shown, %", (0, 100), PERCENT)
 
 
 class Traces:
@@ -197,7 +197,7 @@ def figures(trace: Trace, part: tuple[float, float]) -> str:
     """HTML: the lanes, and overhead against kernels; empty for a report of sums, which has no rows."""
     if not len(trace.rows):
         return ""
-    lanes = "who was waited for, and what each thread did; Shift and the wheel zoom, dragging moves"
+    lanes = "what was waited for, and what each thread did; Shift and wheel to zoom, drag to move"
     shown = trace_legend() + layout.figure(lanes, timeline_chart(trace, *part))
     if no_share(trace):
         return shown
@@ -214,7 +214,7 @@ def all_calls(trace: Trace) -> str:
             label="Save for Perfetto",
         )
         saving = f'<div class="lab-buttons">{button.text}</div>' + layout.quiet(
-            "Open the saved file at ui.perfetto.dev, or drop it below: this page reads it again."
+            "Open the saved file at ui.perfetto.dev, or drop it below to read it here again."
         )
     table_of_all = on_demand("all calls: how often, how long", calls_table(trace))
     return f"<h3>The ten most expensive calls</h3>{dearest_list(trace)}{hidden_list(trace)}{table_of_all}{saving}"
@@ -223,11 +223,11 @@ def all_calls(trace: Trace) -> str:
 def compared(before: Trace, after: Trace, fields: str) -> str:
     shown = layout.sentence(comparison_sentence(before, after)) + changes_table(before, after)
     if all(len(trace.rows) and not no_share(trace) for trace in (before, after)):
-        shown = trace_legend() + layout.figure("where the time went, a bar for each", both_chart(before, after)) + shown
+        shown = trace_legend() + layout.figure("where the time went, a bar each", both_chart(before, after)) + shown
     note = (
-        "Seconds of a step where the number of steps is known; calls by their own time, without what runs inside them."
+        "Seconds per step where the number of steps is known; a call counts its own time, without the calls inside it."
     )
-    heading = "<h3>Two traces beside each other: what became shorter?</h3>"
+    heading = "<h3>Two traces side by side: what became shorter?</h3>"
     return f"{heading}{layout.quiet(note)}{layout.page(fields, shown).text}"
 
 
@@ -237,7 +237,7 @@ def word(kind: str) -> str:
 
 def trace_legend() -> str:
     meant = {state: word(state) for state in STATES if state != kinds.PROFILER}
-    meant[NOBODY] = "waiting, the profiler itself, or nobody knows"
+    meant[NOBODY] = "waiting, the profiler itself, or unknown"
     return legend((f"9px solid {COLORS[state]}", text) for state, text in meant.items())
 
 
@@ -385,7 +385,7 @@ def _states_chart(traces: Mapping[str, tuple[Trace, Stretches]], per: Sequence[f
             tooltip=[alt.Tooltip("what:N", title=" ")],
         )
     )
-    return _with_rows(alt.layer(bars), 32 * max(1, len(traces)), rows, "the time, by who was waited for")
+    return _with_rows(alt.layer(bars), 32 * max(1, len(traces)), rows, "the time, by what was waited for")
 
 
 def _with_rows(bars: "alt.LayerChart | alt.FacetChart", height: int, rows: list[dict], title: str) -> Chart:
@@ -413,7 +413,7 @@ def _all(trace: Trace) -> Stretches:
 
 def sentence(trace: Trace, low: float, high: float) -> str:
     if not trace.calls:
-        return "It has no calls."
+        return "The trace has no calls."
     if not len(trace.rows):
         count, total_ns = (
             sum(ones) for ones in zip(*((call.count, call.total_ns) for call in trace.calls), strict=True)
@@ -426,7 +426,7 @@ def sentence(trace: Trace, low: float, high: float) -> str:
     known = parts.seconds
     whole_s = sum(known.values())
     if not whole_s and parts.profiler_s:
-        return f"In this part, only the profiler itself runs. {_profiler_itself(trace)}"
+        return f"Only the profiler itself runs in this part. {_profiler_itself(trace)}"
     whole_s, off = whole_s or 1.0, no_step(trace, parts)
 
     def amount(state: str) -> str:
@@ -438,7 +438,7 @@ def sentence(trace: Trace, low: float, high: float) -> str:
         f"In these {seconds(whole_s)} kernels run "
         + (f"for {amount(kinds.KERNEL)}" if off else f"{amount(kinds.KERNEL)} of the time")
         + (f"; the rest waits, for {told}" if told else "")
-        + (f"; for {amount(NOBODY)} nobody knows who is waited for." if known[NOBODY] else "."),
+        + (f"; for {amount(NOBODY)} the cause is unknown." if known[NOBODY] else "."),
         f"No shares: {off}." if off else "",
         _profiler_itself(trace, parts.profiler_s / (whole_s + parts.profiler_s)),
         _cost_of_profiling(trace),
@@ -453,7 +453,7 @@ def _profiler_itself(trace: Trace, left_out: float = 0.0) -> str:
         return ""
     names = listed([f"“{name}”" for name in list(own)[:3]])
     time_of_it = f", {_share(left_out)} of this part's time" if left_out >= 0.005 else ""
-    return f"Rows of the profiler itself, such as {names}, are left out of all shares{time_of_it}."
+    return f"The profiler's own rows, such as {names}, are left out of all shares{time_of_it}."
 
 
 def _share(share: float) -> str:
@@ -468,7 +468,7 @@ def _cost_of_profiling(trace: Trace) -> str:
     slower = without_spread(with_s / without_s).verdict is Verdict.SLOWER
     return (
         f"A step took {seconds(with_s)} under the profiler ({steps:,.0f} steps) and {seconds(without_s)} without it."
-        + " What the profiler adds lies in the rows too, most where rows are short." * slower
+        + " The rows include what the profiler adds, most where rows are short." * slower
     )
 
 
@@ -488,11 +488,11 @@ def calls_table(trace: Trace) -> str:
         return table([*_HEAD, "published calls", "published total"], rows, "trace-calls") + layout.quiet(more)
     of_article = table(_HEAD, [_call_row(*one) for one in published.CUDA_CALLS], "trace-calls")
     note = (
-        f"Published in “{published.OVERHEAD_ARTICLE}”: an epoch of {published.CUDA_EPOCH_S} s, of which about"
-        f" {published.CUDA_OVERHEAD_S} s are these calls. Its 1,875 graph launches are 1,500 steps and 375 batches of"
-        " the validation. This trace has none of these calls."
+        f"Published in “{published.OVERHEAD_ARTICLE}”: an epoch of {published.CUDA_EPOCH_S} s, about"
+        f" {published.CUDA_OVERHEAD_S} s of it in these calls. Its 1,875 graph launches are 1,500 steps and 375"
+        " validation batches. This trace has none of these calls."
     )
-    summary = "published: CUDA's calls in an epoch of Keras on a graphics card"
+    summary = "published: CUDA calls in an epoch of Keras on a GPU"
     shorter = table(_HEAD, rows, "trace-calls") + layout.quiet(more)
     return shorter + on_demand(summary, of_article + layout.quiet(note))
 
@@ -560,10 +560,10 @@ def changes_table(before: Trace, after: Trace) -> str:
 
 def comparison_sentence(before: Trace, after: Trace) -> str:
     if not len(before.rows) or not len(after.rows):
-        return "One of the two is a report of sums, so only its calls can be compared."
+        return "One of the two has only sums, so only calls can be compared."
     for which, trace in (("first", before), ("second", after)):
         if why := no_share(trace):
-            return f"Of the {which}, no share can be compared. {why}"
+            return f"The {which} has no shares to compare. {why}"
     unit, per = _per_step(before, after)
     both = [(trace, _all(trace)) for trace in (before, after)]
     known = [{state: s / by for state, s in parts.seconds.items()} for (_, parts), by in zip(both, per, strict=True)]
@@ -572,18 +572,18 @@ def comparison_sentence(before: Trace, after: Trace) -> str:
         shares = [one[kinds.KERNEL] / (whole_s or 1.0) for one, whole_s in zip(known, (first_s, second_s), strict=True)]
         said = f"Kernels run {_share(shares[1])} of the second's time and {_share(shares[0])} of the first's. "
         return ("" if any(no_step(*one) for one in both) else said) + (
-            "The two are not of equally many steps, or not of steps alone, so their seconds cannot be compared."
+            "The two differ in their number of steps or contain more than steps, so their seconds cannot be compared."
         )
     verdict = without_spread(second_s / first_s).verdict
     said = {
         Verdict.FASTER: f"{unit} of the second takes {seconds(second_s)} instead of {seconds(first_s)}",
         Verdict.SLOWER: f"{unit} of the second takes {seconds(second_s)}, longer than the first's {seconds(first_s)}",
     }.get(verdict, f"{unit} takes about as long in both: {seconds(first_s)} and {seconds(second_s)}")
-    names = {NOBODY: "what nobody can explain", kinds.KERNEL: "kernels"}
+    names = {NOBODY: "unexplained time", kinds.KERNEL: "kernels"}
     moved = sorted((known[1][state] - known[0][state], names.get(state, word(state))) for state in known[0])
     ends = {"shortened": (-moved[0][0], moved[0][1]), "lengthened": moved[-1]}
     told = [f"; {how} most: {name}, by {seconds(by_s)}" for how, (by_s, name) in ends.items() if by_s > 0]
-    spread = " One profile of each: no spread is known." if told else ""
+    spread = " With one profile of each, the spread is unknown." if told else ""
     return f"{said[0].upper()}{said[1:]}{''.join(told)}.{spread}"
 
 
@@ -609,33 +609,33 @@ _MEANS = tuple(
     for words, means in (
         (
             r"^encode commands",
-            "writes operations down for the device, some calls of the library for each; the device has none of it yet",
+            "records operations for the device, with some library calls each; the device has none of them yet",
         ),
         (
             r"^queue\.submit",
-            "hands what was encoded to the device's queue, and waits for none of it; some queues take the next"
+            "submits what was encoded to the device's queue without waiting for it; some queues accept the next"
             " submission only when the last one is done",
         ),
-        (r"^queue\.write_buffer", "puts bytes of the host into the device's queue"),
-        (r"^queue\.read_buffer", "waits for the device, and brings a result from there to the host"),
-        (r"^batch of images", "copies the batch that is due out of all images, within the device's memory"),
-        (r"steps in one kernel", "is a kernel in which the device makes that many steps without asking the host"),
+        (r"^queue\.write_buffer", "puts bytes from the host into the device's queue"),
+        (r"^queue\.read_buffer", "waits for the device and copies a result to the host"),
+        (r"^batch of images", "copies the next batch out of all images, within the device's memory"),
+        (r"steps in one kernel", "is a kernel in which the device runs that many steps without the host"),
         (r"layer.*: (product|gradient by)", "is a matrix product, with what follows it"),
         (
             r"CtxSetCurrent",
-            "tells the driver which card this thread means; libraries repeat it before nearly every call",
+            "tells the driver which GPU this thread uses; libraries repeat it before nearly every call",
         ),
-        (r"EventRecord", "puts a mark into a card's queue, which shows later how far the card has come"),
-        (r"GraphLaunch", "starts a whole recorded graph of kernels by one call"),
+        (r"EventRecord", "puts a mark into a GPU's queue, which later shows how far the GPU has got"),
+        (r"GraphLaunch", "starts a whole recorded graph of kernels with one call"),
         (
             r"Launch(Cooperative)?Kernel",
-            "puts one kernel into the card's queue; the call costs the same however small the kernel",
+            "puts one kernel into the GPU's queue; the call costs the same however small the kernel",
         ),
         (
             r"emcpyDtoH|copy_to_host|device to host",
-            "brings a result from the device to the host, often only a loss to print",
+            "copies a result from the device to the host, often only a loss to print",
         ),
-        (r"emcpyHtoD|DevicePut|host to device|shard_args", "brings input from the host to the device"),
+        (r"emcpyHtoD|DevicePut|host to device|shard_args", "copies input from the host to the device"),
         (r"[Mm]emcpy|CopyToDevice", "copies bytes"),
         (r"[Mm]emset", "fills memory with one value"),
         (
@@ -644,17 +644,17 @@ _MEANS = tuple(
         ),
         (
             r"^PjitFunction",
-            "is JAX's call of a compiled function: looks up its program by the arguments' shapes, and starts it",
+            "is JAX's call of a compiled function: it looks up the program by the arguments' shapes and starts it",
         ),
         (r"ExecuteHelper|LoadedExecutable", "hands a compiled program its buffers and starts it"),
-        (r"^ThunkExecutor", "walks through a compiled program on a processor and starts one operation after another"),
-        (r"^ParseArguments|^Handle inputs", "looks at the arguments of a call, in Python's types"),
+        (r"^ThunkExecutor", "runs through a compiled program on a CPU and starts one operation after another"),
+        (r"^ParseArguments|^Handle inputs", "inspects a call's arguments, as Python types"),
         (
             r"^while|^conditional|^call",
-            "is a loop or branch of a compiled program; what runs inside has rows of its own",
+            "is a loop or branch of a compiled program; what runs inside has its own rows",
         ),
-        (r"^\[iter=", "is one turn of such a loop; what runs inside has rows of its own"),
-        (r"CollectGarbage", "lets go of Python objects that a device no longer needs"),
+        (r"^\[iter=", "is one iteration of such a loop; what runs inside has its own rows"),
+        (r"CollectGarbage", "releases Python objects that a device no longer needs"),
         (r"dot_general|MatMul|aten::(add)?b?mm|gemm|cublas", "is a matrix product: the arithmetic that a step is for"),
         (
             r"[Ss]oft[Mm]ax|[Nn]ll_?[Ll]oss|CrossEntropy|cross_entropy|Xent",
@@ -662,41 +662,41 @@ _MEANS = tuple(
         ),
         (
             r"[Rr]elu|threshold_backward|clamp_min|maximum",
-            "is the ReLU or its gradient, one comparison for each number",
+            "is the ReLU or its gradient, one comparison per number",
         ),
         (
             r"multiply_subtract_fusion|AssignSub|Optimizer\.step|_foreach_",
             "subtracts what it has multiplied: in plain SGD, the update",
         ),
-        (r"zero_grad", "lets go of the last step's gradients"),
-        (r"AccumulateGrad", "adds a gradient to the parameter that it belongs to"),
-        (r"^autograd::|Backward0$", "is PyTorch's walk back through the step, an operation at a time"),
-        (r"fusion", "is several operations that XLA has put into one"),
+        (r"zero_grad", "releases the last step's gradients"),
+        (r"AccumulateGrad", "adds a gradient to that of its parameter"),
+        (r"^autograd::|Backward0$", "is PyTorch's walk back through the step, one operation at a time"),
+        (r"fusion", "is several operations that XLA has fused into one"),
         (r"reduce|sum|mean", "adds numbers up"),
         (r"^copy|aten::copy_|transpose", "moves numbers within the device's memory"),
         (
             r"^aten::(t|view|as_strided|transpose|expand|detach|slice|empty\w*|\w*like)$",
             "makes or renames a tensor without computing anything",
         ),
-        (r"^tf\.function-graph_building", "traces a function into a graph, which should happen once"),
+        (r"^tf\.function-graph_building", "traces a function into a graph, which should happen only once"),
         (r"^Eager|^TFE_|KernelAndDeviceFunc", "is TensorFlow's dispatch of one operation from Python"),
         (
             r"^Executor|^FunctionRun|InstantiatedCapturedFunction",
             "is TensorFlow's executor, which finds the next operation that is ready",
         ),
-        (r"^MakeIterator|Dataset", "builds the input pipeline, once for each epoch"),
-        (r"convert_to_tensor|^tf\.constant", "makes a tensor of what Python holds"),
+        (r"^MakeIterator|Dataset", "builds the input pipeline, once per epoch"),
+        (r"convert_to_tensor|^tf\.constant", "makes a tensor from Python values"),
     )
 )
 _BY_KIND = {
     kinds.KERNEL: "is arithmetic on the device",
     kinds.TRANSFER: "moves bytes",
-    kinds.LAUNCH: "is the driver's work around a kernel, and no arithmetic",
-    kinds.DISPATCH: "is the library finding out what to run, and no arithmetic",
+    kinds.LAUNCH: "is the driver's work around a kernel, not arithmetic",
+    kinds.DISPATCH: "is the library working out what to run, not arithmetic",
     kinds.PYTHON: "is the Python program",
     kinds.WAIT: "waits for something else",
     kinds.COMMUNICATION: "exchanges numbers with other devices or machines",
-    kinds.PROFILER: "is the profiler's own",
+    kinds.PROFILER: "belongs to the profiler",
 }
 
 
@@ -704,7 +704,7 @@ _BY_KIND = {
 def meaning(name: str, kind: str) -> str:
     """What a call does, as a text that follows its name; falls back to its kind."""
     found = next((means for words, means in _MEANS if words.search(name)), None)
-    return found or _BY_KIND.get(kind, "has a name that says nothing here")
+    return found or _BY_KIND.get(kind, "has a name that explains nothing here")
 
 
 def hidden(trace: Trace) -> list[str]:
@@ -714,23 +714,23 @@ def hidden(trace: Trace) -> list[str]:
     kernels = sum(call.count for call in trace.calls if call.kind == kinds.KERNEL and call.name != "a whole CUDA graph")
     inside = f"{kernels:,} kernels" if kernels else "no kernel"
     said = {
-        f"{graphs:,} launch{'es' * (graphs > 1)} of a CUDA graph: the profiler shows {inside} beside them, and what"
+        f"{graphs:,} launch{'es' * (graphs > 1)} of a CUDA graph: the profiler shows {inside} besides them, and what"
         " runs inside a graph may be one row or none. Profile with --cuda-graph-trace=node to see each.": graphs,
-        "While a profile is recorded, XLA launches kernel by kernel what it otherwise puts into CUDA graphs: there may"
-        " be fewer launches without the profiler. The flag --xla_enable_command_buffers_during_profiling=true keeps"
+        "While profiling, XLA launches kernel by kernel what it otherwise puts into CUDA graphs: without the profiler,"
+        " there may be fewer launches. The flag --xla_enable_command_buffers_during_profiling=true keeps"
         " the graphs.": trace.made_by.startswith(("JAX", "TensorFlow")) and trace.has_device and not graphs,
-        f"{loops:,} loop{'s' * (loops > 1)} of a compiled program: many steps are one call, so the host has nothing to"
-        " show between them, and which step a row belongs to is lost.": loops,
-        "A step is one compiled program: dispatch is seen once for each call, and a fused row no longer says which"
-        " lines of the model are in it.": not loops and any(map(_COMPILED.search, counts)),
-        "On a processor PyTorch's arithmetic runs inside its calls: the time that such a call needs to begin counts as"
-        " a kernel's here, so overhead is larger than shown.": (
+        f"{loops:,} loop{'s' * (loops > 1)} of a compiled program: many steps are one call, so the host shows nothing"
+        " between them, and a row no longer tells which step it belongs to.": loops,
+        "A step is one compiled program: dispatch appears once per call, and a fused row no longer tells which lines of"
+        " the model it contains.": not loops and any(map(_COMPILED.search, counts)),
+        "On a CPU, PyTorch's arithmetic runs inside its calls: the time such a call needs to start counts as kernel"
+        " time here, so overhead is larger than shown.": (
             trace.made_by.startswith("PyTorch") and not trace.has_device and not no_share(trace)
         ),
-        "A report of sums: it has no starts, so there are no lanes and no gaps to draw.": (
+        "This file has only sums: without start times, there are no lanes and no gaps to draw.": (
             trace.calls and not len(trace.rows)
         ),
-        f"Drawn are {len(trace.rows):,} of {trace.n_rows:,} rows: without those inside others of their kind, and of the"
-        " steps or a stretch in the middle; the table counts all of them.": 0 < len(trace.rows) < trace.n_rows,
+        f"The chart draws {len(trace.rows):,} of {trace.n_rows:,} rows: those of the steps or of a stretch in the"
+        " middle, without rows inside others of their kind; the table counts all.": 0 < len(trace.rows) < trace.n_rows,
     }
     return [text for text, holds in said.items() if holds]

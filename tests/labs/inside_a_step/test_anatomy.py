@@ -45,7 +45,7 @@ def test_the_table_and_the_chart_show_stored_measurements():
     table = operations_table({"NumPy": operations.found(records)}, True)
     for text in (">50<", ">100<", ">541<", ">751<"):
         assert text in table, text
-    assert "other sizes" in operations_table({"NumPy": operations.found(records)}, False)
+    assert "not for the sizes" in operations_table({"NumPy": operations.found(records)}, False)
     known = splits([parts], cached(parts, FOUND))
     drawn = [row for rows in parts_chart(known, [Runtime("numpy")], {}).spec["datasets"].values() for row in rows]
     assert sum(row["us"] for row in drawn if "part" in row) == pytest.approx(200)
@@ -64,7 +64,7 @@ def test_long_names_are_quoted_in_the_sentence_and_wrapped_in_the_chart():
     runtime = Runtime("webgpu-step", "software")
     (task,) = [one for one in tasks([runtime], Network((128,)), 32) if one.examination.kind == "parts"]
     known = splits([task], cached(task, FOUND))
-    assert f"by “{runtime.label}”: " in sentence(known, 32)
+    assert f"with “{runtime.label}”: " in sentence(known, 32)
     axes = [layer["encoding"]["y"]["axis"] for layer in parts_chart(known, [runtime], {}).spec["layer"]]
     assert all("split(" in axis["labelExpr"] for axis in axes)
 
@@ -118,7 +118,7 @@ def test_all_traps_compare_with_one_reference_figure():
         ((1.04,), Verdict.SLOWER, "1.04 × (1.04 to 1.04), too long"),
         ((0.9,), Verdict.FASTER, "0.9 × (0.9 to 0.9), too short"),
         ((1.02,), Verdict.SAME, "no difference here"),
-        ((0.5, 1.0, 1.5), Verdict.UNCLEAR, "not told apart here"),
+        ((0.5, 1.0, 1.5), Verdict.UNCLEAR, "unclear here"),
     ],
 )
 def test_traps_are_judged_by_the_common_comparison_rule(ratios, verdict, words):
@@ -126,7 +126,7 @@ def test_traps_are_judged_by_the_common_comparison_rule(ratios, verdict, words):
     assert known["best of n"].comparison.verdict is verdict
     assert words in traps_table(known, 32, None, 2)
     told_apart = verdict in (Verdict.SLOWER, Verdict.FASTER)
-    assert ("best of n" in traps_sentence(known).split("Not told apart")[0]) is told_apart
+    assert ("best of n" in traps_sentence(known).split("Indistinguishable")[0]) is told_apart
 
 
 def test_the_traps_table_shows_ratios_and_reasons():
@@ -157,5 +157,5 @@ def test_a_cards_utilisation_is_shown_beside_its_occupancy():
     text = occupancy(counted, "gpu")
     for share in ("98 % utilisation", "3.5 % of its multiprocessors", "1.25 % of the warps"):
         assert share in text
-    assert "not reported by this chip" in occupancy({"occupancy/utilisation": measured(1.0)}, "gpu"), "an L4, say"
+    assert "this chip does not report" in occupancy({"occupancy/utilisation": measured(1.0)}, "gpu"), "an L4, say"
     assert occupancy(counted, "cpu") == ""

@@ -63,8 +63,8 @@ def test_the_sentence_states_the_share_of_kernels_and_waits():
     assert view.sentence(QUARTER, 0.0, 1.0) == said
     assert view.sentence(QUARTER, 0.5, 0.75).endswith("kernels run 100% of the time.")
     told = view.sentence(replace(QUARTER, about=SLOWER), 0.0, 1.0)
-    assert "300\u202fμs under the profiler (7 steps) and 100\u202fμs without it. What the profiler adds" in told
-    assert "What the profiler adds" not in view.sentence(replace(QUARTER, about=AS_FAST), 0.0, 1.0)
+    assert "300\u202fμs under the profiler (7 steps) and 100\u202fμs without it. The rows include" in told
+    assert "what the profiler adds" not in view.sentence(replace(QUARTER, about=AS_FAST), 0.0, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_a_trace_without_shares_says_why(trace, begins):
     assert said.startswith(begins)
     assert "kernels run 0%" not in said
     for both in ((trace, QUARTER), (QUARTER, trace)):
-        assert "no share can be compared" in view.comparison_sentence(*both)
+        assert "has no shares to compare" in view.comparison_sentence(*both)
 
 
 def test_profiler_rows_are_named_and_excluded_from_shares():
@@ -89,7 +89,7 @@ def test_profiler_rows_are_named_and_excluded_from_shares():
     said = view.sentence(trace, 0.0, 1.0)
     assert said.startswith("In these 1\u202fμs kernels run 25% of the time; the rest waits, for dispatch 75%.")
     assert "“start_trace”, are left out of all shares, 75% of this part's time" in said
-    assert "only the profiler itself" in view.sentence(trace, 0.0, 0.5)
+    assert "Only the profiler itself" in view.sentence(trace, 0.0, 0.5)
     assert "start_trace" not in view.dearest_list(trace)
     assert marks(view.part_and_whole_chart(trace, 0.0, 1.0))[-1]["to"] == pytest.approx(1.0)
 
@@ -115,7 +115,7 @@ def test_no_shares_are_shown_when_more_than_15_percent_off_the_whole(trace, why)
     close = replace(QUARTER, about={"profiled_step_s": 1.1e-4, "plain_step_s": 1e-4, "steps": 1})
     assert "kernels run 25% of the time" in view.sentence(close, 0.0, 1.0)
     told = view.comparison_sentence(replace(trace, about=trace.about | {"steps": 2}), QUARTER)
-    assert told.startswith("The two are not of equally many steps")
+    assert told.startswith("The two differ in their number of steps")
 
 
 def test_published_counts_are_shown_beside_the_same_calls(tmp_path):
@@ -130,7 +130,7 @@ def test_published_counts_are_shown_beside_the_same_calls(tmp_path):
     assert "cuCtxSetCurrent alone takes 61%" in view.sentence(trace, 0.0, 1.0)
     assert "no lanes" in view.hidden_list(trace)
     assert "published calls" not in other
-    assert "1,500 steps and 375 batches" in other
+    assert "1,500 steps and 375 validation batches" in other
 
 
 BY_XLA = [("thread", "host", LAUNCH, "cuLaunchKernel", 0, 5), ("stream", "device", KERNEL, "fusion", 5, 5)]
@@ -142,7 +142,7 @@ LOOP = [("main", "host", DISPATCH, "while.1", 0, 10), ("main", "host", DISPATCH,
     [
         (trace_of(LOOP), "1 loop of a compiled program"),
         (replace(trace_of(BY_XLA), made_by="JAX's profiler"), "XLA launches kernel by kernel"),
-        (replace(QUARTER, n_rows=9), "Drawn are 2 of 9 rows"),
+        (replace(QUARTER, n_rows=9), "The chart draws 2 of 9 rows"),
         *(
             (trace_of([("main", "host", DISPATCH, name, 0, 10)]), "A step is one compiled program")
             for name in ("PjitFunction(step)", "Torch-Compiled Region: 0/0", "XlaLaunch")
@@ -160,7 +160,7 @@ def test_two_traces_are_compared_per_step_if_both_count_steps():
     assert told.startswith(
         "A step of the second takes 0.2\u202fμs instead of 1\u202fμs; shortened most: dispatch, by 0.68"
     )
-    assert told.endswith("One profile of each: no spread is known.")
+    assert told.endswith("With one profile of each, the spread is unknown.")
     assert view.comparison_sentence(QUARTER, quick).startswith("The profile of the second takes")
     other = view.comparison_sentence(slow, quick)
     assert other.startswith("Kernels run 62% of the second's time and 25% of the first's.")
