@@ -88,14 +88,14 @@ def test_the_fastest_feed_of_the_same_library_is_the_remedy():
     torch = fed("loader-2", 1e-4, 0.1)
     assert remedy(MINE, known(SLOW, FAST, torch)) == FAST.pipeline
     text = view.feeds_sentence(MINE, known(SLOW, FAST), FAST.pipeline)
-    assert "a batch of 32 takes 10.0 ms, and for 80% of that (80% to 80%) the step waits" in text
+    assert "a batch of 32 takes 10.0 ms; for 80% of that (80% to 80%) the step waits" in text
     assert "It is bound by its data." in text
     assert text.endswith("What would help: “tf.data, AUTOTUNE”, measured at 0.4 times the time (0.4 to 0.4).")
     assert remedy(MINE, known(SLOW, fed("prefetch", 1e-2, 0.8, spread=0.2))) is None, "not certainly faster"
     assert "No other feed is certainly faster here." in view.feeds_sentence(MINE, known(SLOW), None)
     by_step = known(figures(MINE, 1e-2, 0.05))
     assert remedy(MINE, by_step) is None
-    assert "bound by the step: faster data would hardly be noticed" in view.feeds_sentence(MINE, by_step, None)
+    assert "bound by the step: faster data would make little difference" in view.feeds_sentence(MINE, by_step, None)
     assert view.feeds_sentence(MINE, {}, None) == ""
 
 
@@ -103,7 +103,7 @@ def test_a_bar_is_split_at_the_waiting_share():
     chart = view.feeds_chart(PIPELINES, known(SLOW))
     rows = [row for rows in chart.spec["datasets"].values() for row in rows]
     ends = {row["part"]: (row["from"], row["to"]) for row in rows if "part" in row}
-    assert ends["the step works"] == (0.0, pytest.approx(2.0))
+    assert ends["the step runs"] == (0.0, pytest.approx(2.0))
     assert ends["the step waits"] == (pytest.approx(2.0), pytest.approx(10.0))
     mark = next(row for row in rows if "data" in row)
     assert (mark["data"], mark["text"]) == (pytest.approx(8.0), "10.0 ms · waits 80%")
@@ -116,14 +116,14 @@ PLACED = {"MatMul/GPU/CPU GPU": 5, "PyFunc/CPU/CPU": 1, "Shape/CPU/CPU GPU": 2, 
 
 def test_an_operation_says_where_it_runs_and_why():
     text = view.placement_table(PLACED)
-    assert "it has a kernel for a GPU, and TensorFlow prefers that" in text
-    assert "it has no kernel for a GPU" in text
-    assert "works on what lies in the host&#x27;s memory" in text
-    assert "but TensorFlow sees none" in view.placement_table(PLACED | {"gpus": 0})
-    assert view.placement_table(PLACED | {"cuda": 0}).count("the build for processors") == 2
+    assert "it has a GPU kernel, which TensorFlow prefers" in text
+    assert "it has no GPU kernel" in text
+    assert "works on data in the host&#x27;s memory" in text
+    assert "but TensorFlow sees no GPU" in view.placement_table(PLACED | {"gpus": 0})
+    assert view.placement_table(PLACED | {"cuda": 0}).count("TensorFlow&#x27;s CPU build") == 2
     assert view.placement_table({}) == view.placement_sentence({}) == ""
     said = view.placement_sentence(PLACED)
-    assert "the 8 operations of a step, its fetching of a batch included, 3 on the CPU and 5 on the GPU" in said
+    assert "the 8 operations of a step, including fetching a batch, 3 on the CPU and 5 on the GPU" in said
     assert "all on the CPU; it sees no GPU" in view.placement_sentence({"MatMul/CPU/CPU": 5, "gpus": 0})
 
 
@@ -161,8 +161,8 @@ def test_the_checklist_has_a_figure_for_each_piece_of_advice():
     for words in (
         "<code>tf.data</code> with prefetch",
         "62\u202fμs an image at batch size 32 and 117\u202fμs an image at batch size 128",
-        "“tf.data + prefetch” beside “tf.data”: faster: 0.8 times",
-        "No NVIDIA driver answers",
+        "“tf.data + prefetch” against “tf.data”: faster: 0.8 times",
+        "No NVIDIA driver responds",
         "The first step of Keras takes 500\u202fms in a fresh process, later ones 1\u202fms.",
     ):
         assert words in text

@@ -83,7 +83,7 @@ POINTS = [
 def test_the_sentence_states_time_rate_and_crossover():
     text = view.product_sentence(POINTS, "JAX", {"cpu": 400e9})
     assert text.startswith("At n = 1,024, JAX has the shortest time, 10\u202fms: 214 GFLOP/s, 54 % of the float32 peak")
-    assert "JAX is faster than NumPy from n = 1,024 on." in text
+    assert "JAX is faster than NumPy from n = 1,024." in text
     assert "JAX's product of n = 1,024 100 times too fast" in text
     assert view.product_sentence([], "JAX", {}) == ""
     for peak, words in ((214e9, "100 %"), (85e9, "250 %"), (1e12, "21 %")):
@@ -93,8 +93,8 @@ def test_the_sentence_states_time_rate_and_crossover():
 @pytest.mark.parametrize(
     ("waited", "moved", "words"),
     [
-        ((2e-6, 1e-4), (1e-4, 1e-3), "with the transfer from n = 1,024 on and without the transfer from n = 64 on."),
-        ((2e-6, 2e-6), (1.0, 1.0), "from n = 64 on, and with the transfer not certainly at the largest n."),
+        ((2e-6, 1e-4), (1e-4, 1e-3), "with the transfer from n = 1,024 and without the transfer from n = 64."),
+        ((2e-6, 2e-6), (1.0, 1.0), "from n = 64, and with the transfer not certainly at the largest n."),
         ((1.0, 1.0), (1.0, 1.0), "not certainly faster than NumPy at the largest n, with or without the transfer."),
     ],
 )
@@ -115,8 +115,8 @@ def sine(runtime, size, eager_s, fused_s=None):
     [
         (4e-3, 1e-3, 10e9, ["3 of 4 passes", "JAX is 4 times as fast with it", "8.37 GB/s, 84%", ": memory bound."]),
         (1e-3, 1e-3, 100e9, ["takes the same time with it", "8% of what a copy moves", "not memory bound"]),
-        (1e-3, 2e-3, 7e9, ["takes 2 times as long with it", "memory and arithmetic take about as long"]),
-        (4e-3, 1e-3, 2e9, ["419% of what a copy moves here: not from memory, but from a cache."]),
+        (1e-3, 2e-3, 7e9, ["takes 2 times as long with it", "memory and arithmetic take about equally long"]),
+        (4e-3, 1e-3, 2e9, ["419% of what a copy moves here: from a cache, not from memory."]),
     ],
 )
 def test_memory_bound_is_derived_from_the_copy_bandwidth(eager_s, fused_s, bandwidth, words):
@@ -168,7 +168,7 @@ def test_a_first_use_is_described_by_its_stages():
     assert text.startswith("NumPy has its first result after 150\u202fms and JAX has its first result after 86")
     assert "81% of the latter is “import”." in text
     assert "takes 6 times as long with NumPy and 2,000 times as long with JAX." in text
-    assert "JAX's compiled program has earned its compilation after 6,000 calls." in text
+    assert "JAX's compiled program pays for its compilation after 6,000 calls." in text
     assert "NumPy's" not in text
     assert view.first_sentence([]) == ""
     assert ": 67% of that is “import”." in view.first_sentence(FIRST[:1])
@@ -183,8 +183,8 @@ def test_kernel_counts_are_in_the_sentence_and_the_chart():
     counts = {name: (float(n),) for name, n in zip(names, (5, 40, 5, 10, 9, 4, 1), strict=True)}
     counted = timed(JAX, OperationRequest("fusion", 32, depth=4), **counts)
     assert view.fusion_sentence([counted], 4) == (
-        "On the processor, XLA makes 15 kernels of the step's 45 operations: 5 of them products, and the largest fusion"
-        " has 9 operations. Of 4 sines it makes 1."
+        "On the CPU, XLA turns the step's 45 operations into 15 kernels: 5 of them are products, and the largest fusion"
+        " has 9 operations. It turns 4 sines into 1."
     )
     assert view.fusion_sentence([], 4) == ""
     chart = view.fusion_chart([counted], {})
@@ -210,6 +210,6 @@ def lanes(in_turn_s, in_pieces_s):
 )
 def test_lanes_overlap_in_pieces_only(seconds, words):
     assert view.overlap_sentence([lanes(*seconds)]) == (
-        "NumPy: in turn, two stages are at work for 0% of a run, in 2 pieces for 50%; with pieces it is " + words + "."
+        "NumPy: two stages overlap for 0% of a run in turn, and for 50% in 2 pieces; with pieces it is " + words + "."
     )
     assert view.overlap_sentence([]) == ""

@@ -50,27 +50,26 @@ LOCK = {"compiled code, which releases the lock": False, "Python, which holds th
 SHARE_OF_MEMORY = 0.5
 WORKS, WAITS, ALONE = "#3a72d8", "#d1623a", "currentColor"
 _KEYS = (
-    (f"3px solid {WORKS}", "the step works"),
+    (f"3px solid {WORKS}", "the step runs"),
     (f"3px solid {WAITS}", "it waits for its data"),
     (f"3px solid {ALONE}", "upright mark: the data set alone"),
 )
 HOW = (
-    "Medians of up to nine rounds, in each of which the step alone, the data set alone and both together are timed on"
-    " some batches, after the first two of a fresh iterator; slow batches have fewer rounds. The step is one call of"
-    " Keras' compiled step, or PyTorch's eager one, and its loss is read each time, so that nothing is queued. It waits"
-    " while the next batch is asked for and not there yet. The preprocessing is a hash of the image's bytes, by"
-    " compiled code that releases the interpreter's lock, or a loop over them in Python, which holds it; both leave the"
-    " image as it is, and are repeated as often as makes the chosen time on one core that nothing else uses. “arrays”"
-    " are sliced in the loop; “generator” and “PyDataset” are read as Keras' fit reads them; “tf.data” maps image by"
-    " image, and then makes batches; each variant differs from it in one thing, and AUTOTUNE maps in parallel"
-    " and prefetches."
+    "Medians of up to nine rounds, fewer for slow batches. Each round times the step alone, the data set alone and both"
+    " together on some batches, after the first two of a fresh iterator. The step is one call of Keras' compiled step,"
+    " or PyTorch's eager one, and its loss is read each time, so that nothing is queued. It waits from the request for"
+    " the next batch until that arrives. The preprocessing is a hash of the image's bytes in compiled code, which"
+    " releases the interpreter's lock, or a loop over them in Python, which holds it; both leave the image unchanged"
+    " and repeat until they take the chosen time on one otherwise idle core. “arrays” are sliced in the loop;"
+    " “generator” and “PyDataset” are read as Keras' fit reads them; “tf.data” maps image by image, then makes batches;"
+    " each variant differs from it in one way, and AUTOTUNE maps in parallel and prefetches."
 )
 
 
 # Sentences on a training's bottleneck.
 BY_DATA = "It is bound by its data."
-BY_STEP = "It is bound by the step: faster data would hardly be noticed."
-UNCLEAR = "That does not tell which of the two bounds it: measure_pipelines again when nothing else runs."
+BY_STEP = "It is bound by the step: faster data would make little difference."
+UNCLEAR = "Which of the two bounds it is unclear: measure again when nothing else runs."
 
 
 class Feeds(Controls):
@@ -105,8 +104,8 @@ def check_memory(pipeline: Pipeline, free_bytes: float) -> None:
     if pipeline.needed_bytes > SHARE_OF_MEMORY * free_bytes:
         raise ValueError(
             f"rows: expected at most {SHARE_OF_MEMORY:.0%} of the free memory ({free_bytes / 1e9:.1f} GB), got"
-            f" {pipeline.rows:,} rows, which need up to {pipeline.needed_bytes / 1e9:.1f} GB with the copies of the"
-            " libraries; choose fewer rows"
+            f" {pipeline.rows:,} rows, which need up to {pipeline.needed_bytes / 1e9:.1f} GB with the libraries'"
+            " copies; choose fewer rows"
         )
 
 
@@ -159,7 +158,7 @@ def recorded_feeds(machine: Machine) -> str:
         found = {f.pipeline: f for f in figures if (f.pipeline.batch_size, f.pipeline.preprocessing_ms) == (size, ms)}
         caption = f"a batch of {size:,} images, {ms:g} ms of preprocessing each"
         charts += layout.framed(caption, feeds_chart(list(found), found))
-    return on_demand(f"On a card: {named(machine)}", charts) if charts else ""
+    return on_demand(f"On a GPU: {named(machine)}", charts) if charts else ""
 
 
 def _not_here(mine: Pipeline, wanted: Sequence[PipelineTask]) -> str:
@@ -212,7 +211,7 @@ def feeds_chart(pipelines: Sequence[Pipeline], known: Mapping[Pipeline, Figures]
         label, both_ms, share = one.pipeline.label, 1e3 * one.both.median_s, one.share[0]
         works_ms = (1 - share) * both_ms
         bars += [
-            {"label": label, "part": "the step works", "from": 0.0, "to": works_ms, "color": WORKS},
+            {"label": label, "part": "the step runs", "from": 0.0, "to": works_ms, "color": WORKS},
             {"label": label, "part": "the step waits", "from": works_ms, "to": both_ms, "color": WAITS},
         ]
         low, high, data_low, data_high = (1e3 * value for value in (*one.both.quartiles_s, *one.data.quartiles_s))
@@ -250,7 +249,7 @@ def feeds_chart(pipelines: Sequence[Pipeline], known: Mapping[Pipeline, Figures]
     ]
     spec = styled(alt.layer(*layers), height=26 * max(1, len(pipelines)))
     spec["datasets"] |= {"room": room(["88.8 ms · waits 88%"])}
-    return Chart(spec, "milliseconds of a batch, by what feeds it")
+    return Chart(spec, "milliseconds per batch by feed")
 
 
 def _interval(low: float, high: float) -> str:
@@ -268,13 +267,13 @@ def feeds_sentence(chosen: Pipeline, known: Mapping[Pipeline, Figures], remedy: 
     share, low, high = here.share
     both, data, step = (justified(one.median_s, *one.quartiles_s) for one in (here.both, here.data, here.step))
     text = (
-        f"With “{chosen.label}” a batch of {chosen.batch_size:,} takes {both}, and for {share:.0%} of that"
-        f" ({_interval(low, high)}) the step waits. {bound(here)} Alone, the data set takes {data} a batch, the"
-        f" step {step}."
+        f"With “{chosen.label}”, a batch of {chosen.batch_size:,} takes {both}; for {share:.0%} of that"
+        f" ({_interval(low, high)}) the step waits. {bound(here)} Alone, the data set takes {data} a batch and the step"
+        f" {step}."
     )
     if remedy is not None:
         found = difference(known[remedy], here)
-        cached = ", where the images are the same in each epoch" if remedy.feed == "cache" else ""
+        cached = ", if the images are the same in each epoch" if remedy.feed == "cache" else ""
         times = f"{found.ratio:.2g} times the time ({found.low:.2g} to {found.high:.2g})"
         return f"{text} What would help: “{remedy.label}”{cached}, measured at {times}."
     return f"{text} No other feed is certainly faster here." if bound(here) == BY_DATA else text
@@ -296,7 +295,7 @@ Created = dict[Network, dict[str, Measurement]]  # by the names of `lib.timing.p
 
 
 class AskedOfTensorFlow(Controls):
-    AGAIN = "Measure again", "Measure it once more"
+    AGAIN = "Measure again", "Measure it again"
 
 
 def placement_device() -> str:
@@ -371,11 +370,11 @@ def placement_table(placed: Mapping[str, int]) -> str:
 
 def _why(device: str, kernels: Sequence[str], placed: Mapping[str, int]) -> str:
     reasons = {
-        "it has a kernel for a GPU, and TensorFlow prefers that": device == "GPU",
-        "this TensorFlow is the build for processors: it sees no GPU": not placed.get("cuda", 0),
-        "it has no kernel for a GPU": "GPU" not in kernels,
-        "it has a kernel for a GPU, but TensorFlow sees none": not placed.get("gpus", 0),
-        "it has a kernel for a GPU, but works on what lies in the host's memory": True,
+        "it has a GPU kernel, which TensorFlow prefers": device == "GPU",
+        "this is TensorFlow's CPU build, which sees no GPU": not placed.get("cuda", 0),
+        "it has no GPU kernel": "GPU" not in kernels,
+        "it has a GPU kernel, but TensorFlow sees no GPU": not placed.get("gpus", 0),
+        "it has a GPU kernel, but works on data in the host's memory": True,
     }
     return next(why for why, holds in reasons.items() if holds)
 
@@ -390,8 +389,8 @@ def placement_sentence(placed: Mapping[str, int]) -> str:
     where = f"all on the {next(iter(counts))}" if len(counts) == 1 else listed(parts)
     seen = f"it sees {gpus} GPU{'s' if gpus > 1 else ''}" if gpus else "it sees no GPU"
     return (
-        f"TensorFlow ran the {sum(counts.values())} operations of a step, its fetching of a batch included, {where};"
-        f" {seen}. What a data set maps its images with runs on the processor, wherever the step runs."
+        f"TensorFlow ran the {sum(counts.values())} operations of a step, including fetching a batch, {where}; {seen}."
+        " A data set's map function runs on the CPU, wherever the step runs."
     )
 
 
@@ -439,7 +438,7 @@ def measure_models(
                     yield note
             if cancel.is_set():
                 return
-            yield Note(f"{network.label} in a fresh process: TensorFlow is imported, a model built and cloned")
+            yield Note(f"{network.label} in a fresh process: importing TensorFlow, building and cloning a model")
             with engine.watch(runtime) as watch:
                 rows = _from_fresh_process(network, runtime, cancel)
         for name, block_s in rows.items():
@@ -464,8 +463,8 @@ def _from_fresh_process(network: Network, runtime: Runtime, cancel: Cancel) -> d
                 found |= dict([row])
     except (EOFError, OSError) as error:
         raise TrainingFailed(
-            f"The fresh process for {network.label} ended after {', '.join(found) or 'nothing'}, often for want of"
-            " memory; the terminal has its message. Free memory, and measure_pipelines again."
+            f"The fresh process for {network.label} ended after {', '.join(found) or 'nothing'}, often because memory"
+            " ran out; the terminal has its message. Free memory and measure again."
         ) from error
     finally:
         process.kill()
@@ -495,7 +494,7 @@ def models_sentence(found: Created) -> str:
             for names in (("import", "device"), ("build", "clone", "step"), REPEATED)
         )
         said.append(
-            f"784→{network.label}→10 ({network.n_parameters:,} parameters): {before} pass before a model can be built;"
+            f"784→{network.label}→10 ({network.n_parameters:,} parameters): a model can be built after {before};"
             f" building, cloning and the first step take {first}, and {again} the second time."
         )
     if len(found) == 2:
@@ -606,7 +605,7 @@ def checklist(
 def _batches(figures: Sequence[Figures], chosen: Pipeline) -> str:
     steps = {one.pipeline.batch_size: one.step for one in figures if one.pipeline.feed == chosen.feed}
     parts = [f"{seconds(step.median_s / size)} an image at batch size {size:,}" for size, step in sorted(steps.items())]
-    more = "; move the batch size to see another" if len(parts) == 1 else ""
+    more = "; change the batch size to see another" if len(parts) == 1 else ""
     return f"The step alone: {listed(parts)}{more}." if parts else ""
 
 
@@ -614,7 +613,7 @@ def _beside(known: Mapping[Pipeline, Figures], chosen: Pipeline, feed: str) -> s
     plain, other = (known.get(replace(chosen, feed=name)) for name in ("tf.data", feed))
     if plain is None or other is None:
         return ""
-    return f"“{other.pipeline.label}” beside “{plain.pipeline.label}”: {difference(other, plain).text}."
+    return f"“{other.pipeline.label}” against “{plain.pipeline.label}”: {difference(other, plain).text}."
 
 
 def _preprocessing(here: Figures | None) -> str:
@@ -631,5 +630,5 @@ def _preprocessing(here: Figures | None) -> str:
 def _registered(present: int, registered: int | None) -> str:
     seen = "" if registered is None and present else f"; TensorFlow sees {registered or 0}"
     if not present:
-        return "No NVIDIA driver answers: everything runs on the CPU."
+        return "No NVIDIA driver responds: everything runs on the CPU."
     return f"The driver lists {present} GPU{'s' * (present > 1)}{seen}."

@@ -72,10 +72,10 @@ LEAST_S = 1e-7  # lower end of the axis of seconds: every call takes longer
 SIZES_AND_LIBRARIES = "sizes and libraries"
 # What limits compiled sines above this share of the memory bandwidth.
 BOUNDS = (
-    (1.1, "not from memory, but from a cache"),
+    (1.1, "from a cache, not from memory"),
     (0.7, "memory bound"),
-    (0.5, "memory and arithmetic take about as long as each other"),
-    (0.0, "not memory bound, its arithmetic and its call take the time"),
+    (0.5, "memory and arithmetic take about equally long"),
+    (0.0, "not memory bound; arithmetic and the call take the time"),
 )
 
 
@@ -127,7 +127,7 @@ class Product(Controls):
 
 class Sine(Controls):
     largest = slider("Elements, up to", LENGTHS[11], LENGTHS[3:])
-    depth = slider("Sines in one another", 4, DEPTHS)
+    depth = slider("Nested sines", 4, DEPTHS)
     library = _library()
 
 
@@ -142,12 +142,12 @@ class FirstUse(Controls):
 
 class Fusion(Controls):
     size = batch_size("Batch size of the step", 32)
-    depth = slider("Sines in one another", 4, DEPTHS)
+    depth = slider("Nested sines", 4, DEPTHS)
 
 
 class Overlap(Controls):
     size = slider("Elements", OVERLAP_SIZES[3], OVERLAP_SIZES)
-    depth = slider("Sines in one another", 4, DEPTHS)
+    depth = slider("Nested sines", 4, DEPTHS)
     pieces = slider("Pieces", 8, (2, 4, 8, 16, 32))
 
 
@@ -205,7 +205,7 @@ def draw_products(shown: Shown) -> Drawing:
     peaks, names, unit = peak_rates(points, shown.section.page.store), library_names(shown), "n, of two n × n matrices"
     waited, cards = lines_of(points, WAITED), recorded_points("product", largest, precision=shown.at.precision)
     figures = {
-        "seconds of a product, the operands on the device, waited for": seconds_chart(
+        "seconds per product, operands on the device, waited for": seconds_chart(
             [*waited, *recorded_lines(cards, {WAITED: "", MOVED: " back"})], largest, [*names, *cards], unit
         ),
         f"seconds by {label}, in all ways": seconds_chart(
@@ -221,8 +221,8 @@ def draw_products(shown: Shown) -> Drawing:
     note = (
         f"Published: in the largest products of “{published.OPERATIONS_ARTICLE}”, on an A100,"
         f" {published.PRODUCT_TRANSFER_SHARE:.0%} of the time is the transfer; “{published.OVERHEAD_ARTICLE}” gives"
-        f" {seconds(cpu_s)} on the CPU and {seconds(gpu_s)} on the card for (32, 784) @ (784, 128), one operation of a"
-        " step. Without a card, “there and back” is what the library copies within main memory."
+        f" {seconds(cpu_s)} on the CPU and {seconds(gpu_s)} on the GPU for (32, 784) @ (784, 128), one operation of a"
+        " step. Without a GPU, “there and back” is what the library copies within main memory."
     )
     below = quiet(note)
     said = product_sentence(points, label, peaks)
@@ -245,15 +245,15 @@ def draw_sines(shown: Shown) -> Drawing:
             "elements",
             "way",
         ),
-        "bytes a second, as a share of what a large copy moves here; above 100 %: in a cache": share_chart(
+        "bytes a second, as a share of a large copy's here; above 100 %: in a cache": share_chart(
             bandwidth_lines(points), at.largest, library_names(shown), "elements", bandwidths, "memory's bandwidth"
         ),
     }
     before_s, after_s = published.SINE_S
     note = (
         f"Published: four sines on an A100 take “approximately” {seconds(before_s)} one by one and {seconds(after_s)}"
-        f" in one (“{published.OPERATIONS_ARTICLE}”), of a size that it does not say. It finds a card slower than a"
-        " processor at 2³² elements, the transfer included."
+        f" in one (“{published.OPERATIONS_ARTICLE}”), without giving their size. It finds a GPU slower than a CPU at"
+        " 2³² elements, including the transfer."
     )
     return drawing(shown, figures, sine_sentence(points, at.library, at.depth, bandwidths), quiet(note))
 
@@ -276,7 +276,7 @@ def draw_transfers(shown: Shown) -> Drawing:
     }
     n_bytes, bandwidth, (least, most) = published.BATCH_TRANSFER
     note = (
-        f"Published: {n_bytes / 1e3:.0f} kB, a batch of 32 images, take {seconds(n_bytes / bandwidth)} at"
+        f"Published: {n_bytes / 1e3:.0f} kB, a batch of 32 images, takes {seconds(n_bytes / bandwidth)} at"
         f" {bandwidth / 1e9:.0f} GB/s, and the setup {least} to {most} times that (“{published.OVERHEAD_ARTICLE}”,"
         " calculated there and not measured)."
     )
@@ -531,16 +531,16 @@ def _best(known: Mapping[str, list[OperationPoint]], peaks: Mapping[str, float])
     text = f"At n = {size:,}, {quickest} has the shortest time, {seconds(best.seconds(WAITED) or 0.0)}:"
     text += f" {rate / 1e9:,.3g} GFLOP/s"
     if peak := peaks.get(best.task.runtime.device):
-        text += f", {times(100 * rate / peak)} % of the float32 peak that was measured here"
+        text += f", {times(100 * rate / peak)} % of the float32 peak measured here"
     alike = [name for name, one in there.items() if best.beside(WAITED, WAITED, one).verdict is not Verdict.FASTER]
-    return text + (f"; not told apart from it: {listed(alike)}." if alike else ".")
+    return text + (f"; indistinguishable from it: {listed(alike)}." if alike else ".")
 
 
 def _worth(name: str, mine: Sequence[OperationPoint], numpys: Sequence[OperationPoint]) -> str:
     card = mine[0].task.runtime.device == "gpu"
     ways = {"with the transfer": MOVED, "without the transfer": WAITED} if card else {"": WAITED}
     least = {words: worth_from(mine, numpys, way) for words, way in ways.items()}
-    won = [f"{words} from n = {size:,} on".strip() for words, size in least.items() if size]
+    won = [f"{words} from n = {size:,}".strip() for words, size in least.items() if size]
     lost = [f"{words} not certainly at the largest n" for words, size in least.items() if not size]
     if won:
         return f"{name} is faster than NumPy {', and '.join([listed(won), *lost])}."
@@ -557,7 +557,7 @@ def _mistake(mine: Sequence[OperationPoint], label: str) -> str:
                 f"A clock that does not wait for the result would show {label}'s product of n = {point.size:,}"
                 f" {times(ratio.ratio)} times too fast."
             )
-    return f"Not waiting for {label} hides nothing that can be told here." if both else ""
+    return f"Not waiting for {label} hides nothing measurable here." if both else ""
 
 
 # Nested sines.
@@ -574,7 +574,7 @@ def sine_sentence(points: Sequence[OperationPoint], label: str, depth: int, band
         Verdict.SLOWER: f"{label} is {times(ratio.ratio)} times as fast with it",
         Verdict.FASTER: f"{label} takes {times(1 / ratio.ratio)} times as long with it",
         Verdict.SAME: f"{label} takes the same time with it",
-        Verdict.UNCLEAR: f"it cannot be told whether {label} is faster with it",
+        Verdict.UNCLEAR: f"whether {label} is faster with it is unclear",
     }[ratio.verdict]
     return f"{saves}; at {both[-1].size:,} elements {what}. {_bound(both[-1], bandwidths)}".strip()
 
@@ -605,7 +605,7 @@ def transfer_sentence(points: Sequence[OperationPoint], label: str, costs: Mappi
     parts = [f"{label}, {TRANSFER_WAYS[way].label}: {_cost_text(cost)}." for way, cost in costs.items()]
     copied = costs.get(COPIED)
     if copied is not None and copied.grows and copied.half_bytes >= 1:
-        parts.append(f"Below {_bytes_text(copied.half_bytes)}, most of a copy's time is the call and not its bytes.")
+        parts.append(f"Below {_bytes_text(copied.half_bytes)}, most of a copy's time is the call, not its bytes.")
     largest = _measured(points, label)[-1]
     if {COPIED, ALIASED} <= largest.records.keys():
         ratio = largest.beside(COPIED, ALIASED)
@@ -644,9 +644,9 @@ KINDS = {
     "reduction": "reductions",
     "elementwise": "element by element",
     "fusion": "several fused",
-    "single": "one by itself",
+    "single": "single",
 }
-LANE_LABELS = {"there": "bring there", "compute": "compute", "back": "bring back"}
+LANE_LABELS = {"there": "copy there", "compute": "compute", "back": "copy back"}
 
 
 def _stacked(
@@ -680,14 +680,14 @@ def _stacked(
 
 def draw_first_uses(shown: Shown) -> Drawing:
     points, cards = points_of(shown), recorded_at("first use", shown.at.size, 4)
-    caption = "seconds before the first result, and of compiling what made it, in a fresh process"
+    caption = "seconds to the first result, and to compile its program, in a fresh process"
     known = {point.task.label: point for point in points} | cards
     figures = {caption: layout.drawing(first_chart(known, [*library_names(shown), *cards]), caption)}
     of = "libraries, each in fresh processes"
     low_s, high_s = published.LAUNCH_S
     note = (
-        f"Published: launching a kernel takes {seconds(low_s)} to {seconds(high_s)} (“{published.OVERHEAD_ARTICLE}”);"
-        " a steady call here is four operations and their results' arrival."
+        f"Published: launching a kernel takes {seconds(low_s)} to {seconds(high_s)} (“{published.OVERHEAD_ARTICLE}”); a"
+        " steady call here is four operations and the arrival of their results."
     )
     return drawing(shown, figures, first_sentence(points), quiet(note), of)
 
@@ -737,11 +737,11 @@ def _pays(point: OperationPoint) -> str:
     if (cost_s := stage_s(point, STAGES[-1])) is None:
         return ""
     ratio = point.beside("steady", "compiled steady", paired=False)
-    what = "not told apart from it" if ratio.verdict is Verdict.UNCLEAR else "no quicker"
+    what = "not clearly quicker" if ratio.verdict is Verdict.UNCLEAR else "no quicker"
     if ratio.verdict is not Verdict.SLOWER:
         return f"{point.task.label}'s compiled program is {what} at this size."
     saved_s = (1 - 1 / ratio.ratio) * (point.seconds("steady") or 0.0)
-    return f"{point.task.label}'s compiled program has earned its compilation after {times(cost_s / saved_s)} calls."
+    return f"{point.task.label}'s compiled program pays for its compilation after {times(cost_s / saved_s)} calls."
 
 
 # Compilers.
@@ -750,12 +750,12 @@ def _pays(point: OperationPoint) -> str:
 def draw_fusions(shown: Shown) -> Drawing:
     points = points_of(shown)
     note = (
-        f"Published: “{published.OPERATIONS_ARTICLE}” counts four kernels of four sines before `torch.jit.script`, and"
+        f"Published: “{published.OPERATIONS_ARTICLE}” counts four kernels for four sines before `torch.jit.script` and"
         f" one after. “{published.OVERHEAD_ARTICLE}” calls a compiled step one fused call: it is one call from Python,"
-        " and as many kernels as are counted above."
+        " but as many kernels as counted above."
     )
     cards = recorded_at("fusion", shown.at.size, shown.at.depth)
-    caption = "how many, counted from the compiler's text" + "".join(f"; {name}" for name in cards)
+    caption = "counts from the compiler's text" + "".join(f"; {name}" for name in cards)
     figures = {caption: layout.drawing(fusion_chart(points, cards), caption)}
     return drawing(shown, figures, fusion_sentence(points, shown.at.depth), quiet(note), of="")
 
@@ -787,14 +787,14 @@ def fusion_sentence(points: Sequence[OperationPoint], depth: int) -> str:
         before, after, sines = (
             sum(count_of(point, *counted).values()) for counted in (("step", BEFORE), ("step", AFTER), ("sine", AFTER))
         )
-        where = "On the card" if point.task.runtime.device == "gpu" else "On the processor"
+        where = "On the GPU" if point.task.runtime.device == "gpu" else "On the CPU"
         products = count_of(point, "step", AFTER).get("product", 0)
         largest = round(point.seconds(f"step/{INSIDE}/fusion") or 0.0)
         if before:
             said.append(
-                f"{where}, XLA makes {after} kernels of the step's {before} operations: {products} of them products,"
-                f" and the largest fusion has {largest} operations."
-                f" Of {depth} sine{'s' * (depth > 1)} it makes {sines}."
+                f"{where}, XLA turns the step's {before} operations into {after} kernels: {products} of them are"
+                f" products, and the largest fusion has {largest} operations. It turns {depth} sine{'s' * (depth > 1)}"
+                f" into {sines}."
             )
     return " ".join(said)
 
@@ -817,9 +817,9 @@ def draw_overlaps(shown: Shown) -> Drawing:
         for way in (IN_TURN, IN_PIECES)
     }
     note = (
-        f"Published: “{published.OPERATIONS_ARTICLE}” sees not much of a benefit in three streams, and gives no figure."
-        " Its streams cannot overlap: each is synchronised before the next one begins, there is one piece, and pageable"
-        " memory is copied by the host."
+        f"Published: “{published.OPERATIONS_ARTICLE}” sees not much of a benefit in three streams and gives no figure."
+        " Its streams cannot overlap: it synchronises each before the next one begins, there is only one piece, and the"
+        " host copies pageable memory."
     )
     recorded = "".join(quiet(f"{name}: {_overlap(point)}") for name, point in cards.items())
     return drawing(shown, figures, overlap_sentence([*points.values()]), recorded + quiet(note), "devices")
@@ -894,9 +894,9 @@ def _overlap(point: OperationPoint) -> str:
         Verdict.SLOWER: f"with pieces it is {times(ratio.ratio)} times as fast",
         Verdict.FASTER: f"with pieces it is {times(1 / ratio.ratio)} times as slow",
         Verdict.SAME: "with pieces it is as fast",
-        Verdict.UNCLEAR: "whether pieces make it faster cannot be told",
+        Verdict.UNCLEAR: "whether pieces make it faster is unclear",
     }[ratio.verdict]
     return (
-        f"in turn, two stages are at work for {in_turn:.0%} of a run, in"
-        f" {point.task.operation.pieces} pieces for {in_pieces:.0%}; {what}."
+        f"two stages overlap for {in_turn:.0%} of a run in turn, and for {in_pieces:.0%} in"
+        f" {point.task.operation.pieces} pieces; {what}."
     )
