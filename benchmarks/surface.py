@@ -101,7 +101,7 @@ def _on_a_new_server(opened: Browser, seconds: dict[str, list[float]], kind: str
                     "[...document.querySelectorAll('.lab-state b')].some(e => e.textContent === 'Stopped')",
                     timeout=1000 * LIMIT_S,
                 )
-                stands_in = "stands in its place" in page.locator(".lab").nth(FIRST).inner_text()
+                stands_in = "stands in until it is" in page.locator(".lab").nth(FIRST).inner_text()
                 if stands_in == bool(kind):
                     raise RuntimeError(f"expected a left side that is {'calibrated' if kind else 'not'}, got the other")
                 there_and_back = ["ArrowRight", "ArrowLeft"] * (PRESSES // 2)

@@ -42,7 +42,7 @@ def stop(page):
 
 def test_the_border_moves_calibration_persists_and_remedies_are_applied(base, page):
     page.goto(base + "?win.left=here/jax-epoch/cpu&here.ways=numpy/cpu&remedy.hidden=16&remedy.size=128")
-    page.wait_for_function(f"() => {SAID}?.includes('wins over JAX, one call an epoch, here ')", timeout=60_000)
+    page.wait_for_function(f"() => {SAID}?.includes('beats JAX, one call an epoch, here ')", timeout=60_000)
     first = page.locator(".lab").nth(FIRST)
     for size in (PHONE, DESK):
         page.set_viewport_size(size)

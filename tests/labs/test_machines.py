@@ -51,7 +51,7 @@ def test_a_machine_is_called_faster_only_by_the_common_comparison_rule(machines,
     assert one.by_speed[0].machine.name == PROCESSOR
     assert one.cheapest is not None
     assert one.cheapest.machine.name == CARD, "twice as slow, at a quarter of the price"
-    said = "Surely the quickest: Colossus · 4 cores for 1 of 1."
+    said = "Surely the fastest: Colossus · 4 cores for 1 of 1."
     said += " Cheapest of those with a price: Imaginary 9000 · 8 cores for 1 of 1."
     assert lab.judged_sentence([one], machines, prices) == said
     dots = dots_of(lab.judged_chart([one], machines, prices))
@@ -63,7 +63,7 @@ def test_a_machine_is_called_faster_only_by_the_common_comparison_rule(machines,
     unsure = lab.judge(machines, "both", both, {})
     assert unsure is not None
     assert not unsure.surely
-    assert lab.judged_sentence([unsure], machines, {}) == "In 1 of 1 the first two are too close to tell."
+    assert lab.judged_sentence([unsure], machines, {}) == "In 1 of 1 the first two are too close to call."
     assert lab.judge(machines, "none", lambda machine, runtime: None, {}) is None
     assert lab.judged_sentence([], [], {}).startswith("No machine is chosen")
 

@@ -71,7 +71,7 @@ def test_the_table_marks_the_fastest_and_shades_by_time():
     ("shown", "words"),
     [
         (at("seconds"), "Fastest so far at batch size 32: NumPy, 100 ms per epoch."),
-        (at("seconds"), "Of all batch sizes: JAX, one call an epoch at 512, 50 ms."),
+        (at("seconds"), "Fastest at any batch size: JAX, one call an epoch at 512, 50 ms."),
         (at("target"), "counted after the race"),
     ],
 )
@@ -104,7 +104,7 @@ def store(tmp_path):
         (Cell(JAX, 512), ("the rest is overhead",), "scaled"),
         (
             Cell(NUMBA, 512),  # no negative overhead
-            ("it leaves products out, as those with zeros",),
+            ("it skips products, such as those with zeros",),
             "the rest is overhead",
         ),
         (Cell(JAX, 1), ("scaled", "spreads over 50% of the median"), "disturbed"),

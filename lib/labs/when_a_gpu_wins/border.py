@@ -61,7 +61,7 @@ RULE_PARAMETERS, RULE_SIZE = 500_000, 256  # both articles' rule: below both, a 
 MANY = 16  # networks trained at once
 HERE, ELSEWHERE, PUBLISHED = KINDS = ("measured here", "measured elsewhere", "published")  # of the points
 FED_BYTES = FLOAT32_BYTES * N_PIXELS  # per image in the published figures
-NOT_FED = f"no published figure is of images that have not {N_PIXELS} pixels, so bringing these is left out"
+NOT_FED = f"no published figure is for images without {N_PIXELS} pixels, so feeding these is left out"
 # Ways to drive the card, with the networks trained at once.
 MOVES: Mapping[str, tuple[Way, int]] = {
     "operation by operation": (Way.OPERATIONS, 1),
@@ -317,7 +317,7 @@ def points_elsewhere(machines: Sequence[Machine], depth: int) -> list[SurfacePoi
             size,
             one.cpu.seconds.middle,
             one.gpu.seconds.middle,
-            ("the processor beside it", f"the GPU of {machine.name}"),
+            ("the same machine's CPU", f"the GPU of {machine.name}"),
         )
         for machine in machines
         for network, size in sorted(machine.cells)
@@ -392,7 +392,7 @@ def _here(on_gpu: bool) -> dict[str, str]:
 
 class Border(Controls):
     AGAIN = ()
-    left = dropdown("Processor", lambda: ON_HERE + quickest_runtime().address, processors, full_width=True)
+    left = dropdown("CPU", lambda: ON_HERE + quickest_runtime().address, processors, full_width=True)
     right = dropdown("GPU", CARD, cards, full_width=True)
     way = dropdown("The GPU is driven by a", "epoch", WAY_NAMES, full_width=True)
     hidden = hidden()
@@ -415,12 +415,12 @@ def _factor(label: str) -> Any:
 
 class ImaginedCard(Controls):
     AGAIN = ()
-    card = dropdown("Begin with", CARD, known_cards, full_width=True)
+    card = dropdown("Start with", CARD, known_cards, full_width=True)
     launch = _factor("Starting a kernel")
     dispatch = _factor("Calls and dispatch by the host")
     bandwidth = _factor("Memory and cache bandwidth")
     throughput = _factor("Products")
-    feeding = _factor("Bringing the batches")
+    feeding = _factor("Feeding the batches")
 
 
 class DrivenCard(Controls):
@@ -460,10 +460,10 @@ def sides(of: Border, live: LiveCalibrations) -> tuple[Side, Side, list[str]]:
         if (known := side(wanted, way, live)) is None:
             trained = _trained(wanted, live)
             known = recorded_side(trained.runtime) or usual
-            known_by = "by what was recorded there" if known is not usual else "by published figures and its data sheet"
+            known_by = "from recordings there" if known is not usual else "from published figures and its data sheet"
             notes.append(
-                f"{trained.label} is not calibrated on this machine yet: {known.label}, known {known_by}, stands in its"
-                " place until it is."
+                f"{trained.label} is not calibrated on this machine yet: {known.label}, known {known_by}, stands in"
+                " until it is."
             )
         found.append(known)
     return found[0], found[1], notes
@@ -503,8 +503,8 @@ def _against_recorded(side: Side) -> str:
     if not errors:
         return ""
     return (
-        f"its recorded epochs at width {network.label} are off by {np.median(errors):.0%} at the median, {inside} of"
-        f" {len(errors)} in the predicted range"
+        f"predictions of its recorded epochs at width {network.label} are off by {np.median(errors):.0%} at the median;"
+        f" {inside} of {len(errors)} epochs are in the predicted range"
     )
 
 
@@ -529,7 +529,7 @@ def border(shown: Shown) -> Drawing:
     below = [one for one in points if one.kind == ELSEWHERE and one.batch_size < RULE_SIZE]
     if below := [one.ratio > 1 for one in below if one.width < rule_width(at.depth)]:
         rule += (
-            f" Recorded below both: a GPU at its best was faster than the processor beside it in {sum(below)} of"
+            f" Recorded below both: a GPU at its best was faster than the CPU of the same machine in {sum(below)} of"
             f" {len(below)} places."
         )
     articles = published_sentence(_published())
@@ -555,25 +555,25 @@ def surface_sentence(shown: Surface, left: str, right: str, depth: int, networks
     layers = "one hidden layer" if depth == 1 else f"{depth} hidden layers"
     trained = "one network" if networks == 1 else f"{networks:,} networks"
     starts = [f"at width {width:,} {_from(shown.wins_from(width))}" for width in NAMED_WIDTHS]
-    grey = f" Grey: {np.mean(~known):.0%} of the field fits into no memory of its side." if not known.all() else ""
+    grey = f" Grey: {np.mean(~known):.0%} of the field does not fit into one side's memory." if not known.all() else ""
     return (
-        f"Predicted for {trained} of {layers}: {right} wins over {left} {listed(starts)}. It is faster for sure in"
-        f" {wins:.0%} of this field and slower for sure in {loses:.0%}; elsewhere the ranges of both overlap.{grey}"
+        f"Predicted for {trained} of {layers}: {right} beats {left} {listed(starts)}. It is surely faster in {wins:.0%}"
+        f" of this field and surely slower in {loses:.0%}; elsewhere the two ranges overlap.{grey}"
     )
 
 
 def _from(size: int | None) -> str:
-    return "at no batch size" if size is None else f"from batch size {size:,} on"
+    return "at no batch size" if size is None else f"from batch size {size:,}"
 
 
 def rule_sentence(failures: Sequence[tuple[float, int, int, float]], left: str, right: str) -> str:
     failed = [
-        f"{where} both, {winner} wins for sure in {share:.0%} of the corner (at width {width:,} and batch size {size:,}"
+        f"{where} both, {winner} surely wins in {share:.0%} of the corner (at width {width:,} and batch size {size:,}"
         f" it is {times(ratio)} times faster)"
         for where, winner, (share, width, size, ratio) in zip(("below", "above"), (right, left), failures, strict=True)
         if share
     ]
-    fails = f"Here it fails: {'; '.join(failed)}." if failed else "No prediction here contradicts it for sure."
+    fails = f"Here it fails: {'; '.join(failed)}." if failed else "No prediction here surely contradicts it."
     return (
         f"The articles' rule: below {RULE_PARAMETERS:,} parameters and batch size {RULE_SIZE}, a fast CPU wins. {fails}"
     )
@@ -586,9 +586,9 @@ def published_sentence(rows: Sequence[Row]) -> str:
     unseen = [one for one in rows if not one.used]
     errors = [abs(one.error) for one in unseen]
     return (
-        f"Of {len(rows)} figures that the articles print, {len(rows) - len(unseen)} set the model. The other"
+        f"Of {len(rows)} figures printed in the articles, {len(rows) - len(unseen)} set the model. The other"
         f" {len(unseen)} are off by {np.median(errors):.0%} at the median and by {max(errors):.0%} at worst;"
-        f" {sum(one.covered for one in unseen)} of them lie in the range that was predicted. All are in"
+        f" {sum(one.covered for one in unseen)} of them are in the predicted range. All are in"
         " `docs/published_figures.csv`."
     )
 
@@ -804,9 +804,9 @@ def legend(left: str, right: str, points: Sequence[SurfacePoint] = ()) -> str:
     )
     keys = {
         "win-line": "border, predicted",
-        "win-line win-dashed": "ends of its uncertainty; between them the colours are pale",
+        "win-line win-dashed": "limits of its uncertainty; colours are pale between them",
     }
-    whose = ("steps stored here", "each GPU beside its own processor", "the first article's GPU and processor")
+    whose = ("steps stored here", "each GPU against its own machine's CPU", "the first article's GPU and CPU")
     for css, kind, words in zip(("win-dot", "win-dot win-diamond", "win-ring"), KINDS, whose, strict=True):
         if ratios := [one.ratio for one in points if one.kind == kind]:
             faster = sum(ratio > 1 for ratio in ratios)

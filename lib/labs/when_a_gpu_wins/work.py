@@ -69,21 +69,21 @@ BY = Runtime()  # measures larger work here
 NAMES: Mapping[Remedy, str] = {one: one.value[0].upper() + one.value[1:] for one in Remedy}
 APPLIES = {one: f"apply_{one.name.lower()}" for one in Remedy}  # names of the buttons that the table shows
 FAIR = (
-    "“Times as fast” compares the seconds of an image of one network. A larger batch makes fewer steps of the same"
-    " images, so that it may learn less from them: the figure says nothing of that. Once today's step is measured, the"
-    " remedies are predicted from it too."
+    "“Times as fast” compares the seconds per image and network. A larger batch makes fewer steps from the same images,"
+    " so it may learn less from them, which the figure does not show. Once today's step is measured, it also informs"
+    " the remedies' predictions."
 )
 
 
 class CalibratedWays(Controls):
-    AGAIN = "Calibrate again", "Measure what is missing, and once more what something disturbed"
+    AGAIN = "Calibrate again", "Measure what is missing, and repeat what was disturbed"
     ways = several(
         "Calibrate", lambda: tuple(one.address for one in unasked()), lambda: {one.label: one.address for one in ways()}
     )
 
 
 class LargerWork(Controls):
-    AGAIN = "Measure again", "Measure the steps that are measured here once more"
+    AGAIN = "Measure again", "Repeat the steps measured on this machine"
     size = slider("Batch size", 32, (1, 8, 32, 128, 256))
     way = dropdown("Known devices by a", "step", WAY_NAMES, full_width=True)
 
@@ -104,7 +104,7 @@ def _offered() -> dict[str, str]:
 class Remedies(Controls):
     AGAIN = "Measure all", "Apply each remedy, and measure a step with it"
     RESULT_BUTTONS = tuple(
-        (name, NAMES[one], "Apply it, and measure a step with it and without") for one, name in APPLIES.items()
+        (name, NAMES[one], "Apply it, and measure a step with and without it") for one, name in APPLIES.items()
     )
     hidden = hidden()
     size = batch_size("Batch size", 32)
@@ -114,7 +114,7 @@ class Remedies(Controls):
         _offered,
         full_width=True,
     )
-    networks = number("Networks to be trained", 8, 1, MOST_NETWORKS, whole=True)
+    networks = number("Networks to train", 8, 1, MOST_NETWORKS, whole=True)
 
 
 PANELS = {
@@ -169,8 +169,8 @@ def calibration(page: Page) -> tuple[Callable[[CalibratedWays], Asked], Callable
 def calibrated_sentence(standings: Sequence[CalibrationProgress]) -> str:
     known = [f"{one.trained.label} ({one.calibration.median_error:.0%})" for one in standings if one.calibration]
     if not known:
-        return "This machine is not calibrated yet: nothing is predicted for it."
-    return f"This machine is calibrated for {listed(known)}: so far off is a step that is left out, at the median."
+        return "This machine is not calibrated yet, so nothing is predicted for it."
+    return f"This machine is calibrated for {listed(known)}; in brackets, the median error for a step left out."
 
 
 def progress(standings: Sequence[CalibrationProgress], chosen: Collection[TrainingWay]) -> tuple[int, int]:
@@ -274,7 +274,7 @@ def larger_sentence(found: Sequence[LargerStep], batch_size: int) -> str:
         if processor is not None:
             ahead = f", {times(processor.step_s / mine[0].step_s)} times faster than {processor.side.short}"
             parts.append(f"{name}: {mine[0].side.short}{ahead if mine[0] is not processor else ''}")
-    return f"At batch size {batch_size:,} the quickest is, by prediction, for {'; for '.join(parts)}." if parts else ""
+    return f"At batch size {batch_size:,} the predicted fastest is, for {'; for '.join(parts)}." if parts else ""
 
 
 def larger_chart(found: Sequence[LargerStep]) -> Chart:
@@ -341,7 +341,7 @@ def cost(shown: Shown) -> Drawing:
         cost_chart(found),
         cost_sentence(found, at.target, at.size, needed.words if needed is not None else ""),
     )
-    lacks = "" if at.price else "Enter this machine's hourly cost above, and it has a mark too."
+    lacks = "" if at.price else "Enter this machine's hourly cost above to add its mark."
     notes = [lacks if here else "This machine is not calibrated yet, so it has no mark here: see above."]
     if unpriced := [one.side.short for one in found if one.per_h is None]:
         notes.append(f"No price is listed for {listed(unpriced)}.")
@@ -353,7 +353,7 @@ def cost_chart(found: Sequence[Bill]) -> Chart:
     dots = [
         Dot(
             one.side.short,
-            "GPU" if one.side.on_gpu else "processor",
+            "GPU" if one.side.on_gpu else "CPU",
             PREDICTED,
             one.dollars(one.epoch.step_s),
             one.dollars(one.epoch.low_s),
@@ -363,7 +363,7 @@ def cost_chart(found: Sequence[Bill]) -> Chart:
         for one in found
         if one.per_h
     ]
-    colors = {name: f"rgb{color}" for name, color in (("processor", LEFT), ("GPU", RIGHT))}
+    colors = {name: f"rgb{color}" for name, color in (("CPU", LEFT), ("GPU", RIGHT))}
     return dots_chart(dots, colors, "$ for 1,000 epochs", "predicted cost of 1,000 epochs by device")
 
 
@@ -373,10 +373,12 @@ def cost_sentence(found: Sequence[Bill], target: float, batch_size: int, counted
     if len(priced) < 2:
         return "Fewer than two of these devices have a price, so none is the cheapest."
     epochs = (
-        f"Of {percent(target)}, counted here with JAX: {counted}."
+        f"For {percent(target)}, counted here with JAX: {counted}."
         if counted
-        else f"How many epochs {percent(target)} takes at this batch size was not counted on this machine: a race to an"
-        " accuracy counts them."
+        else (
+            f"The epochs to {percent(target)} at this batch size are not counted on this machine yet: a race to an"
+            " accuracy counts them."
+        )
     )
     return (
         f"1,000 epochs at batch size {batch_size:,} are predicted to cost {dollars(priced[0])} on"
@@ -416,7 +418,7 @@ def remedies(page: Page) -> tuple[Callable[[Remedies], Asked], Callable[[Shown],
         n_measured, n_possible = sum(one.measured is not None for one in found.outcomes), len(_possible(found))
         if not wanted and state is State.DONE:
             state = State.SAVED if n_measured else State.NOT_RUNNING
-        words = f"{n_measured} of {n_possible} remedies measured; a press on one in the table applies it"
+        words = f"{n_measured} of {n_possible} remedies measured; press one in the table to apply it"
         line = layout.state_line(state, n_done, len(wanted), now.note or words, now.problem)
         raced = why_slower.ways_at(question.batch_size, page.store.records(Kind.RACE), question.network)
         epochs = why_slower.changes(raced, question.batch_size, question.network)
@@ -476,11 +478,11 @@ def remedies_sentence(found: Findings) -> str:
     if found.measured is not None:
         off = _share(miss(before, found.measured))
         said[0] += f", and took {seconds(found.measured.step_s)} when it was measured, a miss of {off}"
-    said[0] += f"; that is {seconds(before.image.step_s)} an image."
+    said[0] += f"; the prediction is {seconds(before.image.step_s)} an image."
     if most is None:
         said.append("No remedy that can be predicted here is predicted to help.")
     else:
-        unsure = "" if most.low > 1 else ", but not for sure,"
+        unsure = "" if most.low > 1 else ", but not surely,"
         said.append(
             f"Predicted to help most{unsure} in your own program: {most.remedy.value}, {gain_words(most)} times as"
             f" fast, with {in_words(most, before)}."
@@ -553,4 +555,4 @@ def gains_chart(found: Findings) -> Chart:
     names = [NAMES[one.effect.remedy] for one in found.outcomes] or list(NAMES.values())
     colors = {PREDICTED: "#7b62d3", HERE: "#0b7a57"}
     title = "times as fast by remedy, predicted and measured"
-    return dots_chart(dots, colors, "times as fast, an image of one network", title, names, even=1.0)
+    return dots_chart(dots, colors, "times as fast, per image and network", title, names, even=1.0)

@@ -68,7 +68,7 @@ TITLES = {
     "depth": "depths, 4 × 3 epochs",
 }
 FIRST_CALLS = "of these, first calls"
-NO_LIVE_MACHINE = "This machine has measured nothing yet: it takes part as soon as a training or a race has run on it."
+NO_LIVE_MACHINE = "This machine has measured nothing yet: it joins once a training or a race has run on it."
 Prices = Mapping[str, float]  # dollars per hour, by machine name
 
 
@@ -160,7 +160,7 @@ class MachineChoice(Hook):
 def choices(panel: mo.ui.dictionary) -> mo.Html:
     machines, prices = panel.elements["machines"], panel.elements["prices"]
     fields = "".join(f"<div>{one.text}</div>" for one in prices.elements.values())  # type: ignore[attr-defined]
-    shown = on_demand("prices: what an hour of each machine costs", f'<div class="compare-controls">{fields}</div>')
+    shown = on_demand("prices: each machine's cost per hour", f'<div class="compare-controls">{fields}</div>')
     return mo.Html(f'<div class="compare-controls"><div>{machines.text}</div></div>{shown}')
 
 
@@ -179,8 +179,7 @@ def gather(dropped: Collection, store: Store) -> Collection:
     found = {machine.records[0].machine: machine for machine in (*browsers_in(store), *here.machines)}
     brought = {machine.records[0].machine: machine for machine in dropped.machines}
     notes = [
-        f"{one.source} is of a machine that is here already ({one.name}): its figures replace those of"
-        f" {found[key].source}."
+        f"{one.source} is for a machine already listed ({one.name}): its figures replace those of {found[key].source}."
         for key, one in brought.items()
         if key in found
     ]
@@ -290,7 +289,7 @@ def judge(machines: Sequence[Machine], work: str, of: Measure, prices: Prices) -
 
 def judged_sentence(judged: Sequence[Judged], machines: Sequence[Machine], prices: Prices) -> str:
     if not judged:
-        return "No machine is chosen, or none has these figures: choose some above."
+        return "No machine is chosen, or none has these figures: choose machines above."
     short, n = names(machines), len(judged)
 
     def shares(of: Iterable[Best]) -> str:
@@ -299,12 +298,12 @@ def judged_sentence(judged: Sequence[Judged], machines: Sequence[Machine], price
 
     on_gpu = sum(one.by_speed[0].runtime.on_gpu for one in judged)
     said = {
-        "Surely the quickest": shares(one.by_speed[0] for one in judged if one.surely),
+        "Surely the fastest": shares(one.by_speed[0] for one in judged if one.surely),
         "Cheapest of those with a price": shares(one.cheapest for one in judged if one.cheapest is not None),
-        "A graphics card comes first": f"in {on_gpu} of {n}" if 0 < on_gpu < n else "",
+        "A GPU comes first": f"in {on_gpu} of {n}" if 0 < on_gpu < n else "",
     }
     unsure = sum(len(one.by_speed) > 1 and not one.surely for one in judged)
-    close = [f"In {unsure} of {n} the first two are too close to tell."] if unsure else []
+    close = [f"In {unsure} of {n} the first two are too close to call."] if unsure else []
     return " ".join([*(f"{what}: {who}." for what, who in said.items() if who), *close])
 
 
@@ -317,7 +316,7 @@ def judged_chart(judged: Sequence[Judged], machines: Sequence[Machine], prices: 
             known_by(best.machine),
             *(best.seconds.middle, best.seconds.low, best.seconds.high),
             best.runtime.label
-            + (", surely the quickest" if one.surely and best is one.by_speed[0] else "")
+            + (", surely the fastest" if one.surely and best is one.by_speed[0] else "")
             + (f", 1,000 times cost {dollars(1000 * cost.middle)}" if cost else ""),
         )
         for one in judged
@@ -352,7 +351,7 @@ def machines_list(machines: Sequence[Machine], prices: Prices) -> str:
     for machine in machines:
         told = [machine.name, marked(machine), machine.source]
         if not machine.is_published:
-            told.append(f"{machine.disturbed:.0%} of it disturbed")
+            told.append(f"{machine.disturbed:.0%} disturbed")
         if price := prices.get(machine.name):
             dated = machine.price_date if price == machine.price_per_h else "entered here"
             told.append(f"${price:g} an hour ({dated})")
@@ -409,15 +408,15 @@ def article_sentence(machines: Sequence[Machine]) -> str:
         if usual and best and ahead and ahead.verdict is Verdict.SLOWER:
             low, middle, high = map(times, (ahead.low, ahead.ratio, ahead.high))
             said.append(
-                f"On {short[machine.name]} the learning-rate experiment takes {seconds(usual.middle)} by the article's"
-                f" own Keras on TensorFlow and {seconds(best.seconds.middle)} by {best.runtime.label}: {middle} times"
-                f" less ({low} to {high})."
+                f"On {short[machine.name]} the learning-rate experiment takes {seconds(usual.middle)} with the"
+                f" article's own Keras on TensorFlow and {seconds(best.seconds.middle)} with {best.runtime.label}:"
+                f" {middle} times less ({low} to {high})."
             )
     others = [s for one in machines if one.is_published for runtime in one.runtimes if (s := taken(one, runtime))]
     if others and said:
         said.append(
-            f"The article's machines took {listed([seconds(one.middle) for one in others])}: another way of training is"
-            " worth more than another machine."
+            f"The article's machines took {listed([seconds(one.middle) for one in others])}: changing how to train is"
+            " worth more than changing the machine."
         )
     return " ".join(said)
 
@@ -471,7 +470,7 @@ def _epoch_chart(rows: list[dict], domain: tuple[float, float]) -> Chart:
     bars = base.mark_rule(strokeWidth=1.2).encode(
         x=x, y=alt.Y("low:Q", title="seconds per epoch"), y2="high:Q", color=row_color()
     )
-    return Chart(styled(lines + bars + points), "seconds of an epoch")
+    return Chart(styled(lines + bars + points), "seconds per epoch")
 
 
 def runtimes_legend(machines: Sequence[Machine]) -> str:

@@ -56,10 +56,10 @@ from lib.ui.views.markup import quiet
 
 VIEWS = {"seconds per epoch": "seconds", "seconds to the target accuracy": "target"}
 SCALES = {
-    "seconds": "an epoch; the stronger the colour, the longer",
-    "target": "to the target accuracy; the stronger the colour, the longer",
+    "seconds": "an epoch; stronger colours mean longer",
+    "target": "to the target accuracy; stronger colours mean longer",
 }
-NOTHING_YET = "Nothing is measured here yet: press “Race”. Below are figures of other machines, recorded and published."
+NOTHING_YET = "Nothing is measured here yet: press “Race”. Below are recorded and published figures of other machines."
 UNIT = "s"  # of every time in the table
 LEAST_GROUND = 0.15  # lowest level, so that every measured cell has a background
 _PUBLISHED = {
@@ -71,7 +71,7 @@ _PUBLISHED = {
 
 
 class Race(Controls):
-    AGAIN = "Race", "Measure all cells, or go on where it stopped"
+    AGAIN = "Race", "Measure all cells, or continue where it stopped"
     hidden = hidden()
     size = batch_size("Your batch size", 32)
     view = dropdown("Show", "seconds", VIEWS, full_width=True)
@@ -317,14 +317,14 @@ def _to_target(standing: Standing, raced: Raced, at: Race) -> Figure:
     """Epochs of the runs that reached the target, times the seconds of an epoch with its evaluation."""
     counted = needed(raced.learned, standing.cell.training.network, standing.cell.batch_size, at.target)
     if counted is None:
-        return "–", "the epochs that it needs are not counted yet: they come after the race", None
+        return "–", "the epochs it needs are not counted yet: counting follows the race", None
     words = f"{at.target:.0%} accuracy: {counted.words}"
     if not counted.reached:
         return "not reached", words, None
     one = to_accuracy(Seconds(*standing.quartiles_s), _evaluation_s(standing, raced.standings), counted)
     share = "" if len(counted.reached) == len(counted.epochs) else f" ({len(counted.reached)} of {len(counted.epochs)})"
     title = (
-        f"{seconds(one.middle)} ({seconds(one.low)} to {seconds(one.high)}); evaluation after each epoch is counted;"
+        f"{seconds(one.middle)} ({seconds(one.low)} to {seconds(one.high)}), including evaluation after each epoch;"
         f" {words}"
     )
     return justified(one.middle, one.low, one.high, unit=UNIT) + share, title, one.middle
@@ -361,12 +361,12 @@ def _repetitions(standing: Standing) -> str:
 
 _BEST = {
     "seconds": "Fastest so far at batch size {size}: {runtime}, {figure} per epoch.",
-    "target": "To {target} accuracy the fastest is {runtime} at batch size {size}: {figure}, which is what counts.",
+    "target": "Fastest to {target} accuracy, which is what counts: {runtime} at batch size {size}, {figure}.",
 }
-_OF_ALL = "Of all batch sizes: {runtime} at {size}, {figure}."
+_OF_ALL = "Fastest at any batch size: {runtime} at {size}, {figure}."
 _NOTHING = (
-    "How many epochs each batch size needs is counted after the race: until then nobody knows who is first at the"
-    " accuracy."
+    "The epochs each batch size needs are counted after the race; until then, what reaches the accuracy first is"
+    " unknown."
 )
 
 
@@ -410,7 +410,7 @@ def one_cell(page: Page, key: str) -> mo.Html:
     page.address.save("race")({"cell": key})
     cell, store = cell_of(key), page.store
     standing = standings([cell], store.records(Kind.RACE)).get(cell) if cell is not None else None
-    text = quiet("Choose a cell of the table to see its epochs, their spread and a verdict.")
+    text = quiet("Choose a cell in the table to see its epochs, their spread and a verdict.")
     if standing is not None:
         text = _detail(standing, store)
     return mo.Html(f'<div class="race-detail">{text}</div>{layout.software(usable_runtimes())}{layout.missing()}')
@@ -424,15 +424,15 @@ def _detail(standing: Standing, store: Store) -> str:
         floor = step_floor(cell.network, cell.batch_size, best, cell.runtime.backend, calls)
         floor_s = floor.parts_s[Ceiling.PRODUCT] * (N_TRAIN // cell.batch_size)
         least_s, middle = N_TRAIN // cell.batch_size * floor.seconds, standing.quartiles_s[1]
-        rest = "the rest is overhead" if middle >= least_s else "it leaves products out, as those with zeros"
+        rest = "the rest is overhead" if middle >= least_s else "it skips products, such as those with zeros"
         lines.append(
-            f"The least that this machine could take for all products is {seconds(least_s)} per epoch, set by"
-            f" {floor.by.value}: the cell stands at {middle / least_s:.2g} times that; {rest}."
+            f"The least this machine could take for all products is {seconds(least_s)} per epoch, set by"
+            f" {floor.by.value}: the cell takes {middle / least_s:.2g} times that; {rest}."
         )
         if not floor.cache_known and floor.by is Ceiling.COPY:
             lines.append(
-                "The size of this device's cache is not known, so all parameters count as moved in each step: where"
-                " they fit into it, a step can take less than that least."
+                "This device's cache size is unknown, so all parameters count as moved in each step: if they fit into"
+                " the cache, a step can take less than that."
             )
     lines += [html.escape(finding.text) for finding in standing.findings(floor_s)]
     lines += [html.escape(warning[:1].upper() + warning[1:] + ".") for warning in standing.warnings]
@@ -450,11 +450,11 @@ def _of_epochs(standing: Standing) -> list[str]:
     ]
     if standing.first_accuracy is not None:
         lines.append(
-            f"After its first epoch it names {percent(standing.first_accuracy)} of the validation images, with products"
-            f" in {standing.cell.runtime.precision}."
+            f"After its first epoch it recognises {percent(standing.first_accuracy)} of the validation images, with"
+            f" products in {standing.cell.runtime.precision}."
         )
     if standing.scaled:
-        lines.append("An epoch takes so long here that half a second of steps was measured at a time, and scaled.")
+        lines.append("An epoch takes so long here that half a second of steps was measured at a time and scaled.")
     return lines
 
 

@@ -177,7 +177,7 @@ def test_a_section_is_drawn_before_anything_is_measured(name, opened, shown):
     draw(opened(), name)
     assert "marimo-ui-element" in shown[-1], "its controls"
     assert "lab-sentence" in shown[-1]
-    assert "stands in its place" in shown[-1], "the left side is known by its data sheet, and says so"
+    assert "stands in until" in shown[-1], "the left side is known by its data sheet, and says so"
     assert "Measure again" not in shown[-1], "nothing is measured for it"
 
 
@@ -191,8 +191,8 @@ def test_unjudged_predictions_are_called_unsure_once(name, opened, shown):
 
 def test_the_recorded_card_is_judged_by_its_epochs(opened, shown):
     draw(opened(win_way="epoch"))
-    assert "H100 SXM by a compiled epoch: its recorded epochs at width 128 are off by " in shown[-1]
-    assert "at the median, 7 of 7 in the predicted range." in shown[-1]
+    assert "H100 SXM by a compiled epoch: predictions of its recorded epochs at width 128 are off by " in shown[-1]
+    assert "at the median; 7 of 7 epochs are in the predicted range." in shown[-1]
 
 
 def test_a_calibration_replaces_the_data_sheet_and_notifies_all_sections(opened, shown, live):
@@ -202,10 +202,10 @@ def test_a_calibration_replaces_the_data_sheet_and_notifies_all_sections(opened,
     run(live, [JAX])
     assert lab.page.news.version > before
     draw(lab)
-    assert "stands in its place" not in shown[-1]
+    assert "stands in until" not in shown[-1]
     assert "than JAX, one call an epoch, here" in shown[-1]
     draw(opened(win_left="here/numpy/cpu"))
-    assert re.search("EPYC, 2 cores, known by what was recorded.+faster than the processor beside it in", shown[-1])
+    assert re.search("EPYC, 2 cores, known from recordings.+faster than the CPU of the same machine in", shown[-1])
 
 
 def test_an_invalid_value_is_refused_in_every_section_that_uses_it(opened, shown, panel):
@@ -227,11 +227,11 @@ def test_cards_never_include_a_software_adapter(monkeypatch):
 
 def test_the_sentence_states_where_each_side_wins_and_where_neither_does():
     said = page.surface_sentence(surface_of(np.where(LEFT_HALF, 0.5, 2.0)), "NumPy", "L4", 1, 1)
-    assert "faster for sure in 50% of this field and slower for sure in 50%" in said
-    assert "L4 wins over NumPy at width 128 from batch size" in said
+    assert "surely faster in 50% of this field and surely slower in 50%" in said
+    assert "L4 beats NumPy at width 128 from batch size" in said
     said = page.surface_sentence(surface_of(1.5, spread=2.0), "NumPy", "L4", 2, 8)
     assert "8 networks of 2 hidden layers" in said
-    assert "elsewhere the ranges of both overlap" in said
+    assert "elsewhere the two ranges overlap" in said
     assert "at no batch size" in page.surface_sentence(surface_of(0.5), "NumPy", "L4", 1, 1)
     half = surface_of(np.where(LEFT_HALF, np.nan, 2.0))
     assert "Grey: 50% of the field" in page.surface_sentence(half, "NumPy", "L4", 4, 128)
@@ -294,5 +294,5 @@ def test_borders_points_and_the_rule_are_drawn_and_described():
     shown = page.legend("<b>", "L4", [*POINTS, POINTS[1]])
     assert "&lt;b&gt;" in shown, "names are escaped"
     assert "measured here: steps stored here, the GPU faster in 0 of 1" in shown
-    assert "measured elsewhere: each GPU beside its own processor, the GPU faster in 2 of 2" in shown
+    assert "measured elsewhere: each GPU against its own machine&#x27;s CPU, the GPU faster in 2 of 2" in shown
     assert "published" not in page.legend("a", "b", POINTS[:2])

@@ -48,7 +48,7 @@ def test_a_calibration_is_named_with_its_error():
     calibrated = CalibrationProgress(JAX, {trial: one for (_, trial), one in steps.items()}, known)
     noisy = CalibrationProgress(NUMPY, {}, None, "something else uses this machine")
     assert page.calibrated_sentence([calibrated, noisy]).startswith(
-        f"This machine is calibrated for {JAX.label} ({known.median_error:.0%}): "
+        f"This machine is calibrated for {JAX.label} ({known.median_error:.0%}); "
     )
     assert page.progress([calibrated, noisy], [JAX]) == (len(trials(JAX)), len(trials(JAX)))
 
@@ -206,8 +206,8 @@ def said(found: Findings) -> str:
 def test_the_best_predicted_remedy_is_named_before_measuring():
     assert said(PLAIN).startswith("JAX, one call a step, batch size 32: a step is predicted to take 1 ms (")
     assert said(PLAIN).endswith(
-        "; that is 31 μs an image. Predicted to help most in your own program: a larger batch, 4 (3 to 5) times as"
-        " fast, with batch size 128 in place of 32."
+        "; the prediction is 31 μs an image. Predicted to help most in your own program: a larger batch, 4 (3 to 5)"
+        " times as fast, with batch size 128 in place of 32."
     )
     assert "No remedy that can be predicted here is predicted to help." in said(Findings(BEFORE, None, [NONE, SLOWER]))
 
