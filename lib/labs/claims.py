@@ -576,7 +576,7 @@ CLAIMS = (
     Claim("On the CPU a compiled step is all compute, no overhead.", A, _no_overhead_on_cpu),
     Claim("The product uses 0.00003 % of the GPU's capacity.", A, _capacity),
     Claim("Below 500,000 parameters and a batch size of 256, a fast CPU beats a GPU.", A, _crossover),
-    Claim("A step takes about 210 μs, only 0.2 μs of it arithmetic.", B, _overhead_a_step),
+    Claim("A step takes about 210 μs, 0.2 μs of it arithmetic.", B, _overhead_a_step),
     Claim(
         "The sweep of four models makes 22,500 steps.",
         B,
