@@ -126,7 +126,7 @@ def answer(page: Page, below: str) -> tuple[Callable[[WhySlower], Asked], Callab
         further = f'<div class="lab-note"><b>One line to change</b><ul>{lines}</ul></div>' if lines else ""
         further += f'<p class="lab-note">For this network: {links}.</p>' if "<a" in links else ""
         result = f"{layout.sentence(said)}{rows_html(ways, network)}{line}"
-        return Drawing(result, said, further + below, f'<div class="ways-legend">{LEGEND}</div>', "answer")
+        return Drawing(result, said, further + below, LEGEND, "answer")
 
     return ask, draw
 

@@ -303,13 +303,13 @@ def placement_device() -> str:
 
 
 def by_tensorflow(store: Store, question: str) -> tuple[Callable[[Controls], Asked], Callable[[Shown], Drawing]]:
-    found, measure_pipelines, draw, n_wanted = QUESTIONS[question]
+    found, measure, draw, n_wanted = QUESTIONS[question]
     device, why = placement_device(), unavailable(Runtime(TENSORFLOW))
 
     def ask(_at: Controls) -> Asked:
         def make(again: bool) -> tuple[tuple, Work]:
             known = {} if again else found(store.records(Kind.PIPELINE), device)
-            work = partial(measure_pipelines, known, device) if why is None else lambda *_: iter(())
+            work = partial(measure, known, device) if why is None else lambda *_: iter(())
             return (len(known) >= n_wanted,), work
 
         return Asked(device, make)
@@ -543,10 +543,10 @@ class OperationsAndFeeds(Lab):
     def time(
         self,
         panel: mo.ui.dictionary,
-        pipeline_tasks: Callable[[Any, list[Runtime]], list[OperationTask]],
+        tasks: Callable[[Any, list[Runtime]], list[OperationTask]],
         draw: Callable[[Shown], Drawing],
     ) -> None:
-        self.work(panel, partial(asked, self.page.store, pipeline_tasks), draw)
+        self.work(panel, partial(asked, self.page.store, tasks), draw)
 
 
 def all_figures(records: Sequence[Record], device: str) -> list[Figures]:
