@@ -312,7 +312,7 @@ def sentence(ways: Sequence[EpochRow]) -> str:
             f"At this batch size arithmetic dominates: the {card} takes {_took(best)} for an epoch, {cores}"
             f" {_took(cpu)}, {times(_s(cpu) / _s(best))} times as long."
         )
-    took = f" by {cpu.runtime.label.partition(',')[0]}"
+    took = f" with {cpu.runtime.label.partition(',')[0]}"
     took += f" ({_took(cpu)} an epoch)" if cpu.source != PREDICTED else ""
     longer = f"{times(_s(eager) / _s(cpu))} times as long"
     longer += " (predicted)" * (PREDICTED in (eager.source, cpu.source))
@@ -324,7 +324,7 @@ def sentence(ways: Sequence[EpochRow]) -> str:
             f" mostly overhead: {longer}."
         )
     at_best = f"; {compiled}, {_against(best, cpu)}" if best is not eager else ""
-    return f"The {card} does not help here: run eagerly, mostly overhead, it takes {longer} as {cores}{took}{at_best}."
+    return f"The {card} does not help here: run eagerly it takes {longer} as {cores}{took}, mostly overhead{at_best}."
 
 
 def _against(way: EpochRow, cpu: EpochRow) -> str:
