@@ -128,8 +128,8 @@ def text(name: str, label: str, usual: str, understand: Callable[[str], object],
 def _check_hidden(written: str) -> None:
     if (widths := Network.parse(written).hidden)[:1] == (N_PIXELS,) and widths[1:][-1:] == (N_CLASSES,):
         raise ValueError(
-            f"hidden layers: expected those between {N_PIXELS} inputs and {N_CLASSES} classes, got both ends too; leave"
-            " them out"
+            f"hidden layers: expected only the layers between {N_PIXELS} inputs and {N_CLASSES} classes, got both ends"
+            " too; leave those out"
         )
 
 
@@ -205,7 +205,7 @@ class Controls:
     """A panel's checked values by name; instances compare by value."""
 
     # Label and tooltip of the run button; empty for a section with neither this button nor “Stop”.
-    AGAIN: tuple[str, ...] = ("Measure again", "Measure all of it once more")
+    AGAIN: tuple[str, ...] = ("Measure again", "Measure everything again")
     # More buttons in the result, each with name, label and tooltip.
     RESULT_BUTTONS: tuple[tuple[str, str, str], ...] = ()
     EXPORTS = PINS = False  # whether the result can be exported, or pinned next to the following run

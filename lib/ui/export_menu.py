@@ -44,7 +44,7 @@ class ExportMenu:
         try:
             shown = self.now()
             if shown is None:
-                raise ValueError("expected something that is shown, got nothing yet; wait for the first result")
+                raise ValueError("expected a result to export, got none yet; wait for the first one")
             makers = {"open": self._open, "script": self._script, "rows": self._rows, "picture": self._picture}
             make = makers.get(str(asked.get("ask")))
             if make is not None:
@@ -55,9 +55,9 @@ class ExportMenu:
     def _open(self, shown: Takeaway, _asked: Mapping) -> None:
         best = shown.best_first()[:MAX_OFFERED]
         missing = [label for label, needs in LIBRARIES.values() if not_installed(needs)]
-        notes = [f"{listed(missing)} is not installed here, so no file could name its version."] if missing else []
+        notes = [f"Not installed here, so no file could state its version: {listed(missing)}."] if missing else []
         if shown.own_data:
-            notes.append("On data of your own the Python file comes in a ZIP, with the rows that it trains on.")
+            notes.append("With your own data, the Python file comes in a ZIP with the rows it trains on.")
         self.widget.send(
             {
                 "is": "choices",
@@ -71,9 +71,11 @@ class ExportMenu:
     def _script(self, shown: Takeaway, asked: Mapping) -> None:
         place, library = asked.get("line"), str(asked.get("library"))
         if place not in shown.best_first() or library not in LIBRARIES:
-            raise ValueError("expected a finished training and a library of the list; close the menu and open it again")
+            raise ValueError(
+                "expected a finished training and a library from the list; close the menu and open it again"
+            )
         if shown.data is None:
-            raise ValueError("expected to know the images, which nobody has loaded yet; wait for a training")
+            raise ValueError("expected loaded images, got none yet; wait for a training to load them")
         line, name = shown.lines[place], file_name(shown.lines[place], library)
         if shown.own_data:
             bundle = exported_bundle(shown.experiment, line, shown.data, library)
@@ -84,7 +86,7 @@ class ExportMenu:
     def _rows(self, shown: Takeaway, asked: Mapping) -> None:
         kind = str(asked.get("rows"))
         if kind not in shown.rows:
-            raise ValueError("expected rows of the list; close the menu and open it again")
+            raise ValueError("expected rows from the list; close the menu and open it again")
         self._send(f"{_plain(shown.experiment)}_{_plain(kind)}.csv", "text/csv", as_csv(shown.rows[kind]()))
 
     def _picture(self, shown: Takeaway, asked: Mapping) -> None:

@@ -68,7 +68,7 @@ def network_line(name: str, address: Address) -> str:
         f'<input name="{SHARED_HIDDEN}" value="{html.escape(hidden)}" size="9" maxlength="{MAX_TEXT}"'
         f' aria-label="Hidden layers of your network"><span>→{N_CLASSES}, batch size</span><input name="{SHARED_SIZE}"'
         f' type="number" min="{BATCH_SIZES[0]}" max="{BATCH_SIZES[-1]}" value="{size:g}"'
-        ' aria-label="Batch size of your network"><button class="lab-button" title="The page’s address keeps it">'
+        ' aria-label="Batch size of your network"><button class="lab-button" title="Stored in the page’s address">'
         "Use on all pages</button></form>"
     )
 
@@ -86,6 +86,6 @@ def static_note(name: str) -> str:
     instead = f'; <a href="{IN_BROWSER}">train in your browser</a> instead' if name == FIRST.name else ""
     return (
         f'<p class="lab-static" role="note"><b>Computed on {html.escape(where_and_when())}</b>, unless a figure names'
-        f" another machine or day. This page has no server: its controls do not answer{instead}. Made with"
+        f" another machine or day. This page has no server, so its controls do not respond{instead}. Made with"
         ' <a href="https://marimo.io">marimo</a>.</p>'
     )

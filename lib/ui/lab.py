@@ -280,7 +280,7 @@ class Section:
 
     def checked(self) -> Controls:
         """The current values of its controls; raises ValueError with a sentence."""
-        assert self.panel is not None, "a section is asked once it has a panel"
+        assert self.panel is not None, "make_panel comes first"
         return self.declared.checked(self.prefix, self.panel.value)
 
     def value(self, name: str) -> Any:
@@ -294,7 +294,7 @@ class Section:
         return self.panel[name].text if self.panel is not None else ""
 
     def controls(self) -> str:
-        assert self.panel is not None, "a section is shown with its panel"
+        assert self.panel is not None, "make_panel comes first"
         return "".join(f"<div>{self.panel[name].text}</div>" for name in self._rows)
 
     def buttons(self) -> str:
@@ -332,7 +332,7 @@ class _SectionPainter(Painter, ABC):
 
     def __init__(self, section: Section) -> None:
         super().__init__(self.draw)
-        assert section.panel is not None, "a section is shown with its panel"
+        assert section.panel is not None, "make_panel comes first"
         self._section, self._values, self._controls = section, dict[str, Any](section.panel.value), section.controls()
         self._buttons, self._menu = section.buttons(), section.menu()
         self._stage, self._hooks = section.stage, section.page.hooks

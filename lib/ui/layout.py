@@ -85,7 +85,7 @@ def difference_line(text: str) -> str:
 def _trained_on(experiment: Experiment, results: Results) -> str:
     if experiment.data == MNIST:
         return ""
-    name = results.data.source if results.data is not None else "the data that you brought"
+    name = results.data.source if results.data is not None else "your own data"
     return f"On {name}: {experiment.data.n_train:,} training and {experiment.data.n_validation:,} validation rows."
 
 
@@ -142,7 +142,7 @@ def paused() -> str:
     return f'<div class="lab-refused"><p class="lab-state class-paused" role="status">{said}</p></div>'
 
 
-def out_of_sight(name: str, words: str = "Begins once it is in sight.") -> str:
+def out_of_sight(name: str, words: str = "Starts when it comes into view.") -> str:
     """HTML instead of a section that has not started; `WholePage` reports when it comes near."""
     return f'<div data-out-of-sight="{name}">{quiet(words)}</div>'
 
@@ -196,7 +196,7 @@ def disturbed_by(warnings: Iterable[str]) -> str:
 
 
 def _spoilt(flags: Sequence[str]) -> str:
-    return f"Disturbed, so that seconds are too long: {'; '.join(flags)}." if flags else ""
+    return f"Disturbed, so times are too long: {'; '.join(flags)}." if flags else ""
 
 
 def missing(not_used: Sequence[tuple[Runtime, str, str]] = ()) -> str:
@@ -273,11 +273,11 @@ def progress_text(results: Results) -> str:
         return f"{results.starting}: its worker imports the library and loads the images"
     if results.preparing:
         on_gpu = any(item.runtime.on_gpu for item in results.to_train or ())
-        takes = ", which has taken up to half a minute on a graphics card, once for each shape" if on_gpu else ""
-        return f"preparing the first step: what is not compiled yet is compiled now{takes}"
+        takes = ", which has taken up to half a minute on a GPU, once per shape" if on_gpu else ""
+        return f"preparing the first step: compiling what is not compiled yet{takes}"
     if results.state is State.WAITING:
         if results.place is None:
-            return f"{results.other}; this starts when that has finished, or after {PATIENCE_S:.0f} s beside it"
+            return f"{results.other}; this starts when that has finished, or after {PATIENCE_S:.0f} s alongside it"
         return (
             ("it is next" if results.to_train else "")
             if results.place == 0
@@ -350,10 +350,10 @@ def details(experiment: Experiment, results: Results) -> str:
     cells = ([html.escape(value) for value in row.values()] for row in rows)
     shown = markup.table([html.escape(name) for name in rows[0]], cells)
     how = (
-        "Seconds are wall time of the training alone, on a monotonic clock, with the device waited for at the end of"
-        " each chunk; evaluation, compilation (“first call”) and waiting are left out. An epoch's seconds are the"
-        " median and quartiles of all but the first. One training runs at a time on this machine. Accuracy is on the"
-        f" {experiment.data.n_validation:,} validation {experiment.data.rows}, with one seed{_by_chance(results)}."
+        "Seconds are the wall time of training alone, on a monotonic clock; each chunk ends once the device has"
+        " finished, and evaluation, compilation (“first call”) and waiting are excluded. Seconds per epoch are the"
+        " median and quartiles of all epochs but the first. One training runs at a time on this machine. Accuracy is on"
+        f" the {experiment.data.n_validation:,} validation {experiment.data.rows}, with one seed{_by_chance(results)}."
     ) + _how_swept(results)
     return on_demand("Table", shown) + on_demand("How this was measured", f"<p>{how}</p>")
 
@@ -365,7 +365,7 @@ def _by_chance(results: Results) -> str:
         return ""
     accuracy = results.lines[results.items.index(best)].accuracy or 0
     gap = best.training.data.gap_by_chance(accuracy, accuracy)
-    return f": near the best, {formatting.percent(accuracy)}, gaps up to {100 * gap:.1f} points can be chance"
+    return f": near the best, {formatting.percent(accuracy)}, gaps of up to {100 * gap:.1f} points can be chance"
 
 
 def _how_swept(results: Results) -> str:
@@ -373,14 +373,14 @@ def _how_swept(results: Results) -> str:
     text = f" These were trained by: {html.escape(results.picked.why)}." if results.picked is not None else ""
     earlier = max((line.cached_epochs for line in results.lines), default=0)
     if earlier:
-        text += f" Up to {earlier} epochs of a training were saved earlier and continued: their seconds date from then."
+        text += f" Up to {earlier} epochs per training were saved earlier and continued; their times date from then."
     for card in sorted(results.cards, key=lambda card: card.precision):
         text += (
-            f" The device, as the library itself names it: {html.escape(card.name)}, driver"
+            f" The library reports the device as {html.escape(card.name)}, driver"
             f" {html.escape(card.driver or 'unknown')}, products in {card.precision}."
         )
     if together > 1:
         text += (
-            f" Up to {together} were trained in one program; the seconds of each are its equal share of the program's."
+            f" Up to {together} were trained in one program; each one's seconds are an equal share of the program's."
         )
     return f"{text} {html.escape(_spoilt(results.disturbed))}".rstrip()

@@ -24,7 +24,7 @@ from lib.ui.views import network_inside as view
 from lib.ui.widgets import MAX_PARAMETERS, TOO_LARGE, DrawDigit, encode, sample_digits
 
 INSIDE = "inside"  # its name in `Page.in_sight`
-NOTHING = "The best network appears here once an experiment above is done and this section is in sight."
+NOTHING = "The best network appears here once an experiment above has finished and this section is in view."
 
 
 class Inside(Hook):
@@ -130,14 +130,14 @@ def drawn_for(canvas: DrawDigit, item: Item, parameters: Parameters, data: Facts
     """
     training = item.training
     if training.data != MNIST:
-        canvas.network, canvas.says = {}, f"The canvas is for networks trained on MNIST; this one knows {data.source}."
+        canvas.network, canvas.says = {}, f"The canvas needs a network trained on MNIST; this one learnt {data.source}."
         return own_data.inside(item, parameters, data)
     try:
         images, labels = test_images(data.digest)
     except DataError as error:
         return layout.failed(
-            f"This network, trained on {data.source}, is not looked into: {error}. “Run again” trains on what is there"
-            " now."
+            f"Cannot look inside this network, trained on {data.source}: {error}. “Run again” trains on the current"
+            " data."
         )
     drawn = _looks.get((training, data.digest), lambda: _look(training, parameters, images, labels))
     if not canvas.samples:
@@ -154,8 +154,8 @@ def _look(training: Training, parameters: Parameters, images: np.ndarray, labels
     seen = view.look(parameters, images, labels)
     lead = (
         f"{training.network.label}, learning rate {formatting.format_rate(training.learning_rate)}, batch size"
-        f" {training.batch_size}, {training.epochs} epochs: {formatting.percent(seen.accuracy)} of the"
-        f" {len(images):,} test images, which no training saw."
+        f" {training.batch_size}, {training.epochs} epochs: {formatting.percent(seen.accuracy)} of the {len(images):,}"
+        " test images correct; no training saw them."
     )
     parts = [
         ("Which digits it confuses", view.confusion_figure(seen), view.confusion_text(seen)),
@@ -175,5 +175,5 @@ def test_images(digest: str) -> tuple[np.ndarray, np.ndarray]:
     """
     images, labels, found = load_test()
     if found.digest != digest:
-        raise DataError(f"expected the test images of the data that this network was trained on, got {found.source}")
+        raise DataError(f"expected test images from the data this network was trained on, got {found.source}")
     return images, labels

@@ -65,7 +65,7 @@ class Notebook:
 FIRST = Notebook(
     "mnist_training.py",
     "Why slower?",
-    "How large a step, how many images a step, how many layers, trained by what? Then a random search, and a look"
+    "How large a step, how many images per step, how many layers, trained by what? Then a random search, and a look"
     " inside the best network.",
 )
 NOTEBOOKS = (
@@ -73,14 +73,14 @@ NOTEBOOKS = (
     Notebook(
         "notebooks/which_library.py",
         "Which library?",
-        "Which library is fastest at which batch size, and to an accuracy? Which machine for which work, and at what"
-        " cost?",
+        "Which library is fastest at each batch size, and fastest to an accuracy? Which machine suits which work, and"
+        " at what cost?",
         former=("backend_race", "compare_machines"),
     ),
     Notebook(
         "notebooks/inside_a_step.py",
         "Inside a step",
-        "Where does one training step spend its time, who waits for whom meanwhile, and how do people time it wrongly?",
+        "Where does a training step spend its time, what waits for what, and how do people mistime it?",
         former=("anatomy_of_a_step", "trace_of_a_step", "traps"),
     ),
     Notebook(
@@ -92,21 +92,21 @@ NOTEBOOKS = (
     Notebook(
         "notebooks/operations_and_feeds.py",
         "Operations",
-        "From which size of a product, a sine or a copy on does a graphics card pay? Does the step wait for its data?",
+        "How large must a product, a sine or a copy be for a GPU to pay off? Does the step wait for its data?",
         (OVERHEAD_ARTICLE, OPERATIONS_ARTICLE, SLOWER_ARTICLE, CREATING_ARTICLE),
         former=("single_operations", "input_pipeline"),
     ),
     Notebook(
         "notebooks/your_gpu.py",
         "Your GPU",
-        "Is your own GPU slower? Your browser trains on it and on your processor, by WebGPU, without CUDA.",
+        "Is your own GPU slower? Your browser trains on your GPU, through WebGPU, and on your CPU. No CUDA needed.",
         (SLOWER_ARTICLE,),
     ),
     Notebook(
         "notebooks/when_a_gpu_wins.py",
         "When a GPU wins",
-        "From which width and batch size on does a GPU win, what moves that border, and what would help your training?"
-        " Predicted, also without a GPU.",
+        "From what width and batch size does a GPU win, what moves that border, and what would help your training?"
+        " Predicted, even without a GPU.",
         former=("when_does_a_gpu_win", "what_would_help"),
     ),
     Notebook("notebooks/claims.py", "Claims", "Do the articles' claims hold on this machine?"),

@@ -75,16 +75,16 @@ def script_options(settings: Mapping[str, Setting], words: Sequence[str], progra
     Raises:
         SystemExit: An option or a value is invalid (status 2), or help was requested (status 0).
     """
-    parser = _Parser(prog=program, allow_abbrev=False, description="The settings are those in the page's address.")
+    parser = _Parser(prog=program, allow_abbrev=False, description="Settings are the same as in the page's address.")
     for setting in settings.values():
-        meaning = f"{setting.expected}; usually {setting.usual}".replace("%", "%%")
+        meaning = f"{setting.expected}; default {setting.usual}".replace("%", "%%")
         parser.add_argument(f"--{setting.name}", metavar="VALUE", help=meaning, default=argparse.SUPPRESS)
     # marimo's own syntax is `notebook.py -- --name value`.
     found, unknown = parser.parse_known_args(words[1:] if words[:1] == ["--"] else words)
     if unknown:
         name = unknown[0].partition("=")[0]
         parser.error(
-            f"expected options of {program}, got {shown(name)}{nearest(name, [f'--{name}' for name in settings])}"
+            f"expected an option of {program}, got {shown(name)}{nearest(name, [f'--{name}' for name in settings])}"
         )
     for name, said in vars(found).items():
         try:

@@ -54,14 +54,14 @@ def _setting() -> Setting[str]:
 
     def parse(said: str) -> str:
         if prepared.is_digest(said):
-            raise SettingRefused("a file that somebody dropped is not part of a link; drop it on this page")
+            raise SettingRefused("a link does not include dropped files; drop the file on this page again")
         return among.parse(said)
 
     return Setting(among.name, among.usual, among.expected, parse, among.options)
 
 
 class DataChoice(Controls):
-    FILES = "Or drop your own: CSV with a label column; .npz with x and y; IDX files; also packed"
+    FILES = "Or drop your own: CSV with a label column; .npz with x and y; IDX files; also zipped"
     set = Declared(
         lambda _: Control(
             _setting(), lambda value: mo.ui.dropdown(SETS, value=_LABELS[value], label="Train on", full_width=True)
@@ -71,7 +71,7 @@ class DataChoice(Controls):
         lambda name: Control(
             url_state.text(name, "", str),
             lambda value: mo.ui.text(
-                value, label="Column of labels (empty: guessed)", max_length=MAX_TEXT, full_width=True
+                value, label="Label column (empty: guessed)", max_length=MAX_TEXT, full_width=True
             ),
         )
     )
@@ -154,7 +154,7 @@ class OwnData(Hook):
             told_below = layout.sentence(view.loaded(found.about))
         else:
             told_below = layout.state_line(now.state, 0.0, 1.0, now.note, now.problem)
-            told_below += quiet("The experiments go on with the data that they had." if now.problem else "")
+            told_below += quiet("The experiments keep using the previous data." if now.problem else "")
         put(now, shown(told_below).text, view.loaded(found.about) if found is not None else "")
         if now.over:
             self._use(found if found is not None else self.data)
@@ -165,7 +165,7 @@ class OwnData(Hook):
             self.page.news.tell()
 
     def waits(self) -> str:
-        return layout.note("The experiments begin when the data are read.").text if self._pending else ""
+        return layout.note("The experiments start once the data are read.").text if self._pending else ""
 
     def close(self) -> None:
         self.stage.close()
@@ -183,7 +183,7 @@ class OwnData(Hook):
             experiment = experiment.kept(lambda item: item.training.batch_size in fitting)
         if experiment.ordered_by != "backend":
             gaps = not_used(self.data, [item.runtime for item in experiment.items])
-            notes += [f"{Runtime().label} trains in place of “{one.label}”: {reason}." for one, reason, _ in gaps]
+            notes += [f"{Runtime().label} trains instead of “{one.label}”: {reason}." for one, reason, _ in gaps]
         self._left_out[experiment.name] = " ".join(filter(None, notes))
         return experiment_on(self.data, experiment)
 
@@ -232,7 +232,7 @@ def _shown(fields: mo.ui.dictionary, is_open: bool, below: str) -> mo.Html:
 
 def inside(item: Item, parameters: Parameters, data: Facts) -> mo.Html:
     """Confusion matrix of the test rows; for images also the most confident mistakes and the first layer's weights."""
-    assert item.training.data != MNIST, "MNIST's networks are looked into by `lib.labs.mnist_training`"
+    assert item.training.data != MNIST, "`lib.labs.mnist_training` looks inside MNIST's networks"
     try:
         rows, labels, about = prepared.load_test(data.digest)
     except DataError as error:
@@ -241,8 +241,8 @@ def inside(item: Item, parameters: Parameters, data: Facts) -> mo.Html:
     training = item.training
     lead = (
         f"{training.network.label}, learning rate {formatting.format_rate(training.learning_rate)}, batch size"
-        f" {training.batch_size}, {training.epochs} epochs: {formatting.percent(seen.accuracy)} of the"
-        f" {len(rows):,} test rows of {about.name}, which no training saw."
+        f" {training.batch_size}, {training.epochs} epochs: {formatting.percent(seen.accuracy)} of the {len(rows):,}"
+        f" test rows of {about.name} correct; no training saw them."
     )
     names = about.classes
     confused = network_inside.confusion_figure(seen, names), network_inside.confusion_text(seen, names)

@@ -109,7 +109,7 @@ class PredictFirst(Hook):
         return f'<section class="class-guesses">{lead}<div class="guess-grid">{drawn}</div></section>'
 
     def note(self) -> str:
-        paused = '<div class="class-note" role="status">Your teacher has paused: no new run begins.</div>'
+        paused = '<div class="class-note" role="status">Your teacher has paused the class: no new runs start.</div>'
         return paused if self.pauses else ""
 
     def _hear(self, content: object) -> None:

@@ -22,13 +22,13 @@ PRESETS: tuple[Preset, ...] = (
     Preset("Batch size 1 against 4096", "mnist_training", "size.sizes=1,4096&size.rate=0.01&size.epochs=3"),
     Preset("Time to 97 %", "mnist_training", "size.sizes=32,128,512&size.rate=0.2&size.epochs=10&size.target=0.97"),
     Preset(
-        "Three epochs beside ten, the shorter pinned",
+        "Three epochs next to ten, the shorter pinned",
         "mnist_training",
         "rate.epochs=10&rate.size=128&rate.pin=epochs%3D3%26size%3D128",
     ),
     Preset("A network without a hidden layer", "mnist_training", "depth.networks=128&depth.own=none"),
     Preset(
-        "Small batches, where overhead is nearly all",
+        "Small batches, nearly all overhead",
         "mnist_training",
         "backend.size=8&backend.epochs=2&backend.hidden=16",
     ),
@@ -42,8 +42,8 @@ PRESETS: tuple[Preset, ...] = (
         "when_a_gpu_wins",
         "win.left=c3-highcpu-22/keras-tensorflow/step&win.right=h100-pcie&win.way=graph&win.networks=128",
     ),
-    Preset("The same step, one call an operation and compiled", "inside_a_step", "step.by=numpy/cpu,jax-epoch/cpu"),
-    Preset("256 networks beside each other", "many_networks", "count.most=256&count.size=512"),
+    Preset("The same step, one call per operation and compiled", "inside_a_step", "step.by=numpy/cpu,jax-epoch/cpu"),
+    Preset("256 networks side by side", "many_networks", "count.most=256&count.size=512"),
 )
 
 
@@ -52,4 +52,4 @@ def listed_presets(environment: Mapping[str, str] = os.environ) -> str:
     if SERVED not in environment or is_static(environment):
         return ""
     items = "".join(f"<li>{link(one.notebook, environment, one.query, one.title)}</li>" for one in PRESETS)
-    return on_demand("examples to begin with", f'<ul class="lab-presets">{items}</ul>')
+    return on_demand("examples to start with", f'<ul class="lab-presets">{items}</ul>')

@@ -42,7 +42,7 @@ class SearchControls(Controls):
     epochs = slider("Epochs", 3, EPOCHS)
     rates = span("Learning rates", random_search.Space().rates, RATE_STEPS)
     sizes = several("Batch sizes", random_search.Space().batch_sizes, BATCH_SIZES)
-    widths = several("Neurons of a layer", random_search.Space().widths, WIDTHS)
+    widths = several("Neurons per layer", random_search.Space().widths, WIDTHS)
     depths = several("Hidden layers", random_search.Space().depths, DEPTHS)
     seed = number("Drawn with seed", 0, 0, MAX_SEED, whole=True)
     backend = backend(lambda: quickest_runtime().backend)
@@ -103,7 +103,7 @@ def search(own: OwnData) -> tuple[Callable[[SearchControls], Asked], Callable[[S
         rows, dimensions = random_search.search_frame(done), _dimensions(values)
         sentence = view.search_sentence(rows, dimensions) if shown.now.over else ""
         lines = layout.framed(
-            "each line a setting; colour is its accuracy", view.parallel_coordinates(rows, dimensions)
+            "each line is a setting; colour shows its accuracy", view.parallel_coordinates(rows, dimensions)
         )
         line = _state_line(shown, len(done), len(trainings), runtime)
         return Drawing(layout.quiet(on_what) + layout.said(sentence) + lines + line, sentence)

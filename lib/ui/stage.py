@@ -42,7 +42,7 @@ FIRST_FRAME_S, LATER_FRAME_S, SLOWER = 0.15, 0.6, 1.3
 TIMED_FRAME_S = 2.0  # draw rarely where time is the result: races from the start, other tasks soon after
 SHARE = 0.15  # of one core, for all drawing
 QUIET_S = 2.0  # follow-up work waits until the controls have been still this long
-NOT_DRAWN = "This cannot be drawn, which is a mistake in the program: reload the page, and report the words in brackets"
+NOT_DRAWN = "This could not be drawn because of a bug. Reload the page and report the text in brackets"
 
 
 class Showings:
@@ -257,7 +257,7 @@ def _browser() -> str:
 
 
 def stop_button(stop: Callable[[], None]) -> mo.ui.button:
-    tooltip = "Stop; what is measured is saved"
+    tooltip = "Stop; finished results are saved"
     return mo.ui.button(label="Stop", value=0, on_click=lambda n: stop() or n + 1, tooltip=tooltip)
 
 

@@ -87,7 +87,7 @@ def text(name: str, usual: str, understand: Callable[[str], object]) -> Setting[
 
     def parse(said: str) -> str:
         if len(said) > MAX_TEXT:
-            raise SettingRefused(f"{name}: expected at most {MAX_TEXT} characters, got {len(said):,}; write less")
+            raise SettingRefused(f"{name}: expected at most {MAX_TEXT} characters, got {len(said):,}; shorten it")
         try:
             understand(said)
         except ValueError as error:
@@ -107,7 +107,7 @@ def state_of(name: str, members: Sequence[Setting]) -> Setting[str]:
         values_of(said, members)
         return said
 
-    expected = f"settings of this panel such as epochs=4&size=512, or {ALL_USUAL} where all are"
+    expected = f"settings of this panel such as epochs=4&size=512, or {ALL_USUAL} for all defaults"
     return Setting(name, "", expected, parse)
 
 
@@ -173,12 +173,12 @@ class Address:
                     settings[name].read(said)
                 elif "." in name:  # marimo's own names, such as `file`, have no dot
                     self.problems.append(
-                        f"The address says {shown(name)}, which is no setting of this page{nearest(name, settings)}. It"
-                        " is left out."
+                        f"The address contains {shown(name)}, which is not a setting of this"
+                        f" page{nearest(name, settings)}. It is ignored."
                     )
             except ValueError as error:
                 self.problems.append(
-                    f"The address says {name}={shown(said)}: {_printable(str(error))}. The usual value is used instead."
+                    f"The address says {name}={shown(said)}: {_printable(str(error))}. The default is used instead."
                 )
 
     def said(self, name: str) -> str:

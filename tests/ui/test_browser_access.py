@@ -21,9 +21,9 @@ def closed(page, closed_site):
 def test_the_password_form_gives_access(page, closed, closed_site):
     page.goto(f"{closed}/?rate.epochs=1")
     assert page.url == f"{closed}/enter?next=/%3Frate.epochs%3D1"
-    assert page.get_by_label("Password of the class").is_visible()
+    assert page.get_by_label("Class password").is_visible()
     assert_accessible(page)
-    page.get_by_label("Password of the class").focus()
+    page.get_by_label("Class password").focus()
     page.keyboard.type(closed_site.password)
     page.keyboard.press("Enter")
     page.wait_for_url(f"{closed}/mnist_training/?rate.epochs=1", timeout=60_000)

@@ -95,7 +95,7 @@ def test_a_pinned_run_stays_beside_the_next_with_the_same_axes(page):
     page.keyboard.press("Enter")
     said = page.locator(FIRST + ".lab-difference")
     said.filter(has_text="This run is pinned").wait_for(timeout=LONG)
-    pinned = page.locator(FIRST + ".lab-menu").get_by_role("button", name="Let the pinned run go")
+    pinned = page.locator(FIRST + ".lab-menu").get_by_role("button", name="Unpin this run")
     pinned.wait_for(timeout=LONG)
     assert pinned.evaluate("e => e.getRootNode().activeElement === e"), (
         "the button says what it does next, in its place"

@@ -31,12 +31,12 @@ def test_data_sets_can_be_chosen_dropped_and_reset_to_mnist(page, server, tmp_pa
     wait_for_text(page, "On scikit-learn’s iris: 96 training and 24 validation rows.")
     wait_for_text(page, "Data: scikit-learn’s iris, not MNIST")
     wait_over(page, 0, 120_000)
-    wait_for_text(page, "no results of these settings on MNIST are stored")
-    wait_for_text(page, "Batch size 512 is left out")
+    wait_for_text(page, "no MNIST results for these settings are stored")
+    wait_for_text(page, "Left out, for lack of training rows: batch size 512")
     compare = page.locator(FIRST.removesuffix(" >> ")).get_by_role("button", name="Train on MNIST for comparison")
     compare.press("Enter")
     told = page.locator(
-        FIRST + ".lab-sentence", has_text=re.compile("(changes|does not change) the winner|No other winner")
+        FIRST + ".lab-sentence", has_text=re.compile("(changes|does not change) the winner|No change of winner")
     )
     told.wait_for(timeout=120_000)
     compare.wait_for(state="detached", timeout=20_000)
@@ -63,4 +63,4 @@ def test_data_sets_can_be_chosen_dropped_and_reset_to_mnist(page, server, tmp_pa
 
 def test_a_link_to_a_dropped_file_is_reported_as_impossible(page, server):
     page.goto(f"{server}/?data.set={'f' * 32}")
-    wait_for_text(page, "a file that somebody dropped is not part of a link; drop it on this page")
+    wait_for_text(page, "a link does not include dropped files; drop the file on this page again")

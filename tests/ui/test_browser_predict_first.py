@@ -84,12 +84,12 @@ def test_a_class_predicts_sees_guesses_and_pauses(new_page, base):
     phone.locator(FIRST_SECTION + ".guess").get_by_role("button", name="Show me without guessing").click()
     phone.locator(FIRST_SECTION + ".lab-figure").first.wait_for(timeout=LIMIT_MS)
 
-    teacher.get_by_text("Pause: pupils begin no new runs").click()
+    teacher.get_by_text("Pause: pupils start no new runs").click()
     pupil.locator(".class-note", has_text="Your teacher has paused").wait_for(timeout=LIMIT_MS)
     epochs = pupil.locator(FIRST_SECTION + ".lab-controls > div", has_text="Epochs").locator("[role=slider]")
     epochs.focus()
     pupil.keyboard.press("ArrowRight")
-    waits_for(pupil, "no new run begins. This one begins", ".lab-result")
+    waits_for(pupil, "no new runs start. This one starts", ".lab-result")
     search = pupil.locator(".lab", has=pupil.get_by_role("button", name="Search", exact=True))
     search.get_by_role("button", name="Search", exact=True).click()
     search.locator(".lab-state", has_text="Your teacher has paused").wait_for(timeout=LIMIT_MS)
@@ -97,7 +97,7 @@ def test_a_class_predicts_sees_guesses_and_pauses(new_page, base):
     phone.locator(".lab-state", has_text="Your teacher has paused").first.wait_for(timeout=LIMIT_MS)
     assert_accessible(phone)
     phone.set_viewport_size(PHONE)
-    teacher.get_by_text("Pause: pupils begin no new runs").click()
+    teacher.get_by_text("Pause: pupils start no new runs").click()
     pupil.locator(FIRST_SECTION + ".lab-figure").first.wait_for(timeout=LIMIT_MS)
     pupil.locator(".class-note").wait_for(state="detached", timeout=LIMIT_MS)
     for page in (pupil, phone):
@@ -122,13 +122,13 @@ def test_the_pages_of_a_class_are_accessible(new_page, base):
     for _ in range(3):
         pupil.keyboard.press("ArrowRight")
     sizes.locator(".guess-options").get_by_role("button", name="1024", exact=True).click()
-    waits_for(pupil, "For an epoch of the slowest you said 3 times as long; it took", ".lab-sentence")
-    epoch = "How many times as long will an epoch of the slowest take"
+    waits_for(pupil, "You said the slowest would take 3 times as long per epoch; it took", ".lab-sentence")
+    epoch = "How many times as long as the fastest will the slowest take per epoch"
     count(teacher, epoch, "3").get_by_text("1", exact=True).wait_for(timeout=LIMIT_MS)
     assert_accessible(pupil)
     assert_accessible(teacher)
     teacher.get_by_role("button", name="Forget all guesses").click()
     waits_for(teacher, "No guesses yet")
     pupil.goto(f"{base}/teacher/")
-    waits_for(pupil, "This page is the teacher's.")
+    waits_for(pupil, "This page is for the teacher.")
     assert pupil.get_by_text("Ask the class to predict first").count() == 0

@@ -119,7 +119,7 @@ def test_deleted_own_data_allow_rows_but_no_script():
 
 def test_the_menu_says_that_there_is_no_result_yet():
     ((sorry, _),) = Menu().ask({"ask": "open"})
-    assert "got nothing yet" in sorry["sentence"]
+    assert "got none yet" in sorry["sentence"]
 
 
 KEYS = st.sampled_from(["ask", "line", "library", "rows", "form"])

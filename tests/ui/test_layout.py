@@ -71,7 +71,7 @@ def test_compiling_is_reported_as_starting(device):
     assert "imports the library" in layout.progress_text(results)
     results.add(Ready(facts))
     assert "<b>Starting</b><span>preparing the first step" in layout.state_of(results)
-    assert ("half a minute on a graphics card" in layout.progress_text(results)) is (device == "gpu")
+    assert ("half a minute on a GPU" in layout.progress_text(results)) is (device == "gpu")
     results.add(Waiting(1))
     assert "<b>Waiting</b>" in layout.state_of(results)
     results.add(Ready(facts))
@@ -137,9 +137,11 @@ def test_a_software_adapter_is_called_no_gpu():
 def test_a_card_is_named_as_by_its_library():
     item = Item(Training(epochs=1), Runtime("jax-epoch", "gpu"))
     results = Results([item], ["0.1"])
-    assert "graphics card" not in layout._how_swept(results)
+    assert "The library reports" not in layout._how_swept(results)
     results.add(Ready(Facts("MNIST", "1"), CardFacts("NVIDIA <L4>", "570.86.10", "float32")))
-    assert "itself names it: NVIDIA &lt;L4&gt;, driver 570.86.10, products in float32." in layout._how_swept(results)
+    assert "reports the device as NVIDIA &lt;L4&gt;, driver 570.86.10, products in float32." in layout._how_swept(
+        results
+    )
 
 
 def test_a_chart_has_its_text_as_accessible_label():
@@ -165,7 +167,7 @@ def test_disturbances_are_reported_in_the_details_once():
     html = shown(*warnings)
     results.end(State.DONE)
     assert "measured on a busy machine" in layout.state_of(results)
-    said = "Disturbed, so that seconds are too long: other programs kept 1.5 cores busy: close them, and measure again."
+    said = "Disturbed, so times are too long: other programs kept 1.5 cores busy: close them, and measure again."
     assert html.count(said) == 1
     assert html.index("How this was measured") < html.index(said)
     assert layout.problems([warnings[0]]) in html, "what needs to be acted on is not in the menu"

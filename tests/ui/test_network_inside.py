@@ -50,7 +50,7 @@ def test_a_network_is_examined_with_its_own_data_only(inside, monkeypatch):
     parameters = initial_parameters(training.network, 0)
     network_inside.remember(Item(training), parameters, Facts("another set", "its digest"))
     inside.show(mo.Html("prose"))
-    assert "trained on another set, is not looked into: expected the test images of the data" in shown[-1].text
+    assert "trained on another set: expected test images from the data" in shown[-1].text
     assert "<figure" not in shown[-1].text
     network_inside.remember(Item(training), parameters, load_test()[2])
     inside.show(mo.Html("prose"))

@@ -179,7 +179,8 @@ def test_an_unknown_setting_is_reported_with_the_nearest():
     address = Address(arguments={"rate.epoch": "4", "file": "notebooks/claims.py", "utm_source": "mail"})
     address.check(PAGES["mnist_training"])
     assert address.problems == [
-        "The address says rate.epoch, which is no setting of this page; the nearest is rate.epochs. It is left out."
+        "The address contains rate.epoch, which is not a setting of this page; the nearest is rate.epochs. It is"
+        " ignored."
     ]
 
 
@@ -219,13 +220,13 @@ def test_the_size_of_a_space_counts_its_distinct_rates(low, high):
         ("mnist_training", ["--rate.epochs"], "--rate.epochs: expected one argument"),
         ("mnist_training", ["--rate.epoch", "5"], "got --rate.epoch; the nearest is --rate.epochs"),
         ("mnist_training", ["--race.view", "cost"], "got --race.view"),
-        ("mnist_training", ["--nonsense", "1"], "Expected options of mnist_training.py, got --nonsense"),
+        ("mnist_training", ["--nonsense", "1"], "Expected an option of mnist_training.py, got --nonsense"),
         ("mnist_training", ["nonsense"], "got nonsense"),
         ("mnist_training", ["--search.seed", "-1"], "--search.seed -1: expected a whole number from 0 to 9999"),
         ("mnist_training", ["--rate.backend", "nump"], "the nearest is numpy"),
         ("mnist_training", ["--depth.own", "128, x"], "got “x”"),
         ("which_library", ["--race.view", "second"], "the nearest is seconds"),
-        ("claims", ["--rate.epochs", "5"], "Expected options of claims.py, got --rate.epochs"),
+        ("claims", ["--rate.epochs", "5"], "Expected an option of claims.py, got --rate.epochs"),
     ],
 )
 def test_a_wrong_option_is_refused_with_the_nearest(name, words, wanted, capsys):

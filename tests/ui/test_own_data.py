@@ -54,7 +54,7 @@ def test_data_of_the_address_are_read_before_experiments_start(lab, shown):
     assert address.problems == []
     rate = here.controls("rate")
     mnist_training.learning_rate.run(lab=here, rate=rate)
-    assert "The experiments begin when the data are read." in shown[-1]
+    assert "The experiments start once the data are read." in shown[-1]
     here.own.read(here.own.panel())
     assert here.own.data is not None
     assert "iris: 150 rows, 4 inputs scaled to [0, 1], 3 classes (setosa, versicolor, virginica)" in shown[-1]
@@ -66,7 +66,7 @@ def test_data_of_the_address_are_read_before_experiments_start(lab, shown):
 @pytest.mark.parametrize(
     ("said", "problem"),
     [
-        ("f" * 32, "a file that somebody dropped is not part of a link; drop it on this page"),
+        ("f" * 32, "a link does not include dropped files; drop the file on this page again"),
         ("irys", "the nearest is iris"),
     ],
 )
@@ -133,12 +133,12 @@ def test_experiments_use_the_data_and_name_what_they_leave_out(lab):
     assert sizes.labels == ("1", "32")
     results = Results(sizes.items, sizes.labels)
     below = here.own.below(here.page.sections["size"], sizes, results)
-    assert "Batch size 256 is left out: there are fewer training rows." in below
+    assert "Left out, for lack of training rows: batch size 256." in below
     assert {item.training.network.widths for item in asked("rate").items} == {(4, 128, 3)}
     dense = asked("rate", {"backend": "numba"})
     assert {item.runtime for item in dense.items} == {Runtime()}
     below = here.own.below(here.page.sections["rate"], dense, Results(dense.items, dense.labels))
-    assert "JAX, one call an epoch trains in place of “Numba, zeros left out”: expected at least 75" in below
+    assert "JAX, one call an epoch trains instead of “Numba, zeros left out”: expected at least 75" in below
     assert {item.training.data for item in asked("backend").items} == {here.own.data.data_set}
 
 
@@ -151,4 +151,4 @@ def test_a_network_on_own_data_is_examined(name, figures):
     assert seen.count("<figure") == figures
     assert f"test rows of scikit-learn’s {name}" in seen
     assert canvas.network == {}
-    assert "networks trained on MNIST" in canvas.says
+    assert "network trained on MNIST" in canvas.says

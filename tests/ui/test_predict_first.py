@@ -247,7 +247,7 @@ def test_a_pause_delays_new_runs_of_pupils_and_says_so(room, viewer, shown):
     pupil.move(count=3)
     wait_for(lambda: sentence(view.PAUSED) in shown[-1])
     assert not pupil.section.stage.has(pupil.experiment, 0)
-    assert "no new run begins" in pupil.first.note()
+    assert "no new runs start" in pupil.first.note()
     room.say(pauses=False)
     pupil.show()
     assert pupil.section.stage.has(pupil.experiment, 0)

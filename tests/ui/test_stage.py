@@ -322,7 +322,7 @@ def test_a_drawing_error_is_shown_and_drawing_continues(stage, monkeypatch, caps
     assert tries.acquire(timeout=10)
     stage.close()
     assert shown[0] == shown[2] == "drawn"
-    assert "cannot be drawn" in shown[1]
+    assert "could not be drawn" in shown[1]
     assert "KeyError: &#x27;no such column&#x27;" in shown[1]
     assert "Traceback" in capsys.readouterr().err
 

@@ -37,7 +37,7 @@ def test_a_text_is_read_as_the_type_of_its_setting(setting, said, value):
         (url_state.ends("x", (1, 2), (1, 2, 4)), "4,2", "expected two of 1, 2, 4, the smaller first"),
         (url_state.number("x", 0, 0, 9, whole=True), "1.5", "expected a whole number from 0 to 9"),
         (url_state.number("x", 0, 0, 9), "nan", "expected a number from 0 to 9"),
-        (url_state.text("x", "", int), "1" * 201, "x: expected at most 200 characters, got 201; write less"),
+        (url_state.text("x", "", int), "1" * 201, "x: expected at most 200 characters, got 201; shorten it"),
     ],
 )
 def test_unusable_text_is_refused_with_what_was_expected(setting, said, sentence):

@@ -178,7 +178,7 @@ def _axes(spec: dict, marks: _Marks | None) -> str:
         measure = marks.measure if marks is not None and marks.across is not None else None
         named = axis.get("title") or (measure.title if measure is not None else "")
         if axis.get("type") == "nominal":
-            parts.append("A row for each name." if channel == "y" else "A place for each name.")
+            parts.append("One row per name." if channel == "y" else "One position per name.")
         elif named:
             parts.append(f"{where}: {named}{_domain(axis)}.")
     return " ".join(parts)
@@ -196,7 +196,7 @@ def _domain(axis: dict) -> str:
 
 def _extent(marks: _Marks) -> str:
     if not marks.rows:
-        return "No value yet."
+        return "No values yet."
     if marks.kind == "line":
         names = list(marks.series)
         return f"{counted(len(names), 'line')}{f': {listed(names)}' if len(names) <= MAX_NAMED else ''}."

@@ -29,14 +29,14 @@ def best_rate(done: Sequence[tuple[str, TrainedEpochs]], _target: float) -> str:
         )
     for label, line in done:
         if line.diverged_step is not None:
-            parts.append(f"{label} diverged: its loss was no longer a number in step {line.diverged_step:,}.")
+            parts.append(f"{label} diverged: its loss stopped being a number at step {line.diverged_step:,}.")
         elif (line.accuracy or 0) <= (data := line.training.data).chance:
             blind = (
                 "guessing gives 10\u202f%"
                 if data.chance == CHANCE_ACCURACY
-                else "always saying the most common class gives no less"
+                else "always picking the most common class does no worse"
             )
-            parts.append(f"{label} did not learn: {percent(line.accuracy or 0)}, and {blind}.")
+            parts.append(f"{label} did not learn: {percent(line.accuracy or 0)}, while {blind}.")
     if best is not None and done[-1][1] is best and best.training.learning_rate < MAX_RATE:
         parts.append("The best is at the upper end: try larger rates.")
     return " ".join(parts)
@@ -53,9 +53,9 @@ def first_to_the_target(done: Sequence[tuple[str, TrainedEpochs]], target: float
     if not reached:
         short = 100 * (target - (best[1].accuracy or 0))
         nearly = f" ({short:.2f} points short)" if percent(best[1].accuracy or 0) == percent(target) else ""
-        return f"{text} None reached {percent(target)}{nearly}; more epochs or a larger learning rate would."
+        return f"{text} None reached {percent(target)}{nearly}; try more epochs or a larger learning rate."
     label, spent = min(reached, key=lambda pair: pair[1])
-    text += f" To {percent(target)} the quickest was batch size {label}, in {seconds(spent)}"
+    text += f" Batch size {label} was quickest to {percent(target)}, in {seconds(spent)}"
     missed = [label for label, line in done if line.seconds_to(target) is None]
     return text + (f"; {listed(missed)} did not reach it." if missed else ".")
 

@@ -303,7 +303,7 @@ def _seconds_frame(domain: tuple[float, float]) -> dict:
     tooltip = [
         "label:N",
         alt.Tooltip("y:Q", title="median s", format=".3g"),
-        alt.Tooltip("steps:Q", title="steps an epoch", format=","),
+        alt.Tooltip("steps:Q", title="steps per epoch", format=","),
     ]
     base = alt.Chart(alt.NamedData("rows")).encode(x=x, color=row_color(), tooltip=tooltip)
     spread = base.mark_rule(strokeWidth=5, opacity=0.35).encode(y=y_of("seconds", domain, "low"), y2="high:Q")
@@ -350,7 +350,7 @@ def run_sentence(experiment: Experiment, results: Results) -> str:
         return results.failure
     done = [one for one in zip(results.labels, results.lines, strict=True) if one[1].curve is not None]
     if results.state is State.STOPPED:
-        said = f"Stopped: {len(done)} of {len(results.lines)} trainings were finished and are saved."
+        said = f"Stopped: {len(done)} of {len(results.lines)} trainings finished and are saved."
         return f"{said} {results.failure}".strip()
     if not results.over or not done:
         return ""

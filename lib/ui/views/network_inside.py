@@ -89,7 +89,7 @@ def confusion_figure(inside: NetworkView, names: Sequence[str] | None = None) ->
     axes.set(xticks=places, yticks=places, xticklabels=shown, yticklabels=shown)
     if names is not None and max(map(len, shown)) > 3:
         axes.tick_params(axis="x", rotation=90)
-    axes.set(xlabel="the network says", ylabel="it is")
+    axes.set(xlabel="predicted", ylabel="actual")
     return figure
 
 
@@ -100,18 +100,18 @@ def confusion_text(inside: NetworkView, names: Sequence[str] | None = None) -> C
     order = np.argsort(-mistakes, axis=None, kind="stable")[:N_TOLD]
     worst = [(true, said) for true, said in zip(*np.unravel_index(order, mistakes.shape), strict=True)]
     told = [
-        f"{called[true]} taken for {called[said]} ({counted(int(mistakes[true, said]), 'time')})"
+        f"{called[true]} mistaken for {called[said]} ({counted(int(mistakes[true, said]), 'time')})"
         for true, said in worst
         if mistakes[true, said]
     ]
-    right = f"{np.trace(confusion):,} of {confusion.sum():,} are right, {percent(inside.accuracy)}."
-    content = f"{right} Confused most: {', '.join(told)}." if told else f"{right} Nothing is confused."
+    right = f"{np.trace(confusion):,} of {confusion.sum():,} are correct, {percent(inside.accuracy)}."
+    content = f"{right} Most confused: {', '.join(told)}." if told else f"{right} Nothing is confused."
     rows = []
     for true, row in enumerate(mistakes):
         taken = f"{called[row.argmax()]} ({counted(int(row.max()), 'time')})" if row.any() else "–"
         rows.append((called[true], f"{confusion[true].sum():,}", f"{confusion[true, true]:,}", taken))
-    axes = "A row for what it is, a column for what the network says."
-    return ChartText(axes, content, (Values.of(("it is", "tested", "right", "mostly taken for"), rows),))
+    axes = "One row per actual class, one column per predicted class."
+    return ChartText(axes, content, (Values.of(("actual", "tested", "correct", "most often mistaken for"), rows),))
 
 
 def _called(inside: NetworkView, names: Sequence[str] | None) -> list[str]:
@@ -153,10 +153,10 @@ def wrong_text(inside: NetworkView, labels: np.ndarray, names: Sequence[str] | N
         for place, (index, said, probability) in enumerate(inside.wrong, 1)
     ]
     if not rows:
-        return ChartText("", "There is no mistake.")
+        return ChartText("", "There are no mistakes.")
     _, true, said, sure = rows[0]
-    content = f"{counted(len(rows), 'image')}. The most confident: {true}, taken for {said}, {sure} sure."
-    return ChartText("", content, (Values.of(("image", "it is", "the network says", "sure"), rows),))
+    content = f"{counted(len(rows), 'image')}. The most confident: {true}, mistaken for {said}, {sure} sure."
+    return ChartText("", content, (Values.of(("image", "actual", "predicted", "sure"), rows),))
 
 
 def weights_figure(parameters: Parameters, size: tuple[int, int] = (28, 28)) -> Figure:
@@ -194,9 +194,9 @@ def weights_text(parameters: Parameters, size: tuple[int, int] = (28, 28)) -> Ch
     drawn = "All" if len(strongest) == n_units else f"The {len(strongest)} with the largest weights of"
     content = (
         f"{drawn} {counted(n_units, 'unit')}, each as an image of {size[0]} × {size[1]} weights: blue adds to the unit,"
-        f" red takes away. Length of the weights of one unit: {norms[-1]:.3g} to {norms[0]:.3g}."
+        f" red subtracts. Norm of one unit's weights: {norms[-1]:.3g} to {norms[0]:.3g}."
     )
-    head = ("unit", "length of its weights", "adds most at", "takes away most at")
+    head = ("unit", "norm of its weights", "adds most at", "subtracts most at")
     return ChartText("", content, (Values.of(head, rows),))
 
 

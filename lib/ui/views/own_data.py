@@ -6,7 +6,7 @@ from lib.sweeps.experiments.mnist_training import Experiment
 
 COMPARE, COMPARE_MEANS = (
     "Train on MNIST for comparison",
-    "The same settings on MNIST; the sentence above then says who wins",
+    "The same settings on MNIST; the sentence above then names the winner",
 )
 _CALLED = {"learning-rate": "learning rate", "batch-size": "batch size", "depth": "hidden layers", "backend": "library"}
 
@@ -18,8 +18,8 @@ def loaded(about: DataSummary) -> str:
         f"{about.name}: {about.n_train + about.n_validation + about.n_test:,} rows, {about.n_inputs:,}"
         f" input{'s' if about.n_inputs != 1 else ''}{image} scaled to [0, 1], {len(about.classes)} classes"
         f" ({', '.join(names if len(names) <= 5 else (*names[:3], '…', names[-1]))})",
-        f"{about.n_train:,} rows train, {about.n_validation:,} validate, {about.n_test:,} are for “Look inside”;"
-        f" {about.split}",
+        f"{about.n_train:,} rows for training, {about.n_validation:,} for validation, {about.n_test:,} for “Look"
+        f" inside”; {about.split}",
         *(note[:1].upper() + note[1:] for note in about.notes),
     ]
     return ". ".join(parts) + "."
@@ -27,7 +27,7 @@ def loaded(about: DataSummary) -> str:
 
 def left_out(asked: list[int], fitting: tuple[int, ...]) -> str:
     missing = [f"{size:,}" for size in asked if size not in fitting]
-    return f"Batch size {listed(missing)} is left out: there are fewer training rows." if missing else ""
+    return f"Left out, for lack of training rows: batch size {listed(missing)}." if missing else ""
 
 
 def winner_sentence(experiment: Experiment, name: str, own: list[str], mnist: list[str] | None) -> str:
@@ -41,17 +41,14 @@ def winner_sentence(experiment: Experiment, name: str, own: list[str], mnist: li
     """
     here = f"On {name} {_best(own, experiment)}"
     if mnist is None:
-        return (
-            f"{here}. Whether that is another than on MNIST cannot be told: no results of these settings on MNIST are"
-            " stored."
-        )
+        return f"{here}. Whether MNIST has the same winner is unknown: no MNIST results for these settings are stored."
     there = f"on MNIST {_best(mnist, experiment)}"
     common = [label for label in own if label in mnist]
     if not common:
         return f"{name} changes the winner. {here}; {there}."
     if len(own) == len(mnist) == 1:
         return f"{name} does not change the winner: {listed(common)}, as on MNIST."
-    return f"No other winner is certain: {listed(common)} may be best on both. {here}; {there}."
+    return f"No change of winner is certain: {listed(common)} may be best on both. {here}; {there}."
 
 
 def _best(found: list[str], experiment: Experiment) -> str:

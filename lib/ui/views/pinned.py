@@ -9,13 +9,13 @@ from lib.sweeps.experiments.results import Line, Results
 from lib.ui.views.chart import Chart
 
 Pair = tuple[Experiment, Results]
-PIN, LET_GO = "Pin this run", "Let the pinned run go"
-PIN_MEANS, LET_GO_MEANS = "Its charts stay beside those of the next run", "Its charts go; what it found stays saved"
+PIN, LET_GO = "Pin this run", "Unpin this run"
+PIN_MEANS, LET_GO_MEANS = "Its charts stay next to the next run's", "Its charts go; its results stay saved"
 HIDDEN = (
-    "A run is pinned whose outcome you have not guessed yet, so it stays hidden. Set the controls to it to guess, or"
-    f" press “{LET_GO}”."
+    "The pinned run stays hidden until you guess its outcome. Set the controls to match it and guess, or press"
+    f" “{LET_GO}”."
 )
-WAITS = "The pinned run begins when the class goes on."
+WAITS = "The pinned run starts when the class resumes."
 
 
 def with_same_axes(one: Chart, other: Chart) -> tuple[Chart, Chart]:
@@ -57,13 +57,13 @@ def _with_domains(spec: dict, wide: dict[str, list[float]]) -> dict:
 def difference(pinned: Pair, now: Pair) -> str:
     """How the current run's settings differ from the pinned run's and, once both are over, how the results differ."""
     if pinned[0] == now[0]:
-        return f"This run is pinned: it stays beside the next one. Move a control, or press “{LET_GO}”."
+        return f"This run is pinned: it stays next to the following one. Move a control, or press “{LET_GO}”."
     settings = [
         f"{name} {was} pinned, {here} now"
         for (name, was), (_, here) in zip(*(settings_of(one.items) for one, _ in (pinned, now)), strict=True)
         if was != here
     ]
-    text = f"{listed(settings)}." if settings else "Other trainings between the same ends."
+    text = f"{listed(settings)}." if settings else "Different trainings within the same range."
     best = [_best(results) for _, results in (pinned, now)]
     told = [
         _told(results, *found) for (_, results), found in zip((pinned, now), best, strict=True) if found is not None
@@ -73,7 +73,7 @@ def difference(pinned: Pair, now: Pair) -> str:
     lines = [line for _, line in filter(None, best)]
     was, here = (line.accuracy or 0 for line in lines)
     gap = here - was
-    more = f"{100 * abs(gap):.1f} points {'more' if gap > 0 else 'less'} than the pinned"
+    more = f"{100 * abs(gap):.1f} points {'more' if gap > 0 else 'less'} than the pinned run"
     if abs(gap) <= max(line.item.training.data.gap_by_chance(was, here) for line in lines):
         more += "; one seed cannot tell such a gap from chance"
     return f"{text[:1].upper()}{text[1:]} Best pinned: {told[0]}. Best now: {told[1]}, {more}."
@@ -89,4 +89,4 @@ def _best(results: Results) -> tuple[str, Line] | None:
 
 def _told(results: Results, label: str, line: Line) -> str:
     total_s = sum(one.train_s for one in results.lines)
-    return f"{percent(line.accuracy or 0)} ({label}), all in {seconds(total_s)} of training"
+    return f"{percent(line.accuracy or 0)} ({label}), {seconds(total_s)} of training in all"

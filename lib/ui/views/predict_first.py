@@ -13,19 +13,19 @@ from lib.sweeps.experiments.teacher import BEST, DIVERGES, FACTOR, YES, Guess, G
 from lib.sweeps.workers.messages import State
 from lib.timing.comparison import Verdict, compared
 
-LEAD = "Before you see it: what do you expect?"
-SKIP, SKIP_MEANS = "Show me without guessing", "The result of this section, now and for other settings"
-PAUSED = "your teacher has paused: no new run begins. This one begins when the class goes on"
-SHOWN = "Guesses of the class"
+LEAD = "Before you see the result: what do you expect?"
+SKIP, SKIP_MEANS = "Show me without guessing", "Shows this section's results, now and for other settings"
+PAUSED = "your teacher has paused the class: no new runs start. This one starts when the class resumes"
+SHOWN = "The class's guesses"
 _NEAR = 1.25  # a guessed factor is called close up to this ratio
 _ASKED = {
     ("learning-rate", BEST): "Which learning rate will be the most accurate?",
     ("batch-size", BEST): "Which batch size will reach the target accuracy first?",
     ("depth", BEST): "Which network will be the most accurate?",
     ("backend", BEST): "Which will be the fastest?",
-    ("learning-rate", DIVERGES): "Will the loss of any of them stop being a number?",
-    ("batch-size", FACTOR): "How many times as long will an epoch of the slowest take as one of the fastest?",
-    ("backend", FACTOR): "How many times as long will the slowest take as the fastest?",
+    ("learning-rate", DIVERGES): "Will any loss stop being a number?",
+    ("batch-size", FACTOR): "How many times as long as the fastest will the slowest take per epoch?",
+    ("backend", FACTOR): "How many times as long as the fastest will the slowest take?",
 }
 OPTIONAL = "(optional)"
 
@@ -93,7 +93,7 @@ def _tell_target(lines: Sequence[_GuessedLine], yours: _GuessedLine, target: flo
     if first == yours.label:
         return f"You said {first}, and {first} was the first to reach {percent(target)}."
     if yours.label not in reached:
-        return f"You said {yours.label}, which did not reach {percent(target)}; {first} was the first to."
+        return f"You said {yours.label}, which did not reach {percent(target)}; {first} was first."
     return (
         f"You said {yours.label}; {first} was the first to reach {percent(target)}, in {seconds(reached[first])}, and"
         f" yours took {seconds(reached[yours.label])}."
@@ -107,8 +107,8 @@ def _tell_fastest(lines: Sequence[_GuessedLine], yours: _GuessedLine, _target: f
     found = compared(yours.line.epoch_s, first.line.epoch_s, paired=False)
     if found.verdict is not Verdict.SLOWER:
         return (
-            f"You said {yours.label}; the median of {first.label} was ahead, but these epochs cannot tell the two"
-            " apart: you may well be right."
+            f"You said {yours.label}; {first.label} had the lower median, but these epochs do not separate the two: you"
+            " may well be right."
         )
     return f"You said {yours.label}; {first.label} was the fastest: yours took {found.ratio:.2g} times as long."
 
@@ -132,7 +132,9 @@ def _tell_factor(lines: Sequence[_GuessedLine], said: str) -> str:
     factor = max(medians_s) / min(medians_s)
     off = max(factor / float(said), float(said) / factor)
     judged = "close" if off <= _NEAR else "more than you thought" if factor > float(said) else "less than you thought"
-    return f"For an epoch of the slowest you said {said} times as long; it took {factor:.1f} times: {judged}."
+    return (
+        f"You said the slowest would take {said} times as long per epoch; it took {factor:.1f} times as long: {judged}."
+    )
 
 
 # The class's guesses.

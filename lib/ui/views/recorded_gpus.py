@@ -6,8 +6,8 @@ from lib.sweeps.experiments.recorded_machines import Machine, Seconds, gpu_runti
 from lib.sweeps.experiments.your_gpu import gpus_elsewhere
 
 NONE_YET = (
-    "No graphics card has been recorded yet: `python -m lib.cli.record FILE.json` on a machine with one, and its file"
-    " in recorded/, put its figures here."
+    "No GPU has been recorded yet. To show its figures here, run `python -m lib.cli.record FILE.json` on a machine with"
+    " one and put the file into recorded/."
 )
 
 

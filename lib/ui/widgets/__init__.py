@@ -16,7 +16,7 @@ from lib.sweeps.workers.queue import MachineLock
 
 MAX_PARAMETERS = 1_000_000  # 4 MB of weights sent to the page; a larger network would delay it
 TOO_LARGE = (
-    f"To draw a digit, choose a network of at most {MAX_PARAMETERS:,} parameters: this one is too large for the page."
+    f"This network is too large for the page. To draw a digit, choose one with at most {MAX_PARAMETERS:,} parameters."
 )
 _HERE = Path(__file__).resolve().parent
 
@@ -34,7 +34,7 @@ class DrawDigit(anywidget.AnyWidget):
     _esm = _together("draw.js")
     network = traitlets.Dict().tag(sync=True)
     samples = traitlets.List().tag(sync=True)
-    says = traitlets.Unicode("No network is trained yet.").tag(sync=True)
+    says = traitlets.Unicode("No network has been trained yet.").tag(sync=True)
 
 
 class CopyLink(anywidget.AnyWidget):

@@ -5,7 +5,7 @@ const LISTED = new Intl.ListFormat("en-GB");
 // axes: a sentence for each; measure: what the lines go up by; lines: [name, values from left to right]; written: a value as text.
 function toldLines(axes, measure, lines, written) {
   const drawn = lines.map(([name, values]) => [name, values.filter(Number.isFinite)]).filter(([, values]) => values.length);
-  if (!drawn.length) return { text: `${axes} No value yet.`, head: [], rows: [] };
+  if (!drawn.length) return { text: `${axes} No values yet.`, head: [], rows: [] };
   const ends = drawn.map(([name, values]) => [values.at(-1), name]).sort(([one], [other]) => one - other);
   const [low, high] = [ends[0], ends.at(-1)].map(([value, name]) => `${written(value)} (${name})`);
   const last = ends.length > 1 ? `lowest ${low}, highest ${high}` : low;

@@ -1,7 +1,7 @@
 // Copies the page's address, which holds the state of all controls, with a network that is typed but not sent yet, and
 // without an access token.
 function render({ el }) {
-  const button = labButton("Copy link", { title: "Copy a link to this page with all its controls as they are", press: copy });
+  const button = labButton("Copy link", { title: "Copy a link to this page with its current settings", press: copy });
   async function copy() {
     const url = new URL(window.location.href);
     url.searchParams.delete("access_token");
@@ -9,7 +9,7 @@ function render({ el }) {
       if (field.value !== field.defaultValue) url.searchParams.set(field.name, field.value);
     }
     const own = /^(localhost|127\.|\[::1\])/.test(url.host);
-    let done = own ? "Copied; it opens on this computer alone" : "Copied";
+    let done = own ? "Copied; it opens on this computer only" : "Copied";
     try {
       await navigator.clipboard.writeText(url.href);
     } catch {

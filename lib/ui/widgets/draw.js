@@ -62,7 +62,7 @@ export function asMnist(canvas) {
 function render({ model, el }) {
   el.innerHTML = `
     <div class="draw">
-      <canvas width="${SIDE}" height="${SIDE}" role="img" aria-label="Field to draw a digit in"></canvas>
+      <canvas width="${SIDE}" height="${SIDE}" role="img" aria-label="Canvas for drawing a digit"></canvas>
       <div class="draw-side">
         <div class="draw-bars" role="list" aria-label="Probability of each digit"></div>
         <div class="draw-buttons"><button data-do="clear">Clear</button><button data-do="sample">Show a test digit</button></div>

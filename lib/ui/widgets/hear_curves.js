@@ -89,8 +89,8 @@ function render({ el }) {
   function press() {
     if (audio) return stop("Stopped.");
     const curves = curvesOf(el.getRootNode().host?.closest(".lab"));
-    if (!curves) says.textContent = "There is no curve yet; wait for the first one.";
-    else if (!window.AudioContext) says.textContent = "This browser plays no sound from a page; open the page in another.";
+    if (!curves) says.textContent = "No curves yet; wait for the first one.";
+    else if (!window.AudioContext) says.textContent = "This browser cannot play sound from a page; open the page in another one.";
     else play(curves);
   }
   el.append(button, says);

@@ -33,7 +33,7 @@ function nameControls() {
   function look() {
     due = null;
     set(document.getElementById("App"), "role", "main");
-    set(document.querySelector("button[aria-haspopup=menu]:not([data-testid])"), "aria-label", "Menu of the notebook");
+    set(document.querySelector("button[aria-haspopup=menu]:not([data-testid])"), "aria-label", "Notebook menu");
     const boxes = [...document.querySelectorAll(".lab-scroll")].map((box) => [box, box.scrollWidth > box.clientWidth]);
     for (const [box, scrolls] of boxes) set(box, "tabindex", scrolls ? "0" : "-1");
     for (const control of document.querySelectorAll(CONTROLS)) {

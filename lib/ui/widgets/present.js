@@ -125,7 +125,7 @@ function presenter() {
 function render({ el }) {
   const page = (window.presenter ??= presenter());
   const press = () => page.enter(screens()[0].some((cell) => cell.querySelector(EXPERIMENT)) ? 0 : 1);
-  const start = labButton("Present", { title: "One section a screen, for a wall; Esc leaves", press });
+  const start = labButton("Present", { title: "One section per screen, for a projector; Esc exits", press });
   const asked = new URL(window.location.href).searchParams.get(NAME);
   const offer = () => {
     if (screens().length < 2) return; // a page without sections has nothing to go through, and most come after the title

@@ -104,13 +104,13 @@ function tellRace(canvas, title, curves, labels) {
 
 function tellSizes(canvas, title, points, labels, border) {
   const lines = Object.entries(points).map(([name, mine]) => [labels[name] ?? name, mine.map(({ s }) => s)]);
-  const axes = "Across: n, of two n × n matrices, 1 to 4,096, logarithmic. Up: seconds of a product, logarithmic.";
+  const axes = "Across: n, of two n × n matrices, 1 to 4,096, logarithmic. Up: seconds per product, logarithmic.";
   const told = toldLines(axes, "seconds", lines, seconds);
   for (const [name, mine] of Object.entries(points)) {
     const first = mine.find(({ predicted }) => predicted);
-    if (first) told.text += ` Predicted from n = ${first.n.toLocaleString("en")} on: ${labels[name] ?? name}.`;
+    if (first) told.text += ` Predicted from n = ${first.n.toLocaleString("en")}: ${labels[name] ?? name}.`;
   }
-  if (border) told.text += ` A dotted line at n = ${border.toLocaleString("en")}.`;
+  if (border) told.text += ` Dotted line at n = ${border.toLocaleString("en")}.`;
   tellDrawing(canvas, title, told);
 }
 

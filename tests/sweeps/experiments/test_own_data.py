@@ -136,7 +136,7 @@ def test_the_winner_is_compared_with_stored_mnist_results(made, tmp_path):
     curves = [curve(accuracy) for accuracy in (0.5, 0.95, 0.6)]
     found = experiment.both_winners(shown, curves, store, mnist)
     assert found == (["0.2"], None)
-    assert "cannot be told: no results of these settings on MNIST are stored" in winner_sentence(shown, "pets", *found)
+    assert "is unknown: no MNIST results for these settings are stored" in winner_sentence(shown, "pets", *found)
     for item, accuracy in zip(shown.items, (0.5, 0.6, 0.95), strict=True):
         training = replace(item.training, network=Network((4,)), data=MNIST)
         store.put(Key(training, Runtime(), mnist.digest, versions(Runtime())), curve(accuracy))
@@ -152,7 +152,7 @@ def test_the_winner_is_compared_with_stored_mnist_results(made, tmp_path):
     ("own", "mnist", "says"),
     [
         (("0.2",), ("0.2",), "pets does not change the winner: 0.2, as on MNIST."),
-        (("0.2", "0.3"), ("0.3",), "No other winner is certain: 0.3 may be best on both."),
+        (("0.2", "0.3"), ("0.3",), "No change of winner is certain: 0.3 may be best on both."),
         (("0.1", "0.2"), ("0.3",), "pets changes the winner. On pets 0.1 and 0.2 are equally accurate"),
     ],
 )

@@ -46,7 +46,7 @@ def test_lines_are_described_by_their_ends_and_points_by_their_place():
     assert lines.values[0].rows == (("a", "2", "0.5", "2", "0.5"), ("b", "2.5", "0.25", "2.5", "0.25"))
     points = drawn(rows[:3], "point").text
     assert points.content == "3 points. Loss: lowest 0.5 (a, step 2), highest 2.5 (b, step 1)."
-    assert drawn([]).text.content == "No value yet."
+    assert drawn([]).text.content == "No values yet."
 
 
 def test_chart_texts_are_escaped():
@@ -82,7 +82,7 @@ def test_chart_texts_follow_the_results():
     experiment = made.learning_rate((0.01, 0.1, 10.0), epochs=3, batch_size=32, hidden="128")
     experiment = replace(experiment, draw=(view.loss_by_step, view.accuracy_by_epoch, view.accuracy_by_rate))
     loss, accuracy, by_rate = view.charts(experiment, Results(experiment.items, experiment.labels))
-    assert loss.text.content == "No value yet. Waiting: 0.01, 0.1 and 10."
+    assert loss.text.content == "No values yet. Waiting: 0.01, 0.1 and 10."
     full = view.charts(experiment, filled(experiment, [0.9, 0.95, 0.5], diverged=(2,)))
     loss, accuracy, by_rate = full
     assert loss.text.axes == "Across: step, 0 to 4,500. Up: loss, 0.02 to 8, logarithmic."

@@ -61,8 +61,8 @@ def test_sentences_state_the_outcome_of_each_experiment():
     assert "10 did not learn: 11.3" in stuck
     sizes = made.batch_size((1, 32), epochs=3, rate=0.01, hidden="128")
     text = view.run_sentence(sizes, filled(sizes, (0.97, 0.9)))
-    assert "To 95.0" in text
-    assert "quickest was batch size 1" in text
+    assert "was quickest to 95.0" in text
+    assert "Batch size 1 was quickest" in text
     assert "32 did not reach it" in text
     sizes = made.batch_size((1, 32), epochs=3, rate=0.01, hidden="128", target=0.9)
     nearly = view.run_sentence(sizes, filled(sizes, (0.8997, 0.88)))

@@ -40,8 +40,8 @@ def test_a_confusion_matrix_is_described_by_its_largest_confusions():
     confusion[0, 2], confusion[2, 0], confusion[1, 2] = 7, 1, 2
     text = network_inside.confusion_text(network_inside.NetworkView(confusion, ()), ("ant", "bee", "<wasp>"))
     assert text.content == (
-        "120 of 130 are right, 92.3\u202f%. Confused most: ant taken for <wasp> (7 times), bee taken for <wasp> (2"
-        " times), <wasp> taken for ant (1 time)."
+        "120 of 130 are correct, 92.3\u202f%. Most confused: ant mistaken for <wasp> (7 times), bee mistaken for <wasp>"
+        " (2 times), <wasp> mistaken for ant (1 time)."
     )
     (values,) = text.values
     assert values.rows[0] == ("ant", "57", "50", "<wasp> (7 times)")
@@ -55,11 +55,11 @@ def test_a_confusion_matrix_is_described_by_its_largest_confusions():
 def test_mistakes_are_described():
     inside = network_inside.NetworkView(np.eye(3, dtype=int), ((4, 2, 0.996), (1, 0, 0.5)))
     text = network_inside.wrong_text(inside, np.array([0, 1, 2, 0, 1]))
-    assert text.content == "2 images. The most confident: 1, taken for 2, 100 % sure."
+    assert text.content == "2 images. The most confident: 1, mistaken for 2, 100 % sure."
     assert text.values[0].rows == (("1", "1", "2", "100 %"), ("2", "1", "0", "50 %"))
     assert (
         network_inside.wrong_text(network_inside.NetworkView(np.eye(3), ()), np.zeros(1, int)).content
-        == "There is no mistake."
+        == "There are no mistakes."
     )
 
 

@@ -46,6 +46,6 @@ def test_the_difference_names_changed_settings_and_outcome():
     was, now = rates(), rates(epochs=5, size=512)
     told = difference((was, filled(was, [0.9, 0.95])), (now, filled(now, [0.9, 0.93])))
     assert told.startswith("Batch size 32 pinned, 512 now and epochs 3 pinned, 5 now. Best pinned: 95.0\u202f% (0.1)")
-    assert told.endswith("of training, 2.0 points less than the pinned.")
+    assert told.endswith("of training in all, 2.0 points less than the pinned run.")
     close = difference((was, filled(was, [0.9, 0.95])), (now, filled(now, [0.9, 0.952])))
-    assert close.endswith("0.2 points more than the pinned; one seed cannot tell such a gap from chance.")
+    assert close.endswith("0.2 points more than the pinned run; one seed cannot tell such a gap from chance.")

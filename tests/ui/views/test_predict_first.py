@@ -45,10 +45,10 @@ EACH = [RATES, SIZES, DEPTHS, BACKENDS]
             (0.97, 0.97),
             (),
             Guess("1", factor="5"),
-            "You said 1, and 1 was the first to reach 90.0\u202f%. For an epoch of the slowest you said 5 times as"
-            " long; it took 2.0 times: less than you thought.",
+            "You said 1, and 1 was the first to reach 90.0\u202f%. You said the slowest would take 5 times as long per"
+            " epoch; it took 2.0 times as long: less than you thought.",
         ),
-        (SIZES, (0.97, 0.5), (), Guess("32"), "You said 32, which did not reach 90.0\u202f%; 1 was the first to."),
+        (SIZES, (0.97, 0.5), (), Guess("32"), "You said 32, which did not reach 90.0\u202f%; 1 was first."),
         (SIZES, (0.5, 0.5), (), Guess("32"), "You said 32; none reached 90.0\u202f%."),
     ],
 )
@@ -79,13 +79,13 @@ def test_a_library_is_called_slower_only_by_the_common_comparison_rule():
     assert text == f"You said {second}; {first} was the fastest: yours took 2 times as long."
     factor = len(BACKENDS.items)
     text = view.sentence(BACKENDS, results, Guess(last, factor="1000"))
-    assert f"you said 1000 times as long; it took {factor:.1f} times: less than you thought." in text
+    assert f"1000 times as long per epoch; it took {factor:.1f} times as long: less than you thought." in text
     noisy = filled(BACKENDS, [0.95] * len(BACKENDS.items))
     for line, seconds in zip(noisy.lines[:2], ((0.1, 0.1, 0.4, 0.1, 0.2), (0.1, 0.11, 0.5, 0.11, 0.3)), strict=True):
         for epoch, taken_s in zip(line.epochs, seconds, strict=True):
             object.__setattr__(epoch, "train_s", taken_s)
     assert np.median(noisy.lines[0].epoch_s) < np.median(noisy.lines[1].epoch_s)
-    assert "cannot tell the two apart: you may well be right." in view.sentence(BACKENDS, noisy, Guess(second))
+    assert "do not separate the two: you may well be right." in view.sentence(BACKENDS, noisy, Guess(second))
 
 
 @pytest.mark.parametrize("state", [State.STOPPED, State.FAILED])
