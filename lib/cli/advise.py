@@ -31,7 +31,7 @@ from lib.timing.prediction.workload import UnusableDevice
 HERE, RECORDED = "steps measured here", "epochs recorded on it"
 SHEETS = "their data sheets"
 JUDGED, FIGURES = "published figures and data sheets", "data sheets and assumptions"
-NOT_KNOWN = "not known: Apple's, integrated and consumer cards; `notebooks/your_gpu.py` measures yours in a minute"
+NOT_KNOWN = "unknown: Apple, integrated and consumer GPUs; `notebooks/your_gpu.py` measures yours in a minute"
 MEASURED_S = 20.0  # limit without `--calibrate`
 UNUSABLE, INTERRUPTED = 1, 130  # exit statuses; 2 is argparse's own
 
@@ -39,24 +39,24 @@ UNUSABLE, INTERRUPTED = 1, 130  # exit statuses; 2 is argparse's own
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m lib.cli.advise", description=__doc__)
     parser.add_argument("--hidden", default="128", help="widths of the hidden layers, such as 512,256 (default 128)")
-    parser.add_argument("--batch", type=int, default=32, help="examples a step (default 32)")
-    parser.add_argument("--inputs", type=int, default=N_PIXELS, help=f"numbers of an example (default {N_PIXELS})")
-    parser.add_argument("--classes", type=int, default=N_CLASSES, help=f"to be told apart (default {N_CLASSES})")
-    parser.add_argument("--rows", type=int, default=N_TRAIN, help=f"examples of an epoch (default {N_TRAIN})")
-    parser.add_argument("--epochs", type=int, default=1, help="of each network (default 1)")
-    parser.add_argument("--networks", type=int, default=1, help="how many of them are trained (default 1)")
+    parser.add_argument("--batch", type=int, default=32, help="examples per step (default 32)")
+    parser.add_argument("--inputs", type=int, default=N_PIXELS, help=f"inputs per example (default {N_PIXELS})")
+    parser.add_argument("--classes", type=int, default=N_CLASSES, help=f"to distinguish (default {N_CLASSES})")
+    parser.add_argument("--rows", type=int, default=N_TRAIN, help=f"examples per epoch (default {N_TRAIN})")
+    parser.add_argument("--epochs", type=int, default=1, help="per network (default 1)")
+    parser.add_argument("--networks", type=int, default=1, help="how many to train (default 1)")
     parser.add_argument(
         "--by",
         default="",
         choices=list(BACKENDS),
         metavar="BACKEND",
-        help="what trains it today, such as keras-tensorflow: what helps that program",
+        help="what trains it today, such as keras-tensorflow: says what would help that program",
     )
-    parser.add_argument("--price", type=float, help="dollars of an hour of this machine, for what it costs here")
-    parser.add_argument("--calibrate", action="store_true", help="measure this machine first: some minutes, once")
-    parser.add_argument("--no-measure", action="store_true", help="do not measure this machine where it is not known")
-    parser.add_argument("--all", action="store_true", help="all answers, and what else there is to say")
-    parser.add_argument("--json", action="store_true", help="for a program instead of a person")
+    parser.add_argument("--price", type=float, help="dollars per hour of this machine, to give its cost here")
+    parser.add_argument("--calibrate", action="store_true", help="measure this machine first: a few minutes, once")
+    parser.add_argument("--no-measure", action="store_true", help="do not measure this machine if it is unknown")
+    parser.add_argument("--all", action="store_true", help="all answers and all remarks")
+    parser.add_argument("--json", action="store_true", help="machine-readable output")
     options = parser.parse_args(arguments)
     store = Store()
     try:
@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(sentence(error), file=sys.stderr)
         return UNUSABLE
     except KeyboardInterrupt:
-        kept = store.trouble or "What was measured is kept, and the same command goes on."
+        kept = store.trouble or "Finished measurements are kept; the same command continues."
         print(f"Stopped. {kept}", file=sys.stderr)
         return INTERRUPTED
     said = advice.silent if options.all or not any(one.here for one in advice.answers) else ()
@@ -91,8 +91,8 @@ def _measure(question: Question, live: LiveCalibrations, store: Store, by: str =
     if not chosen:
         return
     print(
-        f"This machine is not known yet: a few steps are measured, for at most {MEASURED_S:g} s; --no-measure leaves"
-        " that out.",
+        f"This machine is unknown so far: measuring a few steps, for at most {MEASURED_S:g} s; --no-measure skips"
+        " this.",
         file=sys.stderr,
         flush=True,
     )
@@ -133,14 +133,14 @@ def as_text(advice: Advice, everything: bool) -> str:
     changes = [f"in your program: {one}" for one in advice.changes]
     if not everything:
         more = len(able) - sum(one in able for one in shown)
-        return "\n".join([*lines, *map(sentence, changes), f"{more} more by --all; {NOT_KNOWN}."])
+        return "\n".join([*lines, *map(sentence, changes), f"{more} more with --all; {NOT_KNOWN}."])
     refused = [answer.why_not for answer in advice.answers if answer.why_not]
     unsure: dict[str, list[str]] = {}
     for answer in advice.answers:
         if answer.prediction.warning:
             unsure.setdefault(answer.prediction.warning, []).append(f"{answer.way} on {answer.device}")
     warned = [
-        f"{'; '.join(which)}: {warning}, so it may be further off than its interval says"
+        f"{'; '.join(which)}: {warning}, so it may be off by more than its interval says"
         for warning, which in unsure.items()
     ]
     further = (*refused, *warned, NOT_KNOWN, *changes)

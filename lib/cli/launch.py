@@ -43,18 +43,18 @@ def notebook_problem(file: str) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m lib.cli.launch", description=__doc__, allow_abbrev=False)
     parser.add_argument("mode", choices=("app", "edit", "run"))
-    parser.add_argument("--host", default="127.0.0.1", help="the address to listen on: this machine only, unless said")
+    parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: this machine only)")
     parser.add_argument("--port", type=int, default=2718)
     parser.add_argument("--headless", default="0", help="1: do not open a browser")
     parser.add_argument("--notebook", default=FIRST.file, help="which to open first: one of notebooks/*.py")
     group = parser.add_argument_group("run: in front of a class", argument_default=argparse.SUPPRESS)
     of_class = [
-        group.add_argument("--password-file", help="its first line is wanted of everybody (or PASSWORD_FILE)"),
-        group.add_argument("--class-link", action="store_true", help="pupils come in by a printed link with a token"),
+        group.add_argument("--password-file", help="everyone must enter its first line (or PASSWORD_FILE)"),
+        group.add_argument("--class-link", action="store_true", help="pupils enter by a printed link with a token"),
         group.add_argument("--public-host", help="the name of the TLS proxy in front, such as class.example.org"),
         group.add_argument("--viewers", type=int, help="open pages at once; later arrivals wait (120)"),
-        group.add_argument("--runs", type=int, help="waiting runs of a viewer, at most (4)"),
-        group.add_argument("--log", action="store_true", help="write a line of JSON for each thing that happens"),
+        group.add_argument("--runs", type=int, help="most waiting runs per viewer (4)"),
+        group.add_argument("--log", action="store_true", help="write a line of JSON for each event"),
     ]
     options, further = parser.parse_known_args(arguments)
     options.notebook = present_file(options.notebook)
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for_class = {one.dest: vars(options)[one.dest] for one in of_class if one.dest in options}
     if for_class and options.mode != "run":
         given = " and ".join(f"--{name.replace('_', '-')}" for name in for_class)
-        parser.error(f"expected {given} with run, got {options.mode}, which is for one person")
+        parser.error(f"expected {given} with run, got {options.mode}, which serves one person")
     if problem := notebook_problem(options.notebook) or port_problem(options.port, options.host):
         print(sentence(problem), file=sys.stderr)
         return 1

@@ -145,7 +145,7 @@ SAY_EVERY_S = 10.0
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m lib.cli.precompute", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=MINUTES, help=f"at most so long (default {MINUTES:g})")
+    parser.add_argument("--minutes", type=float, default=MINUTES, help=f"time limit (default {MINUTES:g})")
     options = parser.parse_args(arguments)
     try:
         check_minutes(options.minutes, MOST_MINUTES, MINUTES)
@@ -188,12 +188,10 @@ def precompute(store: Store, minutes: float) -> bool:
 
     found = answered(every, is_stored)
     for experiment, (there, whole) in found.items():
-        _say(
-            began, minutes, f"{experiment}: {there:,} of {whole:,} positions answered, each for every number of epochs"
-        )
+        _say(began, minutes, f"{experiment}: {there:,} of {whole:,} positions answered, each for all numbers of epochs")
     complete = all(there == whole for there, whole in found.values())
     why = "complete" if complete else "stopped" if stopped.is_set() else "the time is up" if cancel.is_set() else "over"
-    rest = "" if complete else ". The same command goes on from here"
+    rest = "" if complete else ". The same command continues from here"
     _say(began, minutes, f"{why}: {trained:,} trainings{rest}")
     return complete
 
@@ -220,7 +218,7 @@ def _train_all(
 
 
 def _words(group: Position) -> str:
-    moved = f"{group.moved} slider{'s' * (group.moved != 1)} moved" if group.moved else "the usual position"
+    moved = f"{group.moved} slider{'s' * (group.moved != 1)} moved" if group.moved else "default position"
     return f"{group.experiment}, {moved}, batch size {group.items[0].training.batch_size:,}"
 
 

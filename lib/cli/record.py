@@ -87,8 +87,8 @@ IN_LARGER_NETWORKS = (1, 32, 256)  # batch sizes
 TENSORS = 3.0  # memory of training ResNet-18, as a multiple of its activations
 TOO_LONG = 2.0  # multiple of its expected seconds after which a plan's question is left for the next call
 CARD_LOST = (
-    "the graphics card no longer answers; what was measured is kept: when `nvidia-smi -L` lists the card again, which"
-    " may take a restart, give the same command, which goes on from here"
+    "the GPU no longer answers; finished measurements are kept; when `nvidia-smi -L` lists the GPU again, which may"
+    " take a restart, the same command continues from here"
 )
 # The notebook's default; with a graphics card, also without preprocessing, which may be all that the card waits for.
 PIPELINE = Pipeline()
@@ -172,15 +172,17 @@ class Battery:
             expected_s = self._expected_s(phase, len(todo))
             began_s = self.clock()
             if todo and phase.planned and began_s + expected_s > self.until_s:
-                yield Note(f"{phase.title}: takes about {expected_s:.0f} s, more than is left; for the next call")
+                yield Note(
+                    f"{phase.title}: takes about {expected_s:.0f} s, more than is left; postponed to the next call"
+                )
                 continue
             for number, task in enumerate(todo, 1):
                 if self.cancel.is_set():
                     return
                 if phase.planned and self.clock() >= min(began_s + TOO_LONG * expected_s, self.until_s):
                     yield Note(
-                        f"{phase.title}: {self.clock() - began_s:.0f} s are over, of which {expected_s:.0f} were"
-                        f" expected; left for the next call: {len(todo) - number + 1}"
+                        f"{phase.title}: {self.clock() - began_s:.0f} s spent, {expected_s:.0f} expected; postponed to"
+                        f" the next call: {len(todo) - number + 1}"
                     )
                     break
                 if self.lost and (phase.planned or task.runtime.device == "gpu"):
@@ -263,7 +265,7 @@ class Battery:
                 self.engine.close()  # to free their memory
         if failed:
             self._failed = str(failed)
-            yield Note(f"failed, and goes on: {failed}")
+            yield Note(f"failed, continuing: {failed}")
         if failed and not works:
             raise failed
 
@@ -592,7 +594,7 @@ def why_no_profile() -> str:
     try:
         import_module("msgspec")
     except ModuleNotFoundError:
-        return "profiles: msgspec, which reads them, is not installed"
+        return "profiles: msgspec, needed to read them, is not installed"
     return ""
 
 
@@ -650,8 +652,7 @@ def read_plan(path: Path, questions: Collection[str]) -> list[Entry]:
     asked = content.get("ask")
     if not isinstance(asked, list) or not asked or len(content) > 1:
         raise Unusable(
-            f"{path.name}: expected tables [[ask]] and nothing else, got {', '.join(content) or 'none'}; see"
-            " recorded/plan.toml"
+            f"{path.name}: expected only tables [[ask]], got {', '.join(content) or 'none'}; see recorded/plan.toml"
         )
     entries = [_entry(f"{path.name}, question {number}", one, questions) for number, one in enumerate(asked, 1)]
     for entry in entries:
@@ -671,11 +672,11 @@ def _entry(where: str, one: object, questions: Collection[str]) -> Entry:
             entry = Entry(question, tuple(map(str, of)), float(expected_s))
         case _:
             raise Unusable(
-                f'{where}: expected a `question`, runtimes such as ["*/gpu"] in `of`, and `expected_s` of more than 0'
+                f'{where}: expected a `question`, runtimes such as ["*/gpu"] in `of`, and `expected_s` above 0'
                 f" and up to {MAX_EXPECTED_S:,.0f}, and nothing else, got {one}; correct it"
             )
     if entry.question not in questions:
-        raise Unusable(f"{where}: expected one of {', '.join(questions)}, got {entry.question!r}; choose among these")
+        raise Unusable(f"{where}: expected one of {', '.join(questions)}, got {entry.question!r}; choose from these")
     for address in entry.of:
         if not {*"*?["} & {*address} and not _is_runtime(address):
             raise Unusable(
@@ -709,16 +710,14 @@ def not_here(plan: Sequence[Entry], runtimes: Sequence[Runtime]) -> dict[Entry, 
         reasons = list(dict.fromkeys(f"{gap.reason}; {gap.remedy}" for gap in gaps))
         # Name an old driver first, because the user can update it.
         reasons.sort(key=lambda why: "driver" not in why)
-        raise Unusable(f"expected a card that can be used, as the plan asks for one, but {reasons[0]}")
+        raise Unusable(f"expected a usable GPU, because the plan asks for one, but {reasons[0]}")
     found: dict[Entry, str] = {}
     for entry in plan:
         if not entry.among(runtimes):
             gaps = [f"{one.label}: {gap.reason}" for one in entry.among(every) if (gap := unavailable(one)) is not None]
-            found[entry] = f"{entry.title}: {gaps[0] if gaps else 'this machine has none of them'}"
+            found[entry] = f"{entry.title}: {gaps[0] if gaps else 'this machine has none of these'}"
     if plan and len(found) == len(plan):
-        raise Unusable(
-            f"expected a question that can be asked here, but {found[plan[0]]}; install that, or ask another"
-        )
+        raise Unusable(f"expected a question this machine can answer, but {found[plan[0]]}; install it, or ask another")
     return found
 
 
@@ -744,7 +743,7 @@ def resume(path: Path, store: Store) -> Export | None:
     other = next((record for record in export.records if record.machine != machine_id()), None)
     if other is not None:
         raise Unusable(
-            f"expected a new file or one of this machine, but {path.name} was recorded on another"
+            f"expected a new file or one from this machine, but {path.name} was recorded on another"
             f" ({other.machine_line}); choose another name"
         )
     for record in export.records:
@@ -783,8 +782,8 @@ def merge(path: Path, other: Path) -> None:
                 (file.name, export.records[0].machine_line) for file, export in zip((path, other), exports, strict=True)
             ]
             raise Unusable(
-                f"expected two recordings of one machine, but {of[0][0]} is of {of[0][1]}, and {of[1][0]} of another,"
-                f" {of[1][1]}; leave each a file of its own: pages read all that lie in recorded/"
+                f"expected two recordings of one machine, but {of[0][0]} is from {of[0][1]} and {of[1][0]} from"
+                f" another, {of[1][1]}; keep separate files: pages read all files in recorded/"
             )
         store = Store(Path(folder) / "merged.sqlite")
         import_from(path, store)
@@ -794,7 +793,7 @@ def merge(path: Path, other: Path) -> None:
         together = {"took_s": took_s(early) + took_s(late), "asked": sorted(asked_of(early) | asked_of(late))}
         whole = write(path, store, {**early, **late, **together})
         by_version = Counter(record.sources for record in store.records())
-    print(f"rows of {other.name}: {rows:,}, of them new: {new:,}; rows of {path.name}: {whole:,}")
+    print(f"{other.name}: {rows:,} rows, {new:,} of them new; {path.name}: {whole:,} rows")
     for sources, count in by_version.most_common():
         which = "this version" if sources == source_digest() else "another version"
         print(f"measurements by {which} of the code ({sources}): {count:,}")
@@ -813,8 +812,8 @@ def alone(path: Path) -> Iterator[None]:
         lock.acquire(timeout=0)
     except Timeout as error:
         raise Unusable(
-            f"expected to be the only one that writes {path.name}, but another record runs; wait for its end, or choose"
-            " another name"
+            f"expected no other recording into {path.name}, but one is running; wait until it ends, or choose another"
+            " name"
         ) from error
     try:
         yield
@@ -841,7 +840,7 @@ def write(path: Path, store: Store, noted: Mapping[str, object] | None = None) -
     except OSError as error:
         raise Unusable(
             f"expected to write {path.name}, but it cannot be written ({error.strerror}); free the disk, or choose"
-            " another folder. What it had is still there"
+            " another folder. Its old contents are still there"
         ) from error
 
 
@@ -926,7 +925,7 @@ def record(
         say(
             0,
             minutes * 60,
-            f"{this_machine().line}; {len(usable)} runtimes; {len(store.records())} figures are there already",
+            f"{this_machine().line}; {len(usable)} runtimes; {len(store.records())} figures already recorded",
         )
         try:
             with time_limit(minutes, cancel) as stopped:
@@ -941,11 +940,11 @@ def record(
         noted = about(whole, took_s(before) + clock() - began)
         rows, missing = write(path, store, noted), battery.left()
     for reason in (*elsewhere.values(), *battery.left_out()):
-        say(clock() - began, minutes * 60, f"left out: {reason}")
+        say(clock() - began, minutes * 60, f"skipped: {reason}")
     ended = "complete" if not missing else "the time is up" if cancel.is_set() else "over"
     why = battery.lost or ("stopped" if stopped.is_set() else ended)
     left = ", ".join(missing)
-    rest = f"; left: {left}. The same command goes on from here" if left else ""
+    rest = f"; left: {left}. The same command continues from here" if left else ""
     failures = sum(one.kind == Kind.FAILURE for one in read_export(path).records)
     failed = f", {failures} could not be measured" if failures else ""
     say(clock() - began, minutes * 60, f"{why}: {rows:,} rows in {path.name}{failed}{rest}")
@@ -954,26 +953,26 @@ def record(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m lib.cli.record", description=__doc__)
-    parser.add_argument("file", type=Path, help="what to write, or to go on with")
-    limits = f"default {MINUTES:g}, with a graphics card {MINUTES_WITH_A_CARD:g}"
-    parser.add_argument("--minutes", type=float, help=f"at most so long ({limits})")
-    parser.add_argument("--card", type=int, help="which graphics card, where there are several: 0 (default), 1, …")
+    parser.add_argument("file", type=Path, help="the file to write or continue")
+    limits = f"default {MINUTES:g}, with a GPU {MINUTES_WITH_A_CARD:g}"
+    parser.add_argument("--minutes", type=float, help=f"time limit ({limits})")
+    parser.add_argument("--card", type=int, help="which GPU, if there are several: 0 (default), 1, …")
     parser.add_argument(
-        "--runtimes", nargs="+", default=[], metavar="NAME", help="these alone: jax-epoch/gpu numpy/cpu …"
+        "--runtimes", nargs="+", default=[], metavar="NAME", help="only these: jax-epoch/gpu numpy/cpu …"
     )
-    parser.add_argument("--questions", nargs="+", default=[], metavar="NAME", help='these alone: ceilings "race" …')
+    parser.add_argument("--questions", nargs="+", default=[], metavar="NAME", help='only these: ceilings "race" …')
     parser.add_argument(
-        "--plan", type=Path, metavar="FILE.toml", help="what to ask, in which order; see recorded/plan.toml"
+        "--plan", type=Path, metavar="FILE.toml", help="what to ask, and in which order; see recorded/plan.toml"
     )
     parser.add_argument(
-        "--merge", type=Path, metavar="OTHER.json", help="measure nothing: join that recording with FILE"
+        "--merge", type=Path, metavar="OTHER.json", help="measure nothing: merge that recording into FILE"
     )
     options = parser.parse_args(arguments)
     try:
         if options.minutes is not None:
             check_minutes(options.minutes, 600, 9)
         if not options.file.parent.is_dir():
-            raise Unusable(f"expected a folder that exists, got {options.file.parent}; make it first")
+            raise Unusable(f"expected an existing folder, got {options.file.parent}; create it first")
         if options.file.is_dir():
             raise Unusable(f"expected a file, got the folder {options.file}; add a name, such as machine.json")
         if options.merge is not None:
@@ -1007,18 +1006,16 @@ def choose_card(number: int | None) -> None:
         raise Unusable(
             f"card: expected 0 to {len(found) - 1}, got {number}"
             if found
-            else f"card: expected a machine with a driver that answers, got {number} on one without; leave --card out"
+            else f"card: expected a machine with a working driver, got {number} on one without; omit --card"
         )
     if number is None:
-        print(
-            f"{len(found)} graphics cards; the first is recorded, another by --card 1 and a file of its own", flush=True
-        )
+        print(f"{len(found)} GPUs: recording the first; for another, use --card 1 and a separate file", flush=True)
     os.environ["CUDA_VISIBLE_DEVICES"] = found[number or 0].uuid
 
 
 def _known(what: str, named: Sequence[str], known: Collection[str]) -> Sequence[str]:
     if unknown := [name for name in named if name not in known]:
-        raise Unusable(f"{what}: expected some of {', '.join(known)}, got {unknown[0]}; choose among these")
+        raise Unusable(f"{what}: expected some of {', '.join(known)}, got {unknown[0]}; choose from these")
     return named
 
 

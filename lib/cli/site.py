@@ -46,8 +46,8 @@ _CDN = re.compile(r"https://cdn\.jsdelivr\.net/npm/@marimo-team/frontend@[^/\"']
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m lib.cli.site", description=__doc__)
-    parser.add_argument("folder", type=Path, nargs="?", default=Path("site"), help="where to (default: site)")
-    parser.add_argument("--minutes", type=float, default=MINUTES, help=f"at most so long (default {MINUTES:g})")
+    parser.add_argument("folder", type=Path, nargs="?", default=Path("site"), help="where to write (default: site)")
+    parser.add_argument("--minutes", type=float, default=MINUTES, help=f"time limit (default {MINUTES:g})")
     options = parser.parse_args(arguments)
     try:
         check_minutes(options.minutes, MOST_MINUTES, MINUTES)
@@ -113,10 +113,10 @@ def write_site(
     ended = cancel.is_set()
     how = "stopped" if stopped.is_set() else "the time is up" if ended else "not complete" if failed else "complete"
     missing = f"; failed: {', '.join(failed)}" if failed and not ended else ""
-    rest = "; the same command starts over, but trains nothing that is stored" if ended else ""
+    rest = "; the same command starts over, but does not retrain what is stored" if ended else ""
     print(f"{how}: pages of {_mb(pages_bytes)} in {folder}{missing}{rest}", flush=True)
     if not failed:
-        print(f"To look at it: python3 -m http.server --bind 127.0.0.1 --directory {folder}", flush=True)
+        print(f"To view it: python3 -m http.server --bind 127.0.0.1 --directory {folder}", flush=True)
     return not failed
 
 
@@ -160,7 +160,7 @@ def write(folder: Path, name: str, content: bytes) -> int:
 def _unwritable(folder: Path, error: OSError) -> Unusable:
     return Unusable(
         f"expected to write into {folder}, but it cannot be written ({error.strerror}); free the disk, or choose"
-        " another folder. The pages that it has are whole"
+        " another folder. Pages already written are complete"
     )
 
 
@@ -188,7 +188,7 @@ def write_notebook(folder: Path, notebook: Notebook, exported: str) -> int:
     content = _CDN.sub(".", exported).replace("<html", '<html class="written"', 1).encode()
     if len(content) > MAX_FILE_BYTES:
         raise ValueError(
-            f"expected at most {MAX_FILE_BYTES / 2**20:.0f} MiB, which page hosts take, got {len(content) / 2**20:.0f}"
+            f"expected at most {MAX_FILE_BYTES / 2**20:.0f} MiB, page hosts' limit, got {len(content) / 2**20:.0f}"
         )
     return write(folder, notebook.file_name, content)
 
@@ -236,7 +236,7 @@ def _not_exported(said: str, status: int) -> ValueError:
             f"expected room for temporary files in {tempfile.gettempdir()}, but the disk is full; free it, or set"
             " TMPDIR to another folder"
         )
-    lines = said.strip().splitlines() or ["it said nothing"]
+    lines = said.strip().splitlines() or ["it printed nothing"]
     errors = [line for line in lines if _ERROR.match(line)]
     return ValueError(f"{_ERROR.sub('', (errors or lines)[-1])[:300]} (status {status})")
 

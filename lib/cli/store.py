@@ -23,8 +23,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if options.what == "export":
             if not any(store.rows(table) for table in COLUMNS):
-                why = store.trouble.rstrip(".") or "expected results to export, but none are kept"
-                raise NoExport(f"{why}; {options.file} is left as it is")
+                why = store.trouble.rstrip(".") or "expected results to export, but none are stored"
+                raise NoExport(f"{why}; {options.file} is unchanged")
             print(f"{export_to(options.file, store):,} rows written to {options.file}")
         else:
             rows, new = import_from(options.file, store)

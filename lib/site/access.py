@@ -221,7 +221,9 @@ class Door:
         if request.method == "GET" and "text/html" in request.headers.get("accept", ""):
             here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
             return RedirectResponse(f"{DOOR}?next={quote(here, safe='/')}", 303)
-        return PlainTextResponse("Expected somebody who has entered, got nobody; open the page and enter.", 401)
+        return PlainTextResponse(
+            "Expected a signed-in visitor, got a request without a sign-in; open the page and enter.", 401
+        )
 
     def _follow(
         self, request: Request, link: str, settings: list[tuple[str, str]], known: Credentials | None
@@ -235,15 +237,17 @@ class Door:
         if role is None:
             password = f', or <a href="{DOOR}">enter with the password</a>' if self._keys.password else ""
             return plain_page(
-                "This link does not fit",
-                f"<h1>This link does not fit</h1><p>Expected the {link} link as the server printed it, got another one."
-                f" Ask your teacher for it{password}.</p>",
+                "This link does not work",
+                f"<h1>This link does not work</h1><p>Expected the {link} link as the server printed it, got a different"
+                f" one. Ask your teacher for it{password}.</p>",
                 403,
             )
         rest = urlencode([(name, value) for name, value in settings if name not in LINKS])
         aim = _local(f"{path}?{rest}" if rest else path)
         if request.headers.get("sec-fetch-dest", "document") != "document":
-            return PlainTextResponse("Expected somebody who follows this link, got a page; open it in a tab.", 403)
+            return PlainTextResponse(
+                "Expected a visitor to follow this link, got a page that loads it; open it in a tab.", 403
+            )
         if known is not None and (known.role, role) == ("teacher", "pupil") and request.method != "POST":
             itself = html.escape(_local(f"{path}?{request.url.query}"))
             return plain_page(
@@ -265,20 +269,20 @@ class Door:
         aim = _local(form.get("next", "/"))
         if await self._turns.fits(self._keys, form.get("password", ""), request):
             return self._admitted(aim, known.role if known else "pupil", known)
-        return self._door(aim, "This is not the password. Try again, or ask your teacher for it.", 403)
+        return self._door(aim, "Wrong password. Try again, or ask your teacher for it.", 403)
 
     def _door(self, aim: str, problem: str = "", status: int = 200) -> Response:
         said = f'<p class="problem" role="alert">{html.escape(problem)}</p>' if problem else ""
         if not self._keys.password:
-            content = "<p>Open the link that your teacher gave you: it lets you in.</p>"
+            content = "<p>Open the link your teacher gave you to enter.</p>"
         else:
             content = (
-                f'{said}<form method="post" action="{DOOR}"><label for="password">Password of the class</label>'
+                f'{said}<form method="post" action="{DOOR}"><label for="password">Class password</label>'
                 '<input name="user" value="class" autocomplete="username" hidden>'  # for browsers that keep passwords
                 '<input id="password" name="password" type="password" autocomplete="current-password" required'
                 " autofocus>"
                 f'<input type="hidden" name="next" value="{html.escape(aim)}"><button>Enter</button></form>'
-                '<p class="quiet">Your name is not asked for. A cookie remembers for twelve hours that you are in.</p>'
+                '<p class="quiet">You do not need to give your name. A cookie keeps you signed in for twelve hours.</p>'
             )
         return plain_page("Enter", f"<h1>Why is my GPU slower?</h1>{content}", status)
 
@@ -415,7 +419,7 @@ class LimitViewers:
             finally:
                 self._capacity.disconnect(replaced)
         elif path.endswith("/sse"):  # marimo's other way to open a session, which would bypass the limit
-            refusal = "Expected a WebSocket, got a request for events; open the page itself."
+            refusal = "Expected a WebSocket, got a request for server-sent events; open the page itself."
             await PlainTextResponse(refusal, 403)(scope, receive, send)
         elif path in _PAGES and scope["method"] == "GET" and not (is_teacher or self._capacity.hold(viewer)):
             await _full(self._capacity.most)(scope, receive, send)
@@ -449,8 +453,8 @@ def _until(replaced: asyncio.Event, receive: Receive, send: Send) -> tuple[Recei
 def _full(most: int) -> Response:
     page = plain_page(
         "Full",
-        f"<h1>Full, for the moment</h1><p>Places for viewers: {most}. All are taken.</p><p>This page reloads every"
-        f" {REFRESH_S} seconds, and opens the notebook as soon as there is room.</p>",
+        f"<h1>Full right now</h1><p>Places for viewers: {most}. All are taken.</p><p>This page reloads every"
+        f" {REFRESH_S} seconds and opens the notebook as soon as there is room.</p>",
         503,
     )
     page.headers["Refresh"] = str(REFRESH_S)  # in <meta> it would fail axe's rule `meta-refresh`

@@ -15,9 +15,9 @@ from lib.ui.stage import Painter, Stage
 from lib.ui.views.markup import quiet
 from lib.ui.views.predict_first import answered, histogram, words
 
-REFUSED = "This page is the teacher's. Yours is the first one of the links above."
+REFUSED = "This page is for the teacher. Yours is the first link above."
 HOLDS = (
-    "The pause holds new runs on all notebooks of this site, but not what a pupil's own browser measures. Only the"
+    "Pausing holds new runs in all notebooks of this site, but not measurements in a pupil's own browser. Only the"
     " first notebook asks for guesses."
 )
 TITLES = {
@@ -26,7 +26,7 @@ TITLES = {
     "depth": "3 · How many layers?",
     "backend": "4 · Which library?",
 }
-NO_GUESSES = "No guesses yet: “Ask the class to predict” has each section ask before it shows its result."
+NO_GUESSES = "No guesses yet: with “Ask the class to predict first”, each section asks before it shows its result."
 MAX_SETTINGS = 3  # per question, the most recently answered: a class tries many slider positions
 
 
@@ -37,10 +37,10 @@ class Desk:
         self.switches = {
             "predicts": self._switch("Ask the class to predict first", "predicts", said.predicts),
             "shows": self._switch("Show the guesses to the class", "shows", said.shows),
-            "pauses": self._switch("Pause: pupils begin no new runs", "pauses", said.pauses),
+            "pauses": self._switch("Pause: pupils start no new runs", "pauses", said.pauses),
         }
         self.clear = mo.ui.button(
-            label="Forget all guesses", tooltip="As before a lesson begins", on_click=lambda _: self.guesses.clear()
+            label="Forget all guesses", tooltip="As at the start of a lesson", on_click=lambda _: self.guesses.clear()
         )
         self._stage: Stage | None = None  # keeps the drawing alive as long as the desk
 

@@ -51,8 +51,8 @@ class Editor:
         if request.scope.get("meta", {}).get("role") != "teacher":
             return plain_page(
                 "Open the printed address first",
-                "<h1>Open the printed address first</h1><p>Expected whoever started this server, as cells are programs;"
-                " open the address that <code>make run</code> printed, and press “Edit” again.</p>",
+                "<h1>Open the printed address first</h1><p>Expected the person who started this server, because"
+                " cells are programs; open the address that <code>make run</code> printed, and press “Edit” again.</p>",
                 403,
             )
         address = await run_in_threadpool(self._started)
@@ -60,7 +60,7 @@ class Editor:
             return plain_page(
                 "The editor did not start",
                 "<h1>The editor did not start</h1><p>Its messages are in the terminal; <code>make edit</code> starts it"
-                " by itself.</p>",
+                " on its own.</p>",
                 503,
             )
         return RedirectResponse(f"{address}&{urlencode(_asked(request), safe='/')}", 303)

@@ -120,13 +120,13 @@ class Gate:
         host = headers.get("host", "")
         if not self._is_ours(host):
             names = ", ".join(sorted(self._hosts))
-            return _refused(f"Expected {names} or an address in digits, got {host}; open this server by one of these.")
+            return _refused(f"Expected {names} or a numeric address, got {host}; open this server by one of these.")
         if _comes_from_elsewhere(scope, headers):
             return _refused(
-                "Expected a request of this server's own pages, got one of another site; open the page itself."
+                "Expected a request from this server's own pages, got one from another site; open the page itself."
             )
         if _leaves_its_folder(scope["path"]):
-            return PlainTextResponse("Expected the name of a file, got one that leads out of its folder.", 404)
+            return PlainTextResponse("Expected a file name, got one that leads out of its folder.", 404)
         settings = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         if (length := len(urlencode(settings))) > MAX_SETTINGS_BYTES:
             return _too_long(scope["path"], length)
@@ -185,7 +185,7 @@ def _too_long(path: str, length: int) -> Response:
     return plain_page(
         "This address is too long",
         f"<h1>This address is too long</h1><p>Expected at most {MAX_SETTINGS_BYTES:,} bytes of settings, got"
-        f' {length:,}. Ask for the link once more, or <a href="{html.escape(path)}">open the page with its usual'
+        f' {length:,}. Ask for the link again, or <a href="{html.escape(path)}">open the page with its default'
         " settings</a>.</p>",
         414,
     )
@@ -272,7 +272,7 @@ class _Body:
         except TimeoutError:
             self.refusal = self._answer(
                 408,
-                f"Expected a file within {COMPLETE_S:.0f} s, got a part of it; drop a smaller one.",
+                f"Expected a file within {COMPLETE_S:.0f} s, got only part of it; drop a smaller one.",
                 {"Connection": "close"},
             )
         self._is_complete = not message.get("more_body", False)
@@ -289,8 +289,8 @@ class _Body:
         return self._answer(
             413,
             f"Expected files of at most {MAX_DROPPED_BYTES >> 20} MiB together, got"
-            f" {'' if self._declared_bytes else 'more than '}{_file_mib(self._known_bytes):,.0f} MiB; bring less, or"
-            " pack it.",
+            f" {'' if self._declared_bytes else 'more than '}{_file_mib(self._known_bytes):,.0f} MiB; use smaller"
+            " files, or zip them.",
         )
 
     def _without_room(self) -> Response | None:
@@ -302,8 +302,8 @@ class _Body:
             return None
         return self._answer(
             503,
-            f"Expected a file for which the server has memory now, got one of {_file_mib(self._known_bytes):,.0f} MiB"
-            " beside those of others; drop it again in a while, or a smaller one.",
+            f"Expected a file that fits into the server's free memory, got one of {_file_mib(self._known_bytes):,.0f}"
+            " MiB while others upload theirs; drop it again later, or drop a smaller one.",
             {"Retry-After": str(RETRY_S)},
         )
 

@@ -44,11 +44,11 @@ def front_page(computed: str = "", is_teacher: bool = False) -> HTMLResponse:
     """
     cards = "".join(_card(notebook, bool(computed)) for notebook in NOTEBOOKS)
     says = (
-        f"asks one question. These pages show the answers as computed on {html.escape(computed)}; no server is behind"
-        f' them, so their controls do not answer. One page computes: <a href="{IN_BROWSER}">train in your browser</a>.'
+        f"asks one question. These pages show the answers as computed on {html.escape(computed)}; they have no server,"
+        f' so their controls do not respond. One page computes: <a href="{IN_BROWSER}">train in your browser</a>.'
         if computed
-        else "asks one question, measures the answer on the machine that serves this page, and lets you move what it"
-        " depends on."
+        else "asks one question, measures the answer on the machine that serves this page, and lets you change what"
+        " it depends on."
     )
     teacher = f'<p>You are the teacher here: <a href="{TEACHERS.path}">{TEACHERS.title}</a>.</p>' if is_teacher else ""
     return plain_page(
@@ -100,7 +100,7 @@ def _gallery() -> str:
         f' <span class="quiet">{html.escape(notebook_of(one.notebook).title)}</span></li>'
         for one in PRESETS
     )
-    return f'<section class="presets"><h2>Examples to begin with</h2><ul>{links}</ul></section>'
+    return f'<section class="presets"><h2>Examples to start with</h2><ul>{links}</ul></section>'
 
 
 @functools.cache

@@ -81,19 +81,21 @@ class ClassOptions:
         """Raise ValueError, with a sentence for the user, if these options are invalid or unsafe on this host."""
         if self.app and not is_loopback(host):
             raise ValueError(
-                f"host: expected an address that only this machine reaches, such as 127.0.0.1, got {host}; from"
-                " elsewhere use an SSH tunnel, and for others `make class`"
+                f"host: expected an address that only this machine can reach, such as 127.0.0.1, got {host}; use an SSH"
+                " tunnel from elsewhere, or `make class` for other people"
             )
         if not 1 <= self.viewers <= 10_000:
-            raise ValueError(f"viewers: expected 1 to 10,000, got {self.viewers}; choose how many may watch at once")
+            raise ValueError(
+                f"viewers: expected 1 to 10,000, got {self.viewers}; choose how many viewers may watch at once"
+            )
         if not 1 <= self.runs <= 1_000:
-            raise ValueError(f"runs: expected 1 to 1,000, got {self.runs}; choose how many runs of a viewer may wait")
+            raise ValueError(f"runs: expected 1 to 1,000, got {self.runs}; choose how many runs may wait per viewer")
         if self.public_host and not urlsplit(f"//{self.public_host}").hostname == self.public_host.partition(":")[0]:
             raise ValueError(f"public host: expected a name such as class.example.org, got {self.public_host}")
         if not (self.password or self.class_link or (is_loopback(host) and not self.public_host)):
             raise ValueError(
-                "host: expected --password-file or --class-link for others than this machine, got neither for"
-                f" {self.public_host or host}; say who may come in"
+                "host: expected --password-file or --class-link to serve other machines, got neither for"
+                f" {self.public_host or host}; choose who may enter"
             )
 
 

@@ -16,8 +16,8 @@ def title():
     plain_title(
         "teacher",
         "What does the class expect?",
-        "Who predicts a result before seeing it learns more from it than who only watches. Have the sections of the"
-        " first notebook ask first, see what the class says, show it to everybody, then talk about it.",
+        "Pupils who predict a result before seeing it learn more from it than those who only watch. Have the first"
+        " notebook's sections ask first, see what the class says, show it to everyone, then talk about it.",
         opened("teacher", {}),
     )
     return

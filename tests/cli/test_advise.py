@@ -164,7 +164,7 @@ def test_ctrl_c_says_whether_measurements_are_kept(kept, request, capsys, monkey
     monkeypatch.setattr(calibration, "measure_trials", stopped)
     assert main(["--calibrate"]) == 130
     said = capsys.readouterr()
-    assert ("What was measured is kept" in said.err, "Results are not being saved" in said.err) == (kept, not kept)
+    assert ("Finished measurements are kept" in said.err, "Results are not being saved" in said.err) == (kept, not kept)
     assert said.out == ""
 
 
@@ -207,9 +207,7 @@ def test_an_unknown_machine_is_measured_near_the_question_once(capsys, monkeypat
     capsys.readouterr()
     assert main(question) == 0
     said = capsys.readouterr()
-    assert said.err.startswith(
-        "This machine is not known yet: a few steps are measured, for at most 20 s; --no-measure"
-    )
+    assert said.err.startswith("This machine is unknown so far: measuring a few steps, for at most 20 s; --no-measure")
     assert said.out.startswith("Train it on this machine (JAX, one call an epoch): ")
     assert len(asked) >= 3
     assert asked[0] == Trial(Network((100,)), 100), "MNIST's images in its place: a worker has no others"

@@ -70,7 +70,7 @@ def launched(monkeypatch, capsys, tmp_path):
 
 def test_serving_other_machines_needs_a_password_or_class_link(launched):
     for words in (("--host", "0.0.0.0"), ("--public-host", "class.example.org")):
-        assert "expected --password-file or --class-link for others than this machine, got neither for" in launched(
+        assert "expected --password-file or --class-link to serve other machines, got neither for" in launched(
             "run", *words
         )
 
@@ -104,4 +104,4 @@ def test_help_names_the_usual_limits(capsys):
         launch.main(["--help"])
     said = " ".join(capsys.readouterr().out.split())
     assert f"later arrivals wait ({MAX_VIEWERS})" in said
-    assert f"waiting runs of a viewer, at most ({MAX_WAITING})" in said
+    assert f"most waiting runs per viewer ({MAX_WAITING})" in said

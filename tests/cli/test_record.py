@@ -90,7 +90,7 @@ def test_a_recording_with_numpy_alone_resumes_after_a_stop(bare, tmp_path):
     said, errors = interrupted(first, after="race, 2 of")
     assert (first.returncode, errors) == (3, "")
     assert "stopped: " in said
-    assert "The same command goes on from here" in said
+    assert "The same command continues from here" in said
     cached = read_export(path)
     assert cached.about["complete"] is False
     assert {"ceiling", "race"} == {one.kind for one in cached.records}
@@ -98,7 +98,7 @@ def test_a_recording_with_numpy_alone_resumes_after_a_stop(bare, tmp_path):
     second = recording(bare, path, 30)
     said, errors = interrupted(second, after="race, 2 of")
     assert (second.returncode, errors) == (3, "")
-    assert f"{len(cached.records)} figures are there already" in said
+    assert f"{len(cached.records)} figures already recorded" in said
     assert "ceilings" not in said.split("left: ")[0]
     more = read_export(path).records
     assert {one.id for one in cached.records} < {one.id for one in more}
@@ -127,7 +127,7 @@ def test_a_recording_of_another_machine_is_not_overwritten(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["no folder/a.json"], "Expected a folder that exists, got no folder; make it first."),
+        (["no folder/a.json"], "Expected an existing folder, got no folder; create it first."),
         (["a.json", "--minutes", "0"], "Minutes: expected more than 0, up to 600, got 0; choose for example 9."),
         (["broken.json"], "is no JSON or was cut off"),
         (["a.json", "--runtimes", "numpy/cpu", "abacus"], ", got abacus; choose among these."),
@@ -176,7 +176,7 @@ def test_two_recordings_cannot_write_the_same_file(tmp_path, capsys):
     path = tmp_path / "machine.json"
     with record_module.alone(path):
         assert main([str(path)]) == 1
-    assert "another record runs; wait for its end, or choose another name." in capsys.readouterr().err
+    assert "but one is running; wait until it ends, or choose another name." in capsys.readouterr().err
     assert not path.exists()
 
 
@@ -224,7 +224,7 @@ def test_a_recording_of_another_machine_or_a_newer_program_is_not_merged(tmp_pat
     newer = tmp_path / "c.json"
     newer.write_text(mine.read_text().replace('"version": ', '"version": 9'))
     for path, words in (
-        (other, "and b.json of another, Eniac · 1 core; leave each a file of its own"),
+        (other, "and b.json from another, Eniac · 1 core; keep separate files"),
         (newer, "was written by a newer version (schema 9"),
         (mine, "Expected two recordings, got a.json twice"),
         (tmp_path / "none.json", "none.json (No such file or directory)"),
@@ -451,7 +451,7 @@ def test_failing_operations_and_feeds_are_marked_and_remain_open(tmp_path, two_l
         ("transfer", None),
         (None, "generator"),
     }
-    assert "failed, and goes on: the card is gone" in notes
+    assert "failed, continuing: the card is gone" in notes
     assert left_of(battery) == ["single operations: 6", "what feeds a step: 1"]
 
 
@@ -469,7 +469,7 @@ def test_a_profile_is_saved_beside_the_recording_or_left_out(tmp_path, monkeypat
     assert "msgspec" not in " ".join(battery.left_out())
     monkeypatch.setitem(sys.modules, "msgspec", None)  # as on a machine without it
     assert record_module.QUESTIONS["profiles"](battery) == []
-    assert "profiles: msgspec, which reads them, is not installed" in battery.left_out()
+    assert "profiles: msgspec, needed to read them, is not installed" in battery.left_out()
 
 
 def test_networks_larger_than_the_memory_are_not_measured(tmp_path, monkeypatch):
@@ -557,7 +557,7 @@ def test_the_shipped_plan_fits_in_twelve_minutes_over_two_calls(card, tmp_path, 
     first = card(plan, sources="an older version")
     assert record(path, 7, plan=plan, clock=first.clock) is False
     assert 6 * 60 < first.now <= 7 * 60
-    assert "The same command goes on from here" in capsys.readouterr().out
+    assert "The same command continues from here" in capsys.readouterr().out
     cached = asked_of(path)
     assert len(cached) == len(first.asked)
     second = card(plan)
@@ -584,7 +584,7 @@ def test_a_question_that_overruns_resumes_in_the_next_call(card, tmp_path, capsy
     slow = card(plan, factor=3.0)
     assert record(path, 1, plan=plan, clock=slow.clock) is False
     assert [name.partition(" of")[0] for name in slow.asked] == ["ceilings"] * 3 + ["race"] * 3
-    assert "of which 10 were expected; left for the next call: 1" in capsys.readouterr().out
+    assert "10 expected; postponed to the next call: 1" in capsys.readouterr().out
     again = card(plan)
     assert record(path, 1, plan=plan, clock=again.clock) is True
     assert len(again.asked) == 2
@@ -600,7 +600,7 @@ def test_a_lost_card_keeps_its_rows_and_says_what_to_do(card, tmp_path, monkeypa
     monkeypatch.setattr(record_module, "listed_now", lambda: set() if stand_in.now > 10 else {"GPU-1"})
     assert record(path, 1, plan=plan, clock=stand_in.clock) is False
     said = capsys.readouterr().out
-    assert "the graphics card no longer answers; what was measured is kept: when `nvidia-smi -L` lists" in said
+    assert "the GPU no longer answers; finished measurements are kept; when `nvidia-smi -L` lists" in said
     assert stand_in.now == 12.5, "nothing more is asked"
     assert len(asked_of(path)) == TASKS + late
     back = card(plan)
@@ -646,7 +646,7 @@ ASK = '[[ask]]\nquestion = "race"\nof = ["*/gpu"]\nexpected_s = 10\n'
         (ASK.replace("*/gpu", "jax-epok/gpu"), "or a pattern, got 'jax-epok/gpu'; correct it."),
         (ASK.replace("*/gpu", "torch/gpu/bfloat16"), "or a pattern, got 'torch/gpu/bfloat16'; correct it."),
         (ASK + 'and = "more"\n', "'and': 'more'}; correct it."),
-        ("ask = 3\n", "expected tables [[ask]] and nothing else, got ask; see recorded/plan.toml."),
+        ("ask = 3\n", "expected only tables [[ask]], got ask; see recorded/plan.toml."),
         ("", "got none; see recorded/plan.toml."),
         ("[[ask]", "Expected a plan in TOML, got plan.toml ("),
     ],
@@ -686,13 +686,13 @@ def test_a_missing_library_is_left_out_of_the_plan_with_a_reason(monkeypatch):
     assert record_module.not_here(plan, [here]) == {
         plan[1]: "race of keras-jax/gpu: Keras on JAX, GPU: keras is not installed"
     }
-    with pytest.raises(Unusable, match="expected a card that can be used, as the plan asks for one, but keras is not"):
+    with pytest.raises(Unusable, match="expected a usable GPU, because the plan asks for one, but keras is not"):
         record_module.not_here(plan[1:], [])
 
 
 def test_a_plan_that_does_not_apply_here_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(Battery, "run", lambda _: pytest.fail("it measured"))
-    with pytest.raises(Unusable, match="expected a question that can be asked here, but race of webgpu-step/discrete"):
+    with pytest.raises(Unusable, match="expected a question this machine can answer, but race of webgpu-step/discrete"):
         record(tmp_path / "card.json", 1, plan=[Entry("race", ("webgpu-step/discrete",), 1.0)])
 
 

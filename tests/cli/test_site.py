@@ -68,7 +68,7 @@ def test_a_failing_notebook_is_named_and_the_others_are_written(tmp_path, capsys
         *(one.file_name for one in NOTEBOOKS),
     ]
     assert f"as computed on {where_and_when()}" in unescape(front)
-    assert "Examples to begin with" not in front
+    assert "Examples to start with" not in front
     assert not list(site.glob("*.writing"))
 
 
@@ -91,7 +91,7 @@ def test_ctrl_c_ends_it_and_the_running_notebook(tmp_path):
     said, _ = process.communicate(timeout=60)
     assert process.returncode == 3
     assert "sleepy.html: stopped" in said
-    assert "trains nothing that is stored" in said
+    assert "does not retrain what is stored" in said
     with suppress(psutil.NoSuchProcess):  # the process may not have been collected yet
         left, until = psutil.Process(int(began.read_text())), time.monotonic() + 20
         while left.status() != psutil.STATUS_ZOMBIE:
@@ -137,7 +137,7 @@ def test_an_earlier_page_survives_a_failure_and_pages_are_at_most_25_mib(tmp_pat
     assert "no &lt;room&gt;" in page.read_text()
     write_notebook(tmp_path, FIRST, "an earlier page")
     write_failure(tmp_path, FIRST.file_name, FIRST.title, "no room")
-    with pytest.raises(ValueError, match=r"expected at most 25 MiB, which page hosts take, got 26"):
+    with pytest.raises(ValueError, match=r"expected at most 25 MiB, page hosts' limit, got 26"):
         write_notebook(tmp_path, FIRST, "x" * (26 * 2**20))
     assert page.read_text() == "an earlier page"
 

@@ -208,7 +208,7 @@ def test_only_the_password_gives_access_and_leads_to_the_wanted_page():
         assert card_of(BY_PASSWORD, cookie_of(headers)).role == role
     status, headers, text = ask(BY_PASSWORD, "/enter", method="POST", body=b"password=wrong&next=/claims/")
     assert (status, "set-cookie" in headers) == (403, False)
-    assert "This is not the password" in text
+    assert "Wrong password" in text
     assert 'value="/claims/"' in text
     assert ask(BY_PASSWORD, "/enter", method="POST", body=b"password=" + b"x" * 5_000)[0] == 413
 

@@ -141,7 +141,7 @@ def test_requests_of_other_sites_are_refused(proxied, origin):
 def test_another_host_name_is_refused(proxied):
     status, _, text = proxied.ask("/", Host="evil.example")
     assert status == 403
-    assert f"Expected 127.0.0.1, {NAME}, localhost or an address in digits, got evil.example" in text
+    assert f"Expected 127.0.0.1, {NAME}, localhost or a numeric address, got evil.example" in text
 
 
 def test_plain_http_is_redirected_to_tls(proxied):

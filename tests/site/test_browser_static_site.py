@@ -166,7 +166,7 @@ def test_a_link_restores_controls_and_invalid_text_is_reported(computing):
 def test_unusable_settings_of_an_address_are_left_out_and_reported(computing):
     computing.goto(f"{computing.url.partition('?')[0]}?rate.epochs=99&size.sizes=8,9&depth.size=128&nothing=at+all")
     told = computing.locator("#address")
-    told.get_by_text("Left out of the address").wait_for()
+    told.get_by_text("Ignored in the address").wait_for()
     assert "rate.epochs: expected one of 1, 2, 3" in told.inner_text()
     assert "got “99”" in told.inner_text()
     assert "size.sizes: expected some of" in told.inner_text()

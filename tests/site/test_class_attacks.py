@@ -126,7 +126,7 @@ def test_wrong_passwords_are_refused_without_locking_out_others(site, bystander)
             assert not all(one.done() for one in guesses), "while they guess"
         answers = [one.result() for one in guesses]
     assert {status for status, _ in answers} == {403}
-    assert all("This is not the password" in text for _, text in answers)
+    assert all("Wrong password" in text for _, text in answers)
     assert ask(f"{site.base}/claims/", Cookie=site.header("pupil"))[0] == 200, "who is in stays in"
 
 
@@ -135,7 +135,10 @@ def test_requests_without_a_valid_cookie_are_refused(site, bystander):
         assert opens(site.base + path, origin=site.base) == 403
         assert opens(site.base + path, origin=site.base, Cookie=f"class-{site.where.port}=forged.card.x") == 403
     status, _, text = ask(f"{site.base}/assets/nothing.js")
-    assert (status, text) == (401, "Expected somebody who has entered, got nobody; open the page and enter.")
+    assert (status, text) == (
+        401,
+        "Expected a signed-in visitor, got a request without a sign-in; open the page and enter.",
+    )
 
 
 def test_a_thousand_connections_are_cleaned_up(site, bystander):
@@ -169,7 +172,7 @@ def test_a_forged_origin_or_host_is_refused_even_with_a_cookie(site, bystander):
     for origin in ("http://evil.example", "null", f"{site.base}.evil.example"):
         assert opens(f"{site.base}/claims/ws?session_id=s_forged", origin=origin, **cookie) == 403
         status, _, text = ask(f"{site.base}/claims/", Origin=origin, **cookie)
-        assert (status, "got one of another site" in text) == (403, True)
+        assert (status, "got one from another site" in text) == (403, True)
     status, _, text = ask(f"{site.base}/claims/", Host="evil.example", **cookie)
     assert (status, "got evil.example" in text) == (403, True)
 
@@ -259,8 +262,8 @@ def test_two_gigabytes_are_refused_or_cut_off(site, tab, bystander, declares):
             while sent_bytes < (64 << 20 if declares else 2 << 30):
                 connection.send(framed)
                 sent_bytes += len(part)
-        status, said = answer_of(connection)
-    found = "1,536 MiB; bring less, or pack it." if declares else "more than"
+        status, said = told(connection)
+    found = "1,536 MiB; use smaller files, or zip them." if declares else "more than"
     assert (status, f"Expected files of at most 96 MiB together, got {found}" in said) == (413, True)
     assert sent_bytes < MAX_BODY_BYTES + (32 << 20), "the kernel's buffers hold some more"
     assert usage.peak_mb < SERVER_MB
@@ -314,7 +317,7 @@ def test_uploads_beyond_the_memory_are_refused_until_there_is_room(site, bystand
         with ThreadPoolExecutor(12) as pool:
             answers = list(pool.map(send, range(12)))
         assert {status for status, _ in answers} == {200, 503}
-        assert all("drop it again in a while" in said for status, said in answers if status == 503)
+        assert all("drop it again later" in said for status, said in answers if status == 503)
         all_there = threading.Barrier(1)
         limit = time.monotonic() + 60
         while send()[0] != 200:

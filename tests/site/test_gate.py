@@ -106,7 +106,7 @@ def test_bodies_beyond_the_memory_are_told_to_retry():
     assert all(one.answer == (200, "100 read") for one in sliders)
     assert many[-1].asked_bytes == MAX_BODY_BYTES, "browsers read no answer before they have sent everything"
     assert many[-1].headers["retry-after"] == str(gate.RETRY_S)
-    assert "the server has memory now, got one of 99 MiB" in json.loads(many[-1].answer[1])["detail"]
+    assert "the server's free memory, got one of 99 MiB" in json.loads(many[-1].answer[1])["detail"]
 
 
 def test_bodies_of_undeclared_length_are_stopped_at_the_memory_limit():
@@ -130,7 +130,7 @@ def test_an_incomplete_body_times_out(monkeypatch):
     monkeypatch.setattr(gate, "COMPLETE_S", 0.05)
     together(sender := Sender(MAX_BODY_BYTES, stalls=True))
     status, said = sender.answer
-    assert (status, "got a part of it" in said) == (408, True)
+    assert (status, "got only part of it" in said) == (408, True)
 
 
 def test_nginx_has_the_same_limit_and_message_as_the_server():

@@ -128,8 +128,8 @@ SECTIONS = (
         "batch-size",
         "size",
         "2 · How many images a step?",
-        "A step pays its overhead once for all its images, so larger batches make faster epochs, and fewer steps to"
-        " learn in. What counts is the time to an accuracy.",
+        "A step pays its overhead once for all its images, so larger batches make epochs faster but leave fewer steps"
+        " to learn in. What counts is the time to an accuracy.",
         (_ACCURACY, ("spent", "Validation accuracy by seconds")),
         (
             BrowserControl("sizes", "Batch sizes", (8, 32, 256), _SIZES),
@@ -157,9 +157,9 @@ SECTIONS = (
         "backend",
         "backend",
         "4 · Which library?",
-        "The same training by NumPy in Python, by WebAssembly, by JavaScript and, if your browser offers it, by your"
-        " GPU, in turns.",
-        (("epoch_s", "Seconds of an epoch"), _ACCURACY),
+        "The same training in turn by NumPy in Python, by WebAssembly, by JavaScript and, if your browser offers it, by"
+        " your GPU.",
+        (("epoch_s", "Seconds per epoch"), _ACCURACY),
         (_SIZE, BrowserControl("epochs", "Epochs, the first not timed", 3, tuple(range(2, 11))), _RATE, _HIDDEN),
     ),
 )
@@ -231,14 +231,14 @@ def _content(images: bytes, source: str, computed: str) -> str:
         f"<style>{(_HERE / 'page.css').read_text()}</style>"
         f'<p><a href="{FRONT}">All notebooks</a></p><h1>{TITLE}</h1>'
         '<p class="lead">The first notebook’s four experiments, without a server: move a slider, and this project’s own'
-        " code trains as Python with NumPy in your browser. Random search, the look inside, export and your own"
+        " Python code trains with NumPy in your browser. Random search, looking inside, export and your own"
         f' data need <a href="{FIRST.file_name}">the notebook</a> on a machine with Python.</p>'
         '<p class="state"><b id="python">Starting</b>'
-        ' <span id="versions">Python comes to your browser, 15 MB, once</span></p>'
+        ' <span id="versions">Loading Python into your browser: 15 MB, once</span></p>'
         '<p class="problem" id="address" role="alert"></p>'
         "<noscript><p class=problem>This page computes in your browser, which needs JavaScript.</p></noscript>"
         f"{''.join(map(_section, SECTIONS))}"
-        '<p class="quiet">For comparison, NumPy at the settings that the last section opens with:'
+        '<p class="quiet">For comparison, NumPy with the last section’s initial settings:'
         f" {percent(epochs[-1]['accuracy'])} after {seconds(train_s)} of training, in one run."
         f" <b>Computed on {html.escape(computed)}.</b></p>"
         f'<script type="application/json" id="offered">{json.dumps(offered)}</script>'
@@ -314,7 +314,7 @@ def runtime_files() -> dict[str, Path]:
     if missing := [one for one in DIGESTS if not _is_sound(folder / one)]:
         raise NoRuntime(
             f"expected Python for the browser (Pyodide {PYODIDE_VERSION}), but {missing[0]} could not be fetched"
-            f" ({'; '.join(tried)}); connect to the network once, or put its files into {folder}"
+            f" ({'; '.join(tried)}); connect to the network once, or put the files into {folder}"
         )
     return {name: folder / name for name in DIGESTS}
 
@@ -326,7 +326,7 @@ def _is_sound(file: Path) -> bool:
 def _keep(found: dict[str, bytes], folder: Path) -> None:
     for name, content in found.items():
         if hashlib.sha256(content).hexdigest() != DIGESTS[name]:
-            raise ValueError(f"{name} has another digest than Pyodide's")
+            raise ValueError(f"the digest of {name} is not Pyodide's")
         with replaced(folder / name) as temporary:
             temporary.write_bytes(content)
 

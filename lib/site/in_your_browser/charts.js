@@ -83,7 +83,7 @@ function epochSeconds(drawing, lines) {
     return took_s ? `${words}<circle cx="${x(share(EPOCH_S, took_s))}" cy="${top + 4}" r="5" fill="${line.color}"/>` : words;
   });
   drawing.innerHTML = ticks.join("") + dots.join("");
-  const axes = "Across: seconds of an epoch, logarithmic.";
+  const axes = "Across: seconds per epoch, logarithmic.";
   const told = rows.map(([line, took_s]) => [line.label, took_s ? [took_s] : []]);
   tellDrawing(drawing, captionOf(drawing), toldLines(axes, "seconds", told, inSeconds));
 }

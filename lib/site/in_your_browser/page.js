@@ -50,7 +50,7 @@ function readAddress() {
     }
   }
   for (const [key, text] of said) refuse(key.slice(0, 60), "no such setting", text);
-  if (refused.length) say(document.querySelector("#address"), `Left out of the address: ${refused.slice(0, 5).join("; ")}.`);
+  if (refused.length) say(document.querySelector("#address"), `Ignored in the address: ${refused.slice(0, 5).join("; ")}.`);
 }
 
 function tellValues(section) {
@@ -240,7 +240,7 @@ async function begin() {
   try {
     python = new AskedWorker(new Worker(new URL("worker.js", FOLDER), { type: "module" }));
   } catch (error) {
-    return broken(`${error.message}; a page that is opened as a file cannot start it, a page host can`);
+    return broken(`${error.message}; open the page from a web server, not as a file`);
   }
   readAddress();
   for (const section of Object.values(sections)) {

@@ -57,7 +57,7 @@ def test_one_of_several_cards_is_chosen_for_a_recording(driver, monkeypatch, cap
     assert device_count("gpu") == 1
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     choose_card(None)
-    assert "2 graphics cards; the first is recorded, another by --card 1" in capsys.readouterr().out
+    assert "2 GPUs: recording the first; for another, use --card 1" in capsys.readouterr().out
     assert [card.uuid for card in cards()] == ["GPU-11aa"]
     for number, words in ((1, "expected 0 to 0, got 1"), (-1, "expected 0 to 0, got -1")):
         with pytest.raises(Unusable, match=words):
