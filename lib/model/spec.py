@@ -33,7 +33,7 @@ def _whole(name: str, value: object) -> int:
             return operator.index(value)  # type: ignore[arg-type]
     except TypeError:
         pass
-    raise ValueError(f"{name}: expected a whole number, got {value!r}; write one such as 32")
+    raise ValueError(f"{name}: expected a whole number, got {value!r}; enter one such as 32")
 
 
 def _within(
@@ -78,7 +78,7 @@ class Network:
         """
         if len(text) > MAX_TEXT:
             raise ValueError(
-                f"hidden layers: expected at most {MAX_TEXT} characters, got {len(text):,}; write fewer widths"
+                f"hidden layers: expected at most {MAX_TEXT} characters, got {len(text):,}; enter fewer widths"
             )
         words = [word for word in _SEPARATORS.split(text.strip()) if word]
         # The separators are lenient and would swallow a minus sign, so reject it first.
@@ -177,7 +177,7 @@ class Training:
 
     def __post_init__(self) -> None:
         if isinstance(self.learning_rate, bool) or not isinstance(self.learning_rate, Real):
-            raise ValueError(f"learning rate: expected a number, got {self.learning_rate!r}; write one such as 0.1")
+            raise ValueError(f"learning rate: expected a number, got {self.learning_rate!r}; enter one such as 0.1")
         object.__setattr__(self, "learning_rate", float(self.learning_rate))
         which = f" (the number of training {self.data.rows})"
         batch_size = _within("batch size", self.batch_size, 1, self.data.n_train, which)
@@ -186,8 +186,8 @@ class Training:
         object.__setattr__(self, "seed", _whole("seed", self.seed))
         if not 0 < self.learning_rate <= MAX_LEARNING_RATE:  # also refuses NaN
             raise ValueError(
-                f"learning rate: expected above 0 and at most {MAX_LEARNING_RATE:g}, got {self.learning_rate:g}; "
-                "0.001 to 1 is usual"
+                f"learning rate: expected more than 0 and at most {MAX_LEARNING_RATE:g}, got {self.learning_rate:g};"
+                " 0.001 to 1 is usual"
             )
         if self.seed < 0:
             raise ValueError(f"seed: expected 0 or more, got {self.seed}; choose a whole number from 0")

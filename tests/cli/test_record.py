@@ -130,7 +130,7 @@ def test_a_recording_of_another_machine_is_not_overwritten(tmp_path):
         (["no folder/a.json"], "Expected an existing folder, got no folder; create it first."),
         (["a.json", "--minutes", "0"], "Minutes: expected more than 0, up to 600, got 0; choose for example 9."),
         (["broken.json"], "is no JSON or was cut off"),
-        (["a.json", "--runtimes", "numpy/cpu", "abacus"], ", got abacus; choose among these."),
+        (["a.json", "--runtimes", "numpy/cpu", "abacus"], ", got abacus; choose from these."),
         (["a.json", "--questions", "races"], "Questions: expected some of ceilings, race, the article's experiments, "),
     ],
 )
@@ -208,7 +208,7 @@ def test_recordings_of_two_versions_are_merged_and_say_so(tmp_path, capsys):
     part = recorded(tmp_path / "b.json", "new", recorded_at="2026-11-02", took_s=30.0, asked=["race: NumPy"])
     for new in (1, 0):  # nothing is new the second time
         assert main([str(whole), "--merge", str(part)]) == 0
-        assert f"rows of b.json: 1, of them new: {new}; rows of a.json: 2" in capsys.readouterr().out
+        assert f"b.json: 1 rows, {new} of them new; a.json: 2 rows" in capsys.readouterr().out
     merged = read_export(whole)
     assert {one.sources for one in merged.records} == {"old", "new"}
     assert merged.about["price_per_h"] == 2.0
@@ -637,7 +637,7 @@ ASK = '[[ask]]\nquestion = "race"\nof = ["*/gpu"]\nexpected_s = 10\n'
     ("text", "words"),
     [
         (ASK.replace("race", "rase"), "plan.toml, question 1: expected one of ceilings, race, "),
-        (ASK.replace("race", "rase"), ", got 'rase'; choose among these."),
+        (ASK.replace("race", "rase"), ", got 'rase'; choose from these."),
         (ASK + ASK, "expected each question once, got race of */gpu twice; leave one out."),
         (ASK + ASK.replace("10", "0"), "question 2: expected a `question`, runtimes such as"),
         (ASK.replace("10", "inf"), "'expected_s': inf}; correct it."),
@@ -663,7 +663,7 @@ def test_a_bad_plan_is_refused_in_one_sentence_before_measuring(tmp_path, monkey
 @pytest.mark.parametrize(
     ("driver", "words"),
     [
-        ("570.86", "needs NVIDIA driver 580 or newer, and this one is 570.86; update the driver"),
+        ("570.86", "needs NVIDIA driver 580 or newer, but this one is 570.86; update the driver"),
         ("", "no NVIDIA driver answers"),
     ],
 )

@@ -58,7 +58,7 @@ def test_counts_of_the_articles_network():
     ],
 )
 def test_bad_trainings_are_refused_with_a_sentence(change, wanted):
-    with pytest.raises(ValueError, match=r"expected.*got.*(choose|usual|write)") as caught:
+    with pytest.raises(ValueError, match=r"expected.*got.*(choose|usual|enter)") as caught:
         Training(**change)
     assert wanted in str(caught.value)
 

@@ -111,7 +111,7 @@ def test_deleted_own_data_allow_rows_but_no_script():
     assert [place for place, _ in choices["lines"]] == [1, 0]
     assert any("comes in a ZIP" in note for note in choices["notes"])
     ((sorry, _),) = menu.ask({"ask": "script", "line": 1, "library": "numpy"})
-    assert "bring them again" in sorry["sentence"]
+    assert "load them again" in sorry["sentence"]
     ((rows, (content,)),) = menu.ask({"ask": "rows", "rows": "each epoch"})
     assert rows["is"] == "file"
     assert content.decode().splitlines()[1].endswith("f" * 32)

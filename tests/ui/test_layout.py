@@ -131,7 +131,7 @@ def test_old_times_and_times_on_static_pages_are_dates(monkeypatch):
 def test_a_software_adapter_is_called_no_gpu():
     assert layout.software([Runtime(), Runtime("webgpu-step", "discrete")]) == layout.software([]) == ""
     said = layout.software([Runtime(), Runtime("webgpu-step", "software")])
-    assert "A software adapter computes on the processor, and says nothing of a GPU" in said
+    assert "A software adapter computes on the CPU and says nothing about a GPU" in said
 
 
 def test_a_card_is_named_as_by_its_library():

@@ -222,9 +222,9 @@ def test_changes_are_written_into_the_address():
 
 
 def test_offline_digits_are_announced():
-    digits = Facts("scikit-learn digits", "0", "This is not MNIST but …: no connection.")
+    digits = Facts("scikit-learn digits", "0", "These are …, not MNIST: no connection.")
     shown = page.title(Address(), digits, "Not saved.")
-    assert "This is not MNIST" in shown
+    assert "These are …, not MNIST" in shown
     assert "Not saved." in shown
     assert "no connection" in shown
 

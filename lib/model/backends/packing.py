@@ -171,7 +171,7 @@ def chunks(
     if in_memory < 1:
         raise MemoryError(
             f"a network of {group[0].network.label} at batch size {batch_size:,} needs {place_bytes / 1e6:,.0f} MB to"
-            f" train, and {memory_bytes / 1e6:,.0f} MB are free; choose a smaller one, or close other programs"
+            f" train, but {memory_bytes / 1e6:,.0f} MB are free; choose a smaller one, or close other programs"
         )
     in_caches = n_devices * max(1, int(min(cache_bytes / (4 * shape.n_parameters), len(group))))
     n_parts = -(-len(group) // min(in_memory, in_caches))

@@ -76,9 +76,9 @@ def _complaint(runtime: Runtime, data: Data, stacked: bool) -> str:
         off = float(np.max(np.abs(here - right) / np.maximum(np.abs(right), 1)))
         if not off <= TOLERANCE[runtime.precision]:  # true for NaN
             return (
-                f"“{runtime.label}” computes wrongly here, so it is not used: {what} is off by {off:.2g} of"
-                f" its value from float64, expected at most {TOLERANCE[runtime.precision]:g}; start it with"
-                f" XLA_FLAGS unset, or install another version of its library ({versions(runtime)})"
+                f"“{runtime.label}” computes wrong numbers here, so it is not used: {what} is off from its float64"
+                f" value by {off:.2g} of it, expected at most {TOLERANCE[runtime.precision]:g}; unset XLA_FLAGS before"
+                f" starting, or install another version of its library ({versions(runtime)})"
             )
     return ""
 

@@ -168,7 +168,7 @@ def driver_problem(major: int) -> str:
     if not found or int(found.split(".")[0]) >= oldest:
         return ""
     return (
-        f"its library is built for CUDA {major}, which needs NVIDIA driver {oldest} or newer, and this one is {found}"
+        f"its library is built for CUDA {major}, which needs NVIDIA driver {oldest} or newer, but this one is {found}"
     )
 
 
@@ -232,7 +232,7 @@ class Backend(Trainer):
         return {"cpu": self.precisions_on_cpu, "gpu": self.precisions}.get(device, PRECISIONS[:1])
 
 
-INSTALL_AGAIN = "run `make install` again, which adds it"
+INSTALL_AGAIN = "run `make install` again to add it"
 COMPILERS = ("g++", "clang++", "c++")
 # Keras' layers rely on JAX to promote types and ranks, even if the user has disabled that.
 _JAX_PROMOTES = {"JAX_NUMPY_DTYPE_PROMOTION": "standard", "JAX_NUMPY_RANK_PROMOTION": "allow"}
@@ -594,7 +594,7 @@ def unavailable(runtime: Runtime) -> Unavailable | None:
         return Unavailable("no NVIDIA driver answers on this machine", "use a machine with an NVIDIA GPU")
     if runtime.device == "gpu" and not cards():
         hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
-        return Unavailable(f"CUDA_VISIBLE_DEVICES={hidden} hides every graphics card", "unset it, and start again")
+        return Unavailable(f"CUDA_VISIBLE_DEVICES={hidden} hides every GPU", "unset it and start again")
     environment = environment_of(runtime)
     missing = [name for name in backend.needs if not _installed(environment, name)]
     if missing:
@@ -605,7 +605,7 @@ def unavailable(runtime: Runtime) -> Unavailable | None:
     if backend.programs and not any(shutil.which(name) for name in backend.programs):
         return Unavailable(f"it compiles with {backend.programs[0]}, which is not on the path", backend.remedy)
     if runtime.device == "cpu" and "cpu" not in backend.devices:
-        return Unavailable("it runs on graphics cards only, not on a processor", "choose it on a GPU")
+        return Unavailable("it runs on GPUs only, not on a CPU", "choose it on a GPU")
     if runtime.device not in backend.devices:
         return Unavailable(f"it runs on {listed(backend.devices)} only", "choose another device")
     if runtime.device in ADAPTERS:
@@ -614,7 +614,7 @@ def unavailable(runtime: Runtime) -> Unavailable | None:
         return None
     built_for = BUILDS[backend.worker](environment)
     if built_for is None:
-        return Unavailable("there is a GPU, but its library is the build without CUDA", INSTALL_AGAIN)
+        return Unavailable("there is a GPU, but the library is the build without CUDA", INSTALL_AGAIN)
     if problem := driver_problem(built_for):
         return Unavailable(problem, "update the driver")
     return None
@@ -625,7 +625,7 @@ def unsuited(runtime: Runtime, zeros: float | None) -> Unavailable | None:
     if zeros is None or zeros >= LEAST_ZEROS or not BACKENDS[runtime.backend].skips_zeros:
         return None
     return Unavailable(
-        f"expected at least {percent(LEAST_ZEROS)} of the inputs to be zero, as it gains by these alone, got"
+        f"expected at least {percent(LEAST_ZEROS)} of the inputs to be zero, because it gains only from these, got"
         f" {percent(zeros)}",
         "choose another backend, or train on MNIST",
     )
@@ -635,11 +635,11 @@ def _no_adapter(kind: str) -> Unavailable | None:
     if kind in _adapters():
         return None
     if kind == webgpu.SOFTWARE and not webgpu.software_allowed():
-        return Unavailable(webgpu.NO_GPU, f"set {webgpu.SOFTWARE_ALLOWED}=1 to run it all the same")
+        return Unavailable(webgpu.NO_GPU, f"set {webgpu.SOFTWARE_ALLOWED}=1 to run it anyway")
     others = [adapter.name for adapter in webgpu.adapters() if adapter.kind not in ADAPTERS]
-    beside = f", only {', '.join(others)}, of which nobody can say what it is" if others else ""
-    reason = f"WebGPU finds no {webgpu.KINDS[kind]} on this machine{beside}"
-    return Unavailable(reason, "install its driver (on Linux the one for Vulkan), or use a machine that has one")
+    beside = f", only {', '.join(others)}, of unknown kind" if others else ""
+    reason = f"WebGPU found no {webgpu.KINDS[kind]} on this machine{beside}"
+    return Unavailable(reason, "install its driver (on Linux, the Vulkan driver), or use a machine that has one")
 
 
 def usable_runtimes() -> list[Runtime]:

@@ -123,8 +123,8 @@ def plan(network: Network, batch_size: int, processors: int, shared_bytes: int, 
         room -= room % TILE if room > TILE else 0
         if room < 1:
             raise CannotTrain(
-                f"shared memory: expected at least {alone.shared_bytes + neuron_bytes:,} bytes a block for a"
-                f" neuron of {network.n_inputs:,} inputs, got {shared_bytes:,}; choose data of fewer inputs"
+                f"shared memory: expected at least {alone.shared_bytes + neuron_bytes:,} bytes a block for a neuron of"
+                f" {network.n_inputs:,} inputs, got {shared_bytes:,}; choose data with fewer inputs"
             )
         tiles = -(-max(hidden) // (TILE * processors))
         blocks = max(-(-max(hidden) // (TILE * tiles)), -(-hidden[0] // room))
@@ -486,7 +486,7 @@ class CardArrays:
         alike = np.allclose(middle, self.outgoing.copy_to_host()[: len(middle)], rtol=1e-4, atol=1e-5, equal_nan=True)
         if not alike or not (copies.view(np.uint32) == copies.view(np.uint32)[0]).all():
             raise RuntimeError(
-                f"expected copies of weights to be the same in all {self.plan.blocks} blocks, and they differ; train"
+                f"expected identical copies of the weights in all {self.plan.blocks} blocks, but they differ; train"
                 " with another backend, and report the card and its driver"
             )
         return found
@@ -522,9 +522,8 @@ def train(
     most = kernel.overloads[SIGNATURE.args].max_cooperative_grid_blocks(THREADS, divided.shared_bytes)
     if divided.blocks > most:
         raise CannotTrain(
-            f"one launch of {training.network.label} needs {divided.blocks:,} blocks that run at once, and this card"
-            f" runs {most:,} of {divided.shared_bytes:,} bytes of shared memory; choose fewer neurons, or another"
-            " backend"
+            f"one launch of {training.network.label} needs {divided.blocks:,} blocks to run at once, but this card runs"
+            f" {most:,} with {divided.shared_bytes:,} bytes of shared memory; choose fewer neurons, or another backend"
         )
     current = CardArrays(divided, parameters or initial_parameters(training.network, training.seed))
     x, y = images(data)

@@ -91,7 +91,7 @@ class OpenGpu:
             except wgpu.GPUError as error:
                 said = " ".join(str(error).split())[:300]
                 raise CannotTrain(
-                    f"{self.name} does not compile the kernel “{kernel}” ({name}.wgsl), which says: {said}; update its"
+                    f"{self.name} could not compile the kernel “{kernel}” ({name}.wgsl), and said: {said}; update its"
                     " driver, or choose another way of launching"
                 ) from error
         return self._pipelines[kernel]
@@ -105,7 +105,7 @@ class OpenGpu:
         n_bytes = max(4, contents if isinstance(contents, int) else contents.nbytes)
         if n_bytes > self.largest_bytes:
             raise CannotTrain(
-                f"{what} needs one buffer of {n_bytes / 2**20:,.0f} MiB, and {self.name} allows at most"
+                f"{what} needs one buffer of {n_bytes / 2**20:,.0f} MiB, but {self.name} allows at most"
                 f" {self.largest_bytes / 2**20:,.0f} MiB; choose a smaller network or batch"
             )
         made = self.device.create_buffer(size=n_bytes, usage=usage)
@@ -297,7 +297,7 @@ class Execution:
             most = self.gpu.most_turns // turns(self.program)
             if most == 0:
                 raise CannotTrain(
-                    f"{self.gpu.name} leaves the loops of a kernel after {self.gpu.most_turns:,} turns, and a step"
+                    f"{self.gpu.name} leaves the loops of a kernel after {self.gpu.most_turns:,} turns, but a step"
                     f" takes up to {turns(self.program):,}; choose a smaller network or batch, or another way of"
                     " launching"
                 )
@@ -384,9 +384,9 @@ def _events(
     program, what = step(training.network, training.batch_size), _named(training)
     if launch is Execution.one_kernel and program.flops > MAX_FLOPS_IN_ONE_KERNEL:
         raise CannotTrain(
-            f"one kernel is one workgroup, which is given at most {MAX_FLOPS_IN_ONE_KERNEL / 1e9:g} billion"
-            f" operations a step, and {what} takes {program.flops / 1e9:.3g} billion; choose a smaller network or"
-            " batch, or another way of launching"
+            f"one kernel is one workgroup, limited to {MAX_FLOPS_IN_ONE_KERNEL / 1e9:g} billion operations per step,"
+            f" but {what} takes {program.flops / 1e9:.3g} billion; choose a smaller network or batch, or another way of"
+            " launching"
         )
     on, n_steps = gpu(device), max(1, training.steps_per_epoch(len(data.x_train)))
     slice_size = _slice_size(on, training.network, len(data.x_validation))

@@ -118,7 +118,7 @@ def read_idx(content: bytes) -> np.ndarray:
         shape = np.frombuffer(content, ">u4", n_axes, offset=4).tolist()
         array = np.frombuffer(content, kind, offset=4 + 4 * n_axes).reshape(shape)
     except ValueError as error:
-        raise DataError(f"expected as many bytes as its header says, got {len(content):,}: {error}") from error
+        raise DataError(f"expected as many bytes as the header says, got {len(content):,}: {error}") from error
     return array if kind == np.uint8 else array.astype(np.float64)
 
 
@@ -163,7 +163,7 @@ def _download(part: Path) -> Raw:
 
 def _brief(error: Exception) -> str:
     if isinstance(error, ModuleNotFoundError):
-        return f"{error.name}, which downloads it, is not installed"
+        return f"{error.name}, needed for the download, is not installed"
     import requests  # a dependency of pooch
 
     if isinstance(error, requests.Timeout | requests.ConnectionError):
@@ -302,7 +302,7 @@ def _find() -> tuple[Raw, str, str]:
     if (raw := _from_cache(path)) is not None:
         return raw, "MNIST", ""
     if os.environ.get("MNIST_OFFLINE", "") not in ("", "0"):
-        return _offline("downloads are switched off by MNIST_OFFLINE")
+        return _offline("MNIST_OFFLINE turns downloads off")
     try:
         # If two processes start at once, the second waits here, then finds the first one's file.
         with FileLock(folder / "mnist.lock", timeout=LOCK_TIMEOUT_S):
@@ -324,13 +324,13 @@ def _from_cache(path: Path) -> Raw | None:
 def _offline(why: str) -> tuple[Raw, str, str]:
     try:
         note = (
-            f"This is not MNIST but scikit-learn's handwritten digits, enlarged: {why}. Set MNIST_NPZ to a copy of"
+            f"These are scikit-learn's handwritten digits, enlarged, not MNIST: {why}. Set MNIST_NPZ to a copy of"
             " mnist.npz."
         )
         return _cached_digits(), "scikit-learn digits", note
     except ModuleNotFoundError:
         note = (
-            f"These are not digits but made-up patterns and noise: {why}, and scikit-learn is not installed. Times are"
+            f"These are made-up patterns and noise, not digits: {why}, and scikit-learn is not installed. Times are"
             " valid, accuracies are not."
         )
         return made_up_images(), "made-up images", note

@@ -25,7 +25,7 @@ from lib.model.spec import MAX_CLASSES, MAX_INPUTS, DataSet, Network
 
 MAX_BYTES = 1 << 30
 MAX_NUMBERS = 1 << 26  # rows times inputs of a data set: 256 MiB as float32
-GONE = "these data are no longer in the cache folder; bring them again"
+GONE = "these data are no longer in the cache folder; load them again"
 _DIGEST = re.compile(r"[0-9a-f]{32}")
 MIN_ROWS = 10
 SEED = 0  # for shuffling
@@ -38,7 +38,7 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _COUNTS_BY_NAME = re.compile(
     r"(.*[\W_])?(id|index|idx|row|row_?(names?|number|num|id)|nr|no|#)\.?|[a-z]+I[dD]|unnamed(: | column )\d+"
 )
-_ONLY_CONSTANT = "expected inputs that differ between rows, got only constant ones; bring others"
+_ONLY_CONSTANT = "expected inputs that differ between rows, got only constant ones; use other data"
 
 
 @dataclass(frozen=True)
@@ -242,7 +242,7 @@ def prepare(name: str, rows: DataRows) -> Prepared:
     stored = _to_unit_interval(x, x[:n_train], is_image)
     of_train, of_validation = y[:n_train], y[n_train : n_train + n_validation]
     said = (
-        "training rows shuffled with seed 0; test rows are the source's own" if rows.n_test else "shuffled with seed 0"
+        "training rows shuffled with seed 0; test rows come from the source" if rows.n_test else "shuffled with seed 0"
     )
     about = DataSummary(
         shortened(name),
@@ -268,15 +268,13 @@ def shortened(name: str) -> str:
 
 def _check_sizes(x: np.ndarray, rows: DataRows) -> None:
     if len(x) - rows.n_test < MIN_ROWS:
-        raise DataError(f"expected at least {MIN_ROWS} training rows, got {len(x) - rows.n_test}; bring more")
+        raise DataError(f"expected at least {MIN_ROWS} training rows, got {len(x) - rows.n_test}; use more")
     if not x.shape[1]:
-        raise DataError("expected numbers beside the labels, got none; bring a table with columns of numbers")
+        raise DataError("expected numbers besides the labels, got none; use a table with numeric columns")
     if not 1 <= x.shape[1] <= MAX_INPUTS:
-        raise DataError(f"expected 1 to {MAX_INPUTS:,} inputs a row, got {x.shape[1]:,}; leave some out")
+        raise DataError(f"expected 1 to {MAX_INPUTS:,} inputs per row, got {x.shape[1]:,}; leave some out")
     if x.size > MAX_NUMBERS:
-        raise DataError(
-            f"expected at most {MAX_NUMBERS:,} numbers (rows times inputs), got {x.size:,}; bring fewer rows"
-        )
+        raise DataError(f"expected at most {MAX_NUMBERS:,} numbers (rows times inputs), got {x.size:,}; use fewer rows")
 
 
 def _check_finite(x: np.ndarray, columns: Sequence[str]) -> None:
@@ -307,7 +305,7 @@ def classes_of(labels: np.ndarray) -> tuple[tuple[str, ...], np.ndarray]:
     else:
         names = sorted(set(texts))
     if len(names) < 2:
-        raise DataError(f"expected at least 2 classes, got one: {shortened(names[0])}; bring rows of another class too")
+        raise DataError(f"expected at least 2 classes, got one: {shortened(names[0])}; add rows of another class")
     if len(names) > MAX_CLASSES:
         raise DataError(
             f"expected at most {MAX_CLASSES} classes, got {len(names):,} different labels; is this the right column?"
@@ -321,7 +319,7 @@ def _whole(text: str, row: int) -> int:
     if not np.isfinite(value) or value != int(value):
         raise DataError(
             f"expected labels that are classes (whole numbers or texts), got {shortened(text)} in row {row + 1}; round"
-            " them or make groups"
+            " or group them"
         )
     return int(value)
 
@@ -361,8 +359,8 @@ def _without_row_numbers(rows: DataRows) -> tuple[DataRows, tuple[str, ...]]:
     if not found:
         return rows, ()
     if len(found) == rows.x.shape[1]:
-        raise DataError(f"expected inputs, got only numbers of rows ({_named(rows.columns, found)}); bring others")
-    note = f"left out, because row numbers teach nothing: {_named(rows.columns, found)}"
+        raise DataError(f"expected inputs, got only row numbers ({_named(rows.columns, found)}); use other columns")
+    note = f"left out, because row numbers carry no information: {_named(rows.columns, found)}"
     left = [name for place, name in enumerate(rows.columns) if place not in found]
     return replace(rows, x=np.delete(rows.x, found, axis=1), columns=left), (note,)
 
@@ -407,7 +405,7 @@ def _that_differ(x: np.ndarray, n_train: int, columns: Sequence[str]) -> tuple[n
         return x, ()
     if len(same) == x.shape[1]:
         raise DataError(_ONLY_CONSTANT)
-    note = "left out, because they are the same in all or nearly all training rows"
+    note = "left out, because they are the same in (nearly) all training rows"
     return np.delete(x, same, axis=1), (f"{note}: {_named(columns, same.tolist())}",)
 
 
@@ -420,5 +418,5 @@ def _as_seen(labels: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:
         visible = (sign for sign in unicodedata.normalize("NFC", str(text)) if unicodedata.category(sign) != "Cf")
         seen[text] = " ".join("".join(visible).split())
     n_merged = len(seen) - len({*seen.values()})
-    note = f"labels that differ only in blanks or invisible characters count as one class ({n_merged:,} were)"
+    note = f"labels that differ only in blanks or invisible characters count as one class ({n_merged:,} merged)"
     return np.array([seen[text] for text in labels.tolist()], object), (note,) if n_merged else ()

@@ -75,14 +75,14 @@ def read_tables(files: Sequence[tuple[str, IO[bytes]]], label: str = "") -> Data
     (name, file), others = _to_train_on(files)
     table = _TableReader(name, file)
     chosen, is_guess = table.label(label)
-    ask = "; if another holds them, write its name into “Column of labels”" if is_guess else ""
+    ask = "; if another column holds them, enter its name under “Label column”" if is_guess else ""
     frames, notes = [table.with_labels(chosen)], [f"labels from column “{shortened(chosen)}”{ask}", *table.notes]
     n_test = 0
     for name, file in others:
         other = _TableReader(name, file)
         missing = [one for one in table.frame.columns if one not in other.frame.columns]
         if missing or n_test or "test" not in name.lower():
-            why = f"it has no column “{shortened(missing[0])}”" if missing else "it is one table too many"
+            why = f"it has no column “{shortened(missing[0])}”" if missing else "only one test table is used"
             notes.append(f"“{shortened(name)}” is left out: {why}")
         else:
             frames.append(other.with_labels(chosen)[table.frame.columns])
@@ -91,7 +91,9 @@ def read_tables(files: Sequence[tuple[str, IO[bytes]]], label: str = "") -> Data
     inputs = [one for one in frame.columns if one != chosen]
     names = [one for one in inputs if frame[one].dtype.kind not in "iufb" and _only_names(frame[one])]
     if names:
-        notes.append(f"left out, as texts that hardly repeat: {', '.join(f'“{shortened(one)}”' for one in names[:5])}")
+        notes.append(
+            f"left out, because their texts hardly repeat: {', '.join(f'“{shortened(one)}”' for one in names[:5])}"
+        )
     inputs = [one for one in inputs if one not in names]
     labels = frame[chosen].to_numpy(object)
     x = np.empty((len(frame), len(inputs)), np.float64)
@@ -107,8 +109,8 @@ def _to_train_on(files: Sequence[tuple[str, IO[bytes]]]) -> tuple[tuple[str, IO[
             return found[0], [one for one in files if one is not found[0]]
     names = ", ".join(shortened(name) for name, _ in files[:6])
     raise DataError(
-        f"expected one table, or two with “train” and “test” in their names, got {len(files)} ({names}); bring the one"
-        " to train on alone"
+        f"expected one table, or two with “train” and “test” in their names, got {len(files)} ({names}); provide only"
+        " the one to train on"
     )
 
 
@@ -152,7 +154,7 @@ class _TableReader:
         except (pd.errors.ParserError, pd.errors.EmptyDataError, ValueError) as error:
             said = shortened(str(error).strip().split("\n")[0])
             raise DataError(
-                f"expected a table with as many values in each row as columns, got a broken one ({said})"
+                f"expected a table with one value per column in each row, got a broken one ({said})"
             ) from error
 
     def label(self, wanted: str) -> tuple[str, bool]:
@@ -164,20 +166,20 @@ class _TableReader:
             if wanted.strip().lower() in by_name:
                 return by_name[wanted.strip().lower()], False
             raise DataError(
-                f"expected “{shortened(wanted)}” among the columns of {self._shown}, got {listed}; correct the"
-                " column of labels, or leave it empty"
+                f"expected “{shortened(wanted)}” among the columns of {self._shown}, got {listed}; correct the label"
+                " column, or leave it empty"
             )
         for name in SURE:
             if name in by_name:
                 return by_name[name], False
         if len(self.frame) < MIN_ROWS:
-            raise DataError(f"expected at least {MIN_ROWS} rows, got {len(self.frame)}; bring more")
+            raise DataError(f"expected at least {MIN_ROWS} rows, got {len(self.frame)}; use more")
         ranks = {name: rank for name in columns if (rank := self._rank(name)) is not None}
         if ranks:
             return min(ranks, key=ranks.__getitem__), True
         raise DataError(
-            f"expected a column of labels (whole numbers or texts, 2 to {MAX_CLASSES} classes), got none among"
-            f" {listed}; write its name into “Column of labels”, or bring the rows that have labels"
+            f"expected a label column (whole numbers or texts, 2 to {MAX_CLASSES} classes), got none among {listed};"
+            " enter its name under “Label column”, or use rows that have labels"
         )
 
     def _rank(self, name: str) -> tuple | None:
@@ -216,7 +218,7 @@ def _layout(lines: list[str]) -> dict[str, Any]:
     width = _usual_width(records)
     if width < 2:
         raise DataError(
-            "expected a column of labels and at least one of numbers, got one column; separate them by commas"
+            "expected a label column and at least one numeric column, got one column; separate columns by commas"
         )
     # Titles above the table are narrower or have one text; R's first line lacks a name for the row names.
     widths = [len(fields) * (sum(bool(one.strip()) for one in fields) >= min(2, width - 1)) for _, fields in records]
@@ -307,10 +309,10 @@ def _only_names(column: Any) -> bool:
     if 2 * texts.sum() >= len(column) and 2 * column.nunique() > len(column):
         return True
     row = int(np.flatnonzero(texts)[0]) if texts.any() else 0
-    remedy = "correct this value" if texts.sum() == 1 else "leave the column out, or write numbers for it"
+    remedy = "correct this value" if texts.sum() == 1 else "remove the column, or replace its texts by numbers"
     raise DataError(
         f"expected numbers in column “{shortened(str(column.name))}”, got “{shortened(str(column.iloc[row]))}” in row"
-        f" {row + 1}; {remedy}; if it holds the labels, name it as the column of labels"
+        f" {row + 1}; {remedy}; if it holds the labels, enter it under “Label column”"
     )
 
 
@@ -326,7 +328,7 @@ def scikit_learn(name: str) -> DataRows:
 
 
 MAX_FILE_BYTES = 256 << 20  # applies to unpacked content too
-EXPECTED = "expected a CSV table, an .npz of NumPy or IDX files"
+EXPECTED = "expected a CSV table, a NumPy .npz or IDX files"
 _TABLES = ("", ".csv", ".tsv", ".tab", ".txt", ".data", ".dat", ".train", ".test", ".all", ".gz", ".npz", ".zip")
 _PROSE = ("readme", "license", "licence", "index", "copyright", "notes", "sources", "citation")
 _CLUTTER = ("__macosx", "thumbs.db", "desktop.ini", "icon\r", "$recycle.bin")  # besides names that begin with a dot
@@ -335,35 +337,35 @@ _FOREIGN = (
     (b"\xff\xd8\xff", "a picture"),
     (b"GIF8", "a picture"),
     (b"%PDF", "a PDF"),
-    (b"\x93NUMPY", "a single array (.npy): save x and y together by numpy.savez"),
+    (b"\x93NUMPY", "a single array (.npy): save x and y together with numpy.savez"),
     (b"SQLite format 3", "a database: export the table as CSV"),
-    (b"<", "a page of HTML or XML: download the file itself, or save the table as CSV"),
-    (b"{", "JSON: save the table as CSV, as by pandas.read_json(…).to_csv(…)"),
-    (b"[{", "JSON: save the table as CSV, as by pandas.read_json(…).to_csv(…)"),
-    (b"\x80", "a pickle, which is never loaded: save the table as CSV, or arrays by numpy.savez"),
+    (b"<", "an HTML or XML page: download the file itself, or save the table as CSV"),
+    (b"{", "JSON: save the table as CSV, for example with pandas.read_json(…).to_csv(…)"),
+    (b"[{", "JSON: save the table as CSV, for example with pandas.read_json(…).to_csv(…)"),
+    (b"\x80", "a pickle, which is never loaded: save the table as CSV, or arrays with numpy.savez"),
     (b"\xd0\xcf\x11\xe0", "an Excel workbook (.xls): save the sheet as CSV"),
-    (b"\x89HDF", "HDF5: save its arrays by numpy.savez"),
-    (b"MATLAB", "a MATLAB file: save the table by writetable, as CSV"),
-    (b"PAR1", "Parquet: save the table as CSV, as by pandas.read_parquet(…).to_csv(…)"),
-    (b"ARROW1", "Feather: save the table as CSV, as by pandas.read_feather(…).to_csv(…)"),
-    (b"FEA1", "Feather: save the table as CSV, as by pandas.read_feather(…).to_csv(…)"),
-    (b"RDX", "R's own format: save the table by write.csv"),
-    (b"X\n", "R's own format: save the table by write.csv"),
+    (b"\x89HDF", "HDF5: save its arrays with numpy.savez"),
+    (b"MATLAB", "a MATLAB file: save the table as CSV with writetable"),
+    (b"PAR1", "Parquet: save the table as CSV, for example with pandas.read_parquet(…).to_csv(…)"),
+    (b"ARROW1", "Feather: save the table as CSV, for example with pandas.read_feather(…).to_csv(…)"),
+    (b"FEA1", "Feather: save the table as CSV, for example with pandas.read_feather(…).to_csv(…)"),
+    (b"RDX", "R's own format: save the table with write.csv"),
+    (b"X\n", "R's own format: save the table with write.csv"),
     (b"$FL2", "SPSS's own format: save the table as CSV"),
-    (b"7z\xbc\xaf", "a 7z archive: unpack it, or pack it as ZIP"),
-    (b"Rar!", "a RAR archive: unpack it, or pack it as ZIP"),
-    (b"\x28\xb5\x2f\xfd", "one packed by zstd: unpack it, or pack it as ZIP"),
-    (b"\x1f\x9d", "one packed by compress: unpack it, or pack it as ZIP"),
-    (b"version https://git-lfs", "a pointer of Git LFS: download the file itself"),
+    (b"7z\xbc\xaf", "a 7z archive: unpack it, or zip it"),
+    (b"Rar!", "a RAR archive: unpack it, or zip it"),
+    (b"\x28\xb5\x2f\xfd", "a file packed by zstd: unpack it, or zip it"),
+    (b"\x1f\x9d", "a file packed by compress: unpack it, or zip it"),
+    (b"version https://git-lfs", "a Git LFS pointer: download the file itself"),
 )
 _PACKED = ((b"\x1f\x8b", gzip.open), (b"BZh", bz2.open), (b"\xfd7zXZ", lzma.open))
 _ZIPPED = (
     ("xl/workbook.xml", "an Excel workbook: save the sheet as CSV"),
     ("xl/workbook.bin", "an Excel workbook: save the sheet as CSV"),
-    ("content.xml", "a document of LibreOffice: save the sheet as CSV"),
-    ("index/document.iwa", "a sheet of Numbers: export it as CSV"),
-    ("data.pkl", "a file of PyTorch, which is never loaded: save its arrays by numpy.savez"),
-    ("model.weights.h5", "a model of Keras, no data"),
+    ("content.xml", "a LibreOffice document: save the sheet as CSV"),
+    ("index/document.iwa", "a Numbers sheet: export it as CSV"),
+    ("data.pkl", "a PyTorch file, which is never loaded: save its arrays with numpy.savez"),
+    ("model.weights.h5", "a Keras model, not data"),
 )
 MAX_UNPACKED_BYTES = 512 << 20
 _ROWS = "x|xs|images?|imgs?|data|features?|inputs?|samples?|pixels?"
@@ -391,11 +393,11 @@ def read(files: Sequence[tuple[str, str]], built_in: str, label: str = "") -> Pr
         found = [(name, Path(path)) for name, path in files]
         return prepare(", ".join(name for name, _ in found), rows_of(found, label))
     except ModuleNotFoundError as error:
-        raise DataError(f"{error.name} is not installed, which reads such data; run `make install`") from error
+        raise DataError(f"{error.name}, needed to read such data, is not installed; run `make install`") from error
     except OSError as error:
         raise DataError(f"it cannot be read or saved ({error.strerror or shortened(str(error))})") from error
     except MemoryError:
-        raise DataError(f"reading it takes more than {MAX_MEMORY_BYTES >> 30} GiB; bring fewer rows") from None
+        raise DataError(f"reading it takes more than {MAX_MEMORY_BYTES >> 30} GiB; use fewer rows") from None
 
 
 def rows_of(files: Sequence[tuple[str, Path]], label: str = "") -> DataRows:
@@ -422,14 +424,14 @@ def rows_of(files: Sequence[tuple[str, Path]], label: str = "") -> DataRows:
             head = _head(file)
             if head.startswith(b"PK"):
                 if len(found) > 1:
-                    raise DataError(f"expected one .npz, got {len(found)} files; bring “{shortened(name)}” alone")
+                    raise DataError(f"expected one .npz, got {len(found)} files; provide only “{shortened(name)}”")
                 return read_npz(file)
             looks = next((words for begins, words in _FOREIGN if head.lstrip().startswith(begins)), None)
             if head[257:262] == b"ustar":
-                looks = "a tar archive: unpack it, or pack it as ZIP"
+                looks = "a tar archive: unpack it, or zip it"
             if looks is None and b"\0" in head and not encoding_of(file).startswith(("utf-16", "utf-32")):
                 every_second = head[::2].strip(b"\0") and head[1::2].strip(b"\0")
-                looks = "a binary file of another kind" if every_second else "UTF-16 without its mark: save it as UTF-8"
+                looks = "a binary file of another kind" if every_second else "UTF-16 without a BOM: save it as UTF-8"
             if looks is not None:
                 raise DataError(f"“{shortened(name)}” looks like {looks}; {EXPECTED}")
         return read_tables(found, label)
@@ -438,7 +440,7 @@ def rows_of(files: Sequence[tuple[str, Path]], label: str = "") -> DataRows:
 def _too_long(name: str, n_bytes: float) -> DataError:
     got = f"{n_bytes / 2**20:,.0f}" if n_bytes < float("inf") else "more than that, unpacked,"
     return DataError(
-        f"expected at most {MAX_FILE_BYTES >> 20} MiB, got {got} MiB in “{shortened(name)}”; bring fewer rows"
+        f"expected at most {MAX_FILE_BYTES >> 20} MiB, got {got} MiB in “{shortened(name)}”; use fewer rows"
     )
 
 
@@ -457,7 +459,7 @@ def _unpacked(name: str, file: IO[bytes], depth: int = 0) -> Iterator[tuple[str,
             content = unpack(file).read(MAX_FILE_BYTES + 1)
         except DAMAGED as error:
             raise DataError(
-                f"expected a packed file in “{shortened(name)}”, got a damaged one; bring it again"
+                f"expected a packed file in “{shortened(name)}”, got a damaged one; get a new copy"
             ) from error
         if len(content) > MAX_FILE_BYTES:
             raise _too_long(name, float("inf"))
@@ -483,7 +485,7 @@ def _unzipped(name: str, file: IO[bytes], depth: int) -> Iterator[tuple[str, IO[
             wanted = {(one.CRC, one.file_size): one for one in reversed(members) if _may_hold_rows(one.filename)}
             if not wanted:
                 got = ", ".join(shortened(one.filename) for one in members[:3]) or "nothing"
-                raise DataError(f"{EXPECTED} in {shown}, got {got}; pack one of these")
+                raise DataError(f"{EXPECTED} in {shown}, got {got}; include one of these")
             if (n_bytes := sum(one.file_size for one in wanted.values())) > MAX_FILE_BYTES:
                 raise _too_long(name, n_bytes)
             found = []
@@ -496,10 +498,10 @@ def _unzipped(name: str, file: IO[bytes], depth: int) -> Iterator[tuple[str, IO[
         raise
     except RuntimeError as error:
         raise DataError(
-            f"{shown} is locked by a password, or packed in an unknown way; pack it again as ZIP or gzip"
+            f"{shown} is password-protected, or packed in an unknown way; pack it again as ZIP or gzip"
         ) from error
     except DAMAGED as error:
-        raise DataError(f"{shown} is damaged ({shortened(str(error))}); bring it again") from error
+        raise DataError(f"{shown} is damaged ({shortened(str(error))}); get a new copy") from error
     images = [one for one in found if is_idx(_head(one[1]))]
     yield from images or found
 
@@ -546,7 +548,7 @@ def _pair(files: Sequence[tuple[str, IO[bytes]]]) -> tuple[np.ndarray, np.ndarra
         try:
             arrays.append(read_idx(file.read()))
         except DataError as error:
-            raise DataError(f"“{shortened(name)}”: {error}; bring another file") from error
+            raise DataError(f"“{shortened(name)}”: {error}; use another file") from error
     labels, x = sorted(arrays, key=np.ndim)
     both = " and ".join(f"“{shortened(name)}”" for name, _ in files)
     if x.ndim < 2 or labels.ndim != 1:
@@ -591,7 +593,7 @@ def read_npz(file: IO[bytes]) -> DataRows:
                 "expected arrays of numbers, got pickled objects, which are never loaded; save texts as"
                 " labels.astype(str)"
             ) from error
-        raise DataError(f"expected an .npz file of NumPy, got a damaged one ({shortened(str(error))})") from error
+        raise DataError(f"expected a NumPy .npz file, got a damaged one ({shortened(str(error))})") from error
     for part in parts:
         _check(names[part, False], found[part, False], names[part, True], found[part, True])
     xs, ys = ([found[part, is_label] for part in parts] for is_label in (False, True))
@@ -613,8 +615,8 @@ def _check(x_name: str, x: np.ndarray, y_name: str, y: np.ndarray) -> None:
         raise DataError(f"expected numbers in {shortened(x_name)}, of 2 to 4 axes, got {x.dtype} with {x.ndim}")
     if y.ndim == 0 or y.size != len(y) or y.dtype.kind not in "biufUS":
         raise DataError(
-            f"expected one label a row in {shortened(y_name)}, got {y.dtype} of shape {y.shape}; give class numbers, as"
-            " argmax(axis=1) makes them of columns of 0 and 1"
+            f"expected one label per row in {shortened(y_name)}, got {y.dtype} of shape {y.shape}; give class numbers,"
+            " such as argmax(axis=1) of one-hot columns"
         )
     if len(x) != len(y):
         raise DataError(

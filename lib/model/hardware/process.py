@@ -35,9 +35,7 @@ def answer(connection: Connection, read: Callable[..., object]) -> None:
                 connection.send(str(why))
             except Exception as error:
                 traceback.print_exc()
-                connection.send(
-                    f"it is damaged, or of a kind that nobody expected ({type(error).__name__}); save it again"
-                )
+                connection.send(f"it is damaged or of an unexpected kind ({type(error).__name__}); save it again")
 
 
 @contextmanager

@@ -32,7 +32,7 @@ KINDS = {  # with a description
     SOFTWARE: "software adapter",
     BROWSER: "GPU of a browser",  # a browser does not report its kind; Python cannot reach it
 }
-NO_GPU = "a software adapter computes on the processor, and says nothing of a GPU's speed"
+NO_GPU = "a software adapter computes on the CPU and says nothing about a GPU's speed"
 SOFTWARE_ALLOWED = "WEBGPU_SOFTWARE"  # an environment variable
 _BY_TYPE: dict[str, str] = {"DiscreteGPU": "discrete", "IntegratedGPU": "integrated", "CPU": SOFTWARE}  # by wgpu's type
 # OpenGL would list the same cards again, with fewer features.
@@ -136,7 +136,7 @@ def open_adapter(kind: str) -> Any:
     for adapter in _enumerated():
         if described(adapter).kind == kind:
             return adapter
-    raise LookupError(f"none is among the {len(_enumerated())} adapters that WebGPU reaches here")
+    raise LookupError(f"none of the {len(_enumerated())} adapters that WebGPU reaches here is one")
 
 
 if __name__ == "__main__":

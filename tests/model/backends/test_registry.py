@@ -54,7 +54,7 @@ def test_the_table_says_why_a_runtime_is_missing(monkeypatch):
     assert "no NVIDIA driver" in why_not(Runtime("jax-epoch", "gpu")).reason
     assert unavailable(Runtime("numpy")) is None
     monkeypatch.setattr(table, "nvidia_driver_answers", lambda: True)
-    assert "hides every graphics card" in why_not(Runtime("jax-epoch", "gpu")).reason
+    assert "hides every GPU" in why_not(Runtime("jax-epoch", "gpu")).reason
     monkeypatch.setattr(table, "cards", lambda: (Card("GPU-11aa", "NVIDIA L4", "570.86.10"),))
     monkeypatch.setattr(table, "_installed", lambda _, name: "cuda" not in name)
     assert "make install" in why_not(Runtime("jax-epoch", "gpu")).remedy
@@ -140,7 +140,7 @@ def test_a_software_adapter_is_listed_only_on_request(adapters, monkeypatch):
     on_it = Runtime("webgpu-step", "software")
     assert {runtime.device for runtime in all_runtimes()} == {"cpu", "gpu", "discrete"}
     gap = why_not(on_it)
-    assert "says nothing of a GPU's speed" in gap.reason
+    assert "says nothing about a GPU's speed" in gap.reason
     assert gap.remedy.startswith("set WEBGPU_SOFTWARE=1")
     monkeypatch.setenv(webgpu.SOFTWARE_ALLOWED, "1")
     assert unavailable(on_it) is None
@@ -152,9 +152,9 @@ def test_a_software_adapter_is_listed_only_on_request(adapters, monkeypatch):
 def test_a_missing_or_unknown_adapter_is_reported(adapters, monkeypatch):
     (gap,) = {unavailable(runtime) for runtime in all_runtimes() if runtime.device in ADAPTERS}
     assert gap is not None
-    assert gap.reason == "WebGPU finds no discrete GPU on this machine"
+    assert gap.reason == "WebGPU found no discrete GPU on this machine"
     adapters("VirtualGPU")
-    assert "only a VirtualGPU, of which nobody can say what it is" in why_not(Runtime("webgpu-step", "discrete")).reason
+    assert "only a VirtualGPU, of unknown kind" in why_not(Runtime("webgpu-step", "discrete")).reason
     monkeypatch.setattr(table, "_installed", lambda *_: False)
     assert why_not(Runtime("webgpu-step", "discrete")).reason == "wgpu is not installed"
 
@@ -170,7 +170,7 @@ def test_versions_include_the_driver_of_an_adapter(adapters):
 
 def test_gpu_only_backends_are_unavailable_on_a_processor(monkeypatch):
     monkeypatch.setattr(table, "_installed", lambda *_: True)
-    assert "graphics cards only" in why_not(Runtime("cupy")).reason
+    assert "GPUs only" in why_not(Runtime("cupy")).reason
     monkeypatch.setattr(table.shutil, "which", lambda _: None)
     assert "compiles with g++" in why_not(Runtime("torch-compiled")).reason
 
@@ -271,7 +271,7 @@ def test_packages_missing_in_the_second_environment_are_reported(cuda12, driver)
     registry._installed.cache_clear()
     gap = unavailable(ON_A_CARD)
     assert gap is not None
-    assert gap.reason == "there is a GPU, but its library is the build without CUDA"
+    assert gap.reason == "there is a GPU, but the library is the build without CUDA"
     assert "make install" in gap.remedy
     install(cuda12, nvidia_cudnn_cu12="9.28.0.42")
     assert unavailable(ON_A_CARD) is None
@@ -378,8 +378,8 @@ def test_make_builds_every_environment_of_the_table():
 @pytest.mark.parametrize(
     ("version", "major", "words"),
     [
-        ("470.82.01", 12, "CUDA 12, which needs NVIDIA driver 525 or newer, and this one is 470.82.01"),
-        ("570.86.10", 13, "CUDA 13, which needs NVIDIA driver 580 or newer, and this one is 570.86.10"),
+        ("470.82.01", 12, "CUDA 12, which needs NVIDIA driver 525 or newer, but this one is 470.82.01"),
+        ("570.86.10", 13, "CUDA 13, which needs NVIDIA driver 580 or newer, but this one is 570.86.10"),
         ("570.86.10", 12, ""),
         ("580.65.06", 13, ""),
     ],

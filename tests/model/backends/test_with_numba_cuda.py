@@ -123,7 +123,7 @@ def test_a_batch_with_logits_beyond_shared_memory_trains(module, small_data, mon
     ("network", "shared_bytes", "says"),
     [
         (Network((8,)), 2_000, r"shared memory: expected at least 3,716 bytes a block for a neuron of 784 inputs"),
-        (Network((30,)), 10_000, r"needs 10 blocks that run at once, and this card runs 6 of .*; choose fewer neurons"),
+        (Network((30,)), 10_000, r"needs 10 blocks to run at once, but this card runs 6 with .*; choose fewer neurons"),
     ],
 )
 def test_oversized_networks_name_the_limit(module, small_data, monkeypatch, network, shared_bytes, says):
@@ -138,7 +138,7 @@ def test_differing_copies_of_weights_are_detected(module, small_data, name):
     current = module.CardArrays(divided, initial_parameters(SHORT.network, 0))
     current.parameters()
     getattr(current, name)[3] += 0.01
-    with pytest.raises(RuntimeError, match="to be the same in all 3 blocks, and they differ"):
+    with pytest.raises(RuntimeError, match="in all 3 blocks, but they differ"):
         current.parameters()
 
 

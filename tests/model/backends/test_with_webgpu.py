@@ -81,7 +81,7 @@ def test_one_kernel_respects_the_limit_of_a_software_adapter(gpu, images):
         found.append(running.results(0, n))
     np.testing.assert_array_equal(*found)
     too_large = execution(gpu, images, step(Network((2048,)), 100))
-    with pytest.raises(CannotTrain, match=r"after 65,535 turns, and a step takes up to \d+,\d+; choose a smaller"):
+    with pytest.raises(CannotTrain, match=r"after 65,535 turns, but a step takes up to \d+,\d+; choose a smaller"):
         too_large.one_kernel(1)
 
 
@@ -112,7 +112,7 @@ def test_a_network_beyond_the_adapters_limit_is_refused(gpu, images, monkeypatch
     monkeypatch.setattr(gpu.device, "create_buffer", allocate)
     monkeypatch.setattr(gpu, "largest_bytes", 2**27)
     program = step(Network((4096,) * 8), 4096)
-    with pytest.raises(CannotTrain, match=r"This network needs one buffer of 1,\d+ MiB, and .* allows at most 128 MiB"):
+    with pytest.raises(CannotTrain, match=r"This network needs one buffer of 1,\d+ MiB, but .* allows at most 128 MiB"):
         execution(gpu, images, program)
 
 
@@ -134,7 +134,7 @@ def test_a_compile_error_quotes_the_driver(gpu, monkeypatch):
     monkeypatch.setattr(module, "sources", lambda: broken)
     monkeypatch.setattr(gpu, "_modules", {})
     monkeypatch.setattr(gpu, "_pipelines", {})
-    with pytest.raises(CannotTrain, match=r"does not compile the kernel “steps” \(whole_steps\.wgsl\).*end_step"):
+    with pytest.raises(CannotTrain, match=r"could not compile the kernel “steps” \(whole_steps\.wgsl\).*end_step"):
         gpu.pipeline("steps")
 
 
@@ -143,7 +143,7 @@ QUICK = Training(Network(()), batch_size=64, epochs=1)
 
 def test_one_kernel_refuses_steps_that_take_seconds(small_data):
     training = Training(Network((512, 512)), batch_size=640)
-    with pytest.raises(CannotTrain, match=r"at most 2 billion operations a step, and a step of 784→512→512→10 at"):
+    with pytest.raises(CannotTrain, match=r"limited to 2 billion operations per step, but a step of 784→512→512→10 at"):
         next(load_train("webgpu-kernel")(training, small_data, SOFTWARE))
 
 
@@ -205,5 +205,5 @@ def test_a_missing_kind_of_adapter_is_refused_by_name(lone_engine):
     absent = next((kind for kind in ("discrete", "integrated") if kind not in {one.kind for one in asked(True)}), None)
     if absent is None:
         pytest.skip("this machine has both kinds of GPU")
-    with pytest.raises(TrainingFailed, match=rf"was asked for the {absent} GPU, and none is among the \d+ adapters"):
+    with pytest.raises(TrainingFailed, match=rf"was asked for the {absent} GPU, and none of the \d+ adapters"):
         run(lone_engine, Runtime("webgpu-step", absent), [QUICK])

@@ -76,13 +76,13 @@ def test_missing_or_damaged_data_are_reported(spoil):
         path.unlink()
     else:
         path.write_bytes(path.read_bytes()[:200] if spoil == "cut" else another.read_bytes())
-    with pytest.raises(DataError, match="no longer in the cache folder; bring them again"):
+    with pytest.raises(DataError, match="no longer in the cache folder; load them again"):
         prepared.load(made.digest)
 
 
 @pytest.mark.parametrize("digest", ["", "../results", "f" * 31, "F" * 32, "f" * 33])
-def test_an_invalid_digest_is_not_used_as_a_path(digest):
-    with pytest.raises(DataError, match="bring them again"):
+def test_a_digest_is_no_path(digest):
+    with pytest.raises(DataError, match="load them again"):
         prepared.known(digest)
 
 

@@ -150,11 +150,11 @@ def refused(*paths):
         ("a,b,label\n" + "1,2,x\n2,3,y\n" * 9 + "3,inf,x\n", "row 19, column “b”, got an infinite value"),
         ("a,b,label\n" + "1,2,0.5\n2,3,1\n" * 9, "classes (whole numbers or texts), got 0.5 in row 1"),
         ("a,b,label\n" + "1,2,x\n1,2,y\n" * 9, "inputs that differ between rows, got only constant ones"),
-        ("a,b,label\n" + "1,2,x\n2,3,y\n" * 9 + "1,2,3,4,5\n", "as many values in each row as columns"),
+        ("a,b,label\n" + "1,2,x\n2,3,y\n" * 9 + "1,2,3,4,5\n", "one value per column in each row"),
         ("label\n" + "x\ny\n" * 9, "got one column"),
         ("a,b,kind\n" + "1,2,x\n2,3,y\n" * 9 + "Total,5,\n", "got “Total” in row 19; correct this value"),
-        ("name,kind\n" + "".join(f"n{n},{'xy'[n % 2]}\n" for n in range(20)), "numbers beside the labels, got none"),
-        ("<html><body>", "a page of HTML or XML"),
+        ("name,kind\n" + "".join(f"n{n},{'xy'[n % 2]}\n" for n in range(20)), "numbers besides the labels, got none"),
+        ("<html><body>", "an HTML or XML page"),
         ('{"a": 1}', "JSON"),
     ],
     ids=lambda value: value[:40] if " " in value else "",
@@ -176,9 +176,9 @@ def test_missing_files_and_folders_are_refused(tmp_path):
         ({"x": np.zeros((20, 2)), "y": np.array([{}] * 20, object)}, "pickled objects, which are never loaded"),
         ({"x": np.zeros((20, 2)), "y": np.zeros(19, int)}, "19 labels for 20 rows"),
         ({"x": np.full((20, 2), np.nan), "y": np.arange(20) % 2}, "row 1, input 1, got no value"),
-        ({"x": RNG.random((20, 2)), "y": np.eye(20)}, "one label a row in y"),
+        ({"x": RNG.random((20, 2)), "y": np.eye(20)}, "one label per row in y"),
         ({"x": np.array(["a"] * 20), "y": np.arange(20)}, "expected numbers in x"),
-        ({"x": RNG.random((20, 5000)), "y": np.arange(20) % 2}, "1 to 4,096 inputs a row, got 5,000"),
+        ({"x": RNG.random((20, 5000)), "y": np.arange(20) % 2}, "1 to 4,096 inputs per row, got 5,000"),
         ({"x": RNG.random((20, 2)) * [1e308, -1e308], "y": np.arange(20) % 2}, ""),
     ],
     ids=["names", "pickle", "lengths", "nan", "one-hot", "texts", "wide", "large"],
@@ -201,8 +201,8 @@ def test_an_npz_that_unpacks_to_too_much_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("names", "says"),
     [
-        (["cat/0.png", "dog/0.png"], "in “files.zip”, got cat/0.png, dog/0.png; pack one of these"),
-        (["data.pkl", "version"], "a file of PyTorch, which is never loaded"),
+        (["cat/0.png", "dog/0.png"], "in “files.zip”, got cat/0.png, dog/0.png; include one of these"),
+        (["data.pkl", "version"], "a PyTorch file, which is never loaded"),
         (["xl/workbook.xml"], "an Excel workbook: save the sheet as CSV"),
         (["x.npy", "y.npy"], "expected numbers in x, of 2 to 4 axes"),
     ],
@@ -226,7 +226,7 @@ def test_a_damaged_archive_is_reported_for_every_compression(tmp_path, method):
     content = bytearray(path.read_bytes())
     content[200:1200] = RNG.bytes(1000)
     path.write_bytes(content)
-    assert "expected an .npz file of NumPy, got a damaged one" in refused(path)
+    assert "expected a NumPy .npz file, got a damaged one" in refused(path)
     with pytest.raises(DataError, match="got an unreadable file"):
         mnist.read_npz(path, "MNIST_NPZ")
 
@@ -237,7 +237,7 @@ def test_mismatched_files_are_refused(tmp_path):
     assert "expected images (3 axes) and labels (1 axis), got 3 and 3 axes" in refused(x, x)
     whole = gzip.decompress(x.read_bytes())
     for content, says in (
-        (gzip.compress(whole[:-5]), "as many bytes as its header says, got 731"),
+        (gzip.compress(whole[:-5]), "as many bytes as the header says, got 731"),
         (gzip.compress(b"\0\0\x07" + whole[3:]), "which begins with 0, 0, its type"),
         (gzip.compress(whole)[:-20], "damaged"),
     ):
@@ -280,7 +280,7 @@ def test_row_numbers_are_left_out_of_the_inputs(tmp_path, numbers):
     sorted_noise(**numbers).to_csv(tmp_path / "table.csv", index=False)
     made = bring(tmp_path / "table.csv")
     assert made.about.n_inputs == 1
-    assert noted(made, "left out, because row numbers teach nothing: “")
+    assert noted(made, "left out, because row numbers carry no information: “")
 
 
 @pytest.mark.parametrize(
@@ -298,7 +298,7 @@ def test_row_numbers_in_an_array_are_left_out_and_alone_refused(tmp_path):
     made = bring(tmp_path / "arrays.npz")
     assert (made.about.n_inputs, noted(made, "input 1")) == (1, True)
     np.savez(tmp_path / "arrays.npz", x=x[:, :1], y=np.repeat([0, 1], 20))
-    assert "expected inputs, got only numbers of rows (input 1)" in refused(tmp_path / "arrays.npz")
+    assert "expected inputs, got only row numbers (input 1)" in refused(tmp_path / "arrays.npz")
 
 
 @pytest.mark.parametrize(
@@ -314,7 +314,7 @@ def test_nearly_constant_inputs_are_left_out(tmp_path, name, values):
     table(300, **{name: values}).to_csv(tmp_path / "table.csv", index=False)
     made = bring(tmp_path / "table.csv")
     assert made.about.n_inputs == 2
-    assert f"left out, because they are the same in all or nearly all training rows: “{name}”" in made.about.notes
+    assert f"left out, because they are the same in (nearly) all training rows: “{name}”" in made.about.notes
 
 
 def test_small_values_and_rare_events_stay_inputs(tmp_path):
@@ -328,7 +328,7 @@ def test_small_values_and_rare_events_stay_inputs(tmp_path):
 def test_labels_that_look_alike_are_one_class(twin):
     made = prepare("rows", DataRows(RNG.random((30, 2)), np.resize(["caf\u00e9", twin, "cafe"], 30)))
     assert made.about.classes == ("cafe", "caf\u00e9")
-    assert noted(made, "labels that differ only in blanks or invisible characters count as one class (1 were)")
+    assert noted(made, "labels that differ only in blanks or invisible characters count as one class (1 merged)")
 
 
 @pytest.mark.parametrize(
@@ -352,9 +352,9 @@ def test_a_table_of_pixels_is_read_as_images(tmp_path, names):
 def test_a_table_without_labels_is_refused(tmp_path):
     pixels = pd.DataFrame(RNG.integers(0, 3, (40, 64)), columns=[f"pixel{n}" for n in range(64)])
     pixels.to_csv(tmp_path / "test.csv", index=False)
-    assert "expected a column of labels" in (said := refused(tmp_path / "test.csv"))
-    assert "or bring the rows that have labels" in said
-    assert "expected a column of labels" in refused(csv_of(tmp_path, "a,b\n" + "1.5,2.5\n2.5,3.5\n" * 9))
+    assert "expected a label column" in (said := refused(tmp_path / "test.csv"))
+    assert "or use rows that have labels" in said
+    assert "expected a label column" in refused(csv_of(tmp_path, "a,b\n" + "1.5,2.5\n2.5,3.5\n" * 9))
 
 
 @pytest.mark.parametrize(
@@ -375,7 +375,7 @@ def test_the_label_column_is_guessed_and_the_user_can_correct_it(tmp_path, colum
         tmp_path / "table.csv", index=False
     )
     made = bring(tmp_path / "table.csv")
-    ask = "; if another holds them, write its name into “Column of labels”"
+    ask = "; if another column holds them, enter its name under “Label column”"
     assert made.about.notes[0] == f"labels from column “{guess}”{ask}"
 
 
@@ -469,8 +469,8 @@ def test_an_assumed_windows_1252_encoding_is_noted(tmp_path):
         (b"PAR1", "Parquet: save the table as CSV"),
         (b"\xd0\xcf\x11\xe0\xa1\xb1", "an Excel workbook (.xls): save the sheet as CSV"),
         (b'[{"a": 1}]', "JSON"),
-        (b"\x93NUMPY", "save x and y together by numpy.savez"),
-        (b"\x89PNG\r\n", "looks like a picture; expected a CSV table, an .npz of NumPy or IDX files"),
+        (b"\x93NUMPY", "save x and y together with numpy.savez"),
+        (b"\x89PNG\r\n", "looks like a picture; expected a CSV table, a NumPy .npz or IDX files"),
         (b"\x01\x02\0\0abc", "binary file of another kind"),
     ],
     ids=["parquet", "xls", "json", "npy", "picture", "binary"],
@@ -532,8 +532,8 @@ def test_a_table_is_read_from_an_archive_with_clutter(tmp_path):
     inner = zipped(tmp_path / "inner.zip", **{"iris.data": written(header=None), "iris.names": "names", "Index": "of"})
     assert bring(zipped(tmp_path / "outer.zip", **{"inner.zip": inner.read_bytes()})).about.n_inputs == 2
     said = refused(zipped(tmp_path / "two.zip", **{"one.csv": written(), "two.csv": written() * 2}))
-    assert "got 2 (one.csv, two.csv); bring the one to train on alone" in said
-    assert "got nothing; pack one of these" in refused(zipped(tmp_path / "none.zip", **{"Thumbs.db": b"x"}))
+    assert "got 2 (one.csv, two.csv); provide only the one to train on" in said
+    assert "got nothing; include one of these" in refused(zipped(tmp_path / "none.zip", **{"Thumbs.db": b"x"}))
 
 
 def test_idx_files_are_read_from_an_archive(tmp_path):
@@ -548,7 +548,7 @@ def test_idx_files_are_read_from_an_archive(tmp_path):
 
 def test_a_test_table_is_read_beside_the_training_table(tmp_path):
     made = bring(zipped(tmp_path / "two.zip", **{"train.csv": written(), "test.csv": written(rows=ROWS[:9])}))
-    assert (made.about.n_test, "the source's own" in made.about.split) == (9, True)
+    assert (made.about.n_test, "come from the source" in made.about.split) == (9, True)
     without = written(header=("length", "width"), rows=[row[:2] for row in ROWS])
     made = bring(
         zipped(tmp_path / "three.zip", **{"train.csv": written(), "test.csv": without, "sample.csv": "a,b\n1,2\n"})
@@ -561,7 +561,7 @@ def test_unreadable_archives_are_refused(tmp_path):
     (tmp_path / "table.csv").write_text(written())
     with tarfile.open(tmp_path / "data.tgz", "w:gz") as archive:
         archive.add(tmp_path / "table.csv", "table.csv")
-    assert "a tar archive: unpack it, or pack it as ZIP" in refused(tmp_path / "data.tgz")
+    assert "a tar archive: unpack it, or zip it" in refused(tmp_path / "data.tgz")
     path = zipped(tmp_path / "data.zip", **{"table.csv": written()})
     content = bytearray(path.read_bytes())
     content[60:70] = bytes(10)
@@ -572,7 +572,7 @@ def test_unreadable_archives_are_refused(tmp_path):
     for place in (6, content.index(b"PK\1\2") + 8):
         content[place] |= 1
     path.write_bytes(content)
-    assert "“locked.zip” is locked by a password" in refused(path)
+    assert "“locked.zip” is password-protected" in refused(path)
 
 
 @pytest.mark.slow

@@ -24,8 +24,8 @@ class Questions:
 @pytest.mark.parametrize(
     ("error", "says"),
     [
-        (ZeroDivisionError("x"), "of a kind that nobody expected (ZeroDivisionError); save it again"),
-        (KeyError("x"), "of a kind that nobody expected (KeyError); save it again"),
+        (ZeroDivisionError("x"), "of an unexpected kind (ZeroDivisionError); save it again"),
+        (KeyError("x"), "of an unexpected kind (KeyError); save it again"),
         (ValueError("it is empty; save it again"), "it is empty; save it again"),
     ],
 )

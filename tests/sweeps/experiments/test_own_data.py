@@ -59,9 +59,9 @@ def test_deleted_data_are_reported(made, engine):
     gone = Training(made.network((4,)), batch_size=7, data=made.data_set)
     path = prepared._path(made.digest)
     path.unlink()
-    with pytest.raises(TrainingFailed, match="no longer in the cache folder; bring them again"):
+    with pytest.raises(TrainingFailed, match="no longer in the cache folder; load them again"):
         list(updates([Item(gone)], engine, None, Cancel()))
-    with pytest.raises(TrainingFailed, match="no longer in the cache folder; bring them again"):
+    with pytest.raises(TrainingFailed, match="no longer in the cache folder; load them again"):
         list(engine.run(Runtime(), [gone], Cancel()))
     prepared.load.cache_clear()
     with pytest.raises(TrainingFailed, match="no longer in the cache folder"):
