@@ -84,7 +84,7 @@ def _checked(raw: Raw, where: str) -> Raw:
 def read_npz(path: Path, where: str) -> Raw:
     """Read and verify an .npz file, never loading pickles; DataErrors refer to the file as `where`."""
     if not path.is_file():
-        what = "is a folder" if path.is_dir() else "is no file" if path.exists() else "does not exist"
+        what = "is a folder" if path.is_dir() else "is not a file" if path.exists() else "does not exist"
         raise DataError(f"{where}: expected a file, got {path}, which {what}")
     try:
         # Opened here because NumPy leaves its own file open when the archive is damaged.

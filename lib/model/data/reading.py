@@ -438,7 +438,7 @@ def rows_of(files: Sequence[tuple[str, Path]], label: str = "") -> DataRows:
 
 
 def _too_long(name: str, n_bytes: float) -> DataError:
-    got = f"{n_bytes / 2**20:,.0f}" if n_bytes < float("inf") else "more than that, unpacked,"
+    got = f"{n_bytes / 2**20:,.0f}" if n_bytes < float("inf") else "more than that many unpacked"
     return DataError(
         f"expected at most {MAX_FILE_BYTES >> 20} MiB, got {got} MiB in “{shortened(name)}”; use fewer rows"
     )

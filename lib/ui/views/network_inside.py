@@ -105,7 +105,7 @@ def confusion_text(inside: NetworkView, names: Sequence[str] | None = None) -> C
         if mistakes[true, said]
     ]
     right = f"{np.trace(confusion):,} of {confusion.sum():,} are correct, {percent(inside.accuracy)}."
-    content = f"{right} Most confused: {', '.join(told)}." if told else f"{right} Nothing is confused."
+    content = f"{right} Most confused: {', '.join(told)}." if told else f"{right} There are no mistakes."
     rows = []
     for true, row in enumerate(mistakes):
         taken = f"{called[row.argmax()]} ({counted(int(row.max()), 'time')})" if row.any() else "–"
