@@ -222,7 +222,7 @@ class Door:
             here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
             return RedirectResponse(f"{DOOR}?next={quote(here, safe='/')}", 303)
         return PlainTextResponse(
-            "Expected a signed-in visitor, got a request without a sign-in; open the page and enter.", 401
+            "Expected a signed-in visitor, got one without a sign-in; open the page and enter.", 401
         )
 
     def _follow(

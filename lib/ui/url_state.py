@@ -173,7 +173,7 @@ class Address:
                     settings[name].read(said)
                 elif "." in name:  # marimo's own names, such as `file`, have no dot
                     self.problems.append(
-                        f"The address contains {shown(name)}, which is not a setting of this"
+                        f"The address has {shown(name)}, which is not a setting of this"
                         f" page{nearest(name, settings)}. It is ignored."
                     )
             except ValueError as error:

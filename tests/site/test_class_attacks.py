@@ -135,10 +135,7 @@ def test_requests_without_a_valid_cookie_are_refused(site, bystander):
         assert opens(site.base + path, origin=site.base) == 403
         assert opens(site.base + path, origin=site.base, Cookie=f"class-{site.where.port}=forged.card.x") == 403
     status, _, text = ask(f"{site.base}/assets/nothing.js")
-    assert (status, text) == (
-        401,
-        "Expected a signed-in visitor, got a request without a sign-in; open the page and enter.",
-    )
+    assert (status, text) == (401, "Expected a signed-in visitor, got one without a sign-in; open the page and enter.")
 
 
 def test_a_thousand_connections_are_cleaned_up(site, bystander):

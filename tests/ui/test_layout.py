@@ -139,9 +139,7 @@ def test_a_card_is_named_as_by_its_library():
     results = Results([item], ["0.1"])
     assert "The library reports" not in layout._how_swept(results)
     results.add(Ready(Facts("MNIST", "1"), CardFacts("NVIDIA <L4>", "570.86.10", "float32")))
-    assert "reports the device as NVIDIA &lt;L4&gt;, driver 570.86.10, products in float32." in layout._how_swept(
-        results
-    )
+    assert "the device as NVIDIA &lt;L4&gt;, driver 570.86.10, products in float32." in layout._how_swept(results)
 
 
 def test_a_chart_has_its_text_as_accessible_label():

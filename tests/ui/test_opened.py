@@ -179,8 +179,7 @@ def test_an_unknown_setting_is_reported_with_the_nearest():
     address = Address(arguments={"rate.epoch": "4", "file": "notebooks/claims.py", "utm_source": "mail"})
     address.check(PAGES["mnist_training"])
     assert address.problems == [
-        "The address contains rate.epoch, which is not a setting of this page; the nearest is rate.epochs. It is"
-        " ignored."
+        "The address has rate.epoch, which is not a setting of this page; the nearest is rate.epochs. It is ignored."
     ]
 
 

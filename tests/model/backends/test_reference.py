@@ -101,8 +101,7 @@ def test_a_jax_worker_with_wrong_sums_is_rejected(lone_engine, monkeypatch):
         pytest.skip("this jaxlib has no such fault")
     monkeypatch.setenv("XLA_FLAGS", WITH_WRONG_SUMS)
     with pytest.raises(
-        TrainingFailed,
-        match=r"“JAX.*” computes wrong numbers here.*36,000 rows is off from .* by 0\.0.*unset XLA_FLAGS",
+        TrainingFailed, match=r"“JAX.*” computes wrong numbers here.*36,000 rows is off .* by 0\.0.*unset XLA_FLAGS"
     ):
         run(lone_engine, Runtime())
     assert lone_engine.pids() == {}, "it was not kept"
