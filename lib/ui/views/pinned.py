@@ -10,7 +10,7 @@ from lib.ui.views.chart import Chart
 
 Pair = tuple[Experiment, Results]
 PIN, LET_GO = "Pin this run", "Unpin this run"
-PIN_MEANS, LET_GO_MEANS = "Its charts stay next to the next run's", "Its charts go; its results stay saved"
+PIN_MEANS, LET_GO_MEANS = "Its charts stay next to those of the next run", "Its charts go; its results stay saved"
 HIDDEN = (
     "The pinned run stays hidden until you guess its outcome. Set the controls to match it and guess, or press"
     f" “{LET_GO}”."
