@@ -2,6 +2,7 @@
 
 import re
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -112,7 +113,7 @@ def store(tmp_path):
     ],
 )
 def test_cell_details_explain_its_time(store, cell, words, unsaid):
-    page = SimpleNamespace(store=store, address=Address())
+    page: Any = SimpleNamespace(store=store, address=Address())
     shown = one_cell(page, key_of(cell) if cell is not None else "").text
     assert [one for one in words if one not in shown] == []
     assert unsaid not in shown
