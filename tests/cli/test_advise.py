@@ -182,10 +182,10 @@ def test_any_network_is_answered_in_a_line_and_at_most_eight_rows(batch, hidden,
     assert main(["--hidden", hidden, "--batch", str(batch), "--no-measure"]) == 0
     said = capsys.readouterr()
     first, blank, head, *rows, last = said.out.splitlines()
-    assert first.startswith("Train it on a processor such as ")
+    assert first.startswith("Train it on a CPU such as ")
     assert (blank, head.split()[0]) == ("", "device")
     assert 2 <= len(rows) <= 8
-    assert sum(row.startswith("other cards: ") for row in rows) == 1
+    assert sum(row.startswith("other GPUs: ") for row in rows) == 1
     assert last.endswith("in a minute.")
     assert "--all" in last
 

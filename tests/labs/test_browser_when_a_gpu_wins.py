@@ -64,7 +64,7 @@ def test_the_border_moves_calibration_persists_and_remedies_are_applied(base, pa
     page.wait_for_function(f"() => {SAID}.includes('2 hidden layers')", timeout=10_000)
 
     begin_all(page)
-    row = page.locator(".remedies tr", has_text="one call an epoch in place of")
+    row = page.locator(".remedies tr", has_text="one call an epoch instead of")
     row.wait_for(timeout=60_000)
     assert row.locator("td").all_inner_texts()[-2:] == ["–", "–"], "nothing is measured before it is asked for"
     page.get_by_role("button", name="Compile the epoch").focus()

@@ -113,8 +113,8 @@ class Calibration:
         scale = seconds / each.sum() if each.sum() else 0.0
         found = dict(zip(USUAL, map(float, each[: len(USUAL)] * scale), strict=True))
         return {
-            "calls by the host": found["call"],
-            "starting kernels": found["launch"],
+            "host calls": found["call"],
+            "kernel launches": found["launch"],
             "moving bytes": found["images"] + found["elementwise"] + found["update"] + found["operands"],
             "products": float(each[len(USUAL) :].sum() * scale),
         }
@@ -166,7 +166,7 @@ def calibrate(name: str, samples: Sequence[Sample], density: float = 1.0, few: b
     """
     least = LEAST_TOGETHER if few else LEAST_SAMPLES
     if len(samples) < least:
-        raise NotCalibrated(f"{name}: expected {least} measured steps, got {len(samples)} so far; measure the others")
+        raise NotCalibrated(f"{name}: expected {least} measured steps, got {len(samples)} so far; measure the rest")
     seconds = np.array([seconds for _, seconds in samples])
     wrong = seconds[~((seconds > 0) & np.isfinite(seconds))]
     if wrong.size:
@@ -191,8 +191,8 @@ def calibrate(name: str, samples: Sequence[Sample], density: float = 1.0, few: b
     found = Calibration(name, *fit, widening, widening, left_out, deviations, near, density)
     if found.median_error > MOST_ERROR:
         raise NotCalibrated(
-            f"{name}: steps that were measured differ from what the others say by {found.median_error:.0%} at the"
-            " median; expected less than half: something else uses this machine; close other programs and calibrate"
+            f"{name}: expected measured steps to differ from what the others predict by less than half at the median,"
+            f" got {found.median_error:.0%}: something else is using this machine; close other programs and calibrate"
             " again"
         )
     return found
@@ -276,7 +276,7 @@ MOST_NETWORKS = 100_000
 MOST_ROWS = 1_000_000_000
 MOST_PER_H = QUANTITIES["price_per_h"].most
 YOUR_PRICE = "your price"  # instead of a listed price's date
-THERE = "the images lie where they are computed with already"
+THERE = "the images are already on the device"
 
 
 @dataclass(frozen=True)
@@ -317,7 +317,7 @@ def predict(workload: Workload, device: Device | Calibration) -> Prediction:
     """
     if isinstance(device, Calibration):
         seconds, low, high = map(float, device.predicted(workload))
-        outside = "" if device.is_known(workload) else "far from every step that was measured for the calibration"
+        outside = "" if device.is_known(workload) else "far from every step measured for the calibration"
         return Prediction(seconds, low, high, device.parts(workload), outside)
     device.check(workload)
     parts, low, high = (_parts_on(workload, device, end) for end in ("value", "low", "high"))
@@ -374,16 +374,16 @@ class Question:
     def __post_init__(self) -> None:
         if isinstance(self.rows, bool) or not isinstance(self.rows, int) or not 1 <= self.rows <= MOST_ROWS:
             raise ValueError(
-                f"rows: expected 1 to {MOST_ROWS:,}, got {self.rows!r}; give the training examples of an epoch"
+                f"rows: expected 1 to {MOST_ROWS:,}, got {self.rows!r}; enter the training examples per epoch"
             )
         _ = self._training  # raises for an impossible training
         if isinstance(self.networks, bool) or not 1 <= self.networks <= MOST_NETWORKS:
             raise ValueError(
-                f"networks: expected 1 to {MOST_NETWORKS:,}, got {self.networks}; choose how many are to be trained"
+                f"networks: expected 1 to {MOST_NETWORKS:,}, got {self.networks}; choose how many to train"
             )
         if self.price_per_h is not None and not 0 <= self.price_per_h <= MOST_PER_H:
             raise ValueError(
-                f"price: expected 0 to {MOST_PER_H:,.0f} dollars an hour, got {self.price_per_h:g}; give what an hour"
+                f"price: expected 0 to {MOST_PER_H:,.0f} dollars an hour, got {self.price_per_h:g}; enter what an hour"
                 " of this machine costs you"
             )
 

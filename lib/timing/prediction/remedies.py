@@ -122,14 +122,14 @@ def in_words(effect: Effect, before: Setup) -> str:
     if after is None:
         return effect.why_not
     if effect.remedy is Remedy.BATCH:
-        return f"batch size {after.batch_size:,} in place of {before.batch_size:,}"
+        return f"batch size {after.batch_size:,} instead of {before.batch_size:,}"
     if effect.remedy is Remedy.DATA:
-        return "the images on the device in place of a transfer each step"
+        return "the images on the device instead of a transfer in each step"
     if effect.remedy is Remedy.NETWORKS:
-        return f"{after.at_once} networks in one program in place of one after another"
+        return f"{after.at_once} networks in one program instead of one after another"
     if effect.remedy.kept:
-        return f"{effect.remedy.value}: it is so already; the seconds are those without"
-    return effect.remedy.value if after.variant else f"{after.by} in place of {before.by}"
+        return f"{effect.remedy.value}: already in use; the seconds are without it"
+    return effect.remedy.value if after.variant else f"{after.by} instead of {before.by}"
 
 
 def to_paste(effect: Effect, ways: Mapping[str, Calibrated], before: Setup) -> str:
@@ -174,7 +174,7 @@ def _effect(remedy: "Remedy", question: Question, before: Setup, ways: Mapping[s
 def _setup(question: Question, by: str, ways: Mapping[str, Calibrated], batch_size: int = 0, at_once: int = 1) -> Setup:
     of, size = ways[by], batch_size or question.batch_size
     if of.calibration is None:
-        raise NotCalibrated(f"{by} is not calibrated on this machine, so nothing is predicted of it; calibrate it")
+        raise NotCalibrated(f"{by} is not calibrated on this machine, so it cannot be predicted; calibrate it")
     workload = question.workload(of.way, at_once, size)
     of.check(workload)
     return Setup(by, size, predict(workload, of.calibration), at_once)
@@ -189,13 +189,13 @@ def _compiled(
     these = {
         name: one for name, one in ways.items() if one.program == of.program and one.together == 1 and one.way in wanted
     }
-    yield from _any(these, "there is no such way to train with this library here", question, ways)
+    yield from _any(these, "this library has no such way to train here", question, ways)
 
 
 def _larger_batch(question: Question, before: Setup, ways: Mapping[str, Calibrated]) -> Iterator[Setup]:
     size = min(LARGER * before.batch_size, question.rows)
     if size == before.batch_size:
-        raise _NoRemedy("a batch has all images already")
+        raise _NoRemedy("a batch already has all images")
     yield _setup(question, before.by, ways, size, before.at_once)
 
 
@@ -227,7 +227,7 @@ def _seconds(cost: Cost, n_bytes: int) -> tuple[float, float, float]:
 
 def _together(question: Question, before: Setup, ways: Mapping[str, Calibrated]) -> Iterator[Setup]:
     if question.networks == 1:
-        raise _NoRemedy("there is one network only, and none to train beside it")
+        raise _NoRemedy("there is only one network")
     program = ways[before.by].program
     these = {name: one for name, one in ways.items() if one.program == program and one.together > 1}
     yield from _any(these, "this library does not train several networks in one program here", question, ways)
@@ -239,7 +239,7 @@ def _elsewhere(of_keras: bool, question: Question, before: Setup, ways: Mapping[
     others = {name: one for name, one in ways.items() if one.program != own.program and one.together == 1}
     same = {name: one for name, one in others.items() if own.is_keras and one.is_keras}
     these = same if of_keras else {name: one for name, one in others.items() if name not in same}
-    yield from _any(these, "there is no other here", question, ways)
+    yield from _any(these, "there is no other one here", question, ways)
 
 
 def _any(
@@ -261,7 +261,7 @@ def _any(
 
 
 _JAX, _KERAS = ("jax-step",), ("keras-jax", "keras-tensorflow", "keras-torch")
-_COMPILED_STEP, _COMPILED_EPOCH = "its step is compiled already", "its whole epoch is compiled already"
+_COMPILED_STEP, _COMPILED_EPOCH = "its step is already compiled", "its whole epoch is already compiled"
 
 
 class Remedy(StrEnum):
@@ -309,7 +309,7 @@ class Remedy(StrEnum):
     )
     EPOCH = (
         "compile the epoch",
-        {"jax": "parameters, losses = jax.lax.scan(step, parameters, batches)  # within one jax.jit"},
+        {"jax": "parameters, losses = jax.lax.scan(step, parameters, batches)  # inside one jax.jit"},
         partial(_compiled, (Way.EPOCH, Way.GRAPH), _COMPILED_EPOCH),
     )
     BATCH = (
@@ -324,16 +324,16 @@ class Remedy(StrEnum):
         ("", *_JAX),
         RESIDENT,
     )
-    NETWORKS = "many networks at once", {"jax": "step = jax.vmap(step)  # of stacked parameters"}, _together
+    NETWORKS = "many networks at once", {"jax": "step = jax.vmap(step)  # over stacked parameters"}, _together
     KERAS = (
-        "another backend of Keras",
+        "another Keras backend",
         {"keras": 'os.environ["KERAS_BACKEND"] = "{other}"  # before “import keras”'},
         partial(_elsewhere, True),
         _KERAS,
     )
     BACKEND = "another backend", {}, partial(_elsewhere, False)
     EXECUTION = (
-        "several steps a call",
+        "several steps per call",
         {"keras": "model.compile(..., steps_per_execution={steps})"},
         None,
         ("keras-jax", "keras-tensorflow"),
@@ -342,7 +342,7 @@ class Remedy(StrEnum):
     METRIC = "no metric each step", {"keras": "model.compile(..., metrics=[])"}, None, _KERAS, "no metric"
     XLA = "XLA", {"keras": "model.compile(..., jit_compile=True)"}, None, ("keras-tensorflow",), "jit_compile"
     ARRAYS = (
-        "arrays, no generator",
+        "arrays instead of a generator",
         {"keras": "model.fit(x, y, batch_size={batch})  # x and y are arrays"},
         None,
         _KERAS,
@@ -359,7 +359,7 @@ class Remedy(StrEnum):
         True,
     )
     MOVED = (
-        "images moved to the card once",
+        "images moved to the GPU once",
         {"torch": 'x, y = x.to("cuda"), y.to("cuda")  # once, before the loop'},
         None,
         ("torch",),
@@ -368,7 +368,7 @@ class Remedy(StrEnum):
         True,
     )
     DROPPED = (
-        "gradients dropped, not set to 0",
+        "gradients dropped instead of zeroed",
         {"torch": "optimizer.zero_grad(set_to_none=True)"},
         None,
         ("torch",),
@@ -378,12 +378,12 @@ class Remedy(StrEnum):
     DONATED = ("donated buffers", {"jax": "step = jax.jit(step, donate_argnums=0)"}, None, _JAX, "undonated", True)
 
 
-BROUGHT = "its figures are of batches that the host brings"
+BROUGHT = "its figures assume batches from the host"
 NOTHING = Prediction(math.inf, math.inf, math.inf, {})
 WORTH = 1.05  # smaller speedups are not worth a change
 FETCHED_S = 60.0  # least saving for advising another machine: a rented one takes this long to start
 MOST_ROWS, MOST_OF_ONE = 8, 3  # answers shown at first: in all, and per device
-CARDS, PROCESSORS = "other cards", "other processors"
+CARDS, PROCESSORS = "other GPUs", "other CPUs"
 
 
 @dataclass(frozen=True)
@@ -536,23 +536,23 @@ def _chosen(able: Sequence[Answer]) -> tuple[Answer | None, str]:
     if not cards:
         return usual, ""
     saves_s = usual.prediction.step_s - min(one.prediction.step_s for one in cards)
-    return usual, "no card is quicker" if saves_s <= 0 else "no card surely saves a minute"
+    return usual, "no GPU is faster" if saves_s <= 0 else "no GPU is certain to save a minute"
 
 
 def _named(answer: Answer) -> str:
-    return answer.device if answer.here else f"a {'card' if answer.on_gpu else 'processor'} such as {answer.device}"
+    return answer.device if answer.here else f"a {'GPU' if answer.on_gpu else 'CPU'} such as {answer.device}"
 
 
 def _headline(question: Question, chosen: Answer | None, why: str, remedy: str) -> str:
     if chosen is None:
-        return "nothing that is known can train it; choose a smaller network or batch"
-    found, known = chosen.prediction, "90 %" if chosen.here or chosen.recorded else "by data sheets"
+        return "no known device can train it; choose a smaller network or batch"
+    found, known = chosen.prediction, "90 %" if chosen.here or chosen.recorded else "from data sheets"
     what = f"{question.networks:,} networks" if question.networks > 1 else "it"
     often = f"{question.epochs:,} epoch{'s' * (question.epochs > 1)}"
     said = (
         f"train {what} on {_named(chosen)} ({chosen.way}): {often} take{'s' * (question.epochs == 1)}"
         f" {seconds(found.step_s)} ({known}: {seconds(found.low_s)} to {seconds(found.high_s)}"
-        f"{', and perhaps further off' if found.warning else ''})"
+        f"{', perhaps further off' if found.warning else ''})"
     )
     return "; ".join(filter(None, (said, why, remedy and f"what helps most: {remedy}")))
 
@@ -654,7 +654,7 @@ def _changes(question: Question, by: str, places: Sequence[Mapping[str, Calibrat
 def _in_words(effect: Effect, before: Setup, ways: Mapping[str, Calibrated]) -> str:
     line = to_paste(effect, ways, before)
     words = f"{in_words(effect, before)} (`{line}`)" if line else in_words(effect, before)
-    return f"{words}, {times(effect.gain)} times as fast an image"
+    return f"{words}, {times(effect.gain)} times as fast per image"
 
 
 def quicker(one: Prediction, other: Prediction, common: float = 1.0) -> int:

@@ -370,21 +370,21 @@ class SheetFigure:
 Quantity = namedtuple("Quantity", "words unit least most required", defaults=(True,))
 QUANTITIES: Mapping[str, Quantity] = MappingProxyType(
     {
-        "host_call_s": Quantity("a call of a compiled program by the host", "s", 0.0, 0.1),
-        "dispatch_s": Quantity("dispatching one operation by the host, its kernel's start included", "s", 0.0, 0.1),
-        "launch_s": Quantity("starting one kernel", "s", 0.0, 0.01),
-        "graph_launch_s": Quantity("starting one kernel of a graph", "s", 0.0, 0.01),
+        "host_call_s": Quantity("the host's call to a compiled program", "s", 0.0, 0.1),
+        "dispatch_s": Quantity("the host's dispatch of one operation, including its kernel launch", "s", 0.0, 0.1),
+        "launch_s": Quantity("launching one kernel", "s", 0.0, 0.01),
+        "graph_launch_s": Quantity("launching one kernel in a graph", "s", 0.0, 0.01),
         "wait_s": Quantity("waiting for the device", "s", 0.0, 0.1),
-        "transfer_latency_s": Quantity("beginning a transfer", "s", 0.0, 0.1),
-        "transfer_bytes_per_s": Quantity("bringing data to the device", "B/s", 1e6, 1e13),
-        "example_s": Quantity("the host's work on an example", "s", 0.0, 0.01, required=False),
+        "transfer_latency_s": Quantity("starting a transfer", "s", 0.0, 0.1),
+        "transfer_bytes_per_s": Quantity("transferring data to the device", "B/s", 1e6, 1e13),
+        "example_s": Quantity("the host's work per example", "s", 0.0, 0.01, required=False),
         "memory_bytes_per_s": Quantity("reading and writing memory", "B/s", 1e8, 1e14),
-        "cache_bytes": Quantity("the cache", "B", 0.0, 1e10),
-        "cache_bytes_per_s": Quantity("reading and writing what is in the cache", "B/s", 1e8, 1e15),
+        "cache_bytes": Quantity("the size of the cache", "B", 0.0, 1e10),
+        "cache_bytes_per_s": Quantity("reading and writing the cache", "B/s", 1e8, 1e15),
         "product_flops_per_s": Quantity("a large float32 product", "FLOP/s", 1e8, 1e16),
-        "filled_by": Quantity("elements of a product's result that fill the device", "elements", 1.0, 1e8),
-        "memory_bytes": Quantity("its memory", "B", 1e6, 1e14),
-        "price_per_h": Quantity("an hour of it", "$", 0.0, 1000.0, required=False),
+        "filled_by": Quantity("the elements of a product's result that fill the device", "elements", 1.0, 1e8),
+        "memory_bytes": Quantity("the size of its memory", "B", 1e6, 1e14),
+        "price_per_h": Quantity("the price of an hour", "$", 0.0, 1000.0, required=False),
     }
 )
 
@@ -413,7 +413,7 @@ def check_memory(workload: Workload, memory_bytes: float, memory: str = "") -> N
         raise DoesNotFit(
             f"{workload.name}: expected a step of at most {memory or f'{memory_bytes / 1e9:.3g} GB, the free memory'},"
             f" got at least {workload.working_bytes / 1e9:.3g} GB for batch size {workload.batch_size:,} and"
-            f" {workload.networks:,} at once; choose a smaller batch, fewer networks or smaller ones"
+            f" {workload.networks:,} at once; choose a smaller batch, or fewer or smaller networks"
         )
 
 
@@ -461,7 +461,7 @@ class Device:
                     f" {quantity.unit}, got {figure.low:g} to {figure.high:g}; correct it"
                 )
         if unknown := [name for name in self.figures if name not in QUANTITIES]:
-            raise UnusableDevice(f"{self.name}: expected figures of known names, got {listed(unknown)}; remove them")
+            raise UnusableDevice(f"{self.name}: expected known figures only, got {listed(unknown)}; remove them")
         cache, memory = self.figures["cache_bytes_per_s"], self.figures["memory_bytes_per_s"]
         if any(getattr(cache, end) < getattr(memory, end) for end in ("low", "value", "high")):
             raise UnusableDevice(
@@ -537,12 +537,12 @@ class Device:
 
 PARTS: Mapping[str, str] = MappingProxyType(
     {
-        "call": "calls by the host",
+        "call": "host calls",
         "dispatch": "dispatching operations",
-        "launch": "starting kernels",
-        "graph": "starting kernels of a graph",
+        "launch": "kernel launches",
+        "graph": "kernel launches in a graph",
         "wait": "waiting",
-        "transfer latency": "beginning transfers",
+        "transfer latency": "starting transfers",
         "transfer": "transfers",
         "example": "preparing examples",
         "cache": "bytes from the cache",
@@ -578,18 +578,18 @@ def read_devices(path: Path = FILE) -> dict[str, Device]:
         rows = convert(json.loads(path.read_bytes()), _DevicesFile).devices
     except OSError as error:
         raise UnusableDevice(
-            f"{path.name or path}: expected a JSON file of devices, but it cannot be read ({error.strerror}); name"
+            f"{path.name or path}: expected a JSON file of devices, but it cannot be read ({error.strerror}); choose"
             f" another, such as {FILE.name}"
         ) from error
     except (ValidationError, ValueError, RecursionError) as error:
         raise UnusableDevice(
-            f"{path.name}: expected a JSON file of devices as {FILE.name} is one, but: {error}; correct it"
+            f"{path.name}: expected a JSON file of devices like {FILE.name}, but: {error}; correct it"
         ) from error
     for what in ("key", "name"):
         (value, count), *_ = Counter(getattr(row, what) for row in rows).most_common(1)
         if count > 1:
             raise UnusableDevice(
-                f"{path.name}: expected each device with a {what} of its own, got {value} twice; rename one"
+                f"{path.name}: expected a different {what} for each device, got {value} twice; rename one"
             )
     return {row.key: Device(row.name, row.on_gpu, row.figures, row.remarks, row.dated) for row in rows}
 
@@ -727,7 +727,8 @@ def cost_of(sizes_bytes: Sequence[float], times_s: Sequence[float]) -> Cost | No
     sizes, times = np.asarray(sizes_bytes, float), np.asarray(times_s, float)
     if len(sizes) != len(times) or not (times > 0).all():
         raise ValueError(
-            f"transfers: expected as many sizes as times above 0, got {len(sizes)} and {len(times)}; measure them again"
+            f"transfers: expected as many sizes as times, and times above 0, got {len(sizes)} and {len(times)}; measure"
+            " again"
         )
     if len(sizes) < 3:
         return None

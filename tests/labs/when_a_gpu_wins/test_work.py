@@ -46,7 +46,7 @@ def test_a_calibration_is_named_with_its_error():
     steps = {(JAX, one): StepTime(exact_s(JAX, one), 0.1) for one in trials(JAX)}
     known = calibrations(steps)[0][TrainingWay(Runtime())]
     calibrated = CalibrationProgress(JAX, {trial: one for (_, trial), one in steps.items()}, known)
-    noisy = CalibrationProgress(NUMPY, {}, None, "something else uses this machine")
+    noisy = CalibrationProgress(NUMPY, {}, None, "something else is using this machine")
     assert page.calibrated_sentence([calibrated, noisy]).startswith(
         f"This machine is calibrated for {JAX.label} ({known.median_error:.0%}); "
     )
@@ -146,7 +146,7 @@ def test_a_calibrated_machine_shows_its_step_and_buttons_of_remedies(show, shown
     run(live, [TrainingWay(Runtime(key)) for key in ("jax-step", "jax-epoch")])
     show()
     assert "JAX, one call a step, batch size 32: a step is predicted to take" in shown[-1]
-    assert "Its step is compiled already." in shown[-1]
+    assert "Its step is already compiled." in shown[-1]
     assert "Not calibrated yet: JAX, one call an epoch, many networks at once." in shown[-1]
     assert shown[-1].count("marimo-button") >= 3
 
@@ -193,7 +193,7 @@ BEFORE = Setup("JAX, one call a step", 32, took(1e-3))
 COMPILED = Effect(Remedy.EPOCH, Setup("JAX, one call an epoch", 32, took(0.5e-3)), "", 2.0, 1.5, 2.5)
 LARGER = Effect(Remedy.BATCH, Setup(BEFORE.by, 128, took(1e-3)), "", 4.0, 3.0, 5.0)
 SLOWER = Outcome(Effect(Remedy.BACKEND, Setup("NumPy", 32, took(2e-3)), "", 0.5, 0.4, 0.6))
-NONE = Outcome(Effect(Remedy.STEP, why_not="its step is compiled already"))
+NONE = Outcome(Effect(Remedy.STEP, why_not="its step is already compiled"))
 PLAIN = Findings(BEFORE, None, [NONE, Outcome(COMPILED), Outcome(LARGER), SLOWER])
 OUTCOMES = [NONE, Outcome(COMPILED, StepTime(0.25e-3, 0.1)), Outcome(LARGER, StepTime(2e-3, 0.1)), SLOWER]
 MEASURED = Findings(BEFORE, StepTime(2e-3, 0.1), OUTCOMES)
@@ -207,7 +207,7 @@ def test_the_best_predicted_remedy_is_named_before_measuring():
     assert said(PLAIN).startswith("JAX, one call a step, batch size 32: a step is predicted to take 1 ms (")
     assert said(PLAIN).endswith(
         "; the prediction is 31 μs an image. Predicted to help most in your own program: a larger batch, 4 (3 to 5)"
-        " times as fast, with batch size 128 in place of 32."
+        " times as fast, with batch size 128 instead of 32."
     )
     assert "No remedy that can be predicted here is predicted to help." in said(Findings(BEFORE, None, [NONE, SLOWER]))
 
@@ -224,7 +224,7 @@ def test_each_remedy_has_a_button_or_says_why_not():
     assert shown.count("<tr") == 1 + 1 + 5
     assert "press EPOCH" in shown
     assert "press STEP" not in shown
-    assert "Its step is compiled already." in shown
+    assert "Its step is already compiled." in shown
     assert "expected at most 3 s" in shown.lower()
     assert "<td>100%</td>" in shown, "0.5 ms predicted, 0.25 ms measured"
     assert "<script>" not in page.remedies_table(replace(PLAIN, before=replace(BEFORE, by="<script>")), {})

@@ -263,8 +263,8 @@ def test_too_few_or_noisy_steps_are_not_fitted_and_say_why(live, monkeypatch):
     monkeypatch.setattr(calibration, "measure_trials", noisy)
     run(live, [NUMPY])
     assert live.of(NUMPY).calibration is None
-    assert "something else uses this machine" in live.of(NUMPY).why_not
-    monkeypatch.setattr(calibration, "measure_trials", fake_trials)
+    assert "something else is using this machine" in live.of(NUMPY).why_not
+    monkeypatch.setattr(calibration, "measure_trials", invented)
     run(live, [NUMPY], again=True)
     assert live.of(NUMPY).calibration is not None
     assert live.of(NUMPY).why_not == ""

@@ -143,7 +143,7 @@ def test_gains_of_remedies_match_the_known_times(store):
     }
     for remedy, gain in exact.items():
         assert by_remedy(found)[remedy].effect.gain == pytest.approx(gain, rel=0.1), remedy
-    assert by_remedy(found)[Remedy.STEP].effect.why_not == "its step is compiled already"
+    assert by_remedy(found)[Remedy.STEP].effect.why_not == "its step is already compiled"
     assert found.measured is None
     assert all(one.measured is None and one.miss is None for one in found.outcomes)
 
@@ -177,8 +177,8 @@ def test_a_miss_is_a_share_of_the_measured_step(store):
 
 def test_unanswerable_questions_say_why(store, monkeypatch):
     assert "JAX, one call a step is not calibrated" in findings(EIGHT, STEP, calibrated(EPOCH), store).problem
-    noisy = [CalibrationProgress(STEP, why_not="something else uses this machine"), *ALL[:1]]
-    assert findings(EIGHT, STEP, noisy, store).problem == "something else uses this machine"
+    noisy = [CalibrationProgress(STEP, why_not="something else is using this machine"), *ALL[:1]]
+    assert findings(EIGHT, STEP, noisy, store).problem == "something else is using this machine"
     monkeypatch.setattr(experiment, "usable_memory_bytes", lambda _device: 1e5)
     found = findings(EIGHT, STEP, ALL, store)
     assert "expected a step of at most 0.0001 GB" in found.problem
@@ -220,7 +220,7 @@ def test_applying_remedies_measures_and_stores_both_steps(engine, store):
     assert pressed(stopped) == []
     assert findings(small, STEP, ALL, store).measured is None
     for times in (1, 2):
-        assert pressed(Cancel()) == chosen[1:], "its step is compiled already"
+        assert pressed(Cancel()) == chosen[1:], "its step is already compiled"
         found = findings(small, STEP, ALL, store)
         assert found.measured is not None
         assert found.measured.times == times

@@ -111,7 +111,7 @@ def test_one_image_costs_like_two_if_no_sample_says_otherwise():
 
 def test_meaningless_steps_of_a_noisy_machine_are_refused():
     anything_s = np.exp(3 * RNG.standard_normal(len(SEEN))) * 1e-3
-    with pytest.raises(NotCalibrated, match="something else uses this machine"):
+    with pytest.raises(NotCalibrated, match="something else is using this machine"):
         calibrate("a busy machine", [(one, s) for one, s in zip(SEEN, anything_s, strict=True)])
 
 

@@ -160,14 +160,14 @@ def first(content):
     [
         (lambda c: c.update(version=2), r"devices.json: expected .* invalid enum value 2"),
         (lambda c: first(c).pop("key"), r"missing required field `key` - at `\$.devices\[0\]`"),
-        (lambda c: c["devices"].append(first(c)), "expected each device with a key of its own, got quadro-rtx-5000"),
-        (lambda c: first(c).update(name="T4"), "expected each device with a name of its own, got T4 twice"),
+        (lambda c: c["devices"].append(first(c)), "expected a different key for each device, got quadro-rtx-5000"),
+        (lambda c: first(c).update(name="T4"), "expected a different name for each device, got T4 twice"),
         (lambda c: first(c).update(on_gpu="no"), r"expected `bool`, got `str` - at `\$.devices\[0\].on_gpu`"),
         (lambda c: first(c)["figures"]["launch_s"].pop("low"), "missing required field `low`"),
         (lambda c: first(c)["figures"]["launch_s"].update(value=1e-9), "expected 0 ≤ low"),
         (lambda c: first(c)["figures"]["launch_s"].update(origin="heard"), "invalid enum value 'heard'"),
         (lambda c: first(c)["figures"].pop("launch_s"), "quadro rtx 5000: expected a figure “launch_s”"),
-        (lambda c: first(c)["figures"].update(colour=first(c)["figures"]["launch_s"]), "known names, got colour"),
+        (lambda c: first(c)["figures"].update(colour=first(c)["figures"]["launch_s"]), "figures only, got colour"),
     ],
 )
 def test_an_unusable_file_of_devices_is_refused(tmp_path, change, said):
@@ -302,5 +302,5 @@ def test_constant_times_have_no_bandwidth():
 def test_too_few_sizes_have_no_fit_and_bad_times_are_refused():
     assert cost_of([4, 16], [1.0, 2.0]) is None
     for sizes, times in (([1, 2], [1.0]), ([1, 2, 3], [1.0, 0.0, 1.0])):
-        with pytest.raises(ValueError, match="expected as many sizes as times above 0"):
+        with pytest.raises(ValueError, match="expected as many sizes as times, and times above 0"):
             cost_of(sizes, times)
