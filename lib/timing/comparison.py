@@ -74,7 +74,7 @@ class Comparison:
     @property
     def text(self) -> str:
         """The verdict and the ratio with its interval, never a bare percentage."""
-        return f"{self.verdict.value}: {self.ratio:.3g} times the time ({self.low:.3g} to {self.high:.3g})"
+        return f"{self.verdict.value}: {self.ratio:.3g} times as long ({self.low:.3g} to {self.high:.3g})"
 
 
 def compared(
@@ -91,7 +91,7 @@ def compared(
     one, other = np.asarray(first, dtype=float), np.asarray(second, dtype=float)
     if not len(one) or not len(other) or (paired and len(one) != len(other)):
         raise ValueError(
-            f"times to compare: expected some of both{' and equally many' if paired else ''}, got {len(one)} and"
+            f"times to compare: expected some of both{', equally many' if paired else ''}, got {len(one)} and"
             f" {len(other)}; measure both"
         )
     if not paired:

@@ -80,10 +80,10 @@ def compilation_counted(observed: Observed) -> Finding | None:
         return None
     return Finding(
         "compilation counted",
-        f"The average epoch is {_s(average_s)}, but all after the first take {_s(steady_s)}; the first took"
-        f" {_s(observed.epoch_s[0])}.",
+        f"The average epoch takes {_s(average_s)}: the first took {_s(observed.epoch_s[0])}, the later ones"
+        f" {_s(steady_s)}.",
         "The first call traces and compiles the program, or starts the device.",
-        "Report the first call apart, and the median of the others.",
+        "Report the first call separately, and the median of the others.",
         average_s / steady_s,
     )
 
@@ -94,7 +94,7 @@ def unsynchronised_timing(observed: Observed) -> Finding | None:
         return None
     return Finding(
         "unsynchronised timing",
-        f"The clock said {_s(reported_s)} per step; once the result is waited for, a step takes {_s(step_s)}.",
+        f"The clock showed {_s(reported_s)} per step, but until its result is ready, a step takes {_s(step_s)}.",
         "The call returns when the work is queued, not when it is done.",
         "Wait for the result before reading the clock (block_until_ready, cuda.synchronize, onSubmittedWorkDone).",
         step_s / reported_s,
@@ -109,9 +109,9 @@ def tiny_work_on_a_gpu(observed: Observed) -> Finding | None:
         return None
     return Finding(
         "tiny work on a GPU",
-        f"A step takes {_s(step_s)}, of which arithmetic needs {_s(arithmetic_s)} ({arithmetic_s / step_s:.1%}).",
-        "The rest is launching: each operation costs microseconds before the card begins.",
-        "Train many models or larger batches at once, compile the whole epoch into one call, or use the processor.",
+        f"A step takes {_s(step_s)}; its arithmetic needs {_s(arithmetic_s)} of that ({arithmetic_s / step_s:.1%}).",
+        "The rest is launch overhead: each operation costs microseconds before the GPU starts on it.",
+        "Train many models or larger batches at once, compile the whole epoch into one call, or use the CPU.",
         step_s / max(arithmetic_s, 1e-12),
     )
 
@@ -124,18 +124,18 @@ def transfer_in_the_loop(observed: Observed) -> Finding | None:
         "transfer in the loop",
         "moving data to the device",
         "Each step sends its batch from host memory.",
-        "Move the whole data set once (MNIST is 150 MB in float32), and slice the batches on the device.",
+        "Move the whole data set to the device once (MNIST is 150 MB in float32), and slice the batches there.",
     )
 
 
 def input_bound(observed: Observed) -> Finding | None:
     preprocessing_s = observed.preprocessing_s
     cause = "Python builds each batch while the device waits."
-    remedy = "Keep the data as one array, and take batches by slicing."
+    remedy = "Keep the data in one array, and slice the batches from it."
     if preprocessing_s is not None and observed.input_s and preprocessing_s > 0.5 * observed.input_s:
-        cause = f"Preprocessing takes {_s(preprocessing_s)} of processor time per step, while the device waits."
+        cause = f"Preprocessing takes {_s(preprocessing_s)} of CPU time per step while the device waits."
         remedy = (
-            "Preprocess ahead and in parallel by code that releases the interpreter's lock, or once for all epochs."
+            "Preprocess ahead, in parallel, with code that releases the interpreter's lock, or once for all epochs."
         )
     return _share_of_the_step(
         observed, observed.input_s, INPUT_SHARE, "input-bound", "fetching the next batch", cause, remedy
@@ -148,7 +148,7 @@ def _share_of_the_step(
     step_s = observed.step_s
     if part_s is None or step_s is None or part_s <= limit * step_s:
         return None
-    evidence = f"Of {_s(step_s)} per step, {_s(part_s)} ({part_s / step_s:.0%}) go into {what}."
+    evidence = f"Of {_s(step_s)} per step, {_s(part_s)} ({part_s / step_s:.0%}) are spent {what}."
     gain = step_s / (step_s - part_s) if part_s < step_s else None
     return Finding(name, evidence, cause, remedy, gain)
 
@@ -158,9 +158,9 @@ def disturbed_measurement(observed: Observed) -> Finding | None:
         return None
     return Finding(
         "disturbed measurement",
-        f"The middle half of the blocks spreads over {observed.spread:.0%} of the median.",
-        "Something else used the machine, or its clock changed.",
-        "Close other programs and measure again; compare only what was measured in turns.",
+        f"The middle half of the blocks spans {observed.spread:.0%} of the median.",
+        "Something else used the machine, or its clock rate changed.",
+        "Close other programs and measure again; compare only measurements taken in turns.",
     )
 
 
@@ -170,9 +170,9 @@ def gpu_not_registered(observed: Observed) -> Finding | None:
         return None
     return Finding(
         "GPU present but not registered",
-        f"The driver lists {present} GPU{'s' if present != 1 else ''}, the framework sees {registered}.",
+        f"The driver lists {present} GPU{'s' if present != 1 else ''}, but the framework sees {registered}.",
         "The framework was installed without CUDA support, or cannot load CUDA's libraries.",
-        "Install the CUDA build (`make install` does so where a driver answers), and check the framework's list of"
+        "Install the CUDA build (`make install` does so if a driver responds), and check the framework's list of"
         " devices.",
     )
 
@@ -226,12 +226,12 @@ def card_of(runtime: Runtime) -> CardFacts | None:
     names, precision, memory_bytes = answer
     if not names:
         finding = gpu_not_registered(Observed("gpu", gpus_present=len(cards()), gpus_registered=0))
-        text = finding.text if finding is not None else "No NVIDIA driver lists a card here; use a machine with one."
-        raise CannotTrain(f"“{label}” was asked for a graphics card and sees none, so it is not used. {text}{why}")
+        text = finding.text if finding is not None else "No NVIDIA driver lists a GPU here; use a machine with one."
+        raise CannotTrain(f"“{label}” was asked to use a GPU but sees none, so it is not used. {text}{why}")
     if precision != runtime.precision:
         raise CannotTrain(
-            f"“{label}” multiplies in {precision} where {runtime.precision} was asked for, so it is not used;"
-            " unset what sets its precision (NVIDIA_TF32_OVERRIDE, CUPY_TF32, TORCH_ALLOW_TF32_CUBLAS_OVERRIDE)"
+            f"“{label}” multiplies in {precision} instead of {runtime.precision} as requested, so it is not used;"
+            " unset the variable that changes it (NVIDIA_TF32_OVERRIDE, CUPY_TF32, TORCH_ALLOW_TF32_CUBLAS_OVERRIDE)"
         )
     return CardFacts(names[0], driver_version(), precision, memory_bytes)
 
@@ -242,7 +242,8 @@ def _adapter(runtime: Runtime) -> CardFacts:
     except LookupError as error:
         label = BACKENDS[runtime.backend].label
         raise CannotTrain(
-            f"“{label}” was asked for the {webgpu.KINDS[runtime.device]}, and {error}; look whether its driver answers"
+            f"“{label}” was asked to use the {webgpu.KINDS[runtime.device]}, but {error}; check that its driver"
+            " responds"
         ) from error
     name = f"{adapter.name} ({', '.join(filter(None, [webgpu.KINDS[adapter.kind], adapter.vendor]))})"
     return CardFacts(name, adapter.driver, runtime.precision)

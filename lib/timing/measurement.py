@@ -52,7 +52,7 @@ class Config:
 
 class Ended(Enum):
     SPREAD = "the spread was small enough"
-    CAP = "the time was up"
+    CAP = "the time limit was reached"
 
 
 @dataclass(frozen=True)
@@ -179,12 +179,12 @@ class Meter:
         possible = (
             (
                 self.wait_in_block and empty,
-                f"the step returns at once ({measured.median_s * 1e9:.0f} ns, hardly more than calling a function):"
+                f"the step returns at once ({measured.median_s * 1e9:.0f} ns, hardly more than a function call):"
                 " does it work lazily, or leave its work to a device that `sync` does not wait for?",
             ),
             (
                 self.wait_in_block and not empty and min(self.blocks) < self.config.min_block_s,
-                "blocks are shorter than a millisecond: the clock is part of the figure; measure more steps at once",
+                "blocks are shorter than a millisecond, so the figure includes the clock; measure more steps at once",
             ),
             (
                 len(self.blocks) < self.config.min_blocks,
@@ -193,13 +193,13 @@ class Meter:
             ),
             (
                 len(self.blocks) >= 3 and measured.spread > 0.1,
-                f"the spread is {measured.spread:.0%}: something else uses the machine, or its clock changes; close"
-                " other programs and measure again",
+                f"the spread is {measured.spread:.0%}: something else is using the machine, or its clock rate is"
+                " changing; close other programs and measure again",
             ),
             (
                 drift != 0,
-                f"later blocks took {drift:+.0%} of the time of early ones: the machine warms up or slows down; compare"
-                " only what is measured in turns",
+                f"the time per block changed by {drift:+.0%} from early to late: the machine is warming up or slowing"
+                " down; compare only measurements taken in turns",
             ),
         )
         return [warning for applies, warning in possible if applies]
@@ -225,7 +225,7 @@ SLOWED_SHARE = 0.1
 OTHERS_CORES = 0.25
 SWAP_BYTES = 2**20
 LOOK_S = 0.5  # processor time is counted in ticks of 10 ms, and reading the counters takes several
-_KINDS = ("other virtual machines took", "other programs kept", "MiB were swapped", "the graphics card was slowed by")
+_KINDS = ("other virtual machines took", "other programs kept", "MiB were swapped", "was slowed by")
 
 
 @dataclass(frozen=True)
@@ -243,11 +243,11 @@ class Disturbance:
     def flags(self) -> list[str]:
         """One sentence for each disturbance that makes a figure untrustworthy."""
         slowed = {cause: s for cause, s in self.slowed_s.items() if s > SLOWED_SHARE * self.seconds}
-        remedy = "let it cool, or name its clock with the figure"
+        remedy = "let it cool, or state its clock rate with the figure"
         possible = (
             (
                 self.steal_share > STEAL_SHARE,
-                f"other virtual machines took {self.steal_share:.0%} of the processor: measure again, or on a machine"
+                f"other virtual machines took {self.steal_share:.0%} of the CPU: measure again, or use a machine"
                 " of your own",
             ),
             (
@@ -260,14 +260,14 @@ class Disturbance:
             ),
             (
                 bool(slowed),
-                "the graphics card was slowed by "
+                "the GPU was slowed by "
                 + " and ".join(f"{cause} for {s:.2g} of {self.seconds:.2g} s" for cause, s in slowed.items())
                 + f": {remedy}",
             ),
             (
                 bool(self.throttled_by),
-                f"the graphics card was slowed by {' and '.join(self.throttled_by)} when it was asked at the end (this"
-                f" one does not count for how long): {remedy}",
+                f"the GPU was slowed by {' and '.join(self.throttled_by)} at the end of the measurement (it does not"
+                f" report for how long): {remedy}",
             ),
         )
         return [flag for applies, flag in possible if applies]

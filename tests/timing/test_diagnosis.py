@@ -72,8 +72,8 @@ def test_the_largest_gain_comes_first():
     assert names == ["tiny work on a GPU", "transfer in the loop", "disturbed measurement"]
 
 
-@pytest.mark.parametrize(("preprocessing_s", "words"), [(0.6e-3, "Preprocess ahead"), (0.1e-3, "batches by slicing")])
-def test_the_remedy_for_slow_input_depends_on_the_preprocessing(preprocessing_s, words):
+@pytest.mark.parametrize(("preprocessing_s", "words"), [(0.6e-3, "Preprocess ahead"), (0.1e-3, "slice the batches")])
+def test_what_is_waited_for_decides_the_remedy(preprocessing_s, words):
     (found,) = findings(Observed(step_s=1e-3, input_s=0.75e-3, preprocessing_s=preprocessing_s))
     assert words in found.remedy
 
@@ -166,7 +166,7 @@ def test_the_library_names_its_card_driver_and_precision(key, libraries, monkeyp
 def test_a_library_that_sees_no_card_is_refused_with_its_reason(key, libraries, monkeypatch):
     libraries.cards = []
     with pytest.raises(
-        CannotTrain, match=r"sees none, so it is not used\. The driver lists 2 GPUs, the framework sees 0"
+        CannotTrain, match=r"sees none, so it is not used\. The driver lists 2 GPUs, but the framework sees 0"
     ):
         asked(libraries, monkeypatch, Runtime(key, "gpu"))
     if BACKENDS[key].worker == "jax":
@@ -181,10 +181,10 @@ def test_a_library_that_sees_no_card_is_refused_with_its_reason(key, libraries, 
 
 def test_a_library_with_the_wrong_precision_is_refused(libraries, monkeypatch):
     libraries.jax.jax_default_matmul_precision = "None"  # the user's own default
-    with pytest.raises(CannotTrain, match="multiplies in None where float32 was asked for"):
+    with pytest.raises(CannotTrain, match="multiplies in None instead of float32"):
         card_of(Runtime("jax-epoch", "gpu"))
     monkeypatch.setenv("CUPY_TF32", "1")
-    with pytest.raises(CannotTrain, match=r"multiplies in tf32 where float32 was asked for.*CUPY_TF32"):
+    with pytest.raises(CannotTrain, match=r"multiplies in tf32 instead of float32.*CUPY_TF32"):
         card_of(Runtime("cupy", "gpu"))
 
 
@@ -215,6 +215,6 @@ def test_compiled_products_have_the_requested_precision(precision):
 def test_a_gpu_worker_without_a_card_refuses_to_train(lone_engine, key):
     if unavailable(Runtime(key)) is not None:
         pytest.skip(f"{key} is not installed")
-    with pytest.raises(TrainingFailed, match="was asked for a graphics card and sees none, so it is not used"):
+    with pytest.raises(TrainingFailed, match="was asked to use a GPU but sees none, so it is not used"):
         run(lone_engine, Runtime(key, "gpu"), [Training(epochs=1)])
     assert lone_engine.pids() == {}, "it was not kept"

@@ -289,7 +289,7 @@ def test_long_turns_are_checked_rarely_and_short_ones_never(monkeypatch):
             Disturbance(4.0, 0.0, 0.0, 0, {"its power limit": 1.5, "its temperature": 0.01}),
             "slowed by its power limit for 1.5 of 4 s",
         ),
-        (Disturbance(1.0, 0.0, 0.0, 0, throttled_by=("its power limit",)), "does not count for how long"),
+        (Disturbance(1.0, 0.0, 0.0, 0, throttled_by=("its power limit",)), "does not report for how long"),
     ],
 )
 def test_disturbances_have_flags(disturbance, words):

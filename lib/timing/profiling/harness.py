@@ -217,8 +217,8 @@ def on_card(calls: Sequence[Step], card: CardQueue) -> StepExperiment:
         while (spent_s := timed()) is None:
             if repetitions == 1 and holds >= MOST_HOLDS:
                 raise RuntimeError(
-                    f"expected {len(calls)} calls to be queued within {MOST_HOLDS} products of {HOLD_SIDE:,}, and the"
-                    " card was done with these before: one of the calls waits for it; leave that one out"
+                    f"expected {len(calls)} calls to be queued within {MOST_HOLDS} products of {HOLD_SIDE:,}, but"
+                    " the GPU finished those first: one of the calls waits for it; leave that call out"
                 )
             repetitions, holds = max(1, repetitions // 2), min(2 * holds, MOST_HOLDS)
         yield spent_s / repetitions
@@ -307,7 +307,7 @@ def in_a_fresh_process(
             try:
                 while process.poll() is None:
                     if time.perf_counter() - began_s > limit_s:
-                        raise error(f"{what} took more than {limit_s:.0f} s")
+                        raise error(f"{what} took longer than {limit_s:.0f} s")
                     yield
                     time.sleep(POLL_S)
             finally:
@@ -315,8 +315,8 @@ def in_a_fresh_process(
         said.seek(0)
         complaints.seek(0)
         if process.returncode:
-            last = (complaints.read().strip().splitlines() or ["nothing was written"])[-1]
-            raise error(f"{what} ended with {process.returncode}: {last}")
+            last = (complaints.read().strip().splitlines() or ["it wrote nothing"])[-1]
+            raise error(f"{what} exited with {process.returncode}: {last}")
         return said.read()
 
 

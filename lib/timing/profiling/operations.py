@@ -823,7 +823,7 @@ def measure_overlap(worker: str, device: str, operation: OperationRequest) -> It
         `LANES` `…/begins` and `…/ends`, whose blocks are pieces.
     """
     if (device, worker) not in (("cpu", "numpy"), ("gpu", "torch")):
-        raise ValueError(f"overlap: expected numpy on cpu or torch on gpu, got {worker} on {device}; ask for these")
+        raise ValueError(f"overlap: expected numpy on cpu or torch on gpu, got {worker} on {device}; choose one")
     with (on_streams if device == "gpu" else on_threads)(operation) as (runs, _):
         last: dict[str, list[list[Span]]] = {}
 

@@ -96,13 +96,13 @@ class Pipeline:
             )
         if not 0 <= self.preprocessing_ms <= MAX_PREPROCESSING_MS:  # also refuses NaN
             raise ValueError(
-                f"preprocessing: expected 0 to {MAX_PREPROCESSING_MS:g} ms an image, got {self.preprocessing_ms:g};"
+                f"preprocessing: expected 0 to {MAX_PREPROCESSING_MS:g} ms per image, got {self.preprocessing_ms:g};"
                 " choose one in between"
             )
         if (batch_s := self.batch_size * self.preprocessing_ms * 1e-3) > MAX_BATCH_S:
             raise ValueError(
-                f"preprocessing: expected at most {MAX_BATCH_S:g} s a batch, got {batch_s:.3g} s"
-                f" ({self.batch_size:,} images of {self.preprocessing_ms:g} ms); choose a smaller batch or less of it"
+                f"preprocessing: expected at most {MAX_BATCH_S:g} s per batch, got {batch_s:.3g} s"
+                f" ({self.batch_size:,} images of {self.preprocessing_ms:g} ms); choose a smaller batch or less work"
             )
 
     @property
@@ -180,21 +180,19 @@ PARTS = (
     StepPart(
         "arithmetic",
         "#0b7a57",
-        "many steps on one batch with nobody asked in between (NumPy, and PyTorch on a processor: the call on one batch"
-        " that is there already, with the waking of the library’s threads), less the same for one neuron and one image",
+        "many uninterrupted steps on one batch (NumPy, and PyTorch on a CPU: the call on one batch that is already"
+        " there, including waking the library’s threads), minus the same for one neuron and one image",
     ),
-    StepPart("transfer", "#c48600", "fetching a batch as this backend does, less the same with nothing to fetch"),
+    StepPart("transfer", "#c48600", "fetching a batch as this backend does, minus the same with nothing to fetch"),
     StepPart(
         "launch and wait",
         "#3a72d8",
-        "the call on one batch that is there already, less its arithmetic and its dispatch: handing over to threads or"
-        " card, and waking up; none where the library works in the caller’s thread: all of that is in its call",
+        "the call on one batch that is already there, minus its arithmetic and its dispatch: handing over to threads or"
+        " GPU, and waking up; none if the library works in the caller’s thread, because its call includes all of that",
     ),
-    StepPart("dispatch", "#8d6fd1", "the call for one neuron and one image, until it returns"),
-    StepPart(
-        "Python", "#d1623a", "the loop with the call left out; for Keras, fit of the tiny network less its bare call"
-    ),
-    StepPart("idle", "#8a8f98", "wall time of the training in which none of its cores worked, beyond launch and wait"),
+    StepPart("dispatch", "#8d6fd1", "the time until the call for one neuron and one image returns"),
+    StepPart("Python", "#d1623a", "the loop without the call; for Keras, fit of the tiny network minus its bare call"),
+    StepPart("idle", "#8a8f98", "wall time in which none of the training’s cores worked, beyond launch and wait"),
 )
 
 ONE_CALL = ("jax-epoch", "numba")  # backends that make many steps in one call

@@ -242,7 +242,7 @@ def _watched(step: TimedStep) -> Generator[None, None, Busy | None]:
 
 SOURCE = Path(__file__).with_name("cuda_calls.c")
 LIMIT_S = 90.0  # for the counting process
-NOT_BUILT = "what a step calls of CUDA cannot be counted: "
+NOT_BUILT = "a step's CUDA calls cannot be counted: "
 # Locations of CUPTI: in CUDA's own folder, in the CUDA 13 wheels that PyTorch and JAX depend on, in Triton.
 _IN_CUDA = ("include", "extras/CUPTI/include", "lib64", "extras/CUPTI/lib64", "lib")
 _IN_WHEELS = ("nvidia/cu13/include", "nvidia/cu13/lib", "nvidia/cuda_cupti/include", "nvidia/cuda_cupti/lib")
@@ -270,7 +270,7 @@ def counted(backend: str, subject: Subject) -> Iterator[Row | None]:
         arguments = (backend, str(subject.batch_size), hidden, str(library), str(counts))
         command = [sys.executable, "-m", "lib.timing.profiling.run", *arguments]
         environment = os.environ | {"CUDA_INJECTION64_PATH": str(library)}
-        yield from in_a_fresh_process(command, environment, LIMIT_S, f"{NOT_BUILT}its process", NotMeasured)
+        yield from in_a_fresh_process(command, environment, LIMIT_S, f"{NOT_BUILT}the process", NotMeasured)
         steps = N_TRAIN // subject.batch_size
         for line in counts.read_text().splitlines():
             interface, name, calls = line.split()
@@ -291,7 +291,7 @@ def build(folder: Path) -> Path:
     libraries = [file for place in places for file in sorted(place.glob("libcupti.so*"))]
     if not headers or not libraries:
         raise NotMeasured(
-            f"{NOT_BUILT}expected CUPTI's header and library beside CUDA's, got {len(headers)} and {len(libraries)};"
+            f"{NOT_BUILT}expected CUPTI's header and library next to CUDA's, got {len(headers)} and {len(libraries)};"
             " install cuda-cupti"
         )
     made, here = folder / "libcuda_calls.so", libraries[0]
@@ -302,8 +302,8 @@ def build(folder: Path) -> Path:
     command = [compiler, "-shared", "-O2", *linked, *includes, "-o", str(made), str(SOURCE), str(here)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["nothing was written"])[-1]
-        raise NotMeasured(f"{NOT_BUILT}{Path(compiler).name} ended with {done.returncode} ({last}); install CUDA again")
+        last = (done.stderr.strip().splitlines() or ["it wrote nothing"])[-1]
+        raise NotMeasured(f"{NOT_BUILT}{Path(compiler).name} exited with {done.returncode} ({last}); reinstall CUDA")
     return made
 
 
@@ -344,7 +344,7 @@ def main(backend: str, batch_size: str, hidden: str, library: str, path: str) ->
         if moment == "begins":
             calls.clear_counts()
         elif calls.write_counts(path.encode()):
-            raise SystemExit(f"expected to write {os.path.basename(path)}, and it cannot be written; free the disk")
+            raise SystemExit(f"cannot write {os.path.basename(path)}; free some disk space")
 
 
 # Steps of each short epoch, and the most that are profiled. More than one chunk of Keras' steps, so that a chunk in the
@@ -354,8 +354,8 @@ WARM_UP_S = 0.3
 PLAIN_S = 0.3  # of steps without the profiler, to show its cost
 MAX_WARM_UP_S = 20.0
 HELD = (
-    "expected the profiler of {library} to be free, but another profile is being recorded in this process; end that one"
-    " and press “Profile now” again"
+    "expected the profiler of {library} to be free, but this process is already recording a profile; end that one and"
+    " press “Profile now” again"
 )
 
 # Starts profiling, given a folder and the device; the returned function ends it and writes.
@@ -380,7 +380,7 @@ def record(backend: str, subject: Subject, folder: str) -> Iterator[Row | None]:
     library = next((name for name in _PROFILERS if name in BACKENDS[backend].needs), "")
     start = _PROFILERS.get(library)
     if start is None:
-        raise NotMeasured(f"{BACKENDS[backend].label} has no profiler of its own; choose another backend")
+        raise NotMeasured(f"{BACKENDS[backend].label} has no profiler; choose another backend")
     n = min(len(subject.data.x_train), EPOCH_STEPS * subject.batch_size)
     epoch_steps = n // subject.batch_size
     data = replace(subject.data, x_train=subject.data.x_train[:n], y_train=subject.data.y_train[:n])

@@ -44,7 +44,7 @@ def feed(pipeline: Pipeline, preprocess: Preprocessing, subject: Subject) -> Fee
     if pipeline.feed == "cache" and pipeline.fill_s > MAX_FILL_S:
         raise NotMeasured(
             f"filling the cache with {pipeline.rows:,} images of {pipeline.preprocessing_ms:g} ms takes"
-            f" {pipeline.fill_s:.0f} s, and at most {MAX_FILL_S:g} s are measured; choose fewer rows"
+            f" {pipeline.fill_s:.0f} s, but the limit is {MAX_FILL_S:g} s; choose fewer rows"
         )
     return _TensorFlowFeed(pipeline, preprocess, subject)
 

@@ -151,7 +151,7 @@ def launches(subject: Subject) -> Iterator[Row | None]:
         loss = [float(step(x[:size], y[:size])) for _ in range(CHECKED_STEPS)][-1]
         first_call_s[name], losses[name] = time.perf_counter() - began, loss
         if abs(loss - losses["eager"]) > TOLERANCE * abs(losses["eager"]):
-            raise NotMeasured(f"expected a loss of {losses['eager']:.5f} as eagerly, got {loss:.5f} by {name}")
+            raise NotMeasured(f"expected the eager loss of {losses['eager']:.5f}, got {loss:.5f} with {name}")
         yield None
         measured = _made(make, subject)
         experiments[name] = _on_batches(measured, x, y, subject)

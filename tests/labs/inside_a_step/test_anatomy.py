@@ -135,16 +135,16 @@ def test_the_traps_table_shows_ratios_and_reasons():
     for said in (
         "0.1 × (0.1 to 0.1), too short",
         "Wait for the result before reading the clock",
-        "Report the first call apart",
+        "Report the first call separately",
         "the first took 4.2",  # 5 × 1 ms − 4 × 0.2 ms
         "100\u202fμs to 900\u202fμs",
-        "Move the whole data set once",
+        "Move the whole data set to",
         "95% busy",
         share,
     ):
         assert said in text
     unclear = traps_table(pairs(TRAPPED | {"transfer inside": of(0.5, 1.1, 1.9)}), 32, None, 2)
-    assert "Move the whole data set once" not in unclear, "what was not told apart is not explained"
+    assert "Move the whole data set to" not in unclear, "what was not told apart is not explained"
     assert "of the arithmetic it could do" not in unclear, "without a ceiling"
 
 

@@ -101,9 +101,7 @@ def test_trace_files_are_read_and_others_are_reported(tmp_path):
     trace, *problems = (item for item in read_files(files, Cancel()) if not isinstance(item, Note))
     assert isinstance(trace, Trace)
     assert str(problems[0]).startswith('bad.json: it is JSON, but has no list of "traceEvents"; ')
-    assert problems[1:] == [
-        "none: it is empty; stop the profiler, and let it write its file, before the file is copied."
-    ]
+    assert problems[1:] == ["none: it is empty; stop the profiler and let it write its file before copying it."]
 
 
 def test_a_reader_that_takes_too_long_is_ended(tmp_path, monkeypatch):

@@ -268,7 +268,7 @@ def test_numpys_stages_are_measured_in_fresh_processes(monkeypatch):
 
 def test_a_process_that_fails_says_why(monkeypatch):
     monkeypatch.setitem(operations.MODULES, "unknown", "math")
-    with pytest.raises(RuntimeError, match="of math ended with 1: KeyError: 'unknown'"):
+    with pytest.raises(RuntimeError, match="of math exited with 1: KeyError: 'unknown'"):
         first_use_of("unknown")
 
 
@@ -277,7 +277,7 @@ def test_long_error_output_does_not_block_the_process(monkeypatch, tmp_path):
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.setitem(operations.MODULES, "unknown", "talkative")
     monkeypatch.setattr(operations, "_COMMAND", [sys.executable, "-c", "import talkative"])
-    with pytest.raises(RuntimeError, match=r"of talkative ended with 1: x+enough"):
+    with pytest.raises(RuntimeError, match=r"of talkative exited with 1: x+enough"):
         first_use_of("unknown")
 
 
@@ -289,7 +289,7 @@ def test_a_slow_or_stopped_process_is_ended(monkeypatch):
     assert next(running) is None
     running.close()  # pyright: ignore[reportAttributeAccessIssue]
     monkeypatch.setattr(operations, "LIMIT_S", 0.0)
-    with pytest.raises(RuntimeError, match="took more than 0 s"):
+    with pytest.raises(RuntimeError, match="took longer than 0 s"):
         first_use_of("numpy")
     assert len(started) == 2
     assert all(process.poll() is not None for process in started)

@@ -241,7 +241,7 @@ def test_calls_are_counted_in_a_fresh_process(small_data, monkeypatch, fails):
     )
     counted = run.counted("torch", Subject(Network((16,)), 32, small_data, "gpu"))
     if fails:
-        with pytest.raises(NotMeasured, match="its process ended with 1: no card"):
+        with pytest.raises(NotMeasured, match="the process exited with 1: no card"):
             list(counted)
     else:
         rows = [(row[0], row[1].median_s / row[2]) for row in counted if row is not None]
@@ -289,7 +289,7 @@ def test_the_profile_contains_the_reported_number_of_steps(small_data, tmp_path,
 def test_a_profiler_in_use_is_reported(small_data, tmp_path):
     jax.profiler.start_trace(str(tmp_path / "other"))
     try:
-        with pytest.raises(NotMeasured, match="expected the profiler of JAX to be free, but another profile"):
+        with pytest.raises(NotMeasured, match="expected the profiler of JAX to be free, but this process"):
             list(run.record("jax-step", Subject(NETWORK, 32, small_data, "cpu"), str(tmp_path / "ours")))
     finally:
         jax.profiler.stop_trace()
@@ -298,8 +298,8 @@ def test_a_profiler_in_use_is_reported(small_data, tmp_path):
     assert any(row is not None for row in rows), "the next one is recorded"
 
 
-def test_a_library_without_a_profiler_is_reported(small_data, tmp_path):
-    with pytest.raises(NotMeasured, match="NumPy has no profiler of its own; choose another backend"):
+def test_a_library_without_a_profiler_is_told(small_data, tmp_path):
+    with pytest.raises(NotMeasured, match="NumPy has no profiler; choose another backend"):
         list(run.record("numpy", Subject(NETWORK, 32, small_data, "cpu"), str(tmp_path)))
 
 

@@ -391,7 +391,7 @@ class Collector:
             within = _clipped(rows, min(starts_ns), max(ends_ns))
             if len(within):
                 kept = within
-                many = "step that it marks" if len(self._steps) == 1 else f"{len(self._steps):,} steps that it marks"
+                many = "marked step" if len(self._steps) == 1 else f"{len(self._steps):,} marked steps"
                 notes = (f"shares are of the time of the {many}",)
         made = Trace(title, made_by, tuple(self.lanes), names, _middle(kept), calls, len(rows), notes, about)
         return trimmed(made, devices)
@@ -553,13 +553,13 @@ def parsed(text: str | bytes) -> Trace:
         found: Any = msgspec.json.decode(text, type=_Written)
     except (msgspec.DecodeError, RecursionError) as error:
         raise Refused(
-            f"it begins as a trace that this page saved, but then: {error}; copy the whole file as it was saved"
+            f"it begins like a trace saved by this page, but then: {error}; copy the whole file as it was saved"
         ) from None
     columns = list(zip(*found.rows, strict=True)) or [()] * len(COLUMNS)
     rows = TraceRows(*(np.array(column, of) for column, of in zip(columns, COLUMNS.values(), strict=True)))
     sizes = {"lane": len(found.lanes), "name": len(found.names)}
     if any((getattr(rows, column) >= size).any() for column, size in sizes.items()):
-        raise Refused("it is a trace that this page saved, but a row names a lane or a call that is not there")
+        raise Refused("it is a trace saved by this page, but a row names a missing lane or call")
     lanes = tuple(Lane(shortened(name), role if role in ROLES else "host") for name, role in found.lanes)
     return Trace(
         shortened(found.title),
@@ -603,7 +603,7 @@ def as_chrome_json(trace: Trace) -> str:
     return json.dumps(content, ensure_ascii=False, separators=(",", ":"))
 
 
-NOBODY = "nobody knows"
+NOBODY = "unknown"
 # In order of precedence.
 STATES = (KERNEL, COMMUNICATION, TRANSFER, PROFILER, LAUNCH, DISPATCH, PYTHON, NOBODY)
 NO_WORK = (WAIT, PROFILER)  # kinds of rows that are not the program's work
@@ -612,21 +612,21 @@ MOSTLY = 0.5  # share of the time with rows; if more of it is of unknown kind, n
 _MISSING = (
     (
         "PyTorch",
-        "PyTorch gets them from CUPTI, which gives none where it is held by another profiler, where it does not fit the"
-        " driver, and often on WSL (github.com/pytorch/kineto/issues/762): profile with ProfilerActivity.CUDA, on Linux"
-        " itself, or with nsys profile --trace=cuda",
+        "PyTorch gets them from CUPTI, which gives none if another profiler holds it, if it does not match the driver,"
+        " and often on WSL (github.com/pytorch/kineto/issues/762): profile with ProfilerActivity.CUDA on native Linux,"
+        " or with nsys profile --trace=cuda",
     ),
     (
         "ONNX Runtime",
-        "it writes them where it was built with --enable_cuda_profiling and finds CUPTI: use such a build, or nsys"
+        "it writes them only if it was built with --enable_cuda_profiling and finds CUPTI: use such a build, or nsys"
         " profile --trace=cuda",
     ),
     ("nsys stats", "add --report cuda_gpu_trace"),
-    ("Nsight", "export a profile that was recorded with --trace=cuda, on Linux itself rather than on WSL"),
+    ("Nsight", "export a profile recorded with --trace=cuda, on native Linux rather than on WSL"),
     (
         "",
-        "the profiler found no CUPTI, was not allowed to use it, or ran on WSL: look for CUPTI in what it printed, or"
-        " use nsys profile --trace=cuda",
+        "the profiler found no CUPTI, was not allowed to use it, or ran on WSL: search its output for CUPTI, or use"
+        " nsys profile --trace=cuda",
     ),
 )
 
@@ -699,8 +699,8 @@ def no_share(trace: Trace) -> str:
     if launched and not trace.has_device:
         why = next(words for begins, words in _MISSING if trace.made_by.startswith(begins))
         captured = any("BeginCapture" in call.name for call in trace.calls)
-        graph = " It records CUDA graphs: what is only recorded runs later." if captured else ""
-        return f"The GPU's rows are missing from this file: it has {launched:,} launches, but no kernel; {why}.{graph}"
+        graph = " It records CUDA graphs: recorded work runs later." if captured else ""
+        return f"The GPU's rows are missing from this file: it has {launched:,} launches, but no kernels; {why}.{graph}"
     rows = trace.rows
     edges = np.unique(np.concatenate([rows.start_ns, rows.end_ns]))
     lengths, unknown = np.diff(edges), rows.kind == KINDS.index(OTHER)
@@ -709,15 +709,15 @@ def no_share(trace: Trace) -> str:
     any_s = unknown_s + float(lengths[known].sum()) * 1e-9
     if unknown_s > MOSTLY * any_s:
         return (
-            f"What {unknown_s / any_s:.0%} of this trace's busy time is spent on is not known from its rows' names and"
-            " categories, so no share is told."
+            f"The names and categories of this trace's rows do not say what {unknown_s / any_s:.0%} of its busy time is"
+            " spent on, so no shares are shown."
         )
     if not trace.has_device and not any(call.kind in (KERNEL, COMMUNICATION) for call in trace.calls):
         python = {call.kind for call in trace.calls} <= {PYTHON, WAIT, PROFILER}
-        what = "Its rows are functions of Python" if python else "No row of this file is known to be arithmetic"
+        what = "Its rows are Python functions" if python else "No row of this file is known to be arithmetic"
         return (
-            f"{what}, so it does not tell when kernels run; record a step with the profiler of the library that"
-            " trains, such as torch.profiler or jax.profiler."
+            f"{what}, so it does not show when kernels run; record a step with the training library's profiler, such"
+            " as torch.profiler or jax.profiler."
         )
     return ""
 
@@ -726,7 +726,7 @@ def no_step(trace: Trace, parts: Stretches) -> str:
     """Return a clause saying why a profile's parts are not shares of a step; empty if they are."""
     known, took = parts.seconds, step_s(trace)
     if known[NOBODY] > EXPLAINED * sum(known.values()):
-        return f"what nobody knows is more than {EXPLAINED:.0%} of the time"
+        return f"more than {EXPLAINED:.0%} of the time is unknown"
     if took is not None and abs(took[0] / took[1] - 1) > EXPLAINED:
         return f"the profiler changes the step by more than {EXPLAINED:.0%}"
     return ""

@@ -172,7 +172,7 @@ def events(file: IO[str], notes: list[str]) -> Iterator[Any]:
             n_read, more = n_read + len(piece), bool(piece)
             if not piece and is_list and n_events and _is_cut_off(error, buffer, at):
                 if at < len(buffer):
-                    notes.append(f"its last event is cut off; the {n_events:,} before it are read")
+                    notes.append(f"its last event is cut off; the {n_events:,} before it were read")
                 return  # the format allows a list without its end
             if not piece or n_read > MAX_UNPACKED:
                 raise Refused(_broken(n_read, buffer, at, error)) from None
@@ -196,14 +196,14 @@ def _broken(n_read: int, buffer: str, at: int, error: ValueError) -> str:
     if n_read > MAX_UNPACKED:
         return f"it is larger than {MAX_UNPACKED >> 30} GiB of text; record fewer steps"
     if len(buffer) - at > MAX_EVENT:
-        return f"an event near character {n_read:,} has more than {MAX_EVENT >> 20} MiB; no profiler writes such a one"
+        return f"an event near character {n_read:,} exceeds {MAX_EVENT >> 20} MiB; no profiler writes events that large"
     if _is_cut_off(error, buffer, at):
         return (
-            f"it is cut off at character {n_read:,}; let the program end, or stop the profiler, before the file is"
-            " copied, and copy all of it"
+            f"it is cut off at character {n_read:,}; let the program end, or stop the profiler, before copying the"
+            " file, and copy all of it"
         )
     return (
-        f"it is damaged near character {n_read - len(buffer) + at:,}, where it is no JSON"
+        f"it is damaged near character {n_read - len(buffer) + at:,}, where it is not JSON"
         f" ({getattr(error, 'msg', error)}); another tool may have changed it: drop the file as the profiler wrote it"
     )
 
@@ -216,14 +216,14 @@ def _head(file: IO[str]) -> tuple[str, int]:
         buffer += piece
         begins = buffer.lstrip("\ufeff \t\r\n")[:1]
         if begins and begins not in "[{":
-            raise Refused("it is gzipped, and what it holds is no JSON; unpack it, and choose a trace in it")
+            raise Refused("it is gzipped, but its content is not JSON; unpack it, and choose a trace from it")
         if begins == "[":
             return buffer, buffer.index("[") + 1
         key = buffer.find(EVENTS)
         if begins == "{" and key >= 0 and (at := buffer.find("[", key)) >= 0:
             return buffer, at + 1
     raise Refused(
-        'it is JSON, but has no list of "traceEvents"; where its program can, export it as a Chrome trace, or'
+        'it is JSON, but has no list of "traceEvents"; export it as a Chrome trace if its program can, or'
         f" {BY_PROFILERS}"
     )
 
@@ -355,13 +355,13 @@ class _Lanes:
     def nothing(self) -> str:
         """Return why the file has no rows, given what it has instead."""
         if self._open:
-            return "it has events that begin, but none that ends; stop the profiler before the program ends"
-        known = {"C": "counters", "i": "moments", "I": "moments", "P": "samples", "O": "states", "N": "states"}
+            return "it has events that begin, but none that end; stop the profiler before the program ends"
+        known = {"C": "counters", "i": "instants", "I": "instants", "P": "samples", "O": "states", "N": "states"}
         has = list(dict.fromkeys(words for phase, words in known.items() if self._phases[phase]))
         if not self._phases:
-            return f"it is JSON, but a list of something else than trace events; {BY_PROFILERS}"
+            return f"it is JSON, but a list of something other than trace events; {BY_PROFILERS}"
         what = f"only {listed(has)}" if has else "only marks"
-        return f"it has trace events, but {what}: none that lasts; record calls with the time that each takes"
+        return f"it has trace events, but {what}, none with a duration; record calls with their durations"
 
 
 def _kind(name: str, category: str, told: dict) -> str:
@@ -414,7 +414,7 @@ def read_xspace(path: Path, title: str) -> Trace:
         Refused: It is too large, cut off, or has no rows.
     """
     if (size := path.stat().st_size) > MAX_BYTES:
-        raise Refused(f"it has {size >> 20:,} MiB, and at most {MAX_BYTES >> 20} MiB are read; record fewer steps")
+        raise Refused(f"it has {size >> 20:,} MiB, but the limit is {MAX_BYTES >> 20} MiB; record fewer steps")
     from jax.profiler import ProfileData
 
     try:
@@ -431,7 +431,7 @@ def read_xspace(path: Path, title: str) -> Trace:
         elif plane.name.startswith("/device:"):
             _device(plane, found)
     if not len(found):
-        raise Refused("it has no row of a processor or a graphics card; record a step while the profiler runs")
+        raise Refused("it has no rows of a CPU or GPU; record a step while the profiler runs")
     is_jax = any("jax_version" in dict(plane.stats) for plane in planes) or found.has_name(_JAX)
     return found.trace(title, _of_xla(is_jax))
 
@@ -494,7 +494,7 @@ TABLES = {
     "CUPTI_ACTIVITY_KIND_MEMCPY": ("copyKind", _STREAM, "device", device_kind),
     "CUPTI_ACTIVITY_KIND_MEMSET": ("'Memset'", _STREAM, "device", device_kind),
 }
-_AGAIN = "copy the whole file once no program writes to it, or make it from the .nsys-rep"
+_AGAIN = "copy the whole file once no program is writing to it, or export the .nsys-rep again"
 # This excludes text and blobs, which SQLite orders after numbers.
 _SOUND = f'start >= 0 AND start < "end" AND "end" <= {MAX_NS}'
 
@@ -544,9 +544,9 @@ def _tables(database: sqlite3.Connection) -> list[str]:
     known = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     found = [table for table in TABLES if table in known]
     if not found or "StringIds" not in known:
-        others = ", ".join(sorted(known)[:3])[:80] or "no table"
+        others = ", ".join(sorted(known)[:3])[:80] or "no tables"
         raise Refused(
-            f"it is an SQLite file of something else ({others}); expected an export of Nsight Systems with CUDA calls"
+            f"it is another kind of SQLite file ({others}); expected an export of Nsight Systems with CUDA calls"
         )
     return found
 
@@ -654,8 +654,8 @@ def read_report(path: Path, title: str) -> Trace:
                 _take(told, found)
     if not sums and not len(found):
         raise Refused(
-            "it is text, but no report of nsys stats and no JSON; make such a report with nsys stats --format csv FILE,"
-            " or profile with torch.profiler or jax.profiler"
+            "it is text, but neither a report of nsys stats nor JSON; make such a report with nsys stats --format csv"
+            " FILE, or profile with torch.profiler or jax.profiler"
         )
     drawn = found.trace(title, "nsys stats")
     calls = most(sums) if sums else drawn.calls
@@ -668,7 +668,7 @@ def _lines(path: Path) -> Iterator[list[str]]:
     with path.open(encoding="utf-16" if wide else "utf-8-sig", errors="replace", newline="") as file:
         while line := file.readline(MAX_LINE):
             if len(line) >= MAX_LINE:
-                raise Refused("a line of it is longer than a mebibyte; it is no report of nsys stats")
+                raise Refused("it has a line longer than 1 MiB; it is not a report of nsys stats")
             yield from csv.reader([line.rstrip("\r\n")])
 
 
@@ -710,49 +710,49 @@ MAX_SAVED_BYTES = 16 << 20  # of a trace saved by the page
 HEAD = 4096  # bytes that identify a format
 
 # Other files that users upload, by their first bytes, with a remedy.
-_UNPACK = "unpack it, and choose a trace in it"
-_NSYS = "make a file that is read: nsys export --type=sqlite FILE"
+_UNPACK = "unpack it, and choose a trace from it"
+_NSYS = "convert it: nsys export --type=sqlite FILE"
 _FOREIGN = (
     (b"PK\x03\x04", "a ZIP archive", _UNPACK),
     (b"BZh", "compressed with bzip2", _UNPACK),
     (b"\xfd7zXZ", "compressed with xz", _UNPACK),
     (b"\x28\xb5\x2f\xfd", "compressed with Zstandard", _UNPACK),
-    (b"NVIDIA Tegra Profiler Report", "a report of Nsight Systems itself (.nsys-rep, .qdrep)", _NSYS),
-    (b"QDSS", "an unfinished report of Nsight Systems itself (.qdstrm)", f"open it in Nsight Systems, then {_NSYS}"),
-    (b"NVR\0", "a report of Nsight Compute", "profile with Nsight Systems: nsys profile --trace=cuda"),
-    (b"# tracer:", "a log of Linux' ftrace", "it has no row of a training"),
+    (b"NVIDIA Tegra Profiler Report", "Nsight Systems' own report (.nsys-rep, .qdrep)", _NSYS),
+    (b"QDSS", "an unfinished Nsight Systems report (.qdstrm)", f"open it in Nsight Systems, then {_NSYS}"),
+    (b"NVR\0", "an Nsight Compute report", "profile with Nsight Systems: nsys profile --trace=cuda"),
+    (b"# tracer:", "a log of Linux' ftrace", "it has no rows of a training"),
     (b"\x89PNG", "a picture", ""),
     (b"\xff\xd8\xff", "a picture", ""),
     (b"%PDF", "a PDF", ""),
-    (b"<", "a page of HTML or XML", "a trace that is drawn in it can be saved from there as JSON"),
+    (b"<", "an HTML or XML page", "if it shows a trace, save that as JSON"),
     (b"\x7fELF", "a program", ""),
     (b"\x93NUMPY", "a NumPy array", ""),
 )
 # JSON without trace events, by a key in it, with a remedy.
-_PYTHON_ALONE = "it has functions of Python alone; profile with torch.profiler, jax.profiler or TensorFlow's profiler"
+_PYTHON_ALONE = "it has only Python functions; profile with torch.profiler, jax.profiler or TensorFlow's profiler"
 _JSON = (
     (
         rb'speedscope.app/file-format|"\$schema"[^,]{0,80}speedscope',
-        "a profile of speedscope, such as py-spy's",
+        "a speedscope profile, such as py-spy's",
         _PYTHON_ALONE,
     ),
-    (rb'"nodes"\s*:.*"(samples|timeDeltas)"|"head"\s*:\s*{"functionName"', "a CPU profile of V8 or Node.js", ""),
-    (rb'"(stackTable|preprocessedProfileVersion|libs)"', "a profile of Firefox", ""),
+    (rb'"nodes"\s*:.*"(samples|timeDeltas)"|"head"\s*:\s*{"functionName"', "a CPU profile from V8 or Node.js", ""),
+    (rb'"(stackTable|preprocessedProfileVersion|libs)"', "a Firefox profile", ""),
     (
         rb'"rocprofiler-sdk-tool"',
-        "a result of rocprofv3",
-        "profile with torch.profiler or jax.profiler, which read the card too",
+        "a rocprofv3 result",
+        "profile with torch.profiler or jax.profiler, which record the GPU too",
     ),
     (
         rb'"schema"\s*:.{0,40}Chakra|"nodes"\s*:\s*\[\s*{\s*"(id|name)".*"ctrl_deps"',
-        "an execution trace of PyTorch, which has no times",
+        "a PyTorch execution trace, which has no times",
         "",
     ),
     (rb'"cells"\s*:|"nbformat"', "a notebook", ""),
 )
 _EXPECTED = (
-    "expected an .xplane.pb of JAX or TensorFlow, a Chrome or PyTorch trace in JSON, or an export of Nsight Systems as"
-    " SQLite or CSV"
+    "expected an .xplane.pb from JAX or TensorFlow, a Chrome or PyTorch trace in JSON, or an export of Nsight Systems"
+    " as SQLite or CSV"
 )
 # The first field of an XSpace is a plane: an optional number, then its name. A Perfetto trace has packets.
 _LENGTH = rb"[\x80-\xff]{0,9}[\0-\x7f]"
@@ -769,7 +769,7 @@ def reader_of(head: bytes) -> _Reader:
         Refused: No format begins like that; the text says what the file looks like, and what helps.
     """
     if not head.strip():
-        raise Refused("it is empty; stop the profiler, and let it write its file, before the file is copied")
+        raise Refused("it is empty; stop the profiler and let it write its file before copying it")
     if head.startswith(b"SQLite format 3\0"):
         return read_export
     if head.startswith(b"\x1f\x8b"):
@@ -786,19 +786,19 @@ def reader_of(head: bytes) -> _Reader:
         return _reader_of_json(head)
     if (head.count(_REPLACED) >= 8 and b"\0" in head) or head.startswith(b"\x1f" + _REPLACED):
         raise Refused(
-            "a program has taken it for text and replaced bytes of it, which are lost; copy or download it as a binary"
-            " file"
+            "a program treated it as text and replaced some of its bytes, which are lost; copy or download it as a"
+            " binary file"
         )
     if _XSPACE.match(head):
         return read_xspace
     if _PERFETTO.match(head) and (b"\0" in head or _is_no_text(head)):
         raise Refused(
-            "it looks like a trace of Perfetto in its binary form; make a file that is read: traceconv json FILE"
-            " trace.json (traceconv is from get.perfetto.dev)"
+            "it looks like a binary Perfetto trace; convert it: traceconv json FILE trace.json (traceconv is from"
+            " get.perfetto.dev)"
         )
     if b"\0" not in head or head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return read_report
-    raise Refused(f"it is a binary file of another kind; {_EXPECTED}")
+    raise Refused(f"it is another kind of binary file; {_EXPECTED}")
 
 
 def _reader_of_json(head: bytes) -> _Reader:
@@ -834,14 +834,14 @@ def _packed(path: Path, title: str) -> Trace:
     try:
         reader_of(head)
     except Refused as why:
-        raise Refused(f"it is gzipped, and of what it holds: {why}") from None
-    raise Refused(f"it is gzipped, and what it holds is no JSON; {_UNPACK}")
+        raise Refused(f"it is gzipped, and its content cannot be read: {why}") from None
+    raise Refused(f"it is gzipped, but its content is not JSON; {_UNPACK}")
 
 
 def _saved(path: Path, title: str) -> Trace:
     if path.stat().st_size > MAX_SAVED_BYTES:
         raise Refused(
-            f"a trace that this page saved has at most {MAX_SAVED_BYTES >> 20} MiB; choose the file as it was saved"
+            f"a trace saved by this page has at most {MAX_SAVED_BYTES >> 20} MiB; choose the file as it was saved"
         )
     return parsed(path.read_bytes())
 
@@ -854,7 +854,7 @@ def read(path: Path, title: str) -> Trace:
     """
     try:
         if path.exists() and not path.is_file():
-            raise Refused("it cannot be opened (it is no file)")
+            raise Refused("it cannot be opened (it is not a file)")
         with path.open("rb") as file:
             head = file.read(HEAD)
         return reader_of(head)(path, title)

@@ -127,8 +127,8 @@ TRACE = json.loads(written(collected([("a", 0, 5), ("b", 1, 3)]).trace("small", 
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"rows": [[0, 9, 0, 1, 1, 0]]}, "a row names a lane or a call that is not there"),
-        ({"rows": [[9, 0, 0, 1, 1, 0]]}, "a row names a lane or a call that is not there"),
+        ({"rows": [[0, 9, 0, 1, 1, 0]]}, "a row names a missing lane or call"),
+        ({"rows": [[9, 0, 0, 1, 1, 0]]}, "a row names a missing lane or call"),
         ({"rows": [[0, 0, len(KINDS), 1, 1, 0]]}, "but then"),
         ({"rows": [[0, 0, 0, -1, 1, 0]]}, "but then"),
         ({"rows": [[0, 0, 0, 2**63, 1, 0]]}, "but then"),
