@@ -54,7 +54,7 @@ def test_the_table_has_devices_seconds_cost_interval_and_remedy(capsys):
     assert head.split()[:2] == ["device", "trained"]
     assert any(row.startswith("L4") and "(2025-03-06)" in row and " to " in row for row in rows)
     assert said.err == (
-        "This machine is not calibrated, so it does not answer; `python -m lib.cli.advise --calibrate` does that.\n"
+        "This machine is not calibrated, so it has no answer; `python -m lib.cli.advise --calibrate` does that.\n"
     )
 
 
@@ -62,7 +62,7 @@ def test_unknowns_and_twice_published_times_are_listed(capsys):
     assert main(["--hidden", "128", "--all"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert sentence(NOT_KNOWN) in lines
-    (twice,) = [line for line in lines if "published of it twice" in line]
+    (twice,) = [line for line in lines if "the same time was published twice" in line]
     assert seconds(4.4) in twice
     assert seconds(11.31) in twice
 

@@ -63,7 +63,7 @@ def test_a_script_can_be_exported_by_keyboard(page, server):
         == "SELECT"
     )
     offered = page.locator(MENU + "select >> nth=0 >> option").all_inner_texts()
-    assert all(text.endswith(" an epoch") for text in offered)
+    assert all(text.endswith(" per epoch") for text in offered)
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Tab")
     name, content = saved(page, lambda: page.keyboard.press("Enter"))

@@ -295,7 +295,7 @@ MEASURED = (Origin.MEASURED, Origin.RECORDED)  # figures that a fit must not rep
 COVERAGE = 0.9  # share of the setting figures within the ranges of a device without fitted library costs
 GEOMETRY = {False: "c3-highcpu-22", True: "h100-sxm"}  # presets for recorded CPUs and GPUs, except the product rate
 PRESET_CORES = 11  # of the CPU preset
-NOT_JUDGED = "no published figure is of a step that is run in this way, and nothing judges it"
+NOT_JUDGED = "no published figure covers this way of running a step, so its accuracy is unknown"
 
 
 def known_devices(
@@ -405,7 +405,7 @@ def _contradictions(figures: Sequence[PublishedFigure]) -> list[tuple[PublishedF
 
 def _said(one: PublishedFigure, other: PublishedFigure) -> str:
     low_s, high_s = sorted((one.published_s, other.published_s))
-    return f"one thing was published of it twice, as {seconds(low_s)} and as {seconds(high_s)} ({one.name})"
+    return f"the same time was published twice, as {seconds(low_s)} and as {seconds(high_s)} ({one.name})"
 
 
 def _widening(figures: Sequence[PublishedFigure], recorded: Mapping[str, Device]) -> float:
@@ -653,13 +653,13 @@ def _silent(live: LiveCalibrations, known: Mapping[TrainingWay, Calibration]) ->
             yield one.why_not if one.why_not.startswith(label) else f"{label}: {one.why_not}"
     left = [one.trained.label for one in standings if one.trained not in known and not one.why_not]
     if len(left) == len(standings):
-        yield f"this machine is not calibrated, so it does not answer; {CALIBRATE} does that"
+        yield f"this machine is not calibrated, so it has no answer; {CALIBRATE} does that"
     elif left:
         yield f"not calibrated on this machine, so not among the answers: {listed(left)}; {CALIBRATE} does that"
 
 
-NO_CARD = "there is no card here"
-NOT_MEASURED = "what it saves is not measured yet"
+NO_CARD = "there is no GPU here"
+NOT_MEASURED = "its saving is not measured yet"
 LONGEST_STEP_S = 3.0  # stopping waits for a step to end
 
 
@@ -790,8 +790,8 @@ def too_long(setup: Setup) -> str:
     if setup.step.step_s <= LONGEST_STEP_S:
         return ""
     return (
-        f"a step is predicted to take {setup.step.step_s:.0f} s: expected at most {LONGEST_STEP_S:g} s, because a stop"
-        " waits for its end; choose a smaller network or batch"
+        f"a step is predicted to take {setup.step.step_s:.0f} s: expected at most {LONGEST_STEP_S:g} s, because"
+        " stopping waits for it to end; choose a smaller network or batch"
     )
 
 

@@ -173,16 +173,16 @@ def measure_tasks(
 
 
 _TITLES = {
-    CEILINGS: "what this machine can reach at best",
+    CEILINGS: "the best rates of this machine",
     "operations": "operation by operation",
     "parts": "the parts of its step",
     "traps": "the traps",
     "trace": "a profile",
-    "takings": "what changes of its step save",
+    "takings": "what changes to its step save",
     CONVOLUTIONAL: "a step of a small convolutional network",
     RESNET: "a step of ResNet-18",
-    LAUNCHES: "a step in each way to launch it",
-    CALLS: "what it calls of CUDA",
+    LAUNCHES: "a step launched in each way",
+    CALLS: "its CUDA calls",
 }
 
 

@@ -366,7 +366,7 @@ def learn(
         if isinstance(update, Finished):
             training = update.item.training
             yield training, tuple(epoch.validation_accuracy for epoch in update.curve.epochs)
-            yield Note(f"counting epochs to an accuracy, batch size {training.batch_size:,}")
+            yield Note(f"counting epochs to the target accuracy, batch size {training.batch_size:,}")
         elif (note := note_of(update)) is not None:  # type: ignore[arg-type]
             yield note
 

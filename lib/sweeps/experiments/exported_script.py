@@ -115,18 +115,18 @@ def file_name(line: Line, library: str) -> str:
 def _check(line: Line, data: Facts, needs: list[str], is_brought: bool) -> None:
     if missing := not_installed(needs):
         raise ValueError(
-            f"expected {', '.join(missing)} to be installed here, whose version the file names; install it, or choose"
-            " another library"
+            f"expected {', '.join(missing)} to be installed here, because the file names its version; install it, or"
+            " choose another library"
         )
     if line.curve is None or not line.epochs:
-        raise ValueError("expected a training that is finished, got one that is not; wait for it, or run it again")
+        raise ValueError("expected a finished training, got an unfinished one; wait for it, or run it again")
     if line.item.runtime.precision != PRECISIONS[0]:
         raise ValueError(
             f"expected a training in {PRECISIONS[0]}, got {line.item.runtime.precision}; choose another line"
         )
     known = data.source in ("MNIST", "scikit-learn digits") and line.item.training.data == MNIST
     if not (known or is_brought):
-        raise ValueError(f"expected a training on MNIST or on its stand-in offline, got {data.source}; train on MNIST")
+        raise ValueError(f"expected a training on MNIST or its offline stand-in, got {data.source}; train on MNIST")
 
 
 def not_installed(distributions: Iterable[str]) -> list[str]:
@@ -147,10 +147,10 @@ def _header(needs: list[str]) -> str:
 def _about(experiment: str, line: Line, data: Facts, library: str) -> str:
     training, runtime, curve = line.item.training, line.item.runtime, line.curve
     assert curve is not None, "checked before"
-    when = curve.measured_at[:10] or "an unknown day"
+    when = curve.measured_at[:10] or "an unknown date"
     which = "MNIST" if data.source == "MNIST" else "scikit-learn's handwritten digits, enlarged, which are not MNIST"
     if training.data.digest:
-        which = f"a reader's own, scaled and divided, in {DATA_FILE} beside this file"
+        which = f"a reader's own, scaled and split, in {DATA_FILE} next to this file"
     paragraphs = [
         f"{'→'.join(map(str, training.network.widths))} on {data.source}, trained with {library}.",
         f"From the experiment on {experiment} of “Why is my GPU slower?”, exported {datetime.now(UTC):%Y-%m-%d}:"
@@ -158,12 +158,11 @@ def _about(experiment: str, line: Line, data: Facts, library: str) -> str:
         f" {training.batch_size}, {len(line.epochs)} epochs, seed {training.seed}. It was trained there by"
         f" {runtime.label}, on {when}, on {this_machine().line}, with {versions(runtime)}. Data: {which}, digest"
         f" {data.digest}.",
-        "Run it with `uv run`, or with a Python that has what is listed above. It trains the network again and"
-        " compares the curve with the table below: exit status 0 where it is the same, 1 where it is another, 2 where"
-        " the data are others.",
+        "Run it with `uv run`, or with a Python that has the packages listed above. It trains the network again and"
+        " compares the curve with the table below: exit status 0 if it matches, 1 if it differs, 2 if the data differ.",
         "Libraries add numbers in different orders, so float32 rounding makes curves drift apart, more with large"
-        " learning rates. Where the curve is not within the tolerance, the file measures how far rounding alone"
-        " drives this training, and allows four times that.",
+        " learning rates. If the curve is outside the tolerance, the file measures how far rounding alone drives this"
+        " training apart, and allows four times that.",
     ]
     text = "\n\n".join(textwrap.fill(one, WIDTH - 4) for one in paragraphs)
     return f'"""{text.replace(chr(92), "/").replace(chr(34), chr(39))}\n"""'
@@ -187,9 +186,9 @@ def _settings(line: Line, data: Facts, brought: Mapping[str, np.ndarray] | None)
         f"N_INPUTS, N_CLASSES, N_TRAIN = {network.n_inputs}, {network.n_classes}, {training.data.n_train:_}\n"
         f"HIDDEN = {network.hidden}\nLEARNING_RATE = {training.learning_rate!r}\n"
         f"BATCH_SIZE = {training.batch_size}\nEPOCHS = {len(line.epochs)}\nSEED = {training.seed}\n\n"
-        f"{place}# SHA-256 of the arrays' bytes, or its beginning.\nDATA_SHA256 = {{\n{sums}}}\n\n"
-        f"# Validation loss and accuracy after each epoch, as they were there.\n{expected}\n"
-        f"DIVERGED_AT = {at}  # the first step, from 1, whose loss was no longer a number\n"
+        f"{place}# SHA-256 of the arrays' bytes, or a prefix of it.\nDATA_SHA256 = {{\n{sums}}}\n\n"
+        f"# Validation loss and accuracy after each epoch, from the exported training.\n{expected}\n"
+        f"DIVERGED_AT = {at}  # first step, from 1, whose loss was not finite\n"
         f"TOLERANCE = {TOLERANCE}  # of the expected loss; of accuracy; in steps\n"
     )
 
@@ -290,7 +289,7 @@ class Takeaway:
     def described(self, place: int) -> str:
         line = self.lines[place]
         end = "diverged" if line.diverged_step is not None else percent(line.accuracy or 0.0)
-        return f"{self.labels[place]}: {end}, {seconds(float(np.median(line.epoch_s)))} an epoch"
+        return f"{self.labels[place]}: {end}, {seconds(float(np.median(line.epoch_s)))} per epoch"
 
     @property
     def settings(self) -> str:
@@ -364,8 +363,7 @@ def exported_bundle(experiment: str, line: Line, data: Facts, library: str) -> b
     n_bytes = sum(array.nbytes for array in rows.values())
     if n_bytes > MAX_BYTES:
         raise ValueError(
-            f"expected at most {MAX_BYTES >> 20} MiB of rows in a file to take away, got {n_bytes >> 20}; bring a part"
-            " of the data"
+            f"expected at most {MAX_BYTES >> 20} MiB of rows to download, got {n_bytes >> 20}; use a part of the data"
         )
     script, kept = exported_script(experiment, line, data, library, rows), io.BytesIO()
     np.savez_compressed(kept, **rows)  # pyright: ignore[reportArgumentType]

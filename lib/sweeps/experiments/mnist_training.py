@@ -69,7 +69,7 @@ class Experiment:
         name, label, strategy = AXES[axis]
         labels = [label(item) for item in items]
         if not labels or len(labels) != len(set(labels)):
-            raise ValueError(f"{axis}: expected different values, got {', '.join(labels) or 'none'}; choose some more")
+            raise ValueError(f"{axis}: expected different values, got {', '.join(labels) or 'none'}; choose more")
         for runtime in {item.runtime: None for item in items}:
             if (gap := unavailable(runtime)) is not None:
                 raise ValueError(
@@ -180,7 +180,7 @@ def draw(space: Space, settings: int, epochs: int, seed: int) -> list[Training]:
     """
     if settings > space.size:
         raise ValueError(
-            f"settings: expected at most {space.size:,}, for these ranges hold no more different ones, got"
+            f"settings: expected at most {space.size:,}, because these ranges contain no more, got"
             f" {settings:,}; widen a range"
         )
     rng = np.random.default_rng(seed)

@@ -208,7 +208,7 @@ def saturation(
             trainings = [Training(NETWORK, float(rate), batch_size, 1) for rate in np.geomspace(0.01, 0.3, count)]
             memory_bytes = Shape.of([NETWORK]).place_bytes(batch_size) * (count if key != "sequential" else 1)
             if memory_bytes > SHARE_OF_MEMORY * free_bytes:
-                why_not = f"{count:,} networks need {memory_bytes / 1e9:.1f} GB, of {free_bytes / 1e9:.1f} GB free"
+                why_not = f"{count:,} networks need {memory_bytes / 1e9:.1f} GB of the {free_bytes / 1e9:.1f} GB free"
                 yield Point(key, device, count, float("nan"), memory_bytes, why_not)
                 break
             if key != "sequential" and count < 2:

@@ -314,7 +314,7 @@ def collect(files: Iterable[tuple[str, str]]) -> Collection:
             continue
         if not export.records:
             problems.append(
-                f"{name} is an export without a measurement; record with `python -m lib.cli.record {name}`."
+                f"{name} is an export without measurements; record some with `python -m lib.cli.record {name}`."
             )
         for key in dict.fromkeys([*exports, *(record.machine for record in export.records)]):
             exports.setdefault(key, []).append((name, export))
@@ -324,8 +324,7 @@ def collect(files: Iterable[tuple[str, str]]) -> Collection:
         machines.append(_machine(key, ", ".join(names), [export for _, export in given]))
         if len(names) > 1:
             notes.append(
-                f"{' and '.join(names)} are of the same machine ({machines[-1].name}): taken together, each figure"
-                " once."
+                f"{' and '.join(names)} are from the same machine ({machines[-1].name}): merged, each figure once."
             )
     return Collection(tuple(machines), tuple(problems), tuple(notes))
 
@@ -365,7 +364,7 @@ def _collected(files: Sequence[tuple[str, bytes]]) -> Collection:
         try:
             texts.append((name, content.decode()))
         except UnicodeDecodeError:
-            problems.append(f"Expected an export, but {name} is no text; choose another file.")
+            problems.append(f"Expected an export, but {name} is not text; choose another file.")
     found = collect(texts)
     return replace(found, problems=(*problems, *found.problems))
 

@@ -462,8 +462,8 @@ def in_background(
             end(State.FAILED, str(error))
         except Exception as error:
             fault = (
-                f"The run ended by a fault of this program ({type(error).__name__}: {error}); the terminal has the"
-                " details."
+                f"The run failed because of a bug in this program ({type(error).__name__}: {error}); the terminal has"
+                " the details."
             )
             end(State.FAILED, fault)
             raise

@@ -218,7 +218,7 @@ def measure(
             point = known.get(task) or refused(task, earlier, free_bytes, limit_s)
             if point is None and attempts.given_up(task.runtime):
                 call_s = predicted_s(task.operation, earlier)
-                point = OperationPoint(task, why_not="smaller sizes failed already", predicted_s=call_s)
+                point = OperationPoint(task, why_not="smaller sizes already failed", predicted_s=call_s)
             if point is None:
                 point = yield from _measured(task, attempts, engine, store, cancel, turn)
             if point is None:
@@ -248,7 +248,7 @@ def _measured(
     if why := (yield from attempts.row(task.runtime, measure)):
         no_memory = "not enough memory" in why
         return OperationPoint(
-            task, why_not="it ran out of memory while it was measured" if no_memory else why.rstrip(".")
+            task, why_not="it ran out of memory during the measurement" if no_memory else why.rstrip(".")
         )
     return OperationPoint(task, records) if records else None  # None: cancelled
 
@@ -270,12 +270,12 @@ def refused(
     call_s = predicted_s(asked, earlier)
     for device, needed in needed_bytes(task).items():
         if needed > SHARE_OF_MEMORY * (free := free_bytes(device)):
-            where, there = ("memory", "are free") if device == "cpu" else ("the card's memory", "can be used")
+            where, there = ("memory", "are free") if device == "cpu" else ("the GPU's memory", "can be used")
             why = f"it needs {needed / 1e9:.3g} GB of {where}, of which {free / 1e9:.3g} GB {there}"
             return OperationPoint(task, why_not=why, predicted_s=call_s)
     ways = max((len(point.records) for point in earlier), default=1)
     if call_s is not None and (all_s := ways * CALLS * call_s) > limit_s:
-        why = f"measuring it would take about {all_s:.0f} s, and the limit is {limit_s:.0f} s"
+        why = f"measuring it would take about {all_s:.0f} s, but the limit is {limit_s:.0f} s"
         return OperationPoint(task, why_not=why, predicted_s=call_s)
     return None
 
@@ -284,7 +284,7 @@ def unsupported(task: OperationTask) -> str:
     """Return why this task cannot be measured here at any size; empty if it can."""
     precision = task.operation.precision
     if precision == "tf32" and task.runtime.precision != "tf32":
-        return "TF32 is arithmetic of graphics cards, from Ampere on"
+        return "only GPUs have TF32 arithmetic, from Ampere onwards"
     if precision == "bfloat16" and task.library in ("numpy", "cupy"):
         return f"{LABELS[task.library]} has no bfloat16"
     return ""

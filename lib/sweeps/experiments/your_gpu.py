@@ -216,7 +216,7 @@ def rows(message: Mapping[str, Any]) -> list[Row]:
 
 def _row(row: object) -> Row:
     if not isinstance(row, dict) or row.get("is") not in _ROWS:
-        raise ValueError("expected what a browser measures, got another message; reload the page")
+        raise ValueError("expected a browser's measurements, got another message; reload the page")
     return _converted({name: value for name, value in row.items() if name != "is"}, _ROWS[row["is"]])
 
 
@@ -224,7 +224,9 @@ def _converted(value: object, kind: type) -> Any:
     try:
         return convert(value, kind)
     except ValidationError as error:
-        raise ValueError(f"expected what a browser measures, got another message ({error}); reload the page") from error
+        raise ValueError(
+            f"expected a browser's measurements, got another message ({error}); reload the page"
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -528,12 +530,12 @@ class KeptMachines(Watched):
             self._look()
             mine = self._of_viewer.get(viewer, frozenset()) | {machine}
             for most, of, n in (
-                (MOST_MACHINES, "machines of all readers", len({*self._n_records, machine})),
-                (MOST_OF_A_VIEWER, "machines of yours", len(mine)),
-                (MOST_RECORDS, "results of your machine", self._n_records[machine] + len(records)),
+                (MOST_MACHINES, "machines from all readers", len({*self._n_records, machine})),
+                (MOST_OF_A_VIEWER, "of your machines", len(mine)),
+                (MOST_RECORDS, "results from your machine", self._n_records[machine] + len(records)),
             ):
                 if n > most:
-                    raise ValueError(f"expected at most {most} {of}, got one more, which is not kept; those before are")
+                    raise ValueError(f"expected at most {most} {of}; this one was not kept, earlier ones were")
             for record in records:
                 self._store.add(record)
             self._of_viewer[viewer] = mine

@@ -118,7 +118,7 @@ def test_a_script_repeats_the_curve_without_this_project(case, library, tmp_path
     assert "Twice more" not in done.stdout, "the stated tolerance is enough"
     if case == "diverging":
         assert line.diverged_step is not None
-        assert f"no longer a number in step {line.diverged_step}\n" in done.stdout
+        assert f"not finite in step {line.diverged_step}\n" in done.stdout
     else:
         assert len(re.findall(r"^ +\d+ .*%$", done.stdout, re.MULTILINE)) == CASES[case].epochs
 
@@ -130,7 +130,7 @@ def test_a_changed_expectation_is_detected(tmp_path):
     assert f"({loss:.6f}," in text
     done = run(text.replace(f"({loss:.6f},", f"({loss * (1 + 3 * TOLERANCE[0]):.6f},"), tmp_path)
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "another curve" in done.stdout
+    assert "different curve" in done.stdout
     assert "Twice more" in done.stdout, "rounding was asked first, and does not explain it"
 
 
@@ -201,7 +201,7 @@ def test_other_data_end_a_script_with_a_sentence(tmp_path):
     text = re.sub(r'"x_train": "[0-9a-f]{8}', '"x_train": "00000000', exported(trained(CASES["no hidden layer"])))
     done = run(text, tmp_path)
     assert done.returncode == 2
-    assert "not the data of the exported training" in done.stdout
+    assert "not the exported training's data" in done.stdout
 
 
 @pytest.mark.images
@@ -216,7 +216,7 @@ def test_a_script_recreates_the_offline_digits(tmp_path):
     done = run(text, tmp_path)
     on_digits = images().source == facts.source
     assert done.returncode == (0 if on_digits else 1), done.stdout + done.stderr
-    assert "another curve" in done.stdout or on_digits, "its images are right, its curve was MNIST's"
+    assert "different curve" in done.stdout or on_digits, "its images are right, its curve was MNIST's"
 
 
 def own_data_line(dtype) -> tuple[Line, Facts]:
@@ -255,7 +255,7 @@ def test_own_data_are_bundled_with_the_script(dtype, library, tmp_path):
 def test_own_data_too_large_to_bundle_are_refused(monkeypatch):
     line, facts = own_data_line("uint8")
     monkeypatch.setattr("lib.sweeps.experiments.exported_script.MAX_BYTES", 100)
-    with pytest.raises(ValueError, match=r"expected at most 0 MiB .* bring a part of the data"):
+    with pytest.raises(ValueError, match=r"expected at most 0 MiB .* use a part of the data"):
         exported_bundle("depth", line, facts, "numpy")
 
 
@@ -294,7 +294,7 @@ def test_a_keras_script_uses_the_backend_of_its_training():
 
 def test_trainings_that_cannot_be_exported_are_refused():
     line = trained(CASES["no hidden layer"])
-    with pytest.raises(ValueError, match="expected a training that is finished"):
+    with pytest.raises(ValueError, match="expected a finished training"):
         exported(Line(line.item))
     with pytest.raises(ValueError, match=r"expected a training on MNIST or .* got made-up images"):
         exported_script("depth", line, Facts("made-up images", "1"), "numpy")
@@ -345,7 +345,7 @@ def test_one_training_by_several_runtimes_is_ordered_by_its_seconds(epoch_s):
         found.add(Finished(item, replace(curve(accuracy), epochs=epochs), cached=False))
     one = takeaway("backend", found, MNIST_FACTS, "")
     assert [epoch_s[place] for place in one.best_first()] == sorted(epoch_s)
-    assert one.described(0).startswith(f"NumPy: 90.0\u202f%, {seconds(epoch_s[0])} an epoch")
+    assert one.described(0).startswith(f"NumPy: 90.0\u202f%, {seconds(epoch_s[0])} per epoch")
 
 
 def test_every_row_has_its_training_machine_and_data(results):

@@ -95,7 +95,7 @@ def test_two_exports_of_a_machine_are_merged_without_duplicates(card):
     found = collect([("a.json", text), ("b.json", text)])
     (machine,) = found.machines
     assert len(machine.records) == len(only(card).records)
-    assert found.notes == (f"a.json and b.json are of the same machine ({CARD}): taken together, each figure once.",)
+    assert found.notes == (f"a.json and b.json are from the same machine ({CARD}): merged, each figure once.",)
 
 
 def test_disturbed_measurements_are_counted(tmp_path):
@@ -113,15 +113,15 @@ def change(content, name, value):
     [
         (
             lambda c: json.dumps(c)[:-400],
-            r"Expected an export, but x.json is no JSON or was cut off .*; export it again.",
+            r"Expected an export, but x.json is not JSON or was cut off .*; export it again.",
         ),
         (lambda _: '{"cells": []}', "x.json is another kind of file"),
         (
             lambda c: json.dumps(c | {"version": 99}),
             r"x.json was written by a newer version \(schema 99, this one knows \d\); update this program.",
         ),
-        (lambda c: json.dumps(change(c, "block_s", "[0.1, -3.0]")), "expected seconds from 0 on, got -3.0"),
-        (lambda c: json.dumps(c | {"measurements": []}), "is an export without a measurement"),
+        (lambda c: json.dumps(change(c, "block_s", "[0.1, -3.0]")), "expected seconds of 0 or more, got -3.0"),
+        (lambda c: json.dumps(c | {"measurements": []}), "is an export without measurements"),
     ],
 )
 def test_a_bad_export_is_one_sentence_and_the_others_are_read(card, damage, words):
@@ -141,7 +141,7 @@ def test_dropped_exports_are_read_in_a_separate_process(card, monkeypatch):
     assert said == Note("reading binary.json, x.json and card.json")
     assert isinstance(found, Collection)
     assert [machine.source for machine in found.machines] == ["card.json"]
-    assert ["binary.json is no text" in found.problems[0], "x.json is no JSON" in found.problems[1]] == [True, True]
+    assert ["binary.json is not text" in found.problems[0], "x.json is not JSON" in found.problems[1]] == [True, True]
 
 
 def test_the_published_machines_are_marked_and_have_their_source():

@@ -272,7 +272,7 @@ def test_a_cancelled_task_is_stopped_not_done():
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize(
-    ("error", "words"), [(WorkerDied("it was killed"), "it was killed"), (KeyError("x"), "fault of this program")]
+    ("error", "words"), [(WorkerDied("it was killed"), "it was killed"), (KeyError("x"), "a bug in this program")]
 )
 def test_items_before_a_failure_are_kept(error, words):
     def make():

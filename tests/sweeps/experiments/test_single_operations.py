@@ -115,7 +115,7 @@ def test_a_point_out_of_memory_is_marked_and_the_rest_continues(store):
     points = run(single.products([JAX, NUMPY], 8, "float32"), store, engine)
     marked = [one for one in points if one.why_not]
     assert [(one.task.runtime, one.size, one.why_not) for one in marked] == [
-        (JAX, 4, "it ran out of memory while it was measured")
+        (JAX, 4, "it ran out of memory during the measurement")
     ]
     assert ("jax-epoch", 8) in engine.asked
     assert len(points) == 8
@@ -135,7 +135,7 @@ def test_a_library_that_fails_twice_in_a_row_is_not_asked_again(store):
     engine = StandIn({("numpy", size): WorkerDied("The worker ended.") for size in (2, 4, 8, 16)})
     points = run(single.products([NUMPY], 16, "float32"), store, engine)
     assert [size for _, size in engine.asked] == [1, 2, 4]
-    assert [one.why_not for one in points][1:] == ["The worker ended"] * 2 + ["smaller sizes failed already"] * 2
+    assert [one.why_not for one in points][1:] == ["The worker ended"] * 2 + ["smaller sizes already failed"] * 2
 
 
 def test_other_runs_of_a_viewer_do_not_interrupt_its_sizes(store):
@@ -162,8 +162,8 @@ def test_a_stop_ends_measuring_and_keeps_stored_points(store):
     ("runtime", "precision", "words"),
     [
         (NUMPY, "bfloat16", "NumPy has no bfloat16"),
-        (NUMPY, "tf32", "graphics cards"),
-        (CARD, "tf32", "graphics cards"),
+        (NUMPY, "tf32", "only GPUs"),
+        (CARD, "tf32", "only GPUs"),
         (Runtime(device="gpu", precision="tf32"), "tf32", ""),
         (JAX, "bfloat16", ""),
     ],

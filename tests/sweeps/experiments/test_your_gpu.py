@@ -76,8 +76,8 @@ def product(device: str, side: int, seconds: float) -> list[Figure]:
         {"is": "failed", "device": "gpu", "way": "", "kind": "shader", "message": "x" * 10_000},
     ],
 )
-def test_malformed_rows_are_refused(row):
-    with pytest.raises(ValueError, match=r"expected what a browser measures.*reload the page"):
+def test_what_is_no_measurement_is_refused_in_a_sentence(row):
+    with pytest.raises(ValueError, match=r"expected a browser's measurements.*reload the page"):
         your_gpu.rows({"rows": [row]})
 
 
@@ -320,7 +320,7 @@ def test_stored_machines_are_limited_per_viewer_and_in_all(store, monkeypatch):
     assert kept_of(again) == MOST_OF_A_VIEWER - 1 + results
     assert kept_of((n, replace(record, machine=f"of {n}")) for n in range(2 * machines))
     assert len(browsers_in(store)) == machines
-    with pytest.raises(ValueError, match=f"at most {machines} machines of all readers"):
+    with pytest.raises(ValueError, match=f"at most {machines} machines from all readers"):
         kept.keep("another", [record])
     kept.keep("a pupil's second tab", [replace(record, machine="of 0", command="later")])
 

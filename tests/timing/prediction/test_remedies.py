@@ -185,7 +185,7 @@ KERAS = {
         saves={
             Remedy.EXECUTION.variant: Cost(0.04, (0.03, 0.05), 0.0, (0.0, 0.0)),
             Remedy.ARRAYS.variant: Cost(0.1, (0.05, 0.2), 0.0, (0.0, 0.0)),
-            Remedy.XLA.variant: "what it saves is not measured yet",
+            Remedy.XLA.variant: "its saving is not measured yet",
         },
     ),
     "Keras on JAX": Calibrated(OTHER, Way.STEP, library="keras-jax/cpu", backend="keras-jax"),
@@ -204,7 +204,7 @@ def test_keras_users_get_lines_of_keras_including_its_backend():
     assert to_paste(found[Remedy.EXECUTION], ways, before) == "model.compile(..., steps_per_execution=50)"
     assert to_paste(found[Remedy.BATCH], ways, before) == "model.fit(x, y, batch_size=256)"
     assert after(found[Remedy.BACKEND]).by == "NumPy", "Keras on JAX is no other program"
-    assert found[Remedy.XLA].why_not == "what it saves is not measured yet"
+    assert found[Remedy.XLA].why_not == "its saving is not measured yet"
     assert to_paste(found[Remedy.XLA], ways, before) == ""
     others = {one.remedy: one for one in effects(question, today(question, "NumPy", ways), ways)}
     assert Remedy.KERAS not in others

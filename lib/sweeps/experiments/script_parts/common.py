@@ -34,7 +34,7 @@ def verified(arrays: dict[str, np.ndarray]) -> list[np.ndarray]:
     """Return rows (n, inputs) in [0, 1] and labels (n,) to train on, then the rest."""
     for name, digest in DATA_SHA256.items():
         if not hashlib.sha256(arrays[name].tobytes()).hexdigest().startswith(digest):
-            print(f"{name}: these are not the data of the exported training")
+            print(f"{name}: these are not the exported training's data")
             sys.exit(2)
     x = arrays["x_train"].reshape(-1, N_INPUTS)
     if x.dtype == np.uint8:
@@ -110,7 +110,7 @@ def curve_of(
     for epoch, (losses, logits) in enumerate(epochs, 1):
         if not np.isfinite(losses).all():
             diverged_at = steps + int(np.argmin(np.isfinite(losses))) + 1
-            print(f"{epoch:5}  the loss is no longer a number in step {diverged_at}")
+            print(f"{epoch:5}  the loss is not finite in step {diverged_at}")
             return curve, diverged_at
         steps += len(losses)
         curve.append(loss_and_accuracy(logits, labels))
@@ -140,10 +140,10 @@ def compare(curve_from: Callable[[int], Curve]) -> int:
     curve, limits = curve_from(0), np.array(TOLERANCE)
     off = apart(curve, (EXPECTED, DIVERGED_AT))
     if not (off <= limits).all():
-        print("Not within the tolerance. Twice more, each weight rounded otherwise:")
+        print("Outside the tolerance. Twice more, each weight rounded differently:")
         limits = limits + 4 * np.max([apart(curve_from(n), curve) for n in (1, 2)], 0)
     same = bool((off <= limits).all())
     numbers = "{:.2%} of the loss, {:.2%} of accuracy, {:g} steps"
-    print("same curve within" if same else "another curve, not within", end=" ")
+    print("same curve within" if same else "different curve, not within", end=" ")
     print(f"{numbers.format(*limits)}: off by {numbers.format(*off)}")
     return 0 if same else 1
