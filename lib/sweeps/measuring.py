@@ -244,7 +244,7 @@ class Attempts:
             if isinstance(error, CardLost):
                 self._given_up[which] = why
             elif self._in_a_row[which] >= GIVE_UP_AFTER:
-                self._given_up[which] = f"not tried any more after {GIVE_UP_AFTER} failures in a row: {why}"
+                self._given_up[which] = f"no longer tried after {GIVE_UP_AFTER} failures in a row: {why}"
         else:
             self._in_a_row[self._together(runtime)] = 0
         return why

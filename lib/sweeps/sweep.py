@@ -88,31 +88,33 @@ STRATEGIES: Mapping[str, Strategy] = MappingProxyType(
     {
         strategy.key: strategy
         for strategy in (
-            Strategy("sequential", "one after another", "#0072b2", "one training after another, all cores for each"),
+            Strategy("sequential", "one after another", "#0072b2", "one training after another, each on all cores"),
             Strategy(
                 "cores",
                 "a core each",
                 "#5b7f2a",
-                "in one process, one training and one thread for each core",
+                "one process, with one training and one thread per core",
                 parallel=True,
             ),
             Strategy(
                 "processes",
                 "processes",
                 "#009e73",
-                "one process per core, one training and one thread each",
+                "one process per core, with one training and one thread each",
                 processes=True,
             ),
             Strategy(
                 "stacks",
                 "stacks in processes",
                 "#8a6bbd",
-                "one process per core and one thread each, and in each a padded program of its own",
+                "one process per core, each with one thread and its own padded program",
                 stacked=True,
                 padded=True,
                 processes=True,
             ),
-            Strategy("vmap", "vmap", "#cc79a7", "all of one shape in one program, on one device", stacked=True),
+            Strategy(
+                "vmap", "vmap", "#cc79a7", "all trainings of one shape in one program, on one device", stacked=True
+            ),
             Strategy(
                 "padded",
                 "padded vmap",
@@ -125,12 +127,12 @@ STRATEGIES: Mapping[str, Strategy] = MappingProxyType(
                 "sharded",
                 "sharded vmap",
                 "#d55e00",
-                "the same, divided among all devices",
+                "the same, split across all devices",
                 stacked=True,
                 padded=True,
                 all_devices=True,
             ),
-            Strategy("cluster", "cluster", "#3795d3", "by whatever executor, on other machines"),
+            Strategy("cluster", "cluster", "#3795d3", "by an executor, on other machines"),
         )
     }
 )
@@ -305,7 +307,7 @@ def pick(
     nominal = nominal_s(trainings)
     if len(trainings) == 1 or nominal < worth_s:
         what = "one training" if len(trainings) == 1 else f"about {nominal:.1f} s of work"
-        return Picked("sequential", f"{what}: nothing else would pay for its start", {"sequential": nominal})
+        return Picked("sequential", f"{what}: no other strategy would repay its startup", {"sequential": nominal})
     expected, seen, n = dict[str, float](), list[set[Part]](), usable_cores()
     for key in ("sequential", "vmap", "padded", "sharded"):
         plan = parts(STRATEGIES[key], trainings, limits)
@@ -503,7 +505,7 @@ def updates(
         raise ValueError("sweep: expected at least one training, got none; add some")
     which, *others = {item.training.data: None for item in items}
     if others:
-        raise ValueError("sweep: expected trainings on one data set, got several; make a sweep for each")
+        raise ValueError("sweep: expected trainings on one data set, got several; run one sweep for each")
     facts = yield from engine.data_facts(cancel, which)
     if facts is None:
         return

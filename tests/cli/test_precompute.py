@@ -127,7 +127,7 @@ def test_a_full_disk_ends_it_and_keeps_what_was_stored(monkeypatch, capsys):
 
     monkeypatch.setattr(Store, "_prepared", with_little_room)
     assert main(["--minutes", "5"]) == 1
-    assert "the disk is full; free the disk" in capsys.readouterr().err
+    assert "the disk is full; free some disk space" in capsys.readouterr().err
     assert Store().get(key()) is not None
     with closing(sqlite3.connect(cache_dir() / "results.sqlite")) as database:
         assert database.execute("SELECT COUNT(*) FROM curves").fetchone()[0] > 1, "what was trained before it was full"

@@ -332,7 +332,7 @@ def test_a_killed_reader_of_dropped_data_is_reported(site, bystander):
         for one in readers:
             one.send_signal(signal.SIGKILL)
         why = dropped.finished(LIMIT_S, states=("failed",))
-        assert "its reader ended without an answer: it needs more memory or time than it may" in why.html
+        assert "reading it failed: it exceeds the memory or time limit" in why.html
         read = drop(viewer, "pets.csv", TABLE.encode())
         assert read.finished(LIMIT_S, lambda frame: "600 rows" in frame.html, states=("",))
 

@@ -35,7 +35,7 @@ from lib.timing.profiling.request import Examination
 from tests.generators import collected
 
 LOST, OTHER, CPU = Runtime("jax-epoch", "gpu"), Runtime("torch", "gpu"), Runtime("numpy")
-WHY = "the graphics card no longer answers"
+WHY = "the GPU no longer responds"
 
 
 class Losing(Engine):
@@ -126,7 +126,7 @@ def test_a_runtime_is_given_up_after_two_failures_in_a_row(store):
     assert [len(one) for one in found] == [2, 1, 2, 2, 1]
     assert found[1] == ["begun"]
     (last,) = [one for one in store.records() if one.subject["batch_size"] == 4]
-    assert words(last).startswith("PyTorch, eager, GPU: not tried any more after 2 failures in a row: there is not")
+    assert words(last).startswith("PyTorch, eager, GPU: no longer tried after 2 failures in a row: there is not")
 
 
 def test_attempts_resume_after_failures_except_on_a_lost_card():

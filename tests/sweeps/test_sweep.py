@@ -573,8 +573,8 @@ def test_auto_uses_processes_where_they_pay_for_their_start(cores):
 
 
 @pytest.mark.slow
-def test_auto_explains_its_choice_and_measures_nothing(engine, store):
-    for worth_s, words in ((None, "nothing else would pay"), (0.0, "s expected; ")):
+def test_auto_says_what_it_picked_and_measures_nothing(engine, store):
+    for worth_s, words in ((None, "no other strategy would repay"), (0.0, "s expected; ")):
         options = {} if worth_s is None else {"worth_s": worth_s, "fresh": True}
         events, found = made(MIXED[:4], engine, store, strategy="auto", processes=False, **options)
         (picked,) = [update for update in events if isinstance(update, Picked)]

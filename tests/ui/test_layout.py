@@ -154,7 +154,7 @@ def test_disturbances_are_reported_in_the_details_once():
     results = Results(experiment.items, experiment.labels)
     epoch = Epoch(0, 11, 0.3, 0.9, 0.1, 0.01, no_parameters)
     # A training that was continued has been disturbed twice, to different degrees.
-    warnings = ("timed beside another measurement", *Disturbance(1, 0, 1.2, 0).flags, *Disturbance(1, 0, 1.5, 0).flags)
+    warnings = ("timed while another one measured", *Disturbance(1, 0, 1.2, 0).flags, *Disturbance(1, 0, 1.5, 0).flags)
 
     def shown(*warnings):
         curve = Curve(0.1, (epoch,), np.ones(11, np.float32), warnings=warnings)

@@ -254,7 +254,7 @@ def test_a_failure_is_shown_in_the_cell(lab, monkeypatch):
     monkeypatch.setattr(mo.output, "replace", shown.append)
 
     def broken(*_arguments):
-        raise WorkerDied("The worker process ended while it trained. Press “Run again”.")
+        raise WorkerDied("The worker process ended during training. Press “Run again”.")
         yield
 
     monkeypatch.setattr(results_module, "updates", broken)

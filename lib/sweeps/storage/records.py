@@ -302,17 +302,17 @@ _EVERY_SUBJECT = {
 }
 # Names of expected values for error messages, where the type alone is not clear.
 _WORDS = {
-    "block_s": "seconds from 0 on",
-    "device": f"a device of {', '.join(ALL_DEVICES)}",
-    "ended": f"an end of {', '.join(Ended.__members__)}",
-    "every": "1 or more steps a loss",
+    "block_s": "seconds of 0 or more",
+    "device": f"one of the devices {', '.join(ALL_DEVICES)}",
+    "ended": f"one of the ends {', '.join(Ended.__members__)}",
+    "every": "1 or more steps per loss",
     "first_call_s": f"seconds, at most {MAX_S:g}",
-    "hidden": "1 or more neurons in a layer",
-    "precision": f"a precision of {', '.join(PRECISIONS)}",
-    "steps_per_block": "1 or more steps in a block",
+    "hidden": "1 or more neurons per layer",
+    "precision": f"one of the precisions {', '.join(PRECISIONS)}",
+    "steps_per_block": "1 or more steps per block",
     "together": "1 or more networks trained together",
     "used_at": "a time of last use",
-    "work": f"work from {MIN_S:g} on",
+    "work": f"work of {MIN_S:g} or more",
 }
 
 
@@ -327,7 +327,7 @@ def curve_of(row: Row) -> Curve:
     Training(**said | {"network": Network(**said["network"]), "data": DataSet(**said.get("data", {}))})
     losses = np.frombuffer(found["losses"], np.float32)
     if (np.isfinite(losses) & (losses < LEAST_LOSS)).any():
-        raise ValueError(f"expected losses from 0 on, got {np.nanmin(losses)}")
+        raise ValueError(f"expected losses of 0 or more, got {np.nanmin(losses)}")
     return Curve(
         epochs=tuple(Epoch(**epoch, parameters=no_parameters) for epoch in found["epochs"]),
         losses=losses,
@@ -368,9 +368,9 @@ def check_kind(record: Record) -> None:
     if record.kind != Kind.FAILURE and not record.block_s:
         raise ValueError("expected seconds, got none")
     if record.kind == Kind.MODELS and len(record.block_s) != 3:
-        raise ValueError(f"expected the quartiles of seconds, got {len(record.block_s)} values")
+        raise ValueError(f"expected three quartiles of seconds, got {len(record.block_s)} values")
     if record.kind in (Kind.RACE, Kind.CEILING, Kind.MODELS, Kind.SWEEP) and min(record.block_s) < MIN_S:
-        raise ValueError(f"expected seconds from {MIN_S:g} on, got {min(record.block_s)}")
+        raise ValueError(f"expected seconds of {MIN_S:g} or more, got {min(record.block_s)}")
 
 
 def row_of(record: Record) -> dict[str, object]:

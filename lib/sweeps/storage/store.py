@@ -82,18 +82,19 @@ T = TypeVar("T")
 # SQLite's primary result codes: why a file is unusable, and what to do.
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _REASONS = {
-    sqlite3.SQLITE_FULL: "the disk is full; free the disk, or set MNIST_CACHE_DIR to a folder on another",
+    sqlite3.SQLITE_FULL: "the disk is full; free some disk space, or set MNIST_CACHE_DIR to a folder on another disk",
     sqlite3.SQLITE_IOERR: (
         "the disk cannot read or write it; check whether the disk is full or failing, or set MNIST_CACHE_DIR to a "
-        "folder on another"
+        "folder on another disk"
     ),
     sqlite3.SQLITE_BUSY: f"another program has kept it locked for {BUSY_S:g} s; end that program",
     sqlite3.SQLITE_READONLY: "it is read-only; make it writable, or set MNIST_CACHE_DIR to another folder",
     sqlite3.SQLITE_CANTOPEN: (
-        "it cannot be opened; check that its folder exists and is writable, or set MNIST_CACHE_DIR to another"
+        "it cannot be opened; check that its folder exists and is writable, or set MNIST_CACHE_DIR to another folder"
     ),
 } | dict.fromkeys(
-    _DAMAGED, "it keeps being damaged; check whether the disk is failing, or set MNIST_CACHE_DIR to a folder on another"
+    _DAMAGED,
+    "it keeps getting damaged; check whether the disk is failing, or set MNIST_CACHE_DIR to a folder on another disk",
 )
 
 
@@ -345,7 +346,7 @@ class Store:
             if unreadable is not None:
                 self._renamed = (
                     f"The stored results cannot be read ({error}); their file was renamed to {aside}, and a new one was"
-                    " begun."
+                    " started."
                 )
             with replaced(path) as new, closing(sqlite3.connect(new)) as database:
                 database.executescript(_SCHEMA)
@@ -365,7 +366,7 @@ class Store:
                     f" knows {SCHEMA_VERSION}); update this program, or set MNIST_CACHE_DIR to another folder."
                 )
             if version < SCHEMA_VERSION:
-                raise _DamagedFile(f"they are of an older version, with schema {version}")
+                raise _DamagedFile(f"they are from an older version, with schema {version}")
         except BaseException:
             database.close()
             raise
@@ -489,9 +490,9 @@ def read_export(path: Path) -> Export:
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise NoExport(f"expected a file that can be read, got {path} ({error.strerror}); correct the name") from error
+        raise NoExport(f"expected a readable file, got {path} ({error.strerror}); correct the name") from error
     except UnicodeDecodeError as error:
-        raise NoExport(f"expected an export, but {path} is no text; choose another file") from error
+        raise NoExport(f"expected an export, but {path} is not text; choose another file") from error
     return parse_export(text, str(path))
 
 
@@ -507,7 +508,7 @@ def parse_export(text: str, name: str) -> Export:
         raise NoExport(f"expected an export, but {name} is nested too deeply for one; choose another file") from error
     except ValueError as error:
         raise NoExport(
-            f"expected an export, but {name} is no JSON or was cut off ({error}); export it again"
+            f"expected an export, but {name} is not JSON or was cut off ({error}); export it again"
         ) from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise NoExport(

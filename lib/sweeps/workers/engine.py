@@ -63,16 +63,16 @@ MAX_DEATHS = 3  # of single-core workers on the same job: after that, the job is
 CANCEL_ANSWER_S = 2.0
 START_LIMIT_S = 360.0  # includes a first download of the data
 HUNG_S = 10.0  # a busy worker has hung if it sends nothing and hardly computes for this long
-ENDED = "Another page, which waited for it, ended this run: start it again with this section's button."
-HUNG = f"gave no sign of life for {HUNG_S:.0f} s"
-REPLACED = f"{HUNG} and was replaced; the run begins again."
+ENDED = "Another page ended this run to start its own: restart it with this section's button."
+HUNG = f"did not respond for {HUNG_S:.0f} s"
+REPLACED = f"{HUNG} and was replaced; the run starts over."
 HUNG_AGAIN = (
-    f"{HUNG}, and neither did the one that replaced it. Nothing else is lost. Look for what stops it (a debugger, a"
-    " device that does not answer), then press “Run again”."
+    f"{HUNG}, and neither did its replacement. Nothing else is lost. Find out what blocks it (a debugger, or a device"
+    " that does not respond), then press “Run again”."
 )
 DIED = (
-    "ended while it trained: it was killed from outside, often by the system for want of memory. Nothing else is lost."
-    " Move a control or press “Run again”: a new worker starts by itself."
+    "ended during training: it was killed from outside, often by the system because memory ran out. Nothing else is"
+    " lost. Move a control or press “Run again” to start a new worker."
 )
 LOOK_S = 1.0  # from a worker's last message until we first check its CPU time
 HUNG_CPU_S = 0.1  # CPU time below which a worker hardly computes; not 0, because idle threads poll for the parent
@@ -626,7 +626,7 @@ def read(
     request: Request | None = None,
     niceness: int = 0,
     doing: str = "reading it",
-    advice: str = "bring less",
+    advice: str = "use less data",
 ) -> Generator[Note, None, object | None]:
     """Read a file in a separate process; all files given to this server share one queue.
 
@@ -651,7 +651,7 @@ def read(
     ticket = _queue.join(request or Request())
     try:
         while place := _queue.take(ticket):
-            yield Note(f"{place} before this: files are read one at a time", State.WAITING)
+            yield Note(f"{place} ahead of this: files are read one at a time", State.WAITING)
             _queue.wait(ticket, place, cancel)
             if cancel.is_set():
                 return None
@@ -678,7 +678,7 @@ def _answer(connection: Connection, question: tuple[object, ...], cancel: Cancel
         answer = connection.recv()
     except (EOFError, OSError):
         raise TrainingFailed(
-            f"its reader ended without an answer: it needs more memory or time than it may, or is damaged; {advice}"
+            f"reading it failed: it exceeds the memory or time limit, or is damaged; {advice}"
         ) from None
     if isinstance(answer, str):
         raise TrainingFailed(answer)

@@ -200,7 +200,7 @@ def note_of(message: Message, doing: str = "") -> Note | None:
     if isinstance(message, Starting):
         return Note(f"{message.runtime.label}: its worker imports the library and loads the images", State.STARTING)
     if isinstance(message, Waiting):
-        return Note(f"{message.place} before this" if message.place else message.other, State.WAITING)
+        return Note(f"{message.place} ahead of this" if message.place else message.other, State.WAITING)
     if isinstance(message, Restarted | Disturbed) and message.why:
         return Note(message.why, State.STARTING if isinstance(message, Restarted) else State.MEASURING)
     return None

@@ -305,8 +305,8 @@ class Allowance:
             self._under_way = [(viewer, over) for viewer, over in self._under_way if not over()]
             if sum(viewer == request.viewer for viewer, _ in self._under_way) > self.most:
                 raise TrainingFailed(
-                    f"Expected at most {self.most} of your runs to wait, got one more; stop one of them or let one"
-                    " finish, then ask again."
+                    f"Expected at most {self.most} of your runs to wait, got one more; stop one or let one finish, then"
+                    " try again."
                 )
             self._under_way.append((request.viewer, is_over))
 
@@ -348,7 +348,7 @@ class Holder:
     @property
     def disturbs(self) -> str:
         """The warning on times measured while this program holds the turn."""
-        return f"timed beside another measurement, by {self}, which did not give way: end it, and measure again"
+        return f"timed while {self} was also measuring and did not give way: end it, then measure again"
 
 
 def _in_editor() -> bool:

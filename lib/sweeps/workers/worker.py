@@ -187,8 +187,8 @@ def _sentence(error: Exception) -> str:
         return "there is not enough memory for this training; choose a smaller network or batch"
     if said := lost_card(str(error)):
         return (
-            f"the graphics card no longer answers (“{said}”): a new worker starts with the next run; if that fails too,"
-            " look at nvidia-smi or dmesg, and restart the machine"
+            f"the GPU no longer responds (“{said}”): the next run starts a new worker; if that fails too, check"
+            " nvidia-smi or dmesg, and restart the machine"
         )
     return f"the training stopped with {type(error).__name__}: {text}"
 
@@ -339,7 +339,7 @@ def _get_ready(runtime: Runtime) -> tuple[Data, CardFacts | None]:
 POLL_S = 0.05  # between checks for a cancel
 ADDRESS = "DASK_SCHEDULER_ADDRESS"  # environment variable
 ANSWER_S = 4.0  # a running scheduler answers sooner
-LOCAL = "or choose another strategy: all of them train on this machine"
+LOCAL = "or choose another strategy: all others train on this machine"
 
 
 # What must match for a process to compute the same curves as this program: versions, digest of this project's source,
@@ -385,7 +385,7 @@ def submitted(
                     yield from told
         if failed and not cancel.is_set():
             why = f"{type(failed[0]).__name__}: {failed[0]}"
-            raise TrainingFailed(f"{len(failed)} of {len(jobs)} tasks failed, the others are done and kept: {why}")
+            raise TrainingFailed(f"{len(failed)} of {len(jobs)} tasks failed (the others finished and are kept): {why}")
     finally:
         for future in running:
             future.cancel()
@@ -405,7 +405,7 @@ def perform(job: Job, expected: Expected) -> list[Progress | Trained]:
     if expected[2] and data.digest != expected[2]:
         raise TrainingFailed(
             _named(
-                f"it has other training images than this program (digest {data.digest[:8]}, expected"
+                f"its training images differ from this program's (digest {data.digest[:8]}, expected"
                 f" {expected[2][:8]}); set MNIST_NPZ there to the same file"
             )
         )
@@ -433,7 +433,7 @@ def why_not(expected: Expected, runtime: Runtime, data: Data | None = None, stac
     if has != expected[0]:
         return _named(f"it has {has}, expected {expected[0]}; install the same requirements there")
     if sources != expected[1]:
-        return _named("it has another state of this project's code; copy this one there and restart it")
+        return _named("it has a different version of this project's code; copy this one there and restart it")
     # Takes effect no matter who started this process: XLA reads its flags on first use, not on import.
     flags = worker_environment(runtime, None, threads=1)
     os.environ |= {name: value for name, value in flags.items() if name == "XLA_FLAGS"}

@@ -167,7 +167,7 @@ def test_extreme_times_can_be_drawn(sound, seconds):
 @pytest.mark.parametrize(
     ("table", "column", "value", "words"),
     [
-        ("curves", "every", 2**63, "expected 1 or more steps a loss, got 9223372036854775808"),
+        ("curves", "every", 2**63, "expected 1 or more steps per loss, got 9223372036854775808"),
         ("curves", "losses", "%%%", "base64"),
         ("curves", "epochs", "[" * 100_000, "nested too deeply"),
         (
@@ -180,7 +180,7 @@ def test_extreme_times_can_be_drawn(sound, seconds):
             ),
         ),
         ("measurements", "subject", '{"name": "\\ud800", "work": 1.0}', "surrogates not allowed"),
-        ("measurements", "steps_per_block", 2**63, "expected 1 or more steps in a block"),
+        ("measurements", "steps_per_block", 2**63, "expected 1 or more steps per block"),
     ],
     ids=lambda value: ascii(value)[:30],
 )
@@ -210,7 +210,7 @@ def test_deep_nesting_is_refused_in_one_sentence(tmp_path, monkeypatch, capsys, 
 def test_an_import_that_fails_at_the_end_stores_nothing(sound, tmp_path):
     path, store = tmp_path / "a.json", Store(tmp_path / "store.sqlite")
     path.write_text(json.dumps(put(sound, ("measurements", len(sound["measurements"]) - 1, "steps_per_block"), 2**63)))
-    with pytest.raises(NoExport, match="steps in a block"):
+    with pytest.raises(NoExport, match="steps per block"):
         import_from(path, store)
     assert store.rows("curves") == []
 
@@ -271,7 +271,7 @@ def test_export_and_import_give_the_same_rows_once(store, tmp_path):
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (None, "cannot be|can be read"),
+        (None, "cannot be|readable"),
         ('{"format": "less-overhead results", "vers', "cut off.*export it again"),
         ("[1, 2]", "another kind of file"),
         ('{"format": "something else"}', "another kind of file"),

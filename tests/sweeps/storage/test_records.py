@@ -175,8 +175,8 @@ def test_a_stored_training_is_validated():
             {"epochs": curve_row()["epochs"].replace('"steps": 2', '"steps": -2')},
             "expected `int` >= 0 in steps, got -2",
         ),
-        ({"training": '{"network": {"hidden": [0]}}'}, "expected 1 or more neurons in a layer, got 0"),
-        ({"losses": np.array([-1.0], np.float32).tobytes()}, "expected losses from 0 on, got -1.0"),
+        ({"training": '{"network": {"hidden": [0]}}'}, "expected 1 or more neurons per layer, got 0"),
+        ({"losses": np.array([-1.0], np.float32).tobytes()}, "expected losses of 0 or more, got -1.0"),
         ({"warnings": "[1]"}, "expected `str` in warnings, got 1"),
         ({"epochs": '[{"x - at `$[9]": 1}]'}, "in epochs"),
     ],
@@ -198,13 +198,13 @@ def test_each_kind_requires_its_subject(kind):
 @pytest.mark.parametrize(
     ("kind", "changes", "block_s", "words"),
     [
-        (Kind.RACE, {"device": "tpu"}, (0.1,), "expected a device of cpu, gpu, .* got tpu"),
+        (Kind.RACE, {"device": "tpu"}, (0.1,), "expected one of the devices cpu, gpu, .* got tpu"),
         (Kind.RACE, {"hidden": "wide"}, (0.1,), "got “wide”"),
         (Kind.RACE, {"batch_size": 1.5}, (0.1,), "batch_size, got 1.5"),
-        (Kind.RACE, {}, (0.1, 0.0), "expected seconds from 1e-12 on, got 0.0"),
+        (Kind.RACE, {}, (0.1, 0.0), "expected seconds of 1e-12 or more, got 0.0"),
         (Kind.RACE, {}, (), "expected seconds, got none"),
-        (Kind.MODELS, {}, (0.1, 0.2), "expected the quartiles of seconds, got 2 values"),
-        (Kind.SWEEP, {"work": -1}, (0.1,), "expected work from 1e-12 on, got -1"),
+        (Kind.MODELS, {}, (0.1, 0.2), "expected three quartiles of seconds, got 2 values"),
+        (Kind.SWEEP, {"work": -1}, (0.1,), "expected work of 1e-12 or more, got -1"),
     ],
 )
 def test_invalid_values_of_a_kind_are_named(kind, changes, block_s, words):

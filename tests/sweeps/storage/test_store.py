@@ -135,7 +135,7 @@ def test_a_full_disk_is_reported_without_failing(store, monkeypatch):
     big = curve(200_000)
     assert store.put(key(seed=1), big).losses is big.losses
     assert "full" in store.trouble
-    assert "free the disk" in store.trouble
+    assert "free some disk space" in store.trouble
     assert store.get(key()) is not None, "what was kept is still there"
 
 
@@ -186,8 +186,8 @@ def test_an_unreadable_file_is_renamed_and_a_new_one_begun(tmp_path, whole, faul
     assert all_of(store) == (1, 0), "nothing is read from the renamed file"
     (aside,) = (file for file in tmp_path.glob("*.old-*") if not file.name.endswith(("-wal", "-shm")))
     assert store.trouble.startswith("The stored results cannot be read (")
-    assert store.trouble.endswith(f"); their file was renamed to {aside}, and a new one was begun.")
-    assert ("they are of an older version, with schema 6" in store.trouble) == (fault == "an older version")
+    assert store.trouble.endswith(f"); their file was renamed to {aside}, and a new one was started.")
+    assert ("they are from an older version, with schema 6" in store.trouble) == (fault == "an older version")
     assert aside.read_bytes() == content
     again = Store(path)
     assert all_of(again) == (1, 0)

@@ -135,8 +135,8 @@ def losing_engine(monkeypatch):
 def test_a_lost_card_is_reported_with_a_remedy_and_ends_the_worker(losing_engine, monkeypatch):
     messages = losing_engine.run(NUMPY, [MANY], Cancel())
     until_steps(messages)
-    lost = psutil.Process(losing_engine.pids()["numpy/cpu"])
-    with pytest.raises(CardLost, match=r"no longer answers .*CUDA_ERROR_LAUNCH_FAILED.*nvidia-smi or dmesg.*restart"):
+    lost = psutil.Process(losing.pids()["numpy/cpu"])
+    with pytest.raises(CardLost, match=r"no longer responds .*CUDA_ERROR_LAUNCH_FAILED.*nvidia-smi or dmesg.*restart"):
         list(messages)
     assert not psutil.wait_procs([lost], timeout=10)[1], "its process can do nothing more with the card"
     monkeypatch.setenv(stub_worker.FAILS, "shapes (3,) and (4,) do not fit")
@@ -168,7 +168,7 @@ def test_a_lost_card_does_not_stop_other_runtimes_of_a_sweep(losing_engine, tmp_
 )
 def test_errors_of_a_lost_card_become_one_sentence(text):
     sentence = _sentence(RuntimeError(text))
-    assert "the graphics card no longer answers" in sentence
+    assert "the GPU no longer responds" in sentence
     assert "\n" not in sentence
 
 
@@ -198,9 +198,9 @@ def test_a_worker_with_other_versions_refuses_and_names_them(expected):
         TrainingFailed, match=r"process \d+: it has .*jax.*expected jax 0.0.1; install the same requirements"
     ):
         perform(JOB, ("jax 0.0.1", *expected[1:]))
-    with pytest.raises(TrainingFailed, match="another state of this project's code"):
+    with pytest.raises(TrainingFailed, match="a different version of this project's code"):
         perform(JOB, (expected[0], "other", ""))
-    with pytest.raises(TrainingFailed, match="other training images"):
+    with pytest.raises(TrainingFailed, match="its training images differ"):
         perform(JOB, (*expected[:2], "0" * 64))
 
 
@@ -319,8 +319,8 @@ def test_a_worker_killed_during_a_sweep_costs_only_its_trainings(scheduler, work
     assert all(update.cached for update in again if isinstance(update, Finished)), "streamed back, and kept"
 
 
-def test_refusing_workers_are_left_out_and_named(monkeypatch, capsys):
-    answers: dict = {"one": "", "other": "it has another state", "third": ImportError("No module named 'lib'")}
+def test_workers_that_refuse_are_left_out_and_named(monkeypatch, capsys):
+    answers: dict = {"one": "", "other": "it has a different version", "third": ImportError("No module named 'lib'")}
 
     client = MagicMock()
     client.run.side_effect = lambda *_, **__: answers
@@ -330,8 +330,8 @@ def test_refusing_workers_are_left_out_and_named(monkeypatch, capsys):
     with cluster(None, Runtime(), "") as found:
         assert found == (["one"], 1)
     told = capsys.readouterr().err
-    assert "left out: other: it has another state\nleft out: third: it cannot import this project" in told
-    for left, words in (("other", "can be used: it has another state"), ("no more", "it has no workers yet")):
+    assert "left out: other: it has a different version\nleft out: third: it cannot import this project" in told
+    for left, words in (("other", "can be used: it has a different version"), ("no more", "it has no workers yet")):
         answers = {name: why for name, why in answers.items() if name == left}
         with pytest.raises(TrainingFailed, match=words), cluster(None, Runtime(), ""):
             pass
