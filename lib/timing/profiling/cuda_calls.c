@@ -1,17 +1,17 @@
-/* Counts what a process calls of CUDA, by name: a callback of CUPTI, loaded by CUDA's driver when it is initialised
-   (CUDA_INJECTION64_PATH). Python loads the same file, which the system does not load twice, to clear and to write the
-   counts (lib/timing/profiling/run.py).
+/* Counts a process's CUDA calls by name: a CUPTI callback, which CUDA's driver loads during its initialisation
+   (CUDA_INJECTION64_PATH). Python loads the same file to clear and to write the counts; the system does not load it
+   twice (lib/timing/profiling/run.py).
    CUPTI: https://docs.nvidia.com/cupti/main/main.html, "CUPTI Callback API". */
 
 #include <cupti.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { DOMAINS = 2, MOST = 2048 }; /* calls of an interface, by number: less than a thousand in CUDA 13 */
+enum { DOMAINS = 2, MOST = 2048 }; /* callback ids per interface; CUDA 13 uses fewer than a thousand */
 
 static const char *const interfaces[DOMAINS] = {"runtime", "driver"};
 static unsigned long counts[DOMAINS][MOST];
-static const char *names[DOMAINS][MOST]; /* they live as long as CUPTI */
+static const char *names[DOMAINS][MOST]; /* valid as long as CUPTI is loaded */
 static CUpti_SubscriberHandle subscriber;
 static int subscribed;
 
@@ -24,7 +24,7 @@ static void CUPTIAPI count(void *unused, CUpti_CallbackDomain domain, CUpti_Call
   __atomic_fetch_add(&counts[interface][id], 1ul, __ATOMIC_RELAXED); /* PyTorch calls from several threads */
 }
 
-/* The driver calls this once. 1: it is counted; else CUDA runs as it would without this library. */
+/* The driver calls this once. Returns 1 if calls are counted; else CUDA runs as if without this library. */
 int InitializeInjection(void) {
   if (subscribed) return 1;
   subscribed = cuptiSubscribe(&subscriber, (CUpti_CallbackFunc)count, NULL) == CUPTI_SUCCESS &&
@@ -35,7 +35,7 @@ int InitializeInjection(void) {
 
 void clear_counts(void) { memset(counts, 0, sizeof counts); }
 
-/* A line for each function that was called: interface, name, how often. 0: it is written. */
+/* Writes a line for each called function: interface, name, number of calls. Returns 0 on success. */
 int write_counts(const char *path) {
   FILE *file = fopen(path, "w");
   if (file == NULL) return 1;

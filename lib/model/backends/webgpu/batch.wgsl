@@ -1,6 +1,6 @@
-// What begins and ends a step.
+// Begins and ends a step.
 
-// Copies the images of the batch that is due, (rows, columns), to the operation's result.
+// Copies the current batch's images, (rows, columns), to the operation's result.
 fn take_batch(operation: Operation, group: u32, groups: u32, lane: u32) {
   let first = first_image() * operation.columns;
   let low = arrayLength(&images_low);
@@ -16,10 +16,10 @@ fn take_batch(operation: Operation, group: u32, groups: u32, lane: u32) {
 
 var<workgroup> sums: array<vec2f, LANES>;
 
-// Sums what the images of the batch have left, and goes on to the next batch, after the last to the first. For one
-// workgroup.
+// Sums the losses and correct classifications of the batch, and advances to the next batch; the first follows the last.
+// Runs in one workgroup.
 fn end_step(operation: Operation, lane: u32) {
-  var sum = vec2f();  // of the losses, and of the images that were classified correctly
+  var sum = vec2f();  // of losses, and of correctly classified images
   for (var image = lane; image < operation.rows; image += LANES) {
     sum += vec2f(memory[operation.losses + image], memory[operation.losses + operation.rows + image]);
   }

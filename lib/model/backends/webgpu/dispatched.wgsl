@@ -1,4 +1,4 @@
-// Every operation as a kernel of its own, which the host launches.
+// Each operation as a separate kernel that the host launches.
 
 @group(1) @binding(0) var<uniform> operation: Operation;
 

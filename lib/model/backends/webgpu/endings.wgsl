@@ -1,4 +1,4 @@
-// What becomes of a number on its way into the result: at the end of a product, or as an operation of its own.
+// What happens to a number before it is stored in the result: at the end of a product, or as a separate operation.
 
 const STORE = 0u;
 const RELU = 1u;
@@ -16,7 +16,7 @@ fn end_element(operation: Operation, row: u32, column: u32, value: f32) {
   let place = row * operation.columns + column;
   switch operation.ending {
     case RELU: {
-      // Not max(), which may lose a NaN.
+      // Not max(), which may drop a NaN.
       memory[operation.result + place] = select(value, 0.0, value < 0.0);
     }
     case RELU_GRADIENT: {
@@ -31,7 +31,7 @@ fn end_element(operation: Operation, row: u32, column: u32, value: f32) {
   }
 }
 
-// The ending as an operation of its own, element by element of `left`.
+// The ending as a separate operation, applied to each element of `left`.
 fn end_elements(operation: Operation, group: u32, groups: u32, lane: u32) {
   for (var place = group * LANES + lane; place < operation.rows * operation.columns; place += groups * LANES) {
     let row = place / operation.columns;

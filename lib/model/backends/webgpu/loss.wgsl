@@ -1,6 +1,6 @@
 // Softmax cross-entropy of each image's logits, and its gradient.
 
-// Of one image: the logits are the operation's `result`, a row of them.
+// Loss of one image, whose logits are a row of the operation's `result`.
 fn loss_of_image(operation: Operation, image: u32) {
   let logits = operation.result + image * operation.columns;
   var largest = memory[logits];
@@ -15,7 +15,7 @@ fn loss_of_image(operation: Operation, image: u32) {
   for (var class_ = 0u; class_ < operation.columns; class_++) {
     total += exp(memory[logits + class_] - largest);
   }
-  // An image that only fills the last slice of an evaluation has a label that is no class, and counts for nothing.
+  // An image that only pads the last slice of an evaluation has a label outside the classes, and does not count.
   let label = labels[first_image() + image];
   var loss = 0.0;
   for (var class_ = 0u; class_ < operation.columns; class_++) {
@@ -24,7 +24,7 @@ fn loss_of_image(operation: Operation, image: u32) {
     if class_ == label {
       loss = log(total) - shifted;
     }
-    // By the mean loss of the batch.
+    // Gradient of the mean loss of the batch.
     memory[operation.gradient + image * operation.columns + class_] =
       (exp(shifted) / total - expected) / f32(operation.rows);
   }
@@ -38,7 +38,7 @@ fn find_losses(operation: Operation, group: u32, groups: u32, lane: u32) {
   }
 }
 
-// The last layer's product and the loss: all logits of an image lie in one tile.
+// The last layer's product and the loss; all logits of an image are in one tile.
 fn multiply_and_find_losses(operation: Operation, group: u32, groups: u32, lane: u32) {
   for (var tile = group; tile < n_tiles(operation.rows); tile += groups) {
     multiply_tile(operation, tile * TILE, 0u, lane);

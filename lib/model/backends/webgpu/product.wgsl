@@ -1,11 +1,11 @@
 // The product of two matrices, with an ending for each of its elements.
 //
-// A step needs three forms: inputs times weights, the transpose of the inputs times a gradient, and a gradient times
-// the transpose of the weights. They differ in how far apart neighbours lie in memory, and so are one kernel.
+// A step needs three forms: inputs times weights, the transposed inputs times a gradient, and a gradient times the
+// transposed weights. They differ only in the distance between neighbours in memory, so one kernel serves all.
 
 const TILE = 32u;              // rows and columns of the result that a workgroup computes at once
-const DEPTH = 16u;             // of the sums, how much of them at a time
-const SPAN = 16u;              // a lane computes the elements at its place and 16 further, down and across
+const DEPTH = 16u;             // terms of each sum per pass
+const SPAN = 16u;              // a lane computes the elements at its position and 16 further down and across
 
 var<workgroup> left_tile: array<f32, 512>;   // (DEPTH, TILE)
 var<workgroup> right_tile: array<f32, 512>;  // (DEPTH, TILE)
@@ -31,8 +31,8 @@ fn right_at(operation: Operation, inner: u32, column: u32) -> f32 {
   return memory[operation.right + inner * operation.right_by_row + column * operation.right_by_column];
 }
 
-// Which element of a tile a lane fetches: its place along the tile's side, and in depth. Lanes beside each other fetch
-// what lies beside each other in memory.
+// The element of a tile that a lane fetches: its positions along the tile's side and in depth. Adjacent lanes fetch
+// elements that are adjacent in memory.
 fn fetched(part: u32, side_by_side_in_depth: bool) -> vec2u {
   if side_by_side_in_depth {
     return vec2u(part / DEPTH, part % DEPTH);

@@ -1,4 +1,4 @@
-// Whole steps as one kernel: one workgroup goes through the list of operations that the host would have launched.
+// Whole steps as one kernel: one workgroup executes the list of operations that the host would otherwise launch.
 
 @group(1) @binding(0) var<storage, read> operations: array<Operation>;
 @group(1) @binding(1) var<uniform> n_steps: u32;
