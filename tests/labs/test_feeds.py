@@ -56,7 +56,7 @@ def at(**said):
     ("said", "words"),
     [
         ({"rows": "10", "size": "32"}, r"batch size: expected 1 to 10 \(the rows\), got 32"),
-        ({"rows": "10000", "size": "2048", "ms": "5.0"}, "at most 3 s a batch"),
+        ({"rows": "10000", "size": "2048", "ms": "5.0"}, "at most 3 s per batch"),
         ({"rows": "100000"}, r"rows: expected at most 50% of the free memory \(1.0 GB\), got 100,000 rows"),
     ],
 )
