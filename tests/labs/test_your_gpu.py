@@ -123,10 +123,10 @@ def test_measurements_are_stored_once(fake_browser):
     blocks = [len(record.block_s) for record in store.records(Kind.RACE)]
     assert sorted(blocks) == [4, 4, 9, 9], "no block twice: it would count as two repetitions"
     for number in range(1, 5):
-        played.open(reader=str(number))
-        played.measures(job=1 + number)
-        played.page.keep()
-    assert "Expected at most 3 of your machines" in played.told("below")
+        fake_browser.open(reader=str(number))
+        fake_browser.measures(job=1 + number)
+        fake_browser.page.keep()
+    assert "Expected at most 3 of your machines" in fake_browser.shown("below")
     for record in store.records(Kind.RACE):
         assert set(record.subject) >= {"browser", "clock_s", "off_s"}
         assert "Safari 26" in record.command

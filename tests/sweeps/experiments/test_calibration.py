@@ -264,7 +264,7 @@ def test_too_few_or_noisy_steps_are_not_fitted_and_say_why(live, monkeypatch):
     run(live, [NUMPY])
     assert live.of(NUMPY).calibration is None
     assert "something else is using this machine" in live.of(NUMPY).why_not
-    monkeypatch.setattr(calibration, "measure_trials", invented)
+    monkeypatch.setattr(calibration, "measure_trials", fake_trials)
     run(live, [NUMPY], again=True)
     assert live.of(NUMPY).calibration is not None
     assert live.of(NUMPY).why_not == ""

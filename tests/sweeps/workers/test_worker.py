@@ -135,7 +135,7 @@ def losing_engine(monkeypatch):
 def test_a_lost_card_is_reported_with_a_remedy_and_ends_the_worker(losing_engine, monkeypatch):
     messages = losing_engine.run(NUMPY, [MANY], Cancel())
     until_steps(messages)
-    lost = psutil.Process(losing.pids()["numpy/cpu"])
+    lost = psutil.Process(losing_engine.pids()["numpy/cpu"])
     with pytest.raises(CardLost, match=r"no longer responds .*CUDA_ERROR_LAUNCH_FAILED.*nvidia-smi or dmesg.*restart"):
         list(messages)
     assert not psutil.wait_procs([lost], timeout=10)[1], "its process can do nothing more with the card"
