@@ -99,12 +99,12 @@ def _one_class(viewers: int, seconds: int, left_out: LeftOut) -> list[Row]:
         with class_server(cache) as (process, address):
             lesson = Lesson(address + FIRST.path.lstrip("/"), stored, viewers, seconds)
             with ThreadPoolExecutor(viewers + 1) as pool, Usage(process) as usage:
-                seats = [pool.submit(lesson.attend, number) for number in range(viewers)]
+                attending = [pool.submit(lesson.attend, number) for number in range(viewers)]
                 looks = pool.submit(lesson.look, left_out)
                 half_mb = _halfway_mb(lesson, usage)
                 looks.result()
-                for seat in seats:
-                    seat.result()
+                for lesson_of_one in attending:
+                    lesson_of_one.result()
                 end_mb = usage.mb  # before tabs close, because freed memory would hide the growth
                 lesson.close()
             left = runs_left(process)

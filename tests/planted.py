@@ -183,7 +183,7 @@ FAULTS = (
     Fault(
         "beside-for-ever",
         "lib/sweeps/workers/queue.py",
-        "        self.beside = None\n        if self._lock.is_locked:",
+        "        self.alongside = None\n        if self._lock.is_locked:",
         "        if self._lock.is_locked:",
         "After it once lost its patience with another program, this one never takes the turn again, and all its "
         "later times are marked and disturb others.",
@@ -226,12 +226,11 @@ FAULTS = (
         "The name that a pupil's browser gives its GPU is put as HTML into the page of the whole class.",
     ),
     Fault(
-        "door-form-unescaped",
+        "password-form-unescaped",
         "lib/site/access.py",
         'name="next" value="{html.escape(aim)}">',
         'name="next" value="{aim}">',
-        "A link to the door with a crafted address runs somebody's script on the page where the class types its "
-        "password.",
+        "A crafted link to the password form runs an attacker's script on the page where the class types its password.",
     ),
     Fault(
         "origin-by-its-ending",

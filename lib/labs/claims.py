@@ -113,10 +113,10 @@ class Known:
         standing = self.cells.get(cell)
         return None if standing is None else standing.repeated
 
-    def beside(self, first: Cell, second: Cell) -> Comparison | None:
+    def compare(self, first: Cell, second: Cell) -> Comparison | None:
         """The times' ratio, first over second (`Repetitions.beside`); None if one is missing."""
         one, two = self.repeated(first), self.repeated(second)
-        return None if one is None or two is None else one.beside(two)
+        return None if one is None or two is None else one.compare(two)
 
 
 Judge = Callable[[Known], Judgement]
@@ -182,7 +182,7 @@ def cells_to_measure(records: list[Record]) -> list[Cell]:
     race = [record for record in records if record.kind == Kind.RACE]
     here = Known(standings(cells, race))
     pairs = [pair for pair in COMPARED if set(pair) <= set(cells)]
-    apart = {cell for pair in pairs if (ratio := here.beside(*pair)) is None or ratio.n < 2 for cell in pair}
+    apart = {cell for pair in pairs if (ratio := here.compare(*pair)) is None or ratio.n < 2 for cell in pair}
     since = (datetime.now(UTC) - SESSION).isoformat()
     usable = [one for one in race if one.measured_at >= since or not any(one.is_about(c.subject) for c in apart)]
     return plan(cells, usable)
@@ -295,7 +295,7 @@ _TOO_NEAR = (
 @_needs("the race at batch size 32", lambda known: known.epoch_s(_of("keras-tensorflow", 32)))
 def _cpu_beats_gpu(known: Known, cpu_s: Quartiles) -> Judgement:
     gpu = _of("keras-tensorflow", 32, "gpu")
-    gpu_s, ratio = known.epoch_s(gpu), known.beside(gpu, _of("keras-tensorflow", 32))
+    gpu_s, ratio = known.epoch_s(gpu), known.compare(gpu, _of("keras-tensorflow", 32))
     if gpu_s is None or ratio is None:
         why = "The CPU's half is measured here; the GPU's half needs a machine with a GPU."
         return Judgement(ClaimStatus.NO_GPU, f"CPU {seconds(cpu_s[1])} per epoch", why, recorded_at=32)
@@ -322,7 +322,7 @@ def _two_figures_for_one_thing(known: Known) -> Judgement:
 def _numpy_takes_longer(size: int, other: int, why: str) -> Judge:
     @_needs(
         f"NumPy's race at {min(size, other):,} and {max(size, other):,}",
-        lambda known: known.beside(_of("numpy", size), _of("numpy", other)),
+        lambda known: known.compare(_of("numpy", size), _of("numpy", other)),
     )
     def judged(_known: Known, ratio: Comparison) -> Judgement:
         known = f" ({ratio.low:.2f} to {ratio.high:.2f})" if ratio.n > 1 else ""
@@ -350,8 +350,8 @@ def _jax_in_a_seventh_of_a_second(_known: Known, step: Standing, epoch_s: Quarti
 
 def _forty_five_times(known: Known) -> Judgement:
     published_same = published.EPOCH_S["keras-tensorflow", "gpu"][4096] / published.EPOCH_S["jax-step", "cpu"][4096]
-    mixed = known.beside(_of("keras-tensorflow", 32), _of("jax-step", 4096))
-    same = known.beside(_of("keras-tensorflow", 4096), _of("jax-step", 4096))
+    mixed = known.compare(_of("keras-tensorflow", 32), _of("jax-step", 4096))
+    same = known.compare(_of("keras-tensorflow", 4096), _of("jax-step", 4096))
     here = (
         "–"
         if mixed is None or same is None
@@ -401,7 +401,7 @@ def _utilisation(known: Known) -> Judgement:
         return Judgement(ClaimStatus.NO_GPU, "–", why)
     if warps is None:
         return decided(None, f"{shown.middle:.0%} shown; this chip does not report its occupancy", why)
-    verdict = warps.beside(shown).verdict
+    verdict = warps.compare(shown).verdict
     return decided(
         None if verdict is Verdict.UNCLEAR else verdict is Verdict.SAME,
         f"{shown.middle:.0%} shown, {warps.middle:.1%} of the warps resident",
@@ -416,7 +416,7 @@ def _utilisation(known: Known) -> Judgement:
 )
 def _fit_is_eager(_known: Known, eager: Mapping[str, Repetitions], step_s: Repetitions) -> Judgement:
     return decided(
-        False if is_longer(eager[ALL].beside(step_s)) else None,
+        False if is_longer(eager[ALL].compare(step_s)) else None,
         f"a step of `fit` {seconds(step_s.middle)}, op by op {seconds(eager[ALL].middle)}",
         "A whole step of `fit` takes less time than its operations one by one: `fit` traces the step once and runs it"
         " as one graph.",
@@ -476,7 +476,9 @@ def _no_overhead_on_cpu(_known: Known, splits: Sequence[Split]) -> Judgement:
     if len(found.values) < len(splits):
         why = "The parts of the step do not add up to the whole here: measure again on a quiet machine."
         return decided(None, "–", why)
-    verdict = found.beside(Repetitions((ALL_COMPUTE,) * len(splits))).verdict  # a share does not drift with the machine
+    verdict = found.compare(
+        Repetitions((ALL_COMPUTE,) * len(splits))
+    ).verdict  # a share does not drift with the machine
     return decided(
         {Verdict.SLOWER: True, Verdict.FASTER: False}.get(verdict),
         f"{found.middle:.0%} of a step of `fit` is arithmetic",
@@ -504,7 +506,7 @@ def _every_operation_faster(
         figure = f"TensorFlow op by op on this CPU: {eager[ALL].middle / numpy[ALL].middle:.1f} times NumPy's"
         return Judgement(ClaimStatus.NO_GPU, figure, why)
     n = len(OPERATIONS)
-    quicker = [is_longer(card[one.key].beside(numpy[one.key], one_of=n)) for one in OPERATIONS]
+    quicker = [is_longer(card[one.key].compare(numpy[one.key], one_of=n)) for one in OPERATIONS]
     figure = (
         f"NumPy {seconds(numpy[ALL].middle)}, TensorFlow on the GPU {seconds(card[ALL].middle)}; faster in"
         f" {quicker.count(True)} of {n} operations, unclear in {quicker.count(None)}"
@@ -529,7 +531,7 @@ def _cuda_is_needed(known: Known) -> Judgement:
         return Judgement(ClaimStatus.NO_GPU, "–", why)
     cell = min(timed, key=lambda cell: timed[cell][1])
     processor = _of(DEFAULT, BATCH_SIZE)
-    ratio = known.beside(cell, processor)
+    ratio = known.compare(cell, processor)
     beside = f", {ratio.ratio:.2g} times as long as {processor.runtime.label}" if ratio is not None else ""
     return decided(
         False,

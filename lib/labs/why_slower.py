@@ -36,7 +36,7 @@ from lib.ui.views.markup import inline, quiet
 
 MEASURED, RECORDED, PREDICTED, PUBLISHED = "measured here", "recorded", "predicted", "published"
 # How often each backend dispatches work to the device: the main source of its overhead.
-ASKED_ONCE = {
+DISPATCH_UNITS = {
     "an epoch": ("jax-epoch", "numba", "numba-cuda"),
     "for many steps": ("webgpu-chunk", "webgpu-kernel"),
     "a step": ("jax-step", "torch-compiled", "webgpu-step"),
@@ -81,14 +81,14 @@ class EpochRow:
         return f"{source} {self.where} {self.runtime.address}"
 
 
-def asked_once(runtime: Runtime) -> str:
+def dispatch_unit(runtime: Runtime) -> str:
     """The unit of work per dispatch."""
-    return next((per for per, keys in ASKED_ONCE.items() if runtime.backend in keys), AN_OPERATION)
+    return next((per for per, keys in DISPATCH_UNITS.items() if runtime.backend in keys), AN_OPERATION)
 
 
 def how_it_trains(runtime: Runtime) -> str:
     zeros = f", and {SKIPS_ZEROS}" * BACKENDS[runtime.backend].skips_zeros
-    return f"The host makes one call {asked_once(runtime)}{zeros}."
+    return f"The host makes one call {dispatch_unit(runtime)}{zeros}."
 
 
 def answer(page: Page, below: str) -> tuple[Callable[[WhySlower], Asked], Callable[[Shown], Drawing]]:
@@ -316,7 +316,7 @@ def sentence(ways: Sequence[EpochRow]) -> str:
     took += f" ({_took(cpu)} an epoch)" if cpu.source != PREDICTED else ""
     longer = f"{times(_s(eager) / _s(cpu))} times as long"
     longer += " (predicted)" * (PREDICTED in (eager.source, cpu.source))
-    compiled = COMPILED.get(asked_once(best.runtime), "at its best")
+    compiled = COMPILED.get(dispatch_unit(best.runtime), "at its best")
     if _s(best) < _s(cpu):
         helps = "helps" if _gain(best, cpu)[0] > 1 or PREDICTED not in (best.source, cpu.source) else "may help"
         return (
@@ -382,7 +382,7 @@ def apart(way: EpochRow, above: EpochRow | None) -> str:
     why = []
     if way.where != above.where:
         why.append(f"it runs on {way.where}, not on {above.where}")
-    if (here := asked_once(way.runtime)) != (there := asked_once(above.runtime)):
+    if (here := dispatch_unit(way.runtime)) != (there := dispatch_unit(above.runtime)):
         why.append(f"the host makes one call {here}, not one {there}")
     if BACKENDS[above.runtime.backend].skips_zeros and not BACKENDS[way.runtime.backend].skips_zeros:
         why.append(f"in the row above {SKIPS_ZEROS}")

@@ -472,7 +472,7 @@ def ways_table(found: Found, server: Mapping[Cell, Standing]) -> str:
 
 
 def server_sentence(found: Found, server: Mapping[Cell, Standing]) -> str:
-    if (beside := your_gpu.beside_server(found, server)) is None:
+    if (beside := your_gpu.compared_with_server(found, server)) is None:
         return ""
     device, way, comparison = beside
     (cell, standing), *_ = server.items()

@@ -38,7 +38,7 @@ from lib.site.pages import plain_page
 from lib.ui.notebooks import OF_A_CLASS_SITE
 
 Role = Literal["teacher", "pupil"]
-DOOR, HEALTH, ICON, MANIFEST = "/enter", "/healthz", "/favicon.ico", "/manifest.json"  # public
+LOGIN, HEALTH, ICON, MANIFEST = "/enter", "/healthz", "/favicon.ico", "/manifest.json"  # public
 LINKS: dict[str, Role] = {"class": "pupil", "teacher": "teacher"}  # the role that each link parameter grants
 CARD_S = 12 * 3600  # a school day
 MIN_PASSWORD = 8
@@ -158,7 +158,7 @@ class PasswordQueue:
             return fits
 
 
-class Door:
+class AccessCheck:
     """ASGI middleware that admits requests with a card, a token or the password, and sets `scope["meta"]` for pages.
 
     Args:
@@ -214,13 +214,13 @@ class Door:
         settings = parse_qsl(request.url.query, keep_blank_values=True)
         if link := next((name for name, _ in settings if name in LINKS), None):
             return self._follow(request, link, settings, known)
-        if request.url.path == DOOR:
+        if request.url.path == LOGIN:
             return await self._enter(request, known)
         if known is not None or not self._keys.closed:
             return None
         if request.method == "GET" and "text/html" in request.headers.get("accept", ""):
             here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-            return RedirectResponse(f"{DOOR}?next={quote(here, safe='/')}", 303)
+            return RedirectResponse(f"{LOGIN}?next={quote(here, safe='/')}", 303)
         return PlainTextResponse(
             "Expected a signed-in visitor, got one without a sign-in; open the page and enter.", 401
         )
@@ -235,7 +235,7 @@ class Door:
         path = request.url.path
         role = self._keys.role_of(link, dict(settings)[link])
         if role is None:
-            password = f', or <a href="{DOOR}">enter with the password</a>' if self._keys.password else ""
+            password = f', or <a href="{LOGIN}">enter with the password</a>' if self._keys.password else ""
             return plain_page(
                 "This link does not work",
                 f"<h1>This link does not work</h1><p>Expected the {link} link as the server printed it, got a different"
@@ -261,7 +261,7 @@ class Door:
     async def _enter(self, request: Request, known: Credentials | None) -> Response:
         if request.method != "POST":
             aim = _local(request.query_params.get("next", "/"))
-            return RedirectResponse(aim, 303) if known or not self._keys.closed else self._door(aim)
+            return RedirectResponse(aim, 303) if known or not self._keys.closed else self._login_page(aim)
         form = await _form(request)
         if form is None:
             refusal = f"Expected a form of at most {MAX_FORM_BYTES:,} bytes, got a longer one."
@@ -269,15 +269,15 @@ class Door:
         aim = _local(form.get("next", "/"))
         if await self._turns.fits(self._keys, form.get("password", ""), request):
             return self._admitted(aim, known.role if known else "pupil", known)
-        return self._door(aim, "Wrong password. Try again, or ask your teacher for it.", 403)
+        return self._login_page(aim, "Wrong password. Try again, or ask your teacher for it.", 403)
 
-    def _door(self, aim: str, problem: str = "", status: int = 200) -> Response:
+    def _login_page(self, aim: str, problem: str = "", status: int = 200) -> Response:
         said = f'<p class="problem" role="alert">{html.escape(problem)}</p>' if problem else ""
         if not self._keys.password:
             content = "<p>Open the link your teacher gave you to enter.</p>"
         else:
             content = (
-                f'{said}<form method="post" action="{DOOR}"><label for="password">Class password</label>'
+                f'{said}<form method="post" action="{LOGIN}"><label for="password">Class password</label>'
                 '<input name="user" value="class" autocomplete="username" hidden>'  # for browsers that keep passwords
                 '<input id="password" name="password" type="password" autocomplete="current-password" required'
                 " autofocus>"

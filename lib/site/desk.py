@@ -33,7 +33,7 @@ MAX_SETTINGS = 3  # per question, the most recently answered: a class tries many
 class Desk:
     def __init__(self) -> None:
         self.room, self.guesses = classroom(), guesses_of_class()
-        said = self.room.said
+        said = self.room.settings
         self.switches = {
             "predicts": self._switch("Ask the class to predict first", "predicts", said.predicts),
             "shows": self._switch("Show the guesses to the class", "shows", said.shows),

@@ -34,7 +34,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lib import ROOT
 from lib.cache_folder import CacheUnwritable, cache_dir
-from lib.site.access import HEALTH, ICON, MANIFEST, MAX_VIEWERS, Capacity, Door, Keys, LimitViewers, kept_secret
+from lib.site.access import HEALTH, ICON, MANIFEST, MAX_VIEWERS, AccessCheck, Capacity, Keys, LimitViewers, kept_secret
 from lib.site.editor import PATH as EDIT
 from lib.site.editor import SESSION_TTL_S, Editor
 from lib.site.gate import CLASS_HEADERS, MAX_HEAD_BYTES, MAX_SETTINGS_BYTES, Gate, Journal
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 # The pages go before the workers: trainings queue anyway, but a slow page delays its viewer and all others.
 WORKERS_NICENESS = 10
 # Collections of the second generation before a full one, which with a class's objects blocks the server for a second.
-# With the default of 10, that happens every minute. `Tidy` collects the garbage of closed tabs.
+# With the default of 10, that happens every minute. `CollectGarbage` collects the garbage of closed tabs.
 FULL_COLLECTION_AFTER = 200
 
 
@@ -106,7 +106,7 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-class Tidy:
+class CollectGarbage:
     """ASGI middleware that runs the garbage collector after tabs have closed.
 
     A session's objects form reference cycles, and on an idle server the collector may not run; until then, even the
@@ -367,8 +367,8 @@ def _addresses(options: ClassOptions, keys: Keys, host: str, port: int, path: st
 def _stacked(site: ASGIApp, options: ClassOptions, keys: Keys, capacity: Capacity, host: str, port: int) -> ASGIApp:
     """Wrap the site in its middleware, innermost first."""
     public = urlsplit(f"//{options.public_host}").hostname or ""
-    app: ASGIApp = LimitViewers(Tidy(HideFolder(site), SESSION_TTL_S + 1), capacity)
-    app = Door(app, keys, f"class-{port}", secure=bool(public))
+    app: ASGIApp = LimitViewers(CollectGarbage(HideFolder(site), SESSION_TTL_S + 1), capacity)
+    app = AccessCheck(app, keys, f"class-{port}", secure=bool(public))
     app = Gate(app, CLASS_HEADERS, filter(None, (host, public)))
     return Journal(app, partial(print, flush=True)) if options.log else app
 

@@ -625,7 +625,7 @@ class Plan:
 
 
 @dataclass(eq=False)
-class TrainingUnderWay:
+class RunningTraining:
     """A training in progress in one sweep of this process; other sweeps can follow it from its first event on."""
 
     request: AnyRequest  # of the sweep that trains it
@@ -639,10 +639,10 @@ class TrainingUnderWay:
 
 
 _changed = threading.Condition()
-_under_way: dict[Hashable, TrainingUnderWay] = {}
+_under_way: dict[Hashable, RunningTraining] = {}
 
 
-def share(keys: Sequence[Hashable], request: AnyRequest, anew: bool = False) -> list[tuple[TrainingUnderWay, bool]]:
+def share(keys: Sequence[Hashable], request: AnyRequest, anew: bool = False) -> list[tuple[RunningTraining, bool]]:
     """Return each key's training in progress, and whether the caller must train it, because no other sweep does.
 
     Args:
@@ -659,13 +659,13 @@ def share(keys: Sequence[Hashable], request: AnyRequest, anew: bool = False) -> 
             there = None if anew else _under_way.get(key)
             is_mine = there is None or there.is_late_for(request)
             if there is None or is_mine:
-                there = _under_way[key] = TrainingUnderWay(request)
+                there = _under_way[key] = RunningTraining(request)
             found.append((there, is_mine))
     return found
 
 
 def tell(
-    trainings: Collection[TrainingUnderWay], *news: Update, at_work: bool | None = None, over: bool = False
+    trainings: Collection[RunningTraining], *news: Update, at_work: bool | None = None, over: bool = False
 ) -> None:
     """Add events to these trainings, for all current and later followers.
 
@@ -696,7 +696,7 @@ def _missing(plan: Plan, items: Sequence[Item]) -> Generator[Update, None, list[
     return [item for item in items if item not in found]
 
 
-def _announced(plan: Plan, updates: Iterator[Update], mine: Mapping[Item, TrainingUnderWay]) -> Iterator[Update]:
+def _announced(plan: Plan, updates: Iterator[Update], mine: Mapping[Item, RunningTraining]) -> Iterator[Update]:
     """Yield the updates unchanged, and pass each on to the sweeps that follow the items concerned."""
     for update in updates:
         if isinstance(update, Disturbed):
@@ -708,14 +708,14 @@ def _announced(plan: Plan, updates: Iterator[Update], mine: Mapping[Item, Traini
         yield update
 
 
-def _follow(plan: Plan, others: dict[Item, TrainingUnderWay]) -> Generator[Update, None, list[Item]]:
+def _follow(plan: Plan, others: dict[Item, RunningTraining]) -> Generator[Update, None, list[Item]]:
     """Yield the events of items in progress in other sweeps.
 
     Returns the items that the other sweep abandoned, or that this one can train sooner.
     """
     heard, given_up = dict.fromkeys(others, 0), []
 
-    def has_news(item: Item, one: TrainingUnderWay) -> bool:
+    def has_news(item: Item, one: RunningTraining) -> bool:
         return one.over or one.is_late_for(plan.request) or len(one.events) > heard[item]
 
     while others and not plan.cancel.is_set():

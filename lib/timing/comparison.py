@@ -190,7 +190,7 @@ class Repetitions:
     def middle(self) -> float:
         return float(np.median(self.values))
 
-    def beside(self, other: "Repetitions", one_of: int = 1) -> Comparison:
+    def compare(self, other: "Repetitions", one_of: int = 1) -> Comparison:
         """Compare with another figure by the repetitions made within `SESSION` of each other.
 
         With fewer than two such repetitions on either side the comparison is unclear, because a figure's spread does

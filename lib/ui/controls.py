@@ -16,7 +16,7 @@ from lib.model.backends.registry import BACKENDS, Runtime, unavailable, usable_r
 from lib.model.spec import BATCH_SIZES, MAX_TEXT, N_CLASSES, N_PIXELS, Network
 from lib.ui import url_state
 from lib.ui.url_state import Address, Setting
-from lib.ui.views.pinned import LET_GO, LET_GO_MEANS, PIN, PIN_MEANS
+from lib.ui.views.pinned import PIN, PIN_MEANS, UNPIN, UNPIN_MEANS
 
 FASTEST = "fastest"  # backend value for the fastest one on this machine
 # Limit for dropped files, which the page holds in memory; larger files are given by path.
@@ -178,7 +178,7 @@ def _label(named: Mapping[str, Any], value: object) -> str:
 
 def pin_button(button: Any) -> str:
     """HTML of the pin button, labelled with what the next press does; the element keeps its place and focus."""
-    return button.text.replace(PIN, LET_GO).replace(PIN_MEANS, LET_GO_MEANS) if button.value else button.text
+    return button.text.replace(PIN, UNPIN).replace(PIN_MEANS, UNPIN_MEANS) if button.value else button.text
 
 
 def file_fields(label: str) -> dict:

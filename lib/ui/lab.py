@@ -20,7 +20,7 @@ from lib.model.spec import MNIST
 from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask, measure_tasks
 from lib.sweeps.experiments.exported_script import Takeaway, takeaway
 from lib.sweeps.experiments.mnist_training import Experiment
-from lib.sweeps.experiments.results import Results, Seat, View, Watched, join
+from lib.sweeps.experiments.results import Results, Subscription, View, Watched, join
 from lib.sweeps.experiments.teacher import Guess
 from lib.sweeps.storage.records import Record
 from lib.sweeps.storage.store import Store
@@ -87,7 +87,7 @@ class Hook:
     def guess(self, experiment: Experiment) -> Guess | None:
         return None
 
-    def beside(self, section: "Section", experiment: Experiment) -> Seat | None:
+    def extra_run(self, section: "Section", experiment: Experiment) -> Subscription | None:
         """An additional run, which is not drawn."""
         return None
 
@@ -363,7 +363,7 @@ class _Trainings(_SectionPainter):
         super().__init__(section)
         # Cached: if a faster runtime is found meanwhile, only the next run of the cell uses it.
         self._jobs, self._more_below = cache(jobs), below
-        self._seat: Seat | None = None
+        self._joined: Subscription | None = None
         self._told: Results | None = None  # results that the hooks have been notified of
 
     def _asked(self, at: Any) -> tuple[Experiment, Experiment | None]:
@@ -392,33 +392,33 @@ class _Trainings(_SectionPainter):
         self._tell(results)
 
     def _draw_run(self, experiment: Experiment, kept: Experiment | None) -> None:
-        seat = self._stage.run(experiment, self._values["again"])
-        seat.run.results.followed_by(self.news)
+        joined = self._stage.run(experiment, self._values["again"])
+        joined.run.results.followed_by(self.news)
         if question := "".join(hook.instead(self._section, experiment) for hook in self._hooks):
             mo.output.replace(layout.page(self._controls, question, self._buttons))
             return
         pinned, lead = self._pinned(kept)
-        for beside in (pinned, *(hook.beside(self._section, experiment) for hook in self._hooks)):
+        for beside in (pinned, *(hook.extra_run(self._section, experiment) for hook in self._hooks)):
             if beside is not None:
                 beside.run.results.followed_by(self.news)
-        if seat is not self._seat:
-            self._wait_for_first_points(experiment, seat)
+        if joined is not self._joined:
+            self._wait_for_first_points(experiment, joined)
         if self._stage.menu is not None:
-            self._stage.menu.now = partial(_takeaway, experiment, self._stage.engine, seat)
-        if seat.results.data is not None:
+            self._stage.menu.now = partial(_takeaway, experiment, self._stage.engine, joined)
+        if joined.results.data is not None:
             for hook in self._hooks:
-                hook.knows(seat.results)
-        max_age_s = 0.0 if seat is not self._seat else _first_frame_s(experiment)
-        self._seat = seat
-        self._view(experiment, pinned, lead).draw(seat.results, self._below(experiment, seat.results), max_age_s)
+                hook.knows(joined.results)
+        max_age_s = 0.0 if joined is not self._joined else _first_frame_s(experiment)
+        self._joined = joined
+        self._view(experiment, pinned, lead).draw(joined.results, self._below(experiment, joined.results), max_age_s)
 
-    def _wait_for_first_points(self, experiment: Experiment, seat: Seat) -> None:
-        with seat.results.changed:
+    def _wait_for_first_points(self, experiment: Experiment, joined: Subscription) -> None:
+        with joined.results.changed:
             if experiment.data == MNIST and self._stage.engine.known_facts() is not None:  # only the store must answer
-                seat.results.changed.wait_for(lambda: seat.results.over or seat.results.to_train, STORE_S)
-            seat.results.changed.wait_for(lambda: seat.results.worth_showing, AT_ONCE_S)
+                joined.results.changed.wait_for(lambda: joined.results.over or joined.results.to_train, STORE_S)
+            joined.results.changed.wait_for(lambda: joined.results.worth_showing, AT_ONCE_S)
 
-    def _pinned(self, kept: Experiment | None) -> tuple[Seat | None, str]:
+    def _pinned(self, kept: Experiment | None) -> tuple[Subscription | None, str]:
         stage = self._stage
         if kept is not None and any(hook.hides(kept) for hook in self._hooks):
             return stage.pin(None), layout.difference_line(HIDDEN)
@@ -426,7 +426,7 @@ class _Trainings(_SectionPainter):
             return stage.pin(None), layout.difference_line(WAITS)
         return stage.pin(kept), ""
 
-    def _view(self, experiment: Experiment, pinned: Seat | None = None, lead: str = "") -> "Framed":
+    def _view(self, experiment: Experiment, pinned: Subscription | None = None, lead: str = "") -> "Framed":
         stage, menu = self._stage, self._menu
         if menu and stage.curves is not None and experiment.ordered_by != "backend":  # those have no curves
             menu += stage.curves.text
@@ -439,30 +439,30 @@ class _Trainings(_SectionPainter):
 
     def rest(self, at_most_s: float) -> None:
         """Wait until the run ends or, before there is anything to show, until its first points arrive."""
-        if self._seat is None:
+        if self._joined is None:
             return
-        results = self._seat.results
+        results = self._joined.results
         if results.worth_showing:
-            self._seat.wait_for_end(at_most_s)
+            self._joined.wait_for_end(at_most_s)
         else:
             with results.changed:
                 results.changed.wait_for(lambda: results.worth_showing, at_most_s)
 
     def frames_s(self) -> Iterator[float]:
-        seat, frame_s = None, FIRST_FRAME_S
+        joined, frame_s = None, FIRST_FRAME_S
         while True:
-            if seat is not self._seat and self._seat is not None:
-                seat, frame_s = self._seat, _first_frame_s(self._seat.run.experiment)
-            elif frame_s < LATER_FRAME_S and seat is not None and seat.results.worth_showing:
+            if joined is not self._joined and self._joined is not None:
+                joined, frame_s = self._joined, _first_frame_s(self._joined.run.experiment)
+            elif frame_s < LATER_FRAME_S and joined is not None and joined.results.worth_showing:
                 frame_s = min(SLOWER * frame_s, LATER_FRAME_S)
             yield frame_s
 
     def when_quiet(self) -> None:
-        if self._seat is not None and self._seat.results.over and self._seat.results is not self._told:
-            if self._seat.results.state is State.SAVED:
+        if self._joined is not None and self._joined.results.over and self._joined.results is not self._told:
+            if self._joined.results.state is State.SAVED:
                 # Cached results needed no worker, but the next slider move will.
-                self._stage.engine.warm(self._seat.run.experiment.items[0].runtime)
-            self._tell(self._seat.results)
+                self._stage.engine.warm(self._joined.run.experiment.items[0].runtime)
+            self._tell(self._joined.results)
 
     def _tell(self, results: Results) -> None:
         self._told = results
@@ -631,7 +631,7 @@ class Framed:
     buttons: str = ""
     menu: str = ""
     guess: Guess | None = None
-    pinned: Seat | None = None
+    pinned: Subscription | None = None
     lead: str = ""
 
     def draw(self, results: Results, below: str = "", max_age_s: float = 0.0) -> int:
@@ -673,27 +673,27 @@ class Framed:
         return _Seen(experiment.target, experiment.draw, experiment.say, self.guess, pinned)
 
 
-def _takeaway(experiment: Experiment, engine: Engine, seat: Seat) -> Takeaway:
-    said = run_sentence(experiment, seat.results)
-    return takeaway(experiment.ordered_by, seat.results, engine.known_facts(), said)
+def _takeaway(experiment: Experiment, engine: Engine, joined: Subscription) -> Takeaway:
+    said = run_sentence(experiment, joined.results)
+    return takeaway(experiment.ordered_by, joined.results, engine.known_facts(), said)
 
 
 def _in_foreground(experiment: Experiment, stage: Stage) -> Results:
     """Run for scripts and exports: progress on standard error, then table and sentence on standard output."""
-    seat = join(experiment, stage.engine, stage.store, Request(stage.viewer))
+    joined = join(experiment, stage.engine, stage.store, Request(stage.viewer))
     script = mo.app_meta().mode == "script"
     watched = script and sys.stderr.isatty()
     try:
-        while not seat.wait_for_end(0.25):
+        while not joined.wait_for_end(0.25):
             if watched:
-                text = layout.progress_text(seat.results)
+                text = layout.progress_text(joined.results)
                 print(f"\r{experiment.name}: {text}\033[K", end="", file=sys.stderr, flush=True)
     finally:
-        seat.leave()  # on interrupt, the worker stops too
+        joined.leave()  # on interrupt, the worker stops too
     if script:
         print(f"\r\033[K\n{experiment.name}" if watched else f"\n{experiment.name}")
-        print(pd.DataFrame(layout.table(experiment, seat.results)).to_string(index=False))
-        if seat.results.state is State.FAILED:
-            end_script(seat.results.failure, 1)
-        print(run_sentence(experiment, seat.results))
-    return seat.results
+        print(pd.DataFrame(layout.table(experiment, joined.results)).to_string(index=False))
+        if joined.results.state is State.FAILED:
+            end_script(joined.results.failure, 1)
+        print(run_sentence(experiment, joined.results))
+    return joined.results

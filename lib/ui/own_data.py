@@ -24,7 +24,7 @@ from lib.sweeps.experiments.mnist_training import (
     not_used,
     that_fit,
 )
-from lib.sweeps.experiments.results import BackgroundTask, Results, Seat
+from lib.sweeps.experiments.results import BackgroundTask, Results, Subscription
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Item, Note, State
@@ -187,7 +187,7 @@ class OwnData(Hook):
         self._left_out[experiment.name] = " ".join(filter(None, notes))
         return experiment_on(self.data, experiment)
 
-    def beside(self, section: Section, experiment: Experiment) -> Seat | None:
+    def extra_run(self, section: Section, experiment: Experiment) -> Subscription | None:
         if self.data is None:
             return None
         return section.stage.run_unseen(moved_to_mnist(experiment), cast(int, section.value("mnist")))

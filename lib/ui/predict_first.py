@@ -52,16 +52,16 @@ class PredictFirst(Hook):
         super().attach(page)
         self._asks_itself = bool(page.address.read(PREDICT))
         if streaming():
-            self.room.heard.followed_by(page.news)
+            self.room.settings_changed.followed_by(page.news)
         weakref.finalize(self, self.pool.forget, self.name)
 
     @property
     def predicts(self) -> bool:
-        return self._asks_itself or self.room.said.predicts
+        return self._asks_itself or self.room.settings.predicts
 
     @property
     def pauses(self) -> bool:
-        return self.room.said.pauses and not self.is_teacher
+        return self.room.settings.pauses and not self.is_teacher
 
     def hides(self, experiment: Experiment) -> bool:
         return self.predicts and experiment.name not in self._skipped and self.guess(experiment) is None
@@ -94,7 +94,7 @@ class PredictFirst(Hook):
         return self._guesses_of_class(experiment)
 
     def _guesses_of_class(self, experiment: Experiment) -> str:
-        if not self.room.said.shows:
+        if not self.room.settings.shows:
             self.pool.left_by(self.page.news)
             return ""
         self.pool.followed_by(self.page.news)

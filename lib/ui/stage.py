@@ -22,7 +22,7 @@ from typing import Any
 import marimo as mo
 
 from lib.sweeps.experiments.mnist_training import Experiment
-from lib.sweeps.experiments.results import BackgroundTask, Seat, View, Watched, join
+from lib.sweeps.experiments.results import BackgroundTask, Subscription, View, Watched, join
 from lib.sweeps.experiments.teacher import classroom
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.engine import Engine
@@ -73,27 +73,27 @@ class Showings:
         self.news.tell()
 
 
-class _Watching:
+class _Slot:
     """A subscription to a run, which ends with the next one, by Stop, or with the session."""
 
     def __init__(self) -> None:
-        self.seat: Seat | None = None
+        self.joined: Subscription | None = None
         self.leave: Callable[[], object] = lambda: None
 
     def is_at(self, experiment: Experiment | None) -> bool:
         """Whether this is the run of the experiment; None means no run."""
-        return experiment == (self.seat.run.experiment if self.seat is not None else None)
+        return experiment == (self.joined.run.experiment if self.joined is not None else None)
 
-    def go_to(self, take: Callable[[], Seat] | None) -> None:
+    def go_to(self, take: Callable[[], Subscription] | None) -> None:
         self.leave()
-        self.seat = take() if take is not None else None
-        if self.seat is not None:
-            self.leave = weakref.finalize(self, self.seat.leave)
+        self.joined = take() if take is not None else None
+        if self.joined is not None:
+            self.leave = weakref.finalize(self, self.joined.leave)
 
     def forget_if_stopped(self) -> None:
         """Drop a stopped run, so that the next request starts it again."""
-        if self.seat is not None and self.seat.results.state is State.STOPPED:
-            self.seat = None
+        if self.joined is not None and self.joined.results.state is State.STOPPED:
+            self.joined = None
 
 
 class Stage:
@@ -113,7 +113,7 @@ class Stage:
             weakref.finalize(self, menu.forget)  # the widget may outlive the session
         weakref.finalize(self, self.showings.close)  # stops the painter even if the watched run never ends
         self._end_task: Callable[[], object] = lambda: None
-        self._own, self._pinned, self._unseen = _Watching(), _Watching(), _Watching()
+        self._own, self._pinned, self._unseen = _Slot(), _Slot(), _Slot()
         self._unseen_asked = 0
         self.said = [""]  # the last sentence, in a list that painters share, because they must not hold the stage
         # Read once: a cell that runs because a thread set a state has no request, even with a live viewer.
@@ -123,9 +123,9 @@ class Stage:
 
     @property
     def pauses(self) -> bool:
-        return classroom().said.pauses and not self.is_teacher
+        return classroom().settings.pauses and not self.is_teacher
 
-    def run(self, experiment: Experiment, asked: int) -> Seat:
+    def run(self, experiment: Experiment, asked: int) -> Subscription:
         """This experiment's run: the current one, or a new one, which ends the current one.
 
         Args:
@@ -137,8 +137,8 @@ class Stage:
             request, again = self.request(), self._is_again(asked)
             self._own.go_to(lambda: join(experiment, self.engine, self.store, request, fresh=again))
             self.asked = (asked,)
-        assert self._own.seat is not None, "taken above"
-        return self._own.seat
+        assert self._own.joined is not None, "taken above"
+        return self._own.joined
 
     def has(self, experiment: Experiment, asked: int) -> bool:
         """Whether the current run is of this experiment, without “Run again” since."""
@@ -147,11 +147,11 @@ class Stage:
     def _is_again(self, asked: int) -> bool:
         return asked != (self.asked[-1] if self.asked else 0)
 
-    def pin(self, experiment: Experiment | None) -> Seat | None:
+    def pin(self, experiment: Experiment | None) -> Subscription | None:
         """The pinned run, which replaces any other pinned one; None for none."""
         return self._beside(self._pinned, experiment)
 
-    def run_unseen(self, experiment: Experiment, asked: int) -> Seat | None:
+    def run_unseen(self, experiment: Experiment, asked: int) -> Subscription | None:
         """An additional run that is not drawn; None without one.
 
         Args:
@@ -162,20 +162,20 @@ class Stage:
             self._unseen_asked = asked
             self._unseen.forget_if_stopped()
             return self._beside(self._unseen, experiment if asked else None)  # 0: the controls were reset
-        return self._unseen.seat if self._unseen.is_at(experiment) else self._beside(self._unseen, None)
+        return self._unseen.joined if self._unseen.is_at(experiment) else self._beside(self._unseen, None)
 
-    def _beside(self, place: _Watching, experiment: Experiment | None) -> Seat | None:
-        own = self._own.seat
+    def _beside(self, place: _Slot, experiment: Experiment | None) -> Subscription | None:
+        own = self._own.joined
         if experiment is None or own is None:
             place.go_to(None)
         elif not place.is_at(experiment):
             request = Request(self.viewer, own.request.urgency)
             place.go_to(lambda: join(experiment, self.engine, self.store, request))
-        return place.seat
+        return place.joined
 
     @property
-    def unseen(self) -> Seat | None:
-        return self._unseen.seat
+    def unseen(self) -> Subscription | None:
+        return self._unseen.joined
 
     def close(self) -> None:
         self.stop()
@@ -220,7 +220,7 @@ class Stage:
     @property
     def asked_as(self) -> int:
         """The number of the current run's request; 0 without a run."""
-        return self._own.seat.request.number if self._own.seat is not None else 0
+        return self._own.joined.request.number if self._own.joined is not None else 0
 
     def stop(self) -> None:
         """Stop all runs, drawn or not; finished trainings stay stored."""
@@ -231,7 +231,7 @@ class Stage:
 
 def until_the_class_goes_on(is_teacher: bool, cancel: Cancel) -> Iterator[Note]:
     """While the teacher has paused the class, wait, with a note before and after; yield nothing for the teacher."""
-    if classroom().said.pauses and not is_teacher:
+    if classroom().settings.pauses and not is_teacher:
         yield Note(PAUSED, State.WAITING)
         classroom().wait_until_it_goes_on(cancel)
         yield Note("")

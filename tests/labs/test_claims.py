@@ -298,7 +298,7 @@ def on_days(cell, days, seconds=1.0):
 def test_times_from_different_days_are_not_compared(days, others, verdict):
     one, two = Cell(Runtime("numpy"), 128), Cell(Runtime("numpy"), 32)
     here = Known({one: on_days(one, days, 1.2), two: on_days(two, others)})
-    ratio = here.beside(one, two)
+    ratio = here.compare(one, two)
     assert ratio is not None
     assert ratio.verdict is verdict
     told = judged("NumPy takes longer at batch size 128", here)

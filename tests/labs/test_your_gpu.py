@@ -11,7 +11,7 @@ from lib.labs import your_gpu as lab
 from lib.model.data.mnist import Facts
 from lib.model.hardware.machine import ThisMachine
 from lib.model.spec import Network, Training
-from lib.sweeps.experiments.recorded_machines import browsers_in, told_apart
+from lib.sweeps.experiments.recorded_machines import browsers_in, with_unique_names
 from lib.sweeps.experiments.your_gpu import USUAL_WAY, WAYS, BrowserAdapter, BrowserJob, Found, Refusal, contests
 from lib.sweeps.storage.records import Kind
 from lib.sweeps.storage.store import Store
@@ -213,7 +213,7 @@ def store(tmp_path) -> Store:
 
 
 def of(store):
-    return contests(told_apart(browsers_in(store)), *CELL)
+    return contests(with_unique_names(browsers_in(store)), *CELL)
 
 
 def test_the_class_sentence_counts_wins_and_names_exceptions(store):

@@ -22,9 +22,9 @@ from lib.site.access import (
     LOADING_S,
     REFRESH_S,
     RELOADING_S,
+    AccessCheck,
     Capacity,
     Credentials,
-    Door,
     Keys,
     LimitViewers,
     kept_secret,
@@ -41,11 +41,11 @@ async def says_who(scope, receive, send):
 
 
 def ask(keys, path="/", query="", **asked):
-    return asyncio.run(asking(Door(says_who, keys, "class-1"), path, query, **asked))
+    return asyncio.run(asking(AccessCheck(says_who, keys, "class-1"), path, query, **asked))
 
 
 async def asking(
-    door,
+    check,
     path="/",
     query="",
     method="GET",
@@ -56,7 +56,7 @@ async def asking(
     ends="http.request",
     **others,
 ):
-    """Send a request to `door`; `ends` is the message after the body, or replaces the body."""
+    """Send a request to `check`; `ends` is the message after the body, or replaces the body."""
     said = []
     headers = [(b"host", b"localhost"), (b"accept", accept.encode()), (b"cookie", f"class-1={cookie}".encode())]
     headers += [(name.replace("_", "-").encode(), value.encode()) for name, value in others.items()]
@@ -83,7 +83,7 @@ async def asking(
     async def send(message):
         said.append(message)
 
-    await door(scope, receive, send)
+    await check(scope, receive, send)
     if not said:
         return 0, {}, ""
     text = b"".join(message.get("body", b"") for message in said[1:]).decode()
@@ -159,8 +159,8 @@ def test_only_the_browser_that_opened_a_session_reaches_it(card):
     """Whether its name comes in the address or in a header."""
 
     def found(of: Credentials, **asked) -> list[str]:
-        door = Door(says_session, OPEN, "class-1")
-        return json.loads(asyncio.run(asking(door, "/claims/", cookie=OPEN.cookie(of), **asked))[2])
+        check = AccessCheck(says_session, OPEN, "class-1")
+        return json.loads(asyncio.run(asking(check, "/claims/", cookie=OPEN.cookie(of), **asked))[2])
 
     for said in ("s_abc123", "ü", ""):
         escaped = urlencode({"session_id": said})
@@ -196,7 +196,7 @@ def test_a_closed_server_refuses_visitors_without_a_cookie(keys):
         said.append(message)
 
     scope = {"type": "websocket", "path": "/claims/ws", "headers": [], "query_string": b""}
-    asyncio.run(Door(says_who, keys, "class-1")(scope, None, send))  # type: ignore[arg-type]
+    asyncio.run(AccessCheck(says_who, keys, "class-1")(scope, None, send))  # type: ignore[arg-type]
     assert said == [{"type": "websocket.close", "code": 1008}]
 
 
@@ -226,7 +226,7 @@ def test_oversized_entrance_forms_are_refused_unread(keys, declares):
     reserved = []
 
     async def read(scope, receive, send):
-        limited = Uploads(Door(says_who, keys, "class-1"), lambda: 0)
+        limited = Uploads(AccessCheck(says_who, keys, "class-1"), lambda: 0)
         limited.reserve = reserved.append  # type: ignore[assignment]
         await limited(scope, receive, send)
 
@@ -239,7 +239,7 @@ def test_a_client_that_disconnects_while_sending_is_not_a_failure(path):
     async def reads(scope, receive, send):
         await Request(scope, receive).body()
 
-    behind = Door(reads, BY_PASSWORD, "class-1")
+    behind = AccessCheck(reads, BY_PASSWORD, "class-1")
     cookie = "" if path == "/enter" else BY_PASSWORD.cookie(Credentials("pupil", "abc"))
     asked = asking(Gate(behind, {}), path, method="POST", body=b"password=", cookie=cookie, ends="hangs up")
     assert asyncio.run(asked)[0] == 0
@@ -248,10 +248,10 @@ def test_a_client_that_disconnects_while_sending_is_not_a_failure(path):
 RIGHT, WRONG = b"password=correct+horse", b"password=wrong"
 
 
-async def entering(door, body=RIGHT, client="10.6.6.6", **others):
+async def entering(check, body=RIGHT, client="10.6.6.6", **others):
     """Return the status, and the seconds until the answer."""
     began = time.monotonic()
-    status, *_ = await asking(door, "/enter", method="POST", body=body, client=client, **others)
+    status, *_ = await asking(check, "/enter", method="POST", body=body, client=client, **others)
     return status, time.monotonic() - began
 
 
@@ -265,16 +265,16 @@ def test_the_right_password_works_while_others_guess(short_delays, client):
     """From the guessers' address it waits for earlier requests, from another address only for the current one."""
 
     async def attack():
-        door = Door(says_who, BY_PASSWORD, "class-1")
+        check = AccessCheck(says_who, BY_PASSWORD, "class-1")
 
         async def guess():
             while True:
-                assert (await entering(door, WRONG))[0] == 403
+                assert (await entering(check, WRONG))[0] == 403
 
         guessers = [asyncio.create_task(guess()) for _ in range(10)]
         await asyncio.sleep(0.05)
         for _ in range(2):
-            status, took_s = await entering(door, client=client)
+            status, took_s = await entering(check, client=client)
             assert status == 303
             assert took_s < (1.0 if client == "10.6.6.6" else 5 * access.AFTER_WRONG_S)
         assert not any(one.done() for one in guessers)
@@ -291,8 +291,8 @@ def test_password_guesses_are_limited_to_ten_a_second(monkeypatch, n_addresses):
     monkeypatch.setattr(access, "AFTER_WRONG_S", 0.02)
 
     async def attack():
-        door, began = Door(says_who, BY_PASSWORD, "class-1"), time.monotonic()
-        answers = [entering(door, WRONG, f"10.0.0.{number % n_addresses}") for number in range(20)]
+        check, began = AccessCheck(says_who, BY_PASSWORD, "class-1"), time.monotonic()
+        answers = [entering(check, WRONG, f"10.0.0.{number % n_addresses}") for number in range(20)]
         assert {status for status, _ in await asyncio.gather(*answers)} == {403}
         assert time.monotonic() - began > 19 * access.AFTER_WRONG_S
 
@@ -301,8 +301,8 @@ def test_password_guesses_are_limited_to_ten_a_second(monkeypatch, n_addresses):
 
 def test_a_class_with_the_right_password_does_not_wait():
     async def enter():
-        door = Door(says_who, BY_PASSWORD, "class-1")
-        return await asyncio.gather(*(entering(door) for _ in range(30)))
+        check = AccessCheck(says_who, BY_PASSWORD, "class-1")
+        return await asyncio.gather(*(entering(check) for _ in range(30)))
 
     began = time.monotonic()
     assert {status for status, _ in asyncio.run(enter())} == {303}
@@ -313,11 +313,11 @@ def test_disconnected_clients_do_not_occupy_the_queue():
     """Otherwise a guesser who ignores the answers could fill the queue."""
 
     async def attack():
-        door = Door(says_who, BY_PASSWORD, "class-1")
-        await entering(door, WRONG)
-        gone = [asyncio.create_task(entering(door, WRONG, ends="http.disconnect")) for _ in range(100)]
+        check = AccessCheck(says_who, BY_PASSWORD, "class-1")
+        await entering(check, WRONG)
+        gone = [asyncio.create_task(entering(check, WRONG, ends="http.disconnect")) for _ in range(100)]
         await asyncio.sleep(0)
-        status, took_s = await entering(door)
+        status, took_s = await entering(check)
         assert (status, took_s < 5 * access.AFTER_WRONG_S) == (303, True)
         await asyncio.gather(*gone)
 

@@ -121,7 +121,7 @@ def entered(proxied) -> str:
 
 
 def test_the_class_link_works_through_the_proxy(proxied):
-    assert proxied.ask("/claims/")[0] == 303, "to the door"
+    assert proxied.ask("/claims/")[0] == 303, "to the login page"
     cookie = entered(proxied)
     status, headers, page = proxied.ask("/claims/", Cookie=cookie)
     assert status == 200

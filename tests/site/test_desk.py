@@ -21,9 +21,9 @@ def desk(monkeypatch):
 def test_the_switches_set_the_classroom(desk):
     for field, switch in desk.switches.items():
         switch._update(True)
-        assert getattr(desk.room.said, field)
+        assert getattr(desk.room.settings, field)
         switch._update(False)
-        assert not getattr(desk.room.said, field)
+        assert not getattr(desk.room.settings, field)
 
 
 def test_a_button_clears_all_guesses(desk):

@@ -30,7 +30,7 @@ from websockets.sync.client import connect
 
 from benchmarks.browser import free_port
 from lib.site import gate, server
-from lib.site.access import Door, Keys
+from lib.site.access import AccessCheck, Keys
 from lib.ui.notebooks import NOTEBOOKS
 from tests.conftest import ROOT
 
@@ -225,9 +225,9 @@ def sent(base: str, request: bytes) -> bytes:
 
 
 def test_the_longest_allowed_head_is_read_quickly():
-    door = Door(PlainTextResponse("in"), Keys(b"s" * 32, "correct horse"), "class-1")
+    check = AccessCheck(PlainTextResponse("in"), Keys(b"s" * 32, "correct horse"), "class-1")
     for cookie in ('class-1="' + "\\0" * 15_000 + '"', "a;" * 15_000, "class-1=" + "." * 30_000):
-        assert quick_status(gate.Gate(door, {}), head("/claims/", cookie=cookie)) == 401
+        assert quick_status(gate.Gate(check, {}), head("/claims/", cookie=cookie)) == 401
 
 
 def test_the_longest_allowed_address_opens_its_websocket(base):
@@ -354,9 +354,9 @@ def test_memory_of_closed_sessions_is_collected(monkeypatch):
     nobody: Any = None
 
     async def leave():
-        tidy = server.Tidy(session, after_s=0.1)  # for one server
+        collect = server.CollectGarbage(session, after_s=0.1)  # for one server
         for kind in ("websocket", "websocket", "http", "websocket"):
-            await tidy({"type": kind}, nobody, nobody)
+            await collect({"type": kind}, nobody, nobody)
         assert not collected, "marimo ends the session a while after its tab has closed"
         while not twice.is_set():
             await asyncio.sleep(0.01)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from lib.model.backends.base import Steps
-from lib.sweeps.experiments.results import Results, Run, Seat, Watched
+from lib.sweeps.experiments.results import Results, Run, Subscription, Watched
 from lib.sweeps.experiments.teacher import Classroom
 from lib.sweeps.sweep import Finished, ToTrain
 from lib.sweeps.workers.messages import Progress, State
@@ -88,13 +88,13 @@ def rates(epochs):
 
 
 def watched(experiment, engine, store, request, fresh=False):
-    return Seat(Run(experiment, SharedRequest(request)), request)
+    return Subscription(Run(experiment, SharedRequest(request)), request)
 
 
 def pinned_by(stage, experiment):
-    seat = stage.pin(experiment)
-    assert seat is not None
-    return seat
+    joined = stage.pin(experiment)
+    assert joined is not None
+    return joined
 
 
 def test_stop_ends_the_pinned_run_but_a_moved_control_does_not(monkeypatch):
@@ -327,14 +327,14 @@ def test_a_drawing_error_is_shown_and_drawing_continues(stage, monkeypatch, caps
     assert "Traceback" in capsys.readouterr().err
 
 
-def section_at(seat):
+def section_at(joined):
     stage = SimpleNamespace(
         streams=True,
         pauses=False,
         menu=None,
         said=[""],
         engine=SimpleNamespace(known_facts=lambda: None),
-        run=lambda experiment, again: seat,
+        run=lambda experiment, again: joined,
         pin=lambda experiment: None,
     )
     panel = SimpleNamespace(value={"pin": "", "again": 0})
@@ -354,21 +354,21 @@ def test_the_first_points_of_a_run_are_drawn_at_once(monkeypatch):
     monkeypatch.setattr(lab.mo.output, "replace", lambda page: painted.release())
     monkeypatch.setattr(layout, "result", lambda experiment, results, *_: drawn.append(results.worth_showing) or "")
     experiment = rates(1)
-    seat, showings = watched(experiment, None, None, Request()), Showings()
-    drawing = _Trainings(section_at(seat), lambda at: experiment, None)  # pyright: ignore[reportArgumentType]
+    joined, showings = watched(experiment, None, None, Request()), Showings()
+    drawing = _Trainings(section_at(joined), lambda at: experiment, None)  # pyright: ignore[reportArgumentType]
     showings.news.followed_by(drawing.news)
     drawing.draw()
     page = threading.Thread(target=drawing.keep, args=(showings, 0, drawing.news.version), daemon=True)
     page.start()
     assert painted.acquire(timeout=10)
     assert drawn == [False]
-    seat.results.add(ToTrain(experiment.items))
-    seat.results.add(Progress(experiment.items[0], Steps(0, 0, np.ones(3, np.float32), 0.1)))
+    joined.results.add(ToTrain(experiment.items))
+    joined.results.add(Progress(experiment.items[0], Steps(0, 0, np.ones(3, np.float32), 0.1)))
     assert painted.acquire(timeout=10)
     assert drawn == [False, True]
-    seat.results.add(Progress(experiment.items[0], Steps(0, 3, np.ones(3, np.float32), 0.1)))
+    joined.results.add(Progress(experiment.items[0], Steps(0, 3, np.ones(3, np.float32), 0.1)))
     assert not painted.acquire(timeout=0.3), "what comes later waits"
-    seat.results.end(State.STOPPED)
+    joined.results.end(State.STOPPED)
     assert painted.acquire(timeout=10)
     assert drawn == [False, True, True]
     showings.close()  # the cell runs again
@@ -380,11 +380,14 @@ def test_the_first_points_of_a_run_are_drawn_at_once(monkeypatch):
 def test_two_runs_pinned_beside_each_other_are_garbage_collected():
     """Each is drawn next to the other; the drawings must not keep them alive."""
     one, other = (rates(epochs) for epochs in (1, 2))
-    seats = [watched(experiment, None, None, Request()) for experiment in (one, other)]
-    for experiment, seat, beside in ((one, seats[0], seats[1]), (other, seats[1], seats[0])):
-        Framed(experiment, "", [""], pinned=beside).draw(seat.results)
-    gone = [weakref.ref(seat.results) for seat in seats]
-    del seats, seat, beside
+    subscriptions = [watched(experiment, None, None, Request()) for experiment in (one, other)]
+    for experiment, joined, beside in (
+        (one, subscriptions[0], subscriptions[1]),
+        (other, subscriptions[1], subscriptions[0]),
+    ):
+        Framed(experiment, "", [""], pinned=beside).draw(joined.results)
+    gone = [weakref.ref(joined.results) for joined in subscriptions]
+    del subscriptions, joined, beside
     gc.collect()
     assert [one() for one in gone] == [None, None]
 

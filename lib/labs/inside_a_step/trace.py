@@ -20,9 +20,9 @@ from lib.timing.comparison import Verdict, without_spread
 from lib.timing.profiling.traces import form as kinds
 from lib.timing.profiling.traces.form import (
     NO_WORK,
-    NOBODY,
     REST,
     STATES,
+    UNKNOWN,
     Call,
     Stretches,
     Trace,
@@ -51,7 +51,7 @@ COLORS: Mapping[str, str] = {
     kinds.LAUNCH: "#d04a78",
     kinds.DISPATCH: "#3a72d8",
     kinds.PYTHON: "#7b62d3",
-    NOBODY: "#7d8590",
+    UNKNOWN: "#7d8590",
     kinds.WAIT: "#7d8590",
     kinds.OTHER: "#7d8590",
     kinds.PROFILER: "#7d8590",
@@ -237,7 +237,7 @@ def word(kind: str) -> str:
 
 def trace_legend() -> str:
     meant = {state: word(state) for state in STATES if state != kinds.PROFILER}
-    meant[NOBODY] = "waiting, the profiler itself, or unknown"
+    meant[UNKNOWN] = "waiting, the profiler itself, or unknown"
     return legend((f"9px solid {COLORS[state]}", text) for state, text in meant.items())
 
 
@@ -432,13 +432,13 @@ def sentence(trace: Trace, low: float, high: float) -> str:
     def amount(state: str) -> str:
         return seconds(known[state]) if off else _share(known[state] / whole_s)
 
-    others = sorted((s for s in known if s not in (kinds.KERNEL, NOBODY) and known[s]), key=lambda s: -known[s])
+    others = sorted((s for s in known if s not in (kinds.KERNEL, UNKNOWN) and known[s]), key=lambda s: -known[s])
     told = ", ".join(f"{word(state)} {amount(state)}" for state in others[:3])
     said = [
         f"In these {seconds(whole_s)} kernels run "
         + (f"for {amount(kinds.KERNEL)}" if off else f"{amount(kinds.KERNEL)} of the time")
         + (f"; the rest waits, for {told}" if told else "")
-        + (f"; for {amount(NOBODY)} the cause is unknown." if known[NOBODY] else "."),
+        + (f"; for {amount(UNKNOWN)} the cause is unknown." if known[UNKNOWN] else "."),
         f"No shares: {off}." if off else "",
         _profiler_itself(trace, parts.profiler_s / (whole_s + parts.profiler_s)),
         _cost_of_profiling(trace),
@@ -579,7 +579,7 @@ def comparison_sentence(before: Trace, after: Trace) -> str:
         Verdict.FASTER: f"{unit} of the second takes {seconds(second_s)} instead of {seconds(first_s)}",
         Verdict.SLOWER: f"{unit} of the second takes {seconds(second_s)}, longer than the first's {seconds(first_s)}",
     }.get(verdict, f"{unit} takes about as long in both: {seconds(first_s)} and {seconds(second_s)}")
-    names = {NOBODY: "unexplained time", kinds.KERNEL: "kernels"}
+    names = {UNKNOWN: "unexplained time", kinds.KERNEL: "kernels"}
     moved = sorted((known[1][state] - known[0][state], names.get(state, word(state))) for state in known[0])
     ends = {"shortened": (-moved[0][0], moved[0][1]), "lengthened": moved[-1]}
     told = [f"; {how} most: {name}, by {seconds(by_s)}" for how, (by_s, name) in ends.items() if by_s > 0]

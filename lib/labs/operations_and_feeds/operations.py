@@ -507,7 +507,7 @@ def worth_from(points: Sequence[OperationPoint], others: Sequence[OperationPoint
     least: int | None = None
     for point in sorted(points, key=lambda one: one.size, reverse=True):
         if way in point.records and point.size in usual:
-            if point.beside(way, WAITED, usual[point.size]).verdict is not Verdict.FASTER:
+            if point.compare(way, WAITED, usual[point.size]).verdict is not Verdict.FASTER:
                 break
             least = point.size
     return least
@@ -532,7 +532,7 @@ def _best(known: Mapping[str, list[OperationPoint]], peaks: Mapping[str, float])
     text += f" {rate / 1e9:,.3g} GFLOP/s"
     if peak := peaks.get(best.task.runtime.device):
         text += f", {times(100 * rate / peak)} % of the float32 peak measured here"
-    alike = [name for name, one in there.items() if best.beside(WAITED, WAITED, one).verdict is not Verdict.FASTER]
+    alike = [name for name, one in there.items() if best.compare(WAITED, WAITED, one).verdict is not Verdict.FASTER]
     return text + (f"; indistinguishable from it: {listed(alike)}." if alike else ".")
 
 
@@ -551,7 +551,7 @@ def _worth(name: str, mine: Sequence[OperationPoint], numpys: Sequence[Operation
 def _mistake(mine: Sequence[OperationPoint], label: str) -> str:
     both = [point for point in mine if RETURNED in point.records]
     for point in reversed(both):
-        ratio = point.beside(WAITED, RETURNED)
+        ratio = point.compare(WAITED, RETURNED)
         if ratio.verdict is Verdict.SLOWER:
             return (
                 f"A clock that does not wait for the result would show {label}'s product of n = {point.size:,}"
@@ -566,7 +566,7 @@ def _mistake(mine: Sequence[OperationPoint], label: str) -> str:
 def sine_sentence(points: Sequence[OperationPoint], label: str, depth: int, bandwidths: Mapping[str, float]) -> str:
     if not (both := _measured(points, label, EAGER_WAITED, FUSED_WAITED)):
         return ""
-    ratio = both[-1].beside(EAGER_WAITED, FUSED_WAITED)
+    ratio = both[-1].compare(EAGER_WAITED, FUSED_WAITED)
     saves = f"Fusing {depth} sines into one program saves {depth - 1} of {depth} passes over memory"
     if depth == 1:
         saves = "Compiling a single sine saves no pass over memory"
@@ -608,7 +608,7 @@ def transfer_sentence(points: Sequence[OperationPoint], label: str, costs: Mappi
         parts.append(f"Below {_bytes_text(copied.half_bytes)}, most of a copy's time is the call, not its bytes.")
     largest = _measured(points, label)[-1]
     if {COPIED, ALIASED} <= largest.records.keys():
-        ratio = largest.beside(COPIED, ALIASED)
+        ratio = largest.compare(COPIED, ALIASED)
         if ratio.verdict is Verdict.SLOWER:
             parts.append(f"At {_bytes_text(largest.size)} a copy takes {times(ratio.ratio)} times as long as an alias.")
     return " ".join(parts)
@@ -725,7 +725,7 @@ def first_sentence(points: Sequence[OperationPoint]) -> str:
     longer = [
         f"{times(ratio.ratio)} times as long with {point.task.label}"
         for point in known
-        if (ratio := point.beside("first", "steady", paired=False)).verdict is Verdict.SLOWER
+        if (ratio := point.compare("first", "steady", paired=False)).verdict is Verdict.SLOWER
     ]
     if longer:
         said.append(f"Compared with a steady call, the first one takes {listed(longer)}.")
@@ -736,7 +736,7 @@ def _pays(point: OperationPoint) -> str:
     """After how many calls compiling pays off; empty for a library that does not compile."""
     if (cost_s := stage_s(point, STAGES[-1])) is None:
         return ""
-    ratio = point.beside("steady", "compiled steady", paired=False)
+    ratio = point.compare("steady", "compiled steady", paired=False)
     what = "not clearly quicker" if ratio.verdict is Verdict.UNCLEAR else "no quicker"
     if ratio.verdict is not Verdict.SLOWER:
         return f"{point.task.label}'s compiled program is {what} at this size."
@@ -888,7 +888,7 @@ def overlap_sentence(points: Sequence[OperationPoint]) -> str:
 
 
 def _overlap(point: OperationPoint) -> str:
-    ratio = point.beside(IN_TURN, IN_PIECES)
+    ratio = point.compare(IN_TURN, IN_PIECES)
     in_turn, in_pieces = (overlapped_share(spans_of(point, way)) for way in (IN_TURN, IN_PIECES))
     what = {
         Verdict.SLOWER: f"with pieces it is {times(ratio.ratio)} times as fast",

@@ -36,7 +36,7 @@ from lib.sweeps.experiments.recorded_machines import (
     published_machines,
     read_exports,
     recorded_here,
-    told_apart,
+    with_unique_names,
 )
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.engine import Engine
@@ -184,7 +184,7 @@ def gather(dropped: Collection, store: Store) -> Collection:
         if key in found
     ]
     notes += [] if live else [NO_LIVE_MACHINE]
-    machines = (*([live] if live else []), *told_apart((found | brought).values()), *published_machines())
+    machines = (*([live] if live else []), *with_unique_names((found | brought).values()), *published_machines())
     problems = (*filter(None, [store.trouble]), *here.problems, *dropped.problems)
     return Collection(machines, problems, (*here.notes, *dropped.notes, *notes))
 
@@ -256,7 +256,7 @@ def quickest_to(machine: Machine, runtime: Runtime, learned: Learned, target: fl
     None if no batch size has both a measured epoch and counted epochs that reach the accuracy.
     """
     return _quickest(
-        to_accuracy(epoch, machine.beside(runtime, size, "evaluation_s"), counted)
+        to_accuracy(epoch, machine.extra_s(runtime, size, "evaluation_s"), counted)
         for size in RATES_TRIED
         if (epoch := machine.epoch(runtime, size)) is not None
         and (counted := needed(learned, NETWORK, size, target)) is not None

@@ -39,7 +39,7 @@ def answer(connection: Connection, read: Callable[..., object]) -> None:
 
 
 @contextmanager
-def kept_away() -> Iterator[IO[bytes]]:
+def stderr_redirected() -> Iterator[IO[bytes]]:
     """Redirect native code's standard error, because TensorFlow prints a greeting.
 
     Yields:

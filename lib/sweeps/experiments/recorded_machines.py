@@ -153,7 +153,7 @@ class Machine:
         off_s = max((float(one.subject.get("off_s", 0.0)) for one in found), default=0.0)
         return spread([one.block_s for one in found], off_s)
 
-    def beside(self, runtime: Runtime, batch_size: int, name: str, network: Network = NETWORK) -> float:
+    def extra_s(self, runtime: Runtime, batch_size: int, name: str, network: Network = NETWORK) -> float:
         """Return median seconds of work that accompanies an epoch; 0 if not measured.
 
         Args:
@@ -191,12 +191,12 @@ class Machine:
     def first_calls_s(self, runtime: Runtime) -> float:
         """Return the seconds of all first calls in `experiments`; 0 for a published machine, where they are unknown."""
         cells = [cell for trainings in EXPERIMENTS.values() for cell in trainings]
-        return sum(self.beside(runtime, size, "first_call_s", network) for network, size in cells)
+        return sum(self.extra_s(runtime, size, "first_call_s", network) for network, size in cells)
 
     def _training(self, runtime: Runtime, batch_size: int, network: Network) -> Seconds | None:
         epoch = self.epoch(runtime, batch_size, network)
         first_call_s, evaluation_s = (
-            self.beside(runtime, batch_size, name, network) for name in ("first_call_s", "evaluation_s")
+            self.extra_s(runtime, batch_size, name, network) for name in ("first_call_s", "evaluation_s")
         )
         return None if epoch is None else epoch.times(EPOCHS).plus(exactly(first_call_s + EPOCHS * evaluation_s))
 
@@ -395,7 +395,7 @@ def _machine(key: str, source: str, exports: Sequence[Export]) -> Machine:
     )
 
 
-def told_apart(machines: Iterable[Machine]) -> tuple[Machine, ...]:
+def with_unique_names(machines: Iterable[Machine]) -> tuple[Machine, ...]:
     """Number machines that share a name, from the second on: `… #2`."""
     seen: Counter[str] = Counter()
     found = []

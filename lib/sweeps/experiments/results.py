@@ -545,7 +545,7 @@ class Run:
         self.results = Results(self.experiment.items, self.experiment.labels)
 
 
-class Seat:
+class Subscription:
     """One viewer's subscription to a run that may be shared.
 
     Args:
@@ -585,7 +585,9 @@ _under_way: dict[Hashable, Run] = {}
 _saved: OrderedDict[Hashable, Run] = OrderedDict()  # runs whose trainings were all cached, most recently used last
 
 
-def join(experiment: Experiment, engine: Engine, store: Store | None, request: Request, fresh: bool = False) -> Seat:
+def join(
+    experiment: Experiment, engine: Engine, store: Store | None, request: Request, fresh: bool = False
+) -> Subscription:
     """Subscribe to this experiment's run: the running or saved one, or a new one. Returns immediately.
 
     Args:
@@ -602,20 +604,20 @@ def join(experiment: Experiment, engine: Engine, store: Store | None, request: R
     with _guard:
         if not fresh and saved in _saved:
             _saved.move_to_end(saved)
-            return Seat(_saved[saved], request)
+            return Subscription(_saved[saved], request)
         there = None if fresh else _under_way.get(key)
         joins = there is not None and bool(there.request.each) and not there.results.over
         run = there if there is not None and joins else Run(experiment)
-        seat = Seat(run, request)
+        joined = Subscription(run, request)
         try:
-            ALLOWANCE.admit(request, lambda: seat.results.over)
+            ALLOWANCE.admit(request, lambda: joined.results.over)
         except TrainingFailed as error:  # report it in a private run, so that a shared one goes on
-            seat = Seat(Run(experiment), request)
-            seat.results.end(State.FAILED, str(error))
-            return seat
+            joined = Subscription(Run(experiment), request)
+            joined.results.end(State.FAILED, str(error))
+            return joined
         run.request.add(request)
         if joins:
-            return seat
+            return joined
         _under_way[key] = run
     # The thread must not reference the viewer's stage: garbage-collecting the stage is what leaves an unwatched run.
     in_background(
@@ -624,7 +626,7 @@ def join(experiment: Experiment, engine: Engine, store: Store | None, request: R
         run.cancel,
         f"run {experiment.name}",
     )
-    return seat
+    return joined
 
 
 def _fill(run: Run, engine: Engine, store: Store | None, fresh: bool) -> None:

@@ -99,7 +99,7 @@ class OperationPoint:
     def text(self, way: str) -> str:
         return self.records[way].measurement.text if way in self.records else "–"
 
-    def beside(
+    def compare(
         self, way: str, other_way: str, other: "OperationPoint | None" = None, paired: bool = True
     ) -> Comparison:
         """Compare a call's time in one way with another way, by default of the same point, measured in turns."""

@@ -1,6 +1,6 @@
 """A teacher's settings for a class, and the class's guesses; kept in memory, per server.
 
-Pages follow `Classroom.heard`, which changes only when the settings do: a class may have a hundred pages.
+Pages follow `Classroom.settings_changed`, which changes only when the settings do: a class may have a hundred pages.
 
 Guesses are anonymous counts by question. During a session, a random name links its guesses, so that a later guess
 replaces an earlier one. Afterwards the name is forgotten and only the counts remain. Each question has its own limits,
@@ -26,7 +26,7 @@ SECTIONS = ("learning-rate", "batch-size", "depth", "backend")
 
 
 @dataclass(frozen=True)
-class Said:
+class ClassSettings:
     """Settings of the whole class.
 
     `predicts`: results appear only after a guess; `shows`: everyone sees all guesses; `pauses`: pupils start no runs.
@@ -42,21 +42,21 @@ class Classroom(Watched):
 
     def __init__(self) -> None:
         super().__init__()
-        self.said, self.heard = Said(), Watched()
+        self.settings, self.settings_changed = ClassSettings(), Watched()
 
     def say(self, **changes: Any) -> None:
-        """Change fields of `Said`, and notify all pages."""
+        """Change fields of `ClassSettings`, and notify all pages."""
         with self.changed:
-            said = replace(self.said, **changes)
-            if said != self.said:
-                self.said = said
+            said = replace(self.settings, **changes)
+            if said != self.settings:
+                self.settings = said
                 self.tell()
-                self.heard.tell()
+                self.settings_changed.tell()
 
     def wait_until_it_goes_on(self, ended: Event) -> None:
         """Block while the class is paused, unless `ended` is set (checked once a second)."""
         with self.changed:
-            while self.said.pauses and not ended.is_set():
+            while self.settings.pauses and not ended.is_set():
                 self.changed.wait(1.0)
 
 

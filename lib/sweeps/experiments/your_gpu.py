@@ -26,7 +26,14 @@ from lib.model.hardware.webgpu import BROWSER, SOFTWARE
 from lib.model.spec import Network, Training
 from lib.once import once
 from lib.sweeps.experiments.backend_race import Cell, Standing, standings
-from lib.sweeps.experiments.recorded_machines import Best, Machine, best_runtime, browsers_in, recorded_gpus, told_apart
+from lib.sweeps.experiments.recorded_machines import (
+    Best,
+    Machine,
+    best_runtime,
+    browsers_in,
+    recorded_gpus,
+    with_unique_names,
+)
 from lib.sweeps.experiments.results import View, Watched
 from lib.sweeps.storage.records import Count, Kind, Record, Seconds, Share
 from lib.sweeps.storage.store import Store
@@ -435,7 +442,7 @@ def on_server(training: Training, records: Sequence[Record]) -> dict[Cell, Stand
     return dict(sorted(found.items(), key=lambda item: item[1].quartiles_s[1]))
 
 
-def beside_server(found: Found, server: Mapping[Cell, Standing]) -> tuple[str, str, Comparison] | None:
+def compared_with_server(found: Found, server: Mapping[Cell, Standing]) -> tuple[str, str, Comparison] | None:
     """Compare epochs of the browser's fastest way with the server's fastest cell: device, way and comparison.
 
     None if either has no times.
@@ -564,7 +571,7 @@ class KeptMachines(Watched):
         if stamp == self._stamp:
             return
         self._stamp = stamp
-        machines = told_apart(browsers_in(self._store))
+        machines = with_unique_names(browsers_in(self._store))
         self._n_records = Counter({one.records[0].machine: len(one.records) for one in machines})
         if machines != self._machines:
             self._machines = machines

@@ -294,7 +294,7 @@ class Engine:
             if isinstance(message, Ready) and watch is None:  # earlier activity did not disturb the measurement
                 watch = self.watch(runtime).__enter__()
             if isinstance(message, Measured) and watch is not None:
-                measured, beside = watch.marked(message.measurement), self._machine.beside
+                measured, beside = watch.marked(message.measurement), self._machine.alongside
                 warnings = (*measured.warnings, *([beside.disturbs] if beside is not None else []))
                 message = replace(message, measurement=replace(measured, warnings=warnings))
             yield message
@@ -462,8 +462,8 @@ class Engine:
             if shown != (waiting := Waiting(None, other)):
                 yield (shown := waiting)
             cancel.wait(POLL_S)
-        if self._machine.beside is not None and not cancel.is_set():
-            yield Disturbed(self._machine.beside.disturbs)
+        if self._machine.alongside is not None and not cancel.is_set():
+            yield Disturbed(self._machine.alongside.disturbs)
 
     def _worker(self, runtime: Runtime, number: int = 0) -> _Worker:
         """Return the runtime's worker with all cores (0) or a single-core one (from 1); starts it if needed."""

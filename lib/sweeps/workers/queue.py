@@ -392,7 +392,7 @@ class MachineLock:
         self._made_at = time.time()
         self._asked: tuple[Holder | None, float, float] | None = None  # which holder, since when, and when last
         self._overtaken: Holder | None = None  # a holder that did not give way within `patience_s`
-        self.beside: Holder | None = None  # the holder, if this program runs at the same time
+        self.alongside: Holder | None = None  # the holder, if this program runs at the same time
 
     def __enter__(self) -> "MachineLock":
         while not self.take():
@@ -408,7 +408,7 @@ class MachineLock:
         Also True if no lock file can be created (running unprotected beats not running), and if a holder did not give
         way: `beside` then names it.
         """
-        if self._lock.is_locked or self.beside:  # the lock counts acquisitions, and one release must be enough
+        if self._lock.is_locked or self.alongside:  # the lock counts acquisitions, and one release must be enough
             return True
         if self.is_left():
             return False
@@ -426,7 +426,7 @@ class MachineLock:
 
     def release(self) -> None:
         """Give the turn back, and if another program asked, pause so that it can take it: it polls every `POLL_S`."""
-        self.beside = None
+        self.alongside = None
         if self._lock.is_locked:
             asked = self.wanted()
             with suppress(OSError):
@@ -484,5 +484,5 @@ class MachineLock:
         if now - since > self._patience_s:
             self._overtaken = holder or Holder("another program", 0, time.time())
         if self._overtaken is not None and holder in (self._overtaken, None):
-            self.beside = self._overtaken
-        return self.beside is not None
+            self.alongside = self._overtaken
+        return self.alongside is not None

@@ -40,7 +40,7 @@ from lib.model.data import mnist as data_module
 from lib.model.data import prepared
 from lib.model.data.mnist import Data, DataError
 from lib.model.hardware.machine import usable_cores, use_one_core
-from lib.model.hardware.process import kept_away
+from lib.model.hardware.process import stderr_redirected
 from lib.sweeps.workers.messages import (
     CardLost,
     Checkpoint,
@@ -323,7 +323,7 @@ def _get_ready(runtime: Runtime) -> tuple[Data, CardFacts | None]:
     thread = threading.Thread(target=load)
     thread.start()
     try:
-        with kept_away() as written:
+        with stderr_redirected() as written:
             load_train(runtime.backend)
             try:
                 card = card_of(runtime)

@@ -104,7 +104,11 @@ def effects(question: Question, before: Setup, ways: Mapping[str, Calibrated]) -
         ways: Ways to train by name, including `before.by`.
     """
     backend = ways[before.by].backend
-    return [_effect(remedy, question, before, ways) for remedy in Remedy if not remedy.whom or backend in remedy.whom]
+    return [
+        _effect(remedy, question, before, ways)
+        for remedy in Remedy
+        if not remedy.backends or backend in remedy.backends
+    ]
 
 
 def best(found: list[Effect]) -> Effect | None:
@@ -270,7 +274,7 @@ class Remedy(StrEnum):
     Attributes:
         setups: Finds the setups that it offers.
         lines: Lines to paste, by prefix of the backend's key.
-        whom: Keys of the backends that it applies to; empty: all.
+        backends: Keys of the backends that it applies to; empty: all.
         variant: The variant of the step that a worker runs.
         kept: Whether it is already in use, so that the variant is the step without it.
         on_card: Whether it exists on graphics cards only.
@@ -278,7 +282,7 @@ class Remedy(StrEnum):
 
     setups: _Find
     lines: Mapping[str, str]
-    whom: tuple[str, ...]
+    backends: tuple[str, ...]
     variant: str
     kept: bool
     on_card: bool
@@ -288,14 +292,14 @@ class Remedy(StrEnum):
         words: str,
         lines: Mapping[str, str],
         find: _Find | None = None,
-        whom: tuple[str, ...] = (),
+        backends: tuple[str, ...] = (),
         variant: str = "",
         kept: bool = False,
         on_card: bool = False,
     ) -> "Remedy":
         self = str.__new__(cls, words)
         self._value_ = words
-        self.lines, self.whom, self.variant, self.kept, self.on_card = lines, whom, variant, kept, on_card
+        self.lines, self.backends, self.variant, self.kept, self.on_card = lines, backends, variant, kept, on_card
         self.setups = find or partial(_changed, variant, kept)
         return self
 

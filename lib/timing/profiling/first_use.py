@@ -113,10 +113,10 @@ def main(connection: "Connection", hidden: str, device: str) -> None:
             found.append(_seconds(call))
         connection.send((name, tuple(found)))
 
-    from lib.model.hardware.process import kept_away
+    from lib.model.hardware.process import stderr_redirected
 
     def imported() -> None:
-        with kept_away():
+        with stderr_redirected():
             importlib.import_module("keras")
             importlib.import_module("tensorflow")
 

@@ -27,7 +27,7 @@ CALLS = "calls"  # CUDA calls, counted in a step
 # Single changes to a step, by the backend whose worker measures them against the plain step at these batch sizes.
 PLAIN_STEP = "plain step"
 VARIANTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {key: tuple(one.variant for one in Remedy if one.variant and key in one.whom) for key in BACKENDS}
+    {key: tuple(one.variant for one in Remedy if one.variant and key in one.backends) for key in BACKENDS}
 )
 ON_CARDS = tuple(one.variant for one in Remedy if one.on_card)
 VARIED = (8, 64, 256, 1024)

@@ -9,11 +9,11 @@ from lib.sweeps.experiments.results import Line, Results
 from lib.ui.views.chart import Chart
 
 Pair = tuple[Experiment, Results]
-PIN, LET_GO = "Pin this run", "Unpin this run"
-PIN_MEANS, LET_GO_MEANS = "Its charts stay next to those of the next run", "Its charts go; its results stay saved"
+PIN, UNPIN = "Pin this run", "Unpin this run"
+PIN_MEANS, UNPIN_MEANS = "Its charts stay next to those of the next run", "Its charts go; its results stay saved"
 HIDDEN = (
     "The pinned run stays hidden until you guess its outcome. Set the controls to match it and guess, or press"
-    f" “{LET_GO}”."
+    f" “{UNPIN}”."
 )
 WAITS = "The pinned run starts when the class resumes."
 
@@ -57,7 +57,7 @@ def _with_domains(spec: dict, wide: dict[str, list[float]]) -> dict:
 def difference(pinned: Pair, now: Pair) -> str:
     """How the current run's settings differ from the pinned run's and, once both are over, how the results differ."""
     if pinned[0] == now[0]:
-        return f"This run is pinned: it stays next to the following one. Move a control, or press “{LET_GO}”."
+        return f"This run is pinned: it stays next to the following one. Move a control, or press “{UNPIN}”."
     settings = [
         f"{name} {was} pinned, {here} now"
         for (name, was), (_, here) in zip(*(settings_of(one.items) for one, _ in (pinned, now)), strict=True)

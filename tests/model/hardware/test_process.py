@@ -3,7 +3,7 @@ import os
 import pytest
 
 from lib.model.hardware import process
-from lib.model.hardware.process import kept_away
+from lib.model.hardware.process import stderr_redirected
 
 
 class Questions:
@@ -45,7 +45,7 @@ def test_any_error_is_one_sentence_and_the_next_question_is_answered(error, says
 
 def test_only_output_within_the_block_is_captured(capfd):
     os.write(2, b"before ")
-    with kept_away() as written:
+    with stderr_redirected() as written:
         os.write(2, b"greeting")
         written.seek(0)
         assert written.read() == b"greeting"
@@ -54,7 +54,7 @@ def test_only_output_within_the_block_is_captured(capfd):
 
 
 def test_output_is_restored_after_an_error(capfd):
-    with pytest.raises(ImportError), kept_away():
+    with pytest.raises(ImportError), stderr_redirected():
         raise ImportError
     os.write(2, b"after")
     assert capfd.readouterr().err == "after"

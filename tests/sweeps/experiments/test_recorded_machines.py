@@ -21,8 +21,8 @@ from lib.sweeps.experiments.recorded_machines import (
     published_machines,
     read_exports,
     recorded_here,
-    told_apart,
     total_of,
+    with_unique_names,
 )
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import export_to
@@ -236,7 +236,7 @@ def test_recorded_cards_are_hidden_on_a_machine_with_a_card(card, tmp_path, monk
 
 def test_machines_of_the_same_make_are_numbered(card):
     one = only(card)
-    names = [machine.name for machine in told_apart([one, one, only(card)])]
+    names = [machine.name for machine in with_unique_names([one, one, only(card)])]
     assert names == [CARD, f"{CARD} #2", f"{CARD} #3"]
 
 

@@ -162,7 +162,7 @@ def test_leaving_wakes_the_leaver_at_once_while_others_keep_waiting(engine, monk
 
     monkeypatch.setattr(mine.run.results, "stopped", stopped)
     with ThreadPoolExecutor(2) as pool:
-        leaves, stays = (pool.submit(seat.wait_for_end, 60) for seat in (mine, yours))
+        leaves, stays = (pool.submit(joined.wait_for_end, 60) for joined in (mine, yours))
         time.sleep(0.2)  # both wait by now
         mine.leave()
         assert leaves.result(30)
@@ -178,22 +178,22 @@ def test_a_viewer_at_the_limit_is_refused_without_affecting_others(engine, monke
     busy, free = (Request(object(), Urgency.NOW) for _ in range(2))
     before = join(long, engine, None, busy)
     asked = (busy, free) if first == "who is at the limit" else (free, busy)
-    seats = {request: join(equal, engine, None, request) for request in asked}
+    subscriptions = {request: join(equal, engine, None, request) for request in asked}
     try:
-        assert seats[busy].wait_for_end(0), "refused at the moment of joining"
-        assert "Expected at most 0 of your runs to wait" in seats[busy].results.failure
-        assert not seats[free].results.over
-        assert seats[free].run.request.each == (free,), "the run is not slowed by whom it refused"
-        seats[free].leave()
-        assert seats[free].run.cancel.is_set(), "nor held by them"
+        assert subscriptions[busy].wait_for_end(0), "refused at the moment of joining"
+        assert "Expected at most 0 of your runs to wait" in subscriptions[busy].results.failure
+        assert not subscriptions[free].results.over
+        assert subscriptions[free].run.request.each == (free,), "the run is not slowed by whom it refused"
+        subscriptions[free].leave()
+        assert subscriptions[free].run.cancel.is_set(), "nor held by them"
         before.leave()
         again = join(equal, engine, None, Request(busy.viewer, Urgency.NOW))
-        assert again.run is not seats[busy].run
+        assert again.run is not subscriptions[busy].run
         assert not again.results.over, "what was left no longer counts"
         again.leave()
     finally:
         before.leave()
-        seats[free].leave()
+        subscriptions[free].leave()
 
 
 def test_a_saved_run_is_reused_until_one_of_its_curves_is_retrained(engine, tmp_path):
@@ -201,10 +201,10 @@ def test_a_saved_run_is_reused_until_one_of_its_curves_is_retrained(engine, tmp_
         return made.learning_rate(rates, epochs=epochs, batch_size=512, hidden="9", backend="numpy")
 
     def ended(experiment, fresh=False):
-        seat = join(experiment, engine, store, Request(viewer=object()), fresh)
-        at_once = seat.results.over
-        assert seat.wait_for_end(120)
-        return seat.run, at_once
+        joined = join(experiment, engine, store, Request(viewer=object()), fresh)
+        at_once = joined.results.over
+        assert joined.wait_for_end(120)
+        return joined.run, at_once
 
     file = tmp_path / "results.sqlite"
     store, experiment, others = Store(file), of(0.1, 0.2), of(0.3, 0.4)

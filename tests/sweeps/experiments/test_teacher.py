@@ -25,14 +25,14 @@ from tests import made
 def test_a_change_notifies_every_page_once_and_a_repetition_none():
     room, pages = Classroom(), [Watched() for _ in range(3)]
     for page in pages:
-        room.heard.followed_by(page)
+        room.settings_changed.followed_by(page)
     room.say(predicts=True)
     room.say(predicts=True)
     assert [page.version for page in pages] == [1, 1, 1], "the second time nothing new was said"
-    room.heard.left_by(pages[0])
+    room.settings_changed.left_by(pages[0])
     room.say(pauses=True)
     assert [page.version for page in pages] == [1, 2, 2]
-    assert (room.said.predicts, room.said.pauses, room.said.shows) == (True, True, False)
+    assert (room.settings.predicts, room.settings.pauses, room.settings.shows) == (True, True, False)
 
 
 def test_concurrent_changes_are_all_applied():
@@ -45,7 +45,7 @@ def test_concurrent_changes_are_all_applied():
 
     with ThreadPoolExecutor(20) as threads:
         list(threads.map(act, range(20)))
-    assert all(getattr(room.said, field) for field in fields)
+    assert all(getattr(room.settings, field) for field in fields)
 
 
 QUESTIONS = tuple(

@@ -16,7 +16,7 @@ from lib.model.backends.base import Epoch, no_parameters
 from lib.model.backends.registry import DEVICES, Runtime
 from lib.model.spec import Network, Training
 from lib.sweeps.experiments.anatomy_of_a_step import best_rate
-from lib.sweeps.experiments.recorded_machines import collect, told_apart
+from lib.sweeps.experiments.recorded_machines import collect, with_unique_names
 from lib.sweeps.storage.records import ADDED, Curve, Key, Kind, Record
 from lib.sweeps.storage.store import NoExport, Store, export_to, import_from, parse_export
 from lib.timing.measurement import Ended, Measurement
@@ -45,7 +45,7 @@ def sound(tmp_path_factory) -> dict:
 
 def use(store: Store, text: str, charts: bool = False) -> None:
     assert store.trouble == ""
-    machines = told_apart(collect([("a.json", text)]).machines)
+    machines = with_unique_names(collect([("a.json", text)]).machines)
     prices = {machine.name: machine.price_per_h or 0.0 for machine in machines}
     asked = lab.works(lab.learned_from(machines), 0.95).items()
     judged = [one for name, of in asked if (one := lab.judge(machines, name, of, prices)) is not None]

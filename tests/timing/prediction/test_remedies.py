@@ -80,7 +80,7 @@ def test_each_remedy_of_a_plain_step_matches_a_hand_calculation():
     assert found[Remedy.BACKEND].gain == pytest.approx(plain_s / (0.001 + (products + 3) * 1e-5), rel=1e-3)
     assert after(found[Remedy.BACKEND]).by == "elsewhere", "the quicker of two"
     assert "already" in found[Remedy.DATA].why_not
-    assert list(found) == [one for one in Remedy if not one.whom or "" in one.whom], "of no known program"
+    assert list(found) == [one for one in Remedy if not one.backends or "" in one.backends], "of no known program"
 
 
 def test_keeping_batches_on_the_device_saves_the_transfer():
@@ -229,8 +229,8 @@ def test_savings_are_subtracted_and_applied_variants_compared():
 @pytest.mark.parametrize("remedy", list(Remedy))
 def test_every_variant_names_its_backends_and_a_line_to_paste(remedy):
     if remedy.variant:
-        assert remedy.whom
-        assert all(any(one.startswith(key) for key in remedy.lines) for one in remedy.whom if one)
+        assert remedy.backends
+        assert all(any(one.startswith(key) for key in remedy.lines) for one in remedy.backends if one)
 
 
 SMALL, LARGE = Network((128,)), Network((4096, 4096))

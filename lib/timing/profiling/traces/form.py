@@ -603,9 +603,9 @@ def as_chrome_json(trace: Trace) -> str:
     return json.dumps(content, ensure_ascii=False, separators=(",", ":"))
 
 
-NOBODY = "unknown"
+UNKNOWN = "unknown"
 # In order of precedence.
-STATES = (KERNEL, COMMUNICATION, TRANSFER, PROFILER, LAUNCH, DISPATCH, PYTHON, NOBODY)
+STATES = (KERNEL, COMMUNICATION, TRANSFER, PROFILER, LAUNCH, DISPATCH, PYTHON, UNKNOWN)
 NO_WORK = (WAIT, PROFILER)  # kinds of rows that are not the program's work
 MOSTLY = 0.5  # share of the time with rows; if more of it is of unknown kind, no shares are given
 # Why a card's rows are missing and what helps, by the first matching prefix of `made_by`.
@@ -683,7 +683,7 @@ def waited_for(trace: Trace, began_ns: int, ended_ns: int) -> Stretches:
     rows = inside(trace.rows, began_ns, ended_ns)
     starts, ends = np.maximum(rows.start_ns, began_ns), np.minimum(rows.end_ns, ended_ns)
     edges = np.unique(np.concatenate([starts, ends, [began_ns, ended_ns]]))
-    state = np.full(len(edges) - 1, STATES.index(NOBODY))
+    state = np.full(len(edges) - 1, STATES.index(UNKNOWN))
     for thread in [number for number, lane in enumerate(trace.lanes) if lane.role == "python"]:
         free_from, free_to = (np.clip(end, began_ns, ended_ns) for end in _left_to_python(trace.rows, thread))
         state[_covered(edges, free_from, free_to, free_from < free_to)] = STATES.index(PYTHON)
@@ -725,7 +725,7 @@ def no_share(trace: Trace) -> str:
 def no_step(trace: Trace, parts: Stretches) -> str:
     """Return a clause saying why a profile's parts are not shares of a step; empty if they are."""
     known, took = parts.seconds, step_s(trace)
-    if known[NOBODY] > EXPLAINED * sum(known.values()):
+    if known[UNKNOWN] > EXPLAINED * sum(known.values()):
         return f"more than {EXPLAINED:.0%} of the time is unknown"
     if took is not None and abs(took[0] / took[1] - 1) > EXPLAINED:
         return f"the profiler changes the step by more than {EXPLAINED:.0%}"

@@ -12,11 +12,11 @@ from lib.timing.profiling.traces.form import (
     KERNEL,
     KINDS,
     LAUNCH,
-    NOBODY,
     PROFILER,
     PYTHON,
     STATES,
     TRANSFER,
+    UNKNOWN,
     WAIT,
     Collector,
     Refused,
@@ -266,10 +266,10 @@ def state_at(trace, moment):
     own = [(s, e) for lane, _, s, e in rows if trace.lanes[lane].role == "python"]
     between = own and min(s for s, _ in own) <= moment < max(e for _, e in own)
     if not between or any(s <= moment < e for s, e in own):
-        return NOBODY
+        return UNKNOWN
     goes_on = min(s for s, _ in own if s > moment)
     handed_over = any(moment < s < goes_on for lane, _, s, _ in rows if trace.lanes[lane].role != "python")
-    return NOBODY if handed_over else PYTHON
+    return UNKNOWN if handed_over else PYTHON
 
 
 @given(ROWS, st.integers(0, 10), st.integers(11, 20))
