@@ -51,7 +51,7 @@ def test_examples_need_a_server_and_the_teachers_link_a_teacher():
 def test_the_front_page_shows_the_answer_and_describes_itself(computed):
     page = text(computed)
     answer = page.partition('class="answer"')[2].partition("</section>")[0]
-    assert "The H100 helps only compiled whole" in answer
+    assert "The H100 helps only when compiled whole" in answer
     assert answer.count("<li ") >= 10
     assert f'href="{FIRST.file_name if computed else FIRST.path}"' in answer
     assert ".ways-mark" in page.partition("</style>")[0], "its rules come with it"

@@ -80,7 +80,7 @@ def _sample(
     scale = 8 / 20  # MNIST's digits fill 20×20 of 28×28 pixels; the originals are 8×8
     y = (cos * row - sin * column - shift[:, :1, None]) * scale + 3.5  # (n, 28, 28)
     x = (sin * row + cos * column - shift[:, 1:, None]) * scale + 3.5
-    padded = np.pad(images, ((0, 0), (2, 2), (2, 2)))  # beyond the original is background
+    padded = np.pad(images, ((0, 0), (2, 2), (2, 2)))  # background outside
     y, x = np.clip(y + 2, 0, 10.999), np.clip(x + 2, 0, 10.999)
     top, left = y.astype(np.intp), x.astype(np.intp)
     down, right = (y - top).astype(np.float32), (x - left).astype(np.float32)

@@ -111,14 +111,14 @@ def test_a_jax_worker_with_wrong_sums_is_rejected(lone_engine, monkeypatch):
 
 @pytest.mark.slow
 def test_a_worker_with_a_wrong_product_is_rejected(lone_engine, bent_numpy):
-    with pytest.raises(TrainingFailed, match=r"“NumPy” computes wrongly here.*loss of its first steps is off by"):
+    with pytest.raises(TrainingFailed, match=r"“NumPy” computes wrong numbers here.*loss of its first steps is off by"):
         run(lone_engine, Runtime("numpy"))
     assert lone_engine.pids() == {}
 
 
 @pytest.mark.slow
 def test_one_of_several_workers_with_a_wrong_product_is_rejected(lone_engine, bent_numpy):
-    with pytest.raises(TrainingFailed, match=r"“NumPy” computes wrongly here"):
+    with pytest.raises(TrainingFailed, match=r"“NumPy” computes wrong numbers here"):
         list(lone_engine.run_each(Runtime("numpy"), [((SHORT,), How())], Cancel()))
     assert lone_engine.pids() == {}
 
@@ -150,7 +150,7 @@ def test_each_backend_of_a_worker_is_checked_before_its_first_training(lone_engi
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     assert run(lone_engine, Runtime("jax-epoch"))
-    with pytest.raises(TrainingFailed, match=r"“JAX, one call a step” computes wrongly here"):
+    with pytest.raises(TrainingFailed, match=r"“JAX, one call a step” computes wrong numbers here"):
         run(lone_engine, Runtime("jax-step"))
     assert run(lone_engine, Runtime("jax-epoch")), "the other goes on"
 
