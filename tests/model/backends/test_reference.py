@@ -111,7 +111,7 @@ def test_a_jax_worker_with_wrong_sums_is_rejected(lone_engine, monkeypatch):
 
 @pytest.mark.slow
 def test_a_worker_with_a_wrong_product_is_rejected(lone_engine, bent_numpy):
-    with pytest.raises(TrainingFailed, match=r"“NumPy” computes wrong numbers here.*loss of its first steps is off by"):
+    with pytest.raises(TrainingFailed, match=r"“NumPy” computes wrong numbers here.*loss of its first steps is off from"):
         run(lone_engine, Runtime("numpy"))
     assert lone_engine.pids() == {}
 
@@ -172,7 +172,7 @@ def test_stacked_training_is_checked_separately(small_data, monkeypatch):
 
     monkeypatch.setattr(program, "_times", wrong_for_last_images)
     verify(Runtime("jax-epoch"), small_data)
-    with pytest.raises(CannotTrain, match="validation loss of stacked networks is off by"):
+    with pytest.raises(CannotTrain, match="validation loss of stacked networks is off from"):
         verify(Runtime("jax-epoch"), small_data, stacked=True)
     program.program.cache_clear()
     reference._complaint.cache_clear()
