@@ -15,9 +15,9 @@ from lib import ROOT
 
 NOTEBOOK = ROOT / "mnist_training.py"
 LIMITS = {
-    "statements in lib": 24_499,
-    "real ones, without imports and docstrings": 20_282,
-    "modules in lib": 156,
+    "statements in lib": 24_255,
+    "real ones, without imports and docstrings": 20_281,
+    "modules in lib": 155,
     "classes in lib": 366,
     "class names with two meanings": 0,
     "stations from slider to chart": 12,
@@ -26,8 +26,8 @@ LIMITS = {
     "lines of the longest cell": 6,
     "names that a cell takes": 2,
     "names that cells share": 10,
-    "lines of tests": 31_713,
-    "words of docs and README": 8_902,
+    "lines of tests": 31_303,
+    "words of docs and README": 8_750,
 }
 
 

@@ -130,7 +130,7 @@ def test_a_recording_of_another_machine_is_not_overwritten(tmp_path):
         (["no folder/a.json"], "Expected an existing folder, got no folder; create it first."),
         (["a.json", "--minutes", "0"], "Minutes: expected more than 0, up to 600, got 0; choose for example 9."),
         (["broken.json"], "is not JSON or was cut off"),
-        (["a.json", "--runtimes", "numpy/cpu", "abacus"], ", got abacus; choose among these."),
+        (["a.json", "--runtimes", "numpy/cpu", "abacus"], ", got abacus; choose from these."),
         (["a.json", "--questions", "races"], "Questions: expected some of ceilings, race, the article's experiments, "),
     ],
 )

@@ -36,7 +36,7 @@ def test_an_empty_export_does_not_replace_a_good_file(tmp_path, monkeypatch, cap
     told = capsys.readouterr()
     assert told.out == ""
     assert {
-        "nothing kept": "none are kept",
+        "nothing kept": "none are stored",
         "damaged": "a new one was started; ",
         "newer": "update this program",
         "no folder": "set MNIST_CACHE_DIR",

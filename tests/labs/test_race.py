@@ -108,7 +108,7 @@ def store(tmp_path):
             ("it skips products, such as those with zeros",),
             "the rest is overhead",
         ),
-        (Cell(JAX, 1), ("scaled", "spreads over 50% of the median"), "disturbed"),
+        (Cell(JAX, 1), ("scaled", "spans 50% of the median"), "disturbed"),
         (None, ("Choose a cell",), "overhead"),
     ],
 )

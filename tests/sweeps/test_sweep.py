@@ -168,10 +168,10 @@ def test_a_curve_keeps_its_warning_about_another_program(stub_engine, store, mon
     items = FAST[:1]
     other = Holder("debugged.py", 17, 0.0)
     monkeypatch.setattr(stub_engine._machine, "take", lambda: True)
-    monkeypatch.setattr(stub_engine._machine, "beside", other)
+    monkeypatch.setattr(stub_engine._machine, "alongside", other)
     _, found = finished(items, stub_engine, store)
     assert found[0].curve.warnings == (other.disturbs,)
-    monkeypatch.setattr(stub_engine._machine, "beside", None)
+    monkeypatch.setattr(stub_engine._machine, "alongside", None)
     events, again = finished(items, stub_engine, store)
     assert again[0].cached
     assert again[0].curve.warnings == (other.disturbs,)

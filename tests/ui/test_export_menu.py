@@ -52,8 +52,8 @@ def test_nothing_is_computed_before_the_menu_opens():
 def test_the_menu_offers_finished_trainings_and_installed_libraries():
     ((choices, _),) = Menu(shown).ask({"ask": "open"})
     assert choices["lines"] == [
-        [1, "0.5: 90.0\u202f%, 200\u202fms an epoch"],
-        [0, "0.1: 80.0\u202f%, 200\u202fms an epoch"],
+        [1, "0.5: 90.0\u202f%, 200\u202fms per epoch"],
+        [0, "0.1: 80.0\u202f%, 200\u202fms per epoch"],
     ]
     assert set(choices["libraries"]) == {key for key, (_, needs) in LIBRARIES.items() if not not_installed(needs)}
     absent = [label for label, needs in LIBRARIES.values() if not_installed(needs)]

@@ -205,5 +205,5 @@ def test_a_missing_kind_of_adapter_is_refused_by_name(lone_engine):
     absent = next((kind for kind in ("discrete", "integrated") if kind not in {one.kind for one in asked(True)}), None)
     if absent is None:
         pytest.skip("this machine has both kinds of GPU")
-    with pytest.raises(TrainingFailed, match=rf"was asked for the {absent} GPU, and none of the \d+ adapters"):
+    with pytest.raises(TrainingFailed, match=rf"was asked to use the {absent} GPU, but none of the \d+ adapters"):
         run(lone_engine, Runtime("webgpu-step", absent), [QUICK])
