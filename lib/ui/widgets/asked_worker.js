@@ -1,4 +1,4 @@
-// A worker that is asked for one thing after the other, and answers each. It stands above the scripts that ask.
+// Promise-based requests to a worker. Must precede the scripts that use it.
 class AskedWorker {
   constructor(worker, onLost = () => {}) {
     this.worker = worker;
@@ -6,7 +6,7 @@ class AskedWorker {
     this.asked = 0;
     worker.onmessage = ({ data }) => {
       if (data.lost !== undefined) return onLost(data.lost);
-      const asked = this.waiting.get(data.id); // none: a fault outside of any answer has ended the wait
+      const asked = this.waiting.get(data.id); // undefined if an error event has already rejected it
       this.waiting.delete(data.id);
       data.failed ? asked?.reject(data.failed) : asked?.resolve(data.found);
     };
@@ -35,7 +35,7 @@ class AskedWorker {
   }
 }
 
-// The worker that executes programs on this device, `gpu` or `cpu`.
+// Starts the worker that executes programs on this device, `gpu` or `cpu`.
 function workerOf(scripts, name) {
   const address = URL.createObjectURL(new Blob([scripts.worker, scripts[name]], { type: "text/javascript" }));
   const worker = new Worker(address);

@@ -1,4 +1,4 @@
-// A button as all of this page look, and the words beside it that say what came of a press.
+// The page's button, and the status text next to it that reports the result of a press.
 function labButton(text, { title = "", label = null, press }) {
   const button = document.createElement("button");
   Object.assign(button, { type: "button", className: "lab-button", textContent: text, title, ariaLabel: label });

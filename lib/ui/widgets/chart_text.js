@@ -1,8 +1,8 @@
-// A drawing of lines in words, for who cannot see it: of what JavaScript draws what `lib/ui/views/chart_text.py` says of all other
-// charts, in the same words and the same table. It stands above the scripts that draw.
+// Describes line charts drawn by JavaScript as text and a table for screen readers, in the same wording as
+// `lib/ui/views/chart_text.py` uses for all other charts. Must precede the scripts that draw.
 const LISTED = new Intl.ListFormat("en-GB");
 
-// axes: a sentence for each; measure: what the lines go up by; lines: [name, values from left to right]; written: a value as text.
+// axes: a sentence per axis; measure: the y axis's quantity; lines: [name, values from left to right]; written: formats a value.
 function toldLines(axes, measure, lines, written) {
   const drawn = lines.map(([name, values]) => [name, values.filter(Number.isFinite)]).filter(([, values]) => values.length);
   if (!drawn.length) return { text: `${axes} No values yet.`, head: [], rows: [] };
@@ -18,7 +18,7 @@ function toldLines(axes, measure, lines, written) {
   };
 }
 
-// Has a drawing read as its text, and shows that and the values below it on demand; nothing is touched that is the same.
+// Sets the drawing's label, and lists its text and values in a `details` element below it. Does nothing if both are unchanged.
 function tellDrawing(drawing, title, { text, head, rows }) {
   const label = `${title}. ${text}`, said = JSON.stringify([label, rows]);
   if (drawing.said === said) return;

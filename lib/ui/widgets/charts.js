@@ -1,10 +1,10 @@
-// Draws the charts of the page: each by marimo's own renderer, inside the element that has its specification. Where the chart of
-// before has the same frame, the rows and the ends of the axes are put into it: to draw another takes Vega several times as long.
+// Draws each chart with marimo's renderer, inside the element that holds its specification. If the previous chart has the same
+// frame, only its rows and axis domains are updated: Vega takes several times as long to draw a new one.
 const MIME = JSON.stringify("application/vnd.vegalite.v6+json");
-const TEXTS = ["label", "color"]; // columns of CSV that are no numbers, whatever they look like
+const TEXTS = ["label", "color"]; // CSV columns that hold text even if it looks like a number
 const drawings = new WeakMap(); // by element
 
-// The domains of the axes as parameters, so that another end is no other frame; `domains` gets the different ones.
+// Replaces axis domains with parameters, so that a new domain does not change the frame. `domains` collects the distinct ones.
 function withoutDomains(part, domains) {
   if (Array.isArray(part)) return part.map((one) => withoutDomains(one, domains));
   if (part === null || typeof part !== "object") return part;
@@ -38,17 +38,17 @@ function drawAnew(drawing) {
   drawing.renderer.dataset.data = JSON.stringify(spec);
 }
 
-// Vega hands its view to nobody, but the group that it has drawn leads to it.
+// Vega does not expose its view, but the group that it draws refers to it.
 function viewOf(svg) {
   return svg.querySelector(".root > g")?.__data__?.context?.dataflow;
 }
 
 function putIn(drawing) {
   const svg = drawing.renderer.shadowRoot?.querySelector("svg.marks");
-  if (!svg) return; // it is being drawn; what is put in then is asked for when it is there
+  if (!svg) return; // still being drawn; the observer calls again once it is there
   const view = viewOf(svg), { chart } = drawing;
-  if (view && view === drawing.outdated) return; // another is being drawn
-  if (view !== drawing.view) [drawing.view, drawing.inView] = [view, drawing.drawn]; // also where marimo drew it again
+  if (view && view === drawing.outdated) return; // its replacement is being drawn
+  if (view !== drawing.view) [drawing.view, drawing.inView] = [view, drawing.drawn]; // also if marimo redrew it
   const before = drawing.inView;
   if (before === chart) return;
   drawing.inView = chart;
@@ -59,7 +59,7 @@ function putIn(drawing) {
     for (const { name, value } of chart.params) view.signal(name, value);
     view.runAsync();
   } catch {
-    drawAnew(drawing); // a Vega that keeps its view elsewhere
+    drawAnew(drawing); // a Vega version that stores its view elsewhere
   }
 }
 
@@ -91,7 +91,7 @@ function draw(place) {
   new MutationObserver(() => putIn(drawing)).observe(drawing.renderer.shadowRoot, { childList: true, subtree: true });
 }
 
-// marimo fetches Vega for the first chart: an unseen one has it ready while the kernel is still at the page's first.
+// marimo fetches Vega for the first chart. A hidden chart triggers that while the kernel still computes the first visible one.
 function fetchVega() {
   const unseen = rendererOfCharts();
   unseen.hidden = true;

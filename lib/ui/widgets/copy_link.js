@@ -1,5 +1,5 @@
-// Copies the page's address, which holds the state of all controls, with a network that is typed but not sent yet, and
-// without an access token.
+// Copies the page's address, which holds the state of all controls. Adds a network that was typed but not submitted, and
+// removes the access token.
 function render({ el }) {
   const button = labButton("Copy link", { title: "Copy a link to this page with its current settings", press: copy });
   async function copy() {
@@ -13,7 +13,7 @@ function render({ el }) {
     try {
       await navigator.clipboard.writeText(url.href);
     } catch {
-      done = "Copy it from the address bar"; // no permission, or no secure connection
+      done = "Copy it from the address bar"; // no permission, or an insecure connection
     }
     says.textContent = done;
     setTimeout(() => { says.textContent = ""; }, own ? 4000 : 1500);

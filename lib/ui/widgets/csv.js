@@ -1,4 +1,4 @@
-// Lines of comma-separated cells; a label may hold a comma, and is quoted then.
+// Splits CSV into lines of cells. A label with a comma is quoted.
 function csvLines(text) {
   return text.trim().split("\n").map((line) => (line.match(/("([^"]|"")*"|[^,]*)(,|$)/g) ?? []).map(
     (cell) => cell.replace(/,$/, "").replace(/^"|"$/g, "").replaceAll('""', '"')));

@@ -1,4 +1,4 @@
-// A canvas to draw a digit on, and the network's ten probabilities for it, computed here in the page at every stroke.
+// A canvas for drawing a digit, and the network's ten probabilities for it, computed in the page at every stroke.
 const SIDE = 280;
 
 export function decode(network) {
@@ -6,7 +6,7 @@ export function decode(network) {
   const all = new Float32Array(bytes.buffer);
   let at = 0;
   return network.shapes.map(([inputs, outputs]) => {
-    const weights = all.subarray(at, (at += inputs * outputs)); // (inputs, outputs), row by row
+    const weights = all.subarray(at, (at += inputs * outputs)); // (inputs, outputs), row-major
     const biases = all.subarray(at, (at += outputs));
     return { inputs, outputs, weights, biases };
   });
@@ -29,7 +29,7 @@ export function probabilities(layers, pixels) {
   return powers.map((value) => value / sum);
 }
 
-// MNIST's own preparation: the digit is scaled into 20 by 20 and its centre of mass put into the middle of 28 by 28.
+// Preprocesses as MNIST did: scales the digit to fit 20 × 20 pixels and centres its centre of mass in 28 × 28.
 export function asMnist(canvas) {
   const source = canvas.getContext("2d", { willReadFrequently: true }).getImageData(0, 0, SIDE, SIDE).data;
   let [left, top, right, bottom] = [SIDE, SIDE, -1, -1];
@@ -76,7 +76,7 @@ function render({ model, el }) {
   bars.innerHTML = Array.from({ length: 10 }, (_, digit) =>
     `<div role="listitem"><span>${digit}</span><i><b></b></i><em></em></div>`).join("");
   let layers = null;
-  let sample = null; // the test digit that is shown, if any
+  let sample = null; // the test digit shown, if any
   let sampleAt = 0;
 
   function show(pixels) {
@@ -132,7 +132,7 @@ function render({ model, el }) {
     small.getContext("2d").putImageData(image, 0, 0);
     context.clearRect(0, 0, SIDE, SIDE);
     context.drawImage(small, 0, 0, SIDE, SIDE);
-    sample = Float32Array.from(bytes, (value) => value / 255); // already prepared: shown to the network as it is
+    sample = Float32Array.from(bytes, (value) => value / 255); // already preprocessed
     show(sample);
   });
   function load() {

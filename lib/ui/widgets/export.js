@@ -1,5 +1,5 @@
-// A menu of files. Rows and scripts are made by the kernel when they are asked for; a picture is made here, of the charts as
-// they stand: light, on white, with the page's font inside, the sentence above and the source below.
+// The export menu. The kernel generates rows and scripts on request. Pictures are made here from the current charts: light
+// colours on white, the page's font embedded, the sentence above and the source below.
 const INK = "#1d1d1f", GAP = 16, LINE = 20, SCALE = 2, DRAWN_LIMIT_MS = 10_000;
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -18,8 +18,8 @@ function element(tag, attributes = {}, ...children) {
   return made;
 }
 
-// The charts beside the menu, each with its caption and its place on the page; null for one that is still being drawn, in whose
-// place marimo shows a picture that turns.
+// The charts of the menu's experiment, each with its caption and its box on the page; null for a chart still being drawn,
+// where marimo shows a spinner.
 function chartsOf(lab) {
   return [...lab.querySelectorAll(".lab-figure")].flatMap((figure) => {
     const place = figure.querySelector("[data-spec]");
@@ -38,7 +38,7 @@ async function drawnCharts(lab) {
   throw new Error("the charts are not drawn yet; wait for the first result");
 }
 
-// Colours that mix with the page's text colour, as plain ones: not every program knows color-mix and currentColor.
+// Resolves colours mixed with the page's text colour: not every program supports color-mix and currentColor.
 function plain(color) {
   const mixed = /^color\(srgb ([\d.]+) ([\d.]+) ([\d.]+)/.exec(color);
   return mixed ? `rgb(${mixed.slice(1).map((part) => Math.round(255 * part)).join(", ")})` : color;
@@ -54,13 +54,13 @@ function inInk(svg, holder) {
   return copy;
 }
 
-// The page's font as a data address: a picture that is drawn outside of the page has no other.
+// The page's font as a data URL: a picture outside the page cannot load fonts.
 async function font() {
   const rules = [...document.styleSheets].flatMap((sheet) => {
     try {
       return [...sheet.cssRules].map((rule) => [rule, sheet.href]);
     } catch {
-      return []; // of another origin
+      return []; // cross-origin
     }
   });
   const faces = rules.filter(([rule]) => rule instanceof CSSFontFaceRule && rule.style.fontFamily.includes("PT Sans"));

@@ -1,4 +1,4 @@
-// The form that asks for a guess: what is optional first, then the options, of which a press sends all, and a way round it.
+// The form that asks for a guess: optional questions first, then the options, which submit the form, and a button to skip it.
 function render({ model, el }) {
   const draw = () => {
     const asked = model.get("asked");

@@ -1,5 +1,5 @@
-// The curves of a chart as sound, when somebody asks: one series after another, each a tone that is as high as its value on the
-// logarithmic axis, from left to right. What is played is what the chart beside it draws. Nothing plays by itself.
+// Plays a chart's curves as sound on request, one series after another, from left to right. The pitch follows the value on the
+// logarithmic axis. Plays the same data as the chart draws. Nothing plays by itself.
 const LOW_HZ = 220, OCTAVES = 3, SERIES_S = 2, PAUSE_S = 0.35, VOLUME = 0.08, FADE_S = 0.03;
 
 function specification(figure) {
@@ -22,7 +22,7 @@ function seriesOf(rows) {
   return found;
 }
 
-// The first chart of the experiment that has lines, of the present run.
+// The experiment's first chart with lines, from the current run.
 function curvesOf(lab) {
   for (const figure of lab?.querySelectorAll(".lab-figure:not(.lab-kept)") ?? []) {
     const spec = specification(figure), rows = spec.datasets?.rows;

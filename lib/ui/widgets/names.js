@@ -1,6 +1,6 @@
-// What marimo's controls leave unsaid to a screen reader: a slider's value (it says the position), of which range a thumb is an
-// end, a name without its markup, where the page's main part is; and a table that scrolls in its box can be reached by keyboard.
-// It only writes attributes, where they differ.
+// Adds ARIA attributes that marimo's controls lack: a slider's value (marimo gives its position), the range that a thumb belongs
+// to, names without markup, the page's main landmark. Also makes scrolling tables reachable by keyboard. Writes only attributes
+// that differ.
 const SOON_MS = 250;
 const CONTROLS = "marimo-ui-element > [data-label]";
 
@@ -28,7 +28,7 @@ function aid(control) {
 function nameControls() {
   const followed = new WeakSet();
   let due = null;
-  // Not while a result is being drawn, and all sizes before anything is written: each would have styles computed anew.
+  // Delayed past the drawing of a result, and reads all sizes before writing: otherwise each write would recompute styles.
   const soon = () => (due ??= setTimeout(look, SOON_MS));
   function look() {
     due = null;

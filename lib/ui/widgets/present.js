@@ -1,10 +1,10 @@
-// The presenter's view: one section of the page a screen, as large as a wall is far away. A section begins with a heading; what
-// stands before the first one is the title's screen, number 0, and the first to be shown where an experiment stands there. Which
-// screen it is stands in the address, as `present`, for this page alone: the kernel does not know of it. Page down and page up
-// go on and back, as a presenter's remote sends them.
-const LAID_OUT_PX = 1240; // the page's width in its own pixels, from which on it is enlarged
+// The presenter's view: one section of the page per screen, enlarged for a projector. A section begins with a heading. Screen 0
+// holds everything before the first heading, and comes first only if it contains an experiment. The address holds the screen's
+// number, as `present`, for this page alone; the kernel ignores it. Page down and page up move between screens, because a
+// presenter's remote sends those keys.
+const LAID_OUT_PX = 1240; // the layout's width; wider windows enlarge the page
 const NAME = "present";
-const EXPERIMENT = ".lab, .race-head"; // what begins with its controls or its state
+const EXPERIMENT = ".lab, .race-head"; // experiments start with their controls or their state
 
 function address(number) {
   const url = new URL(window.location.href);
@@ -16,7 +16,7 @@ function address(number) {
 function screens() {
   const found = [[]];
   for (const cell of document.querySelectorAll("#App .marimo-cell")) {
-    if (cell.querySelector(`h2, ${EXPERIMENT}`)?.matches("h2")) found.push([]); // a heading within an experiment is its own
+    if (cell.querySelector(`h2, ${EXPERIMENT}`)?.matches("h2")) found.push([]); // a heading within an experiment does not count
     found.at(-1).push(cell);
   }
   return found;
@@ -26,7 +26,7 @@ function titleOf(cells) {
   return cells.map((cell) => cell.querySelector("h2, h1")?.textContent).find(Boolean) ?? "";
 }
 
-// Whether what has the focus wants the arrows for itself.
+// Whether the focused element uses the arrow keys itself.
 function inControl() {
   let at = document.activeElement;
   while (at?.shadowRoot?.activeElement) at = at.shadowRoot.activeElement;
@@ -53,14 +53,14 @@ function presenter() {
       else cell.dataset.offScreen = off;
       changed = true;
     }
-    // A class, as a rule for all below `#App:has(.lab-beside)` has the browser compute every style again at each change.
+    // A class, because a rule below `#App:has(.lab-beside)` makes the browser recompute all styles at each change.
     const beside = found[number].some((cell) => cell.querySelector(".lab-beside"));
     document.documentElement.classList.toggle("presenting-beside", beside);
     const place = number ? ` (${number} of ${found.length - 1})` : "";
     bar.querySelector("[role=status]").textContent = titleOf(found[number]) + place;
     bar.querySelector("[data-go='-1']").disabled = number === 0;
     bar.querySelector("[data-go='1']").disabled = number === found.length - 1;
-    if (changed) window.dispatchEvent(new Event("resize")); // a chart that was drawn unseen has no width yet
+    if (changed) window.dispatchEvent(new Event("resize")); // a chart drawn while hidden has no width yet
   }
 
   function enlarge() {
@@ -117,7 +117,7 @@ function presenter() {
     else return;
     event.preventDefault();
     event.stopPropagation();
-  }, { capture: true }); // before a slider that has the focus takes page down for itself
+  }, { capture: true }); // before a focused slider handles page down
   window.addEventListener("resize", () => { if (at !== null) enlarge(); });
   return { enter };
 }
@@ -128,7 +128,7 @@ function render({ el }) {
   const start = labButton("Present", { title: "One section per screen, for a projector; Esc exits", press });
   const asked = new URL(window.location.href).searchParams.get(NAME);
   const offer = () => {
-    if (screens().length < 2) return; // a page without sections has nothing to go through, and most come after the title
+    if (screens().length < 2) return; // one screen needs no presentation, and most sections arrive after the title
     sections.disconnect();
     el.append(start);
     if (asked !== null) page.enter(Math.max(0, Math.trunc(Number(asked)) || 0));

@@ -1,16 +1,16 @@
-// A table whose cells can be chosen. Everything shown is computed in Python; a chosen cell goes back as its key.
+// A table with selectable cells. Python computes everything shown, and receives the selected cell's key.
 function render({ model, el }) {
   const table = document.createElement("table");
   table.className = "race";
   const scroll = document.createElement("div");
   scroll.className = "race-scroll";
-  scroll.tabIndex = 0; // scrolls by the keyboard, too
+  scroll.tabIndex = 0; // makes it scroll by keyboard
   scroll.append(table);
   const scale = document.createElement("p");
   scale.className = "race-scale";
   el.append(scroll, scale);
 
-  // What the ground of the cells means, from its lightest to its darkest.
+  // The legend of the cells' background, from lightest to darkest.
   function drawScale(told) {
     if (!told) return scale.replaceChildren();
     const ramp = document.createElement("i");

@@ -1,6 +1,6 @@
-// Rows of a list with `data-moved`, which changes with every order or time: each row and its mark move from where they were.
+// Animates rows, and the marks in them, to their new positions when a list's `data-moved` changes, with the order or the times.
 const MOVE = { duration: 150, easing: "ease-out" };
-const rowsBefore = new Map(); // by the row's name: where it and its mark were drawn
+const rowsBefore = new Map(); // by row name: the last positions of the row and its mark
 
 function moveRows(list) {
   const still = matchMedia("(prefers-reduced-motion: reduce)").matches;

@@ -1,34 +1,34 @@
-// Measures the reader's GPU and the reader's processor in their own browser, in turns. Two workers do the work; this part
-// asks them for one block after another, draws, and tells Python, which compares and finds the words for it.
+// Measures the reader's GPU and processor in the browser, alternately. Two workers run the blocks of steps; this part requests
+// block after block, draws, and reports to Python, which compares the two and writes the text.
 const BLOCK_S = 0.05, SHORT_BLOCK_S = 0.01;
 const PAIRS = { least: 9, most: 40, for_s: 6 };
 const OTHER_ROUNDS = 9, SIZE_ROUNDS = 9, SHORT_ROUNDS = 5;
-const LONGEST_STEP_S = 1; // what is expected to take longer is predicted, not begun
-const FEW_FLOPS = 2e8; // of a step that every device makes in that time: nothing need be predicted
+const LONGEST_STEP_S = 1; // longer steps are predicted, not started
+const FEW_FLOPS = 2e8; // every device makes such a step in that time, so no prediction is needed
 const LONGEST_SIZE_S = 0.25;
 const CPU_WAYS = ["simd", "javascript"];
-const CLEARLY = 4; // times faster at a product: no training turns that round, so the slower is not tried first
+const CLEARLY = 4; // times faster at a product: training never reverses that, so the slower way is not tried first
 const PACE_WAYS = { cpu: CPU_WAYS, gpu: ["one_submission"] };
 const IMAGES_FOR_MS = 1000; // how long images are fetched
 const TELL_EVERY_MS = 400;
 
-// What is known of one device, besides its worker.
+// A device's worker, and its measured speed.
 class Device extends AskedWorker {
   constructor(name, scripts, onLost) {
     super(workerOf(scripts, name), onLost);
     this.flopsPerS = 0;
-    this.flopsPerSOf = {}; // by way, where a device has ways of different speed
-    this.productWay = "waiting_after_each_operation"; // of products by themselves
+    this.flopsPerSOf = {}; // by way, if a device's ways differ in speed
+    this.productWay = "waiting_after_each_operation"; // for products outside a training
   }
 }
 
-// Why something could not be done, as Python reads it.
+// A failure, in the form that Python reads.
 function described({ kind = "fault", message = "", needs = 0, allows = 0, expected_s = 0 }, device, way = "") {
   return { device, way, kind, message: String(message).slice(0, 400), needs, allows, expected_s };
 }
 
-const ENDED = { kind: "ended" }; // the reader has moved a slider, or left
-const GONE = { kind: "gone" }; // the device was lost, which was told
+const ENDED = { kind: "ended" }; // the reader moved a slider or left
+const GONE = { kind: "gone" }; // the device was lost, which is reported elsewhere
 
 function render({ model, el }) {
   el.innerHTML = `
@@ -46,31 +46,31 @@ function render({ model, el }) {
   const [race, sizes] = [...el.querySelectorAll("canvas")];
   const captions = [...el.querySelectorAll("figcaption")];
   let devices = {}, job = null, closed = false, drawing = false, seen = false, saidAt = 0;
-  let lost = null; // what is told of a device that was lost, for every job from then on
-  let curves = {}, points = {}; // what is drawn: losses by device, products by device
+  let lost = null; // the report of a lost device, repeated for every later job
+  let curves = {}, points = {}; // for drawing: losses and products, by device
   let imagesBegan = 0;
-  let work = Promise.resolve(); // one job after the other
+  let work = Promise.resolve(); // runs jobs one at a time
   let held = Promise.resolve(), letGo = () => {};
 
-  // What Python says of it.
+  // Shows Python's text.
   function tell() {
     const told = model.get("told");
     for (const slot of el.querySelectorAll("[data-slot]")) {
       const html = told[slot.dataset.slot] ?? "";
       if (slot.told !== html) slot.innerHTML = slot.told = html;
     }
-    // The buttons are marimo's elements, and so stand outside this one.
+    // The buttons are marimo's elements, outside this one.
     const foot = el.getRootNode().host?.closest(".lab-result")?.querySelector(":scope > .lab-foot");
     foot?.classList.toggle("lab-under-way", Boolean(told.under_way));
-    for (const box of el.querySelectorAll(".lab-scroll")) box.tabIndex = 0; // scrolls by the keyboard, too
+    for (const box of el.querySelectorAll(".lab-scroll")) box.tabIndex = 0; // makes it scroll by keyboard
     (told.captions ?? []).forEach((text, index) => { captions[index].textContent = text; });
     draw();
   }
 
-  // What is measured travels to Python a few times a second, not block by block.
+  // Sends measurements to Python a few times a second, not per block.
   let rows = [], due = 0;
   function report(mine, row) {
-    if (mine !== job) return; // of a training that has ended
+    if (mine !== job) return; // from a training that has ended
     rows.push(row);
     due ||= setTimeout(flush, TELL_EVERY_MS);
   }
@@ -85,8 +85,8 @@ function render({ model, el }) {
     model.send({ is: "at", job: mine.id, stage });
   }
 
-  // Tells why a part could not be measured, so that the others go on; what ends all of it is thrown on. Of a lost device
-  // its worker tells.
+  // Reports why a part could not be measured, so that the others continue. Rethrows the end of the job. A lost device's worker
+  // reports the loss itself.
   function failed(mine, failure, device, way = "") {
     if (failure.kind === "ended") throw failure;
     if (!["gone", "lost"].includes(failure.kind)) report(mine, { is: "failed", ...described(failure, device, way) });
@@ -116,18 +116,18 @@ function render({ model, el }) {
     return [];
   }
 
-  // Has the GPU compile the kernels of a step, by making the smallest one.
+  // Makes the GPU compile the kernels, by running the smallest step.
   async function warm() {
     const { smallest: program } = model.get("kernels");
     try {
       await devices.gpu.ask("prepare", { task: "alone", program, way: "one_submission", least_s: 0 });
       await devices.gpu.ask("block", { task: "alone", steps: 1 });
     } catch {
-      // Its training will say why.
+      // Its training will report why.
     }
   }
 
-  // How many operations a second a device makes of a product that is neither small nor large, and the processor's way of it.
+  // Measures a device's FLOP per second at a medium-sized product, and picks the processor's fastest way to multiply.
   async function pace(name) {
     const { pace: program } = model.get("kernels");
     for (const way of PACE_WAYS[name])
@@ -139,7 +139,7 @@ function render({ model, el }) {
         devices[name].flopsPerS = flopsPerS;
         if (name === "cpu") devices.cpu.productWay = way;
       } catch {
-        // Its training will say why.
+        // Its training will report why.
       }
   }
 
@@ -148,7 +148,7 @@ function render({ model, el }) {
     [devices, job, lost] = [{}, null, null];
     const failures = (await Promise.all([start("cpu"), start("gpu")])).flat();
     if (closed) return;
-    // While images come.
+    // While the images arrive.
     const ready = Object.keys(devices).map((name) => (name === "gpu" ? warm() : pace(name)));
     work = work.then(() => Promise.all(ready));
     const brand = navigator.userAgentData?.brands?.find(({ brand }) => !/Not|Chromium/.test(brand))
@@ -168,8 +168,8 @@ function render({ model, el }) {
     });
   }
 
-  // Images come in parts, for as long as a second lasts, and go on to the workers at once: all of them together would keep
-  // the page from drawing. Then a training can begin.
+  // Images arrive in parts, for up to a second, and each part goes to the workers at once: all images together would stop the
+  // page from drawing. Then a training can begin.
   async function take(content, buffers) {
     const [pixels, labels] = buffers.map(({ buffer, byteOffset, byteLength }) => new Uint8Array(buffer.slice(byteOffset, byteOffset + byteLength)));
     const all = (what, asked) => Promise.all(Object.values(devices).map((device) => device.ask(what, asked).catch(() => {})));
@@ -189,11 +189,11 @@ function render({ model, el }) {
     at(mine, mine.stage);
   }
 
-  // A block in front of the reader: one during which the tab was in the background is thrown away.
+  // Runs a block while the tab is visible. Discards and repeats a block during which the tab was hidden.
   async function block(mine, device, asked) {
     for (;;) {
       await visible(mine);
-      await held; // while the server measures, which may be this machine
+      await held; // while the server measures: it may run on this machine
       let hidden = false;
       const hide = () => { hidden = true; };
       document.addEventListener("visibilitychange", hide);
@@ -239,7 +239,7 @@ function render({ model, el }) {
     return block_s;
   }
 
-  // One device after the other, in random order within each pair: what the machine does meanwhile meets both alike.
+  // Alternates the devices, in random order within each pair, so that other load on the machine affects both alike.
   async function pairs(mine, ready) {
     stage(mine, "training");
     const unlessItFails = async (name, act) => {
@@ -250,7 +250,7 @@ function render({ model, el }) {
         delete ready[name];
       }
     };
-    for (const name of Object.keys(ready)) await unlessItFails(name, () => load(mine, name)); // anew: preparing has trained it
+    for (const name of Object.keys(ready)) await unlessItFails(name, () => load(mine, name)); // again: prepare() has trained it
     const began = performance.now();
     let evaluated = 0;
     for (let pair = 0; pair < PAIRS.most; pair++) {
@@ -278,7 +278,7 @@ function render({ model, el }) {
     }
   }
 
-  // The other ways of a device, in turns with the one that was compared.
+  // Measures all ways of a device alternately, including the one already compared.
   async function otherWays(mine, name) {
     const steps = {};
     for (const way of name === "gpu" ? mine.ways : CPU_WAYS) {
@@ -301,7 +301,7 @@ function render({ model, el }) {
       }
   }
 
-  // What launching alone costs: as many operations as a step has, each with nothing to do, in each way of launching.
+  // Measures launching alone: as many operations as a step has, all of them empty, for each way of launching.
   async function empties(mine) {
     for (const name of Object.keys(devices))
       for (const way of name === "gpu" ? mine.ways : [mine.cpuWay])
@@ -313,7 +313,7 @@ function render({ model, el }) {
       await rounds(mine, Object.keys(devices), { of: "copy", way: "", size: bytes }, { task: "copy", bytes }, SHORT_ROUNDS);
   }
 
-  // Blocks of something else than a training, in turns: the median seconds of each device that could do it.
+  // Runs blocks of a task other than training, alternating devices. Returns the median seconds of each device that did not fail.
   async function rounds(mine, names, about, asked, n) {
     const [steps, found] = [{}, {}];
     for (const name of names) {
@@ -339,7 +339,7 @@ function render({ model, el }) {
     return Object.fromEntries(Object.entries(found).map(([name, times]) => [name, median(times)]));
   }
 
-  // Products from small to large, until a device would need too long.
+  // Measures products from small to large. Predicts those that would take a device too long.
   async function products(mine) {
     stage(mine, "sizes");
     points = {};
@@ -383,12 +383,12 @@ function render({ model, el }) {
       for (const name of Object.keys(devices)) {
         if (!devices[name].flopsPerS && mine.program.flops > FEW_FLOPS) await pace(name);
         for (const way of name === "gpu" ? [mine.way] : CPU_WAYS) {
-          if (clearlySlower(name, way)) continue; // it has its turn among the other ways
+          if (clearlySlower(name, way)) continue; // otherWays() measures it
           try {
             expectable(name, way, mine.program.flops);
             await load(mine, name);
             const found = await prepare(mine, name, way);
-            if (!ready[name] || found.step_s < ready[name].step_s) ready[name] = found; // of the processor, the faster
+            if (!ready[name] || found.step_s < ready[name].step_s) ready[name] = found; // the processor's faster way
           } catch (failure) {
             failed(mine, failure, name, way);
           }
@@ -413,7 +413,7 @@ function render({ model, el }) {
     }
   }
 
-  // One tab at a time: two would take each other's cores and GPU.
+  // One tab at a time: two would compete for cores and GPU.
   async function inTurn(mine) {
     if (!navigator.locks) return measure(mine);
     let free = false;
@@ -447,7 +447,6 @@ function render({ model, el }) {
     }
   }
 
-  // Drawing.
   function frame() {
     if (closed || !drawing) return draw();
     draw();
@@ -460,7 +459,7 @@ function render({ model, el }) {
     if (!seen && (seen = Object.keys(curves).length > 0)) performance.mark("first figure"); // for `make bench BENCH=webgpu`
     const border = model.get("told").border ?? 0;
     drawSizes(sizes, points, labels, colorOf, border);
-    if (drawing && performance.now() - saidAt < TELL_EVERY_MS) return; // not in each frame, but of the last one
+    if (drawing && performance.now() - saidAt < TELL_EVERY_MS) return; // not in every frame, but always for the last
     saidAt = performance.now();
     tellRace(race, captions[0].textContent, curves, labels);
     tellSizes(sizes, captions[1].textContent, points, labels, border);
@@ -483,12 +482,12 @@ function render({ model, el }) {
   };
 }
 
-// A number that this browser keeps: of two equal laptops in a class, each is a machine of its own.
+// A number stored in this browser: it distinguishes identical laptops in a class.
 function reader() {
   try {
     return (localStorage.your_gpu ??= String(Math.random()).slice(2)).slice(0, 100);
   } catch {
-    return String(Math.random()).slice(2); // a browser that keeps nothing is another one each time
+    return String(Math.random()).slice(2); // without storage, the browser counts as a new one each time
   }
 }
 
@@ -497,7 +496,7 @@ function median(values) {
   return (sorted[(sorted.length - 1) >> 1] + sorted[sorted.length >> 1]) / 2;
 }
 
-// A browser that does not say its brands says its name in this text, the one it is most like last.
+// The name from the user agent, for browsers without `brands`.
 function browserOf(agent) {
   const found = /(Firefox|Edg|OPR|Chrome|Version)\/(\d+)/.exec(agent);
   return found ? `${found[1] === "Version" ? "Safari" : found[1]} ${found[2]}` : "unknown browser";

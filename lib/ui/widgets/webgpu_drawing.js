@@ -1,4 +1,4 @@
-// Two small charts of `webgpu.js`, which stands below this in the same script; drawn anew in each frame, and told now and then.
+// The two charts of `webgpu.js`, which follows in the same script. Every frame redraws them; their text changes less often.
 const colors = { gpu: "#3a72d8", software: "#8a8f98", cpu: "#d1623a" };
 const HEIGHT = 240, LEFT = 46, BOTTOM = 34, TOP = 10, RIGHT = 20;
 
@@ -46,11 +46,11 @@ function line({ pen }, places, color, dashed) {
 }
 
 const seconds = (exact) => {
-  const s = +exact.toPrecision(2); // before the unit is chosen: 0.9996 ms are 1 ms
+  const s = +exact.toPrecision(2); // rounded before choosing the unit: 0.9996 ms is 1 ms
   return s < 1e-3 ? `${+(s * 1e6).toPrecision(2)} μs` : s < 1 ? `${+(s * 1e3).toPrecision(2)} ms` : `${s.toLocaleString("en")} s`;
 };
 
-// Names of the lines, one below the other in the left corner that stays free: the lower or the upper one.
+// Lists the lines' names in a left corner that stays free, the lower or the upper one.
 function names(frame, labels, shown, colorOf, corner) {
   const { pen, ink } = frame;
   const end = LEFT + 8;
@@ -64,7 +64,7 @@ function names(frame, labels, shown, colorOf, corner) {
   });
 }
 
-// Losses of single batches jump; drawn is a running mean of about ten points.
+// Losses of single batches are noisy, so the chart shows a running mean of about ten points.
 function smoothed(points) {
   let mean = null;
   return points.filter(([, loss]) => Number.isFinite(loss)).map(([s, loss]) => [s, (mean = mean === null ? loss : 0.9 * mean + 0.1 * loss)]);

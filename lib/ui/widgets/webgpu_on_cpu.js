@@ -1,10 +1,10 @@
-// Executes the same programs on the reader's processor: each kernel of `lib/model/backends/webgpu/*.wgsl` once more, on typed
-// arrays. Runs in a worker, on one core. There are two ways, which differ in their products, where a step's time goes:
-// `javascript`, without vectors, sums in float64 and rounds results to float32; `simd` is `webgpu_simd.wat`.
+// Executes the same programs on the reader's processor: reimplements each kernel of `lib/model/backends/webgpu/*.wgsl` on typed
+// arrays. Runs in a worker, on one core. Its two ways differ in products, which dominate a step's time: `javascript`, without
+// vectors, sums in float64 and rounds results to float32; `simd` is `webgpu_simd.wat`.
 const [STORE, RELU, RELU_GRADIENT, DESCEND] = [0, 1, 2, 3];
-const SPAN = 4; // rows and columns of a result that are computed at once, in registers
-// `SIMD`, which the server puts above this script: that file, assembled, in base 64.
-const PAGE_BYTES = 2 ** 16; // of WebAssembly's memory
+const SPAN = 4; // rows and columns of a result tile, whose sums stay in registers
+// The server prepends `SIMD`: that file, assembled, in base64.
+const PAGE_BYTES = 2 ** 16; // WebAssembly's page size
 
 class Device {
   static async open(kernels) {
@@ -16,7 +16,7 @@ class Device {
     return { pixels: asFloats(pixels), labels: Uint32Array.from(labels) };
   }
 
-  // The way of an evaluation, for a training in this way.
+  // The way to evaluate a training that runs in this way.
   evaluatedBy(way) {
     return way;
   }
@@ -27,7 +27,7 @@ class Device {
     numbers.set(this.copied.subarray(0, numbers.length));
   }
 
-  // The module of the way `simd`, compiled when it is first asked for.
+  // The module of the way `simd`, compiled on first use.
   async simd() {
     if (!self.WebAssembly) throw new Failure("no WebAssembly");
     const bytes = Uint8Array.from(atob(SIMD), (character) => character.charCodeAt(0));
@@ -55,14 +55,14 @@ class Device {
   }
 }
 
-// Bytes that both ways can reach; without WebAssembly, that JavaScript can.
+// Memory that both ways share; without WebAssembly, memory for JavaScript alone.
 function memoryOf(bytes) {
   if (!self.WebAssembly) return [new ArrayBuffer(bytes), null];
   const shared = new WebAssembly.Memory({ initial: Math.ceil(bytes / PAGE_BYTES) });
   return [shared.buffer, shared];
 }
 
-// What the largest product of `webgpu_simd.wat` needs behind a program's memory.
+// Bytes that the largest product of `webgpu_simd.wat` needs after a program's memory.
 function scratchBytes(operations) {
   const products = operations.filter(({ run }) => run === KERNELS.product || run === KERNELS.product_and_loss);
   return Math.max(0, ...products.map(({ rows, inner }) => 176 + 32 * inner + 16 * inner * Math.ceil(rows / 4)));
@@ -94,7 +94,7 @@ class Execution {
     this.memory.set(other.memory.subarray(0, this.program.parameter_bytes / 4));
   }
 
-  // There is nothing to launch: what differs is how products are computed.
+  // Nothing is launched: the ways differ only in how they compute products.
   async way(name) {
     const multiply = name === "simd" ? await this.withVectors() : product;
     return async (n) => {
@@ -134,7 +134,7 @@ function batch({ memory, images, starts, done }, o) {
 function endElement(memory, o, row, column, value) {
   const place = o.result + row * o.columns + column;
   switch (o.ending) {
-    case RELU: memory[place] = value > 0 || value !== value ? value : 0; break; // not max(), as on the GPU
+    case RELU: memory[place] = value > 0 || value !== value ? value : 0; break; // not max(), to match the GPU
     case RELU_GRADIENT: memory[place] = memory[o.mask + row * o.columns + column] > 0 ? value : 0; break;
     case DESCEND: memory[place] -= memory[o.rate] * value; break;
     default: memory[place] = value;
@@ -148,7 +148,7 @@ function elements({ memory }, o) {
       endElement(memory, o, row, column, memory[o.left + place] + (biased ? memory[o.biases + column] : 0));
 }
 
-// The rows of a factor in groups of SPAN, each group laid out as it is read: number by number of the sums.
+// Packs the rows of a factor in groups of SPAN, each laid out in the order that multiplyTile() reads: by k.
 function packed(length, inner, at) {
   const panels = new Float64Array(Math.ceil(length / SPAN) * SPAN * inner);
   for (let one = 0; one < length; one++) {
@@ -174,7 +174,7 @@ function product({ memory }, o) {
     }
 }
 
-// Sixteen sums in registers: eight numbers are read for thirty-two operations.
+// Keeps sixteen sums in registers: reads eight numbers for thirty-two operations.
 function multiplyTile(left, l, right, r, inner, sums) {
   let a0 = 0, a1 = 0, a2 = 0, a3 = 0, b0 = 0, b1 = 0, b2 = 0, b3 = 0;
   let c0 = 0, c1 = 0, c2 = 0, c3 = 0, d0 = 0, d1 = 0, d2 = 0, d3 = 0;

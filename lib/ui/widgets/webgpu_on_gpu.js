@@ -1,15 +1,15 @@
-// Executes programs on the reader's GPU: what `lib/model/backends/with_webgpu.py` is in Python. Runs in a worker.
+// Executes programs on the reader's GPU, like `lib/model/backends/with_webgpu.py` in Python. Runs in a worker.
 const MOST_STEPS_IN_A_SUBMISSION = 256;
 
 class Device {
-  // Opens the adapter; throws a Failure where the browser has none.
+  // Opens the adapter; throws a Failure if the browser has none.
   static async open(kernels) {
     if (!navigator.gpu) throw new Failure("not offered");
     const adapter = await navigator.gpu.requestAdapter({ powerPreference: "high-performance" });
     if (!adapter) throw new Failure("no adapter");
     const device = new Device();
     Object.assign(device, { kernels, modules: {}, pipelines: {}, trouble: null });
-    const info = adapter.info ?? {}; // older browsers have none
+    const info = adapter.info ?? {}; // older browsers lack it
     const [vendor, architecture, model, description] = ["vendor", "architecture", "device", "description"].map(
       (name) => String(info[name] ?? "").slice(0, 100),
     );
@@ -37,17 +37,17 @@ class Device {
     return device;
   }
 
-  // One of the two modules of kernels; what the driver says where it does not compile.
+  // Compiles one of the two modules of kernels. If that fails, throws a Failure with the driver's messages.
   async module(name) {
     this.gpu.pushErrorScope("validation");
     const module = this.gpu.createShaderModule({ label: name, code: this.kernels.sources[name] });
-    await this.gpu.popErrorScope(); // the same is said below, with the line
+    await this.gpu.popErrorScope(); // getCompilationInfo() gives the same errors, with lines
     const errors = (await module.getCompilationInfo()).messages.filter(({ type }) => type === "error");
     if (!errors.length) return module;
     throw new Failure("shader", errors.map(({ lineNum, message }) => `${name}.wgsl:${lineNum}: ${message}`).join("; "));
   }
 
-  // One of the entry points of `dispatched`, or `steps`, compiled when it is first asked for.
+  // The pipeline of an entry point of `dispatched`, or of `steps`, compiled on first use.
   async pipeline(kernel) {
     if (this.pipelines[kernel]) return this.pipelines[kernel];
     const name = kernel === "steps" ? "whole_steps" : "dispatched";
@@ -63,7 +63,7 @@ class Device {
     return this.pipelines[kernel];
   }
 
-  // A buffer of so many bytes, or with these contents; nothing is allocated where the adapter allows none so large.
+  // Allocates a buffer of a size in bytes, or with contents. Allocates nothing beyond the adapter's limit.
   async buffer(contents, usage = GPUBufferUsage.STORAGE) {
     const bytes = Math.max(16, contents.byteLength ?? contents);
     if (bytes > this.largest) throw new Failure("too large", `${bytes} of ${this.largest}`, { needs: bytes, allows: this.largest });
@@ -96,7 +96,7 @@ class Device {
     this.check();
   }
 
-  // Throws what the driver has reported; a device that is lost stays so.
+  // Throws a failure that the driver has reported. A lost device stays lost.
   check() {
     const { trouble } = this;
     if (trouble?.kind !== "lost") this.trouble = null;
@@ -108,7 +108,7 @@ class Device {
     return this.gpu.createBindGroup({ layout, entries });
   }
 
-  // Pixels (n × 784) as float32 and labels, in two halves: one buffer would be larger than many adapters allow.
+  // Pixels (n × 784) as float32, in two halves because one buffer would exceed many adapters' limit, and labels.
   async images(pixels, labels) {
     const half = Math.ceil(labels.length / 2) * PIXELS;
     return {
@@ -118,12 +118,12 @@ class Device {
     };
   }
 
-  // The way of an evaluation, for a training in whichever way.
+  // The way to evaluate, however the training runs.
   evaluatedBy() {
     return "one_submission";
   }
 
-  // There and back, of an array of numbers.
+  // Copies numbers to the device and back.
   async copy(numbers) {
     this.copied ??= await this.buffer(16);
     if (this.copied.size < numbers.byteLength) {
@@ -140,7 +140,7 @@ class Device {
     try {
       await this.fill(one, images, mostSteps);
     } catch (failure) {
-      one.destroy(); // what was allocated before it
+      one.destroy(); // buffers allocated before the failure
       throw failure;
     }
     return one;
@@ -166,13 +166,13 @@ class Device {
 }
 
 class Execution {
-  // The first image of each batch of the steps that come; their results are counted from 0 on.
+  // Sets the first image of each batch for the next steps, and restarts their results at index 0.
   async schedule(starts) {
     this.device.gpu.queue.writeBuffer(this.scheduled, 0, Uint32Array.of(0, ...starts));
     await this.device.wait();
   }
 
-  // Of the last steps: the mean loss and the number of images classified correctly, one after the other.
+  // The last steps' results, interleaved: mean loss, number of correctly classified images.
   results(n) {
     return this.device.read(this.found, 0, 8 * n);
   }
@@ -192,7 +192,7 @@ class Execution {
     this.device.gpu.queue.submit([encoder.finish()]);
   }
 
-  // Compiles what a way of launching needs, and returns the launching of n steps, which ends when they are done.
+  // Compiles the pipelines of a way of launching. Returns a function that launches n steps and waits for them.
   async way(name) {
     const kernels = name === "one_kernel" ? ["steps"] : this.program.operations.map(({ kernel }) => kernel);
     const compiled = [...new Set(kernels)].map(async (kernel) => [kernel, await this.device.pipeline(kernel)]);
@@ -206,7 +206,7 @@ class Execution {
       for (let step = 0; step < steps; step++) this.program.operations.forEach((_, index) => launch(pass, index));
     };
     const wait = () => this.device.wait();
-    const most = Math.floor(this.device.mostTurns / this.program.turns); // steps of one kernel
+    const most = Math.floor(this.device.mostTurns / this.program.turns); // steps per kernel
     if (name === "one_kernel" && !most) throw new Failure("too much for one kernel");
     return {
       waiting_after_each_operation: async (n) => {

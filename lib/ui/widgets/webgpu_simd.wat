@@ -1,19 +1,19 @@
-;; The kernel `product` once more, with vectors of four float32: as `product` in `webgpu_on_cpu.js`, on the same memory.
-;; Addresses and distances are in bytes. `scratch` is where a program's memory ends; behind it lie, one after the other,
-;; a one (16), eight zeros (32), the sums of a tile (128), a panel of the right factor (32 × inner), and the left factor
-;; in panels (16 × inner × ⌈rows / 4⌉). A tile is 4 rows × 8 columns of the result: its sums stay in registers.
+;; The kernel `product` with vectors of four float32: works like `product` in `webgpu_on_cpu.js`, on the same memory.
+;; Addresses and strides are in bytes. `scratch` is the end of a program's memory. From there follow a one (16), eight
+;; zeros (32), the sums of a tile (128), a panel of the right factor (32 × inner), and the left factor in panels
+;; (16 × inner × ⌈rows / 4⌉). A tile is 4 rows × 8 columns of the result; its sums stay in registers.
 (module
   (memory (import "program" "memory") 0)
   (global $one (import "program" "scratch") i32)
 
-  ;; Lays `n` rows or columns side by side, number by number of the sums; `span`: bytes from one number to the next.
-  ;; Where fewer than a panel has, the rest stays as it is: it is computed with, and never read.
+  ;; Interleaves `n` rows or columns by k; `span`: bytes from one k to the next. If n is less than the panel's width, the
+  ;; rest keeps old values: $tile computes with them, but no result uses them.
   (func $pack (param $from i32) (param $by_one i32) (param $by_k i32) (param $n i32) (param $inner i32)
     (param $span i32) (param $to i32)
     (local $k i32) (local $source i32) (local $place i32)
     (if (i32.and (i32.eq (local.get $by_one) (i32.const 4))
           (i32.eq (i32.shl (local.get $n) (i32.const 2)) (local.get $span)))
-      (then ;; they are neighbours already: four at once
+      (then ;; already contiguous: copy four at once
         (loop $vectors
           (local.set $source (local.get $from))
           (local.set $place (local.get $to))
@@ -40,7 +40,7 @@
       (local.set $to (i32.add (local.get $to) (i32.const 4)))
       (br_if $ones (local.tee $n (i32.sub (local.get $n) (i32.const 1))))))
 
-  ;; The 32 sums of a tile: four numbers of the left panel times eight that follow one another on the right.
+  ;; Computes the 32 sums of a tile: four numbers of the left panel times eight contiguous ones of the right.
   (func $tile (param $left i32) (param $right i32) (param $right_by_k i32) (param $inner i32) (param $sums i32)
     (local $w v128) (local $x v128) (local $l v128)
     (local $a0 v128) (local $a1 v128) (local $b0 v128) (local $b1 v128)
@@ -72,18 +72,18 @@
     (v128.store offset=96 (local.get $sums) (local.get $d0))
     (v128.store offset=112 (local.get $sums) (local.get $d1)))
 
-  ;; What is stored of four sums: `old` is what stands there, `mask` and `rate` what the endings of `endings.wgsl` read.
+  ;; Applies an ending of `endings.wgsl` to four sums: `old` is the stored result; `mask` and `rate` are its operands.
   (func $ended (param $ending i32) (param $sum v128) (param $old v128) (param $mask v128) (param $rate v128)
     (result v128)
-    (if (i32.eq (local.get $ending) (i32.const 1)) ;; ReLU; what is no number stays none
+    (if (i32.eq (local.get $ending) (i32.const 1)) ;; ReLU; NaN stays NaN
       (then (return (v128.andnot (local.get $sum) (f32x4.le (local.get $sum) (v128.const f32x4 0 0 0 0))))))
     (if (i32.eq (local.get $ending) (i32.const 2)) ;; ReLU's gradient
       (then (return (v128.and (local.get $sum) (f32x4.gt (local.get $mask) (v128.const f32x4 0 0 0 0))))))
-    (if (i32.eq (local.get $ending) (i32.const 3)) ;; a step of descent
+    (if (i32.eq (local.get $ending) (i32.const 3)) ;; gradient descent
       (then (return (f32x4.sub (local.get $old) (f32x4.mul (local.get $rate) (local.get $sum))))))
     (local.get $sum))
 
-  ;; Stores n sums of a row, four at a time and the rest one by one.
+  ;; Stores n sums of a row, four at a time, then the rest singly.
   (func $end_row (param $ending i32) (param $n i32) (param $sums i32) (param $biases i32) (param $result i32)
     (param $mask i32) (param $rate v128)
     (block $done
@@ -113,7 +113,7 @@
   (func $least (param $a i32) (param $b i32) (result i32)
     (select (local.get $a) (local.get $b) (i32.lt_s (local.get $a) (local.get $b))))
 
-  ;; The fields of an operation, as `lib/model/backends/webgpu` names them; one that it lacks is -1.
+  ;; The parameters are an operation's fields, named as in `lib/model/backends/webgpu`; -1 for a missing field.
   (func (export "product")
     (param $rows i32) (param $columns i32) (param $inner i32)
     (param $left i32) (param $left_by_row i32) (param $left_by_column i32)
@@ -127,11 +127,11 @@
     (local.set $sums (i32.add (local.get $zeros) (i32.const 32)))
     (local.set $panel (i32.add (local.get $sums) (i32.const 128)))
     (local.set $panels (i32.add (local.get $panel) (i32.shl (local.get $inner) (i32.const 5))))
-    (local.set $by_row (i32.shl (local.get $inner) (i32.const 2))) ;; of the left panels: 16 bytes a number, four rows
+    (local.set $by_row (i32.shl (local.get $inner) (i32.const 2))) ;; in the left panels: 16 bytes per k for four rows
     (f32.store (global.get $one) (f32.const 1))
     (if (i32.ne (local.get $rate) (i32.const -1)) (then (local.set $descent (v128.load32_splat (local.get $rate)))))
 
-    ;; The left factor, four rows after four.
+    ;; Pack the left factor, four rows at a time.
     (loop $next
       (call $pack
         (i32.add (local.get $left) (i32.mul (local.get $row) (local.get $left_by_row)))
@@ -151,7 +151,7 @@
       (local.set $n (call $least (i32.const 8) (i32.sub (local.get $columns) (local.get $column))))
       (local.set $from (i32.add (local.get $right) (i32.mul (local.get $column) (local.get $right_by_column))))
       (local.set $by_k (local.get $right_by_row))
-      ;; A panel that is read once is read where it lies.
+      ;; A panel that is read only once need not be packed.
       (if (i32.eqz (i32.and (i32.le_s (local.get $rows) (i32.const 4))
             (i32.and (i32.eq (local.get $right_by_column) (i32.const 4)) (i32.eq (local.get $n) (i32.const 8)))))
         (then

@@ -1,9 +1,9 @@
-// What both workers share: they do what the page asks for, one thing after the other, and time it. Below it in the same
-// script stands `webgpu_on_gpu.js` or `webgpu_on_cpu.js`: a Device that opens, and an Execution of a program on it.
+// The part that both workers share: handles the page's requests one at a time, and times them. `webgpu_on_gpu.js` or
+// `webgpu_on_cpu.js` follows in the same script, with a Device, and an Execution of a program on it.
 const PIXELS = 784;
-const MOST_STEPS = 4096; // of a block
-const CLOCKS_OF_A_BLOCK = 100; // how many times the clock's resolution it lasts, at least
-const WARM_UP_S = 0.1; // by time: a browser compiles JavaScript while it runs, and devices raise their clock rates
+const MOST_STEPS = 4096; // per block
+const CLOCKS_OF_A_BLOCK = 100; // a block lasts at least this many times the clock's resolution
+const WARM_UP_S = 0.1; // not counted in steps: browsers compile JavaScript while it runs, and devices raise their clock rates
 
 class Failure extends Error {
   constructor(kind, message = "", more = {}) {
@@ -13,7 +13,7 @@ class Failure extends Error {
 }
 
 function asFloats(pixels) {
-  const [floats, unit] = [new Float32Array(pixels.length), Math.fround(1 / 255)]; // as lib/model/data/mnist.py scales them
+  const [floats, unit] = [new Float32Array(pixels.length), Math.fround(1 / 255)]; // scaled like lib/model/data/mnist.py
   for (let place = 0; place < pixels.length; place++) floats[place] = pixels[place] * unit;
   return floats;
 }
@@ -27,7 +27,7 @@ function joined(some) {
 
 const nowS = () => performance.now() / 1000;
 
-// The smallest difference that the clock shows: browsers round it, so that pages cannot spy on one another.
+// The clock's resolution: browsers coarsen it, so that pages cannot spy on one another.
 function resolutionS() {
   let least = Infinity;
   for (let tries = 0; tries < 20; tries++) {
@@ -40,10 +40,10 @@ function resolutionS() {
 }
 
 let device, images, sample, clockS;
-let noImages = null; // why the device holds none
-let parts = []; // of the images, until all have come
+let noImages = null; // why the device has no images
+let parts = []; // of the images, until all have arrived
 let training = null;
-const tasks = {}; // by name: `launch` makes so many steps and waits; `before` and `after` are not timed
+const tasks = {}; // by name: `launch` runs n steps and waits; `before` and `after` are not timed
 
 async function timed({ before, launch, after }, steps) {
   await before?.(steps);
@@ -58,16 +58,16 @@ const asks = {
   async open({ kernels }) {
     clockS = resolutionS();
     device = await Device.open(kernels);
-    sample = await device.images(new Uint8Array(2 * PIXELS), new Uint8Array(2)); // a product by itself needs no others
+    sample = await device.images(new Uint8Array(2 * PIXELS), new Uint8Array(2)); // enough for products outside a training
     return { facts: device.facts, clock_s: clockS };
   },
 
-  // A part of what is trained on, or the `sample` that it is evaluated on.
+  // Receives a part of the training images, or the `sample` for evaluation.
   async part(part) {
     parts.push(part);
   },
 
-  // All parts have come.
+  // Loads the images once all parts have arrived.
   async images() {
     noImages = null;
     try {
@@ -76,11 +76,11 @@ const asks = {
       images = await device.images(joined(all.map(({ pixels }) => pixels)), joined(all.map(({ labels }) => labels)));
       sample = { ...(await device.images(few.pixels, few.labels)), n: few.labels.length };
     } catch (failure) {
-      throw (noImages = failure); // each training will say it
+      throw (noImages = failure); // each training will report it
     }
   },
 
-  // A training from its beginning. `starts`: the first image of each batch, from the first one on again after the last.
+  // Starts a training. `starts`: the first image of each batch; the last batch is followed by the first again.
   async train({ program, evaluation, slice, parameters, rate, starts }) {
     for (const one of [training?.execution, training?.evaluation]) one?.destroy();
     training = null;
@@ -96,7 +96,7 @@ const asks = {
     for (const [name, { shape }] of layers()) execution.write(name, parameters.subarray(at, (at += shape[0] * shape[1])));
   },
 
-  // Compiles what a task needs; then finds how many steps of it make a block, by making some, unless `least_s` is 0.
+  // Compiles a task. Unless `least_s` is 0, also runs steps to find how many make up a block.
   async prepare({ task, least_s, way, program, bytes }) {
     if (task === "train") {
       await trainBy(way);
@@ -116,7 +116,7 @@ const asks = {
     const first_s = await timed(tasks[task], 1);
     for (const began = nowS(); nowS() - began < WARM_UP_S; ) await timed(tasks[task], 1);
     for (let steps = 1; ; steps = Math.min(MOST_STEPS, 4 * steps)) {
-      // The quicker of two: one pause of a busy machine would decide which way is taken, and how long blocks are.
+      // The faster of two: otherwise one pause of a busy machine would decide the way and the block length.
       const took = Math.min(await timed(tasks[task], steps), await timed(tasks[task], steps));
       if (took < wanted / 2 && steps < MOST_STEPS) continue;
       const enough = Math.round((steps * wanted) / Math.max(took, clockS));
@@ -124,7 +124,7 @@ const asks = {
     }
   },
 
-  // A block of a training says which way it was made in.
+  // Times a block. A training's block also returns its way and losses.
   async block({ task, steps, way }) {
     if (task !== "train") return { block_s: await timed(tasks[task], steps) };
     await trainBy(way);
@@ -143,7 +143,7 @@ const asks = {
     return { loss: sum(0) / n, accuracy: sum(1) / sample.n };
   },
 
-  // Layer by layer, each its weights and, as one more row, its biases.
+  // Each layer's weights, followed by its biases as one more row.
   async parameters() {
     const found = [];
     for (const [name] of layers()) found.push(...(await training.execution.read(name)));
@@ -153,7 +153,7 @@ const asks = {
 
 const layers = () => Object.entries(training.execution.program.regions).filter(([name]) => name.startsWith("layer "));
 
-// The training goes on in this way, which is compiled when it is first asked for.
+// Continues the training in this way, compiled on first use.
 async function trainBy(way) {
   const launch = (training.launches[way] ??= await training.execution.way(way));
   const after = async (steps) => { training.losses.push(...(await losses(steps))); };

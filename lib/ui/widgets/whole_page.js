@@ -1,7 +1,7 @@
-// What the whole page needs, once: its charts are drawn, its controls are named, one button is heard, the section that the
-// address names is scrolled to, and sections begin as they come near.
+// Set-up once per page: draws charts, names controls, handles one button, scrolls to the section that the address names, and
+// starts sections as they come near.
 function render({ model }) {
-  window.wholePageModel = model; // the title's cell may be drawn again
+  window.wholePageModel = model; // marimo may redraw the title's cell
   if (window.wholePage) return;
   window.wholePage = true;
   drawCharts();
@@ -16,7 +16,7 @@ function render({ model }) {
   });
 }
 
-// marimo draws a page long after the browser has looked for its fragment; what is drawn above it later moves it again.
+// marimo draws a page long after the browser has looked for the fragment, and content drawn above it later moves it again.
 function scrollToSection() {
   const until = performance.now() + 5000, name = decodeURIComponent(location.hash.slice(1));
   const moved = new AbortController(); // by the reader
@@ -29,7 +29,7 @@ function scrollToSection() {
     setTimeout(look, 100);
   })();
 }
-// The first page's slider changes the batch size of the address: the title and the links to other pages follow.
+// The first page's slider changes the address's batch size. Copies it to the title and to the links to other pages.
 function followNetwork() {
   for (const [name, value] of new URLSearchParams(location.search)) {
     if (!name.startsWith("net.")) continue;
@@ -43,10 +43,10 @@ function followNetwork() {
     }
   }
 }
-const told = new Set(); // what has come near, by name
+const told = new Set(); // the names of sections that came near
 
-// A section begins half a screen before the reader is there. The first message may name none: a page that never says what
-// it shows is sent everything.
+// A section begins half a screen before the reader reaches it. The first message is sent even without names: Python sends
+// everything to a page that never reports.
 function sayWhatIsNear() {
   const near = [...document.querySelectorAll("[data-out-of-sight]")].filter((one) => {
     const { top, bottom } = one.getBoundingClientRect();
