@@ -1,7 +1,7 @@
-// The charts of the page that computes: of fixed size, each line in its colour, told in words by `chart_text.js` above.
+// The charts of “Train in your browser”: fixed size, one colour per line, described as text by `chart_text.js`, loaded before.
 const WIDTH = 400, HEIGHT = 220, LEFT = 46, BOTTOM = 30, TOP = 10, RIGHT = 12;
-const MOST_POINTS = 150; // of a line: more than pixels say no more
-const LOSSES = [0.01, 10], EPOCH_S = [0.001, 100]; // ends of logarithmic axes
+const MOST_POINTS = 150; // per line: more would exceed its pixels
+const LOSSES = [0.01, 10], EPOCH_S = [0.001, 100]; // ranges of logarithmic axes
 const inside = ([low, high], value) => Math.min(high, Math.max(low, value));
 const share = ([low, high], value) => Math.log(inside([low, high], value) / low) / Math.log(high / low);
 const percent = (value) => `${(100 * value).toFixed(1)} %`;
@@ -10,7 +10,7 @@ const nice = (value) => [1, 2, 5, 10].map((digit) => digit * 10 ** Math.floor(Ma
 const x = (part) => LEFT + part * (WIDTH - LEFT - RIGHT);
 const y = (part) => HEIGHT - BOTTOM - part * (HEIGHT - BOTTOM - TOP);
 
-// By kind: the points of a line, where its axis ends, and how values stand on the other.
+// By kind: a line's points, the end of the x axis, and the scale and format of the y axis.
 const accuracies = {
   up: (value) => value, ticks: [0, 0.25, 0.5, 0.75, 1], written: percent, tick: (value) => `${100 * value} %`,
   measure: "accuracy", upwards: "accuracy, 0 to 100 %", dots: true,
@@ -58,7 +58,7 @@ function curves(drawing, kind, lines, settings) {
   tellDrawing(drawing, captionOf(drawing), toldLines(axes, kind.measure, told, kind.written));
 }
 
-// Means over equal groups of points, so that a line stays readable however many steps it has.
+// Averages equal groups of points, so that a line stays readable with any number of steps.
 function thinned(points) {
   const width = Math.ceil(points.length / MOST_POINTS);
   if (width <= 1) return points;
@@ -88,7 +88,7 @@ function epochSeconds(drawing, lines) {
   tellDrawing(drawing, captionOf(drawing), toldLines(axes, "seconds", told, inSeconds));
 }
 
-// Of the epochs without the first, which warms up; nothing where there is none.
+// Excludes the first epoch, which warms up; 0 without further epochs.
 function medianEpochS({ epochs }) {
   const took = epochs.slice(1).map(({ train_s }) => train_s).sort((one, other) => one - other);
   return took.length ? (took[(took.length - 1) >> 1] + took[took.length >> 1]) / 2 : 0;

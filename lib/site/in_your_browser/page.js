@@ -1,14 +1,13 @@
-// The page: four experiments, each with its controls, charts and sentence. They run in turns, so that nothing disturbs what is
-// timed; the one whose control was moved last goes first.
+// The page: four experiments, each with controls, charts and a sentence. They run one at a time, so that timings are
+// undisturbed; the one whose control moved last goes first.
 const { controls: offered, palettes, numpy, others, where } = JSON.parse(document.querySelector("#offered").textContent);
 const FOLDER = new URL(".", document.currentScript.src);
 const BLOCK_STEPS = 512, FRAME_MS = 100;
 const sections = Object.fromEntries([...document.querySelectorAll("section.lab")].map((element) => [element.id, { element }]));
 const say = (element, text) => { if (element.textContent !== text) element.textContent = text; };
-const order = []; // the sections that have something to train, the next one first
+const order = []; // the sections waiting to train, the next one first
 let python = null, devices = {}, working = false;
 
-// Controls.
 const inputsOf = ({ element }, name) => [...element.querySelectorAll(`[name="${element.dataset.short}.${name}"]`)];
 
 function valueOf(section, name, values) {
@@ -20,7 +19,7 @@ function valueOf(section, name, values) {
 const settingsOf = (section) => Object.fromEntries(
   Object.entries(offered[section.element.id]).map(([name, values]) => [name, valueOf(section, name, values)]));
 
-// The address says what differs from how the page opens, so that a link restores it.
+// The address holds every setting that differs from its default, so that a link restores it.
 function keepInAddress() {
   const said = new URLSearchParams();
   for (const section of Object.values(sections))
@@ -29,7 +28,7 @@ function keepInAddress() {
   history.replaceState(null, "", said.size ? `?${said}` : location.pathname);
 }
 
-// What it says and no control has is left out, and said.
+// Ignores settings that no control offers, and lists them on the page.
 function readAddress() {
   const said = new URLSearchParams(location.search), refused = [];
   const refuse = (key, expected, text) => refused.push(`${key}: expected ${expected}, got “${text.slice(0, 60)}”`);
@@ -63,7 +62,6 @@ function tellValues(section) {
   }
 }
 
-// Runs.
 function ask(section, first) {
   const name = section.element.id, settings = settingsOf(section);
   tellValues(section);
@@ -86,7 +84,7 @@ async function* runOf(experiment, settings) {
   try {
     yield* eventsOf(run, lines, job);
   } finally {
-    python.ask("leave", { run }); // at its end, or when another setting or Stop has taken its place
+    python.ask("leave", { run }); // at its end, or when a new setting or Stop ends it early
   }
 }
 
@@ -98,7 +96,7 @@ async function* eventsOf(run, lines, job) {
   for (const [index, other] of (job ? others : []).entries()) yield* trainedBy(other, job, index + 1);
 }
 
-// One of the other backends' trainings, told as Python tells its own; where it cannot be, why.
+// Trains with another backend, yielding the same events as Python; on failure, yields the reason.
 async function* trainedBy({ device: name, way }, job, line) {
   try {
     const device = await opened(name);
@@ -124,7 +122,7 @@ async function* trainedBy({ device: name, way }, job, line) {
 }
 const WITHOUT = { "not offered": "this browser offers no WebGPU", "no adapter": "this browser finds no GPU" };
 
-// The worker of a device with the images in it, begun when it is first asked for.
+// A device's worker with the images loaded, started on first use.
 async function opened(name) {
   return (devices[name] ??= begun(name).catch((failure) => {
     delete devices[name];
@@ -154,7 +152,7 @@ async function work() {
     if (!section.began) state(section, "Training", "");
     section.began = true;
     const { value, done, problem } = await events.next().catch((error) => ({ done: true, problem: error.message ?? String(error) }));
-    if (section.events !== events || !order.includes(name)) continue; // another setting, or stopped meanwhile
+    if (section.events !== events || !order.includes(name)) continue; // its setting changed, or it was stopped
     if (value) hear(section, value);
     if (!done) continue;
     leaveOrder(name);
@@ -202,7 +200,6 @@ function fail(section, problem) {
   say(sentence.firstChild, problem);
 }
 
-// What is seen.
 function state(section, word, words) {
   const [badge, beside] = section.element.querySelectorAll(".state > *");
   say(badge, word);
@@ -254,7 +251,7 @@ async function begin() {
       state(section, "Stopped", "");
     });
   }
-  working = true; // nothing runs before Python is there
+  working = true; // nothing runs before Python is ready
   for (const section of Object.values(sections)) ask(section, false);
   try {
     say(document.querySelector("#versions"), `in your browser, by ${await python.ask("start", { source: where })}`);

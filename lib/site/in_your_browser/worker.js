@@ -1,7 +1,7 @@
-// Python in a worker of the page: it answers what the page asks for, one thing after the other.
+// Runs Python in a worker, and handles the page's requests one at a time.
 import { loadPyodide } from "./pyodide/pyodide.mjs";
 
-const running = new Map(); // events of the trainings that were begun, by number
+const running = new Map(); // events of started trainings, by number
 let python = null, begun = 0;
 
 const fetched = async (name) => {
@@ -36,19 +36,19 @@ whole = lambda: [pixels(data.x_train), data.y_train.astype(np.uint8).tobytes(), 
     return found.runPython('f"NumPy {np.__version__}, Python {sys.version.split()[0]}"');
   },
 
-  // The lines of an experiment, and a number by which its events are asked for.
+  // Returns an experiment's lines, and a number for requesting its events.
   async begin({ experiment, settings }) {
     const first = JSON.parse(called("begin", experiment, settings));
     running.set(++begun, called("events", experiment, settings));
     return { run: begun, ...first };
   },
 
-  // The next event of a training; nothing after the last.
+  // Returns a training's next event; null after the last.
   async next({ run }) {
     return JSON.parse(python.globals.get("told")(running.get(run)));
   },
 
-  // Nothing more is asked of a training.
+  // Frees a training that gets no further requests.
   async leave({ run }) {
     running.get(run).destroy();
     running.delete(run);
@@ -58,7 +58,7 @@ whole = lambda: [pixels(data.x_train), data.y_train.astype(np.uint8).tobytes(), 
     return called("concluded", experiment, settings, lines);
   },
 
-  // The images as they were kept, for the devices.
+  // Returns the images as bytes, for the devices.
   async images() {
     const [pixels, labels, few, fewLabels] = python.globals.get("whole")().toJs();
     return { train: { pixels, labels }, validation: { pixels: few, labels: fewLabels } };
@@ -71,7 +71,7 @@ onmessage = ({ data: { id, what, ...asked } }) => {
     try {
       postMessage({ id, found: await asks[what](asked) });
     } catch (error) {
-      const lines = String(error.message ?? error).trim().split("\n"); // of Python the last is the error
+      const lines = String(error.message ?? error).trim().split("\n"); // a Python traceback's last line is the error
       postMessage({ id, failed: { kind: "fault", message: lines.at(-1).replace(/^[A-Za-z]*Error: /, "") } });
     }
   });
