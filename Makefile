@@ -5,14 +5,14 @@ NOTEBOOK ?= mnist_training.py
 SITE ?= site
 VENV := .venv
 BIN := $(VENV)/bin
-# Servers, workers and tests start hundreds of processes: each would compile this project anew where the environment forbids to keep it.
+# Servers, workers and tests start hundreds of processes. If the environment disabled bytecode files, each would compile this project.
 export PYTHONDONTWRITEBYTECODE :=
-# The first Python from 3.11 on; those with a TensorFlow (to 3.13) are preferred.
+# The first Python found from 3.11 to 3.13, which have TensorFlow, else a newer python3.
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3 python; do \
 	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null && echo $$p && exit; done; \
 	python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo python3)
-# Where an NVIDIA driver answers, the CUDA builds: in .venv those for CUDA 13, and in an environment of its own
-# TensorFlow for CUDA 12, as their files would lie in the same folders.
+# With an NVIDIA driver, install the CUDA builds: those for CUDA 13 in .venv, and TensorFlow for CUDA 12 in a separate
+# environment, because their files would overwrite each other.
 CARD := $(shell nvidia-smi -L 2>/dev/null | grep -q GPU && echo yes)
 REQUIREMENTS := $(if $(CARD),requirements-gpu.txt,requirements.txt)
 INSTALLED_HERE := $(VENV)/.installed-$(REQUIREMENTS)
@@ -34,11 +34,11 @@ class: export PASSWORD_FILE := $(PASSWORD_FILE)
 class: $(INSTALLED)
 	@$(BIN)/python -m lib.cli.launch run --port $(PORT) --headless $(HEADLESS) --notebook $(NOTEBOOK) $(OPTIONS)
 
-# MINUTES=60: at most so long; what is trained is stored, and the same command goes on.
+# MINUTES=60 limits the time. Trained results are stored, and the same command continues.
 precompute: $(INSTALLED)
 	@$(BIN)/python -m lib.cli.precompute $(if $(MINUTES),--minutes $(MINUTES))
 
-# All notebooks as files with their outputs, for a page host.
+# Writes all notebooks with their outputs as files, for a static host.
 site: $(INSTALLED)
 	@$(BIN)/python -m lib.cli.site $(SITE)
 
@@ -57,15 +57,15 @@ $(INSTALLED_CUDA12): requirements-cuda12.txt $(INSTALLED_HERE)
 	$(VENV_CUDA12)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-cuda12.txt
 	@touch $@
 
-# PyTorch is optional: on Linux it brings its own CUDA, two gigabytes. With a card it is installed already, as is CuPy.
+# PyTorch is optional: on Linux it includes its own CUDA, 2 GB. With a card, PyTorch and CuPy are already installed.
 torch: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(REQUIREMENTS) -r requirements-torch.txt
 
-# CuPy is optional, and needs an NVIDIA card.
+# CuPy is optional and needs an NVIDIA card.
 cupy: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(REQUIREMENTS) -r requirements-cupy.txt
 
-# Dask is optional: for sweeps on other machines.
+# Dask is optional, for sweeps on other machines.
 cluster: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(REQUIREMENTS) -r requirements-cluster.txt
 
@@ -73,12 +73,12 @@ $(INSTALLED_DEV): requirements-dev.txt $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
 	@touch $@
 
-# What a contributor runs. QUICK=1 leaves out what is slow or needs a browser; ONLY=images runs what needs the images.
+# For contributors. QUICK=1 omits slow and browser tests; ONLY=images runs the tests that need images.
 PYTEST := $(BIN)/python -m pytest -n 2 --no-loadscope-reorder
 test: $(INSTALLED_DEV)
 	$(PYTEST) -m "not release$(if $(QUICK), and not slow and not browser)$(if $(ONLY), and ($(ONLY)))"
 
-# What a release runs. EIGHTH=3: what `make test` leaves out of every eighth file.
+# For releases. EIGHTH=3 runs the tests that `make test` omits, in every eighth file.
 test-all: $(INSTALLED_DEV)
 	@$(if $(EIGHTH),,echo "All tests take about 40 minutes on two cores.")
 	$(PYTEST) --dist loadfile -m "" --hypothesis-profile release $(if $(EIGHTH),--eighth $(EIGHTH))
@@ -90,8 +90,8 @@ check: $(INSTALLED_DEV)
 	$(BIN)/marimo check --strict --ignore-scripts mnist_training.py notebooks
 	$(BIN)/python -m docs.house
 
-# The peers of the benchmark of that name are installed when it is asked for, or all are. Each by itself: one that cannot be
-# had here must not cost the others, and the benchmark says which are missing.
+# Installed for the benchmark `peers` or for all benchmarks. Each is installed separately, so that an unavailable one does not
+# stop the others; the benchmark reports missing ones.
 INSTALLED_PEERS := $(VENV)/.installed-peers
 $(INSTALLED_PEERS): requirements-peers.txt $(INSTALLED)
 	@xargs -n 1 $(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(REQUIREMENTS) < requirements-peers.txt \
@@ -100,7 +100,7 @@ $(INSTALLED_PEERS): requirements-peers.txt $(INSTALLED)
 bench: $(INSTALLED_DEV) $(if $(BENCH),$(if $(filter peers,$(BENCH)),$(INSTALLED_PEERS)),$(INSTALLED_PEERS))
 	$(BIN)/python -m benchmarks $(BENCH)
 
-# One file for Python 3.11 to 3.13 each, without the addresses that they came from.
+# Each file serves Python 3.11 to 3.13, and omits index URLs.
 LOCK := $(BIN)/uv pip compile --quiet --universal --fork-strategy fewest --python-version 3.11 \
 	--no-emit-index-url --no-annotate --no-header
 lock: $(INSTALLED_DEV)
@@ -109,7 +109,7 @@ lock: $(INSTALLED_DEV)
 	$(LOCK) --group cuda12 -c requirements.txt -o requirements-cuda12.txt
 	$(LOCK) --group dev -c requirements.txt -o requirements-dev.txt
 
-# What a bare machine with a card lacks, as wheels for its Python, and the images: see deploy/README.md.
+# Collects the wheels that a bare machine with a card lacks, and the images: see deploy/README.md.
 BARE := .bare
 BARE_PYTHON ?= 3.12
 BARE_NAMES := absl-py cffi cloudpickle filelock h5py keras markdown-it-py mdurl msgspec namex numpy nvidia-ml-py \
